@@ -1,0 +1,81 @@
+"""Writing a case line by line: every line is typed as it is added, so a generator's mistake shows where it is made."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from generators.case import Attr, Case, Contract, Input, Op, TensorType, Values
+from generators.dtypes import category
+from generators.ops import OPS
+from generators.program import check, infer, make_op, pruned
+from generators.sizes import Size
+
+
+class Builder:
+    """A case in the making: dimensions, inputs, operations and contracts so far."""
+
+    def __init__(self, dims: dict[str, int], dtype: str) -> None:
+        self.dims = dims
+        self.dtype = dtype
+        self.inputs: list[Input] = []
+        self.ops: list[Op] = []
+        self.types: dict[str, TensorType] = {}
+        self.contracts: list[Contract] = []
+
+    def fresh(self, hint: str) -> str:
+        """`hint`, or `hint` with the first free number."""
+        if hint not in self.types:
+            return hint
+        number = 2
+        while f"{hint}{number}" in self.types:
+            number += 1
+        return f"{hint}{number}"
+
+    def input(self, hint: str, shape: Sequence[Size | int | str], values: Values | None = None,
+              dtype: str | None = None, layout: str = "contiguous", *, parameter: bool = False) -> str:
+        """Add an input (or parameter) and return its name. The seed of its values is its place among the inputs."""
+        name = self.fresh(hint)
+        values = replace(values or Values(), seed=len(self.inputs))
+        item = Input(name, tuple(Size.of(s) for s in shape), dtype or self.dtype, values, layout, parameter)
+        self.inputs.append(item)
+        self.types[name] = item.type
+        return name
+
+    def op(self, kind: str, *args: str, to: str = "", **attrs: Attr) -> str:
+        """Add an operation and return its value's name, made from `to` or the first argument's name."""
+        name = self.fresh(to or (args[0].rstrip("0123456789") if args else kind))
+        op = make_op(name, kind, args, attrs)
+        self.types[name] = infer(op, self.types, self.dims)
+        self.ops.append(op)
+        return name
+
+    def shape(self, name: str) -> tuple[Size, ...]:
+        """The shape of a value."""
+        return self.types[name].shape
+
+    def rank(self, name: str) -> int:
+        """How many axes a value has."""
+        return self.types[name].rank
+
+    def dtype_of(self, name: str) -> str:
+        """The dtype of a value."""
+        return self.types[name].dtype
+
+    def is_float(self, name: str) -> bool:
+        """Whether a value is floating."""
+        return category(self.dtype_of(name)) == 2
+
+    def size(self, size: Size) -> int:
+        """A size in numbers."""
+        return size.value(self.dims)
+
+    def may_overwrite(self, name: str) -> bool:
+        """Whether a value is a new tensor that nothing has read yet, so that a step may work in place."""
+        made = next((op for op in self.ops if op.name == name), None)
+        return made is not None and OPS[made.kind].owns_memory and all(name not in op.args for op in self.ops)
+
+    def case(self, returns: Sequence[str], mode: str, *, dynamic: bool) -> Case:
+        """The finished, pruned and checked case."""
+        case = pruned(Case(tuple(self.dims.items()), tuple(self.inputs), tuple(self.ops),
+                           tuple(dict.fromkeys(returns)), mode, dynamic, tuple(self.contracts)))
+        check(case)
+        return case

@@ -1,0 +1,35 @@
+"""Which numbers the dimensions of a case are: small, odd, 1, around powers of two, and equal where it matters."""
+
+from generators.choices import Choices
+
+_SEQ = {1: 2, 2: 4, 3: 4, 4: 6, 5: 3, 7: 4, 8: 6, 9: 2, 15: 1, 16: 4, 17: 4, 31: 1, 32: 2, 33: 2, 63: 2, 64: 3, 65: 2,
+        127: 0.5, 128: 0.5, 130: 0.5}
+_HEAD_DIM = {1: 1, 2: 3, 3: 1, 4: 6, 5: 1, 7: 1, 8: 8, 16: 8, 17: 1, 24: 1, 32: 4, 33: 0.5, 40: 1, 64: 4, 80: 0.5,
+             128: 0.5}
+_BATCH = {1: 5, 2: 8, 3: 3, 4: 3, 5: 1, 8: 1}
+_HEADS = {1: 3, 2: 6, 3: 3, 4: 6, 5: 1, 6: 1, 8: 2}
+_GROUP = {1: 1, 2: 4, 3: 2, 4: 2}
+
+COINCIDENCES = (
+    ("S", "T"), ("S", "H"), ("S", "D"), ("B", "H"), ("B", "S"), ("H", "D"), ("T", "D"), ("S", "T", "D"),
+    ("S", "T", "H"), ("B", "H", "S", "T"), ("B", "H", "S", "T", "D"), ("S", "T", "H", "D"),
+)
+"""Equal sizes that turn a crash into a silently wrong result: rewrites that ignore an axis still fit the shapes."""
+
+
+def draw_dims(c: Choices) -> dict[str, int]:
+    """B batch, H query heads = G key heads * R queries a group, S query length, T key length, D and V head_dim."""
+    dims = {
+        "B": c.weighted(_BATCH), "H": c.weighted(_HEADS), "S": c.weighted(_SEQ), "T": c.weighted(_SEQ),
+        "D": c.weighted(_HEAD_DIM), "G": c.weighted(_HEADS), "R": c.weighted(_GROUP),
+    }
+    if c.chance(0.7):
+        dims["T"] = dims["S"]
+    if c.chance(0.4):
+        names = c.pick(COINCIDENCES)
+        common = dims[c.pick(names)] if c.chance(0.5) else c.pick((2, 3, 4, 8, 16))
+        # A batch or head count as long as a sequence would make the case slow for no gain.
+        common = min(common, 8) if {"B", "H"} & set(names) else common
+        dims.update(dict.fromkeys(names, common))
+    dims["V"] = dims["D"] if c.chance(0.85) else c.weighted(_HEAD_DIM)
+    return dims

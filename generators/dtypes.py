@@ -1,0 +1,55 @@
+"""The dtypes a case may use, and PyTorch's type promotion over them.
+
+Promotion follows https://docs.pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc: a tensor with
+dimensions outranks a 0-d tensor, which outranks a Python number, unless the latter's category is higher.
+"""
+
+from collections.abc import Iterable
+
+FLOATS = ("float32", "bfloat16", "float16", "float64")
+LOW_PRECISION = ("bfloat16", "float16")
+INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
+DTYPES = (*FLOATS, *INTEGERS, "bool")
+
+_INTEGER_WIDTH = {"int8": 1, "int16": 2, "int32": 3, "int64": 4}
+
+
+def category(dtype: str) -> int:
+    """0 for bool, 1 for integers, 2 for floats."""
+    if dtype == "bool":
+        return 0
+    return 2 if dtype in FLOATS else 1
+
+
+def _wider(a: str, b: str) -> str:
+    if a == b:
+        return a
+    if category(a) != category(b):
+        return a if category(a) > category(b) else b
+    if category(a) == 2:
+        if "float64" in (a, b):
+            return "float64"
+        return "float32"
+    if "uint8" in (a, b):
+        other = b if a == "uint8" else a
+        return "int16" if other == "int8" else other
+    return a if _INTEGER_WIDTH[a] >= _INTEGER_WIDTH[b] else b
+
+
+def promote(tensors: Iterable[tuple[str, int]], numbers: Iterable[bool | int | float] = ()) -> str:
+    """The result dtype of an elementwise operation over tensors, given as (dtype, rank), and Python numbers."""
+    dimensioned: str | None = None
+    zero_dim: str | None = None
+    for dtype, rank in tensors:
+        if rank:
+            dimensioned = dtype if dimensioned is None else _wider(dimensioned, dtype)
+        else:
+            zero_dim = dtype if zero_dim is None else _wider(zero_dim, dtype)
+    result = dimensioned
+    if zero_dim is not None and (result is None or category(zero_dim) > category(result)):
+        result = zero_dim
+    for number in numbers:
+        scalar = "bool" if isinstance(number, bool) else "int64" if isinstance(number, int) else "float32"
+        if result is None or category(scalar) > category(result):
+            result = scalar
+    return result or "float32"

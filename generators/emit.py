@@ -1,0 +1,126 @@
+"""A case as the nn.Module a person would have written. This text is what is run, shrunk and reported."""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from generators.case import Attr, Case, Input, Op, TensorType
+from generators.dtypes import category
+from generators.ops import OPS
+from generators.ops.spec import Line
+from generators.program import attributes, types_of
+from generators.sizes import Size
+from generators.values import DISTRIBUTIONS, layout_expression
+
+_PRELUDE = """import torch
+import torch.nn.functional as F
+from torch import nn
+"""
+_RNG = """
+
+def rng(seed):
+    return torch.Generator().manual_seed(seed)
+"""
+
+
+def source(case: Case) -> str:
+    """The Python text of a case: `Module`, and `inputs()` which gives equal, fresh tensors at every call."""
+    types = types_of(case)
+    body = "\n\n".join(part for part in (_init(case), _forward(case, types)) if part)
+    made = "".join(f"        {_input_text(i)},\n" for i in case.inputs if not i.parameter)
+    module = f"\n\nclass Module(nn.Module):\n{body}\n"
+    inputs = f"\n\ndef inputs():\n    return [\n{made}    ]\n"
+    rng = _RNG if "rng(" in module + inputs else ""
+    constants = _constants(case)
+    prelude = _PRELUDE if "F." in module + inputs else _PRELUDE.replace("import torch.nn.functional as F\n", "")
+    return prelude + (f"\n{constants}\n" if constants else "") + rng + module + inputs
+
+
+def is_random(case: Case) -> bool:
+    """Whether running the case draws random numbers: some dropout is on with 0 < p < 1."""
+    return any(_draws(op, training=case.training) for op in case.ops if OPS[op.kind].random)
+
+
+def _draws(op: Op, *, training: bool) -> bool:
+    attrs = attributes(op)
+    p = attrs["dropout_p"] if op.kind == "sdpa" else attrs["p"]
+    active = str(attrs.get("active", "mode"))
+    if attrs.get("form") == "module":
+        active = "mode"
+    return isinstance(p, int | float) and 0 < p < 1 and (active == "always" or (active == "mode" and training))
+
+
+def _constants(case: Case) -> str:
+    if not case.dims:
+        return ""
+    names, values = zip(*case.dims, strict=True)
+    return f"{', '.join(names)} = {', '.join(str(v) for v in values)}"
+
+
+def _init(case: Case) -> str:
+    lines = []
+    for item in case.inputs:
+        if item.parameter and category(item.dtype) == 2:
+            lines.append(f"self.{item.name} = nn.Parameter({_input_text(item)})")
+        elif item.parameter:
+            lines.append(f'self.register_buffer("{item.name}", {_input_text(item)})')
+    for op in case.ops:
+        submodule = OPS[op.kind].init(attributes(op))
+        if submodule is not None:
+            lines.append(f"self.{op.name} = {submodule}")
+    if not lines:
+        return ""
+    return "    def __init__(self):\n        super().__init__()\n" + "\n".join(f"        {x}" for x in lines)
+
+
+def _forward(case: Case, types: Mapping[str, TensorType]) -> str:
+    arguments = [i for i in case.inputs if not i.parameter]
+    parameters = {i.name for i in case.inputs if i.parameter}
+    device = f"{arguments[0].name}.device"
+
+    def text(name: str) -> str:
+        return f"self.{name}" if name in parameters else name
+
+    lines = list(_measured(case, arguments)) if case.dynamic else []
+    for op in case.ops:
+        line = Line(op.name, [text(a) for a in op.args], [types[a] for a in op.args], attributes(op), device)
+        lines.append(f"{op.name} = {OPS[op.kind].emit(line)}")
+    returned = [text(r) for r in case.returns]
+    lines.append(f"return {', '.join(returned)}")
+    head = f"    def forward(self, {', '.join(i.name for i in arguments)}):\n"
+    return head + "\n".join(f"        {x}" for x in lines)
+
+
+def _measured(case: Case, arguments: list[Input]) -> Iterator[str]:
+    """Lines that read from the arguments the sizes the operations name, so that shapes can be dynamic."""
+    wanted: dict[str, None] = {}
+    for op in case.ops:
+        for _, value in op.attrs:
+            wanted |= dict.fromkeys(sorted(_names(value)))
+    for name in wanted:
+        for item in arguments:
+            where = next((i for i, s in enumerate(item.shape) if s.is_name and str(s) == name), None)
+            if where is not None:
+                yield f"{name} = {item.name}.size({where})"
+                break
+
+
+def _names(value: Attr) -> frozenset[str]:
+    if isinstance(value, tuple):
+        return frozenset().union(*(_names(v) for v in value))
+    return value.names() if isinstance(value, Size) else frozenset()
+
+
+_CALL = re.compile(r"[\w.]+\([^()]*(\([^()]*\)[^()]*)*\)")
+
+
+def _input_text(item: Input) -> str:
+    shape = "(" + ", ".join(str(s) for s in item.shape) + ("," if len(item.shape) == 1 else "") + ")"
+    kind = DISTRIBUTIONS[item.values.kind]
+    text = kind.expression(shape, item.values.seed, item.values.scale)
+    if kind.native != item.dtype or item.layout != "contiguous":
+        if not _CALL.fullmatch(text):
+            text = f"({text})"
+        if kind.native != item.dtype:
+            text = f"{text}.to(torch.{item.dtype})"
+        text = layout_expression(item.layout, text, len(item.shape))
+    return text

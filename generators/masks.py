@@ -1,0 +1,201 @@
+"""Which keys a query may see: every way of saying it, every shape and dtype eager accepts, every value a caller passes."""
+
+from dataclasses import dataclass
+
+from generators.builder import Builder
+from generators.case import Values
+from generators.choices import Choices
+from generators.sizes import Size
+
+NEG_INF = float("-inf")
+_FILLS: dict[float | str, float] = {NEG_INF: 5, "min": 3, -1e9: 2, -1e4: 1}
+_KINDS = {"none": 30.0, "add": 22.0, "fill_keep_equal_0": 13.0, "fill": 10.0, "where": 14.0, "where_and_add": 7.0,
+          "scaled_padding": 4.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Masked:
+    """Scores after masking. `mask`, `means` and `fill` are those of a Contract, when one contract says it all."""
+
+    scores: str
+    mask: str | None = None
+    means: str = "add"
+    fill: float = NEG_INF
+    causal: bool = False
+    contractual: bool = True
+
+
+def apply_mask(b: Builder, c: Choices, scores: str) -> Masked:
+    """Mask `scores`, [B, H, S, T] or [B, S, T], in some way, or not at all."""
+    in_place = b.may_overwrite(scores) and c.chance(0.2)
+    kind = c.weighted(_KINDS)
+    if kind == "add":
+        return _added(b, c, scores, in_place=in_place)
+    if kind == "scaled_padding":
+        return _scaled_padding(b, c, scores)
+    if kind == "fill_keep_equal_0":
+        return _filled_where_zero(b, c, scores)
+    if kind == "fill":
+        return _filled(b, c, scores, in_place=in_place)
+    if kind == "where":
+        return _where(b, c, scores)
+    if kind == "where_and_add":
+        first = _where(b, c, scores)
+        mask = _additive_input(b, c, scores)
+        return Masked(b.op("add", first.scores, mask, to="scores"), contractual=False)
+    return Masked(scores)
+
+
+def _shape(b: Builder, c: Choices, scores: str) -> tuple[Size, ...]:
+    """A shape that broadcasts to the scores: usual ones mostly, else any axis 1 and any leading axes left out."""
+    full = b.shape(scores)
+    one = Size.of(1)
+    batch, query, key = full[:-2], full[-2], full[-1]
+    usual = {
+        (query, key): 3.0,
+        (*(one,) * len(batch), query, key): 4.0,
+        (batch[0], *(one,) * (len(batch) - 1), query, key): 3.0,
+        (batch[0], *(one,) * len(batch), key): 4.0,
+        full: 2.0,
+    }
+    if c.chance(0.8):
+        return c.weighted(usual)
+    shape = tuple(one if c.chance(0.4) else s for s in full)
+    return shape[c.below(len(shape)) :]
+
+
+def _additive_input(b: Builder, c: Choices, scores: str) -> str:
+    shape = _shape(b, c, scores)
+    dtype = c.weighted({b.dtype: 10.0, "float32": 4.0, "bool": 2.5, "int64": 1.0, "float16": 0.3, "bfloat16": 0.3})
+    if dtype == "bool":
+        values = Values(c.weighted({"random": 4.0, "ones": 1.0, "zeros": 1.0}), scale=0.6)
+    elif dtype == "int64":
+        values = Values(c.pick(("zero_one", "small_counts", "signed")))
+    else:
+        values = _additive_values(c, len(shape))
+    layout = c.weighted({"contiguous": 8.0, "padded": 1.0, "offset": 1.0})
+    return b.input("mask", shape, values, dtype, layout)
+
+
+def _additive_values(c: Choices, rank: int) -> Values:
+    kind = c.weighted({"normal": 4.0, "random_mask": 3.0, "causal_mask": 2.0 if rank >= 2 else 0.0, "padding_mask": 2.0,
+                       "empty_row_mask": 2.0, "zero_one": 0.5, "constant": 0.5})
+    scale = c.pick((1.0, 1.0, 3.0, 0.1))
+    if kind.endswith("mask"):
+        # -3e4 still fits float16; an empty row with -inf is NaN by design, so finite fills are drawn more.
+        scale = c.weighted({NEG_INF: 3.0, -3e4: 3.0, -1e4: 2.0, -100.0: 1.0, -1.0: 1.0})
+        if kind == "empty_row_mask" and c.chance(0.7):
+            scale = -3e4
+    return Values(kind, scale=scale)
+
+
+def _added(b: Builder, c: Choices, scores: str, *, in_place: bool) -> Masked:
+    if c.chance(0.25):
+        mask = _causal_additive(b, c, scores)
+        return Masked(b.op("add", scores, mask, to="scores"), mask)
+    mask = _additive_input(b, c, scores)
+    if c.chance(0.15):
+        return Masked(b.op("add", mask, scores, to="scores"), mask, contractual=b.is_float(mask))
+    fits = in_place and b.dtype_of(mask) == b.dtype_of(scores)
+    form = "in_place" if fits and c.chance(0.5) else c.weighted({"operator": 8.0, "method": 1.0, "function": 1.0})
+    return Masked(b.op("add", scores, mask, to="scores", form=form), mask, contractual=b.is_float(mask))
+
+
+def _causal_additive(b: Builder, c: Choices, scores: str) -> str:
+    query, key = b.shape(scores)[-2:]
+    if c.chance(0.5):
+        full = b.op("full", to="causal", sizes=(query, key), value=c.weighted({NEG_INF: 3.0, -1e4: 1.0}),
+                    dtype=b.dtype_of(scores))
+        return b.op("triu", full, diagonal=1)
+    keep = _causal(b, c, scores)
+    zeros = b.op("full", to="bias", sizes=(query, key), value=0.0, dtype=b.dtype_of(scores))
+    return b.op("masked_fill", zeros, b.op("logical_not", keep), to="bias", value=NEG_INF)
+
+
+def _causal(b: Builder, c: Choices, scores: str) -> str:
+    query, key = b.shape(scores)[-2:]
+    if c.chance(0.3):
+        rows = b.op("unsqueeze", b.op("arange", to="rows", stop=query), dim=-1)
+        return b.op("le", b.op("arange", to="columns", stop=key), rows, to="causal")
+    ones = b.op("ones", to="causal", sizes=(query, key), dtype="bool")
+    causal = b.op("tril", ones)
+    if c.chance(0.4) and b.rank(scores) == 4:
+        causal = b.op("view", causal, sizes=(Size.of(1), Size.of(1), query, key))
+    return causal
+
+
+def _boolean_input(b: Builder, c: Choices, scores: str) -> str:
+    shape = _shape(b, c, scores)
+    kinds = {"random": 4.0, "padding": 2.0, "empty_row": 2.5, "ones": 0.7, "zeros": 0.4,
+             "causal": 2.0 if len(shape) >= 2 else 0.0}
+    return b.input("keep", shape, Values(c.weighted(kinds), scale=0.7), "bool")
+
+
+def _keep(b: Builder, c: Choices, scores: str) -> str:
+    return _causal(b, c, scores) if c.chance(0.35) else _boolean_input(b, c, scores)
+
+
+def _fill_value(fill: float | str, b: Builder, value: str) -> float:
+    lowest = {"float32": -3.4028234663852886e38, "bfloat16": -3.3895313892515355e38, "float16": -65504.0,
+              "float64": -1.7976931348623157e308}
+    return lowest[b.dtype_of(value)] if isinstance(fill, str) else fill
+
+
+def _fill(b: Builder, c: Choices, scores: str) -> float | str:
+    fill = c.weighted(_FILLS)
+    return -1e4 if fill == -1e9 and b.dtype_of(scores) == "float16" else fill
+
+
+def _filled(b: Builder, c: Choices, scores: str, *, in_place: bool) -> Masked:
+    keep = _keep(b, c, scores)
+    means = "drop"
+    if c.chance(0.6):
+        keep, means = b.op("logical_not", keep, to="drop", form=c.pick(("operator", "method"))), "drop"
+    if c.chance(0.3):
+        keep = b.op("expand_as", keep, scores)
+    fill = _fill(b, c, scores)
+    form = "in_place" if in_place and b.may_overwrite(scores) else c.weighted({"method": 8.0, "function": 1.0})
+    result = b.op("masked_fill", scores, keep, to="scores", value=fill, form=form)
+    return Masked(result, keep, means, _fill_value(fill, b, scores))
+
+
+def _filled_where_zero(b: Builder, c: Choices, scores: str) -> Masked:
+    """As DistilBERT does: a mask of one number a key, compared with 0, viewed and expanded, the rest -inf."""
+    batch, *_, key = b.shape(scores)
+    dtype = c.weighted({"int64": 5.0, b.dtype: 4.0, "bool": 2.0, "float32": 1.0, "uint8": 0.5})
+    if dtype == "bool":
+        values = Values(c.pick(("random", "padding", "ones")), scale=0.7)
+    else:
+        values = Values(c.weighted({"zero_one": 4.0, "small_counts": 3.0, "signed": 0.0 if dtype == "uint8" else 2.0}))
+    mask = b.input("mask", (batch, key), values, dtype)
+    number = c.weighted({0: 8.0, 1: 1.0})
+    drop = b.op(c.weighted({"eq": 6.0, "ne": 1.0, "gt": 0.5}), mask, to="drop", other=number)
+    shape = (batch, *(Size.of(1),) * (b.rank(scores) - 2), key)
+    drop = b.op("view", drop, sizes=shape)
+    if c.chance(0.7):
+        drop = b.op("expand_as", drop, scores) if c.chance(0.7) else b.op("expand", drop, sizes=b.shape(scores))
+    fill = c.weighted({NEG_INF: 6.0, "min": 2.0, -1e4: 1.0})
+    result = b.op("masked_fill", scores, drop, to="scores", value=fill)
+    return Masked(result, drop, "drop", _fill_value(fill, b, scores))
+
+
+def _where(b: Builder, c: Choices, scores: str) -> Masked:
+    keep = _keep(b, c, scores)
+    fill = _fill(b, c, scores)
+    reverse = c.chance(0.15)
+    if c.chance(0.6):
+        low = b.op("full", to="low", sizes=(), value=fill, dtype=b.dtype_of(scores))
+        result = b.op("where", keep, low, scores, to="scores") if reverse else b.op("where", keep, scores, low, to="scores")
+    else:
+        result = b.op("where", keep, scores, to="scores", other=fill, reverse=reverse)
+    return Masked(result, keep, "drop" if reverse else "keep", _fill_value(fill, b, scores))
+
+
+def _scaled_padding(b: Builder, c: Choices, scores: str) -> Masked:
+    """As BERT does: (1 - padding) * a large negative number, broadcast over heads and queries, added."""
+    batch, *_, key = b.shape(scores)
+    kind = c.weighted({"zero_one": 4.0, "small_counts": 1.0})
+    mask = b.input("padding", (batch, key), Values(kind), b.dtype_of(scores))
+    view = b.op("view", mask, sizes=(batch, *(Size.of(1),) * (b.rank(scores) - 2), key))
+    low = b.op("mul", b.op("sub", view, other=1.0, reverse=True, to="masked"), other=c.pick((-1e4, -3e4)), to="bias")
+    return Masked(b.op("add", scores, low, to="scores"), low)

@@ -1,0 +1,62 @@
+"""Tensors a module makes for itself: constants, ranges, masks."""
+
+from generators.case import TensorType
+from generators.dtypes import DTYPES
+from generators.errors import CaseError
+from generators.ops.spec import Attribute, Call, Kind, Line, OpSpec
+
+_DTYPE = Attribute(Kind.WORD, "float32", DTYPES)
+_BOOL = Attribute(Kind.WORD, "bool", DTYPES)
+
+
+def _made(call: Call) -> TensorType:
+    sizes = call.sizes("sizes")
+    if any(s.value(call.dims) < 0 for s in sizes):
+        raise CaseError("a size is negative")
+    return TensorType(sizes, call.text("dtype"))
+
+
+def _sizes_text(line: Line) -> str:
+    value = line.attrs["sizes"]
+    assert isinstance(value, tuple)
+    return f"({line.sizes('sizes')}{',' if len(value) == 1 else ''})"
+
+
+def _full_text(line: Line) -> str:
+    value = line.number("value") if line.attrs["value"] != "min" else f"torch.finfo({line.dtype()}).min"
+    return f"torch.full({_sizes_text(line)}, {value}, dtype={line.dtype()}, device={line.device})"
+
+
+def _filled(name: str) -> OpSpec:
+    return OpSpec(name, (0, 0), _made,
+                  lambda line: f"torch.{name}({_sizes_text(line)}, dtype={line.dtype()}, device={line.device})",
+                  {"sizes": Attribute(Kind.SIZES, required=True), "dtype": _BOOL})
+
+
+def _triangle(call: Call) -> TensorType:
+    if call.args[0].rank < 2:
+        raise CaseError("needs at least two axes")
+    return call.args[0]
+
+
+def _arange(call: Call) -> TensorType:
+    if call.size("stop").value(call.dims) < 0:
+        raise CaseError("a size is negative")
+    return TensorType((call.size("stop"),), call.text("dtype"))
+
+
+OPS = [
+    OpSpec("scalar", (0, 0), lambda call: TensorType((), call.text("dtype")),
+           lambda line: f"torch.tensor({line.number('value')}, dtype={line.dtype()}, device={line.device})",
+           {"value": Attribute(Kind.NUMBER, 1.0), "dtype": _DTYPE}),
+    OpSpec("full", (0, 0), _made, _full_text,
+           {"sizes": Attribute(Kind.SIZES, ()), "value": Attribute(Kind.NUMBER, 1.0, ("min",)), "dtype": _DTYPE}),
+    _filled("ones"),
+    _filled("zeros"),
+    *(OpSpec(name, (1, 1), _triangle,
+             lambda line, n=name: f"{line.args[0]}.{n}({line.attrs['diagonal'] or ''})",  # type: ignore[misc]
+             {"diagonal": Attribute(Kind.INT, 0)}) for name in ("tril", "triu")),
+    OpSpec("arange", (0, 0), _arange,
+           lambda line: f"torch.arange({line.attrs['stop']}, dtype={line.dtype()}, device={line.device})",
+           {"stop": Attribute(Kind.SIZE, required=True), "dtype": Attribute(Kind.WORD, "int64", DTYPES)}),
+]

@@ -1,0 +1,35 @@
+"""A random case from a seed and an index: a bare attention, or a whole module around one."""
+
+from generators.attention import attend
+from generators.blocks import block_module
+from generators.builder import Builder
+from generators.case import Case
+from generators.choices import Choices
+from generators.dimensions import draw_dims
+from generators.heads import head_inputs
+from generators.merging import merge_heads
+from generators.noise import disturb
+
+BARE = 0.7
+"""The share of cases that are an attention alone: they are four times as fast to judge as whole modules."""
+
+
+def sample(seed: int, index: int) -> Case:
+    """Case number `index` of the campaign with this seed: the same on every machine."""
+    c = Choices(f"{seed}:{index}")
+    dtype = c.weighted({"float32": 5.0, "bfloat16": 2.5, "float16": 2.5})
+    b = Builder(draw_dims(c), dtype)
+    returns = _bare(b, c) if c.chance(BARE) else block_module(b, c)
+    mode = "training" if c.chance(0.3) else "inference"
+    return b.case(returns, mode, dynamic=c.chance(0.06))
+
+
+def _bare(b: Builder, c: Choices) -> list[str]:
+    noise = c.weighted({0.0: 6.0, 0.05: 2.0, 0.15: 1.0})
+    attended = attend(b, c, head_inputs(b, c), noise)
+    output = attended.output
+    if c.chance(0.4):
+        output = merge_heads(b, c, output)
+    output = disturb(b, c, output, noise)
+    extras = c.subset(attended.extras, 0.5) if c.chance(0.2) else []
+    return [output, *extras]

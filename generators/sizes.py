@@ -1,0 +1,138 @@
+"""Sizes over named dimensions: polynomials with integer coefficients such as `B`, `3*H*D` or `S+1`."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from generators.errors import CaseError
+
+MAX_TEXT = 80
+_TOKEN = re.compile(r"\s*(?:(?P<name>[A-Z][A-Za-z0-9]{0,7})|(?P<number>[0-9]{1,9})|(?P<sign>[+\-*]))")
+
+Monomial = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A size: the sum of `coefficient * product of names`; canonical, so equal polynomials are equal objects."""
+
+    terms: tuple[tuple[Monomial, int], ...]
+
+    @classmethod
+    def _of_terms(cls, terms: Iterable[tuple[Monomial, int]]) -> Self:
+        total: dict[Monomial, int] = {}
+        for names, coefficient in terms:
+            key = tuple(sorted(names))
+            total[key] = total.get(key, 0) + coefficient
+        return cls(tuple(sorted((n, c) for n, c in total.items() if c)))
+
+    @classmethod
+    def of(cls, value: "Size | int | str") -> "Size":
+        """`value` as a size; text is parsed. Raises CaseError on anything that is not a sum of products."""
+        if isinstance(value, Size):
+            return value
+        if isinstance(value, int):
+            return cls._of_terms([((), value)])
+        return cls.parse(value)
+
+    @classmethod
+    def parse(cls, text: str) -> "Size":
+        """Read `3*H*D + 1`: names, whole numbers, `*`, `+` and `-`. Raises CaseError on anything else."""
+        if len(text) > MAX_TEXT:
+            raise CaseError(f"size of {len(text)} characters: at most {MAX_TEXT} are allowed")
+        total, sign, position = cls(()), 1, 0
+        product: Size | None = None
+        want_factor = True
+        while position < len(text.rstrip()):
+            token = _TOKEN.match(text, position)
+            if token is None:
+                raise CaseError(f"size {text!r}: expected a sum of products such as '3*H*D + 1'")
+            position = token.end()
+            if token["sign"]:
+                if want_factor:
+                    if token["sign"] != "-" or product is not None:
+                        raise CaseError(f"size {text!r}: {token['sign']!r} has nothing to its left")
+                    sign = -sign
+                    continue
+                want_factor = True
+                if token["sign"] != "*":
+                    total = total + (product or cls(())).times(sign)
+                    product, sign = None, 1 if token["sign"] == "+" else -1
+            else:
+                if not want_factor:
+                    raise CaseError(f"size {text!r}: an operator is missing before {token.group().strip()!r}")
+                factor = cls(((((token["name"],)), 1),)) if token["name"] else cls.of(int(token["number"]))
+                product = factor if product is None else product * factor
+                want_factor = False
+        if want_factor or product is None:
+            raise CaseError(f"size {text!r}: expected a name or a whole number at its end")
+        return total + product.times(sign)
+
+    def __add__(self, other: "Size | int") -> "Size":
+        return Size._of_terms((*self.terms, *Size.of(other).terms))
+
+    def __sub__(self, other: "Size | int") -> "Size":
+        return self + Size.of(other).times(-1)
+
+    def __mul__(self, other: "Size | int") -> "Size":
+        return Size._of_terms(
+            (a + b, c * d) for a, c in self.terms for b, d in Size.of(other).terms
+        )
+
+    def times(self, factor: int) -> "Size":
+        """This size multiplied by a whole number."""
+        return Size._of_terms((names, c * factor) for names, c in self.terms)
+
+    def value(self, dims: Mapping[str, int]) -> int:
+        """The size under `dims`. Raises CaseError when a name is not among them."""
+        total = 0
+        for names, coefficient in self.terms:
+            for name in names:
+                if name not in dims:
+                    raise CaseError(f"size {self}: dimension {name!r} is not defined")
+                coefficient *= dims[name]
+            total += coefficient
+        return total
+
+    def names(self) -> frozenset[str]:
+        """The dimension names that occur."""
+        return frozenset(name for names, _ in self.terms for name in names)
+
+    def renamed(self, names: Mapping[str, str]) -> "Size":
+        """This size with dimensions renamed."""
+        return Size._of_terms((tuple(names.get(n, n) for n in m), c) for m, c in self.terms)
+
+    @property
+    def is_name(self) -> bool:
+        """Whether this is one bare dimension name."""
+        return len(self.terms) == 1 and self.terms[0][1] == 1 and len(self.terms[0][0]) == 1
+
+    @property
+    def constant(self) -> int | None:
+        """The number, if no name occurs."""
+        if not self.terms:
+            return 0
+        return self.terms[0][1] if self.terms[0][0] == () and len(self.terms) == 1 else None
+
+    def __str__(self) -> str:
+        if not self.terms:
+            return "0"
+        parts: list[str] = []
+        # Names first, the bare number last, as a person writes it.
+        for names, coefficient in sorted(self.terms, key=lambda t: (not t[0], t[1] < 0, t[0])):
+            factors = [str(abs(coefficient))] if abs(coefficient) != 1 or not names else []
+            text = " * ".join([*factors, *names])
+            if parts:
+                parts.append(f"- {text}" if coefficient < 0 else f"+ {text}")
+            else:
+                parts.append(f"-{text}" if coefficient < 0 else text)
+        return " ".join(parts)
+
+
+def product(sizes: Iterable[Size]) -> Size:
+    """The product of sizes; 1 of none."""
+    total = Size.of(1)
+    for size in sizes:
+        total = total * size
+    return total

@@ -1,0 +1,50 @@
+"""The softmax over scores, spelled in every form eager accepts."""
+
+from dataclasses import dataclass
+
+from generators.builder import Builder
+from generators.choices import Choices
+
+
+@dataclass(frozen=True, slots=True)
+class Probabilities:
+    """The probabilities, in `dtype` of the values they meet, and whether they are a softmax over the keys."""
+
+    value: str
+    over_keys: bool
+
+
+def spell_softmax(b: Builder, c: Choices, scores: str, dtype: str) -> Probabilities:
+    """Softmax of `scores` (last axis: keys), cast to `dtype` when it is another."""
+    rank = b.rank(scores)
+    axis = c.weighted({-1: 80.0, rank - 1: 12.0, -2: 3.0, rank - 2: 1.5, 1: 1.5, 0: 0.7})
+    over_keys = axis in (-1, rank - 1)
+    spelling = c.weighted({"softmax": 84.0, "log": 4.0, "explicit": 8.0, "explicit_unsafe": 2.0, "logsumexp": 2.0})
+    options = {} if c.chance(0.85) else {"dtype": c.weighted({"float32": 5.0, b.dtype_of(scores): 1.0, "float64": 0.5})}
+    if c.chance(0.25):
+        scores = b.op("cast", scores, dtype="float32", form=c.pick(("to", "method")))
+    if spelling == "log":
+        logs = b.op("log_softmax", scores, to="log_probs", dim=axis, **options,
+                    form=c.pick(("method", "functional", "torch")))
+        probs = b.op("exp", logs, to="probs")
+    elif spelling == "softmax":
+        form = c.weighted({"method": 5.0, "functional": 4.0, "torch": 3.0, "module": 0.0 if options else 2.0})
+        probs = b.op("softmax", scores, to="probs", dim=axis, **options, form=form)
+    elif spelling == "logsumexp":
+        total = b.op("logsumexp", scores, to="lse", dim=axis, keepdim=True)
+        probs = b.op("exp", b.op("sub", scores, total, to="log_probs"), to="probs")
+    else:
+        probs = _explicit(b, c, scores, axis, safe=spelling == "explicit")
+    if b.dtype_of(probs) != dtype:
+        probs = b.op("cast", probs, dtype=dtype, form=c.pick(("to", "method", "type")))
+    return Probabilities(probs, over_keys)
+
+
+def _explicit(b: Builder, c: Choices, scores: str, axis: int, *, safe: bool) -> str:
+    shifted = scores
+    if safe:
+        top = b.op(c.weighted({"amax": 3.0, "max": 1.0}), scores, to="top", dim=axis, keepdim=True)
+        shifted = b.op("sub", scores, top, to="shifted")
+    exps = b.op("exp", shifted, to="exps")
+    total = b.op("sum", exps, to="total", dim=axis, keepdim=True)
+    return b.op("div", exps, total, to="probs")

@@ -35,7 +35,7 @@ def attend(b: Builder, c: Choices, heads: Heads, noise: float) -> Attended:
     """Write an attention over the heads; a contract is noted where one says what was written."""
     if c.chance(0.08):
         return _by_sdpa(b, c, heads)
-    scale = _draw_scale(b, c)
+    scale = _draw_scale(b, c, heads)
     q = disturb(b, c, heads.q.value, noise)
     grouped = heads.group != Size.of(1)
     how = c.weighted({"repeat_interleave": 3.0, "expand": 3.0, "broadcast": 3.0}) if grouped else ""
@@ -51,7 +51,7 @@ def attend(b: Builder, c: Choices, heads: Heads, noise: float) -> Attended:
     probs = spell_softmax(b, c, scores, b.dtype_of(v))
     weights, dropout = _dropout(b, c, disturb(b, c, probs.value, noise))
     output = _weigh(b, c, weights, disturb(b, c, v, noise))
-    plain = scale.carrier != "learned" and probs.over_keys and masked.contractual and not _adds_bias(b)
+    plain = scale.carrier != "learned" and probs.contractual and masked.contractual and not _adds_bias(b)
     if plain:
         rank = b.rank(output)
         effective = 1.0 / scale.value if scale.divide else float(scale.value)
@@ -62,9 +62,9 @@ def attend(b: Builder, c: Choices, heads: Heads, noise: float) -> Attended:
     return Attended(output, (weights, masked.scores, k, v))
 
 
-def _draw_scale(b: Builder, c: Choices) -> _Scale:
+def _draw_scale(b: Builder, c: Choices, heads: Heads) -> _Scale:
     place = c.weighted({"none": 14.0, "scores": 58.0, "q": 14.0, "k": 7.0, "both": 7.0})
-    head_dim = max(1, b.dims["D"])
+    head_dim = max(1, b.size(b.shape(heads.q.value)[-1]))
     value: float | int = c.weighted(
         {1 / math.sqrt(head_dim): 60.0, 1.0: 2.0, 0.5: 5.0, 0.125: 5.0, 0.3: 4.0, 1e-3: 2.0, 4.0: 3.0, 12.5: 1.5,
          -0.5: 5.0, -1 / math.sqrt(head_dim): 3.0}
@@ -185,10 +185,10 @@ def _dropout(b: Builder, c: Choices, probs: str) -> tuple[str, float]:
     if c.chance(0.6):
         return probs, 0.0
     p = c.weighted({0.0: 6.0, 0.1: 3.0, 0.5: 1.0, 0: 1.0, 1.0: 0.2})
-    active = c.weighted({"mode": 8.0, "always": 0.6, "never": 1.0})
     form = c.weighted({"module": 4.0, "functional": 5.0, "torch": 1.0})
-    dropped = b.op("dropout", probs, to="weights", p=p, form=form, active="mode" if form == "module" else active)
-    return dropped, p if form == "module" or active == "mode" else p * (active == "always")
+    active = "mode" if form == "module" else c.weighted({"mode": 8.0, "always": 0.6, "never": 1.0})
+    dropped = b.op("dropout", probs, to="weights", p=p, form=form, active=active)
+    return dropped, p if active == "always" or (active == "mode" and b.mode == "training") else 0.0
 
 
 def _weigh(b: Builder, c: Choices, weights: str, v: str) -> str:
@@ -228,9 +228,10 @@ def _by_sdpa(b: Builder, c: Choices, heads: Heads) -> Attended:
         masks.append(b.input("mask", shape, values, dtype))
     output = b.op("sdpa", q, k, v, *masks, to="out", is_causal=causal, scale=scale, dropout_p=dropout, enable_gqa=native)
     if means == "add":
-        effective = 1 / math.sqrt(max(1, b.dims["D"])) if scale is None else scale
+        effective = 1 / math.sqrt(max(1, b.size(b.shape(q)[-1]))) if scale is None else scale
         b.contracts.append(
             Contract(heads.q.value, heads.k.value, heads.v.value, output, "bhsd" if b.rank(output) == 4 else "bsd",
-                     effective, causal, masks[0] if masks else None, means, dropout=dropout)
+                     effective, causal, masks[0] if masks else None, means,
+                     dropout=dropout if b.mode == "training" else 0.0)
         )
     return Attended(output, (k, v))

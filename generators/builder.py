@@ -6,14 +6,15 @@ from dataclasses import replace
 from generators.case import Attr, Case, Contract, Input, Op, TensorType, Values
 from generators.dtypes import category
 from generators.ops import OPS
-from generators.program import check, infer, make_op, pruned
+from generators.program import check, infer, is_in_place, make_op, pruned
 from generators.sizes import Size
 
 
 class Builder:
     """A case in the making: dimensions, inputs, operations and contracts so far."""
 
-    def __init__(self, dims: dict[str, int], dtype: str) -> None:
+    def __init__(self, dims: dict[str, int], dtype: str, mode: str) -> None:
+        self.mode = mode
         self.dims = dims
         self.dtype = dtype
         self.inputs: list[Input] = []
@@ -73,9 +74,10 @@ class Builder:
         made = next((op for op in self.ops if op.name == name), None)
         return made is not None and OPS[made.kind].owns_memory and all(name not in op.args for op in self.ops)
 
-    def case(self, returns: Sequence[str], mode: str, *, dynamic: bool) -> Case:
-        """The finished, pruned and checked case."""
-        case = pruned(Case(tuple(self.dims.items()), tuple(self.inputs), tuple(self.ops),
-                           tuple(dict.fromkeys(returns)), mode, dynamic, tuple(self.contracts)))
+    def case(self, returns: Sequence[str], *, dynamic: bool) -> Case:
+        """The finished, pruned and checked case; a value that a later step overwrote is not returned."""
+        overwritten = {op.args[0] for op in self.ops if is_in_place(op)}
+        kept = tuple(dict.fromkeys(r for r in returns if r not in overwritten))
+        case = pruned(Case(tuple(self.dims.items()), tuple(self.inputs), tuple(self.ops), kept, self.mode, dynamic, tuple(self.contracts)))
         check(case)
         return case

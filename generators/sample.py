@@ -18,10 +18,9 @@ def sample(seed: int, index: int) -> Case:
     """Case number `index` of the campaign with this seed: the same on every machine."""
     c = Choices(f"{seed}:{index}")
     dtype = c.weighted({"float32": 5.0, "bfloat16": 2.5, "float16": 2.5})
-    b = Builder(draw_dims(c), dtype)
+    b = Builder(draw_dims(c), dtype, "training" if c.chance(0.3) else "inference")
     returns = _bare(b, c) if c.chance(BARE) else block_module(b, c)
-    mode = "training" if c.chance(0.3) else "inference"
-    return b.case(returns, mode, dynamic=c.chance(0.06))
+    return b.case(returns, dynamic=c.chance(0.06))
 
 
 def _bare(b: Builder, c: Choices) -> list[str]:

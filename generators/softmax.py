@@ -8,17 +8,16 @@ from generators.choices import Choices
 
 @dataclass(frozen=True, slots=True)
 class Probabilities:
-    """The probabilities, in `dtype` of the values they meet, and whether they are a softmax over the keys."""
+    """The probabilities, in `dtype` of the values they meet, and whether they are a stable softmax over the keys."""
 
     value: str
-    over_keys: bool
+    contractual: bool
 
 
 def spell_softmax(b: Builder, c: Choices, scores: str, dtype: str) -> Probabilities:
     """Softmax of `scores` (last axis: keys), cast to `dtype` when it is another."""
     rank = b.rank(scores)
     axis = c.weighted({-1: 80.0, rank - 1: 12.0, -2: 3.0, rank - 2: 1.5, 1: 1.5, 0: 0.7})
-    over_keys = axis in (-1, rank - 1)
     spelling = c.weighted({"softmax": 84.0, "log": 4.0, "explicit": 8.0, "explicit_unsafe": 2.0, "logsumexp": 2.0})
     options = {} if c.chance(0.85) else {"dtype": c.weighted({"float32": 5.0, b.dtype_of(scores): 1.0, "float64": 0.5})}
     if c.chance(0.25):
@@ -37,7 +36,9 @@ def spell_softmax(b: Builder, c: Choices, scores: str, dtype: str) -> Probabilit
         probs = _explicit(b, c, scores, axis, safe=spelling == "explicit")
     if b.dtype_of(probs) != dtype:
         probs = b.op("cast", probs, dtype=dtype, form=c.pick(("to", "method", "type")))
-    return Probabilities(probs, over_keys)
+        # Without the row maximum taken out first, a row of huge negative scores does not sum to 1.
+    stable = spelling not in ("explicit_unsafe", "logsumexp")
+    return Probabilities(probs, stable and axis in (-1, rank - 1))
 
 
 def _explicit(b: Builder, c: Choices, scores: str, axis: int, *, safe: bool) -> str:

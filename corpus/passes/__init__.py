@@ -1,0 +1,25 @@
+"""The shrinker's passes. Each takes a case and gives simpler candidates; whether one still fails is not its concern."""
+
+from collections.abc import Callable, Iterator
+
+from corpus.passes import attributes, dimensions, modes, numbers, program, tensors
+from generators.case import Case
+
+Pass = Callable[[Case], Iterator[Case]]
+
+PASSES: tuple[Pass, ...] = (
+    program.return_less,
+    modes.plainer_mode,
+    program.cut_to_inputs,
+    program.bypass,
+    dimensions.smaller_dims,
+    attributes.default_attributes,
+    attributes.plainer_kinds,
+    modes.float32,
+    tensors.plainer_inputs,
+    tensors.merge_inputs,
+    tensors.drop_axes,
+    dimensions.merge_dims,
+    numbers.rounder_numbers,
+)
+"""In the order they are tried: what removes most, and what makes every later probe cheaper, first."""

@@ -1,0 +1,34 @@
+"""A plainer mode and plainer dtypes."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from corpus.passes.rewriting import valid
+from generators.case import Case
+from generators.dtypes import FLOATS
+from generators.program import make_op
+
+
+def plainer_mode(case: Case) -> Iterator[Case]:
+    """Static shapes for dynamic ones, inference for training."""
+    if case.training and case.dynamic:
+        yield replace(case, mode="inference", dynamic=False)
+    if case.dynamic:
+        yield replace(case, dynamic=False)
+    if case.training:
+        yield replace(case, mode="inference")
+
+
+def float32(case: Case) -> Iterator[Case]:
+    """float32 for every other floating dtype: all at once, then one dtype at a time."""
+    used = {i.dtype for i in case.inputs} | {str(op.attr("dtype")) for op in case.ops}
+    others = [d for d in FLOATS if d in used and d != "float32"]
+    for chosen in ([others] if len(others) > 1 else []) + [[d] for d in others]:
+        inputs = tuple(replace(i, dtype="float32") if i.dtype in chosen else i for i in case.inputs)
+        ops = tuple(
+            make_op(o.name, o.kind, o.args, {**dict(o.attrs), "dtype": "float32"}) if o.attr("dtype") in chosen else o
+            for o in case.ops
+        )
+        smaller = valid(replace(case, inputs=inputs, ops=ops))
+        if smaller is not None:
+            yield smaller

@@ -1,0 +1,74 @@
+"""What is unusual about a case, in a few words: two failures are taken for the same bug when these words agree."""
+
+from collections.abc import Iterator
+
+from generators.case import Case, Input, Op, TensorType
+from generators.dtypes import LOW_PRECISION
+from generators.program import attributes, types_of
+
+_VIEWS = frozenset({
+    "view", "reshape", "permute", "transpose", "mT", "unsqueeze", "squeeze", "unflatten", "flatten", "expand",
+    "expand_as", "chunk", "unbind", "select", "contiguous", "clone", "to_own_dtype", "narrow",
+})
+_ONE_NAME = {
+    "bmm": "product", "matmul": "product", "einsum": "product", "log_softmax": "softmax", "type_as": "cast",
+    "unbind": "select", "max": "amax", "full": "constant", "scalar": "constant", "zeros": "constant",
+    "ones": "constant", "sub": "add", "repeat": "repeat_interleave",
+}
+_EMPTY_ROWS = frozenset({"empty_row", "empty_row_mask", "zeros"})
+_COUNTS = frozenset({"small_counts", "signed"})
+
+
+def features(case: Case) -> frozenset[str]:
+    """The words for a case, among them `mode:training`, `op:where`, `softmax_axis`, `mask:int64`, `values:counts`.
+
+    Views, copies and the many spellings of one operation are no feature: rewrites see through them.
+    """
+    types = types_of(case)
+    words = {"mode:training"} if case.training else set()
+    if case.dynamic:
+        words.add("dynamic")
+    if any(i.dtype in LOW_PRECISION for i in case.inputs):
+        words.add("dtype:low")
+    if len(case.returns) > 1:
+        words.add("returns:more")
+    for item in case.inputs:
+        words.update(_of_input(item))
+    for op in case.ops:
+        words.update(_of_op(op, types))
+    return frozenset(words)
+
+
+def _of_input(item: Input) -> Iterator[str]:
+    kind = item.values.kind
+    if kind == "tokens":
+        return
+    if item.dtype == "bool" or "int" in item.dtype:
+        yield f"mask:{'bool' if item.dtype == 'bool' else 'integer'}"
+    if kind in _EMPTY_ROWS:
+        yield "values:empty_row"
+    elif kind in _COUNTS:
+        yield "values:counts"
+    elif kind in ("constant", "outliers", "one_row"):
+        yield f"values:{kind}"
+    if item.layout != "contiguous":
+        yield "layout:strided"
+
+
+def _of_op(op: Op, types: dict[str, TensorType]) -> Iterator[str]:
+    if op.kind in _VIEWS:
+        return
+    attrs = attributes(op)
+    yield f"op:{_ONE_NAME.get(op.kind, op.kind)}"
+    if op.kind in ("softmax", "log_softmax"):
+        axis, rank = attrs["dim"], types[op.args[0]].rank
+        if axis not in (-1, rank - 1):
+            yield "softmax_axis"
+    if op.kind in ("mul", "div", "add", "sub"):
+        other = attrs["other"]
+        if isinstance(other, int | float) and other < 0:
+            yield "number:negative"
+        if len(op.args) == 2 and types[op.args[0]].rank != types[op.args[1]].rank:
+            yield f"{op.kind}:ranks_differ"
+        if len(op.args) == 2 and types[op.args[0]].dtype != types[op.args[1]].dtype:
+            yield f"{op.kind}:dtypes_differ"

@@ -1,0 +1,71 @@
+"""The one order of simplicity over cases: what shrinking makes smaller."""
+
+from generators.case import Attr, Case, Input, Op
+from generators.ops import OPS
+from generators.program import attributes, same_attr
+from generators.sizes import Size
+from generators.values import DISTRIBUTIONS, LAYOUTS
+
+_DTYPE_RANK = {"float32": 0, "bool": 1, "int64": 2}
+
+SortKey = tuple[float, ...]
+
+
+def sort_key(case: Case) -> SortKey:
+    """Smaller is simpler. First the number of operations, then of returned values and of inputs; then inference
+    before training, static before dynamic shapes, plain operations and attributes, float32, plain values and layouts;
+    last the sizes. The id breaks no tie: equal keys mean neither is simpler.
+    """
+    return (
+        len(case.ops),
+        len(case.returns),
+        len(case.inputs),
+        case.training,
+        case.dynamic,
+        sum(OPS[op.kind].cost for op in case.ops),
+        sum(_attr_cost(op) for op in case.ops),
+        sum(_DTYPE_RANK.get(i.dtype, 3) for i in case.inputs),
+        sum(_input_cost(i) for i in case.inputs),
+        sum(len(i.shape) for i in case.inputs),
+        sum(size for _, size in case.dims),
+        len(case.dims),
+        sum(len(str(s)) for i in case.inputs for s in i.shape),
+        sum(i.values.seed for i in case.inputs),
+    )
+
+
+def _attr_cost(op: Op) -> float:
+    cost = 0.0
+    for name, value in attributes(op).items():
+        attribute = OPS[op.kind].attributes[name]
+        if not attribute.required and same_attr(value, attribute.default):
+            continue
+        # Words stand in their table simplest first.
+        place = attribute.words.index(value) if isinstance(value, str) and value in attribute.words else 0
+        cost += 1 + place + _value_cost(value)
+    return cost
+
+
+def _value_cost(value: Attr) -> float:
+    if isinstance(value, bool) or value is None:
+        return 0.0
+    if isinstance(value, int | float):
+        return number_cost(value)
+    if isinstance(value, tuple):
+        return sum(len(str(v)) for v in value) / 10
+    return len(str(value)) / 10 if isinstance(value, Size) else 0.0
+
+
+def number_cost(value: float) -> float:
+    """How much there is to read in a number: 0 for 1, little for small whole numbers, more for long ones."""
+    text = repr(value).removesuffix(".0")
+    return (len(text) - 1) / 4 + (value < 0) / 4 + (0.1 if abs(value) != 1 else 0.0)
+
+
+def _input_cost(item: Input) -> float:
+    return (
+        DISTRIBUTIONS[item.values.kind].rank
+        + LAYOUTS[item.layout][1]
+        + number_cost(item.values.scale) * DISTRIBUTIONS[item.values.kind].scaled
+        + 0.5 * item.parameter
+    )

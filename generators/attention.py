@@ -18,6 +18,8 @@ class Attended:
     """What an attention gives: the output, [B, H, S, V] or [B, S, V], and intermediates worth returning."""
 
     output: str
+    keys: str
+    values: str
     extras: tuple[str, ...]
 
 
@@ -33,7 +35,7 @@ class _Scale:
 
 def attend(b: Builder, c: Choices, heads: Heads, noise: float) -> Attended:
     """Write an attention over the heads; a contract is noted where one says what was written."""
-    if c.chance(0.08):
+    if c.structure("fused", {"no": 95.0, "sdpa": 5.0}) == "sdpa":
         return _by_sdpa(b, c, heads)
     scale = _draw_scale(b, c, heads)
     q = disturb(b, c, heads.q.value, noise)
@@ -43,12 +45,13 @@ def attend(b: Builder, c: Choices, heads: Heads, noise: float) -> Attended:
         how = "expand"
     k = _repeat(b, c, heads.k.value, heads.group, how)
     v = _repeat(b, c, heads.v.value, heads.group, how)
-    direct = k == heads.k.value and c.chance(0.3)
+    direct = k == heads.k.value and c.wild()
     scores = _scores(b, c, heads, disturb(b, c, q, noise), disturb(b, c, k, noise), scale, direct=direct)
     scores = disturb(b, c, scores, noise)
     masked = apply_mask(b, c, scores)
     scores = disturb(b, c, masked.scores, noise)
-    probs = spell_softmax(b, c, scores, b.dtype_of(v))
+    scores = _flattened_again(b, c, scores)
+    probs = spell_softmax(b, c, scores, v)
     weights, dropout = _dropout(b, c, disturb(b, c, probs.value, noise))
     output = _weigh(b, c, weights, disturb(b, c, v, noise))
     plain = scale.carrier != "learned" and probs.contractual and masked.contractual and not _adds_bias(b)
@@ -59,34 +62,34 @@ def attend(b: Builder, c: Choices, heads: Heads, noise: float) -> Attended:
             Contract(heads.q.value, heads.k.value, heads.v.value, output, "bhsd" if rank == 4 else "bsd", effective,
                      masked.causal, masked.mask, masked.means, masked.fill, dropout)
         )
-    return Attended(output, (weights, masked.scores, k, v))
+    return Attended(output, k, v, (weights, masked.scores, k, v))
 
 
 def _draw_scale(b: Builder, c: Choices, heads: Heads) -> _Scale:
-    place = c.weighted({"none": 14.0, "scores": 58.0, "q": 14.0, "k": 7.0, "both": 7.0})
+    place = c.structure("scale.place", {"none": 16.0, "scores": 58.0, "q": 14.0, "k": 6.0, "both": 6.0})
     head_dim = max(1, b.size(b.shape(heads.q.value)[-1]))
-    value: float | int = c.weighted(
+    value: float | int = c.detail(
         {1 / math.sqrt(head_dim): 60.0, 1.0: 2.0, 0.5: 5.0, 0.125: 5.0, 0.3: 4.0, 1e-3: 2.0, 4.0: 3.0, 12.5: 1.5,
          -0.5: 5.0, -1 / math.sqrt(head_dim): 3.0}
     )
-    divide = place == "scores" and c.chance(0.55) or place == "q" and c.chance(0.4)
+    divide = place in ("scores", "q") and c.structure("scale.divide", {"div": 5.0, "mul": 5.0}) == "div"
     if divide:
         value = 1 / value
-    if c.chance(0.15):
+    if c.wild():
         value = c.pick((2, 4, 8, 3, -2)) if divide else c.pick((2, 1, -1))
     if place == "both":
         value, divide = abs(value), False
     if place == "none":
         value, divide = 1.0, False
-    carrier = c.weighted({"number": 82.0, "scalar": 7.0, "full": 5.0, "learned": 4.0, "input": 2.0})
+    carrier = c.detail({"number": 82.0, "scalar": 7.0, "full": 5.0, "learned": 4.0, "input": 2.0}, "scale.carrier")
     return _Scale(place, value, divide, "number" if place == "none" else carrier)
 
 
 def _scaled(b: Builder, c: Choices, value: str, scale: _Scale, number: float) -> str:
     kind = "div" if scale.divide else "mul"
-    form = c.weighted({"operator": 6.0, "method": 3.0, "function": 1.0, "in_place": 0.5 * b.may_overwrite(value)})
+    form = c.detail({"operator": 6.0, "method": 3.0, "function": 1.0, "in_place": 2.0 * b.may_overwrite(value)})
     if scale.carrier == "number":
-        reverse = kind == "mul" and c.chance(0.1)
+        reverse = kind == "mul" and c.wild()
         return b.op(kind, value, other=number, reverse=reverse, form="operator" if reverse else form)
     if scale.carrier == "scalar":
         factor = b.op("scalar", to="scale", value=float(number), dtype=c.pick((b.dtype_of(value), "float32")))
@@ -107,7 +110,7 @@ def _scores(b: Builder, c: Choices, heads: Heads, q: str, k: str, scale: _Scale,
     if scale.place in ("k", "both") and not late:
         k, direct = _scaled(b, c, k, scale, number), False
     rank = b.rank(q)
-    product = c.weighted({"matmul": 76.0, "einsum": 8.0, "flat_bmm": 10.0, "baddbmm": 2.0})
+    product = c.detail({"matmul": 76.0, "einsum": 8.0, "flat": 10.0, "baddbmm": 2.0}, "scores.product")
     k_late = scale.place in ("k", "both") and late
     if product == "einsum" and not k_late and b.size(b.shape(k)[-3]) == b.size(b.shape(q)[-3]):
         equation = "bhqd,bhkd->bhqk" if rank == 4 else "bqd,bkd->bqk"
@@ -119,7 +122,7 @@ def _scores(b: Builder, c: Choices, heads: Heads, q: str, k: str, scale: _Scale,
         kt = _transposed(b, c, k)
     if k_late:
         kt = _scaled(b, c, kt, scale, number)
-    if product in ("flat_bmm", "baddbmm") and b.size(b.shape(kt)[-3]) == b.size(b.shape(q)[-3]):
+    if product in ("flat", "baddbmm") and b.size(b.shape(kt)[-3]) == b.size(b.shape(q)[-3]):
         scores = _flat_product(b, c, q, kt, add=product == "baddbmm")
     else:
         scores = b.op("matmul", q, kt, to="scores", form=c.weighted({"operator": 6.0, "function": 4.0, "method": 1.0}))
@@ -128,7 +131,7 @@ def _scores(b: Builder, c: Choices, heads: Heads, q: str, k: str, scale: _Scale,
 
 def _transposed(b: Builder, c: Choices, k: str) -> str:
     rank = b.rank(k)
-    form = c.weighted({"transpose": 60.0, "positive": 12.0, "permute": 20.0, "mT": 6.0})
+    form = c.structure("scores.transpose", {"transpose": 60.0, "positive": 12.0, "permute": 20.0, "mT": 6.0})
     if form == "mT":
         return b.op("mT", k, to="kt")
     if form == "permute":
@@ -160,6 +163,12 @@ def _flat_product(b: Builder, c: Choices, a: str, kt: str, *, add: bool) -> str:
     return b.op("view", product, sizes=(*b.shape(a)[:2], *b.shape(product)[1:]))
 
 
+def _flattened_again(b: Builder, c: Choices, scores: str) -> str:
+    """Scores that came from a product over [B * H, S, T] may go back to that form for the softmax, as in BART."""
+    flat = any(op.kind == "bmm" for op in b.ops) and b.rank(scores) == 4
+    return _flat(b, c, scores) if flat and c.chance(0.6) else scores
+
+
 def _adds_bias(b: Builder) -> bool:
     """Whether some product of this case adds a bias of the caller's, which no contract mentions."""
     given = {i.name for i in b.inputs}
@@ -182,7 +191,7 @@ def _repeat(b: Builder, c: Choices, value: str, group: Size, how: str) -> str:
 
 
 def _dropout(b: Builder, c: Choices, probs: str) -> tuple[str, float]:
-    if c.chance(0.6):
+    if c.structure("dropout", {"none": 6.0, "dropout": 4.0}) == "none":
         return probs, 0.0
     p = c.weighted({0.0: 6.0, 0.1: 3.0, 0.5: 1.0, 0: 1.0, 1.0: 0.2})
     form = c.weighted({"module": 4.0, "functional": 5.0, "torch": 1.0})
@@ -192,13 +201,16 @@ def _dropout(b: Builder, c: Choices, probs: str) -> tuple[str, float]:
 
 
 def _weigh(b: Builder, c: Choices, weights: str, v: str) -> str:
+    if b.rank(weights) == 3 and b.rank(v) == 4:
+        out = b.op("bmm", weights, _flat(b, c, v), to="out")
+        return b.op("view", out, sizes=(*b.shape(v)[:2], *b.shape(out)[1:]))
     rank = b.rank(weights)
-    product = c.weighted({"matmul": 82.0, "einsum": 8.0, "flat_bmm": 10.0})
+    product = c.detail({"matmul": 82.0, "einsum": 8.0, "flat": 10.0}, "scores.product")
     if b.size(b.shape(v)[-3]) != b.size(b.shape(weights)[-3]) or b.shape(weights)[:-2] != b.shape(v)[:-2]:
         product = "matmul"
     if product == "einsum" and b.rank(v) == rank:
         return b.op("einsum", weights, v, to="out", equation="bhqk,bhkd->bhqd" if rank == 4 else "bqk,bkd->bqd")
-    if product == "flat_bmm" and b.rank(v) == rank:
+    if product == "flat" and b.rank(v) == rank:
         flat = b.op("bmm", _flat(b, c, weights), _flat(b, c, v), to="out")
         return flat if rank == 3 else b.op("view", flat, sizes=(*b.shape(weights)[:2], *b.shape(flat)[1:]))
     return b.op("matmul", weights, v, to="out", form=c.weighted({"operator": 6.0, "function": 4.0, "method": 2.0}))
@@ -234,4 +246,4 @@ def _by_sdpa(b: Builder, c: Choices, heads: Heads) -> Attended:
                      effective, causal, masks[0] if masks else None, means,
                      dropout=dropout if b.mode == "training" else 0.0)
         )
-    return Attended(output, (k, v))
+    return Attended(output, k, v, (k, v))

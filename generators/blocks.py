@@ -34,7 +34,7 @@ def block_module(b: Builder, c: Choices) -> list[str]:
         norm=c.weighted({"layer_norm": 5.0, "rms_norm": 3.0, "manual_rms": 1.0, "none": 4.0}),
         residual=c.weighted({"none": 5.0, "pre": 5.0, "post": 2.0, "parallel": 2.0}),
         bias=c.chance(0.5),
-        noise=c.weighted({0.0: 6.0, 0.05: 2.0}),
+        noise=c.wildness / 5,
     )
     x = _stem(b, c)
     before = _norm(b, c, style, x) if style.residual != "post" else x

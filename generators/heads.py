@@ -35,7 +35,7 @@ def permuted(b: Builder, c: Choices, value: str, order: str, target: str, to: st
     axes = tuple(order.index(axis) for axis in target)
     moved = [i for i, axis in enumerate(axes) if axis != i]
     if not moved:
-        if c.chance(0.06):
+        if c.wild() and c.chance(0.5):
             return b.op("permute", value, to=to, dims=axes)
         return value
     if len(moved) == 2 and c.chance(0.5):
@@ -45,15 +45,15 @@ def permuted(b: Builder, c: Choices, value: str, order: str, target: str, to: st
         if c.chance(0.2):
             i, j = j, i
         return b.op("transpose", value, to=to, dim0=i, dim1=j)
-    if c.chance(0.1):
+    if c.wild():
         axes = tuple(a - len(axes) for a in axes)
     return b.op("permute", value, to=to, dims=axes)
 
 
 def draw_values(c: Choices) -> Values:
     """Numbers for an activation: mostly normal; peaked, outlying, tiny, huge and integral ones as well."""
-    kind = c.weighted({"normal": 60.0, "outliers": 6.0, "integers": 6.0, "uniform": 4.0, "one_row": 4.0, "constant": 2.0})
-    scale = c.weighted({1.0: 6.0, 0.5: 1.0, 3.0: 2.0, 0.02: 1.0, 10.0: 0.5}) if kind != "one_row" else 10.0
+    kind = c.detail({"normal": 60.0, "outliers": 6.0, "integers": 6.0, "uniform": 4.0, "one_row": 4.0, "constant": 2.0})
+    scale = c.detail({1.0: 6.0, 0.5: 1.0, 3.0: 2.0, 0.02: 1.0, 10.0: 0.5}) if kind != "one_row" else 10.0
     if kind == "outliers":
         scale = 10.0
     return Values(kind, scale=1.0 if kind == "integers" else scale)
@@ -61,7 +61,7 @@ def draw_values(c: Choices) -> Values:
 
 def draw_layout(c: Choices, rank: int) -> str:
     """How an activation lies in memory: mostly contiguous."""
-    if c.chance(0.85):
+    if not c.wild():
         return "contiguous"
     options = {"transposed": 2.0, "padded": 1.0, "every_second": 1.0, "offset": 1.0}
     return c.weighted(options | ({"heads_inner": 3.0} if rank >= 3 else {}))
@@ -69,33 +69,33 @@ def draw_layout(c: Choices, rank: int) -> str:
 
 def head_inputs(b: Builder, c: Choices) -> Heads:
     """q, k and v as inputs of the module."""
-    if c.chance(0.12):
+    if c.structure("order", {"bhsd": 90.0, "bsd": 10.0}) == "bsd":
         return _flat_inputs(b, c)
     group = _grouping(b, c)
     kv_heads = {"none": Size.of("H"), "group": Size.of("G"), "one": Size.of(1)}[group]
     query_heads = Size.parse("G*R") if group == "group" else Size.of("H")
-    if group == "none" and b.dims["V"] == b.dims["D"] and b.dims["S"] == b.dims["T"] and c.chance(0.12):
+    if group == "none" and b.dims["V"] == b.dims["D"] and b.dims["S"] == b.dims["T"] and c.wild():
         return _packed_input(b, c)
-    common = c.weighted(_ORDERS)
-    together, values = c.chance(0.8), draw_values(c)
+    common = c.structure("order", _ORDERS)
+    together, values = not c.wild(), draw_values(c)
     heads = []
     for name, sizes in (("q", (query_heads, "S", "D")), ("k", (kv_heads, "T", "D")), ("v", (kv_heads, "T", "V"))):
         h, s, d = (Size.of(x) for x in sizes)
         order = common if together or c.chance(0.6) else c.weighted(_ORDERS)
         axes = {"b": Size.of("B"), "h": h, "s": s, "d": d}
-        if order in ("bshd", "sbhd") and c.chance(0.2):
+        if order in ("bshd", "sbhd") and c.wild():
             # The heads still side by side, as a linear layer leaves them.
             flat = b.input(name, (axes[order[0]], axes[order[1]], h * d), values, layout=draw_layout(c, 3))
             source = split_heads(b, c, flat, h, d)
         else:
             source = b.input(name, [axes[a] for a in order], values, layout=draw_layout(c, 4))
         heads.append(Head(permuted(b, c, source, order, "bhsd", name), source, order))
-        values = values if c.chance(0.8) else draw_values(c)
+        values = draw_values(c) if c.wild() else values
     return Heads(*heads, group={"none": Size.of(1), "group": Size.of("R"), "one": Size.of("H")}[group])
 
 
 def _grouping(b: Builder, c: Choices) -> str:
-    group = c.weighted({"none": 76.0, "group": 12.0, "one": 12.0})
+    group = c.detail({"none": 76.0, "group": 12.0, "one": 12.0})
     return "none" if group == "one" and b.dims["H"] == 1 else group
 
 

@@ -9,7 +9,7 @@ from generators.sizes import Size
 
 NEG_INF = float("-inf")
 _FILLS: dict[float | str, float] = {NEG_INF: 5, "min": 3, -1e9: 2, -1e4: 1}
-_KINDS = {"none": 30.0, "add": 22.0, "fill_keep_equal_0": 13.0, "fill": 10.0, "where": 14.0, "where_and_add": 7.0,
+_KINDS = {"none": 34.0, "add": 24.0, "equal_0": 8.0, "fill": 12.0, "where": 12.0, "where_and_add": 5.0,
           "scaled_padding": 4.0}
 
 
@@ -27,13 +27,13 @@ class Masked:
 
 def apply_mask(b: Builder, c: Choices, scores: str) -> Masked:
     """Mask `scores`, [B, H, S, T] or [B, S, T], in some way, or not at all."""
-    in_place = b.may_overwrite(scores) and c.chance(0.2)
-    kind = c.weighted(_KINDS)
+    in_place = b.may_overwrite(scores) and c.wild()
+    kind = c.structure("mask.kind", _KINDS)
     if kind == "add":
         return _added(b, c, scores, in_place=in_place)
     if kind == "scaled_padding":
         return _scaled_padding(b, c, scores)
-    if kind == "fill_keep_equal_0":
+    if kind == "equal_0":
         return _filled_where_zero(b, c, scores)
     if kind == "fill":
         return _filled(b, c, scores, in_place=in_place)
@@ -47,33 +47,35 @@ def apply_mask(b: Builder, c: Choices, scores: str) -> Masked:
 
 
 def _shape(b: Builder, c: Choices, scores: str) -> tuple[Size, ...]:
-    """A shape that broadcasts to the scores: usual ones mostly, else any axis 1 and any leading axes left out."""
+    """A shape that broadcasts to the scores: a usual one, or any axis 1 and any leading axes left out."""
     full = b.shape(scores)
     one = Size.of(1)
     batch, query, key = full[:-2], full[-2], full[-1]
-    usual = {
-        (query, key): 3.0,
-        (*(one,) * len(batch), query, key): 4.0,
-        (batch[0], *(one,) * (len(batch) - 1), query, key): 3.0,
-        (batch[0], *(one,) * len(batch), key): 4.0,
-        full: 2.0,
-    }
-    if c.chance(0.8):
-        return c.weighted(usual)
+    form = c.structure("mask.shape", {"square": 3.0, "ones": 4.0, "batch": 3.0, "keys": 4.0, "full": 2.0, "any": 4.0})
+    if form == "square":
+        return (query, key)
+    if form == "ones":
+        return (*(one,) * len(batch), query, key)
+    if form == "batch":
+        return (batch[0], *(one,) * (len(batch) - 1), query, key)
+    if form == "keys":
+        return (batch[0], *(one,) * len(batch), key)
+    if form == "full":
+        return full
     shape = tuple(one if c.chance(0.4) else s for s in full)
     return shape[c.below(len(shape)) :]
 
 
 def _additive_input(b: Builder, c: Choices, scores: str) -> str:
     shape = _shape(b, c, scores)
-    dtype = c.weighted({b.dtype: 10.0, "float32": 4.0, "bool": 2.5, "int64": 1.0, "float16": 0.3, "bfloat16": 0.3})
+    dtype = c.detail({b.dtype: 10.0, "float32": 4.0 if b.dtype != "float32" else 0.0, "bool": 2.5, "int64": 1.0, "float16": 0.3, "bfloat16": 0.3})
     if dtype == "bool":
         values = Values(c.weighted({"random": 4.0, "ones": 1.0, "zeros": 1.0}), scale=0.6)
     elif dtype == "int64":
         values = Values(c.pick(("zero_one", "small_counts", "signed")))
     else:
         values = _additive_values(c, len(shape))
-    layout = c.weighted({"contiguous": 8.0, "padded": 1.0, "offset": 1.0})
+    layout = c.detail({"contiguous": 8.0, "padded": 1.0, "offset": 1.0})
     return b.input("mask", shape, values, dtype, layout)
 
 
@@ -94,10 +96,10 @@ def _added(b: Builder, c: Choices, scores: str, *, in_place: bool) -> Masked:
         mask = _causal_additive(b, c, scores)
         return Masked(b.op("add", scores, mask, to="scores"), mask)
     mask = _additive_input(b, c, scores)
-    if c.chance(0.15):
+    if c.wild():
         return Masked(b.op("add", mask, scores, to="scores"), mask, contractual=b.is_float(mask))
     fits = in_place and b.dtype_of(mask) == b.dtype_of(scores)
-    form = "in_place" if fits and c.chance(0.5) else c.weighted({"operator": 8.0, "method": 1.0, "function": 1.0})
+    form = "in_place" if fits else c.detail({"operator": 8.0, "method": 1.0, "function": 1.0})
     return Masked(b.op("add", scores, mask, to="scores", form=form), mask, contractual=b.is_float(mask))
 
 
@@ -142,7 +144,7 @@ def _fill_value(fill: float | str, b: Builder, value: str) -> float:
 
 
 def _fill(b: Builder, c: Choices, scores: str) -> float | str:
-    fill = c.weighted(_FILLS)
+    fill = c.structure("mask.fill", _FILLS)
     return -1e4 if fill == -1e9 and b.dtype_of(scores) == "float16" else fill
 
 
@@ -154,7 +156,7 @@ def _filled(b: Builder, c: Choices, scores: str, *, in_place: bool) -> Masked:
     if c.chance(0.3):
         keep = b.op("expand_as", keep, scores)
     fill = _fill(b, c, scores)
-    form = "in_place" if in_place and b.may_overwrite(scores) else c.weighted({"method": 8.0, "function": 1.0})
+    form = "in_place" if in_place and b.may_overwrite(scores) else c.detail({"method": 8.0, "function": 1.0})
     result = b.op("masked_fill", scores, keep, to="scores", value=fill, form=form)
     return Masked(result, keep, means, _fill_value(fill, b, scores))
 
@@ -168,13 +170,14 @@ def _filled_where_zero(b: Builder, c: Choices, scores: str) -> Masked:
     else:
         values = Values(c.weighted({"zero_one": 4.0, "small_counts": 3.0, "signed": 0.0 if dtype == "uint8" else 2.0}))
     mask = b.input("mask", (batch, key), values, dtype)
-    number = c.weighted({0: 8.0, 1: 1.0})
-    drop = b.op(c.weighted({"eq": 6.0, "ne": 1.0, "gt": 0.5}), mask, to="drop", other=number)
+    number = c.detail({0: 8.0, 1: 1.0})
+    drop = b.op(c.detail({"eq": 6.0, "ne": 1.0, "gt": 0.5}), mask, to="drop", other=number)
     shape = (batch, *(Size.of(1),) * (b.rank(scores) - 2), key)
     drop = b.op("view", drop, sizes=shape)
-    if c.chance(0.7):
-        drop = b.op("expand_as", drop, scores) if c.chance(0.7) else b.op("expand", drop, sizes=b.shape(scores))
-    fill = c.weighted({NEG_INF: 6.0, "min": 2.0, -1e4: 1.0})
+    expand = c.structure("mask.expand", {"expand_as": 4.0, "expand": 2.0, "broadcast": 3.0})
+    if expand != "broadcast":
+        drop = b.op("expand_as", drop, scores) if expand == "expand_as" else b.op("expand", drop, sizes=b.shape(scores))
+    fill = c.structure("mask.fill", {NEG_INF: 6.0, "min": 2.0, -1e4: 1.0})
     result = b.op("masked_fill", scores, drop, to="scores", value=fill)
     return Masked(result, drop, "drop", _fill_value(fill, b, scores))
 
@@ -182,8 +185,8 @@ def _filled_where_zero(b: Builder, c: Choices, scores: str) -> Masked:
 def _where(b: Builder, c: Choices, scores: str) -> Masked:
     keep = _keep(b, c, scores)
     fill = _fill(b, c, scores)
-    reverse = c.chance(0.15)
-    if c.chance(0.6):
+    reverse = c.wild() and c.chance(0.5)
+    if c.structure("mask.low", {"full": 6.0, "number": 4.0}) == "full":
         low = b.op("full", to="low", sizes=(), value=fill, dtype=b.dtype_of(scores))
         result = b.op("where", keep, low, scores, to="scores") if reverse else b.op("where", keep, scores, low, to="scores")
     else:

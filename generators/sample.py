@@ -6,6 +6,7 @@ from generators.builder import Builder
 from generators.case import Case
 from generators.choices import Choices
 from generators.dimensions import draw_dims
+from generators.families import FAMILIES
 from generators.heads import head_inputs
 from generators.merging import merge_heads
 from generators.noise import disturb
@@ -17,6 +18,9 @@ BARE = 0.7
 def sample(seed: int, index: int) -> Case:
     """Case number `index` of the campaign with this seed: the same on every machine."""
     c = Choices(f"{seed}:{index}")
+    family = c.weighted({name: weight for name, (weight, _) in FAMILIES.items()})
+    c.habits = FAMILIES[family][1]
+    c.wildness = c.weighted({0.02: 2.0, 0.08: 5.0, 0.2: 2.0, 0.5: 1.0})
     dtype = c.weighted({"float32": 5.0, "bfloat16": 2.5, "float16": 2.5})
     b = Builder(draw_dims(c), dtype, "training" if c.chance(0.3) else "inference")
     returns = _bare(b, c) if c.chance(BARE) else block_module(b, c)
@@ -24,11 +28,13 @@ def sample(seed: int, index: int) -> Case:
 
 
 def _bare(b: Builder, c: Choices) -> list[str]:
-    noise = c.weighted({0.0: 6.0, 0.05: 2.0, 0.15: 1.0})
+    noise = c.wildness / 5
     attended = attend(b, c, head_inputs(b, c), noise)
     output = attended.output
-    if c.chance(0.4):
+    if c.chance(0.3):
         output = merge_heads(b, c, output)
     output = disturb(b, c, output, noise)
-    extras = c.subset(attended.extras, 0.5) if c.chance(0.2) else []
-    return [output, *extras]
+    returns = c.structure("returns", {"output": 7.0, "keys": 1.5, "some": 1.5})
+    if returns == "keys":
+        return [output, attended.keys, attended.values]
+    return [output, *(c.subset(attended.extras, 0.5) if returns == "some" else [])]

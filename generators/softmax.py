@@ -8,19 +8,22 @@ from generators.choices import Choices
 
 @dataclass(frozen=True, slots=True)
 class Probabilities:
-    """The probabilities, in `dtype` of the values they meet, and whether they are a stable softmax over the keys."""
+    """The probabilities, in the dtype of the values they meet, and whether they are a stable softmax over the keys."""
 
     value: str
     contractual: bool
 
 
-def spell_softmax(b: Builder, c: Choices, scores: str, dtype: str) -> Probabilities:
-    """Softmax of `scores` (last axis: keys), cast to `dtype` when it is another."""
+def spell_softmax(b: Builder, c: Choices, scores: str, like: str) -> Probabilities:
+    """Softmax of `scores` (last axis: keys), in the dtype of `like`, the values it will meet."""
     rank = b.rank(scores)
-    axis = c.weighted({-1: 80.0, rank - 1: 12.0, -2: 3.0, rank - 2: 1.5, 1: 1.5, 0: 0.7})
-    spelling = c.weighted({"softmax": 84.0, "log": 4.0, "explicit": 8.0, "explicit_unsafe": 2.0, "logsumexp": 2.0})
-    options = {} if c.chance(0.85) else {"dtype": c.weighted({"float32": 5.0, b.dtype_of(scores): 1.0, "float64": 0.5})}
-    if c.chance(0.25):
+    axis = c.detail({-1: 80.0, rank - 1: 6.0, -2: 3.0, rank - 2: 2.0, 1: 1.5, 0: 0.7})
+    spelling = c.detail({"softmax": 84.0, "log": 4.0, "explicit": 8.0, "explicit_unsafe": 2.0, "logsumexp": 2.0})
+    upcast = c.structure("softmax.upcast", {"none": 8.0, "float": 2.0, "argument": 1.5})
+    options = {}
+    if upcast == "argument":
+        options["dtype"] = c.detail({"float32": 5.0, b.dtype_of(scores): 1.0, "float64": 0.5})
+    if upcast == "float":
         scores = b.op("cast", scores, dtype="float32", form=c.pick(("to", "method")))
     if spelling == "log":
         logs = b.op("log_softmax", scores, to="log_probs", dim=axis, **options,
@@ -34,8 +37,12 @@ def spell_softmax(b: Builder, c: Choices, scores: str, dtype: str) -> Probabilit
         probs = b.op("exp", b.op("sub", scores, total, to="log_probs"), to="probs")
     else:
         probs = _explicit(b, c, scores, axis, safe=spelling == "explicit")
-    if b.dtype_of(probs) != dtype:
-        probs = b.op("cast", probs, dtype=dtype, form=c.pick(("to", "method", "type")))
+    if b.dtype_of(probs) != b.dtype_of(like) or upcast == "float":
+        back = c.structure("softmax.back", {"type_as": 1.0, "to": 2.0, "method": 1.0, "type": 1.0})
+        if back == "type_as":
+            probs = b.op("type_as", probs, like)
+        else:
+            probs = b.op("cast", probs, dtype=b.dtype_of(like), form=back)
         # Without the row maximum taken out first, a row of huge negative scores does not sum to 1.
     stable = spelling not in ("explicit_unsafe", "logsumexp")
     return Probabilities(probs, stable and axis in (-1, rank - 1))

@@ -155,7 +155,7 @@ def _flat_product(b: Builder, c: Choices, a: str, kt: str, *, add: bool) -> str:
     if add:
         shape = c.pick(((*b.shape(left)[:2], b.shape(right)[-1]), (1, b.shape(left)[1], b.shape(right)[-1])))
         bias = b.op("zeros", to="bias", sizes=shape, dtype=b.dtype_of(left)) if c.chance(0.5) else b.input("bias", shape)
-        product = b.op("baddbmm", bias, left, right, to="scores", beta=c.weighted({1: 2.0, 0: 1.0, 0.0: 1.0}))
+        product = b.op("baddbmm", bias, left, right, to="scores", beta=c.pick((1, 1, 0, 0.0)))
     else:
         product = b.op("bmm", left, right, to="scores")
     if b.rank(a) == 3:
@@ -193,7 +193,7 @@ def _repeat(b: Builder, c: Choices, value: str, group: Size, how: str) -> str:
 def _dropout(b: Builder, c: Choices, probs: str) -> tuple[str, float]:
     if c.structure("dropout", {"none": 6.0, "dropout": 4.0}) == "none":
         return probs, 0.0
-    p = c.weighted({0.0: 6.0, 0.1: 3.0, 0.5: 1.0, 0: 1.0, 1.0: 0.2})
+    p = c.weighted({0.0: 6.0, 0.1: 3.0, 0.5: 1.0, 1.0: 0.2})
     form = c.weighted({"module": 4.0, "functional": 5.0, "torch": 1.0})
     active = "mode" if form == "module" else c.weighted({"mode": 8.0, "always": 0.6, "never": 1.0})
     dropped = b.op("dropout", probs, to="weights", p=p, form=form, active=active)

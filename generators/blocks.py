@@ -124,7 +124,7 @@ def _project(b: Builder, c: Choices, style: _Style, x: str) -> Heads:
         flat = _linear(b, c, source, name, count * head_dim, bias=style.bias)
         split = split_heads(b, c, flat, count, head_dim)
         found.append(Head(permuted(b, c, split, "bshd", "bhsd", name), split, "bshd"))
-    return Heads(*found, group=group)
+    return Heads(found[0], found[1], found[2], group)
 
 
 def _one_head(b: Builder, c: Choices, style: _Style, x: str) -> Heads:
@@ -137,7 +137,7 @@ def _one_head(b: Builder, c: Choices, style: _Style, x: str) -> Heads:
             if c.chance(0.3):
                 value = b.op("permute", value, dims=(0, 1, 2, 3))
         found.append(Head(value, value, "bhsd" if unsqueezed else "bsd"))
-    return Heads(*found, group=Size.of(1))
+    return Heads(found[0], found[1], found[2], Size.of(1))
 
 
 def _around(b: Builder, c: Choices, style: _Style, x: str, before: str, attended: str) -> str:

@@ -19,7 +19,7 @@ class Choices:
     """
 
     def __init__(self, seed: str) -> None:
-        self._random = random.Random(seed)  # noqa: S311 - not cryptography
+        self._random = random.Random(seed)
         self.wildness = 1.0
         self.habits: Habits = MappingProxyType({})
 
@@ -43,7 +43,7 @@ class Choices:
             at -= weight
             if at < 0:
                 return option
-        return next(reversed(options))
+        return list(options)[-1]
 
     def subset(self, options: Sequence[T], probability: float) -> list[T]:
         """Each option kept with the given probability."""

@@ -91,7 +91,7 @@ def head_inputs(b: Builder, c: Choices) -> Heads:
             source = b.input(name, [axes[a] for a in order], values, layout=draw_layout(c, 4))
         heads.append(Head(permuted(b, c, source, order, "bhsd", name), source, order))
         values = draw_values(c) if c.wild() else values
-    return Heads(*heads, group={"none": Size.of(1), "group": Size.of("R"), "one": Size.of("H")}[group])
+    return Heads(heads[0], heads[1], heads[2], {"none": Size.of(1), "group": Size.of("R"), "one": Size.of("H")}[group])
 
 
 def _grouping(b: Builder, c: Choices) -> str:
@@ -125,17 +125,18 @@ def split_packed(b: Builder, c: Choices, x: str, heads: Size, head_dim: Size) ->
             part = b.op("chunk", x, to=name, chunks=3, index=i)
             split = b.op("reshape", part, sizes=(*b.shape(part)[:-1], heads, head_dim))
             found.append(Head(permuted(b, c, split, "bshd", "bhsd", name), split, "bshd"))
-        return Heads(*found, group=Size.of(1))
+        return Heads(found[0], found[1], found[2], Size.of(1))
     view = b.op("view", x, sizes=(*b.shape(x)[:-1], Size.of(3), heads, head_dim))
     if c.chance(0.5):
         moved = b.op("permute", view, dims=(2, 0, 3, 1, 4))
         values = [b.op(c.pick(("select", "unbind")), moved, to=name, dim=0, index=i) for i, name in enumerate("qkv")]
-        return Heads(*(Head(v, v, "bhsd") for v in values), group=Size.of(1))
+        found = [Head(v, v, "bhsd") for v in values]
+        return Heads(found[0], found[1], found[2], Size.of(1))
     found = []
     for i, name in enumerate("qkv"):
         part = b.op(c.pick(("select", "unbind")), view, to=name, dim=2, index=i)
         found.append(Head(permuted(b, c, part, "bshd", "bhsd", name), part, "bshd"))
-    return Heads(*found, group=Size.of(1))
+    return Heads(found[0], found[1], found[2], Size.of(1))
 
 
 def _flat_inputs(b: Builder, c: Choices) -> Heads:
@@ -154,4 +155,4 @@ def _flat_inputs(b: Builder, c: Choices) -> Heads:
         else:
             order_now = order
         heads.append(Head(value, source, order_now))
-    return Heads(*heads, group=Size.of(1))
+    return Heads(heads[0], heads[1], heads[2], Size.of(1))

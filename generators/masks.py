@@ -9,6 +9,7 @@ from generators.sizes import Size
 
 NEG_INF = float("-inf")
 _FILLS: dict[float | str, float] = {NEG_INF: 5, "min": 3, -1e9: 2, -1e4: 1}
+_EQUAL_0_FILLS: dict[float | str, float] = {NEG_INF: 6.0, "min": 2.0, -1e4: 1.0}
 _KINDS = {"none": 34.0, "add": 24.0, "equal_0": 8.0, "fill": 12.0, "where": 12.0, "where_and_add": 5.0,
           "scaled_padding": 4.0}
 
@@ -177,7 +178,7 @@ def _filled_where_zero(b: Builder, c: Choices, scores: str) -> Masked:
     expand = c.structure("mask.expand", {"expand_as": 4.0, "expand": 2.0, "broadcast": 3.0})
     if expand != "broadcast":
         drop = b.op("expand_as", drop, scores) if expand == "expand_as" else b.op("expand", drop, sizes=b.shape(scores))
-    fill = c.structure("mask.fill", {NEG_INF: 6.0, "min": 2.0, -1e4: 1.0})
+    fill = c.structure("mask.fill", _EQUAL_0_FILLS)
     result = b.op("masked_fill", scores, drop, to="scores", value=fill)
     return Masked(result, drop, "drop", _fill_value(fill, b, scores))
 

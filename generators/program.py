@@ -58,7 +58,9 @@ def make_op(name: str, kind: str, args: Iterable[str], attrs: Mapping[str, Attr]
 
 def same_attr(a: Attr, b: Attr) -> bool:
     """Whether two attribute values are the same, 1, 1.0 and True told apart."""
-    return type(a) is type(b) and (a == b or (isinstance(a, float) and isinstance(b, float) and a != a and b != b))
+    if isinstance(a, float) and isinstance(b, float):
+        return a == b or (math.isnan(a) and math.isnan(b))
+    return type(a) is type(b) and a == b
 
 
 def _canonical(attribute: Attribute, value: Attr) -> Attr:
@@ -180,6 +182,8 @@ def _check_input(item: Input, dims: Mapping[str, int]) -> None:
         raise CaseError(f"{where}: values {item.values.kind!r} of {item.dtype}, expected one of {known}")
     if len(sizes) < kind.min_rank:
         raise CaseError(f"{where}: values {kind.name!r} need at least {kind.min_rank} axes")
+    if not math.isfinite(item.values.scale) and not (kind.name.endswith("_mask") and item.values.scale < 0):
+        raise CaseError(f"{where}: scale {item.values.scale} is not finite; only masks may have -inf")
     if not 0 <= item.values.seed < 1 << 31:
         raise CaseError(f"{where}: seed {item.values.seed} is outside 0 to 2^31")
     if item.layout not in LAYOUTS:

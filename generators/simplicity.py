@@ -1,6 +1,7 @@
 """The one order of simplicity over cases: what shrinking makes smaller."""
 
 from generators.case import Attr, Case, Input, Op
+from generators.naming import plain_names
 from generators.ops import OPS
 from generators.program import attributes, same_attr
 from generators.sizes import Size
@@ -14,7 +15,7 @@ SortKey = tuple[float, ...]
 def sort_key(case: Case) -> SortKey:
     """Smaller is simpler. First the number of operations, then of returned values and of inputs; then inference
     before training, static before dynamic shapes, plain operations and attributes, float32, plain values and layouts;
-    last the sizes. The id breaks no tie: equal keys mean neither is simpler.
+    then the sizes, last plain names. The id breaks no tie: equal keys mean neither is simpler.
     """
     return (
         len(case.ops),
@@ -31,6 +32,7 @@ def sort_key(case: Case) -> SortKey:
         len(case.dims),
         sum(len(str(s)) for i in case.inputs for s in i.shape),
         sum(i.values.seed for i in case.inputs),
+        sum(name != plain for name, plain in plain_names(case).items()),
     )
 
 
@@ -57,9 +59,9 @@ def _value_cost(value: Attr) -> float:
 
 
 def number_cost(value: float) -> float:
-    """How much there is to read in a number: 0 for 1, little for small whole numbers, more for long ones."""
+    """How much there is to read in a number: 0 for 0 and 1, little for small whole numbers, more for long ones."""
     text = repr(value).removesuffix(".0")
-    return (len(text) - 1) / 4 + (value < 0) / 4 + (0.1 if abs(value) != 1 else 0.0)
+    return (len(text) - 1) / 4 + (value < 0) / 4 + (0.1 if abs(value) > 1 else 0.0)
 
 
 def _input_cost(item: Input) -> float:

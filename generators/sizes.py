@@ -8,6 +8,8 @@ from typing import Self
 from generators.errors import CaseError
 
 MAX_TEXT = 80
+MAX_TERMS = 16
+"""Of a sum, and factors of a product: products of hostile sums would grow without end."""
 _TOKEN = re.compile(r"\s*(?:(?P<name>[A-Z][A-Za-z0-9]{0,7})|(?P<number>[0-9]{1,9})|(?P<sign>[+\-*]))")
 
 Monomial = tuple[str, ...]
@@ -25,7 +27,10 @@ class Size:
         for names, coefficient in terms:
             key = tuple(sorted(names))
             total[key] = total.get(key, 0) + coefficient
-        return cls(tuple(sorted((n, c) for n, c in total.items() if c)))
+        kept = tuple(sorted((n, c) for n, c in total.items() if c))
+        if len(kept) > MAX_TERMS or any(len(n) > MAX_TERMS for n, _ in kept):
+            raise CaseError(f"a size of more than {MAX_TERMS} terms or factors")
+        return cls(kept)
 
     @classmethod
     def of(cls, value: "Size | int | str") -> "Size":
@@ -88,11 +93,12 @@ class Size:
         """The size under `dims`. Raises CaseError when a name is not among them."""
         total = 0
         for names, coefficient in self.terms:
+            part = coefficient
             for name in names:
                 if name not in dims:
                     raise CaseError(f"size {self}: dimension {name!r} is not defined")
-                coefficient *= dims[name]
-            total += coefficient
+                part *= dims[name]
+            total += part
         return total
 
     def names(self) -> frozenset[str]:
@@ -102,6 +108,11 @@ class Size:
     def renamed(self, names: Mapping[str, str]) -> "Size":
         """This size with dimensions renamed."""
         return Size._of_terms((tuple(names.get(n, n) for n in m), c) for m, c in self.terms)
+
+    def without_ones(self, names: Iterable[str]) -> "Size":
+        """This size with the given dimensions, each of size 1, left out of every product."""
+        gone = set(names)
+        return Size._of_terms((tuple(n for n in m if n not in gone), c) for m, c in self.terms)
 
     @property
     def is_name(self) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from corpus.passes import attributes, dimensions, modes, numbers, program, tensors
+from corpus.passes import attributes, dimensions, modes, names, numbers, program, tensors
 from generators.case import Case
 
 Pass = Callable[[Case], Iterator[Case]]
@@ -21,5 +21,6 @@ PASSES: tuple[Pass, ...] = (
     tensors.drop_axes,
     dimensions.merge_dims,
     numbers.rounder_numbers,
+    names.renamed_values,
 )
 """In the order they are tried: what removes most, and what makes every later probe cheaper, first."""

@@ -12,11 +12,11 @@ def default_attributes(case: Case) -> Iterator[Case]:
     """One attribute left at its default, or at a simpler word of its list."""
     for op in case.ops:
         given = dict(op.attrs)
-        for name in given:
+        for name, value in given.items():
             attribute = OPS[op.kind].attributes[name]
             options: list[Attr] = [] if attribute.required else [attribute.default]
-            if given[name] in attribute.words:
-                options += attribute.words[: attribute.words.index(str(given[name]))]
+            if value in attribute.words:
+                options += attribute.words[: attribute.words.index(str(value))]
             for option in options:
                 smaller = valid(with_op(case, op, make_op(op.name, op.kind, op.args, {**given, name: option})))
                 if smaller is not None:

@@ -1,6 +1,6 @@
 """Smaller and fewer dimensions; one size named everywhere is one number to shrink."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from corpus.passes.rewriting import valid
@@ -34,22 +34,36 @@ def merge_dims(case: Case) -> Iterator[Case]:
     for i, keep in enumerate(names):
         for drop in names[i + 1 :]:
             if case.sizes[keep] == case.sizes[drop]:
-                smaller = valid(_renamed(case, {drop: keep}))
+                smaller = valid(_with_sizes(case, _renaming(drop, keep)))
                 if smaller is not None:
                     yield smaller
+    ones = [name for name, size in case.dims if size == 1]
+    for chosen in [ones, *([name] for name in ones)]:
+        smaller = valid(_with_sizes(case, _leaving_out(chosen)))
+        if smaller is not None:
+            yield smaller
 
 
-def _renamed(case: Case, names: dict[str, str]) -> Case:
-    def renamed(value: Attr) -> Attr:
+def _renaming(old: str, new: str) -> Callable[[Size], Size]:
+    return lambda size: size.renamed({old: new})
+
+
+def _leaving_out(ones: list[str]) -> Callable[[Size], Size]:
+    return lambda size: size.without_ones(ones)
+
+
+def _with_sizes(case: Case, change: Callable[[Size], Size]) -> Case:
+    """The case with every size in it changed; dimensions no longer named are left to pruning."""
+
+    def changed(value: Attr) -> Attr:
         if isinstance(value, Size):
-            return value.renamed(names)
+            return change(value)
         if isinstance(value, tuple):
-            return tuple(v.renamed(names) if isinstance(v, Size) else v for v in value)
+            return tuple(change(v) if isinstance(v, Size) else v for v in value)
         return value
 
     return replace(
         case,
-        dims=tuple(d for d in case.dims if d[0] not in names),
-        inputs=tuple(replace(i, shape=tuple(s.renamed(names) for s in i.shape)) for i in case.inputs),
-        ops=tuple(replace(o, attrs=tuple((k, renamed(v)) for k, v in o.attrs)) for o in case.ops),
+        inputs=tuple(replace(i, shape=tuple(change(s) for s in i.shape)) for i in case.inputs),
+        ops=tuple(replace(o, attrs=tuple((k, changed(v)) for k, v in o.attrs)) for o in case.ops),
     )

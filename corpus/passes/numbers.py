@@ -1,5 +1,6 @@
 """Rounder numbers: 1, 2, 0.5 and whole numbers in place of long constants."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -25,7 +26,7 @@ def rounder_numbers(case: Case) -> Iterator[Case]:
 
 
 def _plainer(value: float) -> Iterator[float]:
-    if value in (float("inf"), float("-inf")) or value != value:
+    if not math.isfinite(value):
         return
     options: list[float] = [1.0, 2.0, 0.5, -1.0, float(round(value)), round(value, 1), float(f"{value:.1g}")]
     if isinstance(value, int):

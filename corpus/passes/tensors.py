@@ -16,8 +16,8 @@ def plainer_inputs(case: Case) -> Iterator[Case]:
     numbered = tuple(replace(i, values=replace(i.values, seed=n)) for n, i in enumerate(case.inputs))
     yield replace(case, inputs=numbered)
     for item in case.inputs:
-        for change in ({"layout": "contiguous"}, {"parameter": False}):
-            yield with_input(case, item, replace(item, **change))  # type: ignore[arg-type]
+        yield with_input(case, item, replace(item, layout="contiguous"))
+        yield with_input(case, item, replace(item, parameter=False))
         rank = DISTRIBUTIONS[item.values.kind].rank
         simpler = sorted((d for d in DISTRIBUTIONS.values() if item.dtype in d.dtypes and d.rank < rank),
                          key=lambda d: d.rank)

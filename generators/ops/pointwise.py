@@ -201,7 +201,7 @@ OPS = [
     *(OpSpec(name, (1, 1), _float_unary, lambda line, n=name: call_text(line, f"F.{n}"))  # type: ignore[misc]
       for name in ("relu", "silu", "softplus")),
     OpSpec("gelu", (1, 1), _float_unary,
-           lambda line: call_text(line, "F.gelu", '' if line.attrs['approximate'] == 'none' else 'approximate="tanh"'),
+           lambda line: call_text(line, "F.gelu", "" if line.attrs["approximate"] == "none" else 'approximate="tanh"'),
            {"approximate": word("none", "tanh")}),
     OpSpec("pow", (1, 1), _power, lambda line: f"{line.args[0]} ** {line.number('exponent')}",
            {"exponent": Attribute(Kind.NUMBER, 2)}),

@@ -16,6 +16,12 @@ def _reduced(call: Call) -> TensorType:
     return TensorType((*shape[:axis], *kept, *shape[axis + 1 :]), call.args[0].dtype)
 
 
+def _along_axis(call: Call) -> TensorType:
+    must_float(call)
+    call.axis()
+    return call.args[0]
+
+
 def _method(name: str, suffix: str = "") -> Callable[[Line], str]:
     def text(line: Line) -> str:
         keepdim = ", keepdim=True" if line.attrs["keepdim"] else ""
@@ -66,7 +72,7 @@ _SOFTMAX = {"dim": _DIM, "dtype": Attribute(Kind.WORD, None, FLOATS),
 OPS = [
     *(OpSpec(name, (1, 1), _reduced, _method(name), _REDUCE) for name in ("sum", "mean", "amax", "logsumexp")),
     OpSpec("max", (1, 1), _reduced, _method("max", "[0]"), _REDUCE, cost=2),
-    OpSpec("cumsum", (1, 1), lambda call: call.args[0] if call.axis() >= 0 else call.args[0],
+    OpSpec("cumsum", (1, 1), _along_axis,
            lambda line: f"{line.args[0]}.cumsum(dim={line.attrs['dim']})", {"dim": _DIM}),
     OpSpec("softmax", (1, 1), _softmax, _softmax_text("softmax"), _SOFTMAX, init=_softmax_module("Softmax")),
     OpSpec("log_softmax", (1, 1), _softmax, _softmax_text("log_softmax"), _SOFTMAX,

@@ -42,7 +42,7 @@ def _quotient(whole: Size, part: Size, value: int) -> Size:
 
 
 def _permute(call: Call) -> TensorType:
-    shape, axes = call.args[0].shape, call.ints("dims")
+    shape, axes = call.args[0].shape, call.axes("dims")
     if sorted(a % len(shape) if -len(shape) <= a < len(shape) else 99 for a in axes) != list(range(len(shape))):
         raise CaseError(f"dims {list(axes)} are not a permutation of {len(shape)} axes")
     return TensorType(tuple(shape[a] for a in axes), call.args[0].dtype)
@@ -115,18 +115,18 @@ def _repeat(call: Call) -> TensorType:
 
 
 def _chunk(call: Call) -> TensorType:
-    axis, chunks, shape = call.axis(), call.int("chunks"), list(call.args[0].shape)
+    axis, chunks, shape = call.axis(), call.number("chunks"), list(call.args[0].shape)
     size = shape[axis].value(call.dims)
     if chunks < 1 or size % chunks:
         raise CaseError(f"axis of {size} does not split into {chunks} equal chunks")
-    if not 0 <= call.int("index") < chunks:
-        raise CaseError(f"index {call.int('index')} of {chunks} chunks")
+    if not 0 <= call.number("index") < chunks:
+        raise CaseError(f"index {call.number('index')} of {chunks} chunks")
     shape[axis] = _quotient(shape[axis], Size.of(chunks), size // chunks)
     return TensorType(tuple(shape), call.args[0].dtype)
 
 
 def _select(call: Call) -> TensorType:
-    axis, shape, index = call.axis(), call.args[0].shape, call.int("index")
+    axis, shape, index = call.axis(), call.args[0].shape, call.number("index")
     if not 0 <= index < shape[axis].value(call.dims):
         raise CaseError(f"index {index} is outside axis {axis} of {show(shape)}")
     return TensorType((*shape[:axis], *shape[axis + 1 :]), call.args[0].dtype)
@@ -175,6 +175,7 @@ class OpText:
         self.name, self.attrs = name, attrs
 
     def __call__(self, line: Line) -> str:
+        """The text for one line."""
         texts = []
         for attr in self.attrs:
             value = line.attrs[attr]

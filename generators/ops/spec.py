@@ -57,13 +57,13 @@ class Call:
     attrs: Mapping[str, Attr]
     dims: Mapping[str, int]
 
-    def int(self, name: str) -> int:
+    def number(self, name: str) -> int:
         """A whole-number attribute."""
         value = self.attrs[name]
         assert isinstance(value, int)
         return value
 
-    def ints(self, name: str) -> tuple[int, ...]:
+    def axes(self, name: str) -> tuple[int, ...]:
         """An attribute that lists axes."""
         value = self.attrs[name]
         assert isinstance(value, tuple)
@@ -88,7 +88,7 @@ class Call:
     def axis(self, name: str = "dim", arg: int = 0, extra: int = 0) -> int:
         """The axis attribute counted from 0. Raises CaseError when the argument has no such axis."""
         rank = self.args[arg].rank + extra
-        axis = self.int(name)
+        axis = self.number(name)
         if not -rank <= axis < rank:
             raise CaseError(f"{name} {axis} is not an axis of a tensor of rank {rank}")
         return axis % rank
@@ -153,7 +153,7 @@ def broadcast(a: Sequence[Size], b: Sequence[Size], dims: Mapping[str, int]) -> 
             result[-i] = x
         elif vx == 1:
             result[-i] = y
-        elif vy == 1 or vx == vy:
+        elif vy in (1, vx):
             result[-i] = x
         else:
             raise CaseError(f"shapes {show(a)} and {show(b)} do not broadcast ({vx} against {vy})")

@@ -40,7 +40,7 @@ def in_float64(case: Case) -> dict[str, torch.Tensor]:
     shown = replace(case, returns=tuple(dict.fromkeys(names)))
     text = source(shown).replace("torch.float32", "torch.float64").replace(".float()", ".double()")
     scope: dict[str, object] = {}
-    exec(text, scope)  # noqa: S102 - the text is our own
+    exec(text, scope)
     module = scope["Module"]().double().train(case.training)  # type: ignore[operator]
     arguments = [x.double() if x.is_floating_point() else x for x in scope["inputs"]()]  # type: ignore[operator]
     # The fused CPU kernel is not a reference: with a negative scale and is_causal torch 2.13.0 gives NaN.

@@ -1,0 +1,47 @@
+# make fuzz    make .venv, run a 3-minute campaign on the CPU, end by showing its findings
+# make test    make .venv; lint, types, layers, tests
+# PIP_ARGS reaches pip, for example: make fuzz PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
+
+PYTHON ?=
+PIP_ARGS ?=
+BUDGET ?= 3m
+FUZZ_ARGS ?=
+PYTEST_ARGS ?= -n 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+TESTED := constraints/tested.txt
+PACKAGES := $(wildcard generators kernels corpus fuzz triage)
+
+.PHONY: venv fuzz test lint types layers clean
+.DEFAULT_GOAL := test
+
+venv: $(VENV)/.complete
+
+$(VENV)/.complete: pyproject.toml $(TESTED)
+	@python="$$(.ci/find-python $(PYTHON))" || exit 2; \
+	echo "making $(VENV) with $$python"; \
+	"$$python" -m venv $(VENV) || { echo "error: $$python has no working venv module (Debian: apt-get install python3-venv)" >&2; exit 2; }
+	$(BIN)/python -m pip install --quiet --constraint $(TESTED) $(PIP_ARGS) pip
+	$(BIN)/python -m pip install --quiet --constraint $(TESTED) --build-constraint $(TESTED) $(PIP_ARGS) . --group dev
+	@touch $@
+
+fuzz: venv
+	@$(BIN)/python -m fuzz.run --budget $(BUDGET) $(FUZZ_ARGS); status=$$?; \
+	if [ $$status -eq 1 ]; then exit 0; fi; exit $$status  # 1: new findings, which is what a campaign is for
+
+test: lint
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: venv types layers
+	$(BIN)/ruff check .
+
+types: venv
+	$(BIN)/mypy $(PACKAGES) tests conftest.py
+
+layers: venv
+	$(BIN)/lint-imports
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache attnfuzz.egg-info build
+	find $(PACKAGES) tests -name __pycache__ -type d -prune -exec rm -rf {} +

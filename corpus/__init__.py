@@ -1,0 +1,1 @@
+"""Cases on disk: load, save, shrink; and the cases themselves."""

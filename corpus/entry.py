@@ -1,0 +1,268 @@
+"""A corpus entry: a case file with what is known of the case beside it.
+
+    note: one paragraph for a person
+    expect: {status: known, url: "https://...", versions: ">=2.11,<2.15", subject: inductor, verdict: wrong_result}
+    found:                          # by a campaign
+      verdict: wrong_result
+      subject: inductor
+      fired: [_sfdp_pattern_5_inference]
+      torch: "2.13.0"
+      device: cpu
+      message: one line
+      numbers: {ratio: 12000.0}
+      date: "2026-05-01T12:00:00Z"
+    seen: {"2.12.0": ok}            # other torch versions and their verdicts
+
+All of it is optional, and stands in the file beside the keys of the case (`corpus.casefile`).
+"""
+
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from corpus import casefile
+from corpus.strict_yaml import MAX_BYTES, Data, Node, dump, parse
+from generators.case import Case
+from generators.errors import CaseError, UserError
+
+SUFFIX = ".case.yaml"
+STATUSES = ("pass", "known", "rounding")
+DEVICES = ("cpu", "cuda")
+_KEYS = ("note", "expect", "found", "seen")
+_WORD = re.compile(r"[a-z][a-z_]{0,30}")
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What a replay must give.
+
+    `status`: `pass`, no finding; `rounding`, no finding and nothing but rounding; `known`, in the torch versions of
+    the specifier `versions` (empty: all) a finding of this `verdict` (empty: any), reported at `url`; in others none.
+    `subject` and `device` say under what; empty stands for `inductor` and for `cpu`.
+    """
+
+    status: str
+    url: str = ""
+    versions: str = ""
+    subject: str = ""
+    verdict: str = ""
+    device: str = ""
+
+    def holds_for(self, torch: str) -> bool:
+        """Whether `versions` contains this torch version. Nightlies and builds such as 2.13.0+cpu count."""
+        try:
+            return not self.versions or SpecifierSet(self.versions).contains(Version(torch), prereleases=True)
+        except InvalidVersion:
+            return True
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """How a campaign met the case.
+
+    `fired`: the rewrites that were applied; `message`: one line; `numbers`: the oracle's; `date`: ISO 8601.
+    """
+
+    verdict: str
+    subject: str
+    fired: tuple[str, ...] = ()
+    torch: str = ""
+    device: str = ""
+    message: str = ""
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    date: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A case and what is known of it. `seen` maps torch versions to verdicts."""
+
+    case: Case
+    note: str = ""
+    expect: Expectation | None = None
+    found: Found | None = None
+    seen: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def expectation(self) -> Expectation:
+        """What a replay must give: `expect`, else in the version it was found what was found, else no finding."""
+        if self.expect is not None:
+            return self.expect
+        if self.found is not None:
+            versions = f"=={Version(self.found.torch).public}" if self.found.torch else ""
+            return Expectation("known", "", versions, self.found.subject, self.found.verdict, self.found.device)
+        return Expectation("pass")
+
+    @property
+    def subject(self) -> str:
+        """The subject to replay under."""
+        return self.expectation.subject or "inductor"
+
+    @property
+    def device(self) -> str:
+        """The device to replay on."""
+        return self.expectation.device or "cpu"
+
+    @property
+    def file_name(self) -> str:
+        """A name that says what it is, and the case's id."""
+        what = self.found.verdict if self.found else self.expect.status if self.expect else "case"
+        return f"{what}-{self.case.id}{SUFFIX}"
+
+
+def loads(content: bytes | str, origin: str = "case") -> Entry:
+    """The entry that a text holds. Raises CaseError: one line with `origin`, line and field."""
+    root = parse(content, origin)
+    casefile.check_format(root)
+    entries = root.record((), (*casefile.KEYS, *_KEYS))
+    return Entry(
+        case=casefile.decode(root),
+        note=entries["note"].text() if "note" in entries else "",
+        expect=_expectation(entries["expect"]) if "expect" in entries else None,
+        found=_found(entries["found"]) if "found" in entries else None,
+        seen={key: _word(v) for key, v in entries["seen"].entries().items()} if "seen" in entries else {},
+    )
+
+
+def dumps(entry: Entry) -> str:
+    """The entry as YAML text; `loads` gives back an equal entry."""
+    case = casefile.encode(entry.case)
+    data: dict[str, Data] = {"case_format": case.pop("case_format")}
+    if entry.note:
+        data["note"] = _clean(entry.note)
+    if entry.expect is not None:
+        data["expect"] = {key: value for key, value in asdict(entry.expect).items() if value}
+    data |= case
+    if entry.found is not None:
+        found = {key: value for key, value in asdict(entry.found).items() if value}
+        data["found"] = {key: _found_data(value) for key, value in found.items()}
+    if entry.seen:
+        data["seen"] = dict(entry.seen)
+    return dump(data)
+
+
+def load(path: Path) -> Entry:
+    """The entry in a file. Raises CaseError when it can't be read or is none."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise CaseError(f"{path}: can't be read: {error.strerror}") from error
+    if len(content) > MAX_BYTES:
+        raise CaseError(f"{path}: larger than {MAX_BYTES} bytes, so no case file")
+    return loads(content, str(path))
+
+
+def save(entry: Entry, directory: Path) -> Path:
+    """Write the entry under its `file_name`, which it returns; a kill at any instant leaves the old file or the new.
+
+    Raises UserError when the directory can't be written.
+    """
+    return write(entry, directory / entry.file_name)
+
+
+def write(entry: Entry, path: Path) -> Path:
+    """Write the entry to `path`, as `save` does."""
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=".", suffix=".tmp", delete=False) as file:
+            temporary = Path(file.name)
+            file.write(dumps(entry).encode())
+            file.flush()
+            os.fchmod(file.fileno(), 0o644)
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except OSError as error:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+        raise UserError(f"{path}: can't be written: {error.strerror}") from error
+    return path
+
+
+def case_files(path: Path) -> Iterator[Path]:
+    """The case files under a directory in order; a path that is none is given back as it is."""
+    if path.is_dir():
+        yield from sorted(p for p in path.rglob(f"*{SUFFIX}") if p.is_file())
+    else:
+        yield path
+
+
+def load_directory(directory: Path) -> dict[Path, Entry]:
+    """All entries under a directory by path, none if there is no such directory. Raises CaseError."""
+    return {path: load(path) for path in case_files(directory)} if directory.is_dir() else {}
+
+
+def load_all(paths: Sequence[Path]) -> dict[Path, Entry]:
+    """The entries in these files and directories. Raises UserError when there are none, CaseError for a bad one."""
+    if not paths:
+        raise UserError(f"name at least one case file (*{SUFFIX}) or a directory of them")
+    entries = {file: load(file) for path in paths for file in case_files(path)}
+    if not entries:
+        raise UserError(f"no *{SUFFIX} under {', '.join(str(p) for p in paths)}")
+    return entries
+
+
+def _expectation(node: Node) -> Expectation:
+    entries = node.record(("status",), ("url", "versions", "subject", "verdict", "device"))
+    texts = {key: value.text() for key, value in entries.items()}
+    if texts["status"] not in STATUSES:
+        entries["status"].fail(f"{texts['status'][:40]!r} is not one of {', '.join(STATUSES)}")
+    if "versions" in texts:
+        try:
+            SpecifierSet(texts["versions"])
+        except InvalidSpecifier:
+            entries["versions"].fail(f'{texts["versions"][:40]!r} is not a version specifier such as ">=2.11,<2.15"')
+    if "verdict" in entries:
+        _word(entries["verdict"])
+    _check_device(entries)
+    return Expectation(**texts)
+
+
+def _found(node: Node) -> Found:
+    entries = node.record(("verdict", "subject"), ("fired", "torch", "device", "message", "numbers", "date"))
+    texts = {key: value.text() for key, value in entries.items() if key not in ("fired", "numbers")}
+    _word(entries["verdict"])
+    _check_device(entries)
+    if "torch" in texts:
+        try:
+            Version(texts["torch"])
+        except InvalidVersion:
+            entries["torch"].fail(f"{texts['torch'][:40]!r} is not a version such as 2.13.0")
+    fired = tuple(n.text() for n in entries["fired"].items()) if "fired" in entries else ()
+    numbers = entries["numbers"].entries() if "numbers" in entries else {}
+    return Found(fired=fired, numbers={key: float(value.number()) for key, value in numbers.items()}, **texts)
+
+
+def _word(node: Node) -> str:
+    if not _WORD.fullmatch(node.text()):
+        node.fail(f"{node.shown()} is not a verdict such as wrong_result")
+    return node.text()
+
+
+def _check_device(entries: Mapping[str, Node]) -> None:
+    node = entries.get("device")
+    if node is not None and node.text() not in DEVICES:
+        node.fail(f"{node.shown()} is not one of {', '.join(DEVICES)}")
+
+
+def _found_data(value: str | tuple[str, ...] | Mapping[str, float]) -> Data:
+    if isinstance(value, str):
+        return _clean(value)
+    return list(value) if isinstance(value, tuple) else dict(value)
+
+
+def _clean(text: str) -> str:
+    """Text without lone surrogates, which a worker's broken output may hold and UTF-8 can't."""
+    return text.encode("utf-8", "replace").decode()

@@ -1,0 +1,307 @@
+"""YAML without its surprises: a file is read into values that know their line, or refused with one line of reason.
+
+A subset of YAML 1.1 that every YAML reader understands alike: mappings with text keys, lists, text, whole numbers,
+floats with a point, true, false and null. What YAML 1.1 and people read differently (`no`, `012`, `12:30`, `1e-3`)
+has to be quoted or spelled out. There are no anchors, aliases, tags, merge keys, and no second document.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NoReturn
+
+import yaml
+
+from generators.errors import CaseError
+
+MAX_BYTES = 1 << 20
+"""A generated case of a hundred operations takes about 10 kB."""
+MAX_DEPTH = 12
+"""A case nests five deep; the parser must not be led into recursion without end."""
+MAX_INT = (1 << 63) - 1
+"""What torch can hold."""
+
+Data = Mapping[str, "Data"] | list["Data"] | str | int | float | bool | None
+"""What can be written: nested mappings, lists and scalars."""
+
+_INT = re.compile(r"0|-?[1-9][0-9]*")
+_FLOAT = re.compile(r"-?(?:0|[1-9][0-9]*)\.[0-9]+(?:[eE][-+][0-9]+)?")
+_SPECIAL = {
+    "true": True, "false": False, "null": None, ".inf": math.inf, "-.inf": -math.inf, ".nan": math.nan,
+}  # fmt: skip
+_TRAPS = re.compile(
+    r"(?i)y|yes|n|no|on|off|true|false|null|~|=|<<|[-+]?\.(?:inf|nan)"
+    r"|[-+]?(?:[0-9][0-9_]*\.?|\.[0-9])[0-9_]*(?:e[-+]?[0-9]*)?"  # numbers
+    r"|[-+]?0[box][0-9a-f_]+"  # of other bases
+    r"|[-+]?[0-9][0-9_]*(?::[0-9_.]+)+"  # of base sixty
+    r"|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[T \t].*)?"  # dates
+)
+"""Plain scalars that YAML 1.1 or 1.2 takes for something else than text, or that look as if they did."""
+_PLAIN = re.compile(r"[A-Za-z0-9_](?:[\w.,/()*+ -]*[\w.)])?", re.ASCII)
+_Loader: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_Dumper: type = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A value and where it stands: `line` counts from 1, `field` is the way to it, such as `ops[3].other`."""
+
+    value: "dict[str, Node] | list[Node] | str | int | float | bool | None"
+    origin: str
+    line: int
+    field: str = ""
+
+    def fail(self, reason: str) -> NoReturn:
+        """Raises CaseError: one line with file, line, field and `reason`."""
+        where = f"{self.field}: " if self.field else ""
+        raise CaseError(f"{self.origin}:{self.line}: {where}{reason}")
+
+    def shown(self) -> str:
+        """The value in a few words, for messages."""
+        if isinstance(self.value, dict):
+            return "a mapping"
+        if isinstance(self.value, list):
+            return "a list"
+        if isinstance(self.value, str):
+            text = self.value if len(self.value) <= 40 else self.value[:37] + "..."
+            return f"the text {text!r}"
+        if self.value is None or isinstance(self.value, bool):
+            return _scalar_text(self.value)
+        return f"the number {self.value!r}"
+
+    def text(self) -> str:
+        """The text. Raises CaseError on anything else, as do the other readers."""
+        if not isinstance(self.value, str):
+            self.fail(f"expected text, got {self.shown()}" + (" (quote it)" if self._scalar else ""))
+        return self.value
+
+    def whole(self) -> int:
+        """The whole number; 1.0 and true are none."""
+        if isinstance(self.value, bool) or not isinstance(self.value, int):
+            self.fail(f"expected a whole number, got {self.shown()}")
+        return self.value
+
+    def number(self) -> int | float:
+        """The number, whole or not, as it was written; true is none."""
+        if isinstance(self.value, bool) or not isinstance(self.value, int | float):
+            self.fail(f"expected a number, got {self.shown()}")
+        return self.value
+
+    def flag(self) -> bool:
+        """The truth value; 1 and 0 are none."""
+        if not isinstance(self.value, bool):
+            self.fail(f"expected true or false, got {self.shown()}")
+        return self.value
+
+    def items(self, most: int = 1 << 20) -> "list[Node]":
+        """The elements of the list, at most `most`."""
+        if not isinstance(self.value, list):
+            self.fail(f"expected a list, got {self.shown()}")
+        if len(self.value) > most:
+            self.fail(f"a list of {len(self.value)}; at most {most} are allowed")
+        return self.value
+
+    def entries(self) -> "dict[str, Node]":
+        """The entries of the mapping, in order."""
+        if not isinstance(self.value, dict):
+            self.fail(f"expected a mapping, got {self.shown()}")
+        return self.value
+
+    def record(self, required: tuple[str, ...], optional: tuple[str, ...] = ()) -> "dict[str, Node]":
+        """The entries of a mapping that has all of `required`, maybe some of `optional`, and nothing else."""
+        entries = self.entries()
+        for key, node in entries.items():
+            if key not in required and key not in optional:
+                node.fail(f"unknown key; expected {', '.join((*required, *optional))}")
+        for key in required:
+            if key not in entries:
+                self.fail(f"the key {key!r} is missing")
+        return entries
+
+    @property
+    def _scalar(self) -> bool:
+        return not isinstance(self.value, dict | list)
+
+
+def parse(content: bytes | str, origin: str) -> Node:
+    """Read one document; `origin` names it in messages. Raises CaseError."""
+    raw = content.encode() if isinstance(content, str) else content
+    if len(raw) > MAX_BYTES:
+        raise CaseError(f"{origin}: {len(raw)} bytes; a case file has at most {MAX_BYTES}")
+    if b"\0" in raw:
+        raise CaseError(f"{origin}: a binary file, not a case in YAML")
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise CaseError(f"{origin}:{line}: not UTF-8 text, so not a case in YAML") from None
+    try:
+        return _Reader(yaml.parse(text, _Loader), origin).document()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else 1
+        raise CaseError(f"{origin}:{line}: not YAML: {error.problem or error.context}") from None
+    except yaml.reader.ReaderError as error:
+        raise CaseError(f"{origin}: not YAML: {error.reason}") from None
+
+
+class _Reader:
+    """Builds nodes from the parser's events."""
+
+    def __init__(self, events: Iterator[yaml.Event], origin: str) -> None:
+        self.events = events
+        self.origin = origin
+
+    def document(self) -> Node:
+        """The only document of the stream."""
+        next(self.events)
+        if isinstance(next(self.events), yaml.StreamEndEvent):
+            raise CaseError(f"{self.origin}:1: the file is empty")
+        root = self.node(next(self.events), "", 0)
+        next(self.events)
+        after = next(self.events)
+        if not isinstance(after, yaml.StreamEndEvent):
+            self.refuse(after, "", "a second document; a file holds one case")
+        return root
+
+    def node(self, event: yaml.Event, field: str, depth: int) -> Node:
+        """The value that begins with `event`."""
+        if depth > MAX_DEPTH:
+            self.refuse(event, "", f"nested deeper than {MAX_DEPTH} levels")
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            self.refuse(event, field, "anchors and aliases are not allowed")
+        if getattr(event, "tag", None):
+            self.refuse(event, field, "tags are not allowed")
+        line = _line(event)
+        if isinstance(event, yaml.ScalarEvent):
+            return Node(self.scalar(event, field), self.origin, line, field)
+        if isinstance(event, yaml.SequenceStartEvent):
+            elements: list[Node] = []
+            while not isinstance(inner := next(self.events), yaml.SequenceEndEvent):
+                elements.append(self.node(inner, f"{field}[{len(elements)}]", depth + 1))
+            return Node(elements, self.origin, line, field)
+        entries: dict[str, Node] = {}
+        while not isinstance(inner := next(self.events), yaml.MappingEndEvent):
+            key = self.key(inner, field)
+            path = f"{field}.{key}" if field else key
+            if key in entries:
+                self.refuse(inner, path, f"the key stands twice, first on line {entries[key].line}")
+            entries[key] = self.node(next(self.events), path, depth + 1)
+        return Node(entries, self.origin, line, field)
+
+    def key(self, event: yaml.Event, field: str) -> str:
+        """The key that `event` is: text of at most 60 characters."""
+        if not isinstance(event, yaml.ScalarEvent) or event.anchor or event.tag:
+            self.refuse(event, field, "a key must be text without tag or anchor")
+        if event.implicit[0] and event.value == "<<":
+            self.refuse(event, field, "merge keys are not allowed")
+        key = self.scalar(event, field)
+        if not isinstance(key, str) or not key.isprintable() or len(key) > 60:
+            self.refuse(event, field, "a key must be text of at most 60 characters" + _quoting(event.value))
+        return key
+
+    def scalar(self, event: yaml.ScalarEvent, field: str) -> str | int | float | bool | None:
+        """A quoted scalar is text; a plain one is what every reader takes it for, or refused."""
+        value: str = event.value
+        if not event.implicit[0]:
+            return value
+        if value in _SPECIAL:
+            return _SPECIAL[value]
+        if _INT.fullmatch(value):
+            if len(value) > 20 or abs(int(value)) > MAX_INT:
+                self.refuse(event, field, f"a whole number of {len(value)} digits is out of range")
+            return int(value)
+        if _FLOAT.fullmatch(value):
+            if len(value) > 400 or math.isinf(float(value)):
+                self.refuse(event, field, "the number is out of range; infinity is spelled .inf")
+            return float(value)
+        if not value:
+            self.refuse(event, field, "the value is missing")
+        if _TRAPS.fullmatch(value):
+            self.refuse(event, field, f"{value[:40]!r} reads differently in YAML 1.1 and 1.2{_quoting(value)}")
+        return value
+
+    def refuse(self, event: yaml.Event, field: str, reason: str) -> NoReturn:
+        """Raises CaseError at the event's line."""
+        Node(None, self.origin, _line(event), field).fail(reason)
+
+
+def _line(event: yaml.Event) -> int:
+    return event.start_mark.line + 1 if event.start_mark else 1
+
+
+def _quoting(value: str) -> str:
+    """What to write in place of a plain scalar that is refused."""
+    lowered = value.lower()
+    if lowered in ("y", "yes", "on", "true"):
+        return "; write true, or quote it"
+    if lowered in ("n", "no", "off", "false"):
+        return "; write false, or quote it"
+    if lowered in ("~", "null"):
+        return "; write null, or quote it"
+    try:
+        number = float(value)
+    except ValueError:
+        return "; quote it"
+    return f"; write {_float_text(number)}, or quote it"
+
+
+def _float_text(value: float) -> str:
+    """A float so that it reads back bit for bit, in YAML 1.1 and 1.2."""
+    if math.isnan(value):
+        return ".nan"
+    if math.isinf(value):
+        return ".inf" if value > 0 else "-.inf"
+    text = repr(value)
+    return text.replace("e", ".0e") if "e" in text and "." not in text else text
+
+
+def plain(text: str) -> bool:
+    """Whether text may stand unquoted."""
+    return _PLAIN.fullmatch(text) is not None and not _TRAPS.fullmatch(text)
+
+
+def dump(data: Mapping[str, Data]) -> str:
+    """YAML text that `parse` reads back as the same data: floats bit for bit. Short lists and mappings take one line."""
+    events = [yaml.StreamStartEvent(), yaml.DocumentStartEvent(explicit=False), *_events(data, 0),
+              yaml.DocumentEndEvent(explicit=False), yaml.StreamEndEvent()]
+    text = yaml.emit(events, Dumper=_Dumper, width=1 << 16, allow_unicode=True)
+    assert isinstance(text, str)
+    return text
+
+
+def _events(data: Data, depth: int) -> Iterator[yaml.Event]:
+    if isinstance(data, Mapping):
+        yield yaml.MappingStartEvent(None, None, implicit=True, flow_style=_short(data, depth))
+        for key, value in data.items():
+            yield from _events(key, depth)
+            yield from _events(value, depth + 1)
+        yield yaml.MappingEndEvent()
+    elif isinstance(data, list):
+        yield yaml.SequenceStartEvent(None, None, implicit=True, flow_style=_short(data, depth))
+        for value in data:
+            yield from _events(value, depth + 1)
+        yield yaml.SequenceEndEvent()
+    elif isinstance(data, str):
+        style = None if plain(data) else "|" if "\n" in data else '"'
+        yield yaml.ScalarEvent(None, None, (style is None, True), data, style=style)
+    else:
+        yield yaml.ScalarEvent(None, None, (True, False), _scalar_text(data))
+
+
+def _scalar_text(value: bool | int | float | None) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return _float_text(value) if isinstance(value, float) else str(value)
+
+
+def _short(data: Mapping[str, Data] | list[Data], depth: int) -> bool:
+    """Whether to write a collection on one line: the entries of a section, and sections of mere numbers or words."""
+    if depth == 0 or not data:
+        return depth > 0
+    if isinstance(data, Mapping):
+        return depth > 1 or all(isinstance(d, int) for d in data.values())
+    return depth > 1 or not any(isinstance(d, (Mapping, list)) for d in data)

@@ -1,0 +1,1 @@
+"""Run cases, check them, decide, schedule and show."""

@@ -1,0 +1,240 @@
+"""A campaign: slots judge sampled cases and work on suspicions until the budget is spent."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fuzz.campaign.budget import Budget
+from fuzz.campaign.desk import Desk
+from fuzz.campaign.events import (
+    Bus,
+    CampaignEnded,
+    CampaignStarted,
+    Duplicate,
+    FindingSaved,
+    ShrinkProgress,
+    SuspicionClosed,
+    SuspicionOpened,
+)
+from fuzz.campaign.investigate import Conclusion, Outcome, Stopped, investigate
+from fuzz.campaign.keep import Keeper, symptom_of
+from fuzz.campaign.pool import Setup
+from fuzz.campaign.results import Results, Suspicion
+from fuzz.campaign.schedule import Indices, Schedule
+from fuzz.campaign.slot import Slot
+from fuzz.protocol import Hello, SubjectResult
+from generators.case import Case
+from generators.emit import source
+
+SUSPICION_SHARE = 0.5
+"""The share of worker time that showing, shrinking and confirming may take while cases are left to judge."""
+
+_TICK_SECONDS = 0.2
+
+Sampler = Callable[[int, int], Case]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a campaign is asked to do. `shrink_seconds`: wall time to shrink one suspicion."""
+
+    budget: Budget
+    seed: int
+    workers: int
+    subjects: tuple[str, ...]
+    out: Path
+    corpus: Path
+    known: tuple[Path, ...]
+    setup: Setup
+    shrink_seconds: float = 60.0
+    fail_fast: bool = False
+
+
+class Campaign:
+    """One run. Threads of slots call everything but `prepare`, `run` and `interrupt`, which are the main thread's."""
+
+    def __init__(self, options: Options, results: Results, bus: Bus, sample: Sampler) -> None:
+        self.options, self.results, self.bus, self.sample = options, results, bus, sample
+        self.seed, self.out = options.seed, options.out
+        self.schedule = Schedule(options.subjects)
+        self.desk = Desk(results, bus)
+        self.keeper = Keeper(results, self.desk, options.corpus, options.out / "internal", list(options.known))
+        cursor, beyond = results.position()
+        self.indices = Indices(cursor, beyond, options.budget)
+        self.slots = [Slot(self, number, options.setup, options.out) for number in range(options.workers)]
+        self.killed = False
+        """Workers were ended with their cases unfinished: nothing they say counts."""
+        self.new = 0
+        """Findings saved by this run."""
+        self._reason = ""
+        self._began = time.monotonic()
+        self._spent_on_suspicions = 0.0
+        self._open: dict[int, float] = {}
+        self._lock = threading.Lock()
+        self._saving = threading.Lock()
+
+    def prepare(self) -> Hello:
+        """Start the first worker and load what is known. Raises `UserError` when the campaign can't run."""
+        hello = self.slots[0].start_worker()
+        findings = self.keeper.load(hello)
+        for suspicion in self.results.waiting():
+            self.desk.put(suspicion)
+        options = self.options
+        self.bus.emit(
+            CampaignStarted(
+                seed=self.seed,
+                index=self.results.position()[0],
+                budget=str(options.budget),
+                out=str(self.out),
+                corpus=str(options.corpus),
+                subjects=options.subjects,
+                workers=options.workers,
+                torch=hello.torch,
+                python=hello.python,
+                device=hello.device,
+                device_name=hello.device_name,
+                known=findings,
+                pending=self.desk.waiting,
+            )
+        )
+        return hello
+
+    def run(self) -> str:
+        """Work until the budget is spent, or something stops it; gives the reason. Raises what a slot raised."""
+        self._began = time.monotonic()
+        for slot in self.slots:
+            slot.start()
+        while any(slot.is_alive() for slot in self.slots):
+            self.bus.tick()
+            self.slots[0].join(_TICK_SECONDS)
+            if not self.slots[0].is_alive():
+                time.sleep(_TICK_SECONDS / 4)
+        reason = self._reason or "budget spent"
+        self.bus.emit(CampaignEnded(reason, self.new, self.desk.waiting, time.monotonic() - self._began))
+        for slot in self.slots:
+            if slot.fault is not None:
+                raise slot.fault
+        return reason
+
+    def stop(self, reason: str) -> None:
+        """Finish the cases in hand and end. The first reason is the one that is told."""
+        self._reason = self._reason or reason
+
+    def kill(self) -> None:
+        """End at once; cases in hand are judged by the next run."""
+        self.stop("stopped")
+        self.killed = True
+        for slot in self.slots:
+            slot.worker.kill()
+
+    def close(self) -> None:
+        """End workers whose thread never ran."""
+        for slot in self.slots:
+            if not slot.is_alive():
+                slot.worker.close()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether something other than the budget ends the campaign."""
+        return bool(self._reason)
+
+    def over(self) -> bool:
+        """Whether no new case or suspicion is to be begun."""
+        seconds = self.options.budget.seconds
+        return self.stopped or (seconds is not None and time.monotonic() - self._began >= seconds)
+
+    def drained(self) -> bool:
+        """With all cases judged: whether there is nothing left to work on, nor about to be."""
+        with self._lock:
+            return not self._open and not self.desk.due
+
+    def take_suspicion(self) -> tuple[Suspicion, str] | None:
+        """A suspicion to work on now, with its signature; None while cases come first."""
+        with self._lock:
+            now = time.monotonic()
+            spent = self._spent_on_suspicions + sum(now - began for began in self._open.values())
+            available = (now - self._began) * len(self.slots)
+            if self.indices.left and (spent > SUSPICION_SHARE * available):
+                return None
+            taken = self.desk.take()
+            if taken is not None:
+                self._open[taken[0].id] = now
+            return taken
+
+    def work_on(self, suspicion: Suspicion, signature: str, slot: Slot) -> None:
+        """Show, shrink and confirm a suspicion; save what comes of it."""
+        began, fruitful = time.monotonic(), None
+        self.bus.emit(SuspicionOpened(suspicion.id, suspicion.case.id, slot.number, len(suspicion.case.ops)))
+        probes = 0
+
+        def probe(case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
+            nonlocal probes
+            probes += 1
+            if self.stopped:
+                # It stays in the store and is taken up by the next run.
+                raise Stopped
+            return slot.probe(case, subject, fresh=fresh)
+
+        def time_is_up() -> bool:
+            return self.over() or time.monotonic() - began > self.options.shrink_seconds
+
+        def progress(case: Case) -> None:
+            self.bus.emit(ShrinkProgress(suspicion.id, case.id, len(case.ops), probes))
+
+        try:
+            conclusion = investigate(
+                suspicion.case, suspicion.result, self.schedule.public, probe, time_is_up, progress
+            )
+            fruitful = self._conclude(suspicion, conclusion, slot, time.monotonic() - began)
+        finally:
+            with self._lock:
+                self._open.pop(suspicion.id)
+                self._spent_on_suspicions += time.monotonic() - began
+            self.desk.done(signature, fruitful=fruitful)
+
+    def _conclude(self, suspicion: Suspicion, conclusion: Conclusion, slot: Slot, seconds: float) -> bool:
+        outcome, message = conclusion.outcome, conclusion.message
+        found, explained = outcome in (Outcome.FINDING, Outcome.INTERNAL), None
+        if found:
+            hello = slot.start_worker()
+            # Two slots may come to the same minimum at once.
+            with self._saving:
+                explained = self.desk.finding(conclusion.case.id) or self.desk.explanation(symptom_of(conclusion))
+                if explained is None:
+                    self._save(suspicion, conclusion, hello)
+                else:
+                    found, outcome = False, Outcome.DUPLICATE
+                    message = f"its minimum is explained by {explained.case_id}"
+        if not found:
+            self.results.settle(suspicion.id, outcome, message, explained.case_id if explained else None)
+        self.bus.emit(SuspicionClosed(suspicion.id, suspicion.case.id, outcome, message, seconds))
+        if explained is not None:
+            self.bus.emit(
+                Duplicate(suspicion.case.id, conclusion.shown.verdict, explained.case_id, explained.known)
+            )
+        return found
+
+    def _save(self, suspicion: Suspicion, conclusion: Conclusion, hello: Hello) -> None:
+        path = self.keeper.save(suspicion.id, conclusion, hello)
+        case, shown = conclusion.case, conclusion.shown
+        new = conclusion.outcome is Outcome.FINDING
+        self.new += new
+        self.bus.emit(
+            FindingSaved(
+                case=case.id,
+                verdict=shown.verdict,
+                subject=shown.subject,
+                message=shown.message,
+                numbers=shown.numbers,
+                fired=shown.fired,
+                same=shown.same,
+                ops=len(case.ops),
+                path=str(path),
+                internal=not new,
+                source=source(case),
+            )
+        )
+        if new and self.options.fail_fast:
+            self.stop("first finding (--fail-fast)")

@@ -1,0 +1,213 @@
+"""What happens in a campaign, as typed events. Screen, log and statistics listen; nothing else prints or logs."""
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from fuzz.protocol import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Base of all events."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """This event as JSON-ready data; `event` is its type's name."""
+        return {"event": type(self).__name__, **asdict(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignStarted(Event):
+    """`index`: the next case's number, above 0 when an earlier run is continued; `known`: findings known before."""
+
+    seed: int
+    index: int
+    budget: str
+    out: str
+    corpus: str
+    subjects: tuple[str, ...]
+    workers: int
+    torch: str
+    python: str
+    device: str
+    device_name: str
+    known: int
+    pending: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStarted(Event):
+    """A worker process said hello after `seconds`."""
+
+    worker: int
+    pid: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerDied(Event):
+    """A worker process ended, or was ended, because of `reason`."""
+
+    worker: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRecycled(Event):
+    """A worker process was replaced before its memory grew past the limit."""
+
+    worker: int
+    checks: int
+    rss_mib: float
+
+
+@dataclass(frozen=True, slots=True)
+class CaseJudged(Event):
+    """One sampled case has its verdicts, by subject; `rejected`: why eager refuses it, else None."""
+
+    index: int
+    case: str
+    worker: int
+    verdicts: Mapping[str, Verdict]
+    fired: tuple[str, ...]
+    rejected: str | None
+    seconds: float
+    torch_seconds: float
+    rss_mib: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeJudged(Event):
+    """One check made while a suspicion is shown, shrunk or confirmed."""
+
+    case: str
+    worker: int
+    subject: str
+    verdict: Verdict
+    seconds: float
+    torch_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SuspicionRaised(Event):
+    """A case failed in a way that no finding explains so far."""
+
+    suspicion: int
+    case: str
+    index: int
+    subject: str
+    verdict: Verdict
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate(Event):
+    """A failure that a finding explains; `known`: one that was in the corpus before this run."""
+
+    case: str
+    verdict: Verdict
+    finding: str
+    known: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SuspicionOpened(Event):
+    """Work on a suspicion begins: show, shrink, confirm."""
+
+    suspicion: int
+    case: str
+    worker: int
+    ops: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShrinkProgress(Event):
+    """The smallest case so far that still fails."""
+
+    suspicion: int
+    case: str
+    ops: int
+    probes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SuspicionClosed(Event):
+    """Work on a suspicion ended; `outcome` is a value of `investigate.Outcome`."""
+
+    suspicion: int
+    case: str
+    outcome: str
+    message: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class FindingSaved(Event):
+    """A confirmed, minimal, new failure; `path` is its case file; `internal`: only an internal subject shows it.
+
+    `source` is the program that fails; `numbers` as in `fuzz.protocol.SubjectResult`.
+    """
+
+    case: str
+    verdict: Verdict
+    subject: str
+    message: str
+    numbers: Mapping[str, float]
+    fired: tuple[str, ...]
+    same: bool | None
+    ops: int
+    path: str
+    internal: bool
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignEnded(Event):
+    """`reason`: why it stopped; `new`: findings saved by this run; `pending`: suspicions not worked on."""
+
+    reason: str
+    new: int
+    pending: int
+    seconds: float
+
+
+class Listener(Protocol):
+    """Hears every event, one at a time; `tick` is called a few times a second by the main thread."""
+
+    def hear(self, event: Event, when: float) -> None:
+        """`when`: seconds since the epoch."""
+
+    def tick(self) -> None:
+        """Time has passed."""
+
+    def close(self) -> None:
+        """No event will follow."""
+
+
+class Bus:
+    """Hands events to listeners in order, whatever thread they come from."""
+
+    def __init__(self, listeners: list[Listener]) -> None:
+        self._listeners = listeners
+        self._lock = threading.RLock()
+
+    def emit(self, event: Event) -> None:
+        """Tell all listeners."""
+        with self._lock:
+            when = time.time()
+            for listener in self._listeners:
+                listener.hear(event, when)
+
+    def tick(self) -> None:
+        """Let listeners do what they do from time to time."""
+        with self._lock:
+            for listener in self._listeners:
+                listener.tick()
+
+    def close(self) -> None:
+        """Tell listeners that nothing follows."""
+        with self._lock:
+            for listener in self._listeners:
+                listener.close()

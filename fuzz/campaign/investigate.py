@@ -1,0 +1,175 @@
+"""From a suspicion to a minimal, confirmed failure: show it where users can see it, shrink, confirm."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from corpus.shrink import shrink
+from fuzz.campaign.schedule import CHEAP, is_public
+from fuzz.campaign.symptom import compiler_of, kind_of, normal
+from fuzz.protocol import SubjectResult, Verdict
+from generators.case import Case
+
+CONFIRMATIONS = 3
+"""A finding is shown this often, each time by a fresh worker."""
+
+_PROCESS = frozenset({Verdict.TIMEOUT, Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY})
+_PROCESS_PROBES = 40
+_VALUES = frozenset({Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT, Verdict.NONFINITE})
+_SILENT = _VALUES | {Verdict.METADATA, Verdict.NONDETERMINISTIC}
+
+
+class Outcome(StrEnum):
+    """How work on a suspicion ended."""
+
+    FINDING = "finding"
+    INTERNAL = "internal"
+    """Like a finding, but this campaign has no public subject to show it on."""
+    INTERNAL_ONLY = "internal_only"
+    """An internal subject shows it, the public one that shares its compiler does not."""
+    WITHIN_SAME = "within_same"
+    """torch._dynamo.utils.same, PyTorch's own check, accepts the difference."""
+    UNCONFIRMED = "unconfirmed"
+    """It did not show three times out of three in fresh workers, at any size."""
+    DUPLICATE = "duplicate"
+    """Its minimum is one that a finding has, or explains."""
+
+
+class Prober(Protocol):
+    """Judges a case under one subject, in the worker at hand or a fresh one; None when the case is rejected.
+
+    Raises `Stopped` when the campaign ends at once.
+    """
+
+    def __call__(self, case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
+        """One check."""
+
+
+class Stopped(Exception):
+    """The campaign ends now; whatever is unfinished stays as it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """What became of a suspicion: the smallest case that confirms, and how the two subjects see it.
+
+    `shown` is what the public subject says of `case` (the internal one, for `INTERNAL`); `cheap` what the cheapest
+    subject that shows it says, which is what later failures are compared with.
+    """
+
+    outcome: Outcome
+    case: Case
+    shown: SubjectResult
+    cheap: SubjectResult
+    message: str = ""
+
+
+def public_for(subject: str, public: Sequence[str]) -> str | None:
+    """The public subject that can show what `subject` shows; None when the campaign has none."""
+    if is_public(subject):
+        return subject
+    return next((p for p in public if compiler_of(p) == compiler_of(CHEAP)), None)
+
+
+def investigate(
+    case: Case,
+    suspect: SubjectResult,
+    public: Sequence[str],
+    probe: Prober,
+    time_is_up: Callable[[], bool],
+    progress: Callable[[Case], None] = lambda case: None,
+) -> Conclusion:
+    """Work on one suspicion: `suspect` is what an internal or public subject made of `case`."""
+    subject = public_for(suspect.subject, public)
+    if subject is None:
+        subject, internal = suspect.subject, True
+    else:
+        internal = False
+    shown = suspect
+    if subject != suspect.subject:
+        on_public = probe(case, subject)
+        if on_public is None or not on_public.verdict.is_finding:
+            said = "rejects the case" if on_public is None else f"says {on_public.verdict}"
+            return Conclusion(Outcome.INTERNAL_ONLY, case, suspect, suspect, f"{subject} {said}")
+        shown = on_public
+        if kind_of(shown.verdict) != kind_of(suspect.verdict):
+            # Users meet another failure than the internal subject saw: that one is pursued.
+            suspect = shown
+    if shown.verdict in _VALUES and shown.same:
+        return Conclusion(Outcome.WITHIN_SAME, case, shown, suspect, "torch._dynamo.utils.same accepts it")
+
+    trajectory = _shrunk(case, suspect, probe, time_is_up, progress)
+    confirmed = _smallest_confirmed(trajectory, shown, subject, probe)
+    if confirmed is None:
+        return Conclusion(Outcome.UNCONFIRMED, case, shown, suspect, f"{subject} does not repeat it in fresh workers")
+    minimal, shown = confirmed
+    cheap = shown if suspect.subject == subject else probe(minimal, suspect.subject)
+    if cheap is None or not cheap.verdict.is_finding:
+        cheap = shown
+    return Conclusion(Outcome.INTERNAL if internal else Outcome.FINDING, minimal, shown, cheap)
+
+
+def alike(result: SubjectResult | None, wanted: SubjectResult, *, exact: bool) -> bool:
+    """Whether `result` is the failure `wanted` is: the verdict (its kind, unless `exact`), for errors the message, and
+    the word of `torch._dynamo.utils.same` where that called it different."""
+    if result is None or not result.verdict.is_finding:
+        return False
+    if wanted.verdict in _VALUES and wanted.same is False and result.same is not False:
+        return False
+    if result.verdict is not wanted.verdict and (exact or kind_of(result.verdict) != kind_of(wanted.verdict)):
+        return False
+    return wanted.verdict in _SILENT or wanted.verdict in _PROCESS or normal(result.message) == normal(wanted.message)
+
+
+def _shrunk(
+    case: Case,
+    suspect: SubjectResult,
+    probe: Prober,
+    time_is_up: Callable[[], bool],
+    progress: Callable[[Case], None],
+) -> list[Case]:
+    probes = 0
+
+    def spent() -> bool:
+        # Every probe that fails like this costs a worker, or the whole time limit.
+        return time_is_up() or (suspect.verdict in _PROCESS and probes >= _PROCESS_PROBES)
+
+    def still_fails(candidate: Case) -> bool:
+        nonlocal probes
+        probes += 1
+        fails = alike(probe(candidate, suspect.subject), suspect, exact=True)
+        if fails:
+            progress(candidate)
+        return fails
+
+    return shrink(case, still_fails, spent)
+
+
+def _smallest_confirmed(
+    trajectory: list[Case], wanted: SubjectResult, subject: str, probe: Prober
+) -> tuple[Case, SubjectResult] | None:
+    """The last case of the trajectory that confirms; found by bisection when the very last does not."""
+    best: tuple[Case, SubjectResult] | None = None
+    low, high = 0, len(trajectory) - 1
+    middle = high
+    while low <= high:
+        result = _confirmed(trajectory[middle], wanted, subject, probe)
+        if result is None:
+            high = middle - 1
+        else:
+            best = (trajectory[middle], result)
+            low = middle + 1
+        middle = (low + high) // 2
+    return best
+
+
+def _confirmed(case: Case, wanted: SubjectResult, subject: str, probe: Prober) -> SubjectResult | None:
+    """What the last of `CONFIRMATIONS` fresh workers says, if all say the same; else None."""
+    first: SubjectResult | None = None
+    for _ in range(CONFIRMATIONS):
+        result = probe(case, subject, fresh=True)
+        if result is None or not alike(result, first or wanted, exact=first is not None):
+            return None
+        first = result
+    return first

@@ -1,0 +1,89 @@
+"""Findings between the store and the corpus: what is known at the start, and how a new one is saved."""
+
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from corpus import entry as corpus_entry
+from corpus.entry import Entry, Found
+from fuzz.campaign.desk import Desk, Explanation
+from fuzz.campaign.investigate import Conclusion, Outcome
+from fuzz.campaign.results import FindingRow, Results
+from fuzz.campaign.symptom import Symptom
+from fuzz.protocol import Hello, SubjectResult, Verdict
+from generators.features import features
+
+
+class Keeper:
+    """Loads and saves findings. `corpus`: where new ones go; `known`: directories of bugs that are no news."""
+
+    def __init__(self, results: Results, desk: Desk, corpus: Path, internal: Path, known: list[Path]) -> None:
+        self._results, self._desk = results, desk
+        self._corpus, self._internal, self._known = corpus, internal, known
+
+    def load(self, hello: Hello) -> int:
+        """Teach the desk every finding that is on disk or in the store; how many there are. Raises `CaseError`."""
+        for row in self._results.findings():
+            path = Path(row.file)
+            if row.kind != "known" and not path.exists():
+                # Killed between the row and the file.
+                corpus_entry.write(corpus_entry.loads(row.entry, row.file), path)
+            self._learn(corpus_entry.loads(row.entry, row.file), known=row.kind == "known")
+        for directory in [*self._known, self._corpus]:
+            for path, known in corpus_entry.load_directory(directory).items():
+                if self._desk.finding(known.case.id) is None and self._learn(known, known=True, torch=hello.torch):
+                    self._results.add_finding(None, _row(known, path, "known", 0, _seen(known)), "")
+        return len(self._results.findings())
+
+    def save(self, suspicion: int, conclusion: Conclusion, hello: Hello) -> Path:
+        """Save a new finding and settle the suspicion; gives the case file. Raises `UserError` when it can't."""
+        shown = conclusion.shown
+        found = Found(
+            verdict=shown.verdict.value,
+            subject=shown.subject,
+            # Later failures are compared with what the cheapest subject saw.
+            fired=conclusion.cheap.fired,
+            torch=hello.torch,
+            device=hello.device,
+            message=shown.message,
+            numbers=shown.numbers,
+            date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        )
+        entry = Entry(case=conclusion.case, found=found)
+        new = conclusion.outcome is Outcome.FINDING
+        path = (self._corpus if new else self._internal) / entry.file_name
+        row = _row(entry, path, "new" if new else "internal", 1, shown)
+        symptom = symptom_of(conclusion)
+        # The row first: it holds all of the file, which `load` writes again.
+        self._results.add_finding(suspicion, row, symptom.signature)
+        corpus_entry.write(entry, path)
+        self._desk.learn(Explanation(entry.case.id, symptom, known=False))
+        return path
+
+    def _learn(self, entry: Entry, *, known: bool, torch: str = "") -> bool:
+        expected = entry.expect
+        if torch and expected is not None and (expected.status != "known" or not expected.holds_for(torch)):
+            return False
+        if entry.found is None and (expected is None or not expected.verdict):
+            return False
+        symptom = Symptom.of(_seen(entry), features(entry.case))
+        self._desk.learn(Explanation(entry.case.id, symptom, known))
+        return True
+
+
+def symptom_of(conclusion: Conclusion) -> Symptom:
+    """What later failures are compared with."""
+    return Symptom.of(conclusion.cheap, features(conclusion.case))
+
+
+def _seen(entry: Entry) -> SubjectResult:
+    """The result an entry records."""
+    if entry.found is not None:
+        found = entry.found
+        return SubjectResult(found.subject, Verdict(found.verdict), found.message, dict(found.numbers), found.fired)
+    return SubjectResult(entry.subject, Verdict(entry.expectation.verdict))
+
+
+def _row(entry: Entry, path: Path, kind: str, count: int, result: SubjectResult) -> FindingRow:
+    now = time.time()
+    return FindingRow(entry.case.id, corpus_entry.dumps(entry), str(path), result, kind, count, now, now)

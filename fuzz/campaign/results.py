@@ -1,0 +1,258 @@
+"""The store of a campaign: one SQLite file. What is in it survives a kill at any instant.
+
+A failure is written down, with its case, in the same transaction that marks its case as judged; a finding in the same
+one that settles its suspicion. A finding's file is written after its row, and again at the next start if it is missing.
+"""
+
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from corpus import casefile
+from fuzz.protocol import Result, SubjectResult, Verdict, subject_result
+from generators.case import Case
+from generators.errors import UserError
+
+FILE = "results.sqlite"
+_FORMAT = 1
+_TABLES = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE verdicts (subject TEXT, verdict TEXT, count INTEGER NOT NULL, PRIMARY KEY (subject, verdict));
+CREATE TABLE rejected (reason TEXT PRIMARY KEY, count INTEGER NOT NULL);
+CREATE TABLE rewrites (name TEXT PRIMARY KEY, count INTEGER NOT NULL);
+CREATE TABLE suspicions (
+    id INTEGER PRIMARY KEY, case_id TEXT NOT NULL, case_index INTEGER, case_text TEXT NOT NULL,
+    result TEXT NOT NULL, raised REAL NOT NULL,
+    outcome TEXT,           -- NULL while it waits
+    explained_by TEXT,      -- the case id of a finding
+    note TEXT NOT NULL DEFAULT ''
+);
+CREATE INDEX waiting ON suspicions (outcome) WHERE outcome IS NULL;
+CREATE TABLE findings (
+    case_id TEXT PRIMARY KEY, verdict TEXT NOT NULL, subject TEXT NOT NULL, signature TEXT NOT NULL,
+    entry TEXT NOT NULL,    -- the case file
+    file TEXT NOT NULL, result TEXT NOT NULL, kind TEXT NOT NULL,  -- new, internal or known
+    count INTEGER NOT NULL, first_seen REAL NOT NULL, last_seen REAL NOT NULL
+);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """A failure not yet worked on: the case and what a subject made of it."""
+
+    id: int
+    index: int | None
+    case: Case
+    result: SubjectResult
+
+
+@dataclass(frozen=True, slots=True)
+class FindingRow:
+    """A finding as stored; `kind`: `new` (of this campaign), `internal` (no public subject shows it) or `known`."""
+
+    case_id: str
+    entry: str
+    file: str
+    result: SubjectResult
+    kind: str
+    count: int
+    first_seen: float
+    last_seen: float
+
+
+class Results:
+    """The open store. Threads share it."""
+
+    def __init__(self, directory: Path) -> None:
+        """Opens or creates the store in `directory`. Raises `UserError` when the file is none of ours."""
+        self.path = directory / FILE
+        self._lock = threading.RLock()
+        self._db = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None)
+        try:
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=NORMAL")
+            version = self._db.execute("PRAGMA user_version").fetchone()[0]
+            if version == 0:
+                with self._transaction():
+                    for statement in _TABLES.split(";\n"):
+                        self._db.execute(statement)
+                    self._db.execute(f"PRAGMA user_version={_FORMAT}")
+            elif version != _FORMAT:
+                raise UserError(f"{self.path}: store of format {version}, this version writes {_FORMAT}: use another --out")
+        except sqlite3.DatabaseError as error:
+            self._db.close()
+            raise UserError(f"{self.path}: not usable as a campaign's store: {error}") from error
+
+    def close(self) -> None:
+        """Write everything into the one file and close it."""
+        with self._lock:
+            self._db.close()
+
+    def meta(self, key: str) -> str | None:
+        """A value by key."""
+        with self._lock:
+            row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def position(self) -> tuple[int, frozenset[int]]:
+        """The first case number that is not judged, and those after it that are."""
+        return int(self.meta("cursor") or 0), frozenset(json.loads(self.meta("beyond") or "[]"))
+
+    def set_meta(self, values: Mapping[str, str]) -> None:
+        """Store values by key."""
+        with self._transaction():
+            self._set_meta(values)
+
+    def judged(
+        self,
+        index: int,
+        case: Case,
+        result: Result,
+        position: tuple[int, frozenset[int]],
+        suspect: Iterable[SubjectResult],
+        explained: Iterable[str],
+    ) -> list[Suspicion]:
+        """One sampled case's verdicts, in one transaction. `position`: cursor and beyond, as `Indices.judged` gives
+        them; `suspect`: failures no finding explains; `explained`: ids of findings that explain others."""
+        now, raised = time.time(), []
+        with self._transaction():
+            self._set_meta({"cursor": str(position[0]), "beyond": json.dumps(sorted(position[1]))})
+            if result.rejected is not None:
+                self._count("rejected", "reason", result.rejected[:200])
+            for one in result.results:
+                self._db.execute(
+                    "INSERT INTO verdicts VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET count = count + 1",
+                    (one.subject, one.verdict.value),
+                )
+            for name in sorted({name for one in result.results for name in one.fired}):
+                self._count("rewrites", "name", name)
+            for finding in explained:
+                self._seen_again(finding, now)
+            for one in suspect:
+                cursor = self._db.execute(
+                    "INSERT INTO suspicions (case_id, case_index, case_text, result, raised) VALUES (?, ?, ?, ?, ?)",
+                    (case.id, index, casefile.dumps(case), _to_json(one), now),
+                )
+                raised.append(Suspicion(int(cursor.lastrowid or 0), index, case, one))
+        return raised
+
+    def waiting(self) -> Iterator[Suspicion]:
+        """The suspicions that have no outcome, oldest first."""
+        with self._lock:
+            ids = [row[0] for row in self._db.execute("SELECT id FROM suspicions WHERE outcome IS NULL ORDER BY id")]
+        return (self.suspicion(i) for i in ids)
+
+    def suspicion(self, suspicion_id: int) -> Suspicion:
+        """A suspicion by its id."""
+        with self._lock:
+            row = self._db.execute(
+                "SELECT id, case_index, case_text, result FROM suspicions WHERE id = ?", (suspicion_id,)
+            ).fetchone()
+        return Suspicion(row[0], row[1], casefile.loads(row[2], f"{self.path}: suspicion {row[0]}"), _from_json(row[3]))
+
+    def settle(self, suspicion_id: int, outcome: str, note: str = "", explained_by: str | None = None) -> None:
+        """A suspicion's outcome; when a finding explains it, that finding is counted once more."""
+        with self._transaction():
+            self._settle(suspicion_id, outcome, note, explained_by)
+            if explained_by is not None:
+                self._seen_again(explained_by, time.time())
+
+    def add_finding(self, suspicion_id: int | None, finding: FindingRow, signature: str) -> None:
+        """A finding, and the outcome of the suspicion that led to it."""
+        with self._transaction():
+            self._db.execute(
+                "INSERT OR IGNORE INTO findings VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    finding.case_id,
+                    finding.result.verdict.value,
+                    finding.result.subject,
+                    signature,
+                    finding.entry,
+                    finding.file,
+                    _to_json(finding.result),
+                    finding.kind,
+                    finding.count,
+                    finding.first_seen,
+                    finding.last_seen,
+                ),
+            )
+            if suspicion_id is not None:
+                self._settle(suspicion_id, "finding", "", finding.case_id)
+
+    def findings(self) -> list[FindingRow]:
+        """All findings, oldest first."""
+        with self._lock:
+            rows = self._db.execute(
+                "SELECT case_id, entry, file, result, kind, count, first_seen, last_seen FROM findings"
+                " ORDER BY first_seen, case_id"
+            ).fetchall()
+        return [
+            FindingRow(case_id, entry, file, _from_json(result), kind, count, first, last)
+            for case_id, entry, file, result, kind, count, first, last in rows
+        ]
+
+    def verdicts(self) -> dict[tuple[str, Verdict], int]:
+        """How often each subject got each verdict."""
+        with self._lock:
+            rows = self._db.execute("SELECT subject, verdict, count FROM verdicts").fetchall()
+        return {(subject, Verdict(verdict)): count for subject, verdict, count in rows}
+
+    def counts(self, table: str) -> dict[str, int]:
+        """The counts in `rejected` or `rewrites`, highest first; for `outcomes`, how suspicions ended."""
+        query = {
+            "rejected": "SELECT reason, count FROM rejected ORDER BY count DESC",
+            "rewrites": "SELECT name, count FROM rewrites ORDER BY count DESC",
+            "outcomes": "SELECT coalesce(outcome, 'waiting'), count(*) FROM suspicions GROUP BY outcome",
+        }[table]
+        with self._lock:
+            return dict(self._db.execute(query).fetchall())
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self._lock:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    def _set_meta(self, values: Mapping[str, str]) -> None:
+        self._db.executemany(
+            "INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value", list(values.items())
+        )
+
+    def _count(self, table: str, column: str, value: str) -> None:
+        self._db.execute(
+            f"INSERT INTO {table} ({column}, count) VALUES (?, 1) ON CONFLICT DO UPDATE SET count = count + 1",  # noqa: S608 - the names are literals above
+            (value,),
+        )
+
+    def _settle(self, suspicion_id: int, outcome: str, note: str, explained_by: str | None) -> None:
+        self._db.execute(
+            "UPDATE suspicions SET outcome = ?, note = ?, explained_by = ? WHERE id = ?",
+            (outcome, note, explained_by, suspicion_id),
+        )
+
+    def _seen_again(self, case_id: str, now: float) -> None:
+        self._db.execute("UPDATE findings SET count = count + 1, last_seen = ? WHERE case_id = ?", (now, case_id))
+
+
+def _to_json(result: SubjectResult) -> str:
+    data: dict[str, Any] = {name: getattr(result, name) for name in result.__dataclass_fields__}
+    # Infinities become text as in the protocol, whose reader takes both.
+    data["numbers"] = {k: v if abs(v) < float("inf") else str(v) for k, v in result.numbers.items()}
+    return json.dumps(data)
+
+
+def _from_json(text: str) -> SubjectResult:
+    return subject_result(json.loads(text))

@@ -1,0 +1,107 @@
+"""Which subjects a case meets, and which case comes next."""
+
+import threading
+
+from fuzz.campaign.budget import Budget
+from generators.case import Case
+from generators.errors import UserError
+
+CHEAP = "passes"
+SUBJECTS = ("passes", "inductor", "inductor_dynamic", "aot_eager")
+"""The built-in subjects a campaign can compare with eager, cheapest first but for `aot_eager`."""
+PUBLIC = ("inductor", "inductor_dynamic")
+NEEDS_COMPILER = frozenset(PUBLIC)
+
+DEFAULT_SUBJECTS = SUBJECTS
+
+# Shares of worker time. Inductor's code generation finds other bugs than its graph passes, at twenty times the price.
+_SHARES = {"inductor": 0.15, "inductor_dynamic": 0.03, "aot_eager": 0.02}
+
+
+def chosen_subjects(given: list[str]) -> tuple[str, ...]:
+    """The subjects of a campaign from what `--subject` said; all built-in ones when it said nothing.
+
+    Raises `UserError` for a name that is neither built in nor `package.module:function`.
+    """
+    for name in given:
+        module, colon, function = name.partition(":")
+        named = colon and function.isidentifier() and all(part.isidentifier() for part in module.split("."))
+        if name not in SUBJECTS and not named:
+            raise UserError(
+                f"unknown subject {name!r}: there are {', '.join(SUBJECTS)}, and package.module:function for your own"
+            )
+    return tuple(dict.fromkeys(given)) or DEFAULT_SUBJECTS
+
+
+def is_public(subject: str) -> bool:
+    """Whether users can run it, so that what it shows is a finding."""
+    return subject in PUBLIC or ":" in subject
+
+
+class Schedule:
+    """Hands out subjects so that the expensive ones take their share of worker time and no more."""
+
+    def __init__(self, subjects: tuple[str, ...]) -> None:
+        named = tuple(s for s in subjects if ":" in s)
+        cheap = tuple(s for s in subjects if s == CHEAP)
+        self.always = cheap + named or subjects[:1]
+        self.sometimes = tuple(s for s in subjects if s not in self.always)
+        self.public = tuple(s for s in subjects if is_public(s))
+        self._spent = dict.fromkeys(self.sometimes, 0.0)
+        self._total = 0.0
+        self._lock = threading.Lock()
+
+    def subjects_for(self, case: Case) -> tuple[str, ...]:
+        """What `case` meets."""
+        with self._lock:
+            for subject in self.sometimes:
+                if subject == "inductor_dynamic" and not case.dynamic and "inductor" in self.sometimes:
+                    continue
+                if self._spent[subject] < _SHARES[subject] * self._total:
+                    return (*self.always, subject)
+        return self.always
+
+    def account(self, seconds: float, by_subject: dict[str, float]) -> None:
+        """Note what a case took in all, and under each subject."""
+        with self._lock:
+            self._total += seconds
+            for subject, part in by_subject.items():
+                if subject in self._spent:
+                    self._spent[subject] += part
+
+
+class Indices:
+    """Case numbers, each handed out once; those handed out and never judged come first after a restart."""
+
+    def __init__(self, cursor: int, beyond: frozenset[int], budget: Budget) -> None:
+        """`cursor`: the first number not judged; `beyond`: those after it that are."""
+        self._cursor, self._beyond = cursor, set(beyond)
+        self._next = cursor
+        self._left = budget.cases
+        self._lock = threading.Lock()
+
+    def take(self) -> int | None:
+        """The next number; None when the budget of cases is spent."""
+        with self._lock:
+            if self._left == 0:
+                return None
+            if self._left is not None:
+                self._left -= 1
+            while self._next in self._beyond:
+                self._next += 1
+            self._next += 1
+            return self._next - 1
+
+    @property
+    def left(self) -> bool:
+        """Whether there are cases to hand out."""
+        return self._left != 0
+
+    def judged(self, index: int) -> tuple[int, frozenset[int]]:
+        """Note that `index` has its verdict; gives cursor and beyond, to be stored with it."""
+        with self._lock:
+            self._beyond.add(index)
+            while self._cursor in self._beyond:
+                self._beyond.remove(self._cursor)
+                self._cursor += 1
+            return self._cursor, frozenset(self._beyond)

@@ -1,0 +1,135 @@
+"""What a person watches: one live block on a terminal, a stable line every few seconds elsewhere. On stderr."""
+
+import sys
+import time
+from typing import TYPE_CHECKING, TextIO
+
+from fuzz.campaign.budget import Budget, spell
+from fuzz.campaign.events import CampaignStarted, Event, FindingSaved
+from fuzz.campaign.stats import Statistics
+from fuzz.campaign.telling import finding_text
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_LINE_SECONDS = 5.0
+
+
+def started_text(event: CampaignStarted) -> str:
+    """The first line: what runs where."""
+    goes_on = f" from case {event.index}" if event.index else ""
+    known = f", {event.known} findings known" if event.known else ""
+    pending = f", {event.pending} suspicions waiting" if event.pending else ""
+    return (
+        f"seed {event.seed}{goes_on}, budget {event.budget}, {event.workers} workers, torch {event.torch} on"
+        f" {event.device} ({event.device_name}), {', '.join(event.subjects)}; into {event.out}{known}{pending}"
+    )
+
+
+class LineScreen:
+    """One line every few seconds, its fields always the same and in the same order."""
+
+    def __init__(self, statistics: Statistics, budget: Budget) -> None:
+        self._statistics, self._budget = statistics, budget
+        self._last = time.monotonic()
+
+    def hear(self, event: Event, when: float) -> None:  # noqa: ARG002 - a listener's signature
+        """Tell the start, and findings on stdout as they are saved."""
+        if isinstance(event, CampaignStarted):
+            _say(sys.stderr, started_text(event))
+        elif isinstance(event, FindingSaved):
+            _say(sys.stdout, finding_text(event))
+
+    def tick(self) -> None:
+        """Print the line when it is time."""
+        if time.monotonic() - self._last >= _LINE_SECONDS:
+            self._last = time.monotonic()
+            _say(sys.stderr, self.line())
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def line(self) -> str:
+        """The line."""
+        s = self._statistics
+        return (
+            f"{spell(s.elapsed)} of {self._budget}: {s.cases} cases, {s.rate:.1f} checks/s, {s.torch_share:.0%} in torch,"
+            f" {s.rejected} rejected, {s.raised} suspicions, {s.findings.total()} findings, {s.duplicates} duplicates,"
+            f" {len(s.rewrites)} rewrites seen, {s.deaths} worker deaths"
+        )
+
+
+class LiveScreen:
+    """A block that is redrawn in place, findings above it."""
+
+    def __init__(self, statistics: Statistics, budget: Budget) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._statistics, self._budget = statistics, budget
+        self._console = Console(stderr=True, highlight=False)
+        # Lines longer than the terminal are cut rather than wrapped, which would make the block jump.
+        self._live = Live(console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+
+    def hear(self, event: Event, when: float) -> None:  # noqa: ARG002 - a listener's signature
+        """Open the block at the start; print findings above it, on stdout if that is no terminal."""
+        if isinstance(event, CampaignStarted):
+            self._console.print(started_text(event), markup=False)
+            self._live.start()
+        elif isinstance(event, FindingSaved):
+            if sys.stdout.isatty():
+                self._console.print(finding_text(event), markup=False)
+            else:
+                _say(sys.stdout, finding_text(event))
+
+    def tick(self) -> None:
+        """Redraw."""
+        self._live.update(self._block(), refresh=True)
+
+    def close(self) -> None:
+        """Leave the last block standing."""
+        if self._live.is_started:
+            self._live.update(self._block(), refresh=True)
+            self._live.stop()
+
+    def _block(self) -> "Table":
+        from rich.table import Table
+
+        table = Table(box=None, show_header=False, pad_edge=False)
+        table.add_column(style="bold", no_wrap=True)
+        table.add_column(no_wrap=True, overflow="ellipsis")
+        for name, value in rows(self._statistics, self._budget):
+            table.add_row(name, value)
+        return table
+
+
+def rows(s: Statistics, budget: Budget) -> list[tuple[str, str]]:
+    """The block's rows: name and value."""
+    if budget.seconds is not None:
+        left = f"{spell(s.elapsed)}, {spell(max(budget.seconds - s.elapsed, 0))} left"
+    else:
+        left = f"{spell(s.elapsed)}, {max((budget.cases or 0) - s.cases, 0)} cases left"
+    share = f"{s.rejected / s.cases:.1%}" if s.cases else "none yet"
+    by_verdict = ", ".join(f"{count} {verdict}" for verdict, count in s.findings.most_common()) or "none yet"
+    found = f", the last {spell(time.time() - s.last_find)} ago" if s.last_find else ""
+    memory = ", ".join(f"{rss:.0f}" for _, rss in sorted(s.rss_mib.items()))
+    table = [
+        ("elapsed", left),
+        ("cases", f"{s.cases}, {s.rate:.1f} checks/s, {s.torch_share:.0%} of worker time in torch"),
+        ("rejected", f"{s.rejected} ({share})"),
+        ("findings", by_verdict + found),
+        ("suspicions", f"{s.raised} raised, {s.duplicates} explained by findings, {s.outcomes.total()} worked on"),
+        ("coverage", f"{len(s.rewrites)} rewrites, {sum(r.startswith('_sfdp') for r in s.rewrites)} of them attention's"),
+        ("workers", f"{memory} MiB, {s.deaths} died, {s.recycled} recycled"),
+    ]
+    return table + [(f"worker {worker}", text) for worker, text in sorted(s.working.items())]
+
+
+def _say(stream: TextIO, text: str) -> None:
+    stream.write(text + "\n")
+    stream.flush()
+
+
+def screen_for(stream: TextIO, statistics: Statistics, budget: Budget) -> LineScreen | LiveScreen:
+    """The live block when `stream` is a terminal, else lines."""
+    return LiveScreen(statistics, budget) if stream.isatty() else LineScreen(statistics, budget)

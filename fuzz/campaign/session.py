@@ -1,0 +1,129 @@
+"""From options to a finished run: directory, store, listeners, signals, and what is said at the end."""
+
+import secrets
+import signal
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+
+from fuzz.campaign.campaign import Campaign, Options, Sampler
+from fuzz.campaign.directory import RunDirectory
+from fuzz.campaign.events import Bus
+from fuzz.campaign.log import EventLog
+from fuzz.campaign.results import Results
+from fuzz.campaign.schedule import NEEDS_COMPILER
+from fuzz.campaign.screen import screen_for
+from fuzz.campaign.stats import Statistics
+from fuzz.campaign.telling import summary
+from fuzz.protocol import Hello
+from generators.errors import UserError
+from generators.sample import sample
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run ended. `new`: findings it saved; `summary`: text for stdout."""
+
+    new: int
+    interrupted: bool
+    summary: str
+
+
+def session(options: Options, sampler: Sampler = sample) -> Ending:
+    """Run a campaign in its directory. Raises `UserError` for whatever a user can mend, a full disk included."""
+    try:
+        _writable(options.corpus)
+        directory = RunDirectory.open(options.out)
+        try:
+            results = Results(options.out)
+            try:
+                return _run(_settled(options, results), results, sampler)
+            finally:
+                results.close()
+        except _Refused as refused:
+            directory.discard()
+            raise UserError(str(refused)) from refused
+        finally:
+            directory.close()
+    except (OSError, sqlite3.OperationalError) as error:
+        if "disk" in str(error) or "No space" in str(error) or isinstance(error, OSError):
+            raise UserError(f"{options.out}: {error}; all findings so far are saved") from error
+        raise
+
+
+class _Refused(Exception):
+    """The campaign can't begin; the text is a `UserError`'s."""
+
+
+def _run(options: Options, results: Results, sampler: Sampler) -> Ending:
+    statistics = Statistics(options.out)
+    bus = Bus([EventLog(options.out), statistics, screen_for(sys.stderr, statistics, options.budget)])
+    try:
+        campaign = Campaign(options, results, bus, sampler)
+        with _interruptible(campaign) as interrupted:
+            try:
+                try:
+                    _able(campaign.prepare(), options)
+                except UserError as error:
+                    raise _Refused(str(error)) from error
+                campaign.run()
+            finally:
+                campaign.close()
+    finally:
+        bus.close()
+    return Ending(campaign.new, bool(interrupted), summary(results, statistics, campaign.desk.waiting))
+
+
+def _settled(options: Options, results: Results) -> Options:
+    """Options with the seed of the run that is continued, or a new one. Raises `UserError` when they differ."""
+    stored = results.meta("seed")
+    if stored is None:
+        seed = options.seed if options.seed >= 0 else secrets.randbelow(2**31)
+        results.set_meta({"seed": str(seed)})
+        return replace(options, seed=seed)
+    if options.seed not in (-1, int(stored)):
+        raise UserError(f"--out {options.out} holds a run with seed {stored}; leave --seed out to go on with it")
+    return replace(options, seed=int(stored))
+
+
+def _able(hello: Hello, options: Options) -> None:
+    compiled = [s for s in options.subjects if s in NEEDS_COMPILER]
+    if hello.cxx is None and options.setup.device == "cpu" and compiled:
+        raise UserError(
+            f"no C++ compiler for {', '.join(compiled)}: install g++ or set CXX; or use --subject passes, which needs"
+            " none (what it finds is kept in the run directory, as internal, until a public subject shows it)"
+        )
+
+
+def _writable(corpus: Path) -> None:
+    try:
+        corpus.mkdir(parents=True, exist_ok=True)
+        probe = corpus / ".writable"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise UserError(f"--corpus {corpus}: can't be written: {error.strerror}") from error
+
+
+@contextmanager
+def _interruptible(campaign: Campaign) -> Iterator[list[int]]:
+    """While entered the first SIGINT or SIGTERM lets cases in hand finish, the second ends the run at once."""
+    received: list[int] = []
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        received.append(number)
+        if len(received) == 1:
+            campaign.stop("interrupted")
+        else:
+            campaign.kill()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,167 @@
+"""One worker and the thread that drives it: judge cases, and now and then work on a suspicion."""
+
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fuzz.campaign.events import (
+    CaseJudged,
+    Duplicate,
+    ProbeJudged,
+    SuspicionRaised,
+    WorkerDied,
+    WorkerRecycled,
+    WorkerStarted,
+)
+from fuzz.campaign.investigate import Stopped
+from fuzz.campaign.pool import Setup, Worker, request
+from fuzz.protocol import Check, Hello, Result, SubjectResult, Verdict
+from generators.case import Case
+from generators.errors import UserError
+
+if TYPE_CHECKING:
+    from fuzz.campaign.campaign import Campaign
+
+RECYCLE_CHECKS = 2000
+"""A worker is replaced after so many checks, whatever its memory."""
+
+_RECYCLE_SHARE = 0.5
+"""... and when what it keeps between cases is this share of the memory limit."""
+
+_IDLE_SECONDS = 0.1
+_NO_SPACE = "No space left on device"
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    index: int
+    case: Case
+    check: Check
+
+
+class Slot(threading.Thread):
+    """Judges cases until the campaign is over. `fault` is the exception that ended it early, if one did."""
+
+    def __init__(self, campaign: "Campaign", number: int, setup: Setup, directory: Path) -> None:
+        super().__init__(name=f"worker {number}", daemon=True)
+        self.campaign, self.number = campaign, number
+        self.fault: BaseException | None = None
+        bus = campaign.bus
+        self.worker = Worker(
+            setup,
+            directory / "cache" / f"worker-{number}",
+            directory / "workers" / f"worker-{number}.log",
+            started=lambda hello: bus.emit(WorkerStarted(number, hello.pid, hello.seconds)),
+            died=lambda reason: bus.emit(WorkerDied(number, reason)),
+        )
+        self._next: _Job | None = None
+
+    def start_worker(self) -> Hello:
+        """Start the worker ahead of the thread, to learn whether it can work."""
+        return self.worker.start()
+
+    def run(self) -> None:
+        """The thread."""
+        try:
+            while not self.campaign.over():
+                taken = self.campaign.take_suspicion()
+                if taken is not None:
+                    self.campaign.work_on(*taken, slot=self)
+                elif not self._judge_next():
+                    if self.campaign.drained():
+                        break
+                    time.sleep(_IDLE_SECONDS)
+        except Stopped:
+            pass
+        except BaseException as error:  # noqa: BLE001 - the main thread raises it again
+            self.fault = error
+            self.campaign.stop("fault")
+        finally:
+            self.worker.close()
+
+    def probe(self, case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
+        """Judge a case under one subject, for `investigate`."""
+        if fresh:
+            self.worker.close()
+        result = self._received(request(case, (subject,)))
+        one = result.results[0] if result.rejected is None and result.results else None
+        verdict = one.verdict if one else Verdict.REJECTED
+        self.campaign.bus.emit(
+            ProbeJudged(case.id, self.number, subject, verdict, result.seconds, result.torch_seconds)
+        )
+        self._recycle(result)
+        return one
+
+    def _received(self, check: Check) -> Result:
+        self.worker.send(check)
+        return self._checked(self.worker.receive())
+
+    def _checked(self, result: Result) -> Result:
+        if self.campaign.killed:
+            # The worker was ended with the campaign; what looks like its death accuses nobody.
+            raise Stopped
+        texts = [result.rejected or "", *(one.message for one in result.results)]
+        if any(_NO_SPACE in text for text in texts):
+            raise UserError(f"{self.campaign.out}: {_NO_SPACE.lower()}; all findings so far are saved")
+        return result
+
+    def _judge_next(self) -> bool:
+        """Judge one case; False when the budget of cases is spent."""
+        job = self._next or self._prepare()
+        self._next = None
+        if job is None:
+            return False
+        self.worker.send(job.check)
+        # The next case is made while the worker is busy with this one.
+        if not self.campaign.over():
+            self._next = self._prepare()
+        self._judged(job, self._checked(self.worker.receive()))
+        return True
+
+    def _prepare(self) -> _Job | None:
+        index = self.campaign.indices.take()
+        if index is None:
+            return None
+        case = self.campaign.sample(self.campaign.seed, index)
+        return _Job(index, case, request(case, self.campaign.schedule.subjects_for(case)))
+
+    def _judged(self, job: _Job, result: Result) -> None:
+        campaign = self.campaign
+        by_subject = {one.subject: one.seconds for one in result.results}
+        campaign.schedule.account(result.seconds, by_subject)
+        suspect, explained = campaign.desk.sort(job.case, result.results)
+        position = campaign.indices.judged(job.index)
+        raised = campaign.results.judged(
+            job.index, job.case, result, position, suspect, [e.case_id for _, e in explained]
+        )
+        campaign.bus.emit(
+            CaseJudged(
+                job.index,
+                job.case.id,
+                self.number,
+                {one.subject: one.verdict for one in result.results},
+                tuple(sorted({name for one in result.results for name in one.fired})),
+                result.rejected,
+                result.seconds,
+                result.torch_seconds,
+                result.rss_mib,
+            )
+        )
+        for one, explanation in explained:
+            campaign.bus.emit(Duplicate(job.case.id, one.verdict, explanation.case_id, explanation.known))
+        for suspicion in raised:
+            one = suspicion.result
+            campaign.bus.emit(
+                SuspicionRaised(suspicion.id, job.case.id, job.index, one.subject, one.verdict, one.message)
+            )
+            campaign.desk.put(suspicion)
+        self._recycle(result)
+
+    def _recycle(self, result: Result) -> None:
+        """Replace the worker before its memory grows past the limit."""
+        large = result.rss_mib > _RECYCLE_SHARE * self.worker.setup.memory_mib
+        if self.worker.checks >= RECYCLE_CHECKS or (large and self.worker.checks > 1):
+            self.campaign.bus.emit(WorkerRecycled(self.number, self.worker.checks, result.rss_mib))
+            self.worker.close()

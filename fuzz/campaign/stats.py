@@ -1,0 +1,177 @@
+"""The numbers of a campaign, in memory for the screen and in stats.json for everybody else."""
+
+import json
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from fuzz.campaign.events import (
+    CampaignEnded,
+    CampaignStarted,
+    CaseJudged,
+    Duplicate,
+    Event,
+    FindingSaved,
+    ProbeJudged,
+    ShrinkProgress,
+    SuspicionClosed,
+    SuspicionOpened,
+    SuspicionRaised,
+    WorkerDied,
+    WorkerRecycled,
+    WorkerStarted,
+)
+
+FILE = "stats.json"
+_WRITE_SECONDS = 2.0
+
+
+class Statistics:
+    """Counts events. Times are seconds since the epoch; what is not said to be in all is of this run alone."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / FILE
+        self._written = 0.0
+        self.started: CampaignStarted | None = None
+        self.start_time = self.last_update = time.time()
+        self.first_case = 0.0
+        self.cases = self.probes = self.rejected = 0
+        self.torch_seconds = 0.0
+        self.verdicts: Counter[str] = Counter()
+        self.reasons: Counter[str] = Counter()
+        self.rewrites: set[str] = set()
+        self.findings: Counter[str] = Counter()
+        self.internal = 0
+        self.last_find = 0.0
+        self.duplicates = self.known = 0
+        self.raised = 0
+        self.outcomes: Counter[str] = Counter()
+        self.deaths = self.recycled = 0
+        self.rss_mib: dict[int, float] = {}
+        self.working: dict[int, str] = {}
+        """By worker, the suspicion it works on and how far it is."""
+        self.ended = ""
+        self._worker_of: dict[int, int] = {}
+
+    def hear(self, event: Event, when: float) -> None:
+        """Count."""
+        self.last_update = when
+        match event:
+            case CampaignStarted():
+                self.started, self.start_time = event, when
+            case CaseJudged():
+                self._case(event, when)
+            case ProbeJudged():
+                self.probes += 1
+                self.torch_seconds += event.torch_seconds
+            case SuspicionRaised():
+                self.raised += 1
+            case SuspicionOpened():
+                self._worker_of[event.suspicion] = event.worker
+                self.working[event.worker] = f"suspicion {event.suspicion}: {event.ops} operations"
+            case ShrinkProgress():
+                worker = self._worker_of[event.suspicion]
+                self.working[worker] = f"suspicion {event.suspicion}: {event.ops} operations, {event.probes} probes"
+            case SuspicionClosed():
+                self.outcomes[event.outcome] += 1
+                self.working.pop(self._worker_of.pop(event.suspicion, -1), None)
+            case Duplicate():
+                self.duplicates += 1
+                self.known += event.known
+            case FindingSaved():
+                self.internal += event.internal
+                if not event.internal:
+                    self.findings[event.verdict.value] += 1
+                    self.last_find = when
+            case WorkerStarted():
+                self.rss_mib[event.worker] = 0.0
+            case WorkerDied():
+                self.deaths += 1
+                self.rss_mib.pop(event.worker, None)
+            case WorkerRecycled():
+                self.recycled += 1
+            case CampaignEnded():
+                self.ended = event.reason
+            case _:
+                pass
+
+    def tick(self) -> None:
+        """Write the file when it is time."""
+        if time.time() - self._written >= _WRITE_SECONDS:
+            self.write()
+
+    def close(self) -> None:
+        """Write the file."""
+        self.write()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds this run has taken."""
+        return max(self.last_update if self.ended else time.time(), self.start_time) - self.start_time
+
+    @property
+    def rate(self) -> float:
+        """Checks per second since the first answer, probes of shrinking and confirming included."""
+        seconds = self.last_update - self.first_case
+        return (self.cases + self.probes - 1) / seconds if self.first_case and seconds > 0 else 0.0
+
+    @property
+    def torch_share(self) -> float:
+        """The share of all workers' time, starting included, that was spent inside torch."""
+        workers = self.started.workers if self.started else 0
+        return min(self.torch_seconds / (self.elapsed * workers), 1.0) if self.elapsed and workers else 0.0
+
+    def write(self) -> None:
+        """Replace stats.json."""
+        self._written = time.time()
+        temporary = self._path.with_suffix(".tmp")
+        temporary.write_text(json.dumps(self.to_dict(), indent=1) + "\n", encoding="utf-8")
+        temporary.replace(self._path)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers by name, in AFL's words where it has them."""
+        started = self.started
+        before = started.index if started else 0
+        return {
+            "start_time": round(self.start_time, 3),
+            "last_update": round(self.last_update, 3),
+            "run_time": round(self.elapsed, 1),
+            "ended": self.ended or None,
+            "seed": started.seed if started else None,
+            "torch": started.torch if started else None,
+            "device": started.device if started else None,
+            "workers": started.workers if started else None,
+            "cases_done": self.cases,
+            "cases_before": before,
+            "execs_done": self.cases + self.probes,
+            "execs_per_sec": round(self.rate, 2),
+            "cases_per_sec": round(self.cases / self.elapsed, 2) if self.elapsed else 0.0,
+            "torch_share": round(self.torch_share, 4),
+            "rejected": self.rejected,
+            "rejected_reasons": dict(self.reasons.most_common(20)),
+            "corpus_count": (started.known if started else 0) + self.findings.total(),
+            "findings": dict(self.findings),
+            "findings_internal": self.internal,
+            "last_find": round(self.last_find, 3) if self.last_find else None,
+            "suspicions": self.raised,
+            "suspicion_outcomes": dict(self.outcomes),
+            "duplicates": self.duplicates,
+            "duplicates_of_known": self.known,
+            "verdicts": dict(sorted(self.verdicts.items())),
+            "rewrites": len(self.rewrites),
+            "worker_deaths": self.deaths,
+            "workers_recycled": self.recycled,
+            "worker_rss_mib": {str(worker): round(rss) for worker, rss in sorted(self.rss_mib.items())},
+        }
+
+    def _case(self, event: CaseJudged, when: float) -> None:
+        self.first_case = self.first_case or when
+        self.cases += 1
+        self.torch_seconds += event.torch_seconds
+        self.rss_mib[event.worker] = event.rss_mib
+        if event.rejected is not None:
+            self.rejected += 1
+            self.reasons[event.rejected[:120]] += 1
+        self.verdicts.update(f"{subject} {verdict}" for subject, verdict in event.verdicts.items())
+        self.rewrites.update(event.fired)

@@ -1,0 +1,78 @@
+"""When two failures are taken for the same bug."""
+
+import re
+from dataclasses import dataclass
+
+from fuzz.protocol import SubjectResult, Verdict
+
+_VALUES = frozenset({Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT, Verdict.NONFINITE})
+_SILENT = _VALUES | {Verdict.METADATA, Verdict.NONDETERMINISTIC}
+_INDUCTOR = ("passes", "inductor", "inductor_dynamic")
+
+# Inductor gives every pattern a form per mode and dtype: _sfdp_pattern_5_inference, _sfdp_pattern_13_half_training.
+_SFDP = re.compile(r"_?(sfdp_pattern_\d+)")
+# Rewrites that hardly any case goes without say nothing about a bug.
+_EVERYDAY = re.compile(r"pointless_|fix_iota_device|bmm_to_mm|remove_noop|noop|view_to_reshape|same_meta")
+
+
+def kind_of(verdict: Verdict) -> str:
+    """Verdicts of one kind may come from one bug: a wrong value is wrong forwards, backwards, or not finite."""
+    return "value" if verdict in _VALUES else verdict.value
+
+
+def compiler_of(subject: str) -> str:
+    """Subjects that share the compiler share its bugs."""
+    return "inductor" if subject in _INDUCTOR else subject
+
+
+def rewrites(fired: tuple[str, ...]) -> frozenset[str]:
+    """The rewrites that can carry a bug, attention patterns by their number alone."""
+    found = set()
+    for name in fired:
+        sfdp = _SFDP.match(name)
+        if sfdp or not _EVERYDAY.match(name):
+            found.add(sfdp[1] if sfdp else name)
+    return frozenset(found)
+
+
+def normal(message: str) -> str:
+    """An error message without what changes from case to case: numbers, addresses, paths, generated names."""
+    text = re.sub(r"0x[0-9a-fA-F]+", "0x", message)
+    text = re.sub(r"(/[\w.+-]+){2,}", "PATH", text)
+    text = re.sub(r"\b([A-Za-z_]+?)_?\d+(_\d+)*\b", r"\1N", text)
+    text = re.sub(r"-?\d+(\.\d+)?(e[+-]?\d+)?", "N", text)
+    return re.sub(r"\s*N(\s*,\s*N)+", " N", text)[:200]
+
+
+@dataclass(frozen=True, slots=True)
+class Symptom:
+    """What is seen of a bug: how it fails, the rewrites that fired, and the features of the case."""
+
+    verdict: Verdict
+    subject: str
+    fired: frozenset[str]
+    error: str
+    """The normalised message, for failures that have no numbers; else empty."""
+    features: frozenset[str]
+
+    @classmethod
+    def of(cls, result: SubjectResult, features: frozenset[str]) -> "Symptom":
+        """The symptom a subject's result shows on a case with these features."""
+        error = "" if result.verdict in _SILENT else normal(result.message)
+        return cls(result.verdict, result.subject, rewrites(result.fired), error, features)
+
+    @property
+    def signature(self) -> str:
+        """The coarse one: equal for most failures of one bug, and for few of different bugs."""
+        fired = sorted(f for f in self.fired if f.startswith("sfdp")) or sorted(self.fired)
+        return "/".join([kind_of(self.verdict), compiler_of(self.subject), self.error or "+".join(fired) or "none"])
+
+    def explains(self, other: "Symptom") -> bool:
+        """Whether a minimal failure with this symptom accounts for `other`: all it takes is there too."""
+        return (
+            kind_of(self.verdict) == kind_of(other.verdict)
+            and compiler_of(self.subject) == compiler_of(other.subject)
+            and self.error == other.error
+            and self.fired <= other.fired
+            and self.features <= other.features
+        )

@@ -1,0 +1,97 @@
+"""Findings and the end of a campaign in words, for stdout."""
+
+import shlex
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+
+from corpus import entry as corpus_entry
+from fuzz.campaign.budget import spell
+from fuzz.campaign.events import FindingSaved
+from fuzz.campaign.results import FindingRow, Results
+from fuzz.campaign.stats import Statistics
+from fuzz.protocol import Verdict
+
+
+def finding_text(event: FindingSaved) -> str:
+    """A finding when it is saved: what fails, the program, the numbers, where it is, and how to see it again."""
+    kind = "internal finding" if event.internal else "finding"
+    lines = [
+        f"{kind}: {event.verdict} under {event.subject}, {event.ops} operations: {event.verdict.explanation}",
+        f"  {event.message}",
+    ]
+    numbers = numbers_text(event.numbers)
+    if numbers:
+        lines.append(f"  {numbers}")
+    if event.same is not None:
+        lines.append(f"  torch._dynamo.utils.same(eager, compiled, fp64_ref): {event.same}")
+    if event.fired:
+        lines.append(f"  rewrites: {', '.join(event.fired)}")
+    lines += ["", textwrap.indent(event.source.rstrip(), "    "), "", f"  saved: {event.path}"]
+    return "\n".join([*lines, *_reproduce(event.path, event.case), ""])
+
+
+def numbers_text(numbers: Mapping[str, float]) -> str:
+    """The errors of eager and of the compiled program against float64, in one line."""
+    if "eager_error" not in numbers or "compiled_error" not in numbers:
+        return ""
+    text = f"largest error against float64: eager {numbers['eager_error']:.2g}, compiled {numbers['compiled_error']:.2g}"
+    if "scale" in numbers:
+        text += f", of values up to {numbers['scale']:.2g}"
+    return text
+
+
+def summary(results: Results, stats: Statistics, waiting: int) -> str:
+    """The end of a run: what was done, what was found, what is left."""
+    outcomes = results.counts("outcomes")
+    rows = results.findings()
+    new, known = [r for r in rows if r.kind == "new"], [r for r in rows if r.kind == "known" and r.count]
+    internal = [r for r in rows if r.kind == "internal"]
+    rejected = f"{stats.rejected / stats.cases:.1%}" if stats.cases else "none"
+    lines = [
+        (
+            f"{stats.ended}: {stats.cases} cases in {spell(stats.elapsed)}, {stats.rate:.1f} checks/s,"
+            f" {stats.torch_share:.0%} of worker time in torch, rejected {rejected}"
+        ),
+    ]
+    lines += [f"  rejected {count}x: {reason}" for reason, count in stats.reasons.most_common(5)]
+    for label in ("internal_only", "within_same", "unconfirmed"):
+        if outcomes.get(label):
+            lines.append(f"  set aside: {outcomes[label]} {_SET_ASIDE[label]}")
+    if waiting:
+        lines.append(f"  {waiting} suspicions wait; run again with the same --out to work on them")
+    if internal:
+        lines.append(
+            f"{len(internal)} internal findings, shown by no public subject since none was chosen (--subject inductor)"
+        )
+        lines += [line for row in internal for line in _row_lines(row)]
+    if known:
+        lines.append(f"{len(known)} known findings were met again:")
+        lines += [f"  {row.result.verdict} {row.case_id}, met {row.count}x: {row.file}" for row in known]
+    lines.append(f"{len(new)} findings in {stats.started.out if stats.started else '?'}" + (":" if new else ""))
+    lines += [line for row in new for line in _row_lines(row)]
+    return "\n".join(lines)
+
+
+_SET_ASIDE = {
+    "internal_only": "that only an internal subject shows",
+    "within_same": "that torch._dynamo.utils.same accepts",
+    "unconfirmed": "that did not repeat three times in fresh workers",
+}
+
+
+def _row_lines(row: FindingRow) -> list[str]:
+    case = corpus_entry.loads(row.entry, row.file).case
+    result = row.result
+    head = f"  {result.verdict} under {result.subject}, {len(case.ops)} operations, met {row.count}x"
+    message = result.message or Verdict(result.verdict).explanation
+    return [head, f"    {message}", *_reproduce(row.file, row.case_id, "    ")]
+
+
+def _reproduce(path: str, case_id: str, indent: str = "  ") -> list[str]:
+    file = shlex.quote(path)
+    report = shlex.quote(str(Path("reports") / case_id))
+    return [
+        f"{indent}Reproduce with: python -m fuzz.replay {file}",
+        f"{indent}                python -m triage.report {file} --out {report}",
+    ]

@@ -1,0 +1,47 @@
+"""What an exception from torch means for a verdict."""
+
+import re
+
+from fuzz.protocol import Verdict
+
+_MEMORY = re.compile(r"can't allocate memory|not enough memory|out of memory|bad_alloc|Cannot allocate memory", re.I)
+_COMPILERS = ("torch/_dynamo/convert_frame.py", "torch/_inductor/compile_fx.py", "torch/_dynamo/output_graph.py")
+_NOISE = re.compile(r"^(Set TORCH|You can suppress|The above exception|Hint:|from user code|$)")
+
+
+def verdict(error: BaseException) -> Verdict:
+    """compile_error when the error came out of a compiler, out_of_memory for allocations, else runtime_error."""
+    if any(isinstance(link, MemoryError) or _MEMORY.search(str(link)) for link in _chain(error)):
+        return Verdict.OUT_OF_MEMORY
+    return Verdict.COMPILE_ERROR if _from_compiler(error) else Verdict.RUNTIME_ERROR
+
+
+def line(error: BaseException) -> str:
+    """The innermost cause as `Type: first meaningful line`, at most 300 characters."""
+    cause = _chain(error)[-1]
+    lines = [text.strip() for text in str(cause).splitlines()]
+    first = next((text for text in lines if not _NOISE.match(text)), "")
+    return f"{type(cause).__name__}: {first}"[:300] if first else type(cause).__name__
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """`error` and what caused it, outermost first; torch's wrappers keep theirs in `inner_exception`."""
+    links = [error]
+    while True:
+        last = links[-1]
+        cause = getattr(last, "inner_exception", None) or last.__cause__
+        if not isinstance(cause, BaseException) or cause in links:
+            return links
+        links.append(cause)
+
+
+def _from_compiler(error: BaseException) -> bool:
+    for link in _chain(error):
+        if type(link).__module__.startswith(("torch._dynamo.exc", "torch._inductor.exc")):
+            return True
+        trace = link.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code.co_filename.replace("\\", "/").endswith(_COMPILERS):
+                return True
+            trace = trace.tb_next
+    return False

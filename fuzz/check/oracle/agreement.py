@@ -1,0 +1,52 @@
+"""What PyTorch's own accuracy check says. The one place that calls it."""
+
+import torch
+from torch import Tensor
+
+from fuzz.check.program import Execution
+
+
+def same(eager: Execution, compiled: Execution, exact: Execution) -> bool | None:
+    """`torch._dynamo.utils.same` with its default tolerance over outputs and gradients; None when there is no such
+    function. NaN equals NaN, since programs that divide by zero do so in every way of running them."""
+    try:
+        from torch._dynamo.utils import same as dynamo_same
+    except ImportError:
+        return None
+    names = [name for name in eager.values if name in compiled.values and name in exact.values]
+    if len(names) != len(eager.values):
+        return False
+
+    def listed(run: Execution) -> list[Tensor]:
+        return [run.values[name] for name in names]
+
+    try:
+        return bool(
+            dynamo_same(
+                listed(eager), listed(compiled), fp64_ref=listed(exact), equal_nan=True, log_error=_discard
+            )
+        )
+    except (RuntimeError, AssertionError):  # shapes that don't broadcast
+        return False
+
+
+def _discard(*_: object) -> None:
+    return None
+
+
+def equal(left: Execution, right: Execution) -> bool:
+    """Whether two executions gave the same bits (any NaN equals any NaN)."""
+    if left.structure != right.structure or left.values.keys() != right.values.keys():
+        return False
+    return all(same_bits(value, right.values[name]) for name, value in left.values.items())
+
+
+def same_bits(left: Tensor, right: Tensor) -> bool:
+    """Whether two tensors have one dtype, one shape and equal elements; NaN equals NaN."""
+    if left.dtype != right.dtype or left.shape != right.shape:
+        return False
+    if torch.equal(left, right):
+        return True
+    if not left.is_floating_point():
+        return False
+    return bool(((left == right) | (left.isnan() & right.isnan())).all())

@@ -1,0 +1,37 @@
+"""The numbers the oracle judges with, each with its source."""
+
+import torch
+
+#: Unit roundoff: half the distance from 1 to the next number. IEEE 754; bfloat16 keeps 8 significant bits.
+UNIT_ROUNDOFF = {
+    torch.float64: 2.0**-53,
+    torch.float32: 2.0**-24,
+    torch.float16: 2.0**-11,
+    torch.bfloat16: 2.0**-8,
+}
+
+LOW_PRECISION = (torch.float16, torch.bfloat16)
+
+#: A row is wrong when its error exceeds this many times what rounding explains. Correct compiled programs reached 1.1
+#: (float16, bfloat16) and 3.4 (float32) in 2,164 random attention programs, gradients included, and planted or real
+#: bugs 1e3 and more in float32. A result that has nothing to do with the truth has an error of about its scale, which
+#: is 1 / (2 * 2**-8) = 128 in bfloat16: the limit has to lie well below.
+WRONG_LOW_PRECISION = 8.0
+WRONG = 32.0
+
+#: Share of a tensor's largest magnitude that counts, beside a row's own, as the size of the terms behind the row.
+#: Needed where a row is exactly 0 or sees one key only: terms cancel, and what is left is rounding of the terms.
+TENSOR_SHARE = 0.25
+
+#: Eager that moves by more than this share of the value under one-ulp noise says nothing: ill-conditioned.
+ILL_CONDITIONED = 0.05
+
+#: Replicas of eager under noise. The second number replaces the first before anything is called wrong: a ReLU or a
+#: maximum within rounding of a tie goes either way, and a few replicas can all go eager's way.
+REPLICAS = 3
+REPLICAS_BEFORE_WRONG = 16
+
+
+def wrong_limit(dtype: torch.dtype) -> float:
+    """The ratio from which a row is wrong, for a program whose coarsest float dtype is `dtype`."""
+    return WRONG_LOW_PRECISION if dtype in LOW_PRECISION else WRONG

@@ -1,0 +1,79 @@
+"""The exact result, as far as float64 knows it: the same module, with nothing in it rounded to a lower precision."""
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fuzz.check.oracle.operations import RANDOM
+from fuzz.check.program import Execution, execute
+
+_LOWER = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def reference(
+    module: nn.Module, inputs: list[Any], *, training: bool, cotangents: dict[str, Tensor] | None
+) -> Execution:
+    """`module` in float64 on `inputs`, with the gradients for `cotangents`.
+
+    Casts inside the module to lower float dtypes become casts to float64. Constants keep the value their dtype gives
+    them, and random operations draw what they draw in lower precision.
+    """
+    exact = copy.deepcopy(module).double()
+    raised = [value.double() if _is_lower(value) else value for value in inputs]
+    with _float64_by_default():
+        return execute(exact, exact, raised, training=training, cotangents=cotangents, mode=Float64())
+
+
+class Float64(TorchDispatchMode):
+    """Below autograd: every floating result is float64, whatever dtype the program asks for."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run `func`; see the class."""
+        kwargs = kwargs or {}
+        if func.overloadpacket.__name__ in RANDOM:
+            return _drawn(func, args, kwargs)
+        if kwargs.get("dtype") in _LOWER:
+            if not any(isinstance(arg, Tensor) for arg in args):
+                return func(*args, **kwargs).double()  # a constant: round it as the program would
+            kwargs = {**kwargs, "dtype": torch.float64}
+        if not func._schema.is_mutable and any(_is_lower(arg) for arg in args):
+            args = tuple(arg.double() if _is_lower(arg) else arg for arg in args)
+        return func(*args, **kwargs)
+
+
+def _drawn(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    # The CPU generator takes more bits for a float64 than for a float32: draw in float32, then widen.
+    if kwargs.get("dtype") == torch.float64:
+        kwargs = {**kwargs, "dtype": torch.float32}
+    narrow = tuple(arg.float() if isinstance(arg, Tensor) and arg.dtype == torch.float64 else arg for arg in args)
+    result = func(*narrow, **kwargs)
+    if isinstance(result, Tensor) and args and result is narrow[0] and result is not args[0]:
+        return args[0].copy_(result)
+    return _widened(result)
+
+
+def _widened(result: Any) -> Any:
+    if isinstance(result, (tuple, list)):
+        return type(result)(_widened(item) for item in result)
+    return result.double() if _is_lower(result) else result
+
+
+def _is_lower(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dtype in _LOWER
+
+
+@contextmanager
+def _float64_by_default() -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)

@@ -1,0 +1,123 @@
+"""The error of one tensor, row by row, against the noise eager shows in the same rows.
+
+A row is the last dimension of a tensor (one query of one head, say); tensors of fewer than two dimensions are one row.
+For row r, with everything measured against the float64 result:
+
+    size_r  = largest magnitude of the row + TENSOR_SHARE * largest magnitude of the tensor
+    noise_r = largest error of eager and its replicas, but at least size_r times the tensor's median of noise / size
+    ratio_r = error_r / (noise_r + u * size_r)
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fuzz.check.oracle import constants
+
+
+@dataclass(frozen=True)
+class Errors:
+    """How far one tensor is from the truth. Errors and scale are absolute; `worst` indexes the tensor's worst element.
+
+    ill_conditioned: eager's own noise in the worst row is of the row's size; nonfinite: positions where the subject is
+    not finite and should be (`first_nonfinite` is one of them); unlike: positions where the subject is finite and eager is not, or
+    the other way round, without anything being wrong with that.
+    """
+
+    ratio: float
+    error: float
+    eager_error: float
+    scale: float
+    worst: tuple[int, ...]
+    worst_flat: int
+    worst_error: float
+    worst_eager_error: float
+    rows_wrong: int
+    rows: int
+    ill_conditioned: bool
+    nonfinite: int
+    first_nonfinite: tuple[int, ...]
+    unlike: int
+
+
+class Envelope:
+    """What is known of one value before any subject is looked at: the truth, and eager's noise around it."""
+
+    def __init__(
+        self, eager: Tensor, exact: Tensor, replicas: list[Tensor], coarsest: torch.dtype, terms: float = 0.0
+    ) -> None:
+        """`eager` and `replicas` against `exact` (all of one shape). `coarsest`: the least precise float dtype the
+        program computes in. `terms`: magnitude of the terms behind the value where its own size says nothing."""
+        self.shape = eager.shape
+        self.limit = constants.wrong_limit(coarsest)
+        self._exact = _rows(exact)
+        values = [_rows(eager), *(_rows(replica) for replica in replicas)]
+        # A compiled program may overflow where eager just does not: leave the last steps before infinity out.
+        roof = torch.finfo(eager.dtype).max * (1 - 16 * constants.UNIT_ROUNDOFF[eager.dtype])
+        self._eager_finite = values[0].isfinite()
+        self.expected_finite = self._eager_finite & (self._exact.abs() < roof)
+        self._judged = self.expected_finite.clone()
+        for value in values[1:]:
+            self._judged &= value.isfinite()
+        self._all_judged = bool(self._judged.all())
+        errors = [self._errors(value) for value in values]
+        self._eager = errors[0]
+        magnitude = self._masked(self._exact.abs()).amax(-1)
+        self.scale = float(magnitude.max())
+        unit = max(constants.UNIT_ROUNDOFF[coarsest], constants.UNIT_ROUNDOFF[eager.dtype])
+        cancelled = terms if self.scale <= unit * terms else 0.0
+        self._size = magnitude + constants.TENSOR_SHARE * self.scale + cancelled
+        self._floor = unit * self._size + torch.finfo(eager.dtype).smallest_normal
+        noise = torch.stack([error.amax(-1) for error in errors]).amax(0)
+        typical = (noise / (self._size + torch.finfo(torch.float64).tiny)).median()
+        self._noise = torch.maximum(noise, typical * self._size)
+
+    def judge(self, compiled: Tensor) -> Errors:
+        """The errors of `compiled`, which has the value's shape."""
+        values = _rows(compiled)
+        finite = values.isfinite()
+        missing = self.expected_finite & ~finite
+        error = self._errors(values)
+        error.masked_fill_(~finite, 0.0)
+        per_row = error.amax(-1)
+        ratios = per_row / (self._noise + self._floor)
+        row = int(ratios.argmax())
+        column = int(error[row].argmax())
+        flat = row * error.shape[1] + column
+        lost = int(missing.sum())
+        return Errors(
+            ratio=float(ratios[row]),
+            error=float(per_row.max()),
+            eager_error=float(self._eager.max()),
+            scale=self.scale,
+            worst=_unravel(flat, self.shape),
+            worst_flat=flat,
+            worst_error=float(error[row, column]),
+            worst_eager_error=float(self._eager[row, column]),
+            rows_wrong=int((ratios > self.limit).sum()),
+            rows=ratios.numel(),
+            ill_conditioned=bool(self._noise[row] > constants.ILL_CONDITIONED * self._size[row]),
+            nonfinite=lost,
+            first_nonfinite=_unravel(int(missing.flatten().to(torch.uint8).argmax()), self.shape) if lost else (),
+            unlike=int(((finite != self._eager_finite) & ~self.expected_finite).sum()),
+        )
+
+    def _errors(self, values: Tensor) -> Tensor:
+        return self._masked((values - self._exact).abs_())
+
+    def _masked(self, values: Tensor) -> Tensor:
+        return values if self._all_judged else values.masked_fill(~self._judged, 0.0)
+
+
+def _rows(value: Tensor) -> Tensor:
+    wide = value.detach().to(torch.float64)
+    return wide.reshape(-1, wide.shape[-1]) if wide.dim() > 1 else wide.reshape(1, -1)
+
+
+def _unravel(flat: int, shape: torch.Size) -> tuple[int, ...]:
+    index = []
+    for size in reversed(shape):
+        index.append(flat % size)
+        flat //= size
+    return tuple(reversed(index))

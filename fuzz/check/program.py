@@ -1,0 +1,166 @@
+"""A case's source text as something that runs: a module, its inputs, and one execution of them."""
+
+import itertools
+import linecache
+import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+_serial = itertools.count()
+
+
+class Program:
+    """The executed source of one case: `Module` and `inputs` of the source contract (see docs/architecture.md).
+
+    Raises whatever the source raises. The source stays visible to tracebacks until `close`.
+    """
+
+    def __init__(self, source: str, device: str = "cpu") -> None:
+        self.device = device
+        self.filename = f"<case {next(_serial)}>"
+        linecache.cache[self.filename] = (len(source), None, source.splitlines(keepends=True), self.filename)
+        self._names: dict[str, Any] = {"__name__": "case", "__file__": self.filename}
+        exec(compile(source, self.filename, "exec"), self._names)  # noqa: S102
+
+    def module(self, training: bool) -> nn.Module:
+        """A fresh module, equal to every other one this program makes."""
+        torch.manual_seed(0)
+        module: nn.Module = self._names["Module"]()
+        return module.to(self.device).train(training)
+
+    def inputs(self) -> list[Any]:
+        """Fresh inputs: equal values, shapes, dtypes and strides at every call."""
+        torch.manual_seed(0)
+        return [_placed(value, self.device) for value in self._names["inputs"]()]
+
+    def close(self) -> None:
+        """Let go of the source."""
+        linecache.cache.pop(self.filename, None)
+
+
+@dataclass
+class Execution:
+    """What one run gave.
+
+    outputs: tensors by name ("output 0"), detached; structure: what was returned, leaves named by kind;
+    mutated: inputs the run changed in place ("input 1 afterwards"); gradients: by name ("grad of input 1",
+    "grad of parameter w"), only those that exist; cotangents: what the outputs' gradients were multiplied with.
+    """
+
+    structure: str
+    outputs: dict[str, Tensor]
+    mutated: dict[str, Tensor] = field(default_factory=dict)
+    gradients: dict[str, Tensor] = field(default_factory=dict)
+    cotangents: dict[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def values(self) -> dict[str, Tensor]:
+        """All that is compared, by name."""
+        return {**self.outputs, **self.mutated, **self.gradients}
+
+
+def execute(
+    call: Callable[..., Any],
+    module: nn.Module,
+    inputs: list[Any],
+    *,
+    training: bool,
+    cotangents: dict[str, Tensor] | None = None,
+    mode: AbstractContextManager[Any] | None = None,
+) -> Execution:
+    """Run `call(*inputs)` once from a fixed random state and, in training, differentiate it.
+
+    `call` is `module` or something compiled from it. `cotangents` come from an earlier execution of the same case
+    (None: draw them); they are cast to the outputs' dtypes, and outputs they don't fit take no part in gradients.
+    `mode` surrounds forward and backward. Raises whatever the call raises.
+    """
+    leaves = _leaves(module, inputs) if training else {}
+    versions = [value._version if isinstance(value, Tensor) else 0 for value in inputs]
+    torch.manual_seed(0)
+    with torch.set_grad_enabled(training), warnings.catch_warnings(), (mode or nullcontext()):
+        warnings.simplefilter("ignore")
+        result = call(*inputs)
+        structure, tensors = _flatten(result)
+        outputs = {f"output {index}": tensor for index, tensor in enumerate(tensors)}
+        used = {name: out for name, out in outputs.items() if training and out.requires_grad}
+        if cotangents is None:
+            cotangents = {name: _cotangent(index, out) for index, (name, out) in enumerate(used.items())}
+        used = {
+            name: out for name, out in used.items() if name in cotangents and cotangents[name].shape == out.shape
+        }
+        gradients: dict[str, Tensor] = {}
+        if used and leaves:
+            found = torch.autograd.grad(
+                list(used.values()),
+                list(leaves.values()),
+                [cotangents[name].to(out.dtype) for name, out in used.items()],
+                allow_unused=True,
+            )
+            gradients = {
+                f"grad of {name}": grad.detach()
+                for name, grad in zip(leaves, found, strict=True)
+                if grad is not None
+            }
+    mutated = {
+        f"input {index} afterwards": value.detach()
+        for index, (value, version) in enumerate(zip(inputs, versions, strict=True))
+        if isinstance(value, Tensor) and value._version != version
+    }
+    return Execution(
+        structure,
+        {name: out.detach() for name, out in outputs.items()},
+        mutated,
+        gradients,
+        cotangents,
+    )
+
+
+def _leaves(module: nn.Module, inputs: list[Any]) -> dict[str, Tensor]:
+    leaves: dict[str, Tensor] = {}
+    for index, value in enumerate(inputs):
+        if isinstance(value, Tensor) and value.is_floating_point():
+            leaves[f"input {index}"] = value.requires_grad_()
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad:
+            leaves[f"parameter {name}"] = parameter
+    return leaves
+
+
+def _cotangent(index: int, output: Tensor) -> Tensor:
+    generator = torch.Generator().manual_seed(1000 + index)
+    drawn = torch.randn(output.shape, generator=generator, dtype=torch.float32)
+    return drawn.to(device=output.device, dtype=output.dtype)
+
+
+def _flatten(result: Any) -> tuple[str, list[Tensor]]:
+    if isinstance(result, Tensor):
+        return "tensor", [result]
+    if isinstance(result, (list, tuple)):
+        parts = [_flatten(item) for item in result]
+        return f"({', '.join(part[0] for part in parts)})", [leaf for part in parts for leaf in part[1]]
+    if isinstance(result, dict):
+        parts = [_flatten(item) for item in result.values()]
+        keys = [f"{key}: {part[0]}" for key, part in zip(result, parts, strict=True)]
+        return f"{{{', '.join(keys)}}}", [leaf for part in parts for leaf in part[1]]
+    return repr(result), []
+
+
+def _placed(value: Any, device: str) -> Any:
+    """A tensor on `device` with the strides and offset of `value` that is no view of another tensor.
+
+    Dynamo never frees what it made of an input that is a view, about half a megabyte each; and `.to` would drop the
+    strides of expanded and padded tensors.
+    """
+    if not isinstance(value, Tensor):
+        return value
+    bare = value.new_empty(0, device=device)
+    storage = value.untyped_storage()
+    if value.device.type != device:
+        count = storage.nbytes() // value.element_size()
+        storage = value.as_strided((count,), (1,), 0).to(device).untyped_storage()
+    return bare.set_(storage, value.storage_offset(), value.shape, value.stride())  # type: ignore[call-overload]

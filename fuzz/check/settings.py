@@ -1,0 +1,77 @@
+"""The state of torch that every check relies on, set once per worker. The only module that writes torch's configuration."""
+
+import gc
+import logging
+import sys
+import warnings
+
+import torch
+
+
+def settle() -> None:
+    """Make runs comparable and counters honest; call once, before the first compile.
+
+    * one thread per operation, so that sums are taken in one order;
+    * the eager random stream in compiled code (`fallback_random`);
+    * no graph-level caches: a warm one skips the passes whose work is evidence. Caches keyed on generated code stay;
+    * no TF32, which would make float32 a low-precision type.
+    """
+    torch.set_num_threads(1)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    import torch._dynamo.config as dynamo
+    import torch._functorch.config as functorch
+    import torch._inductor.config as inductor
+
+    inductor.fallback_random = True
+    _switch_off(inductor, "fx_graph_cache", "fx_graph_remote_cache", "bundled_autotune_remote_cache")
+    _switch_off(functorch, "enable_autograd_cache", "enable_remote_autograd_cache")
+    _switch_off(dynamo, "verbose", "suppress_errors")
+    logging.getLogger("torch").setLevel(logging.CRITICAL)
+    warnings.filterwarnings("ignore")
+
+
+def forget() -> None:
+    """Drop what torch remembers of the programs compiled so far, so that a worker's memory doesn't grow with cases."""
+    torch._dynamo.reset()
+    global _forgotten
+    _forgotten += 1
+    if _forgotten % CASES_PER_COLLECTION:
+        return
+    for module, *path in _CACHES:
+        found = sys.modules.get(module)
+        for name in path:
+            found = getattr(found, name, None)
+        if callable(found):
+            found()
+    _let_go_of_symbols()
+    gc.collect()
+
+
+#: Collecting costs some 10 ms once what start-up made is frozen.
+CASES_PER_COLLECTION = 8
+_forgotten = 0
+
+#: Caches torch._dynamo.reset leaves alone, keyed on shapes or on code objects, none of them bounded.
+_CACHES = (
+    ("torch._subclasses.fake_tensor", "FakeTensorMode", "cache_clear"),
+    ("torch._dynamo.bytecode_transformation", "_cached_cleaned_instructions", "cache_clear"),
+    ("torch.fx.graph_module", "_loader", "eval_cache", "clear"),
+)
+
+
+def _let_go_of_symbols() -> None:
+    """Break the cycles from symbolic sizes, which live in C++ where the collector doesn't see them, to what has them."""
+    kind = getattr(sys.modules.get("torch.fx.experimental.symbolic_shapes"), "ShapeEnv", None)
+    for item in gc.get_objects():
+        if type(item) is kind:
+            for name in ("tracked_fakes", "fake_tensor_cache"):
+                holder = getattr(item, name, None)
+                if holder:
+                    holder.clear()
+
+
+def _switch_off(config: object, *names: str) -> None:
+    for name in names:
+        if hasattr(config, name):
+            setattr(config, name, False)

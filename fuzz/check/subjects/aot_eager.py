@@ -1,0 +1,11 @@
+"""Traced by Dynamo and AOTAutograd, then run operation by operation: separates their faults from Inductor's."""
+
+import torch
+
+from fuzz.check.subjects.subject import Subject
+
+SUBJECT = Subject(
+    "aot_eager",
+    public=False,
+    compile=lambda module, dynamic: torch.compile(module, backend="aot_eager", dynamic=dynamic),
+)

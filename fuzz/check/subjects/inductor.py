@@ -1,0 +1,12 @@
+"""torch.compile as users call it."""
+
+import torch
+
+from fuzz.check.subjects.subject import Subject
+
+SUBJECT = Subject(
+    "inductor",
+    public=True,
+    compile=lambda module, dynamic: torch.compile(module, backend="inductor", dynamic=dynamic),
+    cxx=True,
+)

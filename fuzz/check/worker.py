@@ -1,0 +1,189 @@
+"""A worker: checks one case after the other, as told over its standard input (fuzz/protocol.py).
+
+    python -m fuzz.check.worker [--device cpu] [--subject package.module:function] [--warm passes] [--memory-limit MIB]
+
+Standard output carries the protocol and nothing else. Exit codes: 0 told to finish, 2 can't work here, 3 fault of ours.
+"""
+
+import argparse
+import faulthandler
+import gc
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from fuzz.protocol import Check, Exit, Hello, Message, ProtocolError, Result, Stage, Unusable, from_json
+
+if TYPE_CHECKING:
+    from fuzz.check.subjects import Subject
+
+OLDEST_TORCH = (2, 11)
+
+#: Collecting costs a few milliseconds once start-up's objects are frozen; compiled programs are full of cycles.
+CASES_PER_COLLECTION = 8
+
+#: Compiled once before the worker says hello, so that the first case pays for no pattern tables.
+WARM_UP = """
+import torch
+from torch import nn
+
+class Module(nn.Module):
+    def forward(self, q, k, v):
+        return (q @ k.transpose(-2, -1) / 2.0).softmax(dim=-1) @ v
+
+def inputs():
+    return [torch.ones(1, 2, 3, 4) for _ in range(3)]
+"""
+
+
+class Unworkable(Exception):
+    """This process can't check anything; the text says why in one line."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Serve until told to exit. Returns the exit code."""
+    started = time.perf_counter()
+    options = _options(arguments)
+    wire = _take_stdout()
+    faulthandler.enable()
+    for name in ("OMP_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS"):
+        os.environ.setdefault(name, "1")
+    try:
+        if options.memory_limit:
+            _limit_memory(options.memory_limit)
+        subjects = _start(options)
+    except Unworkable as reason:
+        _send(wire, Unusable(str(reason)))
+        return 2
+    cxx = _cxx()
+    for name in options.warm:
+        if name in subjects and (cxx or not subjects[name].cxx or options.device != "cpu"):
+            _check(Check(0, WARM_UP, (name,)), subjects, options.device, None)
+    gc.collect()
+    gc.freeze()
+    _send(wire, _hello(options.device, subjects, cxx, time.perf_counter() - started))
+    try:
+        return _serve(wire, subjects, options.device, cxx)
+    except Exception:
+        traceback.print_exc()
+        return 3
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m fuzz.check.worker", description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--subject", action="append", default=[], help="package.module:function, to be importable")
+    parser.add_argument("--warm", action="append", default=[], help="subject to compile once before the first case")
+    parser.add_argument("--memory-limit", type=int, default=0, help="MiB of memory, 0: no limit")
+    return parser.parse_args(arguments)
+
+
+def _take_stdout() -> BinaryIO:
+    wire = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+    return wire
+
+
+def _limit_memory(mib: int) -> None:
+    # RLIMIT_DATA bounds what a process can write to; RLIMIT_AS would count the address space CUDA reserves.
+    resource.setrlimit(resource.RLIMIT_DATA, (mib << 20, mib << 20))
+
+
+def _start(options: argparse.Namespace) -> "dict[str, Subject]":
+    try:
+        import torch
+    except ImportError as error:
+        raise Unworkable(f"{sys.executable} can't import torch: {error}") from error
+    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    if version < OLDEST_TORCH:
+        oldest = ".".join(map(str, OLDEST_TORCH))
+        raise Unworkable(f"{sys.executable} has torch {torch.__version__}; {oldest} or later is needed")
+    if options.device == "cuda" and not torch.cuda.is_available():
+        raise Unworkable(f"torch {torch.__version__} in {sys.executable} sees no CUDA device")
+    from fuzz.check import settings
+    from fuzz.check.subjects import SubjectError, available, find
+
+    settings.settle()
+    subjects = available()
+    try:
+        for name in options.subject:
+            subjects[name] = find(name)
+    except SubjectError as error:
+        raise Unworkable(str(error)) from error
+    return subjects
+
+
+def _hello(device: str, subjects: "dict[str, Subject]", cxx: str | None, seconds: float) -> Hello:
+    import torch
+
+    return Hello(
+        torch=torch.__version__,
+        python=platform.python_version(),
+        device=device,
+        cxx=cxx,
+        pid=os.getpid(),
+        seconds=round(seconds, 3),
+        device_name=torch.cuda.get_device_name() if device == "cuda" else platform.machine(),
+        subjects=tuple(sorted(subjects)),
+        public=tuple(sorted(name for name, subject in subjects.items() if subject.public)),
+    )
+
+
+def _cxx() -> str | None:
+    """The version line of the C++ compiler Inductor would use; None without one."""
+    from torch._inductor import cpp_builder, exc
+
+    try:
+        compiler = cpp_builder.get_cpp_compiler()
+        shown = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True, timeout=30)
+    except (exc.InvalidCxxCompiler, OSError, subprocess.SubprocessError, RuntimeError):
+        return None
+    return shown.stdout.splitlines()[0].strip() if shown.stdout else str(compiler)
+
+
+def _serve(wire: BinaryIO, subjects: "dict[str, Subject]", device: str, cxx: str | None) -> int:
+    usable = subjects if cxx or device != "cpu" else {n: s for n, s in subjects.items() if not s.cxx}
+    count = 0
+    for line in sys.stdin.buffer:
+        message = from_json(line)
+        if isinstance(message, Exit):
+            break
+        if not isinstance(message, Check):
+            raise ProtocolError(f"a parent doesn't say {message.type!r}")
+        _send(wire, _check(message, usable, device, wire))
+        count += 1
+        if count % CASES_PER_COLLECTION == 0:
+            gc.collect()
+    return 0
+
+
+def _check(message: Check, subjects: "dict[str, Subject]", device: str, wire: BinaryIO | None) -> Result:
+    from fuzz.check.check import check
+
+    def announce(stage: str) -> None:
+        if wire is not None:
+            _send(wire, Stage(message.id, stage))
+
+    return check(message, subjects, device, announce, _rss_mib)
+
+
+def _rss_mib() -> float:
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except OSError:  # no procfs: the peak is the best there is
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return pages * resource.getpagesize() / 2**20
+
+
+def _send(wire: BinaryIO, message: Message) -> None:
+    wire.write(message.to_json().encode() + b"\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""What every command line shares: options, settings from pyproject.toml, one-line errors, exit codes.
+
+Exit codes: what the command returns (0, or 1 where it documents one), 2 for usage and configuration, 3 for a fault
+of our own (with its traceback), 130 when interrupted.
+"""
+
+import os
+import sys
+import tomllib
+import traceback
+from collections.abc import Callable, Sequence
+from inspect import signature
+from pathlib import Path
+from typing import Any, NoReturn
+
+from generators.errors import UserError
+
+USAGE, FAULT, INTERRUPTED = 2, 3, 130
+
+#: The keys `[tool.attnfuzz]` may hold; each is the default of the option of that name, in every command that has it.
+SETTINGS = (
+    "budget",
+    "corpus",
+    "device",
+    "fail_fast",
+    "memory",
+    "out",
+    "python",
+    "seed",
+    "shrink_time",
+    "subject",
+    "timeout",
+    "workers",
+)
+
+
+def enter(command: Callable[..., int | None], name: str) -> NoReturn:
+    """Run `command` with the options of `sys.argv` and exit; `name` is what the user typed, `fuzz.run` say."""
+    sys.exit(call(command, name, sys.argv[1:]))
+
+
+def call(command: Callable[..., int | None], name: str, arguments: Sequence[str]) -> int:
+    """Run `command` with these arguments and give its exit code; errors are reported on stderr."""
+    try:
+        return _parsed(command, name, arguments)() or 0
+    except UserError as error:
+        print(f"error: {_one_line(error)}", file=sys.stderr)
+        return USAGE
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output left (`| head`); nobody is there to be told.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+    except Exception:
+        traceback.print_exc()
+        print("error: this is a fault of attnfuzz itself; please report it with the lines above", file=sys.stderr)
+        return FAULT
+
+
+def _parsed(command: Callable[..., int | None], name: str, arguments: Sequence[str]) -> Callable[[], int | None]:
+    """The command bound to its arguments. Raises `UserError`; exits with 0 after `--help`."""
+    from cyclopts import App, CycloptsError, Parameter
+    from cyclopts.config import Dict
+
+    settings = settings_for(command)
+    app = App(
+        name=f"python -m {name}",
+        version_flags=(),
+        default_parameter=Parameter(negative=()),
+        config=[Dict(settings, source="[tool.attnfuzz] in pyproject.toml")] if settings else [],
+        result_action="return_value",
+    )
+    app.default(command)
+    try:
+        function, bound, _ = app.parse_args(list(arguments), exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        raise UserError(f"{_one_line(error)} (python -m {name} --help lists the options)") from error
+    return lambda: function(*bound.args, **bound.kwargs)
+
+
+def settings_for(command: Callable[..., Any], start: Path | None = None) -> dict[str, Any]:
+    """The settings of the nearest pyproject.toml (upwards from `start` or the working directory) that `command` has
+    options for. Raises `UserError` for a broken file and for keys that no command knows."""
+    start = start or Path.cwd()
+    for directory in (start, *start.parents):
+        path = directory / "pyproject.toml"
+        if path.is_file():
+            known = signature(command).parameters
+            return {key: value for key, value in _table(path).items() if key in known}
+    return {}
+
+
+def _table(path: Path) -> dict[str, Any]:
+    try:
+        project = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: not readable as TOML: {_one_line(error)}") from error
+    table = project.get("tool", {}).get("attnfuzz", {})
+    if not isinstance(table, dict):
+        raise UserError(f"{path}: tool.attnfuzz must be a table of settings")
+    table = {key.replace("-", "_"): value for key, value in table.items()}
+    for key in table:
+        if key not in SETTINGS:
+            raise UserError(f"{path}: [tool.attnfuzz] has no setting {key!r}; there are {', '.join(SETTINGS)}")
+    return table
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,76 @@
+"""Whether what a worker says of a case is what the corpus expects of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from corpus.entry import Expectation
+from fuzz.protocol import Result, SubjectResult, Verdict
+from generators.errors import UserError
+
+
+class State(Enum):
+    """How a replay ended. Only `FAILED` is bad news; `KNOWN` is a bug that still shows, as expected."""
+
+    MET = "as expected"
+    KNOWN = "known bug, still there"
+    FAILED = "not as expected"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A state and its reason in one line."""
+
+    state: State
+    reason: str
+
+
+def compare(expectation: Expectation, result: Result, torch: str) -> Outcome:
+    """Hold the verdicts in `result`, given under torch version `torch`, against the expectation.
+
+    Raises UserError when the expectation names a verdict that does not exist or accuses nobody.
+    """
+    if result.rejected is not None:
+        return Outcome(State.FAILED, f"eager refuses the case: {result.rejected}")
+    judged = [r for r in result.results if r.verdict is not Verdict.SKIPPED]
+    if not judged:
+        reason = "; ".join(r.message for r in result.results if r.message)
+        return Outcome(State.SKIPPED, reason or "no subject takes this case")
+    findings = [r for r in judged if r.verdict.is_finding]
+    if expectation.status == "known":
+        return _known(expectation, judged, findings, torch)
+    if findings:
+        return Outcome(State.FAILED, f"expected no finding: {_told(findings)}")
+    other = [r for r in judged if r.verdict not in (Verdict.OK, Verdict.ROUNDING)]
+    if expectation.status == "rounding" and other:
+        return Outcome(State.FAILED, f"expected rounding: {_told(other)}")
+    return Outcome(State.MET, _told(judged))
+
+
+def _known(
+    expectation: Expectation, judged: Sequence[SubjectResult], findings: Sequence[SubjectResult], torch: str
+) -> Outcome:
+    bug = expectation.url or "the known bug"
+    if not expectation.holds_for(torch):
+        if findings:
+            return Outcome(State.FAILED, f"{bug} is not expected in torch {torch}: {_told(findings)}")
+        return Outcome(State.MET, f"{bug} does not show in torch {torch}: {_told(judged)}")
+    wanted = _verdict(expectation)
+    if any(wanted in (None, r.verdict) for r in findings):
+        return Outcome(State.KNOWN, f"{bug}: {_told(findings)}")
+    expected = wanted or "a finding"
+    return Outcome(State.FAILED, f"expected {expected} ({bug}) in torch {torch}: {_told(judged)}")
+
+
+def _verdict(expectation: Expectation) -> Verdict | None:
+    if not expectation.verdict:
+        return None
+    known = {v.value: v for v in Verdict if v.is_finding}
+    if expectation.verdict not in known:
+        raise UserError(f"expected verdict {expectation.verdict!r} is not one of {', '.join(known)}")
+    return known[expectation.verdict]
+
+
+def _told(results: Sequence[SubjectResult]) -> str:
+    return "; ".join(f"{r.subject}: {r.verdict}" + (f", {r.message}" if r.message else "") for r in results)

@@ -1,0 +1,252 @@
+"""What a campaign and its workers say to each other: one JSON object a line, over the worker's stdin and stdout.
+
+worker to parent: one `Hello` or `Unusable`; then, for every `Check`, a `Stage` before each stage and one `Result`.
+parent to worker: `Check` and `Exit`; the end of the stream means the same as `Exit`.
+
+Both sides import this module, and the worker's interpreter has nothing but the standard library and torch.
+"""
+
+import json
+import math
+from dataclasses import asdict, dataclass, field, fields
+from enum import Enum
+from typing import Any, ClassVar
+
+#: Said in `Hello`; a parent refuses a worker that speaks another version.
+PROTOCOL_VERSION = 1
+
+#: Stages of a check that come before the subjects, in this order.
+EAGER, REFERENCE, NOISE = "eager", "reference", "noise"
+
+
+class Verdict(str, Enum):
+    """What one subject made of one case. `is_finding` tells the ones that accuse the subject."""
+
+    OK = "ok"
+    ROUNDING = "rounding"
+    ILL_CONDITIONED = "ill_conditioned"
+    CONVENTION = "convention"
+    RANDOM_STREAM = "random_stream"
+    WRONG_RESULT = "wrong_result"
+    WRONG_GRADIENT = "wrong_gradient"
+    NONFINITE = "nonfinite"
+    METADATA = "metadata"
+    NONDETERMINISTIC = "nondeterministic"
+    COMPILE_ERROR = "compile_error"
+    RUNTIME_ERROR = "runtime_error"
+    TIMEOUT = "timeout"
+    WORKER_DIED = "worker_died"
+    OUT_OF_MEMORY = "out_of_memory"
+    REJECTED = "rejected"
+    SKIPPED = "skipped"
+
+    def __str__(self) -> str:
+        return self.value
+
+    @property
+    def is_finding(self) -> bool:
+        """Whether this verdict accuses the subject of a bug."""
+        return self in FINDINGS
+
+    @property
+    def explanation(self) -> str:
+        """One line for a person who meets the verdict for the first time."""
+        return _EXPLANATIONS[self]
+
+
+FINDINGS = frozenset(
+    {
+        Verdict.WRONG_RESULT,
+        Verdict.WRONG_GRADIENT,
+        Verdict.NONFINITE,
+        Verdict.METADATA,
+        Verdict.NONDETERMINISTIC,
+        Verdict.COMPILE_ERROR,
+        Verdict.RUNTIME_ERROR,
+        Verdict.TIMEOUT,
+        Verdict.WORKER_DIED,
+        Verdict.OUT_OF_MEMORY,
+    }
+)
+
+_EXPLANATIONS = {
+    Verdict.OK: "equal to eager, or as close to the exact result as eager is",
+    Verdict.ROUNDING: "differs from eager by no more than rounding explains",
+    Verdict.ILL_CONDITIONED: "differs, but a one-ulp change moves eager just as far",
+    Verdict.CONVENTION: "differs only where eager or the exact result is not finite",
+    Verdict.RANDOM_STREAM: "active dropout drew other random numbers; values are not comparable",
+    Verdict.WRONG_RESULT: "an output is further from the exact result than rounding explains",
+    Verdict.WRONG_GRADIENT: "a gradient is further from the exact one than rounding explains",
+    Verdict.NONFINITE: "NaN or infinity where eager and the exact result are finite",
+    Verdict.METADATA: "another dtype, shape, device or structure than eager's",
+    Verdict.NONDETERMINISTIC: "two runs on equal inputs differ",
+    Verdict.COMPILE_ERROR: "compiling raised; eager runs",
+    Verdict.RUNTIME_ERROR: "the compiled program raised; eager runs",
+    Verdict.TIMEOUT: "did not finish within the time limit",
+    Verdict.WORKER_DIED: "the process died",
+    Verdict.OUT_OF_MEMORY: "asked for more memory than the limit; eager does not",
+    Verdict.REJECTED: "eager refuses the case",
+    Verdict.SKIPPED: "the subject does not take this case",
+}
+
+
+class ProtocolError(Exception):
+    """A line that is not a message of this protocol; the text is one line and says what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """Base of all messages: one JSON object with a `type`."""
+
+    type: ClassVar[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """This message as JSON-ready data."""
+        return {"type": self.type, **asdict(self)}
+
+    def to_json(self) -> str:
+        """This message as one line, without the newline. Floats that JSON lacks (inf, nan) become strings."""
+        return json.dumps(_finite(self.to_dict()), separators=(",", ":"), allow_nan=False)
+
+
+@dataclass(frozen=True)
+class Hello(Message):
+    """The worker is ready. `cxx`: the C++ compiler Inductor would use, None without one; `seconds`: start-up time."""
+
+    type: ClassVar[str] = "hello"
+    torch: str
+    python: str
+    device: str
+    cxx: str | None
+    pid: int
+    seconds: float
+    device_name: str = ""
+    subjects: tuple[str, ...] = ()
+    public: tuple[str, ...] = ()
+    protocol: int = PROTOCOL_VERSION
+
+
+@dataclass(frozen=True)
+class Unusable(Message):
+    """The worker can't work here, ever; it exits with code 2 after saying so. `reason` is one line."""
+
+    type: ClassVar[str] = "unusable"
+    reason: str
+
+
+@dataclass(frozen=True)
+class Check(Message):
+    """Run one case. `source`: the emitted Python text; `random`: it has active dropout; `repeat`: compiled runs
+    compared bit by bit (1: no determinism check)."""
+
+    type: ClassVar[str] = "check"
+    id: int
+    source: str
+    subjects: tuple[str, ...]
+    training: bool = False
+    dynamic: bool = False
+    random: bool = False
+    repeat: int = 2
+
+
+@dataclass(frozen=True)
+class Exit(Message):
+    """Finish: the worker exits with code 0."""
+
+    type: ClassVar[str] = "exit"
+
+
+@dataclass(frozen=True)
+class Stage(Message):
+    """What the worker starts now: "eager", "reference", "noise" or a subject's name."""
+
+    type: ClassVar[str] = "stage"
+    id: int
+    stage: str
+
+
+@dataclass(frozen=True)
+class SubjectResult:
+    """One subject's verdict. `message`: one line; `numbers`: what led to it (absolute errors against float64 and
+    ratios, see fuzz/check/oracle/decide.py); `fired`: names of the graph rewrites that were applied, sorted;
+    `same`: what torch._dynamo.utils.same says with its defaults, None where it was not asked."""
+
+    subject: str
+    verdict: Verdict
+    message: str = ""
+    numbers: dict[str, float] = field(default_factory=dict)
+    fired: tuple[str, ...] = ()
+    same: bool | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Result(Message):
+    """The answer to a `Check`. `rejected`: why eager refuses the case (then no results), else None;
+    `torch_seconds`: the part of `seconds` inside torch; `rss_mib`: resident memory of the worker now."""
+
+    type: ClassVar[str] = "result"
+    id: int
+    rejected: str | None
+    results: tuple[SubjectResult, ...]
+    seconds: float = 0.0
+    torch_seconds: float = 0.0
+    rss_mib: float = 0.0
+
+
+_TYPES: dict[str, type[Message]] = {
+    kind.type: kind for kind in (Hello, Unusable, Check, Exit, Stage, Result)
+}
+
+
+def from_json(line: str | bytes) -> Message:
+    """The message a line holds. Raises `ProtocolError` for anything else. Unknown keys are ignored."""
+    try:
+        data = json.loads(line)
+    except ValueError as error:
+        raise ProtocolError(f"not JSON: {_shown(line)}") from error
+    if not isinstance(data, dict) or data.get("type") not in _TYPES:
+        raise ProtocolError(f"not a message: {_shown(line)}")
+    kind = _TYPES[data["type"]]
+    names = {item.name for item in fields(kind)}
+    given = {key: _frozen(value) for key, value in data.items() if key in names}
+    try:
+        if kind is Result:
+            given["results"] = tuple(subject_result(item) for item in given["results"])
+        return kind(**given)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ProtocolError(f"bad {kind.type} message ({error}): {_shown(line)}") from error
+
+
+def subject_result(data: dict[str, Any]) -> SubjectResult:
+    """A `SubjectResult` from its JSON form. Raises `KeyError`, `TypeError` or `ValueError` when it is none."""
+    return SubjectResult(
+        subject=data["subject"],
+        verdict=Verdict(data["verdict"]),
+        message=data.get("message", ""),
+        numbers={key: float(value) for key, value in data.get("numbers", {}).items()},
+        fired=tuple(data.get("fired", ())),
+        same=data.get("same"),
+        seconds=data.get("seconds", 0.0),
+    )
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return value
+
+
+def _shown(line: str | bytes) -> str:
+    text = line.decode(errors="replace") if isinstance(line, bytes) else line
+    return text.strip()[:120]

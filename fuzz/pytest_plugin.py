@@ -1,0 +1,117 @@
+"""pytest collects `*.case.yaml` and replays each as one test, in a worker process; torch is not imported here.
+
+In the checkout `pytest corpus` finds this plugin by itself; elsewhere `python -m pytest -p fuzz.pytest_plugin PATH`.
+A case fails when it is not as its entry expects (`corpus.entry.Expectation`); a known bug that still shows is an
+xfail with its URL, and one that no longer shows is a failure. A device that is not there is a skip.
+"""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corpus.entry import SUFFIX, Entry, load
+from fuzz.campaign.pool import Setup
+from fuzz.expectation import State
+from fuzz.protocol import Result
+from fuzz.replay import Replayer, told
+from generators.errors import CaseError, UserError
+
+_REPLAYER = pytest.StashKey[Replayer]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options of a replay."""
+    group = parser.getgroup("attnfuzz", "replay of *.case.yaml")
+    group.addoption(
+        "--case-python", default=sys.executable, metavar="PYTHON", help="the interpreter, and so torch, to replay under"
+    )
+    group.addoption(
+        "--case-subject",
+        action="append",
+        default=[],
+        metavar="SUBJECT",
+        help="replay under this subject instead of the case's own; may be repeated",
+    )
+    group.addoption("--case-timeout", type=float, default=180.0, metavar="SECONDS", help="limit of one stage of a case")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the workers."""
+    replayer = config.stash.get(_REPLAYER, None)
+    if replayer is not None:
+        replayer.close()
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> "CaseFile | None":
+    """Case files are known by their suffix."""
+    return CaseFile.from_parent(parent, path=file_path) if file_path.name.endswith(SUFFIX) else None
+
+
+class CaseFile(pytest.File):
+    """A case file: one test."""
+
+    def collect(self) -> Iterable["CaseItem"]:
+        """The test, named after the subjects it runs under. A broken file is a collection error of one line."""
+        try:
+            entry = load(self.path)
+        except CaseError as error:
+            raise self.CollectError(str(error)) from error
+        subjects = tuple(self.config.getoption("case_subject")) or (entry.subject,)
+        yield CaseItem.from_parent(self, name=",".join(subjects), entry=entry, subjects=subjects)
+
+
+class UnexpectedError(Exception):
+    """A case that was not as expected; the text says how."""
+
+
+class CaseItem(pytest.Item):
+    """One case, replayed."""
+
+    def __init__(self, *, entry: Entry, subjects: tuple[str, ...], name: str, parent: CaseFile) -> None:
+        super().__init__(name, parent)
+        self.entry = entry
+        self.subjects = subjects
+
+    def runtest(self) -> None:
+        """Replay, and compare with the expectation."""
+        replayer = _replayer(self.config)
+        if self.entry.device != "cpu":
+            try:
+                replayer.worker(self.entry.device).start()
+            except UserError as error:
+                pytest.skip(str(error))
+        result, outcome = replayer.run(self.entry, self.subjects)
+        self._record(result)
+        if outcome.state is State.SKIPPED:
+            pytest.skip(outcome.reason)
+        if outcome.state is State.KNOWN:
+            pytest.xfail(outcome.reason)
+        # With --runxfail a known bug comes here and fails like any other.
+        if outcome.state is not State.MET:
+            raise UnexpectedError(outcome.reason)
+
+    def _record(self, result: Result) -> None:
+        self.add_report_section("call", "verdict", "\n".join(told(result)))
+        for judged in result.results:
+            self.user_properties.append((f"{judged.subject} verdict", judged.verdict.value))
+            self.user_properties += [(f"{judged.subject} {key}", value) for key, value in judged.numbers.items()]
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> str:
+        """One line for what a user can mend, a traceback for the rest."""
+        if isinstance(excinfo.value, UnexpectedError | UserError):
+            return str(excinfo.value)
+        return str(super().repr_failure(excinfo, style))
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        """Where the test stands: the first line of its file."""
+        return self.path, 0, f"{self.path.name}: {self.name}"
+
+
+def _replayer(config: pytest.Config) -> Replayer:
+    if _REPLAYER not in config.stash:
+        setup = Setup(python=config.getoption("case_python"), timeout=config.getoption("case_timeout"), memory_mib=8192)
+        config.stash[_REPLAYER] = Replayer(setup)
+    return config.stash[_REPLAYER]

@@ -1,0 +1,140 @@
+"""Run cases again and hold them against what the corpus expects: `python -m fuzz.replay CASE...`."""
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from fuzz.door import enter
+
+if TYPE_CHECKING:
+    from corpus.entry import Entry
+    from fuzz.campaign.pool import Setup, Worker
+    from fuzz.expectation import Outcome
+    from fuzz.protocol import Result
+
+
+def replay(
+    *cases: Path,
+    subject: list[str] | None = None,
+    python: str | None = None,
+    device: str | None = None,
+    timeout: str = "120s",
+    memory: int = 8192,
+) -> int:
+    """Run each case in a worker; print its verdict, the numbers behind it, and whether that was expected.
+
+    Exit code 0: all as expected, known bugs included. 1: something was not. 2: bad usage or a bad file.
+
+    Parameters
+    ----------
+    cases
+        Case files, or directories of them.
+    subject
+        Run under this subject instead of the case's own; may be repeated. `package.module:function` is one too.
+    python
+        The interpreter, and so the torch version, to run under; the current one by default.
+    device
+        cpu or cuda; by default the device the case is about.
+    timeout
+        How long one stage of a case may take, such as 60s.
+    memory
+        MiB of memory a worker may use.
+    """
+    import sys
+
+    from corpus.entry import load_all
+    from fuzz.campaign.budget import duration
+    from fuzz.campaign.pool import Setup
+    from fuzz.expectation import State
+
+    setup = Setup(
+        python=python or sys.executable,
+        named=tuple(s for s in subject or () if ":" in s),
+        timeout=duration(timeout, "timeout"),
+        memory_mib=memory,
+    )
+    entries = load_all(cases)
+    unexpected = 0
+    with Replayer(setup) as replayer:
+        for path, entry in entries.items():
+            result, outcome = replayer.run(entry, tuple(subject or ()), device)
+            print("\n".join((f"{path}: {outcome.state.value}", *(f"  {line}" for line in told(result)))))
+            if outcome.state is State.FAILED or not result.results:
+                print(f"  {outcome.reason}")
+            unexpected += outcome.state is State.FAILED
+    return 1 if unexpected else 0
+
+
+def told(result: "Result") -> list[str]:
+    """What a result says, in lines: one for each subject and one for its numbers and rewrites."""
+    lines = []
+    for judged in result.results:
+        message = f": {judged.message}" if judged.message else ""
+        lines.append(f"{judged.subject} {judged.verdict}{message}")
+        numbers = ", ".join(f"{key} {value:.3g}" for key, value in judged.numbers.items())
+        same = [] if judged.same is None else [f"torch._dynamo.utils.same {judged.same}"]
+        fired = [f"fired {', '.join(judged.fired)}"] if judged.fired else []
+        details = "; ".join([*([numbers] if numbers else []), *same, *fired])
+        if details:
+            lines.append(f"  {details}")
+    return lines
+
+
+class Replayer:
+    """Workers to replay with, one for each device, started when first needed and ended on exit."""
+
+    def __init__(self, setup: "Setup") -> None:
+        self.setup = setup
+        self._workers: dict[str, Worker] = {}
+        self._scratch = tempfile.TemporaryDirectory(prefix="attnfuzz-replay-")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the workers."""
+        for worker in self._workers.values():
+            worker.close()
+        self._scratch.cleanup()
+
+    def run(
+        self, entry: "Entry", subjects: tuple[str, ...] = (), device: str | None = None
+    ) -> "tuple[Result, Outcome]":
+        """Judge the entry under `subjects` on `device`, by default its own, and compare with its expectation.
+
+        Raises UserError when a worker can't run there, or does not know a subject.
+        """
+        from fuzz.campaign.pool import request
+        from fuzz.expectation import compare
+        from generators.errors import UserError
+
+        worker = self.worker(device or entry.device)
+        hello = worker.start()
+        subjects = subjects or (entry.subject,)
+        for subject in subjects:
+            if hello.subjects and subject not in hello.subjects:
+                raise UserError(f"unknown subject {subject!r}; there are {', '.join(hello.subjects)}")
+        result = worker.check(request(entry.case, subjects))
+        return result, compare(entry.expectation, result, hello.torch)
+
+    def worker(self, device: str) -> "Worker":
+        """The worker for a device. Raises UserError for a device of another name."""
+        from dataclasses import replace
+
+        from corpus.entry import DEVICES
+        from fuzz.campaign.pool import Worker
+        from generators.errors import UserError
+
+        if device not in DEVICES:
+            raise UserError(f"device {device!r} is not one of {', '.join(DEVICES)}")
+        if device not in self._workers:
+            log = Path(self._scratch.name) / f"{device}.log"
+            self._workers[device] = Worker(replace(self.setup, device=device), log=log)
+        return self._workers[device]
+
+
+if __name__ == "__main__":
+    enter(replay, "fuzz.replay")

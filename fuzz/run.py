@@ -1,0 +1,112 @@
+"""Run a campaign: `python -m fuzz.run --budget 1h`."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fuzz.door import INTERRUPTED, enter
+
+if TYPE_CHECKING:
+    from fuzz.campaign.campaign import Options
+
+
+def run(
+    *,
+    budget: str,
+    seed: int | None = None,
+    workers: int = 2,
+    device: str = "cpu",
+    python: str | None = None,
+    out: Path | None = None,
+    corpus: Path = Path("corpus/found"),
+    subject: list[str] | None = None,
+    fail_fast: bool = False,
+    timeout: str = "60s",
+    memory: int = 4096,
+    shrink_time: str = "60s",
+) -> int:
+    """Generate cases, judge them, and shrink, confirm and save what fails.
+
+    Exit code 0: budget spent, nothing new. 1: new findings saved. 2: bad usage. 3: a fault of attnfuzz.
+    130: interrupted; Ctrl-C once finishes the cases in hand, twice stops at once.
+
+    Parameters
+    ----------
+    budget
+        How long: 90s, 10m, 1h30m, or 500x for 500 cases.
+    seed
+        Which cases; the same seed gives the same. Drawn at random when left out.
+    workers
+        How many worker processes.
+    device
+        cpu or cuda.
+    python
+        The interpreter, and so the torch version, the workers run under; the current one when left out.
+    out
+        Directory of this run, runs/<start> when left out. One that holds a run already is continued.
+    corpus
+        Where the case files of findings go; those that are there are no news.
+    subject
+        What to compare with eager, repeatable: passes, inductor, inductor_dynamic, aot_eager, or package.module:function,
+        a function that takes a module and gives a callable. All the built-in ones when left out.
+    fail_fast
+        Stop at the first finding.
+    timeout
+        How long one stage of a case may take.
+    memory
+        MiB of memory a worker may use.
+    shrink_time
+        Wall time to shrink one failure.
+    """
+    from fuzz.campaign.budget import Budget, duration
+    from fuzz.campaign.schedule import chosen_subjects
+    from generators.errors import UserError
+
+    limits = Budget.parse(budget)
+    stage_seconds, shrink_seconds = duration(timeout, "timeout"), duration(shrink_time, "shrink-time")
+    subjects = chosen_subjects(subject or [])
+    if device not in ("cpu", "cuda"):
+        raise UserError(f"unknown device {device!r}: there are cpu and cuda")
+    if workers < 1:
+        raise UserError(f"--workers {workers}: at least 1 is needed")
+    if memory < 512:
+        raise UserError(f"--memory {memory}: importing torch alone takes 400 MiB; give at least 512")
+    if seed is not None and seed < 0:
+        raise UserError(f"--seed {seed}: a whole number from 0 on is needed")
+
+    from fuzz.campaign.campaign import Options
+    from fuzz.campaign.directory import default_path
+    from fuzz.campaign.pool import ROOT, Setup
+
+    options = Options(
+        budget=limits,
+        seed=-1 if seed is None else seed,
+        workers=workers,
+        subjects=subjects,
+        out=out or default_path(),
+        corpus=corpus,
+        known=(ROOT / "corpus" / "known",),
+        setup=Setup(
+            python=python or sys.executable,
+            device=device,
+            named=tuple(s for s in subjects if ":" in s),
+            timeout=stage_seconds,
+            memory_mib=memory,
+        ),
+        shrink_seconds=shrink_seconds,
+        fail_fast=fail_fast,
+    )
+    return _campaign(options)
+
+
+def _campaign(options: "Options") -> int:
+    from fuzz.campaign.session import session
+
+    ending = session(options)
+    if ending.summary:
+        print(ending.summary)
+    return INTERRUPTED if ending.interrupted else 1 if ending.new else 0
+
+
+if __name__ == "__main__":
+    enter(run, "fuzz.run")

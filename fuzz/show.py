@@ -1,0 +1,27 @@
+"""Print the source text of cases: `python -m fuzz.show CASE...`."""
+
+from pathlib import Path
+
+from fuzz.door import enter
+
+
+def show(*cases: Path) -> None:
+    """Print the Python source of each case: the module and its inputs, as workers run them.
+
+    Parameters
+    ----------
+    cases
+        Case files, or directories of them.
+    """
+    from corpus.entry import load_all
+    from generators.emit import source
+
+    entries = load_all(cases)
+    for path, entry in entries.items():
+        if len(entries) > 1:
+            print(f"# {path}")
+        print(source(entry.case))
+
+
+if __name__ == "__main__":
+    enter(show, "fuzz.show")

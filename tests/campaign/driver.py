@@ -1,0 +1,21 @@
+"""A campaign with a fake worker in a process of its own, to be interrupted: `driver.py DIRECTORY BUDGET RULES`."""
+
+import json
+import sys
+from pathlib import Path
+
+from fuzz import door
+from fuzz.campaign.session import session
+from tests.campaign.fakes import options, sampler, setup
+
+
+def run(directory: Path, budget: str, rules: str) -> int:
+    """Run; 130 when interrupted."""
+    given = options(directory, budget, seed=-1, workers=2, setup=setup(**json.loads(rules)))
+    ending = session(given, sampler("softmax", "relu", "log", "amax", every=3))
+    sys.stdout.write(ending.summary + "\n")
+    return door.INTERRUPTED if ending.interrupted else 1 if ending.new else 0
+
+
+if __name__ == "__main__":
+    door.enter(run, "driver")

@@ -1,0 +1,101 @@
+"""A worker that runs nothing: it answers by rules. `fake_worker.py RULES`, JSON, or a path to it after `@`.
+
+A rule holds for a check when `match` (a regular expression) is found in the source and the subject is in `subjects`;
+the first that holds says the verdict, and optionally what to do when the subject's stage begins.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from fuzz.protocol import Check, Hello, Message, Result, Stage, SubjectResult, Unusable, Verdict, from_json
+
+SUBJECTS = ("passes", "inductor", "inductor_dynamic", "aot_eager")
+
+
+def main() -> None:
+    """Serve."""
+    rules = json.loads(sys.argv[1])
+    if "unusable" in rules:
+        send(Unusable(rules["unusable"]))
+        sys.exit(2)
+    if "raw" in rules:
+        sys.stdout.write(rules["raw"] + "\n")
+        sys.exit(0)
+    cxx = rules.get("cxx", "g++ 12.2")
+    send(Hello("2.13.0", "3.11.7", "cpu", cxx, os.getpid(), 0.1, "fake", SUBJECTS, SUBJECTS[1:3]))
+    for checks, line in enumerate(sys.stdin, 1):
+        message = from_json(line)
+        if not isinstance(message, Check):
+            break
+        answer(message, rules, checks)
+
+
+def answer(check: Check, rules: dict[str, Any], checks: int) -> None:
+    """Judge one check."""
+    time.sleep(rules.get("seconds", 0.0))
+    for stage in ("eager", "reference", "noise"):
+        send(Stage(check.id, stage))
+        act(rule_for(rules, check, stage, checks), rules)
+    rejected = rule_for(rules, check, "eager", checks).get("rejected")
+    results = []
+    for subject in () if rejected else check.subjects:
+        send(Stage(check.id, subject))
+        rule = rule_for(rules, check, subject, checks)
+        act(rule, rules)
+        results.append(
+            SubjectResult(
+                subject,
+                Verdict(rule.get("verdict", "ok")),
+                rule.get("message", ""),
+                rule.get("numbers", {}),
+                tuple(rule.get("fired", ())),
+                rule.get("same"),
+                0.001,
+            )
+        )
+    send(Result(check.id, rejected, tuple(results), 0.002, 0.002, rules.get("rss", 100.0)))
+
+
+def rule_for(rules: dict[str, Any], check, stage: str, checks: int) -> None:
+    """The first rule that holds; empty when none does."""
+    for rule in rules.get("rules", ()):
+        if stage not in rule.get("subjects", SUBJECTS) or checks < rule.get("from_check", 1):
+            continue
+        if re.search(rule["match"], check.source):
+            return rule
+    return {}
+
+
+def act(rule: dict[str, Any], rules: dict[str, Any]) -> None:
+    """Die, hang or eat, when the rule says so."""
+    action = rule.get("do")
+    if action == "die":
+        os.kill(os.getpid(), 11)
+    elif action == "exit":
+        sys.stderr.write("cannot go on\n")
+        sys.exit(7)
+    elif action == "hang":
+        if "child_pid" in rules:
+            child = subprocess.Popen(["sleep", "600"])
+            Path(rules["child_pid"]).write_text(str(child.pid))
+        time.sleep(600)
+    elif action == "eat":
+        eaten = b"x" * (300 << 20)
+        time.sleep(600)
+        del eaten
+
+
+def send(message: str) -> None:
+    """Write one message."""
+    sys.stdout.write(message.to_json() + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

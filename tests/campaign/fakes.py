@@ -1,0 +1,64 @@
+"""Campaigns over small programs, judged by a worker that answers by rules."""
+
+import json
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fuzz.campaign.budget import Budget
+from fuzz.campaign.campaign import Options
+from fuzz.campaign.pool import Setup
+from generators.case import Case, Input, Op
+from generators.sizes import Size
+
+FAKE = Path(__file__).with_name("fake_worker.py")
+QUIET = ("exp", "tanh", "sin", "cos", "sigmoid", "square")
+
+
+def setup(timeout: float = 10.0, memory_mib: int = 4096, **rules: Any) -> Setup:
+    """Workers that answer by `rules`."""
+    return Setup(timeout=timeout, memory_mib=memory_mib, command=(sys.executable, str(FAKE), json.dumps(rules)))
+
+
+def options(tmp_path: Path, budget: str = "40x", seed: int = 1, **given: Any) -> Options:
+    """A campaign's options with one worker and a small budget."""
+    rules = given.pop("rules", [])
+    made: dict[str, Any] = {
+        "budget": Budget.parse(budget),
+        "seed": seed,
+        "workers": 1,
+        "subjects": ("passes", "inductor"),
+        "out": tmp_path / "run",
+        "corpus": tmp_path / "found",
+        "known": (tmp_path / "known",),
+        "setup": setup(rules=rules),
+    }
+    return Options(**{**made, **given})
+
+
+def case(*kinds: str, rows: int = 3) -> Case:
+    """A chain of elementwise operations over one input."""
+    names = ["x", *(f"v{i}" for i in range(len(kinds)))]
+    ops = tuple(Op(names[i + 1], kind, (names[i],), attributes(kind)) for i, kind in enumerate(kinds))
+    dims = (("R", rows), ("S", 5))
+    return Case(dims, (Input("x", (Size.of("R"), Size.of("S")), "float32"),), ops, (names[-1],))
+
+
+def attributes(kind: str) -> tuple[tuple[str, int], ...]:
+    """Attributes an operation must have."""
+    return (("dim", -1),) if kind == "softmax" else ()
+
+
+def sampler(*special: str, every: int = 2) -> Callable[[int, int], Case]:
+    """Cases of harmless operations; each `every`-th has one of `special` among them."""
+
+    def sample(seed: int, index: int) -> Case:
+        choice = random.Random(f"{seed}:{index}")
+        kinds = [choice.choice(QUIET) for _ in range(choice.randint(2, 4))]
+        if special and index % every == 0:
+            kinds.insert(choice.randint(0, len(kinds)), special[index // every % len(special)])
+        return case(*kinds, rows=choice.randint(2, 9))
+
+    return sample

@@ -1,0 +1,264 @@
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corpus import entry as corpus_entry
+from corpus.entry import Entry, Expectation, Found
+from fuzz.campaign.campaign import Options
+from fuzz.campaign.results import FindingRow, Results
+from fuzz.campaign.session import session
+from generators.case import Case
+from generators.emit import source
+from generators.errors import UserError
+from tests.campaign.fakes import case, options, sampler, setup
+
+WRONG = {"match": "softmax", "verdict": "wrong_result", "fired": ["_sfdp_pattern_5_inference"], "same": False}
+
+
+def found(given: Options) -> list[Entry]:
+    return [corpus_entry.load(path) for path in sorted(given.corpus.glob("*.case.yaml"))]
+
+
+def rows(given: Options) -> tuple[list[FindingRow], dict[str, int]]:
+    results = Results(given.out)
+    try:
+        return results.findings(), results.counts("outcomes")
+    finally:
+        results.close()
+
+
+def events(given: Options, name: str) -> list[dict[str, Any]]:
+    lines = map(json.loads, (given.out / "events.ndjson").read_text().splitlines())
+    return [line for line in lines if line["event"] == name]
+
+
+def test_one_bug_met_often_is_one_minimal_finding_with_a_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = options(tmp_path, rules=[WRONG])
+    ending = session(given, sampler("softmax"))
+    assert (ending.new, ending.interrupted) == (1, False)
+    (entry,) = found(given)
+    assert [op.kind for op in entry.case.ops] == ["softmax"]
+    assert entry.found is not None
+    assert (entry.found.verdict, entry.found.subject, entry.found.torch) == ("wrong_result", "inductor", "2.13.0")
+    ((finding,), outcomes) = rows(given)
+    assert finding.count == 20
+    assert "waiting" not in outcomes
+    # Shrinking was paid once.
+    assert len(events(given, "SuspicionOpened")) == 1
+    told = capsys.readouterr().out
+    assert "wrong_result under inductor" in told
+    assert source(entry.case).splitlines()[-1] in told
+    assert f"python -m fuzz.replay {given.corpus}" in told
+    assert "met 20x" in ending.summary
+
+
+def test_different_bugs_are_different_findings(tmp_path: Path) -> None:
+    error = {"match": "relu", "verdict": "compile_error", "message": "KeyError: buf7"}
+    leaky = {"match": "log\\(", "verdict": "compile_error", "message": "AssertionError: no layout"}
+    given = options(tmp_path, budget="60x", rules=[WRONG, error, leaky])
+    assert session(given, sampler("softmax", "relu", "log")).new == 3
+    assert sorted(op.kind for entry in found(given) for op in entry.case.ops) == ["log", "relu", "softmax"]
+
+
+@pytest.mark.parametrize(
+    ("action", "verdict"), [("die", "worker_died"), ("hang", "timeout"), ("eat", "out_of_memory")]
+)
+def test_the_end_of_a_worker_is_one_finding_and_the_campaign_goes_on(tmp_path: Path, action: str, verdict: str) -> None:
+    rules = [{"match": "softmax", "subjects": ["inductor"], "do": action}]
+    given = options(
+        tmp_path,
+        budget="12x",
+        subjects=("inductor",),
+        setup=setup(rules=rules, timeout=0.3, memory_mib=250),
+        shrink_seconds=3.0,
+    )
+    assert session(given, sampler("softmax")).new == 1
+    (entry,) = found(given)
+    assert entry.found is not None
+    assert entry.found.verdict == verdict
+    assert "softmax" in {op.kind for op in entry.case.ops}
+    assert len(events(given, "CaseJudged")) == 12
+
+
+def test_what_no_public_subject_shows_is_no_finding(tmp_path: Path) -> None:
+    given = options(tmp_path, rules=[{**WRONG, "subjects": ["passes"]}])
+    ending = session(given, sampler("softmax"))
+    assert ending.new == 0
+    assert found(given) == []
+    assert "that only an internal subject shows" in ending.summary
+
+
+def test_what_pytorchs_own_check_accepts_is_no_finding(tmp_path: Path) -> None:
+    given = options(tmp_path, rules=[{**WRONG, "same": True}])
+    assert session(given, sampler("softmax")).new == 0
+    assert set(rows(given)[1]) == {"within_same", "waiting"}
+
+
+def test_without_a_public_subject_findings_stay_in_the_run_directory(tmp_path: Path) -> None:
+    given = options(tmp_path, rules=[WRONG], subjects=("passes",))
+    ending = session(given, sampler("softmax"))
+    assert ending.new == 0
+    assert found(given) == []
+    assert len(list((given.out / "internal").glob("*.case.yaml"))) == 1
+    assert "1 internal findings" in ending.summary
+
+
+def test_a_failure_that_fresh_workers_dont_repeat_is_no_finding(tmp_path: Path) -> None:
+    given = options(tmp_path, budget="20x", rules=[{**WRONG, "from_check": 2}])
+    assert session(given, sampler("softmax")).new == 0
+    assert found(given) == []
+    assert rows(given)[1]["unconfirmed"] > 0
+
+
+def test_a_minimum_that_fresh_workers_dont_repeat_is_walked_back(tmp_path: Path) -> None:
+    fragile = {**WRONG, "match": "softmax", "from_check": 2}
+    robust = {**WRONG, "match": r"(?s)sin.*softmax|softmax.*sin"}
+    given = options(tmp_path, budget="12x", rules=[robust, fragile])
+    assert session(given, lambda seed, index: case("exp", "sin", "softmax", "tanh")).new == 1
+    (entry,) = found(given)
+    kinds = [op.kind for op in entry.case.ops]
+    assert {"sin", "softmax"} <= set(kinds)
+    assert len(kinds) < 4
+
+
+def test_known_findings_are_counted_and_dont_turn_a_run_red(tmp_path: Path) -> None:
+    given = options(tmp_path, rules=[WRONG])
+    known = Entry(
+        case=case("softmax", rows=2),
+        expect=Expectation("known", "https://github.com/pytorch/pytorch/issues/1", ">=2.11,<2.15"),
+        found=Found("wrong_result", "inductor", ("_sfdp_pattern_5_inference",)),
+    )
+    corpus_entry.save(known, given.known[0])
+    ending = session(given, sampler("softmax"))
+    assert ending.new == 0
+    assert found(given) == []
+    assert "met 20x" in ending.summary
+
+
+def test_a_known_bug_of_another_torch_version_is_news(tmp_path: Path) -> None:
+    given = options(tmp_path, rules=[WRONG])
+    known = Entry(
+        case=case("softmax", rows=2),
+        expect=Expectation("known", "https://github.com/pytorch/pytorch/issues/1", "<2.13"),
+        found=Found("wrong_result", "inductor", ("_sfdp_pattern_5_inference",)),
+    )
+    corpus_entry.save(known, given.known[0])
+    assert session(given, sampler("softmax")).new == 1
+
+
+def test_findings_of_an_earlier_run_in_the_same_corpus_are_no_news(tmp_path: Path) -> None:
+    assert session(options(tmp_path, rules=[WRONG]), sampler("softmax")).new == 1
+    again = options(tmp_path, seed=2, rules=[WRONG], out=tmp_path / "second")
+    assert session(again, sampler("softmax")).new == 0
+
+
+def test_a_run_goes_on_where_it_ended(tmp_path: Path) -> None:
+    given = options(tmp_path, budget="10x", rules=[WRONG])
+    assert session(given, sampler("softmax")).new == 1
+    assert session(given, sampler("softmax")).new == 0
+    assert [event["index"] for event in events(given, "CaseJudged")] == list(range(20))
+    assert len(found(given)) == 1
+
+
+def test_a_run_goes_on_with_its_own_seed_alone(tmp_path: Path) -> None:
+    session(options(tmp_path, budget="2x", seed=1), sampler())
+    session(options(tmp_path, budget="2x", seed=-1), sampler())
+    with pytest.raises(UserError, match="holds a run with seed 1"):
+        session(options(tmp_path, budget="2x", seed=2), sampler())
+
+
+def test_a_finding_whose_file_was_not_written_is_written_at_the_next_start(tmp_path: Path) -> None:
+    given = options(tmp_path, rules=[WRONG])
+    session(given, sampler("softmax"))
+    (path,) = given.corpus.glob("*.case.yaml")
+    text = path.read_text()
+    path.unlink()
+    assert session(given, sampler("softmax")).new == 0
+    assert path.read_text() == text
+
+
+def test_fail_fast_stops_at_the_first_finding(tmp_path: Path) -> None:
+    given = options(tmp_path, budget="1000x", rules=[WRONG], fail_fast=True)
+    ending = session(given, sampler("softmax"))
+    assert ending.new == 1
+    assert "fail-fast" in ending.summary
+    assert len(events(given, "CaseJudged")) < 1000
+
+
+def test_rejected_cases_are_counted_by_reason(tmp_path: Path) -> None:
+    rules = [{"match": "softmax", "subjects": ["eager"], "rejected": "RuntimeError: no such thing"}]
+    ending = session(options(tmp_path, budget="10x", rules=rules), sampler("softmax"))
+    assert "rejected 50.0%" in ending.summary
+    assert "rejected 5x: RuntimeError: no such thing" in ending.summary
+
+
+def test_workers_are_replaced_before_their_memory_grows_past_the_limit(tmp_path: Path) -> None:
+    given = options(tmp_path, budget="10x", setup=setup(rules=[], rss=3000.0))
+    session(given, sampler())
+    assert events(given, "WorkerRecycled")
+    assert len(events(given, "WorkerStarted")) > 2
+
+
+def test_the_statistics_are_there_at_the_end(tmp_path: Path) -> None:
+    given = options(tmp_path, rules=[WRONG])
+    session(given, sampler("softmax"))
+    stats = json.loads((given.out / "stats.json").read_text())
+    assert (stats["cases_done"], stats["seed"], stats["findings"]) == (40, 1, {"wrong_result": 1})
+    assert stats["execs_done"] > 40
+    assert stats["ended"] == "budget spent"
+
+
+def test_one_campaign_at_a_time_uses_a_directory(tmp_path: Path) -> None:
+    given = options(tmp_path, budget="1x")
+    failures = []
+
+    def sample(seed: int, index: int) -> Case:
+        try:
+            session(given, sampler())
+        except UserError as error:
+            failures.append(str(error))
+        return case("exp")
+
+    session(given, sample)
+    assert failures == [f"--out {given.out}: another campaign is running there"]
+
+
+def test_a_disk_that_fills_up_is_one_line_and_costs_no_finding(tmp_path: Path) -> None:
+    full = {"match": "relu", "verdict": "compile_error", "message": "OSError: [Errno 28] No space left on device"}
+    given = options(tmp_path, budget="200x", rules=[WRONG, full])
+    cases = sampler("softmax")
+    with pytest.raises(UserError, match="no space left on device; all findings so far are saved"):
+        session(given, lambda seed, index: case("relu") if index == 150 else cases(seed, index))
+    assert len(found(given)) == 1
+
+
+def test_a_compiler_is_asked_for_where_one_is_needed(tmp_path: Path) -> None:
+    given = options(tmp_path, setup=setup(cxx=None))
+    with pytest.raises(UserError, match=r"no C\+\+ compiler for inductor: .*--subject passes"):
+        session(given, sampler())
+    session(options(tmp_path, budget="3x", setup=setup(cxx=None), subjects=("passes",)), sampler())
+
+
+def test_a_store_of_something_else_is_refused(tmp_path: Path) -> None:
+    given = options(tmp_path)
+    given.out.mkdir()
+    (given.out / "results.sqlite").write_text("not a database, but long enough to be taken for one" * 20)
+    with pytest.raises(UserError, match="not usable as a campaign's store"):
+        session(given, sampler())
+    (given.out / "results.sqlite").unlink()
+    sqlite3.connect(given.out / "results.sqlite").execute("PRAGMA user_version=77")
+    with pytest.raises(UserError, match="store of format 77"):
+        session(given, sampler())
+
+
+def test_a_fault_of_ours_is_raised_where_it_can_be_seen(tmp_path: Path) -> None:
+    def sample(seed: int, index: int) -> Case:
+        if index == 5:
+            raise ZeroDivisionError
+        return case("exp")
+
+    with pytest.raises(ZeroDivisionError):
+        session(options(tmp_path), sample)

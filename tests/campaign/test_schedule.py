@@ -1,0 +1,41 @@
+import pytest
+
+from fuzz.campaign.budget import Budget
+from fuzz.campaign.schedule import SUBJECTS, Indices, Schedule, chosen_subjects
+from generators.errors import UserError
+from tests.campaign.fakes import case
+
+
+def test_every_case_meets_the_cheap_subject_and_the_dear_ones_take_their_share() -> None:
+    schedule = Schedule(SUBJECTS)
+    cost = {"passes": 0.1, "inductor": 2.0, "inductor_dynamic": 2.0, "aot_eager": 0.3}
+    spent = dict.fromkeys(SUBJECTS, 0.0)
+    for _ in range(2000):
+        subjects = schedule.subjects_for(case("exp"))
+        assert subjects[0] == "passes"
+        by_subject = {subject: cost[subject] for subject in subjects}
+        schedule.account(sum(by_subject.values()), by_subject)
+        for subject, seconds in by_subject.items():
+            spent[subject] += seconds
+    total = sum(spent.values())
+    assert 0.13 < spent["inductor"] / total < 0.17
+    assert spent["aot_eager"] / total < 0.03
+
+
+@pytest.mark.parametrize("given", [["inductor"], ["aot_eager"], ["my.kernel:call"], ["passes", "my.kernel:call"]])
+def test_chosen_subjects_are_met_by_every_case(given: list[str]) -> None:
+    assert Schedule(chosen_subjects(given)).subjects_for(case("exp")) == tuple(given)
+
+
+@pytest.mark.parametrize("name", ["", "eager", "Inductor", "a:", ":b", "a b:c", "a:b.c", "a/b:c"])
+def test_unknown_subjects_are_refused_with_those_there_are(name: str) -> None:
+    with pytest.raises(UserError, match=r"unknown subject .* there are passes, inductor, .*package.module:function"):
+        chosen_subjects([name])
+
+
+def test_numbers_are_handed_out_once_and_holes_first() -> None:
+    indices = Indices(3, frozenset({4, 6}), Budget(cases=4))
+    assert [indices.take() for _ in range(5)] == [3, 5, 7, 8, None]
+    assert indices.judged(5) == (3, frozenset({4, 5, 6}))
+    assert indices.judged(3) == (7, frozenset())
+    assert indices.judged(8) == (7, frozenset({8}))

@@ -1,0 +1,56 @@
+from collections.abc import Sequence
+
+import pytest
+
+from fuzz.campaign.symptom import Symptom, normal, rewrites
+from fuzz.protocol import SubjectResult, Verdict
+
+
+def symptom(
+    verdict: Verdict,
+    fired: Sequence[str] = (),
+    features: Sequence[str] = (),
+    subject: str = "passes",
+    message: str = "",
+) -> Symptom:
+    return Symptom.of(SubjectResult(subject, verdict, message, fired=tuple(fired)), frozenset(features))
+
+
+MINIMAL = symptom(Verdict.WRONG_RESULT, ["_sfdp_pattern_5_inference"], ["op:softmax", "softmax_axis"])
+
+
+@pytest.mark.parametrize(
+    ("verdict", "fired", "features", "subject", "explained"),
+    [
+        (Verdict.WRONG_RESULT, ["_sfdp_pattern_5_inference"], ["op:softmax", "softmax_axis"], "passes", True),
+        # More of everything, the pattern's other forms, and the same compiler's other subject.
+        (Verdict.WRONG_RESULT, ["_sfdp_pattern_5_half_training", "pad_mm"], ["op:exp", "op:softmax", "softmax_axis"], "inductor", True),
+        (Verdict.WRONG_GRADIENT, ["_sfdp_pattern_5_training"], ["op:softmax", "softmax_axis"], "passes", True),
+        (Verdict.WRONG_RESULT, ["_sfdp_pattern_5_inference"], ["op:softmax"], "passes", False),
+        (Verdict.WRONG_RESULT, ["_sfdp_pattern_15_inference"], ["op:softmax", "softmax_axis"], "passes", False),
+        (Verdict.METADATA, ["_sfdp_pattern_5_inference"], ["op:softmax", "softmax_axis"], "passes", False),
+        (Verdict.WRONG_RESULT, ["_sfdp_pattern_5_inference"], ["op:softmax", "softmax_axis"], "my.kernel:call", False),
+    ],
+)
+def test_a_minimal_failure_explains_those_that_have_all_it_takes(verdict: Verdict, fired: list[str], features: list[str], subject: str, explained: bool) -> None:
+    assert MINIMAL.explains(symptom(verdict, fired, features, subject)) is explained
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike"),
+    [
+        ("KeyError: buf7", "KeyError: buf12", True),
+        ("RuntimeError: size (3, 4) at 0x7f12", "RuntimeError: size (17, 1, 5) at 0x11aa", True),
+        ("CppCompileError: /tmp/a/b/c.cpp: x", "CppCompileError: /var/q/r.cpp: x", True),
+        ("KeyError: buf7", "IndexError: buf7", False),
+        ("AssertionError: no layout", "AssertionError: no stride", False),
+    ],
+)
+def test_errors_are_alike_when_they_differ_in_numbers_and_names_alone(one: str, other: str, alike: bool) -> None:
+    a, b = (symptom(Verdict.COMPILE_ERROR, message=text) for text in (one, other))
+    assert a.explains(b) is alike
+    assert (normal(one) == normal(other)) is alike
+
+
+def test_everyday_rewrites_dont_tell_bugs_apart() -> None:
+    assert rewrites(("pointless_view", "bmm_to_mm", "_sfdp_pattern_13_bs1_inference")) == {"sfdp_pattern_13"}

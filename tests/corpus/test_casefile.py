@@ -1,0 +1,234 @@
+"""Case files: what a person writes, what a stranger sends, and that nothing changes on the way through."""
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from corpus.casefile import dumps, loads
+from generators.case import Attr, Case, Contract, Input, Op, Values
+from generators.errors import CaseError
+from generators.ops import OPS
+from generators.program import check, make_op
+from generators.sample import sample
+from generators.sizes import Size
+
+PLAIN = """\
+case_format: 1
+dims: {B: 2, S: 4, D: 8}
+mode: inference
+dynamic: false
+inputs:
+  q: {shape: [B, S, D], dtype: float32, values: {kind: normal, seed: 0, scale: 1.0}, layout: contiguous}
+  w: {shape: [D, 2*D - 8], dtype: float32, values: {seed: 1}, parameter: true}
+ops:
+  - {name: h, op: matmul, args: [q, w]}
+  - {name: s, op: div, args: [h], other: 4.0}
+  - {name: out, op: softmax, args: [s], dim: -1}
+returns: [out]
+contracts: []
+"""
+
+
+def test_a_case_written_by_hand() -> None:
+    case = loads(PLAIN)
+    assert case.sizes == {"B": 2, "S": 4, "D": 8}
+    assert [i.parameter for i in case.inputs] == [False, True]
+    assert case.inputs[1].shape == (Size.of("D"), Size.of("2*D - 8"))
+    assert case.ops[1] == Op("s", "div", ("h",), (("other", 4.0),))
+    assert not case.ops[2].attrs  # -1 is the default
+    assert not case.training
+
+
+def test_what_is_left_out_has_its_default() -> None:
+    short = "\n".join(line for line in PLAIN.splitlines() if not re.match("mode|dynamic|contracts", line))
+    short = short.replace(", values: {kind: normal, seed: 0, scale: 1.0}, layout: contiguous", "").replace(", dim: -1", "")
+    assert loads(short) == loads(PLAIN)
+    assert loads(short).id == loads(PLAIN).id
+
+
+def test_every_input_and_attribute_form_is_kept() -> None:
+    case = Case(
+        dims=(("B", 1), ("S", 3)),
+        inputs=(
+            Input("x", (Size.of("B"), Size.of("S")), "bfloat16", Values("uniform", 7, 0.1), "transposed"),
+            Input("p", (Size.of("S"),), "float32", Values("constant", 0, 5e-324), parameter=True),
+            Input("y", (), "int64", Values("zero_one")),
+        ),
+        ops=(
+            make_op("no", "full", (), {"sizes": (Size.of("S"), 1), "value": float("-inf"), "dtype": "bfloat16"}),
+            make_op("on", "full", (), {"sizes": (3,), "value": "min"}),
+            make_op("e", "einsum", ("x", "no"), {"equation": "bs,st->bt"}),
+            make_op("v", "view", ("e",), {"sizes": (-1,)}),
+            make_op("w", "permute", ("x",), {"dims": (1, 0)}),
+            make_op("z", "sum", ("w",), {"keepdim": True, "dim": -2}),
+        ),
+        returns=("v", "z", "on"),
+        mode="training",
+        dynamic=True,
+    )
+    check(case)
+    assert loads(dumps(case)) == case
+    assert loads(dumps(case)).id == case.id
+
+
+def test_a_contract_is_kept() -> None:
+    source = PLAIN.replace("contracts: []", "contracts:\n- {q: q, k: q, v: q, output: out, layout: bsd, scale: 2, fill: -1.0e+4}")
+    case = loads(source)
+    assert case.contracts == (Contract("q", "q", "q", "out", "bsd", 2, fill=-1e4),)
+    assert loads(dumps(case)).id == case.id
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_sampled_cases_come_back_unchanged(seed: int) -> None:
+    for index in range(500):
+        case = sample(seed, index)
+        again = loads(dumps(case))
+        assert again == case
+        assert again.id == case.id
+
+
+numbers = st.integers(-(2**63) + 1, 2**63 - 1) | st.floats()
+
+
+@st.composite
+def chains(draw: st.DrawFn) -> Case:
+    """Cases of elementwise operations with any number a file can hold."""
+    names = ["x"]
+    ops = []
+    for i in range(draw(st.integers(1, 8))):
+        kind = draw(st.sampled_from(["add", "sub", "mul", "div", "clamp", "masked_fill", "lt", "pow"]))
+        attrs: dict[str, Attr] = {}
+        if kind == "clamp":
+            attrs = {"min": draw(numbers), "max": draw(numbers)}
+        elif kind == "masked_fill":
+            attrs = {"value": draw(numbers | st.just("min"))}
+        elif kind == "pow":
+            attrs = {"exponent": draw(numbers)}
+        else:
+            attrs = {"other": draw(numbers)}
+            if kind != "lt":
+                attrs |= {"form": draw(st.sampled_from(["operator", "function"])), "reverse": draw(st.booleans())}
+        args = (draw(st.sampled_from(names)), "m") if kind == "masked_fill" else (draw(st.sampled_from(names)),)
+        ops.append(make_op(f"a{i}", kind, args, attrs))
+        if kind != "lt":
+            names.append(f"a{i}")
+    dims = (("B", draw(st.integers(0, 9))), ("S", draw(st.integers(0, 9))))
+    shape = tuple(draw(st.sampled_from([Size.of("B"), Size.of("3*S + 1"), Size.of(1)])) for _ in range(2))
+    inputs = (
+        Input("x", shape, draw(st.sampled_from(["float32", "float16"])), Values("normal", draw(st.integers(0, 99)))),
+        Input("m", shape, "bool", Values("random", 3, draw(st.floats(0, 1)))),
+    )
+    return Case(dims, inputs, tuple(ops), (ops[-1].name,), draw(st.sampled_from(["training", "inference"])), draw(st.booleans()))
+
+
+@settings(deadline=None)
+@given(chains())
+def test_every_number_survives_bit_for_bit(case: Case) -> None:
+    # NaN differs from itself, so what is compared is the canonical form, which holds every bit.
+    assert loads(dumps(case)).canonical() == case.canonical()
+    assert dumps(loads(dumps(case))) == dumps(case)
+
+
+def test_no_attribute_hides_behind_a_key_of_its_operation() -> None:
+    taken = {"name", "op", "args"}
+    assert not [spec.kind for spec in OPS.values() if taken & set(spec.attributes)]
+
+
+BAD = [
+    ("case_format: 1", "case_format: 2", "f:1: case_format: format 2 is unknown; this version reads format 1"),
+    ("case_format: 1", "case_format: '1'", "f:1: case_format: expected a whole number, got the text '1'"),
+    ("case_format: 1\n", "", "f:1: the key 'case_format' is missing, so this is no case file"),
+    ("returns: [out]\n", "", "f:1: the key 'returns' is missing"),
+    ("returns: [out]", "return: [out]", "f:12: return: unknown key; expected case_format"),
+    ("returns: [out]", "returns: []", "f:12: nothing is returned"),
+    ("returns: [out]", "returns: [nope]", "f:12: returns: 'nope' is not defined"),
+    ("returns: [out]", "returns: out", "f:12: returns: expected a list, got the text 'out'"),
+    ("returns: [out]", "returns: [out]\nreturns: [h]", "f:13: returns: the key stands twice, first on line 12"),
+    ("returns: [out]", "returns: [1]", "f:12: returns[0]: expected text, got the number 1"),
+    ("mode: inference", "mode: eval", "f:3: mode is 'eval', expected one of inference, training"),
+    ("dynamic: false", "dynamic: no", "f:4: dynamic: 'no' reads differently in YAML 1.1 and 1.2; write false"),
+    ("dynamic: false", "dynamic: 0", "f:4: dynamic: expected true or false, got the number 0"),
+    ("B: 2", "B: 2.0", "f:2: dims.B: expected a whole number, got the number 2.0"),
+    ("B: 2", "B: true", "f:2: dims.B: expected a whole number, got true"),
+    ("B: 2", "B: -2", "f:2: dims: B is -2, expected 0 to"),
+    ("B: 2", "B: 9000000", "f:2: dims: B is 9000000, expected 0 to"),
+    ("B: 2", "b: 2", "f:2: dims: 'b' is not a capitalised name"),
+    ("B: 2", "B: 2, \"B=__import__('os')\": 1", "f:2: dims: \"B=__import__('os')\" is not a capitalised name"),
+    ("B: 2", "B: 2, F: 1", "f:2: dims: 'F' is not a capitalised name"),
+    ("B: 2, S: 4", "B: 1048576, S: 400", "f:6: input 'q': shape [1048576, 400, 8] is not one of at most"),
+    ("{B: 2, S: 4, D: 8}", "[2, 4, 8]", "f:2: dims: expected a mapping, got a list"),
+    ("{B: 2, S: 4, D: 8}", "{" + ", ".join(f"D{i}: 1" for i in range(40)) + "}", "f:2: dims: 40 dimensions; at most 32"),
+    ("[B, S, D]", "[B, S, Z]", "f:6: input 'q': size Z: dimension 'Z' is not defined"),
+    ("[B, S, D]", "[B, S, D/2]", "f:6: inputs.q.shape[2]: size 'D/2': expected a sum of products"),
+    ("[B, S, D]", "[B, S, D.__class__]", "f:6: inputs.q.shape[2]: size 'D.__class__': expected a sum of products"),
+    ("[B, S, D]", "[B, S, 8.0]", "f:6: inputs.q.shape[2]: expected a size such as 3*H*D, got the number 8.0"),
+    ("[B, S, D]", "[B, S, -1]", "f:6: input 'q': shape [2, 4, -1] is not one of"),
+    ("[B, S, D]", "[" + "1, " * 16 + "1]", "f:6: inputs.q.shape: a list of 17; at most 16 are allowed"),
+    ("[B, S, D]", "[" + "1, " * 9 + "1]", "f:6: input 'q': shape [1, 1, 1, 1, 1, 1, 1, 1, 1, 1] is not one of"),
+    ("dtype: float32, values: {kind", "dtype: float31, values: {kind", "f:6: input 'q': dtype 'float31', expected one of float32"),
+    ("dtype: float32, values: {kind", "values: {kind", "f:6: inputs.q: the key 'dtype' is missing"),
+    ("kind: normal", "kind: cauchy", "f:6: input 'q': values 'cauchy' of float32, expected one of normal"),
+    ("scale: 1.0", "scale: 1e-3", "f:6: inputs.q.values.scale: '1e-3' reads differently in YAML 1.1 and 1.2; write 0.001"),
+    ("scale: 1.0", "scale: '1.0'", "f:6: inputs.q.values.scale: expected a number, got the text '1.0'"),
+    ("scale: 1.0", "scale: true", "f:6: inputs.q.values.scale: expected a number, got true"),
+    ("seed: 0", "seed: 0.0", "f:6: inputs.q.values.seed: expected a whole number, got the number 0.0"),
+    ("seed: 0", "seed: -1", "f:6: input 'q': seed -1 is outside 0 to 2^31"),
+    ("layout: contiguous", "layout: spiral", "f:6: input 'q': layout 'spiral', expected one of contiguous"),
+    ("parameter: true", "parameter: yes", "f:7: inputs.w.parameter: 'yes' reads differently in YAML 1.1 and 1.2; write true"),
+    ("parameter: true", "requires_grad: true", "f:7: inputs.w.requires_grad: unknown key; expected shape, dtype, values"),
+    ("  q: {", "  lambda: {", "f:6: name 'lambda': expected a lower-case identifier"),
+    ("  q: {", "  torch: {", "f:6: name 'torch': expected a lower-case identifier"),
+    ("  q: {", "  q.x: {", "f:6: name 'q.x': expected a lower-case identifier"),
+    ("  q: {", "  __class__: {", "f:6: name '__class__': expected a lower-case identifier"),
+    ("name: h,", "name: q,", "f:9: name 'q' is defined twice"),
+    ("name: h,", "name: 'a; import os',", "f:9: name 'a; import os': expected a lower-case identifier"),
+    ("op: matmul", "op: __import__", "f:9: ops[0].op: unknown operation '__import__'"),
+    ("op: matmul, ", "", "f:9: ops[0]: the key 'op' is missing"),
+    ("args: [q, w]", "args: [q]", "f:9: op 'h': matmul takes 2 arguments, got 1"),
+    ("args: [q, w]", "args: [q, out]", "f:9: op 'h': 'out' is not defined before it"),
+    ("args: [q, w]", "args: [w, q]", "f:9: op 'h' (matmul): inner sizes of the product: 2 * D - 8 = 8 against S = 4"),
+    ("other: 4.0", "other: 1e-3", "f:10: ops[1].other: '1e-3' reads differently in YAML 1.1 and 1.2; write 0.001"),
+    ("other: 4.0", "other: '1e-3'", "f:10: ops[1].other: expected a number, got the text '1e-3'"),
+    ("other: 4.0", "other: true", "f:10: ops[1].other: expected a number, got true"),
+    ("other: 4.0", "rounding_mode: floor", "f:10: ops[1].rounding_mode: unknown key; expected name, op, args, other"),
+    ("other: 4.0", "other: 4.0, form: sideways", "f:10: ops[1].form: 'sideways' is not one of operator, method"),
+    ("dim: -1", "dim: -1.0", "f:11: ops[2].dim: expected a whole number, got the number -1.0"),
+    ("dim: -1", "dim: null", "f:11: ops[2].dim: expected a whole number, got null"),
+    ("dim: -1", "dim: 3", "f:11: op 'out' (softmax): dim 3 is not an axis of a tensor of rank 3"),
+    ("contracts: []", "contracts: [{q: q}]", "f:13: contracts[0]: the key 'k' is missing"),
+    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: zz}]", "f:13: contract: output names 'zz', which is not defined"),
+    ("contracts: []", "note: hello", "f:13: note: unknown key"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "expected"), BAD)
+def test_a_mistake_is_told_in_one_line_with_its_place(old: str, new: str, expected: str) -> None:
+    assert old in PLAIN
+    with pytest.raises(CaseError) as error:
+        loads(PLAIN.replace(old, new, 1), "f")
+    assert expected in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_program_without_end_is_refused() -> None:
+    lines = "".join(f"  - {{name: x{i}, op: clone, args: [q]}}\n" for i in range(2000))
+    with pytest.raises(CaseError, match="f:9: ops: a list of 2003; at most 1000 are allowed"):
+        loads(PLAIN.replace("ops:\n", "ops:\n" + lines), "f")
+
+
+@pytest.mark.parametrize("cut", range(20, len(PLAIN), 37))
+def test_a_truncated_file_is_refused(cut: int) -> None:
+    with pytest.raises(CaseError, match=r"^f:\d+: "):
+        loads(PLAIN[:cut], "f")
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.integers(0, len(PLAIN) - 1), st.integers(0, 6), st.text("{}[]:,-!&*'\"# \n\t01.eqBw\\", max_size=4))
+def test_a_damaged_file_is_read_or_refused_in_one_line(start: int, length: int, inserted: str) -> None:
+    damaged = PLAIN[:start] + inserted + PLAIN[start + length :]
+    try:
+        assert loads(dumps(loads(damaged, "f"))) == loads(damaged, "f")
+    except CaseError as error:
+        assert "\n" not in str(error)

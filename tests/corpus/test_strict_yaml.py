@@ -1,0 +1,114 @@
+"""The strict reader and the writer: what goes in comes out, and everything else is one line of complaint."""
+
+import math
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from corpus.strict_yaml import MAX_BYTES, Data, Node, dump, parse
+from generators.errors import CaseError
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=80)
+keys = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp", "Zs", "Cf", "Co", "Cn"]), max_size=20)
+scalars = st.none() | st.booleans() | st.integers(-(2**63) + 1, 2**63 - 1) | st.floats() | texts
+data = st.dictionaries(
+    keys,
+    st.recursive(scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(keys, inner, max_size=4), max_leaves=12),
+)
+
+
+def unlocated(node: Node) -> Data:
+    if isinstance(node.value, dict):
+        return {key: unlocated(value) for key, value in node.value.items()}
+    if isinstance(node.value, list):
+        return [unlocated(value) for value in node.value]
+    return node.value
+
+
+def exact(value: Data) -> object:
+    """A form in which 1, 1.0, true and every bit of a float differ."""
+    if isinstance(value, dict):
+        return [(key, exact(inner)) for key, inner in value.items()]
+    if isinstance(value, list):
+        return [exact(inner) for inner in value]
+    return (type(value).__name__, value.hex() if isinstance(value, float) else value)
+
+
+@given(data)
+@example({"x": 5e-324, "y": -0.0, "z": 1e-5, "no": 1e22, "on": -math.inf, "12:30": math.nan})
+@example({"a": "1e-3", "b": "no", "c": "12:30", "d": "2026-01-01", "e": "~", "f": "", "g": "<<", "h": "- x", "i": "a: b"})
+@example({"a": {"b": ["line\nline\n", " lead\n", "\ttab\n\n", "\x85\u2028", "#no", "a #b", "x\n---\n"]}})
+def test_what_is_written_reads_back_bit_for_bit(written: dict[str, Data]) -> None:
+    assert exact(unlocated(parse(dump(written), "x"))) == exact(written)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("1e-3", "f:2: a: '1e-3' reads differently in YAML 1.1 and 1.2; write 0.001, or quote it"),
+        ("1E9", "'1E9' reads differently in YAML 1.1 and 1.2; write 1000000000.0, or quote it"),
+        ("no", "'no' reads differently in YAML 1.1 and 1.2; write false, or quote it"),
+        ("Off", "'Off' reads differently in YAML 1.1 and 1.2; write false, or quote it"),
+        ("True", "'True' reads differently in YAML 1.1 and 1.2; write true, or quote it"),
+        ("12:30", "'12:30' reads differently in YAML 1.1 and 1.2; quote it"),
+        ("012", "'012' reads differently in YAML 1.1 and 1.2; write 12.0, or quote it"),
+        ("0x1F", "'0x1F' reads differently in YAML 1.1 and 1.2; quote it"),
+        ("1_000", "'1_000' reads differently in YAML 1.1 and 1.2; write 1000.0, or quote it"),
+        ("2026-01-02", "'2026-01-02' reads differently in YAML 1.1 and 1.2; quote it"),
+        ("+.inf", "'+.inf' reads differently in YAML 1.1 and 1.2; quote it"),
+        (".Inf", "'.Inf' reads differently in YAML 1.1 and 1.2; quote it"),
+        (".5", "'.5' reads differently in YAML 1.1 and 1.2; write 0.5, or quote it"),
+        ("~", "'~' reads differently in YAML 1.1 and 1.2; write null, or quote it"),
+        ("", "a: the value is missing"),
+        ("1.0e+999", "the number is out of range; infinity is spelled .inf"),
+        ("9" * 30, "a whole number of 30 digits is out of range"),
+        ("9223372036854775808", "a whole number of 19 digits is out of range"),
+        ("*x", "a: anchors and aliases are not allowed"),
+        ("&x 1", "a: anchors and aliases are not allowed"),
+        ("!!python/object/apply:os.system [ls]", "a: tags are not allowed"),
+        ("! 1", "a: tags are not allowed"),
+        ("[1, 2", "f:3: not YAML: did not find expected ',' or ']'"),
+        ("{<<: {b: 1}}", "a: merge keys are not allowed"),
+        ("{1: 2}", "a: a key must be text of at most 60 characters"),
+        ("{b: 1, b: 2}", "f:2: a.b: the key stands twice, first on line 2"),
+        ("{[b]: 1}", "a: a key must be text without tag or anchor"),
+        ("[" * 40 + "]" * 40, "f:2: nested deeper than 12 levels"),
+        ("[" * 100_000, "f:2: nested deeper than 12 levels"),
+        ("1\n---\nb: 2", "f:3: a second document; a file holds one case"),
+    ],
+)
+def test_what_yaml_readers_disagree_on_is_refused(line: str, expected: str) -> None:
+    with pytest.raises(CaseError) as error:
+        parse(f"first: 1\na: {line}\n", "f")
+    assert expected in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", "f:1: the file is empty"),
+        (b"# nothing\n", "f:1: the file is empty"),
+        (b"\x7fELF\0\0", "f: a binary file, not a case in YAML"),
+        (b"a: 1\nb: \xff\xfe\n", "f:2: not UTF-8 text, so not a case in YAML"),
+        (b"a: \x01", "not YAML: control characters are not allowed"),
+        (b"a" * (MAX_BYTES + 1), f"f: {MAX_BYTES + 1} bytes; a case file has at most {MAX_BYTES}"),
+        (b"&a [*a, *a]", "anchors and aliases are not allowed"),
+        (b"- &a [x]\n- *a", "f:1: [0]: anchors and aliases are not allowed"),
+    ],
+)
+def test_what_is_no_yaml_text_is_refused(content: bytes, expected: str) -> None:
+    with pytest.raises(CaseError) as error:
+        parse(content, "f")
+    assert expected in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@given(st.binary(max_size=200) | texts.map(str.encode))
+def test_any_bytes_are_read_or_refused_in_one_line(content: bytes) -> None:
+    try:
+        parse(content, "f")
+    except CaseError as error:
+        assert str(error).startswith("f:")
+        assert "\n" not in str(error)

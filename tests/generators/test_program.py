@@ -1,0 +1,90 @@
+"""What is refused as a program, and in which words."""
+
+from dataclasses import replace
+
+import pytest
+
+from generators.case import Case, Contract, Input, Op, Values
+from generators.emit import source
+from generators.errors import CaseError
+from generators.program import check, make_op, pruned
+from generators.sizes import Size
+
+
+def shape(*sizes: int | str) -> tuple[Size, ...]:
+    return tuple(Size.of(s) for s in sizes)
+
+
+PLAIN = Case(
+    dims=(("B", 2), ("S", 3), ("D", 4)),
+    inputs=(Input("q", shape("B", "S", "D"), "float32"), Input("k", shape("B", "S", "D"), "float32")),
+    ops=(make_op("kt", "transpose", ["k"], {}), make_op("scores", "matmul", ["q", "kt"], {}),
+         make_op("probs", "softmax", ["scores"], {})),
+    returns=("probs",),
+)
+
+
+def with_op(op: Op) -> Case:
+    return replace(PLAIN, ops=(*PLAIN.ops, op), returns=(op.name,))
+
+
+def test_a_plain_case_is_accepted() -> None:
+    assert [str(s) for s in check(PLAIN)["probs"].shape] == ["B", "S", "S"]
+
+
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        (with_op(Op("x", "system", ("q",))), "unknown operation 'system'"),
+        (with_op(Op("x", "softmax", ("q",), (("dims", 1),))), "softmax has no attribute 'dims'; it has: dim"),
+        (with_op(Op("x", "view", ("q",))), "view needs the attribute 'sizes'"),
+        (with_op(Op("x", "softmax", ("q",), (("dim", "S"),))), "dim is 'S', expected a whole number"),
+        (with_op(Op("x", "softmax", ("q",), (("dim", True),))), "dim is True, expected a whole number"),
+        (with_op(make_op("x", "softmax", ["q"], {"dim": 3})), "dim 3 is not an axis of a tensor of rank 3"),
+        (with_op(make_op("x", "matmul", ["q", "k"], {})), "inner sizes of the product: D = 4 against S = 3"),
+        (with_op(make_op("x", "matmul", ["q"], {})), "matmul takes 2 arguments, got 1"),
+        (with_op(make_op("x", "add", ["q", "nowhere"], {})), "'nowhere' is not defined before it"),
+        (with_op(make_op("x", "add", ["q"], {})), "takes two arguments, or one and the attribute 'other'"),
+        (with_op(make_op("x", "view", ["q"], {"sizes": ("B", 5)})), "number of elements of [B, 5]"),
+        (with_op(make_op("x", "add", ["k"], {"other": 1, "form": "in_place"})), "only a new tensor with no other use"),
+        (with_op(make_op("x", "einsum", ["q", "k"], {"equation": "os.x"})), "expected an einsum equation"),
+        (with_op(make_op("class", "neg", ["q"], {})), "name 'class'"),
+        (with_op(make_op("torch", "neg", ["q"], {})), "name 'torch'"),
+        (with_op(make_op("q", "neg", ["q"], {})), "name 'q' is defined twice"),
+        (replace(PLAIN, dims=(("B", 2), ("S", 3), ("D", -1))), "D is -1, expected 0 to"),
+        (replace(PLAIN, dims=(("b", 2),)), "'b' is not a capitalised name"),
+        (replace(PLAIN, dims=PLAIN.dims[:2]), "dimension 'D' is not defined"),
+        (replace(PLAIN, dims=(("B", 1 << 19), ("S", 1 << 12), ("D", 4))), "at most"),
+        (replace(PLAIN, returns=()), "nothing is returned"),
+        (replace(PLAIN, returns=("gone",)), "'gone' is not defined"),
+        (replace(PLAIN, mode="eval"), "mode is 'eval', expected one of inference, training"),
+        (replace(PLAIN, inputs=(replace(PLAIN.inputs[0], dtype="float8"), PLAIN.inputs[1])), "dtype 'float8'"),
+        (replace(PLAIN, inputs=(replace(PLAIN.inputs[0], values=Values("secret")), PLAIN.inputs[1])), "expected one of normal"),
+        (replace(PLAIN, inputs=(replace(PLAIN.inputs[0], layout="wild"), PLAIN.inputs[1])), "layout 'wild'"),
+        (replace(PLAIN, contracts=(Contract("q", "k", "gone", "probs", "bsd"),)), "contract: v names 'gone'"),
+    ],
+)
+def test_what_breaks_a_rule_is_named(case: Case, message: str) -> None:
+    with pytest.raises(CaseError) as error:
+        check(case)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_pruning_keeps_what_the_returned_values_need() -> None:
+    case = pruned(replace(PLAIN, returns=("kt",)))
+    assert [op.name for op in case.ops] == ["kt"]
+    assert [i.name for i in case.inputs] == ["k"]
+
+
+def test_the_id_tells_apart_what_differs_and_nothing_else() -> None:
+    reordered = replace(PLAIN, dims=PLAIN.dims[::-1], inputs=PLAIN.inputs[::-1])
+    assert reordered.id == PLAIN.id
+    ids = {with_op(make_op("x", "mul", ["q"], {"other": other})).id for other in (1, 1.0, 2, 0.1, 0.1 + 2**-56)}
+    assert len(ids) == 5
+
+
+def test_source_reads_sizes_from_the_arguments_when_shapes_are_dynamic() -> None:
+    case = with_op(make_op("x", "view", ["q"], {"sizes": ("B*S", "D")}))
+    assert "S = q.size(1)" not in source(case)
+    assert "S = q.size(1)" in source(replace(case, dynamic=True))

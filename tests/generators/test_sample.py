@@ -1,0 +1,65 @@
+"""Sampled cases: the same from a seed everywhere, well typed, and accepted by eager as their types say."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import torch
+
+from generators.case import Case
+from generators.emit import source
+from generators.program import check
+from generators.sample import sample
+
+PRINT_IDS = "from generators.sample import sample\nprint(*(sample(7, i).id for i in range(60)))"
+
+
+def run_eager(case: Case) -> tuple[torch.Tensor, ...]:
+    """What the case's own text computes."""
+    scope: dict[str, object] = {}
+    exec(source(case), scope)
+    module = scope["Module"]().train(case.training)  # type: ignore[operator]
+    with torch.no_grad():
+        found = module(*scope["inputs"]())  # type: ignore[operator]
+    return found if isinstance(found, tuple) else (found,)
+
+
+def test_the_same_seed_gives_the_same_cases_in_every_process() -> None:
+    def ids(hash_seed: str) -> str:
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        return subprocess.run([sys.executable, "-c", PRINT_IDS], env=environment, check=True, capture_output=True,
+                              text=True).stdout
+
+    first = ids("1")
+    assert first == ids("2")
+    assert len(set(first.split())) > 55
+
+
+def test_eager_accepts_nearly_all_and_gives_the_types_the_program_says() -> None:
+    refused: Counter[str] = Counter()
+    for index in range(600):
+        case = sample(21, index)
+        types = check(case)
+        try:
+            found = run_eager(case)
+        except RuntimeError as error:
+            refused[str(error).splitlines()[0]] += 1
+            continue
+        for name, tensor in zip(case.returns, found, strict=True):
+            assert tuple(tensor.shape) == types[name].sizes(case.sizes), source(case)
+            assert str(tensor.dtype) == f"torch.{types[name].dtype}", source(case)
+    assert refused.total() <= 0.05 * 600, refused
+
+
+def test_every_part_of_the_mix_is_drawn() -> None:
+    cases = [sample(5, i) for i in range(3000)]
+    kinds = {op.kind for case in cases for op in case.ops}
+    assert {"matmul", "bmm", "einsum", "baddbmm", "sdpa", "softmax", "log_softmax", "logsumexp", "exp", "masked_fill",
+            "where", "dropout", "embedding", "layer_norm", "rms_norm", "linear", "gelu", "repeat_interleave", "expand",
+            "unflatten", "chunk", "unbind", "permute", "mT", "tril", "triu"} <= kinds
+    assert {i.dtype for case in cases for i in case.inputs} >= {"float32", "bfloat16", "float16", "bool", "int64"}
+    assert {case.mode for case in cases} == {"inference", "training"}
+    assert any(case.dynamic for case in cases)
+    assert any(op.attr("form") == "in_place" for case in cases for op in case.ops)
+    assert sum(1 for case in cases if len(set(case.sizes.values())) < len(case.dims)) > 1000

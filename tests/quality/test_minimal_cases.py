@@ -1,0 +1,143 @@
+"""Which minimal case comes out of the shrinker, to the letter, for planted bugs it has never seen."""
+
+from collections.abc import Callable
+from functools import cache
+
+from corpus.shrink import shrink
+from generators.case import Case, Op
+from generators.emit import source
+from generators.program import types_of
+from generators.sample import sample
+from generators.simplicity import sort_key
+
+Bug = Callable[[Case], bool]
+STARTS = 4
+
+
+def made_by(case: Case, name: str) -> Op | None:
+    return next((op for op in case.ops if op.name == name), None)
+
+
+def softmax_over_queries(case: Case) -> bool:
+    """A softmax over another axis than the last, between two products: a rewrite that ignores the axis."""
+    for op in case.ops:
+        if op.kind == "softmax" and op.attr("dim") not in (None, -1, types_of(case)[op.args[0]].rank - 1):
+            before = made_by(case, op.args[0])
+            if before is not None and before.kind == "matmul":
+                return any(o.kind == "matmul" and op.name == o.args[0] for o in case.ops)
+    return False
+
+
+def counts_as_mask(case: Case) -> bool:
+    """A mask with numbers other than 0 and 1 compared with 0: a rewrite that compares it with 1."""
+    counted = {i.name for i in case.inputs if i.dtype == "int64" and i.values.kind == "small_counts"}
+    for op in case.ops:
+        drop = made_by(case, op.args[1]) if op.kind == "masked_fill" else None
+        while drop is not None and drop.kind in ("view", "expand", "expand_as"):
+            drop = made_by(case, drop.args[0])
+        if drop is not None and drop.kind == "eq" and drop.attr("other") == 0 and drop.args[0] in counted:
+            return True
+    return False
+
+
+def long_keys_in_half(case: Case) -> bool:
+    """A product in low precision over 3 or more columns."""
+    types = types_of(case)
+    return any(
+        op.kind == "matmul" and types[op.name].dtype == "bfloat16" and types[op.name].sizes(case.sizes)[-1] >= 3
+        for op in case.ops
+    )
+
+
+def dropout_in_training(case: Case) -> bool:
+    """Dropout that is on, of whatever probability."""
+    return case.training and any(op.kind == "dropout" and op.attr("p") not in (None, 0) for op in case.ops)
+
+
+COUNTS_MINIMUM = """
+class Module(nn.Module):
+    def forward(self, mask, x):
+        drop = mask == 0
+        out = x.masked_fill(drop, float("-inf"))
+        return out
+
+
+def inputs():
+    return [
+        torch.randint(0, 3, (1,), generator=rng(0)),
+        torch.randn((1,), generator=rng(1)),
+    ]
+"""
+
+
+@cache
+def sampled() -> tuple[Case, ...]:
+    return tuple(sample(17, i) for i in range(6000))
+
+
+@cache
+def found(bug: Bug) -> list[Case]:
+    """The first sampled cases that have the bug."""
+    return [case for case in sampled() if bug(case)][:STARTS]
+
+
+def test_an_ignored_axis_comes_down_to_two_products_and_a_softmax_of_one_input() -> None:
+    starts = found(softmax_over_queries)
+    assert len(starts) == STARTS
+    for start in starts:
+        smallest = shrink(start, softmax_over_queries)[-1]
+        assert [op.kind for op in smallest.ops] == ["matmul", "softmax", "matmul"]
+        assert [set(i.type.sizes(smallest.sizes)) for i in smallest.inputs] == [{1}]
+        assert "product = x @ x\n" in source(smallest)
+
+
+def test_a_misread_mask_comes_down_to_a_comparison_and_a_fill() -> None:
+    starts = found(counts_as_mask)
+    assert len(starts) == STARTS
+    for start in starts:
+        assert COUNTS_MINIMUM in source(shrink(start, counts_as_mask)[-1])
+
+
+def test_sizes_stop_at_the_threshold_and_dtypes_stay_where_they_matter() -> None:
+    for start in found(long_keys_in_half):
+        smallest = shrink(start, long_keys_in_half)[-1]
+        assert [op.kind for op in smallest.ops] == ["matmul"]
+        assert types_of(smallest)[smallest.returns[0]].sizes(smallest.sizes)[-1] == 3
+
+
+def test_the_mode_stays_where_it_matters() -> None:
+    for start in found(dropout_in_training):
+        smallest = shrink(start, dropout_in_training)[-1]
+        assert smallest.training
+        assert [op.kind for op in smallest.ops] == ["dropout"]
+
+
+def test_every_accepted_case_is_simpler_fails_and_is_asked_once() -> None:
+    asked: list[str] = []
+
+    def bug(case: Case) -> bool:
+        asked.append(case.id)
+        return softmax_over_queries(case)
+
+    start = found(softmax_over_queries)[0]
+    trajectory = shrink(start, bug)
+    keys = [sort_key(case) for case in trajectory]
+    assert keys == sorted(keys, reverse=True)
+    assert len(set(keys)) == len(keys)
+    assert all(softmax_over_queries(case) for case in trajectory)
+    assert len(asked) == len(set(asked))
+
+
+def test_when_time_is_up_the_best_so_far_is_returned() -> None:
+    start = found(softmax_over_queries)[0]
+    probes = 0
+
+    def bug(case: Case) -> bool:
+        nonlocal probes
+        probes += 1
+        return softmax_over_queries(case)
+
+    smallest = shrink(start, bug, deadline=lambda: probes >= 5)[-1]
+    assert probes <= 6
+    assert softmax_over_queries(smallest)
+    assert sort_key(smallest) < sort_key(start)

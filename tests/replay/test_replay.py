@@ -1,0 +1,91 @@
+"""`python -m fuzz.replay` and `python -m fuzz.show`, typed as a user types them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from corpus.entry import Entry, Expectation, save
+from generators.emit import source
+from generators.sample import sample
+from tests.replay.conftest import FakePython
+
+ROOT = Path(__file__).parents[2]
+SEEDS = ROOT / "corpus" / "seeds"
+CASE = sample(1, 2)
+
+
+def run(module: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", f"fuzz.{module}", *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_show_prints_the_text_that_runs(tmp_path: Path) -> None:
+    path = save(Entry(CASE), tmp_path)
+    done = run("show", path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, source(CASE) + "\n", "")
+
+
+def test_show_tells_several_cases_apart(tmp_path: Path) -> None:
+    paths = [save(Entry(sample(1, i)), tmp_path) for i in (3, 4)]
+    done = run("show", tmp_path)
+    assert done.stdout.count("class Module") == 2
+    assert all(f"# {path}\n" in done.stdout for path in paths)
+
+
+@pytest.mark.parametrize(
+    ("expectation", "verdict", "code", "words"),
+    [
+        (None, "ok", 0, "as expected"),
+        (None, "wrong_result", 1, "not as expected"),
+        (Expectation("known", "https://example.org/1"), "wrong_result", 0, "known bug, still there"),
+        (Expectation("known", "https://example.org/1"), "ok", 1, "expected a finding (https://example.org/1)"),
+    ],
+)
+def test_the_exit_code_says_whether_all_was_as_expected(
+    tmp_path: Path, fake_python: FakePython, expectation: Expectation | None, verdict: str, code: int, words: str
+) -> None:
+    path = save(Entry(CASE, expect=expectation), tmp_path)
+    done = run("replay", path, "--python", fake_python(verdict))
+    assert done.returncode == code, done.stderr
+    assert done.stdout.startswith(f"{path}: ")
+    assert words in done.stdout
+    assert f"inductor {verdict}: as told\n    ratio 12.5; torch._dynamo.utils.same False; fired _sfdp" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "error: name at least one case file (*.case.yaml) or a directory of them"),
+        (["nowhere.case.yaml"], "error: nowhere.case.yaml: can't be read: No such file or directory"),
+        (["README"], "error: README: can't be read: No such file or directory"),
+        (["pyproject.toml"], "error: pyproject.toml:2: not YAML: "),
+        ([SEEDS, "--device", "tpu"], "error: device 'tpu' is not one of cpu, cuda"),
+        ([SEEDS, "--timeout", "60"], "error: timeout '60' is not understood: the unit is missing"),
+        ([SEEDS, "--python", "/nowhere/python"], "error: interpreter '/nowhere/python' does not start"),
+        ([SEEDS, "--subject", "magic"], "error: unknown subject 'magic'"),
+        ([SEEDS, "--subjet", "passes"], "error: "),
+    ],
+)
+def test_bad_usage_is_one_line_and_exit_code_2(
+    fake_python: FakePython, arguments: list[str | Path], message: str
+) -> None:
+    if "--python" not in arguments:
+        arguments = [*arguments, "--python", fake_python("ok")]
+    done = run("replay", *arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith(message)
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+
+
+def test_the_reported_pattern_11_is_rounding_and_the_numbers_say_so() -> None:
+    # `passes` applies the same rewrites as `inductor`; pytest on corpus/seeds replays it under the latter.
+    done = run("replay", SEEDS / "sfdp-pattern-11-single-head.case.yaml", "--subject", "passes")
+    assert done.returncode == 0, done.stderr
+    assert "as expected" in done.stdout
+    assert "passes rounding: " in done.stdout
+    assert "compiled_error" in done.stdout
+    assert "eager_error" in done.stdout
+    assert "_sfdp_pattern_" in done.stdout

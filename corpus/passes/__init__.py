@@ -12,6 +12,8 @@ PASSES: tuple[Pass, ...] = (
     modes.plainer_mode,
     program.cut_to_inputs,
     program.bypass,
+    program.share,
+    program.compose,
     dimensions.smaller_dims,
     attributes.default_attributes,
     attributes.plainer_kinds,

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from corpus.passes.rewriting import input_like, substituted, valid
-from generators.case import Case
+from corpus.passes.rewriting import input_like, substituted, valid, with_op
+from generators.case import Case, Op
 from generators.dtypes import category
-from generators.program import types_of
+from generators.program import attributes, make_op, types_of
 
 
 def return_less(case: Case) -> Iterator[Case]:
@@ -55,3 +55,55 @@ def bypass(case: Case) -> Iterator[Case]:
             smaller = valid(substituted(case, {op.name: arg}))
             if smaller is not None and smaller.ops:
                 yield smaller
+
+
+def share(case: Case) -> Iterator[Case]:
+    """One operation in place of several that do the same to the same values."""
+    first: dict[tuple[object, ...], str] = {}
+    for op in case.ops:
+        same = first.setdefault((op.kind, op.args, op.attrs), op.name)
+        if same != op.name:
+            smaller = valid(substituted(case, {op.name: same}))
+            if smaller is not None:
+                yield smaller
+
+
+def compose(case: Case) -> Iterator[Case]:
+    """One permutation of axes in place of two in a row; one view in place of two."""
+    types = types_of(case)
+    made = {op.name: op for op in case.ops}
+    for op in case.ops:
+        before = made.get(op.args[0]) if op.args else None
+        if before is None:
+            continue
+        rank = types[op.name].rank
+        inner, outer = _axes(before, rank), _axes(op, rank)
+        if inner and outer:
+            new = make_op(op.name, "permute", before.args, {"dims": tuple(inner[axis] for axis in outer)})
+        elif before.kind in _VIEWS and op.kind in _VIEWS:
+            new = make_op(op.name, "reshape", before.args, {"sizes": types[op.name].shape})
+        else:
+            continue
+        smaller = valid(with_op(case, op, new))
+        if smaller is not None:
+            yield smaller
+
+
+_VIEWS = frozenset({"view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze"})
+
+
+def _axes(op: Op, rank: int) -> tuple[int, ...]:
+    """Where a permuting operation takes each axis from; empty for other operations."""
+    attrs = attributes(op)
+    axes = list(range(rank))
+    if op.kind == "permute":
+        return tuple(a % rank for a in _whole(attrs["dims"]))
+    if op.kind in ("transpose", "mT"):
+        i, j = (-2, -1) if op.kind == "mT" else _whole((attrs["dim0"], attrs["dim1"]))
+        axes[i], axes[j] = axes[j], axes[i]
+        return tuple(axes)
+    return ()
+
+
+def _whole(values: object) -> tuple[int, ...]:
+    return tuple(v for v in values if isinstance(v, int)) if isinstance(values, tuple) else ()

@@ -1,0 +1,46 @@
+"""Cases to report: a real bug of torch 2.13.0, and ladders as a worker would give them."""
+
+from dataclasses import replace
+
+import pytest
+
+from corpus import casefile
+from fuzz.protocol import Hello, SubjectResult, Verdict
+from generators.case import Case
+from tests.replay.conftest import FakePython, fake_python
+from triage.ladder import AOT_EAGER, DYNAMIC, EAGER, INDUCTOR, NO_PATTERNS, PASSES, Ladder
+
+__all__ = ["FakePython", "fake_python"]
+
+SOFTMAX_OVER_QUERIES = """
+case_format: 1
+dims: {B: 2, H: 4, S: 8, D: 16}
+inputs:
+  q: {shape: [B, H, S, D], dtype: float32, values: {seed: 0}}
+  k: {shape: [B, H, S, D], dtype: float32, values: {seed: 1}}
+  v: {shape: [B, H, S, D], dtype: float32, values: {seed: 2}}
+ops:
+  - {name: kt, op: transpose, args: [k], dim0: -2, dim1: -1}
+  - {name: products, op: matmul, args: [q, kt]}
+  - {name: scores, op: div, args: [products], other: 4.0}
+  - {name: weights, op: softmax, args: [scores], dim: -2}
+  - {name: out, op: matmul, args: [weights, v]}
+returns: [out]
+"""
+NUMBERS = {"compiled_error": 0.97, "eager_error": 2.2e-07, "scale": 2.3, "rows_wrong": 64.0, "rows_total": 64.0}
+
+
+@pytest.fixture
+def case() -> Case:
+    return casefile.loads(SOFTMAX_OVER_QUERIES)
+
+
+def ladder(**verdicts: Verdict) -> Ladder:
+    """The bug above, with other verdicts for the rungs named."""
+    found = dict.fromkeys((EAGER, AOT_EAGER, "no_patterns"), Verdict.OK)
+    found |= dict.fromkeys((PASSES, INDUCTOR, DYNAMIC), Verdict.WRONG_RESULT) | verdicts
+    found[NO_PATTERNS] = found.pop("no_patterns")
+    result = SubjectResult("", Verdict.OK, numbers=NUMBERS, fired=("_sfdp_pattern_1_inference", "pointless_view"))
+    message = "output 0: element [1, 0] is off by 0.9 from float64"
+    rungs = {name: replace(result, subject=name, verdict=v, message=message) for name, v in found.items()}
+    return Ladder(Hello("2.13.0", "3.11", "cpu", "g++", 1, 1.0), rungs, INDUCTOR)

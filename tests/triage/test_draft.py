@@ -1,0 +1,127 @@
+"""What a report says, from verdicts as workers give them."""
+
+import ast
+import sys
+from dataclasses import replace
+
+import pytest
+
+from fuzz.protocol import FINDINGS, SubjectResult, Verdict
+from generators.case import Case
+from generators.emit import source
+from generators.sample import sample
+from tests.triage.conftest import NUMBERS, ladder
+from triage import reproducer
+from triage.attribute import blame, refusal
+from triage.draft import commands, issue, refused
+from triage.ladder import EMULATED_CASTS, Ladder
+from triage.title import title
+
+RUN = reproducer.Run(1, "output 0 up to 2.3; off float64: eager 2.2e-07, inductor 0.97; same: False\n", "a log\n")
+
+
+def with_rung(base: Ladder, name: str, verdict: Verdict) -> Ladder:
+    return replace(base, rungs=base.rungs | {name: replace(base.result, verdict=verdict)})
+
+
+@pytest.mark.parametrize("verdict", [v for v in Verdict if not v.is_finding])
+def test_what_is_no_finding_is_refused_with_the_numbers(case: Case, verdict: Verdict) -> None:
+    found = ladder(passes=verdict, inductor=verdict)
+    why = refusal(found)
+    assert why is not None
+    draft = refused(case, found, why)
+    assert not draft.is_issue
+    assert draft.text.startswith(f"# Not a bug to report: {verdict}\n\n{why}\n")
+    assert "| 0.97 |" in draft.text
+    assert "eager: 2.2e-07" in draft.text
+
+
+def test_casts_that_inductor_elides_by_design_are_refused() -> None:
+    assert "emulate_precision_casts=True" in (refusal(with_rung(ladder(), EMULATED_CASTS, Verdict.OK)) or "")
+    assert refusal(with_rung(ladder(), EMULATED_CASTS, Verdict.WRONG_RESULT)) is None
+
+
+def test_what_eager_does_too_is_refused() -> None:
+    assert "Eager fails too" in (refusal(ladder(eager=Verdict.NONDETERMINISTIC)) or "")
+
+
+def test_what_only_an_internal_subject_shows_is_refused() -> None:
+    assert "no user runs them so" in (refusal(ladder(inductor=Verdict.OK)) or "")
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (ladder(aot_eager=Verdict.WRONG_RESULT), "before Inductor"),
+        (ladder(), "a rewrite of the graph (_sfdp_pattern_1_inference)"),
+        (ladder(no_patterns=Verdict.WRONG_RESULT), "graph passes alone show it"),
+        (ladder(passes=Verdict.OK), "in lowering or code generation."),
+        (ladder(passes=Verdict.SKIPPED), "open"),
+    ],
+)
+def test_the_ladder_tells_who_is_to_blame(found: Ladder, words: str) -> None:
+    assert words in blame(found)
+
+
+def test_an_issue_has_all_that_pytorchs_form_asks_for(case: Case) -> None:
+    draft = issue(case, ladder(), RUN, "PyTorch version: 2.13.0")
+    assert draft.is_issue
+    assert source(case).strip() in draft.text
+    assert RUN.output.strip() in draft.text
+    order = ["### In my words", "### Describe", "```python", "| ablation |", "`_sfdp_pattern_1", "**Repro", "### Versions"]
+    places = [draft.text.index(words) for words in order]
+    assert places == sorted(places)
+    assert len(draft.text.splitlines()) < 120
+    assert "a log" not in draft.text
+
+
+def test_an_error_is_told_by_its_log(case: Case) -> None:
+    text = issue(case, ladder(inductor=Verdict.COMPILE_ERROR), RUN, "PyTorch version: 2.13.0").text
+    assert "### Error logs\n\n```\na log\n```\n" in text
+    assert "off float64" not in text
+
+
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [
+        (SubjectResult("", Verdict.WRONG_RESULT, numbers=NUMBERS), "compiled off by 0.97, eager by 2.2e-07 (float64)"),
+        (SubjectResult("", Verdict.WRONG_GRADIENT, numbers=NUMBERS), "gradient off by 0.97"),
+        (SubjectResult("", Verdict.NONFINITE, "output 0: 3"), "compiled gives NaN or inf"),
+        (SubjectResult("", Verdict.COMPILE_ERROR, "IndexError: no"), "compiling raises IndexError: no"),
+        (SubjectResult("", Verdict.TIMEOUT, "no end after 60 s"), "no end after 60 s"),
+    ],
+)
+def test_the_title_is_the_symptom(case: Case, result: SubjectResult, words: str) -> None:
+    assert title(case, result, "cpu").startswith(f"[Inductor][CPU] attention with softmax over dim -2: {words}")
+
+
+def test_the_command_to_open_an_issue_leaves_out_a_body_too_long_for_an_address(case: Case) -> None:
+    draft = issue(case, ladder(), RUN, "PyTorch version: 2.13.0")
+    assert "--body-file out/report.md --web" in commands(draft, "out/report.md")[1]
+    assert "--body-file" not in commands(replace(draft, text="x" * 9000), "out/report.md")[1]
+
+
+@pytest.mark.parametrize("mode", ["inference", "training"])
+@pytest.mark.parametrize("verdict", sorted(FINDINGS))
+def test_repro_is_one_short_file_that_imports_torch_alone(case: Case, verdict: Verdict, mode: str) -> None:
+    text = reproducer.text(replace(case, mode=mode), verdict, 'a "title" with \\ in it')
+    assert imported(text) - set(sys.stdlib_module_names) == {"torch"}
+    assert len(text.splitlines()) < 100
+
+
+def test_repro_has_the_text_that_ran() -> None:
+    for index in range(30):
+        drawn = sample(7, index)
+        text = reproducer.text(drawn, Verdict.WRONG_RESULT, "title")
+        assert source(drawn).strip() in text
+        assert imported(text) - set(sys.stdlib_module_names) == {"torch"}
+
+
+def imported(text: str) -> set[str]:
+    names = [
+        name
+        for node in ast.walk(ast.parse(text))
+        for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else
+                     [alias.name for alias in node.names] if isinstance(node, ast.Import) else [])
+    ]
+    return {name.partition(".")[0] for name in names}

@@ -1,0 +1,91 @@
+"""`python -m triage.report`, typed as a user types it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from corpus import entry
+from corpus.entry import Entry
+from generators.case import Case
+from tests.triage.conftest import SOFTMAX_OVER_QUERIES, FakePython
+
+ROOT = Path(__file__).parents[2]
+
+
+def report(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "triage.report", *map(str, arguments)]
+    return subprocess.run(
+        command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=600, check=False
+    )
+
+
+@pytest.fixture
+def file(tmp_path: Path, case: Case) -> Path:
+    return entry.save(Entry(case), tmp_path)
+
+
+def test_a_real_bug_becomes_a_report_and_a_script_that_shows_it(tmp_path: Path) -> None:
+    file, out, cache = tmp_path / "bug.case.yaml", tmp_path / "out", str(tmp_path / "cache")
+    file.write_text(SOFTMAX_OVER_QUERIES)
+    done = report(file, "--out", out, TORCHINDUCTOR_CACHE_DIR=cache)
+    assert done.returncode == 0, done.stderr
+    assert "[Inductor][CPU] attention with softmax over dim -2: compiled off by" in done.stdout
+    assert "gh issue create --repo pytorch/pytorch" in done.stdout
+    text = (out / "report.md").read_text()
+    assert '| `backend="aot_eager"` | ok |' in text
+    assert '| `backend="inductor"` | wrong result |' in text
+    assert "_sfdp_pattern_1_inference" in text
+    assert "exit code 1 with the bug, here 1;" in text
+    assert "PyTorch version:" in text
+    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache, "TORCH_COMPILE_BACKEND": "eager"}
+    command = [sys.executable, "repro.py"]
+    assert subprocess.run(command, cwd=out, env=environment, timeout=300, check=False).returncode == 0
+    del environment["TORCH_COMPILE_BACKEND"]
+    assert subprocess.run(command, cwd=out, env=environment, timeout=300, check=False).returncode == 1
+
+
+def test_rounding_is_no_issue(tmp_path: Path, file: Path, fake_python: FakePython) -> None:
+    done = report(file, "--out", tmp_path / "out", "--python", fake_python("rounding"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"not a bug to report: rounding\n  {tmp_path / 'out' / 'report.md'}\n"
+    assert "within what rounding explains" in (tmp_path / "out" / "report.md").read_text()
+    assert not (tmp_path / "out" / "repro.py").exists()
+
+
+def test_words_that_someone_wrote_into_a_report_are_kept(tmp_path: Path, file: Path, fake_python: FakePython) -> None:
+    written = tmp_path / "out" / "report.md"
+    written.parent.mkdir()
+    written.write_text("my words")
+    python = fake_python("rounding")
+    done = report(file, "--out", written.parent, "--python", python)
+    assert (done.returncode, written.read_text()) == (2, "my words")
+    assert done.stderr.startswith(f"error: {written} exists and may hold your words")
+    assert report(file, "--out", written.parent, "--python", python, "--overwrite").returncode == 0
+    assert "Not a bug" in written.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--out", "{tmp}/out", "--device", "tpu"], "error: device 'tpu' is not one of cpu, cuda"),
+        (["--out", "/dev/null/out"], "error: /dev/null/out/.writable: can't be written: Not a directory"),
+        (["--out", "{tmp}/out", "--timeout", "5"], "error: timeout '5' is not understood: the unit is missing"),
+        (["--out", "{tmp}/out", "--python", "/nowhere/python"], "error: interpreter '/nowhere/python' does not start"),
+    ],
+)
+def test_bad_usage_is_one_line_and_exit_code_2(tmp_path: Path, file: Path, arguments: list[str], message: str) -> None:
+    done = report(file, *(argument.format(tmp=tmp_path) for argument in arguments))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(message)
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_case_that_eager_refuses_is_an_error(tmp_path: Path, file: Path, fake_python: FakePython) -> None:
+    python = fake_python("ok", rejected="RuntimeError: no such thing")
+    done = report(file, "--out", tmp_path / "out", "--python", python)
+    assert done.returncode == 2
+    assert "eager refuses it, so there is nothing to report: RuntimeError: no such thing" in done.stderr
+    assert done.stderr.count("\n") == 1

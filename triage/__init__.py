@@ -1,0 +1,1 @@
+"""Findings turned into reports a maintainer can use."""

@@ -1,0 +1,70 @@
+"""Who is to blame, or why nobody is: what a ladder says, in sentences."""
+
+from fuzz.campaign.symptom import rewrites
+from fuzz.protocol import Verdict
+from triage.ladder import AOT_EAGER, DYNAMIC, EAGER, EMULATED_CASTS, INDUCTOR, NO_PATTERNS, PASSES, Ladder
+
+_VALUES = frozenset({Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT})
+
+_WHY_NOT = {
+    Verdict.OK: "Compiled is as close to float64 as eager is.",
+    Verdict.ROUNDING: (
+        "Compiled and eager differ, and both are within what rounding explains: PyTorch does not guarantee an order of"
+        " floating-point accumulation (pytorch#179578)."
+    ),
+    Verdict.ILL_CONDITIONED: (
+        "The program is numerically unstable: eager itself moves as far when every operation is off by one ulp"
+        " (pytorch#178879)."
+    ),
+    Verdict.CONVENTION: "The results differ only where there is no right answer: eager or float64 is not finite there.",
+    Verdict.RANDOM_STREAM: "Active dropout drew other random numbers, which is by design (pytorch#172206).",
+}
+
+
+def refusal(ladder: Ladder) -> str | None:
+    """Why this is no bug of torch.compile, in at most two sentences; None when it is one."""
+    result = ladder.result
+    if ladder.fails(EAGER):
+        return f"Eager fails too ({ladder.rungs[EAGER].verdict}), so torch.compile can't be blamed."
+    if not result.verdict.is_finding:
+        why = _WHY_NOT.get(result.verdict, f"The verdict is {result.verdict}: {result.verdict.explanation}.")
+        if ladder.fails(PASSES):
+            why += " Only Inductor's graph passes on their own show a difference; no user runs them so."
+        return why
+    if result.verdict in _VALUES and ladder.fails(EMULATED_CASTS) is False:
+        return (
+            "The difference goes away with emulate_precision_casts=True: Inductor keeps intermediate results in float32"
+            " where eager rounds them, by design (pytorch#183761, pytorch#154009)."
+        )
+    return None
+
+
+def accepted(ladder: Ladder) -> str:
+    """Why a finding that repro.py does not show is not reported."""
+    if ladder.result.verdict in _VALUES:
+        return (
+            "Some rows are further from float64 than rounding explains, but torch._dynamo.utils.same, which decides for"
+            " PyTorch, accepts the whole: repro.py exits with 0."
+        )
+    return f"A worker saw {ladder.result.verdict}, but repro.py, a process of its own, does not show it."
+
+
+def blame(ladder: Ladder) -> str:
+    """Which part of the compiler the ladder points at, in one sentence."""
+    if ladder.fails(AOT_EAGER):
+        return 'backend="aot_eager" fails too, so the fault is in Dynamo or AOTAutograd, before Inductor.'
+    if ladder.fails(PASSES):
+        if ladder.fails(NO_PATTERNS) is False:
+            fired = _attention(ladder.result.fired or ladder.rungs[PASSES].fired)
+            named = f" ({', '.join(fired)})" if fired else ""
+            return f"It goes away with the pattern matcher off, so the fault is in a rewrite of the graph{named}."
+        return "Inductor's graph passes alone show it, so the fault is in one of them."
+    if ladder.fails(PASSES) is False:
+        only = ", and only with symbolic sizes" if ladder.accused == DYNAMIC and ladder.fails(INDUCTOR) is False else ""
+        return f"Inductor's graph passes alone don't show it, so the fault is in lowering or code generation{only}."
+    return "Inductor's graph passes can't be run alone here, so the part to blame is open."
+
+
+def _attention(fired: tuple[str, ...]) -> tuple[str, ...]:
+    """The rewrites that replace attention; where there are none, those that can carry a bug."""
+    return tuple(name for name in fired if "sfdp" in name) or tuple(name for name in fired if rewrites((name,)))

@@ -1,0 +1,133 @@
+"""report.md and repro.py of one ladder, as text."""
+
+import re
+import shlex
+from dataclasses import dataclass
+from urllib.parse import quote_plus
+
+from fuzz.protocol import SubjectResult, Verdict
+from generators.case import Case
+from generators.emit import source
+from triage.attribute import blame
+from triage.ladder import Ladder
+from triage.page import render
+from triage.reproducer import TIMEOUT_EXIT, Run
+from triage.title import title
+
+REPOSITORY = "pytorch/pytorch"
+_URL_LIMIT = 8000
+"""gh refuses to open an address of 8192 characters or more; title and repository take some of them."""
+
+_CHATTER = re.compile(r"Set TORCH|You can suppress|[ ^~]+$")
+_LOG_LINES = 20
+_PROGRAM_LINES = 45
+_ERRORS = frozenset({Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR, Verdict.TIMEOUT, Verdict.WORKER_DIED,
+                     Verdict.OUT_OF_MEMORY})
+
+_HAPPENS = {
+    Verdict.WRONG_RESULT: "gives a wrong result",
+    Verdict.WRONG_GRADIENT: "gets a wrong gradient",
+    Verdict.NONFINITE: "gives NaN or infinity where eager and float64 are finite",
+    Verdict.METADATA: "returns another form of result than in eager",
+    Verdict.NONDETERMINISTIC: "gives different results for equal inputs",
+    Verdict.COMPILE_ERROR: "does not compile",
+    Verdict.RUNTIME_ERROR: "compiles and then raises",
+    Verdict.TIMEOUT: "does not end",
+    Verdict.WORKER_DIED: "ends the process",
+    Verdict.OUT_OF_MEMORY: "runs out of memory",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What is written for one case: a title, the text of report.md, and whether that is an issue to open."""
+
+    title: str
+    text: str
+    is_issue: bool
+
+
+def issue(case: Case, ladder: Ladder, run: Run, environment: str) -> Draft:
+    """The draft of an issue, in the order of PyTorch's form for torch.compile bugs."""
+    result = ladder.result
+    name = title(case, result, ladder.hello.device)
+    text = render(
+        "report.md.j2",
+        title=name,
+        happened=_happened(ladder),
+        blame=blame(ladder),
+        program=_program(case),
+        numbers="" if result.verdict in _ERRORS else run.output.strip(),
+        rows=_rows(ladder),
+        fired=", ".join(f"`{name}`" for name in result.fired),
+        code="it did not end" if run.code == TIMEOUT_EXIT else run.code,
+        log=_log(run) if result.verdict in _ERRORS else "",
+        environment=environment,
+    )
+    return Draft(name, text, is_issue=True)
+
+
+def refused(case: Case, ladder: Ladder, why: str) -> Draft:
+    """The page that says why the case is not reported."""
+    result = ladder.result
+    text = render(
+        "refusal.md.j2",
+        verdict=result.verdict,
+        why=why,
+        message=result.message,
+        rows=_rows(ladder),
+        eager=f"{result.numbers['eager_error']:.2g}" if "eager_error" in result.numbers else "not measured",
+        torch=ladder.hello.torch,
+        device=ladder.hello.device,
+        case=case.id,
+        program=source(case).strip(),
+    )
+    return Draft(f"not a bug to report: {result.verdict}", text, is_issue=False)
+
+
+def commands(draft: Draft, report: str) -> list[str]:
+    """What a person types to look for duplicates and to open the issue in a browser; nothing here runs them."""
+    about = draft.title.rpartition("] ")[2].partition(":")[0]
+    search = shlex.join(["gh", "search", "issues", "--repo", REPOSITORY, f"inductor {about}"])
+    create = ["gh", "issue", "create", "--repo", REPOSITORY, "--title", draft.title]
+    if len(quote_plus(draft.text)) < _URL_LIMIT:
+        create += ["--body-file", report]
+    return [search, shlex.join([*create, "--web"])]
+
+
+def _happened(ladder: Ladder) -> str:
+    """The first sentence: what torch.compile does, where, and by how much."""
+    result = ladder.result
+    where = f"torch {ladder.hello.torch}, {ladder.hello.device_name or ladder.hello.device}"
+    detail = result.message.partition(" (worst row")[0] or result.verdict.explanation
+    if result.numbers.get("rows_wrong"):
+        detail += f"; {result.numbers['rows_wrong']:.0f} of {result.numbers['rows_total']:.0f} rows are wrong"
+    return f"The module below {_HAPPENS[result.verdict]} under `{ladder.label(ladder.accused)}` ({where}): {detail}."
+
+
+def _rows(ladder: Ladder) -> list[list[str]]:
+    labels = {name: ladder.label(name) for name in ladder.rungs}
+    return [
+        [f"`{labels[name]}`" if "=" in labels[name] else labels[name], *_cells(result)]
+        for name, result in ladder.rungs.items()
+    ]
+
+
+def _cells(result: SubjectResult) -> list[str]:
+    error = result.numbers.get("compiled_error")
+    return [
+        str(result.verdict).replace("_", " "),
+        "" if error is None else f"{error:.2g}",
+        "" if result.same is None else str(result.same),
+    ]
+
+
+def _program(case: Case) -> str:
+    text = source(case).strip()
+    lines = text.count("\n") + 1
+    return text if lines <= _PROGRAM_LINES else f"# {lines} lines, at the top of repro.py"
+
+
+def _log(run: Run) -> str:
+    lines = [line.rstrip() for line in run.log.splitlines() if line.strip() and not _CHATTER.match(line)]
+    return "\n".join(["..."] * (len(lines) > _LOG_LINES) + lines[-_LOG_LINES:])

@@ -1,0 +1,101 @@
+"""repro.py: the emitted source of a case and a comparison that needs torch alone; and what it says when it is run."""
+
+import os
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from fuzz.protocol import Verdict
+from generators.case import Case
+from generators.dtypes import category
+from generators.emit import is_random, source
+from generators.program import types_of
+from triage.page import render
+
+TIMEOUT_EXIT = 124
+"""The exit code recorded for a run that was stopped, as timeout(1) gives."""
+
+_MAX_LINES = 100
+_MARK = "# The program ends here"
+_DEATHS = frozenset({Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY})
+_ERRORS = frozenset({Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR, Verdict.OUT_OF_MEMORY})
+_IMPORTS = {
+    Verdict.COMPILE_ERROR: {"traceback"},
+    Verdict.RUNTIME_ERROR: {"traceback"},
+    Verdict.OUT_OF_MEMORY: {"resource", "subprocess", "traceback"},
+    Verdict.WORKER_DIED: {"subprocess"},
+    Verdict.TIMEOUT: {"faulthandler"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of repro.py: its exit code, and what it wrote on stdout and on stderr."""
+
+    code: int
+    output: str
+    log: str
+
+
+def text(
+    case: Case, verdict: Verdict, title: str, *, device: str = "cpu", dynamic: bool = False, seconds: float = 60.0,
+    memory_mib: int = 4096,
+) -> str:
+    """The text of repro.py for a case that fails with `verdict`.
+
+    `dynamic` compiles with symbolic sizes, which a dynamic case does anyway. `seconds` and `memory_mib` are the
+    limits that a failure by time or memory breaks.
+    """
+    whole = render(
+        "repro.py.j2",
+        title=title.replace("\\", "/").replace('"', "'"),
+        source=source(case).strip(),
+        training=case.training,
+        gradients=case.training and _differentiable(case),
+        dynamic=dynamic or case.dynamic,
+        random=is_random(case),
+        sdpa=any(op.kind == "sdpa" for op in case.ops),
+        to_device="" if device == "cpu" else f'.to("{device}")',
+        arguments="inputs()" if device == "cpu" else f'[a.to("{device}") for a in inputs()]',
+        imports=sorted({"os", "sys"} | _IMPORTS.get(verdict, set())),
+        raises=verdict in _ERRORS,
+        misshapen=verdict is Verdict.METADATA,
+        flickers=verdict is Verdict.NONDETERMINISTIC,
+        hangs=verdict is Verdict.TIMEOUT,
+        hungry=verdict is Verdict.OUT_OF_MEMORY,
+        dies=verdict in _DEATHS,
+        seconds=round(seconds),
+        memory_mib=memory_mib,
+    )
+    if whole.count("\n") < _MAX_LINES:
+        return whole
+    program, mark, comparison = whole.partition(_MARK)
+    return program + mark + comparison.replace("\n\n\n", "\n\n")
+
+
+def run(path: Path, python: str, *, backend: str = "inductor", seconds: float = 300.0) -> Run:
+    """Run a repro.py under `python` with a compile cache of its own."""
+    with tempfile.TemporaryDirectory(prefix="attnfuzz-repro-") as scratch:
+        environment = {
+            **os.environ,
+            "TORCH_COMPILE_BACKEND": backend,
+            "TORCHINDUCTOR_CACHE_DIR": os.environ.get("TORCHINDUCTOR_CACHE_DIR", scratch),
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        }
+        try:
+            done = subprocess.run(
+                [python, path.name], cwd=path.parent, env=environment, capture_output=True, timeout=seconds, check=False
+            )
+        except subprocess.TimeoutExpired as stopped:
+            return Run(TIMEOUT_EXIT, _decoded(stopped.stdout), _decoded(stopped.stderr))
+    return Run(done.returncode, _decoded(done.stdout), _decoded(done.stderr))
+
+
+def _differentiable(case: Case) -> bool:
+    types = types_of(case)
+    return any(category(types[name].dtype) == 2 for name in case.returns)
+
+
+def _decoded(data: bytes | None) -> str:
+    return (data or b"").decode(errors="replace")

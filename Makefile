@@ -37,7 +37,7 @@ lint: venv types layers
 	$(BIN)/ruff check .
 
 types: venv
-	$(BIN)/mypy $(PACKAGES) tests conftest.py
+	$(BIN)/mypy $(PACKAGES) tests benchmarks conftest.py
 
 layers: venv
 	$(BIN)/lint-imports

@@ -194,9 +194,7 @@ class Result(Message):
     rss_mib: float = 0.0
 
 
-_TYPES: dict[str, type[Message]] = {
-    kind.type: kind for kind in (Hello, Unusable, Check, Exit, Stage, Result)
-}
+_TYPES: dict[str, type[Message]] = {kind.type: kind for kind in (Hello, Unusable, Check, Exit, Stage, Result)}
 
 
 def from_json(line: str | bytes) -> Message:

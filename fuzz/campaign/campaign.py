@@ -1,5 +1,6 @@
 """A campaign: slots judge sampled cases and work on suspicions until the budget is spent."""
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -31,6 +32,10 @@ from generators.emit import source
 SUSPICION_SHARE = 0.5
 """The share of worker time that showing, shrinking and confirming may take while cases are left to judge."""
 
+_LAST_SECONDS = 40.0
+"""No suspicion is opened this shortly before the end: it would be saved half shrunk. One that is open may go on for
+`_GRACE_SECONDS` after it."""
+_GRACE_SECONDS = 20.0
 _TICK_SECONDS = 0.2
 
 Sampler = Callable[[int, int], Case]
@@ -130,10 +135,13 @@ class Campaign:
             slot.worker.kill()
 
     def close(self) -> None:
-        """End workers whose thread never ran."""
+        """End whatever still runs: workers whose thread never began, all of them after a fault."""
+        if any(slot.is_alive() for slot in self.slots):
+            self.kill()
         for slot in self.slots:
-            if not slot.is_alive():
-                slot.worker.close()
+            if slot.is_alive():
+                slot.join()
+            slot.worker.close()
 
     @property
     def stopped(self) -> bool:
@@ -142,13 +150,17 @@ class Campaign:
 
     def over(self) -> bool:
         """Whether no new case or suspicion is to be begun."""
-        seconds = self.options.budget.seconds
-        return self.stopped or (seconds is not None and time.monotonic() - self._began >= seconds)
+        return self.stopped or self._left() <= 0
 
     def drained(self) -> bool:
         """With all cases judged: whether there is nothing left to work on, nor about to be."""
         with self._lock:
             return not self._open and not self.desk.due
+
+    def _left(self) -> float:
+        """Seconds of the budget that are left."""
+        seconds = self.options.budget.seconds
+        return math.inf if seconds is None else seconds - (time.monotonic() - self._began)
 
     def take_suspicion(self) -> tuple[Suspicion, str] | None:
         """A suspicion to work on now, with its signature; None while cases come first."""
@@ -157,6 +169,8 @@ class Campaign:
             spent = self._spent_on_suspicions + sum(now - began for began in self._open.values())
             available = (now - self._began) * len(self.slots)
             if self.indices.left and (spent > SUSPICION_SHARE * available):
+                return None
+            if self._left() < min(_LAST_SECONDS, (self.options.budget.seconds or 0.0) / 4):
                 return None
             taken = self.desk.take()
             if taken is not None:
@@ -178,7 +192,7 @@ class Campaign:
             return slot.probe(case, subject, fresh=fresh)
 
         def time_is_up() -> bool:
-            return self.over() or time.monotonic() - began > self.options.shrink_seconds
+            return self._left() < -_GRACE_SECONDS or time.monotonic() - began > self.options.shrink_seconds
 
         def progress(case: Case) -> None:
             self.bus.emit(ShrinkProgress(suspicion.id, case.id, len(case.ops), probes))

@@ -7,17 +7,14 @@ from typing import Protocol
 
 from corpus.shrink import shrink
 from fuzz.campaign.schedule import CHEAP, is_public
-from fuzz.campaign.symptom import compiler_of, kind_of, normal
+from fuzz.campaign.symptom import PROCESS, SILENT, VALUES, attention_patterns, compiler_of, kind_of, normal
 from fuzz.protocol import SubjectResult, Verdict
 from generators.case import Case
 
 CONFIRMATIONS = 3
 """A finding is shown this often, each time by a fresh worker."""
 
-_PROCESS = frozenset({Verdict.TIMEOUT, Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY})
 _PROCESS_PROBES = 40
-_VALUES = frozenset({Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT, Verdict.NONFINITE})
-_SILENT = _VALUES | {Verdict.METADATA, Verdict.NONDETERMINISTIC}
 
 
 class Outcome(StrEnum):
@@ -96,7 +93,7 @@ def investigate(
         if kind_of(shown.verdict) != kind_of(suspect.verdict):
             # Users meet another failure than the internal subject saw: that one is pursued.
             suspect = shown
-    if shown.verdict in _VALUES and shown.same:
+    if shown.verdict in VALUES | {Verdict.METADATA} and shown.same:
         return Conclusion(Outcome.WITHIN_SAME, case, shown, suspect, "torch._dynamo.utils.same accepts it")
 
     trajectory = _shrunk(case, suspect, probe, time_is_up, progress)
@@ -112,14 +109,18 @@ def investigate(
 
 def alike(result: SubjectResult | None, wanted: SubjectResult, *, exact: bool) -> bool:
     """Whether `result` is the failure `wanted` is: the verdict (its kind, unless `exact`), for errors the message, and
-    the word of `torch._dynamo.utils.same` where that called it different."""
+    the word of `torch._dynamo.utils.same` where that called it different, and, between results of one subject, one of
+    the attention patterns that fired: with another pattern it is another bug."""
     if result is None or not result.verdict.is_finding:
         return False
-    if wanted.verdict in _VALUES and wanted.same is False and result.same is not False:
+    if wanted.verdict in VALUES and wanted.same is False and result.same is not False:
         return False
     if result.verdict is not wanted.verdict and (exact or kind_of(result.verdict) != kind_of(wanted.verdict)):
         return False
-    return wanted.verdict in _SILENT or wanted.verdict in _PROCESS or normal(result.message) == normal(wanted.message)
+    patterns = attention_patterns(wanted.fired)
+    if patterns and result.subject == wanted.subject and not patterns & attention_patterns(result.fired):
+        return False
+    return wanted.verdict in SILENT or wanted.verdict in PROCESS or normal(result.message) == normal(wanted.message)
 
 
 def _shrunk(
@@ -133,7 +134,7 @@ def _shrunk(
 
     def spent() -> bool:
         # Every probe that fails like this costs a worker, or the whole time limit.
-        return time_is_up() or (suspect.verdict in _PROCESS and probes >= _PROCESS_PROBES)
+        return time_is_up() or (suspect.verdict in PROCESS and probes >= _PROCESS_PROBES)
 
     def still_fails(candidate: Case) -> bool:
         nonlocal probes

@@ -1,6 +1,7 @@
 """Findings between the store and the corpus: what is known at the start, and how a new one is saved."""
 
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -38,17 +39,8 @@ class Keeper:
     def save(self, suspicion: int, conclusion: Conclusion, hello: Hello) -> Path:
         """Save a new finding and settle the suspicion; gives the case file. Raises `UserError` when it can't."""
         shown = conclusion.shown
-        found = Found(
-            verdict=shown.verdict.value,
-            subject=shown.subject,
-            # Later failures are compared with what the cheapest subject saw.
-            fired=conclusion.cheap.fired,
-            torch=hello.torch,
-            device=hello.device,
-            message=shown.message,
-            numbers=shown.numbers,
-            date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        )
+        # Later failures are compared with what the cheapest subject saw.
+        found = replace(found_as(shown, hello), fired=conclusion.cheap.fired)
         entry = Entry(case=conclusion.case, found=found)
         new = conclusion.outcome is Outcome.FINDING
         path = (self._corpus if new else self._internal) / entry.file_name
@@ -69,6 +61,20 @@ class Keeper:
         symptom = Symptom.of(_seen(entry), features(entry.case))
         self._desk.learn(Explanation(entry.case.id, symptom, known))
         return True
+
+
+def found_as(shown: SubjectResult, hello: Hello) -> Found:
+    """What a case file says of how the case was met: now, by the worker that said `hello`."""
+    return Found(
+        verdict=shown.verdict.value,
+        subject=shown.subject,
+        fired=shown.fired,
+        torch=hello.torch,
+        device=hello.device,
+        message=shown.message,
+        numbers=shown.numbers,
+        date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    )
 
 
 def symptom_of(conclusion: Conclusion) -> Symptom:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
+from fuzz.campaign import obituary
 from fuzz.campaign.memory import session_rss_mib
 from fuzz.protocol import (
     EAGER,
@@ -40,6 +41,9 @@ START_SECONDS = 180.0
 """How long a worker may take to say hello: importing torch from a cold disk takes most of a minute."""
 
 _POLL_SECONDS = 0.2
+_DUMP_SECONDS = 2.0
+_LIMIT_MARGIN = 1.2
+"""The worker limits its own data, and an exception says more than a kill: libraries and children come on top."""
 _LOG_BYTES = 4 * 2**20
 _OWN_STAGES = ("start", EAGER, REFERENCE, NOISE)
 
@@ -183,9 +187,10 @@ class Worker:
             try:
                 message = self._message(deadline)
             except TimeoutError:
-                return self._lost(Verdict.TIMEOUT, f"no end after {self.setup.timeout:g} s", began)
+                text = f"no end after {self.setup.timeout:g} s{self._interrupted()}"
+                return self._lost(Verdict.TIMEOUT, text, began)
             except MemoryError as error:
-                return self._lost(Verdict.OUT_OF_MEMORY, str(error), began)
+                return self._lost(Verdict.OUT_OF_MEMORY, f"{error}{self._interrupted()}", began)
             except ProtocolError as error:
                 return self._lost(Verdict.WORKER_DIED, f"broke the protocol: {error}", began)
             if message is None:
@@ -283,7 +288,7 @@ class Worker:
                 raise TimeoutError("it says nothing")
             if not poll.poll(wait * 1000):
                 rss = session_rss_mib(process.pid)
-                if rss > self.setup.memory_mib:
+                if rss > self.setup.memory_mib * _LIMIT_MARGIN:
                     raise MemoryError(f"used more than {self.setup.memory_mib} MiB")
                 continue
             data = os.read(process.stdout.fileno(), 1 << 20)
@@ -309,23 +314,19 @@ class Worker:
             code = self._process.wait(5.0)
         except subprocess.TimeoutExpired:
             return "closed its stream without ending"
-        if code < 0:
-            try:
-                how = f"died by {signal.Signals(-code).name}"
-            except ValueError:
-                how = f"died by signal {-code}"
-        else:
-            how = f"ended with exit code {code}"
         words = self._last_words()
-        return f"{how}: {words}" if words else how
+        return f"{obituary.how(code)}{' ' if words.startswith('in ') else ': '}{words}" if words else obituary.how(code)
 
     def _last_words(self) -> str:
-        """The last line that tells something among what the process wrote to stderr for this check."""
-        if self._stderr is None or self.log is None:
-            return ""
-        with self.log.open("rb") as file:
-            file.seek(max(self._log_start, self.log.stat().st_size - 4096))
-            lines = file.read().decode(errors="replace").split("\n")
-        fatal = [line for line in lines if line.startswith("Fatal Python error")]
-        spoken = fatal or [line for line in lines if line.strip()]
-        return spoken[-1].strip()[:200] if spoken else ""
+        return obituary.last_words(obituary.tail(self.log, self._log_start))
+
+    def _interrupted(self) -> str:
+        """End the process so that it writes down where it is; gives that, after a comma."""
+        assert self._process is not None
+        try:
+            self._process.send_signal(signal.SIGABRT)
+            self._process.wait(_DUMP_SECONDS)
+        except subprocess.TimeoutExpired:
+            pass  # It is killed next.
+        place = obituary.where(obituary.tail(self.log, self._log_start))
+        return f", {place}" if place else ""

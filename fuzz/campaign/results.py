@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from corpus import casefile
+from fuzz.campaign.symptom import normal
 from fuzz.protocol import Result, SubjectResult, Verdict, subject_result
 from generators.case import Case
 from generators.errors import UserError
@@ -125,7 +126,7 @@ class Results:
         with self._transaction():
             self._set_meta({"cursor": str(position[0]), "beyond": json.dumps(sorted(position[1]))})
             if result.rejected is not None:
-                self._count("rejected", "reason", result.rejected[:200])
+                self._count("rejected", "reason", normal(result.rejected))
             for one in result.results:
                 self._db.execute(
                     "INSERT INTO verdicts VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET count = count + 1",

@@ -1,5 +1,6 @@
 """From options to a finished run: directory, store, listeners, signals, and what is said at the end."""
 
+import errno
 import secrets
 import signal
 import sqlite3
@@ -22,6 +23,8 @@ from fuzz.campaign.telling import summary
 from fuzz.protocol import Hello
 from generators.errors import UserError
 from generators.sample import sample
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +52,14 @@ def session(options: Options, sampler: Sampler = sample) -> Ending:
             raise UserError(str(refused)) from refused
         finally:
             directory.close()
-    except (OSError, sqlite3.OperationalError) as error:
-        if "disk" in str(error) or "No space" in str(error) or isinstance(error, OSError):
-            raise UserError(f"{options.out}: {error}; all findings so far are saved") from error
-        raise
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        raise UserError(f"{options.out}: {error.strerror}; all findings so far are saved") from error
+    except sqlite3.OperationalError as error:
+        if "disk" not in str(error):
+            raise
+        raise UserError(f"{options.out}: {error}; all findings so far are saved") from error
 
 
 class _Refused(Exception):
@@ -69,13 +76,15 @@ def _run(options: Options, results: Results, sampler: Sampler) -> Ending:
                 try:
                     _able(campaign.prepare(), options)
                 except UserError as error:
+                    if interrupted:
+                        raise KeyboardInterrupt from error
                     raise _Refused(str(error)) from error
                 campaign.run()
             finally:
                 campaign.close()
     finally:
         bus.close()
-    return Ending(campaign.new, bool(interrupted), summary(results, statistics, campaign.desk.waiting))
+    return Ending(campaign.new, bool(interrupted), summary(results, statistics, campaign.desk.waiting, campaign.new))
 
 
 def _settled(options: Options, results: Results) -> Options:

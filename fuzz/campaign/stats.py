@@ -22,6 +22,7 @@ from fuzz.campaign.events import (
     WorkerRecycled,
     WorkerStarted,
 )
+from fuzz.campaign.symptom import normal
 
 FILE = "stats.json"
 _WRITE_SECONDS = 2.0
@@ -48,6 +49,7 @@ class Statistics:
         self.raised = 0
         self.outcomes: Counter[str] = Counter()
         self.deaths = self.recycled = 0
+        self.starting_seconds = 0.0
         self.rss_mib: dict[int, float] = {}
         self.working: dict[int, str] = {}
         """By worker, the suspicion it works on and how far it is."""
@@ -86,6 +88,8 @@ class Statistics:
                     self.last_find = when
             case WorkerStarted():
                 self.rss_mib[event.worker] = 0.0
+                # The first worker starts before the clock does.
+                self.starting_seconds += event.seconds if self.started else 0.0
             case WorkerDied():
                 self.deaths += 1
                 self.rss_mib.pop(event.worker, None)
@@ -118,9 +122,9 @@ class Statistics:
 
     @property
     def torch_share(self) -> float:
-        """The share of all workers' time, starting included, that was spent inside torch."""
-        workers = self.started.workers if self.started else 0
-        return min(self.torch_seconds / (self.elapsed * workers), 1.0) if self.elapsed and workers else 0.0
+        """The share of all workers' time that was spent inside torch; starting up, mostly its import, is left out."""
+        seconds = self.elapsed * (self.started.workers if self.started else 0) - self.starting_seconds
+        return min(self.torch_seconds / seconds, 1.0) if seconds > 0 else 0.0
 
     def write(self) -> None:
         """Replace stats.json."""
@@ -172,6 +176,6 @@ class Statistics:
         self.rss_mib[event.worker] = event.rss_mib
         if event.rejected is not None:
             self.rejected += 1
-            self.reasons[event.rejected[:120]] += 1
+            self.reasons[normal(event.rejected)] += 1
         self.verdicts.update(f"{subject} {verdict}" for subject, verdict in event.verdicts.items())
         self.rewrites.update(event.fired)

@@ -5,8 +5,12 @@ from dataclasses import dataclass
 
 from fuzz.protocol import SubjectResult, Verdict
 
-_VALUES = frozenset({Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT, Verdict.NONFINITE})
-_SILENT = _VALUES | {Verdict.METADATA, Verdict.NONDETERMINISTIC}
+PROCESS = frozenset({Verdict.TIMEOUT, Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY})
+"""Verdicts on a subject whose process was lost."""
+VALUES = frozenset({Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT, Verdict.NONFINITE})
+"""Verdicts on numbers."""
+SILENT = VALUES | {Verdict.METADATA, Verdict.NONDETERMINISTIC}
+"""Verdicts that come without an error message."""
 _INDUCTOR = ("passes", "inductor", "inductor_dynamic")
 
 # Inductor gives every pattern a form per mode and dtype: _sfdp_pattern_5_inference, _sfdp_pattern_13_half_training.
@@ -17,7 +21,7 @@ _EVERYDAY = re.compile(r"pointless_|fix_iota_device|bmm_to_mm|remove_noop|noop|v
 
 def kind_of(verdict: Verdict) -> str:
     """Verdicts of one kind may come from one bug: a wrong value is wrong forwards, backwards, or not finite."""
-    return "value" if verdict in _VALUES else verdict.value
+    return "value" if verdict in VALUES else verdict.value
 
 
 def compiler_of(subject: str) -> str:
@@ -33,6 +37,11 @@ def rewrites(fired: tuple[str, ...]) -> frozenset[str]:
         if sfdp or not _EVERYDAY.match(name):
             found.add(sfdp[1] if sfdp else name)
     return frozenset(found)
+
+
+def attention_patterns(fired: tuple[str, ...]) -> frozenset[str]:
+    """The attention patterns among the rewrites, by number."""
+    return frozenset(name for name in rewrites(fired) if name.startswith("sfdp"))
 
 
 def normal(message: str) -> str:
@@ -58,7 +67,9 @@ class Symptom:
     @classmethod
     def of(cls, result: SubjectResult, features: frozenset[str]) -> "Symptom":
         """The symptom a subject's result shows on a case with these features."""
-        error = "" if result.verdict in _SILENT else normal(result.message)
+        # Which allocation is the one too many is chance.
+        silent = result.verdict in SILENT or result.verdict is Verdict.OUT_OF_MEMORY
+        error = "" if silent else normal(result.message)
         return cls(result.verdict, result.subject, rewrites(result.fired), error, features)
 
     @property
@@ -73,6 +84,12 @@ class Symptom:
             kind_of(self.verdict) == kind_of(other.verdict)
             and compiler_of(self.subject) == compiler_of(other.subject)
             and self.error == other.error
-            and self.fired <= other.fired
+            # A lost process names the place where it was lost; shrinking it is too dear to tell what it takes.
+            and (self.verdict in PROCESS or self._takes_no_more_than(other))
+        )
+
+    def _takes_no_more_than(self, other: "Symptom") -> bool:
+        return (
+            self.fired <= other.fired
             and self.features <= other.features
         )

@@ -41,7 +41,7 @@ def numbers_text(numbers: Mapping[str, float]) -> str:
     return text
 
 
-def summary(results: Results, stats: Statistics, waiting: int) -> str:
+def summary(results: Results, stats: Statistics, waiting: int, this_run: int) -> str:
     """The end of a run: what was done, what was found, what is left."""
     outcomes = results.counts("outcomes")
     rows = results.findings()
@@ -68,7 +68,9 @@ def summary(results: Results, stats: Statistics, waiting: int) -> str:
     if known:
         lines.append(f"{len(known)} known findings were met again:")
         lines += [f"  {row.result.verdict} {row.case_id}, met {row.count}x: {row.file}" for row in known]
-    lines.append(f"{len(new)} findings in {stats.started.out if stats.started else '?'}" + (":" if new else ""))
+    where = f"in {stats.started.out}" if stats.started else "in all"
+    news = f", {this_run} of them by this run" if this_run != len(new) else ""
+    lines.append(f"{len(new)} finding{'s' * (len(new) != 1)} {where}{news}" + (":" if new else ""))
     lines += [line for row in new for line in _row_lines(row)]
     return "\n".join(lines)
 

@@ -49,7 +49,9 @@ def check(
         results = [case.run(name, subjects.get(name), announce) for name in request.subjects]
         case.program.close()
     seconds = time.perf_counter() - started
-    return Result(request.id, rejected, tuple(results), round(seconds, 4), round(clock.seconds, 4), round(rss_mib(), 1))
+    return Result(
+        request.id, rejected, tuple(results), round(seconds, 4), round(clock.seconds, 4), round(rss_mib(), 1)
+    )
 
 
 class Clock:
@@ -91,7 +93,9 @@ class Case:
                 )
             announce(NOISE)
             with clock:
-                self._judge = Judge(self.eager, self.exact, self._replica, self._coarsest, random=request.random)
+                self._judge = Judge(
+                    self.eager, self.exact, self._replica, self._coarsest, random=request.random
+                )
         except Exception as error:
             raise Rejected(f"no reference: {failures.line(error)}") from error
 
@@ -103,7 +107,9 @@ class Case:
         fired = Fired()
         with self.clock:
             if subject is None:
-                judgement = Judgement(Verdict.SKIPPED, f"this worker has no subject {name}, or no C++ compiler for it")
+                judgement = Judgement(
+                    Verdict.SKIPPED, f"this worker has no subject {name}, or no C++ compiler for it"
+                )
             else:
                 judgement, same = self._judged(subject, fired)
             settings.forget()
@@ -127,7 +133,12 @@ class Case:
             return Judgement(Verdict.SKIPPED, str(error)), None
         except Exception as error:
             return Judgement(failures.verdict(error), failures.line(error)), None
-        judgement = self._judge.judge(runs[0])
+        try:
+            judgement = self._judge.judge(runs[0])
+        except Exception as error:
+            if failures.verdict(error) is not Verdict.OUT_OF_MEMORY:
+                raise
+            return Judgement(Verdict.SKIPPED, f"no memory left to judge it: {failures.line(error)}"), None
         if not judgement.verdict.is_finding and not self.request.random:
             judgement = _deterministic(runs) or judgement
         return judgement, agreement.same(self.eager, runs[0], self.exact)

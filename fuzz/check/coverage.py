@@ -1,5 +1,6 @@
 """Which graph rewrites Inductor applied, by name. The only module that touches the pattern matcher's entries."""
 
+import sys
 from types import TracebackType
 from typing import Any
 
@@ -18,22 +19,23 @@ class Fired:
 
     def __init__(self) -> None:
         self._names: set[str] = set()
-        self._originals: list[tuple[type, Any]] = []
+        self._originals: list[tuple[Any, Any]] = []
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names so far, sorted."""
         return tuple(sorted(self._names))
 
-    def __enter__(self) -> "Fired":
+    def __enter__(self) -> None:
         for kind in ("ReplacementPatternEntry", "GraphPatternEntry", "LoweringPatternEntry"):
             entry = getattr(_matcher, kind, None)
             if entry is not None:
                 self._originals.append((entry, entry.apply))
                 entry.apply = self._noting(entry.apply)
-        return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         while self._originals:
             entry, apply = self._originals.pop()
             entry.apply = apply
@@ -47,8 +49,18 @@ class Fired:
 
 
 def _name(entry: Any) -> str:
-    name = getattr(entry, "pattern_name", None)
+    name = getattr(entry, "pattern_name", None) or _serialized_name(entry.pattern)
     if name:
         return str(name)
     handler = getattr(entry, "handler", None)
     return str(getattr(handler, "__name__", None) or type(entry.pattern).__name__)
+
+
+def _serialized_name(pattern: Any) -> str | None:
+    # Before torch 2.12 entries don't know their names: find the module that defines the pattern.
+    for module_name, module in list(sys.modules.items()):
+        if module_name.startswith("torch._inductor.fx_passes.serialized_patterns."):
+            for name, value in vars(module).items():
+                if value is pattern:
+                    return name
+    return None

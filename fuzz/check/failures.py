@@ -4,8 +4,14 @@ import re
 
 from fuzz.protocol import Verdict
 
-_MEMORY = re.compile(r"can't allocate memory|not enough memory|out of memory|bad_alloc|Cannot allocate memory", re.I)
-_COMPILERS = ("torch/_dynamo/convert_frame.py", "torch/_inductor/compile_fx.py", "torch/_dynamo/output_graph.py")
+_MEMORY = re.compile(
+    r"can't allocate memory|not enough memory|out of memory|bad_alloc|Cannot allocate memory", re.IGNORECASE
+)
+_COMPILERS = (
+    "torch/_dynamo/convert_frame.py",
+    "torch/_inductor/compile_fx.py",
+    "torch/_dynamo/output_graph.py",
+)
 _NOISE = re.compile(r"^(Set TORCH|You can suppress|The above exception|Hint:|from user code|$)")
 
 
@@ -18,9 +24,12 @@ def verdict(error: BaseException) -> Verdict:
 
 def line(error: BaseException) -> str:
     """The innermost cause as `Type: first meaningful line`, at most 300 characters."""
-    cause = _chain(error)[-1]
+    chain = _chain(error)
+    # What the C++ compiler said is in the exception around the one that says how it was called.
+    cause = next((link for link in chain if type(link).__name__ == "CppCompileError"), chain[-1])
     lines = [text.strip() for text in str(cause).splitlines()]
-    first = next((text for text in lines if not _NOISE.match(text)), "")
+    said = [text.partition("error: ")[2] for text in lines if " error: " in text]
+    first = next((text for text in said or lines if not _NOISE.match(text)), "")
     return f"{type(cause).__name__}: {first}"[:300] if first else type(cause).__name__
 
 

@@ -25,7 +25,7 @@ class Program:
         self.filename = f"<case {next(_serial)}>"
         linecache.cache[self.filename] = (len(source), None, source.splitlines(keepends=True), self.filename)
         self._names: dict[str, Any] = {"__name__": "case", "__file__": self.filename}
-        exec(compile(source, self.filename, "exec"), self._names)  # noqa: S102
+        exec(compile(source, self.filename, "exec"), self._names)
 
     def module(self, training: bool) -> nn.Module:
         """A fresh module, equal to every other one this program makes."""
@@ -82,7 +82,7 @@ def execute(
     leaves = _leaves(module, inputs) if training else {}
     versions = [value._version if isinstance(value, Tensor) else 0 for value in inputs]
     torch.manual_seed(0)
-    with torch.set_grad_enabled(training), warnings.catch_warnings(), (mode or nullcontext()):
+    with torch.set_grad_enabled(training), warnings.catch_warnings(), mode or nullcontext():
         warnings.simplefilter("ignore")
         result = call(*inputs)
         structure, tensors = _flatten(result)
@@ -91,11 +91,13 @@ def execute(
         if cotangents is None:
             cotangents = {name: _cotangent(index, out) for index, (name, out) in enumerate(used.items())}
         used = {
-            name: out for name, out in used.items() if name in cotangents and cotangents[name].shape == out.shape
+            name: out
+            for name, out in used.items()
+            if name in cotangents and cotangents[name].shape == out.shape
         }
         gradients: dict[str, Tensor] = {}
         if used and leaves:
-            found = torch.autograd.grad(
+            found: tuple[Tensor | None, ...] = torch.autograd.grad(
                 list(used.values()),
                 list(leaves.values()),
                 [cotangents[name].to(out.dtype) for name, out in used.items()],
@@ -163,4 +165,4 @@ def _placed(value: Any, device: str) -> Any:
     if value.device.type != device:
         count = storage.nbytes() // value.element_size()
         storage = value.as_strided((count,), (1,), 0).to(device).untyped_storage()
-    return bare.set_(storage, value.storage_offset(), value.shape, value.stride())  # type: ignore[call-overload]
+    return bare.set_(storage, value.storage_offset(), value.shape, value.stride())

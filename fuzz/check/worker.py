@@ -25,8 +25,12 @@ if TYPE_CHECKING:
 
 OLDEST_TORCH = (2, 11)
 
-#: Collecting costs a few milliseconds once start-up's objects are frozen; compiled programs are full of cycles.
-CASES_PER_COLLECTION = 8
+#: Read by libraries when torch is imported. oneDNN keeps compiled code for 1024 shapes, a tenth of a MiB each.
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64",
+    "TORCHINDUCTOR_COMPILE_THREADS": "1",
+}
 
 #: Compiled once before the worker says hello, so that the first case pays for no pattern tables.
 WARM_UP = """
@@ -52,8 +56,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
     wire = _take_stdout()
     faulthandler.enable()
-    for name in ("OMP_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS"):
-        os.environ.setdefault(name, "1")
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     try:
         if options.memory_limit:
             _limit_memory(options.memory_limit)
@@ -78,8 +82,12 @@ def main(arguments: list[str] | None = None) -> int:
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m fuzz.check.worker", description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--subject", action="append", default=[], help="package.module:function, to be importable")
-    parser.add_argument("--warm", action="append", default=[], help="subject to compile once before the first case")
+    parser.add_argument(
+        "--subject", action="append", default=[], help="package.module:function, to be importable"
+    )
+    parser.add_argument(
+        "--warm", action="append", default=[], help="subject to compile once before the first case"
+    )
     parser.add_argument("--memory-limit", type=int, default=0, help="MiB of memory, 0: no limit")
     return parser.parse_args(arguments)
 
@@ -141,7 +149,9 @@ def _cxx() -> str | None:
 
     try:
         compiler = cpp_builder.get_cpp_compiler()
-        shown = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True, timeout=30)
+        shown = subprocess.run(
+            [compiler, "--version"], capture_output=True, text=True, check=True, timeout=30
+        )
     except (exc.InvalidCxxCompiler, OSError, subprocess.SubprocessError, RuntimeError):
         return None
     return shown.stdout.splitlines()[0].strip() if shown.stdout else str(compiler)
@@ -149,7 +159,6 @@ def _cxx() -> str | None:
 
 def _serve(wire: BinaryIO, subjects: "dict[str, Subject]", device: str, cxx: str | None) -> int:
     usable = subjects if cxx or device != "cpu" else {n: s for n, s in subjects.items() if not s.cxx}
-    count = 0
     for line in sys.stdin.buffer:
         message = from_json(line)
         if isinstance(message, Exit):
@@ -157,9 +166,6 @@ def _serve(wire: BinaryIO, subjects: "dict[str, Subject]", device: str, cxx: str
         if not isinstance(message, Check):
             raise ProtocolError(f"a parent doesn't say {message.type!r}")
         _send(wire, _check(message, usable, device, wire))
-        count += 1
-        if count % CASES_PER_COLLECTION == 0:
-            gc.collect()
     return 0
 
 

@@ -4,6 +4,7 @@ A rule holds for a check when `match` (a regular expression) is found in the sou
 the first that holds says the verdict, and optionally what to do when the subject's stage begins.
 """
 
+import faulthandler
 import json
 import os
 import re
@@ -21,6 +22,8 @@ SUBJECTS = ("passes", "inductor", "inductor_dynamic", "aot_eager")
 def main() -> None:
     """Serve."""
     rules = json.loads(sys.argv[1])
+    if rules.get("faulthandler"):
+        faulthandler.enable()
     if "unusable" in rules:
         send(Unusable(rules["unusable"]))
         sys.exit(2)
@@ -62,13 +65,13 @@ def answer(check: Check, rules: dict[str, Any], checks: int) -> None:
     send(Result(check.id, rejected, tuple(results), 0.002, 0.002, rules.get("rss", 100.0)))
 
 
-def rule_for(rules: dict[str, Any], check, stage: str, checks: int) -> None:
+def rule_for(rules: dict[str, Any], check: Check, stage: str, checks: int) -> dict[str, Any]:
     """The first rule that holds; empty when none does."""
     for rule in rules.get("rules", ()):
         if stage not in rule.get("subjects", SUBJECTS) or checks < rule.get("from_check", 1):
             continue
         if re.search(rule["match"], check.source):
-            return rule
+            return dict(rule)
     return {}
 
 
@@ -91,7 +94,7 @@ def act(rule: dict[str, Any], rules: dict[str, Any]) -> None:
         del eaten
 
 
-def send(message: str) -> None:
+def send(message: Message) -> None:
     """Write one message."""
     sys.stdout.write(message.to_json() + "\n")
     sys.stdout.flush()

@@ -72,7 +72,7 @@ def test_the_end_of_a_worker_is_one_finding_and_the_campaign_goes_on(tmp_path: P
         tmp_path,
         budget="12x",
         subjects=("inductor",),
-        setup=setup(rules=rules, timeout=0.3, memory_mib=250),
+        setup=setup(rules=rules, timeout=0.3, memory_mib=200),
         shrink_seconds=3.0,
     )
     assert session(given, sampler("softmax")).new == 1

@@ -58,7 +58,7 @@ def test_a_worker_answers_in_its_process_again_and_again(tmp_path: Path) -> None
         ({"do": "die"}, {}, Verdict.WORKER_DIED, "died by SIGSEGV"),
         ({"do": "exit"}, {}, Verdict.WORKER_DIED, "ended with exit code 7: cannot go on"),
         ({"do": "hang"}, {"timeout": 0.5}, Verdict.TIMEOUT, "no end after 0.5 s"),
-        ({"do": "eat"}, {"memory_mib": 200}, Verdict.OUT_OF_MEMORY, "used more than 200 MiB"),
+        ({"do": "eat"}, {"memory_mib": 100}, Verdict.OUT_OF_MEMORY, "used more than 100 MiB"),
     ],
 )
 def test_the_end_of_a_worker_is_a_verdict_on_the_subject_at_work(tmp_path: Path, given: dict[str, Any], limits: dict[str, Any], verdict: Verdict, message: str) -> None:
@@ -122,4 +122,20 @@ def test_a_worker_that_cant_work_is_the_users_business(tmp_path: Path, command: 
     with pytest.raises(UserError, match=said) as error:
         w.start()
     assert "\n" not in str(error.value)
+    w.close()
+
+
+@pytest.mark.parametrize(
+    ("given", "limits", "message"),
+    [
+        ({"do": "die"}, {}, "died by SIGSEGV in act (campaign/fake_worker.py)"),
+        ({"do": "hang"}, {"timeout": 0.5}, "no end after 0.5 s, in act (campaign/fake_worker.py)"),
+        ({"do": "eat"}, {"memory_mib": 100}, "used more than 100 MiB, in act (campaign/fake_worker.py)"),
+    ],
+)
+def test_a_worker_with_a_faulthandler_says_where_it_ended(
+    tmp_path: Path, given: dict[str, Any], limits: dict[str, Any], message: str
+) -> None:
+    w = worker(tmp_path, faulthandler=True, **rule(**given), **limits)
+    assert [r.message for r in w.check(CHECK).results] == [message]
     w.close()

@@ -54,3 +54,12 @@ def test_errors_are_alike_when_they_differ_in_numbers_and_names_alone(one: str, 
 
 def test_everyday_rewrites_dont_tell_bugs_apart() -> None:
     assert rewrites(("pointless_view", "bmm_to_mm", "_sfdp_pattern_13_bs1_inference")) == {"sfdp_pattern_13"}
+
+
+@pytest.mark.parametrize(
+    ("message", "explained"),
+    [("died by SIGSEGV in call (generated code)", True), ("died by SIGFPE in call (generated code)", False)],
+)
+def test_lost_processes_are_alike_when_they_were_lost_at_one_place(message: str, explained: bool) -> None:
+    minimal = symptom(Verdict.WORKER_DIED, ["pad_mm"], ["op:exp"], message="died by SIGSEGV in call (generated code)")
+    assert minimal.explains(symptom(Verdict.WORKER_DIED, [], ["op:tanh"], message=message)) is explained

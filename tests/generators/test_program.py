@@ -45,7 +45,7 @@ def test_a_plain_case_is_accepted() -> None:
         (with_op(make_op("x", "matmul", ["q"], {})), "matmul takes 2 arguments, got 1"),
         (with_op(make_op("x", "add", ["q", "nowhere"], {})), "'nowhere' is not defined before it"),
         (with_op(make_op("x", "add", ["q"], {})), "takes two arguments, or one and the attribute 'other'"),
-        (with_op(make_op("x", "view", ["q"], {"sizes": ("B", 5)})), "number of elements of [B, 5]"),
+        (with_op(make_op("x", "view", ["q"], {"sizes": shape("B", 5)})), "number of elements of [B, 5]"),
         (with_op(make_op("x", "add", ["k"], {"other": 1, "form": "in_place"})), "only a new tensor with no other use"),
         (with_op(make_op("x", "einsum", ["q", "k"], {"equation": "os.x"})), "expected an einsum equation"),
         (with_op(make_op("class", "neg", ["q"], {})), "name 'class'"),
@@ -85,6 +85,6 @@ def test_the_id_tells_apart_what_differs_and_nothing_else() -> None:
 
 
 def test_source_reads_sizes_from_the_arguments_when_shapes_are_dynamic() -> None:
-    case = with_op(make_op("x", "view", ["q"], {"sizes": ("B*S", "D")}))
+    case = with_op(make_op("x", "view", ["q"], {"sizes": shape("B*S", "D")}))
     assert "S = q.size(1)" not in source(case)
     assert "S = q.size(1)" in source(replace(case, dynamic=True))

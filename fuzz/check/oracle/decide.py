@@ -56,7 +56,11 @@ class Judge:
         self._coarsest = coarsest()
         self._envelopes: dict[str, Envelope] = {}
         self._terms = max(
-            (float(grad.abs().nan_to_num(0.0, 0.0, 0.0).max()) for grad in exact.gradients.values() if grad.numel()),
+            (
+                float(grad.abs().nan_to_num(0.0, 0.0, 0.0).max())
+                for grad in exact.gradients.values()
+                if grad.numel()
+            ),
             default=0.0,
         )
 
@@ -72,8 +76,9 @@ class Judge:
             self._envelopes.clear()
             judgement = self._measure(compiled)
         if judgement.verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT) and self._random:
-            return Judgement(Verdict.RANDOM_STREAM, judgement.message, judgement.numbers)
-        return judgement
+            judgement = Judgement(Verdict.RANDOM_STREAM, judgement.message, judgement.numbers)
+        layout = "" if judgement.verdict.is_finding else stride_order(self._eager, compiled)
+        return Judgement(Verdict.METADATA, layout, judgement.numbers) if layout else judgement
 
     def _measure(self, compiled: Execution) -> Judgement:
         judgements = [
@@ -133,6 +138,25 @@ def metadata(eager: Execution, compiled: Execution) -> str:
             if mine != theirs:
                 return f"{name}: {what} {mine}, eager's is {theirs}"
     return ""
+
+
+def stride_order(eager: Execution, compiled: Execution) -> str:
+    """Which output is laid out in another order of dimensions than eager's, as one line; "" when none is.
+
+    Inductor keeps the strides of outputs (`torch._inductor.config.keep_output_stride`): callers view them. Nothing is
+    promised of gradients, nor of dimensions of size 1 and empty tensors.
+    """
+    for name, expected in eager.outputs.items():
+        value = compiled.outputs[name]
+        if expected.numel() and _order(expected) != _order(value):
+            mine, theirs = list(value.stride()), list(expected.stride())
+            return f"{name}: strides {mine} are in another order than eager's {theirs}"
+    return ""
+
+
+def _order(value: Tensor) -> list[int]:
+    sizes, strides = value.shape, value.stride()
+    return sorted((dim for dim in range(value.dim()) if sizes[dim] > 1), key=lambda dim: (-strides[dim], dim))
 
 
 #: From harmless to grave: the gravest value speaks for the subject.

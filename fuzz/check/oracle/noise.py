@@ -12,18 +12,29 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fuzz.check.oracle.operations import EXACT, RANDOM
 
-_BITS = {torch.float64: torch.int64, torch.float32: torch.int32, torch.float16: torch.int16, torch.bfloat16: torch.int16}
+_BITS = {
+    torch.float64: torch.int64,
+    torch.float32: torch.int32,
+    torch.float16: torch.int16,
+    torch.bfloat16: torch.int16,
+}
 
 _POOL = 1 << 16
 
 
 class Noise(TorchDispatchMode):
-    """One replica: `seed` decides which way every result moves. `dtypes` collects the float dtypes computed in."""
+    """One replica: `seed` decides which way every result moves. `dtypes` collects the float dtypes it rounded to.
+
+    Moving a value doesn't round it, and neither does a cast to more bits: a mask kept in bfloat16 makes no bfloat16
+    program.
+    """
 
     def __init__(self, seed: int) -> None:
         super().__init__()
         self._generator = torch.Generator().manual_seed(seed)
-        self._signs = torch.randint(0, 2, (_POOL,), generator=self._generator, dtype=torch.int8).mul_(2).sub_(1)
+        self._signs = (
+            torch.randint(0, 2, (_POOL,), generator=self._generator, dtype=torch.int8).mul_(2).sub_(1)
+        )
         self._next = 0
         self.dtypes: set[torch.dtype] = set()
 
@@ -32,6 +43,8 @@ class Noise(TorchDispatchMode):
     ) -> Any:
         """Run `func` and move what it computed."""
         result = func(*args, **(kwargs or {}))
+        if func.overloadpacket.__name__ == "_to_copy" and _is_narrowed(args[0], result):
+            self.dtypes.add(result.dtype)
         if isinstance(result, Tensor):
             self._move(func, result)
         elif isinstance(result, (tuple, list)):
@@ -44,10 +57,10 @@ class Noise(TorchDispatchMode):
         dtype = value.dtype
         if dtype not in _BITS:
             return
-        self.dtypes.add(dtype)
         name = func.overloadpacket.__name__
         if name in EXACT or func.is_view or name in RANDOM:
             return
+        self.dtypes.add(dtype)
         count = value.numel()
         if not count:
             return
@@ -65,3 +78,11 @@ class Noise(TorchDispatchMode):
             drawn = self._signs[self._next : self._next + count]
             self._next += count
         return drawn.view(like.shape).to(like.device)
+
+
+def _is_narrowed(before: Tensor, after: Tensor) -> bool:
+    return (
+        before.is_floating_point()
+        and after.is_floating_point()
+        and torch.finfo(after.dtype).eps > torch.finfo(before.dtype).eps
+    )

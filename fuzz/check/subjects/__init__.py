@@ -24,5 +24,7 @@ def find(name: str) -> Subject:
         return named(name)
     subjects = available()
     if name not in subjects:
-        raise SubjectError(f"unknown subject {name!r}: choose from {', '.join(sorted(subjects))}, or package.module:function")
+        raise SubjectError(
+            f"unknown subject {name!r}: choose from {', '.join(sorted(subjects))}, or package.module:function"
+        )
     return subjects[name]

@@ -5,48 +5,51 @@ generation are left out, and with them the C++ compiler. Matches that post-grad 
 (fused matmul templates) are left as they were. The only module that touches Inductor's compile pipeline.
 """
 
-from collections.abc import Callable, Sequence
+import functools
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils import _python_dispatch
 
 from fuzz.check.subjects.subject import Subject, SubjectError
 
-try:
-    from torch._inductor.compile_fx import (
-        _recursive_post_grad_passes,
-        compile_fx,
-        fake_tensor_prop,
-        view_to_reshape,
-    )
-    from torch._inductor.pattern_matcher import LoweringPatternEntry
-    from torch._inductor.virtualized import V
-except ImportError as _error:
-    _missing: str | None = f"this torch has no {_error.name or 'pipeline'} for the subject passes: {_error}"
-else:
-    _missing = None
 
-
-def compile(module: nn.Module, dynamic: bool) -> Callable[..., Any]:  # noqa: A001
-    """`module` behind Inductor's passes. Raises `SubjectError` on a torch whose pipeline has another form."""
-    if _missing:
-        raise SubjectError(_missing)
+def _compile(module: nn.Module, dynamic: bool) -> Callable[..., Any]:
+    _pipeline()
     return torch.compile(module, backend=_backend, dynamic=dynamic)
 
 
 def _backend(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
-    return compile_fx(graph, inputs, inner_compile=_interpreted)
+    return _pipeline().compile_fx(graph, inputs, inner_compile=_interpreted)
 
 
-def _interpreted(graph: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Callable[[list[Any]], Any]:
+@functools.cache
+def _pipeline() -> Any:
+    """torch._inductor.compile_fx. Raises `SubjectError` where it lacks a part that is needed here."""
+    pipeline = importlib.import_module("torch._inductor.compile_fx")
+    for name in ("compile_fx", "fake_tensor_prop", "view_to_reshape", "_recursive_post_grad_passes", "V"):
+        if not hasattr(pipeline, name):
+            raise SubjectError(
+                f"torch {torch.__version__} has no torch._inductor.compile_fx.{name}: no subject passes"
+            )
+    return pipeline
+
+
+def _interpreted(
+    graph: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any
+) -> Callable[[list[Any]], Any]:
     # Mirrors _InProcessFxCompile.codegen_and_compile up to GraphLowering.
-    with torch.utils._python_dispatch._disable_current_modes():
-        view_to_reshape(graph)
+    pipeline = _pipeline()
+    with _python_dispatch._disable_current_modes():
+        pipeline.view_to_reshape(graph)
         with torch.no_grad():
-            fake_mode = fake_tensor_prop(graph, inputs)
-        with V.set_fake_mode(fake_mode), _lowerings_left_out():
-            _recursive_post_grad_passes(graph, is_inference=options.get("is_inference", False))
+            fake_mode = pipeline.fake_tensor_prop(graph, inputs)
+        with pipeline.V.set_fake_mode(fake_mode), _lowerings_left_out():
+            pipeline._recursive_post_grad_passes(graph, is_inference=options.get("is_inference", False))
     interpreter = torch.fx.Interpreter(graph)
     interpreter.extra_traceback = False
 
@@ -57,13 +60,15 @@ def _interpreted(graph: torch.fx.GraphModule, inputs: Sequence[Any], **options: 
     return run
 
 
-class _lowerings_left_out:  # noqa: N801
-    def __enter__(self) -> None:
-        self._apply = LoweringPatternEntry.apply
-        LoweringPatternEntry.apply = lambda *_: None
+@contextmanager
+def _lowerings_left_out() -> Iterator[None]:
+    entry: Any = importlib.import_module("torch._inductor.pattern_matcher").LoweringPatternEntry
+    apply = entry.apply
+    entry.apply = lambda *_: None
+    try:
+        yield
+    finally:
+        entry.apply = apply
 
-    def __exit__(self, *_: object) -> None:
-        LoweringPatternEntry.apply = self._apply
 
-
-SUBJECT = Subject("passes", public=False, compile=compile)
+SUBJECT = Subject("passes", public=False, compile=_compile)

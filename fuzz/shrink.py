@@ -1,0 +1,99 @@
+"""Shrink a case by hand: `python -m fuzz.shrink CASE`."""
+
+import tempfile
+import time
+from pathlib import Path
+
+from fuzz.door import enter
+
+
+def shrink(
+    case: Path,
+    *,
+    out: Path | None = None,
+    subject: str | None = None,
+    python: str | None = None,
+    device: str | None = None,
+    timeout: str = "60s",
+    shrink_time: str = "5m",
+    memory: int = 8192,
+) -> int:
+    """Find the simplest case that fails as this one does under the same subject; save it and print its source.
+
+    Exit code 0: saved, or already the simplest. 1: the case does not fail, so there is nothing to shrink.
+
+    Parameters
+    ----------
+    case
+        A case file.
+    out
+        The directory to save to; the file's own by default.
+    subject
+        Shrink under this subject instead of the case's own; `passes` is much quicker where it shows the failure.
+    python
+        The interpreter, and so the torch version, to run under; the current one by default.
+    device
+        cpu or cuda; by default the device the case is about.
+    timeout
+        How long one check may take.
+    shrink_time
+        How long to shrink; the smallest case by then is kept.
+    memory
+        MiB of memory the worker may use.
+    """
+    import sys
+    from dataclasses import replace
+
+    from corpus.entry import Entry, load, save
+    from corpus.shrink import shrink as shrink_case
+    from fuzz.campaign.budget import duration
+    from fuzz.campaign.investigate import alike
+    from fuzz.campaign.keep import found_as
+    from fuzz.campaign.pool import Setup, Worker, request
+    from fuzz.protocol import SubjectResult
+    from generators.case import Case
+    from generators.emit import source
+
+    entry = load(case)
+    subject = subject or entry.subject
+    setup = Setup(
+        python=python or sys.executable,
+        device=device or entry.device,
+        named=(subject,) if ":" in subject else (),
+        timeout=duration(timeout, "timeout"),
+        memory_mib=memory,
+    )
+    deadline = time.monotonic() + duration(shrink_time, "shrink_time")
+    probes = 0
+
+    with tempfile.TemporaryDirectory(prefix="attnfuzz-shrink-") as scratch:
+        worker = Worker(setup, Path(scratch) / "cache", Path(scratch) / "worker.log")
+
+        def judged(candidate: Case) -> SubjectResult | None:
+            nonlocal probes
+            probes += 1
+            result = worker.check(request(candidate, (subject,)))
+            return result.results[0] if result.results else None
+
+        try:
+            hello = worker.start()
+            wanted = judged(entry.case)
+            if wanted is None or not wanted.verdict.is_finding:
+                said = "eager rejects it" if wanted is None else f"{subject} says {wanted.verdict}"
+                print(f"{case}: {said}; nothing to shrink")
+                return 1
+            smallest = shrink_case(
+                entry.case, lambda c: alike(judged(c), wanted, exact=True), lambda: time.monotonic() > deadline
+            )[-1]
+            shown = judged(smallest) or wanted
+        finally:
+            worker.close()
+    path = save(replace(Entry(smallest, note=entry.note), found=found_as(shown, hello)), out or case.parent)
+    print(source(smallest))
+    print(f"{len(entry.case.ops)} operations became {len(smallest.ops)} in {probes} checks; {shown.verdict} under {subject}")
+    print(f"saved: {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    enter(shrink, "fuzz.shrink")

@@ -1,0 +1,93 @@
+"""The other end of a worker's pipes, without the campaign's care for hangs and deaths."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Self
+
+from fuzz.protocol import Check, Exit, Hello, Message, Result, Stage, SubjectResult, Unusable, from_json
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Client:
+    """A worker started with `arguments`; `stages` are those of the last check, `first` is what it said first."""
+
+    def __init__(self, *arguments: str, cache: str = "") -> None:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
+        if cache:
+            environment["TORCHINDUCTOR_CACHE_DIR"] = cache
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "fuzz.check.worker", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+            env=environment,
+        )
+        self.stages: list[str] = []
+        self.first = self._read()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def hello(self) -> Hello:
+        assert isinstance(self.first, Hello), self.first
+        return self.first
+
+    @property
+    def unusable(self) -> Unusable:
+        assert isinstance(self.first, Unusable), self.first
+        return self.first
+
+    def check(
+        self, source: str, *subjects: str, training: bool = False, dynamic: bool = False, random: bool = False
+    ) -> Result:
+        """What the worker makes of `source`."""
+        self._write(Check(7, source, subjects, training=training, dynamic=dynamic, random=random))
+        self.stages = []
+        while True:
+            message = self._read()
+            if isinstance(message, Result):
+                return message
+            assert isinstance(message, Stage), message
+            self.stages.append(message.stage)
+
+    def one(
+        self,
+        source: str,
+        subject: str,
+        *,
+        training: bool = False,
+        dynamic: bool = False,
+        random: bool = False,
+    ) -> SubjectResult:
+        """What it makes of `source` under one subject, in a case eager runs."""
+        result = self.check(source, subject, training=training, dynamic=dynamic, random=random)
+        assert result.rejected is None
+        return result.results[0]
+
+    def leave(self) -> int:
+        """Tell it to finish. Its exit code."""
+        self._write(Exit())
+        return self.process.wait(30)
+
+    def close(self) -> None:
+        """End it the way a parent does that just closes the pipe."""
+        assert self.process.stdin and self.process.stdout
+        self.process.stdin.close()
+        self.process.wait(30)
+        self.process.stdout.close()
+
+    def _write(self, message: Message) -> None:
+        assert self.process.stdin
+        self.process.stdin.write(message.to_json().encode() + b"\n")
+        self.process.stdin.flush()
+
+    def _read(self) -> Message:
+        assert self.process.stdout
+        return from_json(self.process.stdout.readline())

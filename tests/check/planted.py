@@ -1,0 +1,87 @@
+"""Subjects with a known fault, given to workers as `tests.check.planted:name`."""
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+Call = Callable[..., Any]
+
+
+def _changing(change: Callable[[Tensor], Tensor]) -> Callable[[nn.Module], Call]:
+    return lambda module: lambda *inputs: change(module(*inputs))
+
+
+def _zeroed_row(out: Tensor) -> Tensor:
+    keep = torch.ones_like(out)
+    keep[0, 0, 3] = 0
+    return out * keep
+
+
+def _with_nan(out: Tensor) -> Tensor:
+    return out.index_fill(-1, torch.tensor([2]), float("nan"))
+
+
+zeroed_row = _changing(_zeroed_row)
+nan_column = _changing(_with_nan)
+one_ulp_up = _changing(lambda out: torch.nextafter(out, torch.full_like(out, float("inf"))))
+double = _changing(lambda out: out.double())
+transposed = _changing(lambda out: out.transpose(-2, -1))
+relaid = _changing(lambda out: out.transpose(1, 2).contiguous().transpose(1, 2))
+finite = _changing(torch.nan_to_num)
+
+
+def wrong_gradient(module: nn.Module) -> Call:
+    """Right forward, half the gradient of the first input."""
+
+    def run(first: Tensor, *rest: Tensor) -> Any:
+        return module(first.detach() * 0.5 + first * 0.5, *rest)
+
+    return run
+
+
+def in_a_tuple(module: nn.Module) -> Call:
+    """Returns one tensor in a tuple."""
+    return lambda *inputs: (module(*inputs),)
+
+
+def restless(module: nn.Module) -> Call:
+    """Another result at every call, by an ulp or two."""
+    count = itertools.count()
+    return lambda *inputs: module(*inputs) * (1 + next(count) * 2.0**-22)
+
+
+def hungry(module: nn.Module) -> Call:
+    """Asks for 64 GiB."""
+    return lambda *inputs: torch.zeros(1 << 34).add_(1) + module(*inputs)
+
+
+def failing(module: nn.Module) -> Call:
+    """Raises when it runs."""
+
+    def run(*inputs: Tensor) -> Any:
+        raise ValueError(f"no kernel for {inputs[0].dtype}\nand more that nobody reads")
+
+    return run
+
+
+def talking(module: nn.Module) -> Call:
+    """Prints, as compilers do."""
+
+    def run(*inputs: Tensor) -> Any:
+        print("this is no protocol")  # noqa: T201
+        return module(*inputs)
+
+    return run
+
+
+def _relu_bug(form: str) -> Callable[[nn.Module], Call]:
+    options: dict[str, str | int | bool | Callable[..., Any]] = {"cpp.inject_relu_bug_TESTING_ONLY": form}
+    return lambda module: torch.compile(module, options=options)
+
+
+relu_accuracy = _relu_bug("accuracy")
+relu_compile_error = _relu_bug("compile_error")
+relu_runtime_error = _relu_bug("runtime_error")

@@ -1,0 +1,167 @@
+"""The reference, the noise and the judgement, each on its own."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fuzz.check.oracle.noise import Noise
+from fuzz.check.oracle.reference import reference
+from fuzz.check.oracle.rows import Envelope
+from fuzz.check.program import Program, execute
+from tests.check.sources import plain
+
+LOW = [torch.float32, torch.bfloat16, torch.float16]
+
+
+class Casting(nn.Module):
+    """Attention that rounds wherever a program can ask for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.linspace(-1, 1, 64).reshape(8, 8))
+        self.constant = torch.tensor([0.1])  # neither parameter nor buffer: `.double()` doesn't reach it
+
+    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+        q = (q @ self.weight).half().float().type_as(q)
+        scores = (q.to(torch.bfloat16) @ k.to(torch.bfloat16).transpose(-2, -1)).float() * self.constant
+        scores = scores + torch.zeros(4, 4, dtype=torch.float16) + torch.arange(4) / 3
+        return functional.softmax(scores, dim=-1, dtype=torch.float32).to(torch.float16)
+
+
+def exact(q: Tensor, k: Tensor, weight: Tensor) -> Tensor:
+    return functional.softmax(
+        (q @ weight) @ k.transpose(-2, -1) * float(torch.tensor(0.1)) + torch.arange(4.0).double() / 3, -1
+    )
+
+
+def test_casts_in_a_module_do_not_round_its_reference() -> None:
+    q, k = torch.randn(2, 4, 8), torch.randn(2, 4, 8)
+    found = reference(Casting(), [q, k], training=False, cotangents=None).outputs["output 0"]
+    assert found.dtype == torch.float64
+    assert torch.allclose(found, exact(q.double(), k.double(), Casting().weight.double()), rtol=0, atol=1e-14)
+
+
+def test_nor_its_gradients() -> None:
+    q, k = torch.randn(2, 4, 8), torch.randn(2, 4, 8)
+    cotangents = {"output 0": torch.randn(2, 4, 4)}
+    found = reference(Casting(), [q, k], training=True, cotangents=cotangents).gradients
+    leaves = [
+        q.double().requires_grad_(),
+        k.double().requires_grad_(),
+        Casting().weight.detach().double().requires_grad_(),
+    ]
+    expected = torch.autograd.grad(exact(*leaves), leaves, cotangents["output 0"].double())
+    for name, grad in zip(("input 0", "input 1", "parameter weight"), expected, strict=True):
+        assert torch.allclose(found[f"grad of {name}"], grad, rtol=0, atol=1e-13)
+
+
+def test_a_reference_leaves_the_default_dtype_alone() -> None:
+    reference(nn.Identity(), [torch.ones(1)], training=False, cotangents=None)
+    assert torch.get_default_dtype() == torch.float32
+
+
+@pytest.mark.parametrize("dtype", LOW, ids=str)
+def test_a_reference_drops_what_the_program_drops(dtype: torch.dtype) -> None:
+    module = nn.Dropout(0.4).train()
+    low = execute(module, module, [torch.ones(50, 7, dtype=dtype)], training=True)
+    high = reference(module, [torch.ones(50, 7, dtype=dtype)], training=True, cotangents=low.cotangents)
+    assert torch.equal(low.outputs["output 0"] == 0, high.outputs["output 0"] == 0)
+    assert 0 < int((low.outputs["output 0"] == 0).sum()) < 350
+
+
+@pytest.mark.parametrize("dtype", LOW, ids=str)
+def test_noise_moves_every_computed_value_by_one_ulp(dtype: torch.dtype) -> None:
+    values = torch.randn(40, 50).to(dtype)
+    with Noise(0) as noise:
+        moved = values * 1.0
+    ulps = (
+        moved.view(torch.int32 if dtype == torch.float32 else torch.int16)
+        - values.view(torch.int32 if dtype == torch.float32 else torch.int16)
+    ).abs()
+    assert ulps.min() == ulps.max() == 1
+    assert noise.dtypes == {dtype}
+
+
+def test_noise_leaves_masks_and_movement_alone() -> None:
+    mask = torch.tensor([0.0, -torch.inf, torch.inf, torch.finfo(torch.float32).min, torch.nan])
+    with Noise(1):
+        added = mask + 0.0
+        carried = torch.cat([mask.clone(), mask.view(1, 5).expand(2, 5)[1]]).to(torch.float64)
+    assert torch.equal(added[:4], mask[:4]) and added[4].isnan()
+    assert torch.equal(carried.nan_to_num(7.0), torch.cat([mask, mask]).double().nan_to_num(7.0))
+
+
+def test_noise_reaches_the_backward_pass() -> None:
+    def gradient(mode: Any) -> Tensor:
+        leaf = torch.linspace(-1, 1, 30).requires_grad_()
+        module = nn.Identity()
+        run = execute(lambda x: torch.exp(x) * 3, module, [leaf], training=True, mode=mode)
+        return run.gradients["grad of input 0"]
+
+    assert not torch.equal(gradient(None), gradient(Noise(2)))
+    assert torch.allclose(gradient(None), gradient(Noise(2)), rtol=1e-6)
+
+
+def envelope(exactly: Tensor, dtype: torch.dtype = torch.float32, noise: float = 1.0) -> Envelope:
+    """A value whose eager and replicas are off by `noise` unit roundoffs."""
+    unit = torch.finfo(dtype).eps / 2 * noise
+    replicas = [(exactly * (1 + sign * unit)).to(dtype) for sign in (1, -1, 1)]
+    return Envelope(exactly.to(dtype), exactly, replicas, dtype)
+
+
+@pytest.mark.parametrize("dtype", LOW, ids=str)
+def test_rows_are_judged_by_their_own_size(dtype: torch.dtype) -> None:
+    size = torch.tensor([[1.0], [0.25]], dtype=torch.float64).expand(2, 8)
+    known = envelope(size, dtype)
+    off = size.clone()
+    off[1] += 40 * torch.finfo(dtype).eps * 0.5
+    assert known.judge(size.to(dtype)).ratio <= 1
+    judged = known.judge(off.to(dtype))
+    assert judged.worst == (1, 0) and judged.ratio > 10
+
+
+def test_a_row_that_is_exactly_zero_may_hold_the_rounding_of_its_tensor() -> None:
+    values = torch.tensor([[0.0] * 4, [3.0] * 4], dtype=torch.float64)
+    known = envelope(values)
+    rounding, wrong = values.clone(), values.clone()
+    rounding[0] = 4e-7
+    wrong[0] = 1e-4
+    assert known.judge(rounding.float()).rows_wrong == 0
+    assert known.judge(wrong.float()).rows_wrong == 1
+
+
+def test_noise_as_large_as_the_value_is_ill_conditioned() -> None:
+    values = torch.ones(3, 4, dtype=torch.float64)
+    judged = envelope(values, noise=2.0**22).judge(values.float() * 1.1)
+    assert judged.ill_conditioned and judged.rows_wrong == 0
+
+
+def test_what_is_not_finite_is_judged_by_position() -> None:
+    values = torch.ones(2, 3, dtype=torch.float64)
+    eager = values.float()
+    eager[0, 1] = torch.nan
+    known = Envelope(eager, values, [eager], torch.float32)
+    finite = known.judge(torch.ones(2, 3))
+    assert (finite.nonfinite, finite.unlike) == (0, 1)
+    bad = torch.full((2, 3), torch.inf)
+    assert known.judge(bad).nonfinite == 5
+
+
+def test_inputs_and_modules_are_the_same_every_time() -> None:
+    program = Program(plain())
+    first, second = program.inputs(), program.inputs()
+    assert all(torch.equal(a, b) and a.data_ptr() != b.data_ptr() for a, b in zip(first, second, strict=True))
+
+
+def test_inputs_keep_their_strides_and_are_no_views() -> None:
+    text = plain().replace(
+        "return [q, k, v]", "return [q.transpose(1, 2)[:, 1:], k.expand(3, *k.shape), v[..., ::2]]"
+    )
+    program = Program(text)
+    for given, made in zip(program.inputs(), program._names["inputs"](), strict=True):
+        assert torch.equal(given, made)
+        assert given.stride() == made.stride() and given.storage_offset() == made.storage_offset()
+        assert not given._is_view()

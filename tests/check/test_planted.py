@@ -1,0 +1,112 @@
+"""Every kind of fault, planted in a subject, ends as its verdict."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from fuzz.protocol import SubjectResult, Verdict
+from tests.check.client import Client
+from tests.check.sources import plain, source
+
+FORMS = [
+    ("zeroed_row", Verdict.WRONG_RESULT, "output 0: element [0, 0, 3,"),
+    ("nan_column", Verdict.NONFINITE, "output 0: 136 elements not finite, first at [0, 0, 0, 2]"),
+    ("double", Verdict.METADATA, "output 0: dtype float64, eager's is float32"),
+    ("transposed", Verdict.METADATA, "output 0: shape [2, 4, 16, 17], eager's is [2, 4, 17, 16]"),
+    ("relaid", Verdict.METADATA, "output 0: strides [1088, 16, 64, 1] are in another order"),
+    ("in_a_tuple", Verdict.METADATA, "returned (tensor), eager returns tensor"),
+    ("restless", Verdict.NONDETERMINISTIC, "output 0 differs between two runs"),
+    ("hungry", Verdict.OUT_OF_MEMORY, "can't allocate memory"),
+    ("failing", Verdict.RUNTIME_ERROR, "ValueError: no kernel for torch.float32"),
+    ("talking", Verdict.OK, ""),
+]
+RELUS = {
+    "relu_accuracy": Verdict.WRONG_RESULT,
+    "relu_compile_error": Verdict.COMPILE_ERROR,
+    "relu_runtime_error": Verdict.RUNTIME_ERROR,
+}
+OTHERS = ("one_ulp_up", "finite", "wrong_gradient", *RELUS)
+
+
+def subject(name: str) -> str:
+    return f"tests.check.planted:{name}"
+
+
+@pytest.fixture(scope="module")
+def worker(cache: str) -> Iterator[Client]:
+    names = [*(form[0] for form in FORMS), *OTHERS]
+    arguments = [part for name in names for part in ("--subject", subject(name))]
+    with Client("--memory-limit", "6000", *arguments, cache=cache) as client:
+        yield client
+
+
+def judged(
+    worker: Client, name: str, text: str, *, training: bool = False, random: bool = False
+) -> SubjectResult:
+    return worker.one(text, subject(name), training=training, random=random)
+
+
+def test_named_subjects_are_public(worker: Client) -> None:
+    assert subject("zeroed_row") in worker.hello.public
+
+
+@pytest.mark.parametrize(("name", "verdict", "message"), FORMS, ids=[form[0] for form in FORMS])
+def test_a_fault_ends_as_its_verdict(worker: Client, name: str, verdict: Verdict, message: str) -> None:
+    result = judged(worker, name, plain())
+    assert result.verdict == verdict
+    assert message in result.message and "\n" not in result.message
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_one_lost_row_is_seen_in_any_precision(worker: Client, dtype: str) -> None:
+    result = judged(worker, "zeroed_row", plain(dtype))
+    assert result.verdict == Verdict.WRONG_RESULT
+    assert result.numbers["rows_wrong"] == 1
+    assert result.numbers["rows_total"] == 2 * 4 * 17
+    assert result.numbers["index"] // 16 == 3
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_an_ulp_is_rounding(worker: Client, dtype: str) -> None:
+    assert judged(worker, "one_ulp_up", plain(dtype)).verdict in (Verdict.OK, Verdict.ROUNDING)
+
+
+def test_a_wrong_gradient_shows_in_training_only(worker: Client) -> None:
+    assert judged(worker, "wrong_gradient", plain()).verdict == Verdict.OK
+    result = judged(worker, "wrong_gradient", plain(), training=True)
+    assert result.verdict == Verdict.WRONG_GRADIENT
+    assert result.message.startswith("grad of input 0")
+
+
+def test_nan_by_design_is_a_convention(worker: Client) -> None:
+    empty_rows = source(
+        "scores = (q @ k.transpose(-2, -1)).masked_fill(~rest[0], float('-inf'))",
+        "return scores.softmax(dim=-1) @ v",
+        extra="torch.ones(S, S).tril(-1).bool()",
+    )
+    assert judged(worker, "finite", empty_rows).verdict == Verdict.CONVENTION
+
+
+def test_values_under_another_random_stream_are_not_compared(worker: Client) -> None:
+    dropped = source("return F.dropout((q @ k.transpose(-2, -1)).softmax(dim=-1), 0.5, self.training) @ v")
+    assert judged(worker, "zeroed_row", dropped, training=True, random=True).verdict == Verdict.RANDOM_STREAM
+    assert judged(worker, "nan_column", dropped, training=True, random=True).verdict == Verdict.NONFINITE
+
+
+@pytest.mark.parametrize("name", RELUS)
+def test_bugs_inductor_plants_itself(worker: Client, name: str) -> None:
+    if worker.hello.cxx is None:
+        pytest.skip("no C++ compiler")
+    result = judged(worker, name, source("return F.relu(q @ k.transpose(-2, -1)) @ v"))
+    assert result.verdict == RELUS[name]
+    if result.verdict == Verdict.COMPILE_ERROR:
+        assert result.message.startswith("CppCompileError: ") and "declared" in result.message
+
+
+def test_a_lost_row_that_pytorchs_own_check_misses(worker: Client) -> None:
+    large = source(
+        "return (q @ k.transpose(-2, -1) / 8.0).softmax(dim=-1) @ v", dims="2, 8, 512, 64", dtype="bfloat16"
+    )
+    result = judged(worker, "zeroed_row", large)
+    assert result.same is True
+    assert result.verdict == Verdict.WRONG_RESULT and result.numbers["rows_wrong"] == 1

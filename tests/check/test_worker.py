@@ -1,0 +1,136 @@
+"""A worker as its parent sees it."""
+
+import os
+import sys
+
+import pytest
+
+from fuzz.protocol import Verdict
+from tests.check.client import Client
+from tests.check.sources import RIGHT, WRONG, plain, source
+
+HARMLESS = (Verdict.OK, Verdict.ROUNDING)
+DROPOUT = source("return F.dropout((q @ k.transpose(-2, -1) / 4.0).softmax(dim=-1), 0.3, self.training) @ v")
+
+
+def test_says_what_it_is(worker: Client) -> None:
+    hello = worker.hello
+    assert hello.python == sys.version.split()[0]
+    assert hello.pid == worker.process.pid
+    assert "passes" in hello.subjects and "passes" not in hello.public
+    assert "inductor" in hello.public
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_correct_attention_is_not_accused(worker: Client, dtype: str, training: bool) -> None:
+    result = worker.check(plain(dtype), "eager", "aot_eager", "passes", training=training)
+    assert worker.stages == ["eager", "reference", "noise", "eager", "aot_eager", "passes"]
+    assert [item.verdict for item in result.results[:2]] == [Verdict.OK, Verdict.OK]
+    passes = result.results[2]
+    assert passes.verdict in HARMLESS and passes.same is True
+    assert any("_sfdp_pattern_1" in name for name in passes.fired)
+    assert 0 < passes.numbers["ratio"] < 3
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
+@pytest.mark.parametrize("name", RIGHT)
+def test_rounding_is_not_accused(worker: Client, name: str, training: bool) -> None:
+    result = worker.one(RIGHT[name], "passes", training=training)
+    assert result.verdict in HARMLESS, result.message
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_real_bugs_of_inductor_show_without_a_compiler(worker: Client, name: str) -> None:
+    if worker.hello.torch.split("+")[0] != "2.13.0":
+        pytest.skip("the bugs of torch 2.13.0")
+    result = worker.one(WRONG[name], "passes")
+    if name == "mask of one dimension":
+        assert result.verdict == Verdict.COMPILE_ERROR
+        assert result.message.startswith("IndexError: Dimension out of range")
+    else:
+        assert result.verdict == Verdict.WRONG_RESULT
+        assert result.same is False
+        assert "off by" in result.message
+        assert result.numbers["compiled_error"] > 1e2 * result.numbers["eager_error"]
+        assert any(fired.startswith("_sfdp_pattern") for fired in result.fired)
+
+
+def test_dynamic_shapes(worker: Client) -> None:
+    assert worker.one(plain(), "passes", dynamic=True).verdict in HARMLESS
+
+
+def test_dropout_draws_the_same_numbers_compiled(worker: Client) -> None:
+    assert worker.one(DROPOUT, "passes", training=True, random=True).verdict in HARMLESS
+
+
+def test_a_case_eager_refuses_is_rejected(worker: Client) -> None:
+    result = worker.check(source("return q @ k"), "passes")
+    assert result.rejected is not None and result.rejected.startswith("RuntimeError: Expected size")
+    assert "\n" not in result.rejected
+    assert result.results == ()
+
+
+@pytest.mark.parametrize("text", ["import no_such_module", "not python(", "def inputs(): return []"])
+def test_a_source_that_does_not_run_is_rejected(worker: Client, text: str) -> None:
+    assert worker.check(text, "passes").rejected
+
+
+def test_an_unknown_subject_is_skipped(worker: Client) -> None:
+    result = worker.one(plain(), "no_such_subject")
+    assert result.verdict == Verdict.SKIPPED and "no_such_subject" in result.message
+
+
+def test_one_case_leaves_nothing_behind_for_the_next(worker: Client) -> None:
+    alone = worker.one(plain("bfloat16"), "passes", training=True)
+    for name in ("softmax over queries", "mask of one dimension"):
+        worker.check(WRONG[name], "passes")
+    again = worker.one(plain("bfloat16"), "passes", training=True)
+    assert (again.verdict, again.numbers, again.fired) == (alone.verdict, alone.numbers, alone.fired)
+
+
+def test_almost_all_time_is_spent_in_torch(worker: Client) -> None:
+    result = worker.check(plain(), "passes")
+    assert 0.85 * result.seconds < result.torch_seconds <= result.seconds
+    assert result.rss_mib > 100
+
+
+def test_ends_when_told_and_when_left() -> None:
+    with Client() as told:
+        assert told.leave() == 0
+    left = Client()
+    left.close()
+    assert left.process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["no.such.module:kernel", "tests.check.planted:no_such_function", "tests.check.planted:"]
+)
+def test_a_subject_that_cannot_be_imported_makes_it_unusable(name: str) -> None:
+    with Client("--subject", name) as client:
+        assert name in client.unusable.reason and "\n" not in client.unusable.reason
+        assert client.process.wait(30) == 2
+
+
+def test_a_missing_device_makes_it_unusable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(os.environ, "CUDA_VISIBLE_DEVICES", "")
+    with Client("--device", "cuda") as client:
+        assert "no CUDA device" in client.unusable.reason
+        assert client.process.wait(30) == 2
+
+
+def test_no_cxx_compiler_leaves_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(os.environ, "CXX", "/nowhere/c++")
+    with Client() as client:
+        assert client.hello.cxx is None
+        result = client.check(plain(), "passes", "inductor")
+        assert [item.verdict in HARMLESS for item in result.results] == [True, False]
+        assert result.results[1].verdict == Verdict.SKIPPED
+
+
+def test_inductor_shows_what_its_passes_show(worker: Client) -> None:
+    if worker.hello.cxx is None:
+        pytest.skip("no C++ compiler")
+    for name in ("softmax over queries", "mask of one dimension"):
+        passes, inductor = worker.check(WRONG[name], "passes", "inductor").results
+        assert (inductor.verdict, inductor.message) == (passes.verdict, passes.message)

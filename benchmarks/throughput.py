@@ -38,7 +38,7 @@ def main() -> int:
     out = options.out or Path(tempfile.mkdtemp(prefix="attnfuzz-throughput-"))
     if not (out / "stats.json").exists():
         samples = run(options.budget, options.workers, options.seed, out)
-    for line in (*rates(out), *medians(out, options.seed), *parent(samples)):
+    for line in (*rates(out), *medians(out), *parent(samples)):
         print(line)
     return 0
 
@@ -72,9 +72,11 @@ def _parent(pid: int) -> tuple[float, float] | None:
 
 
 def events(out: Path) -> list[dict[str, Any]]:
-    """The event log of a run."""
+    """The event log of a run, from its last start on."""
     with (out / "events.ndjson").open() as lines:
-        return [json.loads(line) for line in lines]
+        log = [json.loads(line) for line in lines]
+    started = max(i for i, event in enumerate(log) if event["event"] == "CampaignStarted")
+    return log[started:]
 
 
 def rates(out: Path) -> list[str]:
@@ -97,10 +99,11 @@ def rates(out: Path) -> list[str]:
     ]
 
 
-def medians(out: Path, seed: int) -> list[str]:
+def medians(out: Path) -> list[str]:
     """Median seconds of a case by kind, for cases that met the graph passes alone."""
     from generators.sample import sample
 
+    seed = json.loads((out / "stats.json").read_text())["seed"]
     by_kind = defaultdict(list)
     for event in events(out):
         if event["event"] == "CaseJudged" and set(event["verdicts"]) == {"passes"}:

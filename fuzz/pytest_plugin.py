@@ -112,6 +112,11 @@ class CaseItem(pytest.Item):
 
 def _replayer(config: pytest.Config) -> Replayer:
     if _REPLAYER not in config.stash:
-        setup = Setup(python=config.getoption("case_python"), timeout=config.getoption("case_timeout"), memory_mib=8192)
+        setup = Setup(
+            python=config.getoption("case_python"),
+            named=tuple(s for s in config.getoption("case_subject") or () if ":" in s),
+            timeout=config.getoption("case_timeout"),
+            memory_mib=8192,
+        )
         config.stash[_REPLAYER] = Replayer(setup)
     return config.stash[_REPLAYER]

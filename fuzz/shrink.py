@@ -1,5 +1,6 @@
 """Shrink a case by hand: `python -m fuzz.shrink CASE`."""
 
+import os
 import tempfile
 import time
 from pathlib import Path
@@ -53,8 +54,12 @@ def shrink(
     from fuzz.protocol import SubjectResult
     from generators.case import Case
     from generators.emit import source
+    from generators.errors import UserError
 
     entry = load(case)
+    directory = out or case.parent
+    if not os.access(next(p for p in (directory, *directory.absolute().parents) if p.exists()), os.W_OK):
+        raise UserError(f"{directory}: can't be written; give another directory with --out")
     subject = subject or entry.subject
     setup = Setup(
         python=python or sys.executable,
@@ -77,6 +82,8 @@ def shrink(
 
         try:
             hello = worker.start()
+            if subject not in hello.subjects:
+                raise UserError(f"unknown subject {subject!r}; there are {', '.join(hello.subjects)}")
             wanted = judged(entry.case)
             if wanted is None or not wanted.verdict.is_finding:
                 said = "eager rejects it" if wanted is None else f"{subject} says {wanted.verdict}"
@@ -88,10 +95,9 @@ def shrink(
             shown = judged(smallest) or wanted
         finally:
             worker.close()
-    path = save(replace(Entry(smallest, note=entry.note), found=found_as(shown, hello)), out or case.parent)
     print(source(smallest))
     print(f"{len(entry.case.ops)} operations became {len(smallest.ops)} in {probes} checks; {shown.verdict} under {subject}")
-    print(f"saved: {path}")
+    print(f"saved: {save(replace(Entry(smallest, note=entry.note), found=found_as(shown, hello)), directory)}")
     return 0
 
 

@@ -60,7 +60,7 @@ def attend(b: Builder, c: Choices, heads: Heads, noise: float) -> Attended:
         effective = 1.0 / scale.value if scale.divide else float(scale.value)
         b.contracts.append(
             Contract(heads.q.value, heads.k.value, heads.v.value, output, "bhsd" if rank == 4 else "bsd", effective,
-                     masked.causal, masked.mask, masked.means, masked.fill, dropout)
+                     False, masked.mask, masked.means, masked.fill, dropout)
         )
     return Attended(output, k, v, (weights, masked.scores, k, v))
 

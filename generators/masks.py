@@ -22,7 +22,6 @@ class Masked:
     mask: str | None = None
     means: str = "add"
     fill: float = NEG_INF
-    causal: bool = False
     contractual: bool = True
 
 
@@ -151,15 +150,14 @@ def _fill(b: Builder, c: Choices, scores: str) -> float | str:
 
 def _filled(b: Builder, c: Choices, scores: str, *, in_place: bool) -> Masked:
     keep = _keep(b, c, scores)
-    means = "drop"
     if c.chance(0.6):
-        keep, means = b.op("logical_not", keep, to="drop", form=c.pick(("operator", "method"))), "drop"
+        keep = b.op("logical_not", keep, to="drop", form=c.pick(("operator", "method")))
     if c.chance(0.3):
         keep = b.op("expand_as", keep, scores)
     fill = _fill(b, c, scores)
     form = "in_place" if in_place and b.may_overwrite(scores) else c.detail({"method": 8.0, "function": 1.0})
     result = b.op("masked_fill", scores, keep, to="scores", value=fill, form=form)
-    return Masked(result, keep, means, _fill_value(fill, b, scores))
+    return Masked(result, keep, "drop", _fill_value(fill, b, scores))
 
 
 def _filled_where_zero(b: Builder, c: Choices, scores: str) -> Masked:

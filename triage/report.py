@@ -53,6 +53,8 @@ def report(
     from triage.draft import commands
 
     entry = load(case)
+    if ":" in entry.subject:
+        raise UserError(f"{case}: is about {entry.subject}, not torch.compile; a report for PyTorch has no place for it")
     device = device or entry.device
     if device not in DEVICES:
         raise UserError(f"device {device!r} is not one of {', '.join(DEVICES)}")

@@ -12,6 +12,7 @@ from fuzz.campaign.investigate import Conclusion, Outcome
 from fuzz.campaign.results import FindingRow, Results
 from fuzz.campaign.symptom import Symptom
 from fuzz.protocol import Hello, SubjectResult, Verdict
+from generators.errors import UserError
 from generators.features import features
 
 
@@ -86,8 +87,16 @@ def _seen(entry: Entry) -> SubjectResult:
     """The result an entry records."""
     if entry.found is not None:
         found = entry.found
-        return SubjectResult(found.subject, Verdict(found.verdict), found.message, dict(found.numbers), found.fired)
-    return SubjectResult(entry.subject, Verdict(entry.expectation.verdict))
+        return SubjectResult(found.subject, _verdict(entry, found.verdict), found.message, dict(found.numbers), found.fired)
+    return SubjectResult(entry.subject, _verdict(entry, entry.expectation.verdict))
+
+
+def _verdict(entry: Entry, name: str) -> Verdict:
+    try:
+        return Verdict(name)
+    except ValueError:
+        known = ", ".join(v.value for v in Verdict)
+        raise UserError(f"{entry.file_name}: verdict {name!r} is not one of {known}") from None
 
 
 def _row(entry: Entry, path: Path, kind: str, count: int, result: SubjectResult) -> FindingRow:

@@ -16,7 +16,7 @@ from typing import Any
 
 from corpus import casefile
 from fuzz.campaign.symptom import normal
-from fuzz.protocol import Result, SubjectResult, Verdict, subject_result
+from fuzz.protocol import Result, SubjectResult, subject_result
 from generators.case import Case
 from generators.errors import UserError
 
@@ -198,12 +198,6 @@ class Results:
             FindingRow(case_id, entry, file, _from_json(result), kind, count, first, last)
             for case_id, entry, file, result, kind, count, first, last in rows
         ]
-
-    def verdicts(self) -> dict[tuple[str, Verdict], int]:
-        """How often each subject got each verdict."""
-        with self._lock:
-            rows = self._db.execute("SELECT subject, verdict, count FROM verdicts").fetchall()
-        return {(subject, Verdict(verdict)): count for subject, verdict, count in rows}
 
     def counts(self, table: str) -> dict[str, int]:
         """The counts in `rejected` or `rewrites`, highest first; for `outcomes`, how suspicions ended."""

@@ -28,7 +28,7 @@ def finding_text(event: FindingSaved) -> str:
     if event.fired:
         lines.append(f"  rewrites: {', '.join(event.fired)}")
     lines += ["", textwrap.indent(event.source.rstrip(), "    "), "", f"  saved: {event.path}"]
-    return "\n".join([*lines, *_reproduce(event.path, event.case), ""])
+    return "\n".join([*lines, *_reproduce(event.path, event.case, event.subject), ""])
 
 
 def numbers_text(numbers: Mapping[str, float]) -> str:
@@ -87,11 +87,13 @@ def _row_lines(row: FindingRow) -> list[str]:
     result = row.result
     head = f"  {result.verdict} under {result.subject}, {len(case.ops)} operations, met {row.count}x"
     message = result.message or Verdict(result.verdict).explanation
-    return [head, f"    {message}", *_reproduce(row.file, row.case_id, "    ")]
+    return [head, f"    {message}", *_reproduce(row.file, row.case_id, row.result.subject, "    ")]
 
 
-def _reproduce(path: str, case_id: str, indent: str = "  ") -> list[str]:
+def _reproduce(path: str, case_id: str, subject: str, indent: str = "  ") -> list[str]:
     file = shlex.quote(path)
+    if ":" in subject:
+        return [f"{indent}Reproduce with: python -m fuzz.replay {file} --subject {subject}"]
     report = shlex.quote(str(Path("reports") / case_id))
     return [
         f"{indent}Reproduce with: python -m fuzz.replay {file}",

@@ -34,13 +34,6 @@ def _discard(*_: object) -> None:
     return None
 
 
-def equal(left: Execution, right: Execution) -> bool:
-    """Whether two executions gave the same bits (any NaN equals any NaN)."""
-    if left.structure != right.structure or left.values.keys() != right.values.keys():
-        return False
-    return all(same_bits(value, right.values[name]) for name, value in left.values.items())
-
-
 def same_bits(left: Tensor, right: Tensor) -> bool:
     """Whether two tensors have one dtype, one shape and equal elements; NaN equals NaN."""
     if left.dtype != right.dtype or left.shape != right.shape:

@@ -84,6 +84,12 @@ class Judge:
         judgements = [
             self._one(name, eager, compiled.values.get(name)) for name, eager in self._eager.values.items()
         ]
+        # A gradient that eager lacks is one that is zero there.
+        judgements += [
+            self._one(name, torch.zeros_like(value), value)
+            for name, value in compiled.gradients.items()
+            if name not in self._eager.gradients
+        ]
         if not judgements:
             return Judgement(Verdict.OK)
         worst = max(judgements, key=lambda item: (_SEVERITY.index(item.verdict), item.numbers["ratio"]))
@@ -126,6 +132,9 @@ def metadata(eager: Execution, compiled: Execution) -> str:
     """What differs in form (structure, dtype, shape, device of any value), as one line; "" when nothing does."""
     if eager.structure != compiled.structure:
         return f"returned {compiled.structure}, eager returns {eager.structure}"
+    for name in compiled.mutated:
+        if name not in eager.mutated:
+            return f"{name}: changed, eager leaves it alone"
     for name, expected in eager.values.items():
         value = compiled.values.get(name)
         if value is None:

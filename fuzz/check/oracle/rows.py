@@ -77,7 +77,8 @@ class Envelope:
         """The errors of `compiled`, which has the value's shape."""
         values = _rows(compiled)
         finite = values.isfinite()
-        missing = self.expected_finite & ~finite
+        # Where a replica is not finite, one ulp decides between a number and none: that accuses nobody.
+        missing = self._judged & ~finite
         error = self._errors(values)
         error.masked_fill_(~finite, 0.0)
         per_row = error.amax(-1)
@@ -102,7 +103,7 @@ class Envelope:
             first_nonfinite=_unravel(int(missing.flatten().to(torch.uint8).argmax()), self.shape)
             if lost
             else (),
-            unlike=int(((finite != self._eager_finite) & ~self.expected_finite).sum()),
+            unlike=int(((finite != self._eager_finite) & ~self._judged).sum()),
         )
 
     def _errors(self, values: Tensor) -> Tensor:

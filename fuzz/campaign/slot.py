@@ -2,7 +2,7 @@
 
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -117,8 +117,17 @@ class Slot(threading.Thread):
         # The next case is made while the worker is busy with this one.
         if not self.campaign.over():
             self._next = self._prepare()
-        self._judged(job, self._checked(self.worker.receive()))
+        self._judged(job, self._completed(job.check, self._checked(self.worker.receive())))
         return True
+
+    def _completed(self, check: Check, result: Result) -> Result:
+        """A result with all verdicts: a lost process takes those it had reached with it, so they are asked for again."""
+        lost = result.results[0].subject if len(result.results) == 1 else ""
+        if lost not in check.subjects[1:]:
+            return result
+        before = check.subjects[: check.subjects.index(lost)]
+        earlier = self._received(replace(check, subjects=before))
+        return replace(result, results=(*earlier.results, *result.results))
 
     def _prepare(self) -> _Job | None:
         index = self.campaign.indices.take()

@@ -83,6 +83,18 @@ def test_the_end_of_a_worker_is_one_finding_and_the_campaign_goes_on(tmp_path: P
     assert len(events(given, "CaseJudged")) == 12
 
 
+def test_a_lost_process_does_not_take_an_earlier_verdict_with_it(tmp_path: Path) -> None:
+    dies = {"match": "softmax", "subjects": ["tests.fake:one"], "do": "die"}
+    given = options(
+        tmp_path, budget="12x", subjects=("passes", "inductor", "tests.fake:one"), setup=setup(rules=[dies, WRONG])
+    )
+    session(given, sampler("softmax"))
+    judged = [event["verdicts"] for event in events(given, "CaseJudged")]
+    assert {"passes": "wrong_result", "tests.fake:one": "worker_died"}.items() <= next(
+        verdicts for verdicts in judged if verdicts.get("tests.fake:one") == "worker_died"
+    ).items()
+
+
 def test_what_no_public_subject_shows_is_no_finding(tmp_path: Path) -> None:
     given = options(tmp_path, rules=[{**WRONG, "subjects": ["passes"]}])
     ending = session(given, sampler("softmax"))

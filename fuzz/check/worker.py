@@ -1,6 +1,6 @@
 """A worker: checks one case after the other, as told over its standard input (fuzz/protocol.py).
 
-    python -m fuzz.check.worker [--device cpu] [--subject package.module:function] [--warm passes] [--memory-limit MIB]
+    python -m fuzz.check.worker [--device cpu] [--subject package.module:function] [--memory-limit MIB]
 
 Standard output carries the protocol and nothing else. Exit codes: 0 told to finish, 2 can't work here, 3 fault of ours.
 """
@@ -32,20 +32,6 @@ ENVIRONMENT = {
     "TORCHINDUCTOR_COMPILE_THREADS": "1",
 }
 
-#: Compiled once before the worker says hello, so that the first case pays for no pattern tables.
-WARM_UP = """
-import torch
-from torch import nn
-
-class Module(nn.Module):
-    def forward(self, q, k, v):
-        return (q @ k.transpose(-2, -1) / 2.0).softmax(dim=-1) @ v
-
-def inputs():
-    return [torch.ones(1, 2, 3, 4) for _ in range(3)]
-"""
-
-
 class Unworkable(Exception):
     """This process can't check anything; the text says why in one line."""
 
@@ -66,9 +52,6 @@ def main(arguments: list[str] | None = None) -> int:
         _send(wire, Unusable(str(reason)))
         return 2
     cxx = _cxx()
-    for name in options.warm:
-        if name in subjects and (cxx or not subjects[name].cxx or options.device != "cpu"):
-            _check(Check(0, WARM_UP, (name,)), subjects, options.device, None)
     gc.collect()
     gc.freeze()
     _send(wire, _hello(options.device, subjects, cxx, time.perf_counter() - started))
@@ -84,9 +67,6 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument(
         "--subject", action="append", default=[], help="package.module:function, to be importable"
-    )
-    parser.add_argument(
-        "--warm", action="append", default=[], help="subject to compile once before the first case"
     )
     parser.add_argument("--memory-limit", type=int, default=0, help="MiB of memory, 0: no limit")
     return parser.parse_args(arguments)

@@ -149,12 +149,11 @@ def _serve(wire: BinaryIO, subjects: "dict[str, Subject]", device: str, cxx: str
     return 0
 
 
-def _check(message: Check, subjects: "dict[str, Subject]", device: str, wire: BinaryIO | None) -> Result:
+def _check(message: Check, subjects: "dict[str, Subject]", device: str, wire: BinaryIO) -> Result:
     from fuzz.check.check import check
 
     def announce(stage: str) -> None:
-        if wire is not None:
-            _send(wire, Stage(message.id, stage))
+        _send(wire, Stage(message.id, stage))
 
     return check(message, subjects, device, announce, _rss_mib)
 

@@ -1,0 +1,181 @@
+"""Attention in Triton with gradients: natively on a GPU, and through Triton's interpreter (TRITON_INTERPRET=1) on CPU."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from kernels.dropout import dropout_mask
+from kernels.launch import attention_backward, attention_forward
+from kernels.tiles import INTERPRETED
+
+__all__ = ["attention", "attention_with_lse", "dropout_mask"]
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+MAX_HEAD_DIM = 256
+CORNERS = ("top_left", "bottom_right")
+_MAX_TILES = 64
+"""On CPU, where a tile of 64 x 64 takes 10 to 17 ms."""
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    scale: float,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    causal: str | None = None,
+    window: tuple[int, int] | None = None,
+    softcap: float | None = None,
+    alibi: Tensor | None = None,
+    sinks: Tensor | None = None,
+    dropout: tuple[float, int] | None = None,
+    round_weights: bool = True,
+    round_scores: bool = False,
+    tile: tuple[int, int] | None = None,
+) -> Tensor:
+    """softmax(scale * q k^T, shaped, kept) v, differentiable in q, k, v, bias and sinks, bitwise repeatable.
+
+    q [batch, heads, seq_len, head_dim], k [batch, kv_heads, kv_len, head_dim], v [batch, kv_heads, kv_len, value_dim], of
+    one dtype (float32, bfloat16, float16), with any strides; head_dim and value_dim up to 256; heads a multiple of
+    kv_heads: query head h reads key head h * kv_heads // heads. Gives [batch, heads, seq_len, value_dim] of that dtype.
+
+    The score of query i and key j, in float32, is scale * q_i . k_j; with `softcap`, softcap * tanh(score / softcap); with
+    `alibi` ([heads]), minus alibi[h] * |i + off - j|; plus `bias` (broadcasts to [batch, heads, seq_len, kv_len]).
+    Kept are the keys where `mask` (bool, broadcasts likewise) is True and i + off - left <= j <= i + off + right, for
+    `window` = (left, right), -1 meaning unbounded. `causal` sets right to 0, and off to 0 ("top_left") or
+    kv_len - seq_len ("bottom_right"); off is 0 otherwise. `sinks` ([heads]) adds exp(sinks[h]) to the denominator. A row
+    that keeps no key gives 0 and has gradients 0. `dropout` = (p, seed) drops weights where `dropout_mask` is False and
+    multiplies the others by 1 / (1 - p).
+
+    `round_weights` rounds weights and score gradients to the inputs' dtype before products, as flash kernels do; False
+    keeps them in float32, as PyTorch's MATH does. `round_scores` rounds products and scaled scores to that dtype, as
+    eager code does. `tile` overrides how many queries and keys a program works on at once (powers of two from 16).
+
+    Raises ValueError, one line, for arguments that do not fit.
+    """
+    return attention_with_lse(
+        q, k, v, scale=scale, mask=mask, bias=bias, causal=causal, window=window, softcap=softcap, alibi=alibi,
+        sinks=sinks, dropout=dropout, round_weights=round_weights, round_scores=round_scores, tile=tile,
+    )[0]  # fmt: skip
+
+
+attention.capabilities = {  # type: ignore[attr-defined]
+    "dtypes": ("float32", "bfloat16", "float16"),
+    "max_head_dim": MAX_HEAD_DIM,
+    **({"max_scores": _MAX_TILES * 64 * 64} if INTERPRETED.value else {"devices": ("cuda",)}),
+}
+
+
+def attention_with_lse(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    scale: float,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    causal: str | None = None,
+    window: tuple[int, int] | None = None,
+    softcap: float | None = None,
+    alibi: Tensor | None = None,
+    sinks: Tensor | None = None,
+    dropout: tuple[float, int] | None = None,
+    round_weights: bool = True,
+    round_scores: bool = False,
+    tile: tuple[int, int] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """What `attention` gives, and the natural logarithm of each row's sum of exponentials, sinks included
+    ([batch, heads, seq_len], float32, -inf for a row without a key, not differentiable)."""
+    _check(q, k, v, mask, bias, alibi, sinks)
+    if causal is not None and causal not in CORNERS:
+        raise ValueError(f"causal is {causal!r}, expected one of {', '.join(CORNERS)}")
+    if softcap is not None and not softcap > 0:
+        raise ValueError(f"softcap is {softcap}, expected a positive number")
+    left, right = window or (-1, -1)
+    if min(left, right) < -1:
+        raise ValueError(f"window is {(left, right)}, expected two numbers from 0, or -1 for unbounded")
+    p, seed = dropout or (0.0, 0)
+    if not 0.0 <= p <= 1.0:
+        raise ValueError(f"dropout probability is {p}, expected 0 to 1")
+    right = 0 if causal else right
+    offset = k.size(2) - q.size(2) if causal == "bottom_right" else 0
+    kept = None if mask is None else mask.expand(*q.shape[:3], k.size(2)).view(torch.uint8)
+    out, lse = _Attention.apply(
+        q, k, v, bias, sinks, kept, alibi, float(scale), float(softcap or 0.0), left, right, offset, p, seed,
+        round_weights, round_scores, list(tile or ()),
+    )  # fmt: skip
+    return out, lse
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        bias: Tensor | None,
+        sinks: Tensor | None,
+        mask: Tensor | None,
+        alibi: Tensor | None,
+        *settings: Any,
+    ) -> tuple[Tensor, Tensor]:
+        wide = None if bias is None else bias.expand(*q.shape[:3], k.size(2))
+        out, lse = attention_forward(q, k, v, wide, mask, alibi, sinks, *settings)
+        ctx.save_for_backward(q, k, v, out, lse, bias, sinks, mask, alibi)
+        ctx.settings = settings
+        ctx.mark_non_differentiable(lse)
+        return out, lse
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dout: Tensor, _dlse: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, out, lse, bias, sinks, mask, alibi = ctx.saved_tensors
+        wide = None if bias is None else bias.expand(*q.shape[:3], k.size(2))
+        with_bias = bias is not None and ctx.needs_input_grad[3]
+        dq, dk, dv, delta, dscores = attention_backward(
+            dout, q, k, v, out, lse, wide, mask, alibi, *ctx.settings, with_bias
+        )
+        dbias = dscores.sum_to_size(bias.shape).to(bias.dtype) if with_bias else None
+        dsinks = None
+        if sinks is not None and ctx.needs_input_grad[4]:
+            share = torch.exp(sinks.float()[:, None] - lse).nan_to_num(0.0)
+            dsinks = -(share * delta).sum((0, 2)).to(sinks.dtype)
+        return (dq, dk, dv, dbias, dsinks, *[None] * 12)
+
+
+def _check(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, alibi: Tensor | None, sinks: Tensor | None
+) -> None:  # fmt: skip
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if tensor.dim() != 4:
+            raise ValueError(f"{name} has {tensor.dim()} axes, expected batch, heads, length and features")
+        if tensor.dtype != q.dtype or tensor.device != q.device:
+            raise ValueError(f"{name} is {tensor.dtype} on {tensor.device}, q {q.dtype} on {q.device}: expected the same")
+    if q.dtype not in DTYPES:
+        raise ValueError(f"dtype {q.dtype}, expected one of {', '.join(map(str, DTYPES))}")
+    if not INTERPRETED.value and not q.is_cuda:
+        raise ValueError(f"q is on {q.device}: set TRITON_INTERPRET=1 before triton is imported to run on CPU")
+    batch, heads, rows, head_dim = q.shape
+    kv_heads, columns = k.shape[1:3]
+    if k.shape != (batch, kv_heads, columns, head_dim) or v.shape[:3] != k.shape[:3]:
+        raise ValueError(f"shapes {list(q.shape)}, {list(k.shape)} and {list(v.shape)} of q, k and v do not fit")
+    if heads and (not kv_heads or heads % kv_heads):
+        raise ValueError(f"{heads} query heads are no multiple of {kv_heads} key heads")
+    for name, size in (("head_dim", head_dim), ("value_dim", v.size(-1))):
+        if not 1 <= size <= MAX_HEAD_DIM:
+            raise ValueError(f"{name} is {size}, expected 1 to {MAX_HEAD_DIM}")
+    for name, extra in (("mask", mask), ("bias", bias)):
+        if extra is not None and torch.broadcast_shapes(extra.shape, (batch, heads, rows, columns)) != (
+            batch, heads, rows, columns,
+        ):  # fmt: skip
+            raise ValueError(f"{name} {list(extra.shape)} does not broadcast to {[batch, heads, rows, columns]}")
+    if mask is not None and mask.dtype != torch.bool:
+        raise ValueError(f"mask is {mask.dtype}, expected torch.bool")
+    for name, extra in (("alibi", alibi), ("sinks", sinks)):
+        if extra is not None and extra.shape != (heads,):
+            raise ValueError(f"{name} has shape {list(extra.shape)}, expected [{heads}], one number a head")

@@ -1,0 +1,252 @@
+"""The backward kernels: delta, then dk and dv over blocks of keys, then dq (and the scores' gradient) over blocks of queries.
+
+No atomics: every element is written once by one program, so a repeat is bitwise equal.
+"""
+
+import triton
+import triton.language as tl
+
+from kernels.forward import key_range
+from kernels.tiles import LOG2E, load, product, scores, store, survives, weighed
+
+
+@triton.jit
+def delta_kernel(
+    out, dout, delta, out_b, out_h, out_i, out_d, dout_b, dout_h, dout_i, dout_d, heads, rows,
+    VALUE_DIM: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK_I: tl.constexpr,
+):  # fmt: skip
+    """`delta` [batch * heads, rows], float32: the sum over features of out * dout."""
+    head = tl.program_id(1)
+    b, h = (head // heads).to(tl.int64), (head % heads).to(tl.int64)
+    i = tl.program_id(0) * BLOCK_I + tl.arange(0, BLOCK_I)
+    w = tl.arange(0, BLOCK_V)
+    inside = (i[:, None] < rows) & (w[None, :] < VALUE_DIM)
+    x = tl.load(out + b * out_b + h * out_h + i[:, None] * out_i + w[None, :] * out_d, mask=inside, other=0.0)
+    y = tl.load(dout + b * dout_b + h * dout_h + i[:, None] * dout_i + w[None, :] * dout_d, mask=inside, other=0.0)
+    tl.store(delta + head.to(tl.int64) * rows + i, tl.sum(x.to(tl.float32) * y.to(tl.float32), 1), mask=i < rows)
+
+
+@triton.jit
+def keys_kernel(
+    q, k, v, bias, mask, alibi, dout, lse, delta, dk, dv,
+    q_b, q_h, q_i, q_d, k_b, k_h, k_j, k_d, v_b, v_h, v_j, v_d, dout_b, dout_h, dout_i, dout_d,
+    dk_b, dk_h, dk_j, dk_d, dv_b, dv_h, dv_j, dv_d, bias_b, bias_h, bias_i, bias_j, mask_b, mask_h, mask_i, mask_j,
+    heads, group, rows, columns, scale, softcap, left, right, offset, dropout_p, seed,
+    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
+    ALIBI: tl.constexpr, SOFTCAP: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, DROPOUT: tl.constexpr,
+    ROUND_SCORES: tl.constexpr, ROUND_WEIGHTS: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr,
+):  # fmt: skip
+    """`dk` and `dv` of one block of keys of one key head, from all query heads that read it."""
+    first = tl.program_id(0) * BLOCK_J
+    kv_heads = heads // group
+    b, kv_head = (tl.program_id(1) // kv_heads).to(tl.int64), (tl.program_id(1) % kv_heads).to(tl.int64)
+    j = first + tl.arange(0, BLOCK_J)
+    d, w = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_V)
+    key = load(k + b * k_b + kv_head * k_h + j[:, None] * k_j + d[None, :] * k_d,
+               j[:, None] < columns, d[None, :] < HEAD_DIM, True, BLOCK_D != HEAD_DIM)  # fmt: skip
+    value = load(v + b * v_b + kv_head * v_h + j[:, None] * v_j + w[None, :] * v_d,
+                 j[:, None] < columns, w[None, :] < VALUE_DIM, True, BLOCK_V != VALUE_DIM)  # fmt: skip
+    start, stop, inner_start, inner_stop = query_range(
+        first, rows, left, right, offset, BLOCK_I, BLOCK_J, LEFT, RIGHT
+    )
+    key_sums = tl.zeros([BLOCK_J, BLOCK_D], tl.float32)
+    value_sums = tl.zeros([BLOCK_J, BLOCK_V], tl.float32)
+    for member in range(group):
+        h = kv_head * group + member
+        head = b * heads + h
+        q_of, dout_of = q + b * q_b + h * q_h, dout + b * dout_b + h * dout_h
+        lse_of, delta_of = lse + head * rows, delta + head * rows
+        bias_of, mask_of = bias, mask
+        if bias is not None:
+            bias_of = bias + b * bias_b + h * bias_h
+        if mask is not None:
+            mask_of = mask + b * mask_b + h * mask_h
+        slope = 0.0
+        if ALIBI:
+            slope = tl.load(alibi + h)
+        if RIGHT:
+            key_sums, value_sums = over_queries(
+                key_sums, value_sums, key, value, q_of, dout_of, lse_of, delta_of, bias_of, mask_of, slope, start, inner_start,
+                j, d, w, head, q_i, q_d, dout_i, dout_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap,
+                left, right, offset, dropout_p, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT,
+                ROUND_SCORES, ROUND_WEIGHTS, BLOCK_I, True,
+            )  # fmt: skip
+        key_sums, value_sums = over_queries(
+            key_sums, value_sums, key, value, q_of, dout_of, lse_of, delta_of, bias_of, mask_of, slope, inner_start, inner_stop,
+            j, d, w, head, q_i, q_d, dout_i, dout_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap,
+            left, right, offset, dropout_p, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT,
+            ROUND_SCORES, ROUND_WEIGHTS, BLOCK_I, False,
+        )  # fmt: skip
+        key_sums, value_sums = over_queries(
+            key_sums, value_sums, key, value, q_of, dout_of, lse_of, delta_of, bias_of, mask_of, slope, inner_stop, stop,
+            j, d, w, head, q_i, q_d, dout_i, dout_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap,
+            left, right, offset, dropout_p, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT,
+            ROUND_SCORES, ROUND_WEIGHTS, BLOCK_I, True,
+        )  # fmt: skip
+    store(dk + b * dk_b + kv_head * dk_h + j[:, None] * dk_j + d[None, :] * dk_d, key_sums * scale,
+          (j[:, None] < columns) & (d[None, :] < HEAD_DIM))  # fmt: skip
+    store(dv + b * dv_b + kv_head * dv_h + j[:, None] * dv_j + w[None, :] * dv_d, value_sums,
+          (j[:, None] < columns) & (w[None, :] < VALUE_DIM))  # fmt: skip
+
+
+@triton.jit
+def query_range(
+    first, rows, left, right, offset, BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr, LEFT: tl.constexpr,
+    RIGHT: tl.constexpr,
+):  # fmt: skip
+    """As `key_range`: the queries that see the keys from `first` on, and the whole blocks of them that see all of these."""
+    start, inner_start = 0, 0
+    stop = rows
+    inner_stop = rows // BLOCK_I * BLOCK_I
+    if RIGHT:
+        start = tl.minimum(tl.maximum(first - offset - right, 0) // BLOCK_I * BLOCK_I, rows // BLOCK_I * BLOCK_I)
+        inner_start = tl.cdiv(tl.maximum(first + BLOCK_J - 1 - offset - right, 0), BLOCK_I) * BLOCK_I
+    if LEFT:
+        stop = tl.minimum(tl.maximum(first + BLOCK_J - offset + left, 0), rows)
+        inner_stop = tl.minimum(inner_stop, tl.maximum(first - offset + left + 1, 0) // BLOCK_I * BLOCK_I)
+    if RIGHT:
+        inner_start = tl.maximum(tl.minimum(inner_start, tl.cdiv(stop, BLOCK_I) * BLOCK_I), start)
+    inner_stop = tl.maximum(inner_stop, inner_start)
+    return start, stop, inner_start, inner_stop
+
+
+@triton.jit
+def over_queries(
+    key_sums, value_sums, key, value, q, dout, lse, delta, bias, mask, slope, start, stop,
+    j, d, w, head, q_i, q_d, dout_i, dout_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap,
+    left, right, offset, dropout_p, seed, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, ALIBI: tl.constexpr,
+    SOFTCAP: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, DROPOUT: tl.constexpr,
+    ROUND_SCORES: tl.constexpr, ROUND_WEIGHTS: tl.constexpr, BLOCK_I: tl.constexpr, BOUNDED: tl.constexpr,
+):  # fmt: skip
+    """Add what the queries from `start` to `stop` give to dk and dv. Tiles are transposed, [keys, queries]: a transposed
+    accumulator as the operand of a product gave wrong gradients on Hopper with Triton 3.4."""
+    BLOCK_J: tl.constexpr = key.shape[0]
+    for block in range(start, stop, BLOCK_I):
+        i = block + tl.arange(0, BLOCK_I)
+        query = load(q + i[:, None] * q_i + d[None, :] * q_d, i[:, None] < rows, d[None, :] < HEAD_DIM,
+                     BOUNDED, d.shape[0] != HEAD_DIM)  # fmt: skip
+        dots = product(key, tl.trans(query), tl.zeros([BLOCK_J, BLOCK_I], tl.float32))
+        s, tanh = scores(
+            dots, i[None, :], j[:, None], bias, bias_i, bias_j, mask, mask_i, mask_j, slope, scale, softcap, left, right,
+            offset, rows, columns, key.dtype, ALIBI, SOFTCAP, ROUND_SCORES, BOUNDED, LEFT, RIGHT,
+        )  # fmt: skip
+        weights = tl.exp2(s - base_of(lse, i, rows)[None, :])
+        upstream = load(dout + i[:, None] * dout_i + w[None, :] * dout_d, i[:, None] < rows, w[None, :] < VALUE_DIM,
+                        BOUNDED, w.shape[0] != VALUE_DIM)  # fmt: skip
+        dweights = product(value, tl.trans(upstream), tl.zeros([BLOCK_J, BLOCK_I], tl.float32))
+        dropped = weights
+        if DROPOUT:
+            kept = survives(i[None, :], j[:, None], head, rows, columns, dropout_p, seed)
+            factor = tl.where(dropout_p < 1.0, 1.0 / (1.0 - dropout_p), 0.0)
+            dropped = tl.where(kept, weights * factor, 0.0)
+            dweights = tl.where(kept, dweights * factor, 0.0)
+        value_sums = weighed(dropped, upstream, value_sums, ROUND_WEIGHTS)
+        shift = tl.load(delta + i, mask=i < rows, other=0.0)
+        dscores = weights * (dweights - shift[None, :])
+        if SOFTCAP:
+            dscores *= 1.0 - tanh * tanh
+        key_sums = weighed(dscores, query, key_sums, ROUND_WEIGHTS)
+    return key_sums, value_sums
+
+
+@triton.jit
+def base_of(lse, i, rows):
+    """log2 of each row's sum of exponentials; 0 for rows without a key, whose weights are 0 all the same."""
+    logarithm = tl.load(lse + i, mask=i < rows, other=0.0)
+    return tl.where(logarithm == float("-inf"), 0.0, logarithm * LOG2E)
+
+
+@triton.jit
+def queries_kernel(
+    q, k, v, bias, mask, alibi, dout, lse, delta, dq, dscores,
+    q_b, q_h, q_i, q_d, k_b, k_h, k_j, k_d, v_b, v_h, v_j, v_d, dout_b, dout_h, dout_i, dout_d,
+    dq_b, dq_h, dq_i, dq_d, bias_b, bias_h, bias_i, bias_j, mask_b, mask_h, mask_i, mask_j,
+    heads, group, rows, columns, scale, softcap, left, right, offset, dropout_p, seed,
+    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
+    ALIBI: tl.constexpr, SOFTCAP: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, DROPOUT: tl.constexpr,
+    ROUND_SCORES: tl.constexpr, ROUND_WEIGHTS: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr,
+):  # fmt: skip
+    """`dq` of one block of queries of one head; where `dscores` [batch * heads, rows, columns] is given (zeros, float32),
+    the gradient of the biased scores too."""
+    first = (tl.num_programs(0) - 1 - tl.program_id(0)) * BLOCK_I
+    head = tl.program_id(1)
+    b, h = (head // heads).to(tl.int64), (head % heads).to(tl.int64)
+    i = first + tl.arange(0, BLOCK_I)
+    d, w = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_V)
+    query = load(q + b * q_b + h * q_h + i[:, None] * q_i + d[None, :] * q_d,
+                 i[:, None] < rows, d[None, :] < HEAD_DIM, True, BLOCK_D != HEAD_DIM)  # fmt: skip
+    upstream = load(dout + b * dout_b + h * dout_h + i[:, None] * dout_i + w[None, :] * dout_d,
+                    i[:, None] < rows, w[None, :] < VALUE_DIM, True, BLOCK_V != VALUE_DIM)  # fmt: skip
+    base = base_of(lse + head.to(tl.int64) * rows, i, rows)
+    shift = tl.load(delta + head.to(tl.int64) * rows + i, mask=i < rows, other=0.0)
+    k += b * k_b + (h // group) * k_h
+    v += b * v_b + (h // group) * v_h
+    if bias is not None:
+        bias += b * bias_b + h * bias_h
+    if mask is not None:
+        mask += b * mask_b + h * mask_h
+    if dscores is not None:
+        dscores += head.to(tl.int64) * rows * columns
+    slope = 0.0
+    if ALIBI:
+        slope = tl.load(alibi + h)
+    start, stop, inner_start, inner_stop = key_range(first, columns, left, right, offset, BLOCK_I, BLOCK_J, LEFT, RIGHT)
+    sums = tl.zeros([BLOCK_I, BLOCK_D], tl.float32)
+    if LEFT:
+        sums = over_keys(
+            sums, query, upstream, base, shift, k, v, bias, mask, dscores, slope, start, inner_start, i, d, w, head,
+            k_j, k_d, v_j, v_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset,
+            dropout_p, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT, ROUND_SCORES, ROUND_WEIGHTS,
+            BLOCK_J, True,
+        )  # fmt: skip
+    sums = over_keys(
+        sums, query, upstream, base, shift, k, v, bias, mask, dscores, slope, inner_start, inner_stop, i, d, w, head,
+        k_j, k_d, v_j, v_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset,
+        dropout_p, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT, ROUND_SCORES, ROUND_WEIGHTS,
+        BLOCK_J, False,
+    )  # fmt: skip
+    sums = over_keys(
+        sums, query, upstream, base, shift, k, v, bias, mask, dscores, slope, inner_stop, stop, i, d, w, head,
+        k_j, k_d, v_j, v_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset,
+        dropout_p, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT, ROUND_SCORES, ROUND_WEIGHTS,
+        BLOCK_J, True,
+    )  # fmt: skip
+    store(dq + b * dq_b + h * dq_h + i[:, None] * dq_i + d[None, :] * dq_d, sums * scale,
+          (i[:, None] < rows) & (d[None, :] < HEAD_DIM))  # fmt: skip
+
+
+@triton.jit
+def over_keys(
+    sums, query, upstream, base, shift, k, v, bias, mask, dscores, slope, start, stop, i, d, w, head,
+    k_j, k_d, v_j, v_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset,
+    dropout_p, seed, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, ALIBI: tl.constexpr, SOFTCAP: tl.constexpr,
+    LEFT: tl.constexpr, RIGHT: tl.constexpr, DROPOUT: tl.constexpr, ROUND_SCORES: tl.constexpr,
+    ROUND_WEIGHTS: tl.constexpr, BLOCK_J: tl.constexpr, BOUNDED: tl.constexpr,
+):  # fmt: skip
+    """Add what the keys from `start` to `stop` give to dq, and store their part of `dscores`."""
+    BLOCK_I: tl.constexpr = query.shape[0]
+    for block in range(start, stop, BLOCK_J):
+        j = block + tl.arange(0, BLOCK_J)
+        key = load(k + j[:, None] * k_j + d[None, :] * k_d, j[:, None] < columns, d[None, :] < HEAD_DIM,
+                   BOUNDED, d.shape[0] != HEAD_DIM)  # fmt: skip
+        dots = product(query, tl.trans(key), tl.zeros([BLOCK_I, BLOCK_J], tl.float32))
+        s, tanh = scores(
+            dots, i[:, None], j[None, :], bias, bias_i, bias_j, mask, mask_i, mask_j, slope, scale, softcap, left, right,
+            offset, rows, columns, query.dtype, ALIBI, SOFTCAP, ROUND_SCORES, BOUNDED, LEFT, RIGHT,
+        )  # fmt: skip
+        weights = tl.exp2(s - base[:, None])
+        value = load(v + j[None, :] * v_j + w[:, None] * v_d, j[None, :] < columns, w[:, None] < VALUE_DIM,
+                     BOUNDED, w.shape[0] != VALUE_DIM)  # fmt: skip
+        dweights = product(upstream, value, tl.zeros([BLOCK_I, BLOCK_J], tl.float32))
+        if DROPOUT:
+            kept = survives(i[:, None], j[None, :], head, rows, columns, dropout_p, seed)
+            factor = tl.where(dropout_p < 1.0, 1.0 / (1.0 - dropout_p), 0.0)
+            dweights = tl.where(kept, dweights * factor, 0.0)
+        gradient = weights * (dweights - shift[:, None])
+        if dscores is not None:
+            at = dscores + i[:, None].to(tl.int64) * columns + j[None, :]
+            tl.store(at, gradient, mask=(i[:, None] < rows) & (j[None, :] < columns))
+        if SOFTCAP:
+            gradient *= 1.0 - tanh * tanh
+        sums = weighed(gradient, key, sums, ROUND_WEIGHTS)
+    return sums

@@ -1,0 +1,125 @@
+"""The forward kernel: one program for a block of query rows of one head, with an online softmax over blocks of keys."""
+
+import triton
+import triton.language as tl
+
+from kernels.tiles import LN2, LOG2E, load, product, scores, store, survives, weighed
+
+
+@triton.jit
+def forward_kernel(
+    q, k, v, bias, mask, alibi, sinks, out, lse,
+    q_b, q_h, q_i, q_d, k_b, k_h, k_j, k_d, v_b, v_h, v_j, v_d, out_b, out_h, out_i, out_d,
+    bias_b, bias_h, bias_i, bias_j, mask_b, mask_h, mask_i, mask_j,
+    heads, group, rows, columns, scale, softcap, left, right, offset, dropout_p, seed,
+    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
+    ALIBI: tl.constexpr, SOFTCAP: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, DROPOUT: tl.constexpr,
+    ROUND_SCORES: tl.constexpr, ROUND_WEIGHTS: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr,
+):  # fmt: skip
+    """`out` [batch, heads, rows, VALUE_DIM] and lse [batch * heads, rows], natural log, float32. See kernels.attention."""
+    first = (tl.num_programs(0) - 1 - tl.program_id(0)) * BLOCK_I
+    head = tl.program_id(1)
+    b, h = (head // heads).to(tl.int64), (head % heads).to(tl.int64)
+    i = first + tl.arange(0, BLOCK_I)
+    d, w = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_V)
+    query = load(q + b * q_b + h * q_h + i[:, None] * q_i + d[None, :] * q_d,
+                 i[:, None] < rows, d[None, :] < HEAD_DIM, True, BLOCK_D != HEAD_DIM)  # fmt: skip
+    k += b * k_b + (h // group) * k_h
+    v += b * v_b + (h // group) * v_h
+    if bias is not None:
+        bias += b * bias_b + h * bias_h
+    if mask is not None:
+        mask += b * mask_b + h * mask_h
+    slope = 0.0
+    if ALIBI:
+        slope = tl.load(alibi + h)
+    # A sink is a score that is there before the first key and has no value.
+    top = tl.full([BLOCK_I], float("-inf"), tl.float32)
+    total = tl.zeros([BLOCK_I], tl.float32)
+    if sinks is not None:
+        top = tl.zeros([BLOCK_I], tl.float32) + tl.load(sinks + h).to(tl.float32) * LOG2E
+        total = tl.where(top == float("-inf"), 0.0, 1.0)
+    sums = tl.zeros([BLOCK_I, BLOCK_V], tl.float32)
+
+    start, stop, inner_start, inner_stop = key_range(first, columns, left, right, offset, BLOCK_I, BLOCK_J, LEFT, RIGHT)
+    if LEFT:
+        top, total, sums = over_keys(
+            top, total, sums, query, k, v, bias, mask, slope, start, inner_start, i, d, w, head, k_j, k_d, v_j, v_d,
+            bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset, dropout_p, seed,
+            HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT, ROUND_SCORES, ROUND_WEIGHTS, BLOCK_J, True,
+        )  # fmt: skip
+    top, total, sums = over_keys(
+        top, total, sums, query, k, v, bias, mask, slope, inner_start, inner_stop, i, d, w, head, k_j, k_d, v_j, v_d,
+        bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset, dropout_p, seed,
+        HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT, ROUND_SCORES, ROUND_WEIGHTS, BLOCK_J, False,
+    )  # fmt: skip
+    top, total, sums = over_keys(
+        top, total, sums, query, k, v, bias, mask, slope, inner_stop, stop, i, d, w, head, k_j, k_d, v_j, v_d,
+        bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset, dropout_p, seed,
+        HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT, ROUND_SCORES, ROUND_WEIGHTS, BLOCK_J, True,
+    )  # fmt: skip
+
+    normal = tl.where(total == 0.0, 1.0, total)
+    factor = 1.0
+    if DROPOUT:
+        factor = tl.where(dropout_p < 1.0, 1.0 / (1.0 - dropout_p), 0.0)
+    at = out + b * out_b + h * out_h + i[:, None] * out_i + w[None, :] * out_d
+    store(at, sums * (factor / normal)[:, None], (i[:, None] < rows) & (w[None, :] < VALUE_DIM))
+    logarithm = tl.where(total == 0.0, float("-inf"), (top + tl.log2(normal)) * LN2)
+    tl.store(lse + head.to(tl.int64) * rows + i, logarithm, mask=i < rows)
+
+
+@triton.jit
+def key_range(
+    first, columns, left, right, offset, BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr, LEFT: tl.constexpr,
+    RIGHT: tl.constexpr,
+):  # fmt: skip
+    """(start, stop, inner_start, inner_stop): the keys that the rows from `first` on see, and the whole blocks of them
+    that every row sees entirely. All but `stop` are multiples of BLOCK_J."""
+    start, inner_start = 0, 0
+    stop = columns
+    inner_stop = columns // BLOCK_J * BLOCK_J
+    if LEFT:
+        start = tl.minimum(tl.maximum(first + offset - left, 0) // BLOCK_J * BLOCK_J, columns // BLOCK_J * BLOCK_J)
+        inner_start = tl.cdiv(tl.maximum(first + BLOCK_I - 1 + offset - left, 0), BLOCK_J) * BLOCK_J
+    if RIGHT:
+        stop = tl.minimum(tl.maximum(first + BLOCK_I + offset + right, 0), columns)
+        inner_stop = tl.minimum(inner_stop, tl.maximum(first + offset + right + 1, 0) // BLOCK_J * BLOCK_J)
+    if LEFT:
+        inner_start = tl.maximum(tl.minimum(inner_start, tl.cdiv(stop, BLOCK_J) * BLOCK_J), start)
+    inner_stop = tl.maximum(inner_stop, inner_start)
+    return start, stop, inner_start, inner_stop
+
+
+@triton.jit
+def over_keys(
+    top, total, sums, query, k, v, bias, mask, slope, start, stop, i, d, w, head, k_j, k_d, v_j, v_d,
+    bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset, dropout_p, seed,
+    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, ALIBI: tl.constexpr, SOFTCAP: tl.constexpr, LEFT: tl.constexpr,
+    RIGHT: tl.constexpr, DROPOUT: tl.constexpr, ROUND_SCORES: tl.constexpr, ROUND_WEIGHTS: tl.constexpr,
+    BLOCK_J: tl.constexpr, BOUNDED: tl.constexpr,
+):  # fmt: skip
+    """The online softmax over the keys from `start` to `stop`: running maximum (base 2), sum of weights, weighted values."""
+    BLOCK_I: tl.constexpr = query.shape[0]
+    for block in range(start, stop, BLOCK_J):
+        j = block + tl.arange(0, BLOCK_J)
+        key = load(k + j[None, :] * k_j + d[:, None] * k_d, j[None, :] < columns, d[:, None] < HEAD_DIM,
+                   BOUNDED, d.shape[0] != HEAD_DIM)  # fmt: skip
+        dots = product(query, key, tl.zeros([BLOCK_I, BLOCK_J], tl.float32))
+        s, _ = scores(
+            dots, i[:, None], j[None, :], bias, bias_i, bias_j, mask, mask_i, mask_j, slope, scale, softcap, left, right,
+            offset, rows, columns, query.dtype, ALIBI, SOFTCAP, ROUND_SCORES, BOUNDED, LEFT, RIGHT,
+        )  # fmt: skip
+        higher = tl.maximum(top, tl.max(s, 1))
+        # -inf - -inf is NaN: rows that have seen no key yet subtract 0.
+        base = tl.where(higher == float("-inf"), 0.0, higher)
+        weights = tl.exp2(s - base[:, None])
+        shrunk = tl.exp2(top - base)
+        total = total * shrunk + tl.sum(weights, 1)
+        if DROPOUT:
+            weights = tl.where(survives(i[:, None], j[None, :], head, rows, columns, dropout_p, seed), weights, 0.0)
+        value = load(v + j[:, None] * v_j + w[None, :] * v_d, j[:, None] < columns, w[None, :] < VALUE_DIM,
+                     BOUNDED, w.shape[0] != VALUE_DIM)  # fmt: skip
+        sums = weighed(weights, value, sums * shrunk[:, None], ROUND_WEIGHTS)
+        top = higher
+    return top, total, sums

@@ -1,0 +1,179 @@
+"""The kernels as two torch operators, `attnfuzz::attention_forward` and `attnfuzz::attention_backward`, opaque to a compiler.
+
+Sizes of 0 are settled here: no kernel is launched for nothing.
+"""
+
+import math
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+import triton
+from torch import Tensor
+
+from kernels.backward import delta_kernel, keys_kernel, queries_kernel
+from kernels.forward import forward_kernel
+from kernels.schedule import Schedule, backward_schedule, forward_schedule
+
+
+@torch.library.custom_op("attnfuzz::attention_forward", mutates_args=())
+def attention_forward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    mask: Tensor | None,
+    alibi: Tensor | None,
+    sinks: Tensor | None,
+    scale: float,
+    softcap: float,
+    left: int,
+    right: int,
+    offset: int,
+    dropout_p: float,
+    seed: int,
+    round_weights: bool,
+    round_scores: bool,
+    tile: Sequence[int],
+) -> tuple[Tensor, Tensor]:
+    """(out [batch, heads, seq_len, value_dim], logsumexp [batch, heads, seq_len] float32, natural log).
+
+    softcap 0.0: none; left and right -1: unbounded; tile (): the schedule's own. The rest as `kernels.attention.attention`.
+    """
+    out = _like(q, v.size(-1))
+    batch, heads, rows, head_dim = q.shape
+    columns = k.size(2)
+    lse = torch.empty(batch, heads, rows, dtype=torch.float32, device=q.device)
+    if not columns:
+        empty = torch.full((heads,), -math.inf) if sinks is None else sinks
+        return out.zero_(), lse.copy_(empty.to(lse)[:, None].expand_as(lse))
+    if out.numel():
+        plan = forward_schedule(q.dtype, head_dim, v.size(-1), q.device.type, tile)
+        with _on(q):
+            forward_kernel[(triton.cdiv(rows, plan.block_i), batch * heads)](
+                q, k, v, bias, mask, alibi, sinks, out, lse,
+                *q.stride(), *k.stride(), *v.stride(), *out.stride(), *_strides(bias, q, k), *_strides(mask, q, k),
+                heads, heads // k.size(1), rows, columns, scale, softcap, left, right, offset, dropout_p, seed,
+                **_constants(q, v, alibi, softcap, left, right, dropout_p),
+                ROUND_SCORES=round_scores, ROUND_WEIGHTS=round_weights, **_options(plan),
+            )  # fmt: skip
+    return out, lse
+
+
+@attention_forward.register_fake
+def _(q: Tensor, _k: Tensor, v: Tensor, *_: object) -> tuple[Tensor, Tensor]:
+    return _like(q, v.size(-1)), torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
+
+
+@torch.library.custom_op("attnfuzz::attention_backward", mutates_args=())
+def attention_backward(
+    dout: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    bias: Tensor | None,
+    mask: Tensor | None,
+    alibi: Tensor | None,
+    scale: float,
+    softcap: float,
+    left: int,
+    right: int,
+    offset: int,
+    dropout_p: float,
+    seed: int,
+    round_weights: bool,
+    round_scores: bool,
+    tile: Sequence[int],
+    with_scores: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """(dq, dk, dv, delta [batch, heads, seq_len], dscores [batch, heads, seq_len, kv_len] or, without `with_scores`, [0]).
+
+    delta is the sum of out * dout over features, float32; dscores the gradient of the scores that the bias was added to.
+    """
+    batch, heads, rows, head_dim = q.shape
+    kv_heads, columns = k.shape[1:3]
+    dq, dk, dv, delta, dscores = _gradients(q, k, v, with_scores)
+    dscores.zero_()
+    if not (out.numel() and k.numel()):
+        return dq.zero_(), dk.zero_(), dv.zero_(), delta.zero_(), dscores
+    group = heads // kv_heads
+    constants = _constants(q, v, alibi, softcap, left, right, dropout_p)
+    constants |= {"ROUND_SCORES": round_scores, "ROUND_WEIGHTS": round_weights}
+    by_keys, by_queries = backward_schedule(q.dtype, head_dim, v.size(-1), q.device.type, tile)
+    numbers = (heads, group, rows, columns, scale, softcap, left, right, offset, dropout_p, seed)
+    strides = (*q.stride(), *k.stride(), *v.stride(), *dout.stride())
+    edges = (*_strides(bias, q, k), *_strides(mask, q, k))
+    with _on(q):
+        delta_kernel[(triton.cdiv(rows, by_queries.block_i), batch * heads)](
+            out, dout, delta, *out.stride(), *dout.stride(), heads, rows,
+            VALUE_DIM=v.size(-1), BLOCK_V=constants["BLOCK_V"], BLOCK_I=by_queries.block_i,
+        )  # fmt: skip
+        keys_kernel[(triton.cdiv(columns, by_keys.block_j), batch * kv_heads)](
+            q, k, v, bias, mask, alibi, dout, lse, delta, dk, dv, *strides, *dk.stride(), *dv.stride(), *edges, *numbers,
+            **constants, **_options(by_keys),
+        )  # fmt: skip
+        queries_kernel[(triton.cdiv(rows, by_queries.block_i), batch * heads)](
+            q, k, v, bias, mask, alibi, dout, lse, delta, dq, dscores if with_scores else None, *strides, *dq.stride(),
+            *edges, *numbers, **constants, **_options(by_queries),
+        )  # fmt: skip
+    return dq, dk, dv, delta, dscores
+
+
+@attention_backward.register_fake
+def _(_dout: Tensor, q: Tensor, k: Tensor, v: Tensor, *rest: object) -> tuple[Tensor, ...]:
+    return _gradients(q, k, v, bool(rest[-1]))
+
+
+def _like(q: Tensor, value_dim: int) -> Tensor:
+    return torch.empty_like(q) if value_dim == q.size(-1) else q.new_empty(*q.shape[:-1], value_dim)
+
+
+def _gradients(
+    q: Tensor, k: Tensor, v: Tensor, with_scores: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    scores = (*q.shape[:3], k.size(2)) if with_scores else (0,)
+    return (
+        torch.empty_like(q),
+        torch.empty_like(k),
+        torch.empty_like(v),
+        q.new_empty(q.shape[:3], dtype=torch.float32),
+        q.new_empty(scores, dtype=torch.float32),
+    )
+
+
+def _strides(extra: Tensor | None, q: Tensor, k: Tensor) -> tuple[int, ...]:
+    if extra is None:
+        return (0, 0, 0, 0)
+    return extra.expand(*q.shape[:3], k.size(2)).stride()
+
+
+def _constants(
+    q: Tensor, v: Tensor, alibi: Tensor | None, softcap: float, left: int, right: int, dropout_p: float
+) -> dict[str, int | bool]:
+    # A product needs at least 16 of everything.
+    return {
+        "HEAD_DIM": q.size(-1),
+        "VALUE_DIM": v.size(-1),
+        "BLOCK_D": max(16, triton.next_power_of_2(q.size(-1))),
+        "BLOCK_V": max(16, triton.next_power_of_2(v.size(-1))),
+        "ALIBI": alibi is not None,
+        "SOFTCAP": softcap != 0.0,
+        "LEFT": left >= 0,
+        "RIGHT": right >= 0,
+        "DROPOUT": dropout_p > 0.0,
+    }
+
+
+def _options(plan: Schedule) -> dict[str, int]:
+    return {
+        "BLOCK_I": plan.block_i,
+        "BLOCK_J": plan.block_j,
+        "num_warps": plan.num_warps,
+        "num_stages": plan.num_stages,
+    }
+
+
+def _on(q: Tensor) -> AbstractContextManager[object]:
+    return torch.cuda.device(q.device) if q.is_cuda else nullcontext()

@@ -1,0 +1,123 @@
+"""What forward and backward share: products and rounding on any backend, and the scores of one tile.
+
+Under Triton's interpreter `tl.dot` of bfloat16 multiplies bit patterns and `.to(tl.bfloat16)` truncates, so operands are
+widened before every product and rounded by integer arithmetic. `INTERPRETED` follows TRITON_INTERPRET at import.
+"""
+
+import triton
+import triton.language as tl
+
+INTERPRETED = tl.constexpr(bool(triton.knobs.runtime.interpret))
+
+LOG2E: tl.constexpr = tl.constexpr(1.4426950408889634)
+LN2: tl.constexpr = tl.constexpr(0.6931471805599453)
+
+
+@triton.jit
+def rounded(x, DTYPE: tl.constexpr):
+    """float32 `x` at the precision of DTYPE, to nearest even."""
+    if INTERPRETED:
+        if DTYPE == tl.bfloat16:
+            bits = x.to(tl.uint32, bitcast=True)
+            bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
+            return tl.where(x != x, x, bits.to(tl.float32, bitcast=True))
+        return x.to(DTYPE).to(tl.float32)
+    return x.to(DTYPE)
+
+
+@triton.jit
+def product(a, b, accumulator):
+    """Gives accumulator + a @ b, accumulated in float32; float32 operands are not rounded to TF32."""
+    if INTERPRETED:
+        return tl.dot(a.to(tl.float32), b.to(tl.float32), accumulator, input_precision="ieee")
+    return tl.dot(a, b, accumulator, input_precision="ieee")
+
+
+@triton.jit
+def weighed(weights, x, accumulator, ROUND: tl.constexpr):
+    """Gives accumulator + weights @ x for float32 weights: rounded to the dtype of x before (ROUND), or x widened to them."""
+    if ROUND:
+        return product(rounded(weights, x.dtype), x, accumulator)
+    return product(weights, x.to(tl.float32), accumulator)
+
+
+@triton.jit
+def load(pointers, first, second, CHECK_FIRST: tl.constexpr, CHECK_SECOND: tl.constexpr):
+    """The elements at `pointers`, 0 where `first` or `second` is False; those that need no check are not looked at."""
+    if CHECK_FIRST and CHECK_SECOND:
+        return tl.load(pointers, mask=first & second, other=0.0)
+    if CHECK_FIRST:
+        return tl.load(pointers, mask=first, other=0.0)
+    if CHECK_SECOND:
+        return tl.load(pointers, mask=second, other=0.0)
+    return tl.load(pointers)
+
+
+@triton.jit
+def store(pointers, values, inside):
+    """Store float32 `values` at the precision of the memory, where `inside`."""
+    DTYPE: tl.constexpr = pointers.dtype.element_ty
+    tl.store(pointers, rounded(values, DTYPE).to(DTYPE), mask=inside)
+
+
+@triton.jit
+def tanh(x):
+    """Accurate near 0, where 2 * sigmoid(2x) - 1 cancels, and without overflow for large |x|."""
+    square = x * x
+    series = x * (
+        1.0
+        + square
+        * (-0.3333333333333333 + square * (0.13333333333333333 + square * (-0.05396825396825397 + square * 0.021869488536155203)))
+    )
+    e = tl.exp(-2.0 * tl.abs(x))
+    far = (1.0 - e) / (1.0 + e)
+    return tl.where(tl.abs(x) < 0.3, series, tl.where(x < 0, -far, far))
+
+
+@triton.jit
+def scores(
+    dots, i, j, bias, bias_i, bias_j, mask, mask_i, mask_j, slope, scale, softcap, left, right, offset, rows, columns,
+    DTYPE: tl.constexpr, ALIBI: tl.constexpr, SOFTCAP: tl.constexpr, ROUND: tl.constexpr, BOUNDED: tl.constexpr,
+    LEFT: tl.constexpr, RIGHT: tl.constexpr,
+):  # fmt: skip
+    """(log2(e) times the scores of a tile, tanh of the softcap or `dots`) from the products q . k.
+
+    `i` and `j` are the query and key numbers, shaped to broadcast to the tile; `bias` and `mask` point at the head's
+    first element. BOUNDED: the tile reaches over the far edge of the axis that is looped over, or over an edge of the band
+    of kept keys. Along the other axis any tile may reach over the edge, which harms nothing but what is never stored.
+    """
+    if ROUND:
+        dots = rounded(dots, DTYPE).to(tl.float32)
+    if SOFTCAP or ALIBI or bias is not None or ROUND:
+        s = dots * scale
+        if ROUND:
+            s = rounded(s, DTYPE).to(tl.float32)
+        if SOFTCAP:
+            dots = tanh(s / softcap)
+            s = softcap * dots
+        if ALIBI:
+            s -= slope * tl.abs(i + offset - j).to(tl.float32)
+        if bias is not None:
+            at = bias + i.to(tl.int64) * bias_i + j.to(tl.int64) * bias_j
+            s += tl.load(at, mask=(i < rows) & (j < columns), other=0.0).to(tl.float32)
+        s *= LOG2E
+    else:
+        s = dots * (scale * LOG2E)
+    if mask is not None:
+        at = mask + i.to(tl.int64) * mask_i + j.to(tl.int64) * mask_j
+        s = tl.where(tl.load(at, mask=(i < rows) & (j < columns), other=0) != 0, s, float("-inf"))
+    if BOUNDED:
+        kept = (i < rows) & (j < columns)
+        if LEFT:
+            kept &= j >= i + offset - left
+        if RIGHT:
+            kept &= j <= i + offset + right
+        s = tl.where(kept, s, float("-inf"))
+    return s, dots
+
+
+@triton.jit
+def survives(i, j, head, rows, columns, probability, seed):
+    """Which weights dropout keeps: True with 1 - probability. One stream natively and interpreted."""
+    place = (head.to(tl.int64) * rows + i) * columns + j
+    return tl.rand(seed, place) >= probability

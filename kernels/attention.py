@@ -170,10 +170,12 @@ def _check(
         if not 1 <= size <= MAX_HEAD_DIM:
             raise ValueError(f"{name} is {size}, expected 1 to {MAX_HEAD_DIM}")
     for name, extra in (("mask", mask), ("bias", bias)):
-        if extra is not None and torch.broadcast_shapes(extra.shape, (batch, heads, rows, columns)) != (
-            batch, heads, rows, columns,
-        ):  # fmt: skip
-            raise ValueError(f"{name} {list(extra.shape)} does not broadcast to {[batch, heads, rows, columns]}")
+        full = [batch, heads, rows, columns]
+        if extra is not None and not (
+            extra.dim() <= len(full)
+            and all(size in (1, whole) for size, whole in zip(extra.shape[::-1], full[::-1], strict=False))
+        ):
+            raise ValueError(f"{name} {list(extra.shape)} does not broadcast to {full}")
     if mask is not None and mask.dtype != torch.bool:
         raise ValueError(f"mask is {mask.dtype}, expected torch.bool")
     for name, extra in (("alibi", alibi), ("sinks", sinks)):

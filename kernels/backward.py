@@ -31,7 +31,7 @@ def keys_kernel(
     q, k, v, bias, mask, alibi, dout, lse, delta, dk, dv,
     q_b, q_h, q_i, q_d, k_b, k_h, k_j, k_d, v_b, v_h, v_j, v_d, dout_b, dout_h, dout_i, dout_d,
     dk_b, dk_h, dk_j, dk_d, dv_b, dv_h, dv_j, dv_d, bias_b, bias_h, bias_i, bias_j, mask_b, mask_h, mask_i, mask_j,
-    heads, group, rows, columns, scale, softcap, left, right, offset, dropout_p, seed,
+    heads, group, rows, columns, scale, softcap, left, right, offset, dropout_p, factor, seed,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
     ALIBI: tl.constexpr, SOFTCAP: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, DROPOUT: tl.constexpr,
     ROUND_SCORES: tl.constexpr, ROUND_WEIGHTS: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr,
@@ -68,19 +68,19 @@ def keys_kernel(
             key_sums, value_sums = over_queries(
                 key_sums, value_sums, key, value, q_of, dout_of, lse_of, delta_of, bias_of, mask_of, slope, start, inner_start,
                 j, d, w, head, q_i, q_d, dout_i, dout_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap,
-                left, right, offset, dropout_p, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT,
+                left, right, offset, dropout_p, factor, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT,
                 ROUND_SCORES, ROUND_WEIGHTS, BLOCK_I, True,
             )  # fmt: skip
         key_sums, value_sums = over_queries(
             key_sums, value_sums, key, value, q_of, dout_of, lse_of, delta_of, bias_of, mask_of, slope, inner_start, inner_stop,
             j, d, w, head, q_i, q_d, dout_i, dout_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap,
-            left, right, offset, dropout_p, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT,
+            left, right, offset, dropout_p, factor, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT,
             ROUND_SCORES, ROUND_WEIGHTS, BLOCK_I, False,
         )  # fmt: skip
         key_sums, value_sums = over_queries(
             key_sums, value_sums, key, value, q_of, dout_of, lse_of, delta_of, bias_of, mask_of, slope, inner_stop, stop,
             j, d, w, head, q_i, q_d, dout_i, dout_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap,
-            left, right, offset, dropout_p, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT,
+            left, right, offset, dropout_p, factor, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT,
             ROUND_SCORES, ROUND_WEIGHTS, BLOCK_I, True,
         )  # fmt: skip
     store(dk + b * dk_b + kv_head * dk_h + j[:, None] * dk_j + d[None, :] * dk_d, key_sums * scale,
@@ -114,7 +114,7 @@ def query_range(
 def over_queries(
     key_sums, value_sums, key, value, q, dout, lse, delta, bias, mask, slope, start, stop,
     j, d, w, head, q_i, q_d, dout_i, dout_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap,
-    left, right, offset, dropout_p, seed, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, ALIBI: tl.constexpr,
+    left, right, offset, dropout_p, factor, seed, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, ALIBI: tl.constexpr,
     SOFTCAP: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, DROPOUT: tl.constexpr,
     ROUND_SCORES: tl.constexpr, ROUND_WEIGHTS: tl.constexpr, BLOCK_I: tl.constexpr, BOUNDED: tl.constexpr,
 ):  # fmt: skip
@@ -137,7 +137,6 @@ def over_queries(
         dropped = weights
         if DROPOUT:
             kept = survives(i[None, :], j[:, None], head, rows, columns, dropout_p, seed)
-            factor = tl.where(dropout_p < 1.0, 1.0 / (1.0 - dropout_p), 0.0)
             dropped = tl.where(kept, weights * factor, 0.0)
             dweights = tl.where(kept, dweights * factor, 0.0)
         value_sums = weighed(dropped, upstream, value_sums, ROUND_WEIGHTS)
@@ -161,7 +160,7 @@ def queries_kernel(
     q, k, v, bias, mask, alibi, dout, lse, delta, dq, dscores,
     q_b, q_h, q_i, q_d, k_b, k_h, k_j, k_d, v_b, v_h, v_j, v_d, dout_b, dout_h, dout_i, dout_d,
     dq_b, dq_h, dq_i, dq_d, bias_b, bias_h, bias_i, bias_j, mask_b, mask_h, mask_i, mask_j,
-    heads, group, rows, columns, scale, softcap, left, right, offset, dropout_p, seed,
+    heads, group, rows, columns, scale, softcap, left, right, offset, dropout_p, factor, seed,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
     ALIBI: tl.constexpr, SOFTCAP: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, DROPOUT: tl.constexpr,
     ROUND_SCORES: tl.constexpr, ROUND_WEIGHTS: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr,
@@ -196,19 +195,19 @@ def queries_kernel(
         sums = over_keys(
             sums, query, upstream, base, shift, k, v, bias, mask, dscores, slope, start, inner_start, i, d, w, head,
             k_j, k_d, v_j, v_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset,
-            dropout_p, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT, ROUND_SCORES, ROUND_WEIGHTS,
+            dropout_p, factor, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT, ROUND_SCORES, ROUND_WEIGHTS,
             BLOCK_J, True,
         )  # fmt: skip
     sums = over_keys(
         sums, query, upstream, base, shift, k, v, bias, mask, dscores, slope, inner_start, inner_stop, i, d, w, head,
         k_j, k_d, v_j, v_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset,
-        dropout_p, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT, ROUND_SCORES, ROUND_WEIGHTS,
+        dropout_p, factor, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT, ROUND_SCORES, ROUND_WEIGHTS,
         BLOCK_J, False,
     )  # fmt: skip
     sums = over_keys(
         sums, query, upstream, base, shift, k, v, bias, mask, dscores, slope, inner_stop, stop, i, d, w, head,
         k_j, k_d, v_j, v_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset,
-        dropout_p, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT, ROUND_SCORES, ROUND_WEIGHTS,
+        dropout_p, factor, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT, ROUND_SCORES, ROUND_WEIGHTS,
         BLOCK_J, True,
     )  # fmt: skip
     store(dq + b * dq_b + h * dq_h + i[:, None] * dq_i + d[None, :] * dq_d, sums * scale,
@@ -219,7 +218,7 @@ def queries_kernel(
 def over_keys(
     sums, query, upstream, base, shift, k, v, bias, mask, dscores, slope, start, stop, i, d, w, head,
     k_j, k_d, v_j, v_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset,
-    dropout_p, seed, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, ALIBI: tl.constexpr, SOFTCAP: tl.constexpr,
+    dropout_p, factor, seed, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, ALIBI: tl.constexpr, SOFTCAP: tl.constexpr,
     LEFT: tl.constexpr, RIGHT: tl.constexpr, DROPOUT: tl.constexpr, ROUND_SCORES: tl.constexpr,
     ROUND_WEIGHTS: tl.constexpr, BLOCK_J: tl.constexpr, BOUNDED: tl.constexpr,
 ):  # fmt: skip
@@ -240,7 +239,6 @@ def over_keys(
         dweights = product(upstream, value, tl.zeros([BLOCK_I, BLOCK_J], tl.float32))
         if DROPOUT:
             kept = survives(i[:, None], j[None, :], head, rows, columns, dropout_p, seed)
-            factor = tl.where(dropout_p < 1.0, 1.0 / (1.0 - dropout_p), 0.0)
             dweights = tl.where(kept, dweights * factor, 0.0)
         gradient = weights * (dweights - shift[:, None])
         if dscores is not None:

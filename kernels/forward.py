@@ -11,12 +11,13 @@ def forward_kernel(
     q, k, v, bias, mask, alibi, sinks, out, lse,
     q_b, q_h, q_i, q_d, k_b, k_h, k_j, k_d, v_b, v_h, v_j, v_d, out_b, out_h, out_i, out_d,
     bias_b, bias_h, bias_i, bias_j, mask_b, mask_h, mask_i, mask_j,
-    heads, group, rows, columns, scale, softcap, left, right, offset, dropout_p, seed,
+    heads, group, rows, columns, scale, softcap, left, right, offset, dropout_p, factor, seed,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
     ALIBI: tl.constexpr, SOFTCAP: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, DROPOUT: tl.constexpr,
     ROUND_SCORES: tl.constexpr, ROUND_WEIGHTS: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr,
 ):  # fmt: skip
-    """`out` [batch, heads, rows, VALUE_DIM] and lse [batch * heads, rows], natural log, float32. See kernels.attention."""
+    """`out` [batch, heads, rows, VALUE_DIM] and lse [batch * heads, rows], natural log, float32. `factor` multiplies the sums:
+    1 / (1 - dropout_p). See kernels.attention."""
     first = (tl.num_programs(0) - 1 - tl.program_id(0)) * BLOCK_I
     head = tl.program_id(1)
     b, h = (head // heads).to(tl.int64), (head % heads).to(tl.int64)
@@ -60,9 +61,6 @@ def forward_kernel(
     )  # fmt: skip
 
     normal = tl.where(total == 0.0, 1.0, total)
-    factor = 1.0
-    if DROPOUT:
-        factor = tl.where(dropout_p < 1.0, 1.0 / (1.0 - dropout_p), 0.0)
     at = out + b * out_b + h * out_h + i[:, None] * out_i + w[None, :] * out_d
     store(at, sums * (factor / normal)[:, None], (i[:, None] < rows) & (w[None, :] < VALUE_DIM))
     logarithm = tl.where(total == 0.0, float("-inf"), (top + tl.log2(normal)) * LN2)

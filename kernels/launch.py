@@ -53,7 +53,7 @@ def attention_forward(
             forward_kernel[(triton.cdiv(rows, plan.block_i), batch * heads)](
                 q, k, v, bias, mask, alibi, sinks, out, lse,
                 *q.stride(), *k.stride(), *v.stride(), *out.stride(), *_strides(bias, q, k), *_strides(mask, q, k),
-                heads, heads // k.size(1), rows, columns, scale, softcap, left, right, offset, dropout_p, seed,
+                heads, heads // k.size(1), rows, columns, scale, softcap, left, right, offset, dropout_p, _factor(dropout_p), seed,
                 **_constants(q, v, alibi, softcap, left, right, dropout_p),
                 ROUND_SCORES=round_scores, ROUND_WEIGHTS=round_weights, **_options(plan),
             )  # fmt: skip
@@ -102,7 +102,7 @@ def attention_backward(
     constants = _constants(q, v, alibi, softcap, left, right, dropout_p)
     constants |= {"ROUND_SCORES": round_scores, "ROUND_WEIGHTS": round_weights}
     by_keys, by_queries = backward_schedule(q.dtype, head_dim, v.size(-1), q.device.type, tile)
-    numbers = (heads, group, rows, columns, scale, softcap, left, right, offset, dropout_p, seed)
+    numbers = (heads, group, rows, columns, scale, softcap, left, right, offset, dropout_p, _factor(dropout_p), seed)
     strides = (*q.stride(), *k.stride(), *v.stride(), *dout.stride())
     edges = (*_strides(bias, q, k), *_strides(mask, q, k))
     with _on(q):
@@ -147,6 +147,11 @@ def _strides(extra: Tensor | None, q: Tensor, k: Tensor) -> tuple[int, ...]:
     if extra is None:
         return (0, 0, 0, 0)
     return extra.expand(*q.shape[:3], k.size(2)).stride()
+
+
+def _factor(dropout_p: float) -> float:
+    """What the weights that dropout keeps are multiplied with."""
+    return 1.0 / (1.0 - dropout_p) if dropout_p < 1.0 else 0.0
 
 
 def _constants(

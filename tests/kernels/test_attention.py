@@ -1,0 +1,224 @@
+"""The bundled kernels: every feature within its budget of float64, forward and backward, whatever the sizes and strides."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernels.attention import attention, attention_with_lse, dropout_mask
+from kernels.reference import math_attention
+from tests.kernels.trial import DEVICE, NAMES, Trial
+
+FEATURES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "causal": {"causal": "top_left"},
+    "bottom right": {"causal": "bottom_right", "rows": 40, "columns": 130},
+    "more queries than keys": {"causal": "bottom_right", "rows": 90, "columns": 33},
+    "window": {"window": (20, 7), "rows": 130, "columns": 130},
+    "left window": {"window": (5, -1), "causal": "bottom_right", "rows": 65, "columns": 129},
+    "softcap": {"softcap": 3.0},
+    "large scores under softcap": {"softcap": 20.0, "scale": 40.0},
+    "alibi": {"alibi": (2,)},
+    "sinks": {"sinks": (2,)},
+    "negative scale": {"scale": -0.7},
+    "zero scale": {"scale": 0.0},
+    "grouped": {"heads": 6, "kv_heads": 2, "causal": "top_left"},
+    "other value_dim": {"dim": 40, "value_dim": 7},
+    "dropout": {"dropout": (0.3, 5)},
+    "weights kept wide": {"round_weights": False},
+}
+SHAPE = ("heads", "kv_heads", "rows", "columns", "dim", "value_dim")
+
+#: Of the table in FlagGems' pull request on the backward of attention: heads, kv_heads, length, head_dim.
+FLAGGEMS = [
+    *((8, 8, length, 64) for length in (128, 127, 120, 64, 129, 255)),
+    *((8, 4, length, 64) for length in (128, 127, 120, 129)),
+    *((8, 8, length, 128) for length in (128, 127, 120, 64)),
+]
+
+
+def trial(dtype: torch.dtype, **features: Any) -> Trial:
+    sizes = {name: features.pop(name) for name in SHAPE if name in features}
+    options = {
+        name: torch.rand(value, device=DEVICE) if name in ("alibi", "sinks") else value for name, value in features.items()
+    }
+    return Trial(**sizes, dtype=dtype, options=options)
+
+
+@pytest.mark.parametrize("dtype", NAMES.values(), ids=NAMES)
+@pytest.mark.parametrize("feature", FEATURES)
+def test_a_feature_is_within_its_budget(feature: str, dtype: torch.dtype) -> None:
+    assert trial(dtype, **FEATURES[feature]).holds()
+
+
+@pytest.mark.parametrize("shape", FLAGGEMS, ids=str)
+def test_the_shapes_that_another_kernel_failed_on(shape: tuple[int, int, int, int]) -> None:
+    heads, kv_heads, length, dim = shape
+    made = Trial(heads, kv_heads, length, length, dim, dim)
+    assert made.holds()
+
+
+@pytest.mark.parametrize("length", [1, 2, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129])
+def test_lengths_around_tiles(length: int) -> None:
+    assert Trial(rows=length, columns=length, dtype=torch.bfloat16, options={"causal": "top_left"}).holds()
+    assert Trial(rows=5, columns=length).holds()
+    assert Trial(rows=length, columns=5).holds()
+
+
+@pytest.mark.parametrize("dim", [1, 3, 17, 80, 128, 200, 256])
+def test_head_dims(dim: int) -> None:
+    assert Trial(rows=20, columns=20, dim=dim, value_dim=dim).holds()
+
+
+def agree(made: Trial, mine: dict[str, Any], exact: dict[str, Any]) -> None:
+    """The gradient of the first option is the reference's in float64."""
+    name = next(iter(mine))
+    out = attention(made.q, made.k, made.v, scale=0.25, **mine)
+    wide = math_attention(made.q.double(), made.k.double(), made.v.double(), scale=0.25, **exact)
+    got = torch.autograd.grad(out, mine[name], made.dout)[0]
+    expected = torch.autograd.grad(wide, exact[name], made.dout.double())[0]
+    torch.testing.assert_close(got.double(), expected, rtol=1e-4, atol=1e-5)
+
+
+BROADCASTS = [(65, 65), (65, 1), (1, 65), (2, 1, 65), (1, 2, 65, 65), (1, 1, 1, 65), (65,)]
+
+
+@pytest.mark.parametrize("shape", BROADCASTS, ids=str)
+def test_bias_and_mask_broadcast_and_the_bias_has_its_gradient(shape: tuple[int, ...]) -> None:
+    made = Trial(options={"mask": torch.rand(shape, device=DEVICE) < 0.8})
+    assert made.holds()
+    bias = torch.randn(shape, device=DEVICE)
+    made = Trial(options={"bias": bias, "softcap": 4.0})
+    assert made.holds()
+    mine, exact = bias.clone().requires_grad_(), bias.double().requires_grad_()
+    agree(made, {"bias": mine, "softcap": 4.0}, {"bias": exact, "softcap": 4.0})
+
+
+def test_sinks_have_their_gradient() -> None:
+    made = Trial(heads=4, kv_heads=2)
+    mine = torch.randn(4, device=DEVICE).requires_grad_()
+    exact = mine.detach().double().requires_grad_()
+    agree(made, {"sinks": mine}, {"sinks": exact})
+
+
+def laid_out(value: Tensor, layout: str) -> Tensor:
+    if layout == "heads inside":
+        return value.transpose(1, 2).contiguous().transpose(1, 2)
+    if layout == "features first":
+        return value.transpose(-1, -2).contiguous().transpose(-1, -2)
+    return torch.nn.functional.pad(value, (3, 2, 1, 4))[:, :, 1:-4, 3:-2]
+
+
+@pytest.mark.parametrize("layout", ["heads inside", "features first", "inside a larger tensor"])
+def test_strides_change_nothing(layout: str) -> None:
+    made = Trial(dtype=torch.float16, options={"causal": "top_left"})
+    expected = made.run()
+    made.q, made.k, made.v, made.dout = (laid_out(x, layout) for x in (made.q, made.k, made.v, made.dout))
+    for name, value in made.run().items():
+        assert torch.equal(value, expected[name]), name
+
+
+def test_expanded_keys_and_values() -> None:
+    made = Trial(heads=4, kv_heads=1)
+    wide = [x.expand(1, 4, 65, 16) for x in (made.k, made.v)]
+    assert torch.equal(attention(made.q, *wide, scale=0.25), attention(made.q, made.k, made.v, scale=0.25))
+
+
+@pytest.mark.parametrize("sizes", [(0, 5), (5, 0), (0, 0)], ids=str)
+def test_nothing_to_attend_to_or_from(sizes: tuple[int, int]) -> None:
+    made = Trial(rows=sizes[0], columns=sizes[1])
+    values = made.run()
+    assert all((value == 0).all() for value in values.values())
+    lse = attention_with_lse(made.q, made.k, made.v, scale=0.25)[1]
+    assert lse.shape == (1, 2, sizes[0]) and (lse == -torch.inf).all()
+
+
+def test_a_row_without_a_key_gives_0_and_finite_gradients() -> None:
+    mask = torch.rand(65, 65, device=DEVICE) < 0.8
+    mask[7] = mask[64] = False
+    made = Trial(options={"mask": mask})
+    values = made.run()
+    assert (values["out"][:, :, [7, 64]] == 0).all() and (values["dq"][:, :, [7, 64]] == 0).all()
+    assert made.holds()
+    assert (attention_with_lse(made.q, made.k, made.v, scale=0.25, mask=mask)[1][:, :, 7] == -torch.inf).all()
+
+
+@pytest.mark.parametrize("options", [{}, {"causal": "top_left"}, {"softcap": 2.0}], ids=str)
+def test_logsumexp_is_natural(options: dict[str, Any]) -> None:
+    made = Trial(options=options)
+    scores = 0.25 * (made.q.double() @ made.k.double().mT)
+    if "softcap" in options:
+        scores = 2 * torch.tanh(scores / 2)
+    if "causal" in options:
+        scores = scores.masked_fill(~torch.ones_like(scores, dtype=torch.bool).tril(), -torch.inf)
+    lse = attention_with_lse(made.q, made.k, made.v, **made.options)[1]
+    assert lse.dtype == torch.float32
+    torch.testing.assert_close(lse.double(), scores.logsumexp(-1), rtol=1e-6, atol=1e-6)
+
+
+def test_repeats_are_equal_bit_for_bit() -> None:
+    made = Trial(heads=4, kv_heads=2, dtype=torch.bfloat16, options={"dropout": (0.5, 3)})
+    first, second = made.run(), made.run()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize("tile", [(16, 32), (32, 16)])
+def test_another_tile_shape_is_within_budget_too(tile: tuple[int, int]) -> None:
+    assert Trial(rows=50, columns=50, options={"window": (9, 3)}).holds(tile=tile)
+
+
+def test_the_dropout_mask_is_the_one_the_kernel_uses() -> None:
+    made = Trial(rows=40, columns=16, value_dim=16, options={"dropout": (0.4, 11)})
+    made.v = torch.eye(16, device=DEVICE).expand(1, 2, 16, 16)
+    used = attention(made.q, made.k, made.v, **made.options) != 0
+    kept = dropout_mask(1, 2, 40, 16, 0.4, 11, DEVICE)
+    assert torch.equal(used, kept)
+    assert 0.5 < kept.float().mean() < 0.7
+    assert not torch.equal(kept, dropout_mask(1, 2, 40, 16, 0.4, 12, DEVICE))
+
+
+def test_dropping_everything_gives_0() -> None:
+    values = Trial(options={"dropout": (1.0, 0)}).run()
+    assert all((value == 0).all() for value in values.values())
+
+
+def test_rounded_scores_are_those_of_eager_code() -> None:
+    made = Trial(dtype=torch.bfloat16)
+    eager = ((made.q @ made.k.mT) * 0.25).float().softmax(-1).to(torch.bfloat16) @ made.v
+    near = attention(made.q, made.k, made.v, scale=0.25, round_scores=True).float() - eager.float()
+    far = attention(made.q, made.k, made.v, scale=0.25).float() - eager.float()
+    assert near.square().mean() < 0.8 * far.square().mean()
+
+
+@pytest.mark.filterwarnings("ignore:.*Function'> should not be instantiated:DeprecationWarning")  # Dynamo's own
+def test_compiled_around_it_gives_the_same() -> None:
+    made = Trial(dtype=torch.float16)
+
+    def whole(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return attention(q * 2, k, v, scale=0.25, causal="top_left") + 1
+
+    compiled = torch.compile(whole, backend="aot_eager", fullgraph=True)
+    leaves = [[x.detach().requires_grad_() for x in (made.q, made.k, made.v)] for _ in range(2)]
+    outs = [call(*inputs) for call, inputs in zip((whole, compiled), leaves, strict=True)]
+    assert torch.equal(*outs)
+    mine, theirs = (torch.autograd.grad(out, inputs, made.dout) for out, inputs in zip(outs, leaves, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"causal": "left"}, "causal is 'left', expected one of top_left, bottom_right"),
+    ({"softcap": -1.0}, "softcap is -1.0"),
+    ({"window": (-2, 0)}, "window is"),
+    ({"dropout": (1.5, 0)}, "dropout probability is 1.5"),
+    ({"mask": torch.ones(3, 65, 65, dtype=torch.bool)}, "mask .* does not broadcast"),
+    ({"mask": torch.ones(65, 65)}, "mask is torch.float32, expected torch.bool"),
+    ({"sinks": torch.ones(3)}, r"sinks has shape \[3\], expected \[2\]"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), BAD, ids=[case[1] for case in BAD])
+def test_arguments_that_do_not_fit_are_refused(options: dict[str, Any], message: str) -> None:
+    made = Trial()
+    with pytest.raises(ValueError, match=message):
+        attention(made.q, made.k, made.v, scale=0.25, **options)

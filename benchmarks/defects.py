@@ -1,0 +1,141 @@
+"""Copies of the bundled kernels with one defect each, drawn from how real kernels went wrong. Each is a subject:
+
+    python -m fuzz.run --subject benchmarks.defects:statistics_without_mask --budget 5m
+
+`DEFECTS` lists them. benchmarks/planted.py measures how long each takes to be found.
+"""
+
+import atexit
+import importlib
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+KERNELS = Path(__file__).resolve().parents[1] / "kernels"
+
+
+@dataclass(frozen=True, slots=True)
+class Defect:
+    """One change to one file of `kernels/`: every `old` becomes `new`. `story`: where such a thing happened."""
+
+    file: str
+    old: str
+    new: str
+    story: str
+
+
+DEFECTS = {
+    "statistics_without_mask": Defect(
+        "forward.py",
+        "tl.store(lse + head.to(tl.int64) * rows + i, logarithm, mask=i < rows)",
+        "tl.store(lse + head.to(tl.int64) * rows + i, logarithm)",
+        "FlagGems' backward: rows past the end of one head's statistics overwrite the next head's first ones",
+    ),
+    "tail_keys_counted": Defect(
+        "tiles.py",
+        "kept = (i < rows) & (j < columns)",
+        "kept = i < rows",
+        "keys past the end of the last block enter the softmax with score 0",
+    ),
+    "no_rescale": Defect(
+        "forward.py",
+        "sums = weighed(weights, value, sums * shrunk[:, None], ROUND_WEIGHTS)",
+        "sums = weighed(weights, value, sums, ROUND_WEIGHTS)",
+        "the accumulator is not rescaled when a later block raises the maximum",
+    ),
+    "maximum_before_scale": Defect(
+        "forward.py",
+        "higher = tl.maximum(top, tl.max(s, 1))",
+        "higher = tl.maximum(top, tl.max(dots, 1) * (scale * LOG2E))",
+        "a maximum taken before a negative scale is applied overflows the exponential",
+    ),
+    "softcap_by_exponentials": Defect(
+        "tiles.py",
+        "dots = tanh(s / softcap)",
+        "dots = (tl.exp(s / softcap) - tl.exp(-s / softcap)) / (tl.exp(s / softcap) + tl.exp(-s / softcap))",
+        "inf / inf for large scores",
+    ),
+    "finite_minus_infinity": Defect(
+        "tiles.py",
+        'float("-inf")',
+        "-1e4",
+        "a row without a key gives the mean of the values, and real scores may be lower",
+    ),
+    "corner_ignored": Defect(
+        "tiles.py",
+        "kept &= j <= i + offset + right",
+        "kept &= j <= i + right",
+        "causal from the top left where the caller means the bottom right",
+    ),
+    "window_short_by_one": Defect(
+        "tiles.py",
+        "kept &= j >= i + offset - left",
+        "kept &= j > i + offset - left",
+        "whether a window counts the query's own key is read in two ways",
+    ),
+    "heads_interleaved": Defect(
+        "forward.py",
+        "(h // group)",
+        "(h % (heads // group))",
+        "query heads meet the key heads of another group",
+    ),
+    "group_overwritten": Defect(
+        "backward.py",
+        "        slope = 0.0\n        if ALIBI:\n            slope = tl.load(alibi + h)\n        if RIGHT:",
+        "        slope = 0.0\n        key_sums = key_sums * 0.0\n        if ALIBI:\n            slope = tl.load(alibi + h)\n        if RIGHT:",
+        "dk of grouped queries keeps the last head of the group only",
+    ),
+    "softcap_without_derivative": Defect(
+        "backward.py",
+        "1.0 - tanh * tanh",
+        "1.0",
+        "the chain rule through the cap is forgotten",
+    ),
+    "features_unmasked": Defect(
+        "forward.py",
+        "BLOCK_D != HEAD_DIM",
+        "False",
+        "a head_dim that is no power of two reads the next row's features",
+    ),
+    "log2e_in_three_digits": Defect(
+        "tiles.py",
+        "1.4426950408889634",
+        "1.44",
+        "a constant written from memory: every weight is off by 0.2 %",
+    ),
+    "slope_of_the_first_head": Defect(
+        "forward.py",
+        "slope = tl.load(alibi + h)",
+        "slope = tl.load(alibi)",
+        "ALiBi slopes indexed by the batch or not at all",
+    ),
+}
+
+
+def __getattr__(name: str) -> Callable[..., Any]:
+    if name not in DEFECTS:
+        raise AttributeError(f"there is no defect {name!r}; there are {', '.join(DEFECTS)}")
+    return planted(name)
+
+
+def planted(name: str) -> Callable[..., Any]:
+    """`attention` of a copy of the kernels that has the defect. Raises ValueError when the kernels lack the old text."""
+    defect = DEFECTS[name]
+    package = f"planted_{name}"
+    if package not in sys.modules:
+        room = Path(tempfile.mkdtemp(prefix="attnfuzz-defect-"))
+        atexit.register(shutil.rmtree, room, ignore_errors=True)
+        shutil.copytree(KERNELS, room / package, ignore=shutil.ignore_patterns("__pycache__"))
+        changed = room / package / defect.file
+        text = changed.read_text()
+        if defect.old not in text:
+            raise ValueError(f"defect {name}: {defect.file} has no {defect.old!r}")
+        changed.write_text(text.replace(defect.old, defect.new))
+        for file in (room / package).glob("*.py"):
+            file.write_text(file.read_text().replace("from kernels", f"from {package}").replace("attnfuzz::", f"{package}::"))
+        sys.path.insert(0, str(room))
+    return importlib.import_module(f"{package}.attention").attention  # type: ignore[no-any-return]

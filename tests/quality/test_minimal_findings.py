@@ -1,0 +1,63 @@
+"""What a campaign's own path, workers and all, makes of a bug that Inductor plants: the smallest program that has it."""
+
+from pathlib import Path
+
+import pytest
+
+from fuzz.campaign.investigate import Outcome, investigate
+from fuzz.campaign.pool import Setup, Worker, request
+from fuzz.protocol import SubjectResult, Verdict
+from generators.case import Case, Input
+from generators.emit import source
+from generators.program import make_op
+from generators.sizes import Size
+
+MINIMUM = """
+class Module(nn.Module):
+    def forward(self, x):
+        out = F.relu(x)
+        return out
+"""
+FORMS = {
+    "relu_accuracy": Verdict.WRONG_RESULT,
+    "relu_compile_error": Verdict.COMPILE_ERROR,
+    "relu_runtime_error": Verdict.RUNTIME_ERROR,
+}
+
+
+def attention_with_relu() -> Case:
+    """relu(q k^T / 2) v, with the heads split from a projection."""
+    shape = tuple(Size.of(name) for name in ("B", "S", "E"))
+    inputs = (Input("x", shape, "float32"), Input("w", (Size.of("E"), Size.of("E")), "float32", parameter=True))
+    lines = [
+        make_op("q", "linear", ["x", "w"], {}),
+        make_op("kt", "transpose", ["x"], {}),
+        make_op("scores", "matmul", ["q", "kt"], {}),
+        make_op("scaled", "div", ["scores"], {"other": 2.0}),
+        make_op("kept", "relu", ["scaled"], {}),
+        make_op("out", "matmul", ["kept", "x"], {}),
+    ]
+    return Case((("B", 2), ("S", 5), ("E", 8)), inputs, tuple(lines), ("out",))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_planted_relu_comes_down_to_one_relu(form: str, tmp_path: Path) -> None:
+    subject = f"tests.check.planted:{form}"
+    worker = Worker(Setup(named=(subject,)), cache=tmp_path / "cache", log=tmp_path / "log")
+
+    def probe(case: Case, name: str, *, fresh: bool = False) -> SubjectResult | None:
+        result = worker.check(request(case, (name,)))
+        return result.results[0] if result.rejected is None else None
+
+    try:
+        if worker.start().cxx is None:
+            pytest.skip("no C++ compiler")
+        case = attention_with_relu()
+        suspect = probe(case, subject)
+        assert suspect is not None and suspect.verdict is FORMS[form]
+        found = investigate(case, suspect, (subject,), probe, lambda: False)
+    finally:
+        worker.close()
+    assert found.outcome is Outcome.FINDING
+    assert [op.kind for op in found.case.ops] == ["relu"]
+    assert MINIMUM in source(found.case)

@@ -42,20 +42,20 @@ def attention_with_relu() -> Case:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_planted_relu_comes_down_to_one_relu(form: str, tmp_path: Path) -> None:
-    subject = f"tests.check.planted:{form}"
-    worker = Worker(Setup(named=(subject,)), cache=tmp_path / "cache", log=tmp_path / "log")
+    planted = f"tests.check.planted:{form}"
+    worker = Worker(Setup(named=(planted,)), cache=tmp_path / "cache", log=tmp_path / "log")
 
-    def probe(case: Case, name: str, *, fresh: bool = False) -> SubjectResult | None:
-        result = worker.check(request(case, (name,)))
+    def probe(case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
+        result = worker.check(request(case, (subject,)))
         return result.results[0] if result.rejected is None else None
 
     try:
         if worker.start().cxx is None:
             pytest.skip("no C++ compiler")
         case = attention_with_relu()
-        suspect = probe(case, subject)
+        suspect = probe(case, planted)
         assert suspect is not None and suspect.verdict is FORMS[form]
-        found = investigate(case, suspect, (subject,), probe, lambda: False)
+        found = investigate(case, suspect, (planted,), probe, lambda: False)
     finally:
         worker.close()
     assert found.outcome is Outcome.FINDING

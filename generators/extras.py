@@ -50,10 +50,10 @@ def draw_extras(c: Choices) -> Extras:
 def draw_many_extras(c: Choices) -> Extras:
     """Each often, together now and then: for campaigns that are about attention alone."""
     causal, window = c.weighted({
-        (None, False): 50.0, ("top_left", False): 20.0, ("bottom_right", False): 10.0, (None, True): 6.0,
-        ("top_left", True): 7.0, ("bottom_right", True): 5.0,
+        (None, False): 54.0, ("top_left", False): 20.0, ("bottom_right", False): 9.0, (None, True): 4.0,
+        ("top_left", True): 5.0, ("bottom_right", True): 4.0,
     })
-    return Extras(c.chance(0.14), c.chance(0.13), c.chance(0.13), causal, window)
+    return Extras(c.chance(0.12), c.chance(0.12), c.chance(0.13), causal, window)
 
 
 def draw_pattern(b: Builder, c: Choices, extras: Extras, query: Size, key: Size) -> Pattern:

@@ -78,8 +78,7 @@ def compose(case: Case) -> Iterator[Case]:
         before = made.get(op.args[0]) if op.args else None
         if before is None:
             continue
-        rank = types[op.name].rank
-        inner, outer = _axes(before, rank), _axes(op, rank)
+        inner, outer = (_axes(o, types[o.name].rank) for o in (before, op))
         if inner and outer:
             new = make_op(op.name, "permute", before.args, {"dims": tuple(inner[axis] for axis in outer)})
         elif before.kind in _VIEWS and op.kind in _VIEWS:

@@ -29,9 +29,9 @@ def attend(
     if softcap is not None:
         s = softcap * torch.tanh(s / softcap)
     off = kv_len - seq_len if causal == "bottom_right" else 0
+    i, j = torch.arange(seq_len)[:, None], torch.arange(kv_len)
     if alibi is not None:
-        away = [[abs(i + off - j) for j in range(kv_len)] for i in range(seq_len)]
-        s = s - alibi[:, None, None] * torch.tensor(away, dtype=s.dtype).reshape(seq_len, kv_len)
+        s = s - alibi[:, None, None] * (i + off - j).abs()
     kept = torch.ones((), dtype=torch.bool)
     if mask is not None and fill == -math.inf:
         kept = mask
@@ -41,10 +41,10 @@ def attend(
         s = s + bias
     left, right = window or (-1, -1)
     right = 0 if causal else right
-    kept = kept & torch.tensor([
-        [(left < 0 or i + off - left <= j) and (right < 0 or j <= i + off + right) for j in range(kv_len)]
-        for i in range(seq_len)
-    ]).reshape(seq_len, kv_len)
+    if left >= 0:
+        kept = kept & (i + off - left <= j)
+    if right >= 0:
+        kept = kept & (j <= i + off + right)
     kept = kept.expand(s.shape)
     s = torch.where(kept, s, -math.inf)
     some = kept.any(-1, keepdim=True)

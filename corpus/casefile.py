@@ -187,13 +187,20 @@ def _contract(node: Node) -> Contract:
     entries = node.record(required, optional)
     given: dict[str, object] = {}
     for key, value in entries.items():
-        if key == "causal":
-            given[key] = value.flag()
-        elif key in ("scale", "fill", "dropout"):
+        if key == "window":
+            given[key] = _window(value)
+        elif key in ("scale", "softcap", "fill", "dropout"):
             given[key] = value.number()
         else:
             given[key] = value.text()
     return Contract(**given)  # type: ignore[arg-type]  # each field has just been read as its type
+
+
+def _window(node: Node) -> tuple[int, int]:
+    sides = [side.whole() for side in node.items(2)]
+    if len(sides) != 2:
+        node.fail(f"expected two whole numbers, [left, right], got {len(sides)}")
+    return sides[0], sides[1]
 
 
 def encode(case: Case) -> dict[str, Data]:
@@ -206,7 +213,8 @@ def encode(case: Case) -> dict[str, Data]:
     data["returns"] = list(case.returns)
     if case.contracts:
         data["contracts"] = [
-            {f.name: value for f in fields(c) if not _is_default(value := getattr(c, f.name), f.default)}
+            {f.name: list(value) if isinstance(value, tuple) else value
+             for f in fields(c) if not _is_default(value := getattr(c, f.name), f.default)}
             for c in case.contracts
         ]
     return data

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from generators.builder import Builder
 from generators.case import Contract, Values
 from generators.choices import Choices
+from generators.extras import Extras, add_sinks, draw_pattern, spell_alibi, spell_softcap
 from generators.heads import Heads, permuted
 from generators.masks import apply_mask
 from generators.noise import disturb
@@ -25,17 +26,30 @@ class Attended:
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """Where a scale goes and what it is; `value` is None when it is learned."""
+    """Where a scale goes, what it is, whether it divides, and whether it is a number, a constant tensor or given."""
 
     place: str
     value: float | int
     divide: bool
     carrier: str
 
+    @property
+    def effective(self) -> float:
+        """What the products are multiplied with."""
+        return 1.0 / self.value if self.divide else float(self.value)
 
-def attend(b: Builder, c: Choices, heads: Heads, noise: float) -> Attended:
+    @property
+    def contractual(self) -> bool:
+        """Whether it is a number that stands in the program."""
+        return self.carrier not in ("learned", "input")
+
+
+_NO_EXTRAS = Extras()
+
+
+def attend(b: Builder, c: Choices, heads: Heads, noise: float, extras: Extras = _NO_EXTRAS) -> Attended:
     """Write an attention over the heads; a contract is noted where one says what was written."""
-    if c.structure("fused", {"no": 95.0, "sdpa": 5.0}) == "sdpa":
+    if c.structure("fused", {"no": 95.0, "sdpa": 5.0}) == "sdpa" and not extras:
         return _by_sdpa(b, c, heads)
     scale = _draw_scale(b, c, heads)
     q = disturb(b, c, heads.q.value, noise)
@@ -48,19 +62,33 @@ def attend(b: Builder, c: Choices, heads: Heads, noise: float) -> Attended:
     direct = k == heads.k.value and c.wild()
     scores = _scores(b, c, heads, disturb(b, c, q, noise), disturb(b, c, k, noise), scale, direct=direct)
     scores = disturb(b, c, scores, noise)
-    masked = apply_mask(b, c, scores)
+    cap, alibi, sinks = None, None, None
+    if extras.softcap:
+        scores, cap = spell_softcap(b, c, scores)
+    pattern = draw_pattern(b, c, extras, *b.shape(scores)[-2:])
+    if extras.alibi:
+        alibi = spell_alibi(b, c, scores, pattern)
+        scores = alibi.scores
+    masked = apply_mask(b, c, scores, pattern)
     scores = disturb(b, c, masked.scores, noise)
+    if extras.sinks:
+        sinks = add_sinks(b, c, scores)
+        scores = sinks.scores
     scores = _flattened_again(b, c, scores)
     probs = spell_softmax(b, c, scores, v)
-    weights, dropout = _dropout(b, c, disturb(b, c, probs.value, noise))
+    seen = b.op("narrow", probs.value, to="probs", stop=b.shape(v)[-2]) if sinks else probs.value
+    weights, dropout = _dropout(b, c, disturb(b, c, seen, noise))
     output = _weigh(b, c, weights, disturb(b, c, v, noise))
-    plain = scale.carrier != "learned" and probs.contractual and masked.contractual and not _adds_bias(b)
-    if plain:
-        rank = b.rank(output)
-        effective = 1.0 / scale.value if scale.divide else float(scale.value)
+    said = probs.contractual and masked.contractual and scale.contractual and not _adds_bias(b)
+    if alibi:
+        # The distances are counted from the corner that the contract names.
+        same_corner = (pattern.causal == "bottom_right") == (masked.pattern.causal == "bottom_right")
+        said = said and alibi.contractual and same_corner
+    if said and (sinks is None or sinks.contractual):
         b.contracts.append(
-            Contract(heads.q.value, heads.k.value, heads.v.value, output, "bhsd" if rank == 4 else "bsd", effective,
-                     False, masked.mask, masked.means, masked.fill, dropout)
+            Contract(heads.q.value, heads.k.value, heads.v.value, output, "bhsd" if b.rank(output) == 4 else "bsd",
+                     scale.effective, cap, alibi.value if alibi else None, masked.mask, masked.means, masked.fill,
+                     masked.bias, masked.pattern.causal, masked.pattern.window, sinks.value if sinks else None, dropout)
         )
     return Attended(output, k, v, (weights, masked.scores, k, v))
 
@@ -70,7 +98,8 @@ def _draw_scale(b: Builder, c: Choices, heads: Heads) -> _Scale:
     head_dim = max(1, b.size(b.shape(heads.q.value)[-1]))
     value: float | int = c.detail(
         {1 / math.sqrt(head_dim): 60.0, 1.0: 2.0, 0.5: 5.0, 0.125: 5.0, 0.3: 4.0, 1e-3: 2.0, 4.0: 3.0, 12.5: 1.5,
-         -0.5: 5.0, -1 / math.sqrt(head_dim): 3.0}
+         -0.5: 5.0, -1 / math.sqrt(head_dim): 3.0},
+        "scale.value",
     )
     divide = place in ("scores", "q") and c.structure("scale.divide", {"div": 5.0, "mul": 5.0}) == "div"
     if divide:
@@ -227,23 +256,23 @@ def _by_sdpa(b: Builder, c: Choices, heads: Heads) -> Attended:
     scale = c.weighted({None: 6.0, 1.0: 1.0, 0.5: 1.0, -0.5: 0.5, 0.125: 1.0})
     causal = c.chance(0.3)
     dropout = c.weighted({0.0: 8.0, 0.2: 1.0})
-    masks, means = [], "add"
+    masks, boolean = [], False
     if not causal and c.chance(0.5):
         query, key = b.shape(q)[-2], b.shape(k)[-2]
         lead = b.shape(q)[:-2]
         one = Size.of(1)
         shape = c.pick([(query, key), (*lead, query, key), (lead[0], *(one,) * (len(lead) - 1), query, key)])
         if c.chance(0.5):
-            values, dtype, means = Values(c.pick(("random", "padding", "empty_row")), scale=0.7), "bool", "keep"
+            values, dtype, boolean = Values(c.pick(("random", "padding", "empty_row")), scale=0.7), "bool", True
         else:
             values, dtype = Values(c.pick(("normal", "random_mask")), scale=1.0), b.dtype_of(q)
         masks.append(b.input("mask", shape, values, dtype))
     output = b.op("sdpa", q, k, v, *masks, to="out", is_causal=causal, scale=scale, dropout_p=dropout, enable_gqa=native)
-    if means == "add":
-        effective = 1 / math.sqrt(max(1, b.size(b.shape(q)[-1]))) if scale is None else scale
-        b.contracts.append(
-            Contract(heads.q.value, heads.k.value, heads.v.value, output, "bhsd" if b.rank(output) == 4 else "bsd",
-                     effective, causal, masks[0] if masks else None, means,
-                     dropout=dropout if b.mode == "training" else 0.0)
-        )
+    effective = 1 / math.sqrt(max(1, b.size(b.shape(q)[-1]))) if scale is None else scale
+    mask = masks[0] if masks else None
+    b.contracts.append(
+        Contract(heads.q.value, heads.k.value, heads.v.value, output, "bhsd" if b.rank(output) == 4 else "bsd", effective,
+                 mask=mask if boolean else None, bias=None if boolean else mask, causal="top_left" if causal else None,
+                 dropout=dropout if b.mode == "training" else 0.0)
+    )
     return Attended(output, k, v, (k, v))

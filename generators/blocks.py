@@ -6,6 +6,7 @@ from generators.attention import attend
 from generators.builder import Builder
 from generators.case import Values
 from generators.choices import Choices
+from generators.extras import Extras
 from generators.heads import Head, Heads, draw_values, permuted, split_heads, split_packed
 from generators.merging import merge_heads
 from generators.noise import disturb
@@ -25,7 +26,7 @@ class _Style:
     noise: float
 
 
-def block_module(b: Builder, c: Choices) -> list[str]:
+def block_module(b: Builder, c: Choices, extras: Extras) -> list[str]:
     """A module around one attention; returns what it returns."""
     b.dims["V"] = b.dims["D"]
     if b.dims["H"] * b.dims["D"] > 256:
@@ -38,11 +39,11 @@ def block_module(b: Builder, c: Choices) -> list[str]:
     )
     x = _stem(b, c)
     before = _norm(b, c, style, x) if style.residual != "post" else x
-    attended, extras = _attention(b, c, style, before)
+    attended, inner = _attention(b, c, style, before, extras)
     x = _around(b, c, style, x, before, attended)
     returns = [x]
     if c.chance(0.1):
-        returns += c.subset(extras, 0.5)
+        returns += c.subset(inner, 0.5)
     return returns
 
 
@@ -94,8 +95,8 @@ def _norm(b: Builder, c: Choices, style: _Style, x: str) -> str:
     return b.op("mul", b.op("cast", scaled, dtype=b.dtype), weight, to="normed")
 
 
-def _attention(b: Builder, c: Choices, style: _Style, x: str) -> tuple[str, tuple[str, ...]]:
-    attended = attend(b, c, _project(b, c, style, x), style.noise)
+def _attention(b: Builder, c: Choices, style: _Style, x: str, extras: Extras) -> tuple[str, tuple[str, ...]]:
+    attended = attend(b, c, _project(b, c, style, x), style.noise, extras)
     merged = disturb(b, c, merge_heads(b, c, attended.output), style.noise)
     return _linear(b, c, merged, "o", _EMBED, bias=style.bias), attended.extras
 

@@ -3,9 +3,10 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
+from typing import Self
 
 from generators.sizes import Size
 
@@ -77,13 +78,23 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """What a part of the program computes: softmax(scale * q k^T, masked) v, dropped out with probability `dropout`.
+    """What a part of the program computes: an attention, in these steps over the scores s[i, j] of query i and key j.
 
-    `q`, `k`, `v` and `output` name values of the program; `layout` says how their axes read: `bhsd` is
-    [batch, heads, seq_len, head_dim], `bshd` has heads and seq_len exchanged, `bsd` has no head axis. Fewer key than
-    query heads means grouped queries: query head h reads key head h * num_kv_heads // num_heads. `mask` names a value
-    that broadcasts to [batch, heads, seq_len, kv_len] (no head axis for `bsd`); `mask_means` is `add` (added to the
-    scaled scores), `keep` or `drop` (boolean; the others get `fill`).
+    1. s = scale * (q_i . k_j)
+    2. s = softcap * tanh(s / softcap)
+    3. s = s - alibi[h] * |i + off - j|; alibi: floating, [heads]
+    4. s = `fill` where the boolean `mask` does not keep a key; True means `keep` or `drop`, as `mask_means` says
+    5. s = s + bias; bias: floating
+    6. s = -inf unless i + off - left <= j <= i + off + right; `window` is (left, right), -1 for no bound. `causal` sets
+       right to 0; `top_left` counts from the first key (off = 0), `bottom_right` from the last (off = kv_len - seq_len).
+       Without `causal`, off is 0
+    7. p = softmax(s); sinks, floating, [heads], puts one more term exp(sinks[h]) into the denominator only
+    8. output = p v, with p dropped out with probability `dropout` and what is kept divided by 1 - dropout
+
+    `q`, `k`, `v`, `alibi`, `mask`, `bias`, `sinks` and `output` name values of the program. `layout` says how the axes of
+    q, k, v and output read: `bhsd` is [batch, heads, seq_len, head_dim], `bshd` has heads and seq_len exchanged, `bsd` has
+    no head axis (one head). Fewer key than query heads means grouped queries: query head h reads key head
+    h * kv_heads // heads. `mask` and `bias` broadcast to [batch, heads, seq_len, kv_len] (no head axis for `bsd`).
     """
 
     q: str
@@ -92,11 +103,27 @@ class Contract:
     output: str
     layout: str = "bhsd"
     scale: float = 1.0
-    causal: bool = False
+    softcap: float | None = None
+    alibi: str | None = None
     mask: str | None = None
-    mask_means: str = "add"
+    mask_means: str = "keep"
     fill: float = float("-inf")
+    bias: str | None = None
+    causal: str | None = None
+    window: tuple[int, int] | None = None
+    sinks: str | None = None
     dropout: float = 0.0
+
+    @property
+    def reads(self) -> Mapping[str, str]:
+        """The values it is a function of, by field: q, k, v and those of alibi, mask, bias and sinks that it has."""
+        named = {field: getattr(self, field) for field in ("q", "k", "v", "alibi", "mask", "bias", "sinks")}
+        return {field: name for field, name in named.items() if name is not None}
+
+    def renamed(self, names: Mapping[str, str]) -> Self:
+        """This contract with values under other names; a name that is not in `names` stays."""
+        fields = {**self.reads, "output": self.output}
+        return replace(self, **{field: names.get(name, name) for field, name in fields.items()})  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

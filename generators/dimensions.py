@@ -33,3 +33,31 @@ def draw_dims(c: Choices) -> dict[str, int]:
         dims.update(dict.fromkeys(names, common))
     dims["V"] = dims["D"] if c.chance(0.85) else c.weighted(_HEAD_DIM)
     return dims
+
+
+_TILED_SEQ = {1: 2, 2: 1, 3: 1, 5: 1, 8: 2, 15: 1, 16: 2, 17: 2, 31: 1, 32: 2, 33: 2, 48: 1, 63: 4, 64: 6, 65: 5,
+              100: 1, 127: 4, 128: 5, 129: 4, 130: 3, 191: 0.5, 192: 1, 200: 0.5, 256: 1, 257: 1}
+_TILED_DIM = {1: 0.5, 2: 1, 3: 1, 4: 2, 7: 1, 8: 3, 15: 1, 16: 8, 17: 2, 24: 2, 31: 1, 32: 8, 33: 1, 40: 2, 48: 2, 63: 1,
+              64: 8, 65: 1, 72: 1, 80: 2, 96: 2, 128: 2}
+_FEW = {1: 5, 2: 6, 3: 3, 4: 2}
+_TILE = 64
+_MAX_TILES = 64
+
+
+def draw_tiled_dims(c: Choices) -> dict[str, int]:
+    """Dimensions as in `draw_dims`, with lengths beside and on the edges of the tiles that kernels work in.
+
+    An interpreter of kernels takes its time for every tile of the scores, so that long sequences have few heads.
+    """
+    dims = {
+        "B": c.weighted(_FEW), "H": c.weighted(_FEW), "S": c.weighted(_TILED_SEQ), "T": c.weighted(_TILED_SEQ),
+        "D": c.weighted(_TILED_DIM), "G": c.weighted({1: 4, 2: 5, 3: 1}), "R": c.weighted({2: 5, 3: 2, 4: 1}),
+    }
+    if c.chance(0.5):
+        dims["T"] = dims["S"]
+    dims["V"] = dims["D"] if c.chance(0.8) else c.weighted(_TILED_DIM)
+    tiles = -(-dims["S"] // _TILE) * -(-dims["T"] // _TILE)
+    for name in ("B", "H", "R"):
+        while dims[name] > 1 and dims["B"] * max(dims["H"], dims["G"] * dims["R"]) * tiles > _MAX_TILES:
+            dims[name] -= 1
+    return dims

@@ -1,9 +1,9 @@
 """A case as the nn.Module a person would have written. This text is what is run, shrunk and reported."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from generators.case import Attr, Case, Input, Op, TensorType
+from generators.case import Attr, Case, Input, Op
 from generators.dtypes import category
 from generators.ops import OPS
 from generators.ops.spec import Line
@@ -24,8 +24,16 @@ def rng(seed):
 
 def source(case: Case) -> str:
     """The Python text of a case: `Module`, and `inputs()` which gives equal, fresh tensors at every call."""
-    types = types_of(case)
-    body = "\n\n".join(part for part in (_init(case), _forward(case, types)) if part)
+    return partly_rewritten(case, case.ops, {})
+
+
+def partly_rewritten(case: Case, ops: Sequence[Op], instead: Mapping[str, str]) -> str:
+    """The text of a case with only `ops` of its operations, and with an expression instead of some of them, by name.
+
+    Parameters and arguments stay as they are, whether or not something still reads them.
+    """
+    spelled = [op for op in ops if op.name not in instead]
+    body = "\n\n".join(part for part in (_init(case, spelled), _forward(case, ops, spelled, instead)) if part)
     made = "".join(f"        {_input_text(i)},\n" for i in case.inputs if not i.parameter)
     module = f"\n\nclass Module(nn.Module):\n{body}\n"
     inputs = f"\n\ndef inputs():\n    return [\n{made}    ]\n"
@@ -56,14 +64,14 @@ def _constants(case: Case) -> str:
     return f"{', '.join(names)} = {', '.join(str(v) for v in values)}"
 
 
-def _init(case: Case) -> str:
+def _init(case: Case, ops: Sequence[Op]) -> str:
     lines = []
     for item in case.inputs:
         if item.parameter and category(item.dtype) == 2:
             lines.append(f"self.{item.name} = nn.Parameter({_input_text(item)})")
         elif item.parameter:
             lines.append(f'self.register_buffer("{item.name}", {_input_text(item)})')
-    for op in case.ops:
+    for op in ops:
         submodule = OPS[op.kind].init(attributes(op))
         if submodule is not None:
             lines.append(f"self.{op.name} = {submodule}")
@@ -72,28 +80,28 @@ def _init(case: Case) -> str:
     return "    def __init__(self):\n        super().__init__()\n" + "\n".join(f"        {x}" for x in lines)
 
 
-def _forward(case: Case, types: Mapping[str, TensorType]) -> str:
+def read(case: Case, name: str) -> str:
+    """How forward reads a value: by its name, a parameter as an attribute of the module."""
+    return f"self.{name}" if any(i.parameter and i.name == name for i in case.inputs) else name
+
+
+def _forward(case: Case, ops: Sequence[Op], spelled: Sequence[Op], instead: Mapping[str, str]) -> str:
+    types = types_of(case)
     arguments = [i for i in case.inputs if not i.parameter]
-    parameters = {i.name for i in case.inputs if i.parameter}
     device = f"{arguments[0].name}.device"
-
-    def text(name: str) -> str:
-        return f"self.{name}" if name in parameters else name
-
-    lines = list(_measured(case, arguments)) if case.dynamic else []
-    for op in case.ops:
-        line = Line(op.name, [text(a) for a in op.args], [types[a] for a in op.args], attributes(op), device)
-        lines.append(f"{op.name} = {OPS[op.kind].emit(line)}")
-    returned = [text(r) for r in case.returns]
-    lines.append(f"return {', '.join(returned)}")
+    lines = list(_measured(spelled, arguments)) if case.dynamic else []
+    for op in ops:
+        line = Line(op.name, [read(case, a) for a in op.args], [types[a] for a in op.args], attributes(op), device)
+        lines.append(f"{op.name} = {instead.get(op.name) or OPS[op.kind].emit(line)}")
+    lines.append(f"return {', '.join(read(case, r) for r in case.returns)}")
     head = f"    def forward(self, {', '.join(i.name for i in arguments)}):\n"
     return head + "\n".join(f"        {x}" for x in lines)
 
 
-def _measured(case: Case, arguments: list[Input]) -> Iterator[str]:
+def _measured(ops: Sequence[Op], arguments: list[Input]) -> Iterator[str]:
     """Lines that read from the arguments the sizes the operations name, so that shapes can be dynamic."""
     wanted: dict[str, None] = {}
-    for op in case.ops:
+    for op in ops:
         for _, value in op.attrs:
             wanted |= dict.fromkeys(sorted(_names(value)))
     for name in wanted:

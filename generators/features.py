@@ -8,7 +8,7 @@ from generators.program import attributes, types_of
 
 _VIEWS = frozenset({
     "view", "reshape", "permute", "transpose", "mT", "unsqueeze", "squeeze", "unflatten", "flatten", "expand",
-    "expand_as", "chunk", "unbind", "select", "contiguous", "clone", "to_own_dtype", "narrow",
+    "expand_as", "chunk", "unbind", "select", "contiguous", "clone", "to_own_dtype", "narrow", "detach",
 })
 _ONE_NAME = {
     "bmm": "product", "matmul": "product", "einsum": "product", "log_softmax": "softmax", "type_as": "cast",

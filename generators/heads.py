@@ -52,7 +52,8 @@ def permuted(b: Builder, c: Choices, value: str, order: str, target: str, to: st
 
 def draw_values(c: Choices) -> Values:
     """Numbers for an activation: mostly normal; peaked, outlying, tiny, huge and integral ones as well."""
-    kind = c.detail({"normal": 60.0, "outliers": 6.0, "integers": 6.0, "uniform": 4.0, "one_row": 4.0, "constant": 2.0})
+    kind = c.detail({"normal": 60.0, "outliers": 6.0, "integers": 6.0, "uniform": 4.0, "one_row": 4.0, "constant": 2.0},
+                    "values")
     scale = c.detail({1.0: 6.0, 0.5: 1.0, 3.0: 2.0, 0.02: 1.0, 10.0: 0.5}) if kind != "one_row" else 10.0
     if kind == "outliers":
         scale = 10.0
@@ -95,7 +96,7 @@ def head_inputs(b: Builder, c: Choices) -> Heads:
 
 
 def _grouping(b: Builder, c: Choices) -> str:
-    group = c.detail({"none": 76.0, "group": 12.0, "one": 12.0})
+    group = c.detail({"none": 76.0, "group": 12.0, "one": 12.0}, "heads.group")
     return "none" if group == "one" and b.dims["H"] == 1 else group
 
 

@@ -1,48 +1,66 @@
 """Which keys a query may see: every way of saying it, every shape and dtype eager accepts, every value a caller passes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from generators.builder import Builder
 from generators.case import Values
 from generators.choices import Choices
+from generators.patterns import NO_PATTERN, Pattern, spell_pattern
 from generators.sizes import Size
 
 NEG_INF = float("-inf")
+_TOP_LEFT = Pattern("top_left")
 _FILLS: dict[float | str, float] = {NEG_INF: 5, "min": 3, -1e9: 2, -1e4: 1}
 _EQUAL_0_FILLS: dict[float | str, float] = {NEG_INF: 6.0, "min": 2.0, -1e4: 1.0}
 _KINDS = {"none": 34.0, "add": 24.0, "equal_0": 8.0, "fill": 12.0, "where": 12.0, "where_and_add": 5.0,
           "scaled_padding": 4.0}
+_PATTERN_KINDS = {"fill": 4.0, "where": 3.0, "add": 2.0, "where_and_add": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
 class Masked:
-    """Scores after masking. `mask`, `means` and `fill` are those of a Contract, when one contract says it all."""
+    """Scores after masking, and what a Contract says of it, if one can (`contractual`)."""
 
     scores: str
     mask: str | None = None
-    means: str = "add"
+    means: str = "keep"
     fill: float = NEG_INF
+    bias: str | None = None
+    pattern: Pattern = NO_PATTERN
     contractual: bool = True
 
 
-def apply_mask(b: Builder, c: Choices, scores: str) -> Masked:
-    """Mask `scores`, [B, H, S, T] or [B, S, T], in some way, or not at all."""
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A boolean value, True where a key is kept; the pattern in it, and the mask it is joined with, if any."""
+
+    value: str
+    pattern: Pattern = NO_PATTERN
+    mask: str | None = None
+
+    def masked(self, scores: str) -> Masked:
+        """Scores from which all that is not seen is gone for good: -inf."""
+        return Masked(scores, self.mask, pattern=self.pattern)
+
+
+def apply_mask(b: Builder, c: Choices, scores: str, pattern: Pattern) -> Masked:
+    """Mask `scores`, [B, H, S, T] or [B, S, T], by the pattern, or without one in some way, or not at all."""
     in_place = b.may_overwrite(scores) and c.wild()
-    kind = c.structure("mask.kind", _KINDS)
+    kind = c.weighted(_PATTERN_KINDS) if pattern else c.structure("mask.kind", _KINDS)
     if kind == "add":
-        return _added(b, c, scores, in_place=in_place)
+        return _added(b, c, scores, pattern, in_place=in_place)
     if kind == "scaled_padding":
         return _scaled_padding(b, c, scores)
     if kind == "equal_0":
         return _filled_where_zero(b, c, scores)
     if kind == "fill":
-        return _filled(b, c, scores, in_place=in_place)
+        return _filled(b, c, scores, pattern, in_place=in_place)
     if kind == "where":
-        return _where(b, c, scores)
+        return _where(b, c, scores, pattern)
     if kind == "where_and_add":
-        first = _where(b, c, scores)
-        mask = _additive_input(b, c, scores)
-        return Masked(b.op("add", first.scores, mask, to="scores"), contractual=False)
+        first = _where(b, c, scores, pattern)
+        bias = _additive_input(b, c, scores)
+        return replace(first, scores=b.op("add", first.scores, bias, to="scores"), bias=bias, contractual=b.is_float(bias))
     return Masked(scores)
 
 
@@ -91,27 +109,31 @@ def _additive_values(c: Choices, rank: int) -> Values:
     return Values(kind, scale=scale)
 
 
-def _added(b: Builder, c: Choices, scores: str, *, in_place: bool) -> Masked:
-    if c.chance(0.25):
-        mask = _causal_additive(b, c, scores)
-        return Masked(b.op("add", scores, mask, to="scores"), mask)
+def _added(b: Builder, c: Choices, scores: str, pattern: Pattern, *, in_place: bool) -> Masked:
+    if pattern or c.chance(0.25):
+        return _pattern_added(b, c, scores, pattern)
     mask = _additive_input(b, c, scores)
     if c.wild():
-        return Masked(b.op("add", mask, scores, to="scores"), mask, contractual=b.is_float(mask))
+        return Masked(b.op("add", mask, scores, to="scores"), bias=mask, contractual=b.is_float(mask))
     fits = in_place and b.dtype_of(mask) == b.dtype_of(scores)
     form = "in_place" if fits else c.detail({"operator": 8.0, "method": 1.0, "function": 1.0})
-    return Masked(b.op("add", scores, mask, to="scores", form=form), mask, contractual=b.is_float(mask))
+    return Masked(b.op("add", scores, mask, to="scores", form=form), bias=mask, contractual=b.is_float(mask))
 
 
-def _causal_additive(b: Builder, c: Choices, scores: str) -> str:
+def _pattern_added(b: Builder, c: Choices, scores: str, pattern: Pattern) -> Masked:
+    """A tensor of zeros and low numbers, made inside and added: by the pattern, or causal from the first key."""
     query, key = b.shape(scores)[-2:]
-    if c.chance(0.5):
-        full = b.op("full", to="causal", sizes=(query, key), value=c.weighted({NEG_INF: 3.0, -1e4: 1.0}),
-                    dtype=b.dtype_of(scores))
-        return b.op("triu", full, diagonal=1)
-    keep = _causal(b, c, scores)
-    zeros = b.op("full", to="bias", sizes=(query, key), value=0.0, dtype=b.dtype_of(scores))
-    return b.op("masked_fill", zeros, b.op("logical_not", keep), to="bias", value=NEG_INF)
+    if not pattern and c.chance(0.5):
+        low = c.weighted({NEG_INF: 3.0, -1e4: 1.0})
+        full = b.op("full", to="causal", sizes=(query, key), value=low, dtype=b.dtype_of(scores))
+        bias = b.op("triu", full, diagonal=1)
+        added = b.op("add", scores, bias, to="scores")
+        return Masked(added, pattern=_TOP_LEFT) if low == NEG_INF else Masked(added, bias=bias)
+    seen = _keep(b, c, scores, pattern) if pattern else _Seen(_causal(b, c, scores), _TOP_LEFT)
+    shape = b.shape(seen.value) if pattern else (query, key)
+    zeros = b.op("full", to="bias", sizes=shape, value=0.0, dtype=b.dtype_of(scores))
+    bias = b.op("masked_fill", zeros, b.op("logical_not", seen.value), to="bias", value=NEG_INF)
+    return seen.masked(b.op("add", scores, bias, to="scores"))
 
 
 def _causal(b: Builder, c: Choices, scores: str) -> str:
@@ -133,8 +155,18 @@ def _boolean_input(b: Builder, c: Choices, scores: str) -> str:
     return b.input("keep", shape, Values(c.weighted(kinds), scale=0.7), "bool")
 
 
-def _keep(b: Builder, c: Choices, scores: str) -> str:
-    return _causal(b, c, scores) if c.chance(0.35) else _boolean_input(b, c, scores)
+def _keep(b: Builder, c: Choices, scores: str, pattern: Pattern) -> _Seen:
+    """Which keys are kept: those of the pattern, now and then joined with a caller's mask; or one of these alone."""
+    if pattern:
+        seen = spell_pattern(b, c, pattern, *b.shape(scores)[-2:])
+        if c.chance(0.75):
+            return _Seen(seen, pattern)
+        mask = _boolean_input(b, c, scores)
+        return _Seen(b.op("logical_and", *c.pick(((seen, mask), (mask, seen))), to="seen"), pattern, mask)
+    if c.chance(0.35):
+        return _Seen(_causal(b, c, scores), _TOP_LEFT)
+    mask = _boolean_input(b, c, scores)
+    return _Seen(mask, mask=mask)
 
 
 def _fill_value(fill: float | str, b: Builder, value: str) -> float:
@@ -143,21 +175,29 @@ def _fill_value(fill: float | str, b: Builder, value: str) -> float:
     return lowest[b.dtype_of(value)] if isinstance(fill, str) else fill
 
 
-def _fill(b: Builder, c: Choices, scores: str) -> float | str:
+def _fill(b: Builder, c: Choices, scores: str, pattern: Pattern) -> float | str:
+    # Only -inf hides a key for good, which is what a contract says of patterns.
+    if pattern and c.chance(0.8):
+        return NEG_INF
     fill = c.structure("mask.fill", _FILLS)
     return -1e4 if fill == -1e9 and b.dtype_of(scores) == "float16" else fill
 
 
-def _filled(b: Builder, c: Choices, scores: str, *, in_place: bool) -> Masked:
-    keep = _keep(b, c, scores)
-    if c.chance(0.6):
-        keep = b.op("logical_not", keep, to="drop", form=c.pick(("operator", "method")))
+def _filled(b: Builder, c: Choices, scores: str, pattern: Pattern, *, in_place: bool) -> Masked:
+    seen = _keep(b, c, scores, pattern)
+    # A caller's mask may as well say which keys to drop, and so may a triangle.
+    turned = bool(pattern) or c.chance(0.6)
+    drop = seen.value
+    if turned:
+        drop = b.op("logical_not", drop, to="drop", form=c.pick(("operator", "method")))
     if c.chance(0.3):
-        keep = b.op("expand_as", keep, scores)
-    fill = _fill(b, c, scores)
+        drop = b.op("expand_as", drop, scores)
+    fill = _fill(b, c, scores, pattern)
     form = "in_place" if in_place and b.may_overwrite(scores) else c.detail({"method": 8.0, "function": 1.0})
-    result = b.op("masked_fill", scores, keep, to="scores", value=fill, form=form)
-    return Masked(result, keep, "drop", _fill_value(fill, b, scores))
+    result = b.op("masked_fill", scores, drop, to="scores", value=fill, form=form)
+    if turned and seen.pattern and fill == NEG_INF:
+        return seen.masked(result)
+    return Masked(result, drop, "drop", _fill_value(fill, b, scores))
 
 
 def _filled_where_zero(b: Builder, c: Choices, scores: str) -> Masked:
@@ -181,15 +221,18 @@ def _filled_where_zero(b: Builder, c: Choices, scores: str) -> Masked:
     return Masked(result, drop, "drop", _fill_value(fill, b, scores))
 
 
-def _where(b: Builder, c: Choices, scores: str) -> Masked:
-    keep = _keep(b, c, scores)
-    fill = _fill(b, c, scores)
-    reverse = c.wild() and c.chance(0.5)
+def _where(b: Builder, c: Choices, scores: str, pattern: Pattern) -> Masked:
+    seen = _keep(b, c, scores, pattern)
+    keep = seen.value
+    fill = _fill(b, c, scores, pattern)
+    reverse = c.wild() and c.chance(0.5) and not pattern
     if c.structure("mask.low", {"full": 6.0, "number": 4.0}) == "full":
         low = b.op("full", to="low", sizes=(), value=fill, dtype=b.dtype_of(scores))
         result = b.op("where", keep, low, scores, to="scores") if reverse else b.op("where", keep, scores, low, to="scores")
     else:
         result = b.op("where", keep, scores, to="scores", other=fill, reverse=reverse)
+    if seen.pattern and fill == NEG_INF and not reverse:
+        return seen.masked(result)
     return Masked(result, keep, "drop" if reverse else "keep", _fill_value(fill, b, scores))
 
 
@@ -200,4 +243,4 @@ def _scaled_padding(b: Builder, c: Choices, scores: str) -> Masked:
     mask = b.input("padding", (batch, key), Values(kind), b.dtype_of(scores))
     view = b.op("view", mask, sizes=(batch, *(Size.of(1),) * (b.rank(scores) - 2), key))
     low = b.op("mul", b.op("sub", view, other=1.0, reverse=True, to="masked"), other=c.pick((-1e4, -3e4)), to="bias")
-    return Masked(b.op("add", scores, low, to="scores"), low)
+    return Masked(b.op("add", scores, low, to="scores"), bias=low)

@@ -4,10 +4,11 @@ import keyword
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 
-from generators.case import MODES, Attr, Case, Contract, Input, Op, TensorType
-from generators.dtypes import DTYPES, category
+from generators.case import MODES, Attr, Case, Input, Op, TensorType
+from generators.contracts import check_contract
+from generators.dtypes import DTYPES
 from generators.errors import CaseError
 from generators.ops import OPS
 from generators.ops.products import EQUATION
@@ -17,7 +18,7 @@ from generators.values import DISTRIBUTIONS, LAYOUTS
 
 VALUE_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
 DIM_NAME = re.compile(r"[A-Z][A-Za-z0-9]{0,7}")
-RESERVED = frozenset({"torch", "nn", "rng", "inputs", "self", "F", "Module", *keyword.kwlist})
+RESERVED = frozenset({"torch", "nn", "rng", "inputs", "self", "F", "Module", "attend", *keyword.kwlist})
 
 MAX_DIM = 1 << 20
 MAX_ELEMENTS = 1 << 26
@@ -152,7 +153,7 @@ def check(case: Case) -> dict[str, TensorType]:
         raise CaseError("returns: a value is returned twice")
     _check_in_place(case)
     for contract in case.contracts:
-        _check_contract(contract, types)
+        check_contract(contract, case, types)
     return types
 
 
@@ -212,21 +213,6 @@ def _check_in_place(case: Case) -> None:
             raise CaseError(f"op {op.name!r}: only a new tensor with no other use can be overwritten in place")
 
 
-def _check_contract(contract: Contract, types: Mapping[str, TensorType]) -> None:
-    for field in ("q", "k", "v", "output", "mask"):
-        name = getattr(contract, field)
-        if name is not None and name not in types:
-            raise CaseError(f"contract: {field} names {name!r}, which is not defined")
-    if contract.layout not in ("bhsd", "bshd", "bsd"):
-        raise CaseError(f"contract: layout {contract.layout!r}, expected bhsd, bshd or bsd")
-    if contract.mask_means not in ("add", "keep", "drop"):
-        raise CaseError(f"contract: mask_means {contract.mask_means!r}, expected add, keep or drop")
-    rank = 3 if contract.layout == "bsd" else 4
-    for name in (contract.q, contract.k, contract.v, contract.output):
-        if types[name].rank != rank or category(types[name].dtype) != 2:
-            raise CaseError(f"contract: {name!r} is not a floating tensor of {rank} axes")
-
-
 def pruned(case: Case) -> Case:
     """The case without what nothing returned depends on: operations, inputs, dimensions, contracts."""
     needed = set(case.returns)
@@ -245,11 +231,7 @@ def pruned(case: Case) -> Case:
                 if isinstance(part, Size):
                     names |= part.names()
     values = {i.name for i in inputs} | {o.name for o in ops}
-    contracts = tuple(
-        c for c in case.contracts
-        if all(getattr(c, f.name) in values for f in fields(c) if f.name in ("q", "k", "v", "output"))
-        and (c.mask is None or c.mask in values)
-    )
+    contracts = tuple(c for c in case.contracts if values.issuperset((*c.reads.values(), c.output)))
     return replace(case, dims=tuple(d for d in case.dims if d[0] in names), inputs=inputs, ops=ops,
                    contracts=contracts)
 

@@ -1,38 +1,75 @@
 """A random case from a seed and an index: a bare attention, or a whole module around one."""
 
+import itertools
+
 from generators.attention import attend
 from generators.blocks import block_module
 from generators.builder import Builder
 from generators.case import Case
 from generators.choices import Choices
-from generators.dimensions import draw_dims
+from generators.dimensions import draw_dims, draw_tiled_dims
+from generators.extras import Extras, draw_extras, draw_many_extras
 from generators.families import FAMILIES
 from generators.heads import head_inputs
 from generators.merging import merge_heads
 from generators.noise import disturb
+from generators.stand_in import stand_in
 
 BARE = 0.8
 """The share of cases that are an attention alone: they are twice as fast to judge as whole modules."""
 TRAINING = 0.25
 DYNAMIC = 0.02
 """The share with dynamic shapes, which take ten times as long to compile."""
+_DTYPES = {"float32": 5.0, "bfloat16": 2.5, "float16": 2.5}
 
 
-def sample(seed: int, index: int) -> Case:
-    """Case number `index` of the campaign with this seed: the same on every machine."""
+def sample(seed: int, index: int, *, contracted: bool = False) -> Case:
+    """Case number `index` of the campaign with this seed: the same on every machine.
+
+    With `contracted` it is one for attention kernels: an attention alone that a call of a kernel can stand in for, with
+    sizes around the edges of tiles, and soft caps, windows, ALiBi and sinks more often.
+    """
+    if contracted:
+        cases = (_for_kernels(f"{seed}:{index}:contracted:{attempt}") for attempt in itertools.count())
+        return next(case for case in cases if stand_in(case) is not None)
     c = Choices(f"{seed}:{index}")
     family = c.weighted({name: weight for name, (weight, _) in FAMILIES.items()})
     c.habits = FAMILIES[family][1]
     c.wildness = c.weighted({0.02: 2.0, 0.08: 5.0, 0.2: 2.0, 0.5: 1.0})
-    dtype = c.weighted({"float32": 5.0, "bfloat16": 2.5, "float16": 2.5})
+    dtype = c.weighted(_DTYPES)
     b = Builder(draw_dims(c), dtype, "training" if c.chance(TRAINING) else "inference")
-    returns = _bare(b, c) if c.chance(BARE) else block_module(b, c)
+    # From choices of their own, so that they are seldom and all other cases do not depend on them.
+    extras = draw_extras(Choices(f"{seed}:{index}:extras"))
+    returns = _bare(b, c, extras) if c.chance(BARE) else block_module(b, c, extras)
     return b.case(returns, dynamic=c.chance(DYNAMIC))
 
 
-def _bare(b: Builder, c: Choices) -> list[str]:
+def _for_kernels(seed: str) -> Case:
+    c = Choices(seed)
+    family = c.weighted({name: weight for name, (weight, _) in FAMILIES.items()})
+    # What kernels get wrong is not how a step is spelled: scales, groups and values vary beyond a family's habits.
+    c.habits = {
+        "heads.group": c.weighted({"none": 7.0, "group": 2.0, "one": 1.0}),
+        "values": c.weighted({"normal": 7.0, "outliers": 1.0, "integers": 1.0, "one_row": 1.0}),
+        "scale.value": c.weighted({None: 7.0, 0.5: 1.0, 0.3: 1.0, -0.5: 1.0, 4.0: 0.5}),
+        "softmax.upcast": "none",
+    } | dict(FAMILIES[family][1])
+    if c.chance(0.6):
+        # With a finite fill a row that keeps no key is no kernel's business.
+        c.habits = {**c.habits, "mask.fill": float("-inf")}
+    c.wildness = c.weighted({0.02: 5.0, 0.08: 4.0, 0.2: 1.0})
+    dims = draw_tiled_dims(c)
+    extras = draw_many_extras(c)
+    if extras.causal == "bottom_right" and dims["T"] < dims["S"] and c.chance(0.7):
+        # The first queries would see no key.
+        dims["S"], dims["T"] = dims["T"], dims["S"]
+    b = Builder(dims, c.weighted(_DTYPES), "training" if c.chance(0.5) else "inference")
+    return b.case(_bare(b, c, extras), dynamic=False)
+
+
+def _bare(b: Builder, c: Choices, extras: Extras) -> list[str]:
     noise = c.wildness / 5
-    attended = attend(b, c, head_inputs(b, c), noise)
+    attended = attend(b, c, head_inputs(b, c), noise, extras)
     output = attended.output
     if c.chance(0.3):
         output = merge_heads(b, c, output)

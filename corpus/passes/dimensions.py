@@ -1,17 +1,20 @@
 """Smaller and fewer dimensions; one size named everywhere is one number to shrink."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from corpus.passes.rewriting import valid
 from generators.case import Attr, Case
+from generators.errors import CaseError
+from generators.program import types_of
 from generators.sizes import Size
 
 
 def smaller_dims(case: Case) -> Iterator[Case]:
     """Every dimension 2 (or 1) at once; one dimension at 1, 2, 3, 4, half and one less; equal ones together."""
     for size in (1, 2, 3, 4):
-        smaller = valid(replace(case, dims=tuple((n, min(size, v)) for n, v in case.dims)))
+        smaller = _resized(case, {n: min(size, v) for n, v in case.dims})
         if smaller is not None:
             yield smaller
     groups = [[name] for name, _ in case.dims]
@@ -23,9 +26,24 @@ def smaller_dims(case: Case) -> Iterator[Case]:
         value = case.sizes[group[0]]
         for size in dict.fromkeys((1, 2, 3, 4, value // 2, value - 1)):
             if 0 < size < value:
-                smaller = valid(replace(case, dims=tuple((n, size if n in group else v) for n, v in case.dims)))
+                smaller = _resized(case, {**case.sizes, **dict.fromkeys(group, size)})
                 if smaller is not None:
                     yield smaller
+
+
+def _resized(case: Case, sizes: dict[str, int]) -> Case | None:
+    """The case with other sizes; where the fused call takes its scale from head_dim, so does its contract."""
+    case = replace(case, dims=tuple(sizes.items()))
+    unscaled = {op.name: op.args[0] for op in case.ops if op.kind == "sdpa" and op.attr("scale") is None}
+    if not unscaled.keys() & {c.output for c in case.contracts}:
+        return valid(case)
+    try:
+        types = types_of(case)
+    except CaseError:
+        return None
+    head_dims = {out: max(1, types[q].shape[-1].value(sizes)) for out, q in unscaled.items()}
+    return valid(replace(case, contracts=tuple(
+        replace(c, scale=1 / math.sqrt(head_dims[c.output])) if c.output in head_dims else c for c in case.contracts)))
 
 
 def merge_dims(case: Case) -> Iterator[Case]:

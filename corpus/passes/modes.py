@@ -4,19 +4,26 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from corpus.passes.rewriting import valid
-from generators.case import Case
+from generators.case import Case, Contract
 from generators.dtypes import FLOATS
 from generators.program import make_op
 
 
 def plainer_mode(case: Case) -> Iterator[Case]:
     """Static shapes for dynamic ones, inference for training."""
+    contracts = _without_dropout(case)
     if case.training and case.dynamic:
-        yield replace(case, mode="inference", dynamic=False)
+        yield replace(case, mode="inference", dynamic=False, contracts=contracts)
     if case.dynamic:
         yield replace(case, dynamic=False)
     if case.training:
-        yield replace(case, mode="inference")
+        yield replace(case, mode="inference", contracts=contracts)
+
+
+def _without_dropout(case: Case) -> tuple[Contract, ...]:
+    """The contracts as they are in inference, which turns dropout off unless an operation has it always on."""
+    stays = any(op.attr("active") == "always" for op in case.ops)
+    return tuple(replace(c, dropout=0.0) for c in case.contracts if not (stays and c.dropout))
 
 
 def float32(case: Case) -> Iterator[Case]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from generators.case import Case, Contract
+from generators.case import Case
 from generators.naming import plain_names
 
 
@@ -15,11 +15,5 @@ def renamed_values(case: Case) -> Iterator[Case]:
         inputs=tuple(replace(i, name=names[i.name]) for i in case.inputs),
         ops=tuple(replace(o, name=names[o.name], args=tuple(names[a] for a in o.args)) for o in case.ops),
         returns=tuple(names[r] for r in case.returns),
-        contracts=tuple(_renamed(c, names) for c in case.contracts),
+        contracts=tuple(c.renamed(names) for c in case.contracts),
     )
-
-
-def _renamed(contract: Contract, names: dict[str, str]) -> Contract:
-    mask = None if contract.mask is None else names[contract.mask]
-    return replace(contract, q=names[contract.q], k=names[contract.k], v=names[contract.v], mask=mask,
-                   output=names[contract.output])

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from corpus.passes.rewriting import input_like, substituted, valid, with_op
+from corpus.passes.rewriting import input_like, substituted, untouched, valid, with_op
 from generators.case import Case, Op
 from generators.dtypes import category
 from generators.program import attributes, make_op, types_of
@@ -40,7 +40,8 @@ def cut_to_inputs(case: Case) -> Iterator[Case]:
             continue
         rest = tuple(o for o in case.ops if o is not op)
         item = input_like(op.name, types[op.name], len(case.inputs))
-        smaller = valid(replace(case, ops=rest, inputs=(*case.inputs, item), contracts=()))
+        contracts = untouched(case, [op.name])
+        smaller = valid(replace(case, ops=rest, inputs=(*case.inputs, item), contracts=contracts))
         if smaller is not None and len(smaller.ops) < len(case.ops):
             cuts.append(smaller)
     yield from sorted(cuts, key=lambda c: len(c.ops))
@@ -63,7 +64,8 @@ def share(case: Case) -> Iterator[Case]:
     for op in case.ops:
         same = first.setdefault((op.kind, op.args, op.attrs), op.name)
         if same != op.name:
-            smaller = valid(substituted(case, {op.name: same}))
+            contracts = tuple(c.renamed({op.name: same}) for c in case.contracts)
+            smaller = valid(replace(substituted(case, {op.name: same}), contracts=contracts))
             if smaller is not None:
                 yield smaller
 
@@ -76,8 +78,7 @@ def compose(case: Case) -> Iterator[Case]:
         before = made.get(op.args[0]) if op.args else None
         if before is None:
             continue
-        rank = types[op.name].rank
-        inner, outer = _axes(before, rank), _axes(op, rank)
+        inner, outer = (_axes(o, types[o.name].rank) for o in (before, op))
         if inner and outer:
             new = make_op(op.name, "permute", before.args, {"dims": tuple(inner[axis] for axis in outer)})
         elif before.kind in _VIEWS and op.kind in _VIEWS:

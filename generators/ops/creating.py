@@ -4,6 +4,7 @@ from generators.case import TensorType
 from generators.dtypes import DTYPES
 from generators.errors import CaseError
 from generators.ops.spec import Attribute, Call, Kind, Line, OpSpec
+from generators.sizes import Size
 
 _DTYPE = Attribute(Kind.WORD, "float32", DTYPES)
 _BOOL = Attribute(Kind.WORD, "bool", DTYPES)
@@ -40,9 +41,20 @@ def _triangle(call: Call) -> TensorType:
 
 
 def _arange(call: Call) -> TensorType:
-    if call.size("stop").value(call.dims) < 0:
+    length = call.size("stop") - call.size("start")
+    if length.value(call.dims) < 0:
         raise CaseError("a size is negative")
-    return TensorType((call.size("stop"),), call.text("dtype"))
+    return TensorType((length,), call.text("dtype"))
+
+
+def _arange_text(line: Line) -> str:
+    start = "" if line.attrs["start"] == Size.of(0) else f"{line.attrs['start']}, "
+    return f"torch.arange({start}{line.attrs['stop']}, dtype={line.dtype()}, device={line.device})"
+
+
+def _triangle_text(line: Line, name: str) -> str:
+    diagonal = line.attrs["diagonal"]
+    return f"{line.args[0]}.{name}({'' if diagonal == Size.of(0) else diagonal})"
 
 
 OPS = [
@@ -54,9 +66,9 @@ OPS = [
     _filled("ones"),
     _filled("zeros"),
     *(OpSpec(name, (1, 1), _triangle,
-             lambda line, n=name: f"{line.args[0]}.{n}({line.attrs['diagonal'] or ''})",  # type: ignore[misc]
-             {"diagonal": Attribute(Kind.INT, 0)}) for name in ("tril", "triu")),
-    OpSpec("arange", (0, 0), _arange,
-           lambda line: f"torch.arange({line.attrs['stop']}, dtype={line.dtype()}, device={line.device})",
-           {"stop": Attribute(Kind.SIZE, required=True), "dtype": Attribute(Kind.WORD, "int64", DTYPES)}),
+             lambda line, n=name: _triangle_text(line, n),  # type: ignore[misc]
+             {"diagonal": Attribute(Kind.SIZE, Size.of(0))}) for name in ("tril", "triu")),
+    OpSpec("arange", (0, 0), _arange, _arange_text,
+           {"start": Attribute(Kind.SIZE, Size.of(0)), "stop": Attribute(Kind.SIZE, required=True),
+            "dtype": Attribute(Kind.WORD, "int64", DTYPES)}),
 ]

@@ -110,6 +110,16 @@ def _float_unary(call: Call) -> TensorType:
     return call.args[0]
 
 
+def _absolute(call: Call) -> TensorType:
+    if category(call.args[0].dtype) == 0:
+        raise CaseError("abs of booleans")
+    return call.args[0]
+
+
+def _tanh_text(line: Line) -> str:
+    return f"torch.tanh({line.args[0]})" if line.attrs["form"] == "function" else f"{line.args[0]}.tanh()"
+
+
 def _cast(call: Call) -> TensorType:
     return TensorType(call.args[0].shape, call.text("dtype"))
 
@@ -197,7 +207,9 @@ OPS = [
            {"form": word("operator", "method")}),
     OpSpec("neg", (1, 1), _float_unary, lambda line: f"-{line.args[0]}"),
     *(OpSpec(name, (1, 1), _float_unary, lambda line, n=name: f"{line.args[0]}.{n}()")  # type: ignore[misc]
-      for name in ("exp", "abs", "sqrt", "rsqrt", "tanh", "sigmoid", "log", "sin", "cos", "square")),
+      for name in ("exp", "sqrt", "rsqrt", "sigmoid", "log", "sin", "cos", "square")),
+    OpSpec("abs", (1, 1), _absolute, lambda line: f"{line.args[0]}.abs()"),
+    OpSpec("tanh", (1, 1), _float_unary, _tanh_text, {"form": word("method", "function")}),
     *(OpSpec(name, (1, 1), _float_unary, lambda line, n=name: call_text(line, f"F.{n}"))  # type: ignore[misc]
       for name in ("relu", "silu", "softplus")),
     OpSpec("gelu", (1, 1), _float_unary,

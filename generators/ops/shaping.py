@@ -228,6 +228,7 @@ OPS = [
            + ("" if line.attrs["memory_format"] == "preserve" else "memory_format=torch.contiguous_format") + ")",
            {"memory_format": word("preserve", "contiguous")}),
     OpSpec("to_own_dtype", (1, 1), same, lambda line: f"{line.args[0]}.to({line.args[0]}.dtype)", owns_memory=False),
+    OpSpec("detach", (1, 1), same, _method("detach"), owns_memory=False),
     OpSpec("roll", (1, 1), same, _method("roll", "shifts", "dim"),
            {"shifts": Attribute(Kind.INT, 1), "dim": DIM}),
     OpSpec("flip", (1, 1), same, _method("flip", "dim"), {"dim": DIM}),

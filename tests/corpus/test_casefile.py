@@ -74,16 +74,20 @@ def test_every_input_and_attribute_form_is_kept() -> None:
 
 
 def test_a_contract_is_kept() -> None:
-    source = PLAIN.replace("contracts: []", "contracts:\n- {q: q, k: q, v: q, output: out, layout: bsd, scale: 2, fill: -1.0e+4}")
+    source = PLAIN.replace("contracts: []", "contracts:\n- {q: q, k: q, v: q, output: out, layout: bsd, scale: 2, softcap: 30.0, bias: b, "
+                           "causal: bottom_right, window: [3, -1], dropout: 0.5}")
+    source = source.replace("ops:\n", "ops:\n  - {name: b, op: zeros, sizes: [S, S], dtype: float32}\n")
     case = loads(source)
-    assert case.contracts == (Contract("q", "q", "q", "out", "bsd", 2, fill=-1e4),)
+    assert case.contracts == (
+        Contract("q", "q", "q", "out", "bsd", 2, 30.0, bias="b", causal="bottom_right", window=(3, -1), dropout=0.5),)
     assert loads(dumps(case)).id == case.id
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_sampled_cases_come_back_unchanged(seed: int) -> None:
-    for index in range(500):
-        case = sample(seed, index)
+@pytest.mark.parametrize("contracted", [False, True])
+def test_sampled_cases_come_back_unchanged(seed: int, contracted: bool) -> None:
+    for index in range(250):
+        case = sample(seed, index, contracted=contracted)
         again = loads(dumps(case))
         assert again == case
         assert again.id == case.id
@@ -199,6 +203,27 @@ BAD = [
     ("dim: -1", "dim: 3", "f:11: op 'out' (softmax): dim 3 is not an axis of a tensor of rank 3"),
     ("contracts: []", "contracts: [{q: q}]", "f:13: contracts[0]: the key 'k' is missing"),
     ("contracts: []", "contracts: [{q: q, k: q, v: q, output: zz}]", "f:13: contract: output names 'zz', which is not defined"),
+    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, causal: true}]", "f:13: contracts[0].causal: expected text, got true"),
+    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, causal: left}]", "f:13: contract: causal 'left', expected top_left or bottom_right"),
+    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, window: 3}]", "f:13: contracts[0].window: expected a list"),
+    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, window: [3]}]", "f:13: contracts[0].window: expected two whole numbers, [left, right], got 1"),
+    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, window: [3, 1.0]}]", "f:13: contracts[0].window[1]: expected a whole number, got the number 1.0"),
+    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, window: [3, -2]}]", "f:13: contract: window [3, -2], expected counts of keys, or -1 for no bound"),
+    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, causal: top_left, window: [3, 3]}]", "f:13: contract: causal keeps no key to the right, window [3, 3] does"),
+    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, softcap: 0.0}]", "f:13: contract: softcap 0.0, expected a positive number"),
+    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, softcap: null}]", "f:13: contracts[0].softcap: expected a number, got null"),
+    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, scale: .inf}]", "f:13: contract: scale inf is not finite"),
+    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, dropout: 2}]", "f:13: contract: dropout 2, expected a probability"),
+    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, fill: -1.0}]", "f:13: contract: mask_means and fill need a mask"),
+    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, mask: q, mask_means: add}]", "f:13: contract: mask_means 'add', expected keep or drop; what is added is a bias"),
+    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, mask: q}]", "f:13: contract: 'q' is float32; a mask is boolean and a bias floating"),
+    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, bias: q}]", "f:13: contract: 'q' of [B, S, D] does not broadcast to [2, 4, 4]"),
+    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, bias: out}]", "f:13: contract: bias names 'out', which is not defined before the output"),
+    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, alibi: q}]", "f:13: contract: alibi 'q' is not a floating tensor of shape [1]"),
+    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, sinks: w}]", "f:13: contract: sinks 'w' is not a floating tensor of shape [1]"),
+    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: w, layout: bsd}]", "f:13: contract: output names 'w', which no operation"),
+    ("contracts: []", "contracts: [{q: q, k: q, v: w, output: out, layout: bsd}]", "f:13: contract: 'w' is not a floating tensor of 3 axes"),
+    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: out}]", "f:13: contract: 'q' is not a floating tensor of 4 axes"),
     ("contracts: []", "note: hello", "f:13: note: unknown key"),
 ]
 

@@ -4,82 +4,74 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from generators.case import Case, Contract
+from generators.case import Case
+from generators.contracts import inside
 from generators.emit import is_random, source
 from generators.program import check
 from generators.sample import sample
+from tests.generators.plain import by_contract, close, in_float64, overwrites
 
 SAMPLED = 1500
 
 
-def attention(contract: Contract, values: dict[str, torch.Tensor]) -> torch.Tensor:
-    """The contract's meaning, written once and plainly, in the dtype of `values`."""
-    q, k, v = (values[name] for name in (contract.q, contract.k, contract.v))
-    if contract.layout != "bsd" and k.size(1) != q.size(1):
-        group = q.size(1) // k.size(1)
-        k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
-    scores = contract.scale * (q @ k.transpose(-1, -2))
-    if contract.causal:
-        rows, columns = scores.shape[-2:]
-        scores = scores.masked_fill(~torch.ones(rows, columns, dtype=torch.bool).tril(), float("-inf"))
-    if contract.mask is not None:
-        mask = values[contract.mask]
-        if contract.mask_means == "add":
-            scores = scores + mask
-        else:
-            scores = torch.where(mask if contract.mask_means == "keep" else ~mask, scores, contract.fill)
-    return scores.softmax(-1) @ v * (0.0 if contract.dropout == 1 else 1.0)
-
-
-def in_float64(case: Case) -> dict[str, torch.Tensor]:
+def values_of(case: Case) -> dict[str, torch.Tensor]:
     """Every value the contract names, from the case run in float64."""
     contract = case.contracts[0]
-    names = [contract.q, contract.k, contract.v, contract.output, *([contract.mask] if contract.mask else [])]
-    shown = replace(case, returns=tuple(dict.fromkeys(names)))
-    text = source(shown).replace("torch.float32", "torch.float64").replace(".float()", ".double()")
-    scope: dict[str, object] = {}
-    exec(text, scope)
-    module = scope["Module"]().double().train(case.training)  # type: ignore[operator]
-    arguments = [x.double() if x.is_floating_point() else x for x in scope["inputs"]()]  # type: ignore[operator]
-    # The fused CPU kernel is not a reference: with a negative scale and is_causal torch 2.13.0 gives NaN.
-    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
-        found = module(*arguments)
-    return dict(zip(shown.returns, found if isinstance(found, tuple) else (found,), strict=True))
+    shown = replace(case, returns=tuple(dict.fromkeys([*contract.reads.values(), contract.output])))
+    return dict(zip(shown.returns, in_float64(source(shown), training=case.training).outputs, strict=True))
 
 
-def contracts() -> list[Case]:
-    """Cases in float32 with a contract and no live dropout. In-place steps would change the values to look at."""
-    cases = (sample(11, i) for i in range(SAMPLED))
-    return [
-        c for c in cases
-        if c.contracts and not is_random(c) and {i.dtype for i in c.inputs} <= {"float32", "bool", "int64"}
-        and not any(op.attr("form") == "in_place" for op in c.ops)
-    ]
+def contracts(*, contracted: bool, count: int = SAMPLED) -> list[Case]:
+    """Cases with a contract and no live dropout. In-place steps would change the values to look at."""
+    cases = (sample(11, i, contracted=contracted) for i in range(count))
+    return [c for c in cases if c.contracts and not is_random(c) and not overwrites(c)]
 
 
-def test_every_contract_means_what_its_spelling_computes() -> None:
-    cases = contracts()
-    assert len(cases) > SAMPLED / 10
+@pytest.mark.parametrize("contracted", [False, True])
+def test_every_contract_means_what_its_spelling_computes(contracted: bool) -> None:
+    cases = contracts(contracted=contracted, count=400 if contracted else SAMPLED)
+    assert len(cases) > 300
     for case in cases:
-        values = in_float64(case)
-        contract = case.contracts[0]
-        got, expected = values[contract.output], attention(contract, values)
-        assert torch.allclose(got, expected, rtol=1e-5, atol=1e-5, equal_nan=True), source(case)
+        values, contract = values_of(case), case.contracts[0]
+        assert close(values[contract.output], by_contract(contract, values)), source(case)
 
 
-@pytest.mark.parametrize("field", ["scale", "mask_means"])
+WRONG: dict[str, object] = {
+    "scale": 0.77, "softcap": 1.5, "alibi": None, "bias": None, "causal": None, "window": (1, 0), "sinks": None,
+    "mask_means": "keep", "dropout": 0.0, "mask": None,
+}
+
+
+@pytest.mark.parametrize("field", WRONG)
 def test_a_wrong_contract_is_noticed(field: str) -> None:
     """The check above can fail: a contract with one field changed disagrees with its spelling."""
-    wrong: dict[str, object] = {"scale": 0.77, "mask_means": "keep"}
-    differs = False
-    for case in contracts():
+    tried = 0
+    for case in contracts(contracted=True, count=600):
         contract = case.contracts[0]
-        if field == "mask_means" and (contract.mask is None or contract.mask_means != "drop"):
+        default = "keep" if field == "mask_means" else 0.0 if field == "dropout" else None
+        if getattr(contract, field) in (default, WRONG[field]):
             continue
-        values = in_float64(case)
-        changed = replace(contract, **{field: wrong[field]})  # type: ignore[arg-type]
+        changed = replace(contract, **{field: WRONG[field]})  # type: ignore[arg-type]
+        if field == "mask":
+            changed = replace(changed, mask_means="keep", fill=float("-inf"))
         check(replace(case, contracts=(changed,)))
-        differs |= not torch.allclose(values[contract.output], attention(changed, values), equal_nan=True)
-    assert differs
+        values = values_of(case)
+        tried += 1
+        if not close(values[contract.output], by_contract(changed, values)):
+            return
+    pytest.fail(f"none of {tried} wrong contracts was noticed")
+
+
+def test_a_contract_speaks_for_all_that_its_output_depends_on_beside_what_it_reads() -> None:
+    closed = 0
+    for case in contracts(contracted=False):
+        contract = case.contracts[0]
+        spoken_for = inside(case, contract)
+        made = {op.name for op in case.ops}
+        read = {arg for op in case.ops if op.name in spoken_for for arg in op.args}
+        named = set(contract.reads.values())
+        assert read & made <= spoken_for | named, source(case)
+        closed += read <= spoken_for | named
+        assert read <= spoken_for | named or named & made <= spoken_for, source(case)
+    assert closed > 300

@@ -5,14 +5,19 @@ import subprocess
 import sys
 from collections import Counter
 
+import pytest
 import torch
 
 from generators.case import Case
 from generators.emit import source
 from generators.program import check
 from generators.sample import sample
+from generators.stand_in import stand_in
 
-PRINT_IDS = "from generators.sample import sample\nprint(*(sample(7, i).id for i in range(60)))"
+PRINT_IDS = """
+from generators.sample import sample
+print(*(sample(7, i, contracted=i % 2 == 0).id for i in range(60)))
+"""
 
 
 def run_eager(case: Case) -> tuple[torch.Tensor, ...]:
@@ -36,10 +41,11 @@ def test_the_same_seed_gives_the_same_cases_in_every_process() -> None:
     assert len(set(first.split())) > 55
 
 
-def test_eager_accepts_nearly_all_and_gives_the_types_the_program_says() -> None:
+@pytest.mark.parametrize(("contracted", "count"), [(False, 600), (True, 200)])
+def test_eager_accepts_nearly_all_and_gives_the_types_the_program_says(contracted: bool, count: int) -> None:
     refused: Counter[str] = Counter()
-    for index in range(600):
-        case = sample(21, index)
+    for index in range(count):
+        case = sample(21, index, contracted=contracted)
         types = check(case)
         try:
             found = run_eager(case)
@@ -49,7 +55,7 @@ def test_eager_accepts_nearly_all_and_gives_the_types_the_program_says() -> None
         for name, tensor in zip(case.returns, found, strict=True):
             assert tuple(tensor.shape) == types[name].sizes(case.sizes), source(case)
             assert str(tensor.dtype) == f"torch.{types[name].dtype}", source(case)
-    assert refused.total() <= 0.05 * 600, refused
+    assert refused.total() <= 0.05 * count, refused
 
 
 def test_every_part_of_the_mix_is_drawn() -> None:
@@ -63,3 +69,24 @@ def test_every_part_of_the_mix_is_drawn() -> None:
     assert any(case.dynamic for case in cases)
     assert any(op.attr("form") == "in_place" for case in cases for op in case.ops)
     assert sum(1 for case in cases if len(set(case.sizes.values())) < len(case.dims)) > 1000
+
+
+def test_a_campaign_of_kernels_has_all_that_a_contract_can_say() -> None:
+    cases = [sample(5, i, contracted=True) for i in range(1000)]
+    said = Counter(
+        word for case in cases for c in case.contracts
+        for word in (c.causal, *(f for f in ("softcap", "alibi", "sinks", "window", "bias", "mask") if getattr(c, f) is not None))
+    )
+    for word in ("softcap", "alibi", "sinks", "window", "bottom_right"):
+        assert 80 <= said[word] <= 180, said
+    assert min(said["top_left"], said["mask"], said["bias"]) > 80, said
+    assert 400 < sum(case.training for case in cases) < 600
+    assert all(stand_in(case) is not None for case in cases)
+    lengths = {case.sizes.get("S") for case in cases}
+    assert lengths >= {1, 63, 64, 65, 127, 128, 129, 130}
+
+
+def test_what_newer_models_add_is_seldom_in_an_ordinary_campaign() -> None:
+    contracts = [c for i in range(3000) for c in sample(5, i).contracts]
+    new = sum(bool(c.softcap or c.alibi or c.sinks or c.window or c.causal == "bottom_right") for c in contracts)
+    assert 0.03 < new / len(contracts) < 0.08

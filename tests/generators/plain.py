@@ -1,0 +1,114 @@
+"""Attention step by step, and cases run in float64: what contracts and stand-ins are measured with."""
+
+import math
+import re
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from generators.case import Case, Contract
+
+LOWEST = torch.finfo(torch.float64).min
+_METHODS = re.compile(r"\.(float|half|bfloat16)\(\)")
+_DTYPES = re.compile(r"torch\.(float32|bfloat16|float16)\b")
+
+
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None = None, fill: float = -math.inf,
+    bias: Tensor | None = None, causal: str | None = None, window: tuple[int, int] | None = None,
+    softcap: float | None = None, alibi: Tensor | None = None, sinks: Tensor | None = None,
+    dropout: tuple[float, int] | None = None,
+) -> Tensor:
+    """q [batch, heads, seq_len, head_dim], k [batch, kv_heads, kv_len, head_dim], v [.., kv_len, value_dim]; any dtype."""
+    heads, kv_heads, seq_len, kv_len = q.size(1), k.size(1), q.size(2), k.size(2)
+    shared = [h * kv_heads // heads for h in range(heads)]
+    k, v = k[:, shared], v[:, shared]
+    s = scale * torch.einsum("bhid,bhjd->bhij", q, k)
+    if softcap is not None:
+        s = softcap * torch.tanh(s / softcap)
+    off = kv_len - seq_len if causal == "bottom_right" else 0
+    i, j = torch.arange(seq_len)[:, None], torch.arange(kv_len)
+    if alibi is not None:
+        s = s - alibi[:, None, None] * (i + off - j).abs()
+    kept = torch.ones((), dtype=torch.bool)
+    if mask is not None and fill == -math.inf:
+        kept = mask
+    elif mask is not None:
+        s = torch.where(mask, s, fill)
+    if bias is not None:
+        s = s + bias
+    left, right = window or (-1, -1)
+    right = 0 if causal else right
+    if left >= 0:
+        kept = kept & (i + off - left <= j)
+    if right >= 0:
+        kept = kept & (j <= i + off + right)
+    kept = kept.expand(s.shape)
+    s = torch.where(kept, s, -math.inf)
+    some = kept.any(-1, keepdim=True)
+    terms = torch.where(some, s, 0.0)
+    if sinks is not None:
+        terms = torch.cat([terms, sinks[:, None, None].expand(*s.shape[:-1], 1)], -1)
+    p = terms.softmax(-1)[..., :kv_len] * some
+    if dropout is not None:
+        assert dropout[0] == 1.0, "dropped out at random: not to be compared"
+        p = p * 0.0
+    return p @ v
+
+
+def by_contract(contract: Contract, values: dict[str, Tensor]) -> Tensor:
+    """What a contract says its output is."""
+    q, k, v = (values[name] for name in (contract.q, contract.k, contract.v))
+    found = {field: values[name] for field, name in contract.reads.items() if field not in ("q", "k", "v")}
+    if contract.layout == "bsd":
+        q, k, v = (x[:, None] for x in (q, k, v))
+        found.update({field: found[field][:, None] for field in ("mask", "bias") if field in found and found[field].ndim == 3})
+    if contract.layout == "bshd":
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    mask = found.pop("mask", None)
+    if mask is not None and contract.mask_means == "drop":
+        mask = ~mask
+    # The lowest number of a dtype is float64's own in a program that runs in float64.
+    fill = LOWEST if -math.inf < contract.fill < -1e30 or contract.fill == -65504.0 else contract.fill
+    out = attend(q, k, v, scale=contract.scale, mask=mask, fill=fill, causal=contract.causal, window=contract.window,
+                 softcap=contract.softcap, dropout=(contract.dropout, 0) if contract.dropout else None, **found)
+    return {"bhsd": out, "bshd": out.transpose(1, 2), "bsd": out[:, 0]}[contract.layout]
+
+
+@dataclass
+class Run:
+    """What a text gave: its outputs, and in training the gradient of each floating input and parameter."""
+
+    outputs: list[Tensor]
+    gradients: list[Tensor | None]
+
+
+def in_float64(text: str, *, training: bool) -> Run:
+    """A case's text run with float64 in place of every other floating dtype."""
+    text = _DTYPES.sub("torch.float64", _METHODS.sub(".double()", text))
+    scope: dict[str, object] = {"attend": attend}
+    exec(text, scope)
+    module = scope["Module"]().double().train(training)  # type: ignore[operator]
+    arguments = [x.double() if x.is_floating_point() else x for x in scope["inputs"]()]  # type: ignore[operator]
+    leaves = [x.requires_grad_(training) for x in arguments if x.is_floating_point()] + list(module.parameters())
+    # The fused CPU kernel is not a reference: with a negative scale and is_causal torch 2.13.0 gives NaN.
+    with torch.set_grad_enabled(training), sdpa_kernel(SDPBackend.MATH):
+        found = module(*arguments)
+    outputs = list(found) if isinstance(found, tuple) else [found]
+    differentiable = [x for x in outputs if x.requires_grad]
+    if not (training and differentiable):
+        return Run(outputs, [])
+    cotangents = [torch.randn(x.shape, generator=torch.Generator().manual_seed(1), dtype=x.dtype) for x in differentiable]
+    return Run([x.detach() for x in outputs], list(torch.autograd.grad(differentiable, leaves, cotangents, allow_unused=True)))
+
+
+def close(a: Tensor, b: Tensor) -> bool:
+    """Whether two results agree. A row of scores without keys is NaN as most people write attention, and 0 in ours."""
+    return torch.allclose(a.nan_to_num(), b.nan_to_num(), rtol=1e-5, atol=1e-5)
+
+
+def overwrites(case: Case) -> bool:
+    """Whether a step works in place, so that values can't be looked at afterwards."""
+    return any(op.attr("form") == "in_place" for op in case.ops)

@@ -64,9 +64,9 @@ def run(
 
     limits = Budget.parse(budget)
     stage_seconds, shrink_seconds = duration(timeout, "timeout"), duration(shrink_time, "shrink-time")
-    subjects = chosen_subjects(subject or [])
     if device not in ("cpu", "cuda"):
         raise UserError(f"unknown device {device!r}: there are cpu and cuda")
+    subjects = chosen_subjects(subject or [], device)
     if workers < 1:
         raise UserError(f"--workers {workers}: at least 1 is needed")
     if memory < 512:

@@ -38,7 +38,8 @@ _LAST_SECONDS = 40.0
 _GRACE_SECONDS = 20.0
 _TICK_SECONDS = 0.2
 
-Sampler = Callable[[int, int], Case]
+Sampler = Callable[..., Case]
+"""Gives the case of a seed and an index; with `contracted=True`, one whose attention a contract describes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ class Campaign:
         """Workers were ended with their cases unfinished: nothing they say counts."""
         self.new = 0
         """Findings saved by this run."""
+        self._contracted = False
         self._reason = ""
         self._began = time.monotonic()
         self._spent_on_suspicions = 0.0
@@ -83,6 +85,7 @@ class Campaign:
     def prepare(self) -> Hello:
         """Start the first worker and load what is known. Raises `UserError` when the campaign can't run."""
         hello = self.slots[0].start_worker()
+        self._contracted = set(self.options.subjects) <= set(hello.attention)
         findings = self.keeper.load(hello)
         for suspicion in self.results.waiting():
             self.desk.put(suspicion)
@@ -105,6 +108,12 @@ class Campaign:
             )
         )
         return hello
+
+    def draw(self, index: int) -> Case:
+        """Case number `index`: where all subjects compute attention alone, one they can take."""
+        if self._contracted:
+            return self.sample(self.seed, index, contracted=True)
+        return self.sample(self.seed, index)
 
     def run(self) -> str:
         """Work until the budget is spent, or something stops it; gives the reason. Raises what a slot raised."""

@@ -25,6 +25,7 @@ from fuzz.campaign.pool import Setup
 from fuzz.campaign.results import Results, Suspicion
 from fuzz.campaign.schedule import Indices, Schedule
 from fuzz.campaign.slot import Slot
+from fuzz.localisation import where_text
 from fuzz.protocol import Hello, SubjectResult
 from generators.case import Case
 from generators.emit import source
@@ -257,6 +258,7 @@ class Campaign:
                 path=str(path),
                 internal=not new,
                 source=source(case),
+                where=where_text(case, shown.where),
             )
         )
         if new and self.options.fail_fast:

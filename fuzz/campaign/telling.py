@@ -20,6 +20,8 @@ def finding_text(event: FindingSaved) -> str:
         f"{kind}: {event.verdict} under {event.subject}, {event.ops} operations: {event.verdict.explanation}",
         f"  {event.message}",
     ]
+    if event.where:
+        lines.append(f"  where: {event.where}")
     numbers = numbers_text(event.numbers)
     if numbers:
         lines.append(f"  {numbers}")

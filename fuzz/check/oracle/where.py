@@ -12,20 +12,23 @@ def where(value: str, wrong: Tensor) -> dict[str, Any]:
     """JSON-ready:
 
     value, shape, wrong (their number); ranges: by axis the indices that have a wrong element, as [[first, last], ...];
-    counts: by axis the wrong elements at each index, empty for long axes; product: whether the wrong elements are all
-    those whose every index is in the ranges.
+    counts: by axis the wrong elements at each index, empty for long axes; spanned: the number of elements whose every
+    index is in the ranges, and product: whether all of those are wrong; pairs: of four axes the first two taken as one,
+    its ranges (a head that is right in one batch of many shows only there).
     """
     counts = [_along(wrong, axis) for axis in range(wrong.dim())]
-    total, product = int(wrong.sum()), 1
+    total, spanned = int(wrong.sum()), 1
     for count in counts:
-        product *= sum(number > 0 for number in count)
+        spanned *= sum(number > 0 for number in count)
     return {
         "value": value,
         "shape": list(wrong.shape),
         "wrong": total,
         "ranges": [_ranges(count)[:MOST] for count in counts],
         "counts": [count if len(count) <= MOST else [] for count in counts],
-        "product": total == product,
+        "spanned": spanned,
+        "product": total == spanned,
+        "pairs": _ranges(_along(wrong.flatten(0, 1), 0))[:MOST] if wrong.dim() == 4 else [],
     }
 
 

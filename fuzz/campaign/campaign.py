@@ -20,7 +20,7 @@ from fuzz.campaign.events import (
     SuspicionOpened,
 )
 from fuzz.campaign.investigate import Conclusion, Outcome, Stopped, investigate
-from fuzz.campaign.keep import Keeper, symptom_of
+from fuzz.campaign.keep import Keeper
 from fuzz.campaign.pool import Setup
 from fuzz.campaign.results import Results, Suspicion
 from fuzz.campaign.schedule import Indices, Schedule
@@ -87,6 +87,7 @@ class Campaign:
         """Start the first worker and load what is known. Raises `UserError` when the campaign can't run."""
         hello = self.slots[0].start_worker()
         self._contracted = set(self.options.subjects) <= set(hello.attention)
+        self.desk.attention = frozenset(hello.attention)
         findings = self.keeper.load(hello)
         for suspicion in self.results.waiting():
             self.desk.put(suspicion)
@@ -223,9 +224,10 @@ class Campaign:
         found, explained = outcome in (Outcome.FINDING, Outcome.INTERNAL), None
         if found:
             hello = slot.start_worker()
+            symptom = self.desk.symptom(conclusion.cheap, conclusion.case)
             # Two slots may come to the same minimum at once.
             with self._saving:
-                explained = self.desk.finding(conclusion.case.id) or self.desk.explanation(symptom_of(conclusion))
+                explained = self.desk.finding(conclusion.case.id) or self.desk.explanation(symptom)
                 if explained is None:
                     self._save(suspicion, conclusion, hello)
                 else:

@@ -12,6 +12,7 @@ from torch import nn
 from fuzz.check import failures, settings
 from fuzz.check.attention.function import Unsupported
 from fuzz.check.attention.standin import StandIn
+from fuzz.check.attention.streaming import streaming
 from fuzz.check.coverage import Fired
 from fuzz.check.oracle import agreement, constants
 from fuzz.check.oracle.decide import Judge, Judgement
@@ -188,11 +189,31 @@ class Case:
             if not stand_in.accuses(error):
                 return Judgement(Verdict.SKIPPED, f"the text around it does not run: {failures.line(error)}")
             return Judgement(failures.verdict(error), failures.line(error))
-        return self._decided(runs, stand_in.dtypes)
+        return self._decided(runs, stand_in.dtypes, self._streamed)
 
-    def _decided(self, runs: list[Execution], handed: set[torch.dtype] | None = None) -> Judgement:
+    def _streamed(self) -> list[Execution]:
+        """The case with attention that rounds as kernels do, under noise."""
+        if self.request.random or self.request.stand_in is None:
+            return []
+        program = Program(self.request.stand_in, self._device, {"attend": streaming})
         try:
-            judgement = self._judge.judge(runs[0], handed)
+            return [
+                self._execute(None, program.module(self.request.training), Noise(number))
+                for number in range(constants.REPLICAS_BEFORE_WRONG)
+            ]
+        except RuntimeError:  # the text around it needs other strides
+            return []
+        finally:
+            program.close()
+
+    def _decided(
+        self,
+        runs: list[Execution],
+        handed: set[torch.dtype] | None = None,
+        others: Callable[[], list[Execution]] = list,
+    ) -> Judgement:
+        try:
+            judgement = self._judge.judge(runs[0], handed, others)
         except Exception as error:
             if failures.verdict(error) is not Verdict.OUT_OF_MEMORY:
                 raise

@@ -69,11 +69,17 @@ class Judge:
             default=0.0,
         )
 
-    def judge(self, compiled: Execution, handed: Collection[torch.dtype] | None = None) -> Judgement:
+    def judge(
+        self,
+        compiled: Execution,
+        handed: Collection[torch.dtype] | None = None,
+        others: Callable[[], list[Execution]] = list,
+    ) -> Judgement:
         """The verdict on one execution of a subject.
 
         `handed`: the dtypes an attention function was handed. It rounds to them whatever the case around it does, and lays
-        its output out as it likes.
+        its output out as it likes. `others` gives right executions under noise that round in other places than eager; it
+        is called before such a function is called wrong.
         """
         coarsest = max((self._coarsest, *(handed or ())), key=lambda dtype: constants.UNIT_ROUNDOFF[dtype])
         form = metadata(self._eager, compiled)
@@ -85,11 +91,19 @@ class Judge:
             self._replicas += [self._replica(number) for number in more]
             self._envelopes.clear()
             judgement = self._measure(compiled, coarsest)
+        right = others() if judgement.verdict in _DOUBTED else []
+        if right:
+            self._envelopes.clear()
+            before, self._replicas = self._replicas, self._replicas + right
+            judgement = self._measure(compiled, coarsest)
         if judgement.verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT) and self._random:
             judgement = Judgement(Verdict.RANDOM_STREAM, judgement.message, judgement.numbers)
         if judgement.verdict in _DOUBTED:
             wrong = self._wrong(judgement.value, compiled, coarsest)
             judgement = replace(judgement, where=where(judgement.value, wrong))
+        if right:
+            self._envelopes.clear()
+            self._replicas = before
         layout = "" if judgement.verdict.is_finding or handed is not None else stride_order(self._eager, compiled)
         return Judgement(Verdict.METADATA, layout, judgement.numbers) if layout else judgement
 

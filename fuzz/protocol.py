@@ -32,6 +32,7 @@ class Verdict(str, Enum):
     NONFINITE = "nonfinite"
     METADATA = "metadata"
     NONDETERMINISTIC = "nondeterministic"
+    OUT_OF_BOUNDS = "out_of_bounds"
     COMPILE_ERROR = "compile_error"
     RUNTIME_ERROR = "runtime_error"
     TIMEOUT = "timeout"
@@ -61,6 +62,7 @@ FINDINGS = frozenset(
         Verdict.NONFINITE,
         Verdict.METADATA,
         Verdict.NONDETERMINISTIC,
+        Verdict.OUT_OF_BOUNDS,
         Verdict.COMPILE_ERROR,
         Verdict.RUNTIME_ERROR,
         Verdict.TIMEOUT,
@@ -80,6 +82,7 @@ _EXPLANATIONS = {
     Verdict.NONFINITE: "NaN or infinity where eager and the exact result are finite",
     Verdict.METADATA: "another dtype, shape, device or structure than eager's",
     Verdict.NONDETERMINISTIC: "two runs on equal inputs differ",
+    Verdict.OUT_OF_BOUNDS: "wrote to memory that is not its own: beyond its buffers, or into its inputs",
     Verdict.COMPILE_ERROR: "compiling raised; eager runs",
     Verdict.RUNTIME_ERROR: "the compiled program raised; eager runs",
     Verdict.TIMEOUT: "did not finish within the time limit",
@@ -111,7 +114,8 @@ class Message:
 
 @dataclass(frozen=True)
 class Hello(Message):
-    """The worker is ready. `cxx`: the C++ compiler Inductor would use, None without one; `seconds`: start-up time."""
+    """The worker is ready. `cxx`: the C++ compiler Inductor would use, None without one; `seconds`: start-up time;
+    `attention`: those of its subjects that compute a case's attention and need a `stand_in`."""
 
     type: ClassVar[str] = "hello"
     torch: str
@@ -123,6 +127,7 @@ class Hello(Message):
     device_name: str = ""
     subjects: tuple[str, ...] = ()
     public: tuple[str, ...] = ()
+    attention: tuple[str, ...] = ()
     protocol: int = PROTOCOL_VERSION
 
 
@@ -137,7 +142,8 @@ class Unusable(Message):
 @dataclass(frozen=True)
 class Check(Message):
     """Run one case. `source`: the emitted Python text; `random`: it has active dropout; `repeat`: compiled runs
-    compared bit by bit (1: no determinism check)."""
+    compared bit by bit (1: no determinism check); `stand_in`: the source with its attention replaced by calls of a global
+    `attend`, None for a case without a contract."""
 
     type: ClassVar[str] = "check"
     id: int
@@ -147,6 +153,7 @@ class Check(Message):
     dynamic: bool = False
     random: bool = False
     repeat: int = 2
+    stand_in: str | None = None
 
 
 @dataclass(frozen=True)
@@ -169,7 +176,8 @@ class Stage(Message):
 class SubjectResult:
     """One subject's verdict. `message`: one line; `numbers`: what led to it (absolute errors against float64 and
     ratios, see fuzz/check/oracle/decide.py); `fired`: names of the graph rewrites that were applied, sorted;
-    `same`: what torch._dynamo.utils.same says with its defaults, None where it was not asked."""
+    `same`: what torch._dynamo.utils.same says with its defaults, None where it was not asked; `where`: which elements of
+    a value are wrong (see fuzz/check/oracle/where.py), empty when none is."""
 
     subject: str
     verdict: Verdict
@@ -178,6 +186,7 @@ class SubjectResult:
     fired: tuple[str, ...] = ()
     same: bool | None = None
     seconds: float = 0.0
+    where: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -226,6 +235,7 @@ def subject_result(data: dict[str, Any]) -> SubjectResult:
         fired=tuple(data.get("fired", ())),
         same=data.get("same"),
         seconds=data.get("seconds", 0.0),
+        where=data.get("where", {}),
     )
 
 

@@ -94,7 +94,7 @@ class CaseItem(pytest.Item):
             raise UnexpectedError(outcome.reason)
 
     def _record(self, result: Result) -> None:
-        self.add_report_section("call", "verdict", "\n".join(told(result)))
+        self.add_report_section("call", "verdict", "\n".join(told(result, self.entry.case)))
         for judged in result.results:
             self.user_properties.append((f"{judged.subject} verdict", judged.verdict.value))
             self.user_properties += [(f"{judged.subject} {key}", value) for key, value in judged.numbers.items()]

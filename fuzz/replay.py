@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fuzz.campaign.pool import Setup, Worker
     from fuzz.expectation import Outcome
     from fuzz.protocol import Result
+    from generators.case import Case
 
 
 def replay(
@@ -58,19 +59,25 @@ def replay(
     with Replayer(setup) as replayer:
         for path, entry in entries.items():
             result, outcome = replayer.run(entry, tuple(subject or ()), device)
-            print("\n".join((f"{path}: {outcome.state.value}", *(f"  {line}" for line in told(result)))))
+            print("\n".join((f"{path}: {outcome.state.value}", *(f"  {line}" for line in told(result, entry.case)))))
             if outcome.state is State.FAILED or not result.results:
                 print(f"  {outcome.reason}")
             unexpected += outcome.state is State.FAILED
     return 1 if unexpected else 0
 
 
-def told(result: "Result") -> list[str]:
-    """What a result says, in lines: one for each subject and one for its numbers and rewrites."""
+def told(result: "Result", case: "Case") -> list[str]:
+    """What a result says of a case, in lines: one for each subject, one for where it is wrong, and one for its numbers and
+    rewrites."""
+    from fuzz.localisation import where_text
+
     lines = []
     for judged in result.results:
         message = f": {judged.message}" if judged.message else ""
         lines.append(f"{judged.subject} {judged.verdict}{message}")
+        where = where_text(case, judged.where)
+        if where:
+            lines.append(f"  where: {where}")
         numbers = ", ".join(f"{key} {value:.3g}" for key, value in judged.numbers.items())
         same = [] if judged.same is None else [f"torch._dynamo.utils.same {judged.same}"]
         fired = [f"fired {', '.join(judged.fired)}"] if judged.fired else []

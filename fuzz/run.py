@@ -47,8 +47,10 @@ def run(
     corpus
         Where the case files of findings go; those that are there are no news.
     subject
-        What to compare with eager, repeatable: passes, inductor, inductor_dynamic, aot_eager, or package.module:function,
-        a function that takes a module and gives a callable. All the built-in ones when left out.
+        What to compare with eager, repeatable: passes, inductor, inductor_dynamic, aot_eager, the attention functions
+        triton, triton_compiled and sdpa_math, sdpa_flash, sdpa_efficient, sdpa_cudnn, or package.module:function, a
+        function that takes a module and gives a callable, or one that computes attention (docs/kernels.md). All the
+        built-in ones of the device when left out.
     fail_fast
         Stop at the first finding.
     timeout
@@ -64,9 +66,9 @@ def run(
 
     limits = Budget.parse(budget)
     stage_seconds, shrink_seconds = duration(timeout, "timeout"), duration(shrink_time, "shrink-time")
-    subjects = chosen_subjects(subject or [])
     if device not in ("cpu", "cuda"):
         raise UserError(f"unknown device {device!r}: there are cpu and cuda")
+    subjects = chosen_subjects(subject or [], device)
     if workers < 1:
         raise UserError(f"--workers {workers}: at least 1 is needed")
     if memory < 512:

@@ -5,6 +5,7 @@ import shlex
 from dataclasses import dataclass
 from urllib.parse import quote_plus
 
+from fuzz.localisation import where_text
 from fuzz.protocol import SubjectResult, Verdict
 from generators.case import Case
 from generators.emit import source
@@ -57,6 +58,7 @@ def issue(case: Case, ladder: Ladder, run: Run, environment: str) -> Draft:
         happened=_happened(ladder),
         blame=blame(ladder),
         program=_program(case),
+        where=where_text(case, result.where),
         numbers="" if result.verdict in _ERRORS else run.output.strip(),
         rows=_rows(ladder),
         fired=", ".join(f"`{name}`" for name in result.fired),

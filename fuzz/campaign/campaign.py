@@ -20,11 +20,12 @@ from fuzz.campaign.events import (
     SuspicionOpened,
 )
 from fuzz.campaign.investigate import Conclusion, Outcome, Stopped, investigate
-from fuzz.campaign.keep import Keeper, symptom_of
+from fuzz.campaign.keep import Keeper
 from fuzz.campaign.pool import Setup
 from fuzz.campaign.results import Results, Suspicion
 from fuzz.campaign.schedule import Indices, Schedule
 from fuzz.campaign.slot import Slot
+from fuzz.localisation import where_text
 from fuzz.protocol import Hello, SubjectResult
 from generators.case import Case
 from generators.emit import source
@@ -38,7 +39,8 @@ _LAST_SECONDS = 40.0
 _GRACE_SECONDS = 20.0
 _TICK_SECONDS = 0.2
 
-Sampler = Callable[[int, int], Case]
+Sampler = Callable[..., Case]
+"""Gives the case of a seed and an index; with `contracted=True`, one whose attention a contract describes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,7 @@ class Campaign:
         """Workers were ended with their cases unfinished: nothing they say counts."""
         self.new = 0
         """Findings saved by this run."""
+        self._contracted = False
         self._reason = ""
         self._began = time.monotonic()
         self._spent_on_suspicions = 0.0
@@ -83,6 +86,8 @@ class Campaign:
     def prepare(self) -> Hello:
         """Start the first worker and load what is known. Raises `UserError` when the campaign can't run."""
         hello = self.slots[0].start_worker()
+        self._contracted = set(self.options.subjects) <= set(hello.attention)
+        self.desk.attention = frozenset(hello.attention)
         findings = self.keeper.load(hello)
         for suspicion in self.results.waiting():
             self.desk.put(suspicion)
@@ -105,6 +110,12 @@ class Campaign:
             )
         )
         return hello
+
+    def draw(self, index: int) -> Case:
+        """Case number `index`: where all subjects compute attention alone, one they can take."""
+        if self._contracted:
+            return self.sample(self.seed, index, contracted=True)
+        return self.sample(self.seed, index)
 
     def run(self) -> str:
         """Work until the budget is spent, or something stops it; gives the reason. Raises what a slot raised."""
@@ -213,9 +224,10 @@ class Campaign:
         found, explained = outcome in (Outcome.FINDING, Outcome.INTERNAL), None
         if found:
             hello = slot.start_worker()
+            symptom = self.desk.symptom(conclusion.cheap, conclusion.case)
             # Two slots may come to the same minimum at once.
             with self._saving:
-                explained = self.desk.finding(conclusion.case.id) or self.desk.explanation(symptom_of(conclusion))
+                explained = self.desk.finding(conclusion.case.id) or self.desk.explanation(symptom)
                 if explained is None:
                     self._save(suspicion, conclusion, hello)
                 else:
@@ -248,6 +260,7 @@ class Campaign:
                 path=str(path),
                 internal=not new,
                 source=source(case),
+                where=where_text(case, shown.where),
             )
         )
         if new and self.options.fail_fast:

@@ -4,6 +4,7 @@ import threading
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+from fuzz.campaign.asked import asked
 from fuzz.campaign.events import Bus, Duplicate
 from fuzz.campaign.investigate import Outcome
 from fuzz.campaign.results import Results, Suspicion
@@ -57,9 +58,15 @@ class Desk:
 
     def __init__(self, results: Results, bus: Bus) -> None:
         self._results, self._bus = results, bus
+        self.attention: frozenset[str] = frozenset()
+        """Subjects that compute attention alone."""
         self._explanations: list[Explanation] = []
         self._piles: defaultdict[str, _Pile] = defaultdict(_Pile)
         self._lock = threading.RLock()
+
+    def symptom(self, result: SubjectResult, case: Case) -> Symptom:
+        """What is seen of a bug when a subject gives `result` on `case`."""
+        return Symptom.of(result, asked(case) if result.subject in self.attention else features(case))
 
     def learn(self, explanation: Explanation) -> None:
         """From now on this finding explains failures, those that wait included."""
@@ -89,9 +96,8 @@ class Desk:
             if result.verdict.is_finding:
                 first.setdefault((compiler_of(result.subject), kind_of(result.verdict)), result)
         suspect, explained = [], []
-        words = features(case) if first else frozenset()
         for result in first.values():
-            explanation = self.explanation(Symptom.of(result, words))
+            explanation = self.explanation(self.symptom(result, case))
             if explanation is None:
                 suspect.append(result)
             else:
@@ -103,7 +109,7 @@ class Desk:
         ticket = _Ticket(
             suspicion.id,
             suspicion.case.id,
-            Symptom.of(suspicion.result, features(suspicion.case)),
+            self.symptom(suspicion.result, suspicion.case),
             len(suspicion.case.ops),
         )
         with self._lock:

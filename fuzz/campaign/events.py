@@ -147,7 +147,7 @@ class SuspicionClosed(Event):
 class FindingSaved(Event):
     """A confirmed, minimal, new failure; `path` is its case file; `internal`: only an internal subject shows it.
 
-    `source` is the program that fails; `numbers` as in `fuzz.protocol.SubjectResult`.
+    `source` is the program that fails; `numbers` as in `fuzz.protocol.SubjectResult`; `where`: what of it is wrong.
     """
 
     case: str
@@ -161,6 +161,7 @@ class FindingSaved(Event):
     path: str
     internal: bool
     source: str
+    where: str = ""
 
 
 @dataclass(frozen=True, slots=True)

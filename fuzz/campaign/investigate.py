@@ -6,8 +6,9 @@ from enum import StrEnum
 from typing import Protocol
 
 from corpus.shrink import shrink
-from fuzz.campaign.schedule import CHEAP, is_public
+from fuzz.campaign.schedule import CHEAP
 from fuzz.campaign.symptom import PROCESS, SILENT, VALUES, attention_patterns, compiler_of, kind_of, normal
+from fuzz.catalogue import kind
 from fuzz.protocol import SubjectResult, Verdict
 from generators.case import Case
 
@@ -64,7 +65,7 @@ class Conclusion:
 
 def public_for(subject: str, public: Sequence[str]) -> str | None:
     """The public subject that can show what `subject` shows; None when the campaign has none."""
-    if is_public(subject):
+    if kind(subject).public:
         return subject
     return next((p for p in public if compiler_of(p) == compiler_of(CHEAP)), None)
 

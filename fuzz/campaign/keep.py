@@ -10,10 +10,8 @@ from corpus.entry import Entry, Found
 from fuzz.campaign.desk import Desk, Explanation
 from fuzz.campaign.investigate import Conclusion, Outcome
 from fuzz.campaign.results import FindingRow, Results
-from fuzz.campaign.symptom import Symptom
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from generators.errors import UserError
-from generators.features import features
 
 
 class Keeper:
@@ -46,7 +44,7 @@ class Keeper:
         new = conclusion.outcome is Outcome.FINDING
         path = (self._corpus if new else self._internal) / entry.file_name
         row = _row(entry, path, "new" if new else "internal", 1, shown)
-        symptom = symptom_of(conclusion)
+        symptom = self._desk.symptom(conclusion.cheap, conclusion.case)
         # The row first: it holds all of the file, which `load` writes again.
         self._results.add_finding(suspicion, row, symptom.signature)
         corpus_entry.write(entry, path)
@@ -59,7 +57,7 @@ class Keeper:
             return False
         if entry.found is None and (expected is None or not expected.verdict):
             return False
-        symptom = Symptom.of(_seen(entry), features(entry.case))
+        symptom = self._desk.symptom(_seen(entry), entry.case)
         self._desk.learn(Explanation(entry.case.id, symptom, known))
         return True
 
@@ -76,11 +74,6 @@ def found_as(shown: SubjectResult, hello: Hello) -> Found:
         numbers=shown.numbers,
         date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
     )
-
-
-def symptom_of(conclusion: Conclusion) -> Symptom:
-    """What later failures are compared with."""
-    return Symptom.of(conclusion.cheap, features(conclusion.case))
 
 
 def _seen(entry: Entry) -> SubjectResult:

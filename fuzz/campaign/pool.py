@@ -13,6 +13,7 @@ from typing import IO
 
 from fuzz.campaign import obituary
 from fuzz.campaign.memory import session_rss_mib
+from fuzz.catalogue import is_named, kind
 from fuzz.protocol import (
     EAGER,
     NOISE,
@@ -33,6 +34,7 @@ from fuzz.protocol import (
 from generators.case import Case
 from generators.emit import is_random, source
 from generators.errors import UserError
+from generators.stand_in import stand_in
 
 ROOT = Path(__file__).resolve().parents[2]
 """The checkout: workers import `fuzz` from here."""
@@ -98,6 +100,7 @@ def request(case: Case, subjects: tuple[str, ...], repeat: int = 2) -> Check:
         dynamic=case.dynamic,
         random=is_random(case),
         repeat=repeat,
+        stand_in=stand_in(case) if any(kind(s).attention or is_named(s) for s in subjects) else None,
     )
 
 

@@ -3,25 +3,19 @@
 import threading
 
 from fuzz.campaign.budget import Budget
+from fuzz.catalogue import BUILT_IN, is_named, kind
 from generators.case import Case
 from generators.errors import UserError
 
 CHEAP = "passes"
-SUBJECTS = ("passes", "inductor", "inductor_dynamic", "aot_eager")
+SUBJECTS = tuple(BUILT_IN)
 """The built-in subjects a campaign can compare with eager, cheapest first but for `aot_eager`."""
-PUBLIC = ("inductor", "inductor_dynamic")
-NEEDS_COMPILER = frozenset(PUBLIC)
-
-DEFAULT_SUBJECTS = SUBJECTS
-
-# Shares of worker time. Inductor's code generation finds other bugs than its graph passes, at twenty times the price.
-_SHARES = {"inductor": 0.15, "inductor_dynamic": 0.03, "aot_eager": 0.02}
 
 
-def chosen_subjects(given: list[str]) -> tuple[str, ...]:
-    """The subjects of a campaign from what `--subject` said; all built-in ones when it said nothing.
+def chosen_subjects(given: list[str], device: str = "cpu") -> tuple[str, ...]:
+    """The subjects of a campaign from what `--subject` said; all built-in ones of the device when it said nothing.
 
-    Raises `UserError` for a name that is neither built in nor `package.module:function`.
+    Raises `UserError` for a name that is neither built in nor `package.module:function`, and for another device's.
     """
     for name in given:
         module, colon, function = name.partition(":")
@@ -30,36 +24,37 @@ def chosen_subjects(given: list[str]) -> tuple[str, ...]:
             raise UserError(
                 f"unknown subject {name!r}: there are {', '.join(SUBJECTS)}, and package.module:function for your own"
             )
-    return tuple(dict.fromkeys(given)) or DEFAULT_SUBJECTS
-
-
-def is_public(subject: str) -> bool:
-    """Whether users can run it, so that what it shows is a finding."""
-    return subject in PUBLIC or ":" in subject
+        if device not in kind(name).devices:
+            raise UserError(f"subject {name!r} does not run on {device}, only on {', '.join(kind(name).devices)}")
+    return tuple(dict.fromkeys(given)) or tuple(name for name in SUBJECTS if device in kind(name).devices)
 
 
 class Schedule:
     """Hands out subjects so that the expensive ones take their share of worker time and no more."""
 
     def __init__(self, subjects: tuple[str, ...]) -> None:
-        named = tuple(s for s in subjects if ":" in s)
-        cheap = tuple(s for s in subjects if s == CHEAP)
-        self.always = cheap + named or subjects[:1]
+        always = tuple(s for s in subjects if s == CHEAP) + tuple(s for s in subjects if is_named(s))
+        attention = all(kind(s).attention or is_named(s) for s in subjects)
+        self.always = subjects if attention else always or subjects[:1]
         self.sometimes = tuple(s for s in subjects if s not in self.always)
-        self.public = tuple(s for s in subjects if is_public(s))
+        self.public = tuple(s for s in subjects if kind(s).public)
         self._spent = dict.fromkeys(self.sometimes, 0.0)
         self._total = 0.0
         self._lock = threading.Lock()
 
     def subjects_for(self, case: Case) -> tuple[str, ...]:
-        """What `case` meets."""
+        """What `case` meets: of the expensive subjects one that compiles it, and all that compute its attention."""
+        due: list[str] = []
         with self._lock:
             for subject in self.sometimes:
+                what = kind(subject)
+                if self._spent[subject] >= what.share * self._total:
+                    continue
                 if subject == "inductor_dynamic" and not case.dynamic and "inductor" in self.sometimes:
                     continue
-                if self._spent[subject] < _SHARES[subject] * self._total:
-                    return (*self.always, subject)
-        return self.always
+                if case.contracts if what.attention else not due:
+                    due.append(subject)
+        return (*self.always, *due)
 
     def account(self, seconds: float, by_subject: dict[str, float]) -> None:
         """Note what a case took in all, and under each subject."""

@@ -16,10 +16,10 @@ from fuzz.campaign.directory import RunDirectory
 from fuzz.campaign.events import Bus
 from fuzz.campaign.log import EventLog
 from fuzz.campaign.results import Results
-from fuzz.campaign.schedule import NEEDS_COMPILER
 from fuzz.campaign.screen import screen_for
 from fuzz.campaign.stats import Statistics
 from fuzz.campaign.telling import summary
+from fuzz.catalogue import kind
 from fuzz.protocol import Hello
 from generators.errors import UserError
 from generators.sample import sample
@@ -100,7 +100,7 @@ def _settled(options: Options, results: Results) -> Options:
 
 
 def _able(hello: Hello, options: Options) -> None:
-    compiled = [s for s in options.subjects if s in NEEDS_COMPILER]
+    compiled = [s for s in options.subjects if kind(s).cxx]
     if hello.cxx is None and options.setup.device == "cpu" and compiled:
         raise UserError(
             f"no C++ compiler for {', '.join(compiled)}: install g++ or set CXX; or use --subject passes, which needs"

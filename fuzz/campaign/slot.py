@@ -133,7 +133,7 @@ class Slot(threading.Thread):
         index = self.campaign.indices.take()
         if index is None:
             return None
-        case = self.campaign.sample(self.campaign.seed, index)
+        case = self.campaign.draw(index)
         return _Job(index, case, request(case, self.campaign.schedule.subjects_for(case)))
 
     def _judged(self, job: _Job, result: Result) -> None:

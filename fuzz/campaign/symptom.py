@@ -9,9 +9,9 @@ PROCESS = frozenset({Verdict.TIMEOUT, Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY
 """Verdicts on a subject whose process was lost."""
 VALUES = frozenset({Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT, Verdict.NONFINITE})
 """Verdicts on numbers."""
-SILENT = VALUES | {Verdict.METADATA, Verdict.NONDETERMINISTIC}
+SILENT = VALUES | {Verdict.METADATA, Verdict.NONDETERMINISTIC, Verdict.OUT_OF_BOUNDS}
 """Verdicts that come without an error message."""
-_INDUCTOR = ("passes", "inductor", "inductor_dynamic")
+_COMPILERS = {"passes": "inductor", "inductor_dynamic": "inductor", "triton_compiled": "triton"}
 
 # Inductor gives every pattern a form per mode and dtype: _sfdp_pattern_5_inference, _sfdp_pattern_13_half_training.
 _SFDP = re.compile(r"_?(sfdp_pattern_\d+)")
@@ -26,7 +26,7 @@ def kind_of(verdict: Verdict) -> str:
 
 def compiler_of(subject: str) -> str:
     """Subjects that share the compiler share its bugs."""
-    return "inductor" if subject in _INDUCTOR else subject
+    return _COMPILERS.get(subject, subject)
 
 
 def rewrites(fired: tuple[str, ...]) -> frozenset[str]:

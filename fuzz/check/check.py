@@ -3,12 +3,16 @@
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
 from fuzz.check import failures, settings
+from fuzz.check.attention.function import Unsupported
+from fuzz.check.attention.standin import StandIn
+from fuzz.check.attention.streaming import streaming
 from fuzz.check.coverage import Fired
 from fuzz.check.oracle import agreement, constants
 from fuzz.check.oracle.decide import Judge, Judgement
@@ -72,6 +76,7 @@ class Case:
     def __init__(self, request: Check, device: str, announce: Announce, clock: Clock) -> None:
         self.request = request
         self.clock = clock
+        self._device = device
         self._cotangents: dict[str, torch.Tensor] | None = None
         self._dtypes: set[torch.dtype] = set()
         announce(EAGER)
@@ -110,6 +115,8 @@ class Case:
                 judgement = Judgement(
                     Verdict.SKIPPED, f"this worker has no subject {name}, or no C++ compiler for it"
                 )
+            elif subject.attention is not None:
+                judgement = self._attended(subject, fired)
             else:
                 judgement, same = self._judged(subject, fired)
             settings.forget()
@@ -121,6 +128,7 @@ class Case:
             fired.names,
             same,
             round(time.perf_counter() - started, 4),
+            judgement.where,
         )
 
     def _judged(self, subject: Subject, fired: Fired) -> tuple[Judgement, bool | None]:
@@ -133,15 +141,86 @@ class Case:
             return Judgement(Verdict.SKIPPED, str(error)), None
         except Exception as error:
             return Judgement(failures.verdict(error), failures.line(error)), None
+        judgement = self._decided(runs)
+        if judgement.verdict is Verdict.SKIPPED:
+            return judgement, None
+        return judgement, agreement.same(self.eager, runs[0], self.exact)
+
+    def _attended(self, subject: Subject, fired: Fired) -> Judgement:
+        """The verdict on a subject that computes the attention alone."""
+        request = self.request
+        if request.stand_in is None or subject.attention is None:
+            return Judgement(Verdict.SKIPPED, "the case has no contract that says what its attention computes")
         try:
-            judgement = self._judge.judge(runs[0])
+            stand_in = StandIn(request.stand_in, subject.attention, self._device, training=request.training)
+        except (SubjectError, Unsupported) as refusal:
+            return Judgement(Verdict.SKIPPED, str(refusal))
+        except Exception as error:
+            raise RuntimeError(f"a stand-in does not run: {failures.line(error)}") from error
+        try:
+            judgement = self._of_stand_in(subject, stand_in, fired)
+            damage = stand_in.damage
+        finally:
+            stand_in.program.close()
+        if judgement.verdict is Verdict.SKIPPED:
+            return judgement
+        if stand_in.differences and not judgement.verdict.is_finding:
+            judgement = Judgement(Verdict.WRONG_RESULT, f"output: {stand_in.differences[0]}", judgement.numbers)
+        if not damage:
+            return judgement
+        wrote = f"wrote {'; '.join(damage)}"
+        if judgement.verdict.is_finding:
+            return replace(judgement, message=f"{judgement.message}; {wrote}")
+        return Judgement(Verdict.OUT_OF_BOUNDS, wrote, judgement.numbers)
+
+    def _of_stand_in(self, subject: Subject, stand_in: StandIn, fired: Fired) -> Judgement:
+        runs: list[Execution] = []
+        module = stand_in.module()
+        try:
+            with fired:
+                call = subject.compile(module, self.request.dynamic)
+                for _ in range(max(1, self.request.repeat)):
+                    runs.append(self._execute(call, module, stand_in.fresh()))
+                    if stand_in.damage:
+                        break
+        except Unsupported as refusal:
+            return Judgement(Verdict.SKIPPED, str(refusal))
+        except Exception as error:
+            if not stand_in.accuses(error):
+                return Judgement(Verdict.SKIPPED, f"the text around it does not run: {failures.line(error)}")
+            return Judgement(failures.verdict(error), failures.line(error))
+        return self._decided(runs, stand_in.dtypes, self._streamed)
+
+    def _streamed(self) -> list[Execution]:
+        """The case with attention that rounds as kernels do, under noise."""
+        if self.request.random or self.request.stand_in is None:
+            return []
+        program = Program(self.request.stand_in, self._device, {"attend": streaming})
+        try:
+            return [
+                self._execute(None, program.module(self.request.training), Noise(number))
+                for number in range(constants.REPLICAS_BEFORE_WRONG)
+            ]
+        except RuntimeError:  # the text around it needs other strides
+            return []
+        finally:
+            program.close()
+
+    def _decided(
+        self,
+        runs: list[Execution],
+        handed: set[torch.dtype] | None = None,
+        others: Callable[[], list[Execution]] = list,
+    ) -> Judgement:
+        try:
+            judgement = self._judge.judge(runs[0], handed, others)
         except Exception as error:
             if failures.verdict(error) is not Verdict.OUT_OF_MEMORY:
                 raise
-            return Judgement(Verdict.SKIPPED, f"no memory left to judge it: {failures.line(error)}"), None
+            return Judgement(Verdict.SKIPPED, f"no memory left to judge it: {failures.line(error)}")
         if not judgement.verdict.is_finding and not self.request.random:
             judgement = _deterministic(runs) or judgement
-        return judgement, agreement.same(self.eager, runs[0], self.exact)
+        return judgement
 
     def _execute(
         self,

@@ -17,14 +17,15 @@ _serial = itertools.count()
 class Program:
     """The executed source of one case: `Module` and `inputs` of the source contract (see docs/architecture.md).
 
-    Raises whatever the source raises. The source stays visible to tracebacks until `close`.
+    `given` are names the source may use without defining them. Raises whatever the source raises. The source stays
+    visible to tracebacks until `close`.
     """
 
-    def __init__(self, source: str, device: str = "cpu") -> None:
+    def __init__(self, source: str, device: str = "cpu", given: dict[str, Any] | None = None) -> None:
         self.device = device
         self.filename = f"<case {next(_serial)}>"
         linecache.cache[self.filename] = (len(source), None, source.splitlines(keepends=True), self.filename)
-        self._names: dict[str, Any] = {"__name__": "case", "__file__": self.filename}
+        self._names: dict[str, Any] = {"__name__": "case", "__file__": self.filename, **(given or {})}
         exec(compile(source, self.filename, "exec"), self._names)
 
     def module(self, training: bool) -> nn.Module:

@@ -32,6 +32,10 @@ ENVIRONMENT = {
     "TORCHINDUCTOR_COMPILE_THREADS": "1",
 }
 
+#: Triton reads it when a kernel is defined: on CPU kernels are interpreted.
+INTERPRETED = {"TRITON_INTERPRET": "1"}
+
+
 class Unworkable(Exception):
     """This process can't check anything; the text says why in one line."""
 
@@ -42,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
     wire = _take_stdout()
     faulthandler.enable()
-    for name, value in ENVIRONMENT.items():
+    for name, value in {**ENVIRONMENT, **(INTERPRETED if options.device == "cpu" else {})}.items():
         os.environ.setdefault(name, value)
     try:
         if options.memory_limit:
@@ -98,7 +102,7 @@ def _start(options: argparse.Namespace) -> "dict[str, Subject]":
     from fuzz.check.subjects import SubjectError, available, find
 
     settings.settle()
-    subjects = available()
+    subjects = available(options.device)
     try:
         for name in options.subject:
             subjects[name] = find(name)
@@ -119,7 +123,8 @@ def _hello(device: str, subjects: "dict[str, Subject]", cxx: str | None, seconds
         seconds=round(seconds, 3),
         device_name=torch.cuda.get_device_name() if device == "cuda" else platform.machine(),
         subjects=tuple(sorted(subjects)),
-        public=tuple(sorted(name for name, subject in subjects.items() if subject.public)),
+        public=tuple(sorted(name for name, subject in subjects.items() if subject.kind.public)),
+        attention=tuple(sorted(name for name, subject in subjects.items() if subject.attention)),
     )
 
 
@@ -138,7 +143,7 @@ def _cxx() -> str | None:
 
 
 def _serve(wire: BinaryIO, subjects: "dict[str, Subject]", device: str, cxx: str | None) -> int:
-    usable = subjects if cxx or device != "cpu" else {n: s for n, s in subjects.items() if not s.cxx}
+    usable = subjects if cxx or device != "cpu" else {n: s for n, s in subjects.items() if not s.kind.cxx}
     for line in sys.stdin.buffer:
         message = from_json(line)
         if isinstance(message, Exit):

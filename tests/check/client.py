@@ -45,10 +45,17 @@ class Client:
         return self.first
 
     def check(
-        self, source: str, *subjects: str, training: bool = False, dynamic: bool = False, random: bool = False
+        self,
+        source: str,
+        *subjects: str,
+        training: bool = False,
+        dynamic: bool = False,
+        random: bool = False,
+        stand_in: str | None = None,
     ) -> Result:
         """What the worker makes of `source`."""
-        self._write(Check(7, source, subjects, training=training, dynamic=dynamic, random=random))
+        asked = Check(7, source, subjects, training=training, dynamic=dynamic, random=random, stand_in=stand_in)
+        self._write(asked)
         self.stages = []
         while True:
             message = self._read()
@@ -65,9 +72,12 @@ class Client:
         training: bool = False,
         dynamic: bool = False,
         random: bool = False,
+        stand_in: str | None = None,
     ) -> SubjectResult:
         """What it makes of `source` under one subject, in a case eager runs."""
-        result = self.check(source, subject, training=training, dynamic=dynamic, random=random)
+        result = self.check(
+            source, subject, training=training, dynamic=dynamic, random=random, stand_in=stand_in
+        )
         assert result.rejected is None
         return result.results[0]
 

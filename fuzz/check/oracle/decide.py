@@ -5,8 +5,9 @@ rounding explains. How each value is measured is in rows.py, the limits are in c
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from torch import Tensor
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.agreement import same_bits
 from fuzz.check.oracle.rows import Envelope, Errors
+from fuzz.check.oracle.where import where
 from fuzz.check.program import Execution
 from fuzz.protocol import Verdict
 
@@ -24,12 +26,15 @@ class Judgement:
 
     numbers: ratio (worst row's error over what rounding explains), compiled_error and eager_error (largest absolute
     errors against float64 of the value named in the message), scale (its largest exact magnitude), index (flat, of its
-    worst element), rows_wrong and rows_total (over all values), limit (the ratio that counts as wrong).
+    worst element), rows_wrong and rows_total (over all values), limit (the ratio that counts as wrong). `value` is the
+    one the message names, `where` its wrong elements, both for numbers that are wrong.
     """
 
     verdict: Verdict
     message: str = ""
     numbers: dict[str, float] = field(default_factory=dict)
+    value: str = ""
+    where: dict[str, Any] = field(default_factory=dict)
 
 
 class Judge:
@@ -54,7 +59,7 @@ class Judge:
         self._random = random
         self._replicas = [replica(number) for number in range(constants.REPLICAS)]
         self._coarsest = coarsest()
-        self._envelopes: dict[str, Envelope] = {}
+        self._envelopes: dict[tuple[str, torch.dtype], Envelope] = {}
         self._terms = max(
             (
                 float(grad.abs().nan_to_num(0.0, 0.0, 0.0).max())
@@ -64,29 +69,51 @@ class Judge:
             default=0.0,
         )
 
-    def judge(self, compiled: Execution) -> Judgement:
-        """The verdict on one execution of a subject."""
+    def judge(
+        self,
+        compiled: Execution,
+        handed: Collection[torch.dtype] | None = None,
+        others: Callable[[], list[Execution]] = list,
+    ) -> Judgement:
+        """The verdict on one execution of a subject.
+
+        `handed`: the dtypes an attention function was handed. It rounds to them whatever the case around it does, and lays
+        its output out as it likes. `others` gives right executions under noise that round in other places than eager; it
+        is called before such a function is called wrong.
+        """
+        coarsest = max((self._coarsest, *(handed or ())), key=lambda dtype: constants.UNIT_ROUNDOFF[dtype])
         form = metadata(self._eager, compiled)
         if form:
             return Judgement(Verdict.METADATA, form)
-        judgement = self._measure(compiled)
+        judgement = self._measure(compiled, coarsest)
         if judgement.verdict in _DOUBTED and len(self._replicas) < constants.REPLICAS_BEFORE_WRONG:
             more = range(len(self._replicas), constants.REPLICAS_BEFORE_WRONG)
             self._replicas += [self._replica(number) for number in more]
             self._envelopes.clear()
-            judgement = self._measure(compiled)
+            judgement = self._measure(compiled, coarsest)
+        right = others() if judgement.verdict in _DOUBTED else []
+        if right:
+            self._envelopes.clear()
+            before, self._replicas = self._replicas, self._replicas + right
+            judgement = self._measure(compiled, coarsest)
         if judgement.verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT) and self._random:
             judgement = Judgement(Verdict.RANDOM_STREAM, judgement.message, judgement.numbers)
-        layout = "" if judgement.verdict.is_finding else stride_order(self._eager, compiled)
+        if judgement.verdict in _DOUBTED:
+            wrong = self._wrong(judgement.value, compiled, coarsest)
+            judgement = replace(judgement, where=where(judgement.value, wrong))
+        if right:
+            self._envelopes.clear()
+            self._replicas = before
+        layout = "" if judgement.verdict.is_finding or handed is not None else stride_order(self._eager, compiled)
         return Judgement(Verdict.METADATA, layout, judgement.numbers) if layout else judgement
 
-    def _measure(self, compiled: Execution) -> Judgement:
+    def _measure(self, compiled: Execution, coarsest: torch.dtype) -> Judgement:
         judgements = [
-            self._one(name, eager, compiled.values.get(name)) for name, eager in self._eager.values.items()
+            self._one(name, eager, compiled.values.get(name), coarsest) for name, eager in self._eager.values.items()
         ]
         # A gradient that eager lacks is one that is zero there.
         judgements += [
-            self._one(name, torch.zeros_like(value), value)
+            self._one(name, torch.zeros_like(value), value, coarsest)
             for name, value in compiled.gradients.items()
             if name not in self._eager.gradients
         ]
@@ -94,9 +121,19 @@ class Judge:
             return Judgement(Verdict.OK)
         worst = max(judgements, key=lambda item: (_SEVERITY.index(item.verdict), item.numbers["ratio"]))
         totals = {key: sum(item.numbers[key] for item in judgements) for key in ("rows_wrong", "rows_total")}
-        return Judgement(worst.verdict, worst.message, {**worst.numbers, **totals})
+        return replace(worst, numbers={**worst.numbers, **totals})
 
-    def _one(self, name: str, eager: Tensor, compiled: Tensor | None) -> Judgement:
+    def _wrong(self, name: str, compiled: Execution, coarsest: torch.dtype) -> Tensor:
+        eager, value = self._eager.values.get(name), compiled.values.get(name)
+        if eager is None:
+            assert value is not None
+            eager = torch.zeros_like(value)
+        value = torch.zeros_like(eager) if value is None else value
+        if not eager.is_floating_point():
+            return eager != value
+        return self._envelope(name, eager, coarsest).wrong(value)
+
+    def _one(self, name: str, eager: Tensor, compiled: Tensor | None, coarsest: torch.dtype) -> Judgement:
         # A gradient that doesn't exist is one that is zero: frameworks differ in which they return.
         value = torch.zeros_like(eager) if compiled is None else compiled
         rows = float(math.prod(eager.shape[:-1]))
@@ -109,23 +146,25 @@ class Judge:
                 wrong,
                 f"{name}: {different} of {eager.numel()} {_dtype(eager)} elements differ from eager",
                 {"ratio": math.inf, "rows_wrong": rows, "rows_total": rows, "limit": 0.0},
+                name,
             )
-        errors = self._envelope(name, eager).judge(value)
-        limit = self._envelope(name, eager).limit
+        envelope = self._envelope(name, eager, coarsest)
+        errors, limit = envelope.judge(value), envelope.limit
         verdict = _verdict(errors, limit, wrong)
-        return Judgement(verdict, _message(name, errors, limit, verdict), _numbers(errors, limit))
+        return Judgement(verdict, _message(name, errors, limit, verdict), _numbers(errors, limit), name)
 
-    def _envelope(self, name: str, eager: Tensor) -> Envelope:
-        if name not in self._envelopes:
+    def _envelope(self, name: str, eager: Tensor, coarsest: torch.dtype) -> Envelope:
+        key = (name, coarsest)
+        if key not in self._envelopes:
             zeros = torch.zeros_like(eager)
-            self._envelopes[name] = Envelope(
+            self._envelopes[key] = Envelope(
                 eager,
                 self._exact.values.get(name, zeros),
                 [replica.values.get(name, zeros) for replica in self._replicas],
-                self._coarsest,
+                coarsest,
                 self._terms if name.startswith("grad of") else 0.0,
             )
-        return self._envelopes[name]
+        return self._envelopes[key]
 
 
 def metadata(eager: Execution, compiled: Execution) -> str:

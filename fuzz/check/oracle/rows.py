@@ -106,6 +106,14 @@ class Envelope:
             unlike=int(((finite != self._eager_finite) & ~self._judged).sum()),
         )
 
+    def wrong(self, compiled: Tensor) -> Tensor:
+        """Which elements of `compiled` are not finite and should be, or are off by more than their row allows."""
+        values = _rows(compiled)
+        finite = values.isfinite()
+        allowed = self.limit * (self._noise + self._floor)
+        off = self._errors(values).masked_fill_(~finite, 0.0) > allowed.unsqueeze(-1)
+        return (off | (self._judged & ~finite)).reshape(self.shape)
+
     def _errors(self, values: Tensor) -> Tensor:
         return self._masked((values - self._exact).abs_())
 

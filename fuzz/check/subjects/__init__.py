@@ -8,12 +8,12 @@ from fuzz.check.subjects.subject import Subject, SubjectError, named
 __all__ = ["Subject", "SubjectError", "available", "find", "named"]
 
 
-def available() -> dict[str, Subject]:
-    """The subjects of this package by name."""
+def available(device: str = "cpu") -> dict[str, Subject]:
+    """The subjects of this package that run on `device`, by name."""
     found = {}
     for info in pkgutil.iter_modules(__path__):
         subject = getattr(importlib.import_module(f"{__name__}.{info.name}"), "SUBJECT", None)
-        if isinstance(subject, Subject):
+        if isinstance(subject, Subject) and device in subject.kind.devices:
             found[subject.name] = subject
     return found
 

@@ -6,6 +6,5 @@ from fuzz.check.subjects.subject import Subject
 
 SUBJECT = Subject(
     "aot_eager",
-    public=False,
     compile=lambda module, dynamic: torch.compile(module, backend="aot_eager", dynamic=dynamic),
 )

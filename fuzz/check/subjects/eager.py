@@ -2,4 +2,4 @@
 
 from fuzz.check.subjects.subject import Subject
 
-SUBJECT = Subject("eager", public=False, compile=lambda module, _dynamic: module)
+SUBJECT = Subject("eager")

@@ -6,7 +6,5 @@ from fuzz.check.subjects.subject import Subject
 
 SUBJECT = Subject(
     "inductor",
-    public=True,
     compile=lambda module, dynamic: torch.compile(module, backend="inductor", dynamic=dynamic),
-    cxx=True,
 )

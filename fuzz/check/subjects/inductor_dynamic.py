@@ -6,7 +6,5 @@ from fuzz.check.subjects.subject import Subject
 
 SUBJECT = Subject(
     "inductor_dynamic",
-    public=True,
     compile=lambda module, _dynamic: torch.compile(module, backend="inductor", dynamic=True),
-    cxx=True,
 )

@@ -71,4 +71,4 @@ def _lowerings_left_out() -> Iterator[None]:
         entry.apply = apply
 
 
-SUBJECT = Subject("passes", public=False, compile=_compile)
+SUBJECT = Subject("passes", compile=_compile)

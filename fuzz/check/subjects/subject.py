@@ -1,36 +1,49 @@
 """What a subject is, and the subject a function on the command line makes."""
 
 import importlib
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
+from fuzz.catalogue import Kind, kind
+from fuzz.check.attention.function import Attention, SubjectError
+
+__all__ = ["Subject", "SubjectError", "named"]
+
 #: Makes from (module, dynamic) something that is called like the module.
 Compile = Callable[[nn.Module, bool], Callable[..., Any]]
 
+_FIRST = (["q", "k", "v"], ["query", "key", "value"])
 
-class SubjectError(Exception):
-    """A subject that doesn't exist or can't be imported; the text is one line."""
+
+def as_it_is(module: nn.Module, _dynamic: bool) -> nn.Module:
+    """The module, not compiled."""
+    return module
 
 
 @dataclass(frozen=True)
 class Subject:
-    """One way to run a module.
-
-    public: users can run it, so what it shows is a finding by itself;
-    cxx: it needs a C++ compiler on CPU.
-    """
+    """One way to run a module. With `attention`, the module has that function in the place of its own attention."""
 
     name: str
-    public: bool
-    compile: Compile
-    cxx: bool = False
+    compile: Compile = as_it_is
+    attention: Attention | None = None
+
+    @property
+    def kind(self) -> Kind:
+        """What the catalogue says of it."""
+        return kind(self.name)
 
 
 def named(name: str) -> Subject:
-    """The subject behind `package.module:function`, where `function(module)` gives a callable. Raises `SubjectError`."""
+    """The subject behind `package.module:function`. Raises `SubjectError`.
+
+    The function computes attention when its first parameters are q, k and v (or query, key and value), with the
+    keywords and capabilities of docs/kernels.md; else it takes a module and gives a callable.
+    """
     module_name, _, function_name = name.partition(":")
     try:
         function = getattr(importlib.import_module(module_name), function_name)
@@ -38,4 +51,18 @@ def named(name: str) -> Subject:
         raise SubjectError(f"subject {name!r} can't be imported: {error}") from error
     if not callable(function):
         raise SubjectError(f"subject {name!r} is not a function")
-    return Subject(name, public=True, compile=lambda module, _dynamic: function(module))
+    if not _attends(function):
+        return Subject(name, lambda module, _dynamic: function(module))
+    attention = Attention(lambda: function)
+    try:
+        attention.loaded()
+    except SubjectError as error:
+        raise SubjectError(f"subject {name!r}: {error}") from error
+    return Subject(name, attention=attention)
+
+
+def _attends(function: Callable[..., Any]) -> bool:
+    try:
+        return list(inspect.signature(function).parameters)[:3] in _FIRST
+    except (TypeError, ValueError):  # something written in C that doesn't say
+        return False

@@ -1,0 +1,159 @@
+"""An attention function: what it declares, and which calls are outside of that."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Function = Callable[..., Any]
+
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+class SubjectError(Exception):
+    """A subject that doesn't exist, can't be imported or declares what nobody understands; the text is one line."""
+
+
+class Unsupported(Exception):
+    """The function does not take this case; the text says why, in one line."""
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a function takes, all of it when nothing is said. Sizes of values count as `head_dims` do."""
+
+    dtypes: tuple[str, ...] | None = None
+    head_dims: tuple[int, ...] | None = None
+    max_head_dim: int | None = None
+    grouped: bool = True
+    value_dim: bool = True
+    lengths: bool = True
+    training: bool = True
+    devices: tuple[str, ...] | None = None
+    empty: bool = True
+    max_scores: int | None = None
+
+    @classmethod
+    def read(cls, declared: object) -> "Capabilities":
+        """The capabilities a function carries. Raises `SubjectError` for keys and values that mean nothing."""
+        if not isinstance(declared, Mapping):
+            raise SubjectError(f"capabilities is {declared!r}, not a mapping")
+        names = [field.name for field in fields(cls)]
+        for key, value in declared.items():
+            if key not in names:
+                raise SubjectError(f"unknown capability {key!r}: there are {', '.join(names)}")
+            if not _EXPECTED[key][0](value):
+                raise SubjectError(f"capability {key} is {value!r}, not {_EXPECTED[key][1]}")
+        given: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in declared.items()}
+        return cls(**given)
+
+    def refusal(self, q: Tensor, k: Tensor, v: Tensor, *, training: bool) -> str | None:
+        """Why a call is outside of them; None when it is not."""
+        dtype = str(q.dtype).removeprefix("torch.")
+        head_dims = {q.shape[3], v.shape[3]}
+        scores = q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2]
+        reasons = {
+            f"dtype {dtype}": self.dtypes is not None and dtype not in self.dtypes,
+            f"head_dim {q.shape[3]}, value_dim {v.shape[3]}": (
+                (self.head_dims is not None and not head_dims <= set(self.head_dims))
+                or (self.max_head_dim is not None and max(head_dims) > self.max_head_dim)
+            ),
+            "fewer key heads than query heads": not self.grouped and q.shape[1] != k.shape[1],
+            "value_dim other than head_dim": not self.value_dim and len(head_dims) > 1,
+            "kv_len other than seq_len": not self.lengths and q.shape[2] != k.shape[2],
+            "gradients": not self.training and training,
+            f"device {q.device.type}": self.devices is not None and q.device.type not in self.devices,
+            "sizes of 0": not self.empty and not (q.numel() and k.numel() and v.numel()),
+            f"{scores} scores": self.max_scores is not None and scores > self.max_scores,
+        }
+        return next((reason for reason, applies in reasons.items() if applies), None)
+
+
+def _some_of(words: tuple[str, ...]) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, (tuple, list)) and all(item in words for item in value)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _is_flag(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+_EXPECTED: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "dtypes": (_some_of(DTYPES), f"a tuple of {', '.join(DTYPES)}"),
+    "head_dims": (
+        lambda value: isinstance(value, (tuple, list)) and all(_is_count(item) for item in value),
+        "a tuple of positive whole numbers",
+    ),
+    "devices": (_some_of(("cpu", "cuda")), "a tuple of cpu, cuda"),
+    **dict.fromkeys(("max_head_dim", "max_scores"), (_is_count, "a positive whole number")),
+    **dict.fromkeys(("grouped", "value_dim", "lengths", "training", "empty"), (_is_flag, "True or False")),
+}
+
+
+@dataclass(frozen=True)
+class Attention:
+    """An attention function, imported by `load` when it is first needed.
+
+    compiled: it is called by compiled code, which takes it in, and has no guarded memory; `twin` loads a function whose
+    output must be the same bit for bit.
+    """
+
+    load: Callable[[], Function]
+    compiled: bool = False
+    twin: Callable[[], Function] | None = None
+
+    def loaded(self) -> "Loaded":
+        """The function and what it takes. Raises `SubjectError`."""
+        if isinstance(self._loaded, SubjectError):
+            raise self._loaded
+        return self._loaded
+
+    @cached_property
+    def _loaded(self) -> "Loaded | SubjectError":
+        try:
+            function = self.load()
+        except ImportError as error:
+            return SubjectError(f"can't be imported: {' '.join(str(error).split())}")
+        parameters = inspect.signature(function).parameters.values()
+        keywords = None
+        if all(item.kind is not inspect.Parameter.VAR_KEYWORD for item in parameters):
+            keywords = frozenset(item.name for item in parameters)
+        return Loaded(function, Capabilities.read(getattr(function, "capabilities", {})), keywords)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A function, its capabilities, and its keywords, None when it takes any."""
+
+    function: Function
+    capabilities: Capabilities
+    keywords: frozenset[str] | None
+
+    def check(self, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, object], *, training: bool) -> None:
+        """Raise `Unsupported` for a call that is outside of what it declares."""
+        missing = [name for name in options if self.keywords is not None and name not in self.keywords]
+        if missing:
+            raise Unsupported(f"it has no parameter {missing[0]}")
+        reason = self.capabilities.refusal(q, k, v, training=training)
+        if reason is not None:
+            raise Unsupported(f"it does not take {reason}")
+
+
+def fill_matters(fill: float, mask: object, causal: object, columns: int) -> bool:
+    """Whether a finite `fill` in the place of -inf can be told from it: a row that keeps no key is the mean of v then."""
+    if fill == float("-inf") or not isinstance(mask, Tensor):
+        return False
+    if fill > SURELY_NOTHING or causal is not None or mask.dtype != torch.bool:
+        return True
+    return columns == 0 or not bool(mask.any(-1).all())
+
+
+#: exp of anything this low is 0 beside the scores of a case.
+SURELY_NOTHING = -1e4

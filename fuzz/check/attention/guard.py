@@ -1,0 +1,218 @@
+"""Memory that tells: buffers with a known pattern around and, before they are written, in them.
+
+What a function is handed and what it allocates lies between borders of a pattern that is a signalling NaN: what reads
+it gives NaN, and what computes with it and writes it back has made it quiet, so that even a border full of results of
+itself is seen to have changed.
+"""
+
+import functools
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+#: Elements of a border: kernels overrun by blocks of rows.
+BORDER = 1 << 14
+
+_INTEGER = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_PATTERN = {
+    torch.float64: 0x7FF5A5A5A5A5A5A5,
+    torch.float32: 0x7FA5A5A5,
+    torch.bfloat16: 0x7FA5,
+    torch.float16: 0x7DA5,
+    torch.bool: 1,
+    torch.uint8: 0xA5,
+    torch.int16: 0x5A5A,
+    torch.int32: 0x5A5A5A5A,
+    torch.int64: 0x5A5A5A5A5A5A5A5A,
+}
+_UNWRITTEN = frozenset({"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"})
+_ALLOCATING = _UNWRITTEN | {
+    "zeros", "zeros_like", "new_zeros", "ones", "ones_like", "new_ones", "full", "full_like", "new_full",
+}
+_OURS = ("case", "triton", "fuzz.check")
+
+
+@dataclass
+class _Buffer:
+    name: str
+    whole: Tensor  # as integers
+    value: Tensor
+    lead: int
+    span: int
+    before: Tensor | None  # a copy of `whole`, for what nobody may change
+
+    def damage(self) -> list[str]:
+        """What was written that is not the function's to write."""
+        pattern = _PATTERN[self.value.dtype]
+        end = self.lead + self.span
+        parts = {"before": self.whole[: self.lead], "after": self.whole[end:]}
+        counts = {f"{side} {self.name}": int((part != pattern).sum()) for side, part in parts.items()}
+        inner = self.whole[self.lead : end]
+        if self.before is not None:
+            changed = inner != self.before[self.lead : end]
+            own = self._own()[self.lead : end]
+            counts[f"of {self.name} itself"] = int((changed & own).sum())
+            counts[f"between the rows of {self.name}"] = int((changed & ~own).sum())
+        elif self.value.numel() != self.span:
+            own = self._own()[self.lead : end]
+            counts[f"between the rows of {self.name}"] = int(((inner != pattern) & ~own).sum())
+        return [f"{count} element{'s' * (count != 1)} {where}" for where, count in counts.items() if count]
+
+    def _own(self) -> Tensor:
+        own = torch.zeros(len(self.whole), dtype=torch.bool, device=self.whole.device)
+        if self.value.numel():
+            own.as_strided(self.value.shape, self.value.stride(), self.lead).fill_(True)
+        return own
+
+
+class Guard:
+    """While entered, what `torch.empty` and its like allocate is guarded, except for a case's own text; `given` guards
+    what is handed over.
+
+    The functions are exchanged in torch's namespace: a mode sees neither the bodies of custom operations nor backward
+    passes, and both allocate.
+    """
+
+    def __init__(self) -> None:
+        self._buffers: list[_Buffer] = []
+        self._originals: dict[tuple[Any, str], Any] = {}
+
+    def __enter__(self) -> None:
+        for home in (torch, torch.Tensor):
+            for name in sorted(_ALLOCATING):
+                original = getattr(home, name, None)
+                if original is not None:
+                    self._originals[home, name] = vars(home).get(name)
+                    setattr(home, name, self._watched(name, original))
+
+    def __exit__(self, *_: object) -> None:
+        for (home, name), original in self._originals.items():
+            if original is None:
+                delattr(home, name)  # it is inherited
+            else:
+                setattr(home, name, original)
+        self._originals.clear()
+
+    def given(self, name: str, value: Tensor) -> Tensor:
+        """A copy of `value` with its strides, in guarded memory that nobody may change; gradients flow through it."""
+        if value.requires_grad and torch.is_grad_enabled():
+            return _Given.apply(value, self, name)
+        return self._copied(name, value)
+
+    def returned(self, value: Tensor) -> Tensor:
+        """A fresh copy of a result; the gradient that comes back through it is guarded."""
+        if value.requires_grad and torch.is_grad_enabled():
+            return _Returned.apply(value, self)
+        return value.clone(memory_format=torch.contiguous_format)
+
+    def damage(self) -> list[str]:
+        """What was written outside of where it should be, buffer by buffer."""
+        return [line for buffer in self._buffers for line in buffer.damage()]
+
+    def _watched(self, name: str, original: Any) -> Any:
+        def allocate(*args: Any, **kwargs: Any) -> Any:
+            made = original(*args, **kwargs)
+            if torch.compiler.is_compiling() or type(made) is not Tensor or kwargs.get("out") is not None:
+                return made
+            place = _caller()
+            if place is None or not _guardable(made):
+                return made
+            guarded = self._allocated(f"torch.{name} at {place}", made, keep=name not in _UNWRITTEN)
+            return guarded.requires_grad_() if made.requires_grad else guarded
+
+        return functools.wraps(original)(allocate)
+
+    def _copied(self, name: str, value: Tensor) -> Tensor:
+        value = value.detach()
+        if not _guardable(value):
+            return value
+        made = self._new(name, value)
+        _write(made.value, value)
+        made.before = made.whole.clone()
+        return made.value
+
+    def _allocated(self, name: str, like: Tensor, *, keep: bool) -> Tensor:
+        made = self._new(name, like)
+        if keep:
+            _write(made.value, like)
+        return made.value
+
+    def _new(self, name: str, like: Tensor) -> _Buffer:
+        span = 1 + sum((size - 1) * stride for size, stride in zip(like.shape, like.stride(), strict=True))
+        span = span if like.numel() else 0
+        lead = BORDER + int(like.storage_offset()) % 64  # keeps the alignment
+        integer = _INTEGER[like.element_size()]
+        whole = torch.full(
+            (lead + span + BORDER,), _PATTERN[like.dtype], dtype=integer, device=like.device
+        )
+        value = torch.empty(0, dtype=like.dtype, device=like.device)
+        value.set_(whole.untyped_storage(), lead, like.shape, like.stride())
+        buffer = _Buffer(name, whole, value, lead, span, None)
+        self._buffers.append(buffer)
+        return buffer
+
+
+class _Given(torch.autograd.Function):
+    @staticmethod
+    def forward(_ctx: Any, value: Tensor, guard: Guard, name: str) -> Tensor:
+        return guard._copied(name, value)
+
+    @staticmethod
+    def backward(_ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+        return gradients[0], None, None
+
+
+class _Returned(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, guard: Guard) -> Tensor:
+        ctx.guard = guard
+        return value.clone(memory_format=torch.contiguous_format)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+        return ctx.guard._copied("dout", gradients[0]), None
+
+
+def _guardable(value: Tensor) -> bool:
+    return value.dtype in _PATTERN and value.layout is torch.strided and value.device.type in ("cpu", "cuda")
+
+
+def _write(target: Tensor, value: Tensor) -> None:
+    """Copy values of equal shape and strides; where elements share memory, all of them hold what the memory holds."""
+    for dim, (size, stride) in enumerate(zip(value.shape, value.stride(), strict=True)):
+        if size > 1 and stride == 0:
+            target, value = target.narrow(dim, 0, 1), value.narrow(dim, 0, 1)
+    if not value.numel():
+        return
+    if _overlaps(value):
+        span = 1 + sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
+        target = target.as_strided((span,), (1,), target.storage_offset())
+        value = value.as_strided((span,), (1,), value.storage_offset())
+    target.copy_(value)
+
+
+def _overlaps(value: Tensor) -> bool:
+    reach = 0
+    for stride, size in sorted(zip(value.stride(), value.shape, strict=True)):
+        if size > 1:
+            if stride <= reach:
+                return True
+            reach += (size - 1) * stride
+    return False
+
+
+def _caller() -> str | None:
+    """The place outside of torch that allocates, as file:line; None when that is a case's own text, Triton or us."""
+    frame: Any = sys._getframe(2)
+    while frame is not None:
+        module = f"{frame.f_globals.get('__name__', '')}."
+        if module.startswith(tuple(f"{name}." for name in _OURS)):
+            return None
+        if not module.startswith("torch."):
+            return f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
+        frame = frame.f_back
+    return None
+

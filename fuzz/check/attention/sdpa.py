@@ -1,0 +1,47 @@
+"""F.scaled_dot_product_attention on one of its backends, as an attention function."""
+
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from fuzz.check.attention.function import Attention, Function, Unsupported
+from fuzz.check.subjects.subject import Subject
+
+
+def backend(name: str, chosen: SDPBackend, twin: Any = None) -> Subject:
+    """The subject of one backend."""
+    return Subject(name, attention=Attention(lambda: _on(chosen), twin=twin))
+
+
+def _on(chosen: SDPBackend) -> Function:
+    def attention(
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        scale: float,
+        mask: Tensor | None = None,
+        bias: Tensor | None = None,
+        causal: str | None = None,
+    ) -> Tensor:
+        added = mask if bias is None else bias
+        if causal == "bottom_right":
+            raise Unsupported("it does not take causal from the bottom right")
+        if sum(item is not None for item in (mask, bias, causal)) > 1:
+            raise Unsupported("it takes one of mask, bias and causal")
+        if bias is not None and bias.dtype != q.dtype:
+            raise Unsupported(f"it does not take a bias of {bias.dtype} for q of {q.dtype}")
+        if added is not None:
+            added = added.reshape((1,) * (4 - added.dim()) + added.shape)
+        try:
+            with sdpa_kernel([chosen]):
+                return nn.functional.scaled_dot_product_attention(
+                    q, k, v, added, is_causal=causal is not None, scale=scale, enable_gqa=k.shape[1] != q.shape[1]
+                )
+        except RuntimeError as error:
+            if "No available kernel" in str(error):
+                raise Unsupported("the backend has no kernel for this case") from error
+            raise
+
+    return attention

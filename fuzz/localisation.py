@@ -1,0 +1,142 @@
+"""Where a value is wrong, in words: "heads 1-7, first 63 query rows of each; head 0 correct".
+
+The data is `SubjectResult.where`, see fuzz/check/oracle/where.py.
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from generators.case import Case, Contract
+from generators.program import types_of
+
+Ranges = Sequence[Sequence[int]]
+
+BATCH, HEAD, QUERY, KEY, FEATURE = "batch", "head", "query row", "key row", "feature"
+_PLURALS = {BATCH: "batches", HEAD: "heads", QUERY: "query rows", KEY: "key rows", FEATURE: "features"}
+_LAYOUTS = {"bhsd": (BATCH, HEAD, "", FEATURE), "bshd": (BATCH, "", HEAD, FEATURE), "bsd": (BATCH, "", FEATURE)}
+
+_SHOWN = 4
+"""So many ranges of an axis are named."""
+
+
+def where_text(case: Case, where: Mapping[str, Any]) -> str:
+    """In one line where a value of the case is wrong; "" where nothing is known of it."""
+    if not where or not where["wrong"] or not where["shape"]:
+        return ""
+    return f"{where['value']}: {words(where, labels(case, where['value'], len(where['shape'])))}"
+
+
+def labels(case: Case, value: str, rank: int) -> tuple[str, ...]:
+    """What the axes of a value are: in attention's words where a contract names it, else by the sizes' names."""
+    name = _name(case, value)
+    for contract in case.contracts:
+        found = _of_contract(contract, name, rank)
+        if found:
+            return found
+    kind = types_of(case).get(name)
+    if kind is None or kind.rank != rank:
+        return tuple(f"axis {axis}" for axis in range(rank))
+    return tuple(str(size) if str(size) and not str(size).isdigit() else f"axis {i}" for i, size in enumerate(kind.shape))
+
+
+def _name(case: Case, value: str) -> str:
+    """The value of the program that the oracle calls "output 0", "grad of input 2" or "grad of parameter w"."""
+    what, _, which = value.removeprefix("grad of ").removesuffix(" afterwards").partition(" ")
+    if what == "parameter":
+        return which
+    arguments = [item.name for item in case.inputs if not item.parameter]
+    listed = {"output": case.returns, "input": arguments}.get(what, ())
+    return listed[int(which)] if which.isdigit() and int(which) < len(listed) else ""
+
+
+def _of_contract(contract: Contract, name: str, rank: int) -> tuple[str, ...]:
+    if name in (contract.mask, getattr(contract, "bias", None)):
+        return (BATCH, HEAD, QUERY, KEY)[-rank:] if contract.layout != "bsd" else (BATCH, QUERY, KEY)[-rank:]
+    row = {contract.q: QUERY, contract.output: QUERY, contract.k: KEY, contract.v: KEY}.get(name)
+    layout = _LAYOUTS.get(contract.layout, ())
+    return tuple(label or row for label in layout) if row and len(layout) == rank else ()
+
+
+def words(where: Mapping[str, Any], names: Sequence[str]) -> str:
+    """The wrong elements, axis by axis; `names` says what the axes are."""
+    shape: list[int] = where["shape"]
+    axes = [(name, size, ranges) for name, size, ranges in zip(names, shape, where["ranges"], strict=True) if size > 1]
+    partial = [i for i, (_, size, ranges) in enumerate(axes) if not _whole(ranges, size)]
+    lone = _lone(where, names)
+    phrases = []
+    for i, (name, size, ranges) in enumerate(axes):
+        if i in partial:
+            phrases.append(_phrase(name, size, ranges))
+        elif partial and partial[0] < i < partial[-1]:
+            phrases.append(f"all {_PLURALS[name]}" if name in _PLURALS else f"all of {name}")
+    if phrases and phrases[-1].startswith(("first", "last")):
+        whole = [name for i, (name, _, _) in enumerate(axes) if i not in partial and name == HEAD]
+        phrases[-1] += " of each" if len(phrases) > 1 else " of each head" if whole else ""
+    text = ", ".join(phrases) or "everywhere"
+    right = lone or [f"{name} {index}" for name, size, ranges in axes if name in (BATCH, HEAD) for index in _missing(ranges, size)]
+    if 0 < len(right) <= 2:
+        text += f"; {' and '.join(right)} correct"
+    if not where["product"]:
+        text += f" ({where['wrong']} of the {where['spanned']} elements there)"
+    return text
+
+
+def _lone(where: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    """The few pairs of batch and head that are right while every batch and every head has something wrong."""
+    shape, pairs = where["shape"], where.get("pairs")
+    if not pairs or tuple(names[:2]) != (BATCH, HEAD) or shape[0] == 1 or shape[1] == 1:
+        return []
+    if not all(_whole(where["ranges"][axis], shape[axis]) for axis in (0, 1)):
+        return []
+    missing = _missing(pairs, shape[0] * shape[1])
+    return [f"head {index % shape[1]} of batch {index // shape[1]}" for index in missing]
+
+
+def _whole(ranges: Ranges, size: int) -> bool:
+    return [list(item) for item in ranges] == [[0, size - 1]]
+
+
+def _missing(ranges: Ranges, size: int) -> list[int]:
+    if _whole(ranges, size):
+        return []
+    inside = {index for first, last in ranges for index in range(first, last + 1)}
+    return [index for index in range(size) if index not in inside]
+
+
+def _phrase(name: str, size: int, ranges: Ranges) -> str:
+    plural = _PLURALS.get(name, "")
+    step = _step(ranges, size)
+    if step:
+        start = "" if ranges[0][0] == step - 1 else f" from {ranges[0][0]}"
+        return f"every {_ordinal(step)} {name if plural else f'of {name}'}{start}"
+    (first, last), one = ranges[0], len(ranges) == 1
+    if one and name not in (BATCH, HEAD) and last < size - 1 and first == 0:
+        return _end("first", last + 1, name)
+    if one and name not in (BATCH, HEAD) and last == size - 1:
+        return _end("last", size - first, name)
+    listed = [str(a) if a == b else f"{a}-{b}" for a, b in ranges[:_SHOWN]]
+    if len(ranges) > _SHOWN:
+        listed.append(f"... ({sum(b - a + 1 for a, b in ranges)} in all)")
+    return f"{plural if plural and (not one or first != last) else name} {', '.join(listed)}"
+
+
+def _end(side: str, count: int, name: str) -> str:
+    if name not in _PLURALS:
+        return f"{side} {count} of {name}"
+    return f"{side} {name}" if count == 1 else f"{side} {count} {_PLURALS[name]}"
+
+
+def _step(ranges: Ranges, size: int) -> int:
+    """The distance of lone indices that go on at one distance to the end of the axis; 0 where they don't."""
+    if len(ranges) < 3 or any(first != last for first, last in ranges):
+        return 0
+    steps = {after[0] - before[0] for before, after in itertools.pairwise(ranges)}
+    step = min(steps)
+    return step if len(steps) == 1 and ranges[0][0] < step and ranges[-1][0] + step >= size else 0
+
+
+def _ordinal(number: int) -> str:
+    if number % 100 in (11, 12, 13):
+        return f"{number}th"
+    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th') }"

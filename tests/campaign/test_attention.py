@@ -1,0 +1,34 @@
+"""A campaign over an attention function of one's own, with real workers."""
+
+import itertools
+import json
+from pathlib import Path
+
+from fuzz.campaign.asked import asked
+from fuzz.campaign.pool import Setup
+from fuzz.campaign.session import session
+from generators.case import Case
+from generators.emit import source
+from generators.sample import sample
+from tests.campaign.fakes import options
+
+PLAIN = frozenset({"grouped", "lengths", "value_dim"})
+SUBJECT = "tests.check.planted_attention:without_last_key"
+
+
+def plain(seed: int, index: int, *, contracted: bool) -> Case:
+    """Attention that is asked for nothing but itself."""
+    cases = (sample(seed, 1000 * index + attempt, contracted=contracted) for attempt in itertools.count())
+    return next(case for case in cases if asked(case) <= PLAIN and "dropout" not in source(case))
+
+
+def test_a_kernel_with_one_fault_gives_one_finding_and_says_where(tmp_path: Path) -> None:
+    given = options(tmp_path, "20x", seed=3, subjects=(SUBJECT,), setup=Setup(named=(SUBJECT,)), shrink_seconds=20.0)
+    ending = session(given, plain)
+    assert ending.new == 1, ending.summary
+    assert f"wrong_result under {SUBJECT}" in ending.summary
+    (found,) = (tmp_path / "found").glob("*.case.yaml")
+    assert SUBJECT in found.read_text()
+    events = [json.loads(line) for line in (given.out / "events.ndjson").read_text().splitlines()]
+    (saved,) = (event for event in events if event["event"] == "FindingSaved")
+    assert saved["where"].startswith("output 0: ")

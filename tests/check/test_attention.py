@@ -1,0 +1,141 @@
+"""Attention functions in the place of a case's own attention: every fault ends as its verdict, in its words."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from fuzz.protocol import SubjectResult, Verdict
+from tests.check.client import Client
+from tests.check.sources import plain, source
+
+HOME = "tests.check.planted_attention"
+NAMES = (
+    "right", "without_last_key", "too_far", "unwritten", "scaling_in_place", "beside_dv", "first_rows", "only_float64",
+    "crashing", "small_heads",
+)
+ALLOCATED = "torch.empty_like at planted_attention.py:43"
+ATTEND = source("return attend(q, k, v, scale=0.25)")
+
+
+@pytest.fixture(scope="module")
+def attending(cache: str) -> Iterator[Client]:
+    with Client(*(part for name in NAMES for part in ("--subject", f"{HOME}:{name}")), cache=cache) as client:
+        yield client
+
+
+def judged(
+    worker: Client, name: str, text: str = "", stand_in: str | None = ATTEND, *, training: bool = False
+) -> SubjectResult:
+    name = f"{HOME}:{name}" if name in NAMES else name
+    return worker.one(text or plain(), name, training=training, stand_in=stand_in)
+
+
+def test_they_are_public_and_said_to_be_what_they_are(attending: Client) -> None:
+    hello = attending.hello
+    named = {f"{HOME}:{name}" for name in NAMES}
+    assert named <= set(hello.attention) and named <= set(hello.public)
+    assert {"triton", "triton_compiled", "sdpa_math", "sdpa_flash"} <= set(hello.attention)
+    assert "passes" not in hello.attention and "sdpa_cudnn" not in hello.subjects
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_right_one_is_right(attending: Client, training: bool) -> None:
+    result = judged(attending, "right", training=training)
+    assert result.verdict in (Verdict.OK, Verdict.ROUNDING), result.message
+    assert result.same is None
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict", "message"),
+    [
+        ("without_last_key", Verdict.WRONG_RESULT, "output 0: element ["),
+        (
+            "too_far",
+            Verdict.OUT_OF_BOUNDS,
+            f"wrote 2 elements before {ALLOCATED}; 3 elements after {ALLOCATED}",
+        ),
+        ("unwritten", Verdict.NONFINITE, "output 0: 128 elements not finite, first at [0, 0, 16, 0]"),
+        ("scaling_in_place", Verdict.OUT_OF_BOUNDS, "wrote 2176 elements of q itself"),
+        ("only_float64", Verdict.SKIPPED, "it says wants float64"),
+        ("crashing", Verdict.RUNTIME_ERROR, "ValueError: no such tile"),
+        ("small_heads", Verdict.SKIPPED, "it does not take head_dim 16, value_dim 16"),
+    ],
+)
+def test_a_fault_ends_as_its_verdict(attending: Client, name: str, verdict: Verdict, message: str) -> None:
+    result = judged(attending, name)
+    assert result.verdict == verdict, result.message
+    assert result.message.startswith(message)
+
+
+def test_a_backward_pass_is_watched_too(attending: Client) -> None:
+    assert judged(attending, "beside_dv").verdict in (Verdict.OK, Verdict.ROUNDING)
+    result = judged(attending, "beside_dv", training=True)
+    assert result.verdict == Verdict.OUT_OF_BOUNDS
+    assert result.message == "wrote 7 elements after torch.zeros_like at planted_attention.py:83"
+
+
+def test_a_wrong_gradient_is_located(attending: Client) -> None:
+    result = judged(attending, "first_rows", training=True)
+    assert result.verdict == Verdict.WRONG_GRADIENT
+    where = result.where
+    assert where["value"] == "grad of input 0" and where["shape"] == [2, 4, 17, 16]
+    assert where["ranges"][:3] == [[[0, 1]], [[1, 3]], [[0, 4]]]
+    assert sum(where["counts"][1]) == where["wrong"] and where["counts"][1][0] == 0
+
+
+def test_what_it_has_no_keyword_for_is_not_asked_of_it(attending: Client) -> None:
+    causal = source("return F.scaled_dot_product_attention(q, k, v, scale=0.25, is_causal=True)")
+    stand_in = source('return attend(q, k, v, scale=0.25, causal="top_left")')
+    assert judged(attending, "right", causal, stand_in).verdict in (Verdict.OK, Verdict.ROUNDING)
+    result = judged(attending, "without_last_key", causal, stand_in)
+    assert (result.verdict, result.message) == (Verdict.SKIPPED, "it has no parameter causal")
+    result = judged(attending, "right", causal, stand_in=None)
+    assert result.verdict == Verdict.SKIPPED and "no contract" in result.message
+
+
+@pytest.mark.parametrize(("fill", "rows", "verdict"), [
+    ("-1e4", 0, Verdict.ROUNDING), ("-1e4", -1, Verdict.SKIPPED), ("-5.0", 0, Verdict.SKIPPED),
+])
+def test_a_finite_fill_is_left_alone_where_it_can_be_told(
+    attending: Client, fill: str, rows: int, verdict: Verdict
+) -> None:
+    mask = f"torch.ones(S, S).tril({rows}).bool()"
+    filled = source(
+        f"scores = (q @ k.transpose(-2, -1) * 0.25).masked_fill(~rest[0], {fill})",
+        "return scores.softmax(-1) @ v",
+        extra=mask,
+    )
+    stand_in = source(f"return attend(q, k, v, scale=0.25, mask=rest[0], fill={fill})", extra=mask)
+    result = judged(attending, "right", filled, stand_in)
+    assert result.verdict in ((verdict, Verdict.OK) if verdict is Verdict.ROUNDING else (verdict,)), result.message
+
+
+@pytest.mark.parametrize("layout", ["B, S, H, D", "B, H, D, S"])
+@pytest.mark.parametrize("name", ["right", "sdpa_math", "sdpa_flash"])
+def test_any_strides_and_expanded_keys(attending: Client, layout: str, name: str) -> None:
+    axes = "1, 2" if layout.startswith("B, S") else "2, 3"
+    lines = [f"q, k, v = (x.transpose({axes}) for x in (q, k, v))", "k = k[:, :1].expand(B, H, S, D)"]
+    text = source(*lines, "return (q @ k.transpose(-2, -1) / 4.0).softmax(-1) @ v", layout=layout)
+    stand_in = source(*lines, "return attend(q, k, v, scale=0.25)", layout=layout)
+    result = judged(attending, name, text, stand_in, training=True)
+    backends = (Verdict.SKIPPED,) if name == "sdpa_flash" and axes == "2, 3" else ()
+    assert result.verdict in (Verdict.OK, Verdict.ROUNDING, *backends), result.message
+
+
+def test_text_around_it_that_needs_other_strides_accuses_nobody(attending: Client) -> None:
+    stand_in = source("return attend(q, k, v, scale=0.25).transpose(1, 2).view(B, H, S, D)")
+    result = judged(attending, "right", plain(), stand_in)
+    assert result.verdict == Verdict.SKIPPED and "the text around it does not run" in result.message
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("boastful", "unknown capability 'max_heads': there are dtypes, head_dims, "),
+        ("vague", "capability dtypes is 'bfloat16', not a tuple of float32, bfloat16, float16"),
+    ],
+)
+def test_capabilities_that_mean_nothing_are_refused(name: str, reason: str) -> None:
+    with Client("--subject", f"{HOME}:{name}") as client:
+        assert client.unusable.reason.startswith(f"subject '{HOME}:{name}': {reason}")
+        assert client.process.wait(30) == 2

@@ -1,0 +1,120 @@
+"""Guarded memory, and what an attention function's output is held to, in the test's own process."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fuzz.check.attention.function import Attention, fill_matters
+from fuzz.check.attention.guard import Guard
+from fuzz.check.check import check
+from fuzz.check.subjects.subject import Subject
+from fuzz.protocol import Check, Verdict
+from tests.check.planted_attention import right
+from tests.check.sources import plain, source
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.randn(3, 4),
+        torch.randn(4, 3).t(),
+        torch.randn(1, 4).expand(3, 4),
+        torch.randn(3, 9)[:, 2:6],
+        torch.randn(3, 8)[:, ::2],
+        torch.randn(12).as_strided((4, 3), (2, 1)),
+        torch.randn(0, 4),
+        torch.tensor(1.0),
+        torch.ones(3, 4, dtype=torch.bool).tril(),
+        torch.arange(5),
+        torch.randn(3, 4).bfloat16(),
+    ],
+    ids=lambda value: f"{list(value.shape)} {list(value.stride())} {value.dtype}",
+)
+def test_a_guarded_tensor_is_equal_and_laid_out_alike(value: Tensor) -> None:
+    guard = Guard()
+    given = guard.given("x", value)
+    assert torch.equal(given, value) and given.dtype == value.dtype and given.stride() == value.stride()
+    assert given.data_ptr() != value.data_ptr() or not value.numel()
+    assert guard.damage() == []
+
+
+def test_gradients_flow_through() -> None:
+    guard = Guard()
+    value = torch.randn(2, 3, requires_grad=True)
+    with guard:
+        out = guard.returned(guard.given("x", value) * 2)
+    (grad,) = torch.autograd.grad(out, value, torch.ones(2, 3))
+    assert torch.equal(grad, torch.full((2, 3), 2.0)) and guard.damage() == []
+
+
+def test_what_lies_between_rows_is_guarded_and_poison() -> None:
+    guard = Guard()
+    rows = guard.given("x", torch.randn(3, 9)[:, 2:6])
+    wide = rows.as_strided((3, 9), (9, 1), rows.storage_offset())
+    assert wide[:2, 4:].isnan().all()
+    wide[1, 5] = 0.0
+    assert guard.damage() == ["1 element between the rows of x"]
+
+
+def test_results_of_poison_are_told_from_it() -> None:
+    guard = Guard()
+    row = guard.given("x", torch.randn(4))
+    beyond = row.as_strided((4,), (1,), row.storage_offset() + 4)
+    beyond.copy_(beyond * 1.0)
+    assert guard.damage() == ["4 elements after x"]
+
+
+def test_torch_is_left_as_it_was() -> None:
+    before = (torch.empty, torch.zeros_like, torch.Tensor.new_zeros, "new_zeros" in vars(torch.Tensor))
+    with Guard():
+        assert torch.empty is not before[0]
+        assert torch.empty(3).isnan().all() and torch.zeros(2, requires_grad=True).requires_grad
+    assert (torch.empty, torch.zeros_like, torch.Tensor.new_zeros, "new_zeros" in vars(torch.Tensor)) == before
+
+
+def test_fills_that_can_be_told_from_minus_infinity() -> None:
+    mask = torch.tensor([[True, False], [False, False]])
+    assert not fill_matters(float("-inf"), mask, None, 2)
+    assert not fill_matters(-1e9, mask[:1], None, 2)
+    assert fill_matters(-1e9, mask, None, 2)
+    assert fill_matters(-50.0, mask[:1], None, 2)
+    assert fill_matters(-1e9, mask[:1], "top_left", 2)
+    assert not fill_matters(-5.0, None, None, 2)
+
+
+def judged(attention: Attention, stand_in: str = "") -> tuple[Verdict, str]:
+    request = Check(1, plain(), ("s",), stand_in=stand_in or source("return attend(q, k, v, scale=0.25)"))
+    result = check(request, {"s": Subject("s", attention=attention)}, "cpu", lambda _: None, lambda: 0.0)
+    return result.results[0].verdict, result.results[0].message
+
+
+def test_a_twin_is_equal_bit_for_bit() -> None:
+    def off(*given: Any, **options: Any) -> Tensor:
+        out = right(*given, **options)
+        out[0, 0, 0, :2] = torch.nextafter(out[0, 0, 0, :2], torch.tensor(9.0))
+        return out
+
+    def missing() -> Any:
+        raise ImportError("no such module")
+
+    assert judged(Attention(lambda: right, twin=lambda: right))[0] in (Verdict.OK, Verdict.ROUNDING)
+    assert judged(Attention(lambda: right, twin=missing))[0] in (Verdict.OK, Verdict.ROUNDING)
+    verdict, message = judged(Attention(lambda: right, twin=lambda: off))
+    assert verdict == Verdict.WRONG_RESULT
+    assert message == "output: differs bitwise from the reference in 2 of 2176 elements"
+
+
+def test_a_function_that_cannot_be_imported_is_skipped_with_the_reason() -> None:
+    def missing() -> Any:
+        raise ImportError("No module named 'nowhere'")
+
+    assert judged(Attention(missing)) == (Verdict.SKIPPED, "can't be imported: No module named 'nowhere'")
+
+
+def test_compiled_code_takes_the_function_in() -> None:
+    attention = Attention(lambda: right, compiled=True)
+    assert judged(attention)[0] in (Verdict.OK, Verdict.ROUNDING)
+    softcapped = source("return attend(q, k, v, scale=0.25, softcap=2.0)")
+    assert judged(attention, softcapped) == (Verdict.SKIPPED, "it has no parameter softcap")

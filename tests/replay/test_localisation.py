@@ -1,0 +1,97 @@
+"""Where a value is wrong, in words. The data is what fuzz/check/oracle/where.py makes of a mask."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fuzz.check.oracle.where import where
+from fuzz.localisation import BATCH, FEATURE, HEAD, KEY, QUERY, labels, where_text, words
+from fuzz.tiles import tile_rule
+from generators.case import Case, Contract, Input, Op
+from generators.sizes import Size
+
+OUT = (BATCH, HEAD, QUERY, FEATURE)
+
+
+def wrong(shape: tuple[int, ...], *index: Any) -> Tensor:
+    mask = torch.zeros(shape, dtype=torch.bool)
+    mask[index] = True
+    return mask
+
+
+def lone_head() -> Tensor:
+    mask = wrong((2, 4, 65, 8), slice(None), slice(None), slice(0, 63))
+    mask[0, 0] = False
+    return mask
+
+
+ALL = slice(None)
+PLACES = [
+    (wrong((1, 8, 65, 16), 0, slice(1, 8), slice(0, 63)), OUT, "heads 1-7, first 63 query rows of each; head 0 correct"),
+    (wrong((2, 8, 100, 16), 0, ALL, slice(64, 99)), (BATCH, HEAD, KEY, FEATURE),
+     "batch 0, all heads, key rows 64-98; batch 1 correct"),
+    (wrong((2, 8, 65, 128), ALL, ALL, ALL, slice(63, None, 64)), OUT, "last of two"),
+    (wrong((2, 8, 65, 256), ALL, ALL, ALL, slice(63, None, 64)), OUT, "every 64th feature"),
+    (wrong((2, 8, 65, 16), ALL, ALL, ALL, slice(3, None, 5)), OUT, "every 5th feature from 3"),
+    (wrong((2, 8, 65, 16), ALL, ALL, 64), OUT, "last query row of each head"),
+    (wrong((2, 8, 65, 16), ALL, [1, 3, 4], 0), OUT, "heads 1, 3-4, first query row of each"),
+    (wrong((2, 4, 65, 16), ALL, [0, 1, 2]), OUT, "heads 0-2; head 3 correct"),
+    (torch.ones(2, 3, dtype=torch.bool), (BATCH, FEATURE), "everywhere"),
+    (wrong((4, 6), [0, 1], [0, 1]), (BATCH, "S"),
+     "batches 0-1, first 2 of S of each; batch 2 and batch 3 correct (2 of the 4 elements there)"),
+    (lone_head(), OUT, "first 63 query rows of each head; head 0 of batch 0 correct (3528 of the 4032 elements there)"),
+]
+
+
+@pytest.mark.parametrize(("mask", "names", "text"), PLACES, ids=[place[2] for place in PLACES])
+def test_places_read_as_a_person_would_say_them(mask: Tensor, names: tuple[str, ...], text: str) -> None:
+    if text == "last of two":
+        text = "features 63, 127"
+    data = where("output 0", mask)
+    assert words(data, names) == text
+    assert data["wrong"] == int(mask.sum())
+
+
+def test_axes_are_called_what_the_contract_calls_them() -> None:
+    def sizes(*names: str) -> tuple[Size, ...]:
+        return tuple(Size.of(name) for name in names)
+
+    inputs = (
+        Input("q", sizes("B", "S", "H", "D"), "float32"),
+        Input("k", sizes("B", "S", "H", "D"), "float32"),
+        Input("mask", sizes("S", "S"), "bool"),
+        Input("other", sizes("B", "D"), "float32"),
+    )
+    contract = Contract("q", "k", "k", "out", "bshd", mask="mask")
+    dims = (("B", 2), ("S", 3), ("H", 4), ("D", 5))
+    case = Case(dims, inputs, (Op("out", "exp", ("q",)),), ("out",), contracts=(contract,))
+    assert labels(case, "output 0", 4) == (BATCH, QUERY, HEAD, FEATURE)
+    assert labels(case, "grad of input 1", 4) == (BATCH, KEY, HEAD, FEATURE)
+    assert labels(case, "input 2 afterwards", 2) == (QUERY, KEY)
+    assert labels(case, "grad of input 3", 2) == ("B", "D")
+    assert labels(case, "grad of parameter w", 2) == ("axis 0", "axis 1")
+    data = where("grad of input 1", wrong((2, 3, 4, 5), ALL, 2))
+    assert where_text(case, data) == "grad of input 1: last key row of each head"
+    assert where_text(case, {}) == ""
+
+
+@pytest.mark.parametrize(
+    ("failing", "passing", "text"),
+    [
+        (range(65, 131), range(1, 65), "only where S > 64"),
+        ({100, 200}, {30, 50}, "only where S > 64"),
+        ({1, 2}, {3, 4, 100}, "only where S < 3"),
+        ({s for s in range(1, 131) if s % 64}, {64, 128}, "only where S % 64 != 0"),
+        ({64, 128}, {s for s in range(1, 131) if s % 64}, "only where S % 64 == 0"),
+        ({s for s in range(1, 131) if s > 64 and s % 64}, {*range(1, 65), 128}, "only where S > 64 and S % 64 != 0"),
+        ({s for s in range(1, 131) if s % 32 == 1}, {s for s in range(1, 131) if s % 32 != 1}, "only where S % 32 == 1"),
+        ({s for s in range(1, 131) if s % 64 > 32}, {s for s in range(1, 131) if s % 64 <= 32}, "only where S % 64 > 32"),
+        ({7, 9, 23}, {8, 11, 20, 39, 41}, "only at S = 7, 9, 23"),
+        ({1}, set(), "at every size tried"),
+        (set(), {1}, "at no size tried"),
+    ],
+)
+def test_sizes_that_fail_are_told_by_a_rule(failing: set[int], passing: set[int], text: str) -> None:
+    assert tile_rule(set(failing), set(passing)) == text

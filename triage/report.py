@@ -49,11 +49,12 @@ def report(
     from corpus.entry import DEVICES, load
     from fuzz.campaign.budget import duration
     from fuzz.campaign.pool import Setup
+    from fuzz.catalogue import is_named, kind
     from generators.errors import UserError
     from triage.draft import commands
 
     entry = load(case)
-    if ":" in entry.subject:
+    if is_named(entry.subject) or kind(entry.subject).attention:
         raise UserError(f"{case}: is about {entry.subject}, not torch.compile; a report for PyTorch has no place for it")
     device = device or entry.device
     if device not in DEVICES:

@@ -10,6 +10,7 @@ from fuzz.campaign.budget import spell
 from fuzz.campaign.events import FindingSaved
 from fuzz.campaign.results import FindingRow, Results
 from fuzz.campaign.stats import Statistics
+from fuzz.catalogue import is_named, kind
 from fuzz.protocol import Verdict
 
 
@@ -94,8 +95,10 @@ def _row_lines(row: FindingRow) -> list[str]:
 
 def _reproduce(path: str, case_id: str, subject: str, indent: str = "  ") -> list[str]:
     file = shlex.quote(path)
-    if ":" in subject:
+    if is_named(subject):
         return [f"{indent}Reproduce with: python -m fuzz.replay {file} --subject {subject}"]
+    if kind(subject).attention:
+        return [f"{indent}Reproduce with: python -m fuzz.replay {file}"]
     report = shlex.quote(str(Path("reports") / case_id))
     return [
         f"{indent}Reproduce with: python -m fuzz.replay {file}",

@@ -51,7 +51,7 @@ def _name(case: Case, value: str) -> str:
 
 
 def _of_contract(contract: Contract, name: str, rank: int) -> tuple[str, ...]:
-    if name in (contract.mask, getattr(contract, "bias", None)):
+    if name in (contract.mask, contract.bias):
         return (BATCH, HEAD, QUERY, KEY)[-rank:] if contract.layout != "bsd" else (BATCH, QUERY, KEY)[-rank:]
     row = {contract.q: QUERY, contract.output: QUERY, contract.k: KEY, contract.v: KEY}.get(name)
     layout = _LAYOUTS.get(contract.layout, ())

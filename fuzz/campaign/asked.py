@@ -20,7 +20,7 @@ def asked(case: Case) -> frozenset[str]:
 
 def _of_contract(contract: Contract, types: Mapping[str, TensorType], dims: Mapping[str, int]) -> Iterator[str]:
     for option in _OPTIONS:
-        if getattr(contract, option, None):
+        if getattr(contract, option):
             yield f"with:{option}"
     if contract.scale <= 0:
         yield "scale:negative" if contract.scale < 0 else "scale:zero"

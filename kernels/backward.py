@@ -13,16 +13,16 @@ from kernels.tiles import LOG2E, load, product, scores, store, survives, weighed
 @triton.jit
 def delta_kernel(
     out, dout, delta, out_b, out_h, out_i, out_d, dout_b, dout_h, dout_i, dout_d, heads, rows,
-    VALUE_DIM: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK_I: tl.constexpr,
+    VALUE_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_I: tl.constexpr,
 ):  # fmt: skip
     """`delta` [batch * heads, rows], float32: the sum over features of out * dout."""
     head = tl.program_id(1)
     b, h = (head // heads).to(tl.int64), (head % heads).to(tl.int64)
     i = tl.program_id(0) * BLOCK_I + tl.arange(0, BLOCK_I)
-    w = tl.arange(0, BLOCK_V)
-    inside = (i[:, None] < rows) & (w[None, :] < VALUE_DIM)
-    x = tl.load(out + b * out_b + h * out_h + i[:, None] * out_i + w[None, :] * out_d, mask=inside, other=0.0)
-    y = tl.load(dout + b * dout_b + h * dout_h + i[:, None] * dout_i + w[None, :] * dout_d, mask=inside, other=0.0)
+    d = tl.arange(0, BLOCK_D)
+    inside = (i[:, None] < rows) & (d[None, :] < VALUE_DIM)
+    x = tl.load(out + b * out_b + h * out_h + i[:, None] * out_i + d[None, :] * out_d, mask=inside, other=0.0)
+    y = tl.load(dout + b * dout_b + h * dout_h + i[:, None] * dout_i + d[None, :] * dout_d, mask=inside, other=0.0)
     tl.store(delta + head.to(tl.int64) * rows + i, tl.sum(x.to(tl.float32) * y.to(tl.float32), 1), mask=i < rows)
 
 
@@ -32,7 +32,7 @@ def keys_kernel(
     q_b, q_h, q_i, q_d, k_b, k_h, k_j, k_d, v_b, v_h, v_j, v_d, dout_b, dout_h, dout_i, dout_d,
     dk_b, dk_h, dk_j, dk_d, dv_b, dv_h, dv_j, dv_d, bias_b, bias_h, bias_i, bias_j, mask_b, mask_h, mask_i, mask_j,
     heads, group, rows, columns, scale, softcap, left, right, offset, dropout_p, factor, seed,
-    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
+    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
     ALIBI: tl.constexpr, SOFTCAP: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, DROPOUT: tl.constexpr,
     ROUND_SCORES: tl.constexpr, ROUND_WEIGHTS: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr,
 ):  # fmt: skip
@@ -41,16 +41,16 @@ def keys_kernel(
     kv_heads = heads // group
     b, kv_head = (tl.program_id(1) // kv_heads).to(tl.int64), (tl.program_id(1) % kv_heads).to(tl.int64)
     j = first + tl.arange(0, BLOCK_J)
-    d, w = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_V)
+    d = tl.arange(0, BLOCK_D)
     key = load(k + b * k_b + kv_head * k_h + j[:, None] * k_j + d[None, :] * k_d,
                j[:, None] < columns, d[None, :] < HEAD_DIM, True, BLOCK_D != HEAD_DIM)  # fmt: skip
-    value = load(v + b * v_b + kv_head * v_h + j[:, None] * v_j + w[None, :] * v_d,
-                 j[:, None] < columns, w[None, :] < VALUE_DIM, True, BLOCK_V != VALUE_DIM)  # fmt: skip
+    value = load(v + b * v_b + kv_head * v_h + j[:, None] * v_j + d[None, :] * v_d,
+                 j[:, None] < columns, d[None, :] < VALUE_DIM, True, BLOCK_D != VALUE_DIM)  # fmt: skip
     start, stop, inner_start, inner_stop = query_range(
         first, rows, left, right, offset, BLOCK_I, BLOCK_J, LEFT, RIGHT
     )
     key_sums = tl.zeros([BLOCK_J, BLOCK_D], tl.float32)
-    value_sums = tl.zeros([BLOCK_J, BLOCK_V], tl.float32)
+    value_sums = tl.zeros([BLOCK_J, BLOCK_D], tl.float32)
     for member in range(group):
         h = kv_head * group + member
         head = b * heads + h
@@ -67,26 +67,26 @@ def keys_kernel(
         if RIGHT:
             key_sums, value_sums = over_queries(
                 key_sums, value_sums, key, value, q_of, dout_of, lse_of, delta_of, bias_of, mask_of, slope, start, inner_start,
-                j, d, w, head, q_i, q_d, dout_i, dout_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap,
+                j, d, head, q_i, q_d, dout_i, dout_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap,
                 left, right, offset, dropout_p, factor, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT,
                 ROUND_SCORES, ROUND_WEIGHTS, BLOCK_I, True,
             )  # fmt: skip
         key_sums, value_sums = over_queries(
             key_sums, value_sums, key, value, q_of, dout_of, lse_of, delta_of, bias_of, mask_of, slope, inner_start, inner_stop,
-            j, d, w, head, q_i, q_d, dout_i, dout_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap,
+            j, d, head, q_i, q_d, dout_i, dout_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap,
             left, right, offset, dropout_p, factor, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT,
             ROUND_SCORES, ROUND_WEIGHTS, BLOCK_I, False,
         )  # fmt: skip
         key_sums, value_sums = over_queries(
             key_sums, value_sums, key, value, q_of, dout_of, lse_of, delta_of, bias_of, mask_of, slope, inner_stop, stop,
-            j, d, w, head, q_i, q_d, dout_i, dout_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap,
+            j, d, head, q_i, q_d, dout_i, dout_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap,
             left, right, offset, dropout_p, factor, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT,
             ROUND_SCORES, ROUND_WEIGHTS, BLOCK_I, True,
         )  # fmt: skip
     store(dk + b * dk_b + kv_head * dk_h + j[:, None] * dk_j + d[None, :] * dk_d, key_sums * scale,
           (j[:, None] < columns) & (d[None, :] < HEAD_DIM))  # fmt: skip
-    store(dv + b * dv_b + kv_head * dv_h + j[:, None] * dv_j + w[None, :] * dv_d, value_sums,
-          (j[:, None] < columns) & (w[None, :] < VALUE_DIM))  # fmt: skip
+    store(dv + b * dv_b + kv_head * dv_h + j[:, None] * dv_j + d[None, :] * dv_d, value_sums,
+          (j[:, None] < columns) & (d[None, :] < VALUE_DIM))  # fmt: skip
 
 
 @triton.jit
@@ -113,7 +113,7 @@ def query_range(
 @triton.jit
 def over_queries(
     key_sums, value_sums, key, value, q, dout, lse, delta, bias, mask, slope, start, stop,
-    j, d, w, head, q_i, q_d, dout_i, dout_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap,
+    j, d, head, q_i, q_d, dout_i, dout_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap,
     left, right, offset, dropout_p, factor, seed, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, ALIBI: tl.constexpr,
     SOFTCAP: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, DROPOUT: tl.constexpr,
     ROUND_SCORES: tl.constexpr, ROUND_WEIGHTS: tl.constexpr, BLOCK_I: tl.constexpr, BOUNDED: tl.constexpr,
@@ -131,8 +131,8 @@ def over_queries(
             offset, rows, columns, key.dtype, ALIBI, SOFTCAP, ROUND_SCORES, BOUNDED, LEFT, RIGHT,
         )  # fmt: skip
         weights = tl.exp2(s - base_of(lse, i, rows)[None, :])
-        upstream = load(dout + i[:, None] * dout_i + w[None, :] * dout_d, i[:, None] < rows, w[None, :] < VALUE_DIM,
-                        BOUNDED, w.shape[0] != VALUE_DIM)  # fmt: skip
+        upstream = load(dout + i[:, None] * dout_i + d[None, :] * dout_d, i[:, None] < rows, d[None, :] < VALUE_DIM,
+                        BOUNDED, d.shape[0] != VALUE_DIM)  # fmt: skip
         dweights = product(value, tl.trans(upstream), tl.zeros([BLOCK_J, BLOCK_I], tl.float32))
         dropped = weights
         if DROPOUT:
@@ -161,7 +161,7 @@ def queries_kernel(
     q_b, q_h, q_i, q_d, k_b, k_h, k_j, k_d, v_b, v_h, v_j, v_d, dout_b, dout_h, dout_i, dout_d,
     dq_b, dq_h, dq_i, dq_d, bias_b, bias_h, bias_i, bias_j, mask_b, mask_h, mask_i, mask_j,
     heads, group, rows, columns, scale, softcap, left, right, offset, dropout_p, factor, seed,
-    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
+    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
     ALIBI: tl.constexpr, SOFTCAP: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, DROPOUT: tl.constexpr,
     ROUND_SCORES: tl.constexpr, ROUND_WEIGHTS: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr,
 ):  # fmt: skip
@@ -171,11 +171,11 @@ def queries_kernel(
     head = tl.program_id(1)
     b, h = (head // heads).to(tl.int64), (head % heads).to(tl.int64)
     i = first + tl.arange(0, BLOCK_I)
-    d, w = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_V)
+    d = tl.arange(0, BLOCK_D)
     query = load(q + b * q_b + h * q_h + i[:, None] * q_i + d[None, :] * q_d,
                  i[:, None] < rows, d[None, :] < HEAD_DIM, True, BLOCK_D != HEAD_DIM)  # fmt: skip
-    upstream = load(dout + b * dout_b + h * dout_h + i[:, None] * dout_i + w[None, :] * dout_d,
-                    i[:, None] < rows, w[None, :] < VALUE_DIM, True, BLOCK_V != VALUE_DIM)  # fmt: skip
+    upstream = load(dout + b * dout_b + h * dout_h + i[:, None] * dout_i + d[None, :] * dout_d,
+                    i[:, None] < rows, d[None, :] < VALUE_DIM, True, BLOCK_D != VALUE_DIM)  # fmt: skip
     base = base_of(lse + head.to(tl.int64) * rows, i, rows)
     shift = tl.load(delta + head.to(tl.int64) * rows + i, mask=i < rows, other=0.0)
     k += b * k_b + (h // group) * k_h
@@ -193,19 +193,19 @@ def queries_kernel(
     sums = tl.zeros([BLOCK_I, BLOCK_D], tl.float32)
     if LEFT:
         sums = over_keys(
-            sums, query, upstream, base, shift, k, v, bias, mask, dscores, slope, start, inner_start, i, d, w, head,
+            sums, query, upstream, base, shift, k, v, bias, mask, dscores, slope, start, inner_start, i, d, head,
             k_j, k_d, v_j, v_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset,
             dropout_p, factor, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT, ROUND_SCORES, ROUND_WEIGHTS,
             BLOCK_J, True,
         )  # fmt: skip
     sums = over_keys(
-        sums, query, upstream, base, shift, k, v, bias, mask, dscores, slope, inner_start, inner_stop, i, d, w, head,
+        sums, query, upstream, base, shift, k, v, bias, mask, dscores, slope, inner_start, inner_stop, i, d, head,
         k_j, k_d, v_j, v_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset,
         dropout_p, factor, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT, ROUND_SCORES, ROUND_WEIGHTS,
         BLOCK_J, False,
     )  # fmt: skip
     sums = over_keys(
-        sums, query, upstream, base, shift, k, v, bias, mask, dscores, slope, inner_stop, stop, i, d, w, head,
+        sums, query, upstream, base, shift, k, v, bias, mask, dscores, slope, inner_stop, stop, i, d, head,
         k_j, k_d, v_j, v_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset,
         dropout_p, factor, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT, ROUND_SCORES, ROUND_WEIGHTS,
         BLOCK_J, True,
@@ -216,7 +216,7 @@ def queries_kernel(
 
 @triton.jit
 def over_keys(
-    sums, query, upstream, base, shift, k, v, bias, mask, dscores, slope, start, stop, i, d, w, head,
+    sums, query, upstream, base, shift, k, v, bias, mask, dscores, slope, start, stop, i, d, head,
     k_j, k_d, v_j, v_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset,
     dropout_p, factor, seed, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, ALIBI: tl.constexpr, SOFTCAP: tl.constexpr,
     LEFT: tl.constexpr, RIGHT: tl.constexpr, DROPOUT: tl.constexpr, ROUND_SCORES: tl.constexpr,
@@ -234,8 +234,8 @@ def over_keys(
             offset, rows, columns, query.dtype, ALIBI, SOFTCAP, ROUND_SCORES, BOUNDED, LEFT, RIGHT,
         )  # fmt: skip
         weights = tl.exp2(s - base[:, None])
-        value = load(v + j[None, :] * v_j + w[:, None] * v_d, j[None, :] < columns, w[:, None] < VALUE_DIM,
-                     BOUNDED, w.shape[0] != VALUE_DIM)  # fmt: skip
+        value = load(v + j[None, :] * v_j + d[:, None] * v_d, j[None, :] < columns, d[:, None] < VALUE_DIM,
+                     BOUNDED, d.shape[0] != VALUE_DIM)  # fmt: skip
         dweights = product(upstream, value, tl.zeros([BLOCK_I, BLOCK_J], tl.float32))
         if DROPOUT:
             kept = survives(i[:, None], j[None, :], head, rows, columns, dropout_p, seed)

@@ -12,7 +12,7 @@ def forward_kernel(
     q_b, q_h, q_i, q_d, k_b, k_h, k_j, k_d, v_b, v_h, v_j, v_d, out_b, out_h, out_i, out_d,
     bias_b, bias_h, bias_i, bias_j, mask_b, mask_h, mask_i, mask_j,
     heads, group, rows, columns, scale, softcap, left, right, offset, dropout_p, factor, seed,
-    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
+    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
     ALIBI: tl.constexpr, SOFTCAP: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, DROPOUT: tl.constexpr,
     ROUND_SCORES: tl.constexpr, ROUND_WEIGHTS: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr,
 ):  # fmt: skip
@@ -22,7 +22,7 @@ def forward_kernel(
     head = tl.program_id(1)
     b, h = (head // heads).to(tl.int64), (head % heads).to(tl.int64)
     i = first + tl.arange(0, BLOCK_I)
-    d, w = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_V)
+    d = tl.arange(0, BLOCK_D)
     query = load(q + b * q_b + h * q_h + i[:, None] * q_i + d[None, :] * q_d,
                  i[:, None] < rows, d[None, :] < HEAD_DIM, True, BLOCK_D != HEAD_DIM)  # fmt: skip
     k += b * k_b + (h // group) * k_h
@@ -40,29 +40,29 @@ def forward_kernel(
     if sinks is not None:
         top = tl.zeros([BLOCK_I], tl.float32) + tl.load(sinks + h).to(tl.float32) * LOG2E
         total = tl.where(top == float("-inf"), 0.0, 1.0)
-    sums = tl.zeros([BLOCK_I, BLOCK_V], tl.float32)
+    sums = tl.zeros([BLOCK_I, BLOCK_D], tl.float32)
 
     start, stop, inner_start, inner_stop = key_range(first, columns, left, right, offset, BLOCK_I, BLOCK_J, LEFT, RIGHT)
     if LEFT:
         top, total, sums = over_keys(
-            top, total, sums, query, k, v, bias, mask, slope, start, inner_start, i, d, w, head, k_j, k_d, v_j, v_d,
+            top, total, sums, query, k, v, bias, mask, slope, start, inner_start, i, d, head, k_j, k_d, v_j, v_d,
             bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset, dropout_p, seed,
             HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT, ROUND_SCORES, ROUND_WEIGHTS, BLOCK_J, True,
         )  # fmt: skip
     top, total, sums = over_keys(
-        top, total, sums, query, k, v, bias, mask, slope, inner_start, inner_stop, i, d, w, head, k_j, k_d, v_j, v_d,
+        top, total, sums, query, k, v, bias, mask, slope, inner_start, inner_stop, i, d, head, k_j, k_d, v_j, v_d,
         bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset, dropout_p, seed,
         HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT, ROUND_SCORES, ROUND_WEIGHTS, BLOCK_J, False,
     )  # fmt: skip
     top, total, sums = over_keys(
-        top, total, sums, query, k, v, bias, mask, slope, inner_stop, stop, i, d, w, head, k_j, k_d, v_j, v_d,
+        top, total, sums, query, k, v, bias, mask, slope, inner_stop, stop, i, d, head, k_j, k_d, v_j, v_d,
         bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset, dropout_p, seed,
         HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT, ROUND_SCORES, ROUND_WEIGHTS, BLOCK_J, True,
     )  # fmt: skip
 
     normal = tl.where(total == 0.0, 1.0, total)
-    at = out + b * out_b + h * out_h + i[:, None] * out_i + w[None, :] * out_d
-    store(at, sums * (factor / normal)[:, None], (i[:, None] < rows) & (w[None, :] < VALUE_DIM))
+    at = out + b * out_b + h * out_h + i[:, None] * out_i + d[None, :] * out_d
+    store(at, sums * (factor / normal)[:, None], (i[:, None] < rows) & (d[None, :] < VALUE_DIM))
     logarithm = tl.where(total == 0.0, float("-inf"), (top + tl.log2(normal)) * LN2)
     tl.store(lse + head.to(tl.int64) * rows + i, logarithm, mask=i < rows)
 
@@ -91,7 +91,7 @@ def key_range(
 
 @triton.jit
 def over_keys(
-    top, total, sums, query, k, v, bias, mask, slope, start, stop, i, d, w, head, k_j, k_d, v_j, v_d,
+    top, total, sums, query, k, v, bias, mask, slope, start, stop, i, d, head, k_j, k_d, v_j, v_d,
     bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset, dropout_p, seed,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, ALIBI: tl.constexpr, SOFTCAP: tl.constexpr, LEFT: tl.constexpr,
     RIGHT: tl.constexpr, DROPOUT: tl.constexpr, ROUND_SCORES: tl.constexpr, ROUND_WEIGHTS: tl.constexpr,
@@ -116,8 +116,8 @@ def over_keys(
         total = total * shrunk + tl.sum(weights, 1)
         if DROPOUT:
             weights = tl.where(survives(i[:, None], j[None, :], head, rows, columns, dropout_p, seed), weights, 0.0)
-        value = load(v + j[:, None] * v_j + w[None, :] * v_d, j[:, None] < columns, w[None, :] < VALUE_DIM,
-                     BOUNDED, w.shape[0] != VALUE_DIM)  # fmt: skip
+        value = load(v + j[:, None] * v_j + d[None, :] * v_d, j[:, None] < columns, d[None, :] < VALUE_DIM,
+                     BOUNDED, d.shape[0] != VALUE_DIM)  # fmt: skip
         sums = weighed(weights, value, sums * shrunk[:, None], ROUND_WEIGHTS)
         top = higher
     return top, total, sums

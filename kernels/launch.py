@@ -13,7 +13,7 @@ from torch import Tensor
 
 from kernels.backward import delta_kernel, keys_kernel, queries_kernel
 from kernels.forward import forward_kernel
-from kernels.schedule import Schedule, backward_schedule, forward_schedule
+from kernels.schedule import Schedule, backward_schedule, block_width, forward_schedule
 
 
 @torch.library.custom_op("attnfuzz::attention_forward", mutates_args=())
@@ -41,14 +41,16 @@ def attention_forward(
     softcap 0.0: none; left and right -1: unbounded; tile (): the schedule's own. The rest as `kernels.attention.attention`.
     """
     out = _like(q, v.size(-1))
-    batch, heads, rows, head_dim = q.shape
+    batch, heads, rows, _ = q.shape
     columns = k.size(2)
     lse = torch.empty(batch, heads, rows, dtype=torch.float32, device=q.device)
     if not columns:
         empty = torch.full((heads,), -math.inf) if sinks is None else sinks
         return out.zero_(), lse.copy_(empty.to(lse)[:, None].expand_as(lse))
     if out.numel():
-        plan = forward_schedule(q.dtype, head_dim, v.size(-1), q.device.type, tile)
+        width = block_width(q.size(-1), v.size(-1))
+        extras = bias is not None or mask is not None
+        plan = forward_schedule(q.dtype, width, q.device.type, tile, extras=extras)
         with _on(q):
             forward_kernel[(triton.cdiv(rows, plan.block_i), batch * heads)](
                 q, k, v, bias, mask, alibi, sinks, out, lse,
@@ -92,7 +94,7 @@ def attention_backward(
 
     delta is the sum of out * dout over features, float32; dscores the gradient of the scores that the bias was added to.
     """
-    batch, heads, rows, head_dim = q.shape
+    batch, heads, rows, _ = q.shape
     kv_heads, columns = k.shape[1:3]
     dq, dk, dv, delta, dscores = _gradients(q, k, v, with_scores)
     dscores.zero_()
@@ -101,14 +103,15 @@ def attention_backward(
     group = heads // kv_heads
     constants = _constants(q, v, alibi, softcap, left, right, dropout_p)
     constants |= {"ROUND_SCORES": round_scores, "ROUND_WEIGHTS": round_weights}
-    by_keys, by_queries = backward_schedule(q.dtype, head_dim, v.size(-1), q.device.type, tile)
+    extras = bias is not None or mask is not None
+    by_keys, by_queries = backward_schedule(q.dtype, constants["BLOCK_D"], q.device.type, tile, extras=extras)
     numbers = (heads, group, rows, columns, scale, softcap, left, right, offset, dropout_p, _factor(dropout_p), seed)
     strides = (*q.stride(), *k.stride(), *v.stride(), *dout.stride())
     edges = (*_strides(bias, q, k), *_strides(mask, q, k))
     with _on(q):
         delta_kernel[(triton.cdiv(rows, by_queries.block_i), batch * heads)](
             out, dout, delta, *out.stride(), *dout.stride(), heads, rows,
-            VALUE_DIM=v.size(-1), BLOCK_V=constants["BLOCK_V"], BLOCK_I=by_queries.block_i,
+            VALUE_DIM=v.size(-1), BLOCK_D=constants["BLOCK_D"], BLOCK_I=by_queries.block_i,
         )  # fmt: skip
         keys_kernel[(triton.cdiv(columns, by_keys.block_j), batch * kv_heads)](
             q, k, v, bias, mask, alibi, dout, lse, delta, dk, dv, *strides, *dk.stride(), *dv.stride(), *edges, *numbers,
@@ -157,12 +160,10 @@ def _factor(dropout_p: float) -> float:
 def _constants(
     q: Tensor, v: Tensor, alibi: Tensor | None, softcap: float, left: int, right: int, dropout_p: float
 ) -> dict[str, int | bool]:
-    # A product needs at least 16 of everything.
     return {
         "HEAD_DIM": q.size(-1),
         "VALUE_DIM": v.size(-1),
-        "BLOCK_D": max(16, triton.next_power_of_2(q.size(-1))),
-        "BLOCK_V": max(16, triton.next_power_of_2(v.size(-1))),
+        "BLOCK_D": block_width(q.size(-1), v.size(-1)),
         "ALIBI": alibi is not None,
         "SOFTCAP": softcap != 0.0,
         "LEFT": left >= 0,

@@ -2,27 +2,39 @@
 
 from collections.abc import Callable, Sequence
 
-from corpus.passes import PASSES, Pass
+from corpus.passes import CONTRACT_PASSES, PASSES, Pass
 from generators.case import Case
-from generators.simplicity import sort_key
+from generators.simplicity import contract_key, sort_key
+from generators.stand_in import stand_in
 
 Predicate = Callable[[Case], bool]
 
 
 def shrink(
-    case: Case, still_fails: Predicate, deadline: Callable[[], bool] = lambda: False, passes: Sequence[Pass] = PASSES
+    case: Case,
+    still_fails: Predicate,
+    deadline: Callable[[], bool] = lambda: False,
+    passes: Sequence[Pass] | None = None,
+    *,
+    contracted: bool = False,
 ) -> list[Case]:
     """The cases accepted on the way, `case` first, the simplest last; each is smaller by `sort_key` than the one before.
 
     `still_fails` is asked once per case id. `deadline` says when time is up; what was reached by then is returned.
+
+    `contracted` is for failures of attention functions, which are given what a case's contract says: its spelling is
+    then free, every case on the way has a stand-in, and where cases are alike by `sort_key`, `contract_key` decides.
     """
+    chosen = passes or (CONTRACT_PASSES if contracted else PASSES)
     trajectory = [case]
     verdicts: dict[str, bool] = {case.id: True}
     improved = True
     while improved:
         improved = False
-        for one_pass in passes:
-            while (smaller := _first(one_pass, trajectory[-1], still_fails, deadline, verdicts)) is not None:
+        for one_pass in chosen:
+            while (
+                smaller := _first(one_pass, trajectory[-1], still_fails, deadline, verdicts, contracted=contracted)
+            ) is not None:
                 trajectory.append(smaller)
                 improved = True
             if deadline():
@@ -31,14 +43,21 @@ def shrink(
 
 
 def _first(
-    one_pass: Pass, case: Case, still_fails: Predicate, deadline: Callable[[], bool], verdicts: dict[str, bool]
+    one_pass: Pass,
+    case: Case,
+    still_fails: Predicate,
+    deadline: Callable[[], bool],
+    verdicts: dict[str, bool],
+    *,
+    contracted: bool,
 ) -> Case | None:
     """The pass's first simpler candidate that fails."""
-    limit = sort_key(case)
+    key = contract_key if contracted else sort_key
+    limit = key(case)
     for candidate in one_pass(case):
         if candidate.id in verdicts and not verdicts[candidate.id]:
             continue
-        if sort_key(candidate) >= limit:
+        if key(candidate) >= limit or (contracted and stand_in(candidate) is None):
             continue
         if deadline():
             return None

@@ -93,7 +93,7 @@ def _check_shapes(contract: Contract, dims: Mapping[str, int], types: Mapping[st
     for name in (contract.q, contract.k, contract.v, contract.output):
         if types[name].rank != rank or category(types[name].dtype) != 2:
             raise CaseError(f"contract: {name!r} is not a floating tensor of {rank} axes")
-    q, k, v, out = (_as_bhsd(contract, types[n]) for n in (contract.q, contract.k, contract.v, contract.output))
+    q, k, v, out = (as_bhsd(contract, types[n]) for n in (contract.q, contract.k, contract.v, contract.output))
     batch, heads, seq_len, head_dim = (s.value(dims) for s in q)
     kv_heads, kv_len, value_dim = k[1].value(dims), k[2].value(dims), v[3].value(dims)
     _must_be(contract.k, k, (batch, kv_heads, kv_len, head_dim), dims)
@@ -113,7 +113,8 @@ def _check_shapes(contract: Contract, dims: Mapping[str, int], types: Mapping[st
             raise CaseError(f"contract: {field} {name!r} is not a floating tensor of shape [{heads}]")
 
 
-def _as_bhsd(contract: Contract, kind: TensorType) -> tuple[Size, ...]:
+def as_bhsd(contract: Contract, kind: TensorType) -> tuple[Size, ...]:
+    """The shape of q, k, v or the output with its axes in the order [batch, heads, length, dim]."""
     shape = kind.shape
     if contract.layout == "bsd":
         return (shape[0], Size.of(1), *shape[1:])

@@ -1,7 +1,10 @@
 """Heads put side by side again after attention."""
 
+from dataclasses import replace
+
 from generators.builder import Builder
 from generators.choices import Choices
+from generators.heads import Heads, permuted
 from generators.sizes import Size
 
 
@@ -23,3 +26,14 @@ def merge_heads(b: Builder, c: Choices, value: str) -> str:
         moved = b.op("contiguous", moved)
     last = Size.of(-1) if c.chance(0.2) else heads * head_dim
     return b.op("view" if form == "contiguous" else "reshape", moved, sizes=(batch, seq_len, last))
+
+
+def as_given(b: Builder, c: Choices, heads: Heads, output: str) -> str:
+    """The output with its axes back as those of q, k and v came, where that is [B, S, H, D] and a contract can say so."""
+    at = next((i for i, contract in enumerate(b.contracts) if contract.output == output), None)
+    if at is None or any(head.order != "bshd" or b.rank(head.source) != 4 for head in (heads.q, heads.k, heads.v)):
+        return output
+    turned = permuted(b, c, output, "bhsd", "bshd", "out")
+    b.contracts[at] = replace(b.contracts[at], q=heads.q.source, k=heads.k.source, v=heads.v.source, output=turned,
+                              layout="bshd")
+    return turned

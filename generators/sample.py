@@ -11,7 +11,7 @@ from generators.dimensions import draw_dims, draw_tiled_dims
 from generators.extras import Extras, draw_extras, draw_many_extras
 from generators.families import FAMILIES
 from generators.heads import head_inputs
-from generators.merging import merge_heads
+from generators.merging import as_given, merge_heads
 from generators.noise import disturb
 from generators.stand_in import stand_in
 
@@ -20,6 +20,8 @@ BARE = 0.8
 TRAINING = 0.25
 DYNAMIC = 0.02
 """The share with dynamic shapes, which take ten times as long to compile."""
+TURNED = 0.25
+"""For kernels, the share of cases whose contract has heads behind lengths, [B, S, H, D], where q, k and v come so."""
 _DTYPES = {"float32": 5.0, "bfloat16": 2.5, "float16": 2.5}
 
 
@@ -64,14 +66,16 @@ def _for_kernels(seed: str) -> Case:
         # The first queries would see no key.
         dims["S"], dims["T"] = dims["T"], dims["S"]
     b = Builder(dims, c.weighted(_DTYPES), "training" if c.chance(0.5) else "inference")
-    return b.case(_bare(b, c, extras), dynamic=False)
+    return b.case(_bare(b, c, extras, turned=c.chance(TURNED)), dynamic=False)
 
 
-def _bare(b: Builder, c: Choices, extras: Extras) -> list[str]:
-    noise = c.wildness / 5
-    attended = attend(b, c, head_inputs(b, c), noise, extras)
+def _bare(b: Builder, c: Choices, extras: Extras, *, turned: bool = False) -> list[str]:
+    noise, heads = c.wildness / 5, head_inputs(b, c)
+    attended = attend(b, c, heads, noise, extras)
     output = attended.output
-    if c.chance(0.3):
+    if turned and (back := as_given(b, c, heads, output)) != output:
+        output = back
+    elif c.chance(0.3):
         output = merge_heads(b, c, output)
     output = disturb(b, c, output, noise)
     returns = c.structure("returns", {"output": 7.0, "keys": 1.5, "some": 1.5})

@@ -36,6 +36,14 @@ def sort_key(case: Case) -> SortKey:
     )
 
 
+def contract_key(case: Case) -> SortKey:
+    """The same order, in which of programs that read alike the one with the simpler contract comes first: windows that
+    see less, and the corner that is counted from the first key.
+    """
+    said = sum(max(0, side) for c in case.contracts for side in c.window or ())
+    return (*sort_key(case), said + sum(c.causal == "bottom_right" for c in case.contracts))
+
+
 def _attr_cost(op: Op) -> float:
     cost = 0.0
     for name, value in attributes(op).items():

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 
 from generators.case import Case, Contract, TensorType
+from generators.dtypes import category
 from generators.emit import partly_rewritten, read
 from generators.program import is_in_place, types_of
 from generators.values import number
@@ -19,7 +20,8 @@ def stand_in(case: Case) -> str | None:
     more are gone; arguments and parameters stay. A finite `fill` stands beside the mask it belongs to.
 
     None where there is no contract, or none that a call can say: q, k and v of several dtypes, a bias on top of a
-    finite fill, and steps in place on what the call reads or gives.
+    finite fill, steps in place on what the call reads or gives, and in training an input that nothing would read any
+    more, though it has a gradient of zeros.
     """
     types = types_of(case)
     if not case.contracts or not all(_can_be_said(c, types) for c in case.contracts):
@@ -33,7 +35,15 @@ def stand_in(case: Case) -> str | None:
     overwritten = {op.args[0] for op in kept if is_in_place(op) and op.name not in contracts}
     if any(overwritten & {*c.reads.values(), c.output} for c in case.contracts):
         return None
+    if case.training and _loses_gradient(case, needed):
+        return None
     return partly_rewritten(case, kept, {name: _call(case, c, types) for name, c in contracts.items()})
+
+
+def _loses_gradient(case: Case, needed: set[str]) -> bool:
+    """Whether a floating input that the case reads is not needed by its stand-in, as a bias taken zero times."""
+    used = {name for name, _ in case.uses()}
+    return any(i.name in used - needed and category(i.dtype) == 2 for i in case.inputs)
 
 
 def _can_be_said(contract: Contract, types: Mapping[str, TensorType]) -> bool:

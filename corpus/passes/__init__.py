@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from corpus.passes import attributes, dimensions, modes, names, numbers, program, tensors
+from corpus.passes import attributes, contracts, dimensions, modes, names, numbers, program, tensors
 from generators.case import Case
 
 Pass = Callable[[Case], Iterator[Case]]
@@ -26,3 +26,11 @@ PASSES: tuple[Pass, ...] = (
     names.renamed_values,
 )
 """In the order they are tried: what removes most, and what makes every later probe cheaper, first."""
+
+_DIMENSIONS = (dimensions.bisected_together, *(dimensions.bisected_dim(at) for at in range(8)))
+_before, _after = (PASSES.index(dimensions.smaller_dims), PASSES.index(dimensions.smaller_dims) + 1)
+CONTRACT_PASSES: tuple[Pass, ...] = (
+    contracts.plainer_contract, *PASSES[:_before], *_DIMENSIONS, *PASSES[_after:],
+)
+"""Those for a failure of an attention function, which knows of a case what its contract says and nothing else: it is
+respelled first, and sizes, at the edges of tiles for all we know, are bisected."""

@@ -1,7 +1,7 @@
 """Smaller and fewer dimensions; one size named everywhere is one number to shrink."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from corpus.passes.rewriting import valid
@@ -13,22 +13,55 @@ from generators.sizes import Size
 
 def smaller_dims(case: Case) -> Iterator[Case]:
     """Every dimension 2 (or 1) at once; one dimension at 1, 2, 3, 4, half and one less; equal ones together."""
+    yield from _all_small(case)
+    for group in [[name] for name, _ in case.dims] + _equal(case):
+        value = case.sizes[group[0]]
+        yield from _set(case, group, (1, 2, 3, 4, value // 2, value - 1))
+
+
+def bisected_together(case: Case) -> Iterator[Case]:
+    """Every dimension 2 (or 1) at once; equal ones together, in ever smaller steps."""
+    yield from _all_small(case)
+    for group in _equal(case):
+        yield from _set(case, group, _bisected(case.sizes[group[0]]))
+
+
+def bisected_dim(at: int) -> Callable[[Case], Iterator[Case]]:
+    """A pass for one dimension, by its place: what fails from some long length on is found in few steps."""
+
+    def bisected(case: Case) -> Iterator[Case]:
+        for name, value in case.dims[at : at + 1]:
+            yield from _set(case, [name], _bisected(value))
+
+    bisected.__name__ = f"bisected_dim_{at}"
+    return bisected
+
+
+def _bisected(value: int) -> tuple[int, ...]:
+    """1 to 4, half, a quarter less, an eighth less... down to one less."""
+    return (1, 2, 3, 4, *(value - (value >> n) for n in range(1, value.bit_length())))
+
+
+def _all_small(case: Case) -> Iterator[Case]:
     for size in (1, 2, 3, 4):
         smaller = _resized(case, {n: min(size, v) for n, v in case.dims})
         if smaller is not None:
             yield smaller
-    groups = [[name] for name, _ in case.dims]
-    for value in sorted({v for _, v in case.dims}):
-        equal = [name for name, v in case.dims if v == value]
-        if len(equal) > 1:
-            groups.append(equal)
-    for group in groups:
-        value = case.sizes[group[0]]
-        for size in dict.fromkeys((1, 2, 3, 4, value // 2, value - 1)):
-            if 0 < size < value:
-                smaller = _resized(case, {**case.sizes, **dict.fromkeys(group, size)})
-                if smaller is not None:
-                    yield smaller
+
+
+def _equal(case: Case) -> list[list[str]]:
+    """The dimensions of each size that several have."""
+    groups = ([name for name, v in case.dims if v == value] for value in sorted({v for _, v in case.dims}))
+    return [group for group in groups if len(group) > 1]
+
+
+def _set(case: Case, names: list[str], sizes: Iterable[int]) -> Iterator[Case]:
+    """The named dimensions, all of one size, at each of the smaller sizes."""
+    for size in dict.fromkeys(sizes):
+        if 0 < size < case.sizes[names[0]]:
+            smaller = _resized(case, {**case.sizes, **dict.fromkeys(names, size)})
+            if smaller is not None:
+                yield smaller
 
 
 def _resized(case: Case, sizes: dict[str, int]) -> Case | None:

@@ -20,14 +20,14 @@ def _filled_in(whole: Size, sizes: tuple[Size, ...], call: Call) -> tuple[Size, 
         total, part = whole.value(call.dims), known.value(call.dims)
         if [s.constant for s in sizes].count(-1) > 1 or part == 0 or total % part:
             raise CaseError(f"{whole} elements can't be laid out as {show(sizes)}")
-        sizes = tuple(_quotient(whole, known, total // part) if s.constant == -1 else s for s in sizes)
+        sizes = tuple(quotient(whole, known, total // part) if s.constant == -1 else s for s in sizes)
     must_equal(whole, product(sizes), call.dims, f"number of elements of {show(sizes)}")
     if any(s.value(call.dims) < 0 for s in sizes):
         raise CaseError(f"{show(sizes)} has a negative size")
     return sizes
 
 
-def _quotient(whole: Size, part: Size, value: int) -> Size:
+def quotient(whole: Size, part: Size, value: int) -> Size:
     """`whole / part` as a size when both are single products that divide; else the bare number."""
     if len(whole.terms) == len(part.terms) == 1:
         (names, a), (divisor, b) = whole.terms[0], part.terms[0]
@@ -121,7 +121,7 @@ def _chunk(call: Call) -> TensorType:
         raise CaseError(f"axis of {size} does not split into {chunks} equal chunks")
     if not 0 <= call.number("index") < chunks:
         raise CaseError(f"index {call.number('index')} of {chunks} chunks")
-    shape[axis] = _quotient(shape[axis], Size.of(chunks), size // chunks)
+    shape[axis] = quotient(shape[axis], Size.of(chunks), size // chunks)
     return TensorType(tuple(shape), call.args[0].dtype)
 
 

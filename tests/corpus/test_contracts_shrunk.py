@@ -5,13 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from corpus.passes import PASSES, Pass
+from corpus.passes import CONTRACT_PASSES, PASSES, Pass
+from corpus.passes.contracts import plainer_contract
 from corpus.passes.dimensions import smaller_dims
 from corpus.passes.program import bypass
 from generators.case import Case
 from generators.emit import is_random, source
 from generators.sample import sample
-from tests.generators.plain import by_contract, close, in_float64, overwrites
+from tests.generators.plain import agrees, by_contract, close, in_float64, overwrites
 
 CASES = [next(smaller_dims(sample(77, i, contracted=True))) for i in range(30)]
 
@@ -23,7 +24,7 @@ def holds(case: Case) -> bool:
     return close(values[contract.output], by_contract(contract, values))
 
 
-@pytest.mark.parametrize("shrink", PASSES, ids=lambda p: p.__name__)
+@pytest.mark.parametrize("shrink", dict.fromkeys((*PASSES, *CONTRACT_PASSES)), ids=lambda p: p.__name__)
 def test_a_contract_that_a_pass_keeps_still_holds(shrink: Pass) -> None:
     drawn = random.Random(0)
     for case in CASES:
@@ -39,3 +40,13 @@ def test_a_contract_that_a_pass_keeps_still_holds(shrink: Pass) -> None:
 def test_what_lies_outside_a_contract_goes_without_it() -> None:
     case = next(c for i in range(100) if len((c := sample(78, i, contracted=True)).returns) == 1 and c.ops[-1].name != c.contracts[0].output)
     assert any(len(c.ops) < len(case.ops) and c.contracts for c in bypass(case))
+
+
+def test_what_is_respelled_has_a_stand_in_that_gives_the_same_with_gradients() -> None:
+    drawn, compared = random.Random(1), 0
+    for case in CASES:
+        candidates = [c for c in plainer_contract(case) if not is_random(c)]
+        for candidate in drawn.sample(candidates, min(len(candidates), 4)):
+            assert agrees(candidate), source(candidate)
+            compared += candidate.training
+    assert compared > 10

@@ -9,6 +9,8 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from generators.case import Case, Contract
+from generators.emit import source
+from generators.stand_in import stand_in
 
 LOWEST = torch.finfo(torch.float64).min
 _METHODS = re.compile(r"\.(float|half|bfloat16)\(\)")
@@ -112,3 +114,17 @@ def close(a: Tensor, b: Tensor) -> bool:
 def overwrites(case: Case) -> bool:
     """Whether a step works in place, so that values can't be looked at afterwards."""
     return any(op.attr("form") == "in_place" for op in case.ops)
+
+
+def agrees(case: Case) -> bool:
+    """Whether the stand-in gives what the case does, outputs and gradients; what an empty row makes NaN is not compared."""
+    text = stand_in(case)
+    assert text is not None
+    expected, got = (in_float64(t, training=case.training) for t in (source(case), text))
+    if [g is None for g in expected.gradients] != [g is None for g in got.gradients]:
+        return False
+    pairs = [
+        *zip(expected.outputs, got.outputs, strict=True),
+        *((a, b) for a, b in zip(expected.gradients, got.gradients, strict=True) if a is not None and b is not None),
+    ]
+    return all(close(a[~a.isnan()], b[~a.isnan()]) for a, b in pairs)

@@ -80,6 +80,8 @@ def test_a_campaign_of_kernels_has_all_that_a_contract_can_say() -> None:
     for word in ("softcap", "alibi", "sinks", "window", "bottom_right"):
         assert 80 <= said[word] <= 180, said
     assert min(said["top_left"], said["mask"], said["bias"]) > 80, said
+    layouts = Counter(c.layout for case in cases for c in case.contracts)
+    assert min(layouts["bshd"], 2 * layouts["bsd"]) > 80, layouts
     assert 400 < sum(case.training for case in cases) < 600
     assert all(stand_in(case) is not None for case in cases)
     lengths = {case.sizes.get("S") for case in cases}

@@ -11,21 +11,7 @@ from generators.program import check, make_op
 from generators.sample import sample
 from generators.sizes import Size
 from generators.stand_in import stand_in
-from tests.generators.plain import close, in_float64
-
-
-def agrees(case: Case) -> bool:
-    """Whether outputs and, in training, gradients agree; what an empty row of scores makes NaN is not compared."""
-    text = stand_in(case)
-    assert text is not None
-    expected, got = (in_float64(t, training=case.training) for t in (source(case), text))
-    if [g is None for g in expected.gradients] != [g is None for g in got.gradients]:
-        return False
-    pairs = [
-        *zip(expected.outputs, got.outputs, strict=True),
-        *((a, b) for a, b in zip(expected.gradients, got.gradients, strict=True) if a is not None and b is not None),
-    ]
-    return all(close(a[~a.isnan()], b[~a.isnan()]) for a, b in pairs)
+from tests.generators.plain import agrees
 
 
 @pytest.mark.parametrize("contracted", [False, True])
@@ -94,3 +80,19 @@ def test_steps_in_place_on_what_is_read_or_given_have_no_stand_in() -> None:
     check(case)
     assert agrees(case)
     assert stand_in(replace(case, returns=("out", "scaled"))) is None
+
+
+def test_an_input_whose_gradient_is_zeros_keeps_its_gradient() -> None:
+    """The stand-in of a bias taken zero times would not read it, and so give it no gradient at all."""
+    shape = tuple(Size.of(s) for s in ("B", "S", "D"))
+    case = Case(
+        dims=(("B", 2), ("S", 3), ("D", 4)),
+        inputs=(Input("x", shape, "float32"), Input("bias", tuple(Size.of(s) for s in ("B", "S", "S")), "float32")),
+        ops=(make_op("kt", "transpose", ["x"], {}), make_op("scores", "baddbmm", ["bias", "x", "kt"], {"beta": 0}),
+             make_op("probs", "softmax", ["scores"], {}), make_op("out", "matmul", ["probs", "x"], {})),
+        returns=("out",),
+        contracts=(Contract("x", "x", "x", "out", "bsd"),),
+    )
+    check(case)
+    assert agrees(case)
+    assert stand_in(replace(case, mode="training")) is None

@@ -1,0 +1,146 @@
+"""Simpler attention, where the failure is one of what the contract says: spelled plainly, one thing fewer at a time."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from corpus.passes.plain import Plain, spelled, usual_scale
+from corpus.passes.reading import plain_of
+from corpus.passes.rewriting import input_like
+from generators.case import Case, Input
+from generators.program import types_of
+from generators.sizes import Size
+
+
+def plainer_contract(case: Case) -> Iterator[Case]:
+    """A contract spelled plainly in place of the whole case: bare, as it is, and with one thing fewer or simpler.
+
+    Only for failures that depend on the contract: whatever else is in the case goes, and what it computes changes.
+    """
+    types = types_of(case)
+    for contract in case.contracts:
+        as_given = plain_of(case, contract, types)
+        q, k, v = (replace(item, layout="contiguous") for item in (as_given.q, as_given.k, as_given.v))
+        contiguous = replace(as_given, q=q, k=k, v=v)
+        for plain in (_bare(contiguous), contiguous, as_given, *_fewer(as_given), *_simpler(as_given)):
+            smaller = spelled(_with_plain_name(plain))
+            if smaller is not None:
+                yield smaller
+
+
+def _bare(plain: Plain) -> Plain:
+    """Nothing that could be left out."""
+    bare = replace(plain, alibi=None, sinks=None, window=None, causal=None, softcap=None, bias=None, mask=None,
+                   dropout=0.0, scale=_plainest_scale(plain))
+    return _with_heads(_with_value_dim(bare), bare.k.shape[1], bare.k.shape[1])
+
+
+def _plainest_scale(plain: Plain) -> float:
+    return usual_scale(plain) if plain.fused else 1.0
+
+
+def _fewer(plain: Plain) -> Iterator[Plain]:
+    """One thing left out."""
+    if plain.alibi is not None:
+        yield replace(plain, alibi=None)
+    if plain.sinks is not None:
+        yield replace(plain, sinks=None)
+    if plain.window is not None:
+        yield replace(plain, window=None)
+    if plain.causal is not None:
+        # Alone, a window that sees nothing to the right is as causal as before.
+        yield replace(plain, causal=None, window=None if plain.window is None else (plain.window[0], -1))
+    if plain.softcap is not None:
+        yield replace(plain, softcap=None)
+    if plain.bias is not None:
+        yield replace(plain, bias=None)
+    if plain.mask is not None:
+        yield replace(plain, mask=None)
+    if plain.dropout:
+        yield replace(plain, dropout=0.0)
+    sizes, one = dict(plain.dims), Size.of(1)
+    heads, kv_heads = plain.q.shape[1], plain.k.shape[1]
+    if heads.value(sizes) != 1:
+        yield _with_heads(plain, one, one)
+    if heads.value(sizes) != kv_heads.value(sizes):
+        yield _with_heads(plain, kv_heads, kv_heads)
+        if kv_heads.value(sizes) != 1:
+            yield _with_heads(plain, heads, one)
+    if plain.v.shape[-1] != plain.q.shape[-1]:
+        yield _with_value_dim(plain)
+
+
+def _simpler(plain: Plain) -> Iterator[Plain]:
+    """One number or word simpler."""
+    scales = (_plainest_scale(plain), 0.5 if abs(plain.scale) < 1 else 2.0, -1.0)
+    for scale in scales if plain.scale < 0 else scales[:2]:
+        if scale != plain.scale:
+            yield replace(plain, scale=scale)
+    if plain.softcap not in (None, 1.0):
+        yield replace(plain, softcap=1.0)
+    if plain.causal == "bottom_right":
+        yield replace(plain, causal="top_left")
+    if plain.window is not None:
+        left, right = plain.window
+        sides = [(side, right) for side in _sides(left)]
+        sides += [(left, side) for side in _sides(right)] if plain.causal is None else []
+        for window in sides:
+            if window != (-1, -1):
+                yield replace(plain, window=window)
+    if plain.mask is not None and not plain.fused:
+        drop = input_like(plain.mask.name, plain.mask.type, 0)
+        yield replace(plain, mask=drop, keeps=False)
+    alike = _in_one_dtype(plain)
+    if alike != plain:
+        yield alike
+    if plain.dropout not in (0.0, 0.5):
+        yield replace(plain, dropout=0.5)
+
+
+def _sides(side: int) -> Iterator[int]:
+    """Shorter ways to see to one side; no bound is the shortest to say."""
+    if side >= 0:
+        yield -1
+        yield from (s for s in dict.fromkeys((0, 1, side // 2)) if s < side)
+
+
+def _in_one_dtype(plain: Plain) -> Plain:
+    """Bias, slopes and sinks in the dtype of q, so that nothing has to be cast back."""
+
+    def cast(item: Input | None) -> Input | None:
+        return None if item is None else replace(item, dtype=plain.q.dtype)
+
+    return replace(plain, bias=cast(plain.bias), alibi=cast(plain.alibi), sinks=cast(plain.sinks))
+
+
+def _with_value_dim(plain: Plain) -> Plain:
+    """Values as long as queries and keys."""
+    return replace(plain, v=replace(plain.v, shape=(*plain.v.shape[:-1], plain.q.shape[-1])))
+
+
+def _with_plain_name(plain: Plain) -> Plain:
+    """Query heads that share the one key head are H, whatever product they were: equal cases then read alike."""
+    sizes, heads = dict(plain.dims), plain.q.shape[1]
+    if heads.is_name or "H" in sizes or not 1 == plain.k.shape[1].value(sizes) < heads.value(sizes):
+        return plain
+    named = replace(plain, dims=(*plain.dims, ("H", heads.value(sizes))))
+    return _with_heads(named, Size.of("H"), Size.of(1))
+
+
+def _with_heads(plain: Plain, heads: Size, kv_heads: Size) -> Plain:
+    """So many heads, in all that has a head axis."""
+    sizes = dict(plain.dims)
+
+    def with_axis(item: Input, axis: int, size: Size) -> Input:
+        if len(item.shape) < -axis or item.shape[axis].value(sizes) == 1:
+            return item
+        shape = list(item.shape)
+        shape[axis] = size
+        return replace(item, shape=tuple(shape))
+
+    def each(item: Input | None, axis: int) -> Input | None:
+        return None if item is None else with_axis(item, axis, heads)
+
+    return replace(
+        plain, q=with_axis(plain.q, -3, heads), k=with_axis(plain.k, -3, kv_heads), v=with_axis(plain.v, -3, kv_heads),
+        mask=each(plain.mask, -3), bias=each(plain.bias, -3), alibi=each(plain.alibi, -1), sinks=each(plain.sinks, -1),
+    )

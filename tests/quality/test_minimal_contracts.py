@@ -1,0 +1,234 @@
+"""Which minimal case an attention function's failure comes down to, for planted bugs over what contracts say."""
+
+from collections.abc import Callable
+
+import pytest
+
+from corpus.casefile import dumps, loads
+from corpus.passes.contracts import plainer_contract
+from corpus.shrink import shrink
+from generators.case import Case, Contract
+from generators.contracts import as_bhsd
+from generators.emit import source
+from generators.program import types_of
+from generators.sample import sample
+from generators.simplicity import contract_key
+from generators.stand_in import stand_in
+
+Bug = Callable[[Case], bool]
+STARTS = 6
+MOST_PROBES = 150
+
+
+def said(case: Case) -> Contract:
+    return case.contracts[0]
+
+
+def sizes(case: Case, name: str) -> tuple[int, ...]:
+    """[batch, heads, length, dim] of q, k or v."""
+    return tuple(s.value(case.sizes) for s in as_bhsd(said(case), types_of(case)[name]))
+
+
+def causal_and_long(case: Case) -> bool:
+    return said(case).causal is not None and sizes(case, said(case).q)[2] >= 65
+
+
+def grouped_in_training(case: Case) -> bool:
+    return case.training and sizes(case, said(case).q)[1] != sizes(case, said(case).k)[1]
+
+
+def two_key_heads(case: Case) -> bool:
+    return 1 < sizes(case, said(case).k)[1] < sizes(case, said(case).q)[1]
+
+
+def softcap(case: Case) -> bool:
+    return said(case).softcap is not None
+
+
+def sees_few_to_the_left(case: Case) -> bool:
+    return (said(case).window or (-1, -1))[0] >= 0
+
+
+def sees_three_to_the_left(case: Case) -> bool:
+    return (said(case).window or (-1, -1))[0] >= 3
+
+
+def slopes_from_the_last_key(case: Case) -> bool:
+    return said(case).alibi is not None and said(case).causal == "bottom_right"
+
+
+def sinks(case: Case) -> bool:
+    return said(case).sinks is not None
+
+
+def mask(case: Case) -> bool:
+    return said(case).mask is not None
+
+
+def bias_in_half(case: Case) -> bool:
+    return said(case).bias is not None and types_of(case)[said(case).q].dtype == "float16"
+
+
+def long_keys_and_wide_heads(case: Case) -> bool:
+    return sizes(case, said(case).k)[2] >= 127 and sizes(case, said(case).k)[3] >= 33
+
+
+def heads_inside(case: Case) -> bool:
+    """q does not lie in memory as its axes say."""
+    given = next((i for i in case.inputs if i.name == said(case).q), None)
+    return given is None or said(case).layout == "bshd" or given.layout == "heads_inner"
+
+
+def anything(case: Case) -> bool:
+    return True
+
+
+KINDS: dict[Bug, list[str]] = {
+    causal_and_long: ["transpose", "matmul", "ones", "triu", "masked_fill", "softmax", "matmul"],
+    grouped_in_training: ["transpose", "matmul", "softmax", "matmul"],
+    two_key_heads: ["repeat_interleave", "transpose", "matmul", "softmax", "matmul"],
+    softcap: ["transpose", "matmul", "tanh", "softmax", "matmul"],
+    sees_few_to_the_left: ["transpose", "matmul", "ones", "tril", "masked_fill", "softmax", "matmul"],
+    sees_three_to_the_left: ["transpose", "matmul", "ones", "tril", "masked_fill", "softmax", "matmul"],
+    slopes_from_the_last_key: [
+        "transpose", "matmul", "arange", "unsqueeze", "sub", "abs", "view", "mul", "sub", "ones", "triu", "masked_fill",
+        "softmax", "matmul",
+    ],
+    sinks: ["transpose", "matmul", "view", "expand", "cat", "softmax", "narrow", "matmul"],
+    mask: ["transpose", "matmul", "masked_fill", "softmax", "matmul"],
+    bias_in_half: ["transpose", "matmul", "add", "softmax", "matmul"],
+    long_keys_and_wide_heads: ["transpose", "matmul", "softmax", "matmul"],
+    heads_inside: ["transpose", "matmul", "softmax", "matmul"],
+    anything: ["transpose", "matmul", "softmax", "matmul"],
+}
+
+CAUSAL_MINIMUM = """import torch
+from torch import nn
+
+S = 65
+
+
+def rng(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+class Module(nn.Module):
+    def forward(self, x, y):
+        turned = y.transpose(-2, -1)
+        product = x @ turned
+        ones = torch.ones((S, 1), dtype=torch.bool, device=x.device)
+        triu = ones.triu(1)
+        masked = product.masked_fill(triu, float("-inf"))
+        probs = masked.softmax(dim=-1)
+        out = probs @ y
+        return out
+
+
+def inputs():
+    return [
+        torch.randn((1, 1, S, 1), generator=rng(0)),
+        torch.randn((1, 1, 1, 1), generator=rng(1)),
+    ]
+"""
+GROUPED_MINIMUM = """
+H = 2
+
+
+def rng(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+class Module(nn.Module):
+    def forward(self, x, y):
+        turned = y.transpose(-2, -1)
+        product = x @ turned
+        probs = product.softmax(dim=-1)
+        out = probs @ y
+        return out
+
+
+def inputs():
+    return [
+        torch.randn((1, H, 1, 1), generator=rng(0)),
+        torch.randn((1, 1, 1, 1), generator=rng(1)),
+    ]
+"""
+
+
+def starts(bug: Bug, *, fused: bool = False) -> list[Case]:
+    """The first sampled cases that have the bug, said by one fused call or in steps."""
+    found = []
+    for index in range(1500):
+        case = sample(23, index, contracted=True)
+        if bug(case) and any(op.kind == "sdpa" for op in case.ops) == fused:
+            found.append(case)
+            if len(found) == STARTS:
+                break
+    assert len(found) == STARTS
+    return found
+
+
+def watched(start: Case, bug: Bug) -> tuple[list[Case], list[Case]]:
+    """The trajectory of a shrink, and every case that was asked about."""
+    asked: list[Case] = []
+
+    def fails(case: Case) -> bool:
+        asked.append(case)
+        return bug(case)
+
+    return shrink(start, fails, contracted=True), asked
+
+
+def minima(bug: Bug, *, fused: bool = False) -> list[Case]:
+    return [shrink(case, bug, contracted=True)[-1] for case in starts(bug, fused=fused)]
+
+
+@pytest.mark.parametrize("bug", KINDS, ids=lambda bug: bug.__name__)
+def test_it_comes_down_to_the_plainest_lines_in_few_probes_with_a_stand_in_all_the_way(bug: Bug) -> None:
+    for start in starts(bug):
+        trajectory, asked = watched(start, bug)
+        assert [op.kind for op in trajectory[-1].ops] == KINDS[bug], source(trajectory[-1])
+        assert len(asked) == len({case.id for case in asked}) <= MOST_PROBES
+        assert all(case.contracts and stand_in(case) is not None for case in asked)
+        keys = [contract_key(case) for case in trajectory]
+        assert keys == sorted(set(keys), reverse=True)
+        assert loads(dumps(trajectory[-1])) == trajectory[-1]
+
+
+def test_the_text_is_the_same_to_the_letter_wherever_it_came_from() -> None:
+    assert {source(case) for case in minima(causal_and_long)} == {CAUSAL_MINIMUM}
+    assert {said(case) for case in minima(causal_and_long)} == {Contract("x", "y", "y", "out", causal="top_left")}
+    assert all(GROUPED_MINIMUM in source(case) for case in minima(grouped_in_training))
+
+
+def test_a_contract_keeps_what_matters_in_its_simplest_words() -> None:
+    assert {said(case).softcap for case in minima(softcap)} == {1.0}
+    assert {said(case).window for case in minima(sees_few_to_the_left)} == {(0, -1)}
+    assert {said(case).window for case in minima(sees_three_to_the_left)} <= {(3, -1), (4, -1), (5, -1)}
+    assert {(said(case).causal, said(case).scale) for case in minima(slopes_from_the_last_key)} == {("bottom_right", 1.0)}
+    assert {case.inputs[0].dtype for case in minima(bias_in_half)} == {"float16"}
+    assert {case.inputs[0].layout for case in minima(heads_inside)} == {"heads_inner"}
+    assert {tuple(sorted(case.sizes.values())) for case in minima(long_keys_and_wide_heads)} == {(33, 127)}
+
+
+def test_a_fused_call_stays_one() -> None:
+    for case in minima(causal_and_long, fused=True):
+        assert "out = F.scaled_dot_product_attention(x, y, y, is_causal=True)\n" in source(case)
+
+
+def test_other_failures_do_not_know_of_contracts() -> None:
+    """A compiler's bug is in a spelling: the program is not respelled, and its contract may go."""
+
+    def divides(case: Case) -> bool:
+        return any(op.kind == "div" for op in case.ops)
+
+    start = next(case for i in range(100) if divides(case := sample(23, i, contracted=True)))
+    smallest = shrink(start, divides)[-1]
+    assert [op.kind for op in smallest.ops] == ["div"]
+    assert not smallest.contracts
+
+
+def test_without_a_contract_there_is_nothing_to_respell() -> None:
+    start = next(case for i in range(100) if not (case := sample(23, i)).contracts)
+    assert list(plainer_contract(start)) == []
+    assert shrink(start, anything, contracted=True) == [start]

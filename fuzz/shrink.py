@@ -90,7 +90,10 @@ def shrink(
                 print(f"{case}: {said}; nothing to shrink")
                 return 1
             smallest = shrink_case(
-                entry.case, lambda c: alike(judged(c), wanted, exact=True), lambda: time.monotonic() > deadline
+                entry.case,
+                lambda c: alike(judged(c), wanted, exact=True),
+                lambda: time.monotonic() > deadline,
+                contracted=subject in hello.attention,
             )[-1]
             shown = judged(smallest) or wanted
         finally:

@@ -103,7 +103,7 @@ def attention_with_lse(
         raise ValueError(f"dropout probability is {p}, expected 0 to 1")
     right = 0 if causal else right
     offset = k.size(2) - q.size(2) if causal == "bottom_right" else 0
-    kept = None if mask is None else mask.expand(*q.shape[:3], k.size(2)).view(torch.uint8)
+    kept = None if mask is None else mask.expand(*q.shape[:3], k.size(2))
     out, lse = _Attention.apply(
         q, k, v, bias, sinks, kept, alibi, float(scale), float(softcap or 0.0), left, right, offset, p, seed,
         round_weights, round_scores, list(tile or ()),

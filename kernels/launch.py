@@ -53,7 +53,7 @@ def attention_forward(
         plan = forward_schedule(q.dtype, width, q.device.type, tile, extras=extras)
         with _on(q):
             forward_kernel[(triton.cdiv(rows, plan.block_i), batch * heads)](
-                q, k, v, bias, mask, alibi, sinks, out, lse,
+                q, k, v, bias, _bytes(mask), alibi, sinks, out, lse,
                 *q.stride(), *k.stride(), *v.stride(), *out.stride(), *_strides(bias, q, k), *_strides(mask, q, k),
                 heads, heads // k.size(1), rows, columns, scale, softcap, left, right, offset, dropout_p, _factor(dropout_p), seed,
                 **_constants(q, v, alibi, softcap, left, right, dropout_p),
@@ -114,11 +114,11 @@ def attention_backward(
             VALUE_DIM=v.size(-1), BLOCK_D=constants["BLOCK_D"], BLOCK_I=by_queries.block_i,
         )  # fmt: skip
         keys_kernel[(triton.cdiv(columns, by_keys.block_j), batch * kv_heads)](
-            q, k, v, bias, mask, alibi, dout, lse, delta, dk, dv, *strides, *dk.stride(), *dv.stride(), *edges, *numbers,
+            q, k, v, bias, _bytes(mask), alibi, dout, lse, delta, dk, dv, *strides, *dk.stride(), *dv.stride(), *edges, *numbers,
             **constants, **_options(by_keys),
         )  # fmt: skip
         queries_kernel[(triton.cdiv(rows, by_queries.block_i), batch * heads)](
-            q, k, v, bias, mask, alibi, dout, lse, delta, dq, dscores if with_scores else None, *strides, *dq.stride(),
+            q, k, v, bias, _bytes(mask), alibi, dout, lse, delta, dq, dscores if with_scores else None, *strides, *dq.stride(),
             *edges, *numbers, **constants, **_options(by_queries),
         )  # fmt: skip
     return dq, dk, dv, delta, dscores
@@ -150,6 +150,11 @@ def _strides(extra: Tensor | None, q: Tensor, k: Tensor) -> tuple[int, ...]:
     if extra is None:
         return (0, 0, 0, 0)
     return extra.expand(*q.shape[:3], k.size(2)).stride()
+
+
+def _bytes(mask: Tensor | None) -> Tensor | None:
+    """A boolean mask as numbers, which kernels load alike everywhere."""
+    return None if mask is None else mask.view(torch.uint8)
 
 
 def _factor(dropout_p: float) -> float:

@@ -210,7 +210,13 @@ class Campaign:
 
         try:
             conclusion = investigate(
-                suspicion.case, suspicion.result, self.schedule.public, probe, time_is_up, progress
+                suspicion.case,
+                suspicion.result,
+                self.schedule.public,
+                probe,
+                time_is_up,
+                progress,
+                contracted=suspicion.result.subject in self.desk.attention,
             )
             fruitful = self._conclude(suspicion, conclusion, slot, time.monotonic() - began)
         finally:

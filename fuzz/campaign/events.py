@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 from fuzz.protocol import Verdict
@@ -65,7 +65,8 @@ class WorkerRecycled(Event):
 
 @dataclass(frozen=True, slots=True)
 class CaseJudged(Event):
-    """One sampled case has its verdicts, by subject; `rejected`: why eager refuses it, else None."""
+    """One sampled case has its verdicts, by subject; `rejected`: why eager refuses it, else None; `skipped`: why a subject
+    did not take it, by subject."""
 
     index: int
     case: str
@@ -76,6 +77,7 @@ class CaseJudged(Event):
     seconds: float
     torch_seconds: float
     rss_mib: float
+    skipped: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,8 +77,13 @@ def investigate(
     probe: Prober,
     time_is_up: Callable[[], bool],
     progress: Callable[[Case], None] = lambda case: None,
+    *,
+    contracted: bool = False,
 ) -> Conclusion:
-    """Work on one suspicion: `suspect` is what an internal or public subject made of `case`."""
+    """Work on one suspicion: `suspect` is what an internal or public subject made of `case`.
+
+    `contracted`: the subject computes attention alone, from what the case's contract says.
+    """
     subject = public_for(suspect.subject, public)
     if subject is None:
         subject, internal = suspect.subject, True
@@ -97,7 +102,7 @@ def investigate(
     if shown.verdict in VALUES | {Verdict.METADATA} and shown.same:
         return Conclusion(Outcome.WITHIN_SAME, case, shown, suspect, "torch._dynamo.utils.same accepts it")
 
-    trajectory = _shrunk(case, suspect, probe, time_is_up, progress)
+    trajectory = _shrunk(case, suspect, probe, time_is_up, progress, contracted=contracted)
     confirmed = _smallest_confirmed(trajectory, shown, subject, probe)
     if confirmed is None:
         return Conclusion(Outcome.UNCONFIRMED, case, shown, suspect, f"{subject} does not repeat it in fresh workers")
@@ -130,6 +135,8 @@ def _shrunk(
     probe: Prober,
     time_is_up: Callable[[], bool],
     progress: Callable[[Case], None],
+    *,
+    contracted: bool,
 ) -> list[Case]:
     probes = 0
 
@@ -145,7 +152,7 @@ def _shrunk(
             progress(candidate)
         return fails
 
-    return shrink(case, still_fails, spent)
+    return shrink(case, still_fails, spent, contracted=contracted)
 
 
 def _smallest_confirmed(

@@ -156,6 +156,7 @@ class Slot(threading.Thread):
                 result.seconds,
                 result.torch_seconds,
                 result.rss_mib,
+                {one.subject: one.message for one in result.results if one.verdict is Verdict.SKIPPED},
             )
         )
         for one, explanation in explained:

@@ -41,6 +41,8 @@ class Statistics:
         self.torch_seconds = 0.0
         self.verdicts: Counter[str] = Counter()
         self.reasons: Counter[str] = Counter()
+        self.skipped: dict[str, Counter[str]] = {}
+        """By subject, why it did not take cases."""
         self.rewrites: set[str] = set()
         self.findings: Counter[str] = Counter()
         self.internal = 0
@@ -155,6 +157,7 @@ class Statistics:
             "rejected": self.rejected,
             "rejected_reasons": dict(self.reasons.most_common(20)),
             "corpus_count": (started.known if started else 0) + self.findings.total(),
+            "skipped_reasons": {subject: dict(why.most_common(5)) for subject, why in self.skipped.items()},
             "findings": dict(self.findings),
             "findings_internal": self.internal,
             "last_find": round(self.last_find, 3) if self.last_find else None,
@@ -178,4 +181,17 @@ class Statistics:
             self.rejected += 1
             self.reasons[normal(event.rejected)] += 1
         self.verdicts.update(f"{subject} {verdict}" for subject, verdict in event.verdicts.items())
+        for subject, reason in event.skipped.items():
+            self.skipped.setdefault(subject, Counter())[normal(reason)] += 1
         self.rewrites.update(event.fired)
+
+    def idle(self) -> dict[str, str]:
+        """The subjects that took none of the cases they met, and the reason they gave most often."""
+        met = Counter[str]()
+        for key, count in self.verdicts.items():
+            met[key.partition(" ")[0]] += count
+        return {
+            subject: reasons.most_common(1)[0][0]
+            for subject, reasons in self.skipped.items()
+            if reasons.total() == met[subject]
+        }

@@ -58,6 +58,7 @@ def summary(results: Results, stats: Statistics, waiting: int, this_run: int) ->
         ),
     ]
     lines += [f"  rejected {count}x: {reason}" for reason, count in stats.reasons.most_common(5)]
+    lines += [f"  {subject} took no case it met: {reason}" for subject, reason in sorted(stats.idle().items())]
     for label in ("internal_only", "within_same", "unconfirmed"):
         if outcomes.get(label):
             lines.append(f"  set aside: {outcomes[label]} {_SET_ASIDE[label]}")

@@ -1,0 +1,61 @@
+"""How long a campaign takes to find each planted defect of `benchmarks.defects`, and what it makes of it.
+
+    python -m benchmarks.planted [--workers 2] [--budget 10m] [--seed 1] [NAME...]
+
+For every defect runs `python -m fuzz.run --subject benchmarks.defects:NAME --fail-fast` and prints the seconds to the first
+suspicion and to the saved finding, its verdict, operations and sizes, and where the error is. Exits with 1 when one is missed.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks.defects import DEFECTS
+
+
+def main() -> int:
+    """Run and print. Returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--workers", default="2")
+    parser.add_argument("--budget", default="10m")
+    parser.add_argument("--seed", default="1")
+    parser.add_argument("--device", default="cpu")
+    options = parser.parse_args()
+    missed = 0
+    for name in options.names or DEFECTS:
+        with tempfile.TemporaryDirectory(prefix="attnfuzz-planted-") as scratch:
+            out = Path(scratch)
+            command = [sys.executable, "-m", "fuzz.run", "--subject", f"benchmarks.defects:{name}", "--fail-fast",
+                       "--workers", options.workers, "--budget", options.budget, "--seed", options.seed,
+                       "--device", options.device, "--out", str(out), "--corpus", str(out / "found")]
+            subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+            events = [json.loads(line) for line in (out / "events.ndjson").read_text().splitlines()]
+        missed += not _told(name, events)
+    return 1 if missed else 0
+
+
+def _told(name: str, events: list[dict[str, Any]]) -> bool:
+    """Print one line on a run; whether it found something."""
+    began = next(e["time"] for e in events if e["event"] == "CampaignStarted")
+    found = next((e for e in events if e["event"] == "FindingSaved"), None)
+    cases = sum(e["event"] == "CaseJudged" for e in events)
+    if found is None:
+        print(f"{name}: not found in {cases} cases", flush=True)
+        return False
+    seen = next(e["time"] for e in events if e["event"] == "SuspicionRaised")
+    sizes = next(line for line in found["source"].splitlines() if " = " in line and line[0].isupper())
+    print(
+        f"{name}: seen after {seen - began:.0f} s, saved after {found['time'] - began:.0f} s and {cases} cases: "
+        f"{found['verdict']}, {found['ops']} operations, {sizes}; {found['where'] or found['message']}",
+        flush=True,
+    )
+    return True
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -48,7 +48,7 @@ def _told(name: str, events: list[dict[str, Any]]) -> bool:
         print(f"{name}: not found in {cases} cases", flush=True)
         return False
     seen = next(e["time"] for e in events if e["event"] == "SuspicionRaised")
-    sizes = next(line for line in found["source"].splitlines() if " = " in line and line[0].isupper())
+    sizes = next((line for line in found["source"].splitlines() if " = " in line and line[0].isupper()), "all sizes 1")
     print(
         f"{name}: seen after {seen - began:.0f} s, saved after {found['time'] - began:.0f} s and {cases} cases: "
         f"{found['verdict']}, {found['ops']} operations, {sizes}; {found['where'] or found['message']}",

@@ -1,0 +1,26 @@
+"""`kernels` is also the import name of another distribution: a worker in an environment that has it uses ours."""
+
+from pathlib import Path
+
+import pytest
+
+from fuzz.campaign.pool import Setup, Worker, request
+from fuzz.protocol import Verdict
+from generators.sample import sample
+
+
+def test_an_environment_with_the_other_package_keeps_working(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = tmp_path / "site" / "kernels"
+    theirs.mkdir(parents=True)
+    (theirs / "__init__.py").write_text("raise ImportError('not this one')\n")
+    monkeypatch.setenv("PYTHONPATH", str(theirs.parent))
+    worker = Worker(Setup(), log=tmp_path / "log")
+    try:
+        cases = (sample(3, index, contracted=True) for index in range(20))
+        plain = next(case for case in cases if case.contracts[0].dropout == 0)
+        result = worker.check(request(plain, ("triton",)))
+    finally:
+        worker.close()
+    assert result.results[0].verdict in (Verdict.OK, Verdict.ROUNDING)

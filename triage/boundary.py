@@ -17,7 +17,7 @@ SECONDS = 60.0
 MOST = 25
 """Sizes tried of one dimension."""
 
-_EDGES = (64, 65, 63, 128, 1, 129, 2, 32, 33, 127, 66, 16, 17, 31, 96, 8, 130, 3, 15, 48, 4, 80, 112, 100)
+_EDGES = (64, 65, 63, 128, 1, 129, 2, 32, 33, 48, 127, 66, 16, 17, 31, 96, 8, 130, 3, 15, 4, 80, 112, 100)
 """Around the edges of tiles, the telling ones first: time may run out."""
 
 _COUNTS = (1, 2, 3, 4, 5, 6, 8, 7, 9, 12)

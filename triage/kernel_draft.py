@@ -7,6 +7,7 @@ from fuzz.catalogue import is_named
 from fuzz.localisation import where_text
 from fuzz.protocol import SubjectResult, Verdict
 from generators.case import Case
+from generators.emit import source
 from generators.program import types_of
 from triage.boundary import Boundary
 from triage.draft import HAPPENS, Draft, log_of, program_of, rows_of
@@ -74,6 +75,7 @@ def kernel_report(
         calls=[line.strip() for line in forward_of(case).splitlines() if "attend(" in line],
         shapes=shapes(case),
         program=program_of(case),
+        long=program_of(case) != source(case).strip(),
         numbers=run.output.strip() if told else "",
         log="" if told else log_of(run),
         rows=rows_of(ladder),

@@ -25,12 +25,13 @@ _PROGRAM_LINES = 45
 _ERRORS = frozenset({Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR, Verdict.TIMEOUT, Verdict.WORKER_DIED,
                      Verdict.OUT_OF_MEMORY})
 
-_HAPPENS = {
+HAPPENS = {
     Verdict.WRONG_RESULT: "gives a wrong result",
     Verdict.WRONG_GRADIENT: "gets a wrong gradient",
     Verdict.NONFINITE: "gives NaN or infinity where eager and float64 are finite",
     Verdict.METADATA: "returns another form of result than in eager",
     Verdict.NONDETERMINISTIC: "gives different results for equal inputs",
+    Verdict.OUT_OF_BOUNDS: "writes to memory that is not its own",
     Verdict.COMPILE_ERROR: "does not compile",
     Verdict.RUNTIME_ERROR: "compiles and then raises",
     Verdict.TIMEOUT: "does not end",
@@ -57,13 +58,13 @@ def issue(case: Case, ladder: Ladder, run: Run, environment: str) -> Draft:
         title=name,
         happened=_happened(ladder),
         blame=blame(ladder),
-        program=_program(case),
+        program=program_of(case),
         where=where_text(case, result.where),
         numbers="" if result.verdict in _ERRORS else run.output.strip(),
-        rows=_rows(ladder),
+        rows=rows_of(ladder),
         fired=", ".join(f"`{name}`" for name in result.fired),
         code="it did not end" if run.code == TIMEOUT_EXIT else run.code,
-        log=_log(run) if result.verdict in _ERRORS else "",
+        log=log_of(run) if result.verdict in _ERRORS else "",
         environment=environment,
     )
     return Draft(name, text, is_issue=True)
@@ -77,7 +78,7 @@ def refused(case: Case, ladder: Ladder, why: str) -> Draft:
         verdict=result.verdict,
         why=why,
         message=result.message,
-        rows=_rows(ladder),
+        rows=rows_of(ladder),
         eager=f"{result.numbers['eager_error']:.2g}" if "eager_error" in result.numbers else "not measured",
         torch=ladder.hello.torch,
         device=ladder.hello.device,
@@ -104,10 +105,11 @@ def _happened(ladder: Ladder) -> str:
     detail = result.message.partition(" (worst row")[0] or result.verdict.explanation
     if result.numbers.get("rows_wrong"):
         detail += f"; {result.numbers['rows_wrong']:.0f} of {result.numbers['rows_total']:.0f} rows are wrong"
-    return f"The module below {_HAPPENS[result.verdict]} under `{ladder.label(ladder.accused)}` ({where}): {detail}."
+    return f"The module below {HAPPENS[result.verdict]} under `{ladder.label(ladder.accused)}` ({where}): {detail}."
 
 
-def _rows(ladder: Ladder) -> list[list[str]]:
+def rows_of(ladder: Ladder) -> list[list[str]]:
+    """The rungs of a ladder as rows of a table: who, verdict, error, what `same` says."""
     labels = {name: ladder.label(name) for name in ladder.rungs}
     return [
         [f"`{labels[name]}`" if "=" in labels[name] else labels[name], *_cells(result)]
@@ -124,12 +126,14 @@ def _cells(result: SubjectResult) -> list[str]:
     ]
 
 
-def _program(case: Case) -> str:
+def program_of(case: Case) -> str:
+    """The text of a case, or where it is to be found when it is long."""
     text = source(case).strip()
     lines = text.count("\n") + 1
     return text if lines <= _PROGRAM_LINES else f"# {lines} lines, at the top of repro.py"
 
 
-def _log(run: Run) -> str:
+def log_of(run: Run) -> str:
+    """The end of what a run wrote on stderr, without chatter."""
     lines = [line.rstrip() for line in run.log.splitlines() if line.strip() and not _CHATTER.match(line)]
     return "\n".join(["..."] * (len(lines) > _LOG_LINES) + lines[-_LOG_LINES:])

@@ -27,3 +27,15 @@ def collect(python: str, torch: str) -> str:
     if len(lines) <= MAX_LINES:
         return "\n".join(lines)
     return "\n".join([line for line in lines if _TELLING.match(line)][:MAX_LINES])
+
+
+def version(distribution: str, python: str) -> str:
+    """The version of a package under that interpreter, "" where it has none."""
+    program = f"from importlib.metadata import version; print(version({distribution!r}))"
+    try:
+        done = subprocess.run(
+            [python, "-c", program], capture_output=True, text=True, errors="replace", timeout=60, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip()

@@ -15,6 +15,7 @@ from generators.errors import UserError
 from generators.program import types_of
 
 EAGER, AOT_EAGER, PASSES, INDUCTOR, DYNAMIC = "eager", "aot_eager", "passes", "inductor", "inductor_dynamic"
+MATH = "sdpa_math"
 NO_PATTERNS, EMULATED_CASTS = "pattern matcher off", "casts emulated"
 
 _LABELS = {
@@ -24,6 +25,7 @@ _LABELS = {
     INDUCTOR: 'backend="inductor"',
     DYNAMIC: 'backend="inductor", dynamic=True',
     NO_PATTERNS: 'backend="inductor", options={"pattern_matcher": False}',
+    MATH: "F.scaled_dot_product_attention, MATH backend",
     EMULATED_CASTS: 'backend="inductor", options={"emulate_precision_casts": True}',
 }
 _CONTROLS = {NO_PATTERNS: "triage.subjects:no_pattern_matcher", EMULATED_CASTS: "triage.subjects:emulated_casts"}
@@ -52,7 +54,7 @@ class Ladder:
 
     def label(self, rung: str) -> str:
         """The rung in words a user of torch.compile knows."""
-        return _LABELS[rung]
+        return _LABELS.get(rung, rung)
 
 
 def climb(entry: Entry, setup: Setup) -> Ladder:
@@ -67,7 +69,7 @@ def climb(entry: Entry, setup: Setup) -> Ladder:
         del controls[EMULATED_CASTS]
     names = [EAGER, AOT_EAGER, PASSES, *([] if case.dynamic else [INDUCTOR]), DYNAMIC]
     subjects = {name: name for name in names} | controls
-    with _worker(replace(setup, named=tuple(controls.values()))) as worker:
+    with worker_of(replace(setup, named=tuple(controls.values()))) as worker:
         hello = worker.start()
         if not hello.cxx and setup.device == "cpu":
             raise UserError(f"{setup.python} has no C++ compiler, which torch.compile needs on the CPU; install g++")
@@ -83,7 +85,8 @@ def climb(entry: Entry, setup: Setup) -> Ladder:
 
 
 @contextmanager
-def _worker(setup: Setup) -> Iterator[Worker]:
+def worker_of(setup: Setup) -> Iterator[Worker]:
+    """A worker with a compile cache of its own, ended on exit."""
     with TemporaryDirectory(prefix="attnfuzz-report-") as scratch:
         worker = Worker(setup, Path(scratch) / "cache", Path(scratch) / "worker.log")
         try:

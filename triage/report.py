@@ -1,4 +1,4 @@
-"""Turn a case into a report for PyTorch: `python -m triage.report CASE --out DIR`. Nothing is ever sent."""
+"""Turn a case into a report, for PyTorch or for a kernel's author: `python -m triage.report CASE --out DIR`. Nothing is ever sent."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ def report(
     case: Path,
     *,
     out: Path,
+    subject: str | None = None,
     python: str | None = None,
     device: str | None = None,
     timeout: str = "120s",
@@ -27,12 +28,18 @@ def report(
     torch.compile (rounding, an unstable program, NaN by design, casts elided by design, a difference that PyTorch's
     own check accepts) gets a report.md that says why, and no issue; the exit code is 0 then too.
 
+    A case about an attention function gets what its author needs instead: the call, the sizes that fail, and a
+    repro.py that imports the function.
+
     Parameters
     ----------
     case
         A case file.
     out
         Directory for report.md and repro.py; made if need be.
+    subject
+        The attention function to report about, by default the case's own. One of yours, package.module:function, has
+        to be named here, since it is imported.
     python
         The interpreter, and so the torch version, to report about; the current one by default.
     device
@@ -51,11 +58,16 @@ def report(
     from fuzz.campaign.pool import Setup
     from fuzz.catalogue import is_named, kind
     from generators.errors import UserError
+    from triage import kernel
     from triage.draft import commands
 
     entry = load(case)
-    if is_named(entry.subject) or kind(entry.subject).attention:
-        raise UserError(f"{case}: is about {entry.subject}, not torch.compile; a report for PyTorch has no place for it")
+    attention = subject or (entry.subject if is_named(entry.subject) or kind(entry.subject).attention else None)
+    if attention is not None and is_named(attention) and subject is None:
+        # A case file is data: that it names a function is no reason to import it.
+        raise UserError(f"{case}: is about {attention}, which runs code of yours: allow it with --subject {attention}")
+    if attention is not None and not is_named(attention) and not kind(attention).attention:
+        raise UserError(f"subject {attention!r} is not an attention function; leave --subject out for torch.compile")
     device = device or entry.device
     if device not in DEVICES:
         raise UserError(f"device {device!r} is not one of {', '.join(DEVICES)}")
@@ -64,11 +76,13 @@ def report(
     if file.exists() and not overwrite:
         raise UserError(f"{file} exists and may hold your words; give another --out, or --overwrite")
     _prepare(out)
-    draft = _draft(entry, setup, out)
+    draft = _draft(entry, setup, out) if attention is None else kernel.draft(entry, attention, setup, out)
     _write(file, draft.text)
     lines = [draft.title, f"  {file}"]
     if draft.is_issue:
-        lines += [f"  {out / 'repro.py'}", "Nothing was sent. Read it, write its first section yourself, and then:"]
+        lines += [f"  {out / 'repro.py'}"]
+    if draft.is_issue and attention is None:
+        lines += ["Nothing was sent. Read it, write its first section yourself, and then:"]
         lines += [f"  {command}" for command in commands(draft, str(file))]
     print("\n".join(lines))  # noqa: T201 - a command line prints its result
 

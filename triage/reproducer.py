@@ -16,11 +16,11 @@ from triage.page import render
 TIMEOUT_EXIT = 124
 """The exit code recorded for a run that was stopped, as timeout(1) gives."""
 
-_MAX_LINES = 100
+MAX_LINES = 100
 _MARK = "# The program ends here"
-_DEATHS = frozenset({Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY})
-_ERRORS = frozenset({Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR, Verdict.OUT_OF_MEMORY})
-_IMPORTS = {
+DEATHS = frozenset({Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY})
+ERRORS = frozenset({Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR, Verdict.OUT_OF_MEMORY})
+IMPORTS = {
     Verdict.COMPILE_ERROR: {"traceback"},
     Verdict.RUNTIME_ERROR: {"traceback"},
     Verdict.OUT_OF_MEMORY: {"resource", "subprocess", "traceback"},
@@ -52,30 +52,32 @@ def text(
         title=title.replace("\\", "/").replace('"', "'"),
         source=source(case).strip(),
         training=case.training,
-        gradients=case.training and _differentiable(case),
+        gradients=case.training and differentiable(case),
         dynamic=dynamic or case.dynamic,
         random=is_random(case),
         sdpa=any(op.kind == "sdpa" for op in case.ops),
         to_device="" if device == "cpu" else f'.to("{device}")',
         arguments="inputs()" if device == "cpu" else f'[a.to("{device}") for a in inputs()]',
-        imports=sorted({"os", "sys"} | _IMPORTS.get(verdict, set())),
-        raises=verdict in _ERRORS,
+        imports=sorted({"os", "sys"} | IMPORTS.get(verdict, set())),
+        raises=verdict in ERRORS,
         misshapen=verdict is Verdict.METADATA,
         flickers=verdict is Verdict.NONDETERMINISTIC,
         hangs=verdict is Verdict.TIMEOUT,
         hungry=verdict is Verdict.OUT_OF_MEMORY,
-        dies=verdict in _DEATHS,
+        dies=verdict in DEATHS,
         seconds=round(seconds),
         memory_mib=memory_mib,
     )
-    if whole.count("\n") < _MAX_LINES:
+    if whole.count("\n") < MAX_LINES:
         return whole
     program, mark, comparison = whole.partition(_MARK)
     return program + mark + comparison.replace("\n\n\n", "\n\n")
 
 
-def run(path: Path, python: str, *, backend: str = "inductor", seconds: float = 300.0) -> Run:
-    """Run a repro.py under `python` with a compile cache of its own."""
+def run(
+    path: Path, python: str, *, backend: str = "inductor", seconds: float = 300.0, importable: tuple[str, ...] = ()
+) -> Run:
+    """Run a repro.py under `python` with a compile cache of its own. It can import from the directories `importable`."""
     with tempfile.TemporaryDirectory(prefix="attnfuzz-repro-") as scratch:
         environment = {
             **os.environ,
@@ -83,6 +85,8 @@ def run(path: Path, python: str, *, backend: str = "inductor", seconds: float = 
             "TORCHINDUCTOR_CACHE_DIR": os.environ.get("TORCHINDUCTOR_CACHE_DIR", scratch),
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
         }
+        if importable:
+            environment["PYTHONPATH"] = os.pathsep.join(filter(None, (*importable, os.environ.get("PYTHONPATH", ""))))
         try:
             done = subprocess.run(
                 [python, path.name], cwd=path.parent, env=environment, capture_output=True, timeout=seconds, check=False
@@ -92,7 +96,8 @@ def run(path: Path, python: str, *, backend: str = "inductor", seconds: float = 
     return Run(done.returncode, _decoded(done.stdout), _decoded(done.stderr))
 
 
-def _differentiable(case: Case) -> bool:
+def differentiable(case: Case) -> bool:
+    """Whether something it returns can have a gradient."""
     types = types_of(case)
     return any(category(types[name].dtype) == 2 for name in case.returns)
 

@@ -1,0 +1,95 @@
+"""attention kernel benchmarks.defects:statistics_without_mask: writes out of bounds where S % 64 != 0
+
+Runs the module in float64, in eager, and with benchmarks.defects:statistics_without_mask for its attention. Exits 0
+without the bug, 1 with it: where float64 and eager are finite, a value is off by more than 10 times eager's largest
+error plus 8 eps of float32 times its tensor's largest magnitude (of all gradients, for a gradient). Writes beside
+what it allocates count as well. Run it where benchmarks.defects can be imported from.
+"""
+import os, sys
+
+import torch
+from torch import nn
+
+B, H, S, T, D = 1, 2, 65, 65, 16
+
+def rng(seed):
+    return torch.Generator().manual_seed(seed)
+
+class Module(nn.Module):
+    def forward(self, q, k, v):
+        kt = k.transpose(-2, -1)
+        products = q @ kt
+        scores = products * 0.25
+        weights = scores.softmax(dim=-1)
+        out = weights @ v
+        return out
+
+def inputs():
+    return [
+        torch.randn((B, H, S, D), generator=rng(0)),
+        torch.randn((B, H, T, D), generator=rng(1)),
+        torch.randn((B, H, T, D), generator=rng(2)),
+    ]
+
+sys.path.insert(0, os.getcwd())
+os.environ.setdefault("TRITON_INTERPRET", "1")  # read when Triton's kernels are defined, so before the import
+from benchmarks.defects import statistics_without_mask as attend
+
+class WithKernel(Module):
+    def forward(self, q, k, v):
+        out = attend(q, k, v, scale=0.25)
+        return out
+
+# The programs end here; what follows runs them and compares.
+BORDER, buffers = 1 << 16, []
+double = lambda v: v.double() if torch.is_tensor(v) and v.is_floating_point() else v
+
+def bordered(allocate, keep):  # memory between borders of bytes 255, which it holds as well until it is written: NaN
+    def allocated(*args, **kwargs):
+        value = allocate(*args, **kwargs)
+        size, content = value.untyped_storage().nbytes(), value.clone()
+        whole = torch.full((size + 2 * BORDER,), 255, dtype=torch.uint8, device=value.device)
+        value.set_(whole.untyped_storage(), BORDER // value.element_size(), value.shape, value.stride())
+        buffers.append((f"{allocate.__name__} of shape {list(value.shape)}", whole, BORDER + size))
+        return value.copy_(content) if keep else value
+    return allocated
+
+def run(module, exact=False):
+    module, args = module.train(True), inputs()
+    if exact:
+        module, args = module.double(), [double(a) for a in args]
+    leaves = {f"grad of {n}": a.requires_grad_() for n, a in zip(["q", "k", "v"], args) if a.is_floating_point()}
+    torch.manual_seed(0)
+    with torch.set_grad_enabled(True):
+        out = module(*args)
+        values = {f"output {i}": o for i, o in enumerate(out if isinstance(out, tuple) else (out,))}
+        outs = [o for o in values.values() if o.requires_grad]
+        seed = torch.Generator().manual_seed
+        fixed = [torch.randn(o.shape, generator=seed(1000 + i)).to(o) for i, o in enumerate(outs)]
+        values |= zip(leaves, torch.autograd.grad(outs, [*leaves.values()], fixed, materialize_grads=True))
+    return {name: value.detach() for name, value in values.items()}
+
+def test_fn() -> bool:
+    eager, exact, good = run(Module()), run(Module(), exact=True), True
+    for name in ["empty", "empty_like", "empty_strided", "zeros", "zeros_like", "new_empty", "new_zeros"]:
+        home = torch.Tensor if name.startswith("new_") else torch
+        setattr(home, name, bordered(getattr(home, name), keep="zeros" in name))
+    kernel = run(WithKernel())
+    eps = torch.finfo(torch.float32).eps
+    sums = [x.abs().nan_to_num(0, 0, 0).max() for n, x in exact.items() if n.startswith("grad") and x.numel()]
+    terms = max(sums, default=0.0)  # gradients are sums of terms of this size, which cancel
+    for name, x in exact.items():
+        e, c = eager[name].double(), kernel[name].double()
+        ok = e.isfinite() & x.isfinite()
+        sizes = [v[ok].abs().nan_to_num(torch.inf).tolist() for v in (x, e - x, c - x)]
+        scale, off_eager, off = (max(v, default=0.0) for v in sizes)
+        good &= bool(off <= 10 * off_eager + 8 * eps * (terms if name.startswith("grad") else scale))
+        print(f"{name:20} up to {scale:.2g}; off float64: eager {off_eager:.2g}, kernel {off:.2g}")
+    for name, whole, end in buffers:
+        wrote = int((whole[:BORDER] != 255).sum() + (whole[end:] != 255).sum())
+        good &= not wrote
+        print(f"wrote {wrote} bytes beside torch.{name}\n" if wrote else "", end="")
+    return good
+
+if __name__ == "__main__":
+    sys.exit(0 if test_fn() else 1)

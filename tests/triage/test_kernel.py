@@ -1,0 +1,243 @@
+"""Reports about attention functions, for their authors: planted faults, as somebody would meet them."""
+
+import ast
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from corpus import casefile, entry
+from corpus.entry import Entry, Expectation
+from fuzz.campaign.pool import Setup
+from fuzz.protocol import FINDINGS, SubjectResult, Verdict
+from generators.case import Case
+from tests.triage.test_draft import imported
+from tests.triage.test_report import ROOT, report
+from triage import boundary, kernel
+from triage.boundary import Boundary, explore, resized
+from triage.kernel_draft import kernel_title
+from triage.kernel_repro import forward_of, replaying, texts
+
+PLANTED = "tests.check.planted_attention"
+ATTENTION = """
+case_format: 1
+dims: {H: 2, S: 7, D: 8}
+inputs:
+  x: {shape: [1, H, S, D], dtype: float32, values: {seed: 0}}
+  w: {shape: [1, H, S, D], dtype: float32, values: {seed: 1}}
+  z: {shape: [1, H, S, D], dtype: float32, values: {seed: 2}}
+ops:
+  - {name: turned, op: transpose, args: [w], dim0: -2, dim1: -1}
+  - {name: products, op: matmul, args: [x, turned]}
+  - {name: scores, op: mul, args: [products], other: 0.25}
+  - {name: weights, op: softmax, args: [scores], dim: -1}
+  - {name: out, op: matmul, args: [weights, z]}
+returns: [out]
+mode: training
+contracts:
+  - {q: x, k: w, v: z, output: out, scale: 0.25}
+"""
+
+
+@pytest.fixture
+def attention() -> Case:
+    return casefile.loads(ATTENTION)
+
+
+def found(verdict: Verdict, message: str = "") -> SubjectResult:
+    return SubjectResult("", verdict, message)
+
+
+def written(case: Case, subject: str, result: SubjectResult) -> list[str]:
+    return list(texts(case, subject, result, "a title", device="cpu", seconds=60, memory_mib=4096))
+
+
+def run(text: str, directory: Path) -> subprocess.CompletedProcess[str]:
+    (directory / "repro.py").write_text(text)
+    command = [sys.executable, str(directory / "repro.py")]
+    return subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": ""}, capture_output=True, text=True,
+                          timeout=300, check=False)
+
+
+@pytest.mark.parametrize("mode", ["inference", "training"])
+@pytest.mark.parametrize("verdict", sorted(FINDINGS))
+def test_repro_is_one_short_file_that_needs_torch_and_the_kernel_alone(
+    attention: Case, verdict: Verdict, mode: str
+) -> None:
+    case = replace(attention, mode=mode)
+    for subject, needs in (("triton", {"kernels"}), ("mine.kernels:attend", {"mine"}), ("sdpa_flash", set())):
+        *plain, replayed = written(case, subject, found(verdict))
+        for text in plain:
+            assert imported(text) - set(sys.stdlib_module_names) == {"torch", *needs}
+            assert len(text.splitlines()) < 100
+        assert f'"--subject", "{subject}"' in replayed
+        ast.parse(replayed)
+
+
+def test_repro_reads_as_the_module_and_a_second_one_with_the_kernel(attention: Case) -> None:
+    text = written(attention, "triton", found(Verdict.WRONG_GRADIENT))[0]
+    places = [text.index(part) for part in (
+        "class Module(nn.Module):", "turned = w.transpose(-2, -1)", "def inputs():", '"TRITON_INTERPRET", "1"',
+        "from kernels.attention import attention as attend", "class WithKernel(Module):",
+        "out = attend(x, w, z, scale=0.25)")]
+    assert places == sorted(places)
+    assert "BORDER" not in text
+    assert len(text.splitlines()) < 100
+
+
+def test_a_finite_fill_that_is_as_good_as_none_is_not_handed_to_the_kernel(attention: Case) -> None:
+    text = ATTENTION.replace("ops:", "  m: {shape: [S, S], dtype: bool, values: {kind: random, seed: 3, scale: 0.5}}\nops:")
+    text = text.replace("  - {name: weights, op: softmax, args: [scores]",
+                        "  - {name: kept, op: masked_fill, args: [scores, m], value: -10000.0}\n"
+                        "  - {name: weights, op: softmax, args: [kept]")
+    text = text.replace("scale: 0.25}\n", "scale: 0.25, mask: m, mask_means: drop, fill: -10000.0}\n")
+    assert "out = attend(x, w, z, scale=0.25, mask=~m)\n" in forward_of(casefile.loads(text))
+
+
+@pytest.mark.parametrize(
+    ("function", "result", "code", "says"),
+    [
+        ("right", found(Verdict.WRONG_GRADIENT), 0, "grad of x"),
+        ("right", found(Verdict.OUT_OF_BOUNDS), 0, "grad of x"),
+        ("first_rows", found(Verdict.WRONG_GRADIENT), 1, "grad of x"),
+        ("without_last_key", found(Verdict.WRONG_RESULT), 1, "output 0"),
+        ("too_far", found(Verdict.OUT_OF_BOUNDS), 1, "wrote 20 bytes beside torch.empty_like of shape [1, 2, 7, 8]"),
+        ("unwritten", found(Verdict.NONFINITE), 1, "kernel inf"),
+        ("crashing", found(Verdict.RUNTIME_ERROR), 1, "no such tile"),
+    ],
+)
+def test_repro_exits_with_1_where_the_function_is_wrong_and_with_0_where_it_is_right(
+    tmp_path: Path, attention: Case, function: str, result: SubjectResult, code: int, says: str
+) -> None:
+    case = attention if function in ("right", "first_rows") else replace(attention, mode="inference")
+    done = run(written(case, f"{PLANTED}:{function}", result)[0], tmp_path)
+    assert done.returncode == code, done.stderr
+    assert says in done.stdout + done.stderr
+
+
+def test_a_right_function_in_low_precision_is_right(tmp_path: Path) -> None:
+    case = casefile.loads(ATTENTION.replace("float32", "bfloat16"))
+    done = run(written(case, f"{PLANTED}:right", found(Verdict.WRONG_GRADIENT))[0], tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_boundary_of_each_dimension_is_told_by_a_rule_and_its_control(attention: Case) -> None:
+    def judge(case: Case) -> Verdict:
+        rows, heads = case.sizes["S"], case.sizes["H"]
+        if rows % 64 == 0:
+            return Verdict.ROUNDING
+        return Verdict.NONFINITE if rows > 64 and heads > 1 else Verdict.OUT_OF_BOUNDS
+
+    case = replace(attention, dims=(("H", 2), ("S", 65), ("D", 8)))
+    lines = {b.name: b for b in explore(case, Verdict.WRONG_GRADIENT, judge)}
+    assert lines["S"].words == (
+        "S = 65: only where S > 64 and S % 64 != 0 (24 sizes tried, 1 to 130; passes at 64 and 128;"
+        " fails in another way where S < 64)"
+    )
+    assert lines["H"].rule == "only where H > 1"
+    assert lines["D"].words == "D = 8: any D (25 sizes tried, 1 to 130)"
+    title = kernel_title(case, "triton", SubjectResult("", Verdict.WRONG_GRADIENT, "grad of input 1: off"), [*lines.values()])
+    assert title == "attention kernel triton: wrong gradient dk where H > 1 and S > 64 and S % 64 != 0"
+
+
+def test_a_boundary_says_when_time_ran_out(attention: Case) -> None:
+    lines = explore(attention, Verdict.WRONG_RESULT, lambda case: Verdict.OK, seconds=-1)
+    assert lines[0].words == "H = 2: no other size could be judged"
+    assert Boundary("S", 3, frozenset({3}), frozenset()).rule == "any S"
+
+
+def test_another_head_dim_changes_the_scale_that_follows_from_it() -> None:
+    text = ATTENTION.partition("ops:")[0] + """
+ops:
+  - {name: out, op: sdpa, args: [x, w, z]}
+returns: [out]
+contracts:
+  - {q: x, k: w, v: z, output: out, scale: 0.3535533905932738}
+"""
+    other = resized(casefile.loads(text), "D", 4)
+    assert other is not None
+    assert other.contracts[0].scale == 0.5
+
+
+def test_a_wrong_gradient_becomes_a_report_with_its_place_and_its_boundary(tmp_path: Path, attention: Case) -> None:
+    subject, out = f"{PLANTED}:first_rows", tmp_path / "out"
+    file = entry.save(Entry(attention, expect=Expectation("pass", subject=subject)), tmp_path)
+    refused = report(file, "--out", out)
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert f"allow it with --subject {subject}" in refused.stderr
+    done = report(file, "--out", out, "--subject", subject)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"attention kernel {subject}: wrong gradient dq where H > 1 and S > 1\n")
+    assert "gh issue" not in done.stdout
+    text = (out / "report.md").read_text()
+    assert "Where: grad of x: head 1, first 5 query rows of each; head 0 correct." in text
+    assert "out = attend(x, w, z, scale=0.25)\n# x [1, H, S, D] = [1, 2, 7, 8] float32\n" in text
+    assert "- H = 2: only where H > 1 (" in text
+    assert "; passes at 1)" in text
+    assert "| F.scaled_dot_product_attention, MATH backend | ok |" in text
+    assert "torch.compile" not in text
+    assert "Triton's interpreter" in text
+    assert len(text.splitlines()) < 120
+    assert run((out / "repro.py").read_text(), tmp_path).returncode == 1
+
+
+def test_what_is_written_out_of_bounds_in_the_backward_pass_is_shown_by_borders(
+    tmp_path: Path, attention: Case
+) -> None:
+    subject, out = f"{PLANTED}:beside_dv", tmp_path / "out"
+    done = report(entry.save(Entry(attention), tmp_path), "--out", out, "--subject", subject)
+    assert done.returncode == 0, done.stderr
+    text = (out / "report.md").read_text()
+    assert text.startswith(f"# attention kernel {subject}: writes out of bounds")
+    assert "\nwrote 28 bytes beside torch.zeros_like of shape [1, 2, 7, 8]\n" in text
+
+
+@pytest.mark.parametrize(("function", "code"), [("too_far", 1), ("right", 0)])
+def test_what_a_plain_run_can_not_show_is_shown_by_a_worker(
+    tmp_path: Path, attention: Case, function: str, code: int
+) -> None:
+    case = replace(attention, mode="inference")
+    text = replaying(case, f"{PLANTED}:{function}", "a title", "cpu")
+    (tmp_path / "repro.py").write_text(text)
+    done = subprocess.run([sys.executable, tmp_path / "repro.py"], cwd=ROOT, timeout=300, check=False)
+    assert done.returncode == code
+
+
+def test_a_right_function_gets_no_report(tmp_path: Path, attention: Case) -> None:
+    file = entry.save(Entry(attention), tmp_path)
+    done = report(file, "--out", tmp_path / "out", "--subject", f"{PLANTED}:right")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("not a bug to report: ")
+    assert not (tmp_path / "out" / "repro.py").exists()
+
+
+@pytest.mark.parametrize(
+    ("subject", "message"),
+    [
+        ("inductor", "error: subject 'inductor' is not an attention function"),
+        ("tests.check.planted:wrong_gradient", "error: tests.check.planted:wrong_gradient computes no attention"),
+    ],
+)
+def test_what_is_no_attention_function_is_an_error(tmp_path: Path, attention: Case, subject: str, message: str) -> None:
+    file = entry.save(Entry(attention), tmp_path)
+    done = report(file, "--out", tmp_path / "out", "--subject", subject)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.startswith(message)
+
+
+def test_statistics_stored_without_a_mask_are_told_by_their_rule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = ATTENTION.replace("{H: 2, S: 7, D: 8}", "{S: 65}").replace("[1, H, S, D]", "[1, 2, S, 16]")
+    monkeypatch.setattr(boundary, "_EDGES", boundary._EDGES[:5])
+    out = tmp_path / "out"
+    out.mkdir()
+    subject = "benchmarks.defects:statistics_without_mask"
+    draft = kernel.draft(Entry(casefile.loads(text)), subject, Setup(timeout=60), out)
+    assert "where S % 64 != 0" in draft.title
+    assert "passes at 64 and 128" in draft.text
+    assert "beside torch.empty of shape [1, 2, 65]" in draft.text
+    assert draft.is_issue

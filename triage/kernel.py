@@ -1,0 +1,96 @@
+"""A finding about an attention function, judged again and made into report.md and repro.py."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from corpus.entry import Entry
+from fuzz.campaign.pool import ROOT, Setup, Worker, request
+from fuzz.catalogue import is_named
+from fuzz.protocol import Verdict
+from generators.case import Case
+from generators.errors import UserError
+from generators.stand_in import stand_in
+from triage import environment, reproducer
+from triage.boundary import Boundary, explore
+from triage.draft import Draft, refused
+from triage.kernel_draft import kernel_report, kernel_title
+from triage.kernel_repro import texts
+from triage.ladder import EAGER, MATH, Ladder, worker_of
+from triage.reproducer import DEATHS, ERRORS, Run
+
+_BOUNDARY_TIMEOUT = 20.0
+_TELLS_NOTHING = ERRORS | DEATHS | {Verdict.TIMEOUT}
+
+
+def draft(entry: Entry, subject: str, setup: Setup, out: Path) -> Draft:
+    """The report about `subject`, and repro.py written beside it, or the page that says why there is none.
+
+    Raises UserError when eager refuses the case, or the subject computes no attention.
+    """
+    case, repro = entry.case, out / "repro.py"
+    setup = replace(setup, named=(subject,) if is_named(subject) else ())
+    with worker_of(setup) as worker:
+        ladder = _climb(case, subject, worker)
+        why = _refusal(ladder)
+        boundaries = [] if why else _boundaries(case, ladder, setup)
+    if why is None:
+        run, plain = _reproduced(case, ladder, setup, repro, kernel_title(case, subject, ladder.result, boundaries))
+        if run is not None:
+            return kernel_report(
+                case, ladder, run, boundaries, plain=plain, triton=environment.version("triton", setup.python),
+                environment=environment.collect(setup.python, ladder.hello.torch),
+            )
+        why = f"A worker saw {ladder.result.verdict}, but no run of repro.py, a process of its own, shows it."
+    repro.unlink(missing_ok=True)  # one of an earlier report would seem to belong to this one
+    return refused(case, ladder, why)
+
+
+def _climb(case: Case, subject: str, worker: Worker) -> Ladder:
+    """Eager, PyTorch's MATH backend and the subject, each in a check of its own."""
+    hello = worker.start()
+    if hello.attention and subject not in hello.attention:
+        raise UserError(f"{subject} computes no attention (see docs/kernels.md), and is not torch.compile either:"
+                        " a report has no place for it")
+    rungs = {}
+    for name in dict.fromkeys((EAGER, MATH, subject)):
+        result = worker.check(request(case, (name,)))
+        if result.rejected is not None or not result.results:
+            raise UserError(f"case {case.id}: eager refuses it, so there is nothing to report: {result.rejected}")
+        rungs[name] = result.results[0]
+    return Ladder(hello, rungs, subject)
+
+
+def _refusal(ladder: Ladder) -> str | None:
+    """Why this is no bug of the function, None when it is one."""
+    verdict = ladder.result.verdict
+    if ladder.fails(EAGER):
+        return f"Eager fails too ({ladder.rungs[EAGER].verdict}), so the kernel can't be blamed."
+    return None if verdict.is_finding else f"The verdict is {verdict}: {verdict.explanation}."
+
+
+def _boundaries(case: Case, ladder: Ladder, setup: Setup) -> list[Boundary]:
+    repeat = 2 if ladder.result.verdict is Verdict.NONDETERMINISTIC else 1
+    with worker_of(replace(setup, timeout=min(setup.timeout, _BOUNDARY_TIMEOUT))) as worker:
+
+        def judge(other: Case) -> Verdict | None:
+            if stand_in(other) is None:
+                return None
+            result = worker.check(request(other, (ladder.accused,), repeat))
+            return result.results[0].verdict if result.results else None
+
+        return explore(case, ladder.result.verdict, judge)
+
+
+def _reproduced(case: Case, ladder: Ladder, setup: Setup, repro: Path, title: str) -> tuple[Run | None, bool]:
+    """The run of the first repro.py that shows the bug, None where none does; and whether it needs no worker."""
+    result = ladder.result
+    written = list(texts(
+        case, ladder.accused, result, title,
+        device=setup.device, seconds=setup.timeout, memory_mib=setup.memory_mib,
+    ))
+    for number, text in enumerate(written):
+        repro.write_text(text, encoding="utf-8")
+        run = reproducer.run(repro, setup.python, seconds=3 * setup.timeout, importable=(str(ROOT), str(Path.cwd())))
+        if run.code and (result.verdict in _TELLS_NOTHING or run.output.strip()):
+            return run, number < len(written) - 1
+    return None, False

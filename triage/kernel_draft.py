@@ -1,0 +1,121 @@
+"""report.md about an attention function, for its author."""
+
+import re
+from collections.abc import Sequence
+
+from fuzz.catalogue import is_named
+from fuzz.localisation import where_text
+from fuzz.protocol import SubjectResult, Verdict
+from generators.case import Case
+from generators.emit import source
+from generators.program import types_of
+from triage.boundary import Boundary
+from triage.draft import HAPPENS, Draft, log_of, program_of, rows_of
+from triage.kernel_repro import forward_of
+from triage.ladder import EAGER, MATH, Ladder
+from triage.page import render
+from triage.reproducer import DEATHS, ERRORS, TIMEOUT_EXIT, Run
+
+_VALUE = re.compile(r"(grad of )?input (\d+)")
+_SYMPTOMS = {
+    Verdict.WRONG_RESULT: "wrong result",
+    Verdict.WRONG_GRADIENT: "wrong gradient",
+    Verdict.NONFINITE: "NaN or infinity",
+    Verdict.OUT_OF_BOUNDS: "writes out of bounds",
+    Verdict.METADATA: "another form of result than eager's",
+    Verdict.NONDETERMINISTIC: "different results for equal inputs",
+    Verdict.COMPILE_ERROR: "does not compile",
+    Verdict.RUNTIME_ERROR: "raises",
+    Verdict.TIMEOUT: "does not end",
+    Verdict.WORKER_DIED: "ends the process",
+    Verdict.OUT_OF_MEMORY: "runs out of memory",
+}
+
+
+def kernel_title(case: Case, subject: str, result: SubjectResult, boundaries: Sequence[Boundary] = ()) -> str:
+    """One line such as "attention kernel pkg:attention: wrong gradient dq where S > 64 and S % 64 != 0"."""
+    what = _SYMPTOMS[result.verdict]
+    if result.verdict is Verdict.WRONG_GRADIENT:
+        value = str(result.where.get("value") or result.message.partition(":")[0])
+        what += f" {gradient(case, value)}"
+    rules = [b.rule.removeprefix("only where ") for b in boundaries if b.rule.startswith("only where ")]
+    where = " where " + " and ".join([*filter(None, [", ".join(rules[:-1])]), rules[-1]]) if rules else ""
+    return f"attention kernel {subject}: {what}{where}"
+
+
+def gradient(case: Case, value: str) -> str:
+    """The oracle's "grad of input 0" as a kernel's author calls it: "dq"; "of x" where it is none of the kernel's."""
+    name = named(case, value).removeprefix("grad of ").removeprefix("parameter ")
+    for contract in case.contracts:
+        for field, read in contract.reads.items():
+            if read == name:
+                return f"d{field}"
+    return f"of {name}"
+
+
+def named(case: Case, text: str) -> str:
+    """The oracle's words with the program's own names: "grad of q" for "grad of input 0"."""
+    names = [item.name for item in case.inputs if not item.parameter]
+    return _VALUE.sub(lambda found: f"{found[1] or ''}{names[int(found[2])]}", text)
+
+
+def kernel_report(
+    case: Case, ladder: Ladder, run: Run, boundaries: Sequence[Boundary], *, environment: str, triton: str, plain: bool
+) -> Draft:
+    """The report; `plain` says whether repro.py needs no worker of ours, `triton` is its version or ""."""
+    result, hello = ladder.result, ladder.hello
+    title = kernel_title(case, ladder.accused, result, boundaries)
+    told = result.verdict not in ERRORS | DEATHS | {Verdict.TIMEOUT}
+    text = render(
+        "kernel_report.md.j2",
+        title=title,
+        happened=_happened(case, ladder),
+        control=_control(ladder),
+        where=named(case, where_text(case, result.where)),
+        calls=[line.strip() for line in forward_of(case).splitlines() if "attend(" in line],
+        shapes=shapes(case),
+        program=program_of(case),
+        long=program_of(case) != source(case).strip(),
+        numbers=run.output.strip() if told else "",
+        log="" if told else log_of(run),
+        rows=rows_of(ladder),
+        boundaries=[b.words for b in boundaries],
+        plain=plain,
+        mine=is_named(ladder.accused),
+        subject=ladder.accused,
+        code="it did not end" if run.code == TIMEOUT_EXIT else run.code,
+        versions=f"torch {hello.torch}, triton {triton or 'not installed'}, Python {hello.python}, "
+        + (hello.device_name if hello.device != "cpu" else f"CPU ({hello.device_name})"),
+        interpreted=hello.device == "cpu",
+        environment=environment,
+    )
+    return Draft(title, text, is_issue=True)
+
+
+def shapes(case: Case) -> list[str]:
+    """What the contracts' operands are: "q [B, H, S, D] = [1, 2, 65, 16] float32"."""
+    types = types_of(case)
+    names = dict.fromkeys(name for contract in case.contracts for name in contract.reads.values())
+    return [
+        f"{name} [{', '.join(map(str, types[name].shape))}] = {list(types[name].sizes(case.sizes))} {types[name].dtype}"
+        for name in names
+    ]
+
+
+def _happened(case: Case, ladder: Ladder) -> str:
+    result = ladder.result
+    detail = named(case, re.sub(r" \(worst row[^)]*\)", "", result.message)) or result.verdict.explanation
+    if result.numbers.get("rows_wrong"):
+        detail += f"; {result.numbers['rows_wrong']:.0f} of {result.numbers['rows_total']:.0f} rows are wrong"
+    mode = "forward and backward" if case.training else "forward"
+    return f"`{ladder.accused}` {HAPPENS[result.verdict]} in the attention below, {mode}: {detail}."
+
+
+def _control(ladder: Ladder) -> str:
+    told = {True: "fails too", False: "is right", None: "does not take it"}[ladder.fails(MATH)]
+    if ladder.accused == MATH:
+        return f"Eager, of the same dtypes, is {'wrong' if ladder.fails(EAGER) else 'right'}."
+    return (
+        "Eager, of the same dtypes, is right; `F.scaled_dot_product_attention` on its MATH backend, handed the same"
+        f" call, {told}."
+    )

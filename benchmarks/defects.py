@@ -20,12 +20,16 @@ KERNELS = Path(__file__).resolve().parents[1] / "kernels"
 
 @dataclass(frozen=True, slots=True)
 class Defect:
-    """One change to one file of `kernels/`: every `old` becomes `new`. `story`: where such a thing happened."""
+    """One change to one file of `kernels/`: every `old` becomes `new`. `story`: where such a thing happened.
+
+    `also`: a second change of that file, which the defect needs to do harm.
+    """
 
     file: str
     old: str
     new: str
     story: str
+    also: tuple[str, str] = ("", "")
 
 
 DEFECTS = {
@@ -34,6 +38,8 @@ DEFECTS = {
         "tl.store(lse + head.to(tl.int64) * rows + i, logarithm, mask=i < rows)",
         "tl.store(lse + head.to(tl.int64) * rows + i, logarithm)",
         "FlagGems' backward: rows past the end of one head's statistics overwrite the next head's first ones",
+        # Tiles taken from first to last, as there: from last to first the first tile repairs what was overwritten.
+        also=("(tl.num_programs(0) - 1 - tl.program_id(0))", "tl.program_id(0)"),
     ),
     "tail_keys_counted": Defect(
         "tiles.py",
@@ -132,9 +138,11 @@ def planted(name: str) -> Callable[..., Any]:
         shutil.copytree(KERNELS, room / package, ignore=shutil.ignore_patterns("__pycache__"))
         changed = room / package / defect.file
         text = changed.read_text()
-        if defect.old not in text:
-            raise ValueError(f"defect {name}: {defect.file} has no {defect.old!r}")
-        changed.write_text(text.replace(defect.old, defect.new))
+        for old, new in ((defect.old, defect.new), defect.also):
+            if old not in text:
+                raise ValueError(f"defect {name}: {defect.file} has no {old!r}")
+            text = text.replace(old, new) if old else text
+        changed.write_text(text)
         for file in (room / package).glob("*.py"):
             file.write_text(file.read_text().replace("from kernels", f"from {package}").replace("attnfuzz::", f"{package}::"))
         sys.path.insert(0, str(room))

@@ -10,7 +10,7 @@ from kernels.tiles import INTERPRETED
 def refusal() -> str | None:
     """Why it does not, in one line; None where it does or is not used.
 
-    Triton 3.6 turns arrays of one element into numbers, which numpy 2.5 refuses.
+    Triton 3.6 turns arrays of one element into numbers, which numpy 2.4 refuses.
     """
     if not INTERPRETED.value:
         return None

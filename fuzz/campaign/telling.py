@@ -10,7 +10,7 @@ from fuzz.campaign.budget import spell
 from fuzz.campaign.events import FindingSaved
 from fuzz.campaign.results import FindingRow, Results
 from fuzz.campaign.stats import Statistics
-from fuzz.catalogue import is_named, kind
+from fuzz.catalogue import is_named
 from fuzz.protocol import Verdict
 
 
@@ -96,12 +96,10 @@ def _row_lines(row: FindingRow) -> list[str]:
 
 def _reproduce(path: str, case_id: str, subject: str, indent: str = "  ") -> list[str]:
     file = shlex.quote(path)
-    if is_named(subject):
-        return [f"{indent}Reproduce with: python -m fuzz.replay {file} --subject {subject}"]
-    if kind(subject).attention:
-        return [f"{indent}Reproduce with: python -m fuzz.replay {file}"]
+    # Only the person at the keyboard may have a function of theirs imported.
+    allowed = f" --subject {subject}" if is_named(subject) else ""
     report = shlex.quote(str(Path("reports") / case_id))
     return [
-        f"{indent}Reproduce with: python -m fuzz.replay {file}",
-        f"{indent}                python -m triage.report {file} --out {report}",
+        f"{indent}Reproduce with: python -m fuzz.replay {file}{allowed}",
+        f"{indent}                python -m triage.report {file}{allowed} --out {report}",
     ]

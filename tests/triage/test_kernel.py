@@ -237,7 +237,8 @@ def test_statistics_stored_without_a_mask_are_told_by_their_rule(
     out.mkdir()
     subject = "benchmarks.defects:statistics_without_mask"
     draft = kernel.draft(Entry(casefile.loads(text)), subject, Setup(timeout=60), out)
-    assert "where S % 64 != 0" in draft.title
+    assert "wrong gradient dq where S > 64 and S % 64 != 0" in draft.title
+    assert "head 1, first 63 query rows of each; head 0 correct" in draft.text
     assert "passes at 64 and 128" in draft.text
     assert "beside torch.empty of shape [1, 2, 65]" in draft.text
     assert draft.is_issue

@@ -33,11 +33,13 @@ def _round(low: int, high: int) -> int:
 
 def _remainder(failing: Collection[int], passing: Collection[int], name: str) -> str:
     for tile in _TILES:
+        if tile >= max(*failing, *passing):
+            continue  # every size is its own remainder
         bad, good = ({size % tile for size in sizes} for sizes in (failing, passing))
         if bad & good:
             continue
         told = _zero(bad, good, f"{name} % {tile}")
-        if told:
+        if told and (good == {0} or len(failing) > 1):
             return told
         if len(failing) > 2 and len(passing) > 2:
             if min(bad) > max(good):

@@ -20,8 +20,8 @@ def stand_in(case: Case) -> str | None:
     more are gone; arguments and parameters stay. A finite `fill` stands beside the mask it belongs to.
 
     None where there is no contract, or none that a call can say: q, k and v of several dtypes, a bias on top of a
-    finite fill, steps in place on what the call reads or gives, and in training an input that nothing would read any
-    more, though it has a gradient of zeros.
+    finite fill, steps in place on what the call reads or gives; and in training an input that nothing would read any
+    more, though it has a gradient of zeros, and slopes or sinks with a gradient, which an attention function need not give.
     """
     types = types_of(case)
     if not case.contracts or not all(_can_be_said(c, types) for c in case.contracts):
@@ -35,7 +35,7 @@ def stand_in(case: Case) -> str | None:
     overwritten = {op.args[0] for op in kept if is_in_place(op) and op.name not in contracts}
     if any(overwritten & {*c.reads.values(), c.output} for c in case.contracts):
         return None
-    if case.training and _loses_gradient(case, needed):
+    if case.training and (_loses_gradient(case, needed) or _differentiates_heads(case, types)):
         return None
     return partly_rewritten(case, kept, {name: _call(case, c, types) for name, c in contracts.items()})
 
@@ -44,6 +44,15 @@ def _loses_gradient(case: Case, needed: set[str]) -> bool:
     """Whether a floating input that the case reads is not needed by its stand-in, as a bias taken zero times."""
     used = {name for name, _ in case.uses()}
     return any(i.name in used - needed and category(i.dtype) == 2 for i in case.inputs)
+
+
+def _differentiates_heads(case: Case, types: Mapping[str, TensorType]) -> bool:
+    """Whether gradients pass through the slopes or sinks of a contract to a floating input."""
+    reached = {i.name for i in case.inputs if category(i.dtype) == 2}
+    for op in case.ops:
+        if op.kind != "detach" and category(types[op.name].dtype) == 2 and reached.intersection(op.args):
+            reached.add(op.name)
+    return any(name in reached for contract in case.contracts for name in (contract.alibi, contract.sinks))
 
 
 def _can_be_said(contract: Contract, types: Mapping[str, TensorType]) -> bool:

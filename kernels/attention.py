@@ -15,6 +15,10 @@ __all__ = ["attention", "attention_with_lse", "dropout_mask"]
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 MAX_HEAD_DIM = 256
 CORNERS = ("top_left", "bottom_right")
+_MAX_HEADS = 65535
+"""The second axis of a CUDA grid."""
+_MAX_EXTENT = 1 << 31
+"""Kernels count the elements of a head in 32 bits."""
 _MAX_TILES = 64
 """On CPU, where a tile of 64 x 64 takes 10 to 17 ms."""
 
@@ -55,7 +59,7 @@ def attention(
     keeps them in float32, as PyTorch's MATH does. `round_scores` rounds products and scaled scores to that dtype, as
     eager code does. `tile` overrides how many queries and keys a program works on at once (powers of two from 16).
 
-    Raises ValueError, one line, for arguments that do not fit.
+    Raises ValueError, one line, for arguments that do not fit, and NotImplementedError for a head without features.
     """
     return attention_with_lse(
         q, k, v, scale=scale, mask=mask, bias=bias, causal=causal, window=window, softcap=softcap, alibi=alibi,
@@ -91,6 +95,8 @@ def attention_with_lse(
     """What `attention` gives, and the natural logarithm of each row's sum of exponentials, sinks included
     ([batch, heads, seq_len], float32, -inf for a row without a key, not differentiable)."""
     _check(q, k, v, mask, bias, alibi, sinks)
+    if tile is not None and any(side < 16 or side & (side - 1) for side in tile):
+        raise ValueError(f"tile is {tile}, expected two powers of two from 16")
     if causal is not None and causal not in CORNERS:
         raise ValueError(f"causal is {causal!r}, expected one of {', '.join(CORNERS)}")
     if softcap is not None and not softcap > 0:
@@ -102,10 +108,14 @@ def attention_with_lse(
     if not 0.0 <= p <= 1.0:
         raise ValueError(f"dropout probability is {p}, expected 0 to 1")
     right = 0 if causal else right
+    # No key is further from its query than this; larger numbers would overflow in a kernel.
+    farthest = q.size(2) + k.size(2)
+    left, right = (-1 if side >= farthest else side for side in (left, right))
     offset = k.size(2) - q.size(2) if causal == "bottom_right" else 0
     kept = None if mask is None else mask.expand(*q.shape[:3], k.size(2))
+    slopes = None if alibi is None else alibi.float().contiguous()
     out, lse = _Attention.apply(
-        q, k, v, bias, sinks, kept, alibi, float(scale), float(softcap or 0.0), left, right, offset, p, seed,
+        q, k, v, bias, None if sinks is None else sinks.contiguous(), kept, slopes, float(scale), float(softcap or 0.0), left, right, offset, p, seed,
         round_weights, round_scores, list(tile or ()),
     )  # fmt: skip
     return out, lse
@@ -166,9 +176,16 @@ def _check(
         raise ValueError(f"shapes {list(q.shape)}, {list(k.shape)} and {list(v.shape)} of q, k and v do not fit")
     if heads and (not kv_heads or heads % kv_heads):
         raise ValueError(f"{heads} query heads are no multiple of {kv_heads} key heads")
+    if batch * heads > _MAX_HEADS:
+        raise ValueError(f"{batch * heads} heads in all batches, expected at most {_MAX_HEADS}")
     for name, size in (("head_dim", head_dim), ("value_dim", v.size(-1))):
-        if not 1 <= size <= MAX_HEAD_DIM:
+        if not size:
+            raise NotImplementedError(f"{name} is 0")
+        if size > MAX_HEAD_DIM:
             raise ValueError(f"{name} is {size}, expected 1 to {MAX_HEAD_DIM}")
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if tensor.size(2) * tensor.stride(2) + tensor.size(3) * tensor.stride(3) >= _MAX_EXTENT:
+            raise ValueError(f"one head of {name} reaches over {_MAX_EXTENT} elements or more, with strides {tensor.stride()}")
     for name, extra in (("mask", mask), ("bias", bias)):
         full = [batch, heads, rows, columns]
         if extra is not None and not (
@@ -178,6 +195,11 @@ def _check(
             raise ValueError(f"{name} {list(extra.shape)} does not broadcast to {full}")
     if mask is not None and mask.dtype != torch.bool:
         raise ValueError(f"mask is {mask.dtype}, expected torch.bool")
+    if bias is not None and not bias.is_floating_point():
+        raise ValueError(f"bias is {bias.dtype}, expected a floating dtype")
+    for name, extra in (("mask", mask), ("bias", bias), ("alibi", alibi), ("sinks", sinks)):
+        if extra is not None and extra.device != q.device:
+            raise ValueError(f"{name} is on {extra.device}, q on {q.device}: expected the same")
     for name, extra in (("alibi", alibi), ("sinks", sinks)):
         if extra is not None and extra.shape != (heads,):
             raise ValueError(f"{name} has shape {list(extra.shape)}, expected [{heads}], one number a head")

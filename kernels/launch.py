@@ -51,7 +51,7 @@ def attention_forward(
         width = block_width(q.size(-1), v.size(-1))
         extras = bias is not None or mask is not None
         plan = forward_schedule(q.dtype, width, q.device.type, tile, extras=extras)
-        with _on(q):
+        with on_device_of(q):
             forward_kernel[(triton.cdiv(rows, plan.block_i), batch * heads)](
                 q, k, v, bias, _bytes(mask), alibi, sinks, out, lse,
                 *q.stride(), *k.stride(), *v.stride(), *out.stride(), *_strides(bias, q, k), *_strides(mask, q, k),
@@ -108,7 +108,7 @@ def attention_backward(
     numbers = (heads, group, rows, columns, scale, softcap, left, right, offset, dropout_p, _factor(dropout_p), seed)
     strides = (*q.stride(), *k.stride(), *v.stride(), *dout.stride())
     edges = (*_strides(bias, q, k), *_strides(mask, q, k))
-    with _on(q):
+    with on_device_of(q):
         delta_kernel[(triton.cdiv(rows, by_queries.block_i), batch * heads)](
             out, dout, delta, *out.stride(), *dout.stride(), heads, rows,
             VALUE_DIM=v.size(-1), BLOCK_D=constants["BLOCK_D"], BLOCK_I=by_queries.block_i,
@@ -186,5 +186,6 @@ def _options(plan: Schedule) -> dict[str, int]:
     }
 
 
-def _on(q: Tensor) -> AbstractContextManager[object]:
+def on_device_of(q: Tensor) -> AbstractContextManager[object]:
+    """Within it, kernels are launched where `q` is."""
     return torch.cuda.device(q.device) if q.is_cuda else nullcontext()

@@ -9,7 +9,7 @@ from generators.errors import UserError
 
 CHEAP = "passes"
 SUBJECTS = tuple(BUILT_IN)
-"""The built-in subjects a campaign can compare with eager, cheapest first but for `aot_eager`."""
+"""The built-in subjects a campaign can compare with eager, in the order in which they are due."""
 
 
 def chosen_subjects(given: list[str], device: str = "cpu") -> tuple[str, ...]:

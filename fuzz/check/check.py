@@ -185,6 +185,8 @@ class Case:
                         break
         except Unsupported as refusal:
             return Judgement(Verdict.SKIPPED, str(refusal))
+        except NotImplementedError as error:  # in the backward pass
+            return Judgement(Verdict.SKIPPED, f"it says {failures.line(error)}")
         except Exception as error:
             if not stand_in.accuses(error):
                 return Judgement(Verdict.SKIPPED, f"the text around it does not run: {failures.line(error)}")
@@ -201,7 +203,9 @@ class Case:
                 self._execute(None, program.module(self.request.training), Noise(number))
                 for number in range(constants.REPLICAS_BEFORE_WRONG)
             ]
-        except RuntimeError:  # the text around it needs other strides
+        except RuntimeError as error:  # the text around it needs other strides
+            if failures.verdict(error) is Verdict.OUT_OF_MEMORY:
+                raise
             return []
         finally:
             program.close()

@@ -89,6 +89,21 @@ def agree(made: Trial, mine: dict[str, Any], exact: dict[str, Any]) -> None:
     torch.testing.assert_close(got.double(), expected, rtol=1e-4, atol=1e-5)
 
 
+def test_slopes_and_sinks_of_any_strides_and_dtypes() -> None:
+    slopes = torch.tensor([0.5, 9.0, 0.1, 9.0], device=DEVICE)
+    assert Trial(options={"alibi": slopes[::2], "sinks": slopes[::2]}).holds()
+    assert Trial(options={"alibi": slopes[:1].expand(2), "sinks": slopes.double()[1::2]}).holds()
+
+
+@pytest.mark.parametrize("far", [2**31 - 1, 2**40, 2**63 - 1])
+def test_a_window_as_large_as_any_number_keeps_all(far: int) -> None:
+    made = Trial(rows=70, columns=66)
+    expected = made.run()
+    for window in ((far, far), (far, -1), (-1, far)):
+        values = made.run(window=window)
+        assert all(torch.equal(values[name], expected[name]) for name in values)
+
+
 BROADCASTS = [(65, 65), (65, 1), (1, 65), (2, 1, 65), (1, 2, 65, 65), (1, 1, 1, 65), (65,)]
 
 
@@ -223,6 +238,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"dropout": (1.5, 0)}, "dropout probability is 1.5"),
     ({"mask": torch.ones(3, 65, 65, dtype=torch.bool)}, "mask .* does not broadcast"),
     ({"mask": torch.ones(65, 65)}, "mask is torch.float32, expected torch.bool"),
+    ({"bias": torch.ones(65, dtype=torch.int64)}, "bias is torch.int64"),
+    ({"tile": (24, 16)}, "tile is"),
     ({"sinks": torch.ones(3)}, r"sinks has shape \[3\], expected \[2\]"),
 ]
 

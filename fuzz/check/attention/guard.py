@@ -22,7 +22,7 @@ _PATTERN = {
     torch.float32: 0x7FA5A5A5,
     torch.bfloat16: 0x7FA5,
     torch.float16: 0x7DA5,
-    torch.bool: 1,
+    torch.bool: 0x5A,  # which no store of True or False leaves
     torch.uint8: 0xA5,
     torch.int16: 0x5A5A,
     torch.int32: 0x5A5A5A5A,

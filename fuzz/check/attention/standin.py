@@ -113,6 +113,11 @@ def _called(function: Function, q: Tensor, k: Tensor, v: Tensor, **options: Any)
     out = function(q, k, v, **options)
     if not isinstance(out, Tensor):
         raise TypeError(f"it returned {type(out).__name__}, not a tensor")
+    expected = [*q.shape[:3], v.shape[3]]
+    if list(out.shape) != expected or out.dtype != q.dtype or out.device != q.device:
+        raise TypeError(
+            f"it returned {list(out.shape)} of {out.dtype} on {out.device}, expected {expected} of {q.dtype} on {q.device}"
+        )
     return out
 
 

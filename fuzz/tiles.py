@@ -31,15 +31,19 @@ def _round(low: int, high: int) -> int:
     return power if low <= power < high else low
 
 
+def _below(failing: Collection[int], passing: Collection[int]) -> list[int]:
+    """The tiles that can explain something: above all sizes every size is its own remainder, and one size has no rule."""
+    largest = max(*failing, *passing)
+    return [tile for tile in _TILES if tile < largest] if len(failing) > 1 else []
+
+
 def _remainder(failing: Collection[int], passing: Collection[int], name: str) -> str:
-    for tile in _TILES:
-        if tile >= max(*failing, *passing):
-            continue  # every size is its own remainder
+    for tile in _below(failing, passing):
         bad, good = ({size % tile for size in sizes} for sizes in (failing, passing))
         if bad & good:
             continue
         told = _zero(bad, good, f"{name} % {tile}")
-        if told and (good == {0} or len(failing) > 1):
+        if told:
             return told
         if len(failing) > 2 and len(passing) > 2:
             if min(bad) > max(good):
@@ -60,7 +64,7 @@ def _zero(bad: set[int], good: set[int], remainder: str) -> str:
 def _both(failing: Collection[int], passing: Collection[int], name: str) -> str:
     """A remainder that tells them apart on one side of a bound; best one where bound and tile are one number."""
     found: list[tuple[bool, str]] = []
-    for tile in _TILES:
+    for tile in _below(failing, passing):
         bad = {size % tile for size in failing}
         for sign in (1, -1):
             edge = min(sign * size for size in failing)

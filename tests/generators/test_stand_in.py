@@ -96,3 +96,22 @@ def test_an_input_whose_gradient_is_zeros_keeps_its_gradient() -> None:
     check(case)
     assert agrees(case)
     assert stand_in(replace(case, mode="training")) is None
+
+
+def test_slopes_and_sinks_that_need_a_gradient_are_nobodys_to_give() -> None:
+    seen = set()
+    for index in range(400):
+        case = sample(3, index, contracted=True)
+        contract = case.contracts[0]
+        cut_off = [op for op in case.ops if op.kind == "detach"]
+        if not case.training or not cut_off or not (contract.alibi or contract.sinks):
+            continue
+        names = {op.name: op.args[0] for op in cut_off}
+        ops = tuple(
+            replace(op, args=tuple(names.get(arg, arg) for arg in op.args)) for op in case.ops if op.name not in names
+        )
+        live = replace(case, ops=ops, contracts=(contract.renamed(names),))
+        assert stand_in(case) is not None and stand_in(live) is None
+        assert stand_in(replace(live, mode="inference")) is not None
+        seen.add(contract.alibi is not None)
+    assert seen == {True, False}

@@ -89,6 +89,8 @@ def test_axes_are_called_what_the_contract_calls_them() -> None:
         ({s for s in range(1, 131) if s % 32 == 1}, {s for s in range(1, 131) if s % 32 != 1}, "only where S % 32 == 1"),
         ({s for s in range(1, 131) if s % 64 > 32}, {s for s in range(1, 131) if s % 64 <= 32}, "only where S % 64 > 32"),
         ({7, 9, 23}, {8, 11, 20, 39, 41}, "only at S = 7, 9, 23"),
+        ({17}, {16, 18}, "only at S = 17"),
+        ({64}, {1, 2, 63, 65, 128}, "only at S = 64"),
         ({1}, set(), "at every size tried"),
         (set(), {1}, "at no size tried"),
     ],

@@ -17,6 +17,9 @@ from generators.errors import UserError
 
 USAGE, FAULT, INTERRUPTED = 2, 3, 130
 
+#: Packages of pyproject.toml that the parent imports.
+NEEDED = frozenset({"cyclopts", "jinja2", "packaging", "rich", "yaml"})
+
 #: The keys `[tool.attnfuzz]` may hold; each is the default of the option of that name, in every command that has it.
 SETTINGS = (
     "budget",
@@ -46,6 +49,14 @@ def call(command: Callable[..., int | None], name: str, arguments: Sequence[str]
     except UserError as error:
         print(f"error: {_one_line(error)}", file=sys.stderr)
         return USAGE
+    except ModuleNotFoundError as error:
+        if error.name not in NEEDED:
+            return _fault()
+        print(
+            f"error: {sys.executable} has no {error.name}: use .venv/bin/python, which `make venv` makes in the checkout",
+            file=sys.stderr,
+        )
+        return USAGE
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -54,9 +65,13 @@ def call(command: Callable[..., int | None], name: str, arguments: Sequence[str]
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
     except Exception:
-        traceback.print_exc()
-        print("error: this is a fault of attnfuzz itself; please report it with the lines above", file=sys.stderr)
-        return FAULT
+        return _fault()
+
+
+def _fault() -> int:
+    traceback.print_exc()
+    print("error: this is a fault of attnfuzz itself; please report it with the lines above", file=sys.stderr)
+    return FAULT
 
 
 def _parsed(command: Callable[..., int | None], name: str, arguments: Sequence[str]) -> Callable[[], int | None]:

@@ -60,7 +60,8 @@ def _known(
     if any(wanted in (None, r.verdict) for r in findings):
         return Outcome(State.KNOWN, f"{bug}: {_told(findings)}")
     expected = wanted or "a finding"
-    return Outcome(State.FAILED, f"expected {expected} ({bug}) in torch {torch}: {_told(judged)}")
+    gone = "" if findings else "gone: "
+    return Outcome(State.FAILED, f"{gone}expected {expected} ({bug}) in torch {torch}: {_told(judged)}")
 
 
 def _verdict(expectation: Expectation) -> Verdict | None:

@@ -189,7 +189,7 @@ class Statistics:
         """The subjects that took none of the cases they met, and the reason they gave most often."""
         met = Counter[str]()
         for key, count in self.verdicts.items():
-            met[key.partition(" ")[0]] += count
+            met[key.rpartition(" ")[0]] += count
         return {
             subject: reasons.most_common(1)[0][0]
             for subject, reasons in self.skipped.items()

@@ -1,6 +1,7 @@
 """Findings and the end of a campaign in words, for stdout."""
 
 import shlex
+import sys
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
@@ -58,6 +59,7 @@ def summary(results: Results, stats: Statistics, waiting: int, this_run: int) ->
         ),
     ]
     lines += [f"  rejected {count}x: {reason}" for reason, count in stats.reasons.most_common(5)]
+    lines += [_coverage(subject, stats) for subject in sorted(stats.skipped) if is_named(subject)]
     lines += [f"  {subject} took no case it met: {reason}" for subject, reason in sorted(stats.idle().items())]
     for label in ("internal_only", "within_same", "unconfirmed"):
         if outcomes.get(label):
@@ -77,6 +79,14 @@ def summary(results: Results, stats: Statistics, waiting: int, this_run: int) ->
     lines.append(f"{len(new)} finding{'s' * (len(new) != 1)} {where}{news}" + (":" if new else ""))
     lines += [line for row in new for line in _row_lines(row)]
     return "\n".join(lines)
+
+
+def _coverage(subject: str, stats: Statistics) -> str:
+    """How many cases a function of the user's took, and what kept it from the others."""
+    met = sum(count for key, count in stats.verdicts.items() if key.rpartition(" ")[0] == subject)
+    reasons = stats.skipped[subject]
+    told = ", ".join(f"{reason} ({count})" for reason, count in reasons.most_common(5))
+    return f"  {subject} took {met - reasons.total()} of {met} cases; of the others: {told}"
 
 
 _SET_ASIDE = {
@@ -99,7 +109,15 @@ def _reproduce(path: str, case_id: str, subject: str, indent: str = "  ") -> lis
     # Only the person at the keyboard may have a function of theirs imported.
     allowed = f" --subject {subject}" if is_named(subject) else ""
     report = shlex.quote(str(Path("reports") / case_id))
+    python = shlex.quote(_interpreter())
     return [
-        f"{indent}Reproduce with: python -m fuzz.replay {file}{allowed}",
-        f"{indent}                python -m triage.report {file}{allowed} --out {report}",
+        f"{indent}Reproduce with: {python} -m fuzz.replay {file}{allowed}",
+        f"{indent}                {python} -m triage.report {file}{allowed} --out {report}",
     ]
+
+
+def _interpreter() -> str:
+    """The interpreter that has what attnfuzz needs, as a person here would type it."""
+    here = Path.cwd()
+    python = Path(sys.executable)
+    return str(python.relative_to(here)) if python.is_relative_to(here) else str(python)

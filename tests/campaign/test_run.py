@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from fuzz.door import call
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -67,3 +69,11 @@ def test_help_imports_neither_torch_nor_the_campaign() -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
     assert "--budget" in run("--help").stdout
+
+
+def test_an_interpreter_without_our_packages_is_told_which_to_use(capsys: pytest.CaptureFixture[str]) -> None:
+    def command() -> None:
+        raise ModuleNotFoundError("No module named 'rich'", name="rich")
+
+    assert call(command, "fuzz.run", []) == 2
+    assert "has no rich: use .venv/bin/python" in capsys.readouterr().err

@@ -138,12 +138,12 @@ class Loaded:
 
     def check(self, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, object], *, training: bool) -> None:
         """Raise `Unsupported` for a call that is outside of what it declares."""
-        missing = [name for name in options if self.keywords is not None and name not in self.keywords]
-        if missing:
-            raise Unsupported(f"it has no parameter {missing[0]}")
         reason = self.capabilities.refusal(q, k, v, training=training)
         if reason is not None:
             raise Unsupported(f"it does not take {reason}")
+        missing = [name for name in options if self.keywords is not None and name not in self.keywords]
+        if missing:
+            raise Unsupported(f"it has no parameter {missing[0]}")
 
 
 def fill_matters(fill: float, mask: object, causal: object, columns: int) -> bool:

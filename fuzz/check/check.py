@@ -1,5 +1,6 @@
 """One check: a case's source in, a verdict per subject out."""
 
+import functools
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -197,7 +198,9 @@ class Case:
         """The case with attention that rounds as kernels do, under noise."""
         if self.request.random or self.request.stand_in is None:
             return []
-        program = Program(self.request.stand_in, self._device, {"attend": streaming})
+        chance = torch.Generator()
+        attend = functools.partial(streaming, chance=chance)
+        program = Program(self.request.stand_in, self._device, {"attend": attend})
         try:
             return [
                 self._execute(None, program.module(self.request.training), Noise(number))

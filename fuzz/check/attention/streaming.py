@@ -25,9 +25,10 @@ def streaming(
     softcap: float | None = None,
     alibi: Tensor | None = None,
     sinks: Tensor | None = None,
+    chance: torch.Generator | None = None,
     **_options: Any,
 ) -> Tensor:
-    """The attention function, without dropout and with `fill` taken for -inf."""
+    """The attention function, without dropout and with `fill` taken for -inf; `chance` decides how outputs round."""
     dtype = q.dtype
     group = q.shape[1] // k.shape[1] if k.shape[1] else 1
     q, k, v = q.float(), k.float().repeat_interleave(group, 1), v.float().repeat_interleave(group, 1)
@@ -59,7 +60,12 @@ def streaming(
     lse = terms.logsumexp(-1, keepdim=True) if terms.shape[-1] else scores.sum(-1, keepdim=True)
     # The gradient of a weight is dout . v, less delta = dout . out once a row: from the rounded output, as kernels take it.
     weights = torch.where(keep, (scores - lse.detach()).exp(), 0.0)
-    out = (_rounded(weights, dtype) @ v).to(dtype).float()
+    out = _rounded(weights, dtype) @ v
+    if chance is not None:
+        # Which way an output happens to round decides by how much delta is off.
+        moved = 2 * torch.rand(out.shape, generator=chance).to(out.device) - 1
+        out = out * (1 + torch.finfo(dtype).eps / 2 * moved)
+    out = out.to(dtype).float()
     return (out - out.detach() * (lse - lse.detach())).to(dtype)
 
 

@@ -11,11 +11,12 @@ import torch
 from torch import nn
 
 from fuzz.check import failures, settings
+from fuzz.check.attention import calls
 from fuzz.check.attention.function import Unsupported
 from fuzz.check.attention.standin import StandIn
-from fuzz.check.attention.streaming import streaming
 from fuzz.check.coverage import Fired
 from fuzz.check.oracle import agreement, constants
+from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.decide import Judge, Judgement
 from fuzz.check.oracle.noise import Noise
 from fuzz.check.oracle.reference import reference
@@ -176,12 +177,14 @@ class Case:
 
     def _of_stand_in(self, subject: Subject, stand_in: StandIn, fired: Fired) -> Judgement:
         runs: list[Execution] = []
+        recorded: list[Call] = []
         module = stand_in.module()
         try:
             with fired:
                 call = subject.compile(module, self.request.dynamic)
                 for _ in range(max(1, self.request.repeat)):
                     runs.append(self._execute(call, module, stand_in.fresh()))
+                    recorded = recorded or stand_in.calls
                     if stand_in.damage:
                         break
         except Unsupported as refusal:
@@ -192,26 +195,20 @@ class Case:
             if not stand_in.accuses(error):
                 return Judgement(Verdict.SKIPPED, f"the text around it does not run: {failures.line(error)}")
             return Judgement(failures.verdict(error), failures.line(error))
-        return self._decided(runs, stand_in.dtypes, self._streamed)
+        if stand_in.attention.compiled:
+            return self._decided(runs, stand_in.dtypes, functools.partial(self._uncompiled, stand_in))
+        judgement = calls.judged(recorded, stand_in.function, training=self.request.training)
+        return self._repeated(judgement, runs)
 
-    def _streamed(self) -> list[Execution]:
-        """The case with attention that rounds as kernels do, under noise."""
-        if self.request.random or self.request.stand_in is None:
+    def _uncompiled(self, stand_in: StandIn) -> list[Execution]:
+        """The case with the same attention function, not compiled, under noise."""
+        if self.request.random:
             return []
-        chance = torch.Generator()
-        attend = functools.partial(streaming, chance=chance)
-        program = Program(self.request.stand_in, self._device, {"attend": attend})
-        try:
+        with stand_in.uncompiled() as program:
             return [
                 self._execute(None, program.module(self.request.training), Noise(number))
                 for number in range(constants.REPLICAS_BEFORE_WRONG)
             ]
-        except RuntimeError as error:  # the text around it needs other strides
-            if failures.verdict(error) is Verdict.OUT_OF_MEMORY:
-                raise
-            return []
-        finally:
-            program.close()
 
     def _decided(
         self,
@@ -225,9 +222,13 @@ class Case:
             if failures.verdict(error) is not Verdict.OUT_OF_MEMORY:
                 raise
             return Judgement(Verdict.SKIPPED, f"no memory left to judge it: {failures.line(error)}")
-        if not judgement.verdict.is_finding and not self.request.random:
-            judgement = _deterministic(runs) or judgement
-        return judgement
+        return self._repeated(judgement, runs)
+
+    def _repeated(self, judgement: Judgement, runs: list[Execution]) -> Judgement:
+        """`judgement`, unless it is harmless and the runs differ from each other."""
+        if judgement.verdict.is_finding or self.request.random:
+            return judgement
+        return _deterministic(runs) or judgement
 
     def _execute(
         self,

@@ -48,13 +48,13 @@ def test_a_right_one_is_right(attending: Client, training: bool) -> None:
 @pytest.mark.parametrize(
     ("name", "verdict", "message"),
     [
-        ("without_last_key", Verdict.WRONG_RESULT, "output 0: element ["),
+        ("without_last_key", Verdict.WRONG_RESULT, "out: element ["),
         (
             "too_far",
             Verdict.OUT_OF_BOUNDS,
             f"wrote 2 elements before {ALLOCATED}; 3 elements after {ALLOCATED}",
         ),
-        ("unwritten", Verdict.NONFINITE, "output 0: 128 elements not finite, first at [0, 0, 16, 0]"),
+        ("unwritten", Verdict.NONFINITE, "out: 128 elements not finite, first at [0, 0, 16, 0]"),
         ("scaling_in_place", Verdict.OUT_OF_BOUNDS, "wrote 2176 elements of q itself"),
         ("only_float64", Verdict.SKIPPED, "it says wants float64"),
         ("crashing", Verdict.RUNTIME_ERROR, "ValueError: no such tile"),
@@ -79,7 +79,7 @@ def test_a_wrong_gradient_is_located(attending: Client) -> None:
     result = judged(attending, "first_rows", training=True)
     assert result.verdict == Verdict.WRONG_GRADIENT
     where = result.where
-    assert where["value"] == "grad of input 0" and where["shape"] == [2, 4, 17, 16]
+    assert where["value"] == "dq" and where["shape"] == [2, 4, 17, 16]
     assert where["ranges"][:3] == [[[0, 1]], [[1, 3]], [[0, 4]]]
     assert sum(where["counts"][1]) == where["wrong"] and where["counts"][1][0] == 0
 

@@ -1,4 +1,4 @@
-"""One attention, its gradients, and how far each is from float64 in units of its budget."""
+"""One attention, its gradients, and what the oracle says of them."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -6,8 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fuzz.check.oracle.budget import budget
-from fuzz.check.oracle.constants import budget_limit
+from fuzz.check.oracle.attention.call import Call
+from fuzz.check.oracle.attention.judge import judge
+from fuzz.check.oracle.decide import Judgement
 from kernels.attention import attention, dropout_mask
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -45,40 +46,19 @@ class Trial:
         gradients = torch.autograd.grad(out, leaves, self.dout)
         return dict(zip(("out", "dq", "dk", "dv"), (out.detach(), *gradients), strict=True))
 
-    def ratios(self, values: dict[str, Tensor]) -> dict[str, float]:
-        """The largest error of each result over its budget."""
-        exact = budget(self.q, self.k, self.v, self.dout, **self._plain())
-        return {name: exact.worst(name, value) for name, value in values.items()}
+    def judged(self, values: dict[str, Tensor]) -> Judgement:
+        """What the oracle says of these results."""
+        options = dict(self.options)
+        rounds = ("weights",) if options.pop("round_weights", True) else ()
+        p, seed = options.get("dropout") or (0.0, 0)
+        sizes = (self.batch, self.heads, self.rows, self.columns)
+        gradients = {name: value for name, value in values.items() if name != "out"}
+        call = Call(self.q, self.k, self.v, options, values["out"], self.dout, gradients)
+        return judge(call, rounds, dropout_mask(*sizes, p, seed, DEVICE) if p else None)
 
     def holds(self, **more: Any) -> bool:
-        """Whether every result is within its limit; prints what is not."""
-        ratios = self.ratios(self.run(**more))
-        over = {name: ratio for name, ratio in ratios.items() if not ratio <= budget_limit(self.dtype)}
-        if over:
-            print(f"{over} of {self.options} {list(self.q.shape)} {list(self.k.shape)} {self.dtype}")  # noqa: T201
-        return not over
-
-    def _plain(self) -> dict[str, Any]:
-        """The options with causality, windows and slopes as mask and bias, which is all that a budget knows."""
-        options = dict(self.options)
-        causal, window = options.pop("causal", None), options.pop("window", None)
-        slopes, dropout = options.pop("alibi", None), options.pop("dropout", None)
-        offset = self.columns - self.rows if causal == "bottom_right" else 0
-        relative = torch.arange(self.rows, device=DEVICE)[:, None] + offset - torch.arange(self.columns, device=DEVICE)
-        kept = torch.ones(self.rows, self.columns, dtype=torch.bool, device=DEVICE)
-        left, right = window or (-1, -1)
-        if causal:
-            kept &= relative >= 0
-        if left >= 0:
-            kept &= relative <= left
-        if right >= 0:
-            kept &= relative >= -right
-        options["mask"] = kept if options.get("mask") is None else kept & options["mask"]
-        if slopes is not None:
-            distances = -slopes.double()[:, None, None] * relative.abs()
-            options["bias"] = distances if options.get("bias") is None else distances + options["bias"].double()
-        if dropout is not None:
-            p, seed = dropout
-            sizes = (self.batch, self.heads, self.rows, self.columns)
-            options |= {"kept": dropout_mask(*sizes, p, seed, DEVICE), "dropout_p": p}
-        return options
+        """Whether the oracle finds nothing wrong; prints what it finds."""
+        judgement = self.judged(self.run(**more))
+        if judgement.verdict.is_finding:
+            print(f"{judgement} of {self.options} {list(self.q.shape)} {list(self.k.shape)} {self.dtype}")  # noqa: T201
+        return not judgement.verdict.is_finding

@@ -12,6 +12,7 @@ from torch import Tensor
 Function = Callable[..., Any]
 
 DTYPES = ("float32", "bfloat16", "float16")
+ROUNDS = ("scores", "weights", "sums")
 
 
 class SubjectError(Exception):
@@ -24,7 +25,12 @@ class Unsupported(Exception):
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a function takes, all of it when nothing is said. Sizes of values count as `head_dims` do."""
+    """What a function takes, all of it when nothing is said. Sizes of values count as `head_dims` do.
+
+    `rounds`: what it rounds to the inputs' dtype on the way, the weights (and gradients of scores) as flash kernels do, and
+    the scores (and gradients of weights) as eager code does, the sums over queries that dk and dv are as CPU flash does.
+    It is held to that.
+    """
 
     dtypes: tuple[str, ...] | None = None
     head_dims: tuple[int, ...] | None = None
@@ -36,6 +42,7 @@ class Capabilities:
     devices: tuple[str, ...] | None = None
     empty: bool = True
     max_scores: int | None = None
+    rounds: tuple[str, ...] = ("weights",)
 
     @classmethod
     def read(cls, declared: object) -> "Capabilities":
@@ -91,6 +98,7 @@ _EXPECTED: dict[str, tuple[Callable[[Any], bool], str]] = {
         lambda value: isinstance(value, (tuple, list)) and all(_is_count(item) for item in value),
         "a tuple of positive whole numbers",
     ),
+    "rounds": (_some_of(ROUNDS), f"a tuple of {', '.join(ROUNDS)}"),
     "devices": (_some_of(("cpu", "cuda")), "a tuple of cpu, cuda"),
     **dict.fromkeys(("max_head_dim", "max_scores"), (_is_count, "a positive whole number")),
     **dict.fromkeys(("grouped", "value_dim", "lengths", "training", "empty"), (_is_flag, "True or False")),

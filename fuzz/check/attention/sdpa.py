@@ -11,10 +11,12 @@ from fuzz.check.subjects.subject import Subject
 
 def backend(name: str, chosen: SDPBackend, twin: Any = None) -> Subject:
     """The subject of one backend."""
-    return Subject(name, attention=Attention(lambda: _on(chosen), twin=twin))
+    return Subject(name, attention=Attention(lambda: function(chosen), twin=twin))
 
 
-def _on(chosen: SDPBackend) -> Function:
+def function(chosen: SDPBackend) -> Function:
+    """`F.scaled_dot_product_attention` on a backend, with the signature of attention functions."""
+
     def attention(
         q: Tensor,
         k: Tensor,
@@ -44,4 +46,6 @@ def _on(chosen: SDPBackend) -> Function:
                 raise Unsupported("the backend has no kernel for this case") from error
             raise
 
+    # On CPU, flash adds up dk and dv in the inputs' dtype, block by block.
+    attention.capabilities = {"rounds": ("weights", "sums") if chosen is SDPBackend.FLASH_ATTENTION else ("weights",)}  # type: ignore[attr-defined]
     return attention

@@ -1,7 +1,9 @@
 """A case with an attention function in the place of its own attention."""
 
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -10,26 +12,29 @@ from torch import Tensor, nn
 from fuzz.check.attention.function import Attention, Function, Unsupported, fill_matters
 from fuzz.check.attention.guard import Guard
 from fuzz.check.oracle.agreement import same_bits
+from fuzz.check.oracle.attention.call import Call
 from fuzz.check.program import Program
 
 
 class StandIn:
     """The program of a stand-in's source, which calls a global `attend`.
 
-    `dtypes` are those the function was handed; `differences` says how its output is not its twin's, and `damage` what
-    was written where it should not be, both since `fresh`. Raises `Unsupported` and `SubjectError`.
+    `dtypes` are those the function was handed; `calls` its calls, `differences` how its output is not its twin's, and
+    `damage` what was written where it should not be, all since `fresh`. Raises `Unsupported` and `SubjectError`.
     """
 
     def __init__(self, source: str, attention: Attention, device: str, *, training: bool) -> None:
+        self._source, self._device = source, device
         self.attention = attention
         self.training = training
         self.function = attention.loaded()
         self.guard: Guard | None = None
         self.dtypes: set[torch.dtype] = set()
+        self.calls: list[Call] = []
         self.differences: list[str] = []
         self._raised = False
         if attention.compiled:
-            self._try(source, device)
+            self._try()
         call = _traced(self.function.function) if attention.compiled else self._guarded
         self.program = Program(source, device, {"attend": call})
 
@@ -39,6 +44,7 @@ class StandIn:
 
     def fresh(self) -> Guard | None:
         """What is to surround the next run."""
+        self.calls = []
         self.differences.clear()
         self.guard = None if self.attention.compiled else Guard()
         return self.guard
@@ -47,6 +53,15 @@ class StandIn:
     def damage(self) -> list[str]:
         """What was written where it should not be."""
         return self.guard.damage() if self.guard else []
+
+    @contextmanager
+    def uncompiled(self) -> Iterator[Program]:
+        """The program with the function called as it is, by nothing that compiles or watches it."""
+        program = Program(self._source, self._device, {"attend": _traced(self.function.function)})
+        try:
+            yield program
+        finally:
+            program.close()
 
     def accuses(self, error: Exception) -> bool:
         """Whether an exception is the function's: the text around it may need an output of eager's strides."""
@@ -57,14 +72,14 @@ class StandIn:
             trace = trace.tb_next
         return self.attention.compiled or self._raised or self.program.filename not in files
 
-    def _try(self, source: str, device: str) -> None:
+    def _try(self) -> None:
         """Find out, without compiling anything, whether the function takes the case."""
 
         def attend(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
             self._check(q, k, v, options)
             return q.new_zeros((*q.shape[:3], v.shape[3]))
 
-        program = Program(source, device, {"attend": attend})
+        program = Program(self._source, self._device, {"attend": attend})
         try:
             with torch.no_grad():
                 program.module(self.training)(*program.inputs())
@@ -86,6 +101,11 @@ class StandIn:
             name: guard.given(name, value) if isinstance(value, Tensor) else value
             for name, value in {"q": q, "k": k, "v": v, **options}.items()
         }
+        call = Call(q.detach(), k.detach(), v.detach(), {name: _detached(value) for name, value in options.items()})
+        differentiated = [given[name] for name in ("q", "k", "v", "bias") if isinstance(given.get(name), Tensor)]
+        call.wants_gradients = any(value.requires_grad for value in differentiated)
+        for name in ("q", "k", "v", "bias"):
+            _noted(given.get(name), functools.partial(call.gradients.__setitem__, f"d{name}"))
         try:
             out = _called(self.function.function, **given)
         except Unsupported:
@@ -97,6 +117,9 @@ class StandIn:
             raise
         if self.attention.twin is not None:
             self._compare(out, _twin(self.attention.twin), {"q": q, "k": k, "v": v, **options})
+        call.out, call.differentiable = out.detach(), out.requires_grad
+        _noted(out, functools.partial(setattr, call, "dout"))
+        self.calls.append(call)
         return guard.returned(out)
 
     def _compare(self, out: Tensor, twin: Function | None, given: dict[str, Any]) -> None:
@@ -119,6 +142,16 @@ def _called(function: Function, q: Tensor, k: Tensor, v: Tensor, **options: Any)
             f"it returned {list(out.shape)} of {out.dtype} on {out.device}, expected {expected} of {q.dtype} on {q.device}"
         )
     return out
+
+
+def _detached(value: object) -> object:
+    return value.detach() if isinstance(value, Tensor) else value
+
+
+def _noted(value: Tensor | None, note: Callable[[Tensor], None]) -> None:
+    """Have `note` called with a copy of the gradient of a value, when it comes."""
+    if value is not None and value.requires_grad:
+        value.register_hook(lambda gradient: note(gradient.detach().clone()))
 
 
 def _twin(load: Callable[[], Function]) -> Function | None:

@@ -31,11 +31,25 @@ ILL_CONDITIONED = 0.05
 REPLICAS = 3
 REPLICAS_BEFORE_WRONG = 16
 
-#: How often an attention kernel's first-order budget (oracle/budget.py) an error may be. From the project's notes on
-#: numerics: correct fused and MATH kernels reach 1.9 (bfloat16), 2.1 (float16), 5.0 (float32); beyond these was always a
-#: bug. The bundled kernels' gradients reached 1.3 over 130 random configurations.
+#: How often an attention kernel's first-order budget (oracle/attention/budget.py) an error may be. From the project's
+#: notes on numerics: correct fused and MATH kernels reach 1.9 (bfloat16), 2.1 (float16), 5.0 (float32); beyond these was
+#: always a bug.
 BUDGET_LOW_PRECISION = 4.0
 BUDGET = 12.0
+
+#: Right kernels made up for a call in low precision, and how many before a trend is called wrong: the mean and the
+#: spread of a statistic come from them.
+PEERS = 8
+PEERS_BEFORE_WRONG = 32
+
+#: A statistic over all elements is wrong from so many standard deviations of its peers, and where it also matters: a bias
+#: or change of the scale of this share of the unit roundoff, errors (of the whole, of the worst row) so many times theirs. Results whose root
+#: mean square is below so many times the smallest normal number have no trends.
+TREND_DEVIATIONS = 8.0
+TREND_SHARE = 1 / 32
+RMS_RATIO = 1.3
+SMALLEST_TREND = 16.0
+ROW_RATIO = 2.0
 
 
 def budget_limit(dtype: torch.dtype) -> float:

@@ -119,7 +119,7 @@ class Judge:
         ]
         if not judgements:
             return Judgement(Verdict.OK)
-        worst = max(judgements, key=lambda item: (_SEVERITY.index(item.verdict), item.numbers["ratio"]))
+        worst = max(judgements, key=lambda item: (SEVERITY.index(item.verdict), item.numbers["ratio"]))
         totals = {key: sum(item.numbers[key] for item in judgements) for key in ("rows_wrong", "rows_total")}
         return replace(worst, numbers={**worst.numbers, **totals})
 
@@ -208,9 +208,10 @@ def _order(value: Tensor) -> list[int]:
 
 
 #: From harmless to grave: the gravest value speaks for the subject.
-_SEVERITY = (
+SEVERITY = (
     Verdict.OK,
     Verdict.ROUNDING,
+    Verdict.RANDOM_STREAM,
     Verdict.CONVENTION,
     Verdict.ILL_CONDITIONED,
     Verdict.WRONG_GRADIENT,

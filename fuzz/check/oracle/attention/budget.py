@@ -1,0 +1,103 @@
+"""How far rounding may take an attention kernel from float64, to first order, for every element of its results.
+
+With s the scores, P = softmax(s), o = P v, dP = do v^T, delta = sum_d o do, dS = P (dP - delta), everything in float64, ua
+the unit roundoff of float32 (the accumulators), uw that of what P and dS are rounded to, us that of what scores and dP are
+rounded to (0 for kernels that keep them in float32), u that of the results:
+
+    ds    = ua (|scale| sum_d |q||k| + 2|s| + (max s - s) + |bias|) + us (2|scale q k| + |s|)   absolute error of a score
+    o     : u|o| + uw (sqrt(sum_j P^2 v^2) + |P|_2 |o|) + sum_j P ds |v - o| + 2 ua sum_j P|v|
+    delta : u sqrt(sum_d (o do)^2) + sqrt(sum_d (do T_o)^2) + us |P dP|_2       T_o: the budget of o without u|o|
+    dv    : u|dv| + uw sqrt(sum_i P^2 do^2) + sum_i P (ds + dlse + 2 ua)|do|
+    dS    : |dS|(ds + dlse + 2 ua) + P (ua sum_d |do||v| + us |dP|), and uw |dS| at random
+    dq, dk: u|dq| + |scale| (uw sqrt(sum dS^2 k^2) + sum e(dS)|k| + e(delta)|sum_j P k|)
+
+Rounding errors of one sign add up, others go as the root of their squares. The forward formula is that of the project's
+notes on numerics; those of the gradients are derived from the backward pass in the same way. What is rounded to float16
+is also off by half its smallest subnormal.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from fuzz.check.oracle.attention.exact import Exact, grouped
+from fuzz.check.oracle.constants import UNIT_ROUNDOFF
+
+
+def score_error(exact: Exact, *, rounded: bool) -> Tensor:
+    """ds: the error of each score, [batch, heads, seq_len, kv_len]; 0 where the score is -inf."""
+    ua = UNIT_ROUNDOFF[torch.float32]
+    s = exact.scores
+    error = ua * (exact.terms + 2 * s.abs() + (exact.peak - s))
+    if rounded:
+        error = error + UNIT_ROUNDOFF[exact.dtype] * (2 * exact.products.abs() + s.abs())
+    return error.where(s.isfinite(), torch.zeros_like(s))
+
+
+def budget(exact: Exact, rounds: tuple[str, ...] = ("weights",)) -> dict[str, Tensor]:
+    """The budget of every element of `exact.results`, by name. `rounds`: what the kernel rounds to the inputs' dtype on
+    the way, of "weights" (and gradients of scores), "scores" (and gradients of weights) and "sums" (dk and dv, block by
+    block of queries)."""
+    dtype = exact.dtype
+    unit, ua = UNIT_ROUNDOFF[dtype], UNIT_ROUNDOFF[torch.float32]
+    us = unit if "scores" in rounds else 0.0
+    uw = unit if "weights" in rounds else ua
+    limits = torch.finfo(dtype)
+    tiny, least = limits.smallest_normal, limits.smallest_normal * limits.eps / 2
+    q, k, v, p, used, o = exact.q, exact.k, exact.v, exact.weights, exact.used, exact.results["out"]
+    ds = score_error(exact, rounded=bool(us))
+    dlse = (p * ds).sum(-1, keepdim=True)
+    by_p = uw * ((used**2 @ v**2).sqrt() + p.square().sum(-1, keepdim=True).sqrt() * o.abs())
+    by_p = by_p + least * ((used > 0).double() @ v.abs())
+    by_s = _weighted_distance(used * ds, v, o) + 2 * ua * (used @ v.abs())
+    allowed = {"out": unit * o.abs() + by_p + by_s + tiny}
+    if exact.dout is None:
+        return allowed
+    do, dp, delta, dscores = exact.dout, exact.dweights, exact.delta, exact.dscores
+    edp = ua * (do.abs() @ v.abs().mT)
+    if exact.share is not None:
+        edp = edp * exact.share
+    edp = edp + us * dp.abs()
+    edelta = ((unit * o * do) ** 2).sum(-1, keepdim=True).sqrt() + ((do * (by_p + by_s)) ** 2).sum(-1, keepdim=True).sqrt()
+    edelta = edelta + us * (p * dp).square().sum(-1, keepdim=True).sqrt()
+    relative = ds + dlse + 2 * ua
+    edscores = dscores.abs() * relative + p * (edp + ua * delta.abs())
+    allowed["dscores"] = edscores + p * edelta + (us + uw if us else 0.0) * dscores.abs() + tiny
+    grad, egrad = dscores * exact.slope, edscores * exact.slope.abs() + 4 * ua * dscores.abs() + least
+    shares, scale = p * exact.slope, abs(exact.scale)
+    allowed["dq"] = unit * exact.results["dq"].abs() + tiny + scale * (
+        uw * (grad**2 @ k**2).sqrt() + egrad @ k.abs() + edelta * (shares @ k).abs()
+    )
+    edk = scale * (uw**2 * (grad.mT**2 @ q**2) + (egrad.mT @ q.abs()) ** 2 + (shares.mT**2 @ (edelta * q) ** 2))
+    by_head = {"dk": scale * (grad.mT @ q), "dv": used.mT @ do}
+    edv = uw**2 * (used.mT**2 @ do**2) + ((used * relative + least).mT @ do.abs()) ** 2
+    for name, squares in (("dk", scale * edk), ("dv", edv)):
+        # Some kernels round what each query head of a group gives before they add it up.
+        heads = grouped(by_head[name] ** 2, exact.group).sqrt() if exact.group > 1 else 0.0
+        sums = unit * grouped(by_head[name].abs(), exact.group) * math.sqrt(q.size(2) / 32) if "sums" in rounds else 0.0
+        allowed[name] = sums + (
+            unit * (exact.results[name].abs() + heads) + tiny + math.sqrt(3) * grouped(squares, exact.group).sqrt()
+        )
+    return allowed
+
+
+def shaky(exact: Exact, rounds: tuple[str, ...] = ("weights",)) -> Tensor:
+    """Rows, [..., 1], in which a score that counts is off by so much that the first order says nothing of its weight."""
+    ds = score_error(exact, rounded="scores" in rounds)
+    lowest = exact.peak - ds.amax(-1, keepdim=True) - _NEGLIGIBLE
+    return ((exact.scores + ds > lowest) & (ds > _FIRST_ORDER)).any(-1, keepdim=True)
+
+
+_NEGLIGIBLE = 20.0
+"""exp(-20) is 2e-9."""
+_FIRST_ORDER = 0.25
+"""exp(0.25) is 1.28: the first order of it is off by a tenth."""
+
+
+def _weighted_distance(weights: Tensor, v: Tensor, o: Tensor) -> Tensor:
+    """sum_j weights_ij |v_jd - o_id|, a query at a time so that memory stays that of the scores."""
+    rows = [
+        (weights[..., i, :, None] * (v - o[..., i, None, :]).abs()).sum(-2) for i in range(weights.size(-2))
+    ]
+    return torch.stack(rows, -2) if rows else torch.zeros_like(o)

@@ -1,0 +1,65 @@
+"""One call of an attention function, recorded: what it was handed, what it gave, and what its backward pass gave."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass
+class Call:
+    """q [batch, heads, seq_len, head_dim], k [batch, kv_heads, kv_len, head_dim], v [batch, kv_heads, kv_len, value_dim] and
+    the keyword arguments, all detached.
+
+    `out` [batch, heads, seq_len, value_dim]; `dout`, its gradient, and `gradients` by name (dq, dk, dv, dbias) only where
+    a backward pass came. `differentiable`: the output has a gradient; `wants_gradients`:
+    q, k, v or bias do.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    options: dict[str, Any] = field(default_factory=dict)
+    out: Tensor | None = None
+    dout: Tensor | None = None
+    gradients: dict[str, Tensor] = field(default_factory=dict)
+    differentiable: bool = False
+    wants_gradients: bool = False
+
+    @property
+    def results(self) -> dict[str, Tensor]:
+        """What it gave, by name: out, and the gradients."""
+        return {**({} if self.out is None else {"out": self.out}), **self.gradients}
+
+    @property
+    def offset(self) -> int:
+        """The number off of the contract: what is added to a query's index before it is compared with a key's."""
+        return self.k.size(2) - self.q.size(2) if self.options.get("causal") == "bottom_right" else 0
+
+    def relative(self) -> Tensor:
+        """The number i + off - j of every query i and key j, [seq_len, kv_len]."""
+        rows = torch.arange(self.q.size(2), device=self.q.device)[:, None] + self.offset
+        return rows - torch.arange(self.k.size(2), device=self.q.device)
+
+    def kept(self) -> Tensor | None:
+        """The keys that mask, causality and window keep, as a bool tensor that broadcasts to the scores; None for all."""
+        mask: Tensor | None = self.options.get("mask")
+        left, right = self.options.get("window") or (-1, -1)
+        if self.options.get("causal") is not None:
+            right = 0
+        relative = self.relative()
+        for applies, within in ((left >= 0, relative <= left), (right >= 0, relative >= -right)):
+            if applies:
+                mask = within if mask is None else mask & within
+        return mask
+
+    def added(self) -> Tensor | None:
+        """Bias and slopes as one float64 tensor that broadcasts to the scores; None for nothing."""
+        bias: Tensor | None = self.options.get("bias")
+        total = None if bias is None else bias.double()
+        slopes: Tensor | None = self.options.get("alibi")
+        if slopes is not None:
+            distances = -slopes.double()[:, None, None] * self.relative().abs()
+            total = distances if total is None else total + distances
+        return total

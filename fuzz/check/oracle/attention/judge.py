@@ -1,0 +1,204 @@
+"""From one call of an attention function to a verdict.
+
+Every result is held against float64 in units of its budget (budget.py) and, in low precision, against right kernels of
+the same class on the same inputs (peers.py): the budget sees what is wrong somewhere, the peers what is wrong a little
+everywhere.
+"""
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from fuzz.check.oracle import constants
+from fuzz.check.oracle.attention.budget import budget, shaky
+from fuzz.check.oracle.attention.call import Call
+from fuzz.check.oracle.attention.exact import Exact
+from fuzz.check.oracle.attention.peers import Peers
+from fuzz.check.oracle.attention.statistics import Directions, Statistics
+from fuzz.check.oracle.attention.trends import Trends
+from fuzz.check.oracle.decide import SEVERITY, Judgement
+from fuzz.check.oracle.where import where
+from fuzz.protocol import Verdict
+
+_STRETCH = 1e-6
+"""The relative change of the scale behind a direction: float64 leaves ten digits of the difference."""
+
+
+def judge(call: Call, rounds: tuple[str, ...], dropped: Tensor | None = None) -> Judgement:
+    """The verdict on `call`, whose function rounds what `rounds` says (see `budget`). `dropped`: its dropout mask.
+
+    numbers: see `Judgement`; peer_error is the largest error of a few right kernels in the place of eager's.
+    """
+    if call.out is None:
+        return Judgement(Verdict.OK)
+    return _Bench(call, rounds, dropped).verdict()
+
+
+@dataclass
+class _Result:
+    """One result on the bench: the truth, its budget, and which elements are judged."""
+
+    name: str
+    value: Tensor
+    exact: Tensor
+    allowed: Tensor
+    finite: Tensor
+    judged: Tensor
+    directions: Directions | None = None
+    peers: list[Statistics] = field(default_factory=list)
+
+    def errors(self, value: Tensor) -> Tensor:
+        """Errors in units of the budget, signed, 0 where nothing is judged."""
+        return ((value.double() - self.exact) / self.allowed).nan_to_num(0.0, 0.0, 0.0).masked_fill(~self.judged, 0.0)
+
+
+class _Bench:
+    def __init__(self, call: Call, rounds: tuple[str, ...], dropped: Tensor | None) -> None:
+        self._call, self._rounds, self._dropped = call, rounds, dropped
+        self._exact = Exact.of(call, dropped)
+        self._low = call.q.dtype in constants.LOW_PRECISION
+        self._limit = constants.budget_limit(call.q.dtype)
+        self._peers = Peers(self._exact, rounds, call.options.get("sinks"))
+        self._drawn: list[dict[str, Tensor]] = []
+        self._shaky = shaky(self._exact, rounds)
+        overflows = bool((self._exact.products.abs() > _ROOF).any())
+        self._results = [] if overflows else self._laid_out()
+
+    def verdict(self) -> Judgement:
+        judgements = [self._judged(result) for result in self._results if result.value.numel()]
+        if not judgements:
+            return Judgement(Verdict.OK)
+        worst = max(judgements, key=lambda item: (SEVERITY.index(item.verdict), item.numbers["ratio"]))
+        totals = {key: sum(item.numbers[key] for item in judgements) for key in ("rows_wrong", "rows_total")}
+        return Judgement(worst.verdict, worst.message, {**worst.numbers, **totals}, worst.value, worst.where)
+
+    def _laid_out(self) -> list[_Result]:
+        call, exact = self._call, self._exact
+        allowed, truth = budget(exact, self._rounds), dict(exact.results)
+        assert call.out is not None
+        bias = call.options.get("bias")
+        if "dbias" in call.gradients and bias is not None and "dscores" in truth:
+            unit = constants.UNIT_ROUNDOFF[bias.dtype]
+            truth["dbias"] = truth["dscores"].sum_to_size(bias.shape)
+            rounded = constants.UNIT_ROUNDOFF[exact.dtype] * truth["dscores"].abs()
+            allowed["dbias"] = (allowed["dscores"] + rounded).sum_to_size(bias.shape) + unit * truth["dbias"].abs()
+        # What a row without a key gives is convention, and what is not 0 there goes into gradients.
+        live = exact.live.expand_as(truth["out"])
+        given = call.results if bool((call.out == 0)[~live].all()) else {"out": call.out}
+        results = []
+        for name in [name for name in given if name in truth]:
+            value = given[name]
+            roof = torch.finfo(value.dtype).max * (1 - 16 * constants.UNIT_ROUNDOFF[value.dtype])
+            finite = truth[name].abs().lt(roof) & (live if name == "out" else True)
+            # What a query with shaky weights gives goes into dk and dv of every key.
+            firm = ~self._shaky if name in ("out", "dq") else ~self._shaky.any()
+            results.append(_Result(name, value, truth[name], allowed[name], finite, finite & allowed[name].lt(roof) & firm))
+        return results
+
+    def _judged(self, result: _Result) -> Judgement:
+        wrong = Verdict.WRONG_RESULT if result.name == "out" else Verdict.WRONG_GRADIENT
+        missing = result.finite & ~result.value.isfinite()
+        if bool(missing.any()):
+            # Where a right kernel overflows nobody is accused.
+            for peer in self._draw(constants.PEERS):
+                if result.name in peer:
+                    missing &= peer[result.name].isfinite()
+        lost = int(missing.sum())
+        r = result.errors(result.value)
+        numbers = self._numbers(result, r)
+        if lost:
+            first = torch.nonzero(missing)[0].tolist()
+            message = f"{result.name}: {lost} elements not finite, first at {first}"
+            return Judgement(Verdict.NONFINITE, message, numbers, result.name, where(result.name, missing))
+        if numbers["ratio"] > self._limit:
+            index = _index(r)
+            error = abs(float(result.value[index]) - float(result.exact[index]))
+            message = (
+                f"{result.name}: element {list(index)} is off by {error:.2g} from float64, "
+                f"{numbers['ratio']:.2g} times what rounding explains (limit {self._limit:g})"
+            )
+            return Judgement(wrong, message, numbers, result.name, where(result.name, r.abs() > self._limit))
+        if self._has_trends(result):
+            trends = self._trends(result, r)
+            numbers |= trends.numbers
+            if trends.message:
+                rows = trends.rows(r)
+                there = {} if rows is None else where(result.name, rows)
+                return Judgement(wrong, f"{result.name}: {trends.message}", numbers, result.name, there)
+        if not bool(result.judged.any()) and bool(result.finite.any()):
+            return Judgement(Verdict.ILL_CONDITIONED, f"{result.name}: rounding alone changes every weight", numbers, result.name)
+        right = numbers["compiled_error"] <= numbers["peer_error"]
+        return Judgement(Verdict.OK if right else Verdict.ROUNDING, "", numbers, result.name)
+
+    def _has_trends(self, result: _Result) -> bool:
+        """Whether the errors of a result can be compared with peers: code that rounds scores does so wherever it likes, and
+        numbers close to the smallest ones do not round in proportion."""
+        if not self._low or "scores" in self._rounds or result.name == "dbias":
+            return False
+        size = float(result.exact.masked_fill(~result.judged, 0.0).square().mean().sqrt())
+        return size > constants.SMALLEST_TREND * torch.finfo(self._exact.dtype).smallest_normal
+
+    def _trends(self, result: _Result, r: Tensor) -> Trends:
+        """How the errors of a result compare with those of right kernels."""
+        directions = self._directions(result)
+        mine = Statistics.of(r, directions)
+        for count in (constants.PEERS, constants.PEERS_BEFORE_WRONG):
+            for peer in self._draw(count)[len(result.peers) :]:
+                result.peers.append(Statistics.of(result.errors(peer[result.name]), directions))
+            trends = Trends(mine, result.peers, constants.UNIT_ROUNDOFF[self._exact.dtype])
+            if not trends.message:
+                break
+        return trends
+
+    def _directions(self, result: _Result) -> Directions:
+        if result.directions is None:
+            stretched = self._stretched[result.name]
+            along = (stretched - result.exact) / _STRETCH
+            result.directions = Directions(*(
+                (value / result.allowed).masked_fill(~result.judged, 0.0).flatten() for value in (result.exact, along)
+            ))
+        return result.directions
+
+    @cached_property
+    def _stretched(self) -> dict[str, Tensor]:
+        return Exact.of(self._call, self._dropped, stretch=1 + _STRETCH).results
+
+    def _draw(self, count: int) -> list[dict[str, Tensor]]:
+        while len(self._drawn) < count:
+            self._drawn.append(self._peers.draw())
+        return self._drawn[:count]
+
+    def _numbers(self, result: _Result, r: Tensor) -> dict[str, float]:
+        per_row = r.abs().amax(-1)
+        index = _index(r)
+        flat = 0
+        for size, place in zip(r.shape, index, strict=True):
+            flat = flat * size + place
+
+        def error(value: Tensor) -> float:
+            return float((value.double() - result.exact).abs().nan_to_num(0.0, 0.0, 0.0).masked_fill(~result.judged, 0.0).max())
+
+        peers = [error(peer[result.name]) for peer in self._draw(2) if result.name in peer]
+        return {
+            "ratio": float(per_row.max()),
+            "limit": self._limit,
+            "compiled_error": error(result.value),
+            "peer_error": max(peers, default=math.nan),
+            "scale": float(result.exact.abs().masked_fill(~result.judged, 0.0).max()),
+            "rows_wrong": float((per_row > self._limit).sum()),
+            "rows_total": float(per_row.numel()),
+            "index": float(flat),
+        }
+
+
+_ROOF = torch.finfo(torch.float32).max / 16
+"""Scores beyond this overflow in float32, wherever a kernel multiplies by the scale."""
+
+
+def _index(r: Tensor) -> tuple[int, ...]:
+    return tuple(int(place) for place in torch.unravel_index(r.abs().argmax(), r.shape))
+
+

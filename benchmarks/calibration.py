@@ -35,6 +35,7 @@ from fuzz.check.attention.sdpa import function as on_backend
 from fuzz.check.attention.standin import StandIn
 from fuzz.check.oracle import constants
 from fuzz.check.program import execute
+from fuzz.protocol import Verdict
 from generators.sample import sample
 from generators.stand_in import stand_in
 from kernels.attention import attention
@@ -118,7 +119,7 @@ def main() -> int:
             for record in found:
                 key = f"{record['function']} {record['dtype']}"
                 _add(largest[key], record)
-                if record["verdict"] not in ("ok", "rounding", "random_stream"):
+                if Verdict(record["verdict"]).is_finding:
                     accused += 1
                     print(f"seed {options.seed} index {record['index']} {key}: {record['verdict']} {record['message']}", flush=True)
     for key, values in sorted(largest.items()):

@@ -14,6 +14,12 @@ Ranges = Sequence[Sequence[int]]
 
 BATCH, HEAD, QUERY, KEY, FEATURE = "batch", "head", "query row", "key row", "feature"
 _PLURALS = {BATCH: "batches", HEAD: "heads", QUERY: "query rows", KEY: "key rows", FEATURE: "features"}
+_OF_CALLS = {
+    **dict.fromkeys(("out", "dq"), (BATCH, HEAD, QUERY, FEATURE)),
+    **dict.fromkeys(("dk", "dv"), (BATCH, HEAD, KEY, FEATURE)),
+    "dbias": (BATCH, HEAD, QUERY, KEY),
+}
+"""The axes of what one call of an attention function gives."""
 _LAYOUTS = {"bhsd": (BATCH, HEAD, "", FEATURE), "bshd": (BATCH, "", HEAD, FEATURE), "bsd": (BATCH, "", FEATURE)}
 
 _SHOWN = 4
@@ -29,6 +35,8 @@ def where_text(case: Case, where: Mapping[str, Any]) -> str:
 
 def labels(case: Case, value: str, rank: int) -> tuple[str, ...]:
     """What the axes of a value are: in attention's words where a contract names it, else by the sizes' names."""
+    if value in _OF_CALLS:
+        return _OF_CALLS[value][-rank:]
     name = _name(case, value)
     for contract in case.contracts:
         found = _of_contract(contract, name, rank)

@@ -89,11 +89,12 @@ def shrink(
                 said = "eager rejects it" if wanted is None else f"{subject} says {wanted.verdict}"
                 print(f"{case}: {said}; nothing to shrink")
                 return 1
+            contracted = subject in hello.attention
             smallest = shrink_case(
                 entry.case,
-                lambda c: alike(judged(c), wanted, exact=True),
+                lambda c: alike(judged(c), wanted, exact=True, contracted=contracted),
                 lambda: time.monotonic() > deadline,
-                contracted=subject in hello.attention,
+                contracted=contracted,
             )[-1]
             shown = judged(smallest) or wanted
         finally:

@@ -45,6 +45,8 @@ def kernel_title(case: Case, subject: str, result: SubjectResult, boundaries: Se
 
 def gradient(case: Case, value: str) -> str:
     """The oracle's "grad of input 0" as a kernel's author calls it: "dq"; "of x" where it is none of the kernel's."""
+    if value in ("dq", "dk", "dv", "dbias"):
+        return value
     name = named(case, value).removeprefix("grad of ").removeprefix("parameter ")
     for contract in case.contracts:
         for field, read in contract.reads.items():
@@ -104,7 +106,7 @@ def shapes(case: Case) -> list[str]:
 
 def _happened(case: Case, ladder: Ladder) -> str:
     result = ladder.result
-    detail = named(case, re.sub(r" \(worst row[^)]*\)", "", result.message)) or result.verdict.explanation
+    detail = named(case, re.sub(r" \(worst row[^)]*\)|, [^,]* times what rounding explains \([^)]*\)", "", result.message)) or result.verdict.explanation
     if result.numbers.get("rows_wrong"):
         detail += f"; {result.numbers['rows_wrong']:.0f} of {result.numbers['rows_total']:.0f} rows are wrong"
     mode = "forward and backward" if case.training else "forward"

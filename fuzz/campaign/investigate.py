@@ -99,11 +99,11 @@ def investigate(
         if kind_of(shown.verdict) != kind_of(suspect.verdict):
             # Users meet another failure than the internal subject saw: that one is pursued.
             suspect = shown
-    if shown.verdict in VALUES | {Verdict.METADATA} and shown.same:
+    if shown.verdict in VALUES | {Verdict.METADATA} and shown.same and not contracted:
         return Conclusion(Outcome.WITHIN_SAME, case, shown, suspect, "torch._dynamo.utils.same accepts it")
 
     trajectory = _shrunk(case, suspect, probe, time_is_up, progress, contracted=contracted)
-    confirmed = _smallest_confirmed(trajectory, shown, subject, probe)
+    confirmed = _smallest_confirmed(trajectory, shown, subject, probe, contracted=contracted)
     if confirmed is None:
         return Conclusion(Outcome.UNCONFIRMED, case, shown, suspect, f"{subject} does not repeat it in fresh workers")
     minimal, shown = confirmed
@@ -113,13 +113,14 @@ def investigate(
     return Conclusion(Outcome.INTERNAL if internal else Outcome.FINDING, minimal, shown, cheap)
 
 
-def alike(result: SubjectResult | None, wanted: SubjectResult, *, exact: bool) -> bool:
+def alike(result: SubjectResult | None, wanted: SubjectResult, *, exact: bool, contracted: bool = False) -> bool:
     """Whether `result` is the failure `wanted` is: the verdict (its kind, unless `exact`), for errors the message, and
-    the word of `torch._dynamo.utils.same` where that called it different, and, between results of one subject, one of
-    the attention patterns that fired: with another pattern it is another bug."""
+    the word of `torch._dynamo.utils.same` where that called it different (it is no judge of attention functions, which
+    are `contracted`), and, between results of one subject, one of the attention patterns that fired: with another pattern
+    it is another bug."""
     if result is None or not result.verdict.is_finding:
         return False
-    if wanted.verdict in VALUES and wanted.same is False and result.same is not False:
+    if wanted.verdict in VALUES and wanted.same is False and result.same is not False and not contracted:
         return False
     if result.verdict is not wanted.verdict and (exact or kind_of(result.verdict) != kind_of(wanted.verdict)):
         return False
@@ -147,7 +148,7 @@ def _shrunk(
     def still_fails(candidate: Case) -> bool:
         nonlocal probes
         probes += 1
-        fails = alike(probe(candidate, suspect.subject), suspect, exact=True)
+        fails = alike(probe(candidate, suspect.subject), suspect, exact=True, contracted=contracted)
         if fails:
             progress(candidate)
         return fails
@@ -156,14 +157,14 @@ def _shrunk(
 
 
 def _smallest_confirmed(
-    trajectory: list[Case], wanted: SubjectResult, subject: str, probe: Prober
+    trajectory: list[Case], wanted: SubjectResult, subject: str, probe: Prober, *, contracted: bool
 ) -> tuple[Case, SubjectResult] | None:
     """The last case of the trajectory that confirms; found by bisection when the very last does not."""
     best: tuple[Case, SubjectResult] | None = None
     low, high = 0, len(trajectory) - 1
     middle = high
     while low <= high:
-        result = _confirmed(trajectory[middle], wanted, subject, probe)
+        result = _confirmed(trajectory[middle], wanted, subject, probe, contracted=contracted)
         if result is None:
             high = middle - 1
         else:
@@ -173,12 +174,14 @@ def _smallest_confirmed(
     return best
 
 
-def _confirmed(case: Case, wanted: SubjectResult, subject: str, probe: Prober) -> SubjectResult | None:
+def _confirmed(
+    case: Case, wanted: SubjectResult, subject: str, probe: Prober, *, contracted: bool
+) -> SubjectResult | None:
     """What the last of `CONFIRMATIONS` fresh workers says, if all say the same; else None."""
     first: SubjectResult | None = None
     for _ in range(CONFIRMATIONS):
         result = probe(case, subject, fresh=True)
-        if result is None or not alike(result, first or wanted, exact=first is not None):
+        if result is None or not alike(result, first or wanted, exact=first is not None, contracted=contracted):
             return None
         first = result
     return first

@@ -36,10 +36,17 @@ def finding_text(event: FindingSaved) -> str:
 
 
 def numbers_text(numbers: Mapping[str, float]) -> str:
-    """The errors of eager and of the compiled program against float64, in one line."""
-    if "eager_error" not in numbers or "compiled_error" not in numbers:
+    """The errors against float64, in one line: of eager and the compiled program, or of an attention function and of
+    right kernels of its class."""
+    if "compiled_error" not in numbers:
         return ""
-    text = f"largest error against float64: eager {numbers['eager_error']:.2g}, compiled {numbers['compiled_error']:.2g}"
+    mine = numbers["compiled_error"]
+    if "peer_error" in numbers:
+        text = f"largest error against float64: {mine:.2g}, a right kernel's {numbers['peer_error']:.2g}"
+    elif "eager_error" in numbers:
+        text = f"largest error against float64: eager {numbers['eager_error']:.2g}, compiled {mine:.2g}"
+    else:
+        return ""
     if "scale" in numbers:
         text += f", of values up to {numbers['scale']:.2g}"
     return text

@@ -1,22 +1,19 @@
 """One check: a case's source in, a verdict per subject out."""
 
-import functools
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
 from fuzz.check import failures, settings
-from fuzz.check.attention import calls
-from fuzz.check.attention.function import Unsupported
-from fuzz.check.attention.standin import StandIn
-from fuzz.check.coverage import Fired
+from fuzz.check.attended import attended
+from fuzz.check.attention.bare import Bare
+from fuzz.check.coverage import Fired, attention_patterns
 from fuzz.check.oracle import agreement, constants
-from fuzz.check.oracle.attention.call import Call
+from fuzz.check.oracle.attention.judge import judge as attention_judge
 from fuzz.check.oracle.decide import Judge, Judgement
 from fuzz.check.oracle.noise import Noise
 from fuzz.check.oracle.reference import reference
@@ -59,6 +56,9 @@ def check(
         request.id, rejected, tuple(results), round(seconds, 4), round(clock.seconds, 4), round(rss_mib(), 1)
     )
 
+FUSED_ROUNDS = ("weights", "sums")
+"""What the fused calls of rewrites round: flash on CPU and CUDA does most."""
+
 
 class Clock:
     """Adds up the time spent inside torch: within `with clock:`, which doesn't nest."""
@@ -78,14 +78,15 @@ class Case:
     def __init__(self, request: Check, device: str, announce: Announce, clock: Clock) -> None:
         self.request = request
         self.clock = clock
-        self._device = device
+        self.device = device
         self._cotangents: dict[str, torch.Tensor] | None = None
         self._dtypes: set[torch.dtype] = set()
+        self._bare: Bare | None = None
         announce(EAGER)
         try:
             with clock:
                 self.program = Program(request.source, device)
-                self.eager = self._execute()
+                self.eager = self.execute()
         except Exception as error:
             raise Rejected(failures.line(error)) from error
         self._cotangents = self.eager.cotangents
@@ -118,7 +119,7 @@ class Case:
                     Verdict.SKIPPED, f"this worker has no subject {name}, or no C++ compiler for it"
                 )
             elif subject.attention is not None:
-                judgement = self._attended(subject, fired)
+                judgement, same = attended(self, subject, fired)
             else:
                 judgement, same = self._judged(subject, fired)
             settings.forget()
@@ -138,104 +139,57 @@ class Case:
         try:
             with fired:
                 call = subject.compile(module, self.request.dynamic)
-                runs = [self._execute(call, module) for _ in range(max(1, self.request.repeat))]
+                runs = [self.execute(call, module) for _ in range(max(1, self.request.repeat))]
         except SubjectError as error:
             return Judgement(Verdict.SKIPPED, str(error)), None
         except Exception as error:
             return Judgement(failures.verdict(error), failures.line(error)), None
-        judgement = self._decided(runs)
+        judgement = self.decided(runs)
         if judgement.verdict is Verdict.SKIPPED:
             return judgement, None
+        if not judgement.verdict.is_finding and attention_patterns(fired.names):
+            judgement = self._fused(runs[0]) or judgement
         return judgement, agreement.same(self.eager, runs[0], self.exact)
 
-    def _attended(self, subject: Subject, fired: Fired) -> Judgement:
-        """The verdict on a subject that computes the attention alone."""
-        request = self.request
-        if request.stand_in is None or subject.attention is None:
-            return Judgement(Verdict.SKIPPED, "the case has no contract that says what its attention computes")
-        try:
-            stand_in = StandIn(request.stand_in, subject.attention, self._device, training=request.training)
-        except (SubjectError, Unsupported) as refusal:
-            return Judgement(Verdict.SKIPPED, str(refusal))
-        except Exception as error:
-            raise RuntimeError(f"a stand-in does not run: {failures.line(error)}") from error
-        try:
-            judgement = self._of_stand_in(subject, stand_in, fired)
-            damage = stand_in.damage
-        finally:
-            stand_in.program.close()
-        if judgement.verdict is Verdict.SKIPPED:
-            return judgement
-        if stand_in.differences and not judgement.verdict.is_finding:
-            judgement = Judgement(Verdict.WRONG_RESULT, f"output: {stand_in.differences[0]}", judgement.numbers)
-        if not damage:
-            return judgement
-        wrote = f"wrote {'; '.join(damage)}"
-        if judgement.verdict.is_finding:
-            return replace(judgement, message=f"{judgement.message}; {wrote}")
-        return Judgement(Verdict.OUT_OF_BOUNDS, wrote, judgement.numbers)
+    def _fused(self, run: Execution) -> Judgement | None:
+        """What is wrong with the attention of a program that a rewrite made a fused call of: eager in low precision is less
+        accurate than that, and what it allows would hide much. None where nothing is, or the case is not bare."""
+        if self.request.random or self.request.stand_in is None:
+            return None
+        if self._bare is None:
+            self._bare = Bare(self.request.stand_in, self.device, training=self.request.training)
+        call = self._bare.call(run, self.eager.cotangents)
+        judgement = attention_judge(call, FUSED_ROUNDS) if call is not None else None
+        return judgement if judgement is not None and judgement.verdict.is_finding else None
 
-    def _of_stand_in(self, subject: Subject, stand_in: StandIn, fired: Fired) -> Judgement:
-        runs: list[Execution] = []
-        recorded: list[Call] = []
-        module = stand_in.module()
-        try:
-            with fired:
-                call = subject.compile(module, self.request.dynamic)
-                for _ in range(max(1, self.request.repeat)):
-                    runs.append(self._execute(call, module, stand_in.fresh()))
-                    recorded = recorded or stand_in.calls
-                    if stand_in.damage:
-                        break
-        except Unsupported as refusal:
-            return Judgement(Verdict.SKIPPED, str(refusal))
-        except NotImplementedError as error:  # in the backward pass
-            return Judgement(Verdict.SKIPPED, f"it says {failures.line(error)}")
-        except Exception as error:
-            if not stand_in.accuses(error):
-                return Judgement(Verdict.SKIPPED, f"the text around it does not run: {failures.line(error)}")
-            return Judgement(failures.verdict(error), failures.line(error))
-        if stand_in.attention.compiled:
-            return self._decided(runs, stand_in.dtypes, functools.partial(self._uncompiled, stand_in))
-        judgement = calls.judged(recorded, stand_in.function, training=self.request.training)
-        return self._repeated(judgement, runs)
-
-    def _uncompiled(self, stand_in: StandIn) -> list[Execution]:
-        """The case with the same attention function, not compiled, under noise."""
-        if self.request.random:
-            return []
-        with stand_in.uncompiled() as program:
-            return [
-                self._execute(None, program.module(self.request.training), Noise(number))
-                for number in range(constants.REPLICAS_BEFORE_WRONG)
-            ]
-
-    def _decided(
+    def decided(
         self,
         runs: list[Execution],
         handed: set[torch.dtype] | None = None,
         others: Callable[[], list[Execution]] = list,
     ) -> Judgement:
+        """The verdict on the runs of a subject; `handed` and `others` as `Judge.judge` has them."""
         try:
             judgement = self._judge.judge(runs[0], handed, others)
         except Exception as error:
             if failures.verdict(error) is not Verdict.OUT_OF_MEMORY:
                 raise
             return Judgement(Verdict.SKIPPED, f"no memory left to judge it: {failures.line(error)}")
-        return self._repeated(judgement, runs)
+        return self.repeated(judgement, runs)
 
-    def _repeated(self, judgement: Judgement, runs: list[Execution]) -> Judgement:
+    def repeated(self, judgement: Judgement, runs: list[Execution]) -> Judgement:
         """`judgement`, unless it is harmless and the runs differ from each other."""
         if judgement.verdict.is_finding or self.request.random:
             return judgement
         return _deterministic(runs) or judgement
 
-    def _execute(
+    def execute(
         self,
         call: Callable[..., Any] | None = None,
         module: nn.Module | None = None,
         mode: AbstractContextManager[Any] | None = None,
     ) -> Execution:
+        """One run of the case's module, or of `call` in its place, whose parameters are those of `module`."""
         if module is None:
             module = self.program.module(self.request.training)
         return execute(
@@ -249,7 +203,7 @@ class Case:
 
     def _replica(self, number: int) -> Execution:
         noise = Noise(number)
-        execution = self._execute(mode=noise)
+        execution = self.execute(mode=noise)
         self._dtypes |= noise.dtypes
         return execution
 

@@ -48,6 +48,11 @@ class Fired:
         return noted
 
 
+def attention_patterns(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of the rewrites that make a fused attention of a spelled-out one."""
+    return tuple(name for name in names if "sfdp" in name)
+
+
 def _name(entry: Any) -> str:
     name = getattr(entry, "pattern_name", None) or _serialized_name(entry.pattern)
     if name:

@@ -42,7 +42,7 @@ def test_they_are_public_and_said_to_be_what_they_are(attending: Client) -> None
 def test_a_right_one_is_right(attending: Client, training: bool) -> None:
     result = judged(attending, "right", training=training)
     assert result.verdict in (Verdict.OK, Verdict.ROUNDING), result.message
-    assert result.same is None
+    assert result.same is True
 
 
 @pytest.mark.parametrize(

@@ -43,8 +43,8 @@ PEERS = 8
 PEERS_BEFORE_WRONG = 32
 
 #: A statistic over all elements is wrong from so many standard deviations of its peers, and where it also matters: a bias
-#: or change of the scale of this share of the unit roundoff, errors (of the whole, of the worst row) so many times theirs. Results whose root
-#: mean square is below so many times the smallest normal number have no trends.
+#: or change of the scale of this share of the unit roundoff, errors (of the whole, of the worst row) so many times theirs. Numbers below so
+#: many times the smallest normal one are left out.
 TREND_DEVIATIONS = 8.0
 TREND_SHARE = 1 / 32
 RMS_RATIO = 1.3

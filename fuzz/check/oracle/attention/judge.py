@@ -134,20 +134,19 @@ class _Bench:
         return Judgement(Verdict.OK if right else Verdict.ROUNDING, "", numbers, result.name)
 
     def _has_trends(self, result: _Result) -> bool:
-        """Whether the errors of a result can be compared with peers: code that rounds scores does so wherever it likes, and
-        numbers close to the smallest ones do not round in proportion."""
-        if not self._low or "scores" in self._rounds or result.name == "dbias":
-            return False
-        size = float(result.exact.masked_fill(~result.judged, 0.0).square().mean().sqrt())
-        return size > constants.SMALLEST_TREND * torch.finfo(self._exact.dtype).smallest_normal
+        """Whether the errors of a result can be compared with peers: code that rounds scores does so wherever it likes."""
+        return self._low and "scores" not in self._rounds and result.name != "dbias"
 
     def _trends(self, result: _Result, r: Tensor) -> Trends:
         """How the errors of a result compare with those of right kernels."""
         directions = self._directions(result)
-        mine = Statistics.of(r, directions)
+        # Numbers close to the smallest ones do not round in proportion.
+        small = result.exact.abs() < constants.SMALLEST_TREND * torch.finfo(self._exact.dtype).smallest_normal
+        mine = Statistics.of(r.masked_fill(small, 0.0), directions)
         for count in (constants.PEERS, constants.PEERS_BEFORE_WRONG):
             for peer in self._draw(count)[len(result.peers) :]:
-                result.peers.append(Statistics.of(result.errors(peer[result.name]), directions))
+                errors = result.errors(peer[result.name]).masked_fill(small, 0.0)
+                result.peers.append(Statistics.of(errors, directions))
             trends = Trends(mine, result.peers, constants.UNIT_ROUNDOFF[self._exact.dtype])
             if not trends.message:
                 break

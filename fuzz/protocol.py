@@ -20,7 +20,7 @@ EAGER, REFERENCE, NOISE = "eager", "reference", "noise"
 
 
 class Verdict(str, Enum):
-    """What one subject made of one case. `is_finding` tells the ones that accuse the subject."""
+    """What one subject made of one case. `is_finding` tells the ones that accuse the subject, or eager."""
 
     OK = "ok"
     ROUNDING = "rounding"
@@ -33,6 +33,7 @@ class Verdict(str, Enum):
     METADATA = "metadata"
     NONDETERMINISTIC = "nondeterministic"
     OUT_OF_BOUNDS = "out_of_bounds"
+    EAGER_SUSPECT = "eager_suspect"
     COMPILE_ERROR = "compile_error"
     RUNTIME_ERROR = "runtime_error"
     TIMEOUT = "timeout"
@@ -46,7 +47,7 @@ class Verdict(str, Enum):
 
     @property
     def is_finding(self) -> bool:
-        """Whether this verdict accuses the subject of a bug."""
+        """Whether this verdict accuses somebody of a bug: the subject, or eager."""
         return self in FINDINGS
 
     @property
@@ -63,6 +64,7 @@ FINDINGS = frozenset(
         Verdict.METADATA,
         Verdict.NONDETERMINISTIC,
         Verdict.OUT_OF_BOUNDS,
+        Verdict.EAGER_SUSPECT,
         Verdict.COMPILE_ERROR,
         Verdict.RUNTIME_ERROR,
         Verdict.TIMEOUT,
@@ -83,6 +85,7 @@ _EXPLANATIONS = {
     Verdict.METADATA: "another dtype, shape, device or structure than eager's",
     Verdict.NONDETERMINISTIC: "two runs on equal inputs differ",
     Verdict.OUT_OF_BOUNDS: "wrote to memory that is not its own: beyond its buffers, or into its inputs",
+    Verdict.EAGER_SUSPECT: "eager is wrong: one of its operations, by itself, is far from the same in float64",
     Verdict.COMPILE_ERROR: "compiling raised; eager runs",
     Verdict.RUNTIME_ERROR: "the compiled program raised; eager runs",
     Verdict.TIMEOUT: "did not finish within the time limit",

@@ -1,6 +1,6 @@
 """Who is to blame, or why nobody is: what a ladder says, in sentences."""
 
-from fuzz.campaign.symptom import rewrites
+from fuzz.campaign.symptom import error_of, rewrites
 from fuzz.protocol import Verdict
 from triage.ladder import AOT_EAGER, DYNAMIC, EAGER, EMULATED_CASTS, INDUCTOR, NO_PATTERNS, PASSES, Ladder
 
@@ -24,7 +24,10 @@ _WHY_NOT = {
 def refusal(ladder: Ladder) -> str | None:
     """Why this is no bug of torch.compile, in at most two sentences; None when it is one."""
     result = ladder.result
-    if ladder.fails(EAGER):
+    if result.verdict is Verdict.EAGER_SUSPECT:
+        return None
+    # An eager that is wrong in an operation of its own acquits no compiler: both are held against float64.
+    if ladder.fails(EAGER) and ladder.rungs[EAGER].verdict is not Verdict.EAGER_SUSPECT:
         return f"Eager fails too ({ladder.rungs[EAGER].verdict}), so torch.compile can't be blamed."
     if not result.verdict.is_finding:
         why = _WHY_NOT.get(result.verdict, f"The verdict is {result.verdict}: {result.verdict.explanation}.")
@@ -50,7 +53,13 @@ def accepted(ladder: Ladder) -> str:
 
 
 def blame(ladder: Ladder) -> str:
-    """Which part of the compiler the ladder points at, in one sentence."""
+    """Which part of the compiler the ladder points at, or which operation of eager is wrong, in one sentence."""
+    if ladder.result.verdict is Verdict.EAGER_SUSPECT:
+        return (
+            "Every operation that eager ran was computed again in float64 from the same arguments:"
+            f" `{error_of(ladder.result)}` is the first whose result rounding does not explain, and with its wrong elements"
+            " put right the module is right."
+        )
     if ladder.fails(AOT_EAGER):
         return 'backend="aot_eager" fails too, so the fault is in Dynamo or AOTAutograd, before Inductor.'
     if ladder.fails(PASSES):

@@ -32,6 +32,7 @@ HAPPENS = {
     Verdict.METADATA: "returns another form of result than in eager",
     Verdict.NONDETERMINISTIC: "gives different results for equal inputs",
     Verdict.OUT_OF_BOUNDS: "writes to memory that is not its own",
+    Verdict.EAGER_SUSPECT: "is wrong in eager, without a compiler",
     Verdict.COMPILE_ERROR: "does not compile",
     Verdict.RUNTIME_ERROR: "compiles and then raises",
     Verdict.TIMEOUT: "does not end",
@@ -57,6 +58,7 @@ def issue(case: Case, ladder: Ladder, run: Run, environment: str) -> Draft:
         "report.md.j2",
         title=name,
         happened=_happened(ladder),
+        eager=result.verdict is Verdict.EAGER_SUSPECT,
         blame=blame(ladder),
         program=program_of(case),
         where=where_text(case, result.where),
@@ -91,7 +93,9 @@ def refused(case: Case, ladder: Ladder, why: str) -> Draft:
 def commands(draft: Draft, report: str) -> list[str]:
     """What a person types to look for duplicates and to open the issue in a browser; nothing here runs them."""
     about = draft.title.rpartition("] ")[2].partition(":")[0]
-    search = shlex.join(["gh", "search", "issues", "--repo", REPOSITORY, f"inductor {about}"])
+    if draft.title.startswith("[Inductor]"):
+        about = f"inductor {about}"
+    search = shlex.join(["gh", "search", "issues", "--repo", REPOSITORY, about])
     create = ["gh", "issue", "create", "--repo", REPOSITORY, "--title", draft.title]
     if len(quote_plus(draft.text)) < _URL_LIMIT:
         create += ["--body-file", report]
@@ -99,12 +103,14 @@ def commands(draft: Draft, report: str) -> list[str]:
 
 
 def _happened(ladder: Ladder) -> str:
-    """The first sentence: what torch.compile does, where, and by how much."""
+    """The first sentence: what torch.compile does, or eager, where, and by how much."""
     result = ladder.result
     where = f"torch {ladder.hello.torch}, {ladder.hello.device_name or ladder.hello.device}"
-    detail = result.message.partition(" (worst row")[0] or result.verdict.explanation
+    detail = re.split(r" \(worst row|; this subject", result.message)[0] or result.verdict.explanation
     if result.numbers.get("rows_wrong"):
         detail += f"; {result.numbers['rows_wrong']:.0f} of {result.numbers['rows_total']:.0f} rows are wrong"
+    if result.verdict is Verdict.EAGER_SUSPECT:
+        return f"The module below {HAPPENS[result.verdict]} ({where}): {detail}."
     return f"The module below {HAPPENS[result.verdict]} under `{ladder.label(ladder.accused)}` ({where}): {detail}."
 
 

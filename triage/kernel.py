@@ -63,7 +63,9 @@ def _climb(case: Case, subject: str, worker: Worker) -> Ladder:
 def _refusal(ladder: Ladder) -> str | None:
     """Why this is no bug of the function, None when it is one."""
     verdict = ladder.result.verdict
-    if ladder.fails(EAGER):
+    if verdict is Verdict.EAGER_SUSPECT:
+        return f"Eager is wrong, not the kernel: {verdict.explanation}. The report without --subject is about that."
+    if ladder.fails(EAGER) and ladder.rungs[EAGER].verdict is not Verdict.EAGER_SUSPECT:
         return f"Eager fails too ({ladder.rungs[EAGER].verdict}), so the kernel can't be blamed."
     return None if verdict.is_finding else f"The verdict is {verdict}: {verdict.explanation}."
 

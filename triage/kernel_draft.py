@@ -22,6 +22,7 @@ _SYMPTOMS = {
     Verdict.WRONG_GRADIENT: "wrong gradient",
     Verdict.NONFINITE: "NaN or infinity",
     Verdict.OUT_OF_BOUNDS: "writes out of bounds",
+    Verdict.EAGER_SUSPECT: "eager is wrong",
     Verdict.METADATA: "another form of result than eager's",
     Verdict.NONDETERMINISTIC: "different results for equal inputs",
     Verdict.COMPILE_ERROR: "does not compile",
@@ -115,9 +116,10 @@ def _happened(case: Case, ladder: Ladder) -> str:
 
 def _control(ladder: Ladder) -> str:
     told = {True: "fails too", False: "is right", None: "does not take it"}[ladder.fails(MATH)]
+    eager = "is wrong in another way" if ladder.fails(EAGER) else "is right"
     if ladder.accused == MATH:
-        return f"Eager, of the same dtypes, is {'wrong' if ladder.fails(EAGER) else 'right'}."
+        return f"Eager, of the same dtypes, {eager}."
     return (
-        "Eager, of the same dtypes, is right; `F.scaled_dot_product_attention` on its MATH backend, handed the same"
+        f"Eager, of the same dtypes, {eager}; `F.scaled_dot_product_attention` on its MATH backend, handed the same"
         f" call, {told}."
     )

@@ -9,10 +9,8 @@ from tempfile import TemporaryDirectory
 from corpus.entry import Entry
 from fuzz.campaign.pool import Setup, Worker, request
 from fuzz.protocol import Hello, SubjectResult, Verdict
-from generators.case import Case
-from generators.dtypes import LOW_PRECISION
 from generators.errors import UserError
-from generators.program import types_of
+from triage.reproducer import low_precision
 
 EAGER, AOT_EAGER, PASSES, INDUCTOR, DYNAMIC = "eager", "aot_eager", "passes", "inductor", "inductor_dynamic"
 MATH = "sdpa_math"
@@ -35,7 +33,8 @@ _CONTROLS = {NO_PATTERNS: "triage.subjects:no_pattern_matcher", EMULATED_CASTS: 
 class Ladder:
     """The verdict of every rung by its name, in order, and who gave it.
 
-    `accused` is the rung the report is about: `inductor`, or `inductor_dynamic` where only that fails.
+    `accused` is the rung the report is about: `inductor`, or `inductor_dynamic` where only that fails; `eager` where eager
+    itself is wrong and nothing else is.
     """
 
     hello: Hello
@@ -65,7 +64,7 @@ def climb(entry: Entry, setup: Setup) -> Ladder:
     case = entry.case
     dynamic = case.dynamic or entry.subject == DYNAMIC
     controls = {name: subject + "_dynamic" * dynamic for name, subject in _CONTROLS.items()}
-    if not _low_precision(case):
+    if not low_precision(case):
         del controls[EMULATED_CASTS]
     names = [EAGER, AOT_EAGER, PASSES, *([] if case.dynamic else [INDUCTOR]), DYNAMIC]
     subjects = {name: name for name in names} | controls
@@ -80,7 +79,10 @@ def climb(entry: Entry, setup: Setup) -> Ladder:
                 raise UserError(f"case {case.id}: eager refuses it, so there is nothing to report: {result.rejected}")
             rungs[name] = result.results[0]
     public = [name for name in (INDUCTOR, DYNAMIC) if name in rungs]
-    preferred = sorted(public, key=lambda name: (not rungs[name].verdict.is_finding, name != entry.subject))
+    own = {name for name in public if rungs[name].verdict.is_finding and rungs[name].verdict is not Verdict.EAGER_SUSPECT}
+    if rungs[EAGER].verdict is Verdict.EAGER_SUSPECT and (entry.subject == EAGER or not own):
+        return Ladder(hello, rungs, EAGER)
+    preferred = sorted(public, key=lambda name: (name not in own, name != entry.subject))
     return Ladder(hello, rungs, preferred[0])
 
 
@@ -93,7 +95,3 @@ def worker_of(setup: Setup) -> Iterator[Worker]:
             yield worker
         finally:
             worker.close()
-
-
-def _low_precision(case: Case) -> bool:
-    return any(value.dtype in LOW_PRECISION for value in types_of(case).values())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fuzz.protocol import Verdict
 from generators.case import Case
-from generators.dtypes import category
+from generators.dtypes import LOW_PRECISION, category
 from generators.emit import is_random, source
 from generators.program import types_of
 from triage.page import render
@@ -17,6 +17,8 @@ TIMEOUT_EXIT = 124
 """The exit code recorded for a run that was stopped, as timeout(1) gives."""
 
 MAX_LINES = 100
+_FAR, _FAR_LOW_PRECISION = 0.0005, 0.05
+"""Eager off by this share of a row's size is wrong: `astray_share` in fuzz/check/oracle/constants.py."""
 _MARK = "# The program ends here"
 DEATHS = frozenset({Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY})
 ERRORS = frozenset({Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR, Verdict.OUT_OF_MEMORY})
@@ -42,13 +44,13 @@ def text(
     case: Case, verdict: Verdict, title: str, *, device: str = "cpu", dynamic: bool = False, seconds: float = 60.0,
     memory_mib: int = 4096,
 ) -> str:
-    """The text of repro.py for a case that fails with `verdict`.
+    """The text of repro.py for a case that fails with `verdict`. For `eager_suspect` it compiles nothing.
 
     `dynamic` compiles with symbolic sizes, which a dynamic case does anyway. `seconds` and `memory_mib` are the
     limits that a failure by time or memory breaks.
     """
     whole = render(
-        "repro.py.j2",
+        "eager_repro.py.j2" if verdict is Verdict.EAGER_SUSPECT else "repro.py.j2",
         title=title.replace("\\", "/").replace('"', "'"),
         source=source(case).strip(),
         training=case.training,
@@ -67,6 +69,7 @@ def text(
         dies=verdict in DEATHS,
         seconds=round(seconds),
         memory_mib=memory_mib,
+        share=_FAR_LOW_PRECISION if low_precision(case) else _FAR,
     )
     if whole.count("\n") < MAX_LINES:
         return whole
@@ -94,6 +97,11 @@ def run(
         except subprocess.TimeoutExpired as stopped:
             return Run(TIMEOUT_EXIT, _decoded(stopped.stdout), _decoded(stopped.stderr))
     return Run(done.returncode, _decoded(done.stdout), _decoded(done.stderr))
+
+
+def low_precision(case: Case) -> bool:
+    """Whether it computes in a dtype of 16 bits."""
+    return any(value.dtype in LOW_PRECISION for value in types_of(case).values())
 
 
 def differentiable(case: Case) -> bool:

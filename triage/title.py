@@ -1,8 +1,10 @@
 """The title of a report: the symptom, in the words of the one who reads it."""
 
+import math
 import textwrap
 from collections.abc import Iterator
 
+from fuzz.campaign.symptom import error_of
 from fuzz.protocol import SubjectResult, Verdict
 from generators.case import Case, Op, TensorType
 from generators.dtypes import LOW_PRECISION
@@ -26,12 +28,18 @@ _MASK_VALUES = {
 
 def title(case: Case, result: SubjectResult, device: str) -> str:
     """One line such as "[Inductor][CPU] attention with softmax over dim -2: compiled off by 2.3, eager by 3e-08"."""
-    return f"[Inductor][{device.upper()}] {program(case)}: {symptom(result)}"
+    compiler = "" if result.verdict is Verdict.EAGER_SUSPECT else "[Inductor]"
+    return f"{compiler}[{device.upper()}] {program(case)}: {symptom(result)}"
 
 
 def symptom(result: SubjectResult) -> str:
-    """How the compiled program fails, with its numbers."""
+    """How the compiled program fails, or eager, with its numbers."""
     numbers, verdict = result.numbers, result.verdict
+    if verdict is Verdict.EAGER_SUSPECT:
+        error = numbers.get("eager_error", math.inf)
+        if not math.isfinite(error):
+            return f"eager gives NaN or inf, float64 is finite ({error_of(result)})"
+        return f"eager off by {error:.2g} (float64), values up to {numbers['scale']:.2g} ({error_of(result)})"
     if verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT) and "compiled_error" in numbers:
         what = "gradient" if verdict is Verdict.WRONG_GRADIENT else "compiled"
         off = f"{what} off by {numbers['compiled_error']:.2g}, eager by {numbers['eager_error']:.2g} (float64)"
@@ -76,6 +84,11 @@ def _unusual(case: Case) -> Iterator[str]:
 
 def _of_op(op: Op, types: dict[str, TensorType]) -> Iterator[str]:
     attrs = attributes(op)
+    scale = attrs.get("scale")
+    if op.kind == "sdpa" and isinstance(scale, float) and scale < 0:
+        yield "a negative scale"
+    if op.kind == "sdpa" and attrs["is_causal"]:
+        yield "is_causal"
     if op.kind in _SOFTMAX and attrs["dim"] not in (-1, types[op.args[0]].rank - 1):
         yield f"softmax over dim {attrs['dim']}"
     if op.kind in ("add", "sub") and len(op.args) == 2:

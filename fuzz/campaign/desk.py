@@ -8,8 +8,8 @@ from fuzz.campaign.asked import asked
 from fuzz.campaign.events import Bus, Duplicate
 from fuzz.campaign.investigate import Outcome
 from fuzz.campaign.results import Results, Suspicion
-from fuzz.campaign.symptom import Symptom, compiler_of, kind_of
-from fuzz.protocol import SubjectResult
+from fuzz.campaign.symptom import Symptom, accused, kind_of
+from fuzz.protocol import SubjectResult, Verdict
 from generators.case import Case
 from generators.features import features
 
@@ -66,7 +66,8 @@ class Desk:
 
     def symptom(self, result: SubjectResult, case: Case) -> Symptom:
         """What is seen of a bug when a subject gives `result` on `case`."""
-        return Symptom.of(result, asked(case) if result.subject in self.attention else features(case))
+        alone = result.subject in self.attention and result.verdict is not Verdict.EAGER_SUSPECT
+        return Symptom.of(result, asked(case) if alone else features(case))
 
     def learn(self, explanation: Explanation) -> None:
         """From now on this finding explains failures, those that wait included."""
@@ -94,7 +95,7 @@ class Desk:
         first: dict[tuple[str, str], SubjectResult] = {}
         for result in results:
             if result.verdict.is_finding:
-                first.setdefault((compiler_of(result.subject), kind_of(result.verdict)), result)
+                first.setdefault((accused(result.subject, result.verdict), kind_of(result.verdict)), result)
         suspect, explained = [], []
         for result in first.values():
             explanation = self.explanation(self.symptom(result, case))

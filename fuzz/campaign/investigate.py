@@ -7,7 +7,7 @@ from typing import Protocol
 
 from corpus.shrink import shrink
 from fuzz.campaign.schedule import CHEAP
-from fuzz.campaign.symptom import PROCESS, SILENT, VALUES, attention_patterns, compiler_of, kind_of, normal
+from fuzz.campaign.symptom import EAGER, PROCESS, VALUES, attention_patterns, compiler_of, error_of, kind_of
 from fuzz.catalogue import kind
 from fuzz.protocol import SubjectResult, Verdict
 from generators.case import Case
@@ -84,7 +84,8 @@ def investigate(
 
     `contracted`: the subject computes attention alone, from what the case's contract says.
     """
-    subject = public_for(suspect.subject, public)
+    eager = suspect.verdict is Verdict.EAGER_SUSPECT
+    subject = EAGER if eager else public_for(suspect.subject, public)
     if subject is None:
         subject, internal = suspect.subject, True
     else:
@@ -96,13 +97,13 @@ def investigate(
             said = "rejects the case" if on_public is None else f"says {on_public.verdict}"
             return Conclusion(Outcome.INTERNAL_ONLY, case, suspect, suspect, f"{subject} {said}")
         shown = on_public
-        if kind_of(shown.verdict) != kind_of(suspect.verdict):
-            # Users meet another failure than the internal subject saw: that one is pursued.
+        if eager or kind_of(shown.verdict) != kind_of(suspect.verdict):
+            # Users meet another failure than the internal subject saw: that one is pursued. And eager needs no compiler.
             suspect = shown
     if shown.verdict in VALUES | {Verdict.METADATA} and shown.same and not contracted:
         return Conclusion(Outcome.WITHIN_SAME, case, shown, suspect, "torch._dynamo.utils.same accepts it")
 
-    trajectory = _shrunk(case, suspect, probe, time_is_up, progress, contracted=contracted)
+    trajectory = _shrunk(case, suspect, probe, time_is_up, progress, contracted=contracted and not eager)
     confirmed = _smallest_confirmed(trajectory, shown, subject, probe, contracted=contracted)
     if confirmed is None:
         return Conclusion(Outcome.UNCONFIRMED, case, shown, suspect, f"{subject} does not repeat it in fresh workers")
@@ -114,8 +115,8 @@ def investigate(
 
 
 def alike(result: SubjectResult | None, wanted: SubjectResult, *, exact: bool, contracted: bool = False) -> bool:
-    """Whether `result` is the failure `wanted` is: the verdict (its kind, unless `exact`), for errors the message, and
-    the word of `torch._dynamo.utils.same` where that called it different (it is no judge of attention functions, which
+    """Whether `result` is the failure `wanted` is: the verdict (its kind, unless `exact`), for errors the message, for
+    eager the operation, and the word of `torch._dynamo.utils.same` where that called it different (it is no judge of attention functions, which
     are `contracted`), and, between results of one subject, one of the attention patterns that fired: with another pattern
     it is another bug."""
     if result is None or not result.verdict.is_finding:
@@ -124,10 +125,10 @@ def alike(result: SubjectResult | None, wanted: SubjectResult, *, exact: bool, c
         return False
     if result.verdict is not wanted.verdict and (exact or kind_of(result.verdict) != kind_of(wanted.verdict)):
         return False
-    patterns = attention_patterns(wanted.fired)
+    patterns = attention_patterns(wanted.fired) if wanted.verdict is not Verdict.EAGER_SUSPECT else frozenset[str]()
     if patterns and result.subject == wanted.subject and not patterns & attention_patterns(result.fired):
         return False
-    return wanted.verdict in SILENT or wanted.verdict in PROCESS or normal(result.message) == normal(wanted.message)
+    return wanted.verdict in PROCESS or error_of(result) == error_of(wanted)
 
 
 def _shrunk(

@@ -11,6 +11,8 @@ VALUES = frozenset({Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT, Verdict.NONFIN
 """Verdicts on numbers."""
 SILENT = VALUES | {Verdict.METADATA, Verdict.NONDETERMINISTIC, Verdict.OUT_OF_BOUNDS}
 """Verdicts that come without an error message."""
+EAGER = "eager"
+"""The subject that is not compiled. What it shows by itself, users meet without a compiler."""
 _COMPILERS = {"passes": "inductor", "inductor_dynamic": "inductor", "triton_compiled": "triton"}
 
 # Inductor gives every pattern a form per mode and dtype: _sfdp_pattern_5_inference, _sfdp_pattern_13_half_training.
@@ -27,6 +29,11 @@ def kind_of(verdict: Verdict) -> str:
 def compiler_of(subject: str) -> str:
     """Subjects that share the compiler share its bugs."""
     return _COMPILERS.get(subject, subject)
+
+
+def accused(subject: str, verdict: Verdict) -> str:
+    """Who has the bug that a subject shows: eager, or the subject's compiler."""
+    return EAGER if verdict is Verdict.EAGER_SUSPECT else compiler_of(subject)
 
 
 def rewrites(fired: tuple[str, ...]) -> frozenset[str]:
@@ -53,6 +60,16 @@ def normal(message: str) -> str:
     return re.sub(r"\s*N(\s*,\s*N)+", " N", text)[:200]
 
 
+def error_of(result: SubjectResult) -> str:
+    """What tells failures of one kind apart that have no numbers: the normalised message, or the operation of eager that is
+    wrong; empty for all others."""
+    if result.verdict is Verdict.EAGER_SUSPECT:
+        return result.message.partition(" ")[0]
+    # Which allocation is the one too many is chance.
+    silent = result.verdict in SILENT or result.verdict is Verdict.OUT_OF_MEMORY
+    return "" if silent else normal(result.message)
+
+
 @dataclass(frozen=True, slots=True)
 class Symptom:
     """What is seen of a bug: how it fails, the rewrites that fired, and the features of the case."""
@@ -61,28 +78,28 @@ class Symptom:
     subject: str
     fired: frozenset[str]
     error: str
-    """The normalised message, for failures that have no numbers; else empty."""
+    """See `error_of`."""
     features: frozenset[str]
 
     @classmethod
     def of(cls, result: SubjectResult, features: frozenset[str]) -> "Symptom":
         """The symptom a subject's result shows on a case with these features."""
-        # Which allocation is the one too many is chance.
-        silent = result.verdict in SILENT or result.verdict is Verdict.OUT_OF_MEMORY
-        error = "" if silent else normal(result.message)
-        return cls(result.verdict, result.subject, rewrites(result.fired), error, features)
+        # No rewrite has a part in what eager does.
+        fired = () if result.verdict is Verdict.EAGER_SUSPECT else result.fired
+        return cls(result.verdict, result.subject, rewrites(fired), error_of(result), features)
 
     @property
     def signature(self) -> str:
         """The coarse one: equal for most failures of one bug, and for few of different bugs."""
         fired = sorted(f for f in self.fired if f.startswith("sfdp")) or sorted(self.fired)
-        return "/".join([kind_of(self.verdict), compiler_of(self.subject), self.error or "+".join(fired) or "none"])
+        who = accused(self.subject, self.verdict)
+        return "/".join([kind_of(self.verdict), who, self.error or "+".join(fired) or "none"])
 
     def explains(self, other: "Symptom") -> bool:
         """Whether a minimal failure with this symptom accounts for `other`: all it takes is there too."""
         return (
             kind_of(self.verdict) == kind_of(other.verdict)
-            and compiler_of(self.subject) == compiler_of(other.subject)
+            and accused(self.subject, self.verdict) == accused(other.subject, other.verdict)
             and self.error == other.error
             # A lost process names the place where it was lost; shrinking it is too dear to tell what it takes.
             and (self.verdict in PROCESS or self._takes_no_more_than(other))

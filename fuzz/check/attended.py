@@ -48,7 +48,10 @@ def attended(case: "Case", subject: Subject, fired: Fired) -> tuple[Judgement, b
             judgement = replace(judgement, message=f"{judgement.message}; {wrote}")
         else:
             judgement = Judgement(Verdict.OUT_OF_BOUNDS, wrote, judgement.numbers)
-    return judgement, agreement.same(case.eager, runs[0], case.exact) if runs else None
+    if not runs:
+        return judgement, None
+    judgement = case.unless_eager_is_wrong(judgement, runs[0])
+    return judgement, None if judgement.verdict is Verdict.EAGER_SUSPECT else agreement.same(case.eager, runs[0], case.exact)
 
 
 def _judged(case: "Case", subject: Subject, stand_in: StandIn, runs: list[Execution], fired: Fired) -> Judgement:

@@ -17,6 +17,7 @@ from fuzz.check.oracle.attention.judge import judge as attention_judge
 from fuzz.check.oracle.decide import Judge, Judgement
 from fuzz.check.oracle.noise import Noise
 from fuzz.check.oracle.reference import reference
+from fuzz.check.oracle.suspicion import Suspicion
 from fuzz.check.program import Execution, Program, execute
 from fuzz.check.subjects import Subject, SubjectError
 from fuzz.protocol import EAGER, NOISE, REFERENCE, Check, Result, SubjectResult, Verdict
@@ -106,6 +107,13 @@ class Case:
                 )
         except Exception as error:
             raise Rejected(f"no reference: {failures.line(error)}") from error
+        self._suspicion = Suspicion(
+            self.eager,
+            self.exact,
+            lambda audit: self.execute(mode=audit),
+            self._coarsest(),
+            random=request.random,
+        )
 
     def run(self, name: str, subject: Subject | None, announce: Announce) -> SubjectResult:
         """Compile and run one subject; everything it does wrong is in the result."""
@@ -144,12 +152,23 @@ class Case:
             return Judgement(Verdict.SKIPPED, str(error)), None
         except Exception as error:
             return Judgement(failures.verdict(error), failures.line(error)), None
-        judgement = self.decided(runs)
-        if judgement.verdict is Verdict.SKIPPED:
+        judgement = self.unless_eager_is_wrong(self.decided(runs), runs[0])
+        if judgement.verdict in (Verdict.SKIPPED, Verdict.EAGER_SUSPECT):
             return judgement, None
         if not judgement.verdict.is_finding and attention_patterns(fired.names):
             judgement = self._fused(runs[0]) or judgement
         return judgement, agreement.same(self.eager, runs[0], self.exact)
+
+    def unless_eager_is_wrong(self, judgement: Judgement, run: Execution) -> Judgement:
+        """`judgement` on what a subject gave, or, where that accuses nobody, that eager is the suspect."""
+        if judgement.verdict.is_finding or judgement.verdict is Verdict.SKIPPED:
+            return judgement
+        try:
+            return self._suspicion.judgement(run) or judgement
+        except Exception as error:
+            if failures.verdict(error) is not Verdict.OUT_OF_MEMORY:
+                raise
+            return judgement
 
     def _fused(self, run: Execution) -> Judgement | None:
         """What is wrong with the attention of a program that a rewrite made a fused call of: eager in low precision is less

@@ -1,5 +1,8 @@
 """Hand-written sources in the form generators.emit prints: programs torch 2.13 compiles rightly, and some it doesn't."""
 
+import torch
+from torch.nn import functional
+
 _TEXT = """
 import torch
 import torch.nn.functional as F
@@ -35,6 +38,12 @@ def source(
     return _TEXT.format(
         dims=dims, body=lines, layout=layout, dtype=dtype, extra=f", {extra}" if extra else ""
     )
+
+
+def is_nan_with_a_negative_scale() -> bool:
+    """Whether eager's fused attention is NaN for a negative scale with `is_causal`, as in torch 2.13.0."""
+    q = torch.ones(1, 1, 2, 4)
+    return bool(functional.scaled_dot_product_attention(q, q, q, is_causal=True, scale=-0.5).isnan().any())
 
 
 def plain(dtype: str = "float32") -> str:

@@ -11,7 +11,7 @@ from fuzz.check.oracle.noise import Noise
 from fuzz.check.oracle.reference import reference
 from fuzz.check.oracle.rows import Envelope
 from fuzz.check.program import Program, execute
-from tests.check.sources import plain
+from tests.check.sources import plain, source
 
 LOW = [torch.float32, torch.bfloat16, torch.float16]
 
@@ -56,6 +56,12 @@ def test_nor_its_gradients() -> None:
     expected = torch.autograd.grad(exact(*leaves), leaves, cotangents["output 0"].double())
     for name, grad in zip(("input 0", "input 1", "parameter weight"), expected, strict=True):
         assert torch.allclose(found[f"grad of {name}"], grad, rtol=0, atol=1e-13)
+
+
+def test_a_reference_takes_attention_apart() -> None:
+    program = Program(source("return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=-0.5)"))
+    found = reference(program.module(training=True), program.inputs(), training=True, cotangents=None)
+    assert all(value.isfinite().all() for value in found.values.values())
 
 
 def test_a_reference_leaves_the_default_dtype_alone() -> None:

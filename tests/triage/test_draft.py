@@ -14,7 +14,7 @@ from tests.triage.conftest import NUMBERS, ladder
 from triage import reproducer
 from triage.attribute import blame, refusal
 from triage.draft import commands, issue, refused
-from triage.ladder import EMULATED_CASTS, Ladder
+from triage.ladder import EAGER, EMULATED_CASTS, Ladder
 from triage.title import title
 
 RUN = reproducer.Run(1, "output 0 up to 2.3; off float64: eager 2.2e-07, inductor 0.97; same: False\n", "a log\n")
@@ -43,6 +43,34 @@ def test_casts_that_inductor_elides_by_design_are_refused() -> None:
 
 def test_what_eager_does_too_is_refused() -> None:
     assert "Eager fails too" in (refusal(ladder(eager=Verdict.NONDETERMINISTIC)) or "")
+
+
+EAGER_MESSAGE = "aten.bmm gives nan where float64 gives 0.31: eager's output 0 is not finite; this subject's is wrong too"
+
+
+def suspected(case: Case, error: float = float("inf")) -> tuple[Ladder, str]:
+    numbers = {"eager_error": error, "scale": 1.9, "rows_wrong": 3.0, "rows_total": 80.0, "compiled_error": error}
+    result = SubjectResult("eager", Verdict.EAGER_SUSPECT, EAGER_MESSAGE, numbers)
+    found = replace(ladder(), accused=EAGER, rungs=ladder().rungs | {EAGER: result})
+    return found, title(case, result, "cpu")
+
+
+def test_eager_that_is_wrong_is_reported_and_no_compiler_blamed(case: Case) -> None:
+    found, name = suspected(case)
+    assert refusal(found) is None
+    assert name == "[CPU] attention with softmax over dim -2: eager gives NaN or inf, float64 is finite (aten.bmm)"
+    assert "eager off by 0.5 (float64), values up to 1.9 (aten.bmm)" in suspected(case, 0.5)[1]
+    draft = issue(case, found, replace(RUN, output="output 0 up to 1.9; off float64: eager inf\n"), "PyTorch version: 2.13.0")
+    assert "The module below is wrong in eager, without a compiler (torch 2.13.0, cpu): aten.bmm gives nan where" in draft.text
+    assert "`aten.bmm` is the first whose result rounding does not explain" in draft.text
+    assert "; 3 of 80 rows are wrong" in draft.text
+    for words in ("torch.compile", "this subject", "bisector", "TORCH_COMPILE_BACKEND"):
+        assert words not in draft.text
+    assert "inductor" not in commands(draft, "out/report.md")[0]
+
+
+def test_a_compiler_that_is_wrong_in_its_own_way_is_not_acquitted_by_such_an_eager() -> None:
+    assert refusal(ladder(eager=Verdict.EAGER_SUSPECT)) is None
 
 
 def test_what_only_an_internal_subject_shows_is_refused() -> None:

@@ -10,9 +10,23 @@ import pytest
 from corpus import entry
 from corpus.entry import Entry
 from generators.case import Case
+from tests.check.sources import is_nan_with_a_negative_scale
 from tests.triage.conftest import SOFTMAX_OVER_QUERIES, FakePython
 
 ROOT = Path(__file__).parents[2]
+
+
+NEGATIVE_SCALE = """
+case_format: 1
+dims: {B: 2, H: 4, S: 8, D: 16}
+inputs:
+  q: {shape: [B, H, S, D], dtype: float32, values: {seed: 0}}
+  k: {shape: [B, H, S, D], dtype: float32, values: {seed: 1}}
+  v: {shape: [B, H, S, D], dtype: float32, values: {seed: 2}}
+ops:
+  - {name: out, op: sdpa, args: [q, k, v], scale: -0.5, is_causal: true}
+returns: [out]
+"""
 
 
 def report(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -45,6 +59,24 @@ def test_a_real_bug_becomes_a_report_and_a_script_that_shows_it(tmp_path: Path) 
     assert subprocess.run(command, cwd=out, env=environment, timeout=300, check=False).returncode == 0
     del environment["TORCH_COMPILE_BACKEND"]
     assert subprocess.run(command, cwd=out, env=environment, timeout=300, check=False).returncode == 1
+
+
+@pytest.mark.skipif(not is_nan_with_a_negative_scale(), reason="this torch has no such bug")
+def test_eager_that_is_wrong_becomes_a_report_and_a_script_that_compiles_nothing(tmp_path: Path) -> None:
+    file, out, cache = tmp_path / "bug.case.yaml", tmp_path / "out", str(tmp_path / "cache")
+    file.write_text(NEGATIVE_SCALE)
+    done = report(file, "--out", out, TORCHINDUCTOR_CACHE_DIR=cache)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("[CPU] scaled_dot_product_attention with a negative scale and is_causal: eager gives NaN or inf")
+    text = (out / "report.md").read_text()
+    assert "| eager, not compiled | eager suspect | inf |" in text
+    assert "exit code 1 with the bug, here 1." in text
+    assert "off float64: eager inf, MATH backend" in text
+    script = (out / "repro.py").read_text()
+    assert "torch.compile" not in script
+    (out / "right.py").write_text(script.replace("scale=-0.5", "scale=0.5"))
+    for name, code in (("repro.py", 1), ("right.py", 0)):
+        assert subprocess.run([sys.executable, name], cwd=out, timeout=300, check=False).returncode == code
 
 
 def test_rounding_is_no_issue(tmp_path: Path, file: Path, fake_python: FakePython) -> None:

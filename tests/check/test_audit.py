@@ -1,0 +1,236 @@
+"""Eager as the side that is wrong: operations that are by themselves, and all that only looks like it."""
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from fuzz.check.oracle.audit import Audit
+from fuzz.check.oracle.reference import reference
+from fuzz.check.oracle.suspicion import Suspicion
+from fuzz.check.program import Program, execute
+from fuzz.protocol import SubjectResult, Verdict
+from generators.emit import source as emitted
+from generators.sample import sample
+from tests.check.client import Client
+from tests.check.sources import is_nan_with_a_negative_scale, plain, source
+
+DTYPES = ["float32", "bfloat16", "float16"]
+NEGATIVE = source("return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=-0.5)")
+
+
+negative_scale = pytest.mark.skipif(not is_nan_with_a_negative_scale(), reason="this torch has no such bug")
+
+
+@contextmanager
+def planted(name: str, wrong: Callable[..., Tensor]) -> Iterator[None]:
+    """In this context the CPU's aten operation `name` is `wrong`."""
+    with warnings.catch_warnings(), torch.library._scoped_library("aten", "IMPL") as library:
+        warnings.simplefilter("ignore")
+        library.impl(name, wrong, "CPU")
+        yield
+
+
+def lost_row(a: Tensor, b: Tensor) -> Tensor:
+    """bmm that loses a row in all dtypes but float64."""
+    out = torch.stack([torch.mm(x, y) for x, y in zip(a, b, strict=True)])
+    if a.dtype != torch.float64:
+        out[0, 3] = 0
+    return out
+
+
+def lost_gradient(grad: Tensor, out: Tensor) -> Tensor:
+    """tanh's backward, without the factor in all dtypes but float64."""
+    return grad.clone() if grad.dtype != torch.float64 else grad * (1 - out * out)
+
+
+def guilty(text: str, *, training: bool = False) -> str:
+    """What an audit of every operation says, "" for nothing."""
+    program = Program(text)
+    module = program.module(training)
+    audit = Audit()
+    execute(module, module, program.inputs(), training=training, mode=audit)
+    return str(audit.guilty or "")
+
+
+def judged(text: str, compiled: Callable[..., Any] | None = None, *, training: bool = False) -> Any:
+    """The judgement on eager beside a compiled program, by default one that shares whatever eager does."""
+    program = Program(text)
+
+    def run(call: Any = None, mode: Any = None) -> Any:
+        module = program.module(training)
+        return execute(call or module, module, program.inputs(), training=training, cotangents=cotangents, mode=mode)
+
+    cotangents = None
+    eager = run()
+    cotangents = eager.cotangents
+    exact = reference(program.module(training), program.inputs(), training=training, cotangents=cotangents)
+    suspicion = Suspicion(eager, exact, lambda audit: run(mode=audit), torch.float32, random=False)
+    return suspicion.judgement(run(compiled))
+
+
+@negative_scale
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("subject", ["eager", "aot_eager", "passes"])
+def test_eager_that_shares_its_kernel_with_what_is_compiled_is_the_suspect(
+    worker: Client, subject: str, training: bool
+) -> None:
+    result = worker.one(NEGATIVE, subject, training=training)
+    assert result.verdict == Verdict.EAGER_SUSPECT
+    assert result.message.startswith("aten._scaled_dot_product_flash_attention_for_cpu gives nan where float64 gives -")
+    assert result.message.endswith("this subject's is wrong too")
+    # The last query sees every key, and the kernel is right there.
+    assert result.where["ranges"][2] == [[0, 15]]
+    assert result.numbers["eager_error"] == float("inf") and result.numbers["scale"] < 10
+    assert result.same is None
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_an_operation_that_is_wrong_in_one_row_is_named(dtype: str) -> None:
+    assert guilty(plain(dtype)) == ""
+    with planted("bmm", lost_row):
+        assert guilty(plain(dtype)).startswith("aten.bmm gives 0 where float64 gives ")
+
+
+def test_so_is_one_of_the_backward_pass() -> None:
+    text = source("return torch.tanh(q) * v")
+    with planted("tanh_backward", lost_gradient):
+        assert guilty(text) == ""
+        assert guilty(text, training=True).startswith("aten.tanh_backward gives ")
+        found = judged(text, training=True)
+    assert found.verdict == Verdict.EAGER_SUSPECT and "eager's grad of input 0 is off by" in found.message
+
+
+def test_a_compiled_program_that_is_right_is_told_from_one_that_shares_the_mistake() -> None:
+    text = source("return torch.bmm(q[0], k[0].mT).relu_().view(H, S, S)")
+
+    def right(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return torch.stack([torch.mm(x, y.mT) for x, y in zip(q[0], k[0], strict=True)]).relu()
+
+    with planted("bmm", lost_row):
+        shared, apart = judged(text), judged(text, right)
+    assert shared.message.endswith("this subject's is wrong too")
+    assert apart.message.endswith("this subject's is right")
+    assert apart.numbers["compiled_error"] < 1e-5 < apart.numbers["eager_error"]
+    assert (apart.numbers["rows_wrong"], apart.numbers["rows_total"]) == (1, 4 * 17)
+    assert apart.where["ranges"][:2] == [[[0, 0]], [[3, 3]]]
+    assert judged(text) is None
+
+
+_BIASED = "scores = q @ k.transpose(-2, -1) / 4.0 + rest[0]"
+_MASKS = {
+    "rows without a key": "torch.zeros(S, S).masked_fill(torch.ones(S, S).tril(-1) == 0, -torch.inf).to(torch.{dtype})",
+    "rows of the lowest number": "torch.full((S, S), torch.finfo(torch.{dtype}).min).tril(-1).to(torch.{dtype})",
+    "a bias on top of the lowest number": "(torch.randn(S, S, generator=rng(4)) * 100).to(torch.{dtype})"
+    ".masked_fill(torch.ones(S, S).tril() == 0, torch.finfo(torch.{dtype}).min)",
+}
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("mask", _MASKS)
+def test_masks_never_make_a_suspect(mask: str, dtype: str, training: bool) -> None:
+    extra = _MASKS[mask].format(dtype=dtype)
+    unfused = source(_BIASED, "return scores.softmax(dim=-1) @ v", dims="2, 4, 16, 16", dtype=dtype, extra=extra)
+    fused = source(
+        "return F.scaled_dot_product_attention(q, k, v, rest[0])", dims="2, 4, 16, 16", dtype=dtype, extra=extra
+    )
+    for text in (unfused, fused):
+        assert guilty(text, training=training) == ""
+        assert judged(text, training=training) is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return (q * 60000) @ k.transpose(-2, -1)",
+        "return (q * 3e4 * k).softmax(dim=-1), (q * 60000).pow(2).mean(dim=-1), torch.linalg.vector_norm(q * 30000, dim=-1)",
+        "return torch.log(q), torch.sqrt(k), q / (k - k), (q - q) / (k - k)",
+        "return torch.exp(q * 20), torch.logsumexp(q * 1000, dim=-1), F.layer_norm(q * 1000, [D])",
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_overflow_and_what_has_no_answer_never_make_a_suspect(body: str, dtype: str) -> None:
+    scaled = "q, k = q * 1e30, k * 1e30" if dtype == "float32" else "q, k = q * 4, k * 4"
+    for text in (source(body, dtype=dtype), source(scaled, body, dtype=dtype)):
+        assert guilty(text, training=True) == ""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "both = torch.cat([q, -q], dim=-1) * 1000\nreturn both.sum(dim=-1), both.mean(dim=(-2, -1)), q - q * (1 + 2**-7)",
+        "return F.layer_norm(q.expand(60, B, H, S, D).reshape(-1, D) + 3, [D], v[0, 0, 0], k[0, 0, 0])",
+        "return F.embedding(torch.zeros(4000, dtype=torch.int64), q[0, 0])",
+        "parts = q.unbind(1)\nparts[0].clone().add_(1).mul_(parts[1])[..., 1:].neg_()\nreturn q.transpose(1, 2).contiguous() * 2",
+        "return F.gelu(q * 8), F.silu(k * 20), torch.cumsum(v, -1), torch.tanh(q * 10), F.dropout(q, 0.5, True)",
+    ],
+    ids=["cancellation", "long sums of a layer norm", "long sums of an embedding", "in place and views", "tails"],
+)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rounding_never_makes_a_suspect(body: str, dtype: str) -> None:
+    assert guilty(source(*body.split("\n"), dtype=dtype), training=True) == ""
+
+
+def test_generated_programs_hold_no_suspect() -> None:
+    for index in range(12):
+        for case in (sample(1, index), sample(1, index, contracted=True)):
+            assert guilty(emitted(case), training=case.training) == "", case.id
+
+
+@pytest.mark.parametrize("form", ["plain", "causal", "mask", "grouped"])
+def test_fused_attention_in_float64_is_the_math_backend(form: str) -> None:
+    def operands() -> list[Tensor]:
+        heads = 2 if form == "grouped" else 4
+        shapes = [(2, 4, 6, 8), (2, heads, 6, 8), (2, heads, 6, 8)]
+        return [torch.randn(s, dtype=torch.float64, generator=torch.Generator().manual_seed(i)).requires_grad_() for i, s in enumerate(shapes)]
+
+    mask = torch.ones(6, 6).tril(-1).bool() if form == "mask" else None  # the first row sees no key
+
+    class Module(nn.Module):
+        def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            return functional.scaled_dot_product_attention(
+                q, k, v, attn_mask=mask, is_causal=form == "causal", scale=0.7, enable_gqa=form == "grouped"
+            )
+
+    def run(mode: Any = None) -> Any:
+        return execute(Module(), nn.Module(), operands(), training=True, mode=mode)
+
+    with sdpa_kernel([SDPBackend.MATH]):
+        exact = run()
+    # Wrong everywhere, so that the audit puts everything right.
+    audit = Audit()
+    with planted_nan():
+        repaired = run(audit)
+    assert str(audit.guilty).startswith("aten._scaled_dot_product_flash_attention_for_cpu gives nan")
+    for name, value in exact.values.items():
+        assert torch.allclose(repaired.values[name], value, rtol=0, atol=1e-13), name
+
+
+@contextmanager
+def planted_nan() -> Iterator[None]:
+    """In this context fused attention on the CPU gives NaN, forward and backward."""
+
+    def forward(q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> Any:
+        return torch.full((*q.shape[:-1], v.size(-1)), torch.nan, dtype=q.dtype), torch.full(q.shape[:-1], torch.nan, dtype=q.dtype)
+
+    def backward(do: Tensor, q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> Any:
+        return tuple(torch.full_like(x, torch.nan) for x in (q, k, v))
+
+    name = "_scaled_dot_product_flash_attention_for_cpu"
+    with planted(name, forward), planted(f"{name}_backward", backward):
+        yield
+
+
+@negative_scale
+def test_inductor_says_so_too(worker: Client) -> None:
+    if worker.hello.cxx is None:
+        pytest.skip("no C++ compiler")
+    result: SubjectResult = worker.one(NEGATIVE, "inductor")
+    assert result.verdict == Verdict.EAGER_SUSPECT

@@ -11,7 +11,7 @@ VALUES = frozenset({Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT, Verdict.NONFIN
 """Verdicts on numbers."""
 SILENT = VALUES | {Verdict.METADATA, Verdict.NONDETERMINISTIC, Verdict.OUT_OF_BOUNDS}
 """Verdicts that come without an error message."""
-_COMPILERS = {"passes": "inductor", "inductor_dynamic": "inductor", "triton_compiled": "triton"}
+_COMPILERS = {"passes": "inductor", "inductor_dynamic": "inductor", "inductor_tf32": "inductor", "triton_compiled": "triton"}
 
 # Inductor gives every pattern a form per mode and dtype: _sfdp_pattern_5_inference, _sfdp_pattern_13_half_training.
 _SFDP = re.compile(r"_?(sfdp_pattern_\d+)")

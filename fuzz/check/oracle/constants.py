@@ -31,6 +31,9 @@ ILL_CONDITIONED = 0.05
 REPLICAS = 3
 REPLICAS_BEFORE_WRONG = 16
 
+#: The dtype whose roundoff TF32 has: both keep 11 significant bits (NVIDIA, "A100 Tensor Core GPU Architecture", 2020).
+TF32_LIKE = torch.float16
+
 #: How often an attention kernel's first-order budget (oracle/budget.py) an error may be. From the project's notes on
 #: numerics: correct fused and MATH kernels reach 1.9 (bfloat16), 2.1 (float16), 5.0 (float32); beyond these was always a
 #: bug. The bundled kernels' gradients reached 1.3 over 130 random configurations.

@@ -6,6 +6,8 @@ from triage.ladder import AOT_EAGER, DYNAMIC, EAGER, EMULATED_CASTS, INDUCTOR, N
 
 _VALUES = frozenset({Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT})
 
+_KEPT_IN_FLOAT32 = "Inductor keeps intermediate results in float32 where eager rounds them, by design (pytorch#183761, pytorch#154009)"
+
 _WHY_NOT = {
     Verdict.OK: "Compiled is as close to float64 as eager is.",
     Verdict.ROUNDING: (
@@ -17,6 +19,7 @@ _WHY_NOT = {
         " (pytorch#178879)."
     ),
     Verdict.CONVENTION: "The results differ only where there is no right answer: eager or float64 is not finite there.",
+    Verdict.PRECISION_POLICY: f"{_KEPT_IN_FLOAT32}, or computes float32 products in TF32 because it is allowed to.",
     Verdict.RANDOM_STREAM: "Active dropout drew other random numbers, which is by design (pytorch#172206).",
 }
 
@@ -36,8 +39,7 @@ def refusal(ladder: Ladder) -> str | None:
         return why
     if result.verdict in _VALUES and ladder.fails(EMULATED_CASTS) is False:
         return (
-            "The difference goes away with emulate_precision_casts=True: Inductor keeps intermediate results in float32"
-            " where eager rounds them, by design (pytorch#183761, pytorch#154009)."
+            f"The difference goes away with emulate_precision_casts=True: {_KEPT_IN_FLOAT32}."
         )
     return None
 

@@ -10,16 +10,15 @@ from torch import nn
 
 from fuzz.check import failures, settings
 from fuzz.check.attended import attended
-from fuzz.check.attention.bare import Bare
-from fuzz.check.coverage import Fired, attention_patterns
+from fuzz.check.compiled import compiled
+from fuzz.check.coverage import Fired
 from fuzz.check.oracle import agreement, constants
-from fuzz.check.oracle.attention.judge import judge as attention_judge
 from fuzz.check.oracle.decide import Judge, Judgement
 from fuzz.check.oracle.noise import Noise
 from fuzz.check.oracle.reference import reference
 from fuzz.check.oracle.suspicion import Suspicion
 from fuzz.check.program import Execution, Program, execute
-from fuzz.check.subjects import Subject, SubjectError
+from fuzz.check.subjects import Subject
 from fuzz.protocol import EAGER, NOISE, REFERENCE, Check, Result, SubjectResult, Verdict
 
 Announce = Callable[[str], None]
@@ -57,9 +56,6 @@ def check(
         request.id, rejected, tuple(results), round(seconds, 4), round(clock.seconds, 4), round(rss_mib(), 1)
     )
 
-FUSED_ROUNDS = ("weights", "sums")
-"""What the fused calls of rewrites round: flash on CPU and CUDA does most."""
-
 
 class Clock:
     """Adds up the time spent inside torch: within `with clock:`, which doesn't nest."""
@@ -82,7 +78,6 @@ class Case:
         self.device = device
         self._cotangents: dict[str, torch.Tensor] | None = None
         self._dtypes: set[torch.dtype] = set()
-        self._bare: Bare | None = None
         announce(EAGER)
         try:
             with clock:
@@ -102,8 +97,8 @@ class Case:
                 )
             announce(NOISE)
             with clock:
-                self._judge = Judge(
-                    self.eager, self.exact, self._replica, self._coarsest, random=request.random
+                self.judge = Judge(
+                    self.eager, self.exact, self.replica, self.coarsest, random=request.random
                 )
         except Exception as error:
             raise Rejected(f"no reference: {failures.line(error)}") from error
@@ -111,7 +106,7 @@ class Case:
             self.eager,
             self.exact,
             lambda audit: self.execute(mode=audit),
-            self._coarsest(),
+            self.coarsest(),
             random=request.random,
         )
 
@@ -129,7 +124,7 @@ class Case:
             elif subject.attention is not None:
                 judgement, same = attended(self, subject, fired)
             else:
-                judgement, same = self._judged(subject, fired)
+                judgement, same = compiled(self, subject, fired)
             settings.forget()
         return SubjectResult(
             name,
@@ -142,23 +137,6 @@ class Case:
             judgement.where,
         )
 
-    def _judged(self, subject: Subject, fired: Fired) -> tuple[Judgement, bool | None]:
-        module = self.program.module(self.request.training)
-        try:
-            with fired:
-                call = subject.compile(module, self.request.dynamic)
-                runs = [self.execute(call, module) for _ in range(max(1, self.request.repeat))]
-        except SubjectError as error:
-            return Judgement(Verdict.SKIPPED, str(error)), None
-        except Exception as error:
-            return Judgement(failures.verdict(error), failures.line(error)), None
-        judgement = self.unless_eager_is_wrong(self.decided(runs), runs[0])
-        if judgement.verdict in (Verdict.SKIPPED, Verdict.EAGER_SUSPECT):
-            return judgement, None
-        if not judgement.verdict.is_finding and attention_patterns(fired.names):
-            judgement = self._fused(runs[0]) or judgement
-        return judgement, agreement.same(self.eager, runs[0], self.exact)
-
     def unless_eager_is_wrong(self, judgement: Judgement, run: Execution) -> Judgement:
         """`judgement` on what a subject gave, or, where that accuses nobody, that eager is the suspect."""
         if judgement.verdict.is_finding or judgement.verdict is Verdict.SKIPPED:
@@ -170,17 +148,6 @@ class Case:
                 raise
             return judgement
 
-    def _fused(self, run: Execution) -> Judgement | None:
-        """What is wrong with the attention of a program that a rewrite made a fused call of: eager in low precision is less
-        accurate than that, and what it allows would hide much. None where nothing is, or the case is not bare."""
-        if self.request.random or self.request.stand_in is None:
-            return None
-        if self._bare is None:
-            self._bare = Bare(self.request.stand_in, self.device, training=self.request.training)
-        call = self._bare.call(run, self.eager.cotangents)
-        judgement = attention_judge(call, FUSED_ROUNDS) if call is not None else None
-        return judgement if judgement is not None and judgement.verdict.is_finding else None
-
     def decided(
         self,
         runs: list[Execution],
@@ -189,7 +156,7 @@ class Case:
     ) -> Judgement:
         """The verdict on the runs of a subject; `handed` and `others` as `Judge.judge` has them."""
         try:
-            judgement = self._judge.judge(runs[0], handed, others)
+            judgement = self.judge.judge(runs[0], handed, others)
         except Exception as error:
             if failures.verdict(error) is not Verdict.OUT_OF_MEMORY:
                 raise
@@ -220,13 +187,15 @@ class Case:
             mode=mode,
         )
 
-    def _replica(self, number: int) -> Execution:
+    def replica(self, number: int) -> Execution:
+        """Eager under noise number so and so."""
         noise = Noise(number)
         execution = self.execute(mode=noise)
         self._dtypes |= noise.dtypes
         return execution
 
-    def _coarsest(self) -> torch.dtype:
+    def coarsest(self) -> torch.dtype:
+        """The least precise float dtype that the replicas so far rounded to."""
         return max(self._dtypes, key=lambda dtype: constants.UNIT_ROUNDOFF[dtype], default=torch.float32)
 
 

@@ -5,6 +5,8 @@ import itertools
 import logging
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -32,6 +34,48 @@ def settle() -> None:
     _leave_caches_warm()
     logging.getLogger("torch").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore")
+
+
+def can_keep_casts() -> bool:
+    """Whether this torch can be told to round wherever eager does; `casts_kept` needs it."""
+    import torch._inductor.config as inductor
+
+    return hasattr(inductor, _CASTS)
+
+
+@contextmanager
+def casts_kept() -> Iterator[None]:
+    """While entered, what Inductor compiles rounds to low precision wherever eager does, which it leaves out by design.
+
+    Programs are compiled afresh inside, and afresh again after. Raises AttributeError unless `can_keep_casts`.
+    """
+    import torch._inductor.config as inductor
+
+    before = getattr(inductor, _CASTS)
+    torch._dynamo.reset()
+    setattr(inductor, _CASTS, True)
+    try:
+        yield
+    finally:
+        setattr(inductor, _CASTS, before)
+        torch._dynamo.reset()
+
+
+_CASTS = "emulate_precision_casts"
+
+
+@contextmanager
+def tf32_allowed() -> Iterator[None]:
+    """While entered, float32 products on CUDA may be computed in TF32."""
+    backends: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn)
+    before = [backend.allow_tf32 for backend in backends]
+    for backend in backends:
+        backend.allow_tf32 = True
+    try:
+        yield
+    finally:
+        for backend, allowed in zip(backends, before, strict=True):
+            backend.allow_tf32 = allowed
 
 
 def forget() -> None:

@@ -31,6 +31,9 @@ ILL_CONDITIONED = 0.05
 REPLICAS = 3
 REPLICAS_BEFORE_WRONG = 16
 
+#: The dtype whose roundoff TF32 has: both keep 11 significant bits (NVIDIA, "A100 Tensor Core GPU Architecture", 2020).
+TF32_LIKE = torch.float16
+
 #: An operation that is handed finite numbers beyond this may overflow within, where its result would not: products of
 #: three such numbers, and sums of some thousands of them, stay below the largest float32.
 #:

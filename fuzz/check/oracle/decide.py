@@ -86,19 +86,19 @@ class Judge:
         if form:
             return Judgement(Verdict.METADATA, form)
         judgement = self._measure(compiled, coarsest)
-        if judgement.verdict in _DOUBTED and len(self._replicas) < constants.REPLICAS_BEFORE_WRONG:
+        if judgement.verdict in DOUBTED and len(self._replicas) < constants.REPLICAS_BEFORE_WRONG:
             more = range(len(self._replicas), constants.REPLICAS_BEFORE_WRONG)
             self._replicas += [self._replica(number) for number in more]
             self._envelopes.clear()
             judgement = self._measure(compiled, coarsest)
-        right = others() if judgement.verdict in _DOUBTED else []
+        right = others() if judgement.verdict in DOUBTED else []
         if right:
             self._envelopes.clear()
             before, self._replicas = self._replicas, self._replicas + right
             judgement = self._measure(compiled, coarsest)
         if judgement.verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT) and self._random:
             judgement = Judgement(Verdict.RANDOM_STREAM, judgement.message, judgement.numbers)
-        if judgement.verdict in _DOUBTED:
+        if judgement.verdict in DOUBTED:
             wrong = self._wrong(judgement.value, compiled, coarsest)
             judgement = replace(judgement, where=where(judgement.value, wrong))
         if right:
@@ -218,7 +218,9 @@ SEVERITY = (
     Verdict.WRONG_RESULT,
     Verdict.NONFINITE,
 )
-_DOUBTED = (Verdict.WRONG_GRADIENT, Verdict.WRONG_RESULT, Verdict.NONFINITE)
+
+#: Values are wrong, unless something is found that explains them.
+DOUBTED = (Verdict.WRONG_GRADIENT, Verdict.WRONG_RESULT, Verdict.NONFINITE)
 
 
 def _verdict(errors: Errors, limit: float, wrong: Verdict) -> Verdict:

@@ -26,11 +26,13 @@ def as_it_is(module: nn.Module, _dynamic: bool) -> nn.Module:
 
 @dataclass(frozen=True)
 class Subject:
-    """One way to run a module. With `attention`, the module has that function in the place of its own attention."""
+    """One way to run a module. With `attention`, the module has that function in the place of its own attention; with
+    `tf32` it is compiled and run while TF32 is allowed."""
 
     name: str
     compile: Compile = as_it_is
     attention: Attention | None = None
+    tf32: bool = False
 
     @property
     def kind(self) -> Kind:

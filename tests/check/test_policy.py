@@ -1,0 +1,133 @@
+"""Rounding that is by design is told from mistakes by running again."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fuzz.check import settings
+from fuzz.check.check import check
+from fuzz.check.subjects import Subject
+from fuzz.protocol import Check, SubjectResult, Verdict
+from tests.check.client import Client
+from tests.check.sources import plain, source
+
+NAMES = ("elides", "elides_once", "zeroed_row", "nan_column", "elides_into_nan")
+
+
+def planted(name: str) -> str:
+    return f"tests.check.planted:{name}"
+
+
+@pytest.fixture(scope="module")
+def worker(cache: str) -> Iterator[Client]:
+    arguments = [part for name in NAMES for part in ("--subject", planted(name))]
+    with Client(*arguments, cache=cache) as client:
+        yield client
+
+
+@pytest.mark.parametrize("name", ["elides", "elides_into_nan"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_what_kept_casts_put_right_is_policy_and_keeps_its_numbers(worker: Client, name: str, dtype: str) -> None:
+    result = worker.one(plain(dtype), planted(name))
+    assert result.verdict == Verdict.PRECISION_POLICY and not result.verdict.is_finding
+    assert result.message.startswith("output 0: ") and result.message.endswith("gone with emulate_precision_casts=True")
+    assert "ratio" in result.numbers and not result.where
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict"), [("zeroed_row", Verdict.WRONG_RESULT), ("nan_column", Verdict.NONFINITE)]
+)
+def test_a_mistake_stays_one_with_casts_kept(worker: Client, name: str, verdict: Verdict) -> None:
+    result = worker.one(plain("bfloat16"), planted(name))
+    assert result.verdict == verdict and result.where
+
+
+def test_a_mistake_that_comes_and_goes_is_no_policy(worker: Client) -> None:
+    assert worker.one(plain("bfloat16"), planted("elides_once")).verdict == Verdict.WRONG_RESULT
+
+
+def test_casts_explain_nothing_where_nothing_is_rounded_to_low_precision(worker: Client) -> None:
+    assert worker.one(plain(), planted("elides")).verdict == Verdict.WRONG_RESULT
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_rewrite_that_is_wrong_stays_a_finding(worker: Client, dtype: str) -> None:
+    over_queries = source("return (q @ k.transpose(-2, -1) / 4.0).softmax(dim=-2) @ v", dtype=dtype)
+    assert worker.one(over_queries, "passes").verdict == Verdict.WRONG_RESULT
+
+
+def test_kept_casts_reach_what_is_compiled_and_no_further() -> None:
+    import torch._inductor.config as inductor
+
+    with settings.casts_kept():
+        assert inductor.emulate_precision_casts
+    assert not inductor.emulate_precision_casts
+
+
+def test_a_torch_that_cannot_keep_casts_is_not_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch._inductor.config as inductor
+
+    assert settings.can_keep_casts()
+    monkeypatch.setattr(settings, "_CASTS", "emulate_nothing")
+    assert not settings.can_keep_casts() and not hasattr(inductor, "emulate_nothing")
+    assert in_process(plain("bfloat16"), zeroing).verdict == Verdict.WRONG_RESULT
+
+
+#: Attention of a device with TF32: products round q, k and v to 11 significant bits when they may.
+TENSOR_CORES = source(
+    "def rounded(x):",
+    "    if not torch.backends.cuda.matmul.allow_tf32:",
+    "        return x",
+    "    return (x.view(torch.int32) + 0x1000 & ~0x1fff).view(torch.float32)",
+    "return (rounded(q) @ rounded(k).transpose(-2, -1) / 4.0).softmax(dim=-1) @ rounded(v)",
+)
+
+
+def fusing(module: nn.Module, _dynamic: bool) -> Callable[..., Any]:
+    return lambda q, k, v: fused(q, k, v) if torch.backends.cuda.matmul.allow_tf32 else module(q, k, v)
+
+
+def fused(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Rounded too, and elsewhere."""
+    scores = (q / 4.0).half().float() @ k.half().float().transpose(-2, -1)
+    out: Tensor = scores.softmax(-1).half().float() @ v.half().float()
+    return out
+
+
+def zeroing(module: nn.Module, _dynamic: bool) -> Callable[..., Any]:
+    def run(*inputs: Tensor) -> Tensor:
+        out = module(*inputs).clone()
+        out[0, 0, 3] = 0
+        return out
+
+    return run
+
+
+def in_process(text: str, compiling: Callable[..., Any], **more: Any) -> SubjectResult:
+    subject = Subject("inductor_tf32", compiling, **more)
+    request = Check(1, text, (subject.name,))
+    return check(request, {subject.name: subject}, "cpu", lambda stage: None, lambda: 0.0).results[0]
+
+
+def test_what_eager_does_in_tf32_is_policy() -> None:
+    result = in_process(TENSOR_CORES, fusing, tf32=True)
+    assert result.verdict == Verdict.PRECISION_POLICY
+    assert result.message.endswith("TF32, which is allowed here, explains it")
+    assert result.numbers["ratio"] > result.numbers["limit"] == 32
+    assert not torch.backends.cuda.matmul.allow_tf32
+
+
+def test_the_same_without_tf32_is_wrong() -> None:
+    assert in_process(TENSOR_CORES, lambda module, _: fused).verdict == Verdict.WRONG_RESULT
+
+
+def test_a_row_lost_with_tf32_is_wrong() -> None:
+    assert in_process(TENSOR_CORES, zeroing, tf32=True).verdict == Verdict.WRONG_RESULT
+
+
+def test_one_percent_is_more_than_tf32_explains() -> None:
+    result = in_process(TENSOR_CORES, lambda module, _: lambda q, k, v: fused(q, k, v) * 1.01, tf32=True)
+    assert result.verdict == Verdict.WRONG_RESULT

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from fuzz.check.oracle.constants import UNIT_ROUNDOFF
+from fuzz.check.oracle.scores import scores
 
 
 @dataclass(frozen=True)
@@ -56,31 +57,23 @@ def budget(
     kept: Tensor | None = None,
     dropout_p: float = 0.0,
     round_weights: bool = True,
+    round_scores: bool = False,
 ) -> Budget:
     """The budget of attention over q [batch, heads, seq_len, head_dim], k and v [batch, kv_heads, kv_len, ...] of one dtype.
 
     `bias` (float) and `mask` (bool, True keeps) broadcast to the scores; ALiBi goes into `bias`, causality and windows into
     `mask`. `kept` is the dropout mask, [batch, heads, seq_len, kv_len]. Without `dout` only `out` is budgeted.
+    `round_weights`, `round_scores`: whether weights, and scores, may be rounded to the inputs' dtype on their way.
     """
     unit, ua = UNIT_ROUNDOFF[q.dtype], UNIT_ROUNDOFF[torch.float32]
     uw = unit if round_weights else ua
     tiny = torch.finfo(q.dtype).smallest_normal
     group = q.size(1) // max(1, k.size(1))
     q, k, v = q.double(), k.double().repeat_interleave(group, 1), v.double().repeat_interleave(group, 1)
-    s = scale * (q @ k.mT)
-    terms = abs(scale) * (q.abs() @ k.abs().mT)
-    slope = torch.ones_like(s)
-    if softcap is not None:
-        tanh = torch.tanh(s / softcap)
-        s, slope = softcap * tanh, 1 - tanh * tanh
-    if bias is not None:
-        s = s + bias.double()
-        terms = terms + bias.double().abs()
-    if mask is not None:
-        s = s.masked_fill(~mask, -math.inf)
-    peak, p = _softmax(s, sinks)
-    finite = s.isfinite()
-    ds = ua * (terms + 2 * s.abs() + (peak - s)).where(finite, torch.zeros_like(s))
+    given = scores(
+        q, k, scale=scale, mask=mask, bias=bias, softcap=softcap, sinks=sinks, unit=unit if round_scores else 0.0
+    )
+    p, slope, ds = given.weights, given.slope, given.error
     dlse = (p * ds).sum(-1, keepdim=True)
     used = p if kept is None else p * kept / (1 - dropout_p)
     o = used @ v
@@ -116,21 +109,6 @@ def budget(
         exact[name] = _grouped(value, group)
         allowed[name] = unit * exact[name].abs() + tiny + math.sqrt(3) * _grouped(squares, group).sqrt()
     return Budget(exact, allowed)
-
-
-def _softmax(s: Tensor, sinks: Tensor | None) -> tuple[Tensor, Tensor]:
-    """(the largest score of each row, 0 in a row without a key; the weights, 0 in such a row)."""
-    if not s.size(-1):
-        return s.new_zeros(*s.shape[:-1], 1), s
-    peak = s.amax(-1, keepdim=True)
-    if sinks is not None:
-        peak = torch.maximum(peak, sinks.double()[:, None, None])
-    peak = peak.masked_fill(peak == -math.inf, 0.0)
-    e = (s - peak).exp()
-    total = e.sum(-1, keepdim=True)
-    if sinks is not None:
-        total = total + (sinks.double()[:, None, None] - peak).exp()
-    return peak, e / total.masked_fill(total == 0, 1.0)
 
 
 def _weighted_distance(weights: Tensor, v: Tensor, o: Tensor) -> Tensor:

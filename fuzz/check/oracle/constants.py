@@ -37,10 +37,23 @@ REPLICAS_BEFORE_WRONG = 16
 BUDGET_LOW_PRECISION = 4.0
 BUDGET = 12.0
 
+#: How many times its rounding a gradient identity (oracle/identities.py) may be off. Right implementations reach, by
+#: `python -m benchmarks.oracles identities`: 3.8 (bfloat16, float16) and 7.5 (float32).
+IDENTITY_LOW_PRECISION = 8.0
+IDENTITY = 26.0
+
+#: Beyond this many scores a changed call is compared bit for bit or not at all: a budget takes float64 for every score.
+MOST_SCORES = 1 << 20
+
 
 def budget_limit(dtype: torch.dtype) -> float:
     """How many times its budget an element of a kernel with inputs of this dtype may be off."""
     return BUDGET_LOW_PRECISION if dtype in LOW_PRECISION else BUDGET
+
+
+def identity_limit(dtype: torch.dtype) -> float:
+    """How many times its rounding a gradient identity of a call in this dtype may be off."""
+    return IDENTITY_LOW_PRECISION if dtype in LOW_PRECISION else IDENTITY
 
 
 def wrong_limit(dtype: torch.dtype) -> float:

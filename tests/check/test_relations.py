@@ -156,10 +156,10 @@ def test_a_line_says_what_where_and_by_how_much() -> None:
 
 def test_equal_to_the_bit_is_asked_of_those_who_promise_it() -> None:
     def attend(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-        return math_attention(q, k, v, **options) * (1 + 2.0**-23 * (q.shape[0] == 1))
+        return math_attention(q, k, v, **options) * (1 + 2.0**-23 * bool(v[0, 0, 0, 0] < 0))
 
     assert said(attend) == []
-    assert names(said(attend, exact=True)) == {"one batch alone"}
+    assert names(said(attend, exact=True)) >= {"-v"}
 
 
 def test_a_function_may_refuse_a_changed_call() -> None:

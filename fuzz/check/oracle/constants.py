@@ -63,10 +63,24 @@ RMS_RATIO = 1.3
 SMALLEST_TREND = 16.0
 ROW_RATIO = 2.0
 
+#: How many times its rounding a gradient identity (oracle/identities.py) may be off. By `python -m benchmarks.oracles
+#: identities` right implementations (math, sdpa_flash, triton; 1,000 cases sampled) reach 2.9 (bfloat16, float16) and 7.4
+#: (float32, all inputs constant); with an output gradient of ones throughout, 3.8.
+IDENTITY_LOW_PRECISION = 8.0
+IDENTITY = 26.0
+
+#: Beyond this many scores a changed call is compared bit for bit or not at all: a budget takes float64 for every score.
+MOST_SCORES = 1 << 20
+
 
 def budget_limit(dtype: torch.dtype) -> float:
     """How many times its budget an element of a kernel with inputs of this dtype may be off."""
     return BUDGET_LOW_PRECISION if dtype in LOW_PRECISION else BUDGET
+
+
+def identity_limit(dtype: torch.dtype) -> float:
+    """How many times its rounding a gradient identity of a call in this dtype may be off."""
+    return IDENTITY_LOW_PRECISION if dtype in LOW_PRECISION else IDENTITY
 
 
 def wrong_limit(dtype: torch.dtype) -> float:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 
-@dataclass
+@dataclass(eq=False)
 class Call:
     """q [batch, heads, seq_len, head_dim], k [batch, kv_heads, kv_len, head_dim], v [batch, kv_heads, kv_len, value_dim] and
     the keyword arguments, all detached.
@@ -32,10 +32,31 @@ class Call:
         """What it gave, by name: out, and the gradients."""
         return {**({} if self.out is None else {"out": self.out}), **self.gradients}
 
+    def but(self, *, q: Tensor | None = None, k: Tensor | None = None, v: Tensor | None = None, **options: Any) -> "Call":
+        """A call that was not made yet: of this one's arguments, some changed; an option that is None is left out."""
+        given = {name: value for name, value in {**self.options, **options}.items() if value is not None}
+        q, k, v = (new if new is not None else old for new, old in ((q, self.q), (k, self.k), (v, self.v)))
+        return Call(q, k, v, given)
+
+    @property
+    def group(self) -> int:
+        """Query heads for each key head."""
+        return self.q.size(1) // max(1, self.k.size(1))
+
+    @property
+    def has_places(self) -> bool:
+        """Whether the place of a query or key counts."""
+        return any(self.options.get(name) is not None for name in ("causal", "window", "alibi"))
+
+    @property
+    def from_end(self) -> bool:
+        """Whether places are counted from the last key."""
+        return self.options.get("causal") == "bottom_right"
+
     @property
     def offset(self) -> int:
         """The number off of the contract: what is added to a query's index before it is compared with a key's."""
-        return self.k.size(2) - self.q.size(2) if self.options.get("causal") == "bottom_right" else 0
+        return self.k.size(2) - self.q.size(2) if self.from_end else 0
 
     def relative(self) -> Tensor:
         """The number i + off - j of every query i and key j, [seq_len, kv_len]."""

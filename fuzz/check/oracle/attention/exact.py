@@ -45,7 +45,7 @@ class Exact:
     def of(cls, call: Call, dropped: Tensor | None = None, *, stretch: float = 1.0) -> "Exact":
         """The truth of `call`. `dropped`: the dropout mask, True keeps. `stretch` multiplies the scale."""
         options, dtype = call.options, call.q.dtype
-        group = call.q.size(1) // max(1, call.k.size(1))
+        group = call.group
         q = call.q.double()
         k, v = (x.double().repeat_interleave(group, 1) for x in (call.k, call.v))
         scale = float(options["scale"]) * stretch

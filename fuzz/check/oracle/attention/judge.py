@@ -71,7 +71,7 @@ class _Bench:
         judgements = [self._judged(result) for result in self._results if result.value.numel()]
         if not judgements:
             return Judgement(Verdict.OK)
-        worst = max(judgements, key=lambda item: (SEVERITY.index(item.verdict), item.numbers["ratio"]))
+        worst = max(judgements, key=lambda item: (SEVERITY.index(item.verdict), item.value == "out", item.numbers["ratio"]))
         totals = {key: sum(item.numbers[key] for item in judgements) for key in ("rows_wrong", "rows_total")}
         return Judgement(worst.verdict, worst.message, {**worst.numbers, **totals}, worst.value, worst.where)
 

@@ -1,0 +1,294 @@
+"""The table of metamorphic relations: how a call of an attention function may be changed, and what must hold then.
+
+Each builder takes a call and chance, and gives an equation between outputs, None where the relation does not apply: where an
+option makes places count, an axis is too short, or a changed number would be rounded. In real numbers every equation holds;
+`exact` says that it holds bit for bit too where products are summed in one order whatever the shape (docs/oracle.md).
+"""
+
+from random import Random
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from fuzz.check.oracle.attention.call import Call
+from fuzz.check.oracle.attention.equations import Equation, Relation, Term, equated, four_axes, taken
+
+
+def _with_heads(call: Call, chance: Random, kv_heads: list[int], members: int) -> Equation:
+    chosen = [g * call.group + m for g in kv_heads for m in chance.sample(range(call.group), members)]
+    changed, index = taken(call, 1, chosen)
+    keys = torch.tensor(kv_heads, device=call.q.device)
+    changed = changed.but(k=call.k.index_select(1, keys), v=call.v.index_select(1, keys))
+    return equated(changed, call, lambda out: out.index_select(1, index))
+
+
+def _head_permutation(call: Call, chance: Random) -> Equation | None:
+    if call.q.shape[1] < 2:
+        return None
+    return _with_heads(call, chance, chance.sample(range(call.k.shape[1]), call.k.shape[1]), call.group)
+
+
+def _head_slice(call: Call, chance: Random) -> Equation | None:
+    if call.q.shape[1] < 2:
+        return None
+    count = chance.randint(1, call.k.shape[1])
+    members = call.group if call.k.shape[1] > 1 else chance.randint(1, call.group)
+    return _with_heads(call, chance, sorted(chance.sample(range(call.k.shape[1]), count)), members)
+
+
+def _batch_slice(call: Call, chance: Random) -> Equation | None:
+    if call.q.shape[0] < 2:
+        return None
+    changed, index = taken(call, 0, [chance.randrange(call.q.shape[0])])
+    return equated(changed, call, lambda out: out.index_select(0, index))
+
+
+def _queries(call: Call, chosen: list[int]) -> Equation:
+    changed, index = taken(call, 2, chosen)
+    return equated(changed, call, lambda out: out.index_select(2, index))
+
+
+def _query_slice(call: Call, chance: Random) -> Equation | None:
+    rows = call.q.shape[2]
+    if rows < 2:
+        return None
+    first, stop = sorted(chance.sample(range(rows + 1), 2))
+    if call.has_places:
+        cut = chance.randint(1, rows - 1)
+        first, stop = (cut, rows) if call.from_end else (0, cut)
+    return _queries(call, list(range(first, stop)))
+
+
+def _query_permutation(call: Call, chance: Random) -> Equation | None:
+    rows = call.q.shape[2]
+    return None if call.has_places or rows < 2 else _queries(call, chance.sample(range(rows), rows))
+
+
+def _additive_mask(call: Call, _: Random) -> Equation | None:
+    mask, bias = call.options.get("mask"), call.options.get("bias")
+    if mask is None:
+        return None
+    bias = call.q.new_zeros(()) if bias is None else bias
+    return equated(call.but(mask=None, bias=torch.where(mask, bias, float("-inf")).to(bias.dtype)), call)
+
+
+def _band_as_mask(call: Call, _: Random) -> Equation | None:
+    options = call.options
+    if options.get("causal") is None and options.get("window") is None:
+        return None
+    if options.get("alibi") is not None and call.from_end:
+        return None
+    mask = call.kept()
+    return None if mask is None else equated(call.but(causal=None, window=None, mask=mask), call)
+
+
+def _alibi_as_bias(call: Call, _: Random) -> Equation | None:
+    sloped = call.added()
+    if sloped is None or call.options.get("alibi") is None:
+        return None
+    return equated(call.but(alibi=None, bias=sloped.float()), call)
+
+
+def _whole_extras(call: Call, _: Random) -> Equation | None:
+    shape = (*call.q.shape[:3], call.k.shape[2])
+    given = {name: x for name in ("mask", "bias") if (x := call.options.get(name)) is not None and x.shape != shape}
+    if not given:
+        return None
+    return equated(call.but(**{name: x.expand(shape).contiguous() for name, x in given.items()}), call)
+
+
+def _power(chance: Random) -> float:
+    return 2.0 ** chance.randint(1, 3)
+
+
+def _stays(x: Tensor, factor: float) -> bool:
+    """Whether a tensor times a power of two has no rounding, no overflow and no number smaller than the normal ones."""
+    y, limits = x.double() * factor, torch.finfo(x.dtype)
+    least = limits.smallest_normal if x.dtype != torch.float16 else 0.0
+    return bool(((x * factor).double() == y).all() and ((y == 0) | (y.abs() >= least)).all())
+
+
+def _q_against_k(call: Call, chance: Random) -> Equation | None:
+    factor = _power(chance)
+    if not (_stays(call.q, factor) and _stays(call.k, 1 / factor)):
+        return None
+    return equated(call.but(q=call.q * factor, k=call.k / factor), call)
+
+
+def _q_against_scale(call: Call, chance: Random) -> Equation | None:
+    factor = 4.0 ** chance.randint(1, 2)  # with an exact root: the scale may be split between q and k
+    dots = factor * call.q.double().abs().max() * call.k.double().abs().max() * call.q.shape[3]
+    # Products in float16 may overflow without a fault.
+    if not _stays(call.q, factor) or dots > torch.finfo(call.q.dtype).max / 2:
+        return None
+    return equated(call.but(q=call.q * factor, scale=call.options["scale"] / factor), call)
+
+
+def _sign_of_scale(call: Call, _: Random) -> Equation | None:
+    return equated(call.but(q=-call.q, scale=-call.options["scale"]), call)
+
+
+def _scaled_values(call: Call, chance: Random) -> Equation | None:
+    factor = _power(chance)
+    return equated(call.but(v=call.v * factor), call, lambda out: out * factor) if _stays(call.v, factor) else None
+
+
+def _negated_values(call: Call, _: Random) -> Equation | None:
+    return Equation((Term(call.but(v=-call.v)),), (Term(call, lambda out: -out, lambda size: size),))
+
+
+def _repeated_heads(call: Call, _: Random) -> Equation | None:
+    if call.group < 2:
+        return None
+    k, v = (x.repeat_interleave(call.group, 1) for x in (call.k, call.v))
+    return equated(call.but(k=k, v=v), call)
+
+
+def _padded_features(call: Call, chance: Random) -> Equation | None:
+    more = chance.choice((1, 3, 8, 16))
+    q, k, v = (pad(x, (0, more)) for x in (call.q, call.k, call.v))
+    if call.v.shape[3] != call.q.shape[3]:
+        return equated(call.but(q=q, k=k), call)
+    return equated(call.but(q=q, k=k, v=v), call, lambda out: pad(out, (0, more)))
+
+
+def _value_slice(call: Call, chance: Random) -> Equation | None:
+    width = call.v.shape[3]
+    if width < 2:
+        return None
+    first, stop = sorted(chance.sample(range(width + 1), 2))
+    return equated(call.but(v=call.v[..., first:stop].contiguous()), call, lambda out: out[..., first:stop])
+
+
+def _key_permutation(call: Call, chance: Random) -> Equation | None:
+    columns = call.k.shape[2]
+    if call.has_places or columns < 2:
+        return None
+    return equated(taken(call, 3, chance.sample(range(columns), columns))[0], call)
+
+
+def _removed_keys(call: Call, chance: Random) -> Equation | None:
+    columns = call.k.shape[2]
+    if call.from_end or columns < 2:
+        return None
+    count = chance.randint(1, columns - 1)
+    chosen = list(range(count)) if call.has_places else sorted(chance.sample(range(columns), count))
+    removed, index = taken(call, 3, chosen)
+    keep = torch.zeros(columns, dtype=torch.bool, device=call.q.device)
+    keep[index] = True
+    mask = call.options.get("mask")
+    return equated(removed, call.but(mask=four_axes(keep if mask is None else mask & keep)))
+
+
+def _padded_tail(call: Call, chance: Random) -> Equation | None:
+    columns, more = call.k.shape[2], chance.choice((1, 5, 64))
+    if call.from_end:
+        return None
+    padded, _index = taken(call, 3, [*range(columns), *(chance.randrange(columns) for _ in range(more))])
+    v = padded.v.clone()
+    v[:, :, columns:] = 1000.0
+    keep = torch.arange(columns + more, device=call.q.device) < columns
+    mask = padded.options.get("mask")
+    return equated(padded.but(v=v, mask=four_axes(keep if mask is None else mask & keep)), call)
+
+
+def _doubled_keys(call: Call, _: Random) -> Equation | None:
+    if call.has_places or call.options.get("sinks") is not None:
+        return None
+    return equated(taken(call, 3, 2 * list(range(call.k.shape[2])))[0], call)
+
+
+def _split_values(call: Call, chance: Random) -> Equation | None:
+    columns = call.k.shape[2]
+    part = torch.zeros(columns, 1, dtype=torch.bool, device=call.q.device)
+    part[chance.sample(range(columns), columns // 2)] = True
+    parts = (call.v.masked_fill(part, 0.0), call.v.masked_fill(~part, 0.0))
+    return Equation((Term(call),), tuple(Term(call.but(v=v)) for v in parts))
+
+
+def _causal_prefix(call: Call, chance: Random) -> Equation | None:
+    rows, columns = call.q.shape[2], call.k.shape[2]
+    if call.options.get("causal") is None or min(rows, columns) < 2:
+        return None
+    last = chance.randint(1, min(rows, columns) - 1)
+    kept = (rows - last, columns - last) if call.from_end else (last, last)
+    queries, index = taken(call, 2, list(range(kept[0])))
+    changed, _index = taken(queries, 3, list(range(kept[1])))
+    return equated(changed, call, lambda out: out.index_select(2, index))
+
+
+def _turned_features(call: Call, chance: Random) -> Equation | None:
+    width = call.q.shape[3]
+    order = torch.tensor(chance.sample(range(width), width), device=call.q.device)
+    signs = torch.tensor([chance.choice((1.0, -1.0)) for _ in range(width)], device=call.q.device).to(call.q.dtype)
+    q, k = (x.index_select(3, order) * signs for x in (call.q, call.k))
+    return equated(call.but(q=q, k=k), call)
+
+
+def _shifted_rows(call: Call, chance: Random) -> Equation | None:
+    if call.options.get("sinks") is not None:
+        return None
+    shift = chance.choice((1.0, -2.0, 8.0))
+    bias = call.options.get("bias")
+    bias = call.q.new_zeros(1, 1, 1, 1) if bias is None else bias
+    shifted = bias + shift
+    return equated(call.but(bias=shifted), call) if torch.equal(shifted.double(), bias.double() + shift) else None
+
+
+def _sinks_as_key(call: Call, _: Random) -> Equation | None:
+    sinks = call.options.get("sinks")
+    if sinks is None or call.has_places:
+        return None
+    mask, bias = call.options.get("mask"), call.options.get("bias")
+    shape = (*call.q.shape[:3], call.k.shape[2])
+    whole = torch.zeros(shape, device=call.q.device) if bias is None else bias.float().expand(shape)
+    column = sinks.float()[:, None, None].expand(*shape[:3], 1)
+    if mask is not None:
+        mask = pad(mask.expand(shape), (0, 1), value=True)
+    k, v = (pad(x, (0, 0, 0, 1)) for x in (call.k, call.v))
+    return equated(call.but(k=k, v=v, mask=mask, bias=torch.cat([whole, column], -1), sinks=None), call)
+
+
+def _values_of_1(call: Call, _: Random) -> Equation | None:
+    ones = call.but(v=torch.ones_like(call.v))
+    return None if call.options.get("sinks") is not None else Equation((Term(ones),), value=1.0)
+
+
+def _between_values(call: Call, _: Random) -> Equation | None:
+    low, high = (x.repeat_interleave(call.group, 1) for x in (call.v.amin(2, keepdim=True), call.v.amax(2, keepdim=True)))
+    if call.options.get("sinks") is not None:
+        low, high = low.clamp(max=0.0), high.clamp(min=0.0)
+    return Equation((Term(call),), (Term(call, lambda out: out.clamp(low, high), lambda size: size),))
+
+
+RELATIONS = (
+    Relation("heads permuted", True, _head_permutation),
+    Relation("a bias of -inf for the mask", True, _additive_mask),
+    Relation("a mask for causal and window", True, _band_as_mask),
+    Relation("mask and bias expanded", True, _whole_extras),
+    Relation("q * 2^n and k / 2^n", True, _q_against_k),
+    Relation("q * 4^n and scale / 4^n", True, _q_against_scale),
+    Relation("-q and -scale", True, _sign_of_scale),
+    Relation("v * 2^n", True, _scaled_values),
+    Relation("-v", True, _negated_values),
+    Relation("keys repeated for each query head", True, _repeated_heads),
+    Relation("some heads alone", False, _head_slice),
+    Relation("one batch alone", False, _batch_slice),
+    Relation("a bias for ALiBi", False, _alibi_as_bias),
+    Relation("some queries alone", False, _query_slice),
+    Relation("queries permuted", False, _query_permutation),
+    Relation("features of 0 appended", False, _padded_features),
+    Relation("some value features alone", False, _value_slice),
+    Relation("keys permuted", False, _key_permutation),
+    Relation("keys masked or removed", False, _removed_keys),
+    Relation("masked keys appended", False, _padded_tail),
+    Relation("every key twice", False, _doubled_keys),
+    Relation("v in two parts", False, _split_values),
+    Relation("queries and keys cut off under causality", False, _causal_prefix),
+    Relation("features of q and k turned alike", False, _turned_features),
+    Relation("a number added to every score", False, _shifted_rows),
+    Relation("sinks as one more key", False, _sinks_as_key),
+    Relation("v = 1 gives 1", False, _values_of_1),
+    Relation("between the smallest and the largest v", False, _between_values),
+)

@@ -60,7 +60,7 @@ VARIANTS = {
     "causal": Variant(),
     "full": Variant("", ""),
     "bottom_right": Variant("scores = scores.masked_fill(j > i + T - S, float('-inf'))", 'causal="bottom_right"', longer=16),
-    "negative_scale": Variant(scale=-0.125),
+    "negative_scale": Variant(scale=-0.5),
     "grouped": Variant(heads=(4, 2)),
     "tail": Variant("", "", shorter=12),
     "features": Variant(wider=8),

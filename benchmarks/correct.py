@@ -1,0 +1,184 @@
+"""What the oracle, and the published criteria, raise on attention that is right: cases as campaigns over kernels draw them."""
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.criteria import CRITERIA, Tried
+from benchmarks.problem import Problem
+from benchmarks.recording import Recorder
+from benchmarks.simulated import simulated
+from fuzz.check.attention.function import Attention, Unsupported
+from fuzz.check.check import check
+from fuzz.check.subjects import available
+from fuzz.check.subjects.subject import Subject
+from fuzz.protocol import Check, Verdict
+from generators.case import Case
+from generators.emit import is_random, source
+from generators.sample import sample
+from generators.stand_in import stand_in
+
+MATH, SIMULATED, FLASH = "math_attention", "simulated", "sdpa_flash"
+SHARES = {"triton": 25, "triton_compiled": 0, "passes": 8, "inductor": 200}
+"""On CPU, one case of so many meets these subjects; 0: none does. On a GPU the kernels are native and meet all cases."""
+
+
+@dataclass
+class Counts:
+    """What became of some cases. By subject: verdicts; and by (subject, criterion): outcomes judged, and raised."""
+
+    cases: int = 0
+    rejected: int = 0
+    verdicts: dict[str, Counter[str]] = field(default_factory=dict)
+    judged: Counter[tuple[str, str]] = field(default_factory=Counter)
+    raised: Counter[tuple[str, str]] = field(default_factory=Counter)
+    findings: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, other: "Counts") -> None:
+        """Count what another one counted, too."""
+        self.cases += other.cases
+        self.rejected += other.rejected
+        for name, verdicts in other.verdicts.items():
+            self.verdicts.setdefault(name, Counter()).update(verdicts)
+        self.judged.update(other.judged)
+        self.raised.update(other.raised)
+        self.findings += other.findings
+
+    def printed(self) -> list[str]:
+        """A line a subject: cases judged, findings, and for each criterion how many of how many outcomes it raises."""
+        lines = [f"{'subject':16} {'judged':>7} {'findings':>8}  " + " ".join(f"{name:>11}" for name in CRITERIA)]
+        for name, verdicts in sorted(self.verdicts.items()):
+            judged = sum(count for verdict, count in verdicts.items() if verdict != Verdict.SKIPPED)
+            findings = sum(count for verdict, count in verdicts.items() if Verdict(verdict).is_finding)
+            asked = [f"{self.raised[name, c]}/{self.judged[name, c]}" for c in CRITERIA]
+            lines.append(f"{name:16} {judged:7} {findings:8}  " + " ".join(f"{part:>11}" for part in asked))
+        told = "FINDING {subject} seed {seed} index {index} {id}: {verdict}, {message}"
+        lines += [told.format(**found) for found in self.findings]
+        return lines
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-ready data."""
+        return {
+            "cases": self.cases,
+            "rejected": self.rejected,
+            "verdicts": {name: dict(verdicts) for name, verdicts in self.verdicts.items()},
+            "criteria": [
+                {"subject": subject, "criterion": criterion, "judged": count, "raised": self.raised[subject, criterion]}
+                for (subject, criterion), count in sorted(self.judged.items())
+            ],
+            "findings": self.findings,
+        }
+
+
+def judged(seed: int, indices: range, device: str) -> Counts:
+    """Judge the cases with these indices on every subject that meets them."""
+    counts = Counts()
+    for index in indices:
+        _judge(sample(seed, index, contracted=True), seed, index, device, counts)
+    return counts
+
+
+def _judge(case: Case, seed: int, index: int, device: str, counts: Counts) -> None:
+    recorders: dict[str, Recorder] = {}
+    subjects = dict(_met(index, device, recorders))
+    random = is_random(case)
+    asked = Check(
+        id=index,
+        source=source(case),
+        subjects=tuple(subjects),
+        training=case.training,
+        dynamic=case.dynamic,
+        random=random,
+        repeat=1,
+        stand_in=stand_in(case),
+    )
+    result = check(asked, subjects, device, lambda _: None, lambda: 0.0)
+    counts.cases += 1
+    counts.rejected += result.rejected is not None
+    for answer in result.results:
+        counts.verdicts.setdefault(answer.subject, Counter())[str(answer.verdict)] += 1
+        if answer.verdict.is_finding:
+            counts.findings.append(
+                {"subject": answer.subject, "seed": seed, "index": index, "id": case.id, "verdict": str(answer.verdict),
+                 "message": answer.message, "numbers": answer.numbers}
+            )  # fmt: skip
+    if not random:
+        _count_criteria(recorders, counts)
+
+
+def _met(index: int, device: str, recorders: dict[str, Recorder]) -> Iterator[tuple[str, Subject]]:
+    """The subjects that meet case number `index`, those that compute attention alone with a recorder around them."""
+    yield MATH, _recording(MATH, Attention(_math), recorders)
+    yield SIMULATED, _recording(SIMULATED, Attention(simulated), recorders)
+    for name, subject in available(device).items():
+        share = SHARES.get(name, 1)
+        if name.startswith("triton") and device == "cuda":
+            share = 1
+        if not share or index % share or not (name in SHARES or name.startswith("sdpa_")):
+            continue
+        if subject.attention is None or subject.attention.compiled:
+            yield name, subject
+        else:
+            yield name, _recording(name, subject.attention, recorders)
+
+
+def _recording(name: str, attention: Attention, recorders: dict[str, Recorder]) -> Subject:
+    def load() -> Callable[..., Tensor]:
+        function = attention.load()
+        recorders[name] = Recorder(_where_right(function) if name == FLASH else function)
+        return recorders[name].attention()
+
+    return Subject(name, attention=Attention(load, twin=attention.twin))
+
+
+def _where_right(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    # Torch 2.13.0's flash kernel for CPU turns masked keys into the heaviest ones: it multiplies -inf by the scale.
+    @functools.wraps(function)
+    def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, causal: str | None = None, **options: Any) -> Tensor:
+        if causal is not None and scale < 0 and q.device.type == "cpu":
+            raise Unsupported("it is wrong when causal with a negative scale")
+        return function(q, k, v, scale=scale, causal=causal, **options)
+
+    return attention
+
+
+@functools.cache
+def _math() -> Callable[..., Tensor]:
+    from kernels.reference import math_attention
+
+    return math_attention
+
+
+def _count_criteria(recorders: dict[str, Recorder], counts: Counts) -> None:
+    known: list[Problem] = []
+    for subject, recorder in recorders.items():
+        for problem, outcome in recorder.calls()[:1]:
+            if not outcome["out"].numel() or problem.dropout:
+                continue
+            # Eager and exact results are kept with a problem: subjects that were asked the same share them.
+            shared = next((other for other in known if _same(other, problem)), problem)
+            known.append(shared)
+            _ask(subject, Tried(shared, recorder.function, outcome), counts)
+
+
+def _ask(subject: str, tried: Tried, counts: Counts) -> None:
+    for criterion, judge in CRITERIA.items():
+        try:
+            passes = judge(tried)
+        except (Unsupported, NotImplementedError):
+            continue
+        if passes is not None:
+            counts.judged[subject, criterion] += 1
+            counts.raised[subject, criterion] += not passes
+
+
+def _same(one: Problem, other: Problem) -> bool:
+    """Whether two problems of one case are the same: all but what came back is, by the case's text."""
+    if one.dout is None or other.dout is None:
+        return one.dout is other.dout
+    return torch.equal(one.dout, other.dout)

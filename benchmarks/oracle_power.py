@@ -1,0 +1,133 @@
+"""Which mistakes of an attention kernel does the oracle see, which do published criteria see, and what does each raise on
+attention that is right?
+
+    python -m benchmarks.oracle_power [--dtype float32] [--workers 2] [--device cuda] [--json PATH] [NAME...]
+    python -m benchmarks.oracle_power --correct 10000 [--seed 1] [--workers 2] [--json PATH]
+
+The first form tries the mistakes of `benchmarks.mistakes` (all, or those named) and prints a line for each mistake and dtype:
+the oracle's verdict, the value and statistic its message names and the configuration it took, then what each criterion of
+`benchmarks.criteria` says. The second judges cases of `generators.sample(seed, index, contracted=True)` on implementations that
+are right, and prints what is raised. --json writes either with what it was made with. Ctrl-C prints what there is. Exits with 1
+where the oracle raises something that is right.
+"""
+
+import argparse
+import gc
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks import correct, planted_table
+from benchmarks.mistakes import ALL, MISTAKES
+from fuzz.check import settings
+from fuzz.check.worker import ENVIRONMENT, INTERPRETED
+
+CHUNK = 10
+"""Cases handed to a process at once."""
+CHUNKS_PER_PROCESS = 100
+
+
+def main() -> int:
+    """Run and print. Returns the exit code."""
+    options = _options()
+    started = time.monotonic()
+    if options.correct:
+        counts = correct.Counts()
+        chunks = [range(at, min(at + CHUNK, options.correct)) for at in range(0, options.correct, CHUNK)]
+        for part in _parts(options, correct.judged, [(options.seed, chunk, options.device) for chunk in chunks]):
+            counts.add(part)
+            _progress(f"{counts.cases} cases, {counts.cases / (time.monotonic() - started):.2f} a second, "
+                      f"{len(counts.findings)} findings")
+        seconds = time.monotonic() - started
+        rate = f"{counts.cases / seconds:.2f} a second; {counts.rejected} rejected"
+        lines = [*counts.printed(), f"{counts.cases} cases of seed {options.seed} in {seconds:.0f} s, {rate}"]
+        found: Any = counts.to_dict()
+        raised = len(counts.findings)
+    else:
+        table: list[planted_table.Line] = []
+        tasks = planted_table.tasks(options.names or list(MISTAKES), options.dtype or list(ALL))
+        for part in _parts(options, planted_table.looked_for, [(*task, options.device) for task in tasks]):
+            table += part
+            _progress(f"{len(table)} of {sum(len(names) for _, _, names in tasks)} lines")
+        seconds = time.monotonic() - started
+        lines = [*planted_table.printed(table), f"{seconds:.0f} s"]
+        found = [line.to_dict() for line in table]
+        raised = sum(line.seen for line in table if line.mistake == planted_table.RIGHT)
+    print("\n".join(lines))
+    if options.json:
+        options.json.write_text(json.dumps({**_provenance(options.device), "seconds": round(seconds), "found": found}, indent=1))
+    return 1 if raised else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="mistakes; all when none is named")
+    parser.add_argument("--dtype", action="append", choices=ALL, help="all when none is given")
+    parser.add_argument("--correct", type=int, default=0, metavar="N", help="judge N cases on right implementations")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    unknown = [name for name in options.names if name not in MISTAKES]
+    if unknown:
+        parser.error(f"there is no mistake {unknown[0]!r}; there are {', '.join(MISTAKES)}")
+    return options
+
+
+def _parts(options: argparse.Namespace, call: Callable[..., Any], arguments: list[tuple[Any, ...]]) -> Iterator[Any]:
+    """The results of `call` in the order they come, from processes of their own; fewer after Ctrl-C, which is told."""
+    # Read by the processes when they import torch, and with it Triton.
+    os.environ.update({**ENVIRONMENT, **(INTERPRETED if options.device == "cpu" else {})})
+    pool = ProcessPoolExecutor(
+        options.workers,
+        multiprocessing.get_context("spawn"),
+        _started,
+        max_tasks_per_child=CHUNKS_PER_PROCESS,
+    )
+    futures: list[Future[Any]] = [pool.submit(call, *each) for each in arguments]
+    try:
+        for future in as_completed(futures):
+            try:
+                yield future.result()
+            except Exception:  # noqa: BLE001 whatever it is, the rest is worth having
+                traceback.print_exc()
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _started() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    settings.settle()
+    gc.collect()
+    gc.freeze()
+
+
+def _progress(text: str) -> None:
+    print(f"\r{text} ", end="" if sys.stderr.isatty() else "\n", file=sys.stderr, flush=True)
+
+
+def _provenance(device: str) -> dict[str, str]:
+    return {
+        "torch": torch.__version__,
+        "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": " ".join(["python -m benchmarks.oracle_power", *sys.argv[1:]]),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""Which mistakes the oracle sees, and which the published criteria see: one line a mistake and dtype."""
+
+import functools
+import re
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from benchmarks.criteria import CRITERIA, Tried
+from benchmarks.mistakes import ALL, MISTAKES
+from benchmarks.power_cases import CONFIGURATIONS, SHARED, VARIANTS, request
+from benchmarks.problem import Problem
+from benchmarks.recording import Recorder
+from benchmarks.simulated import simulated
+from fuzz.check.attention.function import Attention
+from fuzz.check.check import check
+from fuzz.check.program import Program, execute
+from fuzz.check.subjects.subject import Subject
+from fuzz.protocol import SubjectResult
+
+RIGHT = ""
+"""The name of the simulation without a mistake: nobody may see anything in it."""
+_STATISTIC = re.compile(r"\b(worst|rms|bias|scale|row|not finite)\b")
+
+
+@dataclass
+class Line:
+    """What became of one mistake in one dtype. `configuration`, `verdict` and `message` are of the first configuration
+    that shows it to the oracle, else of the last one tried; `criteria` says who sees it, None for who can't be asked."""
+
+    mistake: str
+    variant: str
+    dtype: str
+    seen: bool = False
+    configuration: str = ""
+    verdict: str = ""
+    message: str = ""
+    criteria: dict[str, bool | None] = field(default_factory=dict)
+
+    @property
+    def statistic(self) -> str:
+        """What the message says was too large: the value's name and the word for how it was measured."""
+        value, _, rest = self.message.partition(":")
+        word = _STATISTIC.search(rest)
+        return f"{value} {word[0] if word else ''}".strip() if self.seen else ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-ready data."""
+        return asdict(self)
+
+
+def tasks(names: list[str], dtypes: list[str]) -> list[tuple[str, str, tuple[str, ...]]]:
+    """(variant, dtype, mistakes) for `looked_for`: what shares its cases. Every variant has the right simulation, too."""
+    found = []
+    for variant in VARIANTS:
+        for dtype in dtypes:
+            here = [name for name in names if MISTAKES[name].variant == variant and dtype in MISTAKES[name].dtypes]
+            if here:
+                found.append((variant, dtype, (RIGHT, *here)))
+    return found
+
+
+def looked_for(variant: str, dtype: str, names: tuple[str, ...], device: str) -> list[Line]:
+    """Try `names` on the cases of `variant` in `dtype`: the oracle on one configuration after the other until it sees
+    something, the published criteria on the shared one."""
+    lines = {name: Line(name, variant, dtype) for name in names}
+    left = list(names)
+    for configuration in CONFIGURATIONS:
+        subjects = {name: Subject(name, attention=Attention(lambda name=name: simulated(name))) for name in left}  # type: ignore[misc]
+        result = check(request(variant, configuration, dtype, tuple(left)), subjects, device, lambda _: None, lambda: 0.0)
+        if result.rejected is not None:
+            raise ValueError(f"{variant}, {configuration}, {dtype}: {result.rejected}")
+        for answer in result.results:
+            _take(lines[answer.subject], configuration, answer)
+        left = [name for name in left if not lines[name].seen]
+    problem = shared_problem(variant, dtype, device)
+    for name, line in lines.items():
+        line.criteria = _published(problem, name)
+    return list(lines.values())
+
+
+def printed(lines: list[Line]) -> list[str]:
+    """The table and its totals, as text."""
+    width = max(len(name) for name in MISTAKES)
+    head = f"{'mistake':{width}} {'dtype':8} {'ours':42} " + " ".join(f"{name:8}" for name in CRITERIA)
+    order = {name: index for index, name in enumerate(MISTAKES)}
+    planted = sorted((line for line in lines if line.mistake), key=lambda x: (order[x.mistake], ALL.index(x.dtype)))
+    rows = [head, *(_row(line, width) for line in planted)]
+    for where in ("forward", "backward", "dropout"):
+        rows += _totals(where, [line for line in planted if MISTAKES[line.mistake].where == where])
+    rows += _totals("all", planted)
+    right = [line for line in lines if not line.mistake]
+    counts = {name: sum(bool(line.criteria[name]) for line in right) for name in CRITERIA}
+    raised = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
+    ours = sum(line.seen for line in right)
+    rows.append(f"without a mistake, {len(right)} kinds and dtypes: ours raises {ours}; {raised or 'the criteria raise none'}")
+    rows += [f"  RAISED {line.variant} {line.dtype} {line.configuration}: {line.message}" for line in right if line.seen]
+    return rows
+
+
+def _take(line: Line, configuration: str, answer: SubjectResult) -> None:
+    line.seen = answer.verdict.is_finding
+    line.configuration, line.verdict, line.message = configuration, str(answer.verdict), answer.message
+
+
+@functools.cache
+def shared_problem(variant: str, dtype: str, device: str, configuration: str = SHARED) -> Problem:
+    """The call of one configuration, recorded while the simulation without a mistake ran."""
+    recorder = Recorder(simulated())
+    program = Program(request(variant, configuration, dtype, ()).stand_in or "", device, {"attend": recorder.attention()})
+    module = program.module(training=True)
+    execute(module, module, program.inputs(), training=True)
+    program.close()
+    return recorder.calls()[0][0]
+
+
+def _published(problem: Problem, name: str) -> dict[str, bool | None]:
+    """Who sees the mistake."""
+    function = simulated(name)
+    tried = Tried(problem.with_mask_of(function), function, problem.run(function))
+    passes = {criterion: judge(tried) for criterion, judge in CRITERIA.items()}
+    return {criterion: None if passed is None else not passed for criterion, passed in passes.items()}
+
+
+def _row(line: Line, width: int) -> str:
+    ours = f"seen: {line.verdict}, {line.statistic} ({line.configuration})" if line.seen else f"- ({line.verdict})"
+    words = ["n/a" if seen is None else "seen" if seen else "-" for seen in line.criteria.values()]
+    return f"{line.mistake:{width}} {line.dtype:8} {ours:42} " + " ".join(f"{word:8}" for word in words)
+
+
+def _totals(where: str, lines: list[Line]) -> list[str]:
+    if not lines:
+        return []
+    counts = {"ours": sum(line.seen for line in lines)}
+    counts |= {name: sum(bool(line.criteria[name]) for line in lines) for name in CRITERIA}
+    return [f"{where}: of {len(lines)} seen by " + ", ".join(f"{name} {count}" for name, count in counts.items())]

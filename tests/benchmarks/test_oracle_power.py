@@ -1,0 +1,41 @@
+"""Lines of the table of mistakes, and counts over right implementations."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks import correct
+from benchmarks.criteria import CRITERIA
+from benchmarks.planted_table import RIGHT, looked_for, printed, tasks
+from fuzz.check.attention.function import Unsupported
+
+
+def test_a_mistake_makes_a_line_and_none_a_line_without_findings() -> None:
+    assert tasks(["first_row_zeroed"], ["float32"]) == [("causal", "float32", (RIGHT, "first_row_zeroed"))]
+    right, zeroed = looked_for("features", "bfloat16", (RIGHT, "first_row_zeroed"), "cpu")
+    assert not right.seen and not any(right.criteria.values())
+    assert zeroed.seen and zeroed.verdict == "wrong_result" and zeroed.configuration == "short"
+    assert {name: zeroed.criteria[name] for name in CRITERIA if name != "xformers"} == dict.fromkeys(
+        ("FA", "PyTorch", "flex", "same", "cuDNN"), True
+    )
+    text = printed([right, zeroed])
+    assert text[1].startswith("first_row_zeroed") and "wrong_result, output 0" in text[1]
+    assert text[-1] == "without a mistake, 1 kinds and dtypes: ours raises 0; the criteria raise none"
+
+
+def test_right_implementations_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(correct, "SHARES", dict.fromkeys(correct.SHARES, 0))
+    counts = correct.judged(1, range(4), "cpu")
+    assert counts.cases == 4 and not counts.findings
+    assert counts.verdicts[correct.MATH].total() == 4
+    assert 0 < counts.judged[correct.SIMULATED, "same"] <= 4
+    assert counts.judged[correct.SIMULATED, "cuDNN"] == counts.judged[correct.SIMULATED, "FA"]
+
+
+def test_flash_is_not_asked_where_it_is_known_to_be_wrong() -> None:
+    def function(*_args: Any, **_options: Any) -> Any:
+        raise AssertionError
+
+    with pytest.raises(Unsupported, match="negative scale"):
+        correct._where_right(function)(*torch.zeros(3, 1, 1, 2, 2), scale=-0.5, causal="top_left")

@@ -1,0 +1,109 @@
+"""The simulated flash attention is right to within its budget, and every mistake changes what it gives."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from benchmarks.criteria import CRITERIA, Tried
+from benchmarks.mistakes import MISTAKES
+from benchmarks.planted_table import shared_problem
+from benchmarks.power_cases import VARIANTS
+from benchmarks.problem import Outcome, Problem
+from benchmarks.simulated import simulated
+from fuzz.check.oracle.budget import Budget, budget
+from fuzz.check.oracle.constants import budget_limit
+
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def budget_of(problem: Problem) -> Budget:
+    options: dict[str, Any] = {
+        name: value.detach() if isinstance(value, Tensor) else value for name, value in problem.options.items()
+    }
+    rows, columns = problem.q.shape[2], problem.k.shape[2]
+    corner, window, dropout = (options.pop(name, None) for name in ("causal", "window", "dropout"))
+    offset = columns - rows if corner == "bottom_right" else 0
+    relative = torch.arange(rows)[:, None] + offset - torch.arange(columns)
+    keep = options.pop("mask", None)
+    keep = torch.ones_like(relative, dtype=torch.bool) if keep is None else keep
+    if corner is not None:
+        keep = keep & (relative >= 0)
+    if window is not None:
+        keep = keep & (relative <= window[0])
+    alibi = options.pop("alibi", None)
+    if alibi is not None:
+        options["bias"] = -alibi[:, None, None].double() * relative.abs()
+    kept = problem.with_mask_of(simulated()).kept
+    return budget(
+        problem.q, problem.k, problem.v, problem.dout, mask=keep, kept=kept, dropout_p=dropout[0] if dropout else 0.0, **options
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_without_a_mistake_it_keeps_to_the_budget(variant: str, dtype: str) -> None:
+    for configuration in ("short", "outliers"):
+        problem = shared_problem(variant, dtype, "cpu", configuration)
+        allowed = budget_of(problem)
+        outcome = problem.run(simulated())
+        for name in ("out", "dq", "dk", "dv"):
+            assert allowed.worst(name, outcome[name]) <= budget_limit(problem.q.dtype), (configuration, name)
+        if variant in ("bias", "shared_bias"):
+            assert torch.allclose(outcome["dbias"].double(), problem.exact["dbias"], rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_changes_what_it_gives(name: str) -> None:
+    mistake = MISTAKES[name]
+    for dtype in mistake.dtypes:
+        problems = (shared_problem(mistake.variant, dtype, "cpu", where) for where in ("short", "one_key"))
+        assert any(different(problem.run(simulated()), problem.run(simulated(name))) for problem in problems), dtype
+
+
+@pytest.mark.parametrize("name", [name for name, mistake in MISTAKES.items() if mistake.where == "backward"])
+def test_a_mistake_of_the_backward_pass_leaves_the_output_alone(name: str) -> None:
+    problem = shared_problem(MISTAKES[name].variant, "float16", "cpu", "short")
+    assert torch.equal(problem.run(simulated())["out"], problem.run(simulated(name))["out"])
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+def test_criteria_accept_it_in_low_precision(criterion: str) -> None:
+    problem = shared_problem("causal", "bfloat16", "cpu", "normal")
+    assert CRITERIA[criterion](Tried(problem, simulated(), problem.run(simulated())))
+
+
+@pytest.mark.parametrize("criterion", ["FA", "PyTorch", "flex", "same", "cuDNN"])
+def test_criteria_see_what_is_plainly_wrong(criterion: str) -> None:
+    problem = shared_problem("causal", "bfloat16", "cpu", "normal")
+
+    def doubled(*args: Any, **options: Any) -> Tensor:
+        return 2 * simulated()(*args, **options)
+
+    assert not CRITERIA[criterion](Tried(problem, doubled, problem.run(doubled)))
+
+
+def test_xformers_sees_what_reads_beside_its_inputs() -> None:
+    problem = shared_problem("causal", "bfloat16", "cpu", "short")
+
+    def reaching(q: Tensor, *args: Any, **options: Any) -> Tensor:
+        if q.stride(2) > q.size(3):
+            q = q.as_strided((*q.shape[:3], q.size(3) + 1), q.stride())[..., 1:]
+        return simulated()(q, *args, **options)
+
+    assert CRITERIA["xformers"](Tried(problem, simulated(), problem.run(simulated())))
+    assert not CRITERIA["xformers"](Tried(problem, reaching, problem.run(reaching)))
+
+
+def different(one: Outcome, other: Outcome) -> bool:
+    return any(not torch.equal(one[name], other[name]) for name in one)

@@ -12,6 +12,7 @@ where the oracle raises something that is right.
 """
 
 import argparse
+import functools
 import gc
 import json
 import multiprocessing
@@ -21,7 +22,6 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,8 @@ from fuzz.check.worker import ENVIRONMENT, INTERPRETED
 CHUNK = 10
 """Cases handed to a process at once."""
 CHUNKS_PER_PROCESS = 100
+LONGEST = 900
+"""Seconds to wait for the next result."""
 
 
 def main() -> int:
@@ -90,23 +92,24 @@ def _parts(options: argparse.Namespace, call: Callable[..., Any], arguments: lis
     """The results of `call` in the order they come, from processes of their own; fewer after Ctrl-C, which is told."""
     # Read by the processes when they import torch, and with it Triton.
     os.environ.update({**ENVIRONMENT, **(INTERPRETED if options.device == "cpu" else {})})
-    pool = ProcessPoolExecutor(
-        options.workers,
-        multiprocessing.get_context("spawn"),
-        _started,
-        max_tasks_per_child=CHUNKS_PER_PROCESS,
-    )
-    futures: list[Future[Any]] = [pool.submit(call, *each) for each in arguments]
-    try:
-        for future in as_completed(futures):
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(options.workers, _started, maxtasksperchild=CHUNKS_PER_PROCESS) as pool:
+        results = pool.imap_unordered(functools.partial(_called, call), arguments)
+        for _ in arguments:
             try:
-                yield future.result()
+                yield results.next(timeout=LONGEST)
+            except KeyboardInterrupt:
+                print("interrupted", file=sys.stderr)
+                return
+            except multiprocessing.TimeoutError:  # a process died, and its part with it
+                print(f"no result for {LONGEST} s", file=sys.stderr)
+                return
             except Exception:  # noqa: BLE001 whatever it is, the rest is worth having
                 traceback.print_exc()
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _called(call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    return call(*arguments)
 
 
 def _started() -> None:

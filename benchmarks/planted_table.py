@@ -65,7 +65,10 @@ def looked_for(variant: str, dtype: str, names: tuple[str, ...], device: str) ->
     lines = {name: Line(name, variant, dtype) for name in names}
     left = list(names)
     for configuration in CONFIGURATIONS:
-        subjects = {name: Subject(name, attention=Attention(lambda name=name: simulated(name))) for name in left}  # type: ignore[misc]
+        subjects = {
+            name: Subject(name, attention=Attention(functools.partial(simulated, name)))
+            for name in left
+        }
         result = check(request(variant, configuration, dtype, tuple(left)), subjects, device, lambda _: None, lambda: 0.0)
         if result.rejected is not None:
             raise ValueError(f"{variant}, {configuration}, {dtype}: {result.rejected}")

@@ -226,7 +226,8 @@ class Kernel:
             s = s + bias * (self.scale if self.wrong == "bias_scaled" else 1.0)
         if self.wrong == "scores_in_low_precision":
             s = self._low(s)
-        return s.masked_fill(~self._keeps(i, j, at, backward=backward), -1e4 if self.wrong == "finite_minus_infinity" else -math.inf)
+        fill = -1e4 if self.wrong == "finite_minus_infinity" else -math.inf
+        return s.masked_fill(~self._keeps(i, j, at, backward=backward), fill)
 
     def _keeps(self, i: Tensor, j: Tensor, at: int, *, backward: bool) -> Tensor:
         keep = (j < (self.padded if self.wrong == "tail_keys_counted" else self.columns)).expand(self.rows, BLOCK)

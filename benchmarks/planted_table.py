@@ -1,7 +1,6 @@
 """Which mistakes the oracle sees, and which the published criteria see: one line a mistake and dtype."""
 
 import functools
-import re
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -19,7 +18,11 @@ from fuzz.protocol import SubjectResult
 
 RIGHT = ""
 """The name of the simulation without a mistake: nobody may see anything in it."""
-_STATISTIC = re.compile(r"\b(worst|rms|bias|scale|row|not finite)\b")
+_STATISTICS = {
+    "not finite": "not finite", "worst row": "row", "element [": "worst", "a scale times": "scale", "what it should be": "bias",
+    "errors are": "rms", "is broken in": "identity", "elements differ": "relation",
+}  # fmt: skip
+"""What in a message tells which of the oracle's statistics it is about."""
 
 
 @dataclass
@@ -40,8 +43,8 @@ class Line:
     def statistic(self) -> str:
         """What the message says was too large: the value's name and the word for how it was measured."""
         value, _, rest = self.message.partition(":")
-        word = _STATISTIC.search(rest)
-        return f"{value} {word[0] if word else ''}".strip() if self.seen else ""
+        told = next((word for words, word in _STATISTICS.items() if words in self.message), "")
+        return (f"{value} {told}".strip() if rest else told) if self.seen else ""
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-ready data."""

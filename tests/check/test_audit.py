@@ -189,7 +189,9 @@ def test_fused_attention_in_float64_is_the_math_backend(form: str) -> None:
     def operands() -> list[Tensor]:
         heads = 2 if form == "grouped" else 4
         shapes = [(2, 4, 6, 8), (2, heads, 6, 8), (2, heads, 6, 8)]
-        return [torch.randn(s, dtype=torch.float64, generator=torch.Generator().manual_seed(i)).requires_grad_() for i, s in enumerate(shapes)]
+        seeds = (torch.Generator().manual_seed(seed) for seed in range(3))
+        drawn = [torch.randn(s, dtype=torch.float64, generator=g) for s, g in zip(shapes, seeds, strict=True)]
+        return [operand.requires_grad_() for operand in drawn]
 
     mask = torch.ones(6, 6).tril(-1).bool() if form == "mask" else None  # the first row sees no key
 
@@ -218,7 +220,8 @@ def planted_nan() -> Iterator[None]:
     """In this context fused attention on the CPU gives NaN, forward and backward."""
 
     def forward(q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> Any:
-        return torch.full((*q.shape[:-1], v.size(-1)), torch.nan, dtype=q.dtype), torch.full(q.shape[:-1], torch.nan, dtype=q.dtype)
+        shape = q.shape[:-1]
+        return q.new_full((*shape, v.size(-1)), torch.nan), q.new_full(shape, torch.nan)
 
     def backward(do: Tensor, q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> Any:
         return tuple(torch.full_like(x, torch.nan) for x in (q, k, v))

@@ -15,8 +15,9 @@ from fuzz.check.attention.function import Unsupported
 from fuzz.check.attention.standin import StandIn
 from fuzz.check.attention.streaming import streaming
 from fuzz.check.coverage import Fired
+from fuzz.check.doubts import looked_into
 from fuzz.check.oracle import agreement, constants
-from fuzz.check.oracle.decide import DOUBTED, Judge, Judgement
+from fuzz.check.oracle.decide import Judge, Judgement
 from fuzz.check.oracle.noise import Noise
 from fuzz.check.oracle.reference import reference
 from fuzz.check.program import Execution, Program, execute
@@ -145,57 +146,8 @@ class Case:
         judgement = self._decided(runs)
         if judgement.verdict is Verdict.SKIPPED:
             return judgement, None
-        return self._looked_into(judgement, subject, runs[0]), agreement.same(self.eager, runs[0], self.exact)
-
-    def _looked_into(self, judgement: Judgement, subject: Subject, run: Execution) -> Judgement:
-        """`judgement`, or a better one where one run in one way is not enough to tell."""
-        try:
-            if judgement.verdict in DOUBTED:
-                return self._excused(judgement, subject, run)
-        except Exception as error:
-            if failures.verdict(error) is not Verdict.OUT_OF_MEMORY:
-                raise
-        return judgement
-
-    def _excused(self, judgement: Judgement, subject: Subject, run: Execution) -> Judgement:
-        """`judgement`, or that what `subject` may round by design explains it: found out by running, never guessed."""
-        judge = self._judge
-        if subject.tf32:
-            with settings.tf32_allowed():
-                judge = self._judge_in_tf32()
-                if not judge.judge(run).verdict.is_finding:
-                    return _by_design(judgement, "TF32, which is allowed here, explains it")
-        # Without low precision the setting changes nothing on CPU; on CUDA it decides over fused multiply-adds too.
-        low = self._coarsest() in constants.LOW_PRECISION or self._device != "cpu"
-        if low and subject.kind.inductor and settings.can_keep_casts():
-            with settings.casts_kept():
-                kept = self._again(subject, judge)
-            # A subject that is right at times only has to be seen wrong again before the casts are the reason.
-            if kept is False and self._again(subject, judge):
-                return _by_design(judgement, "gone with emulate_precision_casts=True")
-        return judgement
-
-    def _again(self, subject: Subject, judge: Judge) -> bool | None:
-        """Whether `subject`, compiled and run once more, is a finding still; None when it does not run."""
-        module = self.program.module(self.request.training)
-        torch._dynamo.reset()
-        with settings.tf32_allowed() if subject.tf32 else nullcontext():
-            try:
-                run = self._execute(subject.compile(module, self.request.dynamic), module)
-            except Exception:
-                return None
-            return judge.judge(run).verdict.is_finding
-
-    def _judge_in_tf32(self) -> Judge:
-        """A judge by what eager gives while TF32 is allowed; to be made and asked while it is."""
-        unit = constants.UNIT_ROUNDOFF
-        return Judge(
-            self._execute(),
-            self.exact,
-            self._replica,
-            lambda: max(self._coarsest(), constants.TF32_LIKE, key=lambda dtype: unit[dtype]),
-            random=self.request.random,
-        )
+        judgement = looked_into(judgement, self, subject, (call, module), runs[0])
+        return judgement, agreement.same(self.eager, runs[0], self.exact)
 
     def _attended(self, subject: Subject, fired: Fired) -> Judgement:
         """The verdict on a subject that computes the attention alone."""
@@ -304,10 +256,6 @@ class Case:
 
     def _coarsest(self) -> torch.dtype:
         return max(self._dtypes, key=lambda dtype: constants.UNIT_ROUNDOFF[dtype], default=torch.float32)
-
-
-def _by_design(judgement: Judgement, why: str) -> Judgement:
-    return replace(judgement, verdict=Verdict.PRECISION_POLICY, message=f"{judgement.message}; {why}", where={})
 
 
 def _deterministic(runs: list[Execution]) -> Judgement | None:

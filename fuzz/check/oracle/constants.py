@@ -34,6 +34,34 @@ REPLICAS_BEFORE_WRONG = 16
 #: The dtype whose roundoff TF32 has: both keep 11 significant bits (NVIDIA, "A100 Tensor Core GPU Architecture", 2020).
 TF32_LIKE = torch.float16
 
+#: Pairs of runs with other dropout seeds: more are taken only while a statistic of fuzz/check/oracle/dropout.py exceeds
+#: the limit that goes with so many, for a whole tensor and for parts of it.
+DROPOUT_SEEDS = (16, 64, 256)
+DROPOUT_WHOLE = {16: 2.6, 64: 4.0, 256: 8.0}
+DROPOUT_PARTS = {16: 3.5, 64: 5.0, 256: 8.0}
+
+#: Smallest relative differences that count. Kernels round p to a multiple of 1/256 (FlashAttention 2), which changes the
+#: variance by 2 % at p = 0.1.
+DROPOUT_MEAN = 0.01
+DROPOUT_VARIANCE = 0.05
+
+#: The slope: share of the prediction's variance that a miss must exceed, and of the seeds that must miss.
+DROPOUT_SHARE = 0.05
+DROPOUT_SLOPE = 0.1
+
+#: Inputs are moved by these shares of themselves; beyond the last number an element is a mask's fill.
+DROPOUT_STEP = 2.0**-6
+DROPOUT_STEP_LOW = 2.0**-4
+DROPOUT_LARGE = 1e3
+
+#: Standard deviation from seed to seed, in units of roundoff, below which an element tells of rounding; how many times
+#: further than eager under noise a statistic has to be off; elements kept of a value; seeds between samples; seconds.
+DROPOUT_FLOOR = 16.0
+DROPOUT_NOISE = 2.0
+DROPOUT_ELEMENTS = 8192
+DROPOUT_APART = 1_000_000
+DROPOUT_SECONDS = 20.0
+
 #: How often an attention kernel's first-order budget (oracle/budget.py) an error may be. From the project's notes on
 #: numerics: correct fused and MATH kernels reach 1.9 (bfloat16), 2.1 (float16), 5.0 (float32); beyond these was always a
 #: bug. The bundled kernels' gradients reached 1.3 over 130 random configurations.

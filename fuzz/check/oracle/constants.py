@@ -62,6 +62,20 @@ DROPOUT_ELEMENTS = 8192
 DROPOUT_APART = 1_000_000
 DROPOUT_SECONDS = 20.0
 
+#: A dropout mask is wrong when -log of Chernoff's bound on its probability exceeds the first number: 2e-11, for some 1000
+#: tests of a mask. Its keep rate may be off by what rounding p to 8 bits does, as FlashAttention 2 rounds it.
+MASK_DOUBT = 24.5
+MASK_QUANTUM = 1 / 256
+
+#: Units of roundoff by which a kept weight may miss 1 / (1 - p): of one weight (it and the output are rounded, in numerator
+#: and denominator) and of their mean, where the roundings of 1 / kv_len, 1 / (1 - p) and their
+#: product may be those of all. Right masks of 150 random sizes and p in float32 are off by 2.4 at most.
+MASK_SCALE = 8.0
+MASK_SCALE_MEAN = 4.0
+
+#: How often the smallest normal number a weight has to be so that it can't underflow where it is kept.
+MASK_LARGE = 16.0
+
 #: How often an attention kernel's first-order budget (oracle/budget.py) an error may be. From the project's notes on
 #: numerics: correct fused and MATH kernels reach 1.9 (bfloat16), 2.1 (float16), 5.0 (float32); beyond these was always a
 #: bug. The bundled kernels' gradients reached 1.3 over 130 random configurations.

@@ -1,5 +1,6 @@
 """A case's source text as something that runs: a module, its inputs, and one execution of them."""
 
+import functools
 import itertools
 import linecache
 import warnings
@@ -30,13 +31,13 @@ class Program:
 
     def module(self, training: bool) -> nn.Module:
         """A fresh module, equal to every other one this program makes."""
-        torch.manual_seed(0)
+        _seed(0)
         module: nn.Module = self._names["Module"]()
         return module.to(self.device).train(training)
 
     def inputs(self) -> list[Any]:
         """Fresh inputs: equal values, shapes, dtypes and strides at every call."""
-        torch.manual_seed(0)
+        _seed(0)
         return [_placed(value, self.device) for value in self._names["inputs"]()]
 
     def close(self) -> None:
@@ -73,8 +74,9 @@ def execute(
     training: bool,
     cotangents: dict[str, Tensor] | None = None,
     mode: AbstractContextManager[Any] | None = None,
+    seed: int = 0,
 ) -> Execution:
-    """Run `call(*inputs)` once from a fixed random state and, in training, differentiate it.
+    """Run `call(*inputs)` once from the random state of `seed` and, in training, differentiate it.
 
     `call` is `module` or something compiled from it. `cotangents` come from an earlier execution of the same case
     (None: draw them); they are cast to the outputs' dtypes, and outputs they don't fit take no part in gradients.
@@ -82,7 +84,7 @@ def execute(
     """
     leaves = _leaves(module, inputs) if training else {}
     versions = [value._version if isinstance(value, Tensor) else 0 for value in inputs]
-    torch.manual_seed(0)
+    _seed(seed)
     with torch.set_grad_enabled(training), warnings.catch_warnings(), mode or nullcontext():
         warnings.simplefilter("ignore")
         result = call(*inputs)
@@ -121,6 +123,19 @@ def execute(
         gradients,
         cotangents,
     )
+
+
+def _seed(seed: int) -> None:
+    # For devices that may be used later torch.manual_seed takes a stack trace, ten times as long as seeding.
+    if _has_cuda():
+        torch.manual_seed(seed)
+    else:
+        torch.default_generator.manual_seed(seed)
+
+
+@functools.cache
+def _has_cuda() -> bool:
+    return torch.cuda.is_available()
 
 
 def _leaves(module: nn.Module, inputs: list[Any]) -> dict[str, Tensor]:

@@ -42,6 +42,16 @@ def wrong_gradient(module: nn.Module) -> Call:
     return run
 
 
+def reseeded(module: nn.Module) -> Call:
+    """Draws other random numbers than eager does."""
+
+    def run(*inputs: Tensor) -> Any:
+        torch.rand(1)
+        return module(*inputs)
+
+    return run
+
+
 def in_a_tuple(module: nn.Module) -> Call:
     """Returns one tensor in a tuple."""
     return lambda *inputs: (module(*inputs),)

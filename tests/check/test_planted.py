@@ -25,7 +25,7 @@ RELUS = {
     "relu_compile_error": Verdict.COMPILE_ERROR,
     "relu_runtime_error": Verdict.RUNTIME_ERROR,
 }
-OTHERS = ("one_ulp_up", "finite", "wrong_gradient", *RELUS)
+OTHERS = ("one_ulp_up", "reseeded", "finite", "wrong_gradient", *RELUS)
 
 
 def subject(name: str) -> str:
@@ -87,9 +87,10 @@ def test_nan_by_design_is_a_convention(worker: Client) -> None:
     assert judged(worker, "finite", empty_rows).verdict == Verdict.CONVENTION
 
 
-def test_values_under_another_random_stream_are_not_compared(worker: Client) -> None:
-    dropped = source("return F.dropout((q @ k.transpose(-2, -1)).softmax(dim=-1), 0.5, self.training) @ v")
-    assert judged(worker, "zeroed_row", dropped, training=True, random=True).verdict == Verdict.RANDOM_STREAM
+def test_values_under_another_random_stream_are_compared_by_their_distribution(worker: Client) -> None:
+    dropped = source("return F.dropout((q @ k.transpose(-2, -1) / 4.0).softmax(dim=-1), 0.1, self.training) @ v")
+    assert judged(worker, "reseeded", dropped, training=True, random=True).verdict == Verdict.RANDOM_STREAM
+    assert judged(worker, "zeroed_row", dropped, training=True, random=True).verdict == Verdict.WRONG_RESULT
     assert judged(worker, "nan_column", dropped, training=True, random=True).verdict == Verdict.NONFINITE
 
 

@@ -43,6 +43,48 @@ TF32_LIKE = torch.float16
 #: bfloat16 products that spread NaN between rows (docs/oracle.md).
 NO_OVERFLOW_WITHIN = 2.0**40
 
+#: Pairs of runs with other dropout seeds: more are taken only while a statistic of fuzz/check/oracle/dropout.py exceeds
+#: the limit that goes with so many, for a whole tensor and for parts of it.
+DROPOUT_SEEDS = (16, 64, 256)
+DROPOUT_WHOLE = {16: 2.6, 64: 4.0, 256: 8.0}
+DROPOUT_PARTS = {16: 3.5, 64: 5.0, 256: 8.0}
+
+#: Smallest relative differences that count. Kernels round p to a multiple of 1/256 (FlashAttention 2), which changes the
+#: variance by 2 % at p = 0.1.
+DROPOUT_MEAN = 0.01
+DROPOUT_VARIANCE = 0.05
+
+#: The slope: share of the prediction's variance that a miss must exceed, and of the seeds that must miss.
+DROPOUT_SHARE = 0.05
+DROPOUT_SLOPE = 0.1
+
+#: Inputs are moved by these shares of themselves; beyond the last number an element is a mask's fill.
+DROPOUT_STEP = 2.0**-6
+DROPOUT_STEP_LOW = 2.0**-4
+DROPOUT_LARGE = 1e3
+
+#: Standard deviation from seed to seed, in units of roundoff, below which an element tells of rounding; how many times
+#: further than eager under noise a statistic has to be off; elements kept of a value; seeds between samples; seconds.
+DROPOUT_FLOOR = 16.0
+DROPOUT_NOISE = 2.0
+DROPOUT_ELEMENTS = 8192
+DROPOUT_APART = 1_000_000
+DROPOUT_SECONDS = 20.0
+
+#: A dropout mask is wrong when -log of Chernoff's bound on its probability exceeds the first number: 2e-11, for some 1000
+#: tests of a mask. Its keep rate may be off by what rounding p to 8 bits does, as FlashAttention 2 rounds it.
+MASK_DOUBT = 24.5
+MASK_QUANTUM = 1 / 256
+
+#: Units of roundoff by which a kept weight may miss 1 / (1 - p): of one weight (it and the output are rounded, in numerator
+#: and denominator) and of their mean, where the roundings of 1 / kv_len, 1 / (1 - p) and their
+#: product may be those of all. Right masks of 150 random sizes and p in float32 are off by 2.4 at most.
+MASK_SCALE = 8.0
+MASK_SCALE_MEAN = 4.0
+
+#: How often the smallest normal number a weight has to be so that it can't underflow where it is kept.
+MASK_LARGE = 16.0
+
 #: How often an attention kernel's first-order budget (oracle/attention/budget.py) an error may be. From the project's
 #: notes on numerics: correct fused and MATH kernels reach 1.9 (bfloat16), 2.1 (float16), 5.0 (float32); beyond these was
 #: always a bug.

@@ -1,0 +1,137 @@
+"""Verdicts that one run in one way does not decide: what is by design, and what other random numbers hide."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from fuzz.check import failures, settings
+from fuzz.check.oracle import constants, dropout
+from fuzz.check.oracle.decide import DOUBTED, Judge, Judgement
+from fuzz.check.oracle.noise import Noise
+from fuzz.check.program import Execution, execute
+from fuzz.check.subjects import Subject
+from fuzz.protocol import Verdict
+
+if TYPE_CHECKING:
+    from fuzz.check.check import Case
+
+#: What is called like a module, and the module it was made from.
+Ran = tuple[Callable[..., Any], nn.Module]
+
+
+def looked_into(judgement: Judgement, case: "Case", subject: Subject, ran: Ran, run: Execution) -> Judgement:
+    """`judgement` on `run`, which `ran` gave, or what more runs make of it."""
+    try:
+        if judgement.verdict in DOUBTED:
+            return _excused(judgement, case, subject, run)
+        if judgement.verdict is Verdict.RANDOM_STREAM:
+            with settings.tf32_allowed() if subject.tf32 else nullcontext():
+                return _of_many_seeds(judgement, case, ran, run)
+    except Exception as error:
+        if failures.verdict(error) is not Verdict.OUT_OF_MEMORY:
+            raise
+    return judgement
+
+
+def _excused(judgement: Judgement, case: "Case", subject: Subject, run: Execution) -> Judgement:
+    """`judgement`, or that rounding by design explains it: found out by running, never guessed."""
+    judge = case.judge
+    if subject.tf32:
+        with settings.tf32_allowed():
+            judge = _judge_in_tf32(case)
+            if not judge.judge(run).verdict.is_finding:
+                return _by_design(judgement, "TF32, which is allowed here, explains it")
+    # Without low precision the setting changes nothing on CPU; on CUDA it decides over fused multiply-adds too.
+    low = case.coarsest() in constants.LOW_PRECISION or case.device != "cpu"
+    if low and subject.kind.inductor and settings.can_keep_casts():
+        with settings.casts_kept():
+            kept = _is_wrong_again(case, subject, judge)
+        # A subject that is wrong at times only is not right because of the casts.
+        if kept is False and _is_wrong_again(case, subject, judge):
+            return _by_design(judgement, "gone with emulate_precision_casts=True")
+    return judgement
+
+
+def _by_design(judgement: Judgement, why: str) -> Judgement:
+    return replace(judgement, verdict=Verdict.PRECISION_POLICY, message=f"{judgement.message}; {why}", where={})
+
+
+def _is_wrong_again(case: "Case", subject: Subject, judge: Judge) -> bool | None:
+    """Whether `subject`, compiled and run once more, is a finding still; None when it does not run."""
+    module = case.program.module(case.request.training)
+    torch._dynamo.reset()
+    with settings.tf32_allowed() if subject.tf32 else nullcontext():
+        try:
+            run = case.execute(subject.compile(module, case.request.dynamic), module)
+        except Exception:
+            return None
+        return judge.judge(run).verdict.is_finding
+
+
+def _judge_in_tf32(case: "Case") -> Judge:
+    """A judge by what eager gives while TF32 is allowed; to be made and asked while it is."""
+
+    def coarsest() -> torch.dtype:
+        return max(case.coarsest(), constants.TF32_LIKE, key=lambda dtype: constants.UNIT_ROUNDOFF[dtype])
+
+    return Judge(case.execute(), case.exact, case.replica, coarsest, random=case.request.random)
+
+
+def _of_many_seeds(judgement: Judgement, case: "Case", ran: Ran, run: Execution) -> Judgement:
+    """`judgement`, or what is wrong whatever random numbers are drawn."""
+    comparison = compared(case, ran, run)
+    plain = case.program.module(case.request.training)
+    try:
+        found = comparison.difference(lambda number: _seeded(case, (plain, plain), number))
+        if found is not None:
+            return _accused(found)
+        certain = _of_steady(judgement, case, comparison.steady(case.eager, run))
+        if certain is not judgement and comparison.take(constants.DROPOUT_SEEDS[1]):
+            return _of_steady(judgement, case, comparison.steady(case.eager, run))
+    except Exception as error:
+        if failures.verdict(error) is Verdict.OUT_OF_MEMORY:
+            raise
+    return judgement  # also where a program draws what it can't compute with
+
+
+def _accused(found: dropout.Difference) -> Judgement:
+    of_output = found.value and not found.value.startswith("grad of")
+    verdict = Verdict.WRONG_RESULT if of_output else Verdict.WRONG_GRADIENT
+    return Judgement(verdict, found.text, {"ratio": found.errors, "seeds": float(found.seeds)}, found.value)
+
+
+def _of_steady(judgement: Judgement, case: "Case", steady: Execution | None) -> Judgement:
+    """`judgement`, or what is wrong with a run that has eager's values wherever numbers are random."""
+    if steady is None:
+        return judgement
+    certain = Judge(case.eager, case.exact, case.replica, case.coarsest, random=False).judge(steady)
+    return certain if certain.verdict in DOUBTED else judgement
+
+
+def compared(case: "Case", ran: Ran, run: Execution) -> dropout.Comparison:
+    """Eager and what `ran` calls, which gave `run`, over seeds."""
+    plain = case.program.module(case.request.training)
+    return dropout.Comparison(
+        _seeded(case, (plain, plain)), _seeded(case, ran), case.eager, run, case.program.inputs, case.coarsest()
+    )
+
+
+def _seeded(case: "Case", ran: Ran, noise: int | None = None) -> dropout.Run:
+    call, module = ran
+
+    def run(seed: int, inputs: list[Any], gradients: bool) -> Execution:
+        return execute(
+            call,
+            module,
+            inputs,
+            training=case.request.training,
+            cotangents=case.eager.cotangents if gradients else {},
+            mode=None if noise is None else Noise(noise),
+            seed=seed,
+        )
+
+    return run

@@ -1,0 +1,176 @@
+"""Dropout masks are read off what attention functions give, and what is wrong with them is told."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fuzz.check.oracle.attention.masks import extracted, extracted_backward, problems
+
+Kept = Callable[[tuple[int, ...], float, int, Tensor], Tensor]
+LOW = [torch.float32, torch.bfloat16, torch.float16]
+
+
+def drawn(shape: tuple[int, ...], p: float, seed: int, _weights: Tensor) -> Tensor:
+    return torch.rand(shape, generator=torch.Generator().manual_seed(seed)) >= p
+
+
+def attending(kept: Kept = drawn, scale_of: Callable[[float], float] = lambda p: 1 / (1 - p)) -> Callable[..., Tensor]:
+    def attention(
+        q: Tensor, k: Tensor, v: Tensor, *, scale: float, causal: str | None = None, dropout: tuple[float, int] | None = None
+    ) -> Tensor:
+        group = q.shape[1] // k.shape[1]
+        keys, values = (x.float().repeat_interleave(group, 1) for x in (k, v))
+        scores = scale * (q.float() @ keys.mT)
+        if causal is not None:
+            scores = scores.masked_fill(torch.ones(scores.shape[-2:]).tril() == 0, -torch.inf)
+        weights = scores.softmax(-1)
+        if dropout is not None:
+            weights = weights * kept(tuple(weights.shape), *dropout, weights) * scale_of(dropout[0])
+        return (weights.to(q.dtype).float() @ values).to(q.dtype)
+
+    return attention
+
+
+def operands(dtype: torch.dtype = torch.float32, value_dim: int = 16) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    shapes = ((2, 4, 65, 16), (2, 2, 80, 16), (2, 2, 80, value_dim))
+    q, k, v = (torch.randn(shape, generator=generator).to(dtype) for shape in shapes)
+    return q, k, v
+
+
+def told(function: Callable[..., Tensor], p: float = 0.2, *, backward: bool = False, **options: Any) -> list[str]:
+    return problems(function, *operands(), {"scale": 0.25, "dropout": (p, 7), **options}, backward=backward)[1]
+
+
+@pytest.mark.parametrize("dtype", LOW, ids=str)
+@pytest.mark.parametrize("value_dim", [16, 7, 128])
+def test_the_mask_is_the_one_that_was_used(dtype: torch.dtype, value_dim: int) -> None:
+    q, k, v = operands(dtype, value_dim)
+    options = {"scale": 0.25, "dropout": (0.3, 7), "causal": "top_left"}
+    expected = drawn((2, 4, 65, 80), 0.3, 7, q)
+    assert torch.equal(extracted(attending(), q, k, v, options), expected)
+    assert torch.equal(extracted_backward(attending(), q, k, v, options), expected)
+
+
+def test_it_is_whole_where_real_weights_underflow() -> None:
+    q, k, v = operands(torch.float16)
+    mask, found = problems(attending(), q * 100, k * 100, v, {"scale": 1.0, "dropout": (0.3, 7)})
+    assert torch.equal(mask, drawn((2, 4, 65, 80), 0.3, 7, q)) and not found
+
+
+@pytest.mark.parametrize("dtype", LOW, ids=str)
+@pytest.mark.parametrize("p", [0.02, 0.1, 0.5, 0.9])
+@pytest.mark.parametrize("causal", [None, "top_left"])
+def test_a_right_function_has_no_problems(dtype: torch.dtype, p: float, causal: str | None) -> None:
+    q, k, v = operands(dtype)
+    _, found = problems(attending(), q, k, v, {"scale": 0.25, "causal": causal, "dropout": (p, 7)}, backward=True)
+    assert found == []
+
+
+def test_right_masks_of_many_seeds_and_sizes_have_no_problems() -> None:
+    found = []
+    for seed in range(150):
+        chance = torch.Generator().manual_seed(seed)
+        batch, heads, rows, keys = (int(torch.randint(1, most, (), generator=chance)) for most in (4, 5, 40, 40))
+        q, k, v = torch.randn(batch, heads, rows, 4), torch.randn(batch, heads, keys, 4), torch.randn(batch, heads, keys, 16)
+        p = float(torch.rand((), generator=chance))
+        found += problems(attending(), q, k, v, {"scale": 0.5, "dropout": (p, seed)}, backward=True)[1]
+    assert found == []
+
+
+def of_part(axis: int, size: int) -> Kept:
+    """One mask for all indices of an axis, or every `size` of them."""
+
+    def kept(shape: tuple[int, ...], p: float, seed: int, weights: Tensor) -> Tensor:
+        whole = drawn(shape, p, seed, weights)
+        return whole.index_select(axis, torch.arange(shape[axis]) % size)
+
+    return kept
+
+
+def first_keys_only(shape: tuple[int, ...], p: float, seed: int, weights: Tensor) -> Tensor:
+    return drawn(shape, p, seed, weights) | (torch.arange(shape[-1]) >= 64)
+
+
+def by_weight(shape: tuple[int, ...], p: float, seed: int, weights: Tensor) -> Tensor:
+    return drawn(shape, p, seed, weights).gather(-1, weights.argsort(stable=True))
+
+
+def restless(shape: tuple[int, ...], p: float, seed: int, _weights: Tensor) -> Tensor:
+    return torch.rand(shape) >= p
+
+
+WRONG = {
+    "p for 1 - p": (attending(lambda shape, p, *rest: drawn(shape, 1 - p, *rest)), "are kept, expected 0.8 of them"),
+    "p too high": (attending(lambda shape, p, *rest: drawn(shape, 1.1 * p, *rest)), "are kept, expected 0.8 of them"),
+    "the last keys always kept": (attending(first_keys_only), "are kept, expected"),
+    "not scaled": (attending(scale_of=lambda p: 1.0), "are multiplied by 1 on average, expected 1 / (1 - p) = 1.25"),
+    "scaled twice": (attending(scale_of=lambda p: (1 - p) ** -2), "are multiplied by 1.562 on average"),
+    "one mask for all heads": (attending(of_part(1, 1)), "masks of heads 1 apart agree in 100%"),
+    "one mask for all batches": (attending(of_part(0, 1)), "masks of batches 1 apart agree in 100%"),
+    "one mask for all tiles of queries": (attending(of_part(2, 32)), "masks of queries 32 apart agree in 100%"),
+    "one mask for all tiles of keys": (attending(of_part(3, 16)), "masks of keys 16 apart agree in 100%"),
+    "the seed ignored": (attending(lambda shape, p, _, w: drawn(shape, p, 0, w)), "masks of seeds 7 and 8 agree in 100%"),
+    "another mask at every call": (attending(restless), "two calls with seed 7 keep different weights"),
+    "a mask that depends on scores": (attending(by_weight), "depends on more than positions and seed"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_one_is_told_in_a_line(name: str) -> None:
+    function, words = WRONG[name]
+    found = told(function)
+    assert any(words in line for line in found), found
+    assert all("\n" not in line for line in found)
+
+
+def test_scales_that_real_scores_need_are_told() -> None:
+    def attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        once, dropout = attending(), options.get("dropout", (0.0, 0))
+        factor = 1 - dropout[0] if options["scale"] else 1.0
+        return once(q, k, v, **options) * factor
+
+    assert told(attention) == [
+        "kept weights under these scores are multiplied by 1 on average, expected 1 / (1 - p) = 1.25 (off by 0.2 at most)"
+    ]
+
+
+def test_another_mask_in_backward_is_told() -> None:
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, v: Tensor, weights: Tensor, p: float, seed: int) -> Tensor:
+            ctx.save_for_backward(weights * drawn(tuple(weights.shape), p, seed + 100, weights) / (1 - p))
+            return (weights * drawn(tuple(weights.shape), p, seed, weights) / (1 - p)) @ v
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
+            return ctx.saved_tensors[0].mT @ gradients[0], None, None, None
+
+    def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, dropout: tuple[float, int] = (0.0, 0)) -> Tensor:
+        return product(v, (scale * (q @ k.mT)).softmax(-1), *dropout)
+
+    product: Callable[..., Tensor] = Product.apply
+
+    q, k, v = operands()
+    found = problems(attention, q[:, :2], k, v, {"scale": 0.25, "dropout": (0.2, 7)}, backward=True)[1]
+    assert len(found) == 1 and found[0].startswith("backward drops other weights than forward: ")
+
+
+def test_probabilities_of_zero_and_one_keep_all_and_nothing() -> None:
+    assert told(attending(), p=0.0) == []
+    assert told(attending(scale_of=lambda p: 0.0), p=1.0) == []
+    assert told(attending(lambda shape, p, *rest: drawn(shape, 0.5, *rest)), p=0.0)[0].startswith("dropout of p = 0 keeps ")
+
+
+def test_too_few_weights_to_tell_accuse_nobody() -> None:
+    q = torch.randn(1, 1, 3, 4)
+    _, found = problems(attending(of_part(2, 1)), q, q, q, {"scale": 0.5, "dropout": (0.5, 0)}, backward=True)
+    assert found == []
+
+
+def test_dropout_has_to_be_asked_for() -> None:
+    with pytest.raises(KeyError):
+        problems(attending(), *operands(), {"scale": 1.0})

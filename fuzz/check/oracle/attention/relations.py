@@ -112,7 +112,8 @@ class _Trial:
         worst = float(ratio.max())
         if worst <= limit:
             return None
-        return _line(left, right, ratio.where(ratio > limit, 0.0), f"{worst:.3g} times the budgets of both sides (limit {limit:g})")
+        words = f"{worst:.3g} times the budgets of both sides (limit {limit:g})"
+        return _line(left, right, ratio.where(ratio > limit, 0.0), words)
 
     def _sum(self, terms: tuple[Term, ...]) -> Tensor:
         return torch.stack([term.map(self._output(term.call).double()) for term in terms]).sum(0)

@@ -2,7 +2,7 @@
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from benchmarks.recording import Recorder
 from benchmarks.simulated import simulated
 from fuzz.check.attention.function import Attention, Unsupported
 from fuzz.check.check import check
+from fuzz.check.oracle import constants
 from fuzz.check.subjects import available
 from fuzz.check.subjects.subject import Subject
 from fuzz.protocol import Check, Verdict
@@ -26,18 +27,42 @@ from generators.stand_in import stand_in
 MATH, SIMULATED, FLASH = "math_attention", "simulated", "sdpa_flash"
 SHARES = {"triton": 25, "triton_compiled": 0, "passes": 8, "inductor": 200}
 """On CPU, one case of so many meets these subjects; 0: none does. On a GPU the kernels are native and meet all cases."""
+_MATTERS = {
+    "row": constants.ROW_RATIO, "rms": constants.RMS_RATIO, "bias": constants.TREND_SHARE, "scale": constants.TREND_SHARE,
+}  # fmt: skip
 
 
 @dataclass
 class Counts:
-    """What became of some cases. By subject: verdicts; and by (subject, criterion): outcomes judged, and raised."""
+    """What became of some cases. By subject: verdicts; by (subject, criterion): outcomes judged, and raised; by "subject dtype":
+    the largest of every statistic the oracle has limits for (benchmarks/calibration keeps what they were set by)."""
 
     cases: int = 0
     rejected: int = 0
     verdicts: dict[str, Counter[str]] = field(default_factory=dict)
     judged: Counter[tuple[str, str]] = field(default_factory=Counter)
     raised: Counter[tuple[str, str]] = field(default_factory=Counter)
+    largest: dict[str, dict[str, float]] = field(default_factory=dict)
     findings: list[dict[str, Any]] = field(default_factory=list)
+
+    def measure(self, subject: str, dtype: str, numbers: Mapping[str, float]) -> None:
+        """Count the statistics of one result: a trend's standing where it is large enough to matter, its size where it stands
+        out."""
+        unit = constants.UNIT_ROUNDOFF[getattr(torch, dtype)]
+        found = {"ratio": numbers["ratio"]} if "ratio" in numbers else {}
+        for name in ("row", "rms", "bias", "scale"):
+            deviations = numbers.get(f"{name}_deviations", 0.0)
+            size = numbers.get(f"{name}_ratio", abs(numbers.get(f"{name}_change", 0.0)) / unit)
+            if deviations > constants.TREND_DEVIATIONS:
+                found[name] = size
+            if size > _MATTERS[name]:
+                found[f"{name} deviations"] = deviations
+        self._enlarge(f"{subject} {dtype}", found)
+
+    def _enlarge(self, key: str, found: Mapping[str, float]) -> None:
+        known = self.largest.setdefault(key, {})
+        for name, value in found.items():
+            known[name] = max(known.get(name, 0.0), value)
 
     def add(self, other: "Counts") -> None:
         """Count what another one counted, too."""
@@ -48,6 +73,8 @@ class Counts:
         self.judged.update(other.judged)
         self.raised.update(other.raised)
         self.findings += other.findings
+        for key, found in other.largest.items():
+            self._enlarge(key, found)
 
     def printed(self) -> list[str]:
         """A line a subject: cases judged, findings, and for each criterion how many of how many outcomes it raises."""
@@ -57,6 +84,8 @@ class Counts:
             findings = sum(count for verdict, count in verdicts.items() if Verdict(verdict).is_finding)
             asked = [f"{self.raised[name, c]}/{self.judged[name, c]}" for c in CRITERIA]
             lines.append(f"{name:16} {judged:7} {findings:8}  " + " ".join(f"{part:>11}" for part in asked))
+        for key, found in sorted(self.largest.items()):
+            lines.append(f"{key:24} " + ", ".join(f"{name} {value:.3g}" for name, value in sorted(found.items())))
         told = "FINDING {subject} seed {seed} index {index} {id}: {verdict}, {message}"
         lines += [told.format(**found) for found in self.findings]
         return lines
@@ -71,6 +100,10 @@ class Counts:
                 {"subject": subject, "criterion": criterion, "judged": count, "raised": self.raised[subject, criterion]}
                 for (subject, criterion), count in sorted(self.judged.items())
             ],
+            "largest": {
+                key: {name: float(f"{value:.4g}") for name, value in sorted(found.items())}
+                for key, found in sorted(self.largest.items())
+            },
             "findings": self.findings,
         }
 
@@ -101,6 +134,7 @@ def _judge(case: Case, seed: int, index: int, device: str, counts: Counts) -> No
     counts.cases += 1
     counts.rejected += result.rejected is not None
     for answer in result.results:
+        counts.measure(answer.subject, case.inputs[0].dtype, answer.numbers)
         counts.verdicts.setdefault(answer.subject, Counter())[str(answer.verdict)] += 1
         if answer.verdict.is_finding:
             counts.findings.append(

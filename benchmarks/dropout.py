@@ -53,7 +53,7 @@ def _eager(requests: Iterator[Check], most: int) -> int:
     cases = 0
     for request in requests:
         try:
-            case = Case(request, "cpu", lambda stage: None, Clock())
+            case = Case(request, "cpu", lambda stage: None, Clock(), Clock())
         except Rejected:
             continue
         cases += 1

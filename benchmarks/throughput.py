@@ -94,7 +94,7 @@ def rates(out: Path) -> list[str]:
         f"{stats['cases_done']} cases and {len(judged) - stats['cases_done']} probes in {stats['run_time']:.0f} s",
         f"after warm-up: {len(warm) / seconds:.2f} checks/s, of them {len(cases) / seconds:.2f} new cases/s",
         f"workers while judging cases: {len(cases) / busy * stats['workers']:.2f} cases/s, {inside:.1%} inside torch",
-        f"torch's share of all worker time: {stats['torch_share']:.1%}",
+        f"torch's share of all worker time: {stats['torch_share']:.1%}; the oracle's: {stats['oracle_share']:.1%}",
         f"rejected: {stats['rejected']}; memory of the workers: {stats['worker_rss_mib']} MiB",
     ]
 

@@ -197,7 +197,8 @@ class SubjectResult:
 @dataclass(frozen=True)
 class Result(Message):
     """The answer to a `Check`. `rejected`: why eager refuses the case (then no results), else None;
-    `torch_seconds`: the part of `seconds` inside torch; `rss_mib`: resident memory of the worker now."""
+    `torch_seconds`: the part of `seconds` inside torch; `rss_mib`: resident memory of the worker now; `oracle_seconds`: the
+    part of `torch_seconds` that is neither eager's nor a subject's."""
 
     type: ClassVar[str] = "result"
     id: int
@@ -206,6 +207,7 @@ class Result(Message):
     seconds: float = 0.0
     torch_seconds: float = 0.0
     rss_mib: float = 0.0
+    oracle_seconds: float = 0.0
 
 
 _TYPES: dict[str, type[Message]] = {kind.type: kind for kind in (Hello, Unusable, Check, Exit, Stage, Result)}

@@ -78,6 +78,7 @@ class CaseJudged(Event):
     torch_seconds: float
     rss_mib: float
     skipped: Mapping[str, str] = field(default_factory=dict)
+    oracle_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,7 @@ class ProbeJudged(Event):
     verdict: Verdict
     seconds: float
     torch_seconds: float
+    oracle_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,9 @@ class Slot(threading.Thread):
         one = result.results[0] if result.rejected is None and result.results else None
         verdict = one.verdict if one else Verdict.REJECTED
         self.campaign.bus.emit(
-            ProbeJudged(case.id, self.number, subject, verdict, result.seconds, result.torch_seconds)
+            ProbeJudged(
+                case.id, self.number, subject, verdict, result.seconds, result.torch_seconds, result.oracle_seconds
+            )
         )
         self._recycle(result)
         return one
@@ -157,6 +159,7 @@ class Slot(threading.Thread):
                 result.torch_seconds,
                 result.rss_mib,
                 {one.subject: one.message for one in result.results if one.verdict is Verdict.SKIPPED},
+                result.oracle_seconds,
             )
         )
         for one, explanation in explained:

@@ -38,7 +38,7 @@ class Statistics:
         self.start_time = self.last_update = time.time()
         self.first_case = 0.0
         self.cases = self.probes = self.rejected = 0
-        self.torch_seconds = 0.0
+        self.torch_seconds = self.oracle_seconds = 0.0
         self.verdicts: Counter[str] = Counter()
         self.reasons: Counter[str] = Counter()
         self.skipped: dict[str, Counter[str]] = {}
@@ -69,6 +69,7 @@ class Statistics:
             case ProbeJudged():
                 self.probes += 1
                 self.torch_seconds += event.torch_seconds
+                self.oracle_seconds += event.oracle_seconds
             case SuspicionRaised():
                 self.raised += 1
             case SuspicionOpened():
@@ -125,8 +126,16 @@ class Statistics:
     @property
     def torch_share(self) -> float:
         """The share of all workers' time that was spent inside torch; starting up, mostly its import, is left out."""
+        return self._share(self.torch_seconds)
+
+    @property
+    def oracle_share(self) -> float:
+        """The share of all workers' time that the oracle took: reference, noise, judgement and whatever was run to decide."""
+        return self._share(self.oracle_seconds)
+
+    def _share(self, part: float) -> float:
         seconds = self.elapsed * (self.started.workers if self.started else 0) - self.starting_seconds
-        return min(self.torch_seconds / seconds, 1.0) if seconds > 0 else 0.0
+        return min(part / seconds, 1.0) if seconds > 0 else 0.0
 
     def write(self) -> None:
         """Replace stats.json."""
@@ -154,6 +163,7 @@ class Statistics:
             "execs_per_sec": round(self.rate, 2),
             "cases_per_sec": round(self.cases / self.elapsed, 2) if self.elapsed else 0.0,
             "torch_share": round(self.torch_share, 4),
+            "oracle_share": round(self.oracle_share, 4),
             "rejected": self.rejected,
             "rejected_reasons": dict(self.reasons.most_common(20)),
             "corpus_count": (started.known if started else 0) + self.findings.total(),
@@ -176,6 +186,7 @@ class Statistics:
         self.first_case = self.first_case or when
         self.cases += 1
         self.torch_seconds += event.torch_seconds
+        self.oracle_seconds += event.oracle_seconds
         self.rss_mib[event.worker] = event.rss_mib
         if event.rejected is not None:
             self.rejected += 1

@@ -27,7 +27,8 @@ def attended(case: "Case", subject: Subject, fired: Fired) -> tuple[Judgement, b
     if request.stand_in is None or subject.attention is None:
         return Judgement(Verdict.SKIPPED, "the case has no contract that says what its attention computes"), None
     try:
-        stand_in = StandIn(request.stand_in, subject.attention, case.device, training=request.training)
+        with case.running:
+            stand_in = StandIn(request.stand_in, subject.attention, case.device, training=request.training)
     except (SubjectError, Unsupported) as refusal:
         return Judgement(Verdict.SKIPPED, str(refusal)), None
     except Exception as error:
@@ -59,7 +60,7 @@ def _judged(case: "Case", subject: Subject, stand_in: StandIn, runs: list[Execut
     recorded: list[Call] = []
     module = stand_in.module()
     try:
-        with fired:
+        with case.running, fired:
             call = subject.compile(module, case.request.dynamic)
             for _ in range(max(1, case.request.repeat)):
                 runs.append(case.execute(call, module, stand_in.fresh()))

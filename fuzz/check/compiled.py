@@ -26,7 +26,7 @@ def compiled(case: "Case", subject: Subject, fired: Fired) -> tuple[Judgement, b
     """The verdict on `subject`, and what `torch._dynamo.utils.same` says."""
     module = case.program.module(case.request.training)
     try:
-        with fired, settings.tf32_allowed() if subject.tf32 else nullcontext():
+        with case.running, fired, settings.tf32_allowed() if subject.tf32 else nullcontext():
             call = subject.compile(module, case.request.dynamic)
             runs = [case.execute(call, module) for _ in range(max(1, case.request.repeat))]
     except SubjectError as error:

@@ -69,11 +69,24 @@ class _Bench:
 
     def verdict(self) -> Judgement:
         judgements = [self._judged(result) for result in self._results if result.value.numel()]
+        stray = self._stray()
+        if stray is not None:
+            return stray
         if not judgements:
             return Judgement(Verdict.OK)
         worst = max(judgements, key=lambda item: (SEVERITY.index(item.verdict), item.value == "out", item.numbers["ratio"]))
         totals = {key: sum(item.numbers[key] for item in judgements) for key in ("rows_wrong", "rows_total")}
         return Judgement(worst.verdict, worst.message, {**worst.numbers, **totals}, worst.value, worst.where)
+
+    def _stray(self) -> Judgement | None:
+        """That rows without a key give numbers: 0 and NaN are conventions there, and nothing else is."""
+        assert self._call.out is not None
+        wrong = ~self._exact.live & self._call.out.isfinite() & (self._call.out != 0)
+        count = int(wrong.any(-1).sum())
+        if not count:
+            return None
+        message = f"out: {count} rows that keep no key are not 0, first at {torch.nonzero(wrong)[0].tolist()}"
+        return Judgement(Verdict.WRONG_RESULT, message, {"rows_wrong": float(count), "rows_total": float(self._exact.live.numel())}, "out", where("out", wrong))
 
     def _laid_out(self) -> list[_Result]:
         call, exact = self._call, self._exact

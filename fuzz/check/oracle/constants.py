@@ -64,7 +64,7 @@ DROPOUT_STEP_LOW = 2.0**-4
 DROPOUT_LARGE = 1e3
 
 #: Standard deviation from seed to seed, in units of roundoff, below which an element tells of rounding; how many times
-#: further than eager under noise a statistic has to be off; elements kept of a value; seeds between samples; seconds.
+#: further than eager under noise a statistic has to be off; elements kept of a value; seeds between samples; seconds of processor time.
 DROPOUT_FLOOR = 16.0
 DROPOUT_NOISE = 2.0
 DROPOUT_ELEMENTS = 8192

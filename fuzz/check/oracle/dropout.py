@@ -99,7 +99,7 @@ class Comparison:
         self._likes = {**_zeros(first_compiled), **_zeros(first_eager)}
         self._eager = Sample(eager, 0, self._likes, first_eager)
         self._compiled = Sample(compiled, constants.DROPOUT_APART, self._likes, first_compiled)
-        self._started = time.perf_counter()
+        self._started = time.process_time()
 
     def difference(self, noisy: Callable[[int], Run]) -> Difference | None:
         """The gravest difference in distribution that neither chance nor rounding explains; None without one.
@@ -119,7 +119,7 @@ class Comparison:
         """Run both until there are so many pairs. False when that would take too long."""
         taken = self._eager.count
         if taken:
-            spent = time.perf_counter() - self._started
+            spent = time.process_time() - self._started
             if spent / taken * seeds > constants.DROPOUT_SECONDS:
                 return False
         for sample in (self._eager, self._compiled):

@@ -3,7 +3,8 @@
     python -m benchmarks.dropout [--cases 500] [--seed 1] [--seeds 64 | --subject passes]
 
 Prints, for each number of seeds, how many programs exceed the limit there and the largest S (fuzz/check/oracle/dropout.py)
-of whole tensors, of their parts and of slopes. With --subject every program is compiled too, and the verdicts counted.
+of whole tensors, of their parts and of slopes. With --subject every program is compiled with it instead and draws one number
+before it runs, so that its masks are others than eager's, and the verdicts are counted.
 Exits with 1 for a false alarm: an S beyond the last limit, or a finding that dropout statistics made.
 """
 
@@ -12,13 +13,18 @@ import collections
 import itertools
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
 
 from fuzz.check import settings
 from fuzz.check.check import Case, Clock, Rejected, check
 from fuzz.check.doubts import compared
 from fuzz.check.oracle import constants, dropout
-from fuzz.check.subjects import available
+from fuzz.check.subjects import find
 from fuzz.protocol import Check, Verdict
 from generators.emit import is_random, source
 from generators.sample import sample
@@ -31,7 +37,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     most = max(constants.DROPOUT_SEEDS)
     parser.add_argument("--seeds", type=int, default=most, help="stop there instead of at the last limit")
-    parser.add_argument("--subject", default="", help="compile every program with this subject instead")
+    parser.add_argument("--subject", default="", help="compile every program with this subject, and give it other random numbers")
     options = parser.parse_args()
     settings.settle()
     requests = itertools.islice(_random_cases(options.seed, options.subject), options.cases)
@@ -82,7 +88,18 @@ def _eager(requests: Iterator[Check], most: int) -> int:
 
 
 def _compiled(requests: Iterator[Check], name: str) -> int:
-    subjects = available()
+    subject = find(name)
+
+    def compiled(module: nn.Module, dynamic: bool) -> Callable[..., Any]:
+        call = subject.compile(module, dynamic)
+
+        def run(*inputs: Any) -> Any:
+            torch.rand(1)
+            return call(*inputs)
+
+        return run
+
+    subjects = {name: replace(subject, compile=compiled)}
     verdicts: collections.Counter[Verdict] = collections.Counter()
     accused = 0
     for request in requests:

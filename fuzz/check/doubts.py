@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fuzz.check import failures, settings
 from fuzz.check.oracle import constants, dropout
@@ -26,6 +26,11 @@ Ran = tuple[Callable[..., Any], nn.Module]
 def looked_into(judgement: Judgement, case: "Case", subject: Subject, ran: Ran, run: Execution) -> Judgement:
     """`judgement` on `run`, which `ran` gave, or what more runs make of it."""
     try:
+        if judgement.verdict is Verdict.NONFINITE and case.request.random:
+            # With other random numbers something else may be divided by 0.
+            rest = case.judge.judge(_patched(run, case.eager))
+            if rest.verdict is Verdict.RANDOM_STREAM:
+                judgement = replace(judgement, verdict=Verdict.RANDOM_STREAM, where={})
         if judgement.verdict in DOUBTED:
             return _excused(judgement, case, subject, run)
         if judgement.verdict is Verdict.RANDOM_STREAM:
@@ -35,6 +40,20 @@ def looked_into(judgement: Judgement, case: "Case", subject: Subject, ran: Ran, 
         if failures.verdict(error) is not Verdict.OUT_OF_MEMORY:
             raise
     return judgement
+
+
+def _patched(run: Execution, eager: Execution) -> Execution:
+    """`run` with eager's elements where it is not finite."""
+
+    def patched(values: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {
+            name: torch.where(value.isfinite(), value, eager.values.get(name, torch.zeros_like(value)))
+            for name, value in values.items()
+        }
+
+    return replace(
+        run, outputs=patched(run.outputs), mutated=patched(run.mutated), gradients=patched(run.gradients)
+    )
 
 
 def _excused(judgement: Judgement, case: "Case", subject: Subject, run: Execution) -> Judgement:
@@ -101,6 +120,8 @@ def _of_many_seeds(judgement: Judgement, case: "Case", ran: Ran, run: Execution)
 def _accused(found: dropout.Difference) -> Judgement:
     of_output = found.value and not found.value.startswith("grad of")
     verdict = Verdict.WRONG_RESULT if of_output else Verdict.WRONG_GRADIENT
+    if found.kind == dropout.NONFINITE:
+        verdict = Verdict.NONFINITE
     return Judgement(verdict, found.text, {"ratio": found.errors, "seeds": float(found.seeds)}, found.value)
 
 

@@ -8,6 +8,7 @@ every slice along an axis, every head of every batch and every row:
 
     mean      sum_(e in g) sign(m_e) (x_e - m_e) / sqrt(v_e)
     variance  sum_(e in g) (x_e - m_e)^2 / v_e
+    nonfinite 1 where something in the tensor is NaN or infinite
     slope     r^2 / (r^2 + SHARE V) where it exceeds 1/2, with r = <cotangent, y(x+) - y(x-)> - <gradient, x+ - x->
 
 The slope needs no eager at all: with one seed forward draws one mask, and the difference of outputs for inputs moved a
@@ -31,14 +32,15 @@ from fuzz.check.program import Execution
 #: Runs the case with a seed on inputs; with gradients or without.
 Run = Callable[[int, list[Any], bool], Execution]
 
-MEAN, VARIANCE, SLOPE = "mean", "variance", "slope"
+MEAN, VARIANCE, SLOPE, NONFINITE = "mean", "variance", "slope", "nonfinite"
 _LEAST = {MEAN: constants.DROPOUT_MEAN, VARIANCE: constants.DROPOUT_VARIANCE}
 
 
 @dataclass(frozen=True)
 class Difference:
     """One statistic of one group: `value` is the tensor's name, `part` its group as an index ("" for all of it), `s` is S
-    (signed) of `seeds` pairs, `effect` the mean or variance of compiled over eager's, or the share of seeds off the slope."""
+    (signed) of `seeds` pairs, `effect` the mean or variance of compiled over eager's, or the share of seeds
+    off the slope, or not finite."""
 
     value: str
     kind: str
@@ -52,6 +54,8 @@ class Difference:
         """|S| over what is suspicious with so many seeds; 0 for an effect too small to matter."""
         if self.kind == SLOPE:
             matters = self.s > 0 and self.effect > constants.DROPOUT_SLOPE
+        elif self.kind == NONFINITE:
+            matters = self.s > 0
         else:
             matters = abs(self.effect - 1) > _LEAST[self.kind]
         limits = constants.DROPOUT_PARTS if self.part else constants.DROPOUT_WHOLE
@@ -70,6 +74,11 @@ class Difference:
             return (
                 f"gradients: with {self.effect:.0%} of {self.seeds} seeds they are not the slope of the outputs, as when "
                 f"forward and backward drop different elements ({self.errors:.3g} standard errors from eager)"
+            )
+        if self.kind == NONFINITE:
+            return (
+                f"{self.value}: not finite with {self.effect:.0%} of {self.seeds} dropout seeds, more often than eager's "
+                f"({self.errors:.3g} standard errors)"
             )
         much = f"{self.effect:.3g} times eager's" if math.isfinite(self.effect) else "above 0, eager's is 0"
         return (
@@ -256,6 +265,10 @@ def _of_value(name: str, eager: Sample, compiled: Sample, unit: float) -> Iterat
     mine, theirs = compiled.matrix(name), eager.matrix(name)
     if not mine.numel():
         return
+    lost = [(~side.isfinite()).any(1).double() for side in (mine, theirs)]
+    if bool((lost[0] + lost[1]).any()):
+        more = float(_balance((lost[0] - lost[1]).unsqueeze(1)))
+        yield Difference(name, NONFINITE, "", more, float(lost[0].mean()), len(mine))
     both = torch.cat([mine, theirs])
     mean, variance = both.mean(0), both.var(0, correction=0)
     # Elements that hardly vary would tell of rounding, and a constant one has no distribution.

@@ -77,7 +77,10 @@ def _judged(case: "Case", subject: Subject, stand_in: StandIn, runs: list[Execut
         return Judgement(failures.verdict(error), failures.line(error))
     if stand_in.attention.compiled:
         return case.decided(runs, stand_in.dtypes, functools.partial(_uncompiled, case, stand_in))
-    return case.repeated(calls.judged(recorded, stand_in.function, training=case.request.training), runs)
+    judgement = calls.judged(
+        recorded, stand_in.function, training=case.request.training, again=not stand_in.damage
+    )
+    return case.repeated(judgement, runs)
 
 
 def _uncompiled(case: "Case", stand_in: StandIn) -> list[Execution]:

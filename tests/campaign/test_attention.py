@@ -31,4 +31,4 @@ def test_a_kernel_with_one_fault_gives_one_finding_and_says_where(tmp_path: Path
     assert SUBJECT in found.read_text()
     events = [json.loads(line) for line in (given.out / "events.ndjson").read_text().splitlines()]
     (saved,) = (event for event in events if event["event"] == "FindingSaved")
-    assert saved["where"].startswith("output 0: ")
+    assert saved["where"].startswith("out: ")

@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -173,11 +174,11 @@ def test_a_wrong_gradient_becomes_a_report_with_its_place_and_its_boundary(tmp_p
     assert done.stdout.startswith(f"attention kernel {subject}: wrong gradient dq where H > 1 and S > 1\n")
     assert "gh issue" not in done.stdout
     text = (out / "report.md").read_text()
-    assert "Where: grad of x: head 1, first 5 query rows of each; head 0 correct." in text
+    assert "Where: dq: head 1, first 5 query rows of each; head 0 correct." in text
     assert "out = attend(x, w, z, scale=0.25)\n# x [1, H, S, D] = [1, 2, 7, 8] float32\n" in text
     assert "- H = 2: only where H > 1 (" in text
     assert "; passes at 1)" in text
-    assert "| F.scaled_dot_product_attention, MATH backend | ok |" in text
+    assert re.search(r"\| F.scaled_dot_product_attention, MATH backend \| (ok|rounding) \|", text)
     assert "torch.compile" not in text
     assert "Triton's interpreter" in text
     assert len(text.splitlines()) < 120

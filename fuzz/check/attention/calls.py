@@ -1,12 +1,13 @@
 """All that is held against an attention function for the calls a case made of it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
 from torch import Tensor
 
 from fuzz.check.attention.function import Loaded, Unsupported
+from fuzz.check.attention.guard import Guard
 from fuzz.check.oracle.attention import identities, masks, relations
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.judge import judge
@@ -16,56 +17,81 @@ from fuzz.protocol import Verdict
 RELATIONS = 1
 """So many relations between its own outputs a call is tried on."""
 
+PIECES = 2
+"""A dropout mask is read off in pieces of value_dim keys or queries, several times each: in no more than so many."""
 
-def judged(calls: Sequence[Call], loaded: Loaded, *, training: bool) -> Judgement:
-    """The gravest verdict on the calls of one run. `training`: gradients were asked for."""
-    judgements = [_one(call, loaded, training=training) for call in calls] or [Judgement(Verdict.OK)]
+
+def judged(calls: Sequence[Call], loaded: Loaded, *, training: bool, again: bool = True) -> Judgement:
+    """The gravest verdict on the calls of one run. `training`: gradients were asked for; `again`: the function may be called
+    with other arguments."""
+    judgements = [_one(call, loaded, training=training, again=again) for call in calls] or [Judgement(Verdict.OK)]
     return max(judgements, key=lambda item: (SEVERITY.index(item.verdict), item.numbers.get("ratio", 0.0)))
 
 
-def _one(call: Call, loaded: Loaded, *, training: bool) -> Judgement:
+def _one(call: Call, loaded: Loaded, *, training: bool, again: bool) -> Judgement:
     if training and call.wants_gradients and not call.differentiable:
         return Judgement(Verdict.WRONG_GRADIENT, "out: has no gradient, though an argument wants one")
-    judgement = _judged(call, loaded)
+    judgement = _judged(call, loaded, again=again)
     if judgement.verdict.is_finding:
         return judgement
-    for verdict, lines in (
-        (Verdict.WRONG_GRADIENT, identities.broken(call)),
-        (Verdict.WRONG_RESULT, _unrelated(call, loaded)),
-    ):
-        if lines:
-            return Judgement(verdict, lines[0], judgement.numbers)
-    return judgement
+    broken = identities.broken(call)
+    if broken:
+        return Judgement(Verdict.WRONG_GRADIENT, broken[0], judgement.numbers)
+    if not again:
+        return judgement
+    # A call always meets the same relations.
+    chance = Random(str([*call.q.shape, *call.k.shape, *call.options]))
+    asked = _Asked(loaded)
+    broken = relations.broken(asked, call, chance, RELATIONS)
+    if asked.damage:
+        return asked.verdict
+    return Judgement(Verdict.WRONG_RESULT, broken[0], judgement.numbers) if broken else judgement
 
 
-def _judged(call: Call, loaded: Loaded) -> Judgement:
+def _judged(call: Call, loaded: Loaded, *, again: bool) -> Judgement:
     """The verdict on the numbers of a call, whose dropout mask is read off the function."""
     probability, _ = call.options.get("dropout") or (0.0, 0)
     if probability <= 0.0:
         return judge(call, loaded.capabilities.rounds)
+    if not again or max(call.q.size(2), call.k.size(2)) > PIECES * call.v.size(3):
+        return Judgement(Verdict.RANDOM_STREAM)
+    asked = _Asked(loaded)
     try:
         mask, wrong = masks.problems(
-            _asked(loaded), call.q, call.k, call.v, call.options, backward=call.differentiable and call.wants_gradients
+            asked, call.q, call.k, call.v, call.options, backward=call.differentiable and call.wants_gradients
         )
     except (Unsupported, NotImplementedError):  # it does not take the calls that show the mask
         return Judgement(Verdict.RANDOM_STREAM)
+    if asked.damage:
+        return asked.verdict
     if wrong:
         return Judgement(Verdict.WRONG_RESULT, f"dropout: {wrong[0]}")
     return judge(call, loaded.capabilities.rounds, mask)
 
 
-def _unrelated(call: Call, loaded: Loaded) -> list[str]:
-    # A call always meets the same relations.
-    chance = Random(str([*call.q.shape, *call.k.shape, *call.options]))
-    return relations.broken(_asked(loaded), call, chance, RELATIONS)
+class _Asked:
+    """The function, called again with other arguments, in guarded memory. `Unsupported` is raised for calls outside of what
+    it declares, and once it wrote where it should not."""
 
+    def __init__(self, loaded: Loaded) -> None:
+        self._loaded = loaded
+        self.damage: list[str] = []
 
-def _asked(loaded: Loaded) -> Callable[..., Tensor]:
-    """The function; calls outside of what it declares raise `Unsupported`."""
+    @property
+    def verdict(self) -> Judgement:
+        """That it wrote out of bounds."""
+        return Judgement(Verdict.OUT_OF_BOUNDS, f"called again with other arguments, it wrote {'; '.join(self.damage)}")
 
-    def attend(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-        loaded.check(q, k, v, options, training=False)
-        out: Tensor = loaded.function(q, k, v, **options)
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        self._loaded.check(q, k, v, options, training=False)
+        if self.damage:
+            raise Unsupported(self.damage[0])
+        guard = Guard()
+        with guard:
+            given = {
+                name: guard.given(name, value) if isinstance(value, Tensor) else value
+                for name, value in {"q": q, "k": k, "v": v, **options}.items()
+            }
+            out = guard.returned(self._loaded.function(**given))
+        self.damage = guard.damage()
         return out
-
-    return attend

@@ -74,7 +74,7 @@ class _Bench:
             return stray
         if not judgements:
             return Judgement(Verdict.OK)
-        worst = max(judgements, key=lambda item: (SEVERITY.index(item.verdict), item.value == "out", item.numbers["ratio"]))
+        worst = max(judgements, key=_telling)
         totals = {key: sum(item.numbers[key] for item in judgements) for key in ("rows_wrong", "rows_total")}
         return Judgement(worst.verdict, worst.message, {**worst.numbers, **totals}, worst.value, worst.where)
 
@@ -208,6 +208,14 @@ class _Bench:
 
 _ROOF = torch.finfo(torch.float32).max / 16
 """Scores beyond this overflow in float32, wherever a kernel multiplies by the scale."""
+
+
+def _telling(judgement: Judgement) -> tuple[int, bool, float, float]:
+    """What makes one of several results speak for the call: how grave it is, that it is the output, and that little of it
+    is wrong, which says most about the cause."""
+    numbers = judgement.numbers
+    few = -numbers["rows_wrong"] / numbers["rows_total"] if numbers["rows_wrong"] else -2.0
+    return SEVERITY.index(judgement.verdict), judgement.value == "out", few, numbers["ratio"]
 
 
 def _index(r: Tensor) -> tuple[int, ...]:

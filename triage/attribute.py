@@ -1,7 +1,7 @@
 """Who is to blame, or why nobody is: what a ladder says, in sentences."""
 
 from fuzz.campaign.symptom import error_of, rewrites
-from fuzz.protocol import Verdict
+from fuzz.protocol import SubjectResult, Verdict
 from triage.ladder import AOT_EAGER, DYNAMIC, EAGER, EMULATED_CASTS, INDUCTOR, NO_PATTERNS, PASSES, Ladder
 
 _VALUES = frozenset({Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT})
@@ -10,10 +10,6 @@ _KEPT_IN_FLOAT32 = "Inductor keeps intermediate results in float32 where eager r
 
 _WHY_NOT = {
     Verdict.OK: "Compiled is as close to float64 as eager is.",
-    Verdict.ROUNDING: (
-        "Compiled and eager differ, and both are within what rounding explains: PyTorch does not guarantee an order of"
-        " floating-point accumulation (pytorch#179578)."
-    ),
     Verdict.ILL_CONDITIONED: (
         "The program is numerically unstable: eager itself moves as far when every operation is off by one ulp"
         " (pytorch#178879)."
@@ -34,6 +30,8 @@ def refusal(ladder: Ladder) -> str | None:
         return f"Eager fails too ({ladder.rungs[EAGER].verdict}), so torch.compile can't be blamed."
     if not result.verdict.is_finding:
         why = _WHY_NOT.get(result.verdict, f"The verdict is {result.verdict}: {result.verdict.explanation}.")
+        if result.verdict is Verdict.ROUNDING:
+            why = _rounding(result)
         if ladder.fails(PASSES):
             why += " Only Inductor's graph passes on their own show a difference; no user runs them so."
         return why
@@ -42,6 +40,23 @@ def refusal(ladder: Ladder) -> str | None:
             f"The difference goes away with emulate_precision_casts=True: {_KEPT_IN_FLOAT32}."
         )
     return None
+
+
+def _rounding(result: SubjectResult) -> str:
+    """Why a report of rounding would be wrong, in two sentences."""
+    numbers = result.numbers
+    errors = "Compiled and eager differ, and neither is far from float64"
+    if "eager_error" in numbers:
+        errors = (
+            f"Against float64 the compiled result is off by at most {numbers['compiled_error']:.2g} and eager's own by"
+            f" {numbers['eager_error']:.2g}"
+        )
+    same = "" if result.same is None else f", and torch._dynamo.utils.same(eager, compiled, fp64_ref) is {result.same}"
+    moved = f" ({numbers['ratio']:.2g} times as far at worst, limit {numbers['limit']:g})" if "ratio" in numbers else ""
+    return (
+        f"{errors}{same}: filing this would be wrong. One-ulp changes of its operations move eager about as far{moved}, and PyTorch"
+        " guarantees no order of floating-point accumulation (pytorch#179578)."
+    )
 
 
 def accepted(ladder: Ladder) -> str:

@@ -7,6 +7,7 @@ import torch
 
 from benchmarks import correct
 from benchmarks.criteria import CRITERIA
+from benchmarks.mistakes import MISTAKES
 from benchmarks.planted_table import RIGHT, looked_for, printed, tasks
 from fuzz.check.attention.function import Unsupported
 
@@ -39,3 +40,20 @@ def test_flash_is_not_asked_where_it_is_known_to_be_wrong() -> None:
 
     with pytest.raises(Unsupported, match="negative scale"):
         correct._where_right(function)(*torch.zeros(3, 1, 1, 2, 2), scale=-0.5, causal="top_left")
+
+
+@pytest.mark.parametrize(
+    ("name", "statistic"),
+    [
+        ("scores_in_low_precision", "worst"),
+        ("weights_truncated", "bias"),
+        ("sums_in_low_precision", "rms"),
+        ("log2e_in_three_digits", "scale"),
+        ("scale_off_by_a_thousandth", "scale"),
+        ("last_key_dropped", "worst"),
+    ],
+)
+def test_what_six_published_criteria_pass_in_bfloat16_is_seen(name: str, statistic: str) -> None:
+    (line,) = looked_for(MISTAKES[name].variant, "bfloat16", (name,), "cpu")
+    assert line.seen
+    assert line.statistic == f"out {statistic}"

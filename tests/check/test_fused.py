@@ -1,0 +1,78 @@
+"""A program that a rewrite makes a fused call of is held to what fused attention rounds, where its text is an attention alone."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fuzz.check import compiled
+from fuzz.check.attention.bare import Bare
+from fuzz.check.check import check
+from fuzz.check.program import Program, execute
+from fuzz.check.subjects import Subject
+from fuzz.protocol import Check, SubjectResult, Verdict
+from tests.check.planted_attention import right
+from tests.check.sources import source
+
+SIZES = "2, 4, 96, 16"
+MOVED = ("q, k, v = (x.permute(0, 2, 1, 3) for x in (q, k, v))",)
+MERGED = "out.permute(0, 2, 1, 3).reshape(B, H, S * D)"
+
+
+def texts(*before: str, after: str = "out", scale: float = 0.25, **more: Any) -> tuple[str, str]:
+    """A case and its stand-in, in bfloat16."""
+    more = {"dims": SIZES, "dtype": "bfloat16", **more}
+    written = source(*before, f"out = (q @ k.transpose(-2, -1) * {scale}).softmax(-1) @ v", f"return {after}", **more)
+    return written, source(*before, f"out = attend(q, k, v, scale={scale})", f"return {after}", **more)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "layout"),
+    [((), "out", "B, H, S, D"), (MOVED, "out.permute(0, 2, 1, 3)", "B, S, H, D"), (MOVED, MERGED, "B, S, H, D")],
+)
+def test_a_case_that_only_moves_data_is_read_as_one_call(before: tuple[str, ...], after: str, layout: str) -> None:
+    written, stand_in = texts(*before, after=after, layout=layout, dtype="float32")
+    program = Program(written)
+    module = program.module(True)
+    run = execute(module, module, program.inputs(), training=True)
+    call = Bare(stand_in, "cpu", training=True).call(run, run.cotangents)
+    assert call is not None
+    assert call.out is not None
+    assert call.dout is not None
+    leaves = [x.clone().requires_grad_() for x in (call.q, call.k, call.v)]
+    expected = right(leaves[0], leaves[1], leaves[2], scale=0.25)
+    torch.testing.assert_close(call.out, expected.detach())
+    gradients = torch.autograd.grad(expected, leaves, call.dout)
+    for name, gradient in zip(("dq", "dk", "dv"), gradients, strict=True):
+        torch.testing.assert_close(call.gradients[name], gradient, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("before", ["q = q * 3.0", "v = v + 1.0", "k = q"])
+def test_a_case_that_computes_something_is_not(before: str) -> None:
+    written, stand_in = texts(before)
+    program = Program(written)
+    module = program.module(False)
+    run = execute(module, module, program.inputs(), training=False)
+    assert Bare(stand_in, "cpu", training=False).call(run, {}) is None
+
+
+def judged(scale: float, monkeypatch: pytest.MonkeyPatch, *, fused: bool) -> SubjectResult:
+    """The verdict on kernels of this scale in the place of a program whose scale is 0.25."""
+
+    def compile_(_module: nn.Module, _dynamic: bool) -> Callable[..., Tensor]:
+        return lambda q, k, v: right(q, k, v, scale=scale)
+
+    monkeypatch.setattr(compiled, "attention_patterns", lambda names: ("_sfdp_pattern_1",) if fused else names)
+    written, stand_in = texts()
+    request = Check(1, written, ("s",), stand_in=stand_in)
+    return check(request, {"s": Subject("s", compile_)}, "cpu", lambda stage: None, lambda: 0.0).results[0]
+
+
+def test_what_eager_in_low_precision_allows_is_wrong_in_a_fused_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not judged(0.25, monkeypatch, fused=True).verdict.is_finding
+    assert not judged(0.2505, monkeypatch, fused=False).verdict.is_finding
+    found = judged(0.2505, monkeypatch, fused=True)
+    assert found.verdict == Verdict.WRONG_RESULT
+    assert found.message.startswith("out: is what a scale times 1.00")

@@ -25,6 +25,7 @@ from generators.sample import sample
 from generators.stand_in import stand_in
 
 MATH, SIMULATED, FLASH = "math_attention", "simulated", "sdpa_flash"
+BACKENDS = (FLASH, "sdpa_efficient", "sdpa_cudnn")
 SHARES = {"triton": 25, "triton_compiled": 0, "passes": 8, "inductor": 200}
 """On CPU, one case of so many meets these subjects; 0: none does. On a GPU the kernels are native and meet all cases."""
 _MATTERS = {
@@ -44,6 +45,7 @@ class Counts:
     raised: Counter[tuple[str, str]] = field(default_factory=Counter)
     largest: dict[str, dict[str, float]] = field(default_factory=dict)
     findings: list[dict[str, Any]] = field(default_factory=list)
+    eager: list[dict[str, Any]] = field(default_factory=list)
 
     def measure(self, subject: str, dtype: str, numbers: Mapping[str, float]) -> None:
         """Count the statistics of one result: a trend's standing where it is large enough to matter, its size where it stands
@@ -73,6 +75,7 @@ class Counts:
         self.judged.update(other.judged)
         self.raised.update(other.raised)
         self.findings += other.findings
+        self.eager += other.eager
         for key, found in other.largest.items():
             self._enlarge(key, found)
 
@@ -86,8 +89,10 @@ class Counts:
             lines.append(f"{name:16} {judged:7} {findings:8}  " + " ".join(f"{part:>11}" for part in asked))
         for key, found in sorted(self.largest.items()):
             lines.append(f"{key:24} " + ", ".join(f"{name} {value:.3g}" for name, value in sorted(found.items())))
-        told = "FINDING {subject} seed {seed} index {index} {id}: {verdict}, {message}"
+        told = "FINDING {subject} seed {seed} index {index} {id}: {verdict}, {message} {fired}"
         lines += [told.format(**found) for found in self.findings]
+        suspected = Counter(found["message"].partition(" gives ")[0] for found in _once(self.eager))
+        lines += [f"eager suspected in {count} cases: {name}" for name, count in suspected.most_common()]
         return lines
 
     def to_dict(self) -> dict[str, Any]:
@@ -105,7 +110,13 @@ class Counts:
                 for key, found in sorted(self.largest.items())
             },
             "findings": self.findings,
+            "eager": _once(self.eager),
         }
+
+
+def _once(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The first of each case."""
+    return list({item["id"]: item for item in reversed(found)}.values())
 
 
 def judged(seed: int, indices: range, device: str) -> Counts:
@@ -137,9 +148,11 @@ def _judge(case: Case, seed: int, index: int, device: str, counts: Counts) -> No
         counts.measure(answer.subject, case.inputs[0].dtype, answer.numbers)
         counts.verdicts.setdefault(answer.subject, Counter())[str(answer.verdict)] += 1
         if answer.verdict.is_finding:
-            counts.findings.append(
+            # What accuses eager raises nothing against the subject.
+            where = counts.eager if answer.verdict is Verdict.EAGER_SUSPECT else counts.findings
+            where.append(
                 {"subject": answer.subject, "seed": seed, "index": index, "id": case.id, "verdict": str(answer.verdict),
-                 "message": answer.message, "numbers": answer.numbers}
+                 "message": answer.message, "numbers": answer.numbers, "fired": answer.fired}
             )  # fmt: skip
     if not random:
         _count_criteria(recorders, counts)
@@ -164,18 +177,23 @@ def _met(index: int, device: str, recorders: dict[str, Recorder]) -> Iterator[tu
 def _recording(name: str, attention: Attention, recorders: dict[str, Recorder]) -> Subject:
     def load() -> Callable[..., Tensor]:
         function = attention.load()
-        recorders[name] = Recorder(_where_right(function) if name == FLASH else function)
+        recorders[name] = Recorder(_where_right(function) if name in BACKENDS else function)
         return recorders[name].attention()
 
     return Subject(name, attention=Attention(load, twin=attention.twin))
 
 
 def _where_right(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    # Torch 2.13.0's flash kernel for CPU turns masked keys into the heaviest ones: it multiplies -inf by the scale.
+    # The flash kernel for CPU and those of CUDA turn masked keys into the heaviest ones: they multiply -inf by the scale.
+    # And flash and cuDNN on CUDA misread rows that are not aligned, or end the process.
     @functools.wraps(function)
     def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, causal: str | None = None, **options: Any) -> Tensor:
-        if causal is not None and scale < 0 and q.device.type == "cpu":
+        if causal is not None and scale < 0:
             raise Unsupported("it is wrong when causal with a negative scale")
+        if q.is_cuda:
+            q, k, v = (x.contiguous() for x in (q, k, v))
+            if any(size % 8 for size in (q.shape[3], v.shape[3])):
+                raise Unsupported("it is wrong for rows that are not aligned")
         return function(q, k, v, scale=scale, causal=causal, **options)
 
     return attention

@@ -77,9 +77,14 @@ def _judged(case: "Case", subject: Subject, stand_in: StandIn, runs: list[Execut
         return Judgement(failures.verdict(error), failures.line(error))
     if stand_in.attention.compiled:
         return case.decided(runs, stand_in.dtypes, functools.partial(_uncompiled, case, stand_in))
-    judgement = calls.judged(
-        recorded, stand_in.function, training=case.request.training, again=not stand_in.damage
-    )
+    try:
+        judgement = calls.judged(
+            recorded, stand_in.function, training=case.request.training, again=not stand_in.damage
+        )
+    except Exception as error:
+        if failures.verdict(error) is not Verdict.OUT_OF_MEMORY:
+            raise
+        return Judgement(Verdict.SKIPPED, f"no memory left to judge it: {failures.line(error)}")
     return case.repeated(judgement, runs)
 
 

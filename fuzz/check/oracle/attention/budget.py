@@ -13,7 +13,7 @@ rounded to (0 for kernels that keep them in float32), u that of the results:
 
 Rounding errors of one sign add up, others go as the root of their squares. The forward formula is that of the project's
 notes on numerics; those of the gradients are derived from the backward pass in the same way. What is rounded to float16
-is also off by half its smallest subnormal.
+is also off by half its smallest subnormal, and a weight below float32's normal numbers may be flushed to 0.
 """
 
 import math
@@ -44,13 +44,16 @@ def budget(exact: Exact, rounds: tuple[str, ...] = ("weights",)) -> dict[str, Te
     us = unit if "scores" in rounds else 0.0
     uw = unit if "weights" in rounds else ua
     limits = torch.finfo(dtype)
-    tiny, least = limits.smallest_normal, limits.smallest_normal * limits.eps / 2
+    flushed = torch.finfo(torch.float32).smallest_normal
+    tiny, least = limits.smallest_normal, limits.smallest_normal * limits.eps / 2 + flushed
     q, k, v, p, used, o = exact.q, exact.k, exact.v, exact.weights, exact.used, exact.results["out"]
     ds = score_error(exact, rounded=bool(us))
     dlse = (p * ds).sum(-1, keepdim=True)
     by_p = uw * ((used**2 @ v**2).sqrt() + p.square().sum(-1, keepdim=True).sqrt() * o.abs())
-    by_p = by_p + least * ((used > 0).double() @ v.abs())
-    by_s = _weighted_distance(used * ds, v, o) + 2 * ua * (used @ v.abs())
+    by_p = by_p + least * (exact.scores.isfinite().double() @ v.abs())
+    # With dropout the errors of a row's sum, which all weights share, are no longer made up for by one another.
+    by_s = _weighted_distance(used * ds, v, o) if exact.share is None else (used * (ds + dlse)) @ v.abs()
+    by_s = by_s + 2 * ua * (used @ v.abs())
     allowed = {"out": unit * o.abs() + by_p + by_s + tiny}
     if exact.dout is None:
         return allowed
@@ -62,7 +65,7 @@ def budget(exact: Exact, rounds: tuple[str, ...] = ("weights",)) -> dict[str, Te
     edelta = ((unit * o * do) ** 2).sum(-1, keepdim=True).sqrt() + ((do * (by_p + by_s)) ** 2).sum(-1, keepdim=True).sqrt()
     edelta = edelta + us * (p * dp).square().sum(-1, keepdim=True).sqrt()
     relative = ds + dlse + 2 * ua
-    edscores = dscores.abs() * relative + p * (edp + ua * delta.abs())
+    edscores = dscores.abs() * relative + p * (edp + ua * delta.abs()) + flushed * (dp.abs() + delta.abs())
     allowed["dscores"] = edscores + p * edelta + (us + uw if us else 0.0) * dscores.abs() + tiny
     grad, egrad = dscores * exact.slope, edscores * exact.slope.abs() + 4 * ua * dscores.abs() + least
     shares, scale = p * exact.slope, abs(exact.scale)

@@ -86,7 +86,8 @@ class _Bench:
         if not count:
             return None
         message = f"out: {count} rows that keep no key are not 0, first at {torch.nonzero(wrong)[0].tolist()}"
-        return Judgement(Verdict.WRONG_RESULT, message, {"rows_wrong": float(count), "rows_total": float(self._exact.live.numel())}, "out", where("out", wrong))
+        numbers = {"rows_wrong": float(count), "rows_total": float(self._exact.live.numel())}
+        return Judgement(Verdict.WRONG_RESULT, message, numbers, "out", where("out", wrong))
 
     def _laid_out(self) -> list[_Result]:
         call, exact = self._call, self._exact

@@ -14,6 +14,7 @@ from torch import Tensor
 from fuzz.check.oracle.attention.budget import score_error
 from fuzz.check.oracle.attention.exact import Exact, grouped, softmax
 
+_LEAST = torch.finfo(torch.float64).tiny
 _BLOCK = 32
 """Queries whose share of dk and dv is added up before it is rounded: CPU flash's blocks have 32 queries or more."""
 
@@ -79,7 +80,10 @@ class Peers:
         return functools.reduce(lambda total, head: (total + head).to(self._exact.dtype).double(), heads)
 
     def _weighed(self, p: Tensor) -> Tensor:
-        p = self._rounded(p) if self._weights else p
+        if self._weights:
+            # Before they are divided by the row's sum, as products with v are, or after.
+            top = p.amax(-1, keepdim=True).clamp(min=_LEAST) if self._drawn % 2 and p.size(-1) else 1.0
+            p = self._rounded(p / top) * top
         return p if self._exact.share is None else p * self._exact.share
 
     def _rounded(self, value: Tensor) -> Tensor:

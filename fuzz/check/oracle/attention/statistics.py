@@ -25,13 +25,15 @@ class Directions:
 
 @dataclass(frozen=True)
 class Statistics:
-    """The five numbers; see the module."""
+    """The five numbers; see the module. `reach`: how far, in budgets (root mean square), a bias and a change of scale of 1 move
+    the result."""
 
     worst: float
     row: float
     rms: float
     bias: float
     scale: float
+    reach: tuple[float, float] = (0.0, 0.0)
 
     @classmethod
     def of(cls, r: Tensor, directions: Directions) -> "Statistics":
@@ -44,7 +46,12 @@ class Statistics:
             rms=float(squares.mean().sqrt()),
             bias=_along(flat, directions.bias),
             scale=_along(flat, directions.scale),
+            reach=(_size(directions.bias), _size(directions.scale)),
         )
+
+
+def _size(direction: Tensor) -> float:
+    return float(direction.square().mean().sqrt()) if direction.numel() else 0.0
 
 
 def _along(r: Tensor, direction: Tensor) -> float:

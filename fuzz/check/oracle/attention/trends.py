@@ -32,7 +32,9 @@ class Trends:
         self.message = ""
         told = f"{{:.0f}} standard deviations off {len(peers)} right kernels"
         for name in sorted(off, key=lambda name: -z[name]):
-            if z[name] > constants.TREND_DEVIATIONS and abs(off[name]) > constants.TREND_SHARE * unit:
+            reach = abs(off[name]) * mine.reach[name == "scale"]
+            matters = abs(off[name]) > constants.TREND_SHARE * unit and reach > constants.TREND_REACH
+            if z[name] > constants.TREND_DEVIATIONS and matters:
                 factor = f"{1 + off[name]:.6f}"
                 what = f"is what a scale times {factor} gives" if name == "scale" else f"is {factor} times what it should be"
                 self.message = f"{what}, on the whole ({told.format(z[name])})"

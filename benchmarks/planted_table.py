@@ -14,7 +14,7 @@ from fuzz.check.attention.function import Attention
 from fuzz.check.check import check
 from fuzz.check.program import Program, execute
 from fuzz.check.subjects.subject import Subject
-from fuzz.protocol import SubjectResult
+from fuzz.protocol import SubjectResult, Verdict
 
 RIGHT = ""
 """The name of the simulation without a mistake: nobody may see anything in it."""

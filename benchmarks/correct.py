@@ -184,12 +184,12 @@ def _recording(name: str, attention: Attention, recorders: dict[str, Recorder]) 
 
 
 def _where_right(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    # The flash kernel for CPU and those of CUDA turn masked keys into the heaviest ones: they multiply -inf by the scale.
-    # And flash and cuDNN on CUDA misread rows that are not aligned, or end the process.
+    # Flash, on CPU and CUDA, and cuDNN turn masked keys into the heaviest ones: they multiply -inf by the scale. Those of
+    # CUDA take the maximum of scores without the scale, and misread rows that are not aligned, or end the process.
     @functools.wraps(function)
     def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, causal: str | None = None, **options: Any) -> Tensor:
-        if causal is not None and scale < 0:
-            raise Unsupported("it is wrong when causal with a negative scale")
+        if scale < 0 and (causal is not None or q.is_cuda):
+            raise Unsupported("it is wrong with a negative scale")
         if q.is_cuda:
             q, k, v = (x.contiguous() for x in (q, k, v))
             if any(size % 8 for size in (q.shape[3], v.shape[3])):

@@ -52,7 +52,7 @@ def _rounding(result: SubjectResult) -> str:
             f" {numbers['eager_error']:.2g}"
         )
     same = "" if result.same is None else f", and torch._dynamo.utils.same(eager, compiled, fp64_ref) is {result.same}"
-    moved = f" ({numbers['ratio']:.2g} times as far at worst, limit {numbers['limit']:g})" if "ratio" in numbers else ""
+    moved = f" ({numbers['ratio']:.2g} times as far at worst, limit {numbers['limit']:g})" if {"ratio", "limit"} <= numbers.keys() else ""
     return (
         f"{errors}{same}: filing this would be wrong. One-ulp changes of its operations move eager about as far{moved}, and PyTorch"
         " guarantees no order of floating-point accumulation (pytorch#179578)."

@@ -18,7 +18,7 @@ from fuzz.protocol import Verdict
 if TYPE_CHECKING:
     from fuzz.check.check import Case
 
-FUSED_ROUNDS = ("weights", "sums")
+FUSED_ROUNDS = ("weights", "sums", "exponentials")
 """What the fused calls of rewrites round: flash on CPU rounds most."""
 
 

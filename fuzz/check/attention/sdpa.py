@@ -46,6 +46,6 @@ def function(chosen: SDPBackend) -> Function:
                 raise Unsupported("the backend has no kernel for this case") from error
             raise
 
-    # On CPU, flash adds up dk and dv in the inputs' dtype, block by block.
-    attention.capabilities = {"rounds": ("weights", "sums") if chosen is SDPBackend.FLASH_ATTENTION else ("weights",)}  # type: ignore[attr-defined]
+    # On CPU, flash adds up dk and dv in the inputs' dtype, block by block, and takes a cubic for the exponential.
+    attention.capabilities = {"rounds": ("weights", "sums", "exponentials") if chosen is SDPBackend.FLASH_ATTENTION else ("weights",)}  # type: ignore[attr-defined]
     return attention

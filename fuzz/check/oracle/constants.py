@@ -101,12 +101,10 @@ PEERS = 8
 PEERS_BEFORE_WRONG = 32
 
 #: A statistic over all elements is wrong from so many standard deviations of its peers, and where it also matters: a bias
-#: or change of the scale of this share of the unit roundoff that moves the result by this share of its budget (CPU flash in
-#: float16 has weights off by 3e-5, which its exponential leaves, systematically), errors (of the whole, of the worst row) so many times theirs. Numbers below so
+#: or change of the scale of this share of the unit roundoff, errors (of the whole, of the worst row) so many times theirs. Numbers below so
 #: many times the smallest normal one are left out.
 TREND_DEVIATIONS = 8.0
 TREND_SHARE = 1 / 32
-TREND_REACH = 0.03
 RMS_RATIO = 1.3
 SMALLEST_TREND = 16.0
 ROW_RATIO = 2.0

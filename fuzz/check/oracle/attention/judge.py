@@ -98,7 +98,8 @@ class _Bench:
             unit = constants.UNIT_ROUNDOFF[bias.dtype]
             truth["dbias"] = truth["dscores"].sum_to_size(bias.shape)
             rounded = constants.UNIT_ROUNDOFF[exact.dtype] * truth["dscores"].abs()
-            allowed["dbias"] = (allowed["dscores"] + rounded).sum_to_size(bias.shape) + unit * truth["dbias"].abs()
+            least = torch.finfo(bias.dtype).smallest_normal * unit
+            allowed["dbias"] = (allowed["dscores"] + rounded).sum_to_size(bias.shape) + unit * truth["dbias"].abs() + least
         # What a row without a key gives is convention, and what is not 0 there goes into gradients.
         live = exact.live.expand_as(truth["out"])
         given = call.results if bool((call.out == 0)[~live].all()) else {"out": call.out}
@@ -161,7 +162,8 @@ class _Bench:
             for peer in self._draw(count)[len(result.peers) :]:
                 errors = result.errors(peer[result.name]).masked_fill(small, 0.0)
                 result.peers.append(Statistics.of(errors, directions))
-            trends = Trends(mine, result.peers, constants.UNIT_ROUNDOFF[self._exact.dtype])
+            online = [Statistics.of(result.errors(peer[result.name]).masked_fill(small, 0.0), directions) for peer in self._online]
+            trends = Trends(mine, result.peers, online, self._least_trend)
             if not trends.message:
                 break
         return trends
@@ -178,6 +180,16 @@ class _Bench:
     @cached_property
     def _stretched(self) -> dict[str, Tensor]:
         return Exact.of(self._call, self._dropped, stretch=1 + _STRETCH).results
+
+    @property
+    def _least_trend(self) -> float:
+        """The smallest bias or change of the scale that is a mistake."""
+        inaccurate = math.inf if "exponentials" in self._rounds else 0.0
+        return max(inaccurate, constants.TREND_SHARE * constants.UNIT_ROUNDOFF[self._exact.dtype])
+
+    @cached_property
+    def _online(self) -> list[dict[str, Tensor]]:
+        return self._peers.online()
 
     def _draw(self, count: int) -> list[dict[str, Tensor]]:
         while len(self._drawn) < count:

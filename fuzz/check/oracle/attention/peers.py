@@ -1,12 +1,14 @@
 """Right kernels made up: the float64 truth of a call with the rounding of a class of kernels, at random.
 
 Where a kernel rounds its weights, before or after they are divided by the row's sum and by which running maximum they are
-scaled, decides how they round; a peer multiplies them by a random number before it rounds and divides by it after. It is
-one number for all rows: where scores are flat all weights are nearly equal, and round the same way in real kernels too. What
-peers agree on is rounding's own trend on these inputs; how far they lie apart is its chance.
+scaled, decides how they round; a peer multiplies them by a random number before it rounds and divides by it after, one number for
+all rows. What peers agree on is rounding's own trend on these inputs; how far they lie apart is its chance. Where scores take
+few values, or lie close together, weights round alike in all rows, and no chance is left: the peers that are `online` show
+what comes of that.
 """
 
 import functools
+import itertools
 
 import torch
 from torch import Tensor
@@ -14,9 +16,11 @@ from torch import Tensor
 from fuzz.check.oracle.attention.budget import score_error
 from fuzz.check.oracle.attention.exact import Exact, grouped, softmax
 
-_LEAST = torch.finfo(torch.float64).tiny
 _BLOCK = 32
 """Queries whose share of dk and dv is added up before it is rounded: CPU flash's blocks have 32 queries or more."""
+
+_BLOCKS = (16, 64, 128, 1 << 20)
+"""Sizes of blocks of keys; one is all of them."""
 
 
 class Peers:
@@ -28,7 +32,18 @@ class Peers:
         self._weights, self._scores, self._sums = (what in rounds for what in ("weights", "scores", "sums"))
         self._chance = torch.Generator().manual_seed(seed)
         self._noise = score_error(exact, rounded=False)
-        self._drawn = 0
+        self._drawn = self._block = 0
+        self._sink_first = False
+
+    def online(self) -> list[dict[str, Tensor]]:
+        """Peers that round weights as they are beside the largest one so far, for some sizes of the blocks of keys."""
+        if not self._weights:
+            return []
+        drawn = []
+        for self._block, self._sink_first in itertools.product(_BLOCKS, (False, True) if self._sinks is not None else (False,)):
+            drawn.append(self.draw())
+        self._block = 0
+        return drawn
 
     def draw(self) -> dict[str, Tensor]:
         """One peer, its results in the call's dtype."""
@@ -80,16 +95,27 @@ class Peers:
         return functools.reduce(lambda total, head: (total + head).to(self._exact.dtype).double(), heads)
 
     def _weighed(self, p: Tensor) -> Tensor:
-        if self._weights:
-            # Before they are divided by the row's sum, as products with v are, or after.
-            top = p.amax(-1, keepdim=True).clamp(min=_LEAST) if self._drawn % 2 and p.size(-1) else 1.0
-            p = self._rounded(p / top) * top
+        if self._block:
+            p = self._rounded_online(p)
+        elif self._weights:
+            p = self._rounded(p)
         return p if self._exact.share is None else p * self._exact.share
 
     def _rounded(self, value: Tensor) -> Tensor:
         """Rounded to the call's dtype after it was multiplied by a random number, and divided by it again."""
         factor = torch.exp2(self._random((1,)))
         return (value * factor).to(self._exact.dtype).double() / factor
+
+    def _rounded_online(self, p: Tensor) -> Tensor:
+        """Weights rounded as exp(score - the largest score up to the end of their block)."""
+        blocks = p.split(self._block, -1)
+        top = 1 - p.sum(-1, keepdim=True) if self._sink_first else p.new_zeros((*p.shape[:-1], 1))
+        rounded = []
+        for block in blocks:
+            top = torch.maximum(top, block.amax(-1, keepdim=True)) if block.size(-1) else top
+            unit = top.masked_fill(top == 0, 1.0)
+            rounded.append((block / unit).to(self._exact.dtype).double() * unit)
+        return torch.cat(rounded, -1)
 
     def _random(self, shape: tuple[int, ...]) -> Tensor:
         return torch.rand(shape, generator=self._chance, dtype=torch.float64).to(self._exact.scores.device)

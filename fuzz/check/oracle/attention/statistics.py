@@ -25,15 +25,13 @@ class Directions:
 
 @dataclass(frozen=True)
 class Statistics:
-    """The five numbers; see the module. `reach`: how far, in budgets (root mean square), a bias and a change of scale of 1 move
-    the result."""
+    """The five numbers; see the module."""
 
     worst: float
     row: float
     rms: float
     bias: float
     scale: float
-    reach: tuple[float, float] = (0.0, 0.0)
 
     @classmethod
     def of(cls, r: Tensor, directions: Directions) -> "Statistics":
@@ -46,12 +44,7 @@ class Statistics:
             rms=float(squares.mean().sqrt()),
             bias=_along(flat, directions.bias),
             scale=_along(flat, directions.scale),
-            reach=(_size(directions.bias), _size(directions.scale)),
         )
-
-
-def _size(direction: Tensor) -> float:
-    return float(direction.square().mean().sqrt()) if direction.numel() else 0.0
 
 
 def _along(r: Tensor, direction: Tensor) -> float:
@@ -59,9 +52,10 @@ def _along(r: Tensor, direction: Tensor) -> float:
     return float((r * direction).sum()) / length if length > 0 else 0.0
 
 
-def standing(value: float, peers: Tensor) -> float:
-    """By how many standard deviations of the peers a statistic lies off their mean."""
+def standing(value: float, peers: Tensor, online: Tensor) -> float:
+    """By how many standard deviations, of the peers and of those online together, a statistic lies off the peers' mean."""
     count = len(peers)
-    spread = float(peers.std()) * (1 + 1 / count) ** 0.5
+    spread = float(peers.var()) * (1 + 1 / count) + (float(online.var()) if len(online) > 1 else 0.0)
+    spread = spread**0.5
     apart = abs(value - float(peers.mean()))
     return apart / spread if spread > 0 else (torch.inf if apart else 0.0)

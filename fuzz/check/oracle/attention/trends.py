@@ -10,31 +10,40 @@ from fuzz.check.oracle.attention.statistics import Statistics, standing
 
 
 class Trends:
-    """Compares `mine` with at least two peers. `unit`: the unit roundoff of the call's dtype.
+    """Compares `mine` with at least two peers that round at random, and with some `online` ones, whose weights round as those of
+    kernels do that go from one block of keys to the next: a trend that one of these has too is rounding. `least`: the smallest
+    bias or change of the scale that matters.
 
-    message: one line on the trend that is wrong, "" for none. numbers: scale and bias as changes beside the peers' mean,
-    and their standing; rms and row as multiples of what the peers have, and their standing.
+    message: one line on the trend that is wrong, "" for none. numbers: scale and bias as changes beside
+    whatever is nearest, and their standing; rms and row as multiples of what the peers have, and their standing.
     """
 
-    def __init__(self, mine: Statistics, peers: Sequence[Statistics], unit: float) -> None:
+    def __init__(self, mine: Statistics, peers: Sequence[Statistics], online: Sequence[Statistics], least: float) -> None:
         columns = {name: torch.tensor([getattr(peer, name) for peer in peers]) for name in _NAMES}
-        z = {name: standing(getattr(mine, name), column) for name, column in columns.items()}
-        self._row = float(columns["row"].max())
-        base = {"rms": float(columns["rms"].max()), "row": self._row}
-        ratio = {name: getattr(mine, name) / value if value else 0.0 for name, value in base.items()}
-        off = {name: getattr(mine, name) - float(columns[name].mean()) for name in ("scale", "bias")}
+        z = {
+            name: standing(getattr(mine, name), column, torch.tensor([getattr(peer, name) for peer in online]))
+            for name, column in columns.items()
+        }
+        worst = {name: max(getattr(peer, name) for peer in (*peers, *online)) for name in ("rms", "row")}
+        self._row = worst["row"]
+        ratio = {name: getattr(mine, name) / value if value else 0.0 for name, value in worst.items()}
+        off = {
+            name: min(
+                (getattr(mine, name) - near for near in (float(columns[name].mean()), *(getattr(peer, name) for peer in online))),
+                key=abs,
+            )
+            for name in ("scale", "bias")
+        }
         self.numbers = {
             **{f"{name}_ratio": value for name, value in ratio.items()},
             **{f"{name}_change": value for name, value in off.items()},
             **{f"{name}_deviations": value for name, value in z.items()},
         }
-        self._localised = False
+        self._localised, self._least = False, least
         self.message = ""
         told = f"{{:.0f}} standard deviations off {len(peers)} right kernels"
         for name in sorted(off, key=lambda name: -z[name]):
-            reach = abs(off[name]) * mine.reach[name == "scale"]
-            matters = abs(off[name]) > constants.TREND_SHARE * unit and reach > constants.TREND_REACH
-            if z[name] > constants.TREND_DEVIATIONS and matters:
+            if z[name] > constants.TREND_DEVIATIONS and abs(off[name]) > self._least:
                 factor = f"{1 + off[name]:.6f}"
                 what = f"is what a scale times {factor} gives" if name == "scale" else f"is {factor} times what it should be"
                 self.message = f"{what}, on the whole ({told.format(z[name])})"

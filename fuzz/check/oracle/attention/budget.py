@@ -5,7 +5,7 @@ the unit roundoff of float32 (the accumulators), uw that of what P and dS are ro
 rounded to (0 for kernels that keep them in float32), u that of the results:
 
     ds    = ua (|scale| sum_d |q||k| + 2|s| + (max s - s) + |bias|) + us (2|scale q k| + |s|)   absolute error of a score
-    o     : u|o| + uw (sqrt(sum_j P^2 v^2) + |P|_2 |o|) + sum_j P ds |v - o| + 2 ua sum_j P|v|
+    o     : u|o| + uw (sqrt(sum_j P^2 v^2) + |P|_2 |o|) + sum_j P ds |v - o| + (2 + sqrt(kv_len)/2) ua sum_j P|v|
     delta : u sqrt(sum_d (o do)^2) + sqrt(sum_d (do T_o)^2) + us |P dP|_2       T_o: the budget of o without u|o|
     dv    : u|dv| + uw sqrt(sum_i P^2 do^2) + sum_i P (ds + dlse + 2 ua)|do|
     dS    : |dS|(ds + dlse + 2 ua) + P (ua sum_d |do||v| + us |dP|), and uw |dS| at random
@@ -53,7 +53,7 @@ def budget(exact: Exact, rounds: tuple[str, ...] = ("weights",)) -> dict[str, Te
     by_p = by_p + least * (exact.scores.isfinite().double() @ v.abs())
     # With dropout the errors of a row's sum, which all weights share, are no longer made up for by one another.
     by_s = _weighted_distance(used * ds, v, o) if exact.share is None else (used * (ds + dlse)) @ v.abs()
-    by_s = by_s + 2 * ua * (used @ v.abs())
+    by_s = by_s + (2 + _drift(k)) * ua * (used @ v.abs())
     allowed = {"out": unit * o.abs() + by_p + by_s + tiny}
     if exact.dout is None:
         return allowed
@@ -70,11 +70,12 @@ def budget(exact: Exact, rounds: tuple[str, ...] = ("weights",)) -> dict[str, Te
     grad, egrad = dscores * exact.slope, edscores * exact.slope.abs() + 4 * ua * dscores.abs() + least
     shares, scale = p * exact.slope, abs(exact.scale)
     allowed["dq"] = unit * exact.results["dq"].abs() + tiny + scale * (
-        uw * (grad**2 @ k**2).sqrt() + egrad @ k.abs() + edelta * (shares @ k).abs()
+        uw * (grad**2 @ k**2).sqrt() + (egrad + _drift(k) * ua * grad.abs()) @ k.abs() + edelta * (shares @ k).abs()
     )
+    egrad = egrad + _drift(q) * ua * grad.abs()
     edk = scale * (uw**2 * (grad.mT**2 @ q**2) + (egrad.mT @ q.abs()) ** 2 + (shares.mT**2 @ (edelta * q) ** 2))
     by_head = {"dk": scale * (grad.mT @ q), "dv": used.mT @ do}
-    edv = uw**2 * (used.mT**2 @ do**2) + ((used * relative + least).mT @ do.abs()) ** 2
+    edv = uw**2 * (used.mT**2 @ do**2) + ((used * (relative + _drift(q) * ua) + least).mT @ do.abs()) ** 2
     for name, squares in (("dk", scale * edk), ("dv", edv)):
         # Some kernels round what each query head of a group gives before they add it up.
         heads = grouped(by_head[name] ** 2, exact.group).sqrt() if exact.group > 1 else 0.0
@@ -96,6 +97,11 @@ _NEGLIGIBLE = 20.0
 """exp(-20) is 2e-9."""
 _FIRST_ORDER = 0.25
 """exp(0.25) is 1.28: the first order of it is off by a tenth."""
+
+
+def _drift(summed: Tensor) -> float:
+    """How many roundings of a sum over the rows of `summed` may add up: partial sums of equal terms round alike for a while."""
+    return math.sqrt(summed.size(-2)) / 2
 
 
 def _weighted_distance(weights: Tensor, v: Tensor, o: Tensor) -> Tensor:

@@ -40,7 +40,8 @@ class Peers:
         if not self._weights:
             return []
         drawn = []
-        for self._block, self._sink_first in itertools.product(_BLOCKS, (False, True) if self._sinks is not None else (False,)):
+        for block, sink_first in itertools.product(_BLOCKS, (False, True) if self._sinks is not None else (False,)):
+            self._block, self._sink_first = block, sink_first
             drawn.append(self.draw())
         self._block = 0
         return drawn

@@ -174,7 +174,7 @@ def test_a_function_may_refuse_a_changed_call() -> None:
     assert broken(attend, Call(q, k, v, {"scale": 0.25}), Random(0), EVERY) == []
 
 
-def test_an_error_and_another_shape_are_broken_relations() -> None:
+def test_another_shape_is_a_broken_relation_and_an_error_says_so_itself() -> None:
     def attend(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
         if q.shape[3] > 16:
             raise ValueError("no such tile")
@@ -182,7 +182,7 @@ def test_an_error_and_another_shape_are_broken_relations() -> None:
         return out[:, :, :-1] if k.shape[2] > 21 else out
 
     lines = said(attend)
-    assert "features of 0 appended: raises ValueError: no such tile" in lines
+    assert not any("no such tile" in line for line in lines)
     assert "every key twice: a shape of [2, 4, 16, 16] where [2, 4, 17, 16] follows" in lines
 
 

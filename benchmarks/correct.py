@@ -84,7 +84,7 @@ class Counts:
         lines = [f"{'subject':16} {'judged':>7} {'findings':>8}  " + " ".join(f"{name:>11}" for name in CRITERIA)]
         for name, verdicts in sorted(self.verdicts.items()):
             judged = sum(count for verdict, count in verdicts.items() if verdict != Verdict.SKIPPED)
-            findings = sum(count for verdict, count in verdicts.items() if Verdict(verdict).is_finding)
+            findings = sum(found["subject"] == name for found in self.findings)
             asked = [f"{self.raised[name, c]}/{self.judged[name, c]}" for c in CRITERIA]
             lines.append(f"{name:16} {judged:7} {findings:8}  " + " ".join(f"{part:>11}" for part in asked))
         for key, found in sorted(self.largest.items()):
@@ -190,13 +190,22 @@ def _where_right(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, causal: str | None = None, **options: Any) -> Tensor:
         if scale < 0 and (causal is not None or q.is_cuda):
             raise Unsupported("it is wrong with a negative scale")
-        if q.is_cuda:
-            q, k, v = (x.contiguous() for x in (q, k, v))
-            if any(size % 8 for size in (q.shape[3], v.shape[3])):
-                raise Unsupported("it is wrong for rows that are not aligned")
-        return function(q, k, v, scale=scale, causal=causal, **options)
+        if not q.is_cuda:
+            return function(q, k, v, scale=scale, causal=causal, **options)
+        added = options.get("bias", options.get("mask"))
+        if any(size % 8 for size in (q.shape[3], v.shape[3])) or (added is not None and added.shape[-1] % 8):
+            raise Unsupported("it is wrong for rows that are not aligned")
+        options = {name: _aligned(value) if isinstance(value, Tensor) else value for name, value in options.items()}
+        out = function(*map(_aligned, (q, k, v)), scale=scale, causal=causal, **options)
+        if out.requires_grad:
+            out.register_hook(_aligned)
+        return out
 
     return attention
+
+
+def _aligned(x: Tensor) -> Tensor:
+    return x.clone(memory_format=torch.contiguous_format)
 
 
 @functools.cache

@@ -35,7 +35,8 @@ from fuzz.check.worker import ENVIRONMENT, INTERPRETED
 
 CHUNK = 10
 """Cases handed to a process at once."""
-CHUNKS_PER_PROCESS = 100
+CHUNKS_PER_PROCESS = {"cpu": 100, "cuda": 4}
+"""On a GPU an illegal access leaves a process that can do nothing more."""
 LONGEST = 900
 """Seconds to wait for the next result."""
 
@@ -93,7 +94,7 @@ def _parts(options: argparse.Namespace, call: Callable[..., Any], arguments: lis
     # Read by the processes when they import torch, and with it Triton.
     os.environ.update({**ENVIRONMENT, **(INTERPRETED if options.device == "cpu" else {})})
     context = multiprocessing.get_context("spawn")
-    with context.Pool(options.workers, _started, maxtasksperchild=CHUNKS_PER_PROCESS) as pool:
+    with context.Pool(options.workers, _started, maxtasksperchild=CHUNKS_PER_PROCESS[options.device]) as pool:
         results = pool.imap_unordered(functools.partial(_called, call), arguments)
         for _ in arguments:
             try:

@@ -62,8 +62,7 @@ def summary(results: Results, stats: Statistics, waiting: int, this_run: int) ->
     lines = [
         (
             f"{stats.ended}: {stats.cases} cases in {spell(stats.elapsed)}, {stats.rate:.1f} checks/s,"
-            f" {stats.torch_share:.0%} of worker time in torch,"
-            f" {stats.oracle_share:.0%} of it the oracle's, rejected {rejected}"
+            f" {stats.torch_share:.0%} of worker time in torch ({stats.oracle_share:.0%} for the oracle), rejected {rejected}"
         ),
     ]
     lines += [f"  rejected {count}x: {reason}" for reason, count in stats.reasons.most_common(5)]

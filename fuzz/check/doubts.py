@@ -86,7 +86,9 @@ def _is_wrong_again(case: "Case", subject: Subject, judge: Judge) -> bool | None
     with settings.tf32_allowed() if subject.tf32 else nullcontext():
         try:
             run = case.execute(subject.compile(module, case.request.dynamic), module)
-        except Exception:
+        except Exception as error:
+            if failures.verdict(error) is Verdict.OUT_OF_MEMORY:
+                raise
             return None
         return judge.judge(run).verdict.is_finding
 
@@ -111,10 +113,10 @@ def _of_many_seeds(judgement: Judgement, case: "Case", ran: Ran, run: Execution)
         certain = _of_steady(judgement, case, comparison.steady(case.eager, run))
         if certain is not judgement and comparison.take(constants.DROPOUT_SEEDS[1]):
             return _of_steady(judgement, case, comparison.steady(case.eager, run))
-    except Exception as error:
-        if failures.verdict(error) is Verdict.OUT_OF_MEMORY:
+    except _DoesNotRun as failure:
+        if failures.verdict(failure) is Verdict.OUT_OF_MEMORY:
             raise
-    return judgement  # also where a program draws what it can't compute with
+    return judgement
 
 
 def _accused(found: dropout.Difference) -> Judgement:
@@ -145,14 +147,21 @@ def _seeded(case: "Case", ran: Ran, noise: int | None = None) -> dropout.Run:
     call, module = ran
 
     def run(seed: int, inputs: list[Any], gradients: bool) -> Execution:
-        return execute(
-            call,
-            module,
-            inputs,
-            training=case.request.training,
-            cotangents=case.eager.cotangents if gradients else {},
-            mode=None if noise is None else Noise(noise),
-            seed=seed,
-        )
+        try:
+            return execute(
+                call,
+                module,
+                inputs,
+                training=case.request.training,
+                cotangents=case.eager.cotangents if gradients else {},
+                mode=None if noise is None else Noise(noise),
+                seed=seed,
+            )
+        except Exception as error:
+            raise _DoesNotRun(failures.line(error)) from error
 
     return run
+
+
+class _DoesNotRun(Exception):
+    """With another seed a case raises: it drew what it can't compute with."""

@@ -11,7 +11,7 @@ from tests.check.sources import plain, source
 HOME = "tests.check.planted_attention"
 NAMES = (
     "right", "without_last_key", "too_far", "unwritten", "scaling_in_place", "beside_dv", "first_rows", "only_float64",
-    "crashing", "small_heads", "turned",
+    "crashing", "crashing_again", "small_heads", "turned",
 )
 ALLOCATED = "torch.empty_like at planted_attention.py:43"
 ATTEND = source("return attend(q, k, v, scale=0.25)")
@@ -58,6 +58,7 @@ def test_a_right_one_is_right(attending: Client, training: bool) -> None:
         ("scaling_in_place", Verdict.OUT_OF_BOUNDS, "wrote 2176 elements of q itself"),
         ("only_float64", Verdict.SKIPPED, "it says wants float64"),
         ("crashing", Verdict.RUNTIME_ERROR, "ValueError: no such tile"),
+        ("crashing_again", Verdict.RUNTIME_ERROR, "called again with other arguments: ValueError: no such tile"),
         ("turned", Verdict.RUNTIME_ERROR, "TypeError: it returned [2, 17, 4, 16] of torch.float32 on cpu, expected"),
         ("small_heads", Verdict.SKIPPED, "it does not take head_dim 16, value_dim 16"),
     ],

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from fuzz.check import failures
 from fuzz.check.attention.function import Loaded, Unsupported
 from fuzz.check.attention.guard import Guard
 from fuzz.check.oracle.attention import identities, masks, relations
@@ -31,31 +32,36 @@ def judged(calls: Sequence[Call], loaded: Loaded, *, training: bool, again: bool
 def _one(call: Call, loaded: Loaded, *, training: bool, again: bool) -> Judgement:
     if training and call.wants_gradients and not call.differentiable:
         return Judgement(Verdict.WRONG_GRADIENT, "out: has no gradient, though an argument wants one")
-    judgement = _judged(call, loaded, again=again)
-    if judgement.verdict.is_finding:
-        return judgement
-    broken = identities.broken(call)
-    if broken:
-        return Judgement(Verdict.WRONG_GRADIENT, broken[0], judgement.numbers)
-    if not again:
-        return judgement
-    # A call always meets the same relations.
-    chance = Random(str([*call.q.shape, *call.k.shape, *call.options]))
     asked = _Asked(loaded)
-    broken = relations.broken(asked, call, chance, RELATIONS)
+    try:
+        judgement = _judged(call, loaded, asked if again else None)
+        if judgement.verdict.is_finding:
+            return judgement
+        wrong = identities.broken(call)
+        if wrong:
+            return Judgement(Verdict.WRONG_GRADIENT, wrong[0], judgement.numbers)
+        if not again:
+            return judgement
+        # A call always meets the same relations.
+        chance = Random(str([*call.q.shape, *call.k.shape, *call.options]))
+        breaches = relations.broken(asked, call, chance, RELATIONS)
+    except _Failed as failure:
+        return Judgement(failures.verdict(failure.error), f"called again with other arguments: {failures.line(failure.error)}")
     if asked.damage:
         return asked.verdict
-    return Judgement(Verdict.WRONG_RESULT, broken[0], judgement.numbers) if broken else judgement
+    if not breaches:
+        return judgement
+    verdict = Verdict.NONFINITE if breaches[0].nonfinite else Verdict.WRONG_RESULT
+    return Judgement(verdict, str(breaches[0]), judgement.numbers)
 
 
-def _judged(call: Call, loaded: Loaded, *, again: bool) -> Judgement:
-    """The verdict on the numbers of a call, whose dropout mask is read off the function."""
+def _judged(call: Call, loaded: Loaded, asked: "_Asked | None") -> Judgement:
+    """The verdict on the numbers of a call, whose dropout mask is read off the function where it can be asked."""
     probability, _ = call.options.get("dropout") or (0.0, 0)
     if probability <= 0.0:
         return judge(call, loaded.capabilities.rounds)
-    if not again or max(call.q.size(2), call.k.size(2)) > PIECES * call.v.size(3):
+    if asked is None or max(call.q.size(2), call.k.size(2)) > PIECES * call.v.size(3):
         return Judgement(Verdict.RANDOM_STREAM)
-    asked = _Asked(loaded)
     try:
         mask, wrong = masks.problems(
             asked, call.q, call.k, call.v, call.options, backward=call.differentiable and call.wants_gradients
@@ -69,9 +75,17 @@ def _judged(call: Call, loaded: Loaded, *, again: bool) -> Judgement:
     return judge(call, loaded.capabilities.rounds, mask)
 
 
+class _Failed(Exception):
+    """A function raised `error` when it was called again."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(failures.line(error))
+        self.error = error
+
+
 class _Asked:
     """The function, called again with other arguments, in guarded memory. `Unsupported` is raised for calls outside of what
-    it declares, and once it wrote where it should not."""
+    it declares, and once it wrote where it should not; `_Failed` for what it raises, unless it refuses the call."""
 
     def __init__(self, loaded: Loaded) -> None:
         self._loaded = loaded
@@ -92,6 +106,14 @@ class _Asked:
                 name: guard.given(name, value) if isinstance(value, Tensor) else value
                 for name, value in {"q": q, "k": k, "v": v, **options}.items()
             }
-            out = guard.returned(self._loaded.function(**given))
+            try:
+                out = self._loaded.function(**given)
+            except (Unsupported, NotImplementedError):
+                raise
+            except Exception as error:
+                if failures.verdict(error) is Verdict.OUT_OF_MEMORY:
+                    raise
+                raise _Failed(error) from error
+            out = guard.returned(out)
         self.damage = guard.damage()
         return out

@@ -42,10 +42,16 @@ def function(chosen: SDPBackend) -> Function:
                     q, k, v, added, is_causal=causal is not None, scale=scale, enable_gqa=k.shape[1] != q.shape[1]
                 )
         except RuntimeError as error:
-            if "No available kernel" in str(error):
+            if any(words in str(error) for words in _REFUSALS):
                 raise Unsupported("the backend has no kernel for this case") from error
             raise
 
     # On CPU, flash adds up dk and dv in the inputs' dtype, block by block, and takes a cubic for the exponential.
-    attention.capabilities = {"rounds": ("weights", "sums", "exponentials") if chosen is SDPBackend.FLASH_ATTENTION else ("weights",)}  # type: ignore[attr-defined]
+    flash = ("weights", "sums", "exponentials")
+    rounds = flash if chosen is SDPBackend.FLASH_ATTENTION else ("weights",)
+    attention.capabilities = {"rounds": rounds}  # type: ignore[attr-defined]
     return attention
+
+
+#: The second is what the memory-efficient backend says of a bias that is expanded along keys.
+_REFUSALS = ("No available kernel", "(*bias): last dimension must be contiguous")

@@ -217,6 +217,9 @@ SEVERITY = (
     Verdict.WRONG_GRADIENT,
     Verdict.WRONG_RESULT,
     Verdict.NONFINITE,
+    Verdict.COMPILE_ERROR,
+    Verdict.RUNTIME_ERROR,
+    Verdict.OUT_OF_BOUNDS,
 )
 
 #: Values are wrong, unless something is found that explains them.

@@ -6,12 +6,12 @@ the reference and a kernel share is not hidden from it: a head mapping, an offse
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from random import Random
 
 import torch
 from torch import Tensor
 
-from fuzz.check import failures
 from fuzz.check.attention.function import Unsupported
 from fuzz.check.oracle.attention.budget import budget
 from fuzz.check.oracle.attention.call import Call
@@ -19,9 +19,20 @@ from fuzz.check.oracle.attention.changes import RELATIONS
 from fuzz.check.oracle.attention.equations import Equation, Relation, Term
 from fuzz.check.oracle.attention.exact import Exact
 from fuzz.check.oracle.constants import MOST_SCORES, UNIT_ROUNDOFF, budget_limit
-from fuzz.protocol import Verdict
 
 Function = Callable[..., Tensor]
+
+
+@dataclass(frozen=True)
+class Breach:
+    """A relation that a function breaks, and how: `nonfinite` where a number on one side only is NaN or infinite."""
+
+    relation: str
+    text: str
+    nonfinite: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.relation}: {self.text}"
 
 
 def broken(
@@ -32,11 +43,11 @@ def broken(
     *,
     exact: bool = False,
     relations: tuple[Relation, ...] = RELATIONS,
-) -> list[str]:
-    """One line for each of up to `most` relations of a call, drawn by `chance` from those that apply, that the function breaks.
+) -> list[Breach]:
+    """Which of up to `most` relations of a call, drawn by `chance` from those that apply, the function breaks.
 
     `attend(q, k, v, **options)` gives the output of docs/kernels.md; a call it refuses (`Unsupported`,
-    NotImplementedError) is skipped. With `exact`, for a function that sums in one order whatever the shape, relations
+    NotImplementedError) is skipped. Raises what it raises else. With `exact`, for a function that sums in one order whatever the shape, relations
     that are exact have to hold bit for bit, on contiguous tensors; without, to within the sum of the budgets of both
     sides. Nothing is said with dropout, of numbers that are not finite, of scores beyond float32, or of rows that keep
     no key.
@@ -47,7 +58,7 @@ def broken(
     if exact:
         call = call.but(q=call.q.contiguous(), k=call.k.contiguous(), v=call.v.contiguous())
     call.options.pop("dropout", None)
-    lines: list[str] = []
+    found: list[Breach] = []
     trial = _Trial(attend, call)
     tried = 0
     for relation in chance.sample(relations, len(relations)):
@@ -57,17 +68,16 @@ def broken(
         if equation is None:
             continue
         try:
-            line = trial.judged(equation, bitwise=exact and relation.exact)
+            wrong = trial.judged(equation, bitwise=exact and relation.exact)
         except (Unsupported, NotImplementedError):
             continue
-        except Exception as error:
-            if failures.verdict(error) is Verdict.OUT_OF_MEMORY:
-                raise
-            continue  # it says so itself, and is met where the case is drawn
         tried += 1
-        if line is not None:
-            lines.append(f"{relation.name}: {line}")
-    return lines
+        if wrong is not None:
+            found.append(Breach(relation.name, wrong, nonfinite=wrong.endswith(_NOT_FINITE)))
+    return found
+
+
+_NOT_FINITE = "not finite on one side"
 
 
 class _Trial:
@@ -97,7 +107,7 @@ class _Trial:
             return None
         unlike = ~(left.isfinite() & right.isfinite() | same)
         if unlike.any() and not self._may_overflow and not empty.any():
-            return _line(left, right, unlike.double(), "not finite on one side")
+            return _line(left, right, unlike.double(), _NOT_FINITE)
         same |= unlike
         error = (left - right).abs().masked_fill(same, 0.0)
         if not error.any():

@@ -1,5 +1,6 @@
 """What is wrong a little in many elements: the statistics of a result beside those of right kernels on the same inputs."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -12,7 +13,8 @@ from fuzz.check.oracle.attention.statistics import Statistics, standing
 class Trends:
     """Compares `mine` with at least two peers that round at random, and with some `online` ones, whose weights round as those of
     kernels do that go from one block of keys to the next: a trend that one of these has too is rounding. `least`: the smallest
-    bias or change of the scale that matters.
+    bias or change of the scale that matters; infinite for functions whose exponentials are off by more than rounding, whose
+    errors may be larger as well.
 
     message: one line on the trend that is wrong, "" for none. numbers: scale and bias as changes beside
     whatever is nearest, and their standing; rms and row as multiples of what the peers have, and their standing.
@@ -39,16 +41,17 @@ class Trends:
             **{f"{name}_change": value for name, value in off.items()},
             **{f"{name}_deviations": value for name, value in z.items()},
         }
-        self._localised, self._least = False, least
+        self._localised = False
         self.message = ""
         told = f"{{:.0f}} standard deviations off {len(peers)} right kernels"
         for name in sorted(off, key=lambda name: -z[name]):
-            if z[name] > constants.TREND_DEVIATIONS and abs(off[name]) > self._least:
+            if z[name] > constants.TREND_DEVIATIONS and abs(off[name]) > least:
                 factor = f"{1 + off[name]:.6f}"
                 what = f"is what a scale times {factor} gives" if name == "scale" else f"is {factor} times what it should be"
                 self.message = f"{what}, on the whole ({told.format(z[name])})"
                 return
-        for name, limit in (("row", constants.ROW_RATIO), ("rms", constants.RMS_RATIO)):
+        rms_limit = constants.RMS_RATIO if math.isfinite(least) else constants.ROW_RATIO
+        for name, limit in (("row", constants.ROW_RATIO), ("rms", rms_limit)):
             if z[name] > constants.TREND_DEVIATIONS and ratio[name] > limit:
                 what = "errors are" if name == "rms" else "the errors of the worst row are"
                 self.message = f"{what} {ratio[name]:.2g} times those of right kernels ({told.format(z[name])})"

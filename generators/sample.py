@@ -9,7 +9,7 @@ from generators.case import Case
 from generators.choices import Choices
 from generators.dimensions import draw_dims, draw_tiled_dims
 from generators.extras import Extras, draw_extras, draw_many_extras
-from generators.families import FAMILIES
+from generators.families import FAMILIES, Families, Family
 from generators.heads import head_inputs
 from generators.merging import as_given, merge_heads
 from generators.noise import disturb
@@ -35,27 +35,34 @@ def sample(seed: int, index: int, *, contracted: bool = False) -> Case:
         cases = (_for_kernels(f"{seed}:{index}:contracted:{attempt}") for attempt in itertools.count())
         return next(case for case in cases if stand_in(case) is not None)
     c = Choices(f"{seed}:{index}")
-    family = c.weighted({name: weight for name, (weight, _) in FAMILIES.items()})
-    c.habits = FAMILIES[family][1]
+    family = _family(c, FAMILIES)
+    c.habits = family.habits
     c.wildness = c.weighted({0.02: 2.0, 0.08: 5.0, 0.2: 2.0, 0.5: 1.0})
     dtype = c.weighted(_DTYPES)
     b = Builder(draw_dims(c), dtype, "training" if c.chance(TRAINING) else "inference")
     # From choices of their own, so that they are seldom and all other cases do not depend on them.
     extras = draw_extras(Choices(f"{seed}:{index}:extras"))
-    returns = _bare(b, c, extras) if c.chance(BARE) else block_module(b, c, extras)
+    if family.write is not None:
+        returns = family.write(b, c)
+    else:
+        returns = _bare(b, c, extras) if c.chance(BARE) else block_module(b, c, extras)
     return b.case(returns, dynamic=c.chance(DYNAMIC))
+
+
+def _family(c: Choices, families: Families) -> Family:
+    return families[c.weighted({name: family.weight for name, family in families.items()})]
 
 
 def _for_kernels(seed: str) -> Case:
     c = Choices(seed)
-    family = c.weighted({name: weight for name, (weight, _) in FAMILIES.items()})
+    family = _family(c, {name: family for name, family in FAMILIES.items() if family.write is None})
     # What kernels get wrong is not how a step is spelled: scales, groups and values vary beyond a family's habits.
     c.habits = {
         "heads.group": c.weighted({"none": 7.0, "group": 2.0, "one": 1.0}),
         "values": c.weighted({"normal": 7.0, "outliers": 1.0, "integers": 1.0, "one_row": 1.0}),
         "scale.value": c.weighted({None: 7.0, 0.5: 1.0, 0.3: 1.0, -0.5: 1.0, 4.0: 0.5}),
         "softmax.upcast": "none",
-    } | dict(FAMILIES[family][1])
+    } | dict(family.habits)
     if c.chance(0.6):
         # With a finite fill a row that keeps no key is no kernel's business.
         c.habits = {**c.habits, "mask.fill": float("-inf")}

@@ -1,0 +1,14 @@
+"""mBART: heads folded into the batch, and products by bmm."""
+
+from generators.families.family import Family
+
+FAMILY = Family(
+    weight=6.0,
+    habits={
+        "order": "bhsd",
+        "scale.place": "none",
+        "mask.kind": "add",
+        "scores.product": "flat",
+        "dropout": "none",
+    },
+)

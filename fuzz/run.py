@@ -20,6 +20,8 @@ def run(
     out: Path | None = None,
     corpus: Path = Path("corpus/found"),
     subject: list[str] | None = None,
+    engine: str = "guided",
+    seeds: Path | None = None,
     fail_fast: bool = False,
     timeout: str = "60s",
     memory: int = 4096,
@@ -51,6 +53,12 @@ def run(
         attention functions triton, triton_compiled and sdpa_math, sdpa_flash, sdpa_efficient, sdpa_cudnn, or
         package.module:function, a function that takes a module and gives a callable, or one that computes attention
         (docs/kernels.md). All the built-in ones of the device when left out.
+    engine
+        How cases come about: guided follows what compilers reach and mutates what reached something new; random draws
+        every case from the seed, the same on every machine. Functions that compute attention, by themselves, are always
+        given random cases.
+    seeds
+        Case files a guided search begins with: a directory; corpus/seeds of this checkout when left out.
     fail_fast
         Stop at the first finding.
     timeout
@@ -62,6 +70,7 @@ def run(
     """
     from fuzz.campaign.budget import Budget, duration
     from fuzz.campaign.schedule import chosen_subjects
+    from fuzz.campaign.search import ENGINES
     from generators.errors import UserError
 
     limits = Budget.parse(budget)
@@ -69,6 +78,10 @@ def run(
     if device not in ("cpu", "cuda"):
         raise UserError(f"unknown device {device!r}: there are cpu and cuda")
     subjects = chosen_subjects(subject or [], device)
+    if engine not in ENGINES:
+        raise UserError(f"unknown engine {engine!r}: there are {' and '.join(ENGINES)}")
+    if seeds is not None and engine != "guided":
+        raise UserError(f"--seeds is what a guided search begins with, and the engine is {engine}")
     if workers < 1:
         raise UserError(f"--workers {workers}: at least 1 is needed")
     if memory < 512:
@@ -79,6 +92,7 @@ def run(
     from fuzz.campaign.campaign import Options
     from fuzz.campaign.directory import default_path
     from fuzz.campaign.pool import ROOT, Setup
+    from fuzz.campaign.search import seed_cases
 
     options = Options(
         budget=limits,
@@ -97,6 +111,8 @@ def run(
         ),
         shrink_seconds=shrink_seconds,
         fail_fast=fail_fast,
+        engine=engine,
+        seeds=seed_cases(seeds or ROOT / "corpus" / "seeds") if engine == "guided" else (),
     )
     return _campaign(options)
 

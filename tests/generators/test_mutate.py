@@ -1,5 +1,7 @@
 """Mutations: always a valid case that a file can hold, mostly another one, whose contract still says what it computes."""
 
+import itertools
+
 import pytest
 
 from corpus import casefile
@@ -52,7 +54,7 @@ def test_every_edit_finds_something_to_do(edit: object) -> None:
 
 
 def test_a_spliced_case_computes_one_from_the_other() -> None:
-    spliced = [(a, valid(s)) for a, b in zip(POOL, POOL[1:], strict=False) if (s := splice(a, Choices(a.id), b)) is not None]
+    spliced = [(a, valid(s)) for a, b in itertools.pairwise(POOL) if (s := splice(a, Choices(a.id), b)) is not None]
     larger = [(a, new) for a, new in spliced if new is not None and len(new.ops) > len(a.ops)]
     assert len(larger) > 10
     for _, new in larger:

@@ -47,9 +47,9 @@ def run(
     corpus
         Where the case files of findings go; those that are there are no news.
     subject
-        What to compare with eager, repeatable: passes, inductor, inductor_dynamic, inductor_tf32, aot_eager, the
-        attention functions triton, triton_compiled and sdpa_math, sdpa_flash, sdpa_efficient, sdpa_cudnn, or
-        package.module:function, a function that takes a module and gives a callable, or one that computes attention
+        What to compare with eager, repeatable: passes, inductor, inductor_dynamic, inductor_tf32, aot_eager; passes_random
+        and inductor_random, which draw dropout's numbers themselves; the attention functions triton, triton_compiled and
+        sdpa_math, sdpa_flash, sdpa_efficient, sdpa_cudnn; or package.module:function, a function that takes a module and gives a callable, or one that computes attention
         (docs/kernels.md). All the built-in ones of the device when left out.
     fail_fast
         Stop at the first finding.

@@ -6,7 +6,7 @@ import logging
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -62,6 +62,29 @@ def casts_kept() -> Iterator[None]:
 
 
 _CASTS = "emulate_precision_casts"
+
+
+@contextmanager
+def allowed(*, tf32: bool, own_random: bool) -> Iterator[None]:
+    """While entered, what a subject is allowed: TF32, and random numbers of its own."""
+    with tf32_allowed() if tf32 else nullcontext(), own_random_stream() if own_random else nullcontext():
+        yield
+
+
+@contextmanager
+def own_random_stream() -> Iterator[None]:
+    """While entered, what Inductor compiles draws its own random numbers, as it does for users, and not eager's.
+
+    Only then does it take dropout apart into the graph that its patterns of attention in training have.
+    """
+    import torch._inductor.config as inductor
+
+    before = inductor.fallback_random
+    inductor.fallback_random = False
+    try:
+        yield
+    finally:
+        inductor.fallback_random = before
 
 
 @contextmanager

@@ -149,9 +149,11 @@ def table(rows: list[dict[str, Any]], counts: Counts, seconds: float, device: st
     explained = sum(bool(line["reason"]) for line in rows)
     lines += [
         "",
-        f"torch {torch.__version__} on {device}: {len(rows)} patterns; {by_cases} fired by {counts.judged} cases"
-        f" ({counts.rejected} rejected, {seconds:.0f} s), {by_seeds} have a seed, {either} one or the other;"
-        f" {explained} can't fire, {len(rows) - either - explained} are open",
+        (
+            f"torch {torch.__version__} on {device}: {len(rows)} patterns; {by_cases} fired by {counts.judged} cases"
+            f" ({counts.rejected} rejected, {seconds:.0f} s), {by_seeds} have a seed, {either} one or the other;"
+            f" {explained} can't fire, {len(rows) - either - explained} are open"
+        ),
         f"rewrites: {len(counts.rewrites)}; other things reached: "
         + ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())),
     ]

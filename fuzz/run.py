@@ -24,6 +24,7 @@ def run(
     timeout: str = "60s",
     memory: int = 4096,
     shrink_time: str = "60s",
+    engine: str = "random",
 ) -> int:
     """Generate cases, judge them, and shrink, confirm and save what fails.
 
@@ -59,15 +60,20 @@ def run(
         MiB of memory a worker may use.
     shrink_time
         Wall time to shrink one failure.
+    engine
+        Where cases come from: random draws each anew; atheris follows the line coverage of Inductor's rewrites and
+        lowerings under libFuzzer, and needs the package atheris.
     """
     from fuzz.campaign.budget import Budget, duration
-    from fuzz.campaign.schedule import chosen_subjects
+    from fuzz.campaign.schedule import ENGINES, chosen_subjects
     from generators.errors import UserError
 
     limits = Budget.parse(budget)
     stage_seconds, shrink_seconds = duration(timeout, "timeout"), duration(shrink_time, "shrink-time")
     if device not in ("cpu", "cuda"):
         raise UserError(f"unknown device {device!r}: there are cpu and cuda")
+    if engine not in ENGINES:
+        raise UserError(f"unknown engine {engine!r}: there are {', '.join(ENGINES)}")
     subjects = chosen_subjects(subject or [], device)
     if workers < 1:
         raise UserError(f"--workers {workers}: at least 1 is needed")
@@ -97,6 +103,7 @@ def run(
         ),
         shrink_seconds=shrink_seconds,
         fail_fast=fail_fast,
+        engine=engine,
     )
     return _campaign(options)
 

@@ -38,7 +38,11 @@ class Choices:
 
     def weighted(self, options: Mapping[T, float]) -> T:
         """One of the keys, with likelihood proportional to its value."""
-        at = self._random.random() * sum(options.values())
+        return self._at_weight(options, self._random.random())
+
+    def _at_weight(self, options: Mapping[T, float], share: float) -> T:
+        """The key at this share of all weight."""
+        at = share * sum(options.values())
         for option, weight in options.items():
             at -= weight
             if at < 0:

@@ -171,10 +171,12 @@ class Exit(Message):
 
 @dataclass(frozen=True)
 class Drawn(Message):
-    """The case libFuzzer wants judged next, as a case file's text."""
+    """The case libFuzzer wants run next, as a case file's text. `again`: it comes from the corpus of an earlier process, to
+    learn what it covers."""
 
     type: ClassVar[str] = "drawn"
     case: str
+    again: bool = False
 
 
 @dataclass(frozen=True)

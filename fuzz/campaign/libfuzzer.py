@@ -14,7 +14,7 @@ from fuzz.campaign.events import WorkerDied, WorkerStarted
 from fuzz.campaign.investigate import Stopped
 from fuzz.campaign.pool import Setup, Worker, request
 from fuzz.campaign.slot import Job, Slot
-from fuzz.protocol import Drawn, Hello, ProtocolError
+from fuzz.protocol import Drawn, Hello, ProtocolError, Result
 from generators.case import Case
 from generators.choices import Choices
 from generators.errors import UserError
@@ -66,9 +66,9 @@ class Host(Worker):
             self.setup = replace(self.setup, arguments=("--corpus", str(self.directory), "--seed", str(seed)))
         return super().start()
 
-    def draw(self) -> Case | None:
-        """The case libFuzzer wants judged next; None when the process ended instead. Raises `RuntimeError` when that was
-        a fault of ours."""
+    def draw(self) -> Drawn | None:
+        """What libFuzzer wants run next; None when the process ended instead. Raises `RuntimeError` when that was a fault
+        of ours."""
         self.start()
         self._stage = "drawing"
         self._log_start = self._stderr.tell() if self._stderr else 0
@@ -80,7 +80,7 @@ class Host(Worker):
             reason = str(error)
         else:
             if message is not None:
-                return casefile.loads(message.case, "libFuzzer's case")
+                return message
             reason = self._cause_of_death()
         process = self._process
         self.kill()
@@ -122,21 +122,32 @@ class LibFuzzerSlot(Slot):
 
     def _judge_next(self) -> bool:
         """Judge one case; False when the budget of cases is spent."""
-        index = self.campaign.indices.take()
-        if index is None:
+        campaign = self.campaign
+        if not campaign.indices.left:
             return False
-        case = self._drawn()
-        job = Job(index, case, request(case, self.campaign.schedule.subjects_for(case)))
-        result = self._completed(job.check, self._checked(self.host.check(job.check)))
-        self._judged(job, result)
+        drawn = self._drawn()
+        case = casefile.loads(drawn.case, "libFuzzer's case")
+        check = request(case, campaign.schedule.always if drawn.again else campaign.schedule.subjects_for(case))
+        result = self._completed(check, self._checked(self.host.check(check)))
+        if not drawn.again or self._news(case, result):
+            index = campaign.indices.take()
+            if index is None:
+                return False
+            self._judged(Job(index, case, check), result)
         self._recycle(self.host, result, RECYCLE_CHECKS)
         return True
 
-    def _drawn(self) -> Case:
+    def _news(self, case: Case, result: Result) -> bool:
+        """Whether a case of an earlier process fails and was not judged then: a kill may come between libFuzzer's keeping
+        it and the store's."""
+        suspect, _ = self.campaign.desk.sort(case, result.results)
+        return bool(suspect) and not self.campaign.results.raised(case.id)
+
+    def _drawn(self) -> Drawn:
         for _ in range(_LIVES):
-            case = self.host.draw()
+            drawn = self.host.draw()
             if self.campaign.killed:
                 raise Stopped
-            if case is not None:
-                return case
+            if drawn is not None:
+                return drawn
         raise UserError(f"libFuzzer's process ends before it gives a case, {_LIVES} times in a row; see {self.host.log}")

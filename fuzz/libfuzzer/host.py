@@ -9,6 +9,7 @@ the process.
 import argparse
 import functools
 import gc
+import hashlib
 import importlib.util
 import os
 import sys
@@ -61,6 +62,8 @@ def _fuzz(directory: Path, seed: int, wire: BinaryIO, answer: worker.Answer) -> 
 
     from fuzz.libfuzzer import inputs
 
+    corpus = directory / "corpus"
+    corpus.mkdir(parents=True, exist_ok=True)
     judged: set[str] = set()
 
     def judge(data: bytes) -> None:
@@ -68,14 +71,14 @@ def _fuzz(directory: Path, seed: int, wire: BinaryIO, answer: worker.Answer) -> 
         if case.id in judged:
             return
         judged.add(case.id)
-        worker.send(wire, Drawn(inputs.encode(case).decode()))
+        # So libFuzzer names its files, and it writes them after their first run.
+        again = (corpus / hashlib.sha1(data, usedforsecurity=False).hexdigest()).exists()
+        worker.send(wire, Drawn(inputs.encode(case).decode(), again))
         check = worker.asked()
         if check is None:
             _end(0)
         worker.send(wire, answer(check))
 
-    corpus = directory / "corpus"
-    corpus.mkdir(parents=True, exist_ok=True)
     flags = [
         f"-artifact_prefix={directory}/",
         f"-seed={seed}",

@@ -25,6 +25,7 @@ SETTINGS = (
     "budget",
     "corpus",
     "device",
+    "engine",
     "fail_fast",
     "memory",
     "out",

@@ -2,6 +2,7 @@
 
 worker to parent: one `Hello` or `Unusable`; then, for every `Check`, a `Stage` before each stage and one `Result`.
 parent to worker: `Check` and `Exit`; the end of the stream means the same as `Exit`.
+A libFuzzer process is a worker that says `Drawn` first, and waits for the `Check` of that case.
 
 Both sides import this module, and the worker's interpreter has nothing but the standard library and torch.
 """
@@ -169,6 +170,16 @@ class Exit(Message):
 
 
 @dataclass(frozen=True)
+class Drawn(Message):
+    """The case libFuzzer wants run next, as a case file's text. `again`: it comes from the corpus of an earlier process, to
+    learn what it covers."""
+
+    type: ClassVar[str] = "drawn"
+    case: str
+    again: bool = False
+
+
+@dataclass(frozen=True)
 class Stage(Message):
     """What the worker starts now: "eager", "reference", "noise" or a subject's name."""
 
@@ -212,7 +223,7 @@ class Result(Message):
     oracle_seconds: float = 0.0
 
 
-_TYPES: dict[str, type[Message]] = {kind.type: kind for kind in (Hello, Unusable, Check, Exit, Stage, Result)}
+_TYPES: dict[str, type[Message]] = {kind.type: kind for kind in (Hello, Unusable, Check, Exit, Drawn, Stage, Result)}
 
 
 def from_json(line: str | bytes) -> Message:

@@ -1,6 +1,5 @@
 """Where the generator's decisions come from. One small interface, so that a seed or a fuzzer's bytes can drive it."""
 
-import bisect
 import random
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -39,16 +38,16 @@ class Choices:
 
     def weighted(self, options: Mapping[T, float]) -> T:
         """One of the keys, with likelihood proportional to its value."""
-        at = self._random.random() * sum(options.values())
+        return self._at_weight(options, self._random.random())
+
+    def _at_weight(self, options: Mapping[T, float], share: float) -> T:
+        """The key at this share of all weight."""
+        at = share * sum(options.values())
         for option, weight in options.items():
             at -= weight
             if at < 0:
                 return option
         return list(options)[-1]
-
-    def along(self, sums: Sequence[float]) -> int:
-        """An index of a list, with likelihood proportional to its weight; `sums` are the running sums of the weights."""
-        return min(bisect.bisect_right(sums, self._random.random() * sums[-1]), len(sums) - 1)
 
     def subset(self, options: Sequence[T], probability: float) -> list[T]:
         """Each option kept with the given probability."""

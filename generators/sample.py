@@ -34,14 +34,18 @@ def sample(seed: int, index: int, *, contracted: bool = False) -> Case:
     if contracted:
         cases = (_for_kernels(f"{seed}:{index}:contracted:{attempt}") for attempt in itertools.count())
         return next(case for case in cases if stand_in(case) is not None)
-    c = Choices(f"{seed}:{index}")
+    # From choices of their own, so that they are seldom and all other cases do not depend on them.
+    return draw(Choices(f"{seed}:{index}"), Choices(f"{seed}:{index}:extras"))
+
+
+def draw(c: Choices, rare: Choices) -> Case:
+    """The case that these choices decide on; `rare` decides what few attentions have."""
     family = _family(c, FAMILIES)
     c.habits = family.habits
     c.wildness = c.weighted({0.02: 2.0, 0.08: 5.0, 0.2: 2.0, 0.5: 1.0})
     dtype = c.weighted(_DTYPES)
     b = Builder(draw_dims(c), dtype, "training" if c.chance(TRAINING) else "inference")
-    # From choices of their own, so that they are seldom and all other cases do not depend on them.
-    extras = draw_extras(Choices(f"{seed}:{index}:extras"))
+    extras = draw_extras(rare)
     if family.write is not None:
         returns = family.write(b, c)
     else:

@@ -21,6 +21,7 @@ from fuzz.campaign.events import (
 )
 from fuzz.campaign.investigate import Conclusion, Outcome, Stopped, investigate
 from fuzz.campaign.keep import Keeper
+from fuzz.campaign.libfuzzer import LibFuzzerSlot
 from fuzz.campaign.pool import Setup
 from fuzz.campaign.results import Results, Suspicion
 from fuzz.campaign.schedule import Indices, Schedule
@@ -30,6 +31,7 @@ from fuzz.localisation import where_text
 from fuzz.protocol import Hello, SubjectResult
 from generators.case import Case
 from generators.emit import source
+from generators.errors import UserError
 
 SUSPICION_SHARE = 0.5
 """The share of worker time that showing, shrinking and confirming may take while cases are left to judge."""
@@ -46,8 +48,8 @@ Sampler = Callable[..., Case]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a campaign is asked to do. `shrink_seconds`: wall time to shrink one suspicion; `engine`: one of ENGINES;
-    `seeds`: cases a guided search begins with."""
+    """What a campaign is asked to do. `shrink_seconds`: wall time to shrink one suspicion; `engine`: where cases come
+    from, one of `search.ENGINES`; `seeds`: cases a guided search begins with."""
 
     budget: Budget
     seed: int
@@ -77,7 +79,8 @@ class Campaign:
         self.search: Search = (
             Guided(self._draw, options.seed, options.seeds, results) if options.engine == "guided" else Random(self._draw)
         )
-        self.slots = [Slot(self, number, options.setup, options.out) for number in range(options.workers)]
+        kind = LibFuzzerSlot if options.engine == "atheris" else Slot
+        self.slots = [kind(self, number, options.setup, options.out) for number in range(options.workers)]
         self.killed = False
         """Workers were ended with their cases unfinished: nothing they say counts."""
         self.new = 0
@@ -94,6 +97,8 @@ class Campaign:
         """Start the first worker and load what is known. Raises `UserError` when the campaign can't run."""
         hello = self.slots[0].start_worker()
         self._contracted = set(self.options.subjects) <= set(hello.attention)
+        if self._contracted and self.options.engine == "atheris":
+            raise UserError("--engine atheris follows Inductor: of --subject, one that compiles the case is needed")
         self.desk.attention = frozenset(hello.attention)
         findings = self.keeper.load(hello)
         for suspicion in self.results.waiting():
@@ -150,7 +155,7 @@ class Campaign:
         self.stop("stopped")
         self.killed = True
         for slot in self.slots:
-            slot.worker.kill()
+            slot.kill()
 
     def close(self) -> None:
         """End whatever still runs: workers whose thread never began, all of them after a fault."""
@@ -159,7 +164,7 @@ class Campaign:
         for slot in self.slots:
             if slot.is_alive():
                 slot.join()
-            slot.worker.close()
+            slot.close()
 
     @property
     def stopped(self) -> bool:

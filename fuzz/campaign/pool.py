@@ -54,7 +54,7 @@ _OWN_STAGES = ("start", EAGER, REFERENCE, NOISE)
 class Setup:
     """How workers are started. `timeout`: seconds one stage of a case may take; `memory_mib`: resident memory a
     worker and its children may take; `named`: subjects given as `package.module:function`; `command`: what to run
-    instead of the worker of this checkout."""
+    instead of the worker of this checkout; `module` is what that runs, `arguments` what it is told besides."""
 
     python: str = sys.executable
     device: str = "cpu"
@@ -62,17 +62,19 @@ class Setup:
     timeout: float = 60.0
     memory_mib: int = 4096
     command: tuple[str, ...] | None = None
+    module: str = "fuzz.check.worker"
+    arguments: tuple[str, ...] = ()
 
     def argv(self) -> list[str]:
         """The command line of a worker."""
         if self.command is not None:
-            return list(self.command)
-        argv = [self.python, "-m", "fuzz.campaign.leash", str(os.getpid()), "fuzz.check.worker"]
+            return [*self.command, *self.arguments]
+        argv = [self.python, "-m", "fuzz.campaign.leash", str(os.getpid()), self.module]
         argv += ["--device", self.device]
         argv += ["--memory-limit", str(self.memory_mib)]
         for name in self.named:
             argv += ["--subject", name]
-        return argv
+        return [*argv, *self.arguments]
 
     def environment(self, cache: Path | None) -> dict[str, str]:
         """The environment of a worker whose compiled code is kept in `cache`."""

@@ -168,6 +168,11 @@ class Results:
             ).fetchone()
         return Suspicion(row[0], row[1], casefile.loads(row[2], f"{self.path}: suspicion {row[0]}"), _from_json(row[3]))
 
+    def raised(self, case_id: str) -> bool:
+        """Whether this case has raised a suspicion."""
+        with self._lock:
+            return self._db.execute("SELECT 1 FROM suspicions WHERE case_id = ?", (case_id,)).fetchone() is not None
+
     def settle(self, suspicion_id: int, outcome: str, note: str = "", explained_by: str | None = None) -> None:
         """A suspicion's outcome; when a finding explains it, that finding is counted once more."""
         with self._transaction():

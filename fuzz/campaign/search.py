@@ -13,7 +13,8 @@ from generators.choices import Choices
 from generators.errors import UserError
 from generators.mutate import mutate
 
-ENGINES = ("guided", "random")
+ENGINES = ("guided", "random", "atheris")
+"""Where a campaign's cases come from: the queue, the seed, or libFuzzer (fuzz/campaign/libfuzzer.py)."""
 
 FRESH = 0.3
 """The share of cases of a guided search that are drawn from nothing: the rest are mutations of the queue's."""

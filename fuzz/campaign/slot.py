@@ -35,7 +35,9 @@ _NO_SPACE = "No space left on device"
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class Job:
+    """A case on its way to be judged."""
+
     index: int
     case: Case
     check: Check
@@ -56,7 +58,7 @@ class Slot(threading.Thread):
             started=lambda hello: bus.emit(WorkerStarted(number, hello.pid, hello.seconds)),
             died=lambda reason: bus.emit(WorkerDied(number, reason)),
         )
-        self._next: _Job | None = None
+        self._next: Job | None = None
 
     def start_worker(self) -> Hello:
         """Start the worker ahead of the thread, to learn whether it can work."""
@@ -79,7 +81,15 @@ class Slot(threading.Thread):
             self.fault = error
             self.campaign.stop("fault")
         finally:
-            self.worker.close()
+            self.close()
+
+    def kill(self) -> None:
+        """End the process at once; called from other threads."""
+        self.worker.kill()
+
+    def close(self) -> None:
+        """End the process."""
+        self.worker.close()
 
     def probe(self, case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
         """Judge a case under one subject, for `investigate`."""
@@ -93,7 +103,7 @@ class Slot(threading.Thread):
                 case.id, self.number, subject, verdict, result.seconds, result.torch_seconds, result.oracle_seconds
             )
         )
-        self._recycle(result)
+        self._recycle(self.worker, result)
         return one
 
     def _received(self, check: Check) -> Result:
@@ -119,7 +129,9 @@ class Slot(threading.Thread):
         # The next case is made while the worker is busy with this one.
         if not self.campaign.over():
             self._next = self._prepare()
-        self._judged(job, self._completed(job.check, self._checked(self.worker.receive())))
+        result = self._completed(job.check, self._checked(self.worker.receive()))
+        self._judged(job, result)
+        self._recycle(self.worker, result)
         return True
 
     def _completed(self, check: Check, result: Result) -> Result:
@@ -131,14 +143,14 @@ class Slot(threading.Thread):
         earlier = self._received(replace(check, subjects=before))
         return replace(result, results=(*earlier.results, *result.results))
 
-    def _prepare(self) -> _Job | None:
+    def _prepare(self) -> Job | None:
         index = self.campaign.indices.take()
         if index is None:
             return None
         case = self.campaign.search.case(index)
-        return _Job(index, case, request(case, self.campaign.schedule.subjects_for(case)))
+        return Job(index, case, request(case, self.campaign.schedule.subjects_for(case)))
 
-    def _judged(self, job: _Job, result: Result) -> None:
+    def _judged(self, job: Job, result: Result) -> None:
         campaign = self.campaign
         by_subject = {one.subject: one.seconds for one in result.results}
         campaign.schedule.account(result.seconds, by_subject)
@@ -172,11 +184,10 @@ class Slot(threading.Thread):
                 SuspicionRaised(suspicion.id, job.case.id, job.index, one.subject, one.verdict, one.message)
             )
             campaign.desk.put(suspicion)
-        self._recycle(result)
 
-    def _recycle(self, result: Result) -> None:
+    def _recycle(self, worker: Worker, result: Result, checks: int = RECYCLE_CHECKS) -> None:
         """Replace the worker before its memory grows past the limit."""
-        large = result.rss_mib > _RECYCLE_SHARE * self.worker.setup.memory_mib
-        if self.worker.checks >= RECYCLE_CHECKS or (large and self.worker.checks > 1):
-            self.campaign.bus.emit(WorkerRecycled(self.number, self.worker.checks, result.rss_mib))
-            self.worker.close()
+        large = result.rss_mib > _RECYCLE_SHARE * worker.setup.memory_mib
+        if worker.checks >= checks or (large and worker.checks > 1):
+            self.campaign.bus.emit(WorkerRecycled(self.number, worker.checks, result.rss_mib))
+            worker.close()

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -36,12 +37,24 @@ ENVIRONMENT = {
 INTERPRETED = {"TRITON_INTERPRET": "1"}
 
 
+Answer = Callable[[Check], Result]
+Serve = Callable[[BinaryIO, Answer], int]
+
+
 class Unworkable(Exception):
     """This process can't check anything; the text says why in one line."""
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Serve until told to exit. Returns the exit code."""
+def main(
+    arguments: list[str] | None = None,
+    before: Callable[[], None] = lambda: None,
+    serve: "Serve | None" = None,
+) -> int:
+    """Serve until told to exit. Returns the exit code.
+
+    `before` is called before torch is imported and may raise `Unworkable`; `serve` takes the place of answering one
+    check after the other.
+    """
     started = time.perf_counter()
     options = _options(arguments)
     wire = _take_stdout()
@@ -51,16 +64,22 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if options.memory_limit:
             _limit_memory(options.memory_limit)
+        before()
         subjects = _start(options)
     except Unworkable as reason:
-        _send(wire, Unusable(str(reason)))
+        send(wire, Unusable(str(reason)))
         return 2
     cxx = _cxx()
     gc.collect()
     gc.freeze()
-    _send(wire, _hello(options.device, subjects, cxx, time.perf_counter() - started))
+    send(wire, _hello(options.device, subjects, cxx, time.perf_counter() - started))
+    usable = subjects if cxx or options.device != "cpu" else {n: s for n, s in subjects.items() if not s.kind.cxx}
+
+    def answer(message: Check) -> Result:
+        return _check(message, usable, options.device, wire)
+
     try:
-        return _serve(wire, subjects, options.device, cxx)
+        return (serve or _serve)(wire, answer)
     except Exception:
         traceback.print_exc()
         return 3
@@ -142,23 +161,28 @@ def _cxx() -> str | None:
     return shown.stdout.splitlines()[0].strip() if shown.stdout else str(compiler)
 
 
-def _serve(wire: BinaryIO, subjects: "dict[str, Subject]", device: str, cxx: str | None) -> int:
-    usable = subjects if cxx or device != "cpu" else {n: s for n, s in subjects.items() if not s.kind.cxx}
-    for line in sys.stdin.buffer:
-        message = from_json(line)
-        if isinstance(message, Exit):
-            break
-        if not isinstance(message, Check):
-            raise ProtocolError(f"a parent doesn't say {message.type!r}")
-        _send(wire, _check(message, usable, device, wire))
+def _serve(wire: BinaryIO, answer: Answer) -> int:
+    while (message := asked()) is not None:
+        send(wire, answer(message))
     return 0
+
+
+def asked() -> Check | None:
+    """What the parent asks next; None when it told this process to finish."""
+    line = sys.stdin.buffer.readline()
+    message = from_json(line) if line else Exit()
+    if isinstance(message, Exit):
+        return None
+    if not isinstance(message, Check):
+        raise ProtocolError(f"a parent doesn't say {message.type!r}")
+    return message
 
 
 def _check(message: Check, subjects: "dict[str, Subject]", device: str, wire: BinaryIO) -> Result:
     from fuzz.check.check import check
 
     def announce(stage: str) -> None:
-        _send(wire, Stage(message.id, stage))
+        send(wire, Stage(message.id, stage))
 
     return check(message, subjects, device, announce, _rss_mib)
 
@@ -171,7 +195,8 @@ def _rss_mib() -> float:
     return pages * resource.getpagesize() / 2**20
 
 
-def _send(wire: BinaryIO, message: Message) -> None:
+def send(wire: BinaryIO, message: Message) -> None:
+    """Write one message."""
     wire.write(message.to_json().encode() + b"\n")
 
 

@@ -1,0 +1,128 @@
+"""A worker that libFuzzer drives: it says which case it draws, waits to be asked about it, and answers as any worker does.
+
+    python -m fuzz.libfuzzer.host --corpus DIR --seed N [options of fuzz.check.worker]
+
+`DIR/corpus` is libFuzzer's own corpus, from which the next process goes on. The parent limits time and memory and ends
+the process.
+"""
+
+import argparse
+import functools
+import gc
+import hashlib
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO, NoReturn, ParamSpec, TypeVar
+
+from fuzz.check import worker
+from fuzz.protocol import Drawn
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+OLDEST_PYTHON = (3, 11)
+FAULT = 3
+_NEVER = 10**8
+"""Seconds: libFuzzer's own limits would end the process while it waits to be asked."""
+
+
+def main() -> int:
+    """Serve until told to exit. Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m fuzz.libfuzzer.host", description=__doc__.splitlines()[0])
+    parser.add_argument("--corpus", type=Path, required=True)
+    parser.add_argument("--seed", type=int, required=True)
+    options, rest = parser.parse_known_args()
+
+    def serve(wire: BinaryIO, answer: worker.Answer) -> int:
+        return _fuzz(options.corpus, options.seed, wire, answer)
+
+    return worker.main(rest, before=_follow, serve=serve)
+
+
+def _follow() -> None:
+    if sys.version_info < OLDEST_PYTHON:
+        raise worker.Unworkable(f"--engine atheris needs Python >= 3.11 and {sys.executable} is {sys.version.split()[0]}")
+    for module, package in (("atheris", "atheris"), ("yaml", "pyyaml")):
+        if importlib.util.find_spec(module) is None:
+            raise worker.Unworkable(
+                f"--engine atheris needs the package {package}: {sys.executable} -m pip install {package}"
+            )
+    if importlib.util.find_spec("torch") is not None:
+        from fuzz.libfuzzer.instrument import follow
+
+        follow()
+
+
+def _fuzz(directory: Path, seed: int, wire: BinaryIO, answer: worker.Answer) -> int:
+    import atheris
+
+    from fuzz.libfuzzer import inputs
+
+    corpus = directory / "corpus"
+    corpus.mkdir(parents=True, exist_ok=True)
+    judged: set[str] = set()
+
+    def judge(data: bytes) -> None:
+        case = inputs.decode(data)
+        if case.id in judged:
+            return
+        judged.add(case.id)
+        # So libFuzzer names its files, and it writes them after their first run.
+        again = (corpus / hashlib.sha1(data, usedforsecurity=False).hexdigest()).exists()
+        worker.send(wire, Drawn(inputs.encode(case).decode(), again))
+        check = worker.asked()
+        if check is None:
+            _end(0)
+        worker.send(wire, answer(check))
+
+    flags = [
+        f"-artifact_prefix={directory}/",
+        f"-seed={seed}",
+        "-max_len=65536",
+        "-len_control=0",
+        "-reload=0",
+        f"-timeout={_NEVER}",
+        f"-report_slow_units={_NEVER}",
+        "-rss_limit_mb=0",
+        # faulthandler writes down where the process was.
+        *(f"-handle_{name}=0" for name in ("abrt", "bus", "fpe", "ill", "int", "segv", "term", "usr1", "usr2", "xfsz")),
+    ]
+    atheris.Setup(
+        ["libfuzzer", *flags, str(corpus)],
+        _faults_told(judge),
+        custom_mutator=_faults_told(inputs.changed),
+        custom_crossover=_faults_told(inputs.crossed),
+    )
+    gc.collect()
+    gc.freeze()
+    atheris.Fuzz()
+    return 0
+
+
+def _faults_told(function: Callable[P, R]) -> Callable[P, R]:
+    """`function`, ending the process as a worker ends on a fault of ours; libFuzzer would call it a crash and go on."""
+
+    @functools.wraps(function)
+    def told(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except BaseException:
+            traceback.print_exc()
+            _end(FAULT)
+
+    return told
+
+
+def _end(code: int) -> NoReturn:
+    """End without libFuzzer's exit handler, which takes every end for a crash."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

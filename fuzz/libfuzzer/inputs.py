@@ -1,0 +1,72 @@
+"""What libFuzzer's inputs mean: a case file's text, or else bytes that drive the generators. Any bytes are a valid case."""
+
+import random
+from collections.abc import Sequence
+
+from corpus import casefile
+from generators.byte_choices import ByteChoices
+from generators.case import Case
+from generators.choices import Choices
+from generators.errors import CaseError
+from generators.mutate import mutate
+from generators.sample import draw
+
+TEXT = b"case_format"
+"""A case file written by `encode` begins so."""
+
+FRESH = 0.2
+"""The share of inputs that owe nothing to earlier ones: coverage alone keeps a search beside what it has found."""
+_FRESH_BYTES = 512
+_IN_BYTES = 0.5
+"""Of an input that drives the generators, the share of changes made to its bytes, so that the generators write it anew."""
+_AGAIN = 0.3
+
+
+def decode(data: bytes) -> Case:
+    """The case that an input stands for."""
+    if data.startswith(TEXT):
+        try:
+            return casefile.loads(data, "input")
+        except CaseError:
+            pass  # Cut or patched text is bytes like any other.
+    choices = ByteChoices(data)
+    return draw(choices, choices)
+
+
+def encode(case: Case) -> bytes:
+    """The input that stands for a case."""
+    return casefile.dumps(case).encode()
+
+
+def changed(data: bytes, most: int, seed: int) -> bytes:
+    """An input made of one, at most `most` bytes long."""
+    return _made(data, most, Choices(f"change:{seed}"), ())
+
+
+def crossed(data: bytes, other: bytes, most: int, seed: int) -> bytes:
+    """An input made of two."""
+    return _made(data, most, Choices(f"cross:{seed}"), (other,))
+
+
+def _made(data: bytes, most: int, c: Choices, others: Sequence[bytes]) -> bytes:
+    if c.chance(FRESH):
+        return _bytes(c, _FRESH_BYTES)[:most]
+    if not data.startswith(TEXT) and c.chance(_IN_BYTES):
+        return _patched(data, c)[:most]
+    case, partners = decode(data), tuple(decode(other) for other in others)
+    case = mutate(case, c, partners)
+    while c.chance(_AGAIN):
+        case = mutate(case, c, partners)
+    made = encode(case)
+    return made if len(made) <= most else data[:most]
+
+
+def _patched(data: bytes, c: Choices) -> bytes:
+    """The bytes with a few of them overwritten, put in or taken out."""
+    at, count = c.below(len(data) + 1), 1 + c.below(4)
+    put, taken = c.pick(((count, count), (count, 0), (0, count)))
+    return data[:at] + _bytes(c, put) + data[at + taken :]
+
+
+def _bytes(c: Choices, count: int) -> bytes:
+    return random.Random(c.below(1 << 32)).randbytes(count)

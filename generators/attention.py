@@ -270,10 +270,11 @@ def _by_sdpa(b: Builder, c: Choices, heads: Heads) -> Attended:
         how = c.pick(("repeat_interleave", "expand"))
         k, v = _repeat(b, c, k, heads.group, how), _repeat(b, c, v, heads.group, how)
     scale = c.weighted({None: 6.0, 1.0: 1.0, 0.5: 1.0, -0.5: 0.5, 0.125: 1.0})
-    causal = c.chance(0.3)
+    masking = c.structure("sdpa.mask", {"causal": 30.0, "mask": 35.0, "none": 35.0})
+    causal = masking == "causal"
     dropout = c.weighted({0.0: 8.0, 0.2: 1.0})
     masks, boolean = [], False
-    if not causal and c.chance(0.5):
+    if masking == "mask":
         query, key = b.shape(q)[-2], b.shape(k)[-2]
         lead = b.shape(q)[:-2]
         one = Size.of(1)

@@ -31,7 +31,8 @@ def write(b: Builder, c: Choices) -> list[str]:
     if c.chance(0.5):
         return [out]
     apart = b.op("reshape", out, to="apart", sizes=shape_of(batch, count, heads, block, "V"))
-    return [b.op("reshape", b.op("permute", apart, dims=(0, 2, 1, 3, 4)), to="out", sizes=shape_of(batch, heads, count * block, "V"))]
+    apart = b.op("permute", apart, dims=(0, 2, 1, 3, 4))
+    return [b.op("reshape", apart, to="out", sizes=shape_of(batch, heads, count * block, "V"))]
 
 
 FAMILY = Family(weight=2.0, habits={"scale.place": "scores"}, write=write)

@@ -3,7 +3,7 @@
 import keyword
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from generators.case import MODES, Attr, Case, Input, Op, TensorType
@@ -96,24 +96,28 @@ def infer(op: Op, types: Mapping[str, TensorType], dims: Mapping[str, int]) -> T
     return result
 
 
+def _is_whole(value: Attr) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+_FITS: dict[Kind, Callable[[Attr, Attribute], bool]] = {
+    Kind.AXIS: lambda value, _: _is_whole(value),
+    Kind.INT: lambda value, _: _is_whole(value),
+    Kind.NUMBER: lambda value, a: _is_whole(value) or isinstance(value, float) or value in a.words,
+    Kind.SIZE: lambda value, _: isinstance(value, Size),
+    Kind.SIZES: lambda value, _: isinstance(value, tuple) and all(isinstance(v, Size) for v in value),
+    Kind.AXES: lambda value, _: isinstance(value, tuple) and all(_is_whole(v) for v in value),
+    Kind.FLAG: lambda value, _: isinstance(value, bool),
+    Kind.WORD: lambda value, a: isinstance(value, str) and value in a.words,
+    Kind.EQUATION: lambda value, _: isinstance(value, str) and EQUATION.fullmatch(value) is not None,
+}
+
+
 def _check_attribute(op: Op, name: str, attribute: Attribute, value: Attr) -> None:
     if value is None and not attribute.required:
         return
-    kind = attribute.kind
-    integer = isinstance(value, int) and not isinstance(value, bool)
-    good = {
-        Kind.AXIS: integer,
-        Kind.INT: integer,
-        Kind.NUMBER: integer or isinstance(value, float) or value in attribute.words,
-        Kind.SIZE: isinstance(value, Size),
-        Kind.SIZES: isinstance(value, tuple) and all(isinstance(v, Size) for v in value),
-        Kind.AXES: isinstance(value, tuple) and all(isinstance(v, int) and not isinstance(v, bool) for v in value),
-        Kind.FLAG: isinstance(value, bool),
-        Kind.WORD: isinstance(value, str) and value in attribute.words,
-        Kind.EQUATION: isinstance(value, str) and EQUATION.fullmatch(value) is not None,
-    }[kind]
-    if not good:
-        wanted = f"one of {', '.join(attribute.words)}" if kind is Kind.WORD else kind.value
+    if not _FITS[attribute.kind](value, attribute):
+        wanted = f"one of {', '.join(attribute.words)}" if attribute.kind is Kind.WORD else attribute.kind.value
         raise CaseError(f"op {op.name!r}: {name} is {value!r}, expected {wanted}")
 
 

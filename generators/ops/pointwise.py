@@ -217,7 +217,7 @@ OPS = [
     OpSpec("abs", (1, 1), _absolute, lambda line: f"{line.args[0]}.abs()"),
     OpSpec("tanh", (1, 1), _float_unary, _tanh_text, {"form": word("method", "function")}),
     *(OpSpec(name, (1, 1), _float_unary, lambda line, n=name: call_text(line, f"F.{n}"))  # type: ignore[misc]
-      for name in ("relu", "silu", "softplus")),
+      for name in ("relu", "silu", "softplus", "elu")),
     OpSpec("gelu", (1, 1), _float_unary,
            lambda line: call_text(line, "F.gelu", "" if line.attrs["approximate"] == "none" else 'approximate="tanh"'),
            {"approximate": word("none", "tanh")}),

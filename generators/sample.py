@@ -1,6 +1,7 @@
 """A random case from a seed and an index: a bare attention, or a whole module around one."""
 
 import itertools
+from dataclasses import replace
 
 from generators.attention import attend
 from generators.blocks import block_module
@@ -8,11 +9,13 @@ from generators.builder import Builder
 from generators.case import Case
 from generators.choices import Choices
 from generators.dimensions import draw_dims, draw_tiled_dims
+from generators.errors import CaseError
 from generators.extras import Extras, draw_extras, draw_many_extras
 from generators.families import FAMILIES, Families, Family
 from generators.heads import head_inputs
 from generators.merging import as_given, merge_heads
 from generators.noise import disturb
+from generators.program import check
 from generators.stand_in import stand_in
 
 BARE = 0.8
@@ -22,6 +25,8 @@ DYNAMIC = 0.02
 """The share with dynamic shapes, which take ten times as long to compile."""
 TURNED = 0.25
 """For kernels, the share of cases whose contract has heads behind lengths, [B, S, H, D], where q, k and v come so."""
+AUTOCAST = 0.03
+"""The share under autocast; a case keeps what it computes in where autocast would make no well-typed program of it."""
 _DTYPES = {"float32": 5.0, "bfloat16": 2.5, "float16": 2.5}
 
 
@@ -46,7 +51,18 @@ def sample(seed: int, index: int, *, contracted: bool = False) -> Case:
         returns = family.write(b, c)
     else:
         returns = _bare(b, c, extras) if c.chance(BARE) else block_module(b, c, extras)
-    return b.case(returns, dynamic=c.chance(DYNAMIC))
+    return _cast(b.case(returns, dynamic=c.chance(DYNAMIC)), Choices(f"{seed}:{index}:autocast"))
+
+
+def _cast(case: Case, c: Choices) -> Case:
+    if not c.chance(AUTOCAST):
+        return case
+    under = replace(case, autocast=c.weighted({"bfloat16": 3.0, "float16": 1.0}), contracts=())
+    try:
+        check(under)
+    except CaseError:
+        return case
+    return under
 
 
 def _family(c: Choices, families: Families) -> Family:

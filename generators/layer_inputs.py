@@ -31,20 +31,35 @@ def rows(b: Builder, c: Choices, name: str, length: str, width: Size, attrs: dic
     return b.input(name, shape, draw_values(c), layout=draw_layout(c, len(shape)))
 
 
-def draw_mask(b: Builder, c: Choices, name: str, query: str, key: str, *, batched: bool) -> str:
-    """A mask of that name: of keys or of scores, boolean (True takes a key away) or added."""
-    if name.endswith("key_padding_mask"):
-        shape: tuple[Size | str, ...] = ("B", key) if batched else (key,)
-        if c.chance(0.75):
-            keep = b.input("keep", shape, Values(c.weighted({"padding": 8.0, "random": 1.0, "ones": 1.0}), scale=0.7), "bool")
-            return b.op("logical_not", keep, to="drop")
+def draw_masks(b: Builder, c: Choices, masks: str, memory: str, *, batched: bool, causal: bool) -> list[str]:
+    """The masks of these names, joined by `+`; those of memory, and of an attention to it, are for keys of that length.
+
+    All boolean (True takes a key away) or all added, as the mask of `causal` is: torch means to give up mixtures.
+    """
+    added = causal or c.chance(0.3)
+    return [
+        (_of_keys if name.endswith("key_padding_mask") else _of_scores)(
+            b, c, "S" if name.startswith(("src", "tgt")) else memory, added=added, batched=batched)
+        for name in masks.split("+") if name != "none"
+    ]
+
+
+def _of_keys(b: Builder, c: Choices, key: str, *, added: bool, batched: bool) -> str:
+    shape: tuple[Size | str, ...] = ("B", key) if batched else (key,)
+    if added:
         return b.input("padding", shape, Values("padding_mask", scale=c.pick((float("-inf"), -1e4))))
-    shape = (query, key) if c.chance(0.7) else (Size.parse("B*H") if batched else Size.of("H"), query, key)
-    kind = c.weighted({"causal": 4.0, "random": 2.0, "added": 2.0, "causal_added": 1.0})
-    if kind == "causal":
+    keep = b.input("keep", shape, Values(c.weighted({"padding": 8.0, "random": 1.0, "ones": 1.0}), scale=0.7), "bool")
+    return b.op("logical_not", keep, to="drop")
+
+
+def _of_scores(b: Builder, c: Choices, key: str, *, added: bool, batched: bool) -> str:
+    shape: tuple[Size | str, ...] = ("S", key)
+    if c.chance(0.3):
+        shape = (Size.parse("B*H") if batched else Size.of("H"), "S", key)
+    if added:
+        values = Values("causal_mask", scale=float("-inf")) if c.chance(0.4) else Values("normal")
+        return b.input("bias", shape, values)
+    if c.chance(0.6):
         ones = b.op("ones", to="ones", sizes=tuple(Size.of(s) for s in shape), dtype="bool")
         return b.op("triu", ones, to="drop", diagonal=1)
-    if kind == "random":
-        return b.input("drop", shape, Values("random", scale=0.3), "bool")
-    values = Values("causal_mask", scale=float("-inf")) if kind == "causal_added" else Values("normal")
-    return b.input("bias", shape, values)
+    return b.input("drop", shape, Values("random", scale=0.3), "bool")

@@ -31,4 +31,4 @@ def _write(b: Builder, c: Choices) -> list[str]:
                  cap=c.pick((1.0, 5.0, 20.0)), window=c.pick((0, 1, 3, 16)), scale=c.weighted({None: 4.0, 1.0: 1.0, 0.3: 1.0}))]
 
 
-FAMILY = Family(weight=1.5, write=_write)
+FAMILY = Family(weight=2.0, write=_write)

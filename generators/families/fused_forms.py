@@ -49,4 +49,4 @@ def _mask(b: Builder, c: Choices, lead: tuple[Size, ...], backend: str) -> str:
     return b.input("mask", shape, Values(kind, scale=scale), layout=draw_layout(c, len(shape)))
 
 
-FAMILY = Family(weight=2.0, write=_write)
+FAMILY = Family(weight=2.5, write=_write)

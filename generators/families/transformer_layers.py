@@ -4,7 +4,7 @@ from generators.builder import Builder
 from generators.case import Attr
 from generators.choices import Choices
 from generators.families.family import Family
-from generators.layer_inputs import EMBED, draw_mask, layer_attributes, rows
+from generators.layer_inputs import EMBED, draw_masks, layer_attributes, rows
 from generators.ops import OPS
 
 
@@ -25,11 +25,8 @@ def _write(b: Builder, c: Choices) -> list[str]:
 def _layer(b: Builder, c: Choices, kind: str, args: tuple[str, ...], attrs: dict[str, Attr], *, batched: bool) -> str:
     masks = "none" if c.chance(0.4) else c.pick(OPS[kind].attributes["masks"].words)
     own = "src_mask" if len(args) == 1 else "tgt_mask"
-    given = [
-        draw_mask(b, c, name, "S", "T" if name.startswith("memory") else "S", batched=batched)
-        for name in masks.split("+") if name != "none"
-    ]
     causal = own not in masks.split("+") and c.chance(0.3)
+    given = draw_masks(b, c, masks, "T", batched=batched, causal=causal)
     return b.op(kind, *args, *given, to="layer", **attrs, masks=masks, causal=causal)
 
 

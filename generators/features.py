@@ -29,6 +29,8 @@ def features(case: Case) -> frozenset[str]:
     words = {"mode:training"} if case.training else set()
     if case.dynamic:
         words.add("dynamic")
+    if case.autocast:
+        words.add("autocast")
     if any(i.dtype in LOW_PRECISION for i in case.inputs):
         words.add("dtype:low")
     if len(case.returns) > 1:

@@ -6,11 +6,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from generators.case import MODES, Attr, Case, Input, Op, TensorType
+from generators.case import AUTOCAST, MODES, Attr, Case, Input, Op, TensorType
 from generators.contracts import check_contract
 from generators.dtypes import DTYPES
 from generators.errors import CaseError
 from generators.ops import OPS
+from generators.ops.flex import NAMES as FLEX_NAMES
 from generators.ops.products import EQUATION
 from generators.ops.spec import Attribute, Call, Kind, OpSpec
 from generators.sizes import Size
@@ -18,7 +19,7 @@ from generators.values import DISTRIBUTIONS, LAYOUTS
 
 VALUE_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
 DIM_NAME = re.compile(r"[A-Z][A-Za-z0-9]{0,7}")
-RESERVED = frozenset({"torch", "nn", "rng", "inputs", "self", "F", "Module", "attend", *keyword.kwlist})
+RESERVED = frozenset({"torch", "nn", "rng", "inputs", "self", "F", "Module", "attend", "filled", *FLEX_NAMES, "sdpa_kernel", "causal_mask", *keyword.kwlist})
 
 MAX_DIM = 1 << 20
 MAX_ELEMENTS = 1 << 26
@@ -72,22 +73,26 @@ def _canonical(attribute: Attribute, value: Attr) -> Attr:
     return value
 
 
-def infer(op: Op, types: Mapping[str, TensorType], dims: Mapping[str, int]) -> TensorType:
-    """The type an operation's result has. Raises CaseError naming the operation."""
+def infer(
+    op: Op, types: Mapping[str, TensorType], dims: Mapping[str, int], autocast: str | None = None
+) -> TensorType:
+    """The type an operation's result has; under autocast that on the CPU. Raises CaseError naming the operation."""
     spec, attrs = OPS.get(op.kind), attributes(op)
     assert spec is not None
+    for name, value in attrs.items():
+        _check_attribute(op, name, spec.attributes[name], value)
     least, most = spec.arity
+    if spec.optional is not None:
+        least = most = least + len(spec.optional(attrs))
     if not least <= len(op.args) <= most:
         wanted = str(least) if least == most else f"{least} to {most}"
         raise CaseError(f"op {op.name!r}: {op.kind} takes {wanted} arguments, got {len(op.args)}")
-    for name, value in attrs.items():
-        _check_attribute(op, name, spec.attributes[name], value)
     try:
         args = tuple(types[a] for a in op.args)
     except KeyError as missing:
         raise CaseError(f"op {op.name!r}: {missing.args[0]!r} is not defined before it") from None
     try:
-        result = spec.infer(Call(args, attrs, dims))
+        result = spec.infer(Call(args, attrs, dims, autocast))
         elements = math.prod(result.sizes(dims))
     except CaseError as error:
         raise CaseError(f"op {op.name!r} ({op.kind}): {error}") from None
@@ -125,7 +130,7 @@ def types_of(case: Case) -> dict[str, TensorType]:
     """The type of every input and value. Raises CaseError where the program is not well typed."""
     types = {i.name: i.type for i in case.inputs}
     for op in case.ops:
-        types[op.name] = infer(op, types, case.sizes)
+        types[op.name] = infer(op, types, case.sizes, case.autocast)
     return types
 
 
@@ -134,6 +139,10 @@ def check(case: Case) -> dict[str, TensorType]:
     _check_dims(case)
     if case.mode not in MODES:
         raise CaseError(f"mode is {case.mode!r}, expected one of {', '.join(MODES)}")
+    if case.autocast is not None and case.autocast not in AUTOCAST:
+        raise CaseError(f"autocast is {case.autocast!r}, expected one of {', '.join(AUTOCAST)}")
+    if case.autocast is not None and case.contracts:
+        raise CaseError("contracts: none can be said of what runs under autocast")
     if len(case.inputs) + len(case.ops) > MAX_LINES:
         raise CaseError(f"{len(case.inputs) + len(case.ops)} inputs and operations; at most {MAX_LINES}")
     seen: set[str] = set()

@@ -2,6 +2,7 @@
 
 import itertools
 from contextlib import suppress
+from dataclasses import replace
 
 from generators.attention import attend
 from generators.blocks import block_module
@@ -15,6 +16,7 @@ from generators.families import FAMILIES, Families, Family
 from generators.heads import head_inputs
 from generators.merging import as_given, merge_heads
 from generators.noise import disturb
+from generators.program import check
 from generators.stand_in import stand_in
 
 BARE = 0.8
@@ -29,6 +31,8 @@ WRITTEN = 0.1
 _EMPTY = {"S": 3.0, "T": 3.0, "B": 2.0}
 TURNED = 0.25
 """For kernels, the share of cases whose contract has heads behind lengths, [B, S, H, D], where q, k and v come so."""
+AUTOCAST = 0.03
+"""The share under autocast; a case keeps what it computes in where autocast would make no well-typed program of it."""
 _DTYPES = {"float32": 5.0, "bfloat16": 2.5, "float16": 2.5}
 
 
@@ -73,7 +77,18 @@ def draw(c: Choices, rare: Choices, *, family: str = "", dtype: str = "", mode: 
         returns = drawn.write(b, c)
     else:
         returns = _bare(b, c, extras) if c.chance(BARE) else block_module(b, c, extras)
-    return b.case(returns, dynamic=c.chance(DYNAMIC))
+    return _cast(b.case(returns, dynamic=c.chance(DYNAMIC)), rare)
+
+
+def _cast(case: Case, c: Choices) -> Case:
+    if not c.chance(AUTOCAST):
+        return case
+    under = replace(case, autocast=c.weighted({"bfloat16": 3.0, "float16": 1.0}), contracts=())
+    try:
+        check(under)
+    except CaseError:
+        return case
+    return under
 
 
 def _family(c: Choices, families: Families) -> Family:

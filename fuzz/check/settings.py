@@ -32,8 +32,25 @@ def settle() -> None:
     _switch_off(functorch, "enable_autograd_cache", "enable_remote_autograd_cache")
     _switch_off(dynamo, "verbose", "suppress_errors", "run_gc_after_compile")
     _leave_caches_warm()
+    _flex_attention_by_itself()
     logging.getLogger("torch").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore")
+
+
+def restore_switches() -> None:
+    """Put back what a case's text may have switched for its process: the fast path of torch's attention layers."""
+    torch.backends.mha.set_fastpath_enabled(True)
+
+
+@contextmanager
+def fast_path_off() -> Iterator[None]:
+    """While entered, torch's attention layers run step by step, not as one fused operation."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def can_keep_casts() -> bool:
@@ -126,6 +143,16 @@ _CACHES = (
     ("torch._dynamo.bytecode_transformation", "_cached_cleaned_instructions", "cache_clear"),
     ("torch.fx.graph_module", "_loader", "eval_cache", "clear"),
 )
+
+
+def _flex_attention_by_itself() -> None:
+    # Outside of torch.compile it compiles itself, for no gain in speed and a second for each case.
+    try:
+        from torch.nn.attention import flex_attention as module
+    except ImportError:
+        return
+    if hasattr(module, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG"):
+        module._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = True
 
 
 def _leave_caches_warm() -> None:

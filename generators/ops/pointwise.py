@@ -148,6 +148,10 @@ def _masked_fill(call: Call) -> TensorType:
     if mask.dtype != "bool":
         raise CaseError("the mask of masked_fill must be boolean")
     must_float(call)
+    fill = call.attrs["value"]
+    # What a generator writes fits its dtypes, and autocast changes those.
+    if call.autocast and value.dtype == "float16" and isinstance(fill, int | float) and 65504 < abs(fill) < float("inf"):
+        raise CaseError(f"{fill} is beyond float16")
     shape = broadcast(value.shape, mask.shape, call.dims)
     if call.attrs["form"] == "in_place":
         if [s.value(call.dims) for s in shape] != list(value.sizes(call.dims)):

@@ -1,8 +1,8 @@
 """Operations that combine along an axis: sums, extremes, the softmax family."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from generators.case import Attr, TensorType
+from generators.case import TensorType
 from generators.dtypes import FLOATS, category
 from generators.errors import CaseError
 from generators.ops.spec import Attribute, Call, Kind, Line, OpSpec, flag, must_float, word
@@ -57,9 +57,9 @@ def _softmax_text(name: str) -> Callable[[Line], str]:
     return text
 
 
-def _softmax_module(name: str) -> Callable[[Mapping[str, Attr]], str | None]:
-    def init(attrs: Mapping[str, Attr]) -> str | None:
-        return f"nn.{name}(dim={attrs['dim']})" if attrs["form"] == "module" else None
+def _softmax_module(name: str) -> Callable[[Line], str | None]:
+    def init(line: Line) -> str | None:
+        return f"nn.{name}(dim={line.attrs['dim']})" if line.attrs["form"] == "module" else None
 
     return init
 

@@ -1,6 +1,7 @@
 """Operations that move data or look at it another way: views, axes, copies, slices."""
 
 from generators.case import TensorType
+from generators.dtypes import category, promote
 from generators.errors import CaseError
 from generators.ops.spec import Attribute, Call, Kind, Line, OpSpec, must_equal, same, show, word
 from generators.sizes import Size, product
@@ -163,13 +164,16 @@ def _cat(call: Call) -> TensorType:
     first, axis = call.args[0], call.axis()
     total = Size.of(0)
     for other in call.args:
-        if other.rank != first.rank or other.dtype != first.dtype:
+        if other.rank != first.rank or (other.dtype != first.dtype and not call.autocast):
             raise CaseError("cat needs equal ranks and dtypes")
+        if call.autocast and category(other.dtype) == 2 and other.dtype not in ("float32", call.autocast):
+            raise CaseError(f"autocast to {call.autocast} takes no {other.dtype} in cat")
         for i in range(first.rank):
             if i != axis:
                 must_equal(first.shape[i], other.shape[i], call.dims, f"cat: axis {i}")
         total = total + other.shape[axis]
-    return TensorType((*first.shape[:axis], total, *first.shape[axis + 1 :]), first.dtype)
+    dtype = promote([(other.dtype, other.rank) for other in call.args])
+    return TensorType((*first.shape[:axis], total, *first.shape[axis + 1 :]), dtype)
 
 
 def _stack(call: Call) -> TensorType:

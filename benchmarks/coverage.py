@@ -144,6 +144,7 @@ def table(rows: list[dict[str, Any]], counts: Counts, seconds: float, device: st
         fired = str(line["cases"] or "never")
         lines.append(f"{line['name']:{width}}  {fired:>6}  {'yes' if line['seed'] else '':4}  {line['reason']}".rstrip())
     kinds = Counter(name.partition(" ")[0] for name in counts.reached)
+    told = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
     by_cases, by_seeds = (sum(bool(line[key]) for line in rows) for key in ("cases", "seed"))
     either = sum(bool(line["cases"] or line["seed"]) for line in rows)
     explained = sum(bool(line["reason"]) for line in rows)
@@ -154,8 +155,7 @@ def table(rows: list[dict[str, Any]], counts: Counts, seconds: float, device: st
             f" ({counts.rejected} rejected, {seconds:.0f} s), {by_seeds} have a seed, {either} one or the other;"
             f" {explained} can't fire, {len(rows) - either - explained} are open"
         ),
-        f"rewrites: {len(counts.rewrites)}; other things reached: "
-        + ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())),
+        f"rewrites: {len(counts.rewrites)}; other things reached: {told}",
     ]
     return lines + [f"not told by this torch: {part} ({names} missing)" for part, names in untold().items()]
 

@@ -35,6 +35,10 @@ def run(pytester: pytest.Pytester, python: Path, *options: str) -> pytest.RunRes
         (KNOWN, "ok", "2.14.0", "passed", ""),
         (KNOWN, "wrong_result", "2.14.0", "failed", f"{URL} is not expected in torch 2.14.0: inductor: wrong_result"),
         (Expectation("pass"), "skipped", "2.13.0", "skipped", "as told"),
+        (Expectation("pass", reaches=("_sfdp_pattern_1",)), "ok", "2.13.0", "passed", ""),
+        (Expectation("pass", reaches=("op aten.bmm", "_sfdp_pattern_9")), "ok", "2.13.0", "failed",
+         "no longer reaches op aten.bmm, _sfdp_pattern_9 under inductor in torch 2.13.0; rewrites: _sfdp_pattern_1"),
+        (Expectation("pass", versions="<2.13", reaches=("op aten.bmm",)), "ok", "2.13.0", "passed", ""),
     ],
 )
 def test_expectations(

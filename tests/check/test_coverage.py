@@ -1,0 +1,120 @@
+"""What a case reaches of the compiler, told by the compiler."""
+
+import importlib
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fuzz.check.coverage import Coverage, registered_patterns, untold
+from fuzz.check.subjects.passes import SUBJECT as PASSES
+from tests.check.client import Client
+from tests.check.sources import source
+
+#: Inductor's passes import what is deprecated.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+SIZES = "2, 3, 6, 4"
+SCORES = "scores = q @ k.transpose(-2, -1) / 2.0"
+ATTENTION = source(SCORES, "return scores.softmax(dim=-1) @ v", dims=SIZES)
+MORE = source(SCORES, "return scores.softmax(dim=-1) @ v + 1", dims=SIZES)
+DROPOUT = source(SCORES, "return F.dropout(scores.softmax(dim=-1), 0.1, self.training) @ v", dims=SIZES)
+FLASH = "_scaled_dot_product_flash_attention_for_cpu"
+FUSED = "_sfdp_pattern_1_inference"
+
+
+class Attention(torch.nn.Module):
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return (q @ k.transpose(-2, -1) / 2.0).softmax(dim=-1) @ v
+
+
+class Fused(torch.nn.Module):
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return functional.scaled_dot_product_attention(q, k, v)
+
+
+class Broken(torch.nn.Module):
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        torch._dynamo.graph_break()
+        return q + k + v
+
+
+def reached(module: torch.nn.Module, v_dim: int = 4) -> Coverage:
+    torch._dynamo.reset()
+    coverage = Coverage()
+    with coverage, torch.no_grad():
+        PASSES.compile(module, False)(*(torch.randn(2, 3, 6, dim) for dim in (4, 4, v_dim)))
+    return coverage
+
+
+def test_a_case_tells_the_rewrite_and_the_attention_that_takes_its_place(worker: Client) -> None:
+    result = worker.one(ATTENTION, "passes")
+    assert FUSED in result.fired
+    assert {f"op aten.{FLASH}", f"sdpa {FLASH}", "pass fuse_attention"} <= set(result.reached)
+    assert "op aten.bmm" not in result.reached
+
+
+def test_a_compiled_case_tells_lowerings_fallbacks_and_kernels_too(worker: Client) -> None:
+    told = set(worker.one(MORE, "inductor").reached)
+    assert {f"fallback aten.{FLASH}", "lowering aten.add", "kernels cpp 1"} <= told
+
+
+def test_dropout_is_fused_only_where_inductor_draws_its_own_numbers(worker: Client) -> None:
+    assert not any("sfdp" in name for name in worker.one(DROPOUT, "passes", training=True, random=True).fired)
+    result = worker.one(DROPOUT, "passes_random", training=True, random=True)
+    assert "_sfdp_pattern_3_training" in result.fired
+    assert not result.verdict.is_finding
+    assert worker.one(ATTENTION, "passes_random").message == "the case draws no random numbers"
+
+
+def test_a_graph_without_attention_reaches_none() -> None:
+    coverage = reached(Broken())
+    assert not any("sfdp" in name for name in coverage.fired)
+    assert "op aten.add" in coverage.reached
+    assert [name for name in coverage.reached if name.startswith("graph_break ")]
+    assert not any(name.startswith("sdpa") for name in coverage.reached)
+
+
+def test_the_way_a_program_s_own_fused_attention_is_computed() -> None:
+    assert f"sdpa {FLASH}" in reached(Fused()).reached
+    # Flash on the CPU needs one head_dim.
+    assert "sdpa math" in reached(Fused(), v_dim=5).reached
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "part", "still"),
+    [
+        ("torch._inductor.graph", "GraphLowering", "lowerings", FUSED),
+        ("torch._inductor.compile_fx", "_recursive_pre_grad_passes", "attention of the program", FUSED),
+        ("torch._dynamo.utils", "counters", "graph breaks and passes", FUSED),
+        ("torch._inductor.pattern_matcher", "ReplacementPatternEntry", "rewrites", f"sdpa {FLASH}"),
+    ],
+)
+def test_what_a_torch_lacks_is_named_and_the_rest_is_told(
+    monkeypatch: pytest.MonkeyPatch, module: str, name: str, part: str, still: str
+) -> None:
+    import fuzz.check.coverage as told
+
+    original = told._part
+    missing = (module, name)
+    monkeypatch.setattr(told, "_part", lambda *asked: None if asked == missing else original(*asked))
+    assert untold() == {part: f"{module}.{name}"}
+    coverage = reached(Attention())
+    assert still in (*coverage.fired, *coverage.reached)
+
+
+def test_nothing_is_left_of_the_hooks() -> None:
+    pipeline = importlib.import_module("torch._inductor.compile_fx")
+    before = pipeline._recursive_post_grad_passes
+    with pytest.raises(ZeroDivisionError), Coverage():
+        raise ZeroDivisionError
+    assert pipeline._recursive_post_grad_passes is before
+
+
+def test_the_registry_says_which_patterns_stand_for_others() -> None:
+    patterns = {pattern.name: pattern for pattern in registered_patterns("cpu")}
+    assert not patterns[FUSED].same_as and not patterns[FUSED].after
+    assert patterns["_sfdp_pattern_4_inference"].same_as == "_sfdp_pattern_2_inference"
+    assert patterns["_sfdp_pattern_3_inference"].after == FUSED
+    assert patterns["_sfdp_pattern_3_training"].dropout

@@ -193,7 +193,8 @@ class SubjectResult:
     """One subject's verdict. `message`: one line; `numbers`: what led to it (absolute errors against float64 and
     ratios, see fuzz/check/oracle/decide.py); `fired`: names of the graph rewrites that were applied, sorted;
     `same`: what torch._dynamo.utils.same says with its defaults, None where it was not asked; `where`: which elements of
-    a value are wrong (see fuzz/check/oracle/where.py), empty when none is."""
+    a value are wrong (see fuzz/check/oracle/where.py), empty when none is; `reached`: what else of the compiler the case
+    came by (see fuzz/check/coverage.py), sorted."""
 
     subject: str
     verdict: Verdict
@@ -203,6 +204,7 @@ class SubjectResult:
     same: bool | None = None
     seconds: float = 0.0
     where: dict[str, Any] = field(default_factory=dict)
+    reached: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -254,6 +256,7 @@ def subject_result(data: dict[str, Any]) -> SubjectResult:
         same=data.get("same"),
         seconds=data.get("seconds", 0.0),
         where=data.get("where", {}),
+        reached=tuple(data.get("reached", ())),
     )
 
 

@@ -20,11 +20,12 @@ def run(
     out: Path | None = None,
     corpus: Path = Path("corpus/found"),
     subject: list[str] | None = None,
+    engine: str = "guided",
+    seeds: Path | None = None,
     fail_fast: bool = False,
     timeout: str = "60s",
     memory: int = 4096,
     shrink_time: str = "60s",
-    engine: str = "random",
 ) -> int:
     """Generate cases, judge them, and shrink, confirm and save what fails.
 
@@ -52,6 +53,13 @@ def run(
         attention functions triton, triton_compiled and sdpa_math, sdpa_flash, sdpa_efficient, sdpa_cudnn, or
         package.module:function, a function that takes a module and gives a callable, or one that computes attention
         (docs/kernels.md). All the built-in ones of the device when left out.
+    engine
+        How cases come about: guided follows what compilers reach and mutates what reached something new; random draws
+        every case from the seed, the same on every machine; atheris lets libFuzzer follow the lines of Inductor's rewrites
+        and lowerings that run, and needs the package atheris. Functions that compute attention, by themselves, are always
+        given random cases, and atheris does without them.
+    seeds
+        Case files a guided search or libFuzzer begins with: a directory; corpus/seeds of this checkout when left out.
     fail_fast
         Stop at the first finding.
     timeout
@@ -60,21 +68,21 @@ def run(
         MiB of memory a worker may use.
     shrink_time
         Wall time to shrink one failure.
-    engine
-        Where cases come from: random draws each anew; atheris follows the line coverage of Inductor's rewrites and
-        lowerings under libFuzzer, and needs the package atheris.
     """
     from fuzz.campaign.budget import Budget, duration
-    from fuzz.campaign.schedule import ENGINES, chosen_subjects
+    from fuzz.campaign.schedule import chosen_subjects
+    from fuzz.campaign.search import ENGINES
     from generators.errors import UserError
 
     limits = Budget.parse(budget)
     stage_seconds, shrink_seconds = duration(timeout, "timeout"), duration(shrink_time, "shrink-time")
     if device not in ("cpu", "cuda"):
         raise UserError(f"unknown device {device!r}: there are cpu and cuda")
+    subjects = chosen_subjects(subject or [], device)
     if engine not in ENGINES:
         raise UserError(f"unknown engine {engine!r}: there are {', '.join(ENGINES)}")
-    subjects = chosen_subjects(subject or [], device)
+    if seeds is not None and engine == "random":
+        raise UserError("--seeds is what a guided search or libFuzzer begins with, and the engine is random")
     if workers < 1:
         raise UserError(f"--workers {workers}: at least 1 is needed")
     if memory < 512:
@@ -85,6 +93,7 @@ def run(
     from fuzz.campaign.campaign import Options
     from fuzz.campaign.directory import default_path
     from fuzz.campaign.pool import ROOT, Setup
+    from fuzz.campaign.search import seed_cases
 
     options = Options(
         budget=limits,
@@ -104,6 +113,7 @@ def run(
         shrink_seconds=shrink_seconds,
         fail_fast=fail_fast,
         engine=engine,
+        seeds=seed_cases(seeds or ROOT / "corpus" / "seeds") if engine != "random" else (),
     )
     return _campaign(options)
 

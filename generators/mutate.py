@@ -1,27 +1,72 @@
-"""A case a step beside another one."""
+"""A case changed a little at random: what a search tries beside a case that reached something new."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from generators.case import Case
 from generators.choices import Choices
-from generators.errors import CaseError
-from generators.program import check
+from generators.mutations import programs, spellings, splicing, surroundings
+from generators.program import make_op, types_of
+from generators.rewriting import valid
+from generators.sizes import product
 
-_ATTEMPTS = 8
-_SIZES = (1, 2, 3, 4, 5, 8, 16, 17, 32)
+Edit = Callable[[Case, Choices], Case | None]
+"""Gives a changed case, which may not be well typed, or None where there is nothing to change."""
+
+EDITS: Mapping[Edit, float] = {
+    spellings.respell: 5.0,
+    programs.change_attribute: 3.0,
+    programs.insert: 2.0,
+    programs.delete: 1.5,
+    programs.replace_kind: 2.0,
+    programs.rewire: 1.5,
+    programs.return_more: 0.5,
+    surroundings.equal_dims: 2.0,
+    surroundings.resize: 1.5,
+    surroundings.change_values: 2.0,
+    surroundings.change_layout: 1.0,
+    surroundings.change_dtype: 1.5,
+    surroundings.change_mode: 1.0,
+}
+SPLICE = 2.0
+"""The weight of splicing, beside those of the edits, where there is another case."""
+_COUNT = {1: 5.0, 2: 3.0, 3: 1.5, 5: 0.5}
+_ATTEMPTS = 40
+
+MOST_OPS = 80
+MOST_ELEMENTS = 1 << 18
+"""Of one value: a search needs cases that are quick to judge. A case that has more to begin with may keep them."""
 
 
 def mutate(case: Case, c: Choices, others: Sequence[Case] = ()) -> Case:
-    """A valid case that differs from `case` in the size of one dimension, or else in its mode."""
-    for _ in range(_ATTEMPTS if case.dims else 0):
-        name, _size = c.pick(case.dims)
-        sizes = (*_SIZES, *(size for other in (case, *others) for _, size in other.dims))
-        changed = replace(case, dims=tuple((n, c.pick(sizes) if n == name else size) for n, size in case.dims))
-        try:
-            check(changed)
-        except CaseError:
-            continue
-        if changed != case:
-            return changed
-    return replace(case, mode="inference" if case.training else "training")
+    """A valid case some edits away from `case`, of which one may splice in one of `others`; almost always another case.
+
+    A contract stays where the edits keep what it says, and is dropped where they may not.
+    """
+    limits = max(MOST_OPS, len(case.ops)), max(MOST_ELEMENTS, _elements(case))
+    for _ in range(c.weighted(_COUNT)):
+        for _ in range(_ATTEMPTS):
+            changed = _edited(case, c, others)
+            if changed is not None and len(changed.ops) <= limits[0] and _elements(changed) <= limits[1]:
+                case = changed
+                break
+    return _reshaping(case)
+
+
+def _edited(case: Case, c: Choices, others: Sequence[Case]) -> Case | None:
+    edit = c.weighted({**EDITS, None: SPLICE if others else 0.0})
+    changed = splicing.splice(case, c, c.pick(others)) if edit is None else edit(case, c)
+    changed = None if changed is None else valid(changed)
+    if changed is None or not changed.ops or changed.id == case.id:
+        return None
+    return changed
+
+
+def _reshaping(case: Case) -> Case:
+    """The case with reshape for view, which refuses what it can't do without a copy: no type says how a value lies."""
+    ops = (make_op(op.name, "reshape", op.args, dict(op.attrs)) if op.kind == "view" else op for op in case.ops)
+    return replace(case, ops=tuple(ops))
+
+
+def _elements(case: Case) -> int:
+    return max((product(t.shape).value(case.sizes) for t in types_of(case).values()), default=0)

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from corpus.passes.rewriting import valid, with_op
 from generators.case import Attr, Case, Op
 from generators.ops import OPS
 from generators.program import attributes, make_op, types_of
+from generators.rewriting import valid, with_op
 
 
 def default_attributes(case: Case) -> Iterator[Case]:

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from corpus.passes.plain import Plain, spelled, usual_scale
 from corpus.passes.reading import plain_of
-from corpus.passes.rewriting import input_like
 from generators.case import Case, Input
 from generators.program import types_of
+from generators.rewriting import input_like
 from generators.sizes import Size
 
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from corpus.passes.rewriting import valid
 from generators.case import Case, Contract
 from generators.dtypes import FLOATS
 from generators.program import make_op
+from generators.rewriting import valid
 
 
 def plainer_mode(case: Case) -> Iterator[Case]:

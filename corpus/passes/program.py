@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from corpus.passes.rewriting import input_like, substituted, untouched, valid, with_op
 from generators.case import Case, Op
 from generators.dtypes import category
 from generators.program import attributes, make_op, types_of
+from generators.rewriting import input_like, substituted, untouched, valid, with_op
 
 
 def return_less(case: Case) -> Iterator[Case]:

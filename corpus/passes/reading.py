@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from corpus.passes.plain import Plain
-from corpus.passes.rewriting import input_like
 from generators.case import Case, Contract, Input, TensorType
 from generators.contracts import as_bhsd
 from generators.ops import OPS
+from generators.rewriting import input_like
 from generators.sizes import Size
 from generators.values import DISTRIBUTIONS
 

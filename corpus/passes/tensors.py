@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from corpus.passes.rewriting import substituted, valid, with_input
 from generators.case import Case, Values
+from generators.rewriting import substituted, valid, with_input
 from generators.sizes import Size
 from generators.values import DISTRIBUTIONS
 

@@ -25,6 +25,7 @@ from fuzz.campaign.libfuzzer import LibFuzzerSlot
 from fuzz.campaign.pool import Setup
 from fuzz.campaign.results import Results, Suspicion
 from fuzz.campaign.schedule import Indices, Schedule
+from fuzz.campaign.search import Guided, Random, Search
 from fuzz.campaign.slot import Slot
 from fuzz.localisation import where_text
 from fuzz.protocol import Hello, SubjectResult
@@ -47,8 +48,8 @@ Sampler = Callable[..., Case]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a campaign is asked to do. `shrink_seconds`: wall time to shrink one suspicion; `engine`: where cases come
-    from, one of `schedule.ENGINES`."""
+    """What a campaign is asked to do. `shrink_seconds`: wall time to shrink one suspicion; `engine`: one of ENGINES;
+    `seeds`: cases a guided search or libFuzzer begins with."""
 
     budget: Budget
     seed: int
@@ -61,6 +62,7 @@ class Options:
     shrink_seconds: float = 60.0
     fail_fast: bool = False
     engine: str = "random"
+    seeds: tuple[Case, ...] = ()
 
 
 class Campaign:
@@ -74,6 +76,9 @@ class Campaign:
         self.keeper = Keeper(results, self.desk, options.corpus, options.out / "internal", list(options.known))
         cursor, beyond = results.position()
         self.indices = Indices(cursor, beyond, options.budget)
+        self.search: Search = (
+            Guided(self._draw, options.seed, options.seeds, results) if options.engine == "guided" else Random(self._draw)
+        )
         kind = LibFuzzerSlot if options.engine == "atheris" else Slot
         self.slots = [kind(self, number, options.setup, options.out) for number in range(options.workers)]
         self.killed = False
@@ -118,8 +123,8 @@ class Campaign:
         )
         return hello
 
-    def draw(self, index: int) -> Case:
-        """Case number `index`: where all subjects compute attention alone, one they can take."""
+    def _draw(self, index: int) -> Case:
+        """Case number `index` of the seed: where all subjects compute attention alone, one they can take."""
         if self._contracted:
             return self.sample(self.seed, index, contracted=True)
         return self.sample(self.seed, index)

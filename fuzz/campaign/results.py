@@ -21,12 +21,13 @@ from generators.case import Case
 from generators.errors import UserError
 
 FILE = "results.sqlite"
-_FORMAT = 1
+_FORMAT = 2
 _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE verdicts (subject TEXT, verdict TEXT, count INTEGER NOT NULL, PRIMARY KEY (subject, verdict));
 CREATE TABLE rejected (reason TEXT PRIMARY KEY, count INTEGER NOT NULL);
-CREATE TABLE rewrites (name TEXT PRIMARY KEY, count INTEGER NOT NULL);
+CREATE TABLE reached (name TEXT PRIMARY KEY, count INTEGER NOT NULL);
+CREATE TABLE queue (case_id TEXT PRIMARY KEY, case_text TEXT NOT NULL, reached TEXT NOT NULL, found REAL NOT NULL);
 CREATE TABLE suspicions (
     id INTEGER PRIMARY KEY, case_id TEXT NOT NULL, case_index INTEGER, case_text TEXT NOT NULL,
     result TEXT NOT NULL, raised REAL NOT NULL,
@@ -119,9 +120,13 @@ class Results:
         position: tuple[int, frozenset[int]],
         suspect: Iterable[SubjectResult],
         explained: Iterable[str],
+        reached: frozenset[str] = frozenset(),
+        *,
+        queued: bool = False,
     ) -> list[Suspicion]:
-        """One sampled case's verdicts, in one transaction. `position`: cursor and beyond, as `Indices.judged` gives
-        them; `suspect`: failures no finding explains; `explained`: ids of findings that explain others."""
+        """One case's verdicts, in one transaction. `position`: cursor and beyond, as `Indices.judged` gives
+        them; `suspect`: failures no finding explains; `explained`: ids of findings that explain others; `reached`: what
+        the case reached, for which it is `queued` or not."""
         now, raised = time.time(), []
         with self._transaction():
             self._set_meta({"cursor": str(position[0]), "beyond": json.dumps(sorted(position[1]))})
@@ -132,8 +137,13 @@ class Results:
                     "INSERT INTO verdicts VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET count = count + 1",
                     (one.subject, one.verdict.value),
                 )
-            for name in sorted({name for one in result.results for name in one.fired}):
-                self._count("rewrites", "name", name)
+            for name in sorted(reached):
+                self._count("reached", "name", name)
+            if queued:
+                self._db.execute(
+                    "INSERT OR IGNORE INTO queue VALUES (?, ?, ?, ?)",
+                    (case.id, casefile.dumps(case), json.dumps(sorted(reached)), now),
+                )
             for finding in explained:
                 self._seen_again(finding, now)
             for one in suspect:
@@ -204,11 +214,22 @@ class Results:
             for case_id, entry, file, result, kind, count, first, last in rows
         ]
 
+    def reached(self) -> dict[str, int]:
+        """How many cases reached each thing."""
+        with self._lock:
+            return dict(self._db.execute("SELECT name, count FROM reached").fetchall())
+
+    def queue(self) -> Iterator[tuple[Case, frozenset[str]]]:
+        """The cases that reached something new, oldest first, each with all that it reached."""
+        with self._lock:
+            rows = self._db.execute("SELECT case_id, case_text, reached FROM queue ORDER BY found, case_id").fetchall()
+        for case_id, text, names in rows:
+            yield casefile.loads(text, f"{self.path}: queued case {case_id}"), frozenset(json.loads(names))
+
     def counts(self, table: str) -> dict[str, int]:
-        """The counts in `rejected` or `rewrites`, highest first; for `outcomes`, how suspicions ended."""
+        """The counts of `rejected`, highest first; for `outcomes`, how suspicions ended."""
         query = {
             "rejected": "SELECT reason, count FROM rejected ORDER BY count DESC",
-            "rewrites": "SELECT name, count FROM rewrites ORDER BY count DESC",
             "outcomes": "SELECT coalesce(outcome, 'waiting'), count(*) FROM suspicions GROUP BY outcome",
         }[table]
         with self._lock:
@@ -248,7 +269,7 @@ class Results:
 
 
 def _to_json(result: SubjectResult) -> str:
-    data: dict[str, Any] = {name: getattr(result, name) for name in result.__dataclass_fields__}
+    data: dict[str, Any] = {name: getattr(result, name) for name in result.__dataclass_fields__ if name != "reached"}
     # Infinities become text as in the protocol, whose reader takes both.
     data["numbers"] = {k: v if abs(v) < float("inf") else str(v) for k, v in result.numbers.items()}
     return json.dumps(data)

@@ -7,9 +7,6 @@ from fuzz.catalogue import BUILT_IN, is_named, kind
 from generators.case import Case
 from generators.errors import UserError
 
-ENGINES = ("random", "atheris")
-"""Where a campaign's cases come from: a seed, or libFuzzer."""
-
 CHEAP = "passes"
 SUBJECTS = tuple(BUILT_IN)
 """The built-in subjects a campaign can compare with eager, in the order in which they are due."""

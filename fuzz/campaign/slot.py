@@ -147,7 +147,7 @@ class Slot(threading.Thread):
         index = self.campaign.indices.take()
         if index is None:
             return None
-        case = self.campaign.draw(index)
+        case = self.campaign.search.case(index)
         return Job(index, case, request(case, self.campaign.schedule.subjects_for(case)))
 
     def _judged(self, job: Job, result: Result) -> None:
@@ -156,8 +156,9 @@ class Slot(threading.Thread):
         campaign.schedule.account(result.seconds, by_subject)
         suspect, explained = campaign.desk.sort(job.case, result.results)
         position = campaign.indices.judged(job.index)
+        reached, queued = campaign.search.judged(job.case, result.results)
         raised = campaign.results.judged(
-            job.index, job.case, result, position, suspect, [e.case_id for _, e in explained]
+            job.index, job.case, result, position, suspect, [e.case_id for _, e in explained], reached, queued=queued
         )
         campaign.bus.emit(
             CaseJudged(

@@ -51,6 +51,12 @@ def _arithmetic(call: Call) -> TensorType:
     return result
 
 
+def _subtract(call: Call) -> TensorType:
+    if any(a.dtype == "bool" for a in call.args):
+        raise CaseError("booleans can't be subtracted")
+    return _arithmetic(call)
+
+
 def _divide(call: Call) -> TensorType:
     result = _arithmetic(call)
     if category(result.dtype) < 2:
@@ -195,7 +201,7 @@ _OTHER = Attribute(Kind.NUMBER)
 _ARITHMETIC = {"other": _OTHER, "reverse": flag(), "form": word(*FORMS)}
 
 OPS = [
-    *(OpSpec(name, (1, 2), _divide if name == "div" else _arithmetic, _binary(name), _ARITHMETIC,
+    *(OpSpec(name, (1, 2), {"div": _divide, "sub": _subtract}.get(name, _arithmetic), _binary(name), _ARITHMETIC,
              cost=2 if name in ("sub", "div") else 1) for name in _SIGNS),
     *(OpSpec(name, (1, 2), _compare, _comparison(name), {"other": _OTHER}) for name in _COMPARE),
     *(OpSpec(name, (2, 2), _extreme, lambda line, n=name: call_text(line, f"torch.{n}"))  # type: ignore[misc]

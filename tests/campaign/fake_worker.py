@@ -60,6 +60,7 @@ def answer(check: Check, rules: dict[str, Any], checks: int) -> None:
                 tuple(rule.get("fired", ())),
                 rule.get("same"),
                 0.001,
+                reached=tuple(rule.get("reached", ())),
             )
         )
     send(Result(check.id, rejected, tuple(results), 0.002, 0.002, rules.get("rss", 100.0)))

@@ -1,0 +1,84 @@
+"""The queue of a guided search: cases that reached what no case before them had, and how often each thing is reached."""
+
+import itertools
+import threading
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from fuzz.campaign.results import Results
+from fuzz.protocol import SubjectResult
+from generators.case import Case
+from generators.choices import Choices
+from generators.features import features
+
+KEPT_FOR_ONE = 16
+"""So many cases are remembered for each thing reached, the shortest."""
+
+_REFRESH = 25
+"""Energies are computed anew after so many cases."""
+
+
+def reached(case: Case, results: Iterable[SubjectResult]) -> frozenset[str]:
+    """What a case reached in compilers, by name: rewrites, what else workers tell, and every unusual thing about the case
+    that an attention rewrite took in its stride: mistakes of rewrites lie there."""
+    names: set[str] = set()
+    for result in results:
+        names |= {f"rewrite {name}" for name in result.fired}
+        names |= set(result.reached)
+        patterns = {_pattern(name) for name in result.fired if name.startswith("_sfdp_pattern_")}
+        names |= {f"{pattern} with {word}" for pattern in patterns for word in features(case)}
+    return frozenset(names)
+
+
+def _pattern(name: str) -> str:
+    """`_sfdp_pattern_5` of `_sfdp_pattern_5_half_inference`."""
+    return "_".join(name.split("_")[:4])
+
+
+class Queue:
+    """Threads share it. What is in it is in the store of the campaign too, in the transaction that judges the case."""
+
+    def __init__(self, results: Results) -> None:
+        self._lock = threading.Lock()
+        self._counts = Counter(results.reached())
+        self._cases: dict[str, list[Case]] = {}
+        self._energies: tuple[list[str], list[float]] = ([], [])
+        self._stale = 0
+        self.size = 0
+        for case, names in results.queue():
+            self._remember(case, names)
+
+    def new(self, case: Case, names: frozenset[str]) -> bool:
+        """Count what a case reached. True when some of it is new: the case is in the queue then."""
+        with self._lock:
+            fresh = bool(names - self._counts.keys())
+            self._counts.update(names)
+            self._stale -= 1
+            if fresh:
+                self._remember(case, names)
+            return fresh
+
+    def pick(self, c: Choices) -> Case | None:
+        """A case that reached something rare: a thing reached n times is chosen 1/n times as often; None of an empty queue."""
+        with self._lock:
+            if self._stale <= 0:
+                names = list(self._cases)
+                self._energies = names, list(itertools.accumulate(1.0 / self._counts[name] for name in names))
+                self._stale = _REFRESH
+            names, energies = self._energies
+            if not names:
+                return None
+            return c.pick(self._cases[names[c.along(energies)]])
+
+    def some(self, c: Choices, count: int) -> Sequence[Case]:
+        """Up to `count` cases of the queue, to splice with."""
+        found = (self.pick(c) for _ in range(count))
+        return [case for case in found if case is not None]
+
+    def _remember(self, case: Case, names: Iterable[str]) -> None:
+        self.size += 1
+        for name in names:
+            cases = self._cases.setdefault(name, [])
+            cases.append(case)
+            if len(cases) > KEPT_FOR_ONE:
+                cases.remove(max(cases, key=lambda known: len(known.ops)))

@@ -1,0 +1,67 @@
+"""Minimise the queue of a guided campaign: `python -m fuzz.cmin RUN --into DIR`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fuzz.door import enter
+
+if TYPE_CHECKING:
+    from generators.case import Case
+
+Queued = list[tuple["Case", frozenset[str]]]
+
+
+def cmin(run: Path, *, into: Path) -> None:
+    """Write few, small cases that together reach all that the queue of a campaign reached.
+
+    A campaign begins with them when it is given the directory: `python -m fuzz.run --engine guided --seeds DIR`.
+
+    Parameters
+    ----------
+    run
+        Directory of a guided campaign, as given to `fuzz.run --out`.
+    into
+        Where the case files go; made when it is not there.
+    """
+    from corpus import entry
+    from corpus.entry import SUFFIX, Entry
+    from fuzz.campaign.results import FILE, Results
+    from generators.errors import UserError
+
+    if not (run / FILE).is_file():
+        raise UserError(f"{run}: no {FILE}, so no campaign's directory")
+    results = Results(run)
+    try:
+        queue = list(results.queue())
+    finally:
+        results.close()
+    if not queue:
+        raise UserError(f"{run}: its queue is empty; only a campaign with --engine guided has one")
+    chosen = cover(queue)
+    for case, names in chosen:
+        entry.write(Entry(case, note=_note(names)), into / f"{case.id}{SUFFIX}")
+    everything = frozenset[str]().union(*(names for _, names in queue))
+    print(f"{len(chosen)} of {len(queue)} cases reach all {len(everything)} things; written to {into}")
+
+
+def cover(queue: Queued) -> Queued:
+    """Cases that reach all that the queue does, each with what it adds: greedily, most for its operations first."""
+    missing = set[str]().union(*(names for _, names in queue))
+    left, chosen = list(queue), []
+    while missing:
+        # What is left of a case shrinks only, so that a full pass for every choice is short.
+        case, names = max(left, key=lambda item: (len(item[1] & missing) / (4 + len(item[0].ops)), item[0].id))
+        chosen.append((case, frozenset(names & missing)))
+        missing -= names
+        left = [(other, reached) for other, reached in left if reached & missing]
+    return chosen
+
+
+def _note(names: frozenset[str]) -> str:
+    shown = sorted(names, key=lambda name: (" with " in name, name))
+    more = f" and {len(shown) - 8} other things" if len(shown) > 8 else ""
+    return f"Reaches {', '.join(shown[:8])}{more}."
+
+
+if __name__ == "__main__":
+    enter(cmin, "fuzz.cmin")

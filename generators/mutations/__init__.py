@@ -1,0 +1,1 @@
+"""Random edits of a case, by what they change."""

@@ -1,0 +1,131 @@
+"""A guided search keeps what reached something new, mutates it, goes on where it was, and is minimised by fuzz.cmin."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corpus import entry
+from corpus.entry import Entry
+from fuzz import cmin
+from fuzz.campaign.campaign import Options
+from fuzz.campaign.queue import KEPT_FOR_ONE, Queue
+from fuzz.campaign.results import Results
+from fuzz.campaign.search import seed_cases
+from fuzz.campaign.session import session
+from generators.case import Case
+from generators.choices import Choices
+from generators.errors import UserError
+from tests.campaign.fakes import case, options, sampler
+
+RULES = [{"match": "softmax", "fired": ["mul_softmax_pattern"]}, {"match": "log\\(", "reached": ["op aten.log"]}]
+
+
+def guided(tmp_path: Path, budget: str = "60x", **given: Any) -> Options:
+    return options(tmp_path, budget, engine="guided", rules=RULES, **given)
+
+
+def queue_of(given: Options) -> list[tuple[Case, frozenset[str]]]:
+    results = Results(given.out)
+    try:
+        return list(results.queue())
+    finally:
+        results.close()
+
+
+def test_what_reaches_something_new_is_queued_once_and_stored(tmp_path: Path) -> None:
+    given = guided(tmp_path)
+    session(given, sampler("softmax", "log", every=4))
+    queued = queue_of(given)
+    assert {name for _, names in queued for name in names} == {"rewrite mul_softmax_pattern", "op aten.log"}
+    assert 1 <= len(queued) <= 2
+
+
+def test_mutations_of_what_is_queued_are_judged(tmp_path: Path) -> None:
+    """One seed has a softmax, nothing that is drawn has: whatever else has one was made of it."""
+    given = guided(tmp_path, budget="40x", seeds=(case("softmax", "exp"),))
+    session(given, sampler())
+    results = Results(given.out)
+    try:
+        assert results.reached()["rewrite mul_softmax_pattern"] > 4
+    finally:
+        results.close()
+
+
+def test_a_search_goes_on_with_its_queue(tmp_path: Path) -> None:
+    given = guided(tmp_path, budget="10x", seeds=(case("softmax", "exp"),))
+    session(given, sampler())
+    before = queue_of(given)
+    session(given, sampler())
+    results = Results(given.out)
+    try:
+        assert Queue(results).size == len(before) == 1
+        assert results.position()[0] == 20
+        assert results.reached()["rewrite mul_softmax_pattern"] > 4
+    finally:
+        results.close()
+
+
+def test_what_is_rare_is_chosen_more_often(tmp_path: Path) -> None:
+    results = Results(_made(tmp_path))
+    try:
+        queue = Queue(results)
+        often, seldom = case("exp"), case("tanh")
+        for _ in range(99):
+            queue.new(often, frozenset({"often"}))
+        queue.new(seldom, frozenset({"seldom"}))
+        c = Choices("rare")
+        picked = [queue.pick(c) for _ in range(200)]
+        assert picked.count(seldom) > 180
+    finally:
+        results.close()
+
+
+def test_of_each_thing_the_shortest_cases_are_kept(tmp_path: Path) -> None:
+    results = Results(_made(tmp_path))
+    try:
+        queue = Queue(results)
+        for length in range(KEPT_FOR_ONE + 5, 0, -1):
+            queue.new(case(*["exp"] * length), frozenset({"all", f"only {length}"}))
+        c = Choices("short")
+        assert min(len(found.ops) for _ in range(300) if (found := queue.pick(c))) == 1
+    finally:
+        results.close()
+
+
+def test_cmin_writes_few_small_cases_that_reach_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = guided(tmp_path, budget="60x")
+    session(given, sampler("softmax", "log", every=4))
+    cmin.cmin(given.out, into=tmp_path / "small")
+    cases = seed_cases(tmp_path / "small")
+    assert 1 <= len(cases) <= 2
+    assert {op.kind for one in cases for op in one.ops} >= {"softmax", "log"}
+    assert f"written to {tmp_path / 'small'}" in capsys.readouterr().out
+
+
+def test_a_cover_prefers_what_is_small() -> None:
+    small, large = case("exp"), case("exp", "tanh", "sin", "cos")
+    queue = [(large, frozenset("abc")), (small, frozenset("ab")), (case("sin"), frozenset("c"))]
+    assert [chosen for chosen, _ in cmin.cover(queue)] == [small, case("sin")]
+
+
+def test_what_can_not_be_minimised_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no results\.sqlite, so no campaign's directory"):
+        cmin.cmin(tmp_path, into=tmp_path / "small")
+    given = options(tmp_path, "4x")
+    session(given, sampler())
+    with pytest.raises(UserError, match="only a campaign with --engine guided has one"):
+        cmin.cmin(given.out, into=tmp_path / "small")
+
+
+def test_seeds_are_read_before_work_starts(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such directory"):
+        seed_cases(tmp_path / "nowhere")
+    entry.save(Entry(case("exp", "tanh")), tmp_path / "seeds")
+    entry.save(Entry(case("exp")), tmp_path / "seeds")
+    assert [len(one.ops) for one in seed_cases(tmp_path / "seeds")] == [1, 2]
+
+
+def _made(directory: Path) -> Path:
+    (directory / "run").mkdir()
+    return directory / "run"

@@ -1,0 +1,89 @@
+"""Mutations: always a valid case that a file can hold, mostly another one, whose contract still says what it computes."""
+
+import itertools
+
+import pytest
+
+from corpus import casefile
+from generators.case import Case
+from generators.choices import Choices
+from generators.emit import is_random, source
+from generators.mutate import EDITS, mutate
+from generators.mutations.spellings import respell
+from generators.mutations.splicing import splice
+from generators.program import check
+from generators.rewriting import valid
+from generators.sample import sample
+from tests.generators.plain import by_contract, close, in_float64, overwrites
+from tests.generators.test_contracts import values_of
+
+POOL = [sample(3, i) for i in range(120)]
+
+
+def mutated(count: int) -> list[tuple[Case, Case]]:
+    """Cases and what mutation made of them."""
+    cases = [POOL[i % len(POOL)] for i in range(count)]
+    return [(case, mutate(case, Choices(f"mutate {i}"), POOL[:30])) for i, case in enumerate(cases)]
+
+
+def test_a_mutated_case_is_another_valid_one_that_survives_its_file() -> None:
+    pairs = mutated(600)
+    assert sum(new.id != case.id for case, new in pairs) > 0.97 * len(pairs)
+    for _, new in pairs:
+        check(new)
+        assert casefile.loads(casefile.dumps(new)) == new
+
+
+def test_the_same_choices_give_the_same_case() -> None:
+    assert mutated(60) == mutated(60)
+
+
+def test_mutations_of_mutations_stay_small() -> None:
+    case = POOL[0]
+    for step in range(300):
+        case = mutate(case, Choices(f"chain {step}"), POOL)
+    assert len(case.ops) <= 80
+
+
+@pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.__name__)
+def test_every_edit_finds_something_to_do(edit: object) -> None:
+    assert callable(edit)
+    tried = [(case, edit(case, Choices(f"edit {i}"))) for i, case in enumerate(POOL)]
+    made = [(case, valid(new)) for case, new in tried if new is not None]
+    assert any(new is not None and new.id != case.id for case, new in made)
+
+
+def test_a_spliced_case_computes_one_from_the_other() -> None:
+    spliced = [(a, valid(s)) for a, b in itertools.pairwise(POOL) if (s := splice(a, Choices(a.id), b)) is not None]
+    larger = [(a, new) for a, new in spliced if new is not None and len(new.ops) > len(a.ops)]
+    assert len(larger) > 10
+    for _, new in larger:
+        assert in_float64(source(new), training=False).outputs
+
+
+def test_contracts_that_are_kept_hold() -> None:
+    kept = [new for _, new in mutated(500) if new.contracts and not is_random(new) and not overwrites(new)]
+    assert len(kept) > 100
+    for case in kept:
+        try:
+            values, contract = values_of(case), case.contracts[0]
+        except IndexError:  # numbers beyond an embedding's table: eager rejects it
+            continue
+        assert close(values[contract.output], by_contract(contract, values)), source(case)
+
+
+def test_another_spelling_computes_the_same() -> None:
+    compared = 0
+    for i, case in enumerate(POOL * 4):
+        new = respell(case, Choices(f"respell {i}"))
+        new = None if new is None else valid(new)
+        if new is None or is_random(case) or overwrites(case) or overwrites(new):
+            continue
+        try:
+            ours, theirs = (in_float64(source(one), training=False).outputs for one in (new, case))
+        except RuntimeError as error:
+            assert "view size" in str(error)  # of a tensor that lies otherwise now
+            continue
+        assert all(map(close, ours, theirs)), f"{source(case)}\n{source(new)}"
+        compared += 1
+    assert compared > 150

@@ -53,7 +53,8 @@ def test_what_mutating_and_crossing_make_is_a_valid_case(data: bytes, other: byt
 def test_a_case_file_that_was_cut_is_bytes_like_any_other() -> None:
     text = inputs.encode(case("exp", "tanh"))
     assert inputs.decode(text) == case("exp", "tanh")
-    check(inputs.decode(text[: len(text) // 2]))
+    for broken in (text[: len(text) // 2], inputs.TEXT, inputs.TEXT + b": 1\n\xff\x00", inputs.TEXT + b": [[[["):
+        check(inputs.decode(broken))
 
 
 def test_without_bytes_every_decision_is_the_likeliest() -> None:

@@ -4,6 +4,7 @@
     dims: {B: 2, S: 4, D: 8}
     mode: inference                 # or training; left out: inference
     dynamic: false                  # left out: false
+    autocast: bfloat16              # or float16; left out: none
     inputs:
       q: {shape: [B, S, D], dtype: float32, values: {kind: normal, seed: 0, scale: 1.0}, layout: contiguous}
       w: {shape: [D, D], dtype: float32, values: {seed: 1}, parameter: true}
@@ -31,9 +32,9 @@ from generators.program import MAX_LINES, MAX_RANK, check, make_op
 from generators.sizes import Size
 
 FORMAT = 1
-KEYS = ("case_format", "dims", "mode", "dynamic", "inputs", "ops", "returns", "contracts")
+KEYS = ("case_format", "dims", "mode", "dynamic", "autocast", "inputs", "ops", "returns", "contracts")
 _REQUIRED = ("case_format", "dims", "inputs", "ops", "returns")
-_OPTIONAL = ("mode", "dynamic", "contracts")
+_OPTIONAL = ("mode", "dynamic", "autocast", "contracts")
 _OP_KEYS = ("name", "op", "args")
 _MAX_DIMS = 32
 _MAX_CONTRACTS = 32
@@ -79,6 +80,7 @@ def decode(root: Node) -> Case:
         dynamic="dynamic" in entries and entries["dynamic"].flag(),
         contracts=tuple(_contract(n) for n in entries["contracts"].items(_MAX_CONTRACTS))
         if "contracts" in entries else (),
+        autocast=entries["autocast"].text() if "autocast" in entries else None,
     )
     try:
         check(case)
@@ -208,6 +210,8 @@ def encode(case: Case) -> dict[str, Data]:
     data: dict[str, Data] = {"case_format": FORMAT, "dims": dict(case.dims), "mode": case.mode}
     if case.dynamic:
         data["dynamic"] = True
+    if case.autocast:
+        data["autocast"] = case.autocast
     data["inputs"] = {i.name: _input_data(i) for i in case.inputs}
     data["ops"] = [_op_data(o) for o in case.ops]
     data["returns"] = list(case.returns)

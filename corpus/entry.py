@@ -2,6 +2,7 @@
 
     note: one paragraph for a person
     expect: {status: known, url: "https://...", versions: ">=2.11,<2.15", subject: inductor, verdict: wrong_result}
+    expect: {status: pass, subject: passes, reaches: [_sfdp_pattern_5_inference]}       # or so
     found:                          # by a campaign
       verdict: wrong_result
       subject: inductor
@@ -35,6 +36,7 @@ SUFFIX = ".case.yaml"
 STATUSES = ("pass", "known", "rounding")
 DEVICES = ("cpu", "cuda")
 _KEYS = ("note", "expect", "found", "seen")
+_MAX_REACHES = 32
 _WORD = re.compile(r"[a-z][a-z_]{0,30}")
 
 
@@ -44,7 +46,9 @@ class Expectation:
 
     `status`: `pass`, no finding; `rounding`, no finding and nothing but rounding; `known`, in the torch versions of
     the specifier `versions` (empty: all) a finding of this `verdict` (empty: any), reported at `url`; in others none.
-    `subject` and `device` say under what; empty stands for `inductor` and for `cpu`.
+    `subject` and `device` say under what; empty stands for `inductor` and for `cpu`. `reaches`: rewrites that must be
+    applied, and other things of the compiler that must be reached (docs/architecture.md), in the torch versions of
+    `versions`.
     """
 
     status: str
@@ -53,6 +57,7 @@ class Expectation:
     subject: str = ""
     verdict: str = ""
     device: str = ""
+    reaches: tuple[str, ...] = ()
 
     def holds_for(self, torch: str) -> bool:
         """Whether `versions` contains this torch version. Nightlies and builds such as 2.13.0+cpu count."""
@@ -137,7 +142,8 @@ def dumps(entry: Entry) -> str:
     if entry.note:
         data["note"] = _clean(entry.note)
     if entry.expect is not None:
-        data["expect"] = {key: value for key, value in asdict(entry.expect).items() if value}
+        expected = {key: value for key, value in asdict(entry.expect).items() if value}
+        data["expect"] = {key: list(value) if isinstance(value, tuple) else value for key, value in expected.items()}
     data |= case
     if entry.found is not None:
         found = {key: value for key, value in asdict(entry.found).items() if value}
@@ -215,8 +221,8 @@ def load_all(paths: Sequence[Path]) -> dict[Path, Entry]:
 
 
 def _expectation(node: Node) -> Expectation:
-    entries = node.record(("status",), ("url", "versions", "subject", "verdict", "device"))
-    texts = {key: value.text() for key, value in entries.items()}
+    entries = node.record(("status",), ("url", "versions", "subject", "verdict", "device", "reaches"))
+    texts = {key: value.text() for key, value in entries.items() if key != "reaches"}
     if texts["status"] not in STATUSES:
         entries["status"].fail(f"{texts['status'][:40]!r} is not one of {', '.join(STATUSES)}")
     if "versions" in texts:
@@ -227,7 +233,17 @@ def _expectation(node: Node) -> Expectation:
     if "verdict" in entries:
         _word(entries["verdict"])
     _check_device(entries)
-    return Expectation(**texts)
+    return Expectation(reaches=_reaches(entries["reaches"]) if "reaches" in entries else (), **texts)
+
+
+def _reaches(node: Node) -> tuple[str, ...]:
+    names = tuple(item.text() for item in node.items(_MAX_REACHES))
+    if not names:
+        node.fail("names nothing: leave it out, or say what must be reached")
+    for item, name in zip(node.items(_MAX_REACHES), names, strict=True):
+        if not name.strip() or names.count(name) > 1:
+            item.fail(f"{item.shown()} is empty or stands there twice")
+    return names
 
 
 def _found(node: Node) -> Found:

@@ -10,13 +10,15 @@ class Kind:
 
     public: users can run it, so what it shows is a finding by itself; attention: it computes the attention of cases
     that have a contract and leaves the rest of them alone; cxx: it needs a C++ compiler on CPU; inductor: Inductor
-    compiles it, or may; devices: where it runs; share: its part of the worker time of a campaign that chose no subjects, 0 when every case meets it.
+    compiles it, or may; random: it is for cases that draw random numbers, and draws its own; devices: where it runs; share:
+    its part of the worker time of a campaign that chose no subjects, 0 when every case meets it.
     """
 
     public: bool = True
     attention: bool = False
     cxx: bool = False
     inductor: bool = False
+    random: bool = False
     devices: tuple[str, ...] = ("cpu", "cuda")
     share: float = 0.0
 
@@ -27,6 +29,8 @@ BUILT_IN = {
     "passes": Kind(public=False, inductor=True),
     "inductor": Kind(cxx=True, inductor=True, share=0.15),
     "inductor_dynamic": Kind(cxx=True, inductor=True, share=0.03),
+    "passes_random": Kind(public=False, inductor=True, random=True, share=0.03),
+    "inductor_random": Kind(cxx=True, inductor=True, random=True, share=0.02),
     "inductor_tf32": Kind(inductor=True, devices=("cuda",), share=0.03),
     "aot_eager": Kind(public=False, share=0.02),
     "triton": Kind(attention=True, share=0.05),

@@ -37,6 +37,12 @@ def compare(expectation: Expectation, result: Result, torch: str) -> Outcome:
     if not judged:
         reason = "; ".join(r.message for r in result.results if r.message)
         return Outcome(State.SKIPPED, reason or "no subject takes this case")
+    outcome = _of_verdicts(expectation, judged, torch)
+    lost = _not_reached(expectation, judged, torch)
+    return Outcome(State.FAILED, lost) if lost and outcome.state is not State.FAILED else outcome
+
+
+def _of_verdicts(expectation: Expectation, judged: Sequence[SubjectResult], torch: str) -> Outcome:
     findings = [r for r in judged if r.verdict.is_finding]
     if expectation.status == "known":
         return _known(expectation, judged, findings, torch)
@@ -46,6 +52,17 @@ def compare(expectation: Expectation, result: Result, torch: str) -> Outcome:
     if expectation.status == "rounding" and other:
         return Outcome(State.FAILED, f"expected rounding: {_told(other)}")
     return Outcome(State.MET, _told(judged))
+
+
+def _not_reached(expectation: Expectation, judged: Sequence[SubjectResult], torch: str) -> str:
+    """What the case must reach and did not, in one line; empty when there is nothing, or another subject was asked."""
+    own = [r for r in judged if r.subject == (expectation.subject or "inductor")]
+    if not own or not expectation.holds_for(torch):
+        return ""
+    reached = {name for r in own for name in (*r.fired, *r.reached)}
+    lost = [name for name in expectation.reaches if name not in reached]
+    rewrites = ", ".join(sorted({name for r in own for name in r.fired})) or "none"
+    return f"no longer reaches {', '.join(lost)} under {own[0].subject} in torch {torch}; rewrites: {rewrites}" if lost else ""
 
 
 def _known(

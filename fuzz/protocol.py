@@ -194,7 +194,7 @@ class SubjectResult:
     ratios, see fuzz/check/oracle/decide.py); `fired`: names of the graph rewrites that were applied, sorted;
     `same`: what torch._dynamo.utils.same says with its defaults, None where it was not asked; `where`: which elements of
     a value are wrong (see fuzz/check/oracle/where.py), empty when none is; `reached`: what else of the compiler the case
-    came by (see fuzz/check/coverage.py), sorted."""
+    reached, each a kind and a name (fuzz/check/coverage.py), sorted."""
 
     subject: str
     verdict: Verdict

@@ -84,6 +84,8 @@ def told(result: "Result", case: "Case") -> list[str]:
         details = "; ".join([*([numbers] if numbers else []), *same, *fired])
         if details:
             lines.append(f"  {details}")
+        if judged.reached:
+            lines.append(f"  reached {', '.join(judged.reached)}")
     return lines
 
 
@@ -114,6 +116,8 @@ class Replayer:
 
         Raises UserError when a worker can't run there, or does not know a subject.
         """
+        from dataclasses import replace
+
         from fuzz.campaign.pool import request
         from fuzz.expectation import compare
         from generators.errors import UserError
@@ -128,7 +132,11 @@ class Replayer:
             if hello.subjects and subject not in hello.subjects:
                 raise UserError(f"unknown subject {subject!r}; there are {', '.join(hello.subjects)}")
         result = worker.check(request(entry.case, subjects))
-        return result, compare(entry.expectation, result, hello.torch)
+        expectation = entry.expectation
+        if worker.setup.device != entry.device:
+            # What is reached is a matter of the device.
+            expectation = replace(expectation, reaches=())
+        return result, compare(expectation, result, hello.torch)
 
     def worker(self, device: str) -> "Worker":
         """The worker for a device. Raises UserError for a device of another name."""

@@ -49,10 +49,10 @@ def run(
     corpus
         Where the case files of findings go; those that are there are no news.
     subject
-        What to compare with eager, repeatable: passes, inductor, inductor_dynamic, inductor_tf32, aot_eager, the
-        attention functions triton, triton_compiled and sdpa_math, sdpa_flash, sdpa_efficient, sdpa_cudnn, or
-        package.module:function, a function that takes a module and gives a callable, or one that computes attention
-        (docs/kernels.md). All the built-in ones of the device when left out.
+        What to compare with eager, repeatable: passes, inductor, inductor_dynamic, inductor_tf32, aot_eager; passes_random
+        and inductor_random, which draw dropout's numbers themselves; the attention functions triton, triton_compiled and
+        sdpa_math, sdpa_flash, sdpa_efficient, sdpa_cudnn; or package.module:function, a function that takes a module and
+        gives a callable, or one that computes attention (docs/kernels.md). All the built-in ones of the device when left out.
     engine
         How cases come about: guided follows what compilers reach and mutates what reached something new; random draws
         every case from the seed, the same on every machine; atheris lets libFuzzer follow the lines of Inductor's rewrites

@@ -47,9 +47,13 @@ class _Scale:
 _NO_EXTRAS = Extras()
 
 
-def attend(b: Builder, c: Choices, heads: Heads, noise: float, extras: Extras = _NO_EXTRAS) -> Attended:
-    """Write an attention over the heads; a contract is noted where one says what was written."""
-    if c.structure("fused", {"no": 95.0, "sdpa": 5.0}) == "sdpa" and not extras:
+def attend(b: Builder, c: Choices, heads: Heads, noise: float, extras: Extras = _NO_EXTRAS, bias: str = "") -> Attended:
+    """Write an attention over the heads; a contract is noted where one says what was written.
+
+    `bias` names a floating value that is added to the scores before any mask, such as a bias of positions.
+    """
+    fused = c.structure("fused", {"no": 95.0, "sdpa": 5.0}) == "sdpa" and not extras and not bias
+    if fused and len({b.dtype_of(head.value) for head in (heads.q, heads.k, heads.v)}) == 1:
         return _by_sdpa(b, c, heads)
     scale = _draw_scale(b, c, heads)
     q = disturb(b, c, heads.q.value, noise)
@@ -63,6 +67,8 @@ def attend(b: Builder, c: Choices, heads: Heads, noise: float, extras: Extras = 
     scores = _scores(b, c, heads, disturb(b, c, q, noise), disturb(b, c, k, noise), scale, direct=direct)
     scores = disturb(b, c, scores, noise)
     cap, alibi, sinks = None, None, None
+    if bias:
+        scores = b.op("add", scores, bias, to="scores")
     if extras.softcap:
         scores, cap = spell_softcap(b, c, scores)
     pattern = draw_pattern(b, c, extras, *b.shape(scores)[-2:])
@@ -71,6 +77,8 @@ def attend(b: Builder, c: Choices, heads: Heads, noise: float, extras: Extras = 
         scores = alibi.scores
     masked = apply_mask(b, c, scores, pattern)
     scores = disturb(b, c, masked.scores, noise)
+    if b.dtype_of(scores) != b.dtype_of(q) and c.structure("scores.back", {"stay": 9.0, "type_as": 1.0}) == "type_as":
+        scores = b.op("type_as", scores, q)
     if extras.sinks:
         sinks = add_sinks(b, c, scores)
         scores = sinks.scores
@@ -84,11 +92,14 @@ def attend(b: Builder, c: Choices, heads: Heads, noise: float, extras: Extras = 
         # The distances are counted from the corner that the contract names.
         same_corner = (pattern.causal == "bottom_right") == (masked.pattern.causal == "bottom_right")
         said = said and alibi.contractual and same_corner
+    if bias:
+        # A contract has one bias, added after the mask: what is filled must stay hidden with the bias on top.
+        said = said and masked.bias is None and masked.fill == -math.inf and not cap and not alibi
     if said and (sinks is None or sinks.contractual):
         b.contracts.append(
             Contract(heads.q.value, heads.k.value, heads.v.value, output, "bhsd" if b.rank(output) == 4 else "bsd",
                      scale.effective, cap, alibi.value if alibi else None, masked.mask, masked.means, masked.fill,
-                     masked.bias, masked.pattern.causal, masked.pattern.window, sinks.value if sinks else None, dropout)
+                     bias or masked.bias, masked.pattern.causal, masked.pattern.window, sinks.value if sinks else None, dropout)
         )
     return Attended(output, k, v, (weights, masked.scores, k, v))
 
@@ -145,13 +156,18 @@ def _scores(b: Builder, c: Choices, heads: Heads, q: str, k: str, scale: _Scale,
         equation = "bhqd,bhkd->bhqk" if rank == 4 else "bqd,bkd->bqk"
         scores = b.op("einsum", q, k, to="scores", equation=equation)
         return _scaled(b, c, scores, scale, number) if scale.place == "scores" else scores
-    if direct and rank == 4 and len(heads.k.order) == 4:
+    folds = product == "flat" and rank == 4 and b.size(b.shape(k)[-3]) == b.size(b.shape(q)[-3])
+    folded = folds and c.structure("scores.fold", {"before": 1.0, "after": 1.0}) == "before"
+    if folded:
+        # BART and CLIP transpose a k that has three axes already.
+        kt = _transposed(b, c, _flat(b, c, k))
+    elif direct and rank == 4 and len(heads.k.order) == 4:
         kt = permuted(b, c, heads.k.source, heads.k.order, "bhds", "kt")
     else:
         kt = _transposed(b, c, k)
     if k_late:
         kt = _scaled(b, c, kt, scale, number)
-    if product in ("flat", "baddbmm") and b.size(b.shape(kt)[-3]) == b.size(b.shape(q)[-3]):
+    if folded or (product in ("flat", "baddbmm") and b.size(b.shape(kt)[-3]) == b.size(b.shape(q)[-3])):
         scores = _flat_product(b, c, q, kt, add=product == "baddbmm")
     else:
         scores = b.op("matmul", q, kt, to="scores", form=c.weighted({"operator": 6.0, "function": 4.0, "method": 1.0}))
@@ -195,7 +211,7 @@ def _flat_product(b: Builder, c: Choices, a: str, kt: str, *, add: bool) -> str:
 def _flattened_again(b: Builder, c: Choices, scores: str) -> str:
     """Scores that came from a product over [B * H, S, T] may go back to that form for the softmax, as in BART."""
     flat = any(op.kind == "bmm" for op in b.ops) and b.rank(scores) == 4
-    return _flat(b, c, scores) if flat and c.chance(0.6) else scores
+    return _flat(b, c, scores) if flat and c.structure("scores.again", {"flat": 6.0, "not": 4.0}) == "flat" else scores
 
 
 def _adds_bias(b: Builder) -> bool:
@@ -254,10 +270,11 @@ def _by_sdpa(b: Builder, c: Choices, heads: Heads) -> Attended:
         how = c.pick(("repeat_interleave", "expand"))
         k, v = _repeat(b, c, k, heads.group, how), _repeat(b, c, v, heads.group, how)
     scale = c.weighted({None: 6.0, 1.0: 1.0, 0.5: 1.0, -0.5: 0.5, 0.125: 1.0})
-    causal = c.chance(0.3)
+    masking = c.structure("sdpa.mask", {"causal": 30.0, "mask": 35.0, "none": 35.0})
+    causal = masking == "causal"
     dropout = c.weighted({0.0: 8.0, 0.2: 1.0})
     masks, boolean = [], False
-    if not causal and c.chance(0.5):
+    if masking == "mask":
         query, key = b.shape(q)[-2], b.shape(k)[-2]
         lead = b.shape(q)[:-2]
         one = Size.of(1)

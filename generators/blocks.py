@@ -8,11 +8,11 @@ from generators.case import Values
 from generators.choices import Choices
 from generators.extras import Extras
 from generators.heads import Head, Heads, draw_values, permuted, split_heads, split_packed
+from generators.layers import VOCABULARY, linear
 from generators.merging import merge_heads
 from generators.noise import disturb
 from generators.sizes import Size
 
-VOCABULARY = 32
 _EMBED = Size.parse("H*D")
 
 
@@ -45,20 +45,6 @@ def block_module(b: Builder, c: Choices, extras: Extras) -> list[str]:
     if c.chance(0.1):
         returns += c.subset(inner, 0.5)
     return returns
-
-
-def _weight(b: Builder, c: Choices, hint: str, out: Size, into: Size) -> str:
-    scale = max(1, b.size(into)) ** -0.5
-    return b.input(hint, (out, into), Values(c.weighted({"normal": 5.0, "uniform": 1.0}), scale=round(scale, 4)),
-                   parameter=True)
-
-
-def _linear(b: Builder, c: Choices, x: str, hint: str, out: Size, *, bias: bool) -> str:
-    weight = _weight(b, c, f"w_{hint}", out, b.shape(x)[-1])
-    extra = [b.input(f"b_{hint}", (out,), Values(scale=0.1), parameter=True)] if bias else []
-    if not bias and c.chance(0.08):
-        return b.op("matmul", x, b.op("transpose", weight, to="wt", dim0=0, dim1=1), to=hint)
-    return b.op("linear", x, weight, *extra, to=hint)
 
 
 def _stem(b: Builder, c: Choices) -> str:
@@ -98,7 +84,7 @@ def _norm(b: Builder, c: Choices, style: _Style, x: str) -> str:
 def _attention(b: Builder, c: Choices, style: _Style, x: str, extras: Extras) -> tuple[str, tuple[str, ...]]:
     attended = attend(b, c, _project(b, c, style, x), style.noise, extras)
     merged = disturb(b, c, merge_heads(b, c, attended.output), style.noise)
-    return _linear(b, c, merged, "o", _EMBED, bias=style.bias), attended.extras
+    return linear(b, c, merged, "o", _EMBED, bias=style.bias), attended.extras
 
 
 def _project(b: Builder, c: Choices, style: _Style, x: str) -> Heads:
@@ -106,7 +92,7 @@ def _project(b: Builder, c: Choices, style: _Style, x: str) -> Heads:
     heads, head_dim = Size.of("H"), Size.of("D")
     b.dims["T"] = b.dims["S"]
     if how == "packed":
-        return split_packed(b, c, _linear(b, c, x, "qkv", _EMBED * 3, bias=style.bias), heads, head_dim)
+        return split_packed(b, c, linear(b, c, x, "qkv", _EMBED * 3, bias=style.bias), heads, head_dim)
     if how == "one_head":
         return _one_head(b, c, style, x)
     query, key, group = heads, heads, Size.of(1)
@@ -122,7 +108,7 @@ def _project(b: Builder, c: Choices, style: _Style, x: str) -> Heads:
         context = b.input("memory", ("B", "T", _EMBED), draw_values(c))
     found = []
     for name, source, count in (("q", x, query), ("k", context, key), ("v", context, key)):
-        flat = _linear(b, c, source, name, count * head_dim, bias=style.bias)
+        flat = linear(b, c, source, name, count * head_dim, bias=style.bias)
         split = split_heads(b, c, flat, count, head_dim)
         found.append(Head(permuted(b, c, split, "bshd", "bhsd", name), split, "bshd"))
     return Heads(found[0], found[1], found[2], group)
@@ -132,7 +118,7 @@ def _one_head(b: Builder, c: Choices, style: _Style, x: str) -> Heads:
     unsqueezed = c.chance(0.6)
     found = []
     for name in "qkv":
-        value = _linear(b, c, x, name, _EMBED, bias=style.bias)
+        value = linear(b, c, x, name, _EMBED, bias=style.bias)
         if unsqueezed:
             value = b.op("unsqueeze", value, dim=1)
             if c.chance(0.3):
@@ -162,9 +148,9 @@ def _around(b: Builder, c: Choices, style: _Style, x: str, before: str, attended
 def _feed_forward(b: Builder, c: Choices, style: _Style, x: str) -> str:
     wide = _EMBED * c.pick((1, 2, 4))
     act = c.weighted({"gelu": 4.0, "relu": 3.0, "silu": 2.0, "gated": 2.0})
-    hidden = _linear(b, c, x, "up", wide, bias=style.bias)
+    hidden = linear(b, c, x, "up", wide, bias=style.bias)
     if act == "gated":
-        gate = b.op("silu", _linear(b, c, x, "gate", wide, bias=style.bias))
+        gate = b.op("silu", linear(b, c, x, "gate", wide, bias=style.bias))
         hidden = b.op("mul", gate, hidden, to="hidden")
     elif act == "gelu":
         hidden = b.op("gelu", hidden, to="hidden", approximate=c.pick(("none", "tanh")))
@@ -172,4 +158,4 @@ def _feed_forward(b: Builder, c: Choices, style: _Style, x: str) -> str:
         hidden = b.op(act, hidden, to="hidden")
     if c.chance(0.1):
         hidden = b.op("dropout", hidden, p=0.1, form=c.pick(("module", "functional")))
-    return _linear(b, c, hidden, "down", _EMBED, bias=style.bias)
+    return linear(b, c, hidden, "down", _EMBED, bias=style.bias)

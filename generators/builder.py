@@ -37,6 +37,10 @@ class Builder:
         name = self.fresh(hint)
         values = replace(values or Values(), seed=len(self.inputs))
         item = Input(name, tuple(Size.of(s) for s in shape), dtype or self.dtype, values, layout, parameter)
+        if 0 in item.type.sizes(self.dims):
+            # Some distributions need an element to begin with.
+            plain = {0: "ones", 1: "zero_one", 2: "normal"}[category(item.dtype)]
+            item = replace(item, values=replace(values, kind=plain, scale=1.0))
         self.inputs.append(item)
         self.types[name] = item.type
         return name

@@ -14,6 +14,7 @@ Attr = bool | int | float | str | Size | tuple["Size | int", ...] | None
 """The value of an operation's attribute: a flag, number, word of a closed list, size, or a list of sizes or axes."""
 
 MODES = ("inference", "training")
+AUTOCAST = ("bfloat16", "float16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,10 @@ class Contract:
 
 @dataclass(frozen=True)
 class Case:
-    """A straight-line program: dimensions, inputs and parameters, operations, what is returned, and the mode."""
+    """A straight-line program: dimensions, inputs and parameters, operations, what is returned, and the mode.
+
+    `autocast` is the dtype of a `torch.autocast` around the operations, which then says nothing of a contract.
+    """
 
     dims: tuple[tuple[str, int], ...]
     inputs: tuple[Input, ...]
@@ -137,6 +141,7 @@ class Case:
     mode: str = "inference"
     dynamic: bool = False
     contracts: tuple[Contract, ...] = field(default=())
+    autocast: str | None = None
 
     @cached_property
     def sizes(self) -> Mapping[str, int]:
@@ -167,6 +172,7 @@ class Case:
             self.mode,
             self.dynamic,
             [[_exact(getattr(c, f)) for f in Contract.__slots__] for c in self.contracts],
+            *([self.autocast] if self.autocast else []),
         ]
         return json.dumps(form, separators=(",", ":"))
 

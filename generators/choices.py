@@ -1,6 +1,5 @@
 """Where the generator's decisions come from. One small interface, so that a seed or a fuzzer's bytes can drive it."""
 
-import bisect
 import random
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -49,10 +48,6 @@ class Choices:
             if at < 0:
                 return option
         return list(options)[-1]
-
-    def along(self, sums: Sequence[float]) -> int:
-        """An index of a list, with likelihood proportional to its weight; `sums` are the running sums of the weights."""
-        return min(bisect.bisect_right(sums, self._random.random() * sums[-1]), len(sums) - 1)
 
     def subset(self, options: Sequence[T], probability: float) -> list[T]:
         """Each option kept with the given probability."""

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from generators.case import Attr, Case, Input, Op
+from generators.case import Attr, Case, Input, Op, TensorType
 from generators.dtypes import category
 from generators.ops import OPS
 from generators.ops.spec import Line
@@ -11,15 +11,28 @@ from generators.program import attributes, types_of
 from generators.sizes import Size
 from generators.values import DISTRIBUTIONS, layout_expression
 
-_PRELUDE = """import torch
-import torch.nn.functional as F
-from torch import nn
-"""
+_IMPORTS = {
+    "F.": "import torch.nn.functional as F",
+    "nn.": "from torch import nn",
+    "sdpa_kernel(": "from torch.nn.attention import SDPBackend, sdpa_kernel",
+    "create_block_mask(": "from torch.nn.attention.flex_attention import create_block_mask",
+    "flex_attention(": "from torch.nn.attention.flex_attention import flex_attention",
+}
+"""What stands at the top of a text in which the key occurs."""
 _RNG = """
 
 def rng(seed):
     return torch.Generator().manual_seed(seed)
 """
+_FILLED = """
+
+def filled(layer, seed):
+    generator = rng(seed)
+    for parameter in layer.parameters():
+        nn.init.normal_(parameter, std=parameter.size(-1) ** -0.5, generator=generator)
+    return layer
+"""
+"""Numbers for a layer's parameters: those that torch gives biases, zeros, hide mistakes."""
 
 
 def source(case: Case) -> str:
@@ -37,10 +50,11 @@ def partly_rewritten(case: Case, ops: Sequence[Op], instead: Mapping[str, str]) 
     made = "".join(f"        {_input_text(i)},\n" for i in case.inputs if not i.parameter)
     module = f"\n\nclass Module(nn.Module):\n{body}\n"
     inputs = f"\n\ndef inputs():\n    return [\n{made}    ]\n"
-    rng = _RNG if "rng(" in module + inputs else ""
-    constants = _constants(case)
-    prelude = _PRELUDE if "F." in module + inputs else _PRELUDE.replace("import torch.nn.functional as F\n", "")
-    return prelude + (f"\n{constants}\n" if constants else "") + rng + module + inputs
+    functions = _FILLED if "filled(" in module else ""
+    functions = (_RNG if "rng(" in functions + module + inputs else "") + functions
+    head = [line for key, line in _IMPORTS.items() if key in module + inputs]
+    settings = [*(["torch.backends.mha.set_fastpath_enabled(False)"] if _slow_path(case) else []), _constants(case)]
+    return "\n".join(["import torch", *head, *(f"\n{line}" for line in settings if line), ""]) + functions + module + inputs
 
 
 def is_random(case: Case) -> bool:
@@ -50,11 +64,16 @@ def is_random(case: Case) -> bool:
 
 def _draws(op: Op, *, training: bool) -> bool:
     attrs = attributes(op)
-    p = attrs["dropout_p"] if op.kind == "sdpa" else attrs["p"]
+    p = next(attrs[name] for name in ("p", "dropout_p", "dropout") if name in attrs)
     active = str(attrs.get("active", "mode"))
     if attrs.get("form") == "module":
         active = "mode"
     return isinstance(p, int | float) and 0 < p < 1 and (active == "always" or (active == "mode" and training))
+
+
+def _slow_path(case: Case) -> bool:
+    """Whether the fast path of torch's layers is off: for all of them when one says so."""
+    return any(op.attr("fast_path") is False for op in case.ops)
 
 
 def _constants(case: Case) -> str:
@@ -71,8 +90,9 @@ def _init(case: Case, ops: Sequence[Op]) -> str:
             lines.append(f"self.{item.name} = nn.Parameter({_input_text(item)})")
         elif item.parameter:
             lines.append(f'self.register_buffer("{item.name}", {_input_text(item)})')
+    types = types_of(case)
     for op in ops:
-        submodule = OPS[op.kind].init(attributes(op))
+        submodule = OPS[op.kind].init(_line(case, op, types))
         if submodule is not None:
             lines.append(f"self.{op.name} = {submodule}")
     if not lines:
@@ -88,14 +108,34 @@ def read(case: Case, name: str) -> str:
 def _forward(case: Case, ops: Sequence[Op], spelled: Sequence[Op], instead: Mapping[str, str]) -> str:
     types = types_of(case)
     arguments = [i for i in case.inputs if not i.parameter]
-    device = f"{arguments[0].name}.device"
     lines = list(_measured(spelled, arguments)) if case.dynamic else []
     for op in ops:
-        line = Line(op.name, [read(case, a) for a in op.args], [types[a] for a in op.args], attributes(op), device)
-        lines.append(f"{op.name} = {instead.get(op.name) or OPS[op.kind].emit(line)}")
+        if op.name in instead:
+            lines.append(f"{op.name} = {instead[op.name]}")
+        else:
+            lines += _spelled(op, _line(case, op, types))
+    lines = lines[lines[:1] == [""] :]
+    if case.autocast and lines:
+        head = f"with torch.autocast({arguments[0].name}.device.type, dtype=torch.{case.autocast}):"
+        lines = [head, *_indented(lines)]
     lines.append(f"return {', '.join(read(case, r) for r in case.returns)}")
     head = f"    def forward(self, {', '.join(i.name for i in arguments)}):\n"
-    return head + "\n".join(f"        {x}" for x in lines)
+    return head + "\n".join(_indented(lines, 2))
+
+
+def _line(case: Case, op: Op, types: Mapping[str, TensorType]) -> Line:
+    device = next(f"{i.name}.device" for i in case.inputs if not i.parameter)
+    return Line(op.name, [read(case, a) for a in op.args], [types[a] for a in op.args], attributes(op), device)
+
+
+def _spelled(op: Op, line: Line) -> list[str]:
+    spec = OPS[op.kind]
+    text, within = f"{op.name} = {spec.emit(line)}", spec.within(line)
+    return [*spec.before(line), *([text] if within is None else [f"with {within}:", *_indented([text])])]
+
+
+def _indented(lines: Sequence[str], levels: int = 1) -> list[str]:
+    return [f"{'    ' * levels}{line}" if line else "" for line in lines]
 
 
 def _measured(ops: Sequence[Op], arguments: list[Input]) -> Iterator[str]:

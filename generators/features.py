@@ -8,12 +8,13 @@ from generators.program import attributes, types_of
 
 _VIEWS = frozenset({
     "view", "reshape", "permute", "transpose", "mT", "unsqueeze", "squeeze", "unflatten", "flatten", "expand",
-    "expand_as", "chunk", "unbind", "select", "contiguous", "clone", "to_own_dtype", "narrow", "detach",
+    "expand_as", "chunk", "unbind", "select", "contiguous", "clone", "to_own_dtype", "narrow", "detach", "unfold",
 })
 _ONE_NAME = {
     "bmm": "product", "matmul": "product", "einsum": "product", "log_softmax": "softmax", "type_as": "cast",
     "unbind": "select", "max": "amax", "full": "constant", "scalar": "constant", "zeros": "constant",
     "ones": "constant", "sub": "add", "repeat": "repeat_interleave",
+    "stack": "cat", "index": "embedding",
 }
 _EMPTY_ROWS = frozenset({"empty_row", "empty_row_mask", "zeros"})
 _COUNTS = frozenset({"small_counts", "signed"})
@@ -28,6 +29,8 @@ def features(case: Case) -> frozenset[str]:
     words = {"mode:training"} if case.training else set()
     if case.dynamic:
         words.add("dynamic")
+    if case.autocast:
+        words.add("autocast")
     if any(i.dtype in LOW_PRECISION for i in case.inputs):
         words.add("dtype:low")
     if len(case.returns) > 1:

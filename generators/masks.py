@@ -110,7 +110,7 @@ def _additive_values(c: Choices, rank: int) -> Values:
 
 
 def _added(b: Builder, c: Choices, scores: str, pattern: Pattern, *, in_place: bool) -> Masked:
-    if pattern or c.chance(0.25):
+    if pattern or c.structure("mask.from", {"given": 3.0, "made": 1.0}) == "made":
         return _pattern_added(b, c, scores, pattern)
     mask = _additive_input(b, c, scores)
     if c.wild():
@@ -123,7 +123,7 @@ def _added(b: Builder, c: Choices, scores: str, pattern: Pattern, *, in_place: b
 def _pattern_added(b: Builder, c: Choices, scores: str, pattern: Pattern) -> Masked:
     """A tensor of zeros and low numbers, made inside and added: by the pattern, or causal from the first key."""
     query, key = b.shape(scores)[-2:]
-    if not pattern and c.chance(0.5):
+    if not pattern and c.structure("mask.triangle", {"triu": 1.0, "keep": 1.0}) == "triu":
         low = c.weighted({NEG_INF: 3.0, -1e4: 1.0})
         full = b.op("full", to="causal", sizes=(query, key), value=low, dtype=b.dtype_of(scores))
         bias = b.op("triu", full, diagonal=1)
@@ -163,7 +163,7 @@ def _keep(b: Builder, c: Choices, scores: str, pattern: Pattern) -> _Seen:
             return _Seen(seen, pattern)
         mask = _boolean_input(b, c, scores)
         return _Seen(b.op("logical_and", *c.pick(((seen, mask), (mask, seen))), to="seen"), pattern, mask)
-    if c.chance(0.35):
+    if c.structure("mask.keep", {"causal": 35.0, "given": 65.0}) == "causal":
         return _Seen(_causal(b, c, scores), _TOP_LEFT)
     mask = _boolean_input(b, c, scores)
     return _Seen(mask, mask=mask)

@@ -3,14 +3,15 @@
 import keyword
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from generators.case import MODES, Attr, Case, Input, Op, TensorType
+from generators.case import AUTOCAST, MODES, Attr, Case, Input, Op, TensorType
 from generators.contracts import check_contract
 from generators.dtypes import DTYPES
 from generators.errors import CaseError
 from generators.ops import OPS
+from generators.ops.flex import NAMES as FLEX_NAMES
 from generators.ops.products import EQUATION
 from generators.ops.spec import Attribute, Call, Kind, OpSpec
 from generators.sizes import Size
@@ -18,7 +19,7 @@ from generators.values import DISTRIBUTIONS, LAYOUTS
 
 VALUE_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
 DIM_NAME = re.compile(r"[A-Z][A-Za-z0-9]{0,7}")
-RESERVED = frozenset({"torch", "nn", "rng", "inputs", "self", "F", "Module", "attend", *keyword.kwlist})
+RESERVED = frozenset({"torch", "nn", "rng", "inputs", "self", "F", "Module", "attend", "filled", *FLEX_NAMES, "sdpa_kernel", "causal_mask", *keyword.kwlist})
 
 MAX_DIM = 1 << 20
 MAX_ELEMENTS = 1 << 26
@@ -72,22 +73,26 @@ def _canonical(attribute: Attribute, value: Attr) -> Attr:
     return value
 
 
-def infer(op: Op, types: Mapping[str, TensorType], dims: Mapping[str, int]) -> TensorType:
-    """The type an operation's result has. Raises CaseError naming the operation."""
+def infer(
+    op: Op, types: Mapping[str, TensorType], dims: Mapping[str, int], autocast: str | None = None
+) -> TensorType:
+    """The type an operation's result has; under autocast that on the CPU. Raises CaseError naming the operation."""
     spec, attrs = OPS.get(op.kind), attributes(op)
     assert spec is not None
+    for name, value in attrs.items():
+        _check_attribute(op, name, spec.attributes[name], value)
     least, most = spec.arity
+    if spec.optional is not None:
+        least = most = least + len(spec.optional(attrs))
     if not least <= len(op.args) <= most:
         wanted = str(least) if least == most else f"{least} to {most}"
         raise CaseError(f"op {op.name!r}: {op.kind} takes {wanted} arguments, got {len(op.args)}")
-    for name, value in attrs.items():
-        _check_attribute(op, name, spec.attributes[name], value)
     try:
         args = tuple(types[a] for a in op.args)
     except KeyError as missing:
         raise CaseError(f"op {op.name!r}: {missing.args[0]!r} is not defined before it") from None
     try:
-        result = spec.infer(Call(args, attrs, dims))
+        result = spec.infer(Call(args, attrs, dims, autocast))
         elements = math.prod(result.sizes(dims))
     except CaseError as error:
         raise CaseError(f"op {op.name!r} ({op.kind}): {error}") from None
@@ -96,24 +101,28 @@ def infer(op: Op, types: Mapping[str, TensorType], dims: Mapping[str, int]) -> T
     return result
 
 
+def _is_whole(value: Attr) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+_FITS: dict[Kind, Callable[[Attr, Attribute], bool]] = {
+    Kind.AXIS: lambda value, _: _is_whole(value),
+    Kind.INT: lambda value, _: _is_whole(value),
+    Kind.NUMBER: lambda value, a: _is_whole(value) or isinstance(value, float) or value in a.words,
+    Kind.SIZE: lambda value, _: isinstance(value, Size),
+    Kind.SIZES: lambda value, _: isinstance(value, tuple) and all(isinstance(v, Size) for v in value),
+    Kind.AXES: lambda value, _: isinstance(value, tuple) and all(_is_whole(v) for v in value),
+    Kind.FLAG: lambda value, _: isinstance(value, bool),
+    Kind.WORD: lambda value, a: isinstance(value, str) and value in a.words,
+    Kind.EQUATION: lambda value, _: isinstance(value, str) and EQUATION.fullmatch(value) is not None,
+}
+
+
 def _check_attribute(op: Op, name: str, attribute: Attribute, value: Attr) -> None:
     if value is None and not attribute.required:
         return
-    kind = attribute.kind
-    integer = isinstance(value, int) and not isinstance(value, bool)
-    good = {
-        Kind.AXIS: integer,
-        Kind.INT: integer,
-        Kind.NUMBER: integer or isinstance(value, float) or value in attribute.words,
-        Kind.SIZE: isinstance(value, Size),
-        Kind.SIZES: isinstance(value, tuple) and all(isinstance(v, Size) for v in value),
-        Kind.AXES: isinstance(value, tuple) and all(isinstance(v, int) and not isinstance(v, bool) for v in value),
-        Kind.FLAG: isinstance(value, bool),
-        Kind.WORD: isinstance(value, str) and value in attribute.words,
-        Kind.EQUATION: isinstance(value, str) and EQUATION.fullmatch(value) is not None,
-    }[kind]
-    if not good:
-        wanted = f"one of {', '.join(attribute.words)}" if kind is Kind.WORD else kind.value
+    if not _FITS[attribute.kind](value, attribute):
+        wanted = f"one of {', '.join(attribute.words)}" if attribute.kind is Kind.WORD else attribute.kind.value
         raise CaseError(f"op {op.name!r}: {name} is {value!r}, expected {wanted}")
 
 
@@ -121,7 +130,7 @@ def types_of(case: Case) -> dict[str, TensorType]:
     """The type of every input and value. Raises CaseError where the program is not well typed."""
     types = {i.name: i.type for i in case.inputs}
     for op in case.ops:
-        types[op.name] = infer(op, types, case.sizes)
+        types[op.name] = infer(op, types, case.sizes, case.autocast)
     return types
 
 
@@ -130,6 +139,10 @@ def check(case: Case) -> dict[str, TensorType]:
     _check_dims(case)
     if case.mode not in MODES:
         raise CaseError(f"mode is {case.mode!r}, expected one of {', '.join(MODES)}")
+    if case.autocast is not None and case.autocast not in AUTOCAST:
+        raise CaseError(f"autocast is {case.autocast!r}, expected one of {', '.join(AUTOCAST)}")
+    if case.autocast is not None and case.contracts:
+        raise CaseError("contracts: none can be said of what runs under autocast")
     if len(case.inputs) + len(case.ops) > MAX_LINES:
         raise CaseError(f"{len(case.inputs) + len(case.ops)} inputs and operations; at most {MAX_LINES}")
     seen: set[str] = set()

@@ -1,6 +1,8 @@
 """A random case from a seed and an index: a bare attention, or a whole module around one."""
 
 import itertools
+from contextlib import suppress
+from dataclasses import replace
 
 from generators.attention import attend
 from generators.blocks import block_module
@@ -8,11 +10,13 @@ from generators.builder import Builder
 from generators.case import Case
 from generators.choices import Choices
 from generators.dimensions import draw_dims, draw_tiled_dims
+from generators.errors import CaseError
 from generators.extras import Extras, draw_extras, draw_many_extras
 from generators.families import FAMILIES, Families, Family
 from generators.heads import head_inputs
 from generators.merging import as_given, merge_heads
 from generators.noise import disturb
+from generators.program import check
 from generators.stand_in import stand_in
 
 BARE = 0.8
@@ -20,8 +24,15 @@ BARE = 0.8
 TRAINING = 0.25
 DYNAMIC = 0.02
 """The share with dynamic shapes, which take ten times as long to compile."""
+EMPTY = 0.006
+"""The share with a size of 0."""
+WRITTEN = 0.1
+"""For kernels, the share tried with programs that families write, of which many have no contract that a kernel can fill."""
+_EMPTY = {"S": 3.0, "T": 3.0, "B": 2.0}
 TURNED = 0.25
 """For kernels, the share of cases whose contract has heads behind lengths, [B, S, H, D], where q, k and v come so."""
+AUTOCAST = 0.03
+"""The share under autocast; a case keeps what it computes in where autocast would make no well-typed program of it."""
 _DTYPES = {"float32": 5.0, "bfloat16": 2.5, "float16": 2.5}
 
 
@@ -34,23 +45,50 @@ def sample(seed: int, index: int, *, contracted: bool = False) -> Case:
     if contracted:
         cases = (_for_kernels(f"{seed}:{index}:contracted:{attempt}") for attempt in itertools.count())
         return next(case for case in cases if stand_in(case) is not None)
-    # From choices of their own, so that they are seldom and all other cases do not depend on them.
-    return draw(Choices(f"{seed}:{index}"), Choices(f"{seed}:{index}:extras"))
+    empty = Choices(f"{seed}:{index}:empty")
+    if empty.chance(EMPTY):
+        # What refuses a size of 0 (an index, a size of -1) is drawn without one.
+        with suppress(CaseError):
+            return draw(*_choices(seed, index), empty=empty.weighted(_EMPTY))
+    return draw(*_choices(seed, index))
 
 
-def draw(c: Choices, rare: Choices) -> Case:
-    """The case that these choices decide on; `rare` decides what few attentions have."""
-    family = _family(c, FAMILIES)
-    c.habits = family.habits
+def of_family(name: str, seed: int, index: int, *, dtype: str = "", mode: str = "") -> Case:
+    """A case that one family writes; `dtype` and `mode` where they are not to be drawn."""
+    return draw(*_choices(seed, index), family=name, dtype=dtype, mode=mode)
+
+
+def _choices(seed: int, index: int) -> tuple[Choices, Choices]:
+    # What is rare has choices of its own, so that all other cases do not depend on it.
+    return Choices(f"{seed}:{index}"), Choices(f"{seed}:{index}:extras")
+
+
+def draw(c: Choices, rare: Choices, *, family: str = "", dtype: str = "", mode: str = "", empty: str = "") -> Case:
+    """The case that these choices decide on; `rare` decides what few attentions have. What is given is not drawn; `empty`
+    names a dimension of size 0."""
+    drawn = _family(c, FAMILIES) if not family else FAMILIES[family]
+    c.habits = drawn.habits
     c.wildness = c.weighted({0.02: 2.0, 0.08: 5.0, 0.2: 2.0, 0.5: 1.0})
-    dtype = c.weighted(_DTYPES)
-    b = Builder(draw_dims(c), dtype, "training" if c.chance(TRAINING) else "inference")
+    drawn_dtype, dims = c.weighted(_DTYPES), draw_dims(c)
+    drawn_mode = "training" if c.chance(TRAINING) else "inference"
+    b = Builder(dims | ({empty: 0} if empty else {}), dtype or drawn_dtype, mode or drawn_mode)
     extras = draw_extras(rare)
-    if family.write is not None:
-        returns = family.write(b, c)
+    if drawn.write is not None:
+        returns = drawn.write(b, c)
     else:
         returns = _bare(b, c, extras) if c.chance(BARE) else block_module(b, c, extras)
-    return b.case(returns, dynamic=c.chance(DYNAMIC))
+    return _cast(b.case(returns, dynamic=c.chance(DYNAMIC)), rare)
+
+
+def _cast(case: Case, c: Choices) -> Case:
+    if not c.chance(AUTOCAST):
+        return case
+    under = replace(case, autocast=c.weighted({"bfloat16": 3.0, "float16": 1.0}), contracts=())
+    try:
+        check(under)
+    except CaseError:
+        return case
+    return under
 
 
 def _family(c: Choices, families: Families) -> Family:
@@ -59,7 +97,13 @@ def _family(c: Choices, families: Families) -> Family:
 
 def _for_kernels(seed: str) -> Case:
     c = Choices(seed)
-    family = _family(c, {name: family for name, family in FAMILIES.items() if family.write is None})
+    written = c.chance(WRITTEN)
+    family = _family(c, {name: family for name, family in FAMILIES.items() if (family.write is not None) == written})
+    if family.write is not None:
+        c.habits = family.habits
+        c.wildness = c.weighted({0.02: 5.0, 0.08: 4.0, 0.2: 1.0})
+        b = Builder(draw_dims(c), c.weighted(_DTYPES), "training" if c.chance(0.5) else "inference")
+        return b.case(family.write(b, c), dynamic=False)
     # What kernels get wrong is not how a step is spelled: scales, groups and values vary beyond a family's habits.
     c.habits = {
         "heads.group": c.weighted({"none": 7.0, "group": 2.0, "one": 1.0}),

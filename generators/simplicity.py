@@ -14,7 +14,7 @@ SortKey = tuple[float, ...]
 
 def sort_key(case: Case) -> SortKey:
     """Smaller is simpler. First the number of operations, then of returned values and of inputs; then inference
-    before training, static before dynamic shapes, plain operations and attributes, float32, plain values and layouts;
+    before training, static before dynamic shapes, no autocast before autocast, plain operations and attributes, float32, plain values and layouts;
     then the sizes, last plain names. The id breaks no tie: equal keys mean neither is simpler.
     """
     return (
@@ -23,6 +23,7 @@ def sort_key(case: Case) -> SortKey:
         len(case.inputs),
         case.training,
         case.dynamic,
+        case.autocast is not None,
         sum(OPS[op.kind].cost for op in case.ops),
         sum(_attr_cost(op) for op in case.ops),
         sum(_DTYPE_RANK.get(i.dtype, 3) for i in case.inputs),

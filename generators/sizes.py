@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Self
 
 from generators.errors import CaseError
@@ -42,6 +43,7 @@ class Size:
         return cls.parse(value)
 
     @classmethod
+    @lru_cache(maxsize=4096)
     def parse(cls, text: str) -> "Size":
         """Read `3*H*D + 1`: names, whole numbers, `*`, `+` and `-`. Raises CaseError on anything else."""
         if len(text) > MAX_TEXT:
@@ -147,3 +149,8 @@ def product(sizes: Iterable[Size]) -> Size:
     for size in sizes:
         total = total * size
     return total
+
+
+def shape_of(*sizes: Size | int | str) -> tuple[Size, ...]:
+    """A shape from sizes, numbers and texts such as `Y*W`."""
+    return tuple(Size.of(size) for size in sizes)

@@ -158,6 +158,7 @@ LAYOUTS: dict[str, tuple[int, int]] = {
     "padded": (1, 3),
     "every_second": (1, 4),
     "offset": (1, 5),
+    "channels_last": (3, 6),
 }
 """How an input lies in memory; `layout_expression` says what each means."""
 
@@ -172,6 +173,8 @@ def layout_expression(layout: str, tensor: str, rank: int) -> str:
         return f"F.pad({tensor}, (0, 3))[..., :-3]"
     if layout == "every_second":
         return f"{tensor}.repeat_interleave(2, -1)[..., ::2]"
+    if layout == "channels_last":
+        return f"{tensor}.movedim(1, -1).contiguous().movedim(-1, 1)"
     if layout == "offset":
         return f"F.pad({tensor}, ({', '.join(['0, 0'] * (rank - 1) + ['1, 0'])}))[1:]"
     return tensor

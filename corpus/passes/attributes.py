@@ -1,6 +1,7 @@
 """Plainer operations: attributes at their defaults, the simplest of several spellings."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from generators.case import Attr, Case, Op
 from generators.ops import OPS
@@ -9,7 +10,7 @@ from generators.rewriting import valid, with_op
 
 
 def default_attributes(case: Case) -> Iterator[Case]:
-    """One attribute left at its default, or at a simpler word of its list."""
+    """One attribute left at its default, or at a simpler word of its list, without the arguments it asked for."""
     for op in case.ops:
         given = dict(op.attrs)
         for name, value in given.items():
@@ -18,9 +19,21 @@ def default_attributes(case: Case) -> Iterator[Case]:
             if value in attribute.words:
                 options += attribute.words[: attribute.words.index(str(value))]
             for option in options:
-                smaller = valid(with_op(case, op, make_op(op.name, op.kind, op.args, {**given, name: option})))
+                smaller = valid(with_op(case, op, _with_attributes(op, {**given, name: option})))
                 if smaller is not None:
                     yield smaller
+
+
+def _with_attributes(op: Op, attrs: Mapping[str, Attr]) -> Op:
+    """The operation with other attributes, and of its arguments those that they ask for."""
+    new = make_op(op.name, op.kind, op.args, attrs)
+    optional = OPS[op.kind].optional
+    if optional is None:
+        return new
+    least = OPS[op.kind].arity[0]
+    before, now = optional(attributes(op)), optional(attributes(new))
+    kept = [arg for name, arg in zip(before, op.args[least:], strict=True) if name in now]
+    return replace(new, args=(*op.args[:least], *kept))
 
 
 def plainer_kinds(case: Case) -> Iterator[Case]:

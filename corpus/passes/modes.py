@@ -10,12 +10,14 @@ from generators.rewriting import valid
 
 
 def plainer_mode(case: Case) -> Iterator[Case]:
-    """Static shapes for dynamic ones, inference for training."""
+    """Static shapes for dynamic ones, no autocast, inference for training."""
     contracts = _without_dropout(case)
     if case.training and case.dynamic:
         yield replace(case, mode="inference", dynamic=False, contracts=contracts)
     if case.dynamic:
         yield replace(case, dynamic=False)
+    if case.autocast and (bare := valid(replace(case, autocast=None))) is not None:
+        yield bare
     if case.training:
         yield replace(case, mode="inference", contracts=contracts)
 

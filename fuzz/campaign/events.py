@@ -66,7 +66,7 @@ class WorkerRecycled(Event):
 @dataclass(frozen=True, slots=True)
 class CaseJudged(Event):
     """One sampled case has its verdicts, by subject; `rejected`: why eager refuses it, else None; `skipped`: why a subject
-    did not take it, by subject."""
+    did not take it, by subject; `reached`: as in `fuzz.protocol.SubjectResult`, under any subject."""
 
     index: int
     case: str
@@ -79,6 +79,7 @@ class CaseJudged(Event):
     rss_mib: float
     skipped: Mapping[str, str] = field(default_factory=dict)
     oracle_seconds: float = 0.0
+    reached: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

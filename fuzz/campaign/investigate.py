@@ -67,7 +67,8 @@ def public_for(subject: str, public: Sequence[str]) -> str | None:
     """The public subject that can show what `subject` shows; None when the campaign has none."""
     if kind(subject).public:
         return subject
-    return next((p for p in public if compiler_of(p) == compiler_of(CHEAP)), None)
+    alike = (p for p in public if compiler_of(p) == compiler_of(CHEAP) and kind(p).random == kind(subject).random)
+    return next(alike, None)
 
 
 def investigate(

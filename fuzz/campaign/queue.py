@@ -1,6 +1,5 @@
 """The queue of a guided search: cases that reached what no case before them had, and how often each thing is reached."""
 
-import itertools
 import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -42,7 +41,7 @@ class Queue:
         self._lock = threading.Lock()
         self._counts = Counter(results.reached())
         self._cases: dict[str, list[Case]] = {}
-        self._energies: tuple[list[str], list[float]] = ([], [])
+        self._energies: dict[str, float] = {}
         self._stale = 0
         self.size = 0
         for case, names in results.queue():
@@ -62,13 +61,9 @@ class Queue:
         """A case that reached something rare: a thing reached n times is chosen 1/n times as often; None of an empty queue."""
         with self._lock:
             if self._stale <= 0:
-                names = list(self._cases)
-                self._energies = names, list(itertools.accumulate(1.0 / self._counts[name] for name in names))
+                self._energies = {name: 1.0 / self._counts[name] for name in self._cases}
                 self._stale = _REFRESH
-            names, energies = self._energies
-            if not names:
-                return None
-            return c.pick(self._cases[names[c.along(energies)]])
+            return c.pick(self._cases[c.weighted(self._energies)]) if self._energies else None
 
     def some(self, c: Choices, count: int) -> Sequence[Case]:
         """Up to `count` cases of the queue, to splice with."""

@@ -5,6 +5,7 @@ import threading
 from fuzz.campaign.budget import Budget
 from fuzz.catalogue import BUILT_IN, is_named, kind
 from generators.case import Case
+from generators.emit import is_random
 from generators.errors import UserError
 
 CHEAP = "passes"
@@ -51,6 +52,8 @@ class Schedule:
                 if self._spent[subject] >= what.share * self._total:
                     continue
                 if subject == "inductor_dynamic" and not case.dynamic and "inductor" in self.sometimes:
+                    continue
+                if what.random and not is_random(case):
                     continue
                 if case.contracts if what.attention else not due:
                     due.append(subject)

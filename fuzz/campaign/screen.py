@@ -55,7 +55,7 @@ class LineScreen:
         return (
             f"{spell(s.elapsed)} of {self._budget}: {s.cases} cases, {s.rate:.1f} checks/s, {s.torch_share:.0%} in torch,"
             f" {s.rejected} rejected, {s.raised} suspicions, {s.findings.total()} findings, {s.duplicates} duplicates,"
-            f" {len(s.rewrites)} rewrites seen, {s.deaths} worker deaths"
+            f" {len(s.rewrites)} rewrites, {len(s.reached)} other things reached, {s.deaths} worker deaths"
         )
 
 
@@ -112,6 +112,7 @@ def rows(s: Statistics, budget: Budget) -> list[tuple[str, str]]:
     share = f"{s.rejected / s.cases:.1%}" if s.cases else "none yet"
     by_verdict = ", ".join(f"{count} {verdict}" for verdict, count in s.findings.most_common()) or "none yet"
     found = f", the last {spell(time.time() - s.last_find)} ago" if s.last_find else ""
+    attention = sum(name.startswith("_sfdp") for name in s.rewrites)
     memory = ", ".join(f"{rss:.0f}" for _, rss in sorted(s.rss_mib.items()))
     table = [
         ("elapsed", left),
@@ -119,7 +120,7 @@ def rows(s: Statistics, budget: Budget) -> list[tuple[str, str]]:
         ("rejected", f"{s.rejected} ({share})"),
         ("findings", by_verdict + found),
         ("suspicions", f"{s.raised} raised, {s.duplicates} explained by findings, {s.outcomes.total()} worked on"),
-        ("coverage", f"{len(s.rewrites)} rewrites, {sum(r.startswith('_sfdp') for r in s.rewrites)} of them attention's"),
+        ("coverage", f"{len(s.rewrites)} rewrites ({attention} of attention), {len(s.reached)} other things reached"),
         ("workers", f"{memory} MiB, {s.deaths} died, {s.recycled} recycled"),
     ]
     return table + [(f"worker {worker}", text) for worker, text in sorted(s.working.items())]

@@ -173,6 +173,7 @@ class Slot(threading.Thread):
                 result.rss_mib,
                 {one.subject: one.message for one in result.results if one.verdict is Verdict.SKIPPED},
                 result.oracle_seconds,
+                tuple(sorted({name for one in result.results for name in one.reached})),
             )
         )
         for one, explanation in explained:

@@ -44,6 +44,8 @@ class Statistics:
         self.skipped: dict[str, Counter[str]] = {}
         """By subject, why it did not take cases."""
         self.rewrites: set[str] = set()
+        self.reached: set[str] = set()
+        """What else of the compiler, each a kind and a name."""
         self.findings: Counter[str] = Counter()
         self.internal = 0
         self.last_find = 0.0
@@ -177,6 +179,7 @@ class Statistics:
             "duplicates_of_known": self.known,
             "verdicts": dict(sorted(self.verdicts.items())),
             "rewrites": len(self.rewrites),
+            "reached": self.reached_by_kind(),
             "worker_deaths": self.deaths,
             "workers_recycled": self.recycled,
             "worker_rss_mib": {str(worker): round(rss) for worker, rss in sorted(self.rss_mib.items())},
@@ -195,6 +198,11 @@ class Statistics:
         for subject, reason in event.skipped.items():
             self.skipped.setdefault(subject, Counter())[normal(reason)] += 1
         self.rewrites.update(event.fired)
+        self.reached.update(event.reached)
+
+    def reached_by_kind(self) -> dict[str, int]:
+        """How many distinct things of each kind were reached, rewrites left out."""
+        return dict(sorted(Counter(name.partition(" ")[0] for name in self.reached).items()))
 
     def idle(self) -> dict[str, str]:
         """The subjects that took none of the cases they met, and the reason they gave most often."""

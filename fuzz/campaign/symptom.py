@@ -13,7 +13,10 @@ SILENT = VALUES | {Verdict.METADATA, Verdict.NONDETERMINISTIC, Verdict.OUT_OF_BO
 """Verdicts that come without an error message."""
 EAGER = "eager"
 """The subject that is not compiled. What it shows by itself, users meet without a compiler."""
-_COMPILERS = {"passes": "inductor", "inductor_dynamic": "inductor", "inductor_tf32": "inductor", "triton_compiled": "triton"}
+_COMPILERS = {
+    **dict.fromkeys(("passes", "passes_random", "inductor_random", "inductor_dynamic", "inductor_tf32"), "inductor"),
+    "triton_compiled": "triton",
+}
 
 # Inductor gives every pattern a form per mode and dtype: _sfdp_pattern_5_inference, _sfdp_pattern_13_half_training.
 _SFDP = re.compile(r"_?(sfdp_pattern_\d+)")

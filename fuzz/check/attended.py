@@ -8,7 +8,7 @@ from fuzz.check import failures
 from fuzz.check.attention import calls
 from fuzz.check.attention.function import Unsupported
 from fuzz.check.attention.standin import StandIn
-from fuzz.check.coverage import Fired
+from fuzz.check.coverage import Coverage
 from fuzz.check.oracle import agreement, constants
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.decide import Judgement
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fuzz.check.check import Case
 
 
-def attended(case: "Case", subject: Subject, fired: Fired) -> tuple[Judgement, bool | None]:
+def attended(case: "Case", subject: Subject, coverage: Coverage) -> tuple[Judgement, bool | None]:
     """The verdict on the attention function of `subject`, and what `torch._dynamo.utils.same` says of the case with it."""
     request = case.request
     if request.stand_in is None or subject.attention is None:
@@ -35,7 +35,7 @@ def attended(case: "Case", subject: Subject, fired: Fired) -> tuple[Judgement, b
         raise RuntimeError(f"a stand-in does not run: {failures.line(error)}") from error
     runs: list[Execution] = []
     try:
-        judgement = _judged(case, subject, stand_in, runs, fired)
+        judgement = _judged(case, subject, stand_in, runs, coverage)
         damage = stand_in.damage
     finally:
         stand_in.program.close()
@@ -55,12 +55,12 @@ def attended(case: "Case", subject: Subject, fired: Fired) -> tuple[Judgement, b
     return judgement, None if judgement.verdict is Verdict.EAGER_SUSPECT else agreement.same(case.eager, runs[0], case.exact)
 
 
-def _judged(case: "Case", subject: Subject, stand_in: StandIn, runs: list[Execution], fired: Fired) -> Judgement:
+def _judged(case: "Case", subject: Subject, stand_in: StandIn, runs: list[Execution], coverage: Coverage) -> Judgement:
     """The verdict on what a function gives; `runs` takes the executions."""
     recorded: list[Call] = []
     module = stand_in.module()
     try:
-        with case.running, fired:
+        with case.running, coverage:
             call = subject.compile(module, case.request.dynamic)
             for _ in range(max(1, case.request.repeat)):
                 runs.append(case.execute(call, module, stand_in.fresh()))

@@ -11,7 +11,7 @@ from torch import nn
 from fuzz.check import failures, settings
 from fuzz.check.attended import attended
 from fuzz.check.compiled import compiled
-from fuzz.check.coverage import Fired
+from fuzz.check.coverage import Coverage
 from fuzz.check.oracle import agreement, constants
 from fuzz.check.oracle.decide import Judge, Judgement
 from fuzz.check.oracle.noise import Noise
@@ -124,16 +124,16 @@ class Case:
         announce(name)
         started = time.perf_counter()
         same = None
-        fired = Fired()
+        coverage = Coverage()
         with self.clock:
             if subject is None:
                 judgement = Judgement(
                     Verdict.SKIPPED, f"this worker has no subject {name}, or no C++ compiler for it"
                 )
             elif subject.attention is not None:
-                judgement, same = attended(self, subject, fired)
+                judgement, same = attended(self, subject, coverage)
             else:
-                judgement, same = compiled(self, subject, fired)
+                judgement, same = compiled(self, subject, coverage)
             with self.running:
                 settings.forget()
         return SubjectResult(
@@ -141,10 +141,11 @@ class Case:
             judgement.verdict,
             judgement.message,
             judgement.numbers,
-            fired.names,
+            coverage.fired,
             same,
             round(time.perf_counter() - started, 4),
             judgement.where,
+            coverage.reached,
         )
 
     def unless_eager_is_wrong(self, judgement: Judgement, run: Execution) -> Judgement:
@@ -200,7 +201,9 @@ class Case:
     def replica(self, number: int) -> Execution:
         """Eager under noise number so and so."""
         noise = Noise(number)
-        execution = self.execute(mode=noise)
+        # A fused layer rounds within as often as one in steps, where a replica can move it.
+        with settings.fast_path_off():
+            execution = self.execute(mode=noise)
         self._dtypes |= noise.dtypes
         return execution
 

@@ -1,12 +1,11 @@
 """The check of a subject that computes a case as a whole."""
 
 import math
-from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from fuzz.check import failures, settings
+from fuzz.check import failures
 from fuzz.check.attention.bare import Bare
-from fuzz.check.coverage import Fired, attention_patterns
+from fuzz.check.coverage import Coverage, attention_patterns
 from fuzz.check.doubts import looked_into
 from fuzz.check.oracle import agreement
 from fuzz.check.oracle.attention.judge import judge as judge_call
@@ -22,11 +21,13 @@ FUSED_ROUNDS = ("weights", "sums", "exponentials")
 """What the fused calls of rewrites round: flash on CPU rounds most."""
 
 
-def compiled(case: "Case", subject: Subject, fired: Fired) -> tuple[Judgement, bool | None]:
+def compiled(case: "Case", subject: Subject, coverage: Coverage) -> tuple[Judgement, bool | None]:
     """The verdict on `subject`, and what `torch._dynamo.utils.same` says."""
+    if subject.kind.random and not case.request.random:
+        return Judgement(Verdict.SKIPPED, "the case draws no random numbers"), None
     module = case.program.module(case.request.training)
     try:
-        with case.running, fired, settings.tf32_allowed() if subject.tf32 else nullcontext():
+        with case.running, coverage, subject.allowed():
             call = subject.compile(module, case.request.dynamic)
             runs = [case.execute(call, module) for _ in range(max(1, case.request.repeat))]
     except SubjectError as error:
@@ -37,7 +38,7 @@ def compiled(case: "Case", subject: Subject, fired: Fired) -> tuple[Judgement, b
     if judgement.verdict in (Verdict.SKIPPED, Verdict.EAGER_SUSPECT):
         return judgement, None
     judgement = looked_into(judgement, case, subject, (call, module), runs[0])
-    if not judgement.verdict.is_finding and attention_patterns(fired.names):
+    if not judgement.verdict.is_finding and attention_patterns(coverage.fired):
         judgement = _fused(case, runs[0]) or judgement
     return judgement, agreement.same(case.eager, runs[0], case.exact)
 

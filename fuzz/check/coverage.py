@@ -1,56 +1,303 @@
-"""Which graph rewrites Inductor applied, by name. The only module that touches the pattern matcher's entries."""
+"""What of the compiler a case reached, from the compiler itself. The only module that touches the pattern matcher's entries,
+Inductor's lowering and the counters of Dynamo.
 
+What a torch lacks of these is not told: `untold` names it.
+"""
+
+import importlib
+import inspect
+import operator
+import re
 import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-try:
-    import torch._inductor.pattern_matcher as _matcher
-except ImportError:  # a torch without Inductor: nothing fires
-    _matcher = None  # type: ignore[assignment]
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+_MATCHER = "torch._inductor.pattern_matcher"
+_PIPELINE = "torch._inductor.compile_fx"
+_GRAPH = "torch._inductor.graph"
+_LOWERING = "torch._inductor.lowering"
+_METRICS = "torch._inductor.metrics"
+_COUNTERS = "torch._dynamo.utils"
+
+#: What each part of the coverage needs: a module and a name in it.
+PARTS = {
+    "rewrites": ((_MATCHER, "ReplacementPatternEntry"), (_MATCHER, "GraphPatternEntry"), (_MATCHER, "LoweringPatternEntry")),
+    "operations": ((_PIPELINE, "_recursive_post_grad_passes"),),
+    "attention of the program": ((_PIPELINE, "_recursive_pre_grad_passes"),),
+    "lowerings": ((_GRAPH, "GraphLowering"),),
+    "fallbacks": ((_LOWERING, "fallbacks"),),
+    "graph breaks and passes": ((_COUNTERS, "counters"),),
+    "kernels": ((_METRICS, "generated_kernel_count"),),
+    "vectorised kernels": ((_METRICS, "generated_cpp_vec_kernel_count"),),
+}
+
+#: Counters of Inductor that are no pass of its: caches, clocks, sizes, and totals that other names tell in parts.
+_NO_PASS = re.compile(
+    r"cache|time|bench|bundler|async|select_algorithm|autotun|extern_calls|pattern_matcher|_nodes$|mem$|memory|overlap|cudagraph"
+)
+_ATTENTION = re.compile(r"^_scaled_dot_product_|^_flash_attention|^_efficient_attention|^flex_attention")
+_VARIES = re.compile(r"""0x[0-9a-f]+|'[^']*'|"[^"]*"|`[^`]*`|\d+""")
 
 
-class Fired:
-    """While entered, collects the names of the rewrites that were applied.
+class Coverage:
+    """While entered, collects what is reached.
 
-    A replacement gives its pattern's name ("_sfdp_pattern_5_inference"), any other rewrite its handler's
-    ("mul_softmax_pattern").
+    `fired` are the names of the rewrites that were applied: a replacement gives its pattern's name
+    ("_sfdp_pattern_5_inference"), any other rewrite its handler's ("mul_softmax_pattern"). `reached` is everything else, a
+    kind and a name each: "op aten.bmm" (of a graph after all passes), "lowering aten.addmm", "fallback aten.sort",
+    "sdpa _scaled_dot_product_flash_attention_for_cpu", "graph_break Call to ...", "kernels cpp 3-4", "pass pad_mm".
     """
 
     def __init__(self) -> None:
-        self._names: set[str] = set()
-        self._originals: list[tuple[Any, Any]] = []
+        self._fired: Counter[str] = Counter()
+        self._reached: set[str] = set()
+        self._attentions = Counter[str]()
+        self._devices: set[str] = set()
+        self._originals: list[tuple[Any, str, Any]] = []
+        self._before: dict[str, Counter[str]] = {}
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The names so far, sorted."""
-        return tuple(sorted(self._names))
+    def fired(self) -> tuple[str, ...]:
+        """The rewrites so far, sorted."""
+        return tuple(sorted(self._fired))
+
+    @property
+    def reached(self) -> tuple[str, ...]:
+        """Everything else so far, sorted."""
+        asked = self._attentions["asked"] + sum(n for name, n in self._fired.items() if "sfdp" in name)
+        math = {"sdpa math"} if asked > self._attentions["fused"] else set[str]()
+        return tuple(sorted(self._reached | math))
 
     def __enter__(self) -> None:
-        for kind in ("ReplacementPatternEntry", "GraphPatternEntry", "LoweringPatternEntry"):
-            entry = getattr(_matcher, kind, None)
-            if entry is not None:
-                self._originals.append((entry, entry.apply))
-                entry.apply = self._noting(entry.apply)
+        for _, name in PARTS["rewrites"]:
+            self._hook(_part(_MATCHER, name), "apply", self._noting_rewrite)
+        pipeline = sys.modules.get(_PIPELINE) or _module(_PIPELINE)
+        self._hook(pipeline, "_recursive_pre_grad_passes", self._noting_program)
+        self._hook(pipeline, "_recursive_post_grad_passes", self._noting_graph)
+        self._hook(_part(_GRAPH, "GraphLowering"), "call_function", self._noting_lowering)
+        self._before = _counts()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         while self._originals:
-            entry, apply = self._originals.pop()
-            entry.apply = apply
+            owner, name, original = self._originals.pop()
+            setattr(owner, name, original)
+        for group, counts in _counts().items():
+            new = counts - self._before.get(group, Counter())
+            if group == "kernels":
+                self._reached.update(self._kernels(new))
+            else:
+                self._reached.update(f"{group} {name}" for name in new)
 
-    def _noting(self, apply: Any) -> Any:
+    def _hook(self, owner: Any, name: str, noting: Callable[[Any], Any]) -> None:
+        original = getattr(owner, name, None)
+        if original is not None:
+            self._originals.append((owner, name, original))
+            setattr(owner, name, noting(original))
+
+    def _noting_rewrite(self, apply: Any) -> Any:
         def noted(entry: Any, *args: Any, **kwargs: Any) -> Any:
-            self._names.add(_name(entry))
+            self._fired[_name(entry)] += 1
             return apply(entry, *args, **kwargs)
 
         return noted
+
+    def _noting_program(self, passes: Any) -> Any:
+        def noted(graph: Any, *args: Any, **kwargs: Any) -> Any:
+            for node in getattr(getattr(graph, "graph", None), "nodes", ()):
+                if getattr(node.target, "__name__", "") == "scaled_dot_product_attention":
+                    self._attentions["asked"] += 1
+            return passes(graph, *args, **kwargs)
+
+        return noted
+
+    def _noting_graph(self, passes: Any) -> Any:
+        depth = [0]
+
+        def noted(graph: Any, *args: Any, **kwargs: Any) -> Any:
+            depth[0] += 1
+            try:
+                return passes(graph, *args, **kwargs)
+            finally:
+                # It calls itself for the graphs inside a graph.
+                depth[0] -= 1
+                if not depth[0]:
+                    self._note_operations(graph)
+
+        return noted
+
+    def _note_operations(self, graph: Any) -> None:
+        for part in graph.modules():
+            for node in getattr(getattr(part, "graph", None), "nodes", ()):
+                if node.op == "call_function" and (name := _operation(node.target)):
+                    self._reached.add(f"op {name}")
+                    short = name.rpartition(".")[2]
+                    if _ATTENTION.match(short):
+                        self._reached.add(f"sdpa {short}")
+                        self._attentions["fused"] += not short.endswith("_backward")
+
+    def _noting_lowering(self, call_function: Any) -> Any:
+        fallbacks = _part(_LOWERING, "fallbacks") or ()
+
+        def noted(graph: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
+            lowered = call_function(graph, target, *args, **kwargs)
+            name = _operation(target)
+            if name:
+                self._reached.add(f"{'fallback' if target in fallbacks else 'lowering'} {name}")
+            self._devices.update(getattr(graph, "device_types", ()))
+            return lowered
+
+        return noted
+
+    def _kernels(self, new: Counter[str]) -> list[str]:
+        plain = "triton" if "cuda" in self._devices else "cpp"
+        return [f"kernels {plain if kind == 'all' else kind} {_bucket(count)}" for kind, count in new.items()]
+
+
+def untold() -> dict[str, str]:
+    """By part of the coverage, what this torch lacks of what tells it."""
+    lacks = {
+        part: ", ".join(f"{module}.{name}" for module, name in needs if _part(module, name) is None)
+        for part, needs in PARTS.items()
+    }
+    return {part: names for part, names in lacks.items() if names}
 
 
 def attention_patterns(names: tuple[str, ...]) -> tuple[str, ...]:
     """Those of the rewrites that make a fused attention of a spelled-out one."""
     return tuple(name for name in names if "sfdp" in name)
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A pattern of attention that torch has. `same_as`: the one that stands for it, since it has the same graph and is
+    registered first; `after`: the one that is tried before it and whose graph, forwards, covers its own; `dropout`: it needs
+    active dropout; `refuses_cuda`: its check says no there."""
+
+    name: str
+    same_as: str = ""
+    after: str = ""
+    dropout: bool = False
+    refuses_cuda: bool = False
+
+
+def registered_patterns(device: str) -> list[Pattern]:
+    """All patterns of attention for `device`, in the order in which they are tried. Raises `ImportError` or `AttributeError`,
+    which say what is missing, in a torch that keeps them elsewhere."""
+    where = torch.device(device)
+    joint = importlib.import_module("torch._inductor.fx_passes.joint_graph")
+    fuse = importlib.import_module("torch._inductor.fx_passes.fuse_attention")
+    joint.lazy_init(where)
+    registered = {_name(entry) for entries in joint.patterns.patterns.values() for entry in entries}
+    earlier: dict[str, Any] = {}
+    skipped: dict[str, str] = {}
+    found = []
+    with FakeTensorMode():
+        listed = list(fuse._get_sfdp_patterns(where))
+    for name, how in listed:
+        module = importlib.import_module(f"torch._inductor.fx_passes.serialized_patterns.{how['search_fn'].__name__}")
+        graph = getattr(module, name)
+        text = _part(_MATCHER, "PatternPrettyPrinter").run(graph)
+        first = skipped.setdefault(text, name)
+        after = next((other for other, before in earlier.items() if _covers(before, graph)), "")
+        if name in registered:
+            earlier[name] = graph
+        found.append(
+            Pattern(
+                name,
+                same_as="" if name in registered else first,
+                after=after if name in registered else "",
+                dropout=name.endswith("_training") and "dropout_p" in how["scalar_workaround"],
+                refuses_cuda=bool(inspect.getclosurevars(how["extra_check"]).nonlocals.get("disable_cuda")),
+            )
+        )
+    return found
+
+
+def _covers(general: Any, special: Any) -> bool:
+    """Whether the graph of one pattern, forwards, is found wherever that of another is."""
+    return _stands_for(_forward(general), _forward(special), {}, root=True)
+
+
+def _forward(pattern: Any) -> Any:
+    return pattern.outputs[0] if hasattr(pattern, "outputs") else pattern
+
+
+def _stands_for(general: Any, special: Any, bound: dict[str, Any], *, root: bool = False) -> bool:
+    kind = type(general).__name__
+    if kind == "Ignored":
+        return True
+    if kind == "KeywordArg":
+        # One name stands for one value, and a name for a name.
+        key = f"name {special.name}" if type(special).__name__ == "KeywordArg" else id(special)
+        return bool(bound.setdefault(general.name, key) == key)
+    if not hasattr(general, "fns"):
+        return type(general) is type(special) and bool(general == special)
+    if type(general) is not type(special) or general.fns != special.fns or len(general.args) != len(special.args):
+        return False
+    if general.kwargs.keys() != special.kwargs.keys() or not (root or general.users == special.users):
+        return False
+    pairs = [*zip(general.args, special.args, strict=True)]
+    pairs += [(value, special.kwargs[key]) for key, value in general.kwargs.items()]
+    return all(_stands_for(one, other, bound) for one, other in pairs)
+
+
+def _module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+def _part(module: str, name: str) -> Any:
+    return getattr(_module(module), name, None)
+
+
+def _counts() -> dict[str, Counter[str]]:
+    counters = _part(_COUNTERS, "counters") or {}
+    passes = Counter[str]()
+    for name, count in counters.get("inductor", {}).items():
+        if not _NO_PASS.search(str(name)):
+            passes[str(name).removesuffix("_count")] += count
+    breaks = Counter[str]()
+    for reason, count in counters.get("graph_break", {}).items():
+        breaks[_reason(str(reason))] += count
+    kernels = Counter[str]()
+    for kind, name in (("all", "generated_kernel_count"), ("cpp_vec", "generated_cpp_vec_kernel_count")):
+        kernels[kind] = _part(_METRICS, name) or 0
+    return {"pass": passes, "graph_break": breaks, "kernels": kernels}
+
+
+def _reason(text: str) -> str:
+    """The first line of a reason, without what varies from case to case."""
+    first = text.strip().partition("\n")[0]
+    return " ".join(_VARIES.sub("", first).split())[:60].rstrip(" :,.")
+
+
+def _bucket(count: int) -> str:
+    """A power of two and the numbers above half of it: "1", "2", "3-4", "5-8", ..."""
+    if count <= 2:
+        return str(count)
+    top = 1 << (count - 1).bit_length()
+    return f"{top // 2 + 1}-{top}"
+
+
+def _operation(target: Any) -> str:
+    """The name of an operation on tensors without its overload, such as "aten.bmm"; empty for anything else."""
+    if getattr(target, "__module__", None) == operator.__name__ or isinstance(target, str):
+        return ""
+    packet = getattr(target, "overloadpacket", None)
+    if packet is not None:
+        return str(packet)
+    name = getattr(target, "__name__", "")
+    return str(name) if hasattr(target, "_schema") or hasattr(target, "namespace") else ""
 
 
 def _name(entry: Any) -> str:

@@ -1,7 +1,6 @@
 """Verdicts that one run in one way does not decide: what is by design, and what other random numbers hide."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +33,7 @@ def looked_into(judgement: Judgement, case: "Case", subject: Subject, ran: Ran, 
         if judgement.verdict in DOUBTED:
             return _excused(judgement, case, subject, run)
         if judgement.verdict is Verdict.RANDOM_STREAM:
-            with settings.tf32_allowed() if subject.tf32 else nullcontext():
+            with subject.allowed():
                 return _of_many_seeds(judgement, case, ran, run)
     except Exception as error:
         if failures.verdict(error) is not Verdict.OUT_OF_MEMORY:
@@ -83,7 +82,7 @@ def _is_wrong_again(case: "Case", subject: Subject, judge: Judge) -> bool | None
     """Whether `subject`, compiled and run once more, is a finding still; None when it does not run."""
     module = case.program.module(case.request.training)
     torch._dynamo.reset()
-    with settings.tf32_allowed() if subject.tf32 else nullcontext():
+    with subject.allowed():
         try:
             run = case.execute(subject.compile(module, case.request.dynamic), module)
         except Exception as error:

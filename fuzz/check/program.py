@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fuzz.check import settings
+
 _serial = itertools.count()
 
 
@@ -26,6 +28,7 @@ class Program:
         self.device = device
         self.filename = f"<case {next(_serial)}>"
         linecache.cache[self.filename] = (len(source), None, source.splitlines(keepends=True), self.filename)
+        settings.restore_switches()
         self._names: dict[str, Any] = {"__name__": "case", "__file__": self.filename, **(given or {})}
         exec(compile(source, self.filename, "exec"), self._names)
 

@@ -6,7 +6,7 @@ import logging
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -32,8 +32,25 @@ def settle() -> None:
     _switch_off(functorch, "enable_autograd_cache", "enable_remote_autograd_cache")
     _switch_off(dynamo, "verbose", "suppress_errors", "run_gc_after_compile")
     _leave_caches_warm()
+    _flex_attention_by_itself()
     logging.getLogger("torch").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore")
+
+
+def restore_switches() -> None:
+    """Put back what a case's text may have switched for its process: the fast path of torch's attention layers."""
+    torch.backends.mha.set_fastpath_enabled(True)
+
+
+@contextmanager
+def fast_path_off() -> Iterator[None]:
+    """While entered, torch's attention layers run step by step, not as one fused operation."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def can_keep_casts() -> bool:
@@ -62,6 +79,29 @@ def casts_kept() -> Iterator[None]:
 
 
 _CASTS = "emulate_precision_casts"
+
+
+@contextmanager
+def allowed(*, tf32: bool, own_random: bool) -> Iterator[None]:
+    """While entered, what a subject is allowed: TF32, and random numbers of its own."""
+    with tf32_allowed() if tf32 else nullcontext(), own_random_stream() if own_random else nullcontext():
+        yield
+
+
+@contextmanager
+def own_random_stream() -> Iterator[None]:
+    """While entered, what Inductor compiles draws its own random numbers, as it does for users, and not eager's.
+
+    Only then does it take dropout apart into the graph that its patterns of attention in training have.
+    """
+    import torch._inductor.config as inductor
+
+    before = inductor.fallback_random
+    inductor.fallback_random = False
+    try:
+        yield
+    finally:
+        inductor.fallback_random = before
 
 
 @contextmanager
@@ -103,6 +143,16 @@ _CACHES = (
     ("torch._dynamo.bytecode_transformation", "_cached_cleaned_instructions", "cache_clear"),
     ("torch.fx.graph_module", "_loader", "eval_cache", "clear"),
 )
+
+
+def _flex_attention_by_itself() -> None:
+    # Outside of torch.compile it compiles itself, for no gain in speed and a second for each case.
+    try:
+        from torch.nn.attention import flex_attention as module
+    except ImportError:
+        return
+    if hasattr(module, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG"):
+        module._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = True
 
 
 def _leave_caches_warm() -> None:

@@ -9,6 +9,9 @@ FAMILY = Family(
         "scale.place": "none",
         "mask.kind": "add",
         "scores.product": "flat",
+        "scores.fold": "before",
+        "scores.again": "flat",
+        "scores.transpose": "positive",
         "dropout": "none",
     },
 )

@@ -8,6 +8,7 @@ FAMILY = Family(
         "order": "bshd",
         "scale.place": "none",
         "mask.kind": "add",
+        "scores.back": "type_as",
         "softmax.upcast": "float",
         "softmax.back": "type_as",
         "scores.transpose": "permute",

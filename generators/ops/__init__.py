@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from generators.ops import creating, network, pointwise, products, reducing, shaping
+from generators.ops import creating, flex, layers, network, pointwise, products, reducing, shaping
 from generators.ops.spec import OpSpec
 
 OPS: Mapping[str, OpSpec] = MappingProxyType(
     {
         spec.kind: spec
-        for module in (shaping, pointwise, reducing, products, network, creating)
+        for module in (shaping, pointwise, reducing, products, network, creating, layers, flex)
         for spec in module.OPS
     }
 )

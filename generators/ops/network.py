@@ -1,8 +1,8 @@
 """Layers: norms, embedding, dropout."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from generators.case import Attr, TensorType
+from generators.case import TensorType
 from generators.errors import CaseError
 from generators.ops.spec import Attribute, Call, Kind, Line, OpSpec, must_equal, must_float, word
 
@@ -13,7 +13,8 @@ def _norm(call: Call) -> TensorType:
     if x.rank < 1:
         raise CaseError("needs an axis to normalise over")
     for weight in affine:
-        if weight.rank != 1 or weight.dtype != x.dtype:
+        # What autocast makes of a product is normalised with weights that stay in float32.
+        if weight.rank != 1 or weight.dtype not in (x.dtype, "float32" if call.autocast else x.dtype):
             raise CaseError(f"needs weights of one axis and dtype {x.dtype}")
         must_equal(weight.shape[0], x.shape[-1], call.dims, "normalised size")
     return x
@@ -37,9 +38,7 @@ def _embedding(call: Call) -> TensorType:
 
 def _dropout(call: Call) -> TensorType:
     must_float(call)
-    p = call.attrs["p"]
-    if not isinstance(p, int | float) or not 0 <= p <= 1:
-        raise CaseError(f"p is {p}: expected a probability")
+    call.probability("p")
     return call.args[0]
 
 
@@ -51,8 +50,8 @@ def _dropout_text(line: Line) -> str:
     return f"F.dropout({x}, {p}, {when})" if form == "functional" else f"torch.dropout({x}, {p}, {when})"
 
 
-def _dropout_module(attrs: Mapping[str, Attr]) -> str | None:
-    return f"nn.Dropout({attrs['p']})" if attrs["form"] == "module" else None
+def _dropout_module(line: Line) -> str | None:
+    return f"nn.Dropout({line.attrs['p']})" if line.attrs["form"] == "module" else None
 
 
 _EPS = {"eps": Attribute(Kind.NUMBER)}

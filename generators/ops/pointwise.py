@@ -148,6 +148,10 @@ def _masked_fill(call: Call) -> TensorType:
     if mask.dtype != "bool":
         raise CaseError("the mask of masked_fill must be boolean")
     must_float(call)
+    fill = call.attrs["value"]
+    # What a generator writes fits its dtypes, and autocast changes those.
+    if call.autocast and value.dtype == "float16" and isinstance(fill, int | float) and 65504 < abs(fill) < float("inf"):
+        raise CaseError(f"{fill} is beyond float16")
     shape = broadcast(value.shape, mask.shape, call.dims)
     if call.attrs["form"] == "in_place":
         if [s.value(call.dims) for s in shape] != list(value.sizes(call.dims)):
@@ -217,7 +221,7 @@ OPS = [
     OpSpec("abs", (1, 1), _absolute, lambda line: f"{line.args[0]}.abs()"),
     OpSpec("tanh", (1, 1), _float_unary, _tanh_text, {"form": word("method", "function")}),
     *(OpSpec(name, (1, 1), _float_unary, lambda line, n=name: call_text(line, f"F.{n}"))  # type: ignore[misc]
-      for name in ("relu", "silu", "softplus")),
+      for name in ("relu", "silu", "softplus", "elu")),
     OpSpec("gelu", (1, 1), _float_unary,
            lambda line: call_text(line, "F.gelu", "" if line.attrs["approximate"] == "none" else 'approximate="tanh"'),
            {"approximate": word("none", "tanh")}),

@@ -1,7 +1,7 @@
 """Matrix products and attention: matmul and its relatives, linear layers, scaled_dot_product_attention."""
 
 import re
-from collections.abc import Sequence
+from dataclasses import replace
 
 from generators.case import TensorType
 from generators.dtypes import category
@@ -16,6 +16,7 @@ from generators.ops.spec import (
     call_text,
     flag,
     must_equal,
+    one_float,
     show,
     word,
 )
@@ -24,19 +25,13 @@ from generators.sizes import Size
 EQUATION = re.compile(r"[a-z]{1,6},[a-z]{1,6}->[a-z]{1,6}")
 
 
-def _one_dtype(args: Sequence[TensorType]) -> str:
-    if len({a.dtype for a in args}) != 1 or category(args[0].dtype) != 2:
-        raise CaseError(f"needs one floating dtype, got {', '.join(a.dtype for a in args)}")
-    return args[0].dtype
-
-
 def _matmul(call: Call) -> TensorType:
     a, b = call.args
     if a.rank < 2 or b.rank < 2:
         raise CaseError("needs at least two axes on both sides")
     must_equal(a.shape[-1], b.shape[-2], call.dims, "inner sizes of the product")
     batch = broadcast(a.shape[:-2], b.shape[:-2], call.dims)
-    return TensorType((*batch, a.shape[-2], b.shape[-1]), _one_dtype(call.args))
+    return TensorType((*batch, a.shape[-2], b.shape[-1]), one_float(call, call.args))
 
 
 def _matmul_text(line: Line) -> str:
@@ -56,8 +51,8 @@ def _bmm(call: Call) -> TensorType:
 
 
 def _baddbmm(call: Call) -> TensorType:
-    result = _bmm(Call(call.args[1:], call.attrs, call.dims))
-    _one_dtype(call.args)
+    result = _bmm(replace(call, args=call.args[1:]))
+    one_float(call, call.args)
     bias = broadcast(call.args[0].shape, result.shape, call.dims)
     if [s.value(call.dims) for s in bias] != list(result.sizes(call.dims)):
         raise CaseError(f"bias {show(call.args[0].shape)} does not broadcast to the product")
@@ -82,7 +77,7 @@ def _einsum(call: Call) -> TensorType:
             sizes.setdefault(letter, size)
     if len(set(out)) != len(out) or any(letter not in sizes for letter in out):
         raise CaseError(f"{equation!r} has an output axis that no input has, or one twice")
-    return TensorType(tuple(sizes[letter] for letter in out), _one_dtype(call.args))
+    return TensorType(tuple(sizes[letter] for letter in out), one_float(call, call.args))
 
 
 def _linear(call: Call) -> TensorType:
@@ -94,12 +89,12 @@ def _linear(call: Call) -> TensorType:
         if bias[0].rank != 1:
             raise CaseError("needs a bias of one axis")
         must_equal(bias[0].shape[0], weight.shape[0], call.dims, "bias of linear")
-    return TensorType((*x.shape[:-1], weight.shape[0]), _one_dtype(call.args))
+    return TensorType((*x.shape[:-1], weight.shape[0]), one_float(call, call.args))
 
 
 def _sdpa(call: Call) -> TensorType:
     q, k, v, *mask = call.args
-    dtype = _one_dtype((q, k, v))
+    dtype = one_float(call, (q, k, v))
     if q.rank < 3 or not q.rank == k.rank == v.rank:
         raise CaseError("needs q, k, v of one rank, at least 3")
     must_equal(q.shape[-1], k.shape[-1], call.dims, "head_dim of q and k")
@@ -117,8 +112,10 @@ def _sdpa(call: Call) -> TensorType:
     if mask:
         if call.attrs["is_causal"]:
             raise CaseError("takes a mask or is_causal, not both")
-        if mask[0].dtype not in ("bool", dtype):
+        if mask[0].dtype != "bool" and (category(mask[0].dtype) != 2 or one_float(call, (q, mask[0])) != dtype):
             raise CaseError(f"needs a boolean or {dtype} mask")
+        if mask[0].rank < 2:
+            raise CaseError("needs a mask of at least two axes")
         full = (*batch, q.shape[-2], k.shape[-2])
         got = broadcast(full, mask[0].shape, call.dims)
         if [s.value(call.dims) for s in got] != [s.value(call.dims) for s in full]:
@@ -139,6 +136,12 @@ def _sdpa_text(line: Line) -> str:
     return f"F.scaled_dot_product_attention({', '.join([*line.args[:3], *parts])})"
 
 
+def _backend(line: Line) -> str | None:
+    name = {"math": "MATH", "flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION", "cudnn": "CUDNN_ATTENTION"}
+    backend = name.get(str(line.attrs["backend"]))
+    return f"sdpa_kernel(SDPBackend.{backend})" if backend else None
+
+
 OPS = [
     OpSpec("matmul", (2, 2), _matmul, _matmul_text, {"form": word("operator", "function", "method")}),
     OpSpec("bmm", (2, 2), _bmm, lambda line: call_text(line, "torch.bmm"), cost=2),
@@ -149,5 +152,6 @@ OPS = [
     OpSpec("linear", (2, 3), _linear, lambda line: call_text(line, "F.linear"), cost=2),
     OpSpec("sdpa", (3, 4), _sdpa, _sdpa_text,
            {"is_causal": flag(), "scale": Attribute(Kind.NUMBER), "dropout_p": Attribute(Kind.NUMBER, 0.0),
-            "enable_gqa": flag()}, random=True, cost=3),
+            "enable_gqa": flag(), "backend": word("any", "math", "flash", "efficient", "cudnn")},
+           within=_backend, random=True, cost=3),
 ]

@@ -1,8 +1,8 @@
 """Operations that combine along an axis: sums, extremes, the softmax family."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from generators.case import Attr, TensorType
+from generators.case import TensorType
 from generators.dtypes import FLOATS, category
 from generators.errors import CaseError
 from generators.ops.spec import Attribute, Call, Kind, Line, OpSpec, flag, must_float, word
@@ -57,9 +57,9 @@ def _softmax_text(name: str) -> Callable[[Line], str]:
     return text
 
 
-def _softmax_module(name: str) -> Callable[[Mapping[str, Attr]], str | None]:
-    def init(attrs: Mapping[str, Attr]) -> str | None:
-        return f"nn.{name}(dim={attrs['dim']})" if attrs["form"] == "module" else None
+def _softmax_module(name: str) -> Callable[[Line], str | None]:
+    def init(line: Line) -> str | None:
+        return f"nn.{name}(dim={line.attrs['dim']})" if line.attrs["form"] == "module" else None
 
     return init
 
@@ -74,6 +74,8 @@ OPS = [
     OpSpec("max", (1, 1), _reduced, _method("max", "[0]"), _REDUCE, cost=2),
     OpSpec("cumsum", (1, 1), _along_axis,
            lambda line: f"{line.args[0]}.cumsum(dim={line.attrs['dim']})", {"dim": _DIM}),
+    OpSpec("normalize", (1, 1), _along_axis,
+           lambda line: f"F.normalize({line.args[0]}, dim={line.attrs['dim']})", {"dim": _DIM}, cost=3),
     OpSpec("softmax", (1, 1), _softmax, _softmax_text("softmax"), _SOFTMAX, init=_softmax_module("Softmax")),
     OpSpec("log_softmax", (1, 1), _softmax, _softmax_text("log_softmax"), _SOFTMAX,
            init=_softmax_module("LogSoftmax"), cost=2),

@@ -1,6 +1,7 @@
 """Operations that move data or look at it another way: views, axes, copies, slices."""
 
 from generators.case import TensorType
+from generators.dtypes import category, promote
 from generators.errors import CaseError
 from generators.ops.spec import Attribute, Call, Kind, Line, OpSpec, must_equal, same, show, word
 from generators.sizes import Size, product
@@ -138,6 +139,13 @@ def _narrow(call: Call) -> TensorType:
     if not 0 <= start <= stop <= shape[axis].value(call.dims):
         raise CaseError(f"slice {start}:{stop} is outside axis {axis} of {show(shape)}")
     shape[axis] = call.size("stop") - call.size("start")
+    step = call.number("step")
+    if step < 1:
+        raise CaseError(f"step {step} is not positive")
+    if step > 1:
+        count = -(-(stop - start) // step)
+        found = quotient(call.size("stop"), Size.of(step), count)
+        shape[axis] = found if found.value(call.dims) == count else Size.of(count)
     return TensorType(tuple(shape), call.args[0].dtype)
 
 
@@ -145,7 +153,8 @@ def _narrow_text(line: Line) -> str:
     axis, rank = line.attrs["dim"], line.types[0].rank
     assert isinstance(axis, int)
     start = "" if line.attrs["start"] == Size.of(0) else str(line.attrs["start"])
-    cut = f"{start}:{line.attrs['stop']}"
+    step = "" if line.attrs["step"] == 1 else f":{line.attrs['step']}"
+    cut = f"{start}:{line.attrs['stop']}{step}"
     if axis % rank == rank - 1:
         return f"{line.args[0]}[..., {cut}]"
     return f"{line.args[0]}[{':, ' * (axis % rank)}{cut}]"
@@ -155,13 +164,42 @@ def _cat(call: Call) -> TensorType:
     first, axis = call.args[0], call.axis()
     total = Size.of(0)
     for other in call.args:
-        if other.rank != first.rank or other.dtype != first.dtype:
+        if other.rank != first.rank or (other.dtype != first.dtype and not call.autocast):
             raise CaseError("cat needs equal ranks and dtypes")
+        if call.autocast and category(other.dtype) == 2 and other.dtype not in ("float32", call.autocast):
+            raise CaseError(f"autocast to {call.autocast} takes no {other.dtype} in cat")
         for i in range(first.rank):
             if i != axis:
                 must_equal(first.shape[i], other.shape[i], call.dims, f"cat: axis {i}")
         total = total + other.shape[axis]
-    return TensorType((*first.shape[:axis], total, *first.shape[axis + 1 :]), first.dtype)
+    dtype = promote([(other.dtype, other.rank) for other in call.args])
+    return TensorType((*first.shape[:axis], total, *first.shape[axis + 1 :]), dtype)
+
+
+def _stack(call: Call) -> TensorType:
+    first, axis = call.args[0], call.axis(extra=1)
+    for other in call.args:
+        if other.rank != first.rank or other.dtype != first.dtype:
+            raise CaseError("stack needs equal ranks and dtypes")
+        for i in range(first.rank):
+            must_equal(first.shape[i], other.shape[i], call.dims, f"stack: axis {i}")
+    return TensorType((*first.shape[:axis], Size.of(len(call.args)), *first.shape[axis:]), first.dtype)
+
+
+def _unfold(call: Call) -> TensorType:
+    axis, size, step, shape = call.axis(), call.size("size"), call.number("step"), list(call.args[0].shape)
+    length, width = shape[axis].value(call.dims), size.value(call.dims)
+    if step < 1 or not 0 < width <= length:
+        raise CaseError(f"windows of {width} at steps of {step} do not fit into an axis of {length}")
+    shape[axis] = shape[axis] - size + 1 if step == 1 else Size.of((length - width) // step + 1)
+    return TensorType((*shape, size), call.args[0].dtype)
+
+
+def _index(call: Call) -> TensorType:
+    table, rows = call.args
+    if rows.dtype not in ("int64", "int32") or table.rank < 1:
+        raise CaseError("needs a table and int64 or int32 indices")
+    return TensorType((*rows.shape, *table.shape[1:]), table.dtype)
 
 
 def _method(name: str, *attrs: str) -> "OpText":
@@ -218,8 +256,15 @@ OPS = [
            owns_memory=False, cost=2),
     OpSpec("select", (1, 1), _select, _method("select", "dim", "index"), _SOURCE, owns_memory=False),
     OpSpec("narrow", (1, 1), _narrow, _narrow_text,
-           {"dim": DIM, "start": Attribute(Kind.SIZE, Size.of(0)), "stop": Attribute(Kind.SIZE, required=True)},
+           {"dim": DIM, "start": Attribute(Kind.SIZE, Size.of(0)), "stop": Attribute(Kind.SIZE, required=True),
+            "step": Attribute(Kind.INT, 1)},
            owns_memory=False),
+    OpSpec("unfold", (1, 1), _unfold, _method("unfold", "dim", "size", "step"),
+           {"dim": Attribute(Kind.AXIS, 0), "size": Attribute(Kind.SIZE, required=True), "step": Attribute(Kind.INT, 1)},
+           owns_memory=False, cost=2),
+    OpSpec("index", (2, 2), _index, lambda line: f"{line.args[0]}[{line.args[1]}]", cost=2),
+    OpSpec("stack", (2, 4), _stack, lambda line: f"torch.stack([{', '.join(line.args)}], dim={line.attrs['dim']})",
+           {"dim": DIM}, cost=2),
     OpSpec("cat", (2, 4), _cat, lambda line: f"torch.cat([{', '.join(line.args)}], dim={line.attrs['dim']})",
            {"dim": DIM}),
     OpSpec("contiguous", (1, 1), same, _method("contiguous"), owns_memory=False),

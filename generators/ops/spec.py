@@ -51,11 +51,13 @@ def flag(default: bool = False) -> Attribute:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An operation applied: the types of its arguments, all its attributes, and the dimensions' sizes."""
+    """An operation applied: the types of its arguments, all its attributes, the dimensions' sizes, and the dtype that
+    autocast casts the arguments of products to, if any."""
 
     args: tuple[TensorType, ...]
     attrs: Mapping[str, Attr]
     dims: Mapping[str, int]
+    autocast: str | None = None
 
     def number(self, name: str) -> int:
         """A whole-number attribute."""
@@ -84,6 +86,12 @@ class Call:
     def text(self, name: str) -> str:
         """A word attribute."""
         return str(self.attrs[name])
+
+    def probability(self, name: str) -> None:
+        """Raises CaseError unless a number attribute is a probability."""
+        value = self.attrs[name]
+        if not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise CaseError(f"{name} is {value}: expected a probability")
 
     def axis(self, name: str = "dim", arg: int = 0, extra: int = 0) -> int:
         """The axis attribute counted from 0. Raises CaseError when the argument has no such axis."""
@@ -127,7 +135,9 @@ class OpSpec:
     """One operation: how many arguments, its attributes, the type of its result, and its source text.
 
     `owns_memory` says the result is a new tensor in every case, so that it may be overwritten in place.
-    `init` is the right-hand side of the submodule that the module form needs, if this line uses one.
+    `init` is the right-hand side of the submodule that the module form needs, if this line uses one; `before` are lines
+    that stand before this one, and `within` the context it runs in.
+    `optional` names the arguments beyond the fewest that these attributes ask for, in order; None: attributes do not say.
     `cost` is its place in simplicity: of two operations that do the same, the shrinker prefers the lower.
     """
 
@@ -137,7 +147,10 @@ class OpSpec:
     emit: Callable[[Line], str]
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
     owns_memory: bool = True
-    init: Callable[[Mapping[str, Attr]], str | None] = lambda _attrs: None
+    init: Callable[[Line], str | None] = lambda _line: None
+    before: Callable[[Line], Sequence[str]] = lambda _line: ()
+    within: Callable[[Line], str | None] = lambda _line: None
+    optional: Callable[[Mapping[str, Attr]], Sequence[str]] | None = None
     random: bool = False
     cost: int = 1
 
@@ -175,6 +188,17 @@ def must_float(call: Call) -> None:
     """Raises CaseError unless the first argument is floating."""
     if category(call.args[0].dtype) != 2:
         raise CaseError(f"needs a floating-point argument, got {call.args[0].dtype}")
+
+
+def one_float(call: Call, args: Sequence[TensorType]) -> str:
+    """The dtype of a product of these arguments. Raises CaseError unless they have one floating dtype, or autocast gives
+    them one."""
+    dtypes = {arg.dtype for arg in args}
+    if call.autocast and "float64" not in dtypes and all(category(dtype) == 2 for dtype in dtypes):
+        return call.autocast
+    if len(dtypes) != 1 or category(args[0].dtype) != 2:
+        raise CaseError(f"needs one floating dtype, got {', '.join(arg.dtype for arg in args)}")
+    return args[0].dtype
 
 
 def same(call: Call) -> TensorType:

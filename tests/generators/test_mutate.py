@@ -66,7 +66,8 @@ def test_contracts_that_are_kept_hold() -> None:
     assert len(kept) > 100
     for case in kept:
         try:
-            values, contract = values_of(case), case.contracts[0]
+            contract = case.contracts[0]
+            values = values_of(case, contract)
         except IndexError:  # numbers beyond an embedding's table: eager rejects it
             continue
         assert close(values[contract.output], by_contract(contract, values)), source(case)

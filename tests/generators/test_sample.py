@@ -91,4 +91,4 @@ def test_a_campaign_of_kernels_has_all_that_a_contract_can_say() -> None:
 def test_what_newer_models_add_is_seldom_in_an_ordinary_campaign() -> None:
     contracts = [c for i in range(3000) for c in sample(5, i).contracts]
     new = sum(bool(c.softcap or c.alibi or c.sinks or c.window or c.causal == "bottom_right") for c in contracts)
-    assert 0.03 < new / len(contracts) < 0.08
+    assert 0.03 < new / len(contracts) < 0.11

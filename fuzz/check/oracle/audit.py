@@ -22,6 +22,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.fused import definition, is_fused
+from fuzz.check.oracle.higher_order import in_steps, is_higher_order
 from fuzz.check.oracle.operations import EXACT, RANDOM, SCATTERING, UNWRITTEN
 from fuzz.check.oracle.rows import Envelope
 
@@ -47,6 +48,8 @@ class Audit(TorchDispatchMode):
     given, hears of every result that is audited, with the share of the limit that its worst row takes.
     """
 
+    supports_higher_order_operators = True
+
     def __init__(self, told: Callable[[str, float], None] | None = None) -> None:
         super().__init__()
         self.guilty: Guilty | None = None
@@ -58,6 +61,8 @@ class Audit(TorchDispatchMode):
     ) -> Any:
         """Run `func` and compare; see the class."""
         kwargs = kwargs or {}
+        if is_higher_order(func):
+            return in_steps(self, func, args, kwargs)
         exactly = _in_float64(func)
         if exactly is None:
             return func(*args, **kwargs)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fuzz.check.oracle.higher_order import in_steps, is_higher_order
 from fuzz.check.oracle.operations import EXACT, RANDOM
 
 _BITS = {
@@ -29,6 +30,8 @@ class Noise(TorchDispatchMode):
     program.
     """
 
+    supports_higher_order_operators = True
+
     def __init__(self, seed: int) -> None:
         super().__init__()
         self._generator = torch.Generator().manual_seed(seed)
@@ -42,6 +45,8 @@ class Noise(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run `func` and move what it computed."""
+        if is_higher_order(func):
+            return in_steps(self, func, args, kwargs or {})
         result = func(*args, **(kwargs or {}))
         if func.overloadpacket.__name__ == "_to_copy" and _is_narrowed(args[0], result):
             self.dtypes.add(result.dtype)

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fuzz.check import settings
+from fuzz.check.oracle.higher_order import in_steps, is_higher_order
 from fuzz.check.oracle.operations import RANDOM
 from fuzz.check.program import Execution, execute
 
@@ -22,23 +24,28 @@ def reference(
     """`module` in float64 on `inputs`, with the gradients for `cotangents`.
 
     Casts inside the module to lower float dtypes become casts to float64. F.scaled_dot_product_attention is taken apart
-    (its MATH backend): fused kernels are wrong in float64 where they are wrong in other dtypes. Constants keep the value their dtype gives
+    (its MATH backend), and so are torch's attention layers: fused kernels are wrong in float64 where they are wrong in other
+    dtypes. Constants keep the value their dtype gives
     them, and random operations draw what they draw in lower precision.
     """
     exact = copy.deepcopy(module).double()
     raised = [value.double() if _is_lower(value) else value for value in inputs]
-    with _float64_by_default(), sdpa_kernel([SDPBackend.MATH]):
+    with _float64_by_default(), sdpa_kernel([SDPBackend.MATH]), _unforced(exact), settings.fast_path_off():
         return execute(exact, exact, raised, training=training, cotangents=cotangents, mode=Float64())
 
 
 class Float64(TorchDispatchMode):
     """Below autograd: every floating result is float64, whatever dtype the program asks for."""
 
+    supports_higher_order_operators = True
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run `func`; see the class."""
         kwargs = kwargs or {}
+        if is_higher_order(func):
+            return in_steps(self, func, args, kwargs)
         if func.overloadpacket.__name__ in RANDOM:
             return _drawn(func, args, kwargs)
         if kwargs.get("dtype") in _LOWER:
@@ -71,6 +78,21 @@ def _widened(result: Any) -> Any:
 
 def _is_lower(value: Any) -> bool:
     return isinstance(value, Tensor) and value.dtype in _LOWER
+
+
+@contextmanager
+def _unforced(module: nn.Module) -> Iterator[None]:
+    """While entered, the module's text asks for a backend of fused attention in vain."""
+    names = type(module).forward.__globals__
+    asked = names.get("sdpa_kernel")
+    if asked is None:
+        yield
+        return
+    names["sdpa_kernel"] = lambda *_: nullcontext()
+    try:
+        yield
+    finally:
+        names["sdpa_kernel"] = asked
 
 
 @contextmanager

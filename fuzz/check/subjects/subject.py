@@ -3,12 +3,14 @@
 import importlib
 import inspect
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
 from fuzz.catalogue import Kind, kind
+from fuzz.check import settings
 from fuzz.check.attention.function import Attention, SubjectError
 
 __all__ = ["Subject", "SubjectError", "named"]
@@ -38,6 +40,10 @@ class Subject:
     def kind(self) -> Kind:
         """What the catalogue says of it."""
         return kind(self.name)
+
+    def allowed(self) -> AbstractContextManager[None]:
+        """The settings it is compiled and run under."""
+        return settings.allowed(tf32=self.tf32, own_random=self.kind.random)
 
 
 def named(name: str) -> Subject:

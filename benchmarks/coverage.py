@@ -1,0 +1,164 @@
+"""Which of the attention patterns that this torch has are reached: by sampled cases, and by the seeds of the corpus.
+
+    python -m benchmarks.coverage [--cases 3000] [--seed 1] [--workers 2] [--device cpu] [--json PATH]
+
+Samples cases as a campaign with that seed does, judges them in workers under `passes`, those with active dropout under
+`passes_random` too, and prints a line for every pattern: how many cases fired it or "never", whether a seed states that
+it reaches it, and where the registry or torch's source says why the pattern can't fire, that. Ends with what else was
+reached, by kind. Shared machines only change how long it takes.
+"""
+
+import argparse
+import json
+import re
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from corpus.entry import load_directory
+from fuzz.campaign.pool import Setup, Worker, request
+from fuzz.check.coverage import Pattern, registered_patterns, untold
+from fuzz.protocol import Result
+from generators.emit import is_random
+from generators.sample import sample
+
+ROOT = Path(__file__).resolve().parent.parent
+SEEDS = ROOT / "corpus" / "seeds"
+
+#: What no registry tells, read in torch's source and seen to be so.
+KNOWN = (
+    (
+        re.compile(r"_sfdp_pattern_(29|30)_half_"),
+        "F.sdpa in half precision is taken apart in float32 unless torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp",
+    ),
+)
+
+
+@dataclass
+class Counts:
+    """How many cases reached what; shared by the threads."""
+
+    rewrites: Counter[str] = field(default_factory=Counter)
+    reached: Counter[str] = field(default_factory=Counter)
+    judged: int = 0
+    rejected: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, result: Result) -> None:
+        """Count a case once for everything it reached under any subject."""
+        with self.lock:
+            self.judged += 1
+            self.rejected += result.rejected is not None
+            self.rewrites.update({name for one in result.results for name in one.fired})
+            self.reached.update({name for one in result.results for name in one.reached})
+
+
+def main() -> int:
+    """Sample, judge, print."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.coverage", description=__doc__.splitlines()[0])
+    parser.add_argument("--cases", type=int, default=3000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--json", type=Path, help="write the table there too")
+    options = parser.parse_args()
+    patterns = registered_patterns(options.device)
+    seeded = {
+        name: path.relative_to(ROOT).name
+        for path, entry in load_directory(SEEDS).items()
+        if entry.device == options.device
+        for name in entry.expectation.reaches
+    }
+    started = time.monotonic()
+    counts = judge(options.cases, options.seed, options.workers, options.device)
+    seconds = time.monotonic() - started
+    rows = [row(pattern, counts, seeded, options.device) for pattern in patterns]
+    print("\n".join(table(rows, counts, seconds, options.device)))
+    if options.json:
+        data = {
+            "torch": torch.__version__, "device": options.device, "seed": options.seed, "cases": counts.judged,
+            "rejected": counts.rejected, "seconds": round(seconds, 1), "patterns": rows,
+            "rewrites": dict(sorted(counts.rewrites.items())), "reached": dict(sorted(counts.reached.items())),
+        }
+        options.json.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+def judge(cases: int, seed: int, workers: int, device: str) -> Counts:
+    """What the first `cases` cases of `seed` reach."""
+    counts = Counts()
+    indices = iter(range(cases))
+
+    def work() -> None:
+        worker = Worker(Setup(device=device, memory_mib=8192))
+        try:
+            while True:
+                with counts.lock:
+                    index = next(indices, None)
+                if index is None:
+                    return
+                case = sample(seed, index)
+                subjects = ("passes", "passes_random") if is_random(case) else ("passes",)
+                counts.add(worker.check(request(case, subjects, repeat=1)))
+        finally:
+            worker.close()
+
+    threads = [threading.Thread(target=work) for _ in range(workers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return counts
+
+
+def row(pattern: Pattern, counts: Counts, seeded: dict[str, str], device: str) -> dict[str, Any]:
+    """A pattern's line of the table, as data."""
+    seed = seeded.get(pattern.name, "")
+    cases = counts.rewrites[pattern.name]
+    return {"name": pattern.name, "cases": cases, "seed": seed, "reason": "" if cases or seed else reason(pattern, device)}
+
+
+def reason(pattern: Pattern, device: str) -> str:
+    """Why a pattern can't fire; empty where that is not known."""
+    if pattern.same_as:
+        return f"not registered: the graph of {pattern.same_as} is the same"
+    if pattern.after:
+        return f"{pattern.after} is tried first, and its graph covers this one"
+    if device == "cuda" and pattern.refuses_cuda:
+        return "its check refuses CUDA (disable_cuda)"
+    if device == "cuda" and "_half" not in pattern.name:
+        return "its check refuses float32 on CUDA unless TF32 is allowed (subject inductor_tf32)"
+    return next((why for name, why in KNOWN if name.search(pattern.name)), "")
+
+
+def table(rows: list[dict[str, Any]], counts: Counts, seconds: float, device: str) -> list[str]:
+    """The lines of the table, and the sums below it."""
+    width = max(len(line["name"]) for line in rows)
+    lines = [f"{'pattern':{width}}  {'cases':>6}  seed  why not"]
+    for line in rows:
+        fired = str(line["cases"] or "never")
+        lines.append(f"{line['name']:{width}}  {fired:>6}  {'yes' if line['seed'] else '':4}  {line['reason']}".rstrip())
+    kinds = Counter(name.partition(" ")[0] for name in counts.reached)
+    by_cases, by_seeds = (sum(bool(line[key]) for line in rows) for key in ("cases", "seed"))
+    either = sum(bool(line["cases"] or line["seed"]) for line in rows)
+    explained = sum(bool(line["reason"]) for line in rows)
+    lines += [
+        "",
+        (
+            f"torch {torch.__version__} on {device}: {len(rows)} patterns; {by_cases} fired by {counts.judged} cases"
+            f" ({counts.rejected} rejected, {seconds:.0f} s), {by_seeds} have a seed, {either} one or the other;"
+            f" {explained} can't fire, {len(rows) - either - explained} are open"
+        ),
+        f"rewrites: {len(counts.rewrites)}; other things reached: "
+        + ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())),
+    ]
+    return lines + [f"not told by this torch: {part} ({names} missing)" for part, names in untold().items()]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

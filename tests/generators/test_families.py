@@ -1,0 +1,65 @@
+"""Families of models: what each writes is a valid case that eager accepts, and a file is all that one needs."""
+
+import importlib
+import itertools
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import generators.families
+from corpus.casefile import dumps, loads
+from generators.choices import Choices
+from generators.emit import source
+from generators.families import FAMILIES
+from generators.families.family import Family
+from generators.program import check
+from generators.sample import of_family, sample
+from tests.generators.test_contracts import contract_holds
+from tests.generators.test_sample import run_eager
+
+KINDS = tuple(itertools.product(("float32", "bfloat16", "float16"), ("inference", "training")))
+FORMER = ("anyone", "bert", "distilbert", "fused", "gpt2", "gpt2_masked", "mbart", "t5", "visformer")
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_writes_valid_cases_in_both_modes_and_all_dtypes(name: str) -> None:
+    for index, (dtype, mode) in enumerate(KINDS * 2):
+        case = of_family(name, 2, index, dtype=dtype, mode=mode)
+        assert case.mode == mode
+        assert loads(dumps(case)) == case
+        types = check(case)
+        for value, tensor in zip(case.returns, run_eager(case), strict=True):
+            assert tuple(tensor.shape) == types[value].sizes(case.sizes), source(case)
+            assert str(tensor.dtype) == f"torch.{types[value].dtype}", source(case)
+
+
+@pytest.mark.parametrize("name", [name for name, family in FAMILIES.items() if family.write is not None])
+def test_what_a_family_says_its_attention_computes_is_what_it_computes(name: str) -> None:
+    for index in range(12):
+        case = of_family(name, 4, index)
+        assert contract_holds(case), source(case)
+
+
+def test_a_file_is_all_that_a_family_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "nobody.py").write_text(
+        '"""Nobody."""\n\nfrom generators.families.family import Family\n\nFAMILY = Family(weight=1.0, habits={"order": "sbhd"})\n'
+    )
+    monkeypatch.setattr(generators.families, "__path__", [*generators.families.__path__, str(tmp_path)])
+    found = importlib.import_module("generators.families")._all()
+    assert set(found) == {*FAMILIES, "nobody"}
+    assert isinstance(found["nobody"], Family)
+
+
+def test_every_family_is_drawn_and_the_common_ones_most() -> None:
+    c, weights = Choices("0"), {name: family.weight for name, family in FAMILIES.items()}
+    drawn = Counter(c.weighted(weights) for _ in range(5000))
+    assert set(drawn) == set(FAMILIES)
+    assert 0.55 < sum(drawn[name] for name in FORMER) / drawn.total() < 0.65
+
+
+def test_sizes_of_zero_are_seldom() -> None:
+    empty = [case for i in range(1500) if 0 in (case := sample(6, i)).sizes.values()]
+    assert 1 <= len(empty) <= 30
+    for case in empty:
+        check(case)

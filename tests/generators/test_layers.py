@@ -1,0 +1,139 @@
+"""torch's own layers, flex_attention and autocast as cases: typed as torch types them, readable, kept by files, shrunk."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+
+from corpus.casefile import dumps, loads
+from corpus.passes.attributes import default_attributes
+from corpus.passes.modes import plainer_mode
+from generators.builder import Builder
+from generators.case import Case, Values
+from generators.choices import Choices
+from generators.dimensions import draw_dims
+from generators.emit import is_random, source
+from generators.errors import CaseError
+from generators.families import FAMILIES
+from generators.program import check
+from generators.sample import sample
+from generators.sizes import Size
+
+WRITTEN = ("multihead", "transformer_layers", "flex", "fused_forms")
+
+
+@pytest.fixture(autouse=True)
+def _fast_path() -> Iterator[None]:
+    yield
+    torch.backends.mha.set_fastpath_enabled(True)
+
+
+def of_family(name: str, index: int) -> Case:
+    """A case as one family writes it."""
+    c = Choices(f"{name}:{index}")
+    write = FAMILIES[name].write
+    assert write is not None
+    dtype = c.pick(("float32", "bfloat16", "float16"))
+    b = Builder(draw_dims(c), dtype, c.pick(("inference", "inference", "training")))
+    return b.case(write(b, c), dynamic=False)
+
+
+def typed_as_torch_says(case: Case) -> bool:
+    """Whether eager gives the types of the program; False where it refuses the case."""
+    types = check(case)
+    scope: dict[str, object] = {}
+    exec(source(case), scope)
+    module = scope["Module"]().train(case.training)  # type: ignore[operator]
+    try:
+        with torch.no_grad():
+            found = module(*scope["inputs"]())  # type: ignore[operator]
+    except RuntimeError:
+        return False
+    for name, tensor in zip(case.returns, found if isinstance(found, tuple) else (found,), strict=True):
+        assert tuple(tensor.shape) == types[name].sizes(case.sizes), source(case)
+        assert str(tensor.dtype) == f"torch.{types[name].dtype}", source(case)
+    return True
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_family_writes_what_eager_takes_and_a_file_keeps(name: str) -> None:
+    cases = [of_family(name, index) for index in range(40)]
+    assert all(loads(dumps(case)) == case for case in cases)
+    run = cases[: 8 if name == "flex" else None]
+    assert sum(typed_as_torch_says(case) for case in run) >= 0.95 * len(run)
+
+
+def test_autocast_gives_the_types_that_torch_gives() -> None:
+    agreed = tried = 0
+    for index in range(150):
+        under = replace(sample(8, index), autocast=("bfloat16", "float16")[index % 2], contracts=())
+        try:
+            check(under)
+        except CaseError:
+            continue
+        tried += 1
+        agreed += typed_as_torch_says(under)
+    assert tried > 70
+    assert agreed >= 0.95 * tried
+
+
+def test_autocast_is_seldom_and_kept_by_files_and_ids() -> None:
+    cases = [case for i in range(1000) if (case := sample(5, i)).autocast]
+    assert 10 <= len(cases) <= 45
+    for case in cases:
+        assert loads(dumps(case)) == case
+        assert f"dtype=torch.{case.autocast}):" in source(case)
+        assert replace(case, autocast=None).id != case.id
+    assert any(smaller.autocast is None for smaller in plainer_mode(cases[0]))
+
+
+def attention(**attrs: object) -> Case:
+    """Self attention by nn.MultiheadAttention, with a mask of scores and one of keys."""
+    b = Builder({"B": 2, "S": 3, "H": 2, "D": 4}, "float32", "inference")
+    x = b.input("x", ("B", "S", "H*D"))
+    keys, scores = (b.input(n, s, Values("ones"), "bool") for n, s in (("keys", ("B", "S")), ("scores", ("S", "S"))))
+    given = {"heads": "H", "batch_first": True, "masks": "attn_mask+key_padding_mask", **attrs}
+    return b.case([b.op("multihead_attention", x, x, x, scores, keys, to="out", **given)], dynamic=False)  # type: ignore[arg-type]
+
+
+def test_the_text_of_a_layer_is_what_a_person_writes() -> None:
+    text = source(attention(fast_path=False))
+    assert "self.out = filled(nn.MultiheadAttention(D * H, H, batch_first=True), 0)" in text
+    assert "out = self.out(x, x, x, attn_mask=scores, key_padding_mask=keys)[0]" in text
+    assert "\ntorch.backends.mha.set_fastpath_enabled(False)\n" in text
+    assert "fastpath" not in source(attention())
+
+
+def test_a_mask_goes_with_the_attribute_that_asks_for_it() -> None:
+    smaller = [case.ops[0] for case in default_attributes(attention())]
+    assert ("x", "x", "x") in [op.args for op in smaller]
+    assert ("x", "x", "x", "keys") in [op.args for op in smaller]
+
+
+@pytest.mark.parametrize(
+    ("attrs", "message"),
+    [
+        ({"heads": Size.of(3)}, "not a positive multiple of 3"),
+        ({"masks": "attn_mask"}, "takes 4 arguments, got 5"),
+        ({"causal": True}, "takes attn_mask or causal, not both"),
+        ({"gives": "weights", "need_weights": False}, "gives no weights without need_weights"),
+        ({"dtype": "float16"}, "needs arguments of the layer's dtype"),
+        ({"dropout": 2.0}, "expected a probability"),
+    ],
+)
+def test_a_layer_that_torch_would_refuse_is_no_program(attrs: dict[str, object], message: str) -> None:
+    with pytest.raises(CaseError, match=message):
+        attention(**attrs)
+
+
+def test_dropout_of_a_layer_is_random_in_training_alone() -> None:
+    case = attention(dropout=0.5)
+    assert not is_random(case)
+    assert is_random(replace(case, mode="training"))
+
+
+def test_flex_attention_defines_its_modifications() -> None:
+    texts = [source(of_family("flex", i)) for i in range(80)]
+    assert any("        def score_mod(score, b, h, q_idx, kv_idx):\n            return " in text for text in texts)
+    assert any("block_mask=create_block_mask(mask_mod, None, None, q.size(2), k.size(2), device=q.device)" in t for t in texts)

@@ -1,6 +1,7 @@
 """What each engine reaches in the compiler, from nothing, against time.
 
-    python -m benchmarks.search [--engine random] [--engine guided] [--seed 1] [--budget 10m] [--workers 2] [--json PATH]
+    python -m benchmarks.search [--engine random] [--engine guided] [--engine atheris] [--seed 1] [--budget 10m] [--workers 2]
+        [--json PATH]
 
 Runs `python -m fuzz.run --engine E --seed N --subject passes --subject inductor` for every engine and seed, one after the
 other and without seed files, and counts distinct rewrites and other things reached (lowerings, fallbacks, operations of the
@@ -69,7 +70,7 @@ def _measured(engine: str, seed: int, budget: str, seconds: float, workers: str)
     with tempfile.TemporaryDirectory(prefix="attnfuzz-search-") as scratch:
         out = Path(scratch)
         (out / "none").mkdir()
-        seeds = ["--seeds", str(out / "none")] if engine == "guided" else []
+        seeds = ["--seeds", str(out / "none")] if engine != "random" else []
         command = [sys.executable, "-m", "fuzz.run", "--engine", engine, *seeds, "--seed", str(seed), "--budget", budget,
                    "--workers", workers, "--subject", "passes", "--subject", "inductor",
                    "--out", str(out / "run"), "--corpus", str(out / "found")]

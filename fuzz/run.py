@@ -54,11 +54,12 @@ def run(
         sdpa_math, sdpa_flash, sdpa_efficient, sdpa_cudnn; or package.module:function, a function that takes a module and
         gives a callable, or one that computes attention (docs/kernels.md). All the built-in ones of the device when left out.
     engine
-        Where cases come from: guided mutates what reached something new in the compiler; random draws each from the seed,
-        the same on every machine; atheris follows the line coverage of Inductor's rewrites and lowerings under libFuzzer,
-        and needs the package atheris. Campaigns over functions that compute attention alone are random.
+        How cases come about: guided follows what compilers reach and mutates what reached something new; random draws
+        every case from the seed, the same on every machine; atheris lets libFuzzer follow the lines of Inductor's rewrites
+        and lowerings that run, and needs the package atheris. Functions that compute attention, by themselves, are always
+        given random cases, and atheris does without them.
     seeds
-        Case files a guided search begins with: a directory; corpus/seeds of this checkout when left out.
+        Case files a guided search or libFuzzer begins with: a directory; corpus/seeds of this checkout when left out.
     fail_fast
         Stop at the first finding.
     timeout
@@ -77,11 +78,11 @@ def run(
     stage_seconds, shrink_seconds = duration(timeout, "timeout"), duration(shrink_time, "shrink-time")
     if device not in ("cpu", "cuda"):
         raise UserError(f"unknown device {device!r}: there are cpu and cuda")
+    subjects = chosen_subjects(subject or [], device)
     if engine not in ENGINES:
         raise UserError(f"unknown engine {engine!r}: there are {', '.join(ENGINES)}")
-    subjects = chosen_subjects(subject or [], device)
-    if seeds is not None and engine != "guided":
-        raise UserError(f"--seeds is what a guided search begins with, and the engine is {engine}")
+    if seeds is not None and engine == "random":
+        raise UserError("--seeds is what a guided search or libFuzzer begins with, and the engine is random")
     if workers < 1:
         raise UserError(f"--workers {workers}: at least 1 is needed")
     if memory < 512:
@@ -112,7 +113,7 @@ def run(
         shrink_seconds=shrink_seconds,
         fail_fast=fail_fast,
         engine=engine,
-        seeds=seed_cases(seeds or ROOT / "corpus" / "seeds") if engine == "guided" else (),
+        seeds=seed_cases(seeds or ROOT / "corpus" / "seeds") if engine != "random" else (),
     )
     return _campaign(options)
 

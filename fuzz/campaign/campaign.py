@@ -48,8 +48,8 @@ Sampler = Callable[..., Case]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a campaign is asked to do. `shrink_seconds`: wall time to shrink one suspicion; `engine`: where cases come
-    from, one of `search.ENGINES`; `seeds`: cases a guided search begins with."""
+    """What a campaign is asked to do. `shrink_seconds`: wall time to shrink one suspicion; `engine`: one of ENGINES;
+    `seeds`: cases a guided search or libFuzzer begins with."""
 
     budget: Budget
     seed: int

@@ -3,6 +3,7 @@
 The slot's ordinary worker shows, shrinks and confirms what that process fails on, while libFuzzer waits.
 """
 
+import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -40,7 +41,7 @@ class Host(Worker):
     """The process libFuzzer runs in. `draw` gives the case it wants judged, `check` then judges it there.
 
     What libFuzzer keeps lies in `directory / "corpus"`, and the next process goes on from there. `seed`: a text that no
-    other process of this campaign begins with.
+    other process of this campaign begins with; `cases`: what an empty corpus begins with.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Host(Worker):
         setup: Setup,
         directory: Path,
         seed: str,
+        cases: tuple[Case, ...],
         cache: Path,
         log: Path,
         started: Callable[[Hello], None],
@@ -56,15 +58,27 @@ class Host(Worker):
         super().__init__(replace(setup, module=MODULE), cache, log, started, died)
         self.directory = directory.absolute()
         self._seed, self._starts = seed, 0
+        self._cases = cases
 
     def start(self) -> Hello:
         """Start the process unless it runs. Raises `UserError` when it can't work here."""
         if self.hello is None:
             self._starts += 1
+            self._plant()
             # Not 0, for which libFuzzer draws one.
             seed = 1 + Choices(f"{self._seed}:{self._starts}").below(_SEEDS)
             self.setup = replace(self.setup, arguments=("--corpus", str(self.directory), "--seed", str(seed)))
         return super().start()
+
+    def _plant(self) -> None:
+        corpus = self.directory / "corpus"
+        if corpus.exists():
+            return
+        corpus.mkdir(parents=True)
+        for case in self._cases:
+            data = casefile.dumps(case).encode()
+            # Under the name that libFuzzer would give it.
+            (corpus / hashlib.sha1(data, usedforsecurity=False).hexdigest()).write_bytes(data)
 
     def draw(self) -> Drawn | None:
         """What libFuzzer wants run next; None when the process ended instead. Raises `RuntimeError` when that was a fault
@@ -100,6 +114,7 @@ class LibFuzzerSlot(Slot):
             setup,
             directory / f"atheris-{number}",
             f"{campaign.seed}:{number}:{campaign.results.position()[0]}",
+            campaign.options.seeds,
             directory / "cache" / f"worker-{number}",
             directory / "workers" / f"atheris-{number}.log",
             started=lambda hello: bus.emit(WorkerStarted(number, hello.pid, hello.seconds)),

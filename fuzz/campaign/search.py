@@ -14,7 +14,6 @@ from generators.errors import UserError
 from generators.mutate import mutate
 
 ENGINES = ("guided", "random", "atheris")
-"""Where a campaign's cases come from: the queue, the seed, or libFuzzer (fuzz/campaign/libfuzzer.py)."""
 
 FRESH = 0.3
 """The share of cases of a guided search that are drawn from nothing: the rest are mutations of the queue's."""
@@ -45,7 +44,7 @@ class Search(Protocol):
 
 
 class Random:
-    """Every case is drawn from the seed: the same on every machine."""
+    """Every case is drawn from the seed: the same on every machine. libFuzzer's slots draw their own."""
 
     def __init__(self, draw: Draw) -> None:
         self._draw = draw

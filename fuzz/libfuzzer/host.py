@@ -71,8 +71,8 @@ def _fuzz(directory: Path, seed: int, wire: BinaryIO, answer: worker.Answer) -> 
         if case.id in judged:
             return
         judged.add(case.id)
-        # So libFuzzer names its files, and it writes them after their first run.
-        again = (corpus / hashlib.sha1(data, usedforsecurity=False).hexdigest()).exists()
+        # So libFuzzer names its files, and it writes them after their first run. It begins with no bytes every time.
+        again = not data or (corpus / hashlib.sha1(data, usedforsecurity=False).hexdigest()).exists()
         worker.send(wire, Drawn(inputs.encode(case).decode(), again))
         check = worker.asked()
         if check is None:

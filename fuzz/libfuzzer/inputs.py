@@ -19,7 +19,6 @@ FRESH = 0.2
 _FRESH_BYTES = 512
 _IN_BYTES = 0.5
 """Of an input that drives the generators, the share of changes made to its bytes, so that the generators write it anew."""
-_AGAIN = 0.3
 
 
 def decode(data: bytes) -> Case:
@@ -53,11 +52,7 @@ def _made(data: bytes, most: int, c: Choices, others: Sequence[bytes]) -> bytes:
         return _bytes(c, _FRESH_BYTES)[:most]
     if not data.startswith(TEXT) and c.chance(_IN_BYTES):
         return _patched(data, c)[:most]
-    case, partners = decode(data), tuple(decode(other) for other in others)
-    case = mutate(case, c, partners)
-    while c.chance(_AGAIN):
-        case = mutate(case, c, partners)
-    made = encode(case)
+    made = encode(mutate(decode(data), c, tuple(decode(other) for other in others)))
     return made if len(made) <= most else data[:most]
 
 

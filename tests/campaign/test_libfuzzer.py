@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,8 @@ def test_what_mutating_and_crossing_make_is_a_valid_case(data: bytes, other: byt
 def test_a_case_file_that_was_cut_is_bytes_like_any_other() -> None:
     text = inputs.encode(case("exp", "tanh"))
     assert inputs.decode(text) == case("exp", "tanh")
-    check(inputs.decode(text[: len(text) // 2]))
+    for broken in (text[: len(text) // 2], inputs.TEXT, inputs.TEXT + b": 1\n\xff\x00", inputs.TEXT + b": [[[["):
+        check(inputs.decode(broken))
 
 
 def test_without_bytes_every_decision_is_the_likeliest() -> None:
@@ -60,6 +62,7 @@ def test_without_bytes_every_decision_is_the_likeliest() -> None:
     assert choices.below(10) == 9
     assert (choices.below(10), choices.chance(0.4), choices.chance(0.6)) == (0, False, True)
     assert choices.weighted({"rare": 1.0, "usual": 5.0}) == "usual"
+    assert choices.along([1.0, 4.0, 5.0]) == 1
     assert choices.subset([1, 2], 0.5) == []
 
 
@@ -135,9 +138,11 @@ def test_an_interpreter_without_atheris_is_refused_before_work_starts(tmp_path: 
 
 def test_under_libfuzzer_new_lines_of_inductor_are_kept_and_gone_on_from(tmp_path: Path) -> None:
     pytest.importorskip("atheris")
+    (tmp_path / "none").mkdir()
 
     def fuzz(budget: str) -> subprocess.CompletedProcess[str]:
-        return run("--engine", "atheris", "--budget", budget, "--subject", "passes", "--workers", "1", "--out", "run", cwd=tmp_path)
+        given = ("--budget", budget, "--subject", "passes", "--seeds", "none", "--workers", "1", "--out", "run")
+        return run("--engine", "atheris", *given, cwd=tmp_path)
 
     first = fuzz("5x")
     assert first.returncode == 0, first.stderr
@@ -149,3 +154,10 @@ def test_under_libfuzzer_new_lines_of_inductor_are_kept_and_gone_on_from(tmp_pat
     second = fuzz("1x")
     assert second.returncode == 0, second.stderr
     assert "budget spent: 1 cases" in second.stdout
+
+
+def test_an_empty_corpus_of_libfuzzers_begins_with_the_seeds(tmp_path: Path) -> None:
+    options = replace(fuzzed(tmp_path, "1x"), seeds=(case("exp"), case("tanh")))
+    session(options)
+    kept = (options.out / "atheris-0" / "corpus").iterdir()
+    assert sorted(inputs.decode(path.read_bytes()).ops[0].kind for path in kept) == ["exp", "tanh"]

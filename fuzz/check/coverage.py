@@ -9,6 +9,7 @@ import inspect
 import operator
 import re
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -250,10 +251,13 @@ def _stands_for(general: Any, special: Any, bound: dict[str, Any], *, root: bool
 
 
 def _module(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        return None
+    with warnings.catch_warnings():
+        # Inductor defines its first parts with what torch itself deprecates.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        try:
+            return importlib.import_module(name)
+        except ImportError:
+            return None
 
 
 def _part(module: str, name: str) -> Any:

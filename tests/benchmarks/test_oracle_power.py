@@ -9,7 +9,7 @@ from benchmarks import correct
 from benchmarks.criteria import CRITERIA
 from benchmarks.mistakes import MISTAKES
 from benchmarks.planted_table import RIGHT, looked_for, printed, tasks
-from fuzz.check.attention.function import Unsupported
+from fuzz.check.asking import Unsupported
 
 
 def test_a_mistake_makes_a_line_and_none_a_line_without_findings() -> None:

@@ -19,6 +19,7 @@ from fuzz.campaign.events import (
     SuspicionOpened,
     SuspicionRaised,
     WorkerDied,
+    WorkerFailed,
     WorkerRecycled,
     WorkerStarted,
 )
@@ -51,6 +52,8 @@ class Statistics:
         self.raised = 0
         self.outcomes: Counter[str] = Counter()
         self.deaths = self.recycled = 0
+        self.faults: list[WorkerFailed] = []
+        """Faults of attnfuzz itself."""
         self.starting_seconds = 0.0
         self.rss_mib: dict[int, float] = {}
         self.working: dict[int, str] = {}
@@ -96,6 +99,8 @@ class Statistics:
             case WorkerDied():
                 self.deaths += 1
                 self.rss_mib.pop(event.worker, None)
+            case WorkerFailed():
+                self.faults.append(event)
             case WorkerRecycled():
                 self.recycled += 1
             case CampaignEnded():
@@ -178,6 +183,7 @@ class Statistics:
             "verdicts": dict(sorted(self.verdicts.items())),
             "rewrites": len(self.rewrites),
             "worker_deaths": self.deaths,
+            "faults": len(self.faults),
             "workers_recycled": self.recycled,
             "worker_rss_mib": {str(worker): round(rss) for worker, rss in sorted(self.rss_mib.items())},
         }

@@ -54,7 +54,7 @@ def attended(case: "Case", subject: Subject, fired: Fired) -> tuple[Judgement, b
     if not runs:
         return judgement, None
     judgement = case.unless_eager_is_wrong(judgement, runs[0])
-    return judgement, None if judgement.verdict is Verdict.EAGER_SUSPECT else agreement.same(case.eager, runs[0], case.exact)
+    return judgement, agreement.same(case.eager, runs[0], case.exact)
 
 
 def _judged(case: "Case", subject: Subject, stand_in: StandIn, runs: list[Execution], fired: Fired) -> Judgement:

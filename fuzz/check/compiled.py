@@ -36,8 +36,10 @@ def compiled(case: "Case", subject: Subject, fired: Fired) -> tuple[Judgement, b
     except Exception as error:
         return Judgement(failures.verdict(error), failures.line(error)), None
     judgement = case.unless_eager_is_wrong(case.decided(runs), runs[0])
-    if judgement.verdict in (Verdict.SKIPPED, Verdict.EAGER_SUSPECT):
+    if judgement.verdict is Verdict.SKIPPED:
         return judgement, None
+    if judgement.verdict is Verdict.EAGER_SUSPECT:
+        return judgement, agreement.same(case.eager, runs[0], case.exact)
     judgement = looked_into(judgement, case, subject, (call, module), runs[0])
     if not judgement.verdict.is_finding and attention_patterns(fired.names):
         judgement = _fused(case, subject, runs[0]) or judgement

@@ -160,3 +160,19 @@ def test_sizes_of_0_are_judged_like_others(name: str, empty: str, training: bool
         stand_in=text.format(body="return attend(q, k, v, scale=0.25)"),
     )
     assert result.verdict in (*RIGHT, Verdict.CONVENTION, Verdict.SKIPPED), result.message
+
+
+def by_an_ulp(**capabilities: Any) -> Callable[..., Tensor]:
+    def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
+        return right(q, k, v, scale=scale) * (1 + torch.arange(q.shape[1])[:, None, None] % 2 * 2.0**-22)
+
+    attention.capabilities = capabilities  # type: ignore[attr-defined]
+    return attention
+
+
+def test_relations_hold_to_the_bit_where_that_is_declared() -> None:
+    shapes = [f"2, 4, {length}, 16" for length in range(18, 22)]
+    declared = [judged(by_an_ulp(exact_relations=("cpu",)), dims=dims) for dims in shapes]
+    assert any("equal to the bit follows" in result.message for result in declared)
+    assert all(judged(by_an_ulp(), dims=dims).verdict in RIGHT for dims in shapes)
+    assert all(judged(find("triton"), dims=dims).verdict in RIGHT for dims in shapes)

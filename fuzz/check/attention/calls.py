@@ -43,7 +43,7 @@ def _one(call: Call, loaded: Loaded, *, training: bool, again: bool) -> Judgemen
         # A call always meets the same relations, and calls of one shape, whose numbers differ, meet others.
         seed = [*call.q.shape, *call.k.shape, *call.options, float(call.q.double().sum()), float(call.k.double().sum())]
         exact = call.q.device.type in loaded.capabilities.exact_relations
-        breaches = relations.broken(asked, call, Random(str(seed)), constants.RELATIONS, exact=exact)
+        breaches = relations.broken(asked, call, Random(str(seed)), constants.RELATIONS_TRIED, exact=exact)
     except Failed as failure:
         return Judgement(failures.verdict(failure.error), f"called again with other arguments: {failures.line(failure.error)}")
     if asked.damage:

@@ -141,7 +141,7 @@ QUERY_BLOCK = 32
 KEY_BLOCKS = (16, 64, 128, 1 << 20)
 
 #: Relations between its own outputs that a call is tried on: each costs a call of the function and a few in float64.
-RELATIONS = 2
+RELATIONS_TRIED = 2
 
 #: A dropout mask is read off in pieces as wide as values may be, a dozen calls for each: in no more than so many.
 PIECES = 2

@@ -143,7 +143,9 @@ KEY_BLOCKS = (16, 64, 128, 1 << 20)
 #: Relations between its own outputs that a call is tried on: each costs a call of the function and a few in float64.
 RELATIONS_TRIED = 2
 
-#: A dropout mask is read off in pieces as wide as values may be, a dozen calls for each: in no more than so many.
+#: A dropout mask is read off in pieces as wide as values may be, a dozen calls for each: in no more than so many. With
+#: both, on torch 2.13.0, CPU, 25 cases sampled for kernels: the oracle took 54 % of the time of the interpreted bundled kernels, 61 %
+#: to 65 % of cases with dropout; kernels get 7 % of a campaign that chose no subjects.
 PIECES = 2
 
 #: Units of roundoff by which an output may exceed the largest that any dropout mask gives: weights and the output are

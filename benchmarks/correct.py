@@ -13,7 +13,8 @@ from benchmarks.criteria import CRITERIA, Tried
 from benchmarks.problem import Problem
 from benchmarks.recording import Recorder
 from benchmarks.simulated import simulated
-from fuzz.check.attention.function import Attention, Unsupported
+from fuzz.check.asking import Unsupported
+from fuzz.check.attention.function import Attention
 from fuzz.check.check import check
 from fuzz.check.oracle import constants
 from fuzz.check.subjects import available

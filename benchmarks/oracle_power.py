@@ -8,7 +8,7 @@ The first form tries the mistakes of `benchmarks.mistakes` (all, or those named)
 the oracle's verdict, the value and statistic its message names and the configuration it took, then what each criterion of
 `benchmarks.criteria` says. The second judges cases of `generators.sample(seed, index, contracted=True)` on implementations that
 are right, and prints what is raised. --json writes either with what it was made with. Ctrl-C prints what there is. Exits with 1
-where the oracle raises something that is right.
+where the oracle raises something that is right, or where a part of the work got lost, which is said.
 """
 
 import argparse
@@ -45,10 +45,11 @@ def main() -> int:
     """Run and print. Returns the exit code."""
     options = _options()
     started = time.monotonic()
+    lost: list[str] = []
     if options.correct:
         counts = correct.Counts()
         chunks = [range(at, min(at + CHUNK, options.correct)) for at in range(0, options.correct, CHUNK)]
-        for part in _parts(options, correct.judged, [(options.seed, chunk, options.device) for chunk in chunks]):
+        for part in _parts(options, lost, correct.judged, [(options.seed, chunk, options.device) for chunk in chunks]):
             counts.add(part)
             _progress(f"{counts.cases} cases, {counts.cases / (time.monotonic() - started):.2f} a second, "
                       f"{len(counts.findings)} findings")
@@ -60,17 +61,19 @@ def main() -> int:
     else:
         table: list[planted_table.Line] = []
         tasks = planted_table.tasks(options.names or list(MISTAKES), options.dtype or list(ALL))
-        for part in _parts(options, planted_table.looked_for, [(*task, options.device) for task in tasks]):
+        for part in _parts(options, lost, planted_table.looked_for, [(*task, options.device) for task in tasks]):
             table += part
             _progress(f"{len(table)} of {sum(len(names) for _, _, names in tasks)} lines")
         seconds = time.monotonic() - started
         lines = [*planted_table.printed(table), f"{seconds:.0f} s"]
         found = [line.to_dict() for line in table]
         raised = sum(line.seen for line in table if line.mistake == planted_table.RIGHT)
+    lines += [f"LOST {what}" for what in lost]
     print("\n".join(lines))
     if options.json:
-        options.json.write_text(json.dumps({**_provenance(options.device), "seconds": round(seconds), "found": found}, indent=1))
-    return 1 if raised else 0
+        made = {**_provenance(options.device), "seconds": round(seconds), "lost": lost, "found": found}
+        options.json.write_text(json.dumps(made, indent=1))
+    return 1 if raised or lost else 0
 
 
 def _options() -> argparse.Namespace:
@@ -89,24 +92,29 @@ def _options() -> argparse.Namespace:
     return options
 
 
-def _parts(options: argparse.Namespace, call: Callable[..., Any], arguments: list[tuple[Any, ...]]) -> Iterator[Any]:
-    """The results of `call` in the order they come, from processes of their own; fewer after Ctrl-C, which is told."""
+def _parts(
+    options: argparse.Namespace, lost: list[str], call: Callable[..., Any], arguments: list[tuple[Any, ...]]
+) -> Iterator[Any]:
+    """The results of `call` in the order they come, from processes of their own; `lost` takes a line on every one that does not
+    come, which are many after Ctrl-C."""
     # Read by the processes when they import torch, and with it Triton.
     os.environ.update({**ENVIRONMENT, **(INTERPRETED if options.device == "cpu" else {})})
     context = multiprocessing.get_context("spawn")
     with context.Pool(options.workers, _started, maxtasksperchild=CHUNKS_PER_PROCESS[options.device]) as pool:
         results = pool.imap_unordered(functools.partial(_called, call), arguments)
-        for _ in arguments:
+        for number in range(len(arguments)):
             try:
-                yield results.next(timeout=LONGEST)
-            except KeyboardInterrupt:
-                print("interrupted", file=sys.stderr)
+                part = results.next(timeout=LONGEST)
+            except (KeyboardInterrupt, multiprocessing.TimeoutError) as error:
+                # Without an interruption a process died, and its part with it.
+                why = "interrupted" if isinstance(error, KeyboardInterrupt) else f"no result for {LONGEST} s"
+                lost.append(f"{len(arguments) - number} of {len(arguments)} parts: {why}")
                 return
-            except multiprocessing.TimeoutError:  # a process died, and its part with it
-                print(f"no result for {LONGEST} s", file=sys.stderr)
-                return
-            except Exception:  # noqa: BLE001 whatever it is, the rest is worth having
+            except Exception as error:  # noqa: BLE001 whatever it is, the rest is worth having
                 traceback.print_exc()
+                lost.append(f"one of {len(arguments)} parts: {type(error).__name__}: {error}")
+            else:
+                yield part
 
 
 def _called(call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:

@@ -23,7 +23,8 @@ os.environ.setdefault("TRITON_INTERPRET", "1")
 import torch
 from torch import Tensor
 
-from fuzz.check.attention.function import Unsupported, fill_matters
+from fuzz.check.asking import Unsupported
+from fuzz.check.attention.function import fill_matters
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.changes import RELATIONS
 from fuzz.check.oracle.attention.identities import identities

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fuzz.door import INTERRUPTED, enter
+from fuzz.door import FAULT, INTERRUPTED, enter
 
 if TYPE_CHECKING:
     from fuzz.campaign.campaign import Options
@@ -29,7 +29,8 @@ def run(
 ) -> int:
     """Generate cases, judge them, and shrink, confirm and save what fails.
 
-    Exit code 0: budget spent, nothing new. 1: new findings saved. 2: bad usage. 3: a fault of attnfuzz.
+    Exit code 0: budget spent, nothing new. 1: new findings saved. 2: bad usage. 3: a fault of attnfuzz, which also counts
+    where the run went on without the cases it kept from being judged.
     130: interrupted; Ctrl-C once finishes the cases in hand, twice stops at once.
 
     Parameters
@@ -124,6 +125,8 @@ def _campaign(options: "Options") -> int:
     ending = session(options)
     if ending.summary:
         print(ending.summary)
+    if ending.faults and not ending.interrupted:
+        return FAULT
     return INTERRUPTED if ending.interrupted else 1 if ending.new else 0
 
 

@@ -59,6 +59,8 @@ def _edited(case: Case, c: Choices, others: Sequence[Case]) -> Case | None:
     changed = None if changed is None else valid(changed)
     if changed is None or not changed.ops or changed.id == case.id:
         return None
+    if changed.training and any(op.kind == "flex_attention" for op in changed.ops):  # on the CPU it knows no gradients
+        return None
     return changed
 
 

@@ -15,7 +15,8 @@ _SPARE_MIB = 64
 
 
 class RunDirectory:
-    """An open run directory: `results.sqlite`, `events.ndjson`, `stats.json`, `workers/*.log`, `cache/`, `internal/`."""
+    """An open run directory: `results.sqlite`, `events.ndjson`, `stats.json`, `workers/*.log`, `cache/`, `internal/`, and,
+    where a fault of ours kept cases from being judged, `faults/`."""
 
     def __init__(self, path: Path, lock: IO[bytes], made: Path | None) -> None:
         self.path, self._lock, self._made = path, lock, made

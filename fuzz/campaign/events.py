@@ -55,6 +55,16 @@ class WorkerDied(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerFailed(Event):
+    """A worker ended because of a fault of attnfuzz, which says nothing of the case; `text`: its last lines, `path`: the case."""
+
+    worker: int
+    case: str
+    text: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerRecycled(Event):
     """A worker process was replaced before its memory grew past the limit."""
 

@@ -11,6 +11,7 @@ from fuzz.campaign.desk import Desk, Explanation
 from fuzz.campaign.investigate import Conclusion, Outcome
 from fuzz.campaign.results import FindingRow, Results
 from fuzz.protocol import Hello, SubjectResult, Verdict
+from generators.case import Case
 from generators.errors import UserError
 
 
@@ -60,6 +61,14 @@ class Keeper:
         symptom = self._desk.symptom(_seen(entry), entry.case)
         self._desk.learn(Explanation(entry.case.id, symptom, known))
         return True
+
+
+def write_fault(case: Case, text: str, directory: Path) -> Path:
+    """Write down a case that a fault of ours kept from being judged, and what the worker said. Gives the case's file."""
+    entry = Entry(case=case)
+    path = corpus_entry.write(entry, directory / entry.file_name)
+    path.with_name(path.name.replace(".case.yaml", ".log")).write_text(f"{text}\n", encoding="utf-8")
+    return path
 
 
 def found_as(shown: SubjectResult, hello: Hello) -> Found:

@@ -143,7 +143,7 @@ class LibFuzzerSlot(Slot):
         drawn = self._drawn()
         case = casefile.loads(drawn.case, "libFuzzer's case")
         check = request(case, campaign.schedule.always if drawn.again else campaign.schedule.subjects_for(case))
-        result = self._completed(check, self._checked(self.host.check(check)))
+        result = self._completed(case, check, self._answer(case, lambda: self.host.check(check)))
         if not drawn.again or self._news(case, result):
             index = campaign.indices.take()
             if index is None:

@@ -13,7 +13,6 @@ from typing import IO
 
 from fuzz.campaign import obituary
 from fuzz.campaign.memory import session_rss_mib
-from fuzz.catalogue import is_named, kind
 from fuzz.protocol import (
     EAGER,
     NOISE,
@@ -44,6 +43,10 @@ START_SECONDS = 180.0
 
 _POLL_SECONDS = 0.2
 _DUMP_SECONDS = 2.0
+_END_SECONDS = 5.0
+_FAULT = 3
+"""What a worker exits with (fuzz/check/worker.py) where it fails itself."""
+_FAULT_LINES = 30
 _LIMIT_MARGIN = 1.2
 """The worker limits its own data, and an exception says more than a kill: libraries and children come on top."""
 _LOG_BYTES = 4 * 2**20
@@ -92,6 +95,10 @@ class Setup:
         return environment
 
 
+class WorkerFault(RuntimeError):
+    """A worker ended because of a fault of ours: nothing is said of the case. The text: in which stage, and its last lines."""
+
+
 def request(case: Case, subjects: tuple[str, ...], repeat: int = 2) -> Check:
     """What a worker is asked to judge `case` under `subjects`."""
     return Check(
@@ -102,7 +109,7 @@ def request(case: Case, subjects: tuple[str, ...], repeat: int = 2) -> Check:
         dynamic=case.dynamic,
         random=is_random(case),
         repeat=repeat,
-        stand_in=stand_in(case) if any(kind(s).attention or is_named(s) for s in subjects) else None,
+        stand_in=stand_in(case) if case.contracts else None,
     )
 
 
@@ -185,7 +192,7 @@ class Worker:
                 return
 
     def receive(self) -> Result:
-        """The result of the check handed over last."""
+        """The result of the check handed over last. Raises `WorkerFault`."""
         began = deadline = time.monotonic()
         deadline += self.setup.timeout
         while True:
@@ -199,6 +206,7 @@ class Worker:
             except ProtocolError as error:
                 return self._lost(Verdict.WORKER_DIED, f"broke the protocol: {error}", began)
             if message is None:
+                self._raise_fault()
                 return self._lost(Verdict.WORKER_DIED, self._cause_of_death(), began)
             if isinstance(message, Stage) and message.id == self._id:
                 self._stage = message.stage
@@ -313,10 +321,22 @@ class Worker:
         lost = SubjectResult(subject=self._stage, verdict=verdict, message=message, seconds=seconds)
         return Result(id=self._id, rejected=None, results=(lost,), seconds=seconds)
 
+    def _raise_fault(self) -> None:
+        assert self._process is not None
+        try:
+            if self._process.wait(_END_SECONDS) != _FAULT:
+                return
+        except subprocess.TimeoutExpired:
+            return
+        self.kill()
+        self._died(f"a fault of attnfuzz in {self._stage}: {self._last_words()}")
+        lines = obituary.tail(self.log, self._log_start)[-_FAULT_LINES:]
+        raise WorkerFault("\n".join([f"the worker failed in {self._stage}:", *lines]))
+
     def _cause_of_death(self) -> str:
         assert self._process is not None
         try:
-            code = self._process.wait(5.0)
+            code = self._process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
             return "closed its stream without ending"
         words = self._last_words()

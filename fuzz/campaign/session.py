@@ -29,11 +29,13 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a run ended. `new`: findings it saved; `summary`: text for stdout."""
+    """How a run ended. `new`: findings it saved; `summary`: text for stdout; `faults`: cases that a fault of ours kept from
+    being judged."""
 
     new: int
     interrupted: bool
     summary: str
+    faults: int = 0
 
 
 def session(options: Options, sampler: Sampler = sample) -> Ending:
@@ -84,7 +86,8 @@ def _run(options: Options, results: Results, sampler: Sampler) -> Ending:
                 campaign.close()
     finally:
         bus.close()
-    return Ending(campaign.new, bool(interrupted), summary(results, statistics, campaign.desk.waiting, campaign.new))
+    text = summary(results, statistics, campaign.desk.waiting, campaign.new)
+    return Ending(campaign.new, bool(interrupted), text, len(statistics.faults))
 
 
 def _settled(options: Options, results: Results) -> Options:

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,11 +13,13 @@ from fuzz.campaign.events import (
     ProbeJudged,
     SuspicionRaised,
     WorkerDied,
+    WorkerFailed,
     WorkerRecycled,
     WorkerStarted,
 )
 from fuzz.campaign.investigate import Stopped
-from fuzz.campaign.pool import Setup, Worker, request
+from fuzz.campaign.keep import write_fault
+from fuzz.campaign.pool import Setup, Worker, WorkerFault, request
 from fuzz.protocol import Check, Hello, Result, SubjectResult, Verdict
 from generators.case import Case
 from generators.errors import UserError
@@ -95,7 +98,7 @@ class Slot(threading.Thread):
         """Judge a case under one subject, for `investigate`."""
         if fresh:
             self.worker.close()
-        result = self._received(request(case, (subject,)))
+        result = self._received(case, request(case, (subject,)))
         one = result.results[0] if result.rejected is None and result.results else None
         verdict = one.verdict if one else Verdict.REJECTED
         self.campaign.bus.emit(
@@ -106,9 +109,18 @@ class Slot(threading.Thread):
         self._recycle(self.worker, result)
         return one
 
-    def _received(self, check: Check) -> Result:
+    def _received(self, case: Case, check: Check) -> Result:
         self.worker.send(check)
-        return self._checked(self.worker.receive())
+        return self._answer(case, self.worker.receive)
+
+    def _answer(self, case: Case, receive: Callable[[], Result]) -> Result:
+        """The answer to the check of `case` that was sent; where the worker has a fault of ours, that it can't be judged."""
+        try:
+            return self._checked(receive())
+        except WorkerFault as fault:
+            path = write_fault(case, str(fault), self.campaign.out / "faults")
+            self.campaign.bus.emit(WorkerFailed(self.number, case.id, str(fault), str(path)))
+            return Result(0, "a fault of attnfuzz", ())
 
     def _checked(self, result: Result) -> Result:
         if self.campaign.killed:
@@ -129,18 +141,18 @@ class Slot(threading.Thread):
         # The next case is made while the worker is busy with this one.
         if not self.campaign.over():
             self._next = self._prepare()
-        result = self._completed(job.check, self._checked(self.worker.receive()))
+        result = self._completed(job.case, job.check, self._answer(job.case, self.worker.receive))
         self._judged(job, result)
         self._recycle(self.worker, result)
         return True
 
-    def _completed(self, check: Check, result: Result) -> Result:
+    def _completed(self, case: Case, check: Check, result: Result) -> Result:
         """A result with all verdicts: a lost process takes those it had reached with it, so they are asked for again."""
         lost = result.results[0].subject if len(result.results) == 1 else ""
         if lost not in check.subjects[1:]:
             return result
         before = check.subjects[: check.subjects.index(lost)]
-        earlier = self._received(replace(check, subjects=before))
+        earlier = self._received(case, replace(check, subjects=before))
         return replace(result, results=(*earlier.results, *result.results))
 
     def _prepare(self) -> Job | None:

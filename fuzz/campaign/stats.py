@@ -19,6 +19,7 @@ from fuzz.campaign.events import (
     SuspicionOpened,
     SuspicionRaised,
     WorkerDied,
+    WorkerFailed,
     WorkerRecycled,
     WorkerStarted,
 )
@@ -53,6 +54,8 @@ class Statistics:
         self.raised = 0
         self.outcomes: Counter[str] = Counter()
         self.deaths = self.recycled = 0
+        self.faults: list[WorkerFailed] = []
+        """Faults of attnfuzz itself."""
         self.starting_seconds = 0.0
         self.rss_mib: dict[int, float] = {}
         self.working: dict[int, str] = {}
@@ -98,6 +101,8 @@ class Statistics:
             case WorkerDied():
                 self.deaths += 1
                 self.rss_mib.pop(event.worker, None)
+            case WorkerFailed():
+                self.faults.append(event)
             case WorkerRecycled():
                 self.recycled += 1
             case CampaignEnded():
@@ -181,6 +186,7 @@ class Statistics:
             "rewrites": len(self.rewrites),
             "reached": self.reached_by_kind(),
             "worker_deaths": self.deaths,
+            "faults": len(self.faults),
             "workers_recycled": self.recycled,
             "worker_rss_mib": {str(worker): round(rss) for worker, rss in sorted(self.rss_mib.items())},
         }

@@ -65,9 +65,10 @@ def normal(message: str) -> str:
 
 def error_of(result: SubjectResult) -> str:
     """What tells failures of one kind apart that have no numbers: the normalised message, or the operation of eager that is
-    wrong; empty for all others."""
+    wrong and whether it gives numbers; empty for all others."""
     if result.verdict is Verdict.EAGER_SUSPECT:
-        return result.message.partition(" ")[0]
+        operation, _, gives = result.message.partition(" gives ")
+        return f"{operation.partition(' ')[0]} {'not finite' if gives.startswith(('nan', 'inf', '-inf')) else 'wrong'}"
     # Which allocation is the one too many is chance.
     silent = result.verdict in SILENT or result.verdict is Verdict.OUT_OF_MEMORY
     return "" if silent else normal(result.message)
@@ -104,8 +105,9 @@ class Symptom:
             kind_of(self.verdict) == kind_of(other.verdict)
             and accused(self.subject, self.verdict) == accused(other.subject, other.verdict)
             and self.error == other.error
-            # A lost process names the place where it was lost; shrinking it is too dear to tell what it takes.
-            and (self.verdict in PROCESS or self._takes_no_more_than(other))
+            # A lost process names the place where it was lost; shrinking it is too dear to tell what it takes. And eager's
+            # operation is named: that is the bug, whatever leads to it.
+            and (self.verdict in {*PROCESS, Verdict.EAGER_SUSPECT} or self._takes_no_more_than(other))
         )
 
     def _takes_no_more_than(self, other: "Symptom") -> bool:

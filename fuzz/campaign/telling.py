@@ -73,6 +73,9 @@ def summary(results: Results, stats: Statistics, waiting: int, this_run: int) ->
             lines.append(f"  set aside: {outcomes[label]} {_SET_ASIDE[label]}")
     if waiting:
         lines.append(f"  {waiting} suspicions wait; run again with the same --out to work on them")
+    if stats.faults:
+        lines.append(f"{len(stats.faults)} cases could not be judged because of a fault of attnfuzz itself; please report it:")
+        lines += [f"  {fault.text.splitlines()[-1]}: {fault.path}, and what the worker said beside it" for fault in stats.faults[:5]]
     if internal:
         lines.append(
             f"{len(internal)} internal findings, shown by no public subject since none was chosen (--subject inductor)"

@@ -5,15 +5,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fuzz.check import failures
+from fuzz.check.asking import Unsupported
 from fuzz.check.attention import calls
-from fuzz.check.attention.function import Unsupported
 from fuzz.check.attention.standin import StandIn
 from fuzz.check.coverage import Coverage
 from fuzz.check.oracle import agreement, constants
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.decide import Judgement
 from fuzz.check.oracle.noise import Noise
-from fuzz.check.program import Execution
+from fuzz.check.program import Execution, from_text
 from fuzz.check.subjects import Subject, SubjectError
 from fuzz.protocol import Verdict
 
@@ -32,14 +32,16 @@ def attended(case: "Case", subject: Subject, coverage: Coverage) -> tuple[Judgem
     except (SubjectError, Unsupported) as refusal:
         return Judgement(Verdict.SKIPPED, str(refusal)), None
     except Exception as error:
-        raise RuntimeError(f"a stand-in does not run: {failures.line(error)}") from error
+        if not from_text(error):
+            raise
+        return _unrunnable(error), None
     runs: list[Execution] = []
     try:
         judgement = _judged(case, subject, stand_in, runs, coverage)
         damage = stand_in.damage
     finally:
         stand_in.program.close()
-    if judgement.verdict is Verdict.SKIPPED:
+    if judgement.verdict is Verdict.SKIPPED and not (damage or stand_in.differences):
         return judgement, None
     if stand_in.differences and not judgement.verdict.is_finding:
         judgement = Judgement(Verdict.WRONG_RESULT, f"output: {stand_in.differences[0]}", judgement.numbers)
@@ -52,7 +54,7 @@ def attended(case: "Case", subject: Subject, coverage: Coverage) -> tuple[Judgem
     if not runs:
         return judgement, None
     judgement = case.unless_eager_is_wrong(judgement, runs[0])
-    return judgement, None if judgement.verdict is Verdict.EAGER_SUSPECT else agreement.same(case.eager, runs[0], case.exact)
+    return judgement, agreement.same(case.eager, runs[0], case.exact)
 
 
 def _judged(case: "Case", subject: Subject, stand_in: StandIn, runs: list[Execution], coverage: Coverage) -> Judgement:
@@ -73,7 +75,7 @@ def _judged(case: "Case", subject: Subject, stand_in: StandIn, runs: list[Execut
         return Judgement(Verdict.SKIPPED, f"it says {failures.line(error)}")
     except Exception as error:
         if not stand_in.accuses(error):
-            return Judgement(Verdict.SKIPPED, f"the text around it does not run: {failures.line(error)}")
+            return _unrunnable(error)
         return Judgement(failures.verdict(error), failures.line(error))
     if stand_in.attention.compiled:
         return case.decided(runs, stand_in.dtypes, functools.partial(_uncompiled, case, stand_in))
@@ -85,7 +87,12 @@ def _judged(case: "Case", subject: Subject, stand_in: StandIn, runs: list[Execut
         if failures.verdict(error) is not Verdict.OUT_OF_MEMORY:
             raise
         return Judgement(Verdict.SKIPPED, f"no memory left to judge it: {failures.line(error)}")
-    return case.repeated(judgement, runs)
+    promised = case.device in stand_in.function.capabilities.deterministic
+    return case.repeated(judgement, runs) if promised else judgement
+
+
+def _unrunnable(error: Exception) -> Judgement:
+    return Judgement(Verdict.SKIPPED, f"the text around it does not run: {failures.line(error)}")
 
 
 def _uncompiled(case: "Case", stand_in: StandIn) -> list[Execution]:

@@ -172,13 +172,16 @@ class Case:
             if failures.verdict(error) is not Verdict.OUT_OF_MEMORY:
                 raise
             return Judgement(Verdict.SKIPPED, f"no memory left to judge it: {failures.line(error)}")
-        return self.repeated(judgement, runs)
+        return judgement if self.request.random else self.repeated(judgement, runs)
 
     def repeated(self, judgement: Judgement, runs: list[Execution]) -> Judgement:
-        """`judgement`, unless it is harmless and the runs differ from each other."""
-        if judgement.verdict.is_finding or self.request.random:
+        """`judgement`, unless it is harmless and the runs differ from each other, where eager's do not."""
+        if judgement.verdict.is_finding:
             return judgement
-        return _deterministic(runs) or judgement
+        different = _different(runs)
+        if different is None or _different([self.eager, self.execute()]) is not None:
+            return judgement
+        return Judgement(Verdict.NONDETERMINISTIC, f"{different} differs between two runs on equal inputs")
 
     def execute(
         self,
@@ -212,9 +215,10 @@ class Case:
         return max(self._dtypes, key=lambda dtype: constants.UNIT_ROUNDOFF[dtype], default=torch.float32)
 
 
-def _deterministic(runs: list[Execution]) -> Judgement | None:
+def _different(runs: list[Execution]) -> str | None:
+    """The name of a value that is not the same bit for bit in all runs."""
     for run in runs[1:]:
         for name, value in runs[0].values.items():
             if name not in run.values or not agreement.same_bits(value, run.values[name]):
-                return Judgement(Verdict.NONDETERMINISTIC, f"{name} differs between two runs on equal inputs")
+                return name
     return None

@@ -3,10 +3,12 @@
 import math
 from typing import TYPE_CHECKING
 
+import torch
+
 from fuzz.check import failures
 from fuzz.check.attention.bare import Bare
 from fuzz.check.coverage import Coverage, attention_patterns
-from fuzz.check.doubts import looked_into
+from fuzz.check.doubts import excused, looked_into
 from fuzz.check.oracle import agreement
 from fuzz.check.oracle.attention.judge import judge as judge_call
 from fuzz.check.oracle.decide import Judgement
@@ -35,22 +37,38 @@ def compiled(case: "Case", subject: Subject, coverage: Coverage) -> tuple[Judgem
     except Exception as error:
         return Judgement(failures.verdict(error), failures.line(error)), None
     judgement = case.unless_eager_is_wrong(case.decided(runs), runs[0])
-    if judgement.verdict in (Verdict.SKIPPED, Verdict.EAGER_SUSPECT):
+    if judgement.verdict is Verdict.SKIPPED:
         return judgement, None
+    if judgement.verdict is Verdict.EAGER_SUSPECT:
+        return judgement, agreement.same(case.eager, runs[0], case.exact)
     judgement = looked_into(judgement, case, subject, (call, module), runs[0])
     if not judgement.verdict.is_finding and attention_patterns(coverage.fired):
-        judgement = _fused(case, runs[0]) or judgement
+        judgement = _fused(case, subject, runs[0]) or judgement
     return judgement, agreement.same(case.eager, runs[0], case.exact)
 
 
-def _fused(case: "Case", run: Execution) -> Judgement | None:
+def _fused(case: "Case", subject: Subject, run: Execution) -> Judgement | None:
     """What is wrong with the attention of a program that a rewrite made a fused call of: eager in low precision is less
     accurate than that, and what it allows would hide much. None where nothing is, or the case is not bare."""
     request = case.request
     if request.random or request.stand_in is None:
         return None
-    call = Bare(request.stand_in, case.device, training=request.training).call(run, case.eager.cotangents)
-    if call is None:
+    try:
+        bare = Bare(request.stand_in, case.device, training=request.training)
+        judgement = _as_call(bare, case, subject, run)
+        if judgement is None:
+            return None
+        return excused(judgement, case, subject, lambda again: _as_call(bare, case, subject, again) is not None)
+    except Exception as error:
+        if failures.verdict(error) is not Verdict.OUT_OF_MEMORY:
+            raise
+        return None
+
+
+def _as_call(bare: Bare, case: "Case", subject: Subject, run: Execution) -> Judgement | None:
+    """What is wrong with `run` as a call of an attention function."""
+    call = bare.call(run, case.eager.cotangents)
+    if call is None or (subject.tf32 and call.q.dtype == torch.float32):
         return None
     # A program that takes the scale to q, or its root to q and to k, rounds there, unless it is a power of 4.
     root = math.log2(abs(call.options["scale"]) or 1.0) / 2

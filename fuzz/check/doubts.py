@@ -63,13 +63,18 @@ def _excused(judgement: Judgement, case: "Case", subject: Subject, run: Executio
             judge = _judge_in_tf32(case)
             if not judge.judge(run).verdict.is_finding:
                 return _by_design(judgement, "TF32, which is allowed here, explains it")
+    return excused(judgement, case, subject, lambda again: judge.judge(again).verdict.is_finding)
+
+
+def excused(judgement: Judgement, case: "Case", subject: Subject, is_wrong: Callable[[Execution], bool]) -> Judgement:
+    """`judgement`, or that casts which Inductor leaves out explain it: `is_wrong` judges what the subject gives without them."""
     # Without low precision the setting changes nothing on CPU; on CUDA it decides over fused multiply-adds too.
     low = case.coarsest() in constants.LOW_PRECISION or case.device != "cpu"
     if low and subject.kind.inductor and settings.can_keep_casts():
         with settings.casts_kept():
-            kept = _is_wrong_again(case, subject, judge)
+            kept = _is_wrong_again(case, subject, is_wrong)
         # A subject that is wrong at times only is not right because of the casts.
-        if kept is False and _is_wrong_again(case, subject, judge):
+        if kept is False and _is_wrong_again(case, subject, is_wrong):
             return _by_design(judgement, "gone with emulate_precision_casts=True")
     return judgement
 
@@ -78,7 +83,7 @@ def _by_design(judgement: Judgement, why: str) -> Judgement:
     return replace(judgement, verdict=Verdict.PRECISION_POLICY, message=f"{judgement.message}; {why}", where={})
 
 
-def _is_wrong_again(case: "Case", subject: Subject, judge: Judge) -> bool | None:
+def _is_wrong_again(case: "Case", subject: Subject, is_wrong: Callable[[Execution], bool]) -> bool | None:
     """Whether `subject`, compiled and run once more, is a finding still; None when it does not run."""
     module = case.program.module(case.request.training)
     torch._dynamo.reset()
@@ -89,7 +94,7 @@ def _is_wrong_again(case: "Case", subject: Subject, judge: Judge) -> bool | None
             if failures.verdict(error) is Verdict.OUT_OF_MEMORY:
                 raise
             return None
-        return judge.judge(run).verdict.is_finding
+        return is_wrong(run)
 
 
 def _judge_in_tf32(case: "Case") -> Judge:

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -46,6 +47,17 @@ class Program:
     def close(self) -> None:
         """Let go of the source."""
         linecache.cache.pop(self.filename, None)
+
+
+def from_text(error: BaseException) -> bool:
+    """Whether a case's text, or what torch did for it, raised an error, and nothing of ours that the text called."""
+    ours = str(Path(__file__).parent)
+    trace, inside = error.__traceback__, False
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        inside = name.startswith("<case ") or (inside and not name.startswith(ours))
+        trace = trace.tb_next
+    return inside
 
 
 @dataclass

@@ -10,7 +10,9 @@ from generators.ops import OPS
 from generators.program import make_op, types_of
 from generators.rewriting import fresh, substituted, untouched, with_op
 
-_KINDS = tuple(OPS)
+_LAYERS = frozenset({"multihead_attention", "transformer_encoder_layer", "transformer_decoder_layer", "flex_attention"})
+_KINDS = tuple(kind for kind in OPS if kind not in _LAYERS)
+"""What is put somewhere: a step, no layer of many."""
 
 
 def insert(case: Case, c: Choices) -> Case | None:

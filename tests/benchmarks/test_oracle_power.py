@@ -1,15 +1,17 @@
 """Lines of the table of mistakes, and counts over right implementations."""
 
+import argparse
+import operator
 from typing import Any
 
 import pytest
 import torch
 
-from benchmarks import correct
+from benchmarks import correct, oracle_power
 from benchmarks.criteria import CRITERIA
 from benchmarks.mistakes import MISTAKES
 from benchmarks.planted_table import RIGHT, looked_for, printed, tasks
-from fuzz.check.attention.function import Unsupported
+from fuzz.check.asking import Unsupported
 
 
 def test_a_mistake_makes_a_line_and_none_a_line_without_findings() -> None:
@@ -23,6 +25,13 @@ def test_a_mistake_makes_a_line_and_none_a_line_without_findings() -> None:
     text = printed([right, zeroed])
     assert text[1].startswith("first_row_zeroed") and "wrong_result, out worst" in text[1]
     assert text[-1] == "without a mistake, 1 kinds and dtypes: ours raises 0; the criteria raise none"
+
+
+def test_a_part_that_gets_lost_is_told() -> None:
+    lost: list[str] = []
+    options = argparse.Namespace(device="cpu", workers=1)
+    assert list(oracle_power._parts(options, lost, operator.floordiv, [(4, 2), (1, 0), (9, 3)])) == [2, 3]
+    assert lost == ["one of 3 parts: ZeroDivisionError: integer division or modulo by zero"]
 
 
 def test_right_implementations_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

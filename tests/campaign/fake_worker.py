@@ -84,6 +84,9 @@ def act(rule: dict[str, Any], rules: dict[str, Any]) -> None:
     elif action == "exit":
         sys.stderr.write("cannot go on\n")
         sys.exit(7)
+    elif action == "fail":
+        sys.stderr.write("Traceback (most recent call last):\nIndexError: amax over nothing\n")
+        sys.exit(3)
     elif action == "hang":
         if "child_pid" in rules:
             child = subprocess.Popen(["sleep", "600"])

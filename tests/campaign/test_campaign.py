@@ -274,3 +274,18 @@ def test_a_fault_of_ours_is_raised_where_it_can_be_seen(tmp_path: Path) -> None:
 
     with pytest.raises(ZeroDivisionError):
         session(options(tmp_path), sample)
+
+
+def test_a_fault_of_ours_is_told_and_accuses_nobody(tmp_path: Path) -> None:
+    given = options(tmp_path, rules=[{"match": "softmax", "subjects": ["passes"], "do": "fail"}])
+    ending = session(given, sampler("softmax"))
+    assert (ending.new, ending.faults) == (0, 20)
+    assert not found(given)
+    assert "20 cases could not be judged because of a fault of attnfuzz itself" in ending.summary
+    (told,) = {event["text"].splitlines()[-1] for event in events(given, "WorkerFailed")}
+    assert told == "IndexError: amax over nothing"
+    files = sorted((given.out / "faults").glob("*.case.yaml"))
+    assert files and f"IndexError: amax over nothing: {given.out / 'faults'}" in ending.summary
+    entry = corpus_entry.load(files[0])
+    assert "softmax" in source(entry.case)
+    assert told in Path(str(files[0]).replace(".case.yaml", ".log")).read_text()

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from fuzz.campaign.pool import Setup, Worker, request
+from fuzz.campaign.pool import Setup, Worker, WorkerFault, request
 from fuzz.protocol import Verdict
 from generators.errors import UserError
+from generators.sample import sample
+from generators.stand_in import stand_in
 from tests.campaign.fakes import case, setup
 
 CHECK = request(case("exp", "softmax"), ("passes", "inductor"))
@@ -68,6 +70,20 @@ def test_the_end_of_a_worker_is_a_verdict_on_the_subject_at_work(tmp_path: Path,
     assert [(r.subject, r.verdict, r.message) for r in result.results] == [("inductor", verdict, message)]
     assert [r.verdict for r in w.check(HARMLESS).results] == [Verdict.OK]
     w.close()
+
+
+def test_a_fault_of_ours_accuses_no_subject(tmp_path: Path) -> None:
+    w = worker(tmp_path, **rule(do="fail"))
+    with pytest.raises(WorkerFault, match=r"the worker failed in inductor:\nTraceback .*\nIndexError: amax over nothing"):
+        w.check(CHECK)
+    assert [r.verdict for r in w.check(HARMLESS).results] == [Verdict.OK]
+    w.close()
+
+
+def test_a_worker_is_told_what_the_contracts_of_a_case_say_whatever_the_subjects() -> None:
+    contracted = next(c for c in (sample(1, index, contracted=True) for index in range(20)) if stand_in(c) is not None)
+    assert request(contracted, ("passes",)).stand_in == stand_in(contracted)
+    assert CHECK.stand_in is None
 
 
 def test_a_death_in_eager_accuses_no_subject(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fuzz.check.attention.function import Unsupported
+from fuzz.check.asking import Unsupported
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.changes import RELATIONS
 from fuzz.check.oracle.attention.relations import broken

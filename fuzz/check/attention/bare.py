@@ -35,7 +35,7 @@ class Bare:
             module = program.module(training)
             execute(module, module, program.inputs(), training=False)
             self._trace(program, module, self._given)
-        except (RuntimeError, NotImplementedError, TypeError):  # a text that does not run on such numbers
+        except (RuntimeError, NotImplementedError, TypeError, IndexError, ValueError):  # a text that does not run on such numbers
             self._output = None
         finally:
             program.close()

@@ -4,22 +4,20 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fuzz.check import failures
-from fuzz.check.attention.function import Loaded, Unsupported
+from fuzz.check.asking import Failed, Unsupported
+from fuzz.check.attention.function import Loaded, called
 from fuzz.check.attention.guard import Guard
+from fuzz.check.oracle import constants
 from fuzz.check.oracle.attention import identities, masks, relations
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.judge import judge
+from fuzz.check.oracle.attention.unread import without_mask
 from fuzz.check.oracle.decide import SEVERITY, Judgement
 from fuzz.protocol import Verdict
-
-RELATIONS = 1
-"""So many relations between its own outputs a call is tried on."""
-
-PIECES = 2
-"""A dropout mask is read off in pieces of value_dim keys or queries, several times each: in no more than so many."""
 
 
 def judged(calls: Sequence[Call], loaded: Loaded, *, training: bool, again: bool = True) -> Judgement:
@@ -30,7 +28,7 @@ def judged(calls: Sequence[Call], loaded: Loaded, *, training: bool, again: bool
 
 
 def _one(call: Call, loaded: Loaded, *, training: bool, again: bool) -> Judgement:
-    if training and call.wants_gradients and not call.differentiable:
+    if training and call.wanted and not call.differentiable:
         return Judgement(Verdict.WRONG_GRADIENT, "out: has no gradient, though an argument wants one")
     asked = _Asked(loaded)
     try:
@@ -42,10 +40,11 @@ def _one(call: Call, loaded: Loaded, *, training: bool, again: bool) -> Judgemen
             return Judgement(Verdict.WRONG_GRADIENT, wrong[0], judgement.numbers)
         if not again:
             return judgement
-        # A call always meets the same relations.
-        chance = Random(str([*call.q.shape, *call.k.shape, *call.options]))
-        breaches = relations.broken(asked, call, chance, RELATIONS)
-    except _Failed as failure:
+        # A call always meets the same relations, and calls of one shape, whose numbers differ, meet others.
+        seed = [*call.q.shape, *call.k.shape, *call.options, float(call.q.double().sum()), float(call.k.double().sum())]
+        exact = call.q.device.type in loaded.capabilities.exact_relations
+        breaches = relations.broken(asked, call, Random(str(seed)), constants.RELATIONS_TRIED, exact=exact)
+    except Failed as failure:
         return Judgement(failures.verdict(failure.error), f"called again with other arguments: {failures.line(failure.error)}")
     if asked.damage:
         return asked.verdict
@@ -58,34 +57,63 @@ def _one(call: Call, loaded: Loaded, *, training: bool, again: bool) -> Judgemen
 def _judged(call: Call, loaded: Loaded, asked: "_Asked | None") -> Judgement:
     """The verdict on the numbers of a call, whose dropout mask is read off the function where it can be asked."""
     probability, _ = call.options.get("dropout") or (0.0, 0)
+    rounds = loaded.capabilities.rounds
     if probability <= 0.0:
-        return judge(call, loaded.capabilities.rounds)
-    if asked is None or max(call.q.size(2), call.k.size(2)) > PIECES * call.v.size(3):
+        return judge(call, rounds)
+    certain = without_mask(call, rounds)
+    if certain is not None:
+        return certain
+    if asked is None:
         return Judgement(Verdict.RANDOM_STREAM)
+    backward = call.differentiable and "dv" in call.gradients
     try:
-        mask, wrong = masks.problems(
-            asked, call.q, call.k, call.v, call.options, backward=call.differentiable and call.wants_gradients
-        )
+        values = _wide_enough(asked, call)
+        if values is None:
+            return _of_unread(call, rounds, asked)
+        mask, wrong = masks.problems(asked, call.q, call.k, values, call.options, backward=backward)
     except (Unsupported, NotImplementedError):  # it does not take the calls that show the mask
-        return Judgement(Verdict.RANDOM_STREAM)
+        return asked.verdict if asked.damage else _of_unread(call, rounds, asked)
     if asked.damage:
         return asked.verdict
     if wrong:
         return Judgement(Verdict.WRONG_RESULT, f"dropout: {wrong[0]}")
-    return judge(call, loaded.capabilities.rounds, mask)
+    return judge(call, rounds, mask)
 
 
-class _Failed(Exception):
-    """A function raised `error` when it was called again."""
+def _of_unread(call: Call, rounds: tuple[str, ...], asked: "_Asked") -> Judgement:
+    """The verdict on a call whose mask stays unknown: on what the function gives for it without dropout."""
+    plain = call.but(dropout=None)
+    try:
+        with torch.no_grad():
+            plain.out = asked(plain.q, plain.k, plain.v, **plain.options)
+    except (Unsupported, NotImplementedError):
+        return asked.verdict if asked.damage else Judgement(Verdict.RANDOM_STREAM)
+    judgement = judge(plain, rounds)
+    if not judgement.verdict.is_finding:
+        return Judgement(Verdict.RANDOM_STREAM)
+    return Judgement(
+        judgement.verdict, f"without dropout, {judgement.message}", judgement.numbers, judgement.value, judgement.where
+    )
 
-    def __init__(self, error: Exception) -> None:
-        super().__init__(failures.line(error))
-        self.error = error
+
+def _wide_enough(asked: "_Asked", call: Call) -> Tensor | None:
+    """Values of a width that shows the mask in a few pieces: those of the call, or wider ones for which the function draws
+    the same mask; None where it takes no others, or draws another. Raises `Unsupported` and NotImplementedError."""
+    size = max(call.q.size(2), call.k.size(2))
+    if size <= constants.PIECES * call.v.size(3):
+        return call.v
+    wide = call.v.new_ones((*call.v.shape[:3], size))
+    first = masks.beginning(asked, call.q, call.k, call.v, call.options)
+    try:
+        whole = masks.extracted(asked, call.q, call.k, wide, call.options)
+    except Failed:  # nobody asks for values this wide
+        return None
+    return wide if torch.equal(whole[..., : first.shape[-1]], first) else None
 
 
 class _Asked:
     """The function, called again with other arguments, in guarded memory. `Unsupported` is raised for calls outside of what
-    it declares, and once it wrote where it should not; `_Failed` for what it raises, unless it refuses the call."""
+    it declares, and once it wrote where it should not; `Failed` for what it raises, unless it refuses the call."""
 
     def __init__(self, loaded: Loaded) -> None:
         self._loaded = loaded
@@ -107,13 +135,13 @@ class _Asked:
                 for name, value in {"q": q, "k": k, "v": v, **options}.items()
             }
             try:
-                out = self._loaded.function(**given)
+                out = called(self._loaded.function, **given)
             except (Unsupported, NotImplementedError):
                 raise
             except Exception as error:
                 if failures.verdict(error) is Verdict.OUT_OF_MEMORY:
                     raise
-                raise _Failed(error) from error
+                raise Failed(error) from error
             out = guard.returned(out)
         self.damage = guard.damage()
         return out

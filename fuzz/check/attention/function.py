@@ -9,18 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fuzz.check.asking import Unsupported
+
 Function = Callable[..., Any]
 
 DTYPES = ("float32", "bfloat16", "float16")
+DEVICES = ("cpu", "cuda")
 ROUNDS = ("scores", "weights", "sums", "exponentials")
 
 
 class SubjectError(Exception):
     """A subject that doesn't exist, can't be imported or declares what nobody understands; the text is one line."""
-
-
-class Unsupported(Exception):
-    """The function does not take this case; the text says why, in one line."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,8 @@ class Capabilities:
     `rounds`: what it rounds to the inputs' dtype on the way, the weights (and gradients of scores) as flash kernels do, and
     the scores (and gradients of weights) as eager code does, the sums over queries that dk and dv are as CPU flash does;
     and with "exponentials" weights are off by up to 1e-4 systematically, as those of CPU flash are in low precision. It is held
-    to that.
+    to that. `deterministic`: devices on which two runs are equal bit for bit, which is checked; `exact_relations`: those on which
+    sums are taken in one order whatever the shape, so that relations between its outputs hold bit for bit (see changes.py).
     """
 
     dtypes: tuple[str, ...] | None = None
@@ -44,6 +44,8 @@ class Capabilities:
     empty: bool = True
     max_scores: int | None = None
     rounds: tuple[str, ...] = ("weights",)
+    deterministic: tuple[str, ...] = DEVICES
+    exact_relations: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, declared: object) -> "Capabilities":
@@ -100,7 +102,7 @@ _EXPECTED: dict[str, tuple[Callable[[Any], bool], str]] = {
         "a tuple of positive whole numbers",
     ),
     "rounds": (_some_of(ROUNDS), f"a tuple of {', '.join(ROUNDS)}"),
-    "devices": (_some_of(("cpu", "cuda")), "a tuple of cpu, cuda"),
+    **dict.fromkeys(("devices", "deterministic", "exact_relations"), (_some_of(DEVICES), f"a tuple of {', '.join(DEVICES)}")),
     **dict.fromkeys(("max_head_dim", "max_scores"), (_is_count, "a positive whole number")),
     **dict.fromkeys(("grouped", "value_dim", "lengths", "training", "empty"), (_is_flag, "True or False")),
 }
@@ -153,6 +155,19 @@ class Loaded:
         missing = [name for name in options if self.keywords is not None and name not in self.keywords]
         if missing:
             raise Unsupported(f"it has no parameter {missing[0]}")
+
+
+def called(function: Function, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+    """What a function gives. Raises TypeError for anything but a tensor of the shape, dtype and device that follow."""
+    out = function(q, k, v, **options)
+    if not isinstance(out, Tensor):
+        raise TypeError(f"it returned {type(out).__name__}, not a tensor")
+    expected = [*q.shape[:3], v.shape[3]]
+    if list(out.shape) != expected or out.dtype != q.dtype or out.device != q.device:
+        raise TypeError(
+            f"it returned {list(out.shape)} of {out.dtype} on {out.device}, expected {expected} of {q.dtype} on {q.device}"
+        )
+    return out
 
 
 def fill_matters(fill: float, mask: object, causal: object, columns: int) -> bool:

@@ -5,7 +5,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from fuzz.check.attention.function import Attention, Function, Unsupported
+from fuzz.check.asking import Unsupported
+from fuzz.check.attention.function import DEVICES, Attention, Function
 from fuzz.check.subjects.subject import Subject
 
 
@@ -49,7 +50,9 @@ def function(chosen: SDPBackend) -> Function:
     # On CPU, flash adds up dk and dv in the inputs' dtype, block by block, and takes a cubic for the exponential.
     flash = ("weights", "sums", "exponentials")
     rounds = flash if chosen is SDPBackend.FLASH_ATTENTION else ("weights",)
-    attention.capabilities = {"rounds": rounds}  # type: ignore[attr-defined]
+    # On CUDA the backward passes of all but MATH add up dq with atomics, or may.
+    repeats = DEVICES if chosen is SDPBackend.MATH else ("cpu",)
+    attention.capabilities = {"rounds": rounds, "deterministic": repeats}  # type: ignore[attr-defined]
     return attention
 
 

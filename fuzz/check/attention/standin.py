@@ -9,11 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fuzz.check.attention.function import Attention, Function, Unsupported, fill_matters
+from fuzz.check.asking import Unsupported
+from fuzz.check.attention.function import Attention, Function, called, fill_matters
 from fuzz.check.attention.guard import Guard
 from fuzz.check.oracle.agreement import same_bits
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.program import Program
+
+DIFFERENTIATED = ("q", "k", "v", "bias", "sinks")
+"""The arguments that may want a gradient."""
 
 
 class StandIn:
@@ -102,12 +106,11 @@ class StandIn:
             for name, value in {"q": q, "k": k, "v": v, **options}.items()
         }
         call = Call(q.detach(), k.detach(), v.detach(), {name: _detached(value) for name, value in options.items()})
-        differentiated = [given[name] for name in ("q", "k", "v", "bias") if isinstance(given.get(name), Tensor)]
-        call.wants_gradients = any(value.requires_grad for value in differentiated)
-        for name in ("q", "k", "v", "bias"):
+        call.wanted = tuple(f"d{name}" for name in DIFFERENTIATED if _wants_gradient(given.get(name)))
+        for name in DIFFERENTIATED:
             _noted(given.get(name), functools.partial(call.gradients.__setitem__, f"d{name}"))
         try:
-            out = _called(self.function.function, **given)
+            out = called(self.function.function, **given)
         except Unsupported:
             raise
         except NotImplementedError as error:
@@ -126,26 +129,18 @@ class StandIn:
         if twin is None:
             return
         with torch.no_grad():
-            expected = _called(twin, **given)
+            expected = called(twin, **given)
         if not same_bits(out.detach(), expected):
             different = int((out != expected).sum()) if out.shape == expected.shape else out.numel()
             self.differences.append(f"differs bitwise from the reference in {different} of {out.numel()} elements")
 
 
-def _called(function: Function, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-    out = function(q, k, v, **options)
-    if not isinstance(out, Tensor):
-        raise TypeError(f"it returned {type(out).__name__}, not a tensor")
-    expected = [*q.shape[:3], v.shape[3]]
-    if list(out.shape) != expected or out.dtype != q.dtype or out.device != q.device:
-        raise TypeError(
-            f"it returned {list(out.shape)} of {out.dtype} on {out.device}, expected {expected} of {q.dtype} on {q.device}"
-        )
-    return out
-
-
 def _detached(value: object) -> object:
     return value.detach() if isinstance(value, Tensor) else value
+
+
+def _wants_gradient(value: object) -> bool:
+    return isinstance(value, Tensor) and value.requires_grad
 
 
 def _noted(value: Tensor | None, note: Callable[[Tensor], None]) -> None:

@@ -9,6 +9,7 @@ rounded to (0 for kernels that keep them in float32), u that of the results:
     delta : u sqrt(sum_d (o do)^2) + sqrt(sum_d (do T_o)^2) + us |P dP|_2       T_o: the budget of o without u|o|
     dv    : u|dv| + uw sqrt(sum_i P^2 do^2) + sum_i P (ds + dlse + 2 ua)|do|
     dS    : |dS|(ds + dlse + 2 ua) + P (ua sum_d |do||v| + us |dP|), and uw |dS| at random
+    dsinks: u|dsinks| + sum p_sink (e(delta) + |delta|(dlse + 2 ua))           over batches and queries
     dq, dk: u|dq| + |scale| (uw sqrt(sum dS^2 k^2) + sum e(dS)|k| + e(delta)|sum_j P k|)
 
 Rounding errors of one sign add up, others go as the root of their squares. The forward formula is that of the project's
@@ -21,6 +22,7 @@ import math
 import torch
 from torch import Tensor
 
+from fuzz.check.oracle import constants
 from fuzz.check.oracle.attention.exact import Exact, grouped
 from fuzz.check.oracle.constants import UNIT_ROUNDOFF
 
@@ -66,6 +68,9 @@ def budget(exact: Exact, rounds: tuple[str, ...] = ("weights",)) -> dict[str, Te
     edelta = edelta + us * (p * dp).square().sum(-1, keepdim=True).sqrt()
     relative = ds + dlse + 2 * ua
     edscores = dscores.abs() * relative + p * (edp + ua * delta.abs()) + flushed * (dp.abs() + delta.abs())
+    if "dsinks" in exact.results:
+        of_sink = exact.sink * (edelta + delta.abs() * (dlse + (2 + _drift(q)) * ua))
+        allowed["dsinks"] = of_sink.sum((0, 2, 3)) + unit * exact.results["dsinks"].abs() + tiny
     allowed["dscores"] = edscores + p * edelta + (us + uw if us else 0.0) * dscores.abs() + tiny
     grad, egrad = dscores * exact.slope, edscores * exact.slope.abs() + 4 * ua * dscores.abs() + least
     shares, scale = p * exact.slope, abs(exact.scale)
@@ -89,14 +94,10 @@ def budget(exact: Exact, rounds: tuple[str, ...] = ("weights",)) -> dict[str, Te
 def shaky(exact: Exact, rounds: tuple[str, ...] = ("weights",)) -> Tensor:
     """Rows, [..., 1], in which a score that counts is off by so much that the first order says nothing of its weight."""
     ds = score_error(exact, rounded="scores" in rounds)
-    lowest = exact.peak - ds.amax(-1, keepdim=True) - _NEGLIGIBLE
-    return ((exact.scores + ds > lowest) & (ds > _FIRST_ORDER)).any(-1, keepdim=True)
-
-
-_NEGLIGIBLE = 20.0
-"""exp(-20) is 2e-9."""
-_FIRST_ORDER = 0.25
-"""exp(0.25) is 1.28: the first order of it is off by a tenth."""
+    if not ds.size(-1):
+        return torch.zeros_like(exact.live)
+    lowest = exact.peak - ds.amax(-1, keepdim=True) - constants.NEGLIGIBLE
+    return ((exact.scores + ds > lowest) & (ds > constants.FIRST_ORDER)).any(-1, keepdim=True)
 
 
 def _drift(summed: Tensor) -> float:

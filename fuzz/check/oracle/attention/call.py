@@ -12,9 +12,9 @@ class Call:
     """q [batch, heads, seq_len, head_dim], k [batch, kv_heads, kv_len, head_dim], v [batch, kv_heads, kv_len, value_dim] and
     the keyword arguments, all detached.
 
-    `out` [batch, heads, seq_len, value_dim]; `dout`, its gradient, and `gradients` by name (dq, dk, dv, dbias) only where
-    a backward pass came. `differentiable`: the output has a gradient; `wants_gradients`:
-    q, k, v or bias do.
+    `out` [batch, heads, seq_len, value_dim]; `dout`, its gradient, and `gradients` by name (dq, dk, dv, dbias, dsinks) only
+    where a backward pass came. `differentiable`: the output has a gradient; `wanted`: the names of the gradients that the
+    arguments want.
     """
 
     q: Tensor
@@ -25,12 +25,19 @@ class Call:
     dout: Tensor | None = None
     gradients: dict[str, Tensor] = field(default_factory=dict)
     differentiable: bool = False
-    wants_gradients: bool = False
+    wanted: tuple[str, ...] = ()
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Gradients that are wanted and did not come, though that of the output did."""
+        return tuple(name for name in self.wanted if self.dout is not None and name not in self.gradients)
 
     @property
     def results(self) -> dict[str, Tensor]:
-        """What it gave, by name: out, and the gradients."""
-        return {**({} if self.out is None else {"out": self.out}), **self.gradients}
+        """What it gave, by name: out, and the gradients, zeros in the place of missing ones."""
+        given = {"q": self.q, "k": self.k, "v": self.v, **self.options}
+        missing = {name: torch.zeros_like(given[name.removeprefix("d")]) for name in self.missing}
+        return {**({} if self.out is None else {"out": self.out}), **self.gradients, **missing}
 
     def but(self, *, q: Tensor | None = None, k: Tensor | None = None, v: Tensor | None = None, **options: Any) -> "Call":
         """A call that was not made yet: of this one's arguments, some changed; an option that is None is left out."""

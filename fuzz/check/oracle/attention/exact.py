@@ -15,9 +15,9 @@ class Exact:
 
     scores, products (scaled, before anything else), weights (softmax, 0 in rows without a key), used (weights after
     dropout) and `terms`, the magnitudes summed up in a score: [batch, heads, seq_len, kv_len]; `slope`, the derivative of the softcap, likewise; `peak`, the largest
-    score of a row, [..., 1]; `live`, rows that keep a key, [..., 1]. With a gradient: `dweights` (of the weights after
-    dropout's share), `delta` [..., 1], `dscores` (of the scores as the softmax takes them). `results` by name: out, dq, dk, dv
-    (of the shapes the call has) and dscores.
+    score of a row, [..., 1]; `live`, rows that keep a key, and `sink`, the weight of its sink, [..., 1]. With a gradient: `dweights` (of the weights after
+    dropout's share), `delta` [..., 1], `dscores` (of the scores as the softmax takes them). `results` by name: out, dq, dk, dv,
+    with sinks dsinks (of the shapes the call has) and dscores.
     """
 
     dtype: torch.dtype
@@ -34,6 +34,7 @@ class Exact:
     weights: Tensor
     used: Tensor
     live: Tensor
+    sink: Tensor
     share: Tensor | None
     dout: Tensor | None
     dweights: Tensor
@@ -61,7 +62,12 @@ class Exact:
             s, terms = s + added, terms + added.abs()
         if mask is not None:
             s = s.masked_fill(~mask, -math.inf)
-        peak, p, live = softmax(s, options.get("sinks"))
+        sinks = options.get("sinks")
+        peak, p, live = softmax(s, sinks)
+        sink = torch.zeros_like(peak)
+        if sinks is not None:
+            column = sinks.double()[:, None, None].expand_as(peak)
+            sink = torch.cat([s, column], -1).softmax(-1)[..., -1:]
         probability = float((options.get("dropout") or (0.0, 0))[0])
         share = None
         if dropped is not None:
@@ -84,8 +90,10 @@ class Exact:
                 "dv": grouped(used.mT @ do, group),
                 "dscores": ds,
             }
+            if sinks is not None:
+                results["dsinks"] = -(sink * delta).sum((0, 2, 3))
         return cls(
-            dtype, group, scale, q, k, v, products, s, terms, slope, peak, p, used, live, share, do, dp, delta, ds, results
+            dtype, group, scale, q, k, v, products, s, terms, slope, peak, p, used, live, sink, share, do, dp, delta, ds, results
         )  # fmt: skip
 
 

@@ -14,7 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fuzz.check import failures
+from fuzz.check.asking import Failed
 from fuzz.check.oracle import constants
+from fuzz.protocol import Verdict
 
 Function = Callable[..., Tensor]
 
@@ -39,9 +42,18 @@ def extracted(call: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[
     return weights(call, q, k, v, _flat(options)) != 0
 
 
+def beginning(call: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any]) -> Tensor:
+    """The first value_dim keys of what `extracted` gives, by one call."""
+    keys, width = v.shape[2:]
+    piece = next(_identity(keys, width, v))
+    with torch.no_grad():
+        out = call(q, k, piece.expand(v.shape).contiguous(), **_flat(options))
+    return out[..., :keys] != 0
+
+
 def extracted_backward(call: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any]) -> Tensor:
     """The same as the gradient of v has it, from rows of the identity as gradients of the output, one head of a group at a
-    time. Raises what `call` and differentiating it raise."""
+    time. Raises what `call` raises, `Failed` and NotImplementedError for what differentiating it raises."""
     rows, width = q.shape[2], v.shape[3]
     groups = max(1, q.shape[1] // max(1, k.shape[1]))
     found = torch.zeros(*q.shape[:3], k.shape[2], dtype=torch.bool, device=q.device)
@@ -54,7 +66,7 @@ def extracted_backward(call: Function, q: Tensor, k: Tensor, v: Tensor, options:
             heads = slice(member, None, groups)
             dout = torch.zeros_like(out)
             dout[:, heads] = piece
-            (grad,) = torch.autograd.grad(out, values, dout, retain_graph=True)
+            grad = _differentiated(out, values, dout)
             found[:, heads, here] = (grad.mT != 0)[:, :, : here.stop - here.start]
     return found
 
@@ -88,6 +100,18 @@ def problems(
         if bool(different.any()):
             found.append(f"backward drops other weights than forward: {int(different.sum())} of {mask.numel()} differ")
     return mask, found
+
+
+def _differentiated(out: Tensor, values: Tensor, dout: Tensor) -> Tensor:
+    try:
+        (grad,) = torch.autograd.grad(out, values, dout, retain_graph=True)
+    except NotImplementedError:
+        raise
+    except Exception as error:
+        if failures.verdict(error) is Verdict.OUT_OF_MEMORY:
+            raise
+        raise Failed(error) from error
+    return grad
 
 
 def _flat(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,14 +13,9 @@ import itertools
 import torch
 from torch import Tensor
 
+from fuzz.check.oracle import constants
 from fuzz.check.oracle.attention.budget import score_error
 from fuzz.check.oracle.attention.exact import Exact, grouped, softmax
-
-_BLOCK = 32
-"""Queries whose share of dk and dv is added up before it is rounded: CPU flash's blocks have 32 queries or more."""
-
-_BLOCKS = (16, 64, 128, 1 << 20)
-"""Sizes of blocks of keys; one is all of them."""
 
 
 class Peers:
@@ -40,7 +35,7 @@ class Peers:
         if not self._weights:
             return []
         drawn = []
-        for block, sink_first in itertools.product(_BLOCKS, (False, True) if self._sinks is not None else (False,)):
+        for block, sink_first in itertools.product(constants.KEY_BLOCKS, (False, True) if self._sinks is not None else (False,)):
             self._block, self._sink_first = block, sink_first
             drawn.append(self.draw())
         self._block = 0
@@ -85,7 +80,7 @@ class Peers:
         if not self._sums:
             return left.mT @ right
         total = torch.zeros_like(left.mT @ right)
-        for rows in zip(left.split(_BLOCK, -2), right.split(_BLOCK, -2), strict=True):
+        for rows in zip(left.split(constants.QUERY_BLOCK, -2), right.split(constants.QUERY_BLOCK, -2), strict=True):
             total = (total + rows[0].mT @ rows[1]).to(self._exact.dtype).double()
         return total
 

@@ -12,7 +12,7 @@ from random import Random
 import torch
 from torch import Tensor
 
-from fuzz.check.attention.function import Unsupported
+from fuzz.check.asking import Unsupported
 from fuzz.check.oracle.attention.budget import budget
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.changes import RELATIONS

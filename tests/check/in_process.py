@@ -1,0 +1,48 @@
+"""A check without a worker around it, of attention functions that are written beside the test."""
+
+from collections.abc import Callable
+from typing import Any
+
+from fuzz.check import settings
+from fuzz.check.attention.function import Attention
+from fuzz.check.check import check
+from fuzz.check.subjects.subject import Subject
+from fuzz.protocol import Check, SubjectResult
+from tests.check.sources import source
+
+EAGER = "return ((q @ k.transpose(-2, -1)) * {scale}).softmax(-1) @ v"
+DROPPED = "return F.dropout(((q @ k.transpose(-2, -1)) * {scale}).softmax(-1), 0.2) @ v"
+
+Function = Callable[..., Any]
+
+
+def judged(
+    subject: Function | Subject,
+    *,
+    training: bool = False,
+    dropout: bool = False,
+    scale: float = 0.25,
+    text: str = "",
+    stand_in: str = "",
+    repeat: int = 2,
+    **options: str,
+) -> SubjectResult:
+    """What is said of a function, or a subject, on the case of `text`, plain attention when it is left out; `options` are those
+    of `source`."""
+    settings.settle()
+    if not isinstance(subject, Subject):
+        function = subject
+        subject = Subject("asked", attention=Attention(lambda: function))
+    keywords = ", dropout=(0.2, 0)" if dropout else ""
+    request = Check(
+        id=0,
+        source=text or source((DROPPED if dropout else EAGER).format(scale=scale), **options),
+        subjects=(subject.name,),
+        training=training,
+        random=dropout,
+        repeat=repeat,
+        stand_in=stand_in or source(f"return attend(q, k, v, scale={scale}{keywords})", **options),
+    )
+    result = check(request, {subject.name: subject}, "cpu", lambda _: None, lambda: 0.0)
+    assert result.rejected is None, result.rejected
+    return result.results[0]

@@ -1,0 +1,178 @@
+"""What attention functions may do wrong beside their numbers: each ends as its verdict, and none ends the worker."""
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fuzz.check.subjects import find
+from fuzz.protocol import Verdict
+from kernels.reference import math_attention
+from tests.check.in_process import judged
+from tests.check.sources import source
+
+RIGHT = (Verdict.OK, Verdict.ROUNDING)
+
+
+def right(q: Tensor, k: Tensor, v: Tensor, *, dropout: tuple[float, int] | None = None, **options: Any) -> Tensor:
+    """The reference, with a dropout stream of its own."""
+    p, seed = dropout or (0.0, 0)
+    drawn = torch.rand((*q.shape[:3], k.shape[2]), generator=torch.Generator().manual_seed(seed))
+    return math_attention(q, k, v, dropout_p=p, dropout_mask=drawn >= p if dropout else None, **options)
+
+
+def without_gradient_of(name: str) -> Callable[..., Tensor]:
+    def attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        given = {"q": q, "k": k, "v": v, **options}
+        return right(**{**given, name: given[name].detach()})
+
+    return attention
+
+
+@pytest.mark.parametrize("name", ["q", "k", "v", "bias", "sinks"])
+def test_a_gradient_that_does_not_come_is_a_wrong_one(name: str) -> None:
+    extra = {"bias": "torch.randn(1, H, S, S, generator=rng(4))", "sinks": "torch.randn(H, generator=rng(4))"}.get(name, "rng")
+    eager = {
+        "bias": "return ((q @ k.transpose(-2, -1)) * 0.25 + rest[0]).softmax(-1) @ v",
+        "sinks": "return torch.cat([q @ k.transpose(-2, -1) * 0.25, rest[0][:, None, None].expand(B, H, S, 1)], -1)"
+        ".softmax(-1)[..., :-1] @ v",
+    }.get(name, "return ((q @ k.transpose(-2, -1)) * 0.25).softmax(-1) @ v")
+    keyword = f", {name}=rest[0]" if name in ("bias", "sinks") else ""
+    text = source(eager, extra=extra)
+    stand_in = source(f"return attend(q, k, v, scale=0.25{keyword})", extra=extra)
+    assert judged(right, training=True, text=text, stand_in=stand_in).verdict in RIGHT
+    result = judged(without_gradient_of(name), training=True, text=text, stand_in=stand_in)
+    assert result.verdict is Verdict.WRONG_GRADIENT
+    assert result.message.startswith(f"d{name}: no gradient came, and with 0 in its place element"), result.message
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_wrong_gradient_of_the_sinks_is_seen(dtype: str) -> None:
+    class Halved(torch.autograd.Function):
+        @staticmethod
+        def forward(_ctx: Any, sinks: Tensor) -> Tensor:
+            return sinks.clone()
+
+        @staticmethod
+        def backward(_ctx: Any, *gradients: Any) -> Any:
+            return gradients[0] / 2
+
+    def halving(q: Tensor, k: Tensor, v: Tensor, *, sinks: Tensor, **options: Any) -> Tensor:
+        halved: Tensor = Halved.apply(sinks)  # type: ignore[no-untyped-call]
+        return right(q, k, v, sinks=halved, **options)
+
+    extra = "torch.randn(H, generator=rng(4))"
+    text = source(
+        "scores = torch.cat([q @ k.transpose(-2, -1) * 0.25, rest[0][:, None, None].expand(B, H, S, 1).type_as(q)], -1)",
+        "return scores.softmax(-1)[..., :-1] @ v",
+        extra=extra, dtype=dtype,
+    )  # fmt: skip
+    stand_in = source("return attend(q, k, v, scale=0.25, sinks=rest[0])", extra=extra, dtype=dtype)
+    for subject in (right, find("triton")):
+        result = judged(subject, training=True, text=text, stand_in=stand_in)
+        assert result.verdict in RIGHT, result.message
+    result = judged(halving, training=True, text=text, stand_in=stand_in)
+    assert result.verdict is Verdict.WRONG_GRADIENT and result.message.startswith("dsinks: ")
+
+
+@pytest.mark.parametrize("returned", [lambda _: None, lambda out: (out,), lambda out: out[:, :1]])
+def test_a_second_call_that_returns_something_else_is_told(returned: Callable[[Tensor], Any]) -> None:
+    calls = itertools.count()
+
+    def fickle(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
+        out = right(q, k, v, **options)
+        return out if next(calls) < 2 else returned(out)
+
+    result = judged(fickle)
+    assert result.verdict is Verdict.RUNTIME_ERROR
+    assert result.message.startswith("called again with other arguments: TypeError: it returned"), result.message
+
+
+def test_a_backward_pass_that_fails_when_the_mask_is_read_is_told() -> None:
+    class Divided(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, value: Tensor, scale: float) -> Tensor:
+            ctx.scale = scale
+            return value.clone()
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            return gradients[0] * (1 / ctx.scale) * ctx.scale, None
+
+    def dividing(q: Tensor, k: Tensor, v: Tensor, *, scale: float, **options: Any) -> Tensor:
+        out: Tensor = Divided.apply(right(q, k, v, scale=scale, **options), scale)  # type: ignore[no-untyped-call]
+        return out
+
+    result = judged(dividing, training=True, dropout=True)
+    assert result.verdict is Verdict.RUNTIME_ERROR
+    assert result.message == "called again with other arguments: ZeroDivisionError: float division by zero"
+
+
+def test_writing_out_of_bounds_is_told_of_a_function_that_skips_the_case_after_it() -> None:
+    class Late(torch.autograd.Function):
+        @staticmethod
+        def forward(_ctx: Any, value: Tensor) -> Tensor:
+            out = torch.empty(value.shape)
+            out.copy_(value)
+            out.as_strided((1,), (1,), out.storage_offset() + out.numel()).fill_(3.0)
+            return out
+
+        @staticmethod
+        def backward(_ctx: Any, *gradients: Any) -> Any:
+            raise NotImplementedError("no backward pass yet")
+
+    def late(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
+        out: Tensor = Late.apply(right(q, k, v, scale=scale))  # type: ignore[no-untyped-call]
+        return out
+
+    result = judged(late, training=True)
+    assert result.verdict is Verdict.OUT_OF_BOUNDS
+    assert result.message.startswith("wrote 1 element after torch.empty at test_called_functions.py:")
+
+
+@pytest.mark.parametrize("name", ["triton", "triton_compiled"])
+def test_text_that_needs_strides_of_eager_s_is_skipped_wherever_it_raises(name: str) -> None:
+    text = source("return (q @ k.transpose(-2, -1) * 0.25).softmax(-1).matmul(v).transpose(1, 2).reshape(B, S, H * D)")
+    stand_in = source("return attend(q, k, v, scale=0.25).transpose(1, 2).view(B, S, H * D)")
+    result = judged(find(name), text=text, stand_in=stand_in)
+    assert result.verdict is Verdict.SKIPPED
+    assert result.message.startswith("the text around it does not run: RuntimeError: view size"), result.message
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("empty", ["B", "H", "S", "T", "D", "V"])
+@pytest.mark.parametrize("name", ["math", "triton", "sdpa_math", "sdpa_flash", "passes"])
+def test_sizes_of_0_are_judged_like_others(name: str, empty: str, training: bool) -> None:
+    sizes = {axis: 0 if axis == empty else size for axis, size in zip("BHSTDV", (2, 2, 5, 7, 8, 4), strict=True)}
+    text = "\n".join([
+        "import torch", "from torch import nn", "",
+        f"{', '.join(sizes)} = {', '.join(map(str, sizes.values()))}", "",
+        "class Module(nn.Module):", "    def forward(self, q, k, v):", "        {body}", "",
+        "def inputs():", "    return [torch.randn(B, H, S, D), torch.randn(B, H, T, D), torch.randn(B, H, T, V)]", "",
+    ])  # fmt: skip
+    result = judged(
+        right if name == "math" else find(name),
+        training=training,
+        text=text.format(body="return (q @ k.transpose(-2, -1) * 0.25).softmax(-1) @ v"),
+        stand_in=text.format(body="return attend(q, k, v, scale=0.25)"),
+    )
+    assert result.verdict in (*RIGHT, Verdict.CONVENTION, Verdict.SKIPPED), result.message
+
+
+def by_an_ulp(**capabilities: Any) -> Callable[..., Tensor]:
+    def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
+        return right(q, k, v, scale=scale) * (1 + torch.arange(q.shape[1])[:, None, None] % 2 * 2.0**-22)
+
+    attention.capabilities = capabilities  # type: ignore[attr-defined]
+    return attention
+
+
+def test_relations_hold_to_the_bit_where_that_is_declared() -> None:
+    shapes = [f"2, 4, {length}, 16" for length in range(18, 22)]
+    declared = [judged(by_an_ulp(exact_relations=("cpu",)), dims=dims) for dims in shapes]
+    assert any("equal to the bit follows" in result.message for result in declared)
+    assert all(judged(by_an_ulp(), dims=dims).verdict in RIGHT for dims in shapes)
+    assert all(judged(find("triton"), dims=dims).verdict in RIGHT for dims in shapes)

@@ -1,0 +1,61 @@
+"""Programs that a rewrite made a fused call of, judged as such a call: what is by design is tried, and nothing ends the worker."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch._inductor import config
+
+from fuzz.check import compiled
+from fuzz.check.attention.bare import Bare
+from fuzz.check.oracle.decide import Judgement
+from fuzz.check.program import Program, execute
+from fuzz.check.subjects import find
+from fuzz.protocol import SubjectResult, Verdict
+from tests.check.in_process import judged
+from tests.check.sources import source
+
+FUSED = "return torch.matmul(torch.matmul(q, k.transpose(-2, -1)).mul(0.25).softmax(dim=-1), v)"
+WRONG = Judgement(Verdict.WRONG_RESULT, "out: wrong")
+
+
+def under_passes(monkeypatch: pytest.MonkeyPatch, judge: Callable[..., Judgement]) -> SubjectResult:
+    monkeypatch.setattr(compiled, "judge_call", judge)
+    torch._dynamo.reset()
+    result = judged(find("passes"), text=source(FUSED, dtype="bfloat16"), dtype="bfloat16")
+    assert any(name.startswith("_sfdp_pattern") for name in result.fired)
+    return result
+
+
+def test_a_wrong_call_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert under_passes(monkeypatch, lambda *_: WRONG).verdict is Verdict.WRONG_RESULT
+
+
+def test_one_that_is_right_with_casts_kept_is_by_design(monkeypatch: pytest.MonkeyPatch) -> None:
+    def judge(*_: Any) -> Judgement:
+        return Judgement(Verdict.OK) if config.emulate_precision_casts else WRONG
+
+    result = under_passes(monkeypatch, judge)
+    assert result.verdict is Verdict.PRECISION_POLICY
+    assert result.message == "out: wrong; gone with emulate_precision_casts=True"
+
+
+def test_no_memory_left_to_judge_it_accuses_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    def judge(*_: Any) -> Judgement:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes")
+
+    assert under_passes(monkeypatch, judge).verdict in (Verdict.OK, Verdict.ROUNDING)
+
+
+@pytest.mark.parametrize(
+    "line", ["k[int(q.flatten()[-1])]", "torch.zeros(2).reshape(int(q.flatten()[1].clamp(max=9)))", "[].index(q)"]
+)
+def test_text_that_looks_at_numbers_is_no_bare_attention(line: str) -> None:
+    # The numbers are places when it is tried.
+    text = source(f"extra = {line} if q.dtype == torch.float64 else 0", "return attend(q, k, v, scale=0.25)")
+    plain = source("return (q @ k.transpose(-2, -1) * 0.25).softmax(-1) @ v")
+    program = Program(plain)
+    module = program.module(training=False)
+    run = execute(module, module, program.inputs(), training=False)
+    assert Bare(text, "cpu", training=False).call(run, {}) is None

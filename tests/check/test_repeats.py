@@ -1,0 +1,55 @@
+"""Two runs on equal inputs: equal bit for bit where that is promised, and nobody is accused where eager is not either."""
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fuzz.check.subjects.subject import Subject
+from fuzz.protocol import Verdict
+from tests.check.in_process import judged
+from tests.check.sources import source
+from tests.check.test_called_functions import RIGHT, right
+
+
+def restless(**capabilities: Any) -> Any:
+    runs = itertools.count()
+
+    class Uneven(torch.autograd.Function):
+        @staticmethod
+        def forward(_ctx: Any, value: Tensor) -> Tensor:
+            return value.clone()
+
+        @staticmethod
+        def backward(_ctx: Any, *gradients: Any) -> Any:
+            return gradients[0] * (1 + next(runs) % 2 * 2.0**-22)
+
+    def attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        out: Tensor = Uneven.apply(right(q, k, v, **options))  # type: ignore[no-untyped-call]
+        return out
+
+    attention.capabilities = capabilities  # type: ignore[attr-defined]
+    return attention
+
+
+@pytest.mark.parametrize("dropout", [False, True])
+def test_a_function_that_gives_other_gradients_the_second_time_is_told(dropout: bool) -> None:
+    result = judged(restless(), training=True, dropout=dropout)
+    assert result.verdict is Verdict.NONDETERMINISTIC
+    assert result.message == "grad of input 0 differs between two runs on equal inputs"
+
+
+def test_one_that_does_not_promise_it_is_not() -> None:
+    assert judged(restless(deterministic=("cuda",)), training=True).verdict in RIGHT
+
+
+def test_nobody_is_accused_where_eager_does_not_repeat_itself() -> None:
+    counted = ("if not hasattr(torch, 'counted'): torch.counted = 0", "torch.counted += 1")
+    text = source(*counted, "return (q @ k.transpose(-2, -1) / 4.0).softmax(-1) @ v * (1 + torch.counted % 2 * 2.0**-22)")
+    try:
+        result = judged(Subject("eager"), text=text)
+    finally:
+        del torch.counted  # type: ignore[attr-defined]
+    assert result.verdict in RIGHT, result.message

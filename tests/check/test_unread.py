@@ -1,0 +1,90 @@
+"""Dropout of functions whose mask can't be read: what no mask explains is told, and right ones are left alone."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fuzz.check.oracle.attention.call import Call
+from fuzz.check.oracle.attention.unread import without_mask
+from fuzz.protocol import Verdict
+from tests.check.in_process import judged
+from tests.check.test_called_functions import RIGHT, right
+
+NARROW = "2, 4, 80, 16"
+
+
+def of_one_width(change: Callable[[Tensor], Tensor] = lambda out: out) -> Callable[..., Tensor]:
+    """A function that takes values as wide as keys alone, so that its mask takes too many calls."""
+
+    def attention(q: Tensor, k: Tensor, v: Tensor, *, dropout: tuple[float, int] | None = None, **options: Any) -> Tensor:
+        return change(right(q, k, v, dropout=dropout, **options)) if dropout else right(q, k, v, **options)
+
+    attention.capabilities = {"value_dim": False}  # type: ignore[attr-defined]
+    return attention
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_right_ones_accuse_nobody(training: bool, dtype: str) -> None:
+    result = judged(of_one_width(), training=training, dropout=True, dims=NARROW, dtype=dtype)
+    assert result.verdict is Verdict.RANDOM_STREAM, result.message
+
+
+@pytest.mark.parametrize(("change", "verdict", "message"), [
+    (lambda out: out * torch.nan, Verdict.NONFINITE, "out: 10240 elements not finite"),
+    (torch.zeros_like, Verdict.WRONG_RESULT, "out: 640 rows are 0, which no dropout mask makes them"),
+    (lambda out: out * 0 + 7, Verdict.WRONG_RESULT, "out: 10240 elements larger than any dropout mask makes them"),
+    (lambda out: out * 0.8, Verdict.WRONG_RESULT, "out: all of it is 0.8"),
+    (lambda out: torch.cat([out[:, :1] * 1.7, out[:, 1:]], 1), Verdict.WRONG_RESULT, "out: "),
+    (lambda out: out * 1.25, Verdict.WRONG_RESULT, "out: all of it is 1.2"),
+])  # fmt: skip
+def test_what_no_mask_explains_is_told(change: Callable[[Tensor], Tensor], verdict: Verdict, message: str) -> None:
+    result = judged(of_one_width(change), dropout=True, dims=NARROW)
+    assert result.verdict is verdict
+    assert result.message.startswith(message), result.message
+
+
+def test_what_is_wrong_without_dropout_is_told_of_it() -> None:
+    attention = of_one_width()
+
+    def without_last_key(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        return attention(q, k[:, :, :-1], v[:, :, :-1], **options)
+
+    without_last_key.capabilities = {"value_dim": False}  # type: ignore[attr-defined]
+    result = judged(without_last_key, dropout=True, dims=NARROW)
+    assert result.verdict is Verdict.WRONG_RESULT
+    assert result.message.startswith("without dropout, out: element ["), result.message
+
+
+def test_a_mask_is_read_with_wider_values_where_they_are_taken() -> None:
+    def repeating(q: Tensor, k: Tensor, v: Tensor, *, scale: float, dropout: tuple[float, int] | None = None) -> Tensor:
+        outs = [right(q[:, [h]], k[:, [h]], v[:, [h]], scale=scale, dropout=dropout) for h in range(q.shape[1])]
+        return torch.cat(outs, 1)
+
+    assert judged(right, dropout=True, training=True, dims=NARROW).verdict in RIGHT
+    result = judged(repeating, dropout=True, dims=NARROW)
+    assert result.verdict is Verdict.WRONG_RESULT
+    assert result.message.startswith("dropout: masks of heads 1 apart agree in 100%"), result.message
+
+
+def test_a_function_whose_mask_depends_on_the_width_of_values_is_not_accused() -> None:
+    def by_width(q: Tensor, k: Tensor, v: Tensor, *, scale: float, dropout: tuple[float, int] | None = None) -> Tensor:
+        return right(q, k, v, scale=scale, dropout=(dropout[0], dropout[1] + v.shape[3]) if dropout else None)
+
+    assert judged(by_width, dropout=True, dims=NARROW).verdict is Verdict.RANDOM_STREAM
+
+
+@pytest.mark.parametrize("p", [0.05, 0.2, 0.5, 0.9])
+@pytest.mark.parametrize("size", [3, 40, 150])
+@pytest.mark.parametrize("spread", [0.1, 1.0, 8.0])
+def test_many_right_masks_are_within_the_bounds(p: float, size: int, spread: float) -> None:
+    for seed in range(12):
+        chance = torch.Generator().manual_seed(seed)
+        q, k, v = (torch.randn(2, 2, size, 8, generator=chance).to((torch.float32, torch.bfloat16)[seed % 2]) for _ in range(3))
+        call = Call(q * spread, k, v, {"scale": 0.4, "dropout": (p, seed)})
+        call.out = right(call.q, k, v, scale=0.4, dropout=(p, seed))
+        found = without_mask(call, ("weights",))
+        assert found is None, found

@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import itertools
 import os
 import shutil
 import time
@@ -58,5 +59,7 @@ class RunDirectory:
 
 
 def default_path() -> Path:
-    """`runs/<start>`, under the working directory."""
-    return Path("runs") / time.strftime("%Y-%m-%dT%H-%M-%S")
+    """`runs/<start>`, under the working directory; with a number where one of that second is there."""
+    start = Path("runs") / time.strftime("%Y-%m-%dT%H-%M-%S")
+    others = (start.with_name(f"{start.name}-{number}") for number in itertools.count(2))
+    return next(path for path in itertools.chain([start], others) if not path.exists())

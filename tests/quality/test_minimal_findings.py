@@ -43,7 +43,7 @@ def attention_with_relu() -> Case:
 @pytest.mark.parametrize("form", FORMS)
 def test_a_planted_relu_comes_down_to_one_relu(form: str, tmp_path: Path) -> None:
     planted = f"tests.check.planted:{form}"
-    worker = Worker(Setup(named=(planted,)), cache=tmp_path / "cache", log=tmp_path / "log")
+    worker = Worker(Setup(named=(planted,), timeout=300.0), cache=tmp_path / "cache", log=tmp_path / "log")
 
     def probe(case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
         result = worker.check(request(case, (subject,)))

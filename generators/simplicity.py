@@ -31,6 +31,7 @@ def sort_key(case: Case) -> SortKey:
         sum(len(i.shape) for i in case.inputs),
         sum(size for _, size in case.dims),
         len(case.dims),
+        sum(max(0, (s.constant or 1) - 1) for i in case.inputs for s in i.shape),
         sum(len(str(s)) for i in case.inputs for s in i.shape),
         sum(i.values.seed for i in case.inputs),
         sum(name != plain for name, plain in plain_names(case).items()),

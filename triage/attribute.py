@@ -1,6 +1,6 @@
 """Who is to blame, or why nobody is: what a ladder says, in sentences."""
 
-from fuzz.campaign.symptom import error_of, rewrites
+from fuzz.campaign.symptom import operation_of, rewrites
 from fuzz.protocol import SubjectResult, Verdict
 from triage.ladder import AOT_EAGER, DYNAMIC, EAGER, EMULATED_CASTS, INDUCTOR, NO_PATTERNS, PASSES, Ladder
 
@@ -74,7 +74,7 @@ def blame(ladder: Ladder) -> str:
     if ladder.result.verdict is Verdict.EAGER_SUSPECT:
         return (
             "Every operation that eager ran was computed again in float64 from the same arguments:"
-            f" `{error_of(ladder.result)}` is the first whose result rounding does not explain, and with its wrong elements"
+            f" `{operation_of(ladder.result)}` is the first whose result rounding does not explain, and with its wrong elements"
             " put right the module is right."
         )
     if ladder.fails(AOT_EAGER):

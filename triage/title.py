@@ -4,7 +4,7 @@ import math
 import textwrap
 from collections.abc import Iterator
 
-from fuzz.campaign.symptom import error_of
+from fuzz.campaign.symptom import operation_of
 from fuzz.protocol import SubjectResult, Verdict
 from generators.case import Case, Op, TensorType
 from generators.dtypes import LOW_PRECISION
@@ -38,8 +38,8 @@ def symptom(result: SubjectResult) -> str:
     if verdict is Verdict.EAGER_SUSPECT:
         error = numbers.get("eager_error", math.inf)
         if not math.isfinite(error):
-            return f"eager gives NaN or inf, float64 is finite ({error_of(result)})"
-        return f"eager off by {error:.2g} (float64), values up to {numbers['scale']:.2g} ({error_of(result)})"
+            return f"eager gives NaN or inf, float64 is finite ({operation_of(result)})"
+        return f"eager off by {error:.2g} (float64), values up to {numbers['scale']:.2g} ({operation_of(result)})"
     if verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT) and "compiled_error" in numbers:
         what = "gradient" if verdict is Verdict.WRONG_GRADIENT else "compiled"
         off = f"{what} off by {numbers['compiled_error']:.2g}, eager by {numbers['eager_error']:.2g} (float64)"

@@ -15,6 +15,7 @@ PASSES: tuple[Pass, ...] = (
     program.share,
     program.compose,
     dimensions.smaller_dims,
+    dimensions.smaller_numbers,
     attributes.default_attributes,
     attributes.plainer_kinds,
     modes.float32,

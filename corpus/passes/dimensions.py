@@ -15,6 +15,21 @@ def smaller_dims(case: Case) -> Iterator[Case]:
         yield from _set(case, group, (1, 2, 3, 4, value // 2, value - 1))
 
 
+def smaller_numbers(case: Case) -> Iterator[Case]:
+    """A size that stands as a number in the shapes of inputs, smaller wherever it stands."""
+    written = {size.constant or 0 for item in case.inputs for size in item.shape}
+    for value in sorted(number for number in written if number > 1):
+        for new in dict.fromkeys((1, 2, 3, 4, value // 2, value - 1)):
+            if 0 < new < value:
+                smaller = valid(with_sizes(case, _in_place_of(value, new)))
+                if smaller is not None:
+                    yield smaller
+
+
+def _in_place_of(value: int, new: int) -> Callable[[Size], Size]:
+    return lambda size: Size.of(new) if size.constant == value else size
+
+
 def bisected_together(case: Case) -> Iterator[Case]:
     """Every dimension 2 (or 1) at once; equal ones together, in ever smaller steps."""
     yield from _all_small(case)

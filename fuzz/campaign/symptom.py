@@ -63,12 +63,17 @@ def normal(message: str) -> str:
     return re.sub(r"\s*N(\s*,\s*N)+", " N", text)[:200]
 
 
+def operation_of(result: SubjectResult) -> str:
+    """The operation of eager that is wrong, by name."""
+    return result.message.partition(" ")[0]
+
+
 def error_of(result: SubjectResult) -> str:
     """What tells failures of one kind apart that have no numbers: the normalised message, or the operation of eager that is
     wrong and whether it gives numbers; empty for all others."""
     if result.verdict is Verdict.EAGER_SUSPECT:
-        operation, _, gives = result.message.partition(" gives ")
-        return f"{operation.partition(' ')[0]} {'not finite' if gives.startswith(('nan', 'inf', '-inf')) else 'wrong'}"
+        gives = result.message.partition(" gives ")[2]
+        return f"{operation_of(result)} {'not finite' if gives.startswith(('nan', 'inf', '-inf')) else 'wrong'}"
     # Which allocation is the one too many is chance.
     silent = result.verdict in SILENT or result.verdict is Verdict.OUT_OF_MEMORY
     return "" if silent else normal(result.message)

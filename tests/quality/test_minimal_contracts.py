@@ -1,5 +1,6 @@
 """Which minimal case an attention function's failure comes down to, for planted bugs over what contracts say."""
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -158,7 +159,7 @@ def inputs():
 def starts(bug: Bug, *, fused: bool = False) -> list[Case]:
     """The first sampled cases that have the bug, said by one fused call or in steps."""
     found = []
-    for index in range(1500):
+    for index in range(4000):
         case = sample(23, index, contracted=True)
         if bug(case) and any(op.kind == "sdpa" for op in case.ops) == fused:
             found.append(case)
@@ -213,7 +214,7 @@ def test_a_contract_keeps_what_matters_in_its_simplest_words() -> None:
 
 def test_a_fused_call_stays_one() -> None:
     for case in minima(causal_and_long, fused=True):
-        assert "out = F.scaled_dot_product_attention(x, y, y, is_causal=True)\n" in source(case)
+        assert re.search(r"out = F\.scaled_dot_product_attention\(x, (x, x|y, y), is_causal=True\)\n", source(case))
 
 
 def test_other_failures_do_not_know_of_contracts() -> None:

@@ -7,6 +7,7 @@ from urllib.parse import quote_plus
 
 from fuzz.localisation import where_text
 from fuzz.protocol import SubjectResult, Verdict
+from fuzz.relations import is_of_another_call
 from generators.case import Case
 from generators.emit import source
 from triage.attribute import blame
@@ -107,8 +108,7 @@ def _happened(ladder: Ladder) -> str:
     result = ladder.result
     where = f"torch {ladder.hello.torch}, {ladder.hello.device_name or ladder.hello.device}"
     detail = re.split(r" \(worst row|; this subject", result.message)[0] or result.verdict.explanation
-    if result.numbers.get("rows_wrong"):
-        detail += f"; {result.numbers['rows_wrong']:.0f} of {result.numbers['rows_total']:.0f} rows are wrong"
+    detail += counted(result)
     if result.verdict is Verdict.EAGER_SUSPECT:
         return f"The module below {HAPPENS[result.verdict]} ({where}): {detail}."
     return f"The module below {HAPPENS[result.verdict]} under `{ladder.label(ladder.accused)}` ({where}): {detail}."
@@ -125,11 +125,21 @@ def rows_of(ladder: Ladder) -> list[list[str]]:
 
 def _cells(result: SubjectResult) -> list[str]:
     error = result.numbers.get("compiled_error")
-    return [
-        str(result.verdict).replace("_", " "),
-        "" if error is None else f"{error:.2g}",
-        "" if result.same is None else str(result.same),
-    ]
+    told = "-" if error is None else f"{error:.2g}"
+    same = "-" if result.same is None else str(result.same)
+    if is_of_another_call(result.message):
+        told, same = f"{told} (of the call itself, which is right)", "-"
+    elif result.verdict is Verdict.NONFINITE:
+        told = "not finite"
+    return [str(result.verdict).replace("_", " "), told, same]
+
+
+def counted(result: SubjectResult) -> str:
+    """How many rows are wrong, as the end of a sentence; "" where that is not known, or of a call that is right."""
+    wrong, total = (result.numbers.get(name, 0.0) for name in ("rows_wrong", "rows_total"))
+    if not wrong or is_of_another_call(result.message):
+        return ""
+    return f"; {wrong:.0f} of {total:.0f} rows {'is' if wrong == 1 else 'are'} wrong" if total > 1 else "; its only row is wrong"
 
 
 def program_of(case: Case) -> str:

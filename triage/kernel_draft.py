@@ -3,17 +3,18 @@
 import re
 from collections.abc import Sequence
 
-from fuzz.catalogue import is_named
 from fuzz.localisation import where_text
 from fuzz.protocol import SubjectResult, Verdict
+from fuzz.relations import MEANINGS, relation_of
 from generators.case import Case
 from generators.emit import source
 from generators.program import types_of
 from triage.boundary import Boundary
-from triage.draft import HAPPENS, Draft, log_of, program_of, rows_of
-from triage.kernel_repro import forward_of
+from triage.draft import HAPPENS, Draft, counted, log_of, program_of, rows_of
+from triage.kernel_repro import MODULES, forward_of, is_sdpa, place_of, why_a_worker
 from triage.ladder import EAGER, MATH, Ladder
 from triage.page import render
+from triage.relations import sides
 from triage.reproducer import DEATHS, ERRORS, TIMEOUT_EXIT, Run
 
 _VALUE = re.compile(r"(grad of )?input (\d+)")
@@ -39,6 +40,8 @@ def kernel_title(case: Case, subject: str, result: SubjectResult, boundaries: Se
     if result.verdict is Verdict.WRONG_GRADIENT:
         value = str(result.where.get("value") or result.message.partition(":")[0])
         what += f" {gradient(case, value)}"
+    if relation_of(result.message):
+        what += f", by the relation {relation_of(result.message)}"
     rules = [b.rule.removeprefix("only where ") for b in boundaries if b.rule.startswith("only where ")]
     where = " where " + " and ".join([*filter(None, [", ".join(rules[:-1])]), rules[-1]]) if rules else ""
     return f"attention kernel {subject}: {what}{where}"
@@ -67,6 +70,7 @@ def kernel_report(
 ) -> Draft:
     """The report; `plain` says whether repro.py needs no worker of ours, `triton` is its version or ""."""
     result, hello = ladder.result, ladder.hello
+    relation = relation_of(result.message)
     title = kernel_title(case, ladder.accused, result, boundaries)
     told = result.verdict not in ERRORS | DEATHS | {Verdict.TIMEOUT}
     text = render(
@@ -84,15 +88,28 @@ def kernel_report(
         rows=rows_of(ladder),
         boundaries=[b.words for b in boundaries],
         plain=plain,
-        mine=is_named(ladder.accused),
+        relation=relation,
+        sides=sides(relation) if relation else "",
+        why_a_worker=why_a_worker(result),
+        place=place_of(ladder.accused),
+        home=home_of(ladder.accused),
         subject=ladder.accused,
         code="it did not end" if run.code == TIMEOUT_EXIT else run.code,
         versions=f"torch {hello.torch}, triton {triton or 'not installed'}, Python {hello.python}, "
         + (hello.device_name if hello.device != "cpu" else f"CPU ({hello.device_name})"),
-        interpreted=hello.device == "cpu",
+        interpreted=hello.device == "cpu" and not is_sdpa(ladder.accused) and bool(triton),
         environment=environment,
     )
     return Draft(title, text, is_issue=True)
+
+
+def home_of(subject: str) -> str:
+    """Where a bug of the function is to be filed."""
+    if is_sdpa(subject):
+        return "https://github.com/pytorch/pytorch/issues, as a bug of this backend"
+    if subject in MODULES:
+        return "with attnfuzz, whose `kernels/` has it"
+    return "with the author of the function"
 
 
 def shapes(case: Case) -> list[str]:
@@ -107,9 +124,15 @@ def shapes(case: Case) -> list[str]:
 
 def _happened(case: Case, ladder: Ladder) -> str:
     result = ladder.result
+    relation = relation_of(result.message)
+    if relation:
+        return (
+            f"`{ladder.accused}` gives the right output for the call below and was called again with other arguments, from"
+            f" which another output follows ({relation}): {MEANINGS[relation]}. It does not hold:"
+            f" {result.message.partition(': ')[2]}."
+        )
     detail = named(case, re.sub(r" \(worst row[^)]*\)|, [^,]* times what rounding explains \([^)]*\)", "", result.message)) or result.verdict.explanation
-    if result.numbers.get("rows_wrong"):
-        detail += f"; {result.numbers['rows_wrong']:.0f} of {result.numbers['rows_total']:.0f} rows are wrong"
+    detail += counted(result)
     mode = "forward and backward" if case.training else "forward"
     return f"`{ladder.accused}` {HAPPENS[result.verdict]} in the attention below, {mode}: {detail}."
 

@@ -1,8 +1,10 @@
 """What a report says, from verdicts as workers give them."""
 
 import ast
+import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -135,6 +137,17 @@ def test_repro_is_one_short_file_that_imports_torch_alone(case: Case, verdict: V
     text = reproducer.text(replace(case, mode=mode), verdict, 'a "title" with \\ in it')
     assert imported(text) - set(sys.stdlib_module_names) == {"torch"}
     assert len(text.splitlines()) < 100
+
+
+@pytest.mark.parametrize("verdict", [Verdict.WRONG_RESULT, Verdict.EAGER_SUSPECT])
+def test_repro_has_one_thread_and_says_where_it_cannot_run(tmp_path: Path, case: Case, verdict: Verdict) -> None:
+    text = reproducer.text(case, verdict, "title")
+    assert "\ntorch.set_num_threads(1)  # as where it was found" in text
+    (tmp_path / "torch.py").write_text("raise OSError('libtorch.so is broken')")
+    (tmp_path / "repro.py").write_text(text)
+    done = subprocess.run([sys.executable, "repro.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (reproducer.CANT_RUN, "")
+    assert done.stderr == "this can't run here: OSError('libtorch.so is broken')\n"
 
 
 def test_repro_has_the_text_that_ran() -> None:

@@ -51,7 +51,7 @@ def attended(case: "Case", subject: Subject, coverage: Coverage) -> tuple[Judgem
             judgement = Judgement(Verdict.OUT_OF_BOUNDS, wrote, judgement.numbers)
     if not runs:
         return judgement, None
-    judgement = case.unless_eager_is_wrong(judgement, runs[0])
+    judgement = case.unless_eager_is_wrong(judgement, runs[0], subject)
     return judgement, None if judgement.verdict is Verdict.EAGER_SUSPECT else agreement.same(case.eager, runs[0], case.exact)
 
 

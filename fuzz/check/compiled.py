@@ -34,7 +34,7 @@ def compiled(case: "Case", subject: Subject, coverage: Coverage) -> tuple[Judgem
         return Judgement(Verdict.SKIPPED, str(error)), None
     except Exception as error:
         return Judgement(failures.verdict(error), failures.line(error)), None
-    judgement = case.unless_eager_is_wrong(case.decided(runs), runs[0])
+    judgement = case.unless_eager_is_wrong(case.decided(runs), runs[0], subject)
     if judgement.verdict in (Verdict.SKIPPED, Verdict.EAGER_SUSPECT):
         return judgement, None
     judgement = looked_into(judgement, case, subject, (call, module), runs[0])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from corpus.entry import Entry, Expectation, save
+from corpus.entry import Entry, Expectation, Found, save
 from generators.emit import source
 from generators.sample import sample
 from tests.replay.conftest import FakePython
@@ -52,6 +52,25 @@ def test_the_exit_code_says_whether_all_was_as_expected(
     assert done.stdout.startswith(f"{path}: ")
     assert words in done.stdout
     assert f"inductor {verdict}: as told\n    ratio 12.5; torch._dynamo.utils.same False; fired _sfdp" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("verdict", "torch", "code", "words"),
+    [
+        ("wrong_result", "2.13.0", 0, "still there, as found\n"),
+        ("ok", "2.13.0", 1, "no longer there\n"),
+        ("nonfinite", "2.13.0", 1, "not as expected\n"),
+        ("ok", "2.14.0", 0, "as expected\n"),
+    ],
+)
+def test_what_a_campaign_found_is_not_called_known(
+    tmp_path: Path, fake_python: FakePython, verdict: str, torch: str, code: int, words: str
+) -> None:
+    path = save(Entry(CASE, found=Found("wrong_result", "inductor", torch="2.13.0")), tmp_path)
+    done = run("replay", path, "--python", fake_python(verdict, torch=torch))
+    assert (done.returncode, done.stderr) == (code, "")
+    assert done.stdout.startswith(f"{path}: {words}")
+    assert "known" not in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from generators.case import Case
 from generators.emit import source
 from generators.program import types_of
 from triage.boundary import Boundary
-from triage.draft import HAPPENS, Draft, counted, log_of, program_of, rows_of
+from triage.draft import HAPPENS, Draft, counted, program_of, rows_of
+from triage.errorlog import abridged
 from triage.kernel_repro import MODULES, forward_of, is_sdpa, place_of, why_a_worker
 from triage.ladder import EAGER, MATH, Ladder
 from triage.page import render
@@ -84,7 +85,7 @@ def kernel_report(
         program=program_of(case),
         long=program_of(case) != source(case).strip(),
         numbers=run.output.strip() if told else "",
-        log="" if told else log_of(run),
+        log="" if told else abridged(run.log),
         rows=rows_of(ladder),
         boundaries=[b.words for b in boundaries],
         plain=plain,
@@ -100,7 +101,9 @@ def kernel_report(
         interpreted=hello.device == "cpu" and not is_sdpa(ladder.accused) and bool(triton),
         environment=environment,
     )
-    return Draft(title, text, is_issue=True)
+    what = "NaN" if result.verdict is Verdict.NONFINITE else _SYMPTOMS[result.verdict]
+    backend = ladder.accused.removeprefix("sdpa_")
+    return Draft(title, text, is_issue=True, search=f"scaled_dot_product_attention {backend} {what}")
 
 
 def home_of(subject: str) -> str:

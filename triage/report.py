@@ -60,6 +60,7 @@ def report(
     from generators.errors import UserError
     from triage import kernel
     from triage.draft import commands
+    from triage.kernel_repro import is_sdpa
 
     entry = load(case)
     attention = subject or (entry.subject if is_named(entry.subject) or kind(entry.subject).attention else None)
@@ -81,8 +82,8 @@ def report(
     lines = [draft.title, f"  {file}"]
     if draft.is_issue:
         lines += [f"  {out / 'repro.py'}"]
-    if draft.is_issue and attention is None:
-        lines += ["Nothing was sent. Read it, write its first section yourself, and then:"]
+    if draft.is_issue and (attention is None or is_sdpa(attention)):
+        lines += ["Nothing was sent. Read it, say in your own words where you met it, and then:"]
         lines += [f"  {command}" for command in commands(draft, str(file))]
     print("\n".join(lines))  # noqa: T201 - a command line prints its result
 

@@ -16,7 +16,7 @@ from tests.triage.conftest import NUMBERS, ladder
 from triage import reproducer
 from triage.attribute import blame, refusal
 from triage.draft import commands, issue, refused
-from triage.ladder import EAGER, EMULATED_CASTS, Ladder
+from triage.ladder import EAGER, EMULATED_CASTS, INDUCTOR, Ladder
 from triage.title import title
 
 RUN = reproducer.Run(1, "output 0 up to 2.3; off float64: eager 2.2e-07, inductor 0.97; same: False\n", "a log\n")
@@ -129,6 +129,24 @@ def test_the_command_to_open_an_issue_leaves_out_a_body_too_long_for_an_address(
     draft = issue(case, ladder(), RUN, "PyTorch version: 2.13.0")
     assert "--body-file out/report.md --web" in commands(draft, "out/report.md")[1]
     assert "--body-file" not in commands(replace(draft, text="x" * 9000), "out/report.md")[1]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "message", "fired", "words"),
+    [
+        (Verdict.WRONG_RESULT, "output 0: off", ("pointless_view", "_sfdp_pattern_11_inference"), "_sfdp_pattern_11"),
+        (Verdict.NONFINITE, "output 0: 3", ("pointless_view",), "inductor attention NaN"),
+        (Verdict.COMPILE_ERROR, "InductorError: IndexError: list index out of range", ("_sfdp_pattern_11",),
+         "InductorError IndexError list index out of range"),
+        (Verdict.EAGER_SUSPECT, EAGER_MESSAGE, (), "bmm NaN"),
+    ],
+)
+def test_duplicates_are_searched_by_what_others_would_have_written(
+    case: Case, verdict: Verdict, message: str, fired: tuple[str, ...], words: str
+) -> None:
+    found = replace(ladder(), rungs=ladder().rungs | {INDUCTOR: SubjectResult(INDUCTOR, verdict, message, fired=fired)})
+    search = commands(issue(case, found, RUN, "PyTorch version: 2.13.0"), "out/report.md")[0]
+    assert search == f"gh search issues --repo pytorch/pytorch {words}"
 
 
 @pytest.mark.parametrize("mode", ["inference", "training"])

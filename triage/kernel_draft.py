@@ -12,7 +12,7 @@ from generators.program import types_of
 from triage.boundary import Boundary
 from triage.draft import HAPPENS, Draft, counted, program_of, rows_of
 from triage.errorlog import abridged
-from triage.kernel_repro import MODULES, forward_of, is_sdpa, place_of, why_a_worker
+from triage.kernel_repro import MODULES, forward_of, place_of, sdpa_backend, why_a_worker
 from triage.ladder import EAGER, MATH, Ladder
 from triage.page import render
 from triage.relations import sides
@@ -45,7 +45,9 @@ def kernel_title(case: Case, subject: str, result: SubjectResult, boundaries: Se
         what += f", by the relation {relation_of(result.message)}"
     rules = [b.rule.removeprefix("only where ") for b in boundaries if b.rule.startswith("only where ")]
     where = " where " + " and ".join([*filter(None, [", ".join(rules[:-1])]), rules[-1]]) if rules else ""
-    return f"attention kernel {subject}: {what}{where}"
+    backend = sdpa_backend(subject)
+    who = f"scaled_dot_product_attention, {backend} backend" if backend else f"attention kernel {subject}"
+    return f"{who}: {what}{where}"
 
 
 def gradient(case: Case, value: str) -> str:
@@ -98,17 +100,17 @@ def kernel_report(
         code="it did not end" if run.code == TIMEOUT_EXIT else run.code,
         versions=f"torch {hello.torch}, triton {triton or 'not installed'}, Python {hello.python}, "
         + (hello.device_name if hello.device != "cpu" else f"CPU ({hello.device_name})"),
-        interpreted=hello.device == "cpu" and not is_sdpa(ladder.accused) and bool(triton),
+        interpreted=hello.device == "cpu" and not sdpa_backend(ladder.accused) and bool(triton),
         environment=environment,
     )
     what = "NaN" if result.verdict is Verdict.NONFINITE else _SYMPTOMS[result.verdict]
-    backend = ladder.accused.removeprefix("sdpa_")
+    backend = sdpa_backend(ladder.accused).partition("_")[0].lower()
     return Draft(title, text, is_issue=True, search=f"scaled_dot_product_attention {backend} {what}")
 
 
 def home_of(subject: str) -> str:
     """Where a bug of the function is to be filed."""
-    if is_sdpa(subject):
+    if sdpa_backend(subject):
         return "https://github.com/pytorch/pytorch/issues, as a bug of this backend"
     if subject in MODULES:
         return "with attnfuzz, whose `kernels/` has it"
@@ -130,9 +132,8 @@ def _happened(case: Case, ladder: Ladder) -> str:
     relation = relation_of(result.message)
     if relation:
         return (
-            f"`{ladder.accused}` gives the right output for the call below and was called again with other arguments, from"
-            f" which another output follows ({relation}): {MEANINGS[relation]}. It does not hold:"
-            f" {result.message.partition(': ')[2]}."
+            f"`{ladder.accused}` gives the right output for the call below. Called again with other arguments, from which the"
+            f" output follows ({relation}: {MEANINGS[relation]}), it gives another one: {result.message.partition(': ')[2]}."
         )
     detail = named(case, re.sub(r" \(worst row[^)]*\)|, [^,]* times what rounding explains \([^)]*\)", "", result.message)) or result.verdict.explanation
     detail += counted(result)

@@ -60,9 +60,9 @@ def texts(
     yield replaying(case, subject, result, title, device)
 
 
-def is_sdpa(subject: str) -> bool:
-    """Whether it is a backend of `F.scaled_dot_product_attention`."""
-    return subject in _SDPA
+def sdpa_backend(subject: str) -> str:
+    """The backend of `F.scaled_dot_product_attention` that a subject is, "" where it is none."""
+    return _SDPA.get(subject, "")
 
 
 def place_of(subject: str) -> str:
@@ -80,7 +80,7 @@ def _start(subject: str, device: str) -> dict[str, object]:
         "function": function,
         "place": place_of(subject),
         "interpreted": device == "cpu",
-        "sdpa_backend": _SDPA.get(subject, ""),
+        "sdpa_backend": sdpa_backend(subject),
         "device": device,
         "to_device": "" if device == "cpu" else f'.to("{device}")',
         "arguments": "inputs()" if device == "cpu" else f'[a.to("{device}") for a in inputs()]',

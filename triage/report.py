@@ -60,7 +60,7 @@ def report(
     from generators.errors import UserError
     from triage import kernel
     from triage.draft import commands
-    from triage.kernel_repro import is_sdpa
+    from triage.kernel_repro import sdpa_backend
 
     entry = load(case)
     attention = subject or (entry.subject if is_named(entry.subject) or kind(entry.subject).attention else None)
@@ -82,7 +82,7 @@ def report(
     lines = [draft.title, f"  {file}"]
     if draft.is_issue:
         lines += [f"  {out / 'repro.py'}"]
-    if draft.is_issue and (attention is None or is_sdpa(attention)):
+    if draft.is_issue and (attention is None or sdpa_backend(attention)):
         lines += ["Nothing was sent. Read it, say in your own words where you met it, and then:"]
         lines += [f"  {command}" for command in commands(draft, str(file))]
     print("\n".join(lines))  # noqa: T201 - a command line prints its result

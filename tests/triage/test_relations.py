@@ -9,13 +9,17 @@ import pytest
 from corpus import casefile, entry
 from corpus.entry import Entry
 from fuzz.check.oracle.attention.changes import RELATIONS
-from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.relations import MEANINGS
 from generators.case import Case
 from tests.triage.test_draft import imported
 from tests.triage.test_kernel import ATTENTION, PLANTED, run, written
 from tests.triage.test_report import report
+from triage.draft import commands
+from triage.kernel_draft import kernel_report
+from triage.ladder import Ladder
 from triage.relations import SIDES
+from triage.reproducer import Run
 
 #: Attention with every option at once, so that each relation has something to change.
 ALL = """
@@ -97,10 +101,24 @@ def test_a_report_shows_both_calls_and_says_what_follows(tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr
     (relation,) = (name for name in MEANINGS if done.stdout.startswith(f"attention kernel {subject}: wrong result, by the relation {name}\n"))
     text = (out / "report.md").read_text()
-    assert f"({relation}): {MEANINGS[relation]}. It does not hold: " in text
+    assert f"from which the output follows ({relation}: {MEANINGS[relation]}), it gives another one: " in text
     assert f"```python\n{SIDES[relation].strip()}\n```\n" in text
     assert "(of the call itself, which is right) | - |" in text
     for words in ("Which sizes fail", "filled and fenced", "wrong rows"):
         assert words not in text
     assert "needs torch and the kernel alone: exit code 1 with the bug, here 1;" in text
     assert run((out / "repro.py").read_text(), tmp_path).returncode == 1
+
+
+def test_a_backend_of_pytorch_is_reported_to_pytorch_in_its_words(tmp_path: Path) -> None:
+    case = case_for("-q and -scale")
+    result = replace(broken("-q and -scale", Verdict.NONFINITE), subject="sdpa_flash", numbers={"compiled_error": 2.5e-07})
+    right = replace(result, verdict=Verdict.OK, message="")
+    hello = Hello("2.13.0", "3.11", "cpu", "g++", 1, 1.0)
+    ladder = Ladder(hello, {"eager": right, "sdpa_math": right, "sdpa_flash": result}, "sdpa_flash")
+    draft = kernel_report(case, ladder, Run(1, "call 0: inf\n", ""), [], environment="PyTorch", triton="3.7.1", plain=True)
+    assert draft.title == "scaled_dot_product_attention, FLASH_ATTENTION backend: NaN or infinity, by the relation -q and -scale"
+    assert "To be filed at https://github.com/pytorch/pytorch/issues" in draft.text
+    assert "| 2.5e-07 (of the call itself, which is right) | - |" in draft.text
+    assert "interpreter" not in draft.text
+    assert commands(draft, "report.md")[0].endswith(" scaled_dot_product_attention flash NaN")

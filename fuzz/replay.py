@@ -92,6 +92,7 @@ def told(result: "Result", case: "Case") -> list[str]:
     """What a result says of a case, in lines: one for each subject, one for where it is wrong, and one for its numbers and
     rewrites."""
     from fuzz.localisation import where_text
+    from fuzz.protocol import Verdict
     from fuzz.relations import explained, is_of_another_call
 
     lines = []
@@ -109,7 +110,8 @@ def told(result: "Result", case: "Case") -> list[str]:
         fired = [f"fired {', '.join(judged.fired)}"] if judged.fired else []
         details = "; ".join([*([numbers] if numbers else []), *same, *fired])
         if details:
-            about = "of the case's own call, which is right: " if is_of_another_call(judged.message) else ""
+            about = "of what is finite: " if judged.verdict is Verdict.NONFINITE else ""
+            about = "of the case's own call, which is right: " if is_of_another_call(judged.message) else about
             lines.append(f"  {about}{details}")
         if judged.reached:
             lines.append(f"  reached {', '.join(judged.reached)}")

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from corpus.entry import Entry, Expectation, Found, save
+from fuzz.protocol import Result, SubjectResult, Verdict
+from fuzz.replay import told
 from generators.emit import source
 from generators.sample import sample
 from tests.replay.conftest import FakePython
@@ -52,6 +54,19 @@ def test_the_exit_code_says_whether_all_was_as_expected(
     assert done.stdout.startswith(f"{path}: ")
     assert words in done.stdout
     assert f"inductor {verdict}: as told\n    ratio 12.5; torch._dynamo.utils.same False; fired _sfdp" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("verdict", "message", "words"),
+    [
+        (Verdict.WRONG_RESULT, "out: off", "  rows_wrong 0"),
+        (Verdict.NONFINITE, "out: 3 elements not finite", "  of what is finite: rows_wrong 0"),
+        (Verdict.NONFINITE, "-q and -scale: 3 of 7 elements", "  of the case's own call, which is right: rows_wrong 0"),
+    ],
+)
+def test_numbers_say_what_they_are_of(verdict: Verdict, message: str, words: str) -> None:
+    judged = SubjectResult("triton", verdict, message, {"rows_wrong": 0.0})
+    assert told(Result("x", None, (judged,)), CASE)[-1] == words
 
 
 @pytest.mark.parametrize(

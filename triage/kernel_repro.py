@@ -172,7 +172,8 @@ def replaying(case: Case, subject: str, result: SubjectResult, title: str, devic
     entry = Entry(case, expect=Expectation("pass", subject=subject, device=device))
     place = "in a checkout of attnfuzz" + (f", {place_of(subject)}" if is_named(subject) else "")
     told = f"A plain run of {_plain(subject)} does not show this: {why_a_worker(result)}. Run it {place}."
-    told += " Another interpreter, whose torch to look at, may be given. Exits 0 without the bug, 1 with it, 125 where it can't tell."
+    told += " Another interpreter, whose torch to look at, may be given."
+    told += " Exits 0 without the bug, 1 with it, 125 where it can't tell."
     return render(
         "kernel_replay.py.j2", title=_plain(title), about=_wrapped(told), subject=_plain(subject), device=device, place=place,
         case=dumps(entry).strip(),

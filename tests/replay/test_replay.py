@@ -66,7 +66,7 @@ def test_the_exit_code_says_whether_all_was_as_expected(
 )
 def test_numbers_say_what_they_are_of(verdict: Verdict, message: str, words: str) -> None:
     judged = SubjectResult("triton", verdict, message, {"rows_wrong": 0.0})
-    assert told(Result("x", None, (judged,)), CASE)[-1] == words
+    assert told(Result(1, None, (judged,)), CASE)[-1] == words
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,19 @@ from generators.errors import UserError
 
 
 class State(Enum):
-    """How a replay ended. Only `FAILED` is bad news; `KNOWN` is a bug that still shows, as expected."""
+    """How a replay ended. `KNOWN` is a bug that somebody wrote down, `STILL` what a campaign found, which show as expected."""
 
     MET = "as expected"
     KNOWN = "known bug, still there"
+    STILL = "still there, as found"
+    GONE = "no longer there"
     FAILED = "not as expected"
     SKIPPED = "skipped"
+
+    @property
+    def is_unexpected(self) -> bool:
+        """Whether something is to be looked into: what should show does not, or what should not does."""
+        return self in (State.GONE, State.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +33,9 @@ class Outcome:
     reason: str
 
 
-def compare(expectation: Expectation, result: Result, torch: str) -> Outcome:
-    """Hold the verdicts in `result`, given under torch version `torch`, against the expectation.
+def compare(expectation: Expectation, result: Result, torch: str, *, as_found: bool = False) -> Outcome:
+    """Hold the verdicts in `result`, given under torch version `torch`, against the expectation. `as_found`: it is what a
+    campaign saw, and nobody has written down that the bug is known.
 
     Raises UserError when the expectation names a verdict that does not exist or accuses nobody.
     """
@@ -37,15 +45,15 @@ def compare(expectation: Expectation, result: Result, torch: str) -> Outcome:
     if not judged:
         reason = "; ".join(r.message for r in result.results if r.message)
         return Outcome(State.SKIPPED, reason or "no subject takes this case")
-    outcome = _of_verdicts(expectation, judged, torch)
+    outcome = _of_verdicts(expectation, judged, torch, as_found=as_found)
     lost = _not_reached(expectation, judged, torch)
-    return Outcome(State.FAILED, lost) if lost and outcome.state is not State.FAILED else outcome
+    return Outcome(State.FAILED, lost) if lost and not outcome.state.is_unexpected else outcome
 
 
-def _of_verdicts(expectation: Expectation, judged: Sequence[SubjectResult], torch: str) -> Outcome:
+def _of_verdicts(expectation: Expectation, judged: Sequence[SubjectResult], torch: str, *, as_found: bool) -> Outcome:
     findings = [r for r in judged if r.verdict.is_finding]
     if expectation.status == "known":
-        return _known(expectation, judged, findings, torch)
+        return _known(expectation, judged, findings, torch, as_found=as_found)
     if findings:
         return Outcome(State.FAILED, f"expected no finding: {_told(findings)}")
     other = [r for r in judged if r.verdict not in (Verdict.OK, Verdict.ROUNDING)]
@@ -66,19 +74,20 @@ def _not_reached(expectation: Expectation, judged: Sequence[SubjectResult], torc
 
 
 def _known(
-    expectation: Expectation, judged: Sequence[SubjectResult], findings: Sequence[SubjectResult], torch: str
+    expectation: Expectation, judged: Sequence[SubjectResult], findings: Sequence[SubjectResult], torch: str, *, as_found: bool
 ) -> Outcome:
-    bug = expectation.url or "the known bug"
+    bug = expectation.url or ("what was found" if as_found else "the known bug")
     if not expectation.holds_for(torch):
         if findings:
             return Outcome(State.FAILED, f"{bug} is not expected in torch {torch}: {_told(findings)}")
         return Outcome(State.MET, f"{bug} does not show in torch {torch}: {_told(judged)}")
     wanted = _verdict(expectation)
     if any(wanted in (None, r.verdict) for r in findings):
-        return Outcome(State.KNOWN, f"{bug}: {_told(findings)}")
+        return Outcome(State.STILL if as_found else State.KNOWN, f"{bug}: {_told(findings)}")
     expected = wanted or "a finding"
-    gone = "" if findings else "gone: "
-    return Outcome(State.FAILED, f"{gone}expected {expected} ({bug}) in torch {torch}: {_told(judged)}")
+    return Outcome(
+        State.FAILED if findings else State.GONE, f"expected {expected} ({bug}) in torch {torch}: {_told(judged)}"
+    )
 
 
 def _verdict(expectation: Expectation) -> Verdict | None:

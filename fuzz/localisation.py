@@ -14,6 +14,7 @@ Ranges = Sequence[Sequence[int]]
 
 BATCH, HEAD, QUERY, KEY, FEATURE = "batch", "head", "query row", "key row", "feature"
 _PLURALS = {BATCH: "batches", HEAD: "heads", QUERY: "query rows", KEY: "key rows", FEATURE: "features"}
+_SEVERAL = {"row": "rows", "index": "indices"}
 _OF_CALLS = {
     **dict.fromkeys(("out", "dq"), (BATCH, HEAD, QUERY, FEATURE)),
     **dict.fromkeys(("dk", "dv"), (BATCH, HEAD, KEY, FEATURE)),
@@ -75,7 +76,7 @@ def words(where: Mapping[str, Any], names: Sequence[str]) -> str:
     phrases = []
     for i, (name, size, ranges) in enumerate(axes):
         if i in partial:
-            phrases.append(_phrase(name, size, ranges))
+            phrases.append(_phrase(name, size, ranges, "row" if len(shape) > 1 and name == names[-2] else "index"))
         elif partial and partial[0] < i < partial[-1]:
             phrases.append(f"all {_PLURALS[name]}" if name in _PLURALS else f"all of {name}")
     if phrases and phrases[-1].startswith(("first", "last")):
@@ -112,7 +113,8 @@ def _missing(ranges: Ranges, size: int) -> list[int]:
     return [index for index in range(size) if index not in inside]
 
 
-def _phrase(name: str, size: int, ranges: Ranges) -> str:
+def _phrase(name: str, size: int, ranges: Ranges, noun: str) -> str:
+    """The places on an axis; they are called `noun` where attention has no word for them."""
     plural = _PLURALS.get(name, "")
     step = _step(ranges, size)
     if step:
@@ -126,7 +128,10 @@ def _phrase(name: str, size: int, ranges: Ranges) -> str:
     listed = [str(a) if a == b else f"{a}-{b}" for a, b in ranges[:_SHOWN]]
     if len(ranges) > _SHOWN:
         listed.append(f"... ({sum(b - a + 1 for a, b in ranges)} in all)")
-    return f"{plural if plural and (not one or first != last) else name} {', '.join(listed)}"
+    several = not one or first != last
+    if not plural:
+        return f"{_SEVERAL[noun] if several else noun} {', '.join(listed)} of {name}"
+    return f"{plural if several else name} {', '.join(listed)}"
 
 
 def _end(side: str, count: int, name: str) -> str:

@@ -87,7 +87,7 @@ class CaseItem(pytest.Item):
         self._record(result)
         if outcome.state is State.SKIPPED:
             pytest.skip(outcome.reason)
-        if outcome.state is State.KNOWN:
+        if outcome.state in (State.KNOWN, State.STILL):
             pytest.xfail(outcome.reason)
         # With --runxfail a known bug comes here and fails like any other.
         if outcome.state is not State.MET:

@@ -1,5 +1,6 @@
 """Run cases again and hold them against what the corpus expects: `python -m fuzz.replay CASE...`."""
 
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -24,7 +25,8 @@ def replay(
 ) -> int:
     """Run each case in a worker; print its verdict, the numbers behind it, and whether that was expected.
 
-    Exit code 0: all as expected, known bugs included. 1: something was not. 2: bad usage or a bad file.
+    Exit code 0: all as expected, which for a bug is "known bug, still there" or "still there, as found". 1: something was
+    not, "no longer there" included. 2: bad usage or a bad file.
 
     Parameters
     ----------
@@ -41,12 +43,9 @@ def replay(
     memory
         MiB of memory a worker may use.
     """
-    import sys
-
     from corpus.entry import load_all
     from fuzz.campaign.budget import duration
     from fuzz.campaign.pool import Setup
-    from fuzz.expectation import State
 
     setup = Setup(
         python=python or sys.executable,
@@ -60,21 +59,49 @@ def replay(
         for path, entry in entries.items():
             result, outcome = replayer.run(entry, tuple(subject or ()), device)
             print("\n".join((f"{path}: {outcome.state.value}", *(f"  {line}" for line in told(result, entry.case)))))
-            if outcome.state is State.FAILED or not result.results:
+            if outcome.state.is_unexpected or not result.results:
                 print(f"  {outcome.reason}")
-            unexpected += outcome.state is State.FAILED
+            unexpected += outcome.state.is_unexpected
     return 1 if unexpected else 0
+
+
+def shown(text: str, subject: str, device: str, python: str = sys.executable) -> int:
+    """Judge the case of a file's text under a subject and print what a worker of the interpreter `python` says. The exit
+    code: 1 with a finding, 0 without, 125 (which `git bisect run` skips) where it can't be judged."""
+    from corpus.entry import loads
+    from fuzz.campaign.pool import Setup
+    from fuzz.protocol import Verdict
+    from generators.errors import UserError
+
+    setup = Setup(python=python, named=(subject,) if ":" in subject else (), timeout=120.0, memory_mib=8192)
+    entry = loads(text)
+    try:
+        with Replayer(setup) as replayer:
+            result, _ = replayer.run(entry, (subject,), device)
+    except UserError as error:
+        print(f"this can't run here: {error}", file=sys.stderr)
+        return 125
+    print("\n".join(told(result, entry.case)) or f"eager refuses the case: {result.rejected}")
+    verdicts = [judged.verdict for judged in result.results]
+    if any(verdict.is_finding for verdict in verdicts):
+        return 1
+    return 0 if verdicts and Verdict.SKIPPED not in verdicts else 125
 
 
 def told(result: "Result", case: "Case") -> list[str]:
     """What a result says of a case, in lines: one for each subject, one for where it is wrong, and one for its numbers and
     rewrites."""
     from fuzz.localisation import where_text
+    from fuzz.protocol import Verdict
+    from fuzz.relations import explained, is_of_another_call
 
     lines = []
     for judged in result.results:
         message = f": {judged.message}" if judged.message else ""
         lines.append(f"{judged.subject} {judged.verdict}{message}")
+        meaning = explained(judged.message)
+        if meaning:
+            lines.append(f"  {meaning}")
         where = where_text(case, judged.where)
         if where:
             lines.append(f"  where: {where}")
@@ -83,7 +110,9 @@ def told(result: "Result", case: "Case") -> list[str]:
         fired = [f"fired {', '.join(judged.fired)}"] if judged.fired else []
         details = "; ".join([*([numbers] if numbers else []), *same, *fired])
         if details:
-            lines.append(f"  {details}")
+            about = "of what is finite: " if judged.verdict is Verdict.NONFINITE else ""
+            about = "of the case's own call, which is right: " if is_of_another_call(judged.message) else about
+            lines.append(f"  {about}{details}")
         if judged.reached:
             lines.append(f"  reached {', '.join(judged.reached)}")
     return lines
@@ -136,7 +165,8 @@ class Replayer:
         if worker.setup.device != entry.device:
             # What is reached is a matter of the device.
             expectation = replace(expectation, reaches=())
-        return result, compare(expectation, result, hello.torch)
+        as_found = entry.expect is None and entry.found is not None
+        return result, compare(expectation, result, hello.torch, as_found=as_found)
 
     def worker(self, device: str) -> "Worker":
         """The worker for a device. Raises UserError for a device of another name."""

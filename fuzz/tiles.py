@@ -82,4 +82,4 @@ def _both(failing: Collection[int], passing: Collection[int], name: str) -> str:
 
 def _sizes(sizes: Collection[int]) -> str:
     ordered = sorted(sizes)
-    return ", ".join(map(str, ordered[:12])) + (f", ... ({len(ordered)} in all)" if len(ordered) > 12 else "")
+    return ", ".join(map(str, ordered[:12])) + (f", ... ({len(ordered)} sizes in all)" if len(ordered) > 12 else "")

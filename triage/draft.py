@@ -1,15 +1,19 @@
 """report.md and repro.py of one ladder, as text."""
 
+import math
 import re
 import shlex
 from dataclasses import dataclass
 from urllib.parse import quote_plus
 
+from fuzz.campaign.symptom import attention_patterns, error_of
 from fuzz.localisation import where_text
 from fuzz.protocol import SubjectResult, Verdict
+from fuzz.relations import is_of_another_call
 from generators.case import Case
 from generators.emit import source
 from triage.attribute import blame
+from triage.errorlog import abridged
 from triage.ladder import Ladder
 from triage.page import render
 from triage.reproducer import TIMEOUT_EXIT, Run
@@ -19,9 +23,10 @@ REPOSITORY = "pytorch/pytorch"
 _URL_LIMIT = 8000
 """gh refuses to open an address of 8192 characters or more; title and repository take some of them."""
 
-_CHATTER = re.compile(r"Set TORCH|You can suppress|[ ^~]+$")
-_LOG_LINES = 20
 _PROGRAM_LINES = 45
+_SEARCH_WORDS = 6
+_SYMPTOMS = {Verdict.NONFINITE: "NaN", Verdict.METADATA: "wrong stride", Verdict.WORKER_DIED: "crash", Verdict.TIMEOUT: "hang"}
+_RAISED = frozenset({Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR})
 _ERRORS = frozenset({Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR, Verdict.TIMEOUT, Verdict.WORKER_DIED,
                      Verdict.OUT_OF_MEMORY})
 
@@ -43,11 +48,13 @@ HAPPENS = {
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What is written for one case: a title, the text of report.md, and whether that is an issue to open."""
+    """What is written for one case: a title, the text of report.md, whether that is an issue to open, and the words by which
+    somebody else's report of it may be found."""
 
     title: str
     text: str
     is_issue: bool
+    search: str = ""
 
 
 def issue(case: Case, ladder: Ladder, run: Run, environment: str) -> Draft:
@@ -66,10 +73,27 @@ def issue(case: Case, ladder: Ladder, run: Run, environment: str) -> Draft:
         rows=rows_of(ladder),
         fired=", ".join(f"`{name}`" for name in result.fired),
         code="it did not end" if run.code == TIMEOUT_EXIT else run.code,
-        log=log_of(run) if result.verdict in _ERRORS else "",
+        log=abridged(run.log) if result.verdict in _ERRORS else "",
         environment=environment,
     )
-    return Draft(name, text, is_issue=True)
+    return Draft(name, text, is_issue=True, search=search_words(case, result))
+
+
+def search_words(case: Case, result: SubjectResult) -> str:
+    """What others would have written about the same bug: an operation, a rewrite or an exception by name, and the symptom."""
+    verdict, numbers = result.verdict, result.numbers
+    symptom = _SYMPTOMS.get(verdict, str(verdict).replace("_", " "))
+    if verdict is Verdict.EAGER_SUSPECT:
+        finite = math.isfinite(numbers.get("eager_error", math.inf))
+        return f"{error_of(result).removeprefix('aten.')} {'wrong result' if finite else 'NaN'}"
+    if verdict in _RAISED:
+        kind, _, words = result.message.partition(": ")
+        return " ".join([kind, *re.findall(r"[A-Za-z_]{2,}", words)[:_SEARCH_WORDS]])
+    patterns = sorted(attention_patterns(result.fired))
+    if patterns:
+        return f"_{patterns[0]}"
+    sdpa = any(op.kind == "sdpa" for op in case.ops)
+    return f"inductor {'scaled_dot_product_attention' if sdpa else 'attention'} {symptom}"
 
 
 def refused(case: Case, ladder: Ladder, why: str) -> Draft:
@@ -92,10 +116,7 @@ def refused(case: Case, ladder: Ladder, why: str) -> Draft:
 
 def commands(draft: Draft, report: str) -> list[str]:
     """What a person types to look for duplicates and to open the issue in a browser; nothing here runs them."""
-    about = draft.title.rpartition("] ")[2].partition(":")[0]
-    if draft.title.startswith("[Inductor]"):
-        about = f"inductor {about}"
-    search = shlex.join(["gh", "search", "issues", "--repo", REPOSITORY, about])
+    search = shlex.join(["gh", "search", "issues", "--repo", REPOSITORY, *draft.search.split()])
     create = ["gh", "issue", "create", "--repo", REPOSITORY, "--title", draft.title]
     if len(quote_plus(draft.text)) < _URL_LIMIT:
         create += ["--body-file", report]
@@ -107,8 +128,7 @@ def _happened(ladder: Ladder) -> str:
     result = ladder.result
     where = f"torch {ladder.hello.torch}, {ladder.hello.device_name or ladder.hello.device}"
     detail = re.split(r" \(worst row|; this subject", result.message)[0] or result.verdict.explanation
-    if result.numbers.get("rows_wrong"):
-        detail += f"; {result.numbers['rows_wrong']:.0f} of {result.numbers['rows_total']:.0f} rows are wrong"
+    detail += counted(result)
     if result.verdict is Verdict.EAGER_SUSPECT:
         return f"The module below {HAPPENS[result.verdict]} ({where}): {detail}."
     return f"The module below {HAPPENS[result.verdict]} under `{ladder.label(ladder.accused)}` ({where}): {detail}."
@@ -125,11 +145,21 @@ def rows_of(ladder: Ladder) -> list[list[str]]:
 
 def _cells(result: SubjectResult) -> list[str]:
     error = result.numbers.get("compiled_error")
-    return [
-        str(result.verdict).replace("_", " "),
-        "" if error is None else f"{error:.2g}",
-        "" if result.same is None else str(result.same),
-    ]
+    told = "-" if error is None else f"{error:.2g}"
+    same = "-" if result.same is None else str(result.same)
+    if is_of_another_call(result.message):
+        told, same = f"{told} (of the call itself, which is right)", "-"
+    elif result.verdict is Verdict.NONFINITE:
+        told = "not finite"
+    return [str(result.verdict).replace("_", " "), told, same]
+
+
+def counted(result: SubjectResult) -> str:
+    """How many rows are wrong, as the end of a sentence; "" where that is not known, or of a call that is right."""
+    wrong, total = (result.numbers.get(name, 0.0) for name in ("rows_wrong", "rows_total"))
+    if not wrong or is_of_another_call(result.message):
+        return ""
+    return f"; {wrong:.0f} of {total:.0f} rows {'is' if wrong == 1 else 'are'} wrong" if total > 1 else "; its only row is wrong"
 
 
 def program_of(case: Case) -> str:
@@ -137,9 +167,3 @@ def program_of(case: Case) -> str:
     text = source(case).strip()
     lines = text.count("\n") + 1
     return text if lines <= _PROGRAM_LINES else f"# {lines} lines, at the top of repro.py"
-
-
-def log_of(run: Run) -> str:
-    """The end of what a run wrote on stderr, without chatter."""
-    lines = [line.rstrip() for line in run.log.splitlines() if line.strip() and not _CHATTER.match(line)]
-    return "\n".join(["..."] * (len(lines) > _LOG_LINES) + lines[-_LOG_LINES:])

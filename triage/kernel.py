@@ -1,5 +1,6 @@
 """A finding about an attention function, judged again and made into report.md and repro.py."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,6 +8,7 @@ from corpus.entry import Entry
 from fuzz.campaign.pool import ROOT, Setup, Worker, request
 from fuzz.catalogue import is_named
 from fuzz.protocol import Verdict
+from fuzz.relations import is_of_another_call
 from generators.case import Case
 from generators.errors import UserError
 from generators.stand_in import stand_in
@@ -16,7 +18,7 @@ from triage.draft import Draft, refused
 from triage.kernel_draft import kernel_report, kernel_title
 from triage.kernel_repro import texts
 from triage.ladder import EAGER, MATH, Ladder, worker_of
-from triage.reproducer import DEATHS, ERRORS, Run
+from triage.reproducer import CANT_RUN, DEATHS, ERRORS, Run
 
 _BOUNDARY_TIMEOUT = 20.0
 _TELLS_NOTHING = ERRORS | DEATHS | {Verdict.TIMEOUT}
@@ -32,7 +34,8 @@ def draft(entry: Entry, subject: str, setup: Setup, out: Path) -> Draft:
     with worker_of(setup) as worker:
         ladder = _climb(case, subject, worker)
         why = _refusal(ladder)
-        boundaries = [] if why else _boundaries(case, ladder, setup)
+        # Which other arguments a worker tries is drawn by the sizes: others may pass by chance.
+        boundaries = [] if why or is_of_another_call(ladder.result.message) else _boundaries(case, ladder, setup)
     if why is None:
         run, plain = _reproduced(case, ladder, setup, repro, kernel_title(case, subject, ladder.result, boundaries))
         if run is not None:
@@ -92,7 +95,12 @@ def _reproduced(case: Case, ladder: Ladder, setup: Setup, repro: Path, title: st
     ))
     for number, text in enumerate(written):
         repro.write_text(text, encoding="utf-8")
-        run = reproducer.run(repro, setup.python, seconds=3 * setup.timeout, importable=(str(ROOT), str(Path.cwd())))
-        if run.code and (result.verdict in _TELLS_NOTHING or run.output.strip()):
-            return run, number < len(written) - 1
+        plain = number < len(written) - 1
+        # Ours needs more than torch of its interpreter, and is told whose torch is the one to look at.
+        python, arguments = (setup.python, ()) if plain else (sys.executable, (setup.python,))
+        run = reproducer.run(
+            repro, python, seconds=3 * setup.timeout, importable=(str(ROOT), str(Path.cwd())), arguments=arguments
+        )
+        if run.code not in (0, CANT_RUN) and (result.verdict in _TELLS_NOTHING or run.output.strip()):
+            return run, plain
     return None, False

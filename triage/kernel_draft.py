@@ -3,17 +3,19 @@
 import re
 from collections.abc import Sequence
 
-from fuzz.catalogue import is_named
 from fuzz.localisation import where_text
 from fuzz.protocol import SubjectResult, Verdict
+from fuzz.relations import MEANINGS, relation_of
 from generators.case import Case
 from generators.emit import source
 from generators.program import types_of
 from triage.boundary import Boundary
-from triage.draft import HAPPENS, Draft, log_of, program_of, rows_of
-from triage.kernel_repro import forward_of
+from triage.draft import HAPPENS, Draft, counted, program_of, rows_of
+from triage.errorlog import abridged
+from triage.kernel_repro import MODULES, forward_of, place_of, sdpa_backend, why_a_worker
 from triage.ladder import EAGER, MATH, Ladder
 from triage.page import render
+from triage.relations import sides
 from triage.reproducer import DEATHS, ERRORS, TIMEOUT_EXIT, Run
 
 _VALUE = re.compile(r"(grad of )?input (\d+)")
@@ -39,9 +41,13 @@ def kernel_title(case: Case, subject: str, result: SubjectResult, boundaries: Se
     if result.verdict is Verdict.WRONG_GRADIENT:
         value = str(result.where.get("value") or result.message.partition(":")[0])
         what += f" {gradient(case, value)}"
+    if relation_of(result.message):
+        what += f", by the relation {relation_of(result.message)}"
     rules = [b.rule.removeprefix("only where ") for b in boundaries if b.rule.startswith("only where ")]
     where = " where " + " and ".join([*filter(None, [", ".join(rules[:-1])]), rules[-1]]) if rules else ""
-    return f"attention kernel {subject}: {what}{where}"
+    backend = sdpa_backend(subject)
+    who = f"scaled_dot_product_attention, {backend} backend" if backend else f"attention kernel {subject}"
+    return f"{who}: {what}{where}"
 
 
 def gradient(case: Case, value: str) -> str:
@@ -67,6 +73,7 @@ def kernel_report(
 ) -> Draft:
     """The report; `plain` says whether repro.py needs no worker of ours, `triton` is its version or ""."""
     result, hello = ladder.result, ladder.hello
+    relation = relation_of(result.message)
     title = kernel_title(case, ladder.accused, result, boundaries)
     told = result.verdict not in ERRORS | DEATHS | {Verdict.TIMEOUT}
     text = render(
@@ -80,19 +87,34 @@ def kernel_report(
         program=program_of(case),
         long=program_of(case) != source(case).strip(),
         numbers=run.output.strip() if told else "",
-        log="" if told else log_of(run),
+        log="" if told else abridged(run.log),
         rows=rows_of(ladder),
         boundaries=[b.words for b in boundaries],
         plain=plain,
-        mine=is_named(ladder.accused),
+        relation=relation,
+        sides=sides(relation) if relation else "",
+        why_a_worker=why_a_worker(result),
+        place=place_of(ladder.accused),
+        home=home_of(ladder.accused),
         subject=ladder.accused,
         code="it did not end" if run.code == TIMEOUT_EXIT else run.code,
         versions=f"torch {hello.torch}, triton {triton or 'not installed'}, Python {hello.python}, "
         + (hello.device_name if hello.device != "cpu" else f"CPU ({hello.device_name})"),
-        interpreted=hello.device == "cpu",
+        interpreted=hello.device == "cpu" and not sdpa_backend(ladder.accused) and bool(triton),
         environment=environment,
     )
-    return Draft(title, text, is_issue=True)
+    what = "NaN" if result.verdict is Verdict.NONFINITE else _SYMPTOMS[result.verdict]
+    backend = sdpa_backend(ladder.accused).partition("_")[0].lower()
+    return Draft(title, text, is_issue=True, search=f"scaled_dot_product_attention {backend} {what}")
+
+
+def home_of(subject: str) -> str:
+    """Where a bug of the function is to be filed."""
+    if sdpa_backend(subject):
+        return "https://github.com/pytorch/pytorch/issues, as a bug of this backend"
+    if subject in MODULES:
+        return "with attnfuzz, whose `kernels/` has it"
+    return "with the author of the function"
 
 
 def shapes(case: Case) -> list[str]:
@@ -107,9 +129,14 @@ def shapes(case: Case) -> list[str]:
 
 def _happened(case: Case, ladder: Ladder) -> str:
     result = ladder.result
+    relation = relation_of(result.message)
+    if relation:
+        return (
+            f"`{ladder.accused}` gives the right output for the call below. Called again with other arguments, from which the"
+            f" output follows ({relation}: {MEANINGS[relation]}), it gives another one: {result.message.partition(': ')[2]}."
+        )
     detail = named(case, re.sub(r" \(worst row[^)]*\)|, [^,]* times what rounding explains \([^)]*\)", "", result.message)) or result.verdict.explanation
-    if result.numbers.get("rows_wrong"):
-        detail += f"; {result.numbers['rows_wrong']:.0f} of {result.numbers['rows_total']:.0f} rows are wrong"
+    detail += counted(result)
     mode = "forward and backward" if case.training else "forward"
     return f"`{ladder.accused}` {HAPPENS[result.verdict]} in the attention below, {mode}: {detail}."
 

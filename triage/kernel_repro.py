@@ -12,12 +12,14 @@ from collections.abc import Iterator
 from corpus.entry import Entry, Expectation, dumps
 from fuzz.catalogue import is_named
 from fuzz.protocol import SubjectResult, Verdict
+from fuzz.relations import MEANINGS, is_of_another_call, relation_of
 from generators.case import Case
 from generators.dtypes import LOW_PRECISION
 from generators.emit import is_random, source
 from generators.program import types_of
 from generators.stand_in import stand_in
 from triage.page import render
+from triage.relations import sides
 from triage.reproducer import DEATHS, ERRORS, IMPORTS, MAX_LINES, differentiable
 
 FACTOR, FACTOR_LOW_PRECISION = 10, 4
@@ -45,13 +47,77 @@ def texts(
 ) -> Iterator[str]:
     """Texts of repro.py for a subject that gave `result`, the best one first: one that runs the function as it is (not
     where it is known to write beside its buffers), one that puts borders around what it allocates, and one that asks a
-    worker."""
+    worker. Where a relation between two calls is broken the first makes both of them."""
+    if relation_of(result.message):
+        yield _relating(case, subject, result, title, device)
+        yield replaying(case, subject, result, title, device)
+        return
     fenced = result.verdict in _BY_MEMORY or "wrote " in result.message
     fenceable = (is_named(subject) or subject == "triton") and result.verdict not in ERRORS | {Verdict.TIMEOUT, Verdict.METADATA}
     for borders in (False, True):
         if fenceable if borders else not (fenced and fenceable):
             yield _running(case, subject, result, title, device, seconds, memory_mib, borders=borders)
-    yield replaying(case, subject, title, device)
+    yield replaying(case, subject, result, title, device)
+
+
+def sdpa_backend(subject: str) -> str:
+    """The backend of `F.scaled_dot_product_attention` that a subject is, "" where it is none."""
+    return _SDPA.get(subject, "")
+
+
+def place_of(subject: str) -> str:
+    """Where a script that imports the function has to be run; "" where torch is enough."""
+    if not is_named(subject) and subject not in MODULES:
+        return ""
+    return f"where {subject.partition(':')[0]} can be imported from" if is_named(subject) else "in a checkout of attnfuzz"
+
+
+def _start(subject: str, device: str) -> dict[str, object]:
+    """What the beginning of a script needs: the function's module, and where it is."""
+    module, _, function = (subject if is_named(subject) else MODULES.get(subject, "")).partition(":")
+    return {
+        "module": module,
+        "function": function,
+        "place": place_of(subject),
+        "interpreted": device == "cpu",
+        "sdpa_backend": sdpa_backend(subject),
+        "device": device,
+        "to_device": "" if device == "cpu" else f'.to("{device}")',
+        "arguments": "inputs()" if device == "cpu" else f'[a.to("{device}") for a in inputs()]',
+    }
+
+
+def _relating(case: Case, subject: str, result: SubjectResult, title: str, device: str) -> str:
+    """The script that calls the function as the case does and again as the broken relation has it."""
+    name, start = relation_of(result.message), _start(subject, device)
+    factor = FACTOR_LOW_PRECISION if coarsest_dtype(case) in LOW_PRECISION else FACTOR
+    told = f"Calls {_plain(subject)} as the module does and again with other arguments, by the relation {name}: {MEANINGS[name]}."
+    told += f" Exits 0 without the bug, 1 with it: where float64 is finite, the two differ by more than {factor} times what eager"
+    told += f" is off on both, plus {UNITS} eps of the largest value, or one is not finite. 125: it can't run."
+    told += f" Run it {start['place']}." if start["place"] else ""
+    extras = [name for name in ("softcap", "alibi", "sinks") if any(getattr(c, name) is not None for c in case.contracts)]
+    return _short(render(
+        "relation_repro.py.j2",
+        title=_plain(title),
+        about=_wrapped(told),
+        imports=["os", "sys"] if start["module"] else ["sys"],
+        nulls=False,
+        called="kernel",
+        source=source(case).strip(),
+        forward=forward_of(case),
+        relation=name,
+        sides=sides(name),
+        extras=extras,
+        training=case.training,
+        factor=factor,
+        units=UNITS,
+        **start,
+    ))
+
+
+def _short(text: str) -> str:
+    """The text, with fewer empty lines where it is long."""
+    return text if text.count("\n") < MAX_LINES else re.sub(r"\n\n\n+", "\n\n", text)
 
 
 def _running(
@@ -59,33 +125,27 @@ def _running(
     borders: bool,
 ) -> str:
     verdict, program = result.verdict, source(case).strip()
-    module, _, function = (subject if is_named(subject) else MODULES.get(subject, "")).partition(":")
     random, gradients = is_random(case), case.training and differentiable(case)
-    backend = _SDPA.get(subject, "")
+    start = _start(subject, device)
     sdpa = any(op.kind == "sdpa" for op in case.ops)
     casts = bool(_CAST.search(program.partition("\ndef inputs")[0]))
     coarsest = coarsest_dtype(case)
     factor = FACTOR_LOW_PRECISION if coarsest in LOW_PRECISION else FACTOR
     names = [item.name for item in case.inputs if not item.parameter]
-    whole = render(
+    return _short(render(
         "kernel_repro.py.j2",
         title=_plain(title),
-        about=_about(subject, module, factor, coarsest, random=random, gradients=gradients, borders=borders),
-        imports=sorted({"sys"} | ({"os"} if not backend else set()) | IMPORTS.get(verdict, set())),
+        about=_about(subject, factor, coarsest, random=random, gradients=gradients, borders=borders),
+        imports=sorted({"sys"} | ({"os"} if start["module"] else set()) | IMPORTS.get(verdict, set())),
         nulls=sdpa or casts,
+        called="attend",
         source=program,
-        module=module,
-        function=function,
-        sdpa_backend=backend,
         forward=forward_of(case),
         sdpa=sdpa,
         casts=casts,
         borders=borders,
         compiled=subject == "triton_compiled",
         dynamic=case.dynamic,
-        device=device,
-        to_device="" if device == "cpu" else f'.to("{device}")',
-        arguments="inputs()" if device == "cpu" else f'[a.to("{device}") for a in inputs()]',
         training=case.training,
         gradients=gradients,
         random=random,
@@ -103,19 +163,30 @@ def _running(
         dies=verdict in DEATHS,
         seconds=round(seconds),
         memory_mib=memory_mib,
-    )
-    if whole.count("\n") < MAX_LINES:
-        return whole
-    return re.sub(r"\n\n\n+", "\n\n", whole)
+        **start,
+    ))
 
 
-def replaying(case: Case, subject: str, title: str, device: str) -> str:
+def replaying(case: Case, subject: str, result: SubjectResult, title: str, device: str) -> str:
     """The script that runs the case in a worker."""
     entry = Entry(case, expect=Expectation("pass", subject=subject, device=device))
+    place = "in a checkout of attnfuzz" + (f", {place_of(subject)}" if is_named(subject) else "")
+    told = f"A plain run of {_plain(subject)} does not show this: {why_a_worker(result)}. Run it {place}."
+    told += " Another interpreter, whose torch to look at, may be given."
+    told += " Exits 0 without the bug, 1 with it, 125 where it can't tell."
     return render(
-        "kernel_replay.py.j2", title=_plain(title), name=_plain(subject), subject=_plain(subject), device=device,
+        "kernel_replay.py.j2", title=_plain(title), about=_wrapped(told), subject=_plain(subject), device=device, place=place,
         case=dumps(entry).strip(),
     )
+
+
+def why_a_worker(result: SubjectResult) -> str:
+    """What attnfuzz's workers do that a plain run does not, as far as it may be why only they show a finding."""
+    if is_of_another_call(result.message) or result.message.startswith("dropout: "):
+        return "it takes further calls with other arguments, which attnfuzz's workers make"
+    if result.verdict in _BY_MEMORY or "wrote " in result.message:
+        return "it takes memory that is filled and fenced, which attnfuzz's workers give"
+    return "it takes the limits of attnfuzz's workers, which know element by element what rounding explains"
 
 
 def forward_of(case: Case) -> str:
@@ -132,19 +203,22 @@ def coarsest_dtype(case: Case) -> str:
 
 
 def _about(
-    subject: str, module: str, factor: int, coarsest: str, *, random: bool, gradients: bool, borders: bool
+    subject: str, factor: int, coarsest: str, *, random: bool, gradients: bool, borders: bool
 ) -> str:
     """The docstring: what is run and what counts as the bug."""
-    told = f"Runs the module in float64, in eager, and with {_plain(subject)} for its attention."
-    told += " Exits 0 without the bug, 1 with it: where float64 and eager are finite, "
+    told = f"Runs the module in float64, in eager, and with {_plain(subject)}."
+    told += " Exits 125 if it can't run, 0 without the bug, 1 with it: where float64 and eager are finite, "
     if random:
         told += "a value is not."
     else:
         told += f"a value is off by more than {factor} times eager's largest error plus {UNITS} eps of {coarsest} times"
         told += f" its tensor's largest magnitude{' (of all gradients, for a gradient)' * gradients}."
-    told += " Writes beside what it allocates count as well." * borders
-    told += f" Run it where {module} can be imported from." if module else ""
-    return textwrap.fill(told, 118, break_long_words=False, break_on_hyphens=False)
+    told += " So do writes beside what it allocates." * borders
+    return _wrapped(told)
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, 124, break_long_words=False, break_on_hyphens=False)
 
 
 def _plain(text: str) -> str:

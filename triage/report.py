@@ -60,6 +60,7 @@ def report(
     from generators.errors import UserError
     from triage import kernel
     from triage.draft import commands
+    from triage.kernel_repro import sdpa_backend
 
     entry = load(case)
     attention = subject or (entry.subject if is_named(entry.subject) or kind(entry.subject).attention else None)
@@ -81,13 +82,14 @@ def report(
     lines = [draft.title, f"  {file}"]
     if draft.is_issue:
         lines += [f"  {out / 'repro.py'}"]
-    if draft.is_issue and attention is None:
-        lines += ["Nothing was sent. Read it, write its first section yourself, and then:"]
+    if draft.is_issue and (attention is None or sdpa_backend(attention)):
+        lines += ["Nothing was sent. Read it, say in your own words where you met it, and then:"]
         lines += [f"  {command}" for command in commands(draft, str(file))]
     print("\n".join(lines))  # noqa: T201 - a command line prints its result
 
 
 def _draft(entry: "Entry", setup: "Setup", out: Path) -> "Draft":
+    from generators.errors import UserError
     from triage import environment, reproducer
     from triage.attribute import accepted, refusal
     from triage.draft import issue, refused
@@ -111,6 +113,8 @@ def _draft(entry: "Entry", setup: "Setup", out: Path) -> "Draft":
     )
     _write(out / "repro.py", text)
     run = reproducer.run(out / "repro.py", setup.python, seconds=3 * setup.timeout)
+    if run.code == reproducer.CANT_RUN:
+        raise UserError(f"{out / 'repro.py'} does not run under {setup.python}: {run.log.strip()[-200:]}")
     if run.code == 0:
         return refused(entry.case, ladder, accepted(ladder))
     return issue(entry.case, ladder, run, environment.collect(setup.python, ladder.hello.torch))
@@ -118,9 +122,16 @@ def _draft(entry: "Entry", setup: "Setup", out: Path) -> "Draft":
 
 def _prepare(out: Path) -> None:
     """Find out before the work, not after it, that nothing can be written there."""
-    probe = out / ".writable"
-    _write(probe, "")
-    probe.unlink()
+    import tempfile
+
+    from generators.errors import UserError
+
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        raise UserError(f"--out {out}: can't be written to: {error.strerror}") from error
 
 
 def _write(path: Path, text: str) -> None:

@@ -16,6 +16,9 @@ from triage.page import render
 TIMEOUT_EXIT = 124
 """The exit code recorded for a run that was stopped, as timeout(1) gives."""
 
+CANT_RUN = 125
+"""The exit code of a repro.py that can't run where it is, which `git bisect run` skips."""
+
 MAX_LINES = 100
 _FAR, _FAR_LOW_PRECISION = 0.0005, 0.05
 """Eager off by this share of a row's size is wrong: `astray_share` in fuzz/check/oracle/constants.py."""
@@ -60,7 +63,9 @@ def text(
         sdpa=any(op.kind == "sdpa" for op in case.ops),
         to_device="" if device == "cpu" else f'.to("{device}")',
         arguments="inputs()" if device == "cpu" else f'[a.to("{device}") for a in inputs()]',
-        imports=sorted({"os", "sys"} | IMPORTS.get(verdict, set())),
+        imports=sorted(({"sys"} if verdict is Verdict.EAGER_SUSPECT else {"os", "sys"}) | IMPORTS.get(verdict, set())),
+        nulls=True,
+        module="",
         raises=verdict in ERRORS,
         misshapen=verdict is Verdict.METADATA,
         flickers=verdict is Verdict.NONDETERMINISTIC,
@@ -78,9 +83,11 @@ def text(
 
 
 def run(
-    path: Path, python: str, *, backend: str = "inductor", seconds: float = 300.0, importable: tuple[str, ...] = ()
+    path: Path, python: str, *, backend: str = "inductor", seconds: float = 300.0, importable: tuple[str, ...] = (),
+    arguments: tuple[str, ...] = (),
 ) -> Run:
-    """Run a repro.py under `python` with a compile cache of its own. It can import from the directories `importable`."""
+    """Run a repro.py with `arguments` under `python` with a compile cache of its own. It can import from the directories
+    `importable`."""
     with tempfile.TemporaryDirectory(prefix="attnfuzz-repro-") as scratch:
         environment = {
             **os.environ,
@@ -92,7 +99,7 @@ def run(
             environment["PYTHONPATH"] = os.pathsep.join(filter(None, (*importable, os.environ.get("PYTHONPATH", ""))))
         try:
             done = subprocess.run(
-                [python, path.name], cwd=path.parent, env=environment, capture_output=True, timeout=seconds, check=False
+                [python, path.name, *arguments], cwd=path.parent, env=environment, capture_output=True, timeout=seconds, check=False
             )
         except subprocess.TimeoutExpired as stopped:
             return Run(TIMEOUT_EXIT, _decoded(stopped.stdout), _decoded(stopped.stderr))

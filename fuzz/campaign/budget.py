@@ -44,6 +44,11 @@ def duration(text: str, what: str, expected: str = "60s, 10m or 1h30m") -> float
     return total
 
 
+def counted(number: int, noun: str) -> str:
+    """So many of them: "1 finding", "2 findings"."""
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
 def spell(seconds: float) -> str:
     """Seconds the way a person writes them: `45s`, `3m20s`, `1h05m`."""
     whole = round(seconds)

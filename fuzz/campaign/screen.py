@@ -4,7 +4,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, TextIO
 
-from fuzz.campaign.budget import Budget, spell
+from fuzz.campaign.budget import Budget, counted, spell
 from fuzz.campaign.events import CampaignStarted, Event, FindingSaved
 from fuzz.campaign.stats import Statistics
 from fuzz.campaign.telling import finding_text
@@ -18,10 +18,10 @@ _LINE_SECONDS = 5.0
 def started_text(event: CampaignStarted) -> str:
     """The first line: what runs where."""
     goes_on = f" from case {event.index}" if event.index else ""
-    known = f", {event.known} findings known" if event.known else ""
-    pending = f", {event.pending} suspicions waiting" if event.pending else ""
+    known = f", {counted(event.known, 'finding')} known" if event.known else ""
+    pending = f", {counted(event.pending, 'suspicion')} waiting" if event.pending else ""
     return (
-        f"seed {event.seed}{goes_on}, budget {event.budget}, {event.workers} workers, torch {event.torch} on"
+        f"seed {event.seed}{goes_on}, budget {event.budget}, {counted(event.workers, 'worker')}, torch {event.torch} on"
         f" {event.device} ({event.device_name}), {', '.join(event.subjects)}; into {event.out}{known}{pending}"
     )
 
@@ -54,8 +54,9 @@ class LineScreen:
         s = self._statistics
         return (
             f"{spell(s.elapsed)} of {self._budget}: {s.cases} cases, {s.rate:.1f} checks/s, {s.torch_share:.0%} in torch,"
-            f" {s.rejected} rejected, {s.raised} suspicions, {s.findings.total()} findings, {s.duplicates} duplicates,"
-            f" {len(s.rewrites)} rewrites, {len(s.reached)} other things reached, {s.deaths} worker deaths"
+            f" {s.rejected} rejected, {counted(s.raised, 'suspicion')}, {counted(s.findings.total(), 'finding')},"
+            f" {counted(s.duplicates, 'duplicate')}, {counted(len(s.rewrites), 'rewrite')}, {counted(len(s.reached), 'other thing')}"
+            f" reached, {counted(s.deaths, 'worker death')}"
         )
 
 
@@ -120,7 +121,7 @@ def rows(s: Statistics, budget: Budget) -> list[tuple[str, str]]:
         ("rejected", f"{s.rejected} ({share})"),
         ("findings", by_verdict + found),
         ("suspicions", f"{s.raised} raised, {s.duplicates} explained by findings, {s.outcomes.total()} worked on"),
-        ("coverage", f"{len(s.rewrites)} rewrites ({attention} of attention), {len(s.reached)} other things reached"),
+        ("coverage", f"{counted(len(s.rewrites), 'rewrite')} ({attention} of attention), {counted(len(s.reached), 'other thing')} reached"),
         ("workers", f"{memory} MiB, {s.deaths} died, {s.recycled} recycled"),
     ]
     return table + [(f"worker {worker}", text) for worker, text in sorted(s.working.items())]

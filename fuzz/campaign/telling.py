@@ -1,5 +1,6 @@
 """Findings and the end of a campaign in words, for stdout."""
 
+import os
 import shlex
 import sys
 import textwrap
@@ -7,27 +8,33 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from corpus import entry as corpus_entry
-from fuzz.campaign.budget import spell
+from fuzz.campaign.budget import counted, spell
 from fuzz.campaign.events import FindingSaved
 from fuzz.campaign.results import FindingRow, Results
 from fuzz.campaign.stats import Statistics
 from fuzz.catalogue import is_named
-from fuzz.protocol import Verdict
+from fuzz.expectation import State
+from fuzz.protocol import EAGER, Verdict
+from fuzz.relations import explained, is_of_another_call
 
 
 def finding_text(event: FindingSaved) -> str:
     """A finding when it is saved: what fails, the program, the numbers, where it is, and how to see it again."""
     kind = "internal finding" if event.internal else "finding"
     lines = [
-        f"{kind}: {event.verdict} under {event.subject}, {event.ops} operations: {event.verdict.explanation}",
+        f"{kind}: {event.verdict} under {event.subject}, {counted(event.ops, 'operation')}: {event.verdict.explanation}",
         f"  {event.message}",
     ]
+    meaning = explained(event.message)
+    if meaning:
+        lines.append(f"  {meaning}")
     if event.where:
         lines.append(f"  where: {event.where}")
-    numbers = numbers_text(event.numbers)
+    other = is_of_another_call(event.message)
+    numbers = numbers_text(event.numbers, Verdict.OK if other else event.verdict, event.subject)
     if numbers:
-        lines.append(f"  {numbers}")
-    if event.same is not None:
+        lines.append(f"  the case's own call is right: {numbers}" if other else f"  {numbers}")
+    if event.same is not None and not other:
         lines.append(f"  torch._dynamo.utils.same(eager, compiled, fp64_ref): {event.same}")
     if event.fired:
         lines.append(f"  rewrites: {', '.join(event.fired)}")
@@ -35,18 +42,22 @@ def finding_text(event: FindingSaved) -> str:
     return "\n".join([*lines, *_reproduce(event.path, event.case, event.subject), ""])
 
 
-def numbers_text(numbers: Mapping[str, float]) -> str:
+def numbers_text(numbers: Mapping[str, float], verdict: Verdict, subject: str) -> str:
     """The errors against float64, in one line: of eager and the compiled program, or of an attention function and of
-    right kernels of its class."""
+    right kernels of its class. Where eager is wrong nothing need have been compiled."""
     if "compiled_error" not in numbers:
         return ""
     mine = numbers["compiled_error"]
     if "peer_error" in numbers:
         text = f"largest error against float64: {mine:.2g}, a right kernel's {numbers['peer_error']:.2g}"
     elif "eager_error" in numbers:
-        text = f"largest error against float64: eager {numbers['eager_error']:.2g}, compiled {mine:.2g}"
+        text = f"largest error against float64: eager {numbers['eager_error']:.2g}"
+        if subject != EAGER:
+            text += f", {subject if verdict is Verdict.EAGER_SUSPECT else 'compiled'} {mine:.2g}"
     else:
         return ""
+    if verdict is Verdict.NONFINITE:
+        text = text.replace("largest error", "where it is finite, largest error")
     if "scale" in numbers:
         text += f", of values up to {numbers['scale']:.2g}"
     return text
@@ -72,21 +83,23 @@ def summary(results: Results, stats: Statistics, waiting: int, this_run: int) ->
         if outcomes.get(label):
             lines.append(f"  set aside: {outcomes[label]} {_SET_ASIDE[label]}")
     if waiting:
-        lines.append(f"  {waiting} suspicions wait; run again with the same --out to work on them")
+        again = f"--out {shlex.quote(stats.started.out)}" if stats.started else "the same --out"
+        verb = "waits" if waiting == 1 else "wait"
+        lines.append(f"  {counted(waiting, 'suspicion')} {verb}; run again with {again} to work on {'it' if waiting == 1 else 'them'}")
     if stats.faults:
-        lines.append(f"{len(stats.faults)} cases could not be judged because of a fault of attnfuzz itself; please report it:")
+        lines.append(f"{counted(len(stats.faults), 'case')} could not be judged because of a fault of attnfuzz itself; please report it:")
         lines += [f"  {fault.text.splitlines()[-1]}: {fault.path}, and what the worker said beside it" for fault in stats.faults[:5]]
     if internal:
         lines.append(
-            f"{len(internal)} internal findings, shown by no public subject since none was chosen (--subject inductor)"
+            f"{counted(len(internal), 'internal finding')}, shown by no public subject since none was chosen (--subject inductor)"
         )
         lines += [line for row in internal for line in _row_lines(row)]
     if known:
-        lines.append(f"{len(known)} known findings were met again:")
+        lines.append(f"{counted(len(known), 'known finding')} {'was' if len(known) == 1 else 'were'} met again:")
         lines += [f"  {row.result.verdict} {row.case_id}, met {row.count}x: {row.file}" for row in known]
     where = f"in {stats.started.out}" if stats.started else "in all"
     news = f", {this_run} of them by this run" if this_run != len(new) else ""
-    lines.append(f"{len(new)} finding{'s' * (len(new) != 1)} {where}{news}" + (":" if new else ""))
+    lines.append(f"{counted(len(new), 'finding')} {where}{news}" + (":" if new else ""))
     lines += [line for row in new for line in _row_lines(row)]
     return "\n".join(lines)
 
@@ -109,7 +122,7 @@ _SET_ASIDE = {
 def _row_lines(row: FindingRow) -> list[str]:
     case = corpus_entry.loads(row.entry, row.file).case
     result = row.result
-    head = f"  {result.verdict} under {result.subject}, {len(case.ops)} operations, met {row.count}x"
+    head = f"  {result.verdict} under {result.subject}, {counted(len(case.ops), 'operation')}, met {row.count}x"
     message = result.message or Verdict(result.verdict).explanation
     return [head, f"    {message}", *_reproduce(row.file, row.case_id, row.result.subject, "    ")]
 
@@ -120,8 +133,11 @@ def _reproduce(path: str, case_id: str, subject: str, indent: str = "  ") -> lis
     allowed = f" --subject {subject}" if is_named(subject) else ""
     report = shlex.quote(str(Path("reports") / case_id))
     python = shlex.quote(_interpreter())
+    if is_named(subject) and os.environ.get("PYTHONPATH"):
+        python = f"PYTHONPATH={shlex.quote(os.environ['PYTHONPATH'])} {python}"
     return [
         f"{indent}Reproduce with: {python} -m fuzz.replay {file}{allowed}",
+        f'{indent}                (says "{State.STILL.value}" and exits with 0 while it shows, 1 when it is gone)',
         f"{indent}                {python} -m triage.report {file}{allowed} --out {report}",
     ]
 

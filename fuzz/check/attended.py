@@ -53,7 +53,7 @@ def attended(case: "Case", subject: Subject, coverage: Coverage) -> tuple[Judgem
             judgement = Judgement(Verdict.OUT_OF_BOUNDS, wrote, judgement.numbers)
     if not runs:
         return judgement, None
-    judgement = case.unless_eager_is_wrong(judgement, runs[0])
+    judgement = case.unless_eager_is_wrong(judgement, runs[0], subject)
     return judgement, agreement.same(case.eager, runs[0], case.exact)
 
 

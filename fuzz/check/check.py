@@ -148,12 +148,15 @@ class Case:
             coverage.reached,
         )
 
-    def unless_eager_is_wrong(self, judgement: Judgement, run: Execution) -> Judgement:
+    def unless_eager_is_wrong(self, judgement: Judgement, run: Execution, subject: Subject) -> Judgement:
         """`judgement` on what a subject gave, or, where that accuses nobody, that eager is the suspect."""
         if judgement.verdict.is_finding or judgement.verdict is Verdict.SKIPPED:
             return judgement
         try:
-            return self._suspicion.judgement(run) or judgement
+            by_calls = subject.attention is not None and not subject.attention.compiled
+            call_is_right = by_calls and judgement.verdict in (Verdict.OK, Verdict.ROUNDING)
+            itself = subject.name == EAGER
+            return self._suspicion.judgement(run, itself=itself, call_is_right=call_is_right) or judgement
         except Exception as error:
             if failures.verdict(error) is not Verdict.OUT_OF_MEMORY:
                 raise

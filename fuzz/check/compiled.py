@@ -36,7 +36,7 @@ def compiled(case: "Case", subject: Subject, coverage: Coverage) -> tuple[Judgem
         return Judgement(Verdict.SKIPPED, str(error)), None
     except Exception as error:
         return Judgement(failures.verdict(error), failures.line(error)), None
-    judgement = case.unless_eager_is_wrong(case.decided(runs), runs[0])
+    judgement = case.unless_eager_is_wrong(case.decided(runs), runs[0], subject)
     if judgement.verdict is Verdict.SKIPPED:
         return judgement, None
     if judgement.verdict is Verdict.EAGER_SUSPECT:

@@ -115,7 +115,7 @@ def test_without_a_public_subject_findings_stay_in_the_run_directory(tmp_path: P
     assert ending.new == 0
     assert found(given) == []
     assert len(list((given.out / "internal").glob("*.case.yaml"))) == 1
-    assert "1 internal findings" in ending.summary
+    assert "1 internal finding," in ending.summary
 
 
 def test_a_failure_that_fresh_workers_dont_repeat_is_no_finding(tmp_path: Path) -> None:

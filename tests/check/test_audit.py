@@ -84,11 +84,22 @@ def test_eager_that_shares_its_kernel_with_what_is_compiled_is_the_suspect(
     result = worker.one(NEGATIVE, subject, training=training)
     assert result.verdict == Verdict.EAGER_SUSPECT
     assert result.message.startswith("aten._scaled_dot_product_flash_attention_for_cpu gives nan where float64 gives -")
-    assert result.message.endswith("this subject's is wrong too")
+    said = "is not finite" if subject == "eager" else "this subject's is wrong too"
+    assert result.message.endswith(said)
     # The last query sees every key, and the kernel is right there.
     assert result.where["ranges"][2] == [[0, 15]]
     assert result.numbers["eager_error"] == float("inf") and result.numbers["scale"] < 10
     assert result.same is not None
+
+
+@negative_scale
+def test_a_function_whose_own_call_is_right_has_no_part_in_what_is_wrong_before_it(worker: Client) -> None:
+    text = source("q = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=-0.5).nan_to_num(3.0)", "return OUT")
+    eager = text.replace("OUT", "(q @ k.transpose(-2, -1) / 4.0).softmax(dim=-1) @ v")
+    called = text.replace("OUT", "attend(q, k, v, scale=0.25)")
+    result = worker.one(eager, "sdpa_math", stand_in=called)
+    assert result.verdict == Verdict.EAGER_SUSPECT
+    assert result.message.endswith("this subject's is wrong too, though its own call is right")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from corpus.entry import Entry, Expectation, save
+from corpus.entry import Entry, Expectation, Found, save
+from fuzz.protocol import Result, SubjectResult, Verdict
+from fuzz.replay import told
 from generators.emit import source
 from generators.sample import sample
 from tests.replay.conftest import FakePython
@@ -52,6 +54,38 @@ def test_the_exit_code_says_whether_all_was_as_expected(
     assert done.stdout.startswith(f"{path}: ")
     assert words in done.stdout
     assert f"inductor {verdict}: as told\n    ratio 12.5; torch._dynamo.utils.same False; fired _sfdp" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("verdict", "message", "words"),
+    [
+        (Verdict.WRONG_RESULT, "out: off", "  rows_wrong 0"),
+        (Verdict.NONFINITE, "out: 3 elements not finite", "  of what is finite: rows_wrong 0"),
+        (Verdict.NONFINITE, "-q and -scale: 3 of 7 elements", "  of the case's own call, which is right: rows_wrong 0"),
+    ],
+)
+def test_numbers_say_what_they_are_of(verdict: Verdict, message: str, words: str) -> None:
+    judged = SubjectResult("triton", verdict, message, {"rows_wrong": 0.0})
+    assert told(Result(1, None, (judged,)), CASE)[-1] == words
+
+
+@pytest.mark.parametrize(
+    ("verdict", "torch", "code", "words"),
+    [
+        ("wrong_result", "2.13.0", 0, "still there, as found\n"),
+        ("ok", "2.13.0", 1, "no longer there\n"),
+        ("nonfinite", "2.13.0", 1, "not as expected\n"),
+        ("ok", "2.14.0", 0, "as expected\n"),
+    ],
+)
+def test_what_a_campaign_found_is_not_called_known(
+    tmp_path: Path, fake_python: FakePython, verdict: str, torch: str, code: int, words: str
+) -> None:
+    path = save(Entry(CASE, found=Found("wrong_result", "inductor", torch="2.13.0")), tmp_path)
+    done = run("replay", path, "--python", fake_python(verdict, torch=torch))
+    assert (done.returncode, done.stderr) == (code, "")
+    assert done.stdout.startswith(f"{path}: {words}")
+    assert "known" not in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
 """What a report says, from verdicts as workers give them."""
 
 import ast
+import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +16,7 @@ from tests.triage.conftest import NUMBERS, ladder
 from triage import reproducer
 from triage.attribute import blame, refusal
 from triage.draft import commands, issue, refused
-from triage.ladder import EAGER, EMULATED_CASTS, Ladder
+from triage.ladder import EAGER, EMULATED_CASTS, INDUCTOR, Ladder
 from triage.title import title
 
 RUN = reproducer.Run(1, "output 0 up to 2.3; off float64: eager 2.2e-07, inductor 0.97; same: False\n", "a log\n")
@@ -129,12 +131,41 @@ def test_the_command_to_open_an_issue_leaves_out_a_body_too_long_for_an_address(
     assert "--body-file" not in commands(replace(draft, text="x" * 9000), "out/report.md")[1]
 
 
+@pytest.mark.parametrize(
+    ("verdict", "message", "fired", "words"),
+    [
+        (Verdict.WRONG_RESULT, "output 0: off", ("pointless_view", "_sfdp_pattern_11_inference"), "_sfdp_pattern_11"),
+        (Verdict.NONFINITE, "output 0: 3", ("pointless_view",), "inductor attention NaN"),
+        (Verdict.COMPILE_ERROR, "InductorError: IndexError: list index out of range", ("_sfdp_pattern_11",),
+         "InductorError IndexError list index out of range"),
+        (Verdict.EAGER_SUSPECT, EAGER_MESSAGE, (), "bmm NaN"),
+    ],
+)
+def test_duplicates_are_searched_by_what_others_would_have_written(
+    case: Case, verdict: Verdict, message: str, fired: tuple[str, ...], words: str
+) -> None:
+    found = replace(ladder(), rungs=ladder().rungs | {INDUCTOR: SubjectResult(INDUCTOR, verdict, message, fired=fired)})
+    search = commands(issue(case, found, RUN, "PyTorch version: 2.13.0"), "out/report.md")[0]
+    assert search == f"gh search issues --repo pytorch/pytorch {words}"
+
+
 @pytest.mark.parametrize("mode", ["inference", "training"])
 @pytest.mark.parametrize("verdict", sorted(FINDINGS))
 def test_repro_is_one_short_file_that_imports_torch_alone(case: Case, verdict: Verdict, mode: str) -> None:
     text = reproducer.text(replace(case, mode=mode), verdict, 'a "title" with \\ in it')
     assert imported(text) - set(sys.stdlib_module_names) == {"torch"}
     assert len(text.splitlines()) < 100
+
+
+@pytest.mark.parametrize("verdict", [Verdict.WRONG_RESULT, Verdict.EAGER_SUSPECT])
+def test_repro_has_one_thread_and_says_where_it_cannot_run(tmp_path: Path, case: Case, verdict: Verdict) -> None:
+    text = reproducer.text(case, verdict, "title")
+    assert "\ntorch.set_num_threads(1)  # as where it was found" in text
+    (tmp_path / "torch.py").write_text("raise OSError('libtorch.so is broken')")
+    (tmp_path / "repro.py").write_text(text)
+    done = subprocess.run([sys.executable, "repro.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (reproducer.CANT_RUN, "")
+    assert done.stderr == "this can't run here: OSError('libtorch.so is broken')\n"
 
 
 def test_repro_has_the_text_that_ran() -> None:

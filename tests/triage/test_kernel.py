@@ -74,15 +74,15 @@ def test_repro_is_one_short_file_that_needs_torch_and_the_kernel_alone(
         for text in plain:
             assert imported(text) - set(sys.stdlib_module_names) == {"torch", *needs}
             assert len(text.splitlines()) < 100
-        assert f'"--subject", "{subject}"' in replayed
+        assert f'shown(CASE, "{subject}", "cpu", ' in replayed
         ast.parse(replayed)
 
 
 def test_repro_reads_as_the_module_and_a_second_one_with_the_kernel(attention: Case) -> None:
     text = written(attention, "triton", found(Verdict.WRONG_GRADIENT))[0]
     places = [text.index(part) for part in (
-        "class Module(nn.Module):", "turned = w.transpose(-2, -1)", "def inputs():", '"TRITON_INTERPRET", "1"',
-        "from kernels.attention import attention as attend", "class WithKernel(Module):",
+        '"TRITON_INTERPRET", "1"', "from kernels.attention import attention as attend", "torch.set_num_threads(1)",
+        "class Module(nn.Module):", "turned = w.transpose(-2, -1)", "def inputs():", "class WithKernel(Module):",
         "out = attend(x, w, z, scale=0.25)")]
     assert places == sorted(places)
     assert "BORDER" not in text
@@ -117,6 +117,19 @@ def test_repro_exits_with_1_where_the_function_is_wrong_and_with_0_where_it_is_r
     done = run(written(case, f"{PLANTED}:{function}", result)[0], tmp_path)
     assert done.returncode == code, done.stderr
     assert says in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("form", range(3))
+def test_repro_exits_with_125_where_it_cannot_run(tmp_path: Path, attention: Case, form: int) -> None:
+    subject = f"{PLANTED}:right" if form < 2 else "triton"
+    result = found(Verdict.NONFINITE, "-q and -scale: not finite" if form < 2 else "")
+    text = written(attention, subject, result)[0 if form == 0 else -1]
+    (tmp_path / "repro.py").write_text(text)
+    done = subprocess.run([sys.executable, "repro.py"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": ""},
+                          capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (125, "", 1)
+    assert done.stderr.startswith("this can't run here: ModuleNotFoundError(")
+    assert "; run it " in done.stderr
 
 
 def test_a_right_function_in_low_precision_is_right(tmp_path: Path) -> None:
@@ -201,10 +214,13 @@ def test_what_a_plain_run_can_not_show_is_shown_by_a_worker(
     tmp_path: Path, attention: Case, function: str, code: int
 ) -> None:
     case = replace(attention, mode="inference")
-    text = replaying(case, f"{PLANTED}:{function}", "a title", "cpu")
+    text = replaying(case, f"{PLANTED}:{function}", found(Verdict.OUT_OF_BOUNDS), "a title", "cpu")
     (tmp_path / "repro.py").write_text(text)
-    done = subprocess.run([sys.executable, tmp_path / "repro.py"], cwd=ROOT, timeout=300, check=False)
-    assert done.returncode == code
+    done = subprocess.run([sys.executable, tmp_path / "repro.py"], cwd=ROOT, capture_output=True, text=True, timeout=300,
+                          check=False)
+    assert done.returncode == code, done.stderr
+    assert done.stdout.startswith(f"{PLANTED}:{function} ")
+    assert not re.search(r"case\.yaml|expected", done.stdout)
 
 
 def test_a_right_function_gets_no_report(tmp_path: Path, attention: Case) -> None:

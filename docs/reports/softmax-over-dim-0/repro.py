@@ -1,9 +1,15 @@
 """[Inductor][CPU] attention with softmax over dim 0: compiled off by 0.53, eager by 3e-08 (float64), values up to 0.89
 
-Exits 0 without the bug, 1 with it. TORCH_COMPILE_BACKEND names the backend; by default it is inductor.
+Exits 0 without the bug, 1 with it, 125 if it can't run. TORCH_COMPILE_BACKEND names the backend; by default it is inductor.
 """
 import os, sys
 from contextlib import nullcontext
+
+try:
+    import torch
+except Exception as error:
+    sys.exit(print(f"this can't run here: {error!r}", file=sys.stderr) or 125)
+torch.set_num_threads(1)  # as where it was found: kernels are chosen, and sums split, by the number of threads
 
 import torch
 from torch import nn

@@ -50,8 +50,10 @@ class Suspicion:
         self._audited, self._coarsest = audited, coarsest
         self._random = random
 
-    def judgement(self, compiled: Execution) -> Judgement | None:
-        """That eager is the suspect, with what a subject made of the same values; None when nothing speaks against eager.
+    def judgement(self, run: Execution, *, itself: bool = False, call_is_right: bool = False) -> Judgement | None:
+        """That eager is the suspect, with what a subject made of the same values in `run`; None when nothing speaks against
+        eager. `itself`: the subject is eager; `call_is_right`: it is a function that was judged right on the calls it got,
+        so that what is wrong was so before or after them.
 
         A subject that shares the mistake, as one that calls the same kernel does, acquits nobody.
         """
@@ -60,7 +62,7 @@ class Suspicion:
             return None
         name, wrong = next(iter(proof.wrong.items()))
         truth = self._truth(name)
-        value = compiled.values.get(name)
+        value = run.values.get(name)
         mine = _worst(self._eager.values[name], truth, wrong)
         numbers = {
             "eager_error": mine,
@@ -71,11 +73,21 @@ class Suspicion:
         said = ""
         if not self._random and value is not None and value.shape == truth.shape:
             numbers["compiled_error"] = _worst(value, truth, wrong)
-            shared = bool((self._astray(name, value) & wrong).any())
-            said = "; this subject's is wrong too" if shared else "; this subject's is right"
+        if not self._random and not itself:
+            shared = [self._shares(run.values.get(one), one, found) for one, found in proof.wrong.items()]
+            if any(shared):
+                said = "; this subject's is wrong too" + (", though its own call is right" if call_is_right else "")
+            elif False in shared:
+                said = "; this subject's is right"
         what = "is not finite" if math.isinf(mine) else f"is off by {mine:.2g} from float64"
         message = f"{proof.guilty}: eager's {name} {what}{said}"
         return Judgement(Verdict.EAGER_SUSPECT, message, numbers, name, where(name, wrong))
+
+    def _shares(self, value: Tensor | None, name: str, wrong: Tensor) -> bool | None:
+        """Whether a subject's value is off where eager's is; None where the two can't be compared."""
+        if value is None or value.shape != wrong.shape:
+            return None
+        return bool((self._astray(name, value) & wrong).any())
 
     @cached_property
     def _proof(self) -> _Proof | None:

@@ -1,0 +1,65 @@
+"""What a campaign says of a finding and at its end, for a person who reads it the first time."""
+
+from pathlib import Path
+
+import pytest
+
+from fuzz.campaign.budget import counted
+from fuzz.campaign.events import FindingSaved
+from fuzz.campaign.session import session
+from fuzz.campaign.telling import finding_text, numbers_text, summary
+from fuzz.expectation import State
+from fuzz.protocol import Verdict
+from tests.campaign.fakes import options, sampler
+from tests.campaign.test_campaign import WRONG
+
+NAMED = "my_package.kernels:attention"
+NUMBERS = {"compiled_error": 2.5e-07, "peer_error": 2e-07, "scale": 1.5, "rows_wrong": 0.0}
+
+
+def saved(subject: str = "inductor", message: str = "out: off", verdict: Verdict = Verdict.WRONG_RESULT, ops: int = 1) -> str:
+    return finding_text(FindingSaved("abc", verdict, subject, message, NUMBERS, (), True, ops, "found/x.case.yaml", False, "pass"))
+
+
+def test_one_of_a_thing_is_told_without_an_s(tmp_path: Path) -> None:
+    assert [counted(number, "suspicion") for number in (0, 1, 2)] == ["0 suspicions", "1 suspicion", "2 suspicions"]
+    assert "under inductor, 1 operation: " in saved()
+    ending = session(options(tmp_path, rules=[WRONG]), sampler("softmax"))
+    assert "\n1 finding in " in ending.summary
+    assert ", 1 operation, met 20x" in ending.summary
+
+
+@pytest.mark.parametrize(("waiting", "words"), [(1, "1 suspicion waits"), (3, "3 suspicions wait")])
+def test_a_campaign_that_left_work_names_the_directory_to_go_on_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waiting: int, words: str
+) -> None:
+    monkeypatch.setattr("fuzz.campaign.session.summary", lambda results, stats, _, new: summary(results, stats, waiting, new))
+    given = options(tmp_path, budget="2x")
+    told = session(given, sampler("softmax")).summary
+    assert f"  {words}; run again with --out {given.out} to work on " in told
+
+
+@pytest.mark.parametrize("path", ["", "/home/me/my code"])
+def test_a_command_with_a_function_of_ones_own_has_the_path_it_was_found_by(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    monkeypatch.setenv("PYTHONPATH", path)
+    for command in ("fuzz.replay", "triage.report"):
+        (line,) = (line for line in saved(NAMED).splitlines() if f"-m {command} " in line)
+        assert (f" PYTHONPATH='{path}' " in line) if path else ("PYTHONPATH" not in line)
+        assert f"--subject {NAMED}" in line
+    assert "PYTHONPATH" not in saved()
+    assert f'(says "{State.STILL.value}" and exits with 0 while it shows, 1 when it is gone)' in saved()
+
+
+def test_the_numbers_of_a_call_that_is_right_are_told_as_such() -> None:
+    text = saved("triton", "-q and -scale: 3 of 7 elements differ", Verdict.NONFINITE)
+    assert "the case's own call is right: " in text
+    assert "two signs cancel in scale * (q @ k.T), so the output is the same" in text
+    assert "torch._dynamo.utils.same" not in text
+    assert "where it is finite, largest error" in saved("triton", "out: 3 elements not finite", Verdict.NONFINITE)
+
+
+def test_nothing_is_called_compiled_where_eager_is_wrong() -> None:
+    numbers = {"compiled_error": 0.1, "eager_error": 0.1}
+    assert numbers_text(numbers, Verdict.EAGER_SUSPECT, "eager") == "largest error against float64: eager 0.1"
+    assert numbers_text(numbers, Verdict.EAGER_SUSPECT, "triton") == "largest error against float64: eager 0.1, triton 0.1"
+    assert numbers_text(numbers, Verdict.WRONG_RESULT, "inductor") == "largest error against float64: eager 0.1, compiled 0.1"

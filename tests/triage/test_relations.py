@@ -1,0 +1,124 @@
+"""Findings about a relation between two calls of an attention function: what their report says, and what its script runs."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from corpus import casefile, entry
+from corpus.entry import Entry
+from fuzz.check.oracle.attention.changes import RELATIONS
+from fuzz.protocol import Hello, SubjectResult, Verdict
+from fuzz.relations import MEANINGS
+from generators.case import Case
+from tests.triage.test_draft import imported
+from tests.triage.test_kernel import ATTENTION, PLANTED, run, written
+from tests.triage.test_report import report
+from triage.draft import commands
+from triage.kernel_draft import kernel_report
+from triage.ladder import Ladder
+from triage.relations import SIDES
+from triage.reproducer import Run
+
+#: Attention with every option at once, so that each relation has something to change.
+ALL = """
+case_format: 1
+dims: {B: 2, H: 4, S: 5, T: 7, D: 8}
+inputs:
+  q: {shape: [B, H, S, D], dtype: float32, values: {seed: 0}}
+  k: {shape: [B, 2, T, D], dtype: float32, values: {seed: 1}}
+  v: {shape: [B, 2, T, D], dtype: float32, values: {seed: 2}}
+  m: {shape: [S, T], dtype: bool, values: {kind: random, seed: 3, scale: 0.8}}
+  b: {shape: [H, S, T], dtype: float32, values: {seed: 4}}
+  a: {shape: [H], dtype: float32, values: {seed: 5}}
+  sink: {shape: [H], dtype: float32, values: {seed: 6}}
+ops:
+  - {name: out, op: mul, args: [q], other: 1.0}
+returns: [out]
+contracts:
+  - {q: q, k: k, v: v, output: out, scale: 0.25, mask: m, bias: b, %s}
+"""
+PLACES = {"a bias for ALiBi": "alibi: a", "sinks as one more key": "sinks: sink", "a mask for causal and window": "causal: top_left",
+          "queries and keys cut off under causality": "causal: bottom_right, sinks: sink"}
+WRONG = {
+    "-q and -scale": "    if scale < 0: return torch.full_like(v, torch.nan)[:, :, :1].repeat(1, 2, q.shape[2], 1)\n",
+    "some queries alone": "    if q.shape[2] < 5: scale = 2 * scale\n",
+    "keys masked or removed": "    if k.shape[2] < 7: scale = 2 * scale\n",
+    "v = 1 gives 1": "    v = v * 1.01\n",
+}
+
+
+RUN_ALL = """
+import runpy
+from pathlib import Path
+for path in Path("{directory}").glob("[0-9]*.py"):
+    print("holds", runpy.run_path(str(path))["test_fn"]())
+"""
+
+
+def broken(relation: str, verdict: Verdict = Verdict.WRONG_RESULT) -> SubjectResult:
+    return SubjectResult("", verdict, f"{relation}: 3 of 7 elements differ, most at [0]: 1 and 2, 9 times the budgets")
+
+
+def case_for(relation: str) -> Case:
+    return casefile.loads(ALL % PLACES.get(relation, "softcap: 5.0"))
+
+
+def of_its_own(text: str, mistake: str = "") -> str:
+    """A repro.py whose kernel is its own eager attention, with a mistake."""
+    start, blank, rest = text.partition("\n\ndef exact(")
+    kernel = f"\n\ndef kernel(q, k, v, *, scale, **o):\n{mistake}    return eager(q, k, v, scale=scale, **o).to(q.dtype)\n"
+    return start + kernel + blank + rest
+
+
+def test_every_relation_has_a_meaning_and_code() -> None:
+    assert {relation.name for relation in RELATIONS} == MEANINGS.keys() == SIDES.keys()
+
+
+def test_both_sides_of_each_relation_are_equal_for_right_attention(tmp_path: Path) -> None:
+    for number, relation in enumerate(SIDES):
+        text = written(case_for(relation), "sdpa_math", broken(relation))[0]
+        assert imported(text) - set(sys.stdlib_module_names) == {"torch"}
+        (tmp_path / f"{number}.py").write_text(of_its_own(text))
+    done = run(RUN_ALL.format(directory=tmp_path), tmp_path)
+    told = done.stdout.splitlines()
+    assert [line for line in told if line.startswith("holds")] == ["holds True"] * len(SIDES), done.stdout + done.stderr
+    assert sum("call 0: values up to" in line for line in told) >= len(SIDES)
+
+
+@pytest.mark.parametrize("relation", sorted(WRONG))
+def test_a_mistake_that_breaks_a_relation_exits_with_1(tmp_path: Path, relation: str) -> None:
+    text = written(case_for(relation), "sdpa_math", broken(relation))[0]
+    done = run(of_its_own(text, WRONG[relation]), tmp_path)
+    assert done.returncode == 1, done.stdout + done.stderr
+
+
+def test_a_report_shows_both_calls_and_says_what_follows(tmp_path: Path) -> None:
+    subject, out = f"{PLANTED}:right_once", tmp_path / "out"
+    case = replace(casefile.loads(ATTENTION), mode="inference")
+    done = report(entry.save(Entry(case), tmp_path), "--out", out, "--subject", subject)
+    assert done.returncode == 0, done.stderr
+    (relation,) = (name for name in MEANINGS if done.stdout.startswith(f"attention kernel {subject}: wrong result, by the relation {name}\n"))
+    text = (out / "report.md").read_text()
+    assert f"from which the output follows ({relation}: {MEANINGS[relation]}), it gives another one: " in text
+    assert f"```python\n{SIDES[relation].strip()}\n```\n" in text
+    assert "(of the call itself, which is right) | - |" in text
+    for words in ("Which sizes fail", "filled and fenced", "wrong rows"):
+        assert words not in text
+    assert "needs torch and the kernel alone: exit code 1 with the bug, here 1;" in text
+    assert run((out / "repro.py").read_text(), tmp_path).returncode == 1
+
+
+def test_a_backend_of_pytorch_is_reported_to_pytorch_in_its_words(tmp_path: Path) -> None:
+    case = case_for("-q and -scale")
+    result = replace(broken("-q and -scale", Verdict.NONFINITE), subject="sdpa_flash", numbers={"compiled_error": 2.5e-07})
+    right = replace(result, verdict=Verdict.OK, message="")
+    hello = Hello("2.13.0", "3.11", "cpu", "g++", 1, 1.0)
+    ladder = Ladder(hello, {"eager": right, "sdpa_math": right, "sdpa_flash": result}, "sdpa_flash")
+    draft = kernel_report(case, ladder, Run(1, "call 0: inf\n", ""), [], environment="PyTorch", triton="3.7.1", plain=True)
+    assert draft.title == "scaled_dot_product_attention, FLASH_ATTENTION backend: NaN or infinity, by the relation -q and -scale"
+    assert "To be filed at https://github.com/pytorch/pytorch/issues" in draft.text
+    assert "| 2.5e-07 (of the call itself, which is right) | - |" in draft.text
+    assert "interpreter" not in draft.text
+    assert commands(draft, "report.md")[0].endswith(" scaled_dot_product_attention flash NaN")

@@ -6,7 +6,7 @@ import shlex
 from dataclasses import dataclass
 from urllib.parse import quote_plus
 
-from fuzz.campaign.symptom import attention_patterns, error_of
+from fuzz.campaign.symptom import attention_patterns, operation_of
 from fuzz.localisation import where_text
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.relations import is_of_another_call
@@ -85,7 +85,7 @@ def search_words(case: Case, result: SubjectResult) -> str:
     symptom = _SYMPTOMS.get(verdict, str(verdict).replace("_", " "))
     if verdict is Verdict.EAGER_SUSPECT:
         finite = math.isfinite(numbers.get("eager_error", math.inf))
-        return f"{error_of(result).removeprefix('aten.')} {'wrong result' if finite else 'NaN'}"
+        return f"{operation_of(result).removeprefix('aten.')} {'wrong result' if finite else 'NaN'}"
     if verdict in _RAISED:
         kind, _, words = result.message.partition(": ")
         return " ".join([kind, *re.findall(r"[A-Za-z_]{2,}", words)[:_SEARCH_WORDS]])

@@ -27,8 +27,9 @@ from fuzz.campaign.results import Results, Suspicion
 from fuzz.campaign.schedule import Indices, Schedule
 from fuzz.campaign.search import Guided, Random, Search
 from fuzz.campaign.slot import Slot
+from fuzz.catalogue import is_named
 from fuzz.localisation import where_text
-from fuzz.protocol import Hello, SubjectResult
+from fuzz.protocol import Hello, SubjectResult, Verdict
 from generators.case import Case
 from generators.emit import source
 from generators.errors import UserError
@@ -84,7 +85,7 @@ class Campaign:
         self.killed = False
         """Workers were ended with their cases unfinished: nothing they say counts."""
         self.new = 0
-        """Findings saved by this run."""
+        """Findings saved by this run, of eager only where something else than the user's own functions was asked about."""
         self._contracted = False
         self._reason = ""
         self._began = time.monotonic()
@@ -264,7 +265,9 @@ class Campaign:
         path = self.keeper.save(suspicion.id, conclusion, hello)
         case, shown = conclusion.case, conclusion.shown
         new = conclusion.outcome is Outcome.FINDING
-        self.new += new
+        # Whoever asks about functions of theirs alone did not ask about eager.
+        about_asked = new and not (shown.verdict is Verdict.EAGER_SUSPECT and all(map(is_named, self.options.subjects)))
+        self.new += about_asked
         self.bus.emit(
             FindingSaved(
                 case=case.id,
@@ -281,5 +284,5 @@ class Campaign:
                 where=where_text(case, shown.where),
             )
         )
-        if new and self.options.fail_fast:
+        if about_asked and self.options.fail_fast:
             self.stop("first finding (--fail-fast)")

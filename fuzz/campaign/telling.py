@@ -97,6 +97,13 @@ def summary(results: Results, stats: Statistics, waiting: int, this_run: int) ->
     if known:
         lines.append(f"{counted(len(known), 'known finding')} {'was' if len(known) == 1 else 'were'} met again:")
         lines += [f"  {row.result.verdict} {row.case_id}, met {row.count}x: {row.file}" for row in known]
+    aside = []
+    if stats.started and all(map(is_named, stats.started.subjects)):
+        aside = [row for row in new if row.result.verdict is Verdict.EAGER_SUSPECT]
+        new = [row for row in new if row not in aside]
+    if aside:
+        lines.append(f"{counted(len(aside), 'mistake')} of torch's own eager mode, met on the way and saved; yours has no part in them:")
+        lines += [f"  {row.result.message.partition(': ')[0]}: {row.file}" for row in aside]
     where = f"in {stats.started.out}" if stats.started else "in all"
     news = f", {this_run} of them by this run" if this_run != len(new) else ""
     lines.append(f"{counted(len(new), 'finding')} {where}{news}" + (":" if new else ""))

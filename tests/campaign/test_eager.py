@@ -6,7 +6,7 @@ from fuzz.campaign.investigate import alike
 from fuzz.campaign.session import session
 from fuzz.campaign.symptom import Symptom
 from fuzz.protocol import SubjectResult, Verdict
-from tests.campaign.fakes import options, sampler
+from tests.campaign.fakes import options, sampler, setup
 from tests.campaign.test_campaign import events, found, rows
 
 MESSAGE = "aten.softmax gives nan where float64 gives 0.31: eager's output 0 is not finite; this subject's is wrong too"
@@ -50,3 +50,14 @@ def test_the_guilty_operation_tells_one_from_another() -> None:
     assert not minimal.explains(Symptom.of(SubjectResult("passes", Verdict.NONFINITE, MESSAGE), features))
     assert alike(met, suspect(fired=("_sfdp_pattern_5_inference",)), exact=True)
     assert not alike(other, suspect(), exact=True) and not alike(wrong, suspect(), exact=True)
+
+
+def test_who_asks_about_a_function_alone_is_told_of_eager_apart(tmp_path: Path) -> None:
+    name = "my.kernels:attention"
+    rule = {"match": "softmax", "verdict": "eager_suspect", "message": MESSAGE, "subjects": ["eager", name]}
+    given = options(tmp_path, subjects=(name,), setup=setup(rules=[rule], subjects=[name]))
+    ending = session(given, sampler("softmax"))
+    assert ending.new == 0
+    assert len(found(given)) == 1
+    assert "1 mistake of torch's own eager mode, met on the way and saved; yours has no part in them:" in ending.summary
+    assert "0 findings in" in ending.summary

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from corpus import entry
-from corpus.entry import Entry
+from corpus.entry import Entry, Expectation
 from fuzz import cmin
 from fuzz.campaign.campaign import Options
 from fuzz.campaign.queue import KEPT_FOR_ONE, Queue
@@ -123,6 +123,7 @@ def test_seeds_are_read_before_work_starts(tmp_path: Path) -> None:
         seed_cases(tmp_path / "nowhere")
     entry.save(Entry(case("exp", "tanh")), tmp_path / "seeds")
     entry.save(Entry(case("exp")), tmp_path / "seeds")
+    entry.save(Entry(case("sin"), expect=Expectation("known")), tmp_path / "seeds")
     assert [len(one.ops) for one in seed_cases(tmp_path / "seeds")] == [1, 2]
 
 

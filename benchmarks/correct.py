@@ -21,6 +21,7 @@ from fuzz.check.subjects import available
 from fuzz.check.subjects.subject import Subject
 from fuzz.protocol import Check, Verdict
 from generators.case import Case
+from generators.dtypes import FLOATS
 from generators.emit import is_random, source
 from generators.sample import sample
 from generators.stand_in import stand_in
@@ -143,10 +144,11 @@ def _judge(case: Case, seed: int, index: int, device: str, counts: Counts) -> No
         stand_in=stand_in(case),
     )
     result = check(asked, subjects, device, lambda _: None, lambda: 0.0)
+    dtype = next((item.dtype for item in case.inputs if item.dtype in FLOATS), "float32")
     counts.cases += 1
     counts.rejected += result.rejected is not None
     for answer in result.results:
-        counts.measure(answer.subject, case.inputs[0].dtype, answer.numbers)
+        counts.measure(answer.subject, dtype, answer.numbers)
         counts.verdicts.setdefault(answer.subject, Counter())[str(answer.verdict)] += 1
         if answer.verdict.is_finding:
             # What accuses eager raises nothing against the subject.

@@ -195,8 +195,7 @@ def _where_right(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
             raise Unsupported("it is wrong with a negative scale")
         if not q.is_cuda:
             return function(q, k, v, scale=scale, causal=causal, **options)
-        added = options.get("bias", options.get("mask"))
-        if any(size % 8 for size in (q.shape[3], v.shape[3])) or (added is not None and added.shape[-1] % 8):
+        if any(size % 8 for size in (q.shape[3], v.shape[3])):
             raise Unsupported("it is wrong for rows that are not aligned")
         options = {name: _aligned(value) if isinstance(value, Tensor) else value for name, value in options.items()}
         out = function(*map(_aligned, (q, k, v)), scale=scale, causal=causal, **options)

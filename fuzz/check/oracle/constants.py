@@ -109,9 +109,9 @@ PEERS_MARGIN = 1.5
 
 #: A statistic over all elements is wrong from so many standard deviations of its peers, and where it also matters: a bias
 #: or change of the scale of this share of the unit roundoff, errors (of the whole, of the worst row) so many times theirs.
-#: Numbers below so many times the smallest normal one are left out. Right functions reached 4.3 deviations where it mattered, 1.23 times the
-#: errors of their peers and 1.33 times those of a row (benchmarks/calibration). CPU flash, whose exponentials are off by up
-#: to 1e-4, reaches 1.26 times the errors in float16: the limit for a row serves it for the whole.
+#: Numbers below so many times the smallest normal one are left out. Right functions reached 4.3 deviations where it mattered,
+#: 1.23 times the errors of their peers and 1.33 times those of a row (benchmarks/calibration). CPU flash, whose exponentials
+#: are off by up to 1e-4, reaches 1.26 times the errors in float16: the limit for a row serves it for the whole.
 TREND_DEVIATIONS = 8.0
 TREND_SHARE = 1 / 32
 RMS_RATIO = 1.3

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.defects import DEFECTS
+from fuzz.protocol import Verdict
 
 
 def main() -> int:
@@ -42,12 +43,14 @@ def main() -> int:
 def _told(name: str, events: list[dict[str, Any]]) -> bool:
     """Print one line on a run; whether it found something."""
     began = next(e["time"] for e in events if e["event"] == "CampaignStarted")
-    found = next((e for e in events if e["event"] == "FindingSaved"), None)
+    # What eager gets wrong on the way is no planted defect.
+    about_it = [e for e in events if e.get("verdict") != Verdict.EAGER_SUSPECT]
+    found = next((e for e in about_it if e["event"] == "FindingSaved"), None)
     cases = sum(e["event"] == "CaseJudged" for e in events)
     if found is None:
         print(f"{name}: not found in {cases} cases", flush=True)
         return False
-    seen = next(e["time"] for e in events if e["event"] == "SuspicionRaised")
+    seen = next(e["time"] for e in about_it if e["event"] == "SuspicionRaised")
     sizes = next((line for line in found["source"].splitlines() if " = " in line and line[0].isupper()), "all sizes 1")
     print(
         f"{name}: seen after {seen - began:.0f} s, saved after {found['time'] - began:.0f} s and {cases} cases: "

@@ -98,6 +98,9 @@ class Campaign:
         """Start the first worker and load what is known. Raises `UserError` when the campaign can't run."""
         hello = self.slots[0].start_worker()
         self._contracted = set(self.options.subjects) <= set(hello.attention)
+        if self._contracted:
+            # In a compiler they reach nothing, and few seeds hold what they take.
+            self.search = Random(self._draw)
         if self._contracted and self.options.engine == "atheris":
             raise UserError("--engine atheris follows Inductor: of --subject, one that compiles the case is needed")
         self.desk.attention = frozenset(hello.attention)

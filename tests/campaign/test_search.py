@@ -16,7 +16,7 @@ from fuzz.campaign.session import session
 from generators.case import Case
 from generators.choices import Choices
 from generators.errors import UserError
-from tests.campaign.fakes import case, options, sampler
+from tests.campaign.fakes import case, options, sampler, setup
 
 RULES = [{"match": "softmax", "fired": ["mul_softmax_pattern"]}, {"match": "log\\(", "reached": ["op aten.log"]}]
 
@@ -130,3 +130,17 @@ def test_seeds_are_read_before_work_starts(tmp_path: Path) -> None:
 def _made(directory: Path) -> Path:
     (directory / "run").mkdir()
     return directory / "run"
+
+
+def test_functions_that_compute_attention_are_given_random_cases(tmp_path: Path) -> None:
+    name = "my.kernels:attention"
+    worker = setup(rules=RULES, subjects=[name], attention=[name])
+    drawn = sampler()
+    given = guided(tmp_path, "6x", subjects=(name,), seeds=(case("softmax", "exp"),), setup=worker)
+    session(given, lambda seed, index, contracted: drawn(seed, index))
+    results = Results(given.out)
+    try:
+        assert results.position()[0] == 6
+        assert not results.reached()
+    finally:
+        results.close()

@@ -47,15 +47,16 @@ class Queue:
         for case, names in results.queue():
             self._remember(case, names)
 
-    def new(self, case: Case, names: frozenset[str]) -> bool:
-        """Count what a case reached. True when some of it is new: the case is in the queue then."""
+    def new(self, case: Case, names: frozenset[str]) -> tuple[bool, float]:
+        """Count what a case reached. Gives whether some of it is new, for which the case is in the queue then, and how rare it
+        all is: a thing reached n times adds 1/n."""
         with self._lock:
             fresh = bool(names - self._counts.keys())
             self._counts.update(names)
             self._stale -= 1
             if fresh:
                 self._remember(case, names)
-            return fresh
+            return fresh, sum(1.0 / self._counts[name] for name in names)
 
     def pick(self, c: Choices) -> Case | None:
         """A case that reached something rare: a thing reached n times is chosen 1/n times as often; None of an empty queue."""

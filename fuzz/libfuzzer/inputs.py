@@ -52,7 +52,7 @@ def _made(data: bytes, most: int, c: Choices, others: Sequence[bytes]) -> bytes:
         return _bytes(c, _FRESH_BYTES)[:most]
     if not data.startswith(TEXT) and c.chance(_IN_BYTES):
         return _patched(data, c)[:most]
-    made = encode(mutate(decode(data), c, tuple(decode(other) for other in others)))
+    made = encode(mutate(decode(data), c, tuple(decode(other) for other in others)).case)
     return made if len(made) <= most else data[:most]
 
 

@@ -13,6 +13,7 @@ from fuzz.campaign.queue import KEPT_FOR_ONE, Queue
 from fuzz.campaign.results import Results
 from fuzz.campaign.search import seed_cases
 from fuzz.campaign.session import session
+from fuzz.campaign.yields import Yields
 from generators.case import Case
 from generators.choices import Choices
 from generators.errors import UserError
@@ -79,6 +80,24 @@ def test_what_is_rare_is_chosen_more_often(tmp_path: Path) -> None:
         assert picked.count(seldom) > 180
     finally:
         results.close()
+
+
+def test_ways_that_bring_something_are_gone_more_often_until_they_bring_nothing() -> None:
+    ways: Yields[str] = Yields()
+    own = {"rich": 1.0, "poor": 1.0, "dear": 1.0}
+    assert ways.weights(own) == own
+    for _ in range(40):
+        ways.credit("rich", 2.0, 1.0)
+        ways.credit("poor", 0.5, 1.0)
+        ways.credit("dear", 2.0, 10.0)
+    weights = ways.weights(own)
+    assert weights["rich"] > 2 * weights["poor"]
+    assert weights["rich"] > 2 * weights["dear"]
+    for _ in range(200):
+        ways.credit("rich", 0.0, 1.0)
+        ways.credit("poor", 0.5, 1.0)
+    weights = ways.weights(own)
+    assert 0 < weights["rich"] < weights["poor"]
 
 
 def test_of_each_thing_the_shortest_cases_are_kept(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from generators.case import Case
 from generators.choices import Choices
-from generators.mutations import programs, spellings, splicing, surroundings
+from generators.mutations import forms, programs, spellings, splicing, surroundings
 from generators.program import make_op, types_of
 from generators.rewriting import valid
 from generators.sizes import product
@@ -65,6 +65,12 @@ def mutate(case: Case, c: Choices, others: Sequence[Case] = (), weights: Mapping
                 edits.append(name)
                 break
     return Mutant(_reshaping(case), tuple(edits))
+
+
+def siblings(case: Case, c: Choices) -> list[Case]:
+    """The case in the other forms that rewrites tell apart (`generators.mutations.forms`), as far as it has them."""
+    found = (valid(other) for other in forms.siblings(case, c))
+    return [_reshaping(other) for other in found if other is not None and not _differentiates_flex(other)]
 
 
 def _edited(case: Case, c: Choices, name: str, others: Sequence[Case]) -> Case | None:

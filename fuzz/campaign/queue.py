@@ -3,6 +3,7 @@
 import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from fuzz.campaign.results import Results
 from fuzz.protocol import SubjectResult
@@ -12,6 +13,9 @@ from generators.features import features
 
 KEPT_FOR_ONE = 16
 """So many cases are remembered for each thing reached, the shortest."""
+
+ATTENTION = "_sfdp_pattern_"
+"""Begins the names of attention patterns."""
 
 _REFRESH = 25
 """Energies are computed anew after so many cases."""
@@ -24,14 +28,23 @@ def reached(case: Case, results: Iterable[SubjectResult]) -> frozenset[str]:
     for result in results:
         names |= {f"rewrite {name}" for name in result.fired}
         names |= set(result.reached)
-        patterns = {_pattern(name) for name in result.fired if name.startswith("_sfdp_pattern_")}
+        patterns = {pattern_of(name) for name in result.fired if name.startswith(ATTENTION)}
         names |= {f"{pattern} with {word}" for pattern in patterns for word in features(case)}
     return frozenset(names)
 
 
-def _pattern(name: str) -> str:
+def pattern_of(name: str) -> str:
     """`_sfdp_pattern_5` of `_sfdp_pattern_5_half_inference`."""
     return "_".join(name.split("_")[:4])
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What no case before reached, and how rare all is that a case reached: a thing reached n times adds 1/n^2, so that
+    hundreds of everyday things do not outweigh a new one."""
+
+    names: frozenset[str]
+    rarity: float
 
 
 class Queue:
@@ -47,16 +60,15 @@ class Queue:
         for case, names in results.queue():
             self._remember(case, names)
 
-    def new(self, case: Case, names: frozenset[str]) -> tuple[bool, float]:
-        """Count what a case reached. Gives whether some of it is new, for which the case is in the queue then, and how rare it
-        all is: a thing reached n times adds 1/n."""
+    def new(self, case: Case, names: frozenset[str]) -> News:
+        """Count what a case reached. Where some of it is new the case is in the queue then."""
         with self._lock:
-            fresh = bool(names - self._counts.keys())
+            fresh = names - self._counts.keys()
             self._counts.update(names)
             self._stale -= 1
             if fresh:
                 self._remember(case, names)
-            return fresh, sum(1.0 / self._counts[name] for name in names)
+            return News(fresh, sum(self._counts[name] ** -2.0 for name in names))
 
     def pick(self, c: Choices) -> Case | None:
         """A case that reached something rare: a thing reached n times is chosen 1/n times as often; None of an empty queue."""

@@ -1,25 +1,31 @@
 """Which case comes next: drawn from the seed, or made of one that reached something rare."""
 
 import threading
+from collections import Counter, deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
 from corpus.entry import case_files, load
-from fuzz.campaign.queue import Queue, reached
+from fuzz.campaign.queue import ATTENTION, Queue, pattern_of, reached
 from fuzz.campaign.results import Results
 from fuzz.campaign.yields import Yields
 from fuzz.protocol import SubjectResult
 from generators.case import Case
 from generators.choices import Choices
 from generators.errors import UserError
-from generators.mutate import WEIGHTS, mutate
+from generators.mutate import WEIGHTS, mutate, siblings
+from generators.mutations.forms import Variant, variant
 from generators.sample import FORMS, Form
 
 ENGINES = ("guided", "random", "atheris")
 
-FRESH = 0.3
-"""The share of cases of a guided search that are drawn from nothing: the rest are mutations of the queue's."""
+FRESH = 0.7
+"""Of the cases of a guided search, siblings aside, the share that is drawn from nothing before it learns what pays: the rest
+are mutations of the queue's."""
+
+TRIES = 2
+"""A pattern is tried so often in each of its forms before only chance brings it there again."""
 
 _TO_SPLICE = 4
 
@@ -67,8 +73,9 @@ class Random:
 
 
 class Guided:
-    """`seeds` first, then mutations of cases that reached something rare, among cases drawn from the seed. Forms to draw and
-    edits to mutate with are taken as often as they brought something rare of late."""
+    """`seeds` first; then cases drawn from the seed, mutations of cases that reached something rare, and, of each case that an
+    attention rewrite took for the first time, the other forms that rewrites tell apart. Forms to draw and edits to mutate
+    with are taken as often as they brought something rare of late."""
 
     def __init__(self, draw: Draw, seed: int, seeds: Sequence[Case], results: Results) -> None:
         self._draw, self._seed, self._seeds = draw, seed, seeds
@@ -78,6 +85,8 @@ class Guided:
         self._edits: Yields[str] = Yields()
         self._sources: Yields[bool] = Yields()
         self._made: dict[str, Form | tuple[str, ...]] = {}
+        self._siblings: deque[Case] = deque()
+        self._tried: Counter[tuple[str, Variant]] = Counter()
 
     def case(self, index: int) -> Case:
         """Seed file number `index`, or what comes to mind after them; a queue that grew since gives another case."""
@@ -85,33 +94,48 @@ class Guided:
             return self._seeds[index]
         c = Choices(f"{self._seed}:{index}:guided")
         with self._lock:
+            if self._siblings:
+                return self._siblings.popleft()
             fresh = c.weighted(self._sources.weights({True: FRESH, False: 1 - FRESH}))
+            forms, edits = self._forms.weights(FORMS), self._edits.weights(WEIGHTS)
         parent = None if fresh else self.queue.pick(c)
         if parent is None:
-            with self._lock:
-                form = c.weighted(self._forms.weights(FORMS))
+            form = c.weighted(forms)
             return self._noted(self._draw(index, form), form)
-        with self._lock:
-            weights = self._edits.weights(WEIGHTS)
-        mutant = mutate(parent, c, self.queue.some(c, _TO_SPLICE), weights)
+        mutant = mutate(parent, c, self.queue.some(c, _TO_SPLICE), edits)
         return self._noted(mutant.case, mutant.edits)
 
     def judged(self, case: Case, results: Sequence[SubjectResult]) -> tuple[frozenset[str], bool]:
         """What the case reached, and whether any of it is new."""
         names = reached(case, results)
-        new, rarity = self.queue.new(case, names)
+        news = self.queue.new(case, names)
         with self._lock:
             made = self._made.pop(case.id, None)
             if made is not None and results:
                 # Every case meets the first subject, the others by chance.
-                price = results[0].seconds
-                self._sources.credit(isinstance(made, Form), rarity, price)
-                if isinstance(made, Form):
-                    self._forms.credit(made, rarity, price)
-                else:
-                    for edit in set(made):
-                        self._edits.credit(edit, rarity, price)
-        return names, new
+                self._credit(made, news.rarity, results[0].seconds)
+            self._plan(case, results, news.names)
+        return names, bool(news.names)
+
+    def _credit(self, made: Form | tuple[str, ...], rarity: float, price: float) -> None:
+        self._sources.credit(isinstance(made, Form), rarity, price)
+        if isinstance(made, Form):
+            self._forms.credit(made, rarity, price)
+        else:
+            for edit in set(made):
+                self._edits.credit(edit, rarity, price)
+
+    def _plan(self, case: Case, results: Sequence[SubjectResult], news: frozenset[str]) -> None:
+        """Line up the siblings of a case that an attention pattern took, in forms it was not often tried in."""
+        fired = {name for one in results for name in one.fired if name.startswith(ATTENTION)}
+        patterns = {pattern_of(name) for name in fired}
+        self._tried.update((pattern, variant(case)) for pattern in patterns)
+        for pattern in {pattern_of(name) for name in fired if f"rewrite {name}" in news}:
+            for sibling in siblings(case, Choices(f"{self._seed}:{case.id}:siblings")):
+                form = (pattern, variant(sibling))
+                if self._tried[form] < TRIES:
+                    self._tried[form] += 1
+                    self._siblings.append(sibling)
 
     def _noted(self, case: Case, made: Form | tuple[str, ...]) -> Case:
         with self._lock:

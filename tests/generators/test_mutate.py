@@ -8,7 +8,8 @@ from corpus import casefile
 from generators.case import Case
 from generators.choices import Choices
 from generators.emit import is_random, source
-from generators.mutate import EDITS, mutate
+from generators.mutate import EDITS, mutate, siblings
+from generators.mutations.forms import variant
 from generators.mutations.spellings import respell
 from generators.mutations.splicing import splice
 from generators.program import check
@@ -95,3 +96,15 @@ def test_layers_of_many_arguments_are_mutated_too() -> None:
     for step in range(600):
         case = mutate(layers[step % len(layers)], Choices(f"layer {step}"), layers).case
         check(case)
+
+
+def test_siblings_are_the_same_program_in_all_its_other_forms() -> None:
+    found = {case.id: siblings(case, Choices(case.id)) for case in POOL}
+    assert sum(len(others) == 7 for others in found.values()) > 0.6 * len(POOL)
+    for case in POOL:
+        variants = [variant(other) for other in found[case.id]]
+        assert variant(case) not in variants
+        assert len(set(variants)) == len(variants)
+        for other in found[case.id]:
+            check(other)
+            assert [op.kind for op in other.ops] == [op.kind for op in case.ops] or any(op.kind == "view" for op in case.ops)

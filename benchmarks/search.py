@@ -1,7 +1,7 @@
 """What each engine reaches in the compiler, from nothing, against time.
 
     python -m benchmarks.search [--engine random] [--engine guided] [--engine atheris] [--seed 1] [--budget 10m] [--workers 2]
-        [--at-once 1] [--out DIR] [--json PATH] [--plot PATH]
+        [--device cpu] [--at-once 1] [--out DIR] [--json PATH] [--plot PATH]
     python -m benchmarks.search --from PATH.json [--plot PATH]
 
 Runs `python -m fuzz.run --engine E --seed N --subject passes ...` for every engine and seed, so many at once and
@@ -55,6 +55,7 @@ def main() -> int:
     parser.add_argument("--seed", action="append", type=int)
     parser.add_argument("--budget", default="10m")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--at-once", type=int, default=1)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--json", type=Path)
@@ -80,20 +81,20 @@ def _all(options: argparse.Namespace) -> list[Run]:
         out = options.out or Path(scratch)
 
         def one(engine_seed: tuple[str, int]) -> Run:
-            run = campaign(*engine_seed, options.budget, options.workers, out)
+            run = campaign(*engine_seed, options.budget, options.workers, options.device, out)
             print(line(run), flush=True)
             return run
 
         return list(pool.map(one, wanted))
 
 
-def campaign(engine: str, seed: int, budget: str, workers: int, out: Path) -> Run:
+def campaign(engine: str, seed: int, budget: str, workers: int, device: str, out: Path) -> Run:
     """Run one campaign in its directory below `out`, or go on with it."""
     here = (out / f"{engine}-{seed}").absolute()
     (here / "none").mkdir(parents=True, exist_ok=True)
     seeds = ["--seeds", str(here / "none")] if engine != "random" else []
     command = [sys.executable, "-m", "fuzz.run", "--engine", engine, *seeds, "--seed", str(seed), "--budget", budget,
-               "--workers", str(workers), *SUBJECTS,
+               "--workers", str(workers), "--device", device, *SUBJECTS,
                "--out", str(here / "run"), "--corpus", str(here / "found")]
     with (here / "log").open("ab") as log:
         subprocess.run(command, stdout=log, stderr=log, check=False)

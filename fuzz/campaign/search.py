@@ -24,8 +24,11 @@ FRESH = 0.7
 """Of the cases of a guided search, siblings aside, the share that is drawn from nothing before it learns what pays: the rest
 are mutations of the queue's."""
 
+SIBLINGS = 0.5
+"""The share of cases that siblings of a case may take, while there are any."""
+
 TRIES = 2
-"""A pattern is tried so often in each of its forms before only chance brings it there again."""
+"""A pattern is tried so often in each form it was not seen in; more tries are left to chance."""
 
 _TO_SPLICE = 4
 
@@ -85,8 +88,9 @@ class Guided:
         self._edits: Yields[str] = Yields()
         self._sources: Yields[bool] = Yields()
         self._made: dict[str, Form | tuple[str, ...]] = {}
-        self._siblings: deque[Case] = deque()
-        self._tried: Counter[tuple[str, Variant]] = Counter()
+        self._siblings: deque[tuple[str, Case]] = deque()
+        self._fired: set[tuple[str, Variant]] = set()
+        self._planned: Counter[tuple[str, Variant]] = Counter()
 
     def case(self, index: int) -> Case:
         """Seed file number `index`, or what comes to mind after them; a queue that grew since gives another case."""
@@ -94,8 +98,9 @@ class Guided:
             return self._seeds[index]
         c = Choices(f"{self._seed}:{index}:guided")
         with self._lock:
-            if self._siblings:
-                return self._siblings.popleft()
+            sibling = self._next_sibling() if c.chance(SIBLINGS) else None
+            if sibling is not None:
+                return sibling
             fresh = c.weighted(self._sources.weights({True: FRESH, False: 1 - FRESH}))
             forms, edits = self._forms.weights(FORMS), self._edits.weights(WEIGHTS)
         parent = None if fresh else self.queue.pick(c)
@@ -126,16 +131,22 @@ class Guided:
                 self._edits.credit(edit, rarity, price)
 
     def _plan(self, case: Case, results: Sequence[SubjectResult], news: frozenset[str]) -> None:
-        """Line up the siblings of a case that an attention pattern took, in forms it was not often tried in."""
+        """Line up the siblings of a case that an attention rewrite took for the first time, in forms its pattern was not seen in."""
         fired = {name for one in results for name in one.fired if name.startswith(ATTENTION)}
-        patterns = {pattern_of(name) for name in fired}
-        self._tried.update((pattern, variant(case)) for pattern in patterns)
+        self._fired.update((pattern_of(name), variant(case)) for name in fired)
         for pattern in {pattern_of(name) for name in fired if f"rewrite {name}" in news}:
             for sibling in siblings(case, Choices(f"{self._seed}:{case.id}:siblings")):
                 form = (pattern, variant(sibling))
-                if self._tried[form] < TRIES:
-                    self._tried[form] += 1
-                    self._siblings.append(sibling)
+                if form not in self._fired and self._planned[form] < TRIES:
+                    self._planned[form] += 1
+                    self._siblings.append((pattern, sibling))
+
+    def _next_sibling(self) -> Case | None:
+        while self._siblings:
+            pattern, case = self._siblings.popleft()
+            if (pattern, variant(case)) not in self._fired:
+                return case
+        return None
 
     def _noted(self, case: Case, made: Form | tuple[str, ...]) -> Case:
         with self._lock:

@@ -54,16 +54,16 @@ def test_mutations_of_what_is_queued_are_judged(tmp_path: Path) -> None:
 
 
 def test_what_an_attention_rewrite_took_is_tried_in_its_other_forms(tmp_path: Path) -> None:
-    """Nothing that is drawn has a softmax, and the seed's is in float32."""
+    """Nothing that is drawn has a softmax, and the seed's is in float32. Four of its siblings are in half precision."""
     rules = [
         {"match": r"softmax[\s\S]*float16", "reached": ["op half"]},
         {"match": "softmax", "fired": ["_sfdp_pattern_5_inference"]},
     ]
-    given = options(tmp_path, "9x", engine="guided", rules=rules, seeds=(case("softmax", "exp"),))
+    given = options(tmp_path, "30x", engine="guided", rules=rules, seeds=(case("softmax", "exp"),))
     session(given, sampler())
     results = Results(given.out)
     try:
-        assert results.reached()["op half"] == 4
+        assert results.reached()["op half"] >= 4
     finally:
         results.close()
 

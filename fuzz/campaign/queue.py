@@ -3,7 +3,6 @@
 import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from fuzz.campaign.results import Results
 from fuzz.protocol import SubjectResult
@@ -13,6 +12,9 @@ from generators.features import features
 
 KEPT_FOR_ONE = 16
 """So many cases are remembered for each thing reached, the shortest."""
+
+WITH = " with "
+"""Between a pattern and what is unusual about a case that it took."""
 
 ATTENTION = "_sfdp_pattern_"
 """Begins the names of attention patterns."""
@@ -29,22 +31,13 @@ def reached(case: Case, results: Iterable[SubjectResult]) -> frozenset[str]:
         names |= {f"rewrite {name}" for name in result.fired}
         names |= set(result.reached)
         patterns = {pattern_of(name) for name in result.fired if name.startswith(ATTENTION)}
-        names |= {f"{pattern} with {word}" for pattern in patterns for word in features(case)}
+        names |= {f"{pattern}{WITH}{word}" for pattern in patterns for word in features(case)}
     return frozenset(names)
 
 
 def pattern_of(name: str) -> str:
     """`_sfdp_pattern_5` of `_sfdp_pattern_5_half_inference`."""
     return "_".join(name.split("_")[:4])
-
-
-@dataclass(frozen=True, slots=True)
-class News:
-    """What no case before reached, and how rare all is that a case reached: a thing reached n times adds 1/n^2, so that
-    hundreds of everyday things do not outweigh a new one."""
-
-    names: frozenset[str]
-    rarity: float
 
 
 class Queue:
@@ -60,15 +53,15 @@ class Queue:
         for case, names in results.queue():
             self._remember(case, names)
 
-    def new(self, case: Case, names: frozenset[str]) -> News:
-        """Count what a case reached. Where some of it is new the case is in the queue then."""
+    def new(self, case: Case, names: frozenset[str]) -> frozenset[str]:
+        """Count what a case reached. Gives what is new of it, for which the case is in the queue then."""
         with self._lock:
             fresh = names - self._counts.keys()
             self._counts.update(names)
             self._stale -= 1
             if fresh:
                 self._remember(case, names)
-            return News(fresh, sum(self._counts[name] ** -2.0 for name in names))
+            return fresh
 
     def pick(self, c: Choices) -> Case | None:
         """A case that reached something rare: a thing reached n times is chosen 1/n times as often; None of an empty queue."""

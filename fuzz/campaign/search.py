@@ -1,5 +1,6 @@
 """Which case comes next: drawn from the seed, or made of one that reached something rare."""
 
+import math
 import threading
 from collections import Counter, deque
 from collections.abc import Sequence
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from corpus.entry import case_files, load
-from fuzz.campaign.queue import ATTENTION, Queue, pattern_of, reached
+from fuzz.campaign.queue import ATTENTION, WITH, Queue, pattern_of, reached
 from fuzz.campaign.results import Results
 from fuzz.campaign.yields import Yields
 from fuzz.protocol import SubjectResult
@@ -20,9 +21,11 @@ from generators.sample import FORMS, Form
 
 ENGINES = ("guided", "random", "atheris")
 
-FRESH = 0.7
-"""Of the cases of a guided search, siblings aside, the share that is drawn from nothing before it learns what pays: the rest
-are mutations of the queue's."""
+SOURCES = {"drawn": 0.7, "mutated": 0.3}
+"""Where a case comes from that is no sibling, before the search learns what brings something new."""
+
+_LEVEL_FORMS = {form: math.sqrt(weight) for form, weight in FORMS.items()}
+"""How often something is written in the wild says little about how well compilers know it."""
 
 SIBLINGS = 0.5
 """The share of cases that siblings of a case may take, while there are any."""
@@ -78,15 +81,16 @@ class Random:
 class Guided:
     """`seeds` first; then cases drawn from the seed, mutations of cases that reached something rare, and, of each case that an
     attention rewrite took for the first time, the other forms that rewrites tell apart. Forms to draw and edits to mutate
-    with are taken as often as they brought something rare of late."""
+    with are taken as they are likely to bring something new."""
 
     def __init__(self, draw: Draw, seed: int, seeds: Sequence[Case], results: Results) -> None:
         self._draw, self._seed, self._seeds = draw, seed, seeds
         self.queue = Queue(results)
         self._lock = threading.Lock()
-        self._forms: Yields[Form] = Yields()
-        self._edits: Yields[str] = Yields()
-        self._sources: Yields[bool] = Yields()
+        known = [name for name in results.reached() if WITH not in name]
+        self._forms: Yields[Form] = Yields(known)
+        self._edits: Yields[str] = Yields(known)
+        self._sources: Yields[str] = Yields(known)
         self._made: dict[str, Form | tuple[str, ...]] = {}
         self._siblings: deque[tuple[str, Case]] = deque()
         self._fired: set[tuple[str, Variant]] = set()
@@ -101,9 +105,9 @@ class Guided:
             sibling = self._next_sibling() if c.chance(SIBLINGS) else None
             if sibling is not None:
                 return sibling
-            fresh = c.weighted(self._sources.weights({True: FRESH, False: 1 - FRESH}))
-            forms, edits = self._forms.weights(FORMS), self._edits.weights(WEIGHTS)
-        parent = None if fresh else self.queue.pick(c)
+            source = c.weighted(self._sources.weights(SOURCES))
+            forms, edits = self._forms.weights(_LEVEL_FORMS), self._edits.weights(WEIGHTS)
+        parent = self.queue.pick(c) if source == "mutated" else None
         if parent is None:
             form = c.weighted(forms)
             return self._noted(self._draw(index, form), form)
@@ -115,20 +119,17 @@ class Guided:
         names = reached(case, results)
         news = self.queue.new(case, names)
         with self._lock:
-            made = self._made.pop(case.id, None)
-            if made is not None and results:
-                # Every case meets the first subject, the others by chance.
-                self._credit(made, news.rarity, results[0].seconds)
-            self._plan(case, results, news.names)
-        return names, bool(news.names)
+            # Every case meets the first subject, the others by chance.
+            price = results[0].seconds if results else 0.0
+            self._credit(self._made.pop(case.id, ()), [name for name in names if WITH not in name], price)
+            self._plan(case, results, news)
+        return names, bool(news)
 
-    def _credit(self, made: Form | tuple[str, ...], rarity: float, price: float) -> None:
-        self._sources.credit(isinstance(made, Form), rarity, price)
-        if isinstance(made, Form):
-            self._forms.credit(made, rarity, price)
-        else:
-            for edit in set(made):
-                self._edits.credit(edit, rarity, price)
+    def _credit(self, made: Form | tuple[str, ...], names: Sequence[str], price: float) -> None:
+        drawn, edits = ((made,), ()) if isinstance(made, Form) else ((), tuple(dict.fromkeys(made)))
+        self._forms.credit(drawn, names, price)
+        self._edits.credit(edits, names, price)
+        self._sources.credit(["drawn"] if drawn else ["mutated"] if edits else [], names, price)
 
     def _plan(self, case: Case, results: Sequence[SubjectResult], news: frozenset[str]) -> None:
         """Line up the siblings of a case that an attention rewrite took for the first time, in forms its pattern was not seen in."""

@@ -1,45 +1,54 @@
-"""What each way of making cases brought of late, so that a search goes the ways that bring something."""
+"""How likely each way of making cases is to bring something new, so that a search goes the ways that do.
 
-from collections import defaultdict
-from collections.abc import Hashable, Mapping
+Of all that n tries brought, let m things have been met but once: m / n estimates the chance that the next try brings something
+never met (Good and Turing; I. J. Good, "The population frequencies of species", Biometrika 40, 1953). It falls by itself as a
+way is exhausted, and a way not tried yet counts as promising.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
-MEMORY = 0.97
-"""What a try weighs after the next one of the same way: a way that brought all it can is left within some dozens of tries."""
-DOUBT = 4.0
-"""A way counts as if it had been tried so often, at the mean price and with the mean result: few tries say little."""
-LEAST, MOST = 0.2, 5.0
-"""No way is gone less or more than so many times as often as it would be by its own weight."""
+_SINGLES, _TRIES = 1.0, 2.0
+"""What every way is credited with before its first try."""
+_CHEAPEST, _DEAREST = 0.4, 2.5
+"""Prices beyond so many times the mean of all ways count as that: they are noisy."""
 
 
 class Yields(Generic[K]):
-    """Ways by what they yield. Not for several threads at once."""
+    """Ways by what they bring. `known`: what was met before. Not for several threads at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: Iterable[str] = ()) -> None:
+        self._tries: Counter[K] = Counter()
+        self._singles: Counter[K] = Counter()
         self._prices: dict[K, float] = defaultdict(float)
-        self._brought: dict[K, float] = defaultdict(float)
-        self._tries = self._price = self._result = 0.0
+        self._finders: dict[str, tuple[K, ...]] = dict.fromkeys(known, ())
+        """By thing: the ways of the try that met it, for as long as no other has."""
 
-    def credit(self, way: K, brought: float, price: float) -> None:
-        """Note one try of a way: what it brought, and what it cost."""
-        self._prices[way] = MEMORY * self._prices[way] + price
-        self._brought[way] = MEMORY * self._brought[way] + brought
-        # Over all ways the mean follows slowly: it is what ways are compared with.
-        memory = 1 - (1 - MEMORY) / 10
-        self._tries = memory * self._tries + 1
-        self._price = memory * self._price + price
-        self._result = memory * self._result + brought
+    def credit(self, ways: Iterable[K], names: Iterable[str], price: float) -> None:
+        """Note a try: the ways gone together in it, all that it met, and what it cost."""
+        ways = tuple(ways)
+        for way in ways:
+            self._tries[way] += 1
+            self._prices[way] += price
+        for name in names:
+            if name in self._finders:
+                self._singles.subtract(self._finders[name])
+            else:
+                self._singles.update(ways)
+            self._finders[name] = () if name in self._finders else ways
 
     def weights(self, own: Mapping[K, float]) -> dict[K, float]:
-        """The weights of ways, given each one's own, times what it yields for its price beside all ways together."""
-        if not self._result:
-            return dict(own)
-        return {way: weight * self._factor(way) for way, weight in own.items()}
+        """The weights of ways: each one's own, times the chance that it brings something new, for its price."""
+        tries = self._tries.total()
+        mean = sum(self._prices.values()) / tries if tries else 0.0
+        return {way: weight * self._chance(way) / self._price(way, mean) for way, weight in own.items()}
 
-    def _factor(self, way: K) -> float:
-        doubt = DOUBT / self._tries
-        brought = (self._brought.get(way, 0.0) + doubt * self._result) / self._result
-        price = (self._prices.get(way, 0.0) + doubt * self._price) / self._price
-        return min(MOST, max(LEAST, brought / price))
+    def _chance(self, way: K) -> float:
+        return (self._singles[way] + _SINGLES) / (self._tries[way] + _TRIES)
+
+    def _price(self, way: K, mean: float) -> float:
+        tries = self._tries[way]
+        return min(_DEAREST, max(_CHEAPEST, self._prices[way] / tries / mean)) if tries and mean else 1.0

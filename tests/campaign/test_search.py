@@ -97,22 +97,26 @@ def test_what_is_rare_is_chosen_more_often(tmp_path: Path) -> None:
         results.close()
 
 
-def test_ways_that_bring_something_are_gone_more_often_until_they_bring_nothing() -> None:
+def test_ways_that_still_bring_something_new_are_gone_more_often() -> None:
+    ways: Yields[str] = Yields(known=["old"])
+    own = {"rich": 1.0, "poor": 1.0, "dear": 1.0, "untried": 1.0}
+    assert set(ways.weights(own).values()) == {0.5}
+    for step in range(40):
+        ways.credit(["rich"], {f"rich {step}", "old"}, 1.0)
+        ways.credit(["dear"], {f"dear {step}", "old"}, 10.0)
+        ways.credit(["poor"], {"old", "everyday"}, 1.0)
+    weights = ways.weights(own)
+    assert weights["rich"] > weights["dear"] > weights["poor"]
+    assert weights["untried"] > 5 * weights["poor"]
+
+
+def test_a_way_whose_finds_are_met_again_is_exhausted() -> None:
     ways: Yields[str] = Yields()
-    own = {"rich": 1.0, "poor": 1.0, "dear": 1.0}
-    assert ways.weights(own) == own
-    for _ in range(40):
-        ways.credit("rich", 2.0, 1.0)
-        ways.credit("poor", 0.5, 1.0)
-        ways.credit("dear", 2.0, 10.0)
-    weights = ways.weights(own)
-    assert weights["rich"] > 2 * weights["poor"]
-    assert weights["rich"] > 2 * weights["dear"]
-    for _ in range(200):
-        ways.credit("rich", 0.0, 1.0)
-        ways.credit("poor", 0.5, 1.0)
-    weights = ways.weights(own)
-    assert 0 < weights["rich"] < weights["poor"]
+    own = {"first": 1.0, "second": 1.0}
+    for way in ("first", "second"):
+        for step in range(40):
+            ways.credit([way], {f"thing {step}"}, 1.0)
+    assert ways.weights(own)["first"] == ways.weights(own)["second"] < 0.05
 
 
 def test_of_each_thing_the_shortest_cases_are_kept(tmp_path: Path) -> None:

@@ -104,7 +104,8 @@ def _attributed(
         return [*told, *attributions.all(rest, tell, again=again)]
 
 
-def _say(text: str, stream: TextIO = sys.stdout) -> None:
+def _say(text: str, stream: TextIO | None = None) -> None:
+    stream = stream or sys.stdout
     stream.write(text + "\n")
     stream.flush()
 

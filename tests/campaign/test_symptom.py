@@ -63,3 +63,21 @@ def test_everyday_rewrites_dont_tell_bugs_apart() -> None:
 def test_lost_processes_are_alike_when_they_were_lost_at_one_place(message: str, explained: bool) -> None:
     minimal = symptom(Verdict.WORKER_DIED, ["pad_mm"], ["op:exp"], message="died by SIGSEGV in call (generated code)")
     assert minimal.explains(symptom(Verdict.WORKER_DIED, [], ["op:tanh"], message=message)) is explained
+
+
+SCALE = "RuntimeError: aten::scaled_dot_product_attention() Expected a value of type 'Optional[float]' for argument 'scale' but instead found type '{}'."
+
+
+def test_an_error_that_names_an_operation_of_aten_is_one_whatever_leads_to_it() -> None:
+    minimal = symptom(Verdict.COMPILE_ERROR, ["_sfdp_pattern_5_inference"], ["op:where"], message=SCALE.format("FakeTensor"))
+    met = symptom(Verdict.COMPILE_ERROR, ["_sfdp_pattern_1_training"], ["mode:training"], message=SCALE.format("FunctionalTensor"))
+    assert minimal.explains(met)
+    assert not minimal.explains(symptom(Verdict.COMPILE_ERROR, message=SCALE.replace("scale'", "mask'").format("FakeTensor")))
+    assert not minimal.explains(symptom(Verdict.RUNTIME_ERROR, message=SCALE.format("FakeTensor")))
+    # An error that names none may come from anywhere.
+    anywhere = symptom(Verdict.COMPILE_ERROR, ["_sfdp_pattern_5_inference"], ["op:where"], message="IndexError: list index out of range")
+    assert not anywhere.explains(symptom(Verdict.COMPILE_ERROR, ["_sfdp_pattern_1_training"], message="IndexError: list index out of range"))
+
+
+def test_symbolic_sizes_are_sizes() -> None:
+    assert normal("batch2 tensor to be: [s0*s37, s37] but got: [s0, 1]") == normal("batch2 tensor to be: [6, 2] but got: [3, 1]")

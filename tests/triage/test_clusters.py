@@ -22,7 +22,7 @@ from triage import attributions
 from triage import cluster as command
 from triage.attributions import Attributed, Attributions
 from triage.cause import Cause
-from triage.clusters import Cluster, cluster, updated
+from triage.clusters import Cluster, cluster, kept_clusters, updated
 from triage.findings import Finding, gather
 from triage.roots import root_of
 
@@ -211,6 +211,8 @@ def test_the_command_groups_runs_and_files_and_keeps_the_ledger(
     # A second time nobody is asked anything, and a campaign with that ledger meets nothing new.
     assert call(command.cluster, "triage.cluster", arguments) == 0
     assert len(fake.cases) == 2
+    shown = kept_clusters([given.out], EMPTY)
+    assert [one.title for one in shown] == ["[Inductor] attention is rewritten wrongly: constants of the program ignored"]
     again = options(tmp_path, rules=[WRONG], ledger=made, out=tmp_path / "again", corpus=tmp_path / "other")
     assert session(again, sampler("softmax")).new == 0
 

@@ -2,8 +2,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from corpus import casefile
 from fuzz.campaign.symptom import Symptom, normal, rewrites
 from fuzz.protocol import SubjectResult, Verdict
+from generators.features import features
 
 
 def symptom(
@@ -81,3 +83,24 @@ def test_an_error_that_names_an_operation_of_aten_is_one_whatever_leads_to_it() 
 
 def test_symbolic_sizes_are_sizes() -> None:
     assert normal("batch2 tensor to be: [s0*s37, s37] but got: [s0, 1]") == normal("batch2 tensor to be: [6, 2] but got: [3, 1]")
+
+
+@pytest.mark.parametrize(
+    ("turn", "unusual"),
+    [
+        ("permute, args: [x], dims: [0, 2, 1, 3]", False),
+        ("permute, args: [x], dims: [0, -2, -1, 1]", False),
+        ("transpose, args: [x], dim0: 1, dim1: 2", False),
+        ("transpose, args: [x]", False),
+        ("permute, args: [x], dims: [1, 2, 0, 3]", True),
+        ("permute, args: [x], dims: [0, 3, 2, 1]", True),
+        ("transpose, args: [x], dim0: 0, dim1: 2", True),
+    ],
+)
+def test_axes_turned_as_no_attention_turns_them_are_a_feature(turn: str, *, unusual: bool) -> None:
+    """Else a permutation that the matcher takes for its own would explain all that is wrong under its pattern."""
+    case = casefile.loads(
+        "case_format: 1\ndims: {B: 2}\ninputs:\n  x: {shape: [B, 3, 4, 5], dtype: float32, values: {seed: 0}}\n"
+        f"ops:\n  - {{name: y, op: {turn}}}\nreturns: [y]\n"
+    )
+    assert ("axes:unusual" in features(case)) is unusual

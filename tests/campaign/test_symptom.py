@@ -101,6 +101,6 @@ def test_axes_turned_as_no_attention_turns_them_are_a_feature(turn: str, *, unus
     """Else a permutation that the matcher takes for its own would explain all that is wrong under its pattern."""
     case = casefile.loads(
         "case_format: 1\ndims: {B: 2}\ninputs:\n  x: {shape: [B, 3, 4, 5], dtype: float32, values: {seed: 0}}\n"
-        f"ops:\n  - {{name: y, op: {turn}}}\nreturns: [y]\n"
+        f"ops:\n  - {{name: z, op: {turn}}}\nreturns: [z]\n"
     )
     assert ("axes:unusual" in features(case)) is unusual

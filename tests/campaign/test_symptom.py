@@ -86,6 +86,28 @@ def test_symbolic_sizes_are_sizes() -> None:
 
 
 @pytest.mark.parametrize(
+    ("ops", "word"),
+    [
+        ("{name: z, op: masked_fill, args: [x, m], value: 0.0}", "fill:unusual"),
+        ("{name: c, op: full}\n  - {name: z, op: where, args: [m, x, c]}", "fill:unusual"),
+        ("{name: z, op: masked_fill, args: [x, m], value: -1.0e+4}", ""),
+        ("{name: z, op: masked_fill, args: [x, m], value: min}", ""),
+        ("{name: z, op: eq, args: [x], other: 1}", "compared:unusual"),
+        ("{name: z, op: eq, args: [x], other: 0}", ""),
+        ("{name: z, op: sum, args: [x], dim: 2}", "softmax_axis"),
+        ("{name: z, op: unfold, args: [x], dim: 3, size: 2}", "layout:overlapping"),
+    ],
+)
+def test_what_a_rewrite_may_overlook_is_a_feature(ops: str, word: str) -> None:
+    case = casefile.loads(
+        "case_format: 1\ndims: {B: 2}\ninputs:\n  x: {shape: [B, 3, 4, 5], dtype: float32, values: {seed: 0}}\n"
+        f"  m: {{shape: [5], dtype: bool, values: {{kind: random, seed: 1}}}}\nops:\n  - {ops}\nreturns: [z]\n"
+    )
+    telling = {"fill:unusual", "compared:unusual", "softmax_axis", "layout:overlapping"}
+    assert features(case) & telling == ({word} if word else set())
+
+
+@pytest.mark.parametrize(
     ("turn", "unusual"),
     [
         ("permute, args: [x], dims: [0, 2, 1, 3]", False),

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from corpus import entry as corpus_entry
 from corpus import ledger, ledger_file
 from corpus.ledger import Bug, Ledger, Root, Status
 from generators.errors import UserError
@@ -109,3 +110,10 @@ def test_a_ledger_that_cant_be_read_is_left_alone(tmp_path: Path) -> None:
 def test_a_fixed_bug_is_back_in_its_version_or_a_later_one(status: str, torch: str, back: bool) -> None:
     kind, _, about = status.partition(" ")
     assert Status(kind, about).is_back_in(torch) is back
+
+
+def test_every_example_of_our_own_ledger_is_listed_as_a_finding_of_its_bug() -> None:
+    ours = ledger.load(Path(__file__).parents[2] / "corpus" / "ledger.yaml")
+    for bug in ours.bugs:
+        for path in ours.examples(bug):
+            assert ours.of_case(corpus_entry.load(path).case.id) == bug, path

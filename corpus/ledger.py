@@ -6,7 +6,7 @@
         title: "[Inductor] attention is rewritten wrongly: constants of the program ignored"
         status: "reported https://github.com/pytorch/pytorch/issues/1"
         note: one paragraph for a person
-        cause: {who: inductor, stage: joint_graph_passes, part: attention patterns, mechanism: constants of the program ignored}
+        cause: {who: inductor, stage: joint_graph_passes, part: patterns of attention, mechanism: constants of the program ignored}
         also: [{who: ..., stage: ..., part: ..., mechanism: ...}]    # other causes that a person found to be the same
         cases: [known/constants-ignored.case.yaml]                   # examples, relative to this file
         findings: [3a0969d8f021]                                     # ids of all cases that were found of it

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fuzz.campaign.symptom import normal, rewrites
+from fuzz.campaign.symptom import PROCESS, normal, rewrites
 from fuzz.protocol import SubjectResult, Verdict
 from generators.case import Case, Op
 from generators.program import make_op
 from generators.rewriting import valid
 from triage.culprit import Cause
-from triage.trials import Trials, control, told
+from triage.trials import Trials, control, failed, told
 
 CONSTANTS_IGNORED = "constants of the program ignored"
 OTHER_RESULT = "the replacement computes something else"
@@ -55,6 +55,14 @@ def raised(result: SubjectResult) -> str:
     return f"{how} {normal(result.message)[:120]}" if how else ""
 
 
+def mended(result: SubjectResult, changed: SubjectResult) -> bool:
+    """Whether a change took the failure away. Where compiling raised, another failure may come to light."""
+    if failed(changed) is False:
+        return True
+    errors = set(_RAISES)
+    return result.verdict in errors and changed.verdict.is_finding and changed.verdict not in {*errors, *PROCESS}
+
+
 def _silent(result: SubjectResult) -> str:
     if result.verdict is Verdict.METADATA:
         return "strides in another order" if "strides" in result.message else "another form of result"
@@ -75,7 +83,7 @@ def _attention(case: Case, base: str, result: SubjectResult, operands: dict[str,
         evidence.append(f"It goes away with the patterns of attention off; {named} {'shows' if len(guilty) == 1 else 'each show'} it alone.")
     part = f"_sfdp_pattern_{guilty[0]}" if guilty else "patterns of attention"
     for idea in _ideas(case, base, _of_pattern(operands, guilty)):
-        if trials.fails(idea.case or case, idea.subject or base) is False:
+        if mended(result, trials.judged(idea.case or case, idea.subject or base)):
             return Cause("inductor", JOINT, part, idea.mechanism, (*evidence, idea.evidence))
     compared = trials.judged(case, control(base, "constants_compared"))
     differ = list(told(compared, "constant"))

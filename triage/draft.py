@@ -12,8 +12,10 @@ from fuzz.protocol import SubjectResult, Verdict
 from fuzz.relations import is_of_another_call
 from generators.case import Case
 from generators.emit import source
-from triage.attribute import blame
+from triage.attribute import blame, sentence
+from triage.cause import Attribution
 from triage.errorlog import abridged
+from triage.explain import Explanation
 from triage.ladder import Ladder
 from triage.page import render
 from triage.reproducer import TIMEOUT_EXIT, Run
@@ -57,16 +59,30 @@ class Draft:
     search: str = ""
 
 
-def issue(case: Case, ladder: Ladder, run: Run, environment: str) -> Draft:
+def issue(
+    case: Case, ladder: Ladder, run: Run, environment: str, attribution: Attribution | None = None,
+    explanation: Explanation | None = None,
+) -> Draft:
     """The draft of an issue, in the order of PyTorch's form for torch.compile bugs."""
     result = ladder.result
+    cause = attribution.cause if attribution else None
+    bisection = attribution.bisection if attribution else None
+    if attribution is not None:
+        ladder = attribution.ladder
     name = title(case, result, ladder.hello.device)
     text = render(
         "report.md.j2",
         title=name,
         happened=_happened(ladder),
         eager=result.verdict is Verdict.EAGER_SUSPECT,
-        blame=blame(ladder),
+        # What eager gets wrong is told by how it was found; of all else the cause says more.
+        blame=blame(ladder) if cause is None or result.verdict is Verdict.EAGER_SUSPECT else sentence(cause),
+        evidence=cause.evidence if cause else (),
+        mechanism=cause.mechanism if cause else "",
+        bisector=bisection.line if bisection else "",
+        sentences=explanation.sentences if explanation else [],
+        control=explanation.control if explanation else None,
+        diff=explanation.diff() if explanation else [],
         program=program_of(case),
         where=where_text(case, result.where),
         numbers="" if result.verdict in _ERRORS else run.output.strip(),

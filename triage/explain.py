@@ -166,7 +166,7 @@ def _alike(result: SubjectResult, other: SubjectResult) -> bool | None:
 
 
 def _coincidences(names: list[str]) -> list[str]:
-    """ "x.shape[0] == B" of every place that matters, as one equation a dimension."""
+    """As one equation a dimension, "x.shape[0] == B" of every place that matters."""
     places: dict[str, list[str]] = defaultdict(list)
     for name in names:
         place, _, dim = name.partition(" == ")

@@ -9,7 +9,7 @@ from generators.case import Case, Contract
 from triage import operation
 from triage.culprit import Cause
 from triage.ladder import EAGER, Ladder
-from triage.trials import Trials
+from triage.trials import SUBJECTS, Trials
 
 _SDPA = ("sdpa_math", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn")
 _FEATURES = ("alibi", "sinks", "window", "causal", "softcap", "bias", "mask", "dropout")
@@ -28,6 +28,7 @@ def cause(case: Case, ladder: Ladder, trials: Trials) -> Cause:
     if subject in _SDPA:
         return operation.of_backend(case, subject, result, trials)
     needed, evidence = _needed(case, subject, trials)
+    evidence += launches(case, subject, trials)
     part = ", ".join([place(case, result), *needed])
     told = ["PyTorch's MATH backend gets the same call right."] if ladder.fails("sdpa_math") is False else []
     if ladder.fails(EAGER) is False:
@@ -45,6 +46,21 @@ def place(case: Case, result: SubjectResult) -> str:
         return "attention_forward" if not case.training or result.verdict is not Verdict.OUT_OF_BOUNDS else "attention"
     name = gradient(case, value)
     return f"attention_backward ({name})" if name.startswith("d") else "attention_backward"
+
+
+def launches(case: Case, subject: str, trials: Trials) -> list[str]:
+    """What other tiles make of it, and on a GPU other warps and stages; [] where the function takes none."""
+    wanted = [f"tile_{side}_{side}" for side in (16, 32, 128)]
+    if trials.hello.device != "cpu":  # Triton's interpreter has neither
+        wanted += ["warps_1", "warps_8", "stages_1", "stages_3"]
+    told: dict[bool, list[str]] = {True: [], False: []}
+    for launch in wanted:
+        fails = trials.fails(case, f"{SUBJECTS}:{subject}.{launch}")
+        if fails is not None:
+            what, *numbers = launch.split("_")
+            told[fails].append(f"{what} {' x '.join(numbers)}" if what == "tile" else f"num_{what} = {numbers[0]}")
+    sentences = [f"It goes away with {', '.join(told[False])}."] if told[False] else []
+    return sentences + ([f"It stays with {', '.join(told[True])}."] if told[True] else [])
 
 
 def features(contract: Contract) -> list[str]:

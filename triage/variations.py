@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from generators.case import Attr, Case, Input, Op, Values
@@ -70,7 +70,8 @@ def _other_values(op: Op, name: str, value: Attr, rank: int) -> Iterator[Attr]:
     elif kind is Kind.NUMBER and isinstance(value, (int, float)) and not isinstance(value, bool):
         if isinstance(value, int):
             yield float(value)
-        yield from (number for number in (-value, *_NUMBERS, float("-inf")) if number != value)
+        fills = (float("-inf"), -1e4) if op.kind in ("masked_fill", "full", "scalar", "where") else ()
+        yield from dict.fromkeys(number for number in (-value, *_NUMBERS, *fills) if number != value)
     elif kind is Kind.FLAG and isinstance(value, bool):
         yield not value
     elif kind is Kind.WORD:
@@ -170,10 +171,9 @@ def _split(case: Case, name: str) -> tuple[Case | None, dict[str, str]]:
     return valid(replace(case, dims=dims, inputs=inputs, ops=ops, contracts=())), places
 
 
-def _renamed(value: Attr, name: str, fresh: object, words: str) -> Attr:
-    assert callable(fresh)
+def _renamed(value: Attr, name: str, fresh: Callable[[str], Size], words: str) -> Attr:
     if isinstance(value, Size):
-        return fresh(words) if str(value) == name else value  # type: ignore[no-any-return]
+        return fresh(words) if str(value) == name else value
     if isinstance(value, tuple):
         return tuple(fresh(words) if isinstance(part, Size) and str(part) == name else part for part in value)
     return value

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from corpus.passes.contracts import plainer_contract
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.relations import is_of_another_call, relation_of
-from generators.case import Case, Contract
+from generators.case import Case
+from generators.program import types_of
 from triage import operation
 from triage.culprit import Cause
 from triage.ladder import EAGER, Ladder
@@ -63,11 +64,17 @@ def launches(case: Case, subject: str, trials: Trials) -> list[str]:
     return sentences + ([f"It stays with {', '.join(told[True])}."] if told[True] else [])
 
 
-def features(contract: Contract) -> list[str]:
-    """What a contract has beyond plain attention, in words."""
+def features(case: Case) -> list[str]:
+    """What the case's contract has beyond plain attention, in words."""
+    if not case.contracts:
+        return []
+    contract, types = case.contracts[0], types_of(case)
     found = [name for name in _FEATURES if getattr(contract, name)]
     if contract.causal == "bottom_right":
         found[found.index("causal")] = "causal from the bottom right"
+    axis = {"bhsd": 1, "bshd": 2}.get(contract.layout)
+    if axis is not None and types[contract.q].shape[axis].value(case.sizes) != types[contract.k].shape[axis].value(case.sizes):
+        found.append("grouped queries")
     return found + (["negative scale"] if contract.scale < 0 else [])
 
 
@@ -75,7 +82,7 @@ def _needed(case: Case, subject: str, trials: Trials) -> tuple[list[str], list[s
     """The features without which it passes, and the sentences that say so."""
     if not case.contracts:
         return [], []
-    own = features(case.contracts[0])
+    own = features(case)
     needed: list[str] = []
     for name, other in _fewer(case, own):
         if name not in needed and trials.fails(other, subject) is False:
@@ -90,7 +97,7 @@ def _needed(case: Case, subject: str, trials: Trials) -> tuple[list[str], list[s
 def _fewer(case: Case, own: list[str]) -> Iterator[tuple[str, Case]]:
     """Spellings of the contract with exactly one feature fewer."""
     for other in plainer_contract(case):
-        left = features(other.contracts[0]) if other.contracts else []
+        left = features(other)
         gone = [name for name in own if name not in left]
         if len(gone) == 1 and len(left) == len(own) - 1:
             yield gone[0], other

@@ -1,8 +1,8 @@
-"""A torch with one mistake planted, in every process that has this directory on PYTHONPATH: a worker, repro.py, the bisector.
+"""A torch with mistakes planted, in every process that has this directory on PYTHONPATH: a worker, repro.py, the bisector.
 
     ATTNFUZZ_PLANT=scale_dropped PYTHONPATH=benchmarks/planted_torch python ...
 
-Python imports this module when it starts. `benchmarks/plants.py` lists the mistakes.
+Python imports this module when it starts. Several names may be given, with commas between them.
 """
 
 import functools
@@ -27,7 +27,7 @@ def _option(sdpa: Any, *qkv: Any, name: str, change: Callable[[Any], Any], **opt
 
 #: By name: the pattern whose replacement is wrong, and what that calls in the place of F.scaled_dot_product_attention.
 REPLACEMENTS: dict[str, tuple[int, Change]] = {
-    "scale_dropped": (1, functools.partial(_scale, change=lambda scale: None)),
+    "scale_dropped": (1, functools.partial(_scale, change=lambda scale: 1.0)),
     "scale_squared": (5, functools.partial(_scale, change=lambda scale: scale**2)),
     "mask_dropped": (14, functools.partial(_option, name="attn_mask", change=lambda mask: None)),
     "mask_negated": (15, functools.partial(_option, name="attn_mask", change=lambda mask: ~mask)),
@@ -44,7 +44,11 @@ RELUS = {"relu_accuracy": "accuracy", "relu_compile_error": "compile_error", "re
 
 
 def _in_fuse_attention(module: Any) -> None:
-    number, change = REPLACEMENTS[PLANT]
+    for plant in REPLACEMENTS.keys() & PLANTS:
+        _plant(module, *REPLACEMENTS[plant])
+
+
+def _plant(module: Any, number: int, change: Change) -> None:
     name = f"_sfdp_replacement_{number}"
     original = getattr(module, name)
 
@@ -61,7 +65,8 @@ def _in_fuse_attention(module: Any) -> None:
 
 
 def _in_config(module: Any) -> None:
-    module.cpp.inject_relu_bug_TESTING_ONLY = RELUS[PLANT]
+    for plant in RELUS.keys() & PLANTS:
+        module.cpp.inject_relu_bug_TESTING_ONLY = RELUS[plant]
 
 
 class _After(importlib.abc.MetaPathFinder):
@@ -87,10 +92,10 @@ class _After(importlib.abc.MetaPathFinder):
         return spec
 
 
-PLANT = os.environ.get("ATTNFUZZ_PLANT", "")
-if PLANT in REPLACEMENTS:
-    sys.meta_path.insert(0, _After("torch._inductor.fx_passes.fuse_attention", _in_fuse_attention))
-elif PLANT in RELUS:
-    sys.meta_path.insert(0, _After("torch._inductor.config", _in_config))
-elif PLANT:
-    sys.exit(f"ATTNFUZZ_PLANT={PLANT}: choose from {', '.join([*REPLACEMENTS, *RELUS])}")
+PLANTS = set(filter(None, os.environ.get("ATTNFUZZ_PLANT", "").split(",")))
+_MODULES = (("torch._inductor.fx_passes.fuse_attention", _in_fuse_attention, REPLACEMENTS), ("torch._inductor.config", _in_config, RELUS))
+for _name, _change, _known in _MODULES:
+    if _known.keys() & PLANTS:
+        sys.meta_path.insert(0, _After(_name, _change))
+if PLANTS - REPLACEMENTS.keys() - RELUS.keys():
+    sys.exit(f"ATTNFUZZ_PLANT={os.environ['ATTNFUZZ_PLANT']}: choose from {', '.join([*REPLACEMENTS, *RELUS])}")

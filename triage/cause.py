@@ -23,6 +23,7 @@ from triage.ladder import (
     EAGER,
     INDUCTOR,
     MATH,
+    MATH_FORCED,
     PASSES,
     UNFUSED,
     UNVECTORISED,
@@ -115,6 +116,7 @@ def _with_controls(entry: Entry, found: Cause, ladder: Ladder, trials: Trials) -
     words = "graph passes" if base.startswith("passes") else base
     rows = {
         f"without {found.part}": (f"without_sfdp_{number}", f"{words}, the rewrite `{found.part}` off and all others on"),
+        MATH_FORCED: ("math", f"{words}, `sdpa_kernel(SDPBackend.MATH)`"),
         CONSTANTS: ("constants_compared", f"{words}, patterns held against the program's constants"),
     }
     rungs = {name: trials.judged(entry.case, control(base, switch)) for name, (switch, _) in rows.items()}

@@ -4,6 +4,7 @@ import math
 import re
 import shlex
 from dataclasses import dataclass
+from functools import partial
 from urllib.parse import quote_plus
 
 from fuzz.campaign.symptom import attention_patterns, operation_of
@@ -26,6 +27,9 @@ _URL_LIMIT = 8000
 """gh refuses to open an address of 8192 characters or more; title and repository take some of them."""
 
 _PROGRAM_LINES = 45
+MOST_LINES = 119
+"""Of a report: longer ones are not read."""
+
 _SEARCH_WORDS = 6
 _SYMPTOMS = {Verdict.NONFINITE: "NaN", Verdict.METADATA: "wrong stride", Verdict.WORKER_DIED: "crash", Verdict.TIMEOUT: "hang"}
 _RAISED = frozenset({Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR})
@@ -70,7 +74,8 @@ def issue(
     if attribution is not None:
         ladder = attribution.ladder
     name = title(case, result, ladder.hello.device)
-    text = render(
+    filled = partial(
+        render,
         "report.md.j2",
         title=name,
         happened=_happened(ladder),
@@ -83,7 +88,6 @@ def issue(
         sentences=explanation.sentences if explanation else [],
         control=explanation.control if explanation else None,
         diff=explanation.diff() if explanation else [],
-        program=program_of(case),
         where=where_text(case, result.where),
         numbers="" if result.verdict in _ERRORS else run.output.strip(),
         rows=rows_of(ladder),
@@ -92,6 +96,9 @@ def issue(
         log=abridged(run.log) if result.verdict in _ERRORS else "",
         environment=environment,
     )
+    text = filled(program=program_of(case))
+    if text.count("\n") >= MOST_LINES:
+        text = filled(program=program_of(case, 0))
     return Draft(name, text, is_issue=True, search=search_words(case, result))
 
 
@@ -178,8 +185,8 @@ def counted(result: SubjectResult) -> str:
     return f"; {wrong:.0f} of {total:.0f} rows {'is' if wrong == 1 else 'are'} wrong" if total > 1 else "; its only row is wrong"
 
 
-def program_of(case: Case) -> str:
-    """The text of a case, or where it is to be found when it is long."""
+def program_of(case: Case, most: int = _PROGRAM_LINES) -> str:
+    """The text of a case, or where it is to be found when it has more than `most` lines."""
     text = source(case).strip()
     lines = text.count("\n") + 1
-    return text if lines <= _PROGRAM_LINES else f"# {lines} lines, at the top of repro.py"
+    return text if lines <= most else f"# {lines} lines, at the top of repro.py"

@@ -1,5 +1,6 @@
 """Which part of an attention function is at fault: forward or which gradient, which feature it takes, which tiles."""
 
+import itertools
 from collections.abc import Iterator
 
 from corpus.passes.contracts import plainer_contract
@@ -13,6 +14,9 @@ from triage.ladder import EAGER, Ladder
 from triage.trials import SUBJECTS, Trials
 
 _SDPA = ("sdpa_math", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn")
+_MOST = 12
+"""Spellings that are tried."""
+
 _FEATURES = ("alibi", "sinks", "window", "causal", "softcap", "bias", "mask", "dropout")
 _OTHERWISE = {
     Verdict.OUT_OF_BOUNDS: "writes out of bounds",
@@ -84,7 +88,7 @@ def _needed(case: Case, subject: str, trials: Trials) -> tuple[list[str], list[s
         return [], []
     own = features(case)
     needed: list[str] = []
-    for name, other in _fewer(case, own):
+    for name, other in itertools.islice(_fewer(case, own), _MOST):
         if name not in needed and trials.fails(other, subject) is False:
             needed.append(name)
     spare = [name for name in own if name not in needed]

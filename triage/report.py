@@ -26,6 +26,7 @@ def report(
     timeout: str = "120s",
     memory: int = 8192,
     explain: str = "60s",
+    mode: list[str] | None = None,
     overwrite: bool = False,
 ) -> None:
     """Write report.md, the draft of an issue, and repro.py, one file that needs torch alone, for a case.
@@ -56,6 +57,8 @@ def report(
         MiB of memory a worker may use.
     explain
         How long to look for what the failure takes, by judging cases one step beside it, such as 30s; 0s: not at all.
+    mode
+        A mode of torch.compile to try besides, reduce-overhead or max-autotune; may be repeated.
     overwrite
         Replace a report.md that is there, with whatever was written into it.
     """
@@ -69,6 +72,7 @@ def report(
     from triage import kernel
     from triage.draft import commands
     from triage.kernel_repro import sdpa_backend
+    from triage.ladder import MODES
 
     entry = load(case)
     attention = subject or (entry.subject if is_named(entry.subject) or kind(entry.subject).attention else None)
@@ -77,6 +81,9 @@ def report(
         raise UserError(f"{case}: is about {attention}, which runs code of yours: allow it with --subject {attention}")
     if attention is not None and not is_named(attention) and not kind(attention).attention:
         raise UserError(f"subject {attention!r} is not an attention function; leave --subject out for torch.compile")
+    for wanted in mode or ():
+        if wanted not in MODES.values():
+            raise UserError(f"mode {wanted!r} is not one of {', '.join(MODES.values())}")
     device = device or entry.device
     if device not in DEVICES:
         raise UserError(f"device {device!r} is not one of {', '.join(DEVICES)}")
@@ -86,7 +93,7 @@ def report(
     if file.exists() and not overwrite:
         raise UserError(f"{file} exists and may hold your words; give another --out, or --overwrite")
     _prepare(out)
-    draft = _draft(entry, setup, out, budget) if attention is None else kernel.draft(entry, attention, setup, out)
+    draft = _draft(entry, setup, out, budget, tuple(mode or ())) if attention is None else kernel.draft(entry, attention, setup, out)
     _write(file, draft.text)
     lines = [draft.title, f"  {file}"]
     if draft.is_issue:
@@ -97,7 +104,7 @@ def report(
     print("\n".join(lines))  # noqa: T201 - a command line prints its result
 
 
-def _draft(entry: "Entry", setup: "Setup", out: Path, explain: float) -> "Draft":
+def _draft(entry: "Entry", setup: "Setup", out: Path, explain: float, modes: tuple[str, ...]) -> "Draft":
     from triage import environment
     from triage.attribute import accepted, refusal
     from triage.draft import issue, refused
@@ -105,7 +112,7 @@ def _draft(entry: "Entry", setup: "Setup", out: Path, explain: float) -> "Draft"
     from triage.trials import trials_of
 
     with trials_of(setup, repeat=2) as trials:
-        ladder = climbed(entry, trials)
+        ladder = climbed(entry, trials, modes=modes)
         why = refusal(ladder)
         if why is not None:
             (out / "repro.py").unlink(missing_ok=True)  # one of an earlier report would seem to belong to this one

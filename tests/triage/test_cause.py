@@ -110,8 +110,8 @@ def test_an_attribution_lasts_as_json(case: Case) -> None:
 @pytest.mark.parametrize(
     ("output", "line"),
     [
-        ("Bisection complete: BisectionResult(backend='inductor', subsystem='joint_graph_passes', bisect_number=2, "
-         "debug_info='pass_pattern_0')", "inductor, joint_graph_passes: pass_pattern_0"),
+        ("Bisection complete: BisectionResult(backend='inductor', subsystem='joint_graph_passes', debug_info='pass_pattern_0')",
+         "inductor, joint_graph_passes: pass_pattern_0"),
         ("Bisection complete: BisectionResult(backend='inductor', subsystem='lowerings', bisect_number=3, debug_info='relu_1')",
          "inductor, lowerings: relu"),
         ("Bisection complete: BisectionResult(backend='aot_eager', subsystem=None, bisect_number=None, debug_info=None)", "aot_eager"),

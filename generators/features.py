@@ -21,6 +21,10 @@ _EMPTY_ROWS = frozenset({"empty_row", "empty_row_mask", "zeros"})
 _COUNTS = frozenset({"small_counts", "signed"})
 
 
+OVERLOOKED = frozenset({"axes:unusual", "compared:unusual", "fill:unusual", "softmax_axis"})
+"""What a pattern of attention has to look at, and Inductor's matcher does not: numbers and axes of a program. One case in
+eight that is drawn has some of it."""
+
 _HIDING = -100.0
 """A score of this or less hides its key."""
 

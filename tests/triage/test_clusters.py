@@ -173,8 +173,9 @@ def test_a_function_of_the_users_is_not_imported_because_a_case_names_it(tmp_pat
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> Asked:
+def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Asked:
     asked = Asked()
+    monkeypatch.chdir(tmp_path)  # where causes of files without a run are kept
 
     @contextmanager
     def attributor(*_: object) -> Iterator[Asked]:
@@ -186,9 +187,8 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Asked:
 
 
 def test_the_command_groups_runs_and_files_and_keeps_the_ledger(
-    tmp_path: Path, fake: Asked, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, fake: Asked, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     given = options(tmp_path, rules=[WRONG])
     assert session(given, sampler("softmax")).new == 1
     corpus_entry.save(entry(2, "compile_error", kind="relu"), tmp_path / "more")

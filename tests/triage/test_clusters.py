@@ -241,16 +241,18 @@ def test_a_fixed_bug_that_is_back_is_news(tmp_path: Path, fake: Asked, capsys: p
     [
         ([], "name at least one run directory, case file (*.case.yaml) or directory of case files"),
         (["nowhere"], "nowhere: no run directory (it has no results.sqlite), case file (*.case.yaml) or directory of them"),
-        (["."], "neither a run directory"),
+        (["empty"], "neither a run directory"),
         (["x.case.yaml"], "x.case.yaml: can't be read"),
         ([".", "--ledger", "none.yaml"], "none.yaml: can't be read as a ledger: No such file"),
+        (["found", "--ledger", "/dev/null", "--update"], "/dev/null: is no file, so no ledger to bring up to date"),
         ([".", "--device", "tpu"], "device 'tpu' is not one of cpu, cuda"),
     ],
 )
 def test_bad_usage_is_told_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+    tmp_path: Path, fake: Asked, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
+    corpus_entry.save(entry(), tmp_path / "found")
+    (tmp_path / "empty").mkdir()
     assert call(command.cluster, "triage.cluster", arguments) == 2
     assert said in capsys.readouterr().err
 

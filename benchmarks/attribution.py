@@ -200,6 +200,7 @@ def planted(name: str) -> Iterator[None]:
 
 def _bisected(known: Known, found: Attribution) -> None:
     """Print what repro.py does, and what the bisector says of it by both of its doors."""
+    assert found.ladder is not None
     result = found.ladder.result
     with tempfile.TemporaryDirectory(prefix="attnfuzz-attribution-") as scratch:
         repro = Path(scratch) / "repro.py"

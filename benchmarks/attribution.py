@@ -51,7 +51,7 @@ returns: [out]
 REPLACEMENTS = {
     "scale_dropped": "sfdp-01-inference", "scale_squared": "sfdp-05-inference", "mask_dropped": "sfdp-14-inference",
     "mask_negated": "sfdp-15-inference", "causal_added": "sfdp-11-inference", "queries_and_keys_swapped": "sfdp-02-inference",
-    "heads_rolled": "sfdp-08-training", "queries_reversed": "sfdp-19-inference", "output_transposed": "sfdp-23-inference",
+    "heads_rolled": "sfdp-09-inference", "queries_reversed": "sfdp-19-inference", "output_transposed": "sfdp-23-inference",
 }  # fmt: skip
 """By plant: the seed that the pattern takes."""
 
@@ -200,6 +200,7 @@ def planted(name: str) -> Iterator[None]:
 
 def _bisected(known: Known, found: Attribution) -> None:
     """Print what repro.py does, and what the bisector says of it by both of its doors."""
+    assert found.ladder is not None
     result = found.ladder.result
     with tempfile.TemporaryDirectory(prefix="attnfuzz-attribution-") as scratch:
         repro = Path(scratch) / "repro.py"

@@ -36,6 +36,7 @@ from triage.trials import Trials, control, failed, trials_of
 __all__ = ["Attribution", "Cause", "attribute", "attributed"]
 
 AOT = "dynamo/aot"
+_SYMBOLIC = "passes_dynamic"
 LOWERING, CODEGEN = "lowering", "codegen"
 
 
@@ -47,10 +48,10 @@ class Attribution:
     """
 
     cause: Cause
-    case: str
-    subject: str
-    torch: str
-    ladder: Ladder
+    case: str = ""
+    subject: str = ""
+    torch: str = ""
+    ladder: Ladder | None = None
     bisection: Bisection | None = None
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -63,7 +64,7 @@ class Attribution:
         """As JSON text."""
         data = {
             "cause": self.cause.to_dict(), "case": self.case, "subject": self.subject, "torch": self.torch,
-            "ladder": self.ladder.to_dict(), "bisection": None if self.bisection is None else asdict(self.bisection),
+            "ladder": None if self.ladder is None else self.ladder.to_dict(), "bisection": None if self.bisection is None else asdict(self.bisection),
             "seconds": self.seconds,
         }
         return json.dumps(data, default=str)
@@ -73,10 +74,10 @@ class Attribution:
         """What `to_json` wrote. Raises ValueError for anything else."""
         try:
             data: dict[str, Any] = json.loads(text)
-            kept = data["bisection"]
+            kept, climbed_ = data["bisection"], data["ladder"]
             return cls(
-                Cause.from_dict(data["cause"]), data["case"], data["subject"], data["torch"], Ladder.from_dict(data["ladder"]),
-                None if kept is None else Bisection(**kept), data["seconds"],
+                Cause.from_dict(data["cause"]), data["case"], data["subject"], data["torch"],
+                None if climbed_ is None else Ladder.from_dict(climbed_), None if kept is None else Bisection(**kept), data["seconds"],
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no attribution: {error}") from error
@@ -143,6 +144,9 @@ def _compiler(entry: Entry, ladder: Ladder, trials: Trials, bisection: Bisection
     if ladder.fails(PASSES):
         found = rewrite.cause(case, base, ladder.rungs[PASSES], trials)
         shown = "Inductor's graph passes alone, the graph interpreted, show it."
+    elif base == DYNAMIC and trials.fails(case, control(_SYMBOLIC)):
+        found = rewrite.cause(case, _SYMBOLIC, trials.judged(case, control(_SYMBOLIC)), trials)
+        shown = "Inductor's graph passes alone, the graph interpreted, show it where sizes are symbolic."
     elif trials.fails(case, control(base, "pattern_matcher_off")) is False:
         found = rewrite.cause(case, base, result, trials)
         shown = "Inductor's graph passes alone do not show it, and with the pattern matcher off it goes away."

@@ -71,8 +71,7 @@ def issue(
     result = ladder.result
     cause = attribution.cause if attribution else None
     bisection = attribution.bisection if attribution else None
-    if attribution is not None:
-        ladder = attribution.ladder
+    ladder = (attribution.ladder if attribution else None) or ladder
     name = title(case, result, ladder.hello.device)
     filled = partial(
         render,

@@ -117,7 +117,7 @@ def cheapest(ladder: Ladder, entry: Entry) -> str:
         return subject_of(PASSES, entry)
     if ladder.fails(INDUCTOR):
         return subject_of(INDUCTOR, entry)
-    return "passes_dynamic" if ladder.accused == PASSES else DYNAMIC
+    return DYNAMIC
 
 
 def subject_of(rung: str, entry: Entry) -> str:

@@ -24,8 +24,43 @@ PLANTS = {
     "scale_dropped": "sfdp-01-inference", "queries_and_keys_swapped": "sfdp-02-inference", "scale_squared": "sfdp-05-inference",
     "causal_added": "sfdp-11-inference", "mask_dropped": "sfdp-14-inference", "queries_reversed": "sfdp-19-inference",
 }  # fmt: skip
-MASK = "  m: {{shape: {shape}, dtype: bool, values: {{kind: random, seed: 3, scale: 0.5}}}}\nops:"
-ADDED = "  - {name: weights, op: softmax, args: [scores], dim: -2}"
+SCALED_BY_A_TENSOR = """
+case_format: 1
+dims: {T: 2}
+mode: inference
+inputs:
+  mask: {shape: [T], dtype: bool, values: {kind: random, seed: 0}}
+  x: {shape: [1, T], dtype: float32, values: {kind: normal, seed: 1}}
+  "y": {shape: [1, 1, T, T], dtype: float32, values: {kind: normal, seed: 2}}
+  z: {shape: [], dtype: float32, values: {kind: normal, seed: 3}}
+ops:
+- {name: turned, op: transpose, args: ["y"]}
+- {name: product, op: matmul, args: [x, turned]}
+- {name: scaled, op: div, args: [product, z]}
+- {name: total, op: add, args: [scaled, mask]}
+- {name: probs, op: softmax, args: [total]}
+- {name: out, op: matmul, args: [probs, "y"]}
+returns: [out]
+"""
+MASK_OF_RANK_1 = """
+case_format: 1
+dims: {T: 2}
+mode: inference
+inputs:
+  x: {shape: [1, 1, 1, T], dtype: float32, values: {kind: normal, seed: 0}}
+  "y": {shape: [1, T, 1, T], dtype: float32, values: {kind: normal, seed: 1}}
+  mask: {shape: [T], dtype: bool, values: {kind: random, seed: 2}}
+ops:
+- {name: turned, op: permute, args: [x], dims: [0, 2, 1, 3]}
+- {name: turned2, op: transpose, args: ["y"], dim0: 1, dim1: 2}
+- {name: turned3, op: permute, args: ["y"], dims: [0, 2, 1, 3]}
+- {name: turned4, op: transpose, args: [turned2]}
+- {name: product, op: matmul, args: [turned, turned4]}
+- {name: total, op: add, args: [product, mask]}
+- {name: probs, op: softmax, args: [total]}
+- {name: out, op: matmul, args: [probs, turned3]}
+returns: [out]
+"""
 
 
 @pytest.fixture(scope="module")
@@ -57,12 +92,13 @@ def test_a_pattern_that_ignores_the_programs_constants_is_named_with_the_constan
 
 
 def test_a_scale_that_is_a_tensor_is_told_from_constants(trials: Trials) -> None:
-    text = SOFTMAX_OVER_QUERIES.replace("dim: -2}", "dim: -1}").replace("other: 4.0}", "other: 4.0}").replace(
-        "  - {name: scores, op: div, args: [products], other: 4.0}",
-        "  - {name: four, op: full, value: 4.0}\n  - {name: divided, op: div, args: [products, four]}\n"
-        "  - {name: zeros, op: full, sizes: [S, S], value: 0.0}\n  - {name: scores, op: add, args: [divided, zeros]}",
-    )
-    assert attributed(of(text), trials).cause.mechanism == "a 0-d tensor as scale"
+    assert attributed(of(SCALED_BY_A_TENSOR), trials).cause.mechanism == "a 0-d tensor as scale"
+
+
+def test_a_mask_of_rank_1_is_told_from_constants(trials: Trials) -> None:
+    cause = attributed(of(MASK_OF_RANK_1), trials).cause
+    assert cause.mechanism == "mask of rank 1"
+    assert cause.evidence[-1] == "It goes away where the replacement expands the mask to the scores' shape."
 
 
 def test_the_four_training_patterns_in_two_dtypes_have_one_mechanism(trials: Trials) -> None:

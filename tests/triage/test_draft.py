@@ -15,7 +15,10 @@ from generators.sample import sample
 from tests.triage.conftest import NUMBERS, ladder
 from triage import reproducer
 from triage.attribute import blame, refusal
+from triage.bisector import Bisection
+from triage.cause import Attribution, Cause
 from triage.draft import commands, issue, refused
+from triage.explain import explain
 from triage.ladder import EAGER, EMULATED_CASTS, INDUCTOR, Ladder
 from triage.title import title
 
@@ -103,6 +106,33 @@ def test_an_issue_has_all_that_pytorchs_form_asks_for(case: Case) -> None:
     assert places == sorted(places)
     assert len(draft.text.splitlines()) < 120
     assert "a log" not in draft.text
+
+
+def test_cause_bisection_and_explanation_follow_the_ablation(case: Case) -> None:
+    cause = Cause("inductor", "joint_graph_passes", "_sfdp_pattern_1", "constants of the program ignored", ("It goes away with it off.",))
+    found = Attribution(cause, case.id, "inductor", "2.13.0", ladder(), Bisection("inductor", "joint_graph_passes", "pass_pattern_0"))
+    wrong = ladder().result
+
+    def judge(other: Case) -> SubjectResult:
+        mended = any(op.kind == "softmax" and op.attr("dim") is None for op in other.ops)
+        return replace(wrong, verdict=Verdict.OK) if mended else wrong
+
+    draft = issue(case, ladder(), RUN, "PyTorch version: 2.13.0", found, explain(case, wrong, judge, rewrite=True))
+    parts = [
+        "the rewrite `_sfdp_pattern_1`: constants of the program ignored.", "```python", "| ablation |", "- It goes away with it off.",
+        "**inductor, joint_graph_passes: pass_pattern_0**", "Needs dim of softmax = -2", "```diff\n- weights = scores.softmax(dim=-2)",
+        "**Repro", "### Versions",
+    ]
+    places = [draft.text.index(words) for words in parts]
+    assert places == sorted(places)
+    assert len(draft.text.splitlines()) < 120
+
+
+def test_a_report_that_would_be_long_leaves_the_program_to_the_script(case: Case) -> None:
+    lines = "\n".join(f"line {number}" for number in range(70))
+    text = issue(case, ladder(), RUN, lines).text
+    assert len(text.splitlines()) < 120
+    assert "lines, at the top of repro.py" in text
 
 
 def test_an_error_is_told_by_its_log(case: Case) -> None:

@@ -10,13 +10,12 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from corpus import casefile
 from fuzz.campaign.symptom import normal
-from fuzz.protocol import Result, SubjectResult, subject_result
+from fuzz.protocol import Result, SubjectResult, finite, subject_result
 from generators.case import Case
 from generators.errors import UserError
 
@@ -269,10 +268,7 @@ class Results:
 
 
 def _to_json(result: SubjectResult) -> str:
-    data: dict[str, Any] = {name: getattr(result, name) for name in result.__dataclass_fields__ if name != "reached"}
-    # Infinities become text as in the protocol, whose reader takes both.
-    data["numbers"] = {k: v if abs(v) < float("inf") else str(v) for k, v in result.numbers.items()}
-    return json.dumps(data)
+    return json.dumps({name: value for name, value in finite(asdict(result)).items() if name != "reached"})
 
 
 def _from_json(text: str) -> SubjectResult:

@@ -15,7 +15,7 @@ from generators.emit import source
 from triage.attribute import blame
 from triage.errorlog import abridged
 from triage.ladder import Ladder
-from triage.page import render
+from triage.rendering import render
 from triage.reproducer import TIMEOUT_EXIT, Run
 from triage.title import title
 
@@ -57,8 +57,8 @@ class Draft:
     search: str = ""
 
 
-def issue(case: Case, ladder: Ladder, run: Run, environment: str) -> Draft:
-    """The draft of an issue, in the order of PyTorch's form for torch.compile bugs."""
+def issue(case: Case, ladder: Ladder, run: Run, environment: str, shown: str = "") -> Draft:
+    """The draft of an issue, in the order of PyTorch's form for torch.compile bugs; `shown`: what where.png shows."""
     result = ladder.result
     name = title(case, result, ladder.hello.device)
     text = render(
@@ -69,6 +69,7 @@ def issue(case: Case, ladder: Ladder, run: Run, environment: str) -> Draft:
         blame=blame(ladder),
         program=program_of(case),
         where=where_text(case, result.where),
+        shown=shown,
         numbers="" if result.verdict in _ERRORS else run.output.strip(),
         rows=rows_of(ladder),
         fired=", ".join(f"`{name}`" for name in result.fired),

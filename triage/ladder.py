@@ -74,7 +74,7 @@ def climb(entry: Entry, setup: Setup) -> Ladder:
             raise UserError(f"{setup.python} has no C++ compiler, which torch.compile needs on the CPU; install g++")
         rungs = {}
         for name, subject in subjects.items():
-            result = worker.check(request(case, (subject,)))
+            result = worker.check(request(case, (subject,), located=True))
             if result.rejected is not None or not result.results:
                 raise UserError(f"case {case.id}: eager refuses it, so there is nothing to report: {result.rejected}")
             rungs[name] = result.results[0]

@@ -5,7 +5,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fuzz.localisation import BATCH, FEATURE, HEAD, KEY, QUERY, labels
+from fuzz.axes import BATCH, FEATURE, HEAD, KEY, QUERY
+from fuzz.localisation import labels
 from fuzz.protocol import ErrorMap
 from generators.case import Case
 
@@ -96,10 +97,10 @@ def _axis(errors: ErrorMap, names: Sequence[str], side: tuple[int, ...]) -> Axis
         (number, ", ".join(str(index * errors.block[axis]) for index, axis in zip(place, live, strict=True)))
         for number, place in named
     )
-    words = [_word(names[axis]) for axis in live]
+    words = [_word(names[axis], axis) for axis in live]
     return Axis(", ".join(words), cells, ticks, math.prod(errors.block[axis] for axis in live))
 
 
-def _word(name: str) -> str:
-    """An axis in words; sizes that no contract names are given as the program has them."""
-    return name if name in (BATCH, HEAD, QUERY, KEY, FEATURE) or name.startswith("axis ") else f"place along {name}"
+def _word(name: str, axis: int) -> str:
+    """An axis in words; one that attention has no word for by its number, and its size as the program has it."""
+    return name if name in (BATCH, HEAD, QUERY, KEY, FEATURE) or name.startswith("axis ") else f"axis {axis} ({name})"

@@ -7,11 +7,13 @@ a case got wrong; matplotlib is imported when something is drawn.
 import io
 import math
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fuzz.localisation import where_text
 from fuzz.protocol import SubjectResult
 from generators.case import Case
+from generators.errors import UserError
 from triage.panels import Axis, Panel, panels
 
 if TYPE_CHECKING:
@@ -22,22 +24,37 @@ if TYPE_CHECKING:
 FILE = "where.png"
 
 _DPI = 150
+_NARROW = 4.8
 _DECADES = 12
 _CELL = 0.16
 _HEIGHTS = (0.9, 3.2)
 """Inches: a cell's height, and the least and the most of a grid's."""
 
 
-def png(case: Case, result: SubjectResult) -> bytes | None:
-    """The picture as a PNG file; None where the result has no map of its errors, or one of a single element."""
+def png(case: Case, result: SubjectResult, *, narrow: bool = False) -> bytes | None:
+    """The picture as a PNG file; None where the result has no map of its errors, or one of a single element. `narrow`: its
+    grids one below the other, for a column or a phone."""
     grids = panels(case, result.map) if result.map is not None else ()
     if not grids or result.map is None:
         return None
-    figure = _figure(grids, result)
+    figure = _figure(grids, result, narrow=narrow)
     figure.suptitle(f"{result.map.value} {list(result.map.shape)}: error against float64", fontsize=10)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=_DPI, metadata={"Software": None})
     return buffer.getvalue()
+
+
+def save(case: Case, result: SubjectResult, directory: Path) -> str:
+    """Write `where.png` there and give what it shows; where there is nothing to draw, "", and no file of an earlier report."""
+    drawn = png(case, result)
+    if drawn is None:
+        (directory / FILE).unlink(missing_ok=True)
+        return ""
+    try:
+        (directory / FILE).write_bytes(drawn)
+    except OSError as error:
+        raise UserError(f"{directory / FILE}: can't be written: {error.strerror}") from error
+    return described(case, result)
 
 
 def described(case: Case, result: SubjectResult) -> str:
@@ -50,16 +67,20 @@ def described(case: Case, result: SubjectResult) -> str:
     return f"{told}. Wrong: {where}." if where else f"{told}."
 
 
-def _figure(grids: Sequence[Panel], result: SubjectResult) -> "Figure":
+def _figure(grids: Sequence[Panel], result: SubjectResult, *, narrow: bool) -> "Figure":
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     norm = _norm(grids, _reference(result)[1])
-    height = max(min(max(_CELL * grid.rows.cells, _HEIGHTS[0]), _HEIGHTS[1]) for grid in grids)
-    figure = Figure(figsize=(8.0 if len(grids) > 1 else 5.6, height + 1.4), layout="constrained")
-    FigureCanvasAgg(figure)
+    heights = [min(max(_CELL * grid.rows.cells, _HEIGHTS[0]), _HEIGHTS[1]) for grid in grids]
     widths = [min(max(grid.columns.cells, 16), 48) for grid in grids]
-    axes = list(figure.subplots(1, len(grids), squeeze=False, width_ratios=widths)[0])
+    if narrow:
+        figure = Figure(figsize=(_NARROW, sum(heights) + 0.5 + 0.6 * len(grids)), layout="constrained")
+        axes = list(figure.subplots(len(grids), 1, squeeze=False, height_ratios=heights)[:, 0])
+    else:
+        figure = Figure(figsize=(8.0 if len(grids) > 1 else 5.6, max(heights) + 1.4), layout="constrained")
+        axes = list(figure.subplots(1, len(grids), squeeze=False, width_ratios=widths)[0])
+    FigureCanvasAgg(figure)
     for ax, grid in zip(axes, grids, strict=True):
         image = _draw(ax, grid, norm)
     _legend(figure, image, axes, result, grids)
@@ -81,15 +102,16 @@ def _norm(grids: Sequence[Panel], reference: float) -> "LogNorm":
     errors = [error for grid in grids for row in grid.errors for error in row if 0 < error < math.inf]
     known = [*errors, *([reference] if reference > 0 else [])] or [1.0]
     most = max(known)
-    least = max(min(known), most * 10.0**-_DECADES)
-    return LogNorm(least if least < most else most / 10, most, clip=True)
+    # Below the smallest error, so that no error but 0 is white.
+    return LogNorm(max(min(known) / 4, most * 10.0**-_DECADES), most, clip=True)
 
 
 def _draw(ax: "Axes", grid: Panel, norm: "LogNorm") -> Any:
     from matplotlib.collections import LineCollection
     from matplotlib.patches import Rectangle
 
-    shown = [[norm.vmin if error == 0 else norm.vmax if math.isinf(error) else error for error in row] for row in grid.errors]
+    least, most = float(norm.vmin or 0.0), float(norm.vmax or 1.0)
+    shown = [[least if error == 0 else most if math.isinf(error) else error for error in row] for row in grid.errors]
     image = ax.imshow(shown, cmap="Greys", norm=norm, aspect="auto", interpolation="nearest")
     for y, row in enumerate(grid.errors):
         for x, error in enumerate(row):

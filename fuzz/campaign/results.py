@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Self
 
 from corpus import casefile
 from fuzz.campaign.symptom import normal
@@ -71,25 +72,38 @@ class FindingRow:
 class Results:
     """The open store. Threads share it."""
 
-    def __init__(self, directory: Path) -> None:
-        """Opens or creates the store in `directory`. Raises `UserError` when the file is none of ours."""
+    def __init__(self, directory: Path, *, reading: bool = False) -> None:
+        """Opens or creates the store in `directory`; `reading`: one that is there, to write nothing. Raises `UserError` when
+        the file is none of ours."""
         self.path = directory / FILE
         self._lock = threading.RLock()
-        self._db = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None)
         try:
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._db = _read_only(self.path) if reading else sqlite3.connect(self.path, check_same_thread=False, isolation_level=None)
+        except sqlite3.OperationalError as error:
+            raise UserError(f"{self.path}: can't be opened: {error}") from error
+        try:
+            if not reading:
+                self._db.execute("PRAGMA journal_mode=WAL")
+                self._db.execute("PRAGMA synchronous=NORMAL")
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
-            if version == 0:
+            if version == 0 and not reading:
                 with self._transaction():
                     for statement in _TABLES.split(";\n"):
                         self._db.execute(statement)
                     self._db.execute(f"PRAGMA user_version={_FORMAT}")
             elif version != _FORMAT:
-                raise UserError(f"{self.path}: store of format {version}, this version writes {_FORMAT}: use another --out")
+                way = "this version reads" if reading else "use another --out: this version writes"
+                raise UserError(f"{self.path}: store of format {version}, {way} {_FORMAT}")
         except sqlite3.DatabaseError as error:
             self._db.close()
             raise UserError(f"{self.path}: not usable as a campaign's store: {error}") from error
+
+    @classmethod
+    def reading(cls, directory: Path) -> Self:
+        """The store of a campaign, which may be running: nothing is written. Raises `UserError` where there is none."""
+        if not (directory / FILE).is_file():
+            raise UserError(f"{directory}: no {FILE}, so no campaign's directory")
+        return cls(directory, reading=True)
 
     def close(self) -> None:
         """Write everything into the one file and close it."""
@@ -225,6 +239,15 @@ class Results:
         for case_id, text, names in rows:
             yield casefile.loads(text, f"{self.path}: queued case {case_id}"), frozenset(json.loads(names))
 
+    def verdicts(self) -> dict[str, dict[str, int]]:
+        """By subject, how many cases had each verdict."""
+        told: dict[str, dict[str, int]] = {}
+        with self._lock:
+            rows = self._db.execute("SELECT subject, verdict, count FROM verdicts ORDER BY subject, verdict").fetchall()
+        for subject, verdict, count in rows:
+            told.setdefault(subject, {})[verdict] = count
+        return told
+
     def counts(self, table: str) -> dict[str, int]:
         """The counts of `rejected`, highest first; for `outcomes`, how suspicions ended."""
         query = {
@@ -265,6 +288,13 @@ class Results:
 
     def _seen_again(self, case_id: str, now: float) -> None:
         self._db.execute("UPDATE findings SET count = count + 1, last_seen = ? WHERE case_id = ?", (now, case_id))
+
+
+def _read_only(path: Path) -> sqlite3.Connection:
+    # Without a log of a writer beside it the file is all there is, and may lie where nothing can be written.
+    live = path.with_name(f"{FILE}-wal").exists()
+    uri = f"{path.resolve().as_uri()}?{'mode=ro' if live else 'immutable=1'}"
+    return sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None)
 
 
 def _to_json(result: SubjectResult) -> str:

@@ -149,7 +149,7 @@ class Unusable(Message):
 class Check(Message):
     """Run one case. `source`: the emitted Python text; `random`: it has active dropout; `repeat`: compiled runs
     compared bit by bit (1: no determinism check); `stand_in`: the source with its attention replaced by calls of a global
-    `attend`, None for a case without a contract; `map`: results say how far a wrong value is off, place by place."""
+    `attend`, None for a case without a contract; `located`: results have maps."""
 
     type: ClassVar[str] = "check"
     id: int
@@ -160,7 +160,7 @@ class Check(Message):
     random: bool = False
     repeat: int = 2
     stand_in: str | None = None
-    map: bool = False
+    located: bool = False
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ def request(case: Case, subjects: tuple[str, ...], repeat: int = 2, *, located: 
         random=is_random(case),
         repeat=repeat,
         stand_in=stand_in(case) if case.contracts else None,
-        map=located,
+        located=located,
     )
 
 

@@ -146,7 +146,7 @@ class Case:
             round(time.perf_counter() - started, 4),
             judgement.where,
             coverage.reached,
-            _map(judgement) if self.request.map else None,
+            _map(judgement) if self.request.located else None,
         )
 
     def unless_eager_is_wrong(self, judgement: Judgement, run: Execution, subject: Subject) -> Judgement:

@@ -25,7 +25,7 @@ def judged(
     text: str = "",
     stand_in: str = "",
     repeat: int = 2,
-    map: bool = False,
+    located: bool = False,
     **options: str,
 ) -> SubjectResult:
     """What is said of a function, or a subject, on the case of `text`, plain attention when it is left out; `options` are those
@@ -42,7 +42,7 @@ def judged(
         training=training,
         random=dropout,
         repeat=repeat,
-        map=map,
+        located=located,
         stand_in=stand_in or source(f"return attend(q, k, v, scale={scale}{keywords})", **options),
     )
     result = check(request, {subject.name: subject}, "cpu", lambda _: None, lambda: 0.0)

@@ -27,6 +27,7 @@ SETTINGS = (
     "device",
     "engine",
     "fail_fast",
+    "ledger",
     "memory",
     "out",
     "python",

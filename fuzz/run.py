@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fuzz.door import FAULT, INTERRUPTED, enter
 
 if TYPE_CHECKING:
+    from corpus.ledger import Ledger
     from fuzz.campaign.campaign import Options
 
 
@@ -19,6 +20,7 @@ def run(
     python: str | None = None,
     out: Path | None = None,
     corpus: Path = Path("corpus/found"),
+    ledger: Path | None = None,
     subject: list[str] | None = None,
     engine: str = "guided",
     seeds: Path | None = None,
@@ -29,7 +31,7 @@ def run(
 ) -> int:
     """Generate cases, judge them, and shrink, confirm and save what fails.
 
-    Exit code 0: budget spent, nothing new. 1: new findings saved. 2: bad usage. 3: a fault of attnfuzz, which also counts
+    Exit code 0: budget spent, nothing new. 1: new findings saved, bugs that should be gone among them. 2: bad usage. 3: a fault of attnfuzz, which also counts
     where the run went on without the cases it kept from being judged.
     130: interrupted; Ctrl-C once finishes the cases in hand, twice stops at once.
 
@@ -49,6 +51,9 @@ def run(
         Directory of this run, runs/<start> when left out. One that holds a run already is continued.
     corpus
         Where the case files of findings go; those that are there are no news.
+    ledger
+        The bugs people decided about (docs/triage.md): those it lists turn no run red, one that it calls fixed and that is
+        back does. corpus/ledger.yaml of this checkout when left out; /dev/null for none.
     subject
         What to compare with eager, repeatable: passes, inductor, inductor_dynamic, inductor_tf32, aot_eager; passes_random
         and inductor_random, which draw dropout's numbers themselves; the attention functions triton, triton_compiled and
@@ -114,9 +119,20 @@ def run(
         shrink_seconds=shrink_seconds,
         fail_fast=fail_fast,
         engine=engine,
+        ledger=_ledger(ledger),
         seeds=seed_cases(seeds or ROOT / "corpus" / "seeds") if engine != "random" else (),
     )
     return _campaign(options)
+
+
+def _ledger(path: Path | None) -> "Ledger | None":
+    from corpus import ledger
+    from fuzz.campaign.pool import ROOT
+
+    default = ROOT / "corpus" / "ledger.yaml"
+    if path == Path("/dev/null") or (path is None and not default.exists()):
+        return None
+    return ledger.load(path or default)
 
 
 def _campaign(options: "Options") -> int:

@@ -17,8 +17,9 @@ from triage.boundary import Boundary, explore
 from triage.draft import Draft, refused
 from triage.kernel_draft import kernel_report, kernel_title
 from triage.kernel_repro import texts
-from triage.ladder import EAGER, MATH, Ladder, worker_of
+from triage.ladder import EAGER, MATH, Ladder
 from triage.reproducer import CANT_RUN, DEATHS, ERRORS, Run
+from triage.trials import worker_of
 
 _BOUNDARY_TIMEOUT = 20.0
 _TELLS_NOTHING = ERRORS | DEATHS | {Verdict.TIMEOUT}

@@ -1,32 +1,43 @@
-"""The ablation: one case under every backend from eager to Inductor, and Inductor with one setting changed."""
+"""The ablation: one case under every backend from eager to Inductor, and Inductor with one thing changed."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
 
 from corpus.entry import Entry
-from fuzz.campaign.pool import Setup, Worker, request
-from fuzz.protocol import Hello, SubjectResult, Verdict
+from fuzz.campaign.pool import Setup
+from fuzz.protocol import Hello, SubjectResult, Verdict, from_json, subject_result
 from generators.errors import UserError
 from triage.reproducer import low_precision
+from triage.trials import Trials, control, failed, trials_of
 
 EAGER, AOT_EAGER, PASSES, INDUCTOR, DYNAMIC = "eager", "aot_eager", "passes", "inductor", "inductor_dynamic"
+DECOMPOSED = "aot_eager_decomp_partition"
 MATH = "sdpa_math"
-NO_PATTERNS, EMULATED_CASTS = "pattern matcher off", "casts emulated"
+NO_PATTERNS, EMULATED_CASTS, TF32 = "pattern matcher off", "casts emulated", "TF32 allowed"
+NO_ATTENTION, CONSTANTS, MATH_FORCED = "patterns of attention off", "constants compared", "SDPA on MATH"
+UNFUSED, UNVECTORISED = "fusion off", "vectorisation off"
+MODES = {"reduce_overhead": "reduce-overhead", "max_autotune": "max-autotune"}
 
 _LABELS = {
     EAGER: "eager, not compiled",
     AOT_EAGER: 'backend="aot_eager"',
+    DECOMPOSED: 'backend="aot_eager_decomp_partition"',
     PASSES: "Inductor's graph passes, the graph interpreted",
     INDUCTOR: 'backend="inductor"',
     DYNAMIC: 'backend="inductor", dynamic=True',
     NO_PATTERNS: 'backend="inductor", options={"pattern_matcher": False}',
     MATH: "F.scaled_dot_product_attention, MATH backend",
     EMULATED_CASTS: 'backend="inductor", options={"emulate_precision_casts": True}',
+    NO_ATTENTION: "... without the rewrites of attention",
+    CONSTANTS: "... with patterns that compare constants",
+    MATH_FORCED: "... with sdpa_kernel(SDPBackend.MATH)",
+    TF32: "... with TF32 allowed",
+    UNFUSED: "... with no fusion",
+    UNVECTORISED: "... without vectorised code",
+    **{name: f'torch.compile(mode="{mode}")' for name, mode in MODES.items()},
 }
-_CONTROLS = {NO_PATTERNS: "triage.subjects:no_pattern_matcher", EMULATED_CASTS: "triage.subjects:emulated_casts"}
+_RANDOM = {PASSES: "passes_random", INDUCTOR: "inductor_random"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +45,13 @@ class Ladder:
     """The verdict of every rung by its name, in order, and who gave it.
 
     `accused` is the rung the report is about: `inductor`, or `inductor_dynamic` where only that fails; `eager` where eager
-    itself is wrong and nothing else is.
+    itself is wrong and nothing else is; `passes` where the public rungs were left out.
     """
 
     hello: Hello
     rungs: dict[str, SubjectResult]
     accused: str
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def result(self) -> SubjectResult:
@@ -48,12 +60,25 @@ class Ladder:
 
     def fails(self, rung: str) -> bool | None:
         """Whether that rung shows a bug too; None where it was not run or could not take the case."""
-        result = self.rungs.get(rung)
-        return None if result is None or result.verdict is Verdict.SKIPPED else result.verdict.is_finding
+        return failed(self.rungs.get(rung))
 
     def label(self, rung: str) -> str:
         """The rung in words a user of torch.compile knows."""
-        return _LABELS.get(rung, rung)
+        return self.labels.get(rung) or _LABELS.get(rung, rung)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-ready data."""
+        rungs = {name: asdict(result) for name, result in self.rungs.items()}
+        return {"hello": self.hello.to_json(), "rungs": rungs, "accused": self.accused, "labels": dict(self.labels)}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """The ladder that `to_dict` wrote. Raises KeyError, TypeError or ValueError for anything else."""
+        hello = from_json(data["hello"])
+        if not isinstance(hello, Hello):
+            raise TypeError("hello is no greeting of a worker")
+        rungs = {name: subject_result(result) for name, result in data["rungs"].items()}
+        return cls(hello, rungs, data["accused"], data["labels"])
 
 
 def climb(entry: Entry, setup: Setup) -> Ladder:
@@ -61,37 +86,76 @@ def climb(entry: Entry, setup: Setup) -> Ladder:
 
     Raises UserError when eager refuses the case, or Inductor can't run there.
     """
-    case = entry.case
-    dynamic = case.dynamic or entry.subject == DYNAMIC
-    controls = {name: subject + "_dynamic" * dynamic for name, subject in _CONTROLS.items()}
-    if not low_precision(case):
-        del controls[EMULATED_CASTS]
-    names = [EAGER, AOT_EAGER, PASSES, *([] if case.dynamic else [INDUCTOR]), DYNAMIC]
-    subjects = {name: name for name in names} | controls
-    with worker_of(replace(setup, named=tuple(controls.values()))) as worker:
-        hello = worker.start()
-        if not hello.cxx and setup.device == "cpu":
-            raise UserError(f"{setup.python} has no C++ compiler, which torch.compile needs on the CPU; install g++")
-        rungs = {}
-        for name, subject in subjects.items():
-            result = worker.check(request(case, (subject,), located=True))
-            if result.rejected is not None or not result.results:
-                raise UserError(f"case {case.id}: eager refuses it, so there is nothing to report: {result.rejected}")
-            rungs[name] = result.results[0]
+    with trials_of(setup, repeat=2) as trials:
+        return climbed(entry, trials)
+
+
+def climbed(entry: Entry, trials: Trials, *, full: bool = True, modes: tuple[str, ...] = ()) -> Ladder:
+    """The ladder as these trials find it. Not `full`: where the graph passes alone show the failure, code generation is left
+    out, which costs twenty times as much."""
+    case, hello = entry.case, trials.hello
+    rungs = {name: trials.must(case, name) for name in (EAGER, AOT_EAGER)}
+    rungs[DECOMPOSED] = trials.must(case, control(DECOMPOSED))
+    rungs[PASSES] = trials.must(case, subject_of(PASSES, entry))
+    if full or not _settled(entry, rungs):
+        if not hello.cxx and hello.device == "cpu":
+            raise UserError(f"worker {hello.pid} has no C++ compiler, which torch.compile needs on the CPU; install g++")
+        names = [*([] if case.dynamic else [INDUCTOR]), *([] if _own_random(entry) else [DYNAMIC])]
+        rungs |= {name: trials.must(case, subject_of(name, entry)) for name in names}
+        accused = _accused(entry, rungs)
+        base = _base(accused, entry)
+        rungs[NO_PATTERNS] = trials.must(case, control(base, "pattern_matcher_off"))
+        if low_precision(case):
+            rungs[EMULATED_CASTS] = trials.must(case, control(base, "casts_emulated"))
+        if hello.device == "cuda":
+            rungs[TF32] = trials.must(case, control(base, "tf32"))
+        rungs |= {mode: trials.must(case, control(mode)) for mode in modes}
+    return Ladder(hello, rungs, _accused(entry, rungs))
+
+
+def cheapest(ladder: Ladder, entry: Entry) -> str:
+    """The subject that shows the failure for the least time: the base of controls."""
+    if ladder.accused == EAGER:
+        return EAGER
+    if ladder.fails(PASSES):
+        return subject_of(PASSES, entry)
+    if ladder.fails(INDUCTOR):
+        return subject_of(INDUCTOR, entry)
+    return "passes_dynamic" if ladder.accused == PASSES else DYNAMIC
+
+
+def subject_of(rung: str, entry: Entry) -> str:
+    """The subject that a rung is for this case: one that draws random numbers of its own has other subjects."""
+    return _RANDOM.get(rung, rung) if _own_random(entry) else rung
+
+
+def _own_random(entry: Entry) -> bool:
+    return entry.subject.endswith("_random")
+
+
+def _settled(entry: Entry, rungs: Mapping[str, SubjectResult]) -> bool:
+    """Whether the rungs so far show who is at fault."""
+    eager = rungs[EAGER].verdict is Verdict.EAGER_SUSPECT and entry.subject == EAGER
+    return eager or any(_own(rungs[name]) for name in (AOT_EAGER, DECOMPOSED, PASSES))
+
+
+def _own(result: SubjectResult) -> bool:
+    """Whether a subject is at fault itself, not eager."""
+    return result.verdict.is_finding and result.verdict is not Verdict.EAGER_SUSPECT
+
+
+def _accused(entry: Entry, rungs: Mapping[str, SubjectResult]) -> str:
     public = [name for name in (INDUCTOR, DYNAMIC) if name in rungs]
-    own = {name for name in public if rungs[name].verdict.is_finding and rungs[name].verdict is not Verdict.EAGER_SUSPECT}
-    if rungs[EAGER].verdict is Verdict.EAGER_SUSPECT and (entry.subject == EAGER or not own):
-        return Ladder(hello, rungs, EAGER)
-    preferred = sorted(public, key=lambda name: (name not in own, name != entry.subject))
-    return Ladder(hello, rungs, preferred[0])
+    own = {name for name in (*public, PASSES, DECOMPOSED, AOT_EAGER) if _own(rungs[name])}
+    if rungs[EAGER].verdict is Verdict.EAGER_SUSPECT and (entry.subject == EAGER or not own & set(public or own)):
+        return EAGER
+    if not public:
+        return next((name for name in (PASSES, DECOMPOSED, AOT_EAGER) if name in own), PASSES)
+    return min(public, key=lambda name: (name not in own, name != entry.subject))
 
 
-@contextmanager
-def worker_of(setup: Setup) -> Iterator[Worker]:
-    """A worker with a compile cache of its own, ended on exit."""
-    with TemporaryDirectory(prefix="attnfuzz-report-") as scratch:
-        worker = Worker(setup, Path(scratch) / "cache", Path(scratch) / "worker.log")
-        try:
-            yield worker
-        finally:
-            worker.close()
+def _base(accused: str, entry: Entry) -> str:
+    """What the controls of the public rungs are controls of."""
+    if accused == DYNAMIC or entry.case.dynamic:
+        return DYNAMIC
+    return subject_of(INDUCTOR, entry)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from corpus.ledger import Ledger
 from fuzz.campaign.budget import Budget
 from fuzz.campaign.desk import Desk
 from fuzz.campaign.events import (
@@ -50,7 +51,7 @@ Sampler = Callable[..., Case]
 @dataclass(frozen=True, slots=True)
 class Options:
     """What a campaign is asked to do. `shrink_seconds`: wall time to shrink one suspicion; `engine`: one of ENGINES;
-    `seeds`: cases a guided search or libFuzzer begins with."""
+    `seeds`: cases a guided search or libFuzzer begins with; `ledger`: the bugs people decided about."""
 
     budget: Budget
     seed: int
@@ -64,6 +65,7 @@ class Options:
     fail_fast: bool = False
     engine: str = "random"
     seeds: tuple[Case, ...] = ()
+    ledger: Ledger | None = None
 
 
 class Campaign:
@@ -74,7 +76,7 @@ class Campaign:
         self.seed, self.out = options.seed, options.out
         self.schedule = Schedule(options.subjects)
         self.desk = Desk(results, bus)
-        self.keeper = Keeper(results, self.desk, options.corpus, options.out / "internal", list(options.known))
+        self.keeper = Keeper(results, self.desk, options.corpus, options.out / "internal", list(options.known), options.ledger)
         cursor, beyond = results.position()
         self.indices = Indices(cursor, beyond, options.budget)
         self.search: Search = (
@@ -271,6 +273,7 @@ class Campaign:
         # Whoever asks about functions of theirs alone did not ask about eager.
         about_asked = new and not (shown.verdict is Verdict.EAGER_SUSPECT and all(map(is_named, self.options.subjects)))
         self.new += about_asked
+        back = self.keeper.back(case, conclusion.cheap)
         self.bus.emit(
             FindingSaved(
                 case=case.id,
@@ -285,6 +288,7 @@ class Campaign:
                 internal=not new,
                 source=source(case),
                 where=where_text(case, shown.where),
+                back=f"fixed in {back.status.about} and back: {back.title}" if back else "",
             )
         )
         if about_asked and self.options.fail_fast:

@@ -2,6 +2,7 @@
 
 import threading
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from fuzz.campaign.asked import asked
@@ -61,6 +62,7 @@ class Desk:
         self.attention: frozenset[str] = frozenset()
         """Subjects that compute attention alone."""
         self._explanations: list[Explanation] = []
+        self._listed: dict[str, Explanation] = {}
         self._piles: defaultdict[str, _Pile] = defaultdict(_Pile)
         self._lock = threading.RLock()
 
@@ -84,9 +86,16 @@ class Desk:
             return next((e for e in self._explanations if e.symptom.explains(symptom)), None)
 
     def finding(self, case_id: str) -> Explanation | None:
-        """The finding whose minimal case this is."""
+        """The finding whose minimal case this is, or one that is known to be of the same bug."""
         with self._lock:
-            return next((e for e in self._explanations if e.case_id == case_id), None)
+            own = next((e for e in self._explanations if e.case_id == case_id), None)
+            return own or self._listed.get(case_id)
+
+    def take_for_same(self, case_ids: Iterable[str], explanation: Explanation) -> None:
+        """Take failures whose minimum is one of these cases for the bug of this finding."""
+        with self._lock:
+            for case_id in case_ids:
+                self._listed.setdefault(case_id, explanation)
 
     def sort(
         self, case: Case, results: tuple[SubjectResult, ...]

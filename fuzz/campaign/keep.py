@@ -7,34 +7,67 @@ from pathlib import Path
 
 from corpus import entry as corpus_entry
 from corpus.entry import Entry, Found
+from corpus.ledger import Bug, Ledger
 from fuzz.campaign.desk import Desk, Explanation
 from fuzz.campaign.investigate import Conclusion, Outcome
 from fuzz.campaign.results import FindingRow, Results
+from fuzz.campaign.symptom import Symptom
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from generators.case import Case
 from generators.errors import UserError
 
 
 class Keeper:
-    """Loads and saves findings. `corpus`: where new ones go; `known`: directories of bugs that are no news."""
+    """Loads and saves findings. `corpus`: where new ones go; `known`: directories of bugs that are no news; `ledger`: what
+    people decided about bugs."""
 
-    def __init__(self, results: Results, desk: Desk, corpus: Path, internal: Path, known: list[Path]) -> None:
+    def __init__(
+        self, results: Results, desk: Desk, corpus: Path, internal: Path, known: list[Path], ledger: Ledger | None = None
+    ) -> None:
         self._results, self._desk = results, desk
-        self._corpus, self._internal, self._known = corpus, internal, known
+        self._corpus, self._internal, self._known, self._ledger = corpus, internal, known, ledger
+        self.bugs: dict[str, Bug] = {}
+        """By the id of an example, the entry of the ledger that it explains failures by."""
+        self._fixed: list[tuple[Symptom, Bug]] = []
+        self._back: set[str] = set()
+        self._learned: set[str] = set()
 
     def load(self, hello: Hello) -> int:
-        """Teach the desk every finding that is on disk or in the store; how many there are. Raises `CaseError`."""
-        for row in self._results.findings():
+        """Teach the desk every finding of the ledger, on disk and in the store; how many there are. Raises `CaseError`."""
+        rows = self._results.findings()
+        if self._ledger is not None:
+            for bug in self._ledger.bugs:
+                self._load_bug(bug, self._ledger.examples(bug), hello.torch)
+        for row in rows:
             path = Path(row.file)
             if row.kind != "known" and not path.exists():
                 # Killed between the row and the file.
                 corpus_entry.write(corpus_entry.loads(row.entry, row.file), path)
-            self._learn(corpus_entry.loads(row.entry, row.file), known=row.kind == "known")
+            if row.case_id not in self._back or row.kind != "known":
+                self._learn(corpus_entry.loads(row.entry, row.file), known=row.kind == "known")
         for directory in [*self._known, self._corpus]:
             for path, known in corpus_entry.load_directory(directory).items():
-                if self._desk.finding(known.case.id) is None and self._learn(known, known=True, torch=hello.torch):
+                if known.case.id not in self._back and self._learn(known, known=True, torch=hello.torch):
                     self._results.add_finding(None, _row(known, path, "known", 0, _seen(known)), "")
         return len(self._results.findings())
+
+    def _load_bug(self, bug: Bug, examples: list[Path], torch: str) -> None:
+        """Take failures that this bug explains for known, or watch for them where it should be gone."""
+        back = bug.status.is_back_in(torch)
+        for path in examples:
+            entry = corpus_entry.load(path)
+            if back:
+                self._fixed.append((self._desk.symptom(_seen(entry), entry.case), bug))
+                self._back |= {entry.case.id, *bug.findings}
+                continue
+            self.bugs[entry.case.id] = bug
+            self._desk.take_for_same(bug.findings, self._teach(entry, known=True))
+            self._results.add_finding(None, _row(entry, path, "known", 0, _seen(entry)), "")
+
+    def back(self, case: Case, result: SubjectResult) -> Bug | None:
+        """The bug that should be gone from this torch version and explains a failure all the same."""
+        symptom = self._desk.symptom(result, case)
+        return next((bug for fixed, bug in self._fixed if case.id in bug.findings or fixed.explains(symptom)), None)
 
     def save(self, suspicion: int, conclusion: Conclusion, hello: Hello) -> Path:
         """Save a new finding and settle the suspicion; gives the case file. Raises `UserError` when it can't."""
@@ -53,14 +86,27 @@ class Keeper:
         return path
 
     def _learn(self, entry: Entry, *, known: bool, torch: str = "") -> bool:
+        """Whether the entry is one that explains failures, and was not learned before."""
+        if entry.case.id in self._learned:
+            return False
         expected = entry.expect
         if torch and expected is not None and (expected.status != "known" or not expected.holds_for(torch)):
             return False
         if entry.found is None and (expected is None or not expected.verdict):
             return False
-        symptom = self._desk.symptom(_seen(entry), entry.case)
-        self._desk.learn(Explanation(entry.case.id, symptom, known))
+        bug = self._ledger.of_case(entry.case.id) if self._ledger else None
+        if known and bug is None and self.back(entry.case, _seen(entry)):
+            return False  # saved before it was fixed, or since it is back: no explanation for what is met now
+        if known and bug is not None:
+            self.bugs[entry.case.id] = bug
+        self._teach(entry, known=known)
         return True
+
+    def _teach(self, entry: Entry, *, known: bool) -> Explanation:
+        explanation = Explanation(entry.case.id, self._desk.symptom(_seen(entry), entry.case), known)
+        self._desk.learn(explanation)
+        self._learned.add(entry.case.id)
+        return explanation
 
 
 def write_fault(case: Case, text: str, directory: Path) -> Path:

@@ -86,7 +86,7 @@ def _run(options: Options, results: Results, sampler: Sampler) -> Ending:
                 campaign.close()
     finally:
         bus.close()
-    text = summary(results, statistics, campaign.desk.waiting, campaign.new)
+    text = summary(results, statistics, campaign.desk.waiting, campaign.new, campaign.keeper.bugs)
     return Ending(campaign.new, bool(interrupted), text, len(statistics.faults))
 
 

@@ -55,9 +55,12 @@ def attention_patterns(fired: tuple[str, ...]) -> frozenset[str]:
 
 
 def normal(message: str) -> str:
-    """An error message without what changes from case to case: numbers, addresses, paths, generated names."""
+    """An error message without what changes from case to case: numbers, addresses, paths, generated names, and at which stage
+    of compiling a tensor was met."""
     text = re.sub(r"0x[0-9a-fA-F]+", "0x", message)
     text = re.sub(r"(/[\w.+-]+){2,}", "PATH", text)
+    text = re.sub(r"\b(Fake|Functional|Proxy)Tensor\b", "Tensor", text)
+    text = re.sub(r"\b[su]\d+(\*[su]\d+)*\b", "N", text)  # symbolic sizes
     text = re.sub(r"\b([A-Za-z_]+?)_?\d+(_\d+)*\b", r"\1N", text)
     text = re.sub(r"-?\d+(\.\d+)?(e[+-]?\d+)?", "N", text)
     return re.sub(r"\s*N(\s*,\s*N)+", " N", text)[:200]
@@ -110,10 +113,15 @@ class Symptom:
             kind_of(self.verdict) == kind_of(other.verdict)
             and accused(self.subject, self.verdict) == accused(other.subject, other.verdict)
             and self.error == other.error
-            # A lost process names the place where it was lost; shrinking it is too dear to tell what it takes. And eager's
-            # operation is named: that is the bug, whatever leads to it.
-            and (self.verdict in {*PROCESS, Verdict.EAGER_SUSPECT} or self._takes_no_more_than(other))
+            # A lost process names the place where it was lost; shrinking it is too dear to tell what it takes. And where an
+            # operation is named, eager's or the one that raises: that is the bug, whatever leads to it.
+            and (self.verdict in {*PROCESS, Verdict.EAGER_SUSPECT} or self._names_an_operation or self._takes_no_more_than(other))
         )
+
+    @property
+    def _names_an_operation(self) -> bool:
+        """Whether it is an error that says of which of ATen's operations it is."""
+        return "aten::" in self.error or "aten." in self.error
 
     def _takes_no_more_than(self, other: "Symptom") -> bool:
         return (

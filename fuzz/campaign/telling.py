@@ -4,10 +4,12 @@ import os
 import shlex
 import sys
 import textwrap
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
 from corpus import entry as corpus_entry
+from corpus.ledger import Bug
 from fuzz.campaign.budget import counted, spell
 from fuzz.campaign.events import FindingSaved
 from fuzz.campaign.results import FindingRow, Results
@@ -25,6 +27,7 @@ def finding_text(event: FindingSaved) -> str:
         f"{kind}: {event.verdict} under {event.subject}, {counted(event.ops, 'operation')}: {event.verdict.explanation}",
         f"  {event.message}",
     ]
+    lines += [f"  regression: {event.back}"] if event.back else []
     meaning = explained(event.message)
     if meaning:
         lines.append(f"  {meaning}")
@@ -39,7 +42,7 @@ def finding_text(event: FindingSaved) -> str:
     if event.fired:
         lines.append(f"  rewrites: {', '.join(event.fired)}")
     lines += ["", textwrap.indent(event.source.rstrip(), "    "), "", f"  saved: {event.path}"]
-    return "\n".join([*lines, *_reproduce(event.path, event.case, event.subject), ""])
+    return "\n".join([*lines, *reproduce_lines(event.path, event.case, event.subject), ""])
 
 
 def numbers_text(numbers: Mapping[str, float], verdict: Verdict, subject: str) -> str:
@@ -63,8 +66,11 @@ def numbers_text(numbers: Mapping[str, float], verdict: Verdict, subject: str) -
     return text
 
 
-def summary(results: Results, stats: Statistics, waiting: int, this_run: int) -> str:
-    """The end of a run: what was done, what was found, what is left."""
+def summary(
+    results: Results, stats: Statistics, waiting: int, this_run: int, bugs: Mapping[str, Bug] | None = None
+) -> str:
+    """The end of a run: what was done, what was found, what is left. `bugs`: entries of the ledger by the ids of their
+    examples."""
     outcomes = results.counts("outcomes")
     rows = results.findings()
     new, known = [r for r in rows if r.kind == "new"], [r for r in rows if r.kind == "known" and r.count]
@@ -94,6 +100,9 @@ def summary(results: Results, stats: Statistics, waiting: int, this_run: int) ->
             f"{counted(len(internal), 'internal finding')}, shown by no public subject since none was chosen (--subject inductor)"
         )
         lines += [line for row in internal for line in _row_lines(row)]
+    listed = {row.case_id: (bugs or {})[row.case_id] for row in known if row.case_id in (bugs or {})}
+    lines += _bug_lines(listed, known, stats)
+    known = [row for row in known if row.case_id not in listed]
     if known:
         lines.append(f"{counted(len(known), 'known finding')} {'was' if len(known) == 1 else 'were'} met again:")
         lines += [f"  {row.result.verdict} {row.case_id}, met {row.count}x: {row.file}" for row in known]
@@ -109,6 +118,27 @@ def summary(results: Results, stats: Statistics, waiting: int, this_run: int) ->
     lines.append(f"{counted(len(new), 'finding')} {where}{news}" + (":" if new else ""))
     lines += [line for row in new for line in _row_lines(row)]
     return "\n".join(lines)
+
+
+_STATUSES = {"new": "not reported yet", "not_a_bug": "not a bug"}
+
+
+def _bug_lines(listed: Mapping[str, Bug], rows: list[FindingRow], stats: Statistics) -> list[str]:
+    """The bugs of the ledger that were met again, most often first."""
+    met = Counter[str]()
+    for row in rows:
+        if row.case_id in listed:
+            met[listed[row.case_id].id] += row.count
+    by_id = {bug.id: bug for bug in listed.values()}
+    lines = [f"{counted(len(met), 'bug')} of the ledger {'was' if len(met) == 1 else 'were'} met again:"] if met else []
+    for bug_id, count in met.most_common():
+        bug = by_id[bug_id]
+        status = _STATUSES.get(bug.status.kind, bug.status.kind)
+        about = f" ({bug.status.about})" if bug.status.about else ""
+        if bug.status.kind == "fixed":
+            about = f" ({bug.status.about}; this is {stats.started.torch})" if stats.started else about
+        lines.append(f"  {status}: {bug.title}{about}, met {count}x")
+    return lines
 
 
 def _coverage(subject: str, stats: Statistics) -> str:
@@ -131,10 +161,11 @@ def _row_lines(row: FindingRow) -> list[str]:
     result = row.result
     head = f"  {result.verdict} under {result.subject}, {counted(len(case.ops), 'operation')}, met {row.count}x"
     message = result.message or Verdict(result.verdict).explanation
-    return [head, f"    {message}", *_reproduce(row.file, row.case_id, row.result.subject, "    ")]
+    return [head, f"    {message}", *reproduce_lines(row.file, row.case_id, row.result.subject, "    ")]
 
 
-def _reproduce(path: str, case_id: str, subject: str, indent: str = "  ") -> list[str]:
+def reproduce_lines(path: str, case_id: str, subject: str, indent: str = "  ") -> list[str]:
+    """How to see a finding again, and how to report it."""
     file = shlex.quote(path)
     # Only the person at the keyboard may have a function of theirs imported.
     allowed = f" --subject {subject}" if is_named(subject) else ""

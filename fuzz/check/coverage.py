@@ -105,7 +105,7 @@ class Coverage:
 
     def _noting_rewrite(self, apply: Any) -> Any:
         def noted(entry: Any, *args: Any, **kwargs: Any) -> Any:
-            self._fired[_name(entry)] += 1
+            self._fired[rewrite_name(entry)] += 1
             return apply(entry, *args, **kwargs)
 
         return noted
@@ -196,7 +196,7 @@ def registered_patterns(device: str) -> list[Pattern]:
     joint = importlib.import_module("torch._inductor.fx_passes.joint_graph")
     fuse = importlib.import_module("torch._inductor.fx_passes.fuse_attention")
     joint.lazy_init(where)
-    registered = {_name(entry) for entries in joint.patterns.patterns.values() for entry in entries}
+    registered = {rewrite_name(entry) for entries in joint.patterns.patterns.values() for entry in entries}
     earlier: dict[str, Any] = {}
     skipped: dict[str, str] = {}
     found = []
@@ -276,7 +276,9 @@ def _counts() -> dict[str, Counter[str]]:
     kernels = Counter[str]()
     for kind, name in (("all", "generated_kernel_count"), ("cpp_vec", "generated_cpp_vec_kernel_count")):
         kernels[kind] = _part(_METRICS, name) or 0
-    return {"pass": passes, "graph_break": breaks, "kernels": kernels}
+    # What a control experiment says of its run (triage/switches.py).
+    told = Counter(counters.get("attnfuzz", {}))
+    return {"pass": passes, "graph_break": breaks, "kernels": kernels, "told": told}
 
 
 def _reason(text: str) -> str:
@@ -304,7 +306,8 @@ def _operation(target: Any) -> str:
     return str(name) if hasattr(target, "_schema") or hasattr(target, "namespace") else ""
 
 
-def _name(entry: Any) -> str:
+def rewrite_name(entry: Any) -> str:
+    """The name of a rewrite, an entry of the pattern matcher."""
     name = getattr(entry, "pattern_name", None) or _serialized_name(entry.pattern)
     if name:
         return str(name)

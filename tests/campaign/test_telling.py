@@ -33,7 +33,7 @@ def test_one_of_a_thing_is_told_without_an_s(tmp_path: Path) -> None:
 def test_a_campaign_that_left_work_names_the_directory_to_go_on_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waiting: int, words: str
 ) -> None:
-    monkeypatch.setattr("fuzz.campaign.session.summary", lambda results, stats, _, new: summary(results, stats, waiting, new))
+    monkeypatch.setattr("fuzz.campaign.session.summary", lambda results, stats, _, *more: summary(results, stats, waiting, *more))
     given = options(tmp_path, budget="2x")
     told = session(given, sampler("softmax")).summary
     assert f"  {words}; run again with --out {given.out} to work on " in told

@@ -2,8 +2,8 @@
 
 import importlib
 import inspect
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,27 +29,30 @@ def as_it_is(module: nn.Module, _dynamic: bool) -> nn.Module:
 @dataclass(frozen=True)
 class Subject:
     """One way to run a module. With `attention`, the module has that function in the place of its own attention; with
-    `tf32` it is compiled and run while TF32 is allowed."""
+    `tf32` it is compiled and run while TF32 is allowed, and in any case within `under()`."""
 
     name: str
     compile: Compile = as_it_is
     attention: Attention | None = None
     tf32: bool = False
+    under: Callable[[], AbstractContextManager[None]] = nullcontext
 
     @property
     def kind(self) -> Kind:
         """What the catalogue says of it."""
         return kind(self.name)
 
-    def allowed(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def allowed(self) -> Iterator[None]:
         """The settings it is compiled and run under."""
-        return settings.allowed(tf32=self.tf32, own_random=self.kind.random)
+        with settings.allowed(tf32=self.tf32, own_random=self.kind.random), self.under():
+            yield
 
 
 def named(name: str) -> Subject:
     """The subject behind `package.module:function`. Raises `SubjectError`.
 
-    The function computes attention when its first parameters are q, k and v (or query, key and value), with the
+    That is a `Subject`, or a function. It computes attention when its first parameters are q, k and v (or query, key and value), with the
     keywords and capabilities of docs/kernels.md; else it takes a module and gives a callable.
     """
     module_name, _, function_name = name.partition(":")
@@ -57,6 +60,8 @@ def named(name: str) -> Subject:
         function = getattr(importlib.import_module(module_name), function_name)
     except (ImportError, AttributeError, ValueError) as error:
         raise SubjectError(f"subject {name!r} can't be imported: {error}") from error
+    if isinstance(function, Subject):
+        return function
     if not callable(function):
         raise SubjectError(f"subject {name!r} is not a function")
     if not _attends(function):

@@ -1,0 +1,92 @@
+"""What the ledger says of bugs, in a campaign."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corpus import entry as corpus_entry
+from corpus import ledger
+from corpus.entry import Entry, Found
+from corpus.ledger import Ledger
+from fuzz.campaign.session import Ending, session
+from tests.campaign.fakes import case, options, sampler
+from tests.campaign.test_campaign import WRONG, events, found
+
+URL = "https://github.com/pytorch/pytorch/issues/1"
+OTHER = {"match": "relu", "verdict": "compile_error", "message": "KeyError: buf7"}
+EXAMPLE = Entry(case("softmax", rows=2), found=Found("wrong_result", "inductor", ("_sfdp_pattern_5_inference",), "2.13.0"))
+
+
+def ledger_of(directory: Path, status: str, example: Entry = EXAMPLE) -> Ledger:
+    path = corpus_entry.save(example, directory / "beside")
+    return ledger.loads(
+        f"""
+        ledger_format: 1
+        bugs:
+          - id: softmax
+            title: attention is wrong
+            status: "{status}"
+            cause: {{who: inductor, stage: joint_graph_passes, mechanism: constants of the program ignored}}
+            cases: [beside/{path.name}]
+            findings: [{example.case.id}]
+        """.replace("\n        ", "\n"),
+        directory / "ledger.yaml",
+    )
+
+
+def campaign(directory: Path, status: str, **given: Any) -> tuple[Ending, Any]:
+    asked = options(directory, ledger=ledger_of(directory, status), rules=[WRONG, OTHER], **given)
+    return session(asked, sampler("softmax")), asked
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        (f"known {URL}", f"known: attention is wrong ({URL}), met 20x"),
+        (f"reported {URL}", f"reported: attention is wrong ({URL}), met 20x"),
+        ("not_a_bug by design", "not a bug: attention is wrong (by design), met 20x"),
+        ("new", "not reported yet: attention is wrong, met 20x"),
+        ("fixed 2.14.0", "fixed: attention is wrong (2.14.0; this is 2.13.0), met 20x"),
+    ],
+)
+def test_what_the_ledger_lists_is_told_and_turns_no_campaign_red(tmp_path: Path, status: str, told: str) -> None:
+    ending, given = campaign(tmp_path, status)
+    assert ending.new == 0
+    assert found(given) == []
+    assert f"1 bug of the ledger was met again:\n  {told}\n" in ending.summary
+    # No time was spent on shrinking it.
+    assert events(given, "SuspicionOpened") == []
+
+
+@pytest.mark.parametrize("version", ["2.13.0", "2.13.0.dev20260101", "2.12.1"])
+def test_a_fixed_bug_that_is_back_turns_it_red_and_is_called_so(
+    tmp_path: Path, version: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ending, given = campaign(tmp_path, f"fixed {version}")
+    assert ending.new == 1
+    ((saved,), (entry,)) = (events(given, "FindingSaved"), found(given))
+    assert entry.case.id == saved["case"]
+    assert f"regression: fixed in {version} and back: attention is wrong" in capsys.readouterr().out
+    # It stays so every night, until somebody says otherwise in the ledger.
+    again, _ = campaign(tmp_path, f"fixed {version}", out=tmp_path / "another")
+    assert again.new == 1
+
+
+def test_another_bug_beside_a_known_one_is_found(tmp_path: Path) -> None:
+    given = options(tmp_path, "60x", ledger=ledger_of(tmp_path, f"known {URL}"), rules=[WRONG, OTHER])
+    assert session(given, sampler("softmax", "relu")).new == 1
+    assert [op.kind for entry in found(given) for op in entry.case.ops] == ["relu"]
+
+
+def test_a_failure_that_shrinks_to_a_case_listed_under_a_bug_is_no_news(tmp_path: Path) -> None:
+    """Though what is seen of it is not what is seen of the example."""
+    first = options(tmp_path / "first", rules=[OTHER])
+    assert session(first, sampler("relu")).new == 1
+    ((entry,), known) = (found(first), ledger_of(tmp_path, f"known {URL}"))
+    bug = known.bugs[0]
+    listed = Ledger(known.path, (ledger.Bug(bug.id, bug.title, bug.roots, bug.status, "", bug.cases, (entry.case.id,)),))
+    given = options(tmp_path, ledger=listed, rules=[OTHER])
+    ending = session(given, sampler("relu"))
+    assert ending.new == 0 and found(given) == []
+    assert f"known: attention is wrong ({URL})" in ending.summary

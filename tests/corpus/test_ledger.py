@@ -1,0 +1,111 @@
+from pathlib import Path
+
+import pytest
+
+from corpus import ledger, ledger_file
+from corpus.ledger import Bug, Ledger, Root, Status
+from generators.errors import UserError
+
+HAND_WRITTEN = """\
+# Reviewed every Monday.
+ledger_format: 1
+bugs:
+  # Ask upstream about this one first.
+  - id: constants
+    title: "[Inductor] softmax over another axis: wrong result"   # by symptom
+    status: "reported https://github.com/pytorch/pytorch/issues/1"
+    note: |
+      Met first
+      by hand.
+    cause: {who: inductor, stage: joint_graph_passes, part: attention patterns, mechanism: constants ignored}
+    also:
+      - {who: inductor, stage: joint_graph_passes, mechanism: fill ignored}
+    cases: [known/constants.case.yaml]
+    findings: [3a0969d8f021]
+    last_seen: "2026-11-20"
+    versions: ["2.13.0"]
+"""
+ROOT = Root("eager", "operation", "aten.bmm", "not finite")
+
+
+def written(path: Path, text: str) -> Ledger:
+    path.write_text(text)
+    return ledger.load(path)
+
+
+def test_what_a_person_wrote_stays_when_it_is_brought_up_to_date(tmp_path: Path) -> None:
+    read = written(tmp_path / "ledger.yaml", HAND_WRITTEN)
+    (bug,) = read.bugs
+    assert str(bug.status) == "reported https://github.com/pytorch/pytorch/issues/1"
+    assert read.of_root(Root("inductor", "joint_graph_passes", "", "fill ignored")) == bug
+    assert read.examples(bug) == [tmp_path / "known/constants.case.yaml"]
+    met = Bug(bug.id, "a machine's title", bug.roots[:1], Status(), "", (), ("0" * 12, "3a0969d8f021"), "2026-11-01", "2026-11-21", ("2.13.0", "2.14"))
+    ledger_file.save(Ledger(read.path, (met, Bug("bmm", "aten.bmm: NaN", (ROOT,), findings=("1" * 12,)))))
+    expected = HAND_WRITTEN.replace("[3a0969d8f021]", '["000000000000", 3a0969d8f021]').replace('"2026-11-20"', '"2026-11-21"')
+    expected = expected.replace('versions: ["2.13.0"]\n', 'versions: [2.13.0, "2.14"]\n    first_seen: "2026-11-01"\n')
+    text = read.path.read_text()
+    assert text.startswith(expected)
+    again = ledger.load(read.path)
+    assert again.bugs[0].title == bug.title and again.bugs[0].roots == bug.roots and again.bugs[0].note == bug.note
+    assert again.bugs[1] == Bug("bmm", "aten.bmm: NaN", (ROOT,), findings=("1" * 12,))
+    # And nothing changes where there is nothing to say.
+    ledger_file.save(again)
+    assert read.path.read_text() == text
+
+
+def test_a_ledger_is_made_where_there_is_none(tmp_path: Path) -> None:
+    odd = Bug("no", "a title: with #, 'quotes' and \"more\"", (Root("triton", "kernel", "", "1e-3"),), Status("not_a_bug", "no: by design"))
+    made = Ledger(tmp_path / "new" / "ledger.yaml", (odd,))
+    ledger_file.save(made)
+    assert ledger.load(made.path) == made
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("id: constants", "id: Constants of it"), "ledger.yaml:5: bugs[0].id: the text 'Constants of it' is no id"),
+        (("reported https", "open https"), ":7: bugs[0].status: 'open' is not one of new, reported, known, not_a_bug, fixed"),
+        (('"reported https://github.com/pytorch/pytorch/issues/1"', "reported"), ":7: bugs[0].status: 'reported' wants the address of the issue"),
+        (("reported https://github.com/pytorch/pytorch/issues/1", "known soon"), "'known' wants the address of the issue, got 'soon'"),
+        (("reported https://github.com/pytorch/pytorch/issues/1", "fixed soon"), "'fixed' wants the first version without it, such as 2.14.0, got 'soon'"),
+        (("reported https", "new https"), "'new' stands alone"),
+        (("findings: [3a0969d8f021]", "findings: [3a09]"), "bugs[0].findings[0]: the text '3a09' is not the id of a case"),
+        (("mechanism: fill ignored", "mechanism: constants ignored, part: attention patterns"), "the cause 'inductor, joint_graph_passes, attention patterns, constants ignored' stands there twice"),
+        (("cases: [known/constants.case.yaml]", "cases: [known/constants.py]"), "is not a case file (*.case.yaml)"),
+        (("last_seen:", "last_met:"), "bugs[0].last_met: unknown key"),
+        (('"2026-11-20"', "yesterday"), "bugs[0].last_seen: the text 'yesterday' is not a day"),
+        (("ledger_format: 1", "ledger_format: 2"), "ledger.yaml:2: ledger_format: this version reads format 1"),
+    ],
+)
+def test_a_mistake_is_told_with_line_and_field(tmp_path: Path, change: tuple[str, str], said: str) -> None:
+    assert change[0] in HAND_WRITTEN
+    with pytest.raises(UserError) as error:
+        written(tmp_path / "ledger.yaml", HAND_WRITTEN.replace(*change))
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_ledger_that_cant_be_read_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.yaml"
+    path.write_text("ledger_format: 1\nbugs: [&a b]\n")
+    with pytest.raises(UserError, match="anchors and aliases are not allowed"):
+        ledger_file.save(Ledger(path, (Bug("bmm", "NaN", (ROOT,)),)))
+    assert path.read_text() == "ledger_format: 1\nbugs: [&a b]\n"
+    with pytest.raises(UserError, match="can't be read as a ledger: No such file"):
+        ledger.load(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize(
+    ("status", "torch", "back"),
+    [
+        ("fixed 2.14.0", "2.14.0+cpu", True),
+        ("fixed 2.14.0", "2.15.0.dev20261101+cu128", True),
+        ("fixed 2.14.0", "2.14.0.dev20261101", False),
+        ("fixed 2.14.0.dev20261015", "2.14.0.dev20261101", True),
+        ("fixed 2.14.0", "2.13.1", False),
+        ("known https://x", "2.14.0", False),
+    ],
+)
+def test_a_fixed_bug_is_back_in_its_version_or_a_later_one(status: str, torch: str, back: bool) -> None:
+    kind, _, about = status.partition(" ")
+    assert Status(kind, about).is_back_in(torch) is back

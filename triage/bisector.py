@@ -1,0 +1,90 @@
+"""PyTorch's CompilerBisector on a repro.py, in a process of its own, and the line it ends with."""
+
+import os
+import re
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+SECONDS = 240.0
+
+_PROGRAM = """
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("repro", sys.argv[1])
+repro = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(repro)
+from torch._inductor.compiler_bisector import CompilerBisector
+print("\\nBisection complete:", CompilerBisector.do_bisect(repro.test_fn))
+"""
+_DONE = re.compile(r"^Bisection complete: (.*)$", re.MULTILINE)
+_FIELD = re.compile(r"(backend|subsystem|debug_info)='([^']*)'")
+
+
+@dataclass(frozen=True, slots=True)
+class Bisection:
+    """What the bisector says. `backend` is "" where it found nothing; `told` why it could not be asked, else ""."""
+
+    backend: str = ""
+    subsystem: str = ""
+    detail: str = ""
+    told: str = ""
+
+    @property
+    def line(self) -> str:
+        """In one line: "inductor, joint_graph_passes: pass_pattern_0"."""
+        if self.told:
+            return self.told
+        if not self.backend:
+            return "it found nothing"
+        place = f", {self.subsystem}" if self.subsystem else ""
+        return f"{self.backend}{place}{f': {self.detail}' if self.detail and self.detail != self.subsystem else ''}"
+
+
+def bisect(repro: Path, python: str, seconds: float = SECONDS) -> Bisection:
+    """Run the bisector on `test_fn` of a repro.py under that interpreter, with a cache directory of its own."""
+    return _run([python, "-c", _PROGRAM, str(repro.resolve())], repro, seconds)
+
+
+def bisect_command(repro: Path, python: str, seconds: float = 4 * SECONDS) -> Bisection:
+    """The same by the command that a report names, which starts repro.py anew for each step."""
+    return _run([python, "-m", "torch._inductor.compiler_bisector", "run", python, repro.name], repro, seconds)
+
+
+def parsed(output: str) -> Bisection:
+    """What the bisector's output says."""
+    found = _DONE.search(output)
+    if found is None:
+        return Bisection(told="it did not end as it should")
+    values = dict(_FIELD.findall(found[1]))
+    return Bisection(values.get("backend", ""), values.get("subsystem", ""), _detail(values.get("debug_info", ""), values.get("subsystem", "")))
+
+
+def _detail(text: str, subsystem: str) -> str:
+    """What the guilty application was of: of a lowering the operation's name alone."""
+    operation = re.search(r"\baten[.:]+(\w+)|\bprims[.:]+(\w+)", text)
+    if operation:
+        return operation[1] or operation[2]
+    # A lowering is told by its node, "relu_1".
+    first = text.strip().splitlines()[0][:60] if text.strip() else ""
+    return re.sub(r"_\d+$", "", first) if subsystem == "lowerings" else first
+
+
+def _run(command: list[str], repro: Path, seconds: float) -> Bisection:
+    # State is kept in files under the cache directory: never two at once in one.
+    with tempfile.TemporaryDirectory(prefix="attnfuzz-bisect-") as scratch:
+        environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("TORCH_BISECT", "TORCH_COMPILE_BACKEND"))},
+            "TORCHINDUCTOR_CACHE_DIR": scratch,
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        }
+        try:
+            done = subprocess.run(
+                command, cwd=repro.resolve().parent, env=environment, capture_output=True, text=True, errors="replace",
+                timeout=seconds, check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return Bisection(told=f"it did not end within {seconds:g} s")
+    if "No module named 'torch._inductor.compiler_bisector'" in done.stderr:
+        return Bisection(told="this torch has none")
+    return parsed(done.stdout)

@@ -1,0 +1,176 @@
+"""Attribution: from a case to its root cause, with the evidence. What it found lasts as JSON."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Self
+
+from corpus.entry import Entry
+from fuzz.campaign.pool import Setup
+from fuzz.catalogue import is_named, kind
+from fuzz.protocol import SubjectResult, Verdict
+from generators.errors import UserError
+from triage import kernel_cause, operation, rewrite
+from triage.bisector import Bisection
+from triage.culprit import Cause
+from triage.ladder import (
+    AOT_EAGER,
+    DECOMPOSED,
+    DYNAMIC,
+    EAGER,
+    INDUCTOR,
+    MATH,
+    PASSES,
+    UNFUSED,
+    UNVECTORISED,
+    Ladder,
+    cheapest,
+    climbed,
+)
+from triage.trials import Trials, control, failed, trials_of
+
+__all__ = ["Attribution", "Cause", "attribute", "attributed"]
+
+AOT = "dynamo/aot"
+LOWERING, CODEGEN = "lowering", "codegen"
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """A finding's cause, the ladder and the bisection it rests on, and the seconds it took, by step.
+
+    `case`, `subject` and `torch` say of what: a result kept beside a run is looked up by them.
+    """
+
+    cause: Cause
+    case: str
+    subject: str
+    torch: str
+    ladder: Ladder
+    bisection: Bisection | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """What it is kept by: case, subject and torch."""
+        return f"{self.case}/{self.subject}/{self.torch}"
+
+    def to_json(self) -> str:
+        """As JSON text."""
+        data = {
+            "cause": self.cause.to_dict(), "case": self.case, "subject": self.subject, "torch": self.torch,
+            "ladder": self.ladder.to_dict(), "bisection": None if self.bisection is None else asdict(self.bisection),
+            "seconds": self.seconds,
+        }
+        return json.dumps(data, default=str)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """What `to_json` wrote. Raises ValueError for anything else."""
+        try:
+            data: dict[str, Any] = json.loads(text)
+            kept = data["bisection"]
+            return cls(
+                Cause.from_dict(data["cause"]), data["case"], data["subject"], data["torch"], Ladder.from_dict(data["ladder"]),
+                None if kept is None else Bisection(**kept), data["seconds"],
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"no attribution: {error}") from error
+
+
+def attribute(entry: Entry, setup: Setup, bisection: Bisection | None = None) -> Attribution:
+    """Judge a case on the rungs of the ladder and under controls, and say who is at fault, by what.
+
+    `setup.named` has the function of the user's that a case is about, if any. Raises UserError where the case shows no bug,
+    or can't be judged.
+    """
+    with trials_of(setup) as trials:
+        return attributed(entry, trials, bisection)
+
+
+def attributed(entry: Entry, trials: Trials, bisection: Bisection | None = None, ladder: Ladder | None = None) -> Attribution:
+    """As `attribute`, with trials at hand, so that many findings share one worker; and with a ladder that is climbed."""
+    clock = _Clock()
+    about_function = is_named(entry.subject) or kind(entry.subject).attention
+    if ladder is None:
+        with clock("ladder"):
+            ladder = _kernel_ladder(entry, trials) if about_function else climbed(entry, trials, full=False)
+    if not ladder.result.verdict.is_finding:
+        raise UserError(f"case {entry.case.id} shows no bug under torch {ladder.hello.torch}: {ladder.result.verdict}")
+    with clock("controls"):
+        found = kernel_cause.cause(entry.case, ladder, trials) if about_function else _compiler(entry, ladder, trials, bisection)
+    return Attribution(found, entry.case.id, entry.subject, ladder.hello.torch, ladder, bisection, clock.seconds)
+
+
+def _kernel_ladder(entry: Entry, trials: Trials) -> Ladder:
+    rungs = {name: trials.must(entry.case, name) for name in dict.fromkeys((EAGER, MATH, entry.subject))}
+    return Ladder(trials.hello, rungs, entry.subject)
+
+
+def _compiler(entry: Entry, ladder: Ladder, trials: Trials, bisection: Bisection | None) -> Cause:
+    case, result = entry.case, ladder.result
+    if result.verdict is Verdict.EAGER_SUSPECT:
+        return operation.cause(case, result, trials)
+    if ladder.fails(AOT_EAGER):
+        evidence = ('backend="aot_eager" fails too, which is before Inductor.',)
+        return Cause("aot", AOT, "", rewrite.raised(result) or "other values", evidence)
+    if ladder.fails(DECOMPOSED):
+        evidence = ('backend="aot_eager" is right, backend="aot_eager_decomp_partition" fails.',)
+        return Cause("aot", AOT, "decompositions or the partitioner", rewrite.raised(result) or "other values", evidence)
+    base = cheapest(ladder, entry)
+    before = 'backend="aot_eager_decomp_partition" is right.'
+    if ladder.fails(PASSES):
+        found = rewrite.cause(case, base, ladder.rungs[PASSES], trials)
+        shown = "Inductor's graph passes alone, the graph interpreted, show it."
+    elif trials.fails(case, control(base, "pattern_matcher_off")) is False:
+        found = rewrite.cause(case, base, result, trials)
+        shown = "Inductor's graph passes alone do not show it, and with the pattern matcher off it goes away."
+    else:
+        found = _below(entry, base, result, trials, bisection)
+        shown = "Inductor's graph passes alone, the graph interpreted, are right."
+        if ladder.accused == DYNAMIC and ladder.fails(INDUCTOR) is False:
+            shown += " With sizes that are numbers it is right."
+    return replace(found, evidence=(f"{before} {shown}", *found.evidence))
+
+
+def _below(entry: Entry, base: str, result: SubjectResult, trials: Trials, bisection: Bisection | None) -> Cause:
+    """What is at fault below the graph passes: a lowering by the bisector's word, else what our own switches say."""
+    how = rewrite.raised(result) or str(result.verdict).replace("_", " ")
+    if bisection is not None and bisection.subsystem == "lowerings":
+        return Cause("inductor", LOWERING, bisection.detail, how, ("The bisector finds it gone with that lowering left to eager.",))
+    if bisection is not None and bisection.backend == "inductor" and bisection.subsystem:
+        return Cause("inductor", bisection.subsystem, bisection.detail, how, ("The bisector finds it gone with that left out.",))
+    lowering = _lowering(entry, base, result, trials)
+    if lowering:
+        told = f"It goes away with the lowering of {lowering} left to eager and all others on."
+        return Cause("inductor", LOWERING, lowering, how, (told,))
+    for name, switch, words in ((UNVECTORISED, "unvectorised", "vectorised code"), (UNFUSED, "unfused", "fusion")):
+        if failed(trials.judged(entry.case, control(base, switch))) is False:
+            return Cause("inductor", CODEGEN, words, how, (f"It goes away with {name}.",))
+    return Cause("inductor", CODEGEN, "", how, ("Neither with fusion nor with vectorisation off does it go away.",))
+
+
+def _lowering(entry: Entry, base: str, result: SubjectResult, trials: Trials) -> str:
+    """The lowering without which it passes, by name, "" where there is none."""
+    for reached in result.reached:
+        kind_, _, name = reached.partition(" ")
+        if kind_ == "lowering" and trials.fails(entry.case, control(base, f"eager_{name.removeprefix('aten.')}")) is False:
+            return name.removeprefix("aten.")
+    return ""
+
+
+class _Clock:
+    """Seconds by step."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, step: str) -> Iterator[None]:
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[step] = round(self.seconds.get(step, 0.0) + time.monotonic() - began, 2)

@@ -1,0 +1,205 @@
+"""Which constants of a program differ from those of a pattern that took it: the matcher ignores them. Runs in a worker.
+
+Patterns of attention come to the matcher serialized, with `Ignored()` for every number, list and dtype. Here the
+pattern's own text is traced anew with the operands of the match, and the two graphs are walked together.
+"""
+
+import inspect
+import operator
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fuzz.check.coverage import rewrite_name
+from triage.switches import part, refusing, tell
+
+_MATCHER = "torch._inductor.pattern_matcher"
+_AXES = frozenset({"amax", "sum", "permute", "transpose", "softmax", "_softmax", "mean", "unsqueeze", "squeeze"})
+"""Operations whose whole numbers are axes: -1 and 3 are one of four."""
+
+_SHAPES = frozenset({"expand", "view", "reshape", "_unsafe_view", "clone", "empty", "rand", "inductor_random"})
+"""Operations whose numbers are sizes, which follow from the operands."""
+
+_OPERANDS = frozenset({"KeywordArg", "ExclusiveKeywordArg", "Ignored", "Arg"})
+_EXAMPLE_RANK = 4
+_NO_CONSTANT = frozenset({"device", "layout", "pin_memory", "memory_format"})
+
+
+class Unlike(Exception):
+    """The two graphs have other operations, so that constants can't be compared."""
+
+
+def compared() -> AbstractContextManager[None]:
+    """While entered, no pattern of attention takes a program whose constants are others than the pattern's. Tells which."""
+
+    def refuses(entry: Any, match: Any) -> bool:
+        name = rewrite_name(entry)
+        if "sfdp" not in name:
+            return False
+        try:
+            found = differences(entry, match)
+        except Unlike as reason:
+            tell("incomparable", name, why=str(reason))
+            return False
+        for operation, program, pattern in found:
+            tell("constant", name, operation=operation, program=program, pattern=pattern)
+        return bool(found)
+
+    return refusing(refuses)
+
+
+def differences(entry: Any, match: Any) -> list[tuple[str, str, str]]:
+    """Constants that differ: the operation, the program's and the pattern's. Raises `Unlike`."""
+    known = part(_MATCHER, "_known_precompiled_patterns")
+    origin = next((item for item in known if item[4] is entry.pattern), None)
+    if origin is None:
+        raise Unlike("the pattern's text is not known")
+    try:
+        return _compared(_by_operands(origin, match), match, _As({}, exact=True))
+    except Unlike:
+        # Some operations leave no trace for some sizes; the serialized pattern was traced with the authors' examples.
+        return _compared(_by_examples(origin), match, _as_examples(origin, match))
+
+
+@dataclass(frozen=True)
+class _As:
+    """What constants of a pattern stand for: those that follow from the examples' dtype. `exact`: sizes are the program's."""
+
+    means: dict[Any, Any]
+    exact: bool
+
+
+def _as_examples(origin: Any, match: Any) -> _As:
+    example = origin[1][0]
+    query = match.kwargs["query"].meta["val"].dtype
+    means: dict[Any, Any] = {example.dtype: query}
+    if example.dtype.is_floating_point and query.is_floating_point:
+        means |= {torch.finfo(example.dtype).min: torch.finfo(query).min}
+    # Older patterns take their scale from head_dim.
+    root = float(example.shape[-1]) ** 0.5
+    return _As(means | dict.fromkeys((root, 1 / root, root**0.5, root**-0.5)), exact=False)
+
+
+def _compared(traced: Any, match: Any, known: _As) -> list[tuple[str, str, str]]:
+    outputs = getattr(traced, "outputs", [traced])
+    found: dict[tuple[str, str, str], None] = {}
+    for expression, node in zip(outputs, match.output_nodes(), strict=False):
+        if expression is not None and node is not None:
+            found |= dict.fromkeys(_walk(expression, node, set(), known))
+    return list(found)
+
+
+def _by_operands(origin: Any, match: Any) -> Any:
+    """The pattern traced with the operands of the match. Raises `Unlike` where it does not fit them."""
+    search, examples, trace, workaround, _ = origin
+    names = _names(search)
+    values = [match.kwargs.get(name) for name in names]
+    values = [value.meta["val"] if isinstance(value, torch.fx.Node) else value for value in values]
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    if any(isinstance(size, torch.SymInt) for tensor in tensors for size in (*tensor.shape, *tensor.stride())):
+        raise Unlike("sizes are symbolic")
+    mode = part("torch._dynamo.utils", "detect_fake_mode")(values)
+    # Of the examples, those that follow the workaround's scalars have no operand.
+    grads = [isinstance(example, torch.Tensor) and example.requires_grad for example in examples]
+    grads += [False] * (len(values) - len(grads))
+    try:
+        with mode:
+            fresh = [_fresh(value, grad) for value, grad in zip(values, grads, strict=False)]
+            graph = trace(search, fresh)
+        return _pattern(graph, names, workaround)
+    except (RuntimeError, ValueError, IndexError) as error:
+        raise Unlike(f"the pattern does not fit the operands: {error}") from error
+
+
+def _by_examples(origin: Any) -> Any:
+    """The pattern as its authors traced it: its sizes say nothing here, its axes do."""
+    search, examples, trace, workaround, _ = origin
+    names = _names(search)
+    flat = [*examples, *(workaround or {}).values()]
+    try:
+        with part("torch._subclasses.fake_tensor", "FakeTensorMode")():
+            graph = trace(search, [_fresh(value, value.requires_grad) if isinstance(value, torch.Tensor) else value for value in flat])
+        return _pattern(graph, names, workaround)
+    except (RuntimeError, ValueError, IndexError) as error:
+        raise Unlike(f"the pattern can't be traced: {error}") from error
+
+
+def _pattern(graph: Any, names: list[str], workaround: Any) -> Any:
+    return part(_MATCHER, "fx_to_pattern")(graph, argnames=names, scalar_workaround=workaround)
+
+
+def _names(search: Any) -> list[str]:
+    return [*inspect.signature(search).parameters]
+
+
+def _fresh(value: Any, grad: bool) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    grad = grad and value.is_floating_point()
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device, requires_grad=grad)
+
+
+def _walk(expression: Any, node: Any, seen: set[tuple[int, int]], known: _As) -> Iterator[tuple[str, str, str]]:
+    """Every pair of constants, from the outputs down, that differ. Raises `Unlike`."""
+    if (id(expression), id(node)) in seen:
+        return
+    seen.add((id(expression), id(node)))
+    if not isinstance(node, torch.fx.Node) or node.target not in expression.fns:
+        raise Unlike(f"the pattern has {expression.fns[0]}, the program {getattr(node, 'target', node)}")
+    name = _name(node.target)
+    if len(node.args) != len(expression.args):
+        raise Unlike(f"{name} has another number of arguments")
+    pairs = list(zip(expression.args, node.args, strict=True))
+    pairs += [(value, node.kwargs.get(key)) for key, value in expression.kwargs.items() if key not in _NO_CONSTANT]
+    for wanted, given in pairs:
+        if hasattr(wanted, "fns"):
+            yield from _walk(wanted, given, seen, known)
+        elif type(wanted).__name__ in _OPERANDS or isinstance(given, torch.fx.Node):
+            continue
+        elif not _equal(name, node, wanted, given, known):
+            yield name, _told(given), _told(known.means.get(wanted, wanted) if not isinstance(wanted, list) else wanted)
+
+
+def _equal(name: str, node: Any, wanted: Any, given: Any, known: _As) -> bool:
+    if node.target is operator.getitem or name in _SHAPES:
+        return True
+    if name == "permute" and isinstance(wanted, (list, tuple)):
+        return _from_end(wanted) == _from_end(given)
+    if name in _AXES:
+        # A pattern's first argument has the rank of its own axes when it is exact; else axes count from the end.
+        rank = node.args[0].meta["val"].dim()
+        return bool(_axes(wanted, rank if known.exact else _EXAMPLE_RANK) == _axes(given, rank))
+    if isinstance(wanted, (list, tuple)):
+        return name == "full" or list(wanted) == list(given)
+    if not known.exact and isinstance(wanted, (float, int, torch.dtype)) and wanted in known.means:
+        meant = known.means[wanted]
+        return meant is None or bool(meant == given) or bool(wanted == given)
+    return bool(wanted == given)
+
+
+def _from_end(axes: Any) -> tuple[int, ...]:
+    """A permutation by what it does to the last axes, so that ranks compare: [0, 1, 3, 2] and [1, 0] are the same."""
+    rank = len(axes)
+    turned = [axis % rank - rank for axis in axes]
+    while turned and turned[0] == -len(turned):
+        del turned[0]
+    return tuple(turned)
+
+
+def _axes(value: Any, rank: int) -> Any:
+    """Axes counted from the end."""
+    if isinstance(value, (list, tuple)):
+        return sorted(_axes(item, rank) for item in value)
+    return value % max(1, rank) - max(1, rank) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _told(value: Any) -> str:
+    return str(list(value)) if isinstance(value, (list, tuple)) else str(value).removeprefix("torch.")
+
+
+def _name(target: Any) -> str:
+    packet = getattr(target, "overloadpacket", target)
+    return str(getattr(packet, "__name__", packet)).removeprefix("aten.")

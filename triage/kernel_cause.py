@@ -1,0 +1,97 @@
+"""Which part of an attention function is at fault: forward or which gradient, which feature it takes, which tiles."""
+
+from collections.abc import Iterator
+
+from corpus.passes.contracts import plainer_contract
+from fuzz.protocol import SubjectResult, Verdict
+from fuzz.relations import is_of_another_call, relation_of
+from generators.case import Case, Contract
+from triage import operation
+from triage.culprit import Cause
+from triage.ladder import EAGER, Ladder
+from triage.trials import Trials
+
+_SDPA = ("sdpa_math", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn")
+_FEATURES = ("alibi", "sinks", "window", "causal", "softcap", "bias", "mask", "dropout")
+_OTHERWISE = {
+    Verdict.OUT_OF_BOUNDS: "writes out of bounds",
+    Verdict.NONDETERMINISTIC: "different results for equal inputs",
+    Verdict.METADATA: "another form of result",
+}
+
+
+def cause(case: Case, ladder: Ladder, trials: Trials) -> Cause:
+    """The cause of a finding about the attention function that `ladder` accuses."""
+    result, subject = ladder.result, ladder.accused
+    if result.verdict is Verdict.EAGER_SUSPECT:
+        return operation.cause(case, result, trials)
+    if subject in _SDPA:
+        return operation.of_backend(case, subject, result, trials)
+    needed, evidence = _needed(case, subject, trials)
+    part = ", ".join([place(case, result), *needed])
+    told = ["PyTorch's MATH backend gets the same call right."] if ladder.fails("sdpa_math") is False else []
+    if ladder.fails(EAGER) is False:
+        told.append("Eager of the same dtypes is right.")
+    return Cause(subject, "kernel", part, _mechanism(result), (*told, *evidence))
+
+
+def place(case: Case, result: SubjectResult) -> str:
+    """Which computation is wrong: "attention_forward", "attention_backward (dq)"."""
+    from triage.kernel_draft import gradient
+
+    value = str(result.where.get("value") or result.message.partition(":")[0])
+    wrong_gradient = result.verdict is Verdict.WRONG_GRADIENT or value.startswith(("grad of", "dq", "dk", "dv", "dbias"))
+    if not wrong_gradient:
+        return "attention_forward" if not case.training or result.verdict is not Verdict.OUT_OF_BOUNDS else "attention"
+    name = gradient(case, value)
+    return f"attention_backward ({name})" if name.startswith("d") else "attention_backward"
+
+
+def features(contract: Contract) -> list[str]:
+    """What a contract has beyond plain attention, in words."""
+    found = [name for name in _FEATURES if getattr(contract, name)]
+    if contract.causal == "bottom_right":
+        found[found.index("causal")] = "causal from the bottom right"
+    return found + (["negative scale"] if contract.scale < 0 else [])
+
+
+def _needed(case: Case, subject: str, trials: Trials) -> tuple[list[str], list[str]]:
+    """The features without which it passes, and the sentences that say so."""
+    if not case.contracts:
+        return [], []
+    own = features(case.contracts[0])
+    needed: list[str] = []
+    for name, other in _fewer(case, own):
+        if name not in needed and trials.fails(other, subject) is False:
+            needed.append(name)
+    spare = [name for name in own if name not in needed]
+    told = [f"It takes {' and '.join(needed)}: without {'it' if len(needed) == 1 else 'either'} it is right."] if needed else []
+    if spare:
+        told.append(f"{', '.join(spare).capitalize()} may be left out.")
+    return needed, told
+
+
+def _fewer(case: Case, own: list[str]) -> Iterator[tuple[str, Case]]:
+    """Spellings of the contract with exactly one feature fewer."""
+    for other in plainer_contract(case):
+        left = features(other.contracts[0]) if other.contracts else []
+        gone = [name for name in own if name not in left]
+        if len(gone) == 1 and len(left) == len(own) - 1:
+            yield gone[0], other
+
+
+def _mechanism(result: SubjectResult) -> str:
+    relation = relation_of(result.message)
+    if relation:
+        return f"the relation {relation} is broken"
+    if is_of_another_call(result.message):
+        return "wrong when called again with other arguments"
+    if result.message.startswith("dropout: "):
+        return "dropout of another distribution"
+    if result.verdict in _OTHERWISE:
+        return _OTHERWISE[result.verdict]
+    if result.verdict is Verdict.NONFINITE:
+        return "not finite"
+    if result.verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT):
+        return "wrong values"
+    return str(result.verdict).replace("_", " ")

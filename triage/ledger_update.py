@@ -1,0 +1,31 @@
+"""Writing what clusters tell into the ledger, and an example of each new bug beside it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from corpus import entry as corpus_entry
+from corpus import ledger_file
+from corpus.entry import SUFFIX
+from corpus.ledger import Bug, Ledger
+from triage.clusters import Cluster
+
+EXAMPLES = "known"
+"""Where examples go, beside the ledger."""
+
+
+def record(ledger: Ledger, clusters: Sequence[Cluster]) -> Ledger:
+    """Save the ledger and give it back; a bug without an example gets the simplest case of its cluster. Raises UserError."""
+    bugs = []
+    for bug in ledger.bugs:
+        mine = [one for one in clusters if one.example.id in bug.findings]
+        bugs.append(bug if bug.cases or not mine else _with_example(bug, mine[0], ledger))
+    ledger = Ledger(ledger.path, tuple(bugs))
+    ledger_file.save(ledger)
+    return ledger
+
+
+def _with_example(bug: Bug, one: Cluster, ledger: Ledger) -> Bug:
+    name = f"{EXAMPLES}/{bug.id}{SUFFIX}"
+    # The file first: an entry never names one that is not there.
+    corpus_entry.write(one.example.entry, ledger.path.parent / name)
+    return replace(bug, cases=(name,))

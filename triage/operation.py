@@ -1,0 +1,122 @@
+"""Which operation of eager, or which backend of F.scaled_dot_product_attention, is wrong, and what it takes."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+
+from corpus.passes.contracts import plainer_contract
+from fuzz.campaign.symptom import operation_of
+from fuzz.protocol import SubjectResult, Verdict
+from fuzz.relations import relation_of
+from generators.case import Case, Op
+from generators.dtypes import LOW_PRECISION
+from generators.program import make_op, types_of
+from generators.rewriting import valid
+from triage.culprit import Cause
+from triage.trials import Trials
+
+_SDPA = {
+    "_scaled_dot_product_flash_attention_for_cpu": "sdpa_flash",
+    "_scaled_dot_product_flash_attention": "sdpa_flash",
+    "_scaled_dot_product_efficient_attention": "sdpa_efficient",
+    "_scaled_dot_product_cudnn_attention": "sdpa_cudnn",
+}
+"""Whose operation it is: the subject that asks for this backend."""
+
+NEGATIVE_CAUSAL = "a negative scale with is_causal"
+
+
+def cause(case: Case, result: SubjectResult, trials: Trials) -> Cause:
+    """Who is at fault where eager is wrong in an operation of its own."""
+    operation = operation_of(result)
+    who = _SDPA.get(operation.removeprefix("aten."), "eager")
+    return Cause(who, "operation", operation, *taken(case, "eager", result, trials))
+
+
+def of_backend(case: Case, subject: str, result: SubjectResult, trials: Trials) -> Cause:
+    """Who is at fault where a backend of F.scaled_dot_product_attention is: its operation on this device."""
+    suffix = "_for_cpu" if trials.hello.device == "cpu" else ""
+    operations = [name for name, backend in _SDPA.items() if backend == subject and name.endswith("_for_cpu") == bool(suffix)]
+    return Cause(subject, "operation", f"aten.{operations[0]}" if operations else subject, *taken(case, subject, result, trials))
+
+
+def taken(case: Case, subject: str, result: SubjectResult, trials: Trials) -> tuple[str, tuple[str, ...]]:
+    """What it takes for the operation to be wrong: a phrase, and the evidence."""
+    relation = relation_of(result.message)
+    if relation == "-q and -scale" and any(contract.causal for contract in case.contracts):
+        return NEGATIVE_CAUSAL, (f"The relation {relation!r} is broken: of two calls that must give the same, one has the scale negated.",)
+    positive = _with_positive_scale(case)
+    if positive is not None and trials.fails(positive, subject) is False:
+        told = "It goes away with the scale positive"
+        if any(trials.fails(other, subject) is False for other in _without_causality(case)):
+            return NEGATIVE_CAUSAL, (f"{told}, and without causality.",)
+        return "a negative scale", (f"{told}.",)
+    contiguous = with_contiguous_operands(case)
+    if contiguous is not None and trials.fails(contiguous, subject) is False:
+        overlap = any(op.kind in ("unfold", "expand", "expand_as") for op in case.ops)
+        words = "operands whose rows overlap in memory" if overlap else "operands that are not contiguous"
+        return words, ("It goes away with contiguous copies of the operands.",)
+    how = "not finite" if result.verdict is Verdict.NONFINITE or " gives nan" in result.message or " gives inf" in result.message else "wrong"
+    low = sorted({value.dtype for value in types_of(case).values()} & set(LOW_PRECISION))
+    float32 = in_float32(case)
+    if low and float32 is not None and trials.fails(float32, subject) is False:
+        return f"{how} in {low[0]}", ("It goes away in float32.",)
+    return how, ("No change of scale, causality, memory layout or dtype mends it.",)
+
+
+def _with_positive_scale(case: Case) -> Case | None:
+    def changed(op: Op) -> Op:
+        attrs = {key: abs(value) if key in ("scale", "other") and isinstance(value, (int, float)) and not isinstance(value, bool) else value
+                 for key, value in op.attrs}
+        return make_op(op.name, op.kind, op.args, attrs)
+
+    contracts = tuple(replace(contract, scale=abs(contract.scale)) for contract in case.contracts)
+    other = valid(replace(case, ops=tuple(changed(op) for op in case.ops), contracts=contracts))
+    return None if other is None or other.canonical() == case.canonical() else other
+
+
+def _without_causality(case: Case) -> Iterator[Case]:
+    ops = tuple(make_op(op.name, op.kind, op.args, {k: v for k, v in op.attrs if k != "is_causal"}) for op in case.ops)
+    contracts = tuple(replace(contract, causal=None) for contract in case.contracts)
+    if ops != case.ops:
+        other = valid(replace(case, ops=ops, contracts=contracts))
+        if other is not None:
+            yield other
+        return
+    for other in plainer_contract(case):
+        if other.contracts and other.contracts[0].causal is None and other.contracts[0].scale == case.contracts[0].scale:
+            yield other
+
+
+def with_contiguous_operands(case: Case) -> Case | None:
+    """The case with copies of what its contract reads, or its fused calls."""
+    wanted = {name for contract in case.contracts for name in (contract.q, contract.k, contract.v)}
+    wanted |= {arg for op in case.ops if op.kind in ("sdpa", "bmm", "matmul") for arg in op.args[:3]}
+    made = {op.name for op in case.ops} & wanted
+    used = {item.name for item in case.inputs} | {op.name for op in case.ops}
+    names = {name: next(n for n in (f"{name[:24]}_copy{i or ''}" for i in itertools.count()) if n not in used) for name in made}
+    ops: list[Op] = []
+    for op in case.ops:
+        ops.append(replace(op, args=tuple(names.get(arg, arg) for arg in op.args)))
+        if op.name in names:
+            ops.append(make_op(names[op.name], "clone", (op.name,), {"memory_format": "contiguous"}))
+    inputs = tuple(replace(item, layout="contiguous") for item in case.inputs)
+    contracts = tuple(contract.renamed(names) for contract in case.contracts)
+    other = valid(replace(case, ops=tuple(ops), inputs=inputs, contracts=contracts))
+    return None if other is None or other.canonical() == case.canonical() else other
+
+
+def in_float32(case: Case) -> Case | None:
+    """The case in float32 throughout, None where it is."""
+    return in_dtype(case, "float32")
+
+
+def in_dtype(case: Case, dtype: str) -> Case | None:
+    """The case with that dtype in the place of every floating one; None where it is no other case then."""
+    floats = ("float32", *LOW_PRECISION)
+    inputs = tuple(replace(item, dtype=dtype) if item.dtype in floats else item for item in case.inputs)
+    ops = tuple(
+        make_op(op.name, op.kind, op.args, {key: dtype if value in floats else value for key, value in op.attrs}) for op in case.ops
+    )
+    other = valid(replace(case, inputs=inputs, ops=ops))
+    return None if other is None or other.canonical() == case.canonical() else other

@@ -1,0 +1,168 @@
+"""Which rewrite of the graph is at fault, and by which mistake: each is switched off on its own, then changed on its own."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fuzz.campaign.symptom import normal, rewrites
+from fuzz.protocol import SubjectResult, Verdict
+from generators.case import Case, Op
+from generators.program import make_op
+from generators.rewriting import valid
+from triage.culprit import Cause
+from triage.trials import Trials, control, told
+
+CONSTANTS_IGNORED = "constants of the program ignored"
+OTHER_RESULT = "the replacement computes something else"
+DTYPES_APART = "an operation is given tensors of two dtypes"
+"""Whether compiling or running says so, and how it names them, depends on who computes it first."""
+
+JOINT, PASSES_STAGE = "joint_graph_passes", "graph_passes"
+
+_NUMBER = re.compile(r"sfdp_pattern_(\d+)")
+_RAISES = {Verdict.COMPILE_ERROR: "compiling raises", Verdict.RUNTIME_ERROR: "running raises"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Idea:
+    """A mistake that a replacement may make, and how to tell: `subject` is the control under which the replacement stays and
+    the mistake is mended, or `case` one without what it takes. `evidence`: what is said where that is right."""
+
+    mechanism: str
+    evidence: str
+    subject: str = ""
+    case: Case | None = None
+
+
+def cause(case: Case, base: str, result: SubjectResult, trials: Trials) -> Cause:
+    """Who among the rewrites is at fault. `base` is the subject that shows it, `result` what it gave."""
+    watched = trials.judged(case, control(base, "watched"))
+    operands = dict(told(watched, "matched"))
+    if trials.fails(case, control(base, "attention_off")) is False:
+        return _attention(case, base, result, operands, trials)
+    if trials.fails(case, control(base, "pattern_matcher_off")) is False:
+        return _other(case, base, result, trials)
+    kept = ("With the pattern matcher off it still fails.",)
+    return Cause("inductor", PASSES_STAGE, "", raised(result) or _silent(result), kept)
+
+
+def raised(result: SubjectResult) -> str:
+    """The error a result tells of, without what changes from case to case; "" where it tells of none."""
+    how = _RAISES.get(result.verdict)
+    if how and "expected scalar type" in result.message:
+        return DTYPES_APART
+    return f"{how} {normal(result.message)[:120]}" if how else ""
+
+
+def _silent(result: SubjectResult) -> str:
+    if result.verdict is Verdict.METADATA:
+        return "strides in another order" if "strides" in result.message else "another form of result"
+    return str(result.verdict).replace("_", " ")
+
+
+def _attention(case: Case, base: str, result: SubjectResult, operands: dict[str, Any], trials: Trials) -> Cause:
+    numbers = list(dict.fromkeys(found[1] for name in operands if (found := _NUMBER.search(name))))
+    alone = {n: trials.fails(case, control(base, f"without_sfdp_{n}")) for n in numbers}
+    guilty = [n for n in numbers if alone[n] is False]
+    evidence = []
+    if guilty:
+        evidence.append(f"It goes away with _sfdp_pattern_{guilty[0]} off and all other rewrites on.")
+    else:
+        # One takes what another leaves: look at each on its own.
+        guilty = [n for n in numbers if trials.fails(case, control(base, f"only_sfdp_{n}"))] or numbers
+        named = " and ".join(f"_sfdp_pattern_{n}" for n in guilty)
+        evidence.append(f"It goes away with the patterns of attention off; {named} {'shows' if len(guilty) == 1 else 'each show'} it alone.")
+    part = f"_sfdp_pattern_{guilty[0]}" if guilty else "patterns of attention"
+    for idea in _ideas(case, base, _of_pattern(operands, guilty)):
+        if trials.fails(idea.case or case, idea.subject or base) is False:
+            return Cause("inductor", JOINT, part, idea.mechanism, (*evidence, idea.evidence))
+    compared = trials.judged(case, control(base, "constants_compared"))
+    differ = list(told(compared, "constant"))
+    if not compared.verdict.is_finding and differ:
+        said = "; ".join(dict.fromkeys(constant(facts) for _, facts in differ))
+        evidence.append(f"It goes away where a pattern takes no program whose constants are others than its own: {said}.")
+        return Cause("inductor", JOINT, part, CONSTANTS_IGNORED, tuple(evidence))
+    if not differ:
+        evidence.append("All constants of the program are the pattern's.")
+    if trials.fails(case, control(base, "by_steps")) is False:
+        evidence.append("It goes away where the replacement computes its fused call in plain steps.")
+        if not raised(result):
+            return Cause("inductor", JOINT, part, "the fused call of the replacement", tuple(evidence))
+    mechanism = raised(result) or (_silent(result) if result.verdict is Verdict.METADATA else OTHER_RESULT)
+    return Cause("inductor", JOINT, part, mechanism, tuple(evidence))
+
+
+def _of_pattern(operands: dict[str, Any], guilty: list[str]) -> dict[str, Any]:
+    """The operands of the first match by the guilty pattern."""
+    for name, facts in operands.items():
+        found = _NUMBER.search(name)
+        if found and found[1] in guilty[:1]:
+            return dict(facts)
+    return {}
+
+
+def constant(facts: dict[str, Any]) -> str:
+    """A constant that differs, in words: "amax [1] for [-1]"."""
+    operation = {"amax": "softmax over", "full": "the fill", "convert_element_type": "a cast to"}.get(facts["operation"], facts["operation"])
+    if facts["operation"] in ("sum", "amax"):
+        operation = "softmax over"
+    return f"{operation} {facts['program']} where the pattern has {facts['pattern']}"
+
+
+def _ideas(case: Case, base: str, facts: dict[str, Any]) -> Iterator[_Idea]:
+    """Mistakes that the operands of the match allow, the particular ones first."""
+    tensors = {name: fact for name, fact in facts.items() if isinstance(fact, dict)}
+    mask = tensors.get("attn_mask") or tensors.get("causal_mask")
+    scale = next((tensors[name] for name in ("inv_scale", "scale_factor") if name in tensors), None)
+    if scale is not None:
+        yield _Idea("a 0-d tensor as scale", "It goes away where that scale is multiplied with the query.", control(base, "scale_as_tensor"))
+    if mask is not None and mask["dtype"] == "bool":
+        yield _Idea("a boolean mask that is added is taken for one that hides",
+                    "It goes away where the replacement hands over the mask as 0.0 and 1.0.", control(base, "mask_added"))
+    if mask is not None:
+        rank = len(mask["shape"])
+        yield _Idea(f"mask of rank {rank}" if rank < 2 else "a mask that broadcasts", "It goes away where the replacement expands the mask to the scores' shape.",
+                    control(base, "mask_expanded"))
+    yield _Idea("a dimension that broadcasts", "It goes away where the replacement expands its operands to one another's batches and heads.",
+                control(base, "operands_expanded"))
+    divided = _with_float_divisors(case)
+    if divided is not None:
+        yield _Idea("a whole number as divisor", "It goes away with the same divisor as a float.", case=divided)
+    flagged = _with_flags(case)
+    if flagged is not None:
+        yield _Idea("a mask of integers other than 0 and 1", "It goes away with a mask of 0 and 1.", case=flagged)
+
+
+def _with_float_divisors(case: Case) -> Case | None:
+    def changed(op: Op) -> Op:
+        other = op.attr("other")
+        if op.kind not in ("div", "mul") or isinstance(other, bool) or not isinstance(other, int):
+            return op
+        return make_op(op.name, op.kind, op.args, {**dict(op.attrs), "other": float(other)})
+
+    other = valid(replace(case, ops=tuple(changed(op) for op in case.ops)))
+    return None if other is None or other.canonical() == case.canonical() else other  # 3 == 3.0
+
+
+def _with_flags(case: Case) -> Case | None:
+    numbers = {"int64", "int32", "int8", "uint8"}
+    read = {arg for op in case.ops if op.kind in ("eq", "ne", "compare") for arg in op.args}
+    inputs = tuple(
+        replace(item, values=replace(item.values, kind="zero_one"))
+        if item.dtype in numbers and item.values.kind not in ("zero_one", "tokens") and (item.name in read or not read)
+        else item
+        for item in case.inputs
+    )
+    return None if inputs == case.inputs else valid(replace(case, inputs=inputs))
+
+
+def _other(case: Case, base: str, result: SubjectResult, trials: Trials) -> Cause:
+    """A rewrite that is none of attention."""
+    mechanism = raised(result) or _silent(result)
+    names = sorted(rewrites(result.fired)) + sorted(set(result.fired))
+    for name in dict.fromkeys(names):
+        if trials.fails(case, control(base, f"without_{name}")) is False:
+            return Cause("inductor", PASSES_STAGE, name, mechanism, (f"It goes away with the rewrite {name} off and all others on.",))
+    return Cause("inductor", PASSES_STAGE, "", mechanism, ("It goes away with the pattern matcher off.",))
+

@@ -16,17 +16,20 @@ from generators.emit import source
 from triage import picture
 from triage.groups import Group, Met
 
+_ADDRESSES = ("https://", "http://")
 _OTHERS = 30
 """So many further findings of a group are listed."""
 
 
 @dataclass(frozen=True, slots=True)
 class FindingView:
-    """One group of findings, by its first: texts as the page shows them."""
+    """One group of findings, by its first: texts as the page shows them. `about`, or `link`: what goes with the status."""
 
     anchor: str
     title: str
     status: str
+    about: str
+    link: str
     news: bool
     verdict: str
     meaning: str
@@ -52,13 +55,16 @@ class FindingView:
 def of(number: int, group: Group) -> FindingView:
     """The group as a page shows it; `number`: its place there."""
     first = group.findings[0]
+    status, _, about = group.status.partition(" ")
     result, case = first.row.result, first.entry.case
     drawn = picture.png(case, result, narrow=True)
     others = [(met.row.case_id, met.title) for met in group.findings[1:]]
     return FindingView(
         anchor=f"finding-{number}",
         title=group.title,
-        status=group.status.replace("_", " "),
+        status=words(status),
+        about="" if about.startswith(_ADDRESSES) else about,
+        link=about if about.startswith(_ADDRESSES) else "",
         news=group.news,
         verdict=words(result.verdict),
         meaning=result.verdict.explanation,

@@ -2,12 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from corpus import entry as corpus_entry
 from corpus.entry import Entry
+from corpus.ledger import Ledger
+from fuzz.campaign.budget import counted
 from fuzz.campaign.results import FindingRow
 from fuzz.catalogue import is_named, kind
 from fuzz.protocol import Verdict
+from generators.errors import UserError
+from triage.attributions import Attributed, Attributions
+from triage.cause import Cause
+from triage.clusters import Cluster, cluster
+from triage.findings import Finding
 from triage.kernel_draft import kernel_title
 from triage.title import title
 
@@ -62,17 +70,55 @@ class Group:
         return max(met.row.last_seen for met in self.findings)
 
 
+UNTOLD = "Its root cause is not told yet: python -m triage.cluster does that."
+
 _NOTES = {
     "internal": "Shown by Inductor's own passes alone: this campaign ran no public subject that could show it.",
     "known": "Known before this campaign, which met it again.",
 }
 
 
-def one_each(findings: Sequence[Met]) -> list[Group]:
-    """A group for every finding, those that are new first."""
-    groups = [
-        Group(met.title, met.row.kind, (met,), (_NOTES[met.row.kind],) if met.row.kind in _NOTES else (), met.row.kind == "new")
-        for met in findings
-    ]
-    order = ("new", "internal", "known")
-    return sorted(groups, key=lambda group: order.index(group.status) if group.status in order else len(order))
+def groups_of(run: Path, findings: Sequence[Met], torch: str, ledger: Ledger) -> list[Group]:
+    """A group for every root cause that the ledger lists, or that `triage.cluster` told of this run, and for every finding
+    whose cause nobody told: news first. Nothing is attributed here, which would need torch, and minutes."""
+    met = {one.row.case_id: one for one in findings if one.row.kind != "internal"}
+    asked = [_finding(run, one) for one in met.values()]
+    listed = {finding.id: bug for finding in asked if (bug := ledger.of_case(finding.id))}
+    told = [Attributed(finding, listed[finding.id].roots[0]) for finding in asked if finding.id in listed]
+    kept = Attributions(_untold, torch).all(finding for finding in asked if finding.id not in listed)
+    groups = [_group(one, met) for one in cluster([*told, *kept], ledger)]
+    groups += [Group(one.title, "internal", (one,), (_NOTES["internal"],), news=False) for one in findings if one.row.kind == "internal"]
+    return sorted(groups, key=lambda group: not group.news)
+
+
+def _finding(run: Path, met: Met) -> Finding:
+    return Finding(met.entry, Path(met.row.file), run, met.row.count)
+
+
+def _untold(_: Entry) -> Cause:
+    raise UserError(UNTOLD)
+
+
+def _group(found: Cluster, met: dict[str, Met]) -> Group:
+    members = tuple(met[finding.id] for finding in found.findings)
+    known = all(one.row.kind == "known" for one in members)
+    bug = found.bug
+    notes = []
+    if found.back_in:
+        notes.append(f"The ledger calls it {bug.status if bug else 'fixed'}, and it is back in torch {found.back_in}.")
+    if bug and bug.note:
+        notes.append(bug.note)
+    if not found.open:
+        notes.append(f"Root cause: {', or '.join(map(str, found.roots))}.")
+        parts = ", ".join(found.parts)
+        notes += [f"Parts at fault, over {counted(len(members), 'finding')}: {parts}."] if parts and len(members) > 1 else []
+    elif not known:
+        notes.append(UNTOLD)
+    notes += [_NOTES["known"]] if known else []
+    status = str(bug.status) if bug else "known" if known else "new"
+    title = members[0].title if found.open and bug is None else found.title
+    return Group(title, status, members, tuple(notes), _is_news(found, known=known))
+
+
+def _is_news(found: Cluster, *, known: bool) -> bool:
+    return bool(found.back_in) or (found.bug is None and not known)

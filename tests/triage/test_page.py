@@ -129,6 +129,23 @@ def test_known_findings_are_no_news(run: Path, case: Case) -> None:
     assert "1 finding, 0 of them new." in text
 
 
+def test_what_the_ledger_lists_stands_under_its_title_and_status(run: Path, case: Case, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.yaml"
+    ledger.write_text(f"""\
+ledger_format: 1
+bugs:
+  - id: any-axis
+    title: softmax over any axis is taken for the last
+    status: reported https://example.org/1
+    cause: {{who: inductor, stage: joint_graph_passes, part: attention patterns, mechanism: constants ignored}}
+    findings: ["{case.id}"]
+""")
+    text, groups = made(run, ledger)
+    assert [(group.title, group.news) for group in groups] == [("softmax over any axis is taken for the last", False)]
+    assert '<a href="https://example.org/1" rel="noreferrer">' in text
+    assert "Root cause: inductor, joint_graph_passes, attention patterns, constants ignored." in text
+
+
 def test_what_is_no_run_directory_is_an_error(tmp_path: Path) -> None:
     done = page(tmp_path)
     assert (done.returncode, done.stderr) == (2, f"error: {tmp_path}: no {STORE}, so no campaign's directory\n")

@@ -1,6 +1,7 @@
 """What is unusual about a case, in a few words: two failures are taken for the same bug when these words agree."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from generators.case import Case, Input, Op, TensorType
 from generators.dtypes import LOW_PRECISION
@@ -20,10 +21,15 @@ _EMPTY_ROWS = frozenset({"empty_row", "empty_row_mask", "zeros"})
 _COUNTS = frozenset({"small_counts", "signed"})
 
 
+_USUAL_AXES = {4: ((0, 1, 2, 3), (0, 2, 1, 3), (0, 1, 3, 2), (0, 2, 3, 1)), 3: ((0, 1, 2), (0, 2, 1), (1, 0, 2))}
+"""By rank, how attention turns its tensors: heads apart and together again, and the key."""
+
+
 def features(case: Case) -> frozenset[str]:
     """The words for a case, among them `mode:training`, `op:where`, `softmax_axis`, `mask:int64`, `values:counts`.
 
-    Views, copies and the many spellings of one operation are no feature: rewrites see through them.
+    Views, copies and the many spellings of one operation are no feature: rewrites see through them. Axes that are turned as
+    no attention turns them are one (`axes:unusual`).
     """
     types = types_of(case)
     words = {"mode:training"} if case.training else set()
@@ -59,9 +65,11 @@ def _of_input(item: Input) -> Iterator[str]:
 
 
 def _of_op(op: Op, types: dict[str, TensorType]) -> Iterator[str]:
+    attrs = attributes(op)
+    if op.kind in ("permute", "transpose") and _turned(attrs, types[op.args[0]].rank):
+        yield "axes:unusual"
     if op.kind in _VIEWS:
         return
-    attrs = attributes(op)
     yield f"op:{_ONE_NAME.get(op.kind, op.kind)}"
     if op.kind in ("softmax", "log_softmax"):
         axis, rank = attrs["dim"], types[op.args[0]].rank
@@ -75,3 +83,14 @@ def _of_op(op: Op, types: dict[str, TensorType]) -> Iterator[str]:
             yield f"{op.kind}:ranks_differ"
         if len(op.args) == 2 and types[op.args[0]].dtype != types[op.args[1]].dtype:
             yield f"{op.kind}:dtypes_differ"
+
+
+def _turned(attrs: Mapping[str, Any], rank: int) -> bool:
+    """Whether axes are turned in an unusual way."""
+    if "dims" in attrs:
+        axes = [axis % rank for axis in attrs["dims"]]
+    else:
+        axes = list(range(rank))
+        one, other = attrs["dim0"] % rank, attrs["dim1"] % rank
+        axes[one], axes[other] = axes[other], axes[one]
+    return rank in _USUAL_AXES and tuple(axes) not in _USUAL_AXES[rank]

@@ -79,14 +79,10 @@ class Attributions:
         return cause
 
     def _kept(self, finding: Finding) -> Cause | None:
-        try:
-            return Cause.from_dict(json.loads(self._path(finding).read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError, KeyError):
-            return None  # none there, or of another version of ours: it is told anew
+        return _read(self._path(finding))
 
     def _path(self, finding: Finding) -> Path:
-        name = re.sub(r"[^\w.+-]", "_", f"{finding.id}-{finding.entry.subject}-{self._torch}")
-        return (finding.run or LOOSE) / DIRECTORY / f"{name}.json"
+        return _directory(finding) / f"{_name(finding)}-{self._torch}.json"
 
 
 @contextmanager
@@ -106,9 +102,35 @@ def attributor(setup: Setup, device: str = "") -> Iterator[Attributor]:
         yield ask
 
 
+def kept(findings: Iterable[Finding]) -> Iterator[Attributed]:
+    """Each with the root that is kept, under whatever torch it was told; nothing is run."""
+    for finding in findings:
+        files = sorted(_directory(finding).glob(f"{_name(finding)}-*.json"), reverse=True)
+        cause = next(filter(None, map(_read, files)), None)
+        if cause is None:
+            yield unattributed(finding, "python -m triage.cluster was not run on it")
+        else:
+            yield Attributed(finding, root_of(cause, finding.entry), cause)
+
+
 def unattributed(finding: Finding, why: str) -> Attributed:
     """A finding whose cause is not told: apart from all that fail in another way, or by other rewrites."""
     entry = finding.entry
     who = EAGER if entry.expectation.verdict == Verdict.EAGER_SUSPECT else compiler_of(entry.subject)
     fired = "+".join(sorted(name for name in entry.found.fired if "sfdp" in name)) if entry.found else ""
     return Attributed(finding, Root(who, OPEN, fired, f"{way_of(entry)} ({finding.id})"), None, why)
+
+
+def _directory(finding: Finding) -> Path:
+    return (finding.run or LOOSE) / DIRECTORY
+
+
+def _name(finding: Finding) -> str:
+    return re.sub(r"[^\w.+-]", "_", f"{finding.id}-{finding.entry.subject}")
+
+
+def _read(path: Path) -> Cause | None:
+    try:
+        return Cause.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, KeyError):
+        return None  # none there, or of another version of ours: it is told anew

@@ -85,12 +85,11 @@ def cluster(
 def _attributed(
     findings: list["Finding"], ledger: "Ledger", setup: "Setup", allowed: frozenset[str], device: str, *, again: bool
 ) -> list["Attributed"]:
-    from triage.attributions import Attributed, Attributions, attributor
+    from triage.attributions import Attributions, attributor
+    from triage.clusters import split
     from triage.environment import version
 
-    listed = {finding.id: ledger.of_case(finding.id) for finding in findings if not again}
-    told = [Attributed(f, bug.roots[0]) for f in findings if (bug := listed.get(f.id))]
-    rest = [finding for finding in findings if not listed.get(finding.id)]
+    told, rest = ([], findings) if again else split(findings, ledger)
     if not rest:
         return told
     with attributor(setup, device) as ask:
@@ -104,7 +103,8 @@ def _attributed(
         return [*told, *attributions.all(rest, tell, again=again)]
 
 
-def _say(text: str, stream: TextIO = sys.stdout) -> None:
+def _say(text: str, stream: TextIO | None = None) -> None:
+    stream = stream or sys.stdout
     stream.write(text + "\n")
     stream.flush()
 

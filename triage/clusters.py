@@ -3,11 +3,12 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from corpus.ledger import Bug, Ledger, Root
 from generators.simplicity import sort_key
-from triage.attributions import OPEN, Attributed
-from triage.findings import Finding
+from triage.attributions import OPEN, Attributed, kept
+from triage.findings import Finding, gather
 from triage.roots import PATTERNS
 
 _ATTENTION = "attention"
@@ -99,6 +100,19 @@ def cluster(attributed: Iterable[Attributed], ledger: Ledger) -> list[Cluster]:
             bugs[key] = bug
     clusters = [_cluster(group, bugs.get(key)) for key, group in groups.items()]
     return sorted(clusters, key=lambda c: (not c.is_news, c.open, -len(c.findings), c.title, c.roots))
+
+
+def kept_clusters(paths: Sequence[Path], ledger: Ledger) -> list[Cluster]:
+    """The clusters of these runs and files as far as they are known without running anything: what nobody has attributed yet
+    is a cluster of its own."""
+    told, rest = split(gather(paths), ledger)
+    return cluster([*told, *kept(rest)], ledger)
+
+
+def split(findings: Sequence[Finding], ledger: Ledger) -> tuple[list[Attributed], list[Finding]]:
+    """The findings that the ledger lists, which need no attribution, and the others."""
+    told = [Attributed(finding, bug.roots[0]) for finding in findings if (bug := ledger.of_case(finding.id))]
+    return told, [finding for finding in findings if ledger.of_case(finding.id) is None]
 
 
 def updated(ledger: Ledger, clusters: Sequence[Cluster]) -> Ledger:

@@ -11,10 +11,8 @@ from fuzz.campaign.budget import counted
 from fuzz.campaign.results import FindingRow
 from fuzz.catalogue import is_named, kind
 from fuzz.protocol import Verdict
-from generators.errors import UserError
-from triage.attributions import Attributed, Attributions
-from triage.cause import Cause
-from triage.clusters import Cluster, cluster
+from triage.attributions import kept
+from triage.clusters import Cluster, cluster, split
 from triage.findings import Finding
 from triage.kernel_draft import kernel_title
 from triage.title import title
@@ -78,25 +76,14 @@ _NOTES = {
 }
 
 
-def groups_of(run: Path, findings: Sequence[Met], torch: str, ledger: Ledger) -> list[Group]:
+def groups_of(run: Path, findings: Sequence[Met], ledger: Ledger) -> list[Group]:
     """A group for every root cause that the ledger lists, or that `triage.cluster` told of this run, and for every finding
     whose cause nobody told: news first. Nothing is attributed here, which would need torch, and minutes."""
     met = {one.row.case_id: one for one in findings if one.row.kind != "internal"}
-    asked = [_finding(run, one) for one in met.values()]
-    listed = {finding.id: bug for finding in asked if (bug := ledger.of_case(finding.id))}
-    told = [Attributed(finding, listed[finding.id].roots[0]) for finding in asked if finding.id in listed]
-    kept = Attributions(_untold, torch).all(finding for finding in asked if finding.id not in listed)
-    groups = [_group(one, met) for one in cluster([*told, *kept], ledger)]
+    listed, rest = split([Finding(one.entry, Path(one.row.file), run, one.row.count) for one in met.values()], ledger)
+    groups = [_group(one, met) for one in cluster([*listed, *kept(rest)], ledger)]
     groups += [Group(one.title, "internal", (one,), (_NOTES["internal"],), news=False) for one in findings if one.row.kind == "internal"]
     return sorted(groups, key=lambda group: not group.news)
-
-
-def _finding(run: Path, met: Met) -> Finding:
-    return Finding(met.entry, Path(met.row.file), run, met.row.count)
-
-
-def _untold(_: Entry) -> Cause:
-    raise UserError(UNTOLD)
 
 
 def _group(found: Cluster, met: dict[str, Met]) -> Group:

@@ -45,7 +45,7 @@ def made(run: Path, ledger: Path | None = None) -> "tuple[str, list[Group]]":
     try:
         timeline = Timeline.read(run)
         findings = [Met.of(row) for row in results.findings() if row.kind != "known" or row.count]
-        groups = groups_of(run, findings, str(timeline.started.get("torch", "")), known)
+        groups = groups_of(run, findings, known)
         campaign = campaign_view.of(run, results, timeline)
     finally:
         results.close()

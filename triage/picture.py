@@ -27,7 +27,7 @@ _DPI = 150
 _NARROW = 4.8
 _DECADES = 12
 _CELL = 0.16
-_HEIGHTS = (0.9, 3.2)
+_HEIGHTS = (1.3, 3.2)
 """Inches: a cell's height, and the least and the most of a grid's."""
 
 
@@ -157,7 +157,7 @@ def _axis_text(axis: Axis) -> str:
 
 def _legend(figure: "Figure", image: Any, axes: "list[Axes]", result: SubjectResult, grids: Sequence[Panel]) -> None:
     bar = figure.colorbar(image, ax=axes, pad=0.02, aspect=14)
-    bar.set_label("largest absolute error in a cell", fontsize=8)
+    bar.set_label("largest error in a cell", fontsize=8)
     bar.ax.tick_params(labelsize=7)
     who, error = _reference(result)
     if who:

@@ -2,8 +2,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from corpus import casefile
 from fuzz.campaign.symptom import Symptom, normal, rewrites
 from fuzz.protocol import SubjectResult, Verdict
+from generators.features import features
 
 
 def symptom(
@@ -63,3 +65,42 @@ def test_everyday_rewrites_dont_tell_bugs_apart() -> None:
 def test_lost_processes_are_alike_when_they_were_lost_at_one_place(message: str, explained: bool) -> None:
     minimal = symptom(Verdict.WORKER_DIED, ["pad_mm"], ["op:exp"], message="died by SIGSEGV in call (generated code)")
     assert minimal.explains(symptom(Verdict.WORKER_DIED, [], ["op:tanh"], message=message)) is explained
+
+
+SCALE = "RuntimeError: aten::scaled_dot_product_attention() Expected a value of type 'Optional[float]' for argument 'scale' but instead found type '{}'."
+
+
+def test_an_error_that_names_an_operation_of_aten_is_one_whatever_leads_to_it() -> None:
+    minimal = symptom(Verdict.COMPILE_ERROR, ["_sfdp_pattern_5_inference"], ["op:where"], message=SCALE.format("FakeTensor"))
+    met = symptom(Verdict.COMPILE_ERROR, ["_sfdp_pattern_1_training"], ["mode:training"], message=SCALE.format("FunctionalTensor"))
+    assert minimal.explains(met)
+    assert not minimal.explains(symptom(Verdict.COMPILE_ERROR, message=SCALE.replace("scale'", "mask'").format("FakeTensor")))
+    assert not minimal.explains(symptom(Verdict.RUNTIME_ERROR, message=SCALE.format("FakeTensor")))
+    # An error that names none may come from anywhere.
+    anywhere = symptom(Verdict.COMPILE_ERROR, ["_sfdp_pattern_5_inference"], ["op:where"], message="IndexError: list index out of range")
+    assert not anywhere.explains(symptom(Verdict.COMPILE_ERROR, ["_sfdp_pattern_1_training"], message="IndexError: list index out of range"))
+
+
+def test_symbolic_sizes_are_sizes() -> None:
+    assert normal("batch2 tensor to be: [s0*s37, s37] but got: [s0, 1]") == normal("batch2 tensor to be: [6, 2] but got: [3, 1]")
+
+
+@pytest.mark.parametrize(
+    ("turn", "unusual"),
+    [
+        ("permute, args: [x], dims: [0, 2, 1, 3]", False),
+        ("permute, args: [x], dims: [0, -2, -1, 1]", False),
+        ("transpose, args: [x], dim0: 1, dim1: 2", False),
+        ("transpose, args: [x]", False),
+        ("permute, args: [x], dims: [1, 2, 0, 3]", True),
+        ("permute, args: [x], dims: [0, 3, 2, 1]", True),
+        ("transpose, args: [x], dim0: 0, dim1: 2", True),
+    ],
+)
+def test_axes_turned_as_no_attention_turns_them_are_a_feature(turn: str, *, unusual: bool) -> None:
+    """Else a permutation that the matcher takes for its own would explain all that is wrong under its pattern."""
+    case = casefile.loads(
+        "case_format: 1\ndims: {B: 2}\ninputs:\n  x: {shape: [B, 3, 4, 5], dtype: float32, values: {seed: 0}}\n"
+        f"ops:\n  - {{name: z, op: {turn}}}\nreturns: [z]\n"
+    )
+    assert ("axes:unusual" in features(case)) is unusual

@@ -1,0 +1,269 @@
+"""Findings grouped by root cause, attributed by a fake."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from corpus import entry as corpus_entry
+from corpus import ledger, ledger_file
+from corpus.entry import Entry, Found
+from corpus.ledger import Bug, Ledger, Root, Status
+from fuzz.campaign.session import session
+from fuzz.door import call
+from generators.errors import UserError
+from tests.campaign.fakes import case, options, sampler
+from tests.campaign.test_campaign import WRONG
+from triage import attributions
+from triage import cluster as command
+from triage.attributions import Attributed, Attributions
+from triage.cause import Cause
+from triage.clusters import Cluster, cluster, kept_clusters, updated
+from triage.findings import Finding, gather
+from triage.roots import root_of
+
+EMPTY = Ledger(Path("ledger.yaml"))
+IGNORED = "constants of the program ignored"
+
+
+def entry(rows: int = 2, verdict: str = "wrong_result", subject: str = "inductor", message: str = "", kind: str = "softmax") -> Entry:
+    return Entry(case(kind, rows=rows), found=Found(verdict, subject, (), "2.13.0+cpu", "cpu", message, date="2026-05-01T12:00:00Z"))
+
+
+def sfdp(number: int, mechanism: str = IGNORED) -> Cause:
+    return Cause("inductor", "joint_graph_passes", f"_sfdp_pattern_{number}", mechanism)
+
+
+FLASH = "aten._scaled_dot_product_flash_attention_for_cpu"
+#: Findings of torch 2.13.0 and of kernels, those of one root cause in one row.
+PILE = [
+    [(sfdp(1), entry()), (sfdp(14), entry(3)), (sfdp(5), entry(4, "metadata")), (sfdp(22), entry(5, "compile_error", message="RuntimeError: shape"))],
+    [(sfdp(18, "mask of rank 1"), entry()), (sfdp(21, "mask of rank 1"), entry(3, "compile_error"))],
+    [(sfdp(14, "compiling raises IndexError: list index out of range"), entry()), (sfdp(5, "compiling raises IndexError: list index out of range"), entry(3))],
+    [(sfdp(3, "compiling raises RuntimeError: expected [s0*s37, 1], not [2, 3] of a FakeTensor"), entry()),
+     (sfdp(4, "compiling raises RuntimeError: expected [s1, 4], not [7, 8] of a FunctionalTensor"), entry(3))],
+    [(sfdp(7, "the replacement computes something else"), entry())],
+    [(sfdp(8, "the replacement computes something else"), entry())],
+    [(sfdp(7, ""), entry())],
+    [(Cause("inductor", "lowering", "relu", "wrong result"), entry())],
+    [(Cause("inductor", "lowering", "log1p", "wrong result"), entry())],
+    [(Cause("eager", "operation", FLASH, "a negative scale with is_causal"), entry(2, "eager_suspect", "eager")),
+     (Cause("sdpa_flash", "operation", FLASH, "a negative scale with is_causal"), entry(3, "nonfinite", "sdpa_flash"))],
+    [(Cause("sdpa_flash", "operation", FLASH, "operands whose rows overlap in memory"), entry(2, "wrong_result", "sdpa_flash"))],
+    [(Cause("eager", "operation", "aten.bmm", ""), entry(2, "eager_suspect", "eager", "aten.bmm gives nan where float64 gives 2.46: eager's output 0 is not finite"))],
+    [(Cause("eager", "operation", "aten.bmm", ""), entry(2, "eager_suspect", "eager", "aten.bmm gives 3 where float64 gives 2.46"))],
+    [(Cause("triton", "kernel", "attention_backward (dq), mask", "wrong values"), entry(2, "wrong_gradient", "triton")),
+     (Cause("triton", "kernel", "attention_backward (dq), mask", "the relation heads permuted is broken"), entry(3, "wrong_gradient", "triton"))],
+    [(Cause("triton", "kernel", "attention_backward (dq), mask", "writes out of bounds"), entry(2, "out_of_bounds", "triton"))],
+    [(Cause("triton", "kernel", "attention_forward", "wrong values"), entry(2, "wrong_result", "triton"))],
+]  # fmt: skip
+
+
+def told(number: int, cause: Cause, one: Entry, day: str = "2026-05-01") -> Attributed:
+    unique = replace(one, case=replace(one.case, dims=(("R", 2 + number), ("S", 5))))
+    finding = Finding(unique, Path(f"{number}.case.yaml"), None, 1, day, day, frozenset(["2.13.0"]))
+    return Attributed(finding, root_of(cause, unique), cause)
+
+
+MEMBERS = [told(100 * row + i, *pair) for row, findings in enumerate(PILE) for i, pair in enumerate(findings)]
+
+
+def ids(clusters: list[Cluster]) -> set[frozenset[str]]:
+    return {frozenset(finding.id for finding in one.findings) for one in clusters}
+
+
+def test_findings_are_one_cluster_exactly_where_one_change_would_mend_them() -> None:
+    expected = {frozenset(told(100 * row + i, *pair).finding.id for i, pair in enumerate(findings)) for row, findings in enumerate(PILE)}
+    assert ids(cluster(MEMBERS, EMPTY)) == expected
+
+
+LISTED = Ledger(Path("ledger.yaml"), (
+    Bug("b", "the matcher ignores constants", (MEMBERS[0].root, MEMBERS[-1].root), Status("known", "https://x")),
+    Bug("a", "words were others then", (Root("inductor", "?", "", "?"),), findings=(MEMBERS[4].finding.id, MEMBERS[6].finding.id)),
+))  # fmt: skip
+
+
+@given(st.permutations(MEMBERS), st.sampled_from([EMPTY, LISTED]))
+def test_the_order_of_findings_says_nothing(members: list[Attributed], known: Ledger) -> None:
+    assert cluster(members, known) == cluster(MEMBERS, known)
+
+
+@given(st.sets(st.sampled_from(range(len(MEMBERS)))), st.sampled_from([EMPTY, Ledger(LISTED.path, LISTED.bugs[:1])]))
+def test_a_finding_that_joins_changes_no_title_and_moves_no_other(without: set[int], known: Ledger) -> None:
+    fewer = cluster([member for number, member in enumerate(MEMBERS) if number not in without], known)
+    full = cluster(MEMBERS, known)
+    of = {finding.id: one for one in full for finding in one.findings}
+    for one in fewer:
+        assert {of[finding.id].title for finding in one.findings} == {one.title}
+    assert len({of[one.example.id].title for one in fewer}) == len(fewer)
+
+
+def test_a_person_joins_in_the_ledger_what_the_rule_tells_apart() -> None:
+    joined = next(one for one in cluster(MEMBERS, LISTED) if one.bug and one.bug.id == "b")
+    assert {m.root for m in joined.members} == {MEMBERS[0].root, MEMBERS[-1].root}
+    assert (joined.title, joined.is_news) == ("the matcher ignores constants", False)
+
+
+def test_a_title_says_what_shows() -> None:
+    titles = [one.title for one in cluster(MEMBERS, EMPTY)]
+    assert len(set(titles)) == len(PILE)
+    for words in (
+        "[Inductor] attention is rewritten wrongly: constants of the program ignored",
+        "[Inductor] attention: compiling raises IndexError: list index out of range",
+        "[Inductor] attention is rewritten wrongly (_sfdp_pattern_7): the replacement computes something else",
+        "[Inductor] relu is compiled wrongly: wrong result",
+        f"{FLASH} is wrong in eager: a negative scale with is_causal",
+        "triton: attention_forward is computed wrongly: wrong values",
+    ):
+        assert words in titles
+
+
+def test_a_ledger_brought_up_to_date_twice_is_the_same_and_lists_each_finding_once() -> None:
+    once = updated(LISTED, cluster(MEMBERS, LISTED))
+    assert updated(once, cluster(MEMBERS, once)) == once
+    listed = [case_id for bug in once.bugs for case_id in bug.findings]
+    assert sorted(listed) == sorted({member.finding.id for member in MEMBERS})
+    assert all((bug.first_seen, bug.last_seen, bug.versions) == ("2026-05-01", "2026-05-01", ("2.13.0",)) for bug in once.bugs)
+    assert not any(one.is_news for one in cluster(MEMBERS, once))
+    later = told(999, sfdp(2), entry(9), "2026-06-01")
+    (bug,) = [bug for bug in updated(once, cluster([later], once)).bugs if bug.last_seen == "2026-06-01"]
+    assert bug.id == "b" and bug.first_seen == "2026-05-01" and later.finding.id in bug.findings
+
+
+class Asked:
+    """Says for every case what `sfdp` would, and fails on what it is told to."""
+
+    def __init__(self, *refused: str) -> None:
+        self.cases: list[str] = []
+        self.refused = refused
+
+    def __call__(self, one: Entry) -> Cause:
+        self.cases.append(one.case.id)
+        if one.case.id in self.refused:
+            raise UserError("shows no bug under torch 2.14.0")
+        return sfdp(1) if one.found and one.found.verdict == "wrong_result" else sfdp(2, "mask of rank 1")
+
+
+def test_a_cause_is_asked_for_once_and_an_end_half_way_loses_none(tmp_path: Path) -> None:
+    findings = [Finding(entry(rows), Path("x"), tmp_path) for rows in (2, 3, 4)]
+    asked = Asked()
+    work = Attributions(asked, "2.13.0").all(findings)
+    next(work), next(work)
+    assert [found.id for found in Attributions(asked, "2.13.0").missing(findings)] == [findings[2].id]
+    assert len(list(Attributions(asked, "2.13.0").all(findings))) == 3
+    assert len(asked.cases) == 3
+    # Another torch, another cause.
+    assert len(Attributions(asked, "2.14.0").missing(findings)) == 3
+    # A file that was cut short is as good as none.
+    next((tmp_path / "attributions").iterdir()).write_text('{"who": "ind')
+    assert len(Attributions(asked, "2.13.0").missing(findings)) == 1
+
+
+def test_a_function_of_the_users_is_not_imported_because_a_case_names_it(tmp_path: Path) -> None:
+    finding = Finding(entry(subject="my.kernels:attention"), Path("x"), tmp_path)
+    asked = Asked()
+    (one,) = Attributions(asked, "2.13.0").all([finding])
+    assert "allow it with --subject my.kernels:attention" in one.why_open and asked.cases == []
+    (one,) = Attributions(asked, "2.13.0", ["my.kernels:attention"]).all([finding])
+    assert one.cause == sfdp(1)
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    asked = Asked()
+
+    @contextmanager
+    def attributor(*_: object) -> Iterator[Asked]:
+        yield asked
+
+    monkeypatch.setattr(attributions, "attributor", attributor)
+    monkeypatch.setattr("triage.environment.version", lambda *_: "2.13.0+cpu")
+    return asked
+
+
+def test_the_command_groups_runs_and_files_and_keeps_the_ledger(
+    tmp_path: Path, fake: Asked, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = options(tmp_path, rules=[WRONG])
+    assert session(given, sampler("softmax")).new == 1
+    corpus_entry.save(entry(2, "compile_error", kind="relu"), tmp_path / "more")
+    arguments = [str(given.out), str(given.corpus), "more", "--ledger", "kept/ledger.yaml"]
+    capsys.readouterr()
+
+    assert call(command.cluster, "triage.cluster", [*arguments, "--update"]) == 0
+    text, said = capsys.readouterr()
+    assert "kept/ledger.yaml: 2 bugs added" in text and "2 findings of 2 root causes; kept/ledger.yaml lacks none" in text
+    assert "attributing 2 of 2: " in said
+    assert "status   new (not reported yet)" in text and "met 20x" in text and "torch 2.13.0" in text
+    assert "-m fuzz.replay " in text
+    made = ledger.load(tmp_path / "kept" / "ledger.yaml")
+    assert [str(bug.status) for bug in made.bugs] == ["new", "new"]
+    # Each has an example beside the ledger, by which campaigns know it.
+    for bug in made.bugs:
+        (example,) = made.examples(bug)
+        assert corpus_entry.load(example).case.id in bug.findings
+
+    # A second time nobody is asked anything, and a campaign with that ledger meets nothing new.
+    assert call(command.cluster, "triage.cluster", arguments) == 0
+    assert len(fake.cases) == 2
+    shown = kept_clusters([given.out], EMPTY)
+    assert [one.title for one in shown] == ["[Inductor] attention is rewritten wrongly: constants of the program ignored"]
+    again = options(tmp_path, rules=[WRONG], ledger=made, out=tmp_path / "again", corpus=tmp_path / "other")
+    assert session(again, sampler("softmax")).new == 0
+
+    # What comes on top is news; what can't be attributed any more is told with the reason, and stays out of the ledger.
+    fake.refused = (corpus_entry.load(corpus_entry.save(entry(5), tmp_path / "more")).case.id,)
+    capsys.readouterr()
+    assert call(command.cluster, "triage.cluster", [*arguments, "--update"]) == 1
+    text = capsys.readouterr().out
+    assert "cause    not told: shows no bug under torch 2.14.0" in text
+    assert ledger.load(made.path).bugs == made.bugs
+
+
+def test_a_fixed_bug_that_is_back_is_news(tmp_path: Path, fake: Asked, capsys: pytest.CaptureFixture[str]) -> None:
+    found = corpus_entry.save(entry(), tmp_path)
+    path = tmp_path / "ledger.yaml"
+    (attributed,) = Attributions(fake, "2.13.0").all([Finding(entry(), found, tmp_path)])
+    for version, code in (("2.13.0", 1), ("2.14.0", 0)):
+        path.unlink(missing_ok=True)
+        ledger_file.save(Ledger(path, (Bug("x", "constants", (attributed.root,), Status("fixed", version), findings=(attributed.finding.id,)),)))
+        assert call(command.cluster, "triage.cluster", [str(found), "--ledger", str(path)]) == code
+        assert ("regression: fixed in 2.13.0 and back in 2.13.0" in capsys.readouterr().out) == bool(code)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "name at least one run directory, case file (*.case.yaml) or directory of case files"),
+        (["nowhere"], "nowhere: no run directory (it has no results.sqlite), case file (*.case.yaml) or directory of them"),
+        (["."], "neither a run directory"),
+        (["x.case.yaml"], "x.case.yaml: can't be read"),
+        ([".", "--ledger", "none.yaml"], "none.yaml: can't be read as a ledger: No such file"),
+        ([".", "--device", "tpu"], "device 'tpu' is not one of cpu, cuda"),
+    ],
+)
+def test_bad_usage_is_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call(command.cluster, "triage.cluster", arguments) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_finding_of_a_run_is_counted_once_beside_its_file_and_adds_up_over_runs(tmp_path: Path) -> None:
+    first = options(tmp_path, rules=[WRONG])
+    session(first, sampler("softmax"))
+    second = options(tmp_path, rules=[WRONG], out=tmp_path / "second", seed=2)
+    session(second, sampler("softmax"))
+    for paths in ([first.out, second.out, first.corpus], [first.corpus, second.out, first.out]):
+        (finding,) = gather(paths)
+        assert finding.met == 40
+        assert finding.versions == {"2.13.0"}
+    internal = options(tmp_path, rules=[WRONG], subjects=("passes",), out=tmp_path / "third", corpus=tmp_path / "none")
+    session(internal, sampler("softmax"))
+    assert gather([internal.out]) == []

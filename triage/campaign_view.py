@@ -99,7 +99,7 @@ def _state(timeline: Timeline) -> str:
         return "It has not begun."
     if timeline.ended:
         return f"It ended: {timeline.ended}."
-    return f"It has not ended, or was killed: what follows is as of {when(timeline.last_event)}."
+    return f"It has not ended, or was killed: what follows is as of {when(timeline.last_event)} UTC."
 
 
 def _facts(timeline: Timeline, results: Results) -> list[tuple[str, str]]:
@@ -113,7 +113,7 @@ def _facts(timeline: Timeline, results: Results) -> list[tuple[str, str]]:
         ("torch", f"{started.get('torch')} under Python {started.get('python')}"),
         ("device", f"{started.get('device')} ({started.get('device_name')}), {counted(int(started.get('workers') or 1), 'worker')}"),
         ("seed", str(results.meta("seed") or started.get("seed"))),
-        ("began", when(timeline.first_event)),
+        ("began", f"{when(timeline.first_event)} UTC"),
         ("ran for", f"{spell(timeline.seconds)}{runs}; budget of the last run: {started.get('budget')}"),
         ("cases", f"{len(timeline.cases)}, of which eager refused {timeline.rejected}"),
         ("checks", f"{len(timeline.checks)}, shrinking and confirming included: {rate:.1f} a second"),

@@ -38,8 +38,8 @@ def coverage(timeline: Timeline) -> str:
         return ""
     figure, ax = _chart(timeline, "reached so far")
     curves = ((timeline.reached, "0.55", "--", "other things"), (timeline.rewrites, "0.0", "-", "rewrites"))
-    for curve, colour, style, label in curves:
-        points = [(0.0, 0), *curve, (timeline.seconds, curve[-1][1] if curve else 0)]
+    for curve, colour, style, label in (one for one in curves if one[0]):
+        points = [(0.0, 0), *curve, (timeline.seconds, curve[-1][1])]
         ax.step(
             [_unit(timeline)[1] * at for at, _ in points], [count for _, count in points],
             where="post", color=colour, linestyle=style, linewidth=1.6, label=label,

@@ -23,7 +23,8 @@ _OTHERS = 30
 
 @dataclass(frozen=True, slots=True)
 class FindingView:
-    """One group of findings, by its first: texts as the page shows them. `about`, or `link`: what goes with the status."""
+    """One group of findings, by its first: texts as the page shows them. `about`, or `link`: what goes with the status;
+    `verdicts`: those of all."""
 
     anchor: str
     title: str
@@ -32,6 +33,7 @@ class FindingView:
     link: str
     news: bool
     verdict: str
+    verdicts: str
     meaning: str
     subject: str
     count: int
@@ -58,7 +60,7 @@ def of(number: int, group: Group) -> FindingView:
     status, _, about = group.status.partition(" ")
     result, case = first.row.result, first.entry.case
     drawn = picture.png(case, result, narrow=True)
-    others = [(met.row.case_id, met.title) for met in group.findings[1:]]
+    others = [(met.row.file, met.title) for met in group.findings[1:]]
     return FindingView(
         anchor=f"finding-{number}",
         title=group.title,
@@ -67,6 +69,7 @@ def of(number: int, group: Group) -> FindingView:
         link=about if about.startswith(_ADDRESSES) else "",
         news=group.news,
         verdict=words(result.verdict),
+        verdicts=", ".join(dict.fromkeys(words(met.row.result.verdict) for met in group.findings)),
         meaning=result.verdict.explanation,
         subject=result.subject,
         count=group.count,
@@ -94,8 +97,8 @@ def words(name: str | Verdict) -> str:
 
 
 def when(seconds: float) -> str:
-    """A time as a person reads it, the same wherever the page is made."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    """A time as a person reads it, in UTC, so that it is the same wherever the page is made."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
 
 
 def numbers_of(result: SubjectResult) -> list[tuple[str, str]]:

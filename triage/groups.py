@@ -87,7 +87,8 @@ def groups_of(run: Path, findings: Sequence[Met], ledger: Ledger) -> list[Group]
 
 
 def _group(found: Cluster, met: dict[str, Met]) -> Group:
-    members = tuple(met[finding.id] for finding in found.findings)
+    # The simplest that has a picture says most.
+    members = tuple(sorted((met[finding.id] for finding in found.findings), key=lambda one: one.row.result.map is None))
     known = all(one.row.kind == "known" for one in members)
     bug = found.bug
     notes = []

@@ -73,7 +73,7 @@ def _measured(engine: str, seed: int, budget: str, seconds: float, workers: str)
         seeds = ["--seeds", str(out / "none")] if engine != "random" else []
         command = [sys.executable, "-m", "fuzz.run", "--engine", engine, *seeds, "--seed", str(seed), "--budget", budget,
                    "--workers", workers, "--subject", "passes", "--subject", "inductor",
-                   "--out", str(out / "run"), "--corpus", str(out / "found")]
+                   "--out", str(out / "run"), "--corpus", str(out / "found"), "--ledger", "/dev/null"]
         subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
         events = [json.loads(line) for line in (out / "run" / "events.ndjson").read_text().splitlines()]
     return _read(engine, seed, seconds, events)

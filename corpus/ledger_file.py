@@ -11,6 +11,7 @@ from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 from corpus.ledger import Bug, Ledger, Root, loads
 from corpus.replacing import replace_file
 from corpus.strict_yaml import plain
+from generators.errors import UserError
 
 _HEAD = """\
 # Bugs that are known, one entry for each root cause. docs/triage.md says what the fields mean and who writes them.
@@ -23,6 +24,8 @@ def save(ledger: Ledger) -> None:
     """Write the ledger's file: entries that it lacks are added, of others `findings`, `first_seen`, `last_seen` and
     `versions` are replaced. A kill at any instant leaves the old file or the new. Raises UserError.
     """
+    if ledger.path.exists() and not ledger.path.is_file():
+        raise UserError(f"{ledger.path}: is no file, so no ledger to bring up to date")
     text = ledger.path.read_text(encoding="utf-8") if ledger.path.exists() else _HEAD
     loads(text, ledger.path)
     yaml = _editor(text)

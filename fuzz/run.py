@@ -130,9 +130,7 @@ def _ledger(path: Path | None) -> "Ledger | None":
     from fuzz.campaign.pool import ROOT
 
     default = ROOT / "corpus" / "ledger.yaml"
-    if path == Path("/dev/null") or (path is None and not default.exists()):
-        return None
-    return ledger.load(path or default)
+    return None if path is None and not default.exists() else ledger.load(path or default)
 
 
 def _campaign(options: "Options") -> int:

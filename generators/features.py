@@ -21,6 +21,13 @@ _EMPTY_ROWS = frozenset({"empty_row", "empty_row_mask", "zeros"})
 _COUNTS = frozenset({"small_counts", "signed"})
 
 
+OVERLOOKED = frozenset({"axes:unusual", "compared:unusual", "fill:unusual", "softmax_axis"})
+"""What a pattern of attention has to look at, and Inductor's matcher does not: numbers and axes of a program. One case in
+eight that is drawn has some of it."""
+
+_HIDING = -100.0
+"""A score of this or less hides its key."""
+
 _USUAL_AXES = {4: ((0, 1, 2, 3), (0, 2, 1, 3), (0, 1, 3, 2), (0, 2, 3, 1)), 3: ((0, 1, 2), (0, 2, 1), (1, 0, 2))}
 """By rank, how attention turns its tensors: heads apart and together again, and the key."""
 
@@ -28,8 +35,9 @@ _USUAL_AXES = {4: ((0, 1, 2, 3), (0, 2, 1, 3), (0, 1, 3, 2), (0, 2, 3, 1)), 3: (
 def features(case: Case) -> frozenset[str]:
     """The words for a case, among them `mode:training`, `op:where`, `softmax_axis`, `mask:int64`, `values:counts`.
 
-    Views, copies and the many spellings of one operation are no feature: rewrites see through them. Axes that are turned as
-    no attention turns them are one (`axes:unusual`).
+    Views, copies and the many spellings of one operation are no feature: rewrites see through them. What a rewrite should look
+    at and may not is one: axes turned as no attention turns them (`axes:unusual`), a fill that hides nothing
+    (`fill:unusual`), a mask compared with something else than 0 (`compared:unusual`).
     """
     types = types_of(case)
     words = {"mode:training"} if case.training else set()
@@ -45,6 +53,7 @@ def features(case: Case) -> frozenset[str]:
         words.update(_of_input(item))
     for op in case.ops:
         words.update(_of_op(op, types))
+    words.update(_fills(case))
     return frozenset(words)
 
 
@@ -68,10 +77,14 @@ def _of_op(op: Op, types: dict[str, TensorType]) -> Iterator[str]:
     attrs = attributes(op)
     if op.kind in ("permute", "transpose") and _turned(attrs, types[op.args[0]].rank):
         yield "axes:unusual"
+    if op.kind == "unfold":
+        yield "layout:overlapping"
     if op.kind in _VIEWS:
         return
     yield f"op:{_ONE_NAME.get(op.kind, op.kind)}"
-    if op.kind in ("softmax", "log_softmax"):
+    if op.kind in ("eq", "ne") and attrs["other"] not in (None, 0):
+        yield "compared:unusual"
+    if op.kind in ("softmax", "log_softmax", "amax", "max", "sum", "logsumexp"):
         axis, rank = attrs["dim"], types[op.args[0]].rank
         if axis not in (-1, rank - 1):
             yield "softmax_axis"
@@ -83,6 +96,21 @@ def _of_op(op: Op, types: dict[str, TensorType]) -> Iterator[str]:
             yield f"{op.kind}:ranks_differ"
         if len(op.args) == 2 and types[op.args[0]].dtype != types[op.args[1]].dtype:
             yield f"{op.kind}:dtypes_differ"
+
+
+def _fills(case: Case) -> Iterator[str]:
+    """Whether a fill leaves something of what it is put in the place of."""
+    made = {"ones": 1.0, "zeros": 0.0}
+    constants = {op.name: made.get(op.kind, dict(attributes(op)).get("value"))
+                 for op in case.ops if op.kind in ("full", "scalar", *made)}
+    for op in case.ops:
+        filled = []
+        if op.kind == "masked_fill":
+            filled = [attributes(op)["value"]]
+        elif op.kind == "where":
+            filled = [attributes(op)["other"], *(constants[arg] for arg in op.args[1:] if arg in constants)]
+        if any(isinstance(value, int | float) and value > _HIDING for value in filled):
+            yield "fill:unusual"
 
 
 def _turned(attrs: Mapping[str, Any], rank: int) -> bool:

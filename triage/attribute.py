@@ -2,6 +2,7 @@
 
 from fuzz.campaign.symptom import operation_of, rewrites
 from fuzz.protocol import SubjectResult, Verdict
+from triage.culprit import Cause
 from triage.ladder import AOT_EAGER, DYNAMIC, EAGER, EMULATED_CASTS, INDUCTOR, NO_PATTERNS, PASSES, Ladder
 
 _VALUES = frozenset({Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT})
@@ -89,6 +90,17 @@ def blame(ladder: Ladder) -> str:
         only = ", and only with symbolic sizes" if ladder.accused == DYNAMIC and ladder.fails(INDUCTOR) is False else ""
         return f"Inductor's graph passes alone don't show it, so the fault is in lowering or code generation{only}."
     return "Inductor's graph passes can't be run alone here, so the part to blame is open."
+
+
+def sentence(cause: Cause) -> str:
+    """Who is at fault by what, in one sentence."""
+    if cause.who == "inductor":
+        where = f"`{cause.part}`" if cause.part else "one that is open"
+        kind = {"lowering": "the lowering", "codegen": "code generation"}.get(cause.stage, "the rewrite")
+        return f"The fault is in Inductor's `{cause.stage}`, {kind} {where}: {cause.mechanism}."
+    if cause.who == "aot":
+        return f"The fault is before Inductor, in Dynamo or AOTAutograd{f' ({cause.part})' if cause.part else ''}: {cause.mechanism}."
+    return f"The fault is in `{cause.part}`: {cause.mechanism}."
 
 
 def _attention(fired: tuple[str, ...]) -> tuple[str, ...]:

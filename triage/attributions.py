@@ -10,7 +10,7 @@ from pathlib import Path
 from corpus.entry import Entry
 from corpus.ledger import Root
 from corpus.replacing import replace_file
-from fuzz.campaign.pool import Setup
+from fuzz.campaign.pool import Setup, WorkerFault
 from fuzz.campaign.symptom import EAGER, compiler_of
 from fuzz.catalogue import is_named
 from fuzz.protocol import Verdict
@@ -65,18 +65,17 @@ class Attributions:
                 tell(finding)
                 try:
                     cause = self._asked(finding)
-                except UserError as error:
-                    yield unattributed(finding, str(error))
+                except (UserError, WorkerFault) as error:
+                    yield unattributed(finding, " ".join(str(error).split()))
                     continue
+                replace_file(self._path(finding), json.dumps(cause.to_dict(), indent=1).encode())
             yield Attributed(finding, root_of(cause, finding.entry), cause)
 
     def _asked(self, finding: Finding) -> Cause:
         subject = finding.entry.subject
         if is_named(subject) and subject not in self._allowed:
             raise UserError(f"it is about {subject}, which runs code of yours: allow it with --subject {subject}")
-        cause = self._attributor(finding.entry)
-        replace_file(self._path(finding), json.dumps(cause.to_dict(), indent=1).encode())
-        return cause
+        return self._attributor(finding.entry)
 
     def _kept(self, finding: Finding) -> Cause | None:
         return _read(self._path(finding))

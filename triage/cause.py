@@ -17,11 +17,13 @@ from triage.bisector import Bisection
 from triage.culprit import Cause
 from triage.ladder import (
     AOT_EAGER,
+    CONSTANTS,
     DECOMPOSED,
     DYNAMIC,
     EAGER,
     INDUCTOR,
     MATH,
+    MATH_FORCED,
     PASSES,
     UNFUSED,
     UNVECTORISED,
@@ -101,7 +103,24 @@ def attributed(entry: Entry, trials: Trials, bisection: Bisection | None = None,
         raise UserError(f"case {entry.case.id} shows no bug under torch {ladder.hello.torch}: {ladder.result.verdict}")
     with clock("controls"):
         found = kernel_cause.cause(entry.case, ladder, trials) if about_function else _compiler(entry, ladder, trials, bisection)
+    ladder = _with_controls(entry, found, ladder, trials)
     return Attribution(found, entry.case.id, entry.subject, ladder.hello.torch, ladder, bisection, clock.seconds)
+
+
+def _with_controls(entry: Entry, found: Cause, ladder: Ladder, trials: Trials) -> Ladder:
+    """The ladder with the rungs that name the rewrite; they have been asked for already."""
+    number = found.part.removeprefix("_sfdp_pattern_")
+    if not number.isdigit():
+        return ladder
+    base = cheapest(ladder, entry)
+    words = "graph passes" if base.startswith("passes") else base
+    rows = {
+        f"without {found.part}": (f"without_sfdp_{number}", f"{words}, the rewrite `{found.part}` off and all others on"),
+        MATH_FORCED: ("math", f"{words}, `sdpa_kernel(SDPBackend.MATH)`"),
+        CONSTANTS: ("constants_compared", f"{words}, patterns held against the program's constants"),
+    }
+    rungs = {name: trials.judged(entry.case, control(base, switch)) for name, (switch, _) in rows.items()}
+    return replace(ladder, rungs=ladder.rungs | rungs, labels={**ladder.labels, **{name: label for name, (_, label) in rows.items()}})
 
 
 def _kernel_ladder(entry: Entry, trials: Trials) -> Ladder:

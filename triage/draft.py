@@ -4,6 +4,7 @@ import math
 import re
 import shlex
 from dataclasses import dataclass
+from functools import partial
 from urllib.parse import quote_plus
 
 from fuzz.campaign.symptom import attention_patterns, operation_of
@@ -12,8 +13,10 @@ from fuzz.protocol import SubjectResult, Verdict
 from fuzz.relations import is_of_another_call
 from generators.case import Case
 from generators.emit import source
-from triage.attribute import blame
+from triage.attribute import blame, sentence
+from triage.cause import Attribution
 from triage.errorlog import abridged
+from triage.explain import Explanation
 from triage.ladder import Ladder
 from triage.rendering import render
 from triage.reproducer import TIMEOUT_EXIT, Run
@@ -24,6 +27,9 @@ _URL_LIMIT = 8000
 """gh refuses to open an address of 8192 characters or more; title and repository take some of them."""
 
 _PROGRAM_LINES = 45
+MOST_LINES = 119
+"""Of a report: longer ones are not read."""
+
 _SEARCH_WORDS = 6
 _SYMPTOMS = {Verdict.NONFINITE: "NaN", Verdict.METADATA: "wrong stride", Verdict.WORKER_DIED: "crash", Verdict.TIMEOUT: "hang"}
 _RAISED = frozenset({Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR})
@@ -57,17 +63,31 @@ class Draft:
     search: str = ""
 
 
-def issue(case: Case, ladder: Ladder, run: Run, environment: str, shown: str = "") -> Draft:
+def issue(
+    case: Case, ladder: Ladder, run: Run, environment: str, attribution: Attribution | None = None,
+    explanation: Explanation | None = None, shown: str = "",
+) -> Draft:
     """The draft of an issue, in the order of PyTorch's form for torch.compile bugs; `shown`: what where.png shows."""
     result = ladder.result
+    cause = attribution.cause if attribution else None
+    bisection = attribution.bisection if attribution else None
+    if attribution is not None:
+        ladder = attribution.ladder
     name = title(case, result, ladder.hello.device)
-    text = render(
+    filled = partial(
+        render,
         "report.md.j2",
         title=name,
         happened=_happened(ladder),
         eager=result.verdict is Verdict.EAGER_SUSPECT,
-        blame=blame(ladder),
-        program=program_of(case),
+        # What eager gets wrong is told by how it was found; of all else the cause says more.
+        blame=blame(ladder) if cause is None or result.verdict is Verdict.EAGER_SUSPECT else sentence(cause),
+        evidence=cause.evidence if cause else (),
+        mechanism=cause.mechanism if cause else "",
+        bisector=bisection.line if bisection else "",
+        sentences=explanation.sentences if explanation else [],
+        control=explanation.control if explanation else None,
+        diff=explanation.diff() if explanation else [],
         where=where_text(case, result.where),
         shown=shown,
         numbers="" if result.verdict in _ERRORS else run.output.strip(),
@@ -77,6 +97,9 @@ def issue(case: Case, ladder: Ladder, run: Run, environment: str, shown: str = "
         log=abridged(run.log) if result.verdict in _ERRORS else "",
         environment=environment,
     )
+    text = filled(program=program_of(case))
+    if text.count("\n") >= MOST_LINES:
+        text = filled(program=program_of(case, 0))
     return Draft(name, text, is_issue=True, search=search_words(case, result))
 
 
@@ -163,8 +186,8 @@ def counted(result: SubjectResult) -> str:
     return f"; {wrong:.0f} of {total:.0f} rows {'is' if wrong == 1 else 'are'} wrong" if total > 1 else "; its only row is wrong"
 
 
-def program_of(case: Case) -> str:
-    """The text of a case, or where it is to be found when it is long."""
+def program_of(case: Case, most: int = _PROGRAM_LINES) -> str:
+    """The text of a case, or where it is to be found when it has more than `most` lines."""
     text = source(case).strip()
     lines = text.count("\n") + 1
-    return text if lines <= _PROGRAM_LINES else f"# {lines} lines, at the top of repro.py"
+    return text if lines <= most else f"# {lines} lines, at the top of repro.py"

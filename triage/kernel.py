@@ -15,11 +15,12 @@ from generators.stand_in import stand_in
 from triage import environment, picture, reproducer
 from triage.boundary import Boundary, explore
 from triage.draft import Draft, refused
+from triage.kernel_cause import cause
 from triage.kernel_draft import kernel_report, kernel_title
 from triage.kernel_repro import texts
 from triage.ladder import EAGER, MATH, Ladder
 from triage.reproducer import CANT_RUN, DEATHS, ERRORS, Run
-from triage.trials import worker_of
+from triage.trials import trials_of, worker_of
 
 _BOUNDARY_TIMEOUT = 20.0
 _TELLS_NOTHING = ERRORS | DEATHS | {Verdict.TIMEOUT}
@@ -32,16 +33,17 @@ def draft(entry: Entry, subject: str, setup: Setup, out: Path) -> Draft:
     """
     case, repro = entry.case, out / "repro.py"
     setup = replace(setup, named=(subject,) if is_named(subject) else ())
-    with worker_of(setup) as worker:
-        ladder = _climb(case, subject, worker)
+    with trials_of(setup, repeat=2) as trials:
+        ladder = _climb(case, subject, trials.worker)
         why = _refusal(ladder)
         # Which other arguments a worker tries is drawn by the sizes: others may pass by chance.
         boundaries = [] if why or is_of_another_call(ladder.result.message) else _boundaries(case, ladder, setup)
+        blamed = None if why else cause(case, ladder, trials)
     if why is None:
         run, plain = _reproduced(case, ladder, setup, repro, kernel_title(case, subject, ladder.result, boundaries))
         if run is not None:
             return kernel_report(
-                case, ladder, run, boundaries, plain=plain, triton=environment.version("triton", setup.python),
+                case, ladder, run, boundaries, cause=blamed, plain=plain, triton=environment.version("triton", setup.python),
                 environment=environment.collect(setup.python, ladder.hello.torch),
                 shown=picture.save(case, ladder.result, out),
             )

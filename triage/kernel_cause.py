@@ -1,17 +1,22 @@
 """Which part of an attention function is at fault: forward or which gradient, which feature it takes, which tiles."""
 
+import itertools
 from collections.abc import Iterator
 
 from corpus.passes.contracts import plainer_contract
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.relations import is_of_another_call, relation_of
-from generators.case import Case, Contract
+from generators.case import Case
+from generators.program import types_of
 from triage import operation
 from triage.culprit import Cause
 from triage.ladder import EAGER, Ladder
-from triage.trials import Trials
+from triage.trials import SUBJECTS, Trials
 
 _SDPA = ("sdpa_math", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn")
+_MOST = 12
+"""Spellings that are tried."""
+
 _FEATURES = ("alibi", "sinks", "window", "causal", "softcap", "bias", "mask", "dropout")
 _OTHERWISE = {
     Verdict.OUT_OF_BOUNDS: "writes out of bounds",
@@ -28,6 +33,7 @@ def cause(case: Case, ladder: Ladder, trials: Trials) -> Cause:
     if subject in _SDPA:
         return operation.of_backend(case, subject, result, trials)
     needed, evidence = _needed(case, subject, trials)
+    evidence += launches(case, subject, trials)
     part = ", ".join([place(case, result), *needed])
     told = ["PyTorch's MATH backend gets the same call right."] if ladder.fails("sdpa_math") is False else []
     if ladder.fails(EAGER) is False:
@@ -47,11 +53,32 @@ def place(case: Case, result: SubjectResult) -> str:
     return f"attention_backward ({name})" if name.startswith("d") else "attention_backward"
 
 
-def features(contract: Contract) -> list[str]:
-    """What a contract has beyond plain attention, in words."""
+def launches(case: Case, subject: str, trials: Trials) -> list[str]:
+    """What other tiles make of it, and on a GPU other warps and stages; [] where the function takes none."""
+    wanted = [f"tile_{side}_{side}" for side in (16, 32, 128)]
+    if trials.hello.device != "cpu":  # Triton's interpreter has neither
+        wanted += ["warps_1", "warps_8", "stages_1", "stages_3"]
+    told: dict[bool, list[str]] = {True: [], False: []}
+    for launch in wanted:
+        fails = trials.fails(case, f"{SUBJECTS}:{subject}.{launch}")
+        if fails is not None:
+            what, *numbers = launch.split("_")
+            told[fails].append(f"{what} {' x '.join(numbers)}" if what == "tile" else f"num_{what} = {numbers[0]}")
+    sentences = [f"It goes away with {', '.join(told[False])}."] if told[False] else []
+    return sentences + ([f"It stays with {', '.join(told[True])}."] if told[True] else [])
+
+
+def features(case: Case) -> list[str]:
+    """What the case's contract has beyond plain attention, in words."""
+    if not case.contracts:
+        return []
+    contract, types = case.contracts[0], types_of(case)
     found = [name for name in _FEATURES if getattr(contract, name)]
     if contract.causal == "bottom_right":
         found[found.index("causal")] = "causal from the bottom right"
+    axis = {"bhsd": 1, "bshd": 2}.get(contract.layout)
+    if axis is not None and types[contract.q].shape[axis].value(case.sizes) != types[contract.k].shape[axis].value(case.sizes):
+        found.append("grouped queries")
     return found + (["negative scale"] if contract.scale < 0 else [])
 
 
@@ -59,9 +86,9 @@ def _needed(case: Case, subject: str, trials: Trials) -> tuple[list[str], list[s
     """The features without which it passes, and the sentences that say so."""
     if not case.contracts:
         return [], []
-    own = features(case.contracts[0])
+    own = features(case)
     needed: list[str] = []
-    for name, other in _fewer(case, own):
+    for name, other in itertools.islice(_fewer(case, own), _MOST):
         if name not in needed and trials.fails(other, subject) is False:
             needed.append(name)
     spare = [name for name in own if name not in needed]
@@ -74,7 +101,7 @@ def _needed(case: Case, subject: str, trials: Trials) -> tuple[list[str], list[s
 def _fewer(case: Case, own: list[str]) -> Iterator[tuple[str, Case]]:
     """Spellings of the contract with exactly one feature fewer."""
     for other in plainer_contract(case):
-        left = features(other.contracts[0]) if other.contracts else []
+        left = features(other)
         gone = [name for name in own if name not in left]
         if len(gone) == 1 and len(left) == len(own) - 1:
             yield gone[0], other

@@ -10,6 +10,7 @@ from generators.case import Case
 from generators.emit import source
 from generators.program import types_of
 from triage.boundary import Boundary
+from triage.culprit import Cause
 from triage.draft import HAPPENS, Draft, counted, program_of, rows_of
 from triage.errorlog import abridged
 from triage.kernel_repro import MODULES, forward_of, place_of, sdpa_backend, why_a_worker
@@ -70,7 +71,7 @@ def named(case: Case, text: str) -> str:
 
 def kernel_report(
     case: Case, ladder: Ladder, run: Run, boundaries: Sequence[Boundary], *, environment: str, triton: str, plain: bool,
-    shown: str = "",
+    shown: str = "", cause: Cause | None = None,
 ) -> Draft:
     """The report; `plain` says whether repro.py needs no worker of ours, `triton` is its version or "", `shown` what where.png shows."""
     result, hello = ladder.result, ladder.hello
@@ -82,6 +83,9 @@ def kernel_report(
         title=title,
         happened=_happened(case, ladder),
         control=_control(ladder),
+        part=cause.part if cause else "",
+        mechanism=cause.mechanism if cause else "",
+        evidence=cause.evidence if cause else (),
         where=named(case, where_text(case, result.where)),
         shown=named(case, shown),
         calls=[line.strip() for line in forward_of(case).splitlines() if "attend(" in line],

@@ -35,9 +35,7 @@ def cause(case: Case, result: SubjectResult, trials: Trials) -> Cause:
 
 def of_backend(case: Case, subject: str, result: SubjectResult, trials: Trials) -> Cause:
     """Who is at fault where a backend of F.scaled_dot_product_attention is: its operation on this device."""
-    suffix = "_for_cpu" if trials.hello.device == "cpu" else ""
-    operations = [name for name, backend in _SDPA.items() if backend == subject and name.endswith("_for_cpu") == bool(suffix)]
-    return Cause(subject, "operation", f"aten.{operations[0]}" if operations else subject, *taken(case, subject, result, trials))
+    return Cause(subject, "operation", _operation_of(subject, trials.hello.device), *taken(case, subject, result, trials))
 
 
 def taken(case: Case, subject: str, result: SubjectResult, trials: Trials) -> tuple[str, tuple[str, ...]]:
@@ -53,15 +51,31 @@ def taken(case: Case, subject: str, result: SubjectResult, trials: Trials) -> tu
         return "a negative scale", (f"{told}.",)
     contiguous = with_contiguous_operands(case)
     if contiguous is not None and trials.fails(contiguous, subject) is False:
-        overlap = any(op.kind in ("unfold", "expand", "expand_as") for op in case.ops)
-        words = "operands whose rows overlap in memory" if overlap else "operands that are not contiguous"
-        return words, ("It goes away with contiguous copies of the operands.",)
+        return layout(case), ("It goes away with contiguous copies of the operands.",)
     how = "not finite" if result.verdict is Verdict.NONFINITE or " gives nan" in result.message or " gives inf" in result.message else "wrong"
     low = sorted({value.dtype for value in types_of(case).values()} & set(LOW_PRECISION))
     float32 = in_float32(case)
     if low and float32 is not None and trials.fails(float32, subject) is False:
         return f"{how} in {low[0]}", ("It goes away in float32.",)
     return how, ("No change of scale, causality, memory layout or dtype mends it.",)
+
+
+def layout(case: Case) -> str:
+    """How operands lie in memory that are wrong unless they are copied."""
+    overlap = any(op.kind in ("unfold", "expand", "expand_as") for op in case.ops)
+    return "operands whose rows overlap in memory" if overlap else "operands that are not contiguous"
+
+
+def of_fused_call(device: str, mechanism: str, evidence: tuple[str, ...]) -> Cause:
+    """Who is at fault where the fused call of a replacement is: the backend that PyTorch chooses, flash on the CPU."""
+    if device == "cpu":
+        return Cause("sdpa_flash", "operation", _operation_of("sdpa_flash", device), mechanism, evidence)
+    return Cause("eager", "operation", "aten.scaled_dot_product_attention", mechanism, evidence)
+
+
+def _operation_of(subject: str, device: str) -> str:
+    names = [name for name, backend in _SDPA.items() if backend == subject and name.endswith("_for_cpu") == (device == "cpu")]
+    return f"aten.{names[0]}" if names else subject
 
 
 def _with_positive_scale(case: Case) -> Case | None:

@@ -8,7 +8,12 @@ from fuzz.door import enter
 if TYPE_CHECKING:
     from corpus.entry import Entry
     from fuzz.campaign.pool import Setup
+    from triage.cause import Attribution
     from triage.draft import Draft
+    from triage.explain import Explanation
+    from triage.ladder import Ladder
+    from triage.reproducer import Run
+    from triage.trials import Trials
 
 
 def report(
@@ -20,6 +25,8 @@ def report(
     device: str | None = None,
     timeout: str = "120s",
     memory: int = 8192,
+    explain: str = "60s",
+    mode: list[str] | None = None,
     overwrite: bool = False,
 ) -> None:
     """Write report.md, the draft of an issue, repro.py, one file that needs torch alone, and where.png, for a case.
@@ -50,6 +57,10 @@ def report(
         How long one stage of the case may take, such as 60s.
     memory
         MiB of memory a worker may use.
+    explain
+        How long to look for what the failure takes, by judging cases one step beside it, such as 30s; 0s: not at all.
+    mode
+        A mode of torch.compile to try besides, reduce-overhead or max-autotune; may be repeated.
     overwrite
         Replace a report.md that is there, with whatever was written into it.
     """
@@ -63,6 +74,7 @@ def report(
     from triage import kernel
     from triage.draft import commands
     from triage.kernel_repro import sdpa_backend
+    from triage.ladder import MODES
 
     entry = load(case)
     attention = subject or (entry.subject if is_named(entry.subject) or kind(entry.subject).attention else None)
@@ -71,15 +83,19 @@ def report(
         raise UserError(f"{case}: is about {attention}, which runs code of yours: allow it with --subject {attention}")
     if attention is not None and not is_named(attention) and not kind(attention).attention:
         raise UserError(f"subject {attention!r} is not an attention function; leave --subject out for torch.compile")
+    for wanted in mode or ():
+        if wanted not in MODES.values():
+            raise UserError(f"mode {wanted!r} is not one of {', '.join(MODES.values())}")
     device = device or entry.device
     if device not in DEVICES:
         raise UserError(f"device {device!r} is not one of {', '.join(DEVICES)}")
+    budget = 0.0 if explain == "0s" else duration(explain, "explain")
     setup = Setup(python or sys.executable, device, timeout=duration(timeout, "timeout"), memory_mib=memory)
     file = out / "report.md"
     if file.exists() and not overwrite:
         raise UserError(f"{file} exists and may hold your words; give another --out, or --overwrite")
     _prepare(out)
-    draft = _draft(entry, setup, out) if attention is None else kernel.draft(entry, attention, setup, out)
+    draft = _draft(entry, setup, out, budget, tuple(mode or ())) if attention is None else kernel.draft(entry, attention, setup, out)
     _write(file, draft.text)
     lines = [draft.title, f"  {file}"]
     if draft.is_issue:
@@ -90,39 +106,76 @@ def report(
     print("\n".join(lines))  # noqa: T201 - a command line prints its result
 
 
-def _draft(entry: "Entry", setup: "Setup", out: Path) -> "Draft":
-    from generators.errors import UserError
-    from triage import environment, picture, reproducer
+def _draft(entry: "Entry", setup: "Setup", out: Path, explain: float, modes: tuple[str, ...]) -> "Draft":
+    from triage import environment, picture
     from triage.attribute import accepted, refusal
     from triage.draft import issue, refused
-    from triage.ladder import DYNAMIC, climb
+    from triage.ladder import climbed
+    from triage.trials import trials_of
+
+    with trials_of(setup, repeat=2) as trials:
+        ladder = climbed(entry, trials, modes=modes)
+        why = refusal(ladder)
+        if why is not None:
+            for file in ("repro.py", picture.FILE):
+                (out / file).unlink(missing_ok=True)  # one of an earlier report would seem to belong to this one
+            return refused(entry.case, ladder, why)
+        run = _reproduced(entry, ladder, setup, out / "repro.py")
+        if run.code == 0:
+            (out / picture.FILE).unlink(missing_ok=True)
+            return refused(entry.case, ladder, accepted(ladder))
+        attribution, explanation = _looked_into(entry, ladder, trials, out / "repro.py", setup.python, explain)
+    told = environment.collect(setup.python, ladder.hello.torch)
+    shown = picture.save(entry.case, ladder.result, out)
+    return issue(entry.case, ladder, run, told, attribution, explanation, shown)
+
+
+def _reproduced(entry: "Entry", ladder: "Ladder", setup: "Setup", repro: Path) -> "Run":
+    """repro.py is written and run."""
+    from generators.errors import UserError
+    from triage import reproducer
+    from triage.ladder import DYNAMIC
     from triage.title import title
 
-    ladder = climb(entry, setup)
-    why = refusal(ladder)
-    if why is not None:
-        for file in ("repro.py", picture.FILE):
-            (out / file).unlink(missing_ok=True)  # one of an earlier report would seem to belong to this one
-        return refused(entry.case, ladder, why)
-    verdict = ladder.result.verdict
     text = reproducer.text(
         entry.case,
-        verdict,
+        ladder.result.verdict,
         title(entry.case, ladder.result, setup.device),
         device=setup.device,
         dynamic=ladder.accused == DYNAMIC,
+        own_random=entry.subject.endswith("_random"),
         seconds=setup.timeout,
         memory_mib=setup.memory_mib,
     )
-    _write(out / "repro.py", text)
-    run = reproducer.run(out / "repro.py", setup.python, seconds=3 * setup.timeout)
+    _write(repro, text)
+    run = reproducer.run(repro, setup.python, seconds=3 * setup.timeout)
     if run.code == reproducer.CANT_RUN:
-        raise UserError(f"{out / 'repro.py'} does not run under {setup.python}: {run.log.strip()[-200:]}")
-    if run.code == 0:
-        (out / picture.FILE).unlink(missing_ok=True)
-        return refused(entry.case, ladder, accepted(ladder))
-    shown = picture.save(entry.case, ladder.result, out)
-    return issue(entry.case, ladder, run, environment.collect(setup.python, ladder.hello.torch), shown)
+        raise UserError(f"{repro} does not run under {setup.python}: {run.log.strip()[-200:]}")
+    return run
+
+
+def _looked_into(
+    entry: "Entry", ladder: "Ladder", trials: "Trials", repro: Path, python: str, seconds: float
+) -> "tuple[Attribution, Explanation | None]":
+    """Who is at fault, and what it takes."""
+    from fuzz.protocol import Verdict
+    from triage.bisector import bisect
+    from triage.cause import attributed
+    from triage.explain import explain
+    from triage.ladder import PASSES, cheapest
+    from triage.reproducer import DEATHS
+
+    result = ladder.result
+    ends = result.verdict in DEATHS or result.verdict is Verdict.TIMEOUT
+    trials.repeat = 2 if result.verdict is Verdict.NONDETERMINISTIC else 1
+    bisection = None if ends or result.verdict is Verdict.EAGER_SUSPECT else bisect(repro, python)
+    attribution = attributed(entry, trials, bisection, ladder)
+    if ends or not seconds:
+        return attribution, None
+    base = cheapest(ladder, entry)
+    shown = ladder.rungs[PASSES] if ladder.fails(PASSES) else result
+    rewrite = "sfdp" in attribution.cause.part
+    return attribution, explain(entry.case, shown, lambda case: trials.judged(case, base), seconds, rewrite=rewrite)
 
 
 def _prepare(out: Path) -> None:

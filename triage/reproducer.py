@@ -44,12 +44,12 @@ class Run:
 
 
 def text(
-    case: Case, verdict: Verdict, title: str, *, device: str = "cpu", dynamic: bool = False, seconds: float = 60.0,
-    memory_mib: int = 4096,
+    case: Case, verdict: Verdict, title: str, *, device: str = "cpu", dynamic: bool = False,
+    own_random: bool = False, seconds: float = 60.0, memory_mib: int = 4096,
 ) -> str:
     """The text of repro.py for a case that fails with `verdict`. For `eager_suspect` it compiles nothing.
 
-    `dynamic` compiles with symbolic sizes, which a dynamic case does anyway. `seconds` and `memory_mib` are the
+    `dynamic` compiles with symbolic sizes, which a dynamic case does anyway; `own_random` lets Inductor draw numbers of its own. `seconds` and `memory_mib` are the
     limits that a failure by time or memory breaks.
     """
     whole = render(
@@ -60,6 +60,7 @@ def text(
         gradients=case.training and differentiable(case),
         dynamic=dynamic or case.dynamic,
         random=is_random(case),
+        own_random=own_random,
         sdpa=any(op.kind == "sdpa" for op in case.ops),
         to_device="" if device == "cpu" else f'.to("{device}")',
         arguments="inputs()" if device == "cpu" else f'[a.to("{device}") for a in inputs()]',

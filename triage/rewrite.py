@@ -5,13 +5,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fuzz.campaign.symptom import normal, rewrites
+from fuzz.campaign.symptom import PROCESS, normal, rewrites
 from fuzz.protocol import SubjectResult, Verdict
 from generators.case import Case, Op
 from generators.program import make_op
 from generators.rewriting import valid
+from triage import operation
 from triage.culprit import Cause
-from triage.trials import Trials, control, told
+from triage.trials import Trials, control, failed, told
 
 CONSTANTS_IGNORED = "constants of the program ignored"
 OTHER_RESULT = "the replacement computes something else"
@@ -27,12 +28,14 @@ _RAISES = {Verdict.COMPILE_ERROR: "compiling raises", Verdict.RUNTIME_ERROR: "ru
 @dataclass(frozen=True, slots=True)
 class _Idea:
     """A mistake that a replacement may make, and how to tell: `subject` is the control under which the replacement stays and
-    the mistake is mended, or `case` one without what it takes. `evidence`: what is said where that is right."""
+    the mistake is mended, or `case` one without what it takes. `evidence`: what is said where that is right. Where what is raised has the words
+    `error`, another failure that comes to light is none of this mistake's."""
 
     mechanism: str
     evidence: str
     subject: str = ""
     case: Case | None = None
+    error: str = ""
 
 
 def cause(case: Case, base: str, result: SubjectResult, trials: Trials) -> Cause:
@@ -55,6 +58,14 @@ def raised(result: SubjectResult) -> str:
     return f"{how} {normal(result.message)[:120]}" if how else ""
 
 
+def _mended(idea: _Idea, result: SubjectResult, changed: SubjectResult) -> bool:
+    """Whether a change took the failure away."""
+    if failed(changed) is False:
+        return True
+    here = bool(idea.error) and result.verdict in _RAISES and idea.error in result.message
+    return here and changed.verdict not in {Verdict.SKIPPED, *PROCESS} and idea.error not in changed.message
+
+
 def _silent(result: SubjectResult) -> str:
     if result.verdict is Verdict.METADATA:
         return "strides in another order" if "strides" in result.message else "another form of result"
@@ -75,7 +86,7 @@ def _attention(case: Case, base: str, result: SubjectResult, operands: dict[str,
         evidence.append(f"It goes away with the patterns of attention off; {named} {'shows' if len(guilty) == 1 else 'each show'} it alone.")
     part = f"_sfdp_pattern_{guilty[0]}" if guilty else "patterns of attention"
     for idea in _ideas(case, base, _of_pattern(operands, guilty)):
-        if trials.fails(idea.case or case, idea.subject or base) is False:
+        if _mended(idea, result, trials.judged(idea.case or case, idea.subject or base)):
             return Cause("inductor", JOINT, part, idea.mechanism, (*evidence, idea.evidence))
     compared = trials.judged(case, control(base, "constants_compared"))
     differ = list(told(compared, "constant"))
@@ -88,9 +99,18 @@ def _attention(case: Case, base: str, result: SubjectResult, operands: dict[str,
     if trials.fails(case, control(base, "by_steps")) is False:
         evidence.append("It goes away where the replacement computes its fused call in plain steps.")
         if not raised(result):
-            return Cause("inductor", JOINT, part, "the fused call of the replacement", tuple(evidence))
+            return _fused(case, base, part, evidence, trials)
     mechanism = raised(result) or (_silent(result) if result.verdict is Verdict.METADATA else OTHER_RESULT)
     return Cause("inductor", JOINT, part, mechanism, tuple(evidence))
+
+
+def _fused(case: Case, base: str, part: str, evidence: list[str], trials: Trials) -> Cause:
+    """A replacement that is right and calls an operation that is not."""
+    evidence = [*evidence, f"The fused call is that of {part}."]
+    if trials.fails(case, control(base, "operands_copied")) is False:
+        told = "It goes away where the replacement copies its operands into contiguous memory first."
+        return operation.of_fused_call(trials.hello.device, operation.layout(case), (*evidence, told))
+    return operation.of_fused_call(trials.hello.device, "the fused call", tuple(evidence))
 
 
 def _of_pattern(operands: dict[str, Any], guilty: list[str]) -> dict[str, Any]:
@@ -116,7 +136,8 @@ def _ideas(case: Case, base: str, facts: dict[str, Any]) -> Iterator[_Idea]:
     mask = tensors.get("attn_mask") or tensors.get("causal_mask")
     scale = next((tensors[name] for name in ("inv_scale", "scale_factor") if name in tensors), None)
     if scale is not None:
-        yield _Idea("a 0-d tensor as scale", "It goes away where that scale is multiplied with the query.", control(base, "scale_as_tensor"))
+        yield _Idea("a 0-d tensor as scale", "It goes away where that scale is multiplied with the query.", control(base, "scale_as_tensor"),
+                    error="'scale'")
     if mask is not None and mask["dtype"] == "bool":
         yield _Idea("a boolean mask that is added is taken for one that hides",
                     "It goes away where the replacement hands over the mask as 0.0 and 1.0.", control(base, "mask_added"))
@@ -128,7 +149,8 @@ def _ideas(case: Case, base: str, facts: dict[str, Any]) -> Iterator[_Idea]:
                 control(base, "operands_expanded"))
     divided = _with_float_divisors(case)
     if divided is not None:
-        yield _Idea("a whole number as divisor", "It goes away with the same divisor as a float.", case=divided)
+        yield _Idea("a whole number as divisor", "It goes away with the same divisor as a float.", case=divided,
+                    error="list index out of range")
     flagged = _with_flags(case)
     if flagged is not None:
         yield _Idea("a mask of integers other than 0 and 1", "It goes away with a mask of 0 and 1.", case=flagged)

@@ -25,7 +25,7 @@ from triage.cause import Cause
 OPERATION, KERNEL = "operation", "kernel"
 """Stages: an operation of ATen, and an attention function that is none of torch's."""
 
-PATTERNS = "attention patterns"
+PATTERNS = "patterns of attention"
 """The part that all attention patterns are."""
 
 _SFDP = re.compile(r"_?(sfdp_pattern_\d+)")

@@ -4,6 +4,7 @@ Run in a worker: standard library and torch only."""
 import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -43,6 +44,7 @@ CONTROLS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "mask_expanded": lambda: switches.sdpa_called(switches.mask_expanded),
     "operands_expanded": lambda: switches.sdpa_called(switches.operands_expanded),
     "scale_as_tensor": lambda: switches.sdpa_called(switches.scale_as_tensor),
+    "operands_copied": lambda: switches.sdpa_called(switches.operands_copied),
     "by_steps": lambda: switches.sdpa_called(switches.by_steps),
     "math": _math,
     "unfused": switches.unfused,
@@ -50,12 +52,16 @@ CONTROLS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "tf32": settings.tf32_allowed,
 }
 
+_LAUNCH = re.compile(r"(.+)\.(tile|warps|stages)_(\d+(?:_\d+)?)")
 _SFDP = re.compile(r"(without|only)_sfdp_(\d+)")
 
 
 def __getattr__(name: str) -> Subject:
     if name.startswith("__"):
         raise AttributeError(name)
+    launched = _LAUNCH.fullmatch(name)
+    if launched:
+        return _launched(name, launched[1], launched[2], [int(number) for number in launched[3].split("_")])
     base, _, control = name.partition(".")
     compile_ = BASES.get(base)
     try:
@@ -69,6 +75,25 @@ def __getattr__(name: str) -> Subject:
     random = base.endswith("_random")
     tf32 = control == "tf32" or (known is not None and known.tf32)
     return Subject(f"{__name__}:{name}", compiled, tf32=tf32, under=_under(control, random=random))
+
+
+def _launched(name: str, function: str, what: str, numbers: list[int]) -> Subject:
+    """An attention function with other tiles, warps or stages than it chooses."""
+    try:
+        subject = find(function)
+    except SubjectError as error:
+        raise AttributeError(str(error)) from error
+    attention = subject.attention
+    if attention is None:
+        raise AttributeError(f"{function} computes no attention: it has no {what}")
+
+    def loaded() -> Callable[..., Any]:
+        original = attention.loaded().function
+        if what == "tile":
+            return switches.tiled(original, (numbers[0], numbers[1]))
+        return switches.scheduled(original, {f"num_{what}": numbers[0]})
+
+    return Subject(f"{__name__}:{name}", attention=replace(attention, load=loaded))
 
 
 def _under(control: str, *, random: bool) -> Callable[[], AbstractContextManager[None]]:

@@ -3,10 +3,13 @@
 The only module of triage that touches private names of torch. A torch that lacks one says so in a `SubjectError`.
 """
 
+import functools
 import importlib
+import inspect
 import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -147,6 +150,12 @@ def scale_as_tensor(sdpa: Any, q: Any, k: Any, v: Any, *, scale: Any = None, **o
     return sdpa(q, k, v, scale=scale, **options)
 
 
+def operands_copied(sdpa: Any, q: Any, k: Any, v: Any, **options: Any) -> Any:
+    """Query, key and value are copied into contiguous memory first."""
+    copies = (x.clone(memory_format=torch.contiguous_format) for x in (q, k, v))
+    return sdpa(*copies, **options)
+
+
 def by_steps(_sdpa: Any, q: Any, k: Any, v: Any, **options: Any) -> Any:
     """Attention in plain steps in the place of the fused call, with all that the replacement hands over."""
     mask, dropout = options.get("attn_mask"), options.get("dropout_p", 0.0)
@@ -199,3 +208,36 @@ def configured(**values: Any) -> AbstractContextManager[Any]:
         return config.patch(wanted)  # type: ignore[no-any-return]
     except (AttributeError, KeyError) as error:
         raise SubjectError(f"torch {torch.__version__} has no setting {error}: no control by it") from error
+
+
+def tiled(function: Callable[..., Any], tile: tuple[int, int]) -> Callable[..., Any]:
+    """An attention function that works on so many queries and keys at once. Raises `SubjectError` where it can't be told to."""
+    if "tile" not in inspect.signature(function).parameters:
+        raise SubjectError(f"{getattr(function, '__name__', function)} has no parameter `tile`")
+
+    @functools.wraps(function)
+    def attention(*args: Any, **options: Any) -> Any:
+        return function(*args, **{**options, "tile": tile})
+
+    return attention
+
+
+def scheduled(function: Callable[..., Any], changes: dict[str, int]) -> Callable[..., Any]:
+    """An attention function of a copy of the bundled kernels, launched with other warps or stages."""
+    package = function.__module__.rpartition(".")[0]
+    try:
+        launch: Any = importlib.import_module(f"{package}.launch")
+        forward, backward = launch.forward_schedule, launch.backward_schedule
+    except (ImportError, AttributeError) as error:
+        raise SubjectError(f"{function.__module__} has no schedule: {error}") from error
+
+    @functools.wraps(function)
+    def attention(*args: Any, **options: Any) -> Any:
+        launch.forward_schedule = lambda *a, **o: replace(forward(*a, **o), **changes)
+        launch.backward_schedule = lambda *a, **o: tuple(replace(plan, **changes) for plan in backward(*a, **o))
+        try:
+            return function(*args, **options)
+        finally:
+            launch.forward_schedule, launch.backward_schedule = forward, backward
+
+    return attention

@@ -13,6 +13,8 @@ def asked(case: Case) -> frozenset[str]:
     """The words for a case's contracts, among them `mode:training`, `with:causal`, `grouped`, `scale:negative`."""
     types = types_of(case)
     words = {"mode:training"} if case.training else set()
+    if any(op.kind == "unfold" for op in case.ops):
+        words.add("layout:overlapping")
     for contract in case.contracts:
         words.update(_of_contract(contract, types, case.sizes))
     return frozenset(words)

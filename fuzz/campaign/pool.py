@@ -91,7 +91,7 @@ class Setup:
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
         }
         if cache is not None:
-            environment["TORCHINDUCTOR_CACHE_DIR"] = str(cache)
+            environment["TORCHINDUCTOR_CACHE_DIR"] = str(cache.absolute())  # workers are elsewhere
         return environment
 
 

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 
 from fuzz.protocol import SubjectResult, Verdict
+from generators.features import OVERLOOKED
 
 PROCESS = frozenset({Verdict.TIMEOUT, Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY})
 """Verdicts on a subject whose process was lost."""
@@ -115,13 +116,25 @@ class Symptom:
             and self.error == other.error
             # A lost process names the place where it was lost; shrinking it is too dear to tell what it takes. And where an
             # operation is named, eager's or the one that raises: that is the bug, whatever leads to it.
-            and (self.verdict in {*PROCESS, Verdict.EAGER_SUSPECT} or self._names_an_operation or self._takes_no_more_than(other))
+            and (
+                self.verdict in {*PROCESS, Verdict.EAGER_SUSPECT}
+                or self._names_an_operation
+                or self._takes_no_more_than(other)
+                or self._is_overlooked_in(other)
+            )
         )
 
     @property
     def _names_an_operation(self) -> bool:
         """Whether it is an error that says of which of ATen's operations it is."""
         return "aten::" in self.error or "aten." in self.error
+
+    def _is_overlooked_in(self, other: "Symptom") -> bool:
+        """Whether the case has something that a pattern of attention overlooked, as the other's has: all patterns share the
+        matcher that does. Another mistake of a pattern shows without that as well."""
+        overlooked = self.features & OVERLOOKED
+        by_patterns = any("sfdp" in name for name in self.fired) and any("sfdp" in name for name in other.fired)
+        return self.verdict in SILENT and by_patterns and bool(overlooked) and overlooked <= other.features
 
     def _takes_no_more_than(self, other: "Symptom") -> bool:
         return (

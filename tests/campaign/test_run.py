@@ -37,6 +37,7 @@ def run(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
         (("--budget", "5s", "--frobnicate"), "--frobnicate"),
         (("--budget", "5s", "--out", "/dev/null/run"), "--out /dev/null/run: can't be written: Not a directory"),
         (("--budget", "5s", "--corpus", "/dev/null/found"), "--corpus /dev/null/found: can't be written: Not a directory"),
+        (("--budget", "5s", "--ledger", "none.yaml"), "none.yaml: can't be read as a ledger: No such file"),
         (("--budget", "5s", "--python", "/nonexistent"), "interpreter '/nonexistent' does not start: No such file"),
         (("--budget", "5s", "--python", "/bin/true"), "the worker under /bin/true can't be used: ended with exit code 0"),
     ],

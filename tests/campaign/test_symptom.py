@@ -29,7 +29,10 @@ MINIMAL = symptom(Verdict.WRONG_RESULT, ["_sfdp_pattern_5_inference"], ["op:soft
         (Verdict.WRONG_RESULT, ["_sfdp_pattern_5_half_training", "pad_mm"], ["op:exp", "op:softmax", "softmax_axis"], "inductor", True),
         (Verdict.WRONG_GRADIENT, ["_sfdp_pattern_5_training"], ["op:softmax", "softmax_axis"], "passes", True),
         (Verdict.WRONG_RESULT, ["_sfdp_pattern_5_inference"], ["op:softmax"], "passes", False),
-        (Verdict.WRONG_RESULT, ["_sfdp_pattern_15_inference"], ["op:softmax", "softmax_axis"], "passes", False),
+        # Another pattern that overlooks the axis as this one does, and one that is wrong by itself.
+        (Verdict.WRONG_RESULT, ["_sfdp_pattern_15_inference"], ["softmax_axis"], "passes", True),
+        (Verdict.WRONG_RESULT, ["_sfdp_pattern_15_inference"], ["op:softmax"], "passes", False),
+        (Verdict.WRONG_RESULT, ["pad_mm"], ["op:softmax", "softmax_axis"], "passes", False),
         (Verdict.METADATA, ["_sfdp_pattern_5_inference"], ["op:softmax", "softmax_axis"], "passes", False),
         (Verdict.WRONG_RESULT, ["_sfdp_pattern_5_inference"], ["op:softmax", "softmax_axis"], "my.kernel:call", False),
     ],
@@ -83,6 +86,28 @@ def test_an_error_that_names_an_operation_of_aten_is_one_whatever_leads_to_it() 
 
 def test_symbolic_sizes_are_sizes() -> None:
     assert normal("batch2 tensor to be: [s0*s37, s37] but got: [s0, 1]") == normal("batch2 tensor to be: [6, 2] but got: [3, 1]")
+
+
+@pytest.mark.parametrize(
+    ("ops", "word"),
+    [
+        ("{name: z, op: masked_fill, args: [x, m], value: 0.0}", "fill:unusual"),
+        ("{name: c, op: full}\n  - {name: z, op: where, args: [m, x, c]}", "fill:unusual"),
+        ("{name: z, op: masked_fill, args: [x, m], value: -1.0e+4}", ""),
+        ("{name: z, op: masked_fill, args: [x, m], value: min}", ""),
+        ("{name: z, op: eq, args: [x], other: 1}", "compared:unusual"),
+        ("{name: z, op: eq, args: [x], other: 0}", ""),
+        ("{name: z, op: sum, args: [x], dim: 2}", "softmax_axis"),
+        ("{name: z, op: unfold, args: [x], dim: 3, size: 2}", "layout:overlapping"),
+    ],
+)
+def test_what_a_rewrite_may_overlook_is_a_feature(ops: str, word: str) -> None:
+    case = casefile.loads(
+        "case_format: 1\ndims: {B: 2}\ninputs:\n  x: {shape: [B, 3, 4, 5], dtype: float32, values: {seed: 0}}\n"
+        f"  m: {{shape: [5], dtype: bool, values: {{kind: random, seed: 1}}}}\nops:\n  - {ops}\nreturns: [z]\n"
+    )
+    telling = {"fill:unusual", "compared:unusual", "softmax_axis", "layout:overlapping"}
+    assert features(case) & telling == ({word} if word else set())
 
 
 @pytest.mark.parametrize(

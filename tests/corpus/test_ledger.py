@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from corpus import entry as corpus_entry
 from corpus import ledger, ledger_file
 from corpus.ledger import Bug, Ledger, Root, Status
 from generators.errors import UserError
@@ -17,7 +18,7 @@ bugs:
     note: |
       Met first
       by hand.
-    cause: {who: inductor, stage: joint_graph_passes, part: attention patterns, mechanism: constants ignored}
+    cause: {who: inductor, stage: joint_graph_passes, part: patterns of attention, mechanism: constants ignored}
     also:
       - {who: inductor, stage: joint_graph_passes, mechanism: fill ignored}
     cases: [known/constants.case.yaml]
@@ -70,7 +71,7 @@ def test_a_ledger_is_made_where_there_is_none(tmp_path: Path) -> None:
         (("reported https://github.com/pytorch/pytorch/issues/1", "fixed soon"), "'fixed' wants the first version without it, such as 2.14.0, got 'soon'"),
         (("reported https", "new https"), "'new' stands alone"),
         (("findings: [3a0969d8f021]", "findings: [3a09]"), "bugs[0].findings[0]: the text '3a09' is not the id of a case"),
-        (("mechanism: fill ignored", "mechanism: constants ignored, part: attention patterns"), "the cause 'inductor, joint_graph_passes, attention patterns, constants ignored' stands there twice"),
+        (("mechanism: fill ignored", "mechanism: constants ignored, part: patterns of attention"), "the cause 'inductor, joint_graph_passes, patterns of attention, constants ignored' stands there twice"),
         (("cases: [known/constants.case.yaml]", "cases: [known/constants.py]"), "is not a case file (*.case.yaml)"),
         (("last_seen:", "last_met:"), "bugs[0].last_met: unknown key"),
         (('"2026-11-20"', "yesterday"), "bugs[0].last_seen: the text 'yesterday' is not a day"),
@@ -109,3 +110,10 @@ def test_a_ledger_that_cant_be_read_is_left_alone(tmp_path: Path) -> None:
 def test_a_fixed_bug_is_back_in_its_version_or_a_later_one(status: str, torch: str, back: bool) -> None:
     kind, _, about = status.partition(" ")
     assert Status(kind, about).is_back_in(torch) is back
+
+
+def test_every_example_of_our_own_ledger_is_listed_as_a_finding_of_its_bug() -> None:
+    ours = ledger.load(Path(__file__).parents[2] / "corpus" / "ledger.yaml")
+    for bug in ours.bugs:
+        for path in ours.examples(bug):
+            assert ours.of_case(corpus_entry.load(path).case.id) == bug, path

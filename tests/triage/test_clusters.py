@@ -173,8 +173,9 @@ def test_a_function_of_the_users_is_not_imported_because_a_case_names_it(tmp_pat
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> Asked:
+def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Asked:
     asked = Asked()
+    monkeypatch.chdir(tmp_path)  # where causes of files without a run are kept
 
     @contextmanager
     def attributor(*_: object) -> Iterator[Asked]:
@@ -186,9 +187,8 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Asked:
 
 
 def test_the_command_groups_runs_and_files_and_keeps_the_ledger(
-    tmp_path: Path, fake: Asked, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, fake: Asked, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     given = options(tmp_path, rules=[WRONG])
     assert session(given, sampler("softmax")).new == 1
     corpus_entry.save(entry(2, "compile_error", kind="relu"), tmp_path / "more")
@@ -241,16 +241,18 @@ def test_a_fixed_bug_that_is_back_is_news(tmp_path: Path, fake: Asked, capsys: p
     [
         ([], "name at least one run directory, case file (*.case.yaml) or directory of case files"),
         (["nowhere"], "nowhere: no run directory (it has no results.sqlite), case file (*.case.yaml) or directory of them"),
-        (["."], "neither a run directory"),
+        (["empty"], "neither a run directory"),
         (["x.case.yaml"], "x.case.yaml: can't be read"),
         ([".", "--ledger", "none.yaml"], "none.yaml: can't be read as a ledger: No such file"),
+        (["found", "--ledger", "/dev/null", "--update"], "/dev/null: is no file, so no ledger to bring up to date"),
         ([".", "--device", "tpu"], "device 'tpu' is not one of cpu, cuda"),
     ],
 )
 def test_bad_usage_is_told_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+    tmp_path: Path, fake: Asked, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
+    corpus_entry.save(entry(), tmp_path / "found")
+    (tmp_path / "empty").mkdir()
     assert call(command.cluster, "triage.cluster", arguments) == 2
     assert said in capsys.readouterr().err
 

@@ -1,0 +1,124 @@
+"""Attribution: bugs of torch that are known, and mistakes planted where nobody tells triage of them."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.attribution import RELU, planted
+from corpus import casefile, entry
+from corpus.entry import Entry, Expectation
+from fuzz.campaign.pool import Setup
+from generators.case import Case
+from generators.errors import UserError
+from tests.triage.conftest import SOFTMAX_OVER_QUERIES, ladder
+from triage.bisector import Bisection, parsed
+from triage.cause import Attribution, Cause, attribute, attributed
+from triage.rewrite import CONSTANTS_IGNORED, OTHER_RESULT
+from triage.trials import Trials, trials_of
+
+SEEDS = Path(entry.__file__).parent / "seeds"
+PLANTS = {
+    "scale_dropped": "sfdp-01-inference", "queries_and_keys_swapped": "sfdp-02-inference", "scale_squared": "sfdp-05-inference",
+    "causal_added": "sfdp-11-inference", "mask_dropped": "sfdp-14-inference", "queries_reversed": "sfdp-19-inference",
+}  # fmt: skip
+MASK = "  m: {{shape: {shape}, dtype: bool, values: {{kind: random, seed: 3, scale: 0.5}}}}\nops:"
+ADDED = "  - {name: weights, op: softmax, args: [scores], dim: -2}"
+
+
+@pytest.fixture(scope="module")
+def trials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trials]:
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+    with trials_of(Setup(timeout=120, memory_mib=8192)) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def planted_trials() -> Iterator[Trials]:
+    with planted(",".join(PLANTS)), trials_of(Setup(timeout=120, memory_mib=8192)) as made:
+        yield made
+
+
+def of(text: str, subject: str = "passes") -> Entry:
+    return Entry(casefile.loads(text), expect=Expectation("known", subject=subject))
+
+
+def named(cause: Cause) -> tuple[str, str, str]:
+    return cause.who, cause.stage, cause.part
+
+
+def test_a_pattern_that_ignores_the_programs_constants_is_named_with_the_constant(trials: Trials) -> None:
+    cause = attributed(of(SOFTMAX_OVER_QUERIES), trials).cause
+    assert named(cause) == ("inductor", "joint_graph_passes", "_sfdp_pattern_1")
+    assert cause.mechanism == CONSTANTS_IGNORED
+    assert cause.evidence[-1].endswith("others than its own: softmax over [-2] where the pattern has [-1].")
+
+
+def test_a_scale_that_is_a_tensor_is_told_from_constants(trials: Trials) -> None:
+    text = SOFTMAX_OVER_QUERIES.replace("dim: -2}", "dim: -1}").replace("other: 4.0}", "other: 4.0}").replace(
+        "  - {name: scores, op: div, args: [products], other: 4.0}",
+        "  - {name: four, op: full, value: 4.0}\n  - {name: divided, op: div, args: [products, four]}\n"
+        "  - {name: zeros, op: full, sizes: [S, S], value: 0.0}\n  - {name: scores, op: add, args: [divided, zeros]}",
+    )
+    assert attributed(of(text), trials).cause.mechanism == "a 0-d tensor as scale"
+
+
+def test_the_four_training_patterns_in_two_dtypes_have_one_mechanism(trials: Trials) -> None:
+    for number in ("07", "08"):
+        found = attributed(entry.load(SEEDS / "patterns" / f"sfdp-{number}-training.case.yaml"), trials).cause
+        assert named(found) == ("inductor", "joint_graph_passes", f"_sfdp_pattern_{int(number)}")
+        assert found.mechanism == "an operation is given tensors of two dtypes"
+
+
+def test_a_backend_that_is_wrong_on_overlapping_rows_is_named_with_that(trials: Trials) -> None:
+    found = attributed(entry.load(SEEDS / "fused-attention-on-overlapping-strides.case.yaml"), trials).cause
+    assert found.who == "sdpa_flash"
+    assert found.mechanism == "operands whose rows overlap in memory"
+
+
+def test_what_shows_no_bug_is_refused(trials: Trials) -> None:
+    with pytest.raises(UserError, match="shows no bug under torch"):
+        attributed(entry.load(SEEDS / "patterns" / "sfdp-01-inference.case.yaml"), trials)
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_a_mistake_planted_in_a_replacement_is_found_in_that_pattern(planted_trials: Trials, plant: str) -> None:
+    found = attributed(entry.load(SEEDS / "patterns" / f"{PLANTS[plant]}.case.yaml"), planted_trials).cause
+    assert named(found) == ("inductor", "joint_graph_passes", f"_sfdp_pattern_{int(PLANTS[plant].split('-')[1])}")
+    assert found.mechanism == OTHER_RESULT
+
+
+@pytest.mark.parametrize("plant", ["relu_accuracy", "relu_compile_error"])
+def test_a_lowering_that_is_wrong_is_named(plant: str) -> None:
+    with planted(plant):
+        found = attribute(of(RELU, "inductor"), Setup(timeout=120, memory_mib=8192)).cause
+    assert named(found) == ("inductor", "lowering", "relu")
+
+
+def test_an_attribution_lasts_as_json(case: Case) -> None:
+    made = Attribution(Cause("inductor", "lowering", "relu", "wrong result", ("a", "b")), case.id, "inductor", "2.13.0", ladder(),
+                       Bisection("inductor", "lowerings", "relu"), {"ladder": 1.5})
+    assert Attribution.from_json(made.to_json()) == made
+    assert Attribution.from_json(replace(made, bisection=None).to_json()).bisection is None
+    for text in ("{}", "[]", '{"cause": {}}'):
+        with pytest.raises(ValueError, match="no attribution"):
+            Attribution.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("output", "line"),
+    [
+        ("Bisection complete: BisectionResult(backend='inductor', subsystem='joint_graph_passes', debug_info='pass_pattern_0')",
+         "inductor, joint_graph_passes: pass_pattern_0"),
+        ("Bisection complete: BisectionResult(backend='inductor', subsystem='lowerings', bisect_number=3, debug_info='relu_1')",
+         "inductor, lowerings: relu"),
+        ("Bisection complete: BisectionResult(backend='aot_eager', subsystem=None, bisect_number=None, debug_info=None)", "aot_eager"),
+        ("Bisection complete: None", "it found nothing"),
+        ("Bisection complete: no issue found", "it found nothing"),
+        ("Traceback", "it did not end as it should"),
+    ],
+)
+def test_the_bisectors_last_line_is_read(output: str, line: str) -> None:
+    assert parsed(f"some\n{output}\n").line == line

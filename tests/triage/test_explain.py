@@ -1,0 +1,80 @@
+"""What a finding takes, from judges whose rule is known."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from corpus import casefile
+from fuzz.protocol import SubjectResult, Verdict
+from generators.case import Case
+from generators.program import attributes
+from triage.explain import Explanation, explain
+from triage.variations import variations
+
+FAILS = SubjectResult("passes", Verdict.WRONG_RESULT, "output 0: off", fired=("_sfdp_pattern_1_inference",))
+RIGHT = SubjectResult("passes", Verdict.OK, fired=("_sfdp_pattern_1_inference",))
+SQUARE = """
+case_format: 1
+dims: {S: 4, D: 8}
+inputs:
+  x: {shape: [S, D], dtype: float32, values: {seed: 0}}
+  w: {shape: [S, D], dtype: float32, values: {seed: 1}}
+ops:
+  - {name: turned, op: transpose, args: [w]}
+  - {name: product, op: matmul, args: [x, turned]}
+  - {name: out, op: softmax, args: [product], dim: 0}
+returns: [out]
+"""
+
+
+def explained(case: Case, fails: Callable[[Case], bool], *, rewrite: bool = False, passing: SubjectResult = RIGHT) -> Explanation:
+    return explain(case, FAILS, lambda other: FAILS if fails(other) else passing, rewrite=rewrite)
+
+
+def test_the_property_that_matters_is_named_with_a_control_and_its_diff(case: Case) -> None:
+    def fails(other: Case) -> bool:
+        return any(op.kind == "softmax" and attributes(op)["dim"] == -2 for op in other.ops)
+
+    found = explained(case, fails)
+    assert found.needs == ["dim of softmax = -2 (right with -1, -3, -4)"]
+    assert {"mode (inference, training tried)", "dtype (float32, bfloat16, float16 tried)"} <= set(found.free)
+    assert found.control is not None
+    assert found.control.property == "dim of softmax"
+    assert found.diff() == ["- weights = scores.softmax(dim=-2)", "+ weights = scores.softmax(dim=-1)"]
+    assert found.sentences[-1].endswith("cases judged, each with one property changed.")
+
+
+def test_sizes_are_told_by_a_rule(case: Case) -> None:
+    found = explained(case, lambda other: other.sizes["S"] > 4)
+    assert found.needs == ["S > 4"]
+    assert any(line.startswith("D (1, 2, 3") for line in found.free)
+
+
+def test_two_sizes_that_must_be_equal_are_told_apart_from_one(case: Case) -> None:
+    def shapes(other: Case) -> list[tuple[int, ...]]:
+        return [item.type.sizes(other.sizes) for item in other.inputs]
+
+    found = explained(casefile.loads(SQUARE), lambda other: shapes(other)[0][0] == shapes(other)[1][0])
+    assert "x.shape[0] == w.shape[0]" in found.needs
+
+
+def test_what_no_rewrite_takes_is_no_condition_of_the_mistake(case: Case) -> None:
+    found = explained(case, lambda other: not other.training, rewrite=True, passing=replace(RIGHT, fired=()))
+    assert found.needs == []
+    assert "mode" in found.matched
+    assert "No rewrite takes the program with another mode." in found.sentences
+
+
+def test_a_failure_of_another_kind_is_neither(case: Case) -> None:
+    other = SubjectResult("passes", Verdict.COMPILE_ERROR, "RuntimeError: no")
+    found = explained(case, lambda varied: varied.canonical() == case.canonical(), passing=other)
+    assert (found.needs, found.free, found.control) == ([], [], None)
+
+
+def test_every_variation_is_another_case_with_a_name_for_what_changed(case: Case) -> None:
+    made = variations(case)
+    assert len({one.case.canonical() for one in made}) == len(made) > 30
+    assert all(one.property and one.is_now != one.becomes for one in made if "==" not in one.property)
+
+
+def test_time_that_runs_out_is_told(case: Case) -> None:
+    assert "until time ran out" in explain(case, FAILS, lambda other: FAILS, seconds=-1).sentences[-1]

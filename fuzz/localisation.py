@@ -7,12 +7,12 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fuzz.axes import BATCH, FEATURE, HEAD, KEY, QUERY, of_attention
 from generators.case import Case, Contract
 from generators.program import types_of
 
 Ranges = Sequence[Sequence[int]]
 
-BATCH, HEAD, QUERY, KEY, FEATURE = "batch", "head", "query row", "key row", "feature"
 _PLURALS = {BATCH: "batches", HEAD: "heads", QUERY: "query rows", KEY: "key rows", FEATURE: "features"}
 _SEVERAL = {"row": "rows", "index": "indices"}
 _OF_CALLS = {
@@ -35,7 +35,8 @@ def where_text(case: Case, where: Mapping[str, Any]) -> str:
 
 
 def labels(case: Case, value: str, rank: int) -> tuple[str, ...]:
-    """What the axes of a value are: in attention's words where a contract names it, else by the sizes' names."""
+    """What the axes of a value are: in attention's words where a contract names it, or its operations are attention's, else
+    by the sizes' names."""
     if value in _OF_CALLS:
         return _OF_CALLS[value][-rank:]
     name = _name(case, value)
@@ -43,6 +44,9 @@ def labels(case: Case, value: str, rank: int) -> tuple[str, ...]:
         found = _of_contract(contract, name, rank)
         if found:
             return found
+    found = of_attention(case, name, rank)
+    if found:
+        return found
     kind = types_of(case).get(name)
     if kind is None or kind.rank != rank:
         return tuple(f"axis {axis}" for axis in range(rank))

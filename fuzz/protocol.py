@@ -115,7 +115,7 @@ class Message:
 
     def to_json(self) -> str:
         """This message as one line, without the newline. Floats that JSON lacks (inf, nan) become strings."""
-        return json.dumps(_finite(self.to_dict()), separators=(",", ":"), allow_nan=False)
+        return json.dumps(finite(self.to_dict()), separators=(",", ":"), allow_nan=False)
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class Unusable(Message):
 class Check(Message):
     """Run one case. `source`: the emitted Python text; `random`: it has active dropout; `repeat`: compiled runs
     compared bit by bit (1: no determinism check); `stand_in`: the source with its attention replaced by calls of a global
-    `attend`, None for a case without a contract."""
+    `attend`, None for a case without a contract; `located`: results have maps."""
 
     type: ClassVar[str] = "check"
     id: int
@@ -160,6 +160,7 @@ class Check(Message):
     random: bool = False
     repeat: int = 2
     stand_in: str | None = None
+    located: bool = False
 
 
 @dataclass(frozen=True)
@@ -189,12 +190,31 @@ class Stage(Message):
 
 
 @dataclass(frozen=True)
+class ErrorMap:
+    """How far a value is off, block by block. `value` and `shape` as in `SubjectResult.where`; `block`: the elements of a
+    block along each axis, of which the last may have fewer; then, of all blocks in row-major order, `errors`: the largest
+    absolute error against float64, infinite where an element is not finite and should be, NaN where nothing is judged; and
+    `wrong`: the numbers of the blocks that have a wrong element."""
+
+    value: str
+    shape: tuple[int, ...]
+    block: tuple[int, ...]
+    errors: tuple[float, ...]
+    wrong: tuple[int, ...]
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The number of blocks along each axis."""
+        return tuple(-(-size // width) for size, width in zip(self.shape, self.block, strict=True))
+
+
+@dataclass(frozen=True)
 class SubjectResult:
     """One subject's verdict. `message`: one line; `numbers`: what led to it (absolute errors against float64 and
     ratios, see fuzz/check/oracle/decide.py); `fired`: names of the graph rewrites that were applied, sorted;
     `same`: what torch._dynamo.utils.same says with its defaults, None where it was not asked; `where`: which elements of
     a value are wrong (see fuzz/check/oracle/where.py), empty when none is; `reached`: what else of the compiler the case
-    reached, each a kind and a name (fuzz/check/coverage.py), sorted."""
+    reached, each a kind and a name (fuzz/check/coverage.py), sorted; `map`: how far that value is off, where it was asked."""
 
     subject: str
     verdict: Verdict
@@ -205,6 +225,7 @@ class SubjectResult:
     seconds: float = 0.0
     where: dict[str, Any] = field(default_factory=dict)
     reached: tuple[str, ...] = ()
+    map: ErrorMap | None = None
 
 
 @dataclass(frozen=True)
@@ -259,22 +280,32 @@ def subject_result(data: dict[str, Any]) -> SubjectResult:
         seconds=data.get("seconds", 0.0),
         where=data.get("where", {}),
         reached=tuple(data.get("reached", ())),
+        map=_error_map(data["map"]) if data.get("map") else None,
     )
+
+
+def _error_map(data: dict[str, Any]) -> ErrorMap:
+    shape, block, wrong = (tuple(int(item) for item in data[name]) for name in ("shape", "block", "wrong"))
+    made = ErrorMap(str(data["value"]), shape, block, tuple(float(item) for item in data["errors"]), wrong)
+    if min(block, default=0) < 1 or len(made.errors) != math.prod(made.counts):
+        raise ValueError("a map of errors with another number of blocks than its shape has")
+    return made
 
 
 def _frozen(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """`value` as JSON-ready data: floats that JSON lacks (inf, nan) are text, members of enums their values."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return value
 
 

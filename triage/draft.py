@@ -18,7 +18,7 @@ from triage.cause import Attribution
 from triage.errorlog import abridged
 from triage.explain import Explanation
 from triage.ladder import Ladder
-from triage.page import render
+from triage.rendering import render
 from triage.reproducer import TIMEOUT_EXIT, Run
 from triage.title import title
 
@@ -65,9 +65,9 @@ class Draft:
 
 def issue(
     case: Case, ladder: Ladder, run: Run, environment: str, attribution: Attribution | None = None,
-    explanation: Explanation | None = None,
+    explanation: Explanation | None = None, shown: str = "",
 ) -> Draft:
-    """The draft of an issue, in the order of PyTorch's form for torch.compile bugs."""
+    """The draft of an issue, in the order of PyTorch's form for torch.compile bugs; `shown`: what where.png shows."""
     result = ladder.result
     cause = attribution.cause if attribution else None
     bisection = attribution.bisection if attribution else None
@@ -88,6 +88,7 @@ def issue(
         control=explanation.control if explanation else None,
         diff=explanation.diff() if explanation else [],
         where=where_text(case, result.where),
+        shown=shown,
         numbers="" if result.verdict in _ERRORS else run.output.strip(),
         rows=rows_of(ladder),
         fired=", ".join(f"`{name}`" for name in result.fired),

@@ -12,7 +12,7 @@ from fuzz.relations import is_of_another_call
 from generators.case import Case
 from generators.errors import UserError
 from generators.stand_in import stand_in
-from triage import environment, reproducer
+from triage import environment, picture, reproducer
 from triage.boundary import Boundary, explore
 from triage.draft import Draft, refused
 from triage.kernel_cause import cause
@@ -45,9 +45,11 @@ def draft(entry: Entry, subject: str, setup: Setup, out: Path) -> Draft:
             return kernel_report(
                 case, ladder, run, boundaries, cause=blamed, plain=plain, triton=environment.version("triton", setup.python),
                 environment=environment.collect(setup.python, ladder.hello.torch),
+                shown=picture.save(case, ladder.result, out),
             )
         why = f"A worker saw {ladder.result.verdict}, but no run of repro.py, a process of its own, shows it."
-    repro.unlink(missing_ok=True)  # one of an earlier report would seem to belong to this one
+    for file in (repro, out / picture.FILE):
+        file.unlink(missing_ok=True)  # one of an earlier report would seem to belong to this one
     return refused(case, ladder, why)
 
 
@@ -59,7 +61,7 @@ def _climb(case: Case, subject: str, worker: Worker) -> Ladder:
                         " a report has no place for it")
     rungs = {}
     for name in dict.fromkeys((EAGER, MATH, subject)):
-        result = worker.check(request(case, (name,)))
+        result = worker.check(request(case, (name,), located=True))
         if result.rejected is not None or not result.results:
             raise UserError(f"case {case.id}: eager refuses it, so there is nothing to report: {result.rejected}")
         rungs[name] = result.results[0]

@@ -15,8 +15,8 @@ from triage.draft import HAPPENS, Draft, counted, program_of, rows_of
 from triage.errorlog import abridged
 from triage.kernel_repro import MODULES, forward_of, place_of, sdpa_backend, why_a_worker
 from triage.ladder import EAGER, MATH, Ladder
-from triage.page import render
 from triage.relations import sides
+from triage.rendering import render
 from triage.reproducer import DEATHS, ERRORS, TIMEOUT_EXIT, Run
 
 _VALUE = re.compile(r"(grad of )?input (\d+)")
@@ -71,9 +71,9 @@ def named(case: Case, text: str) -> str:
 
 def kernel_report(
     case: Case, ladder: Ladder, run: Run, boundaries: Sequence[Boundary], *, environment: str, triton: str, plain: bool,
-    cause: Cause | None = None,
+    shown: str = "", cause: Cause | None = None,
 ) -> Draft:
-    """The report; `plain` says whether repro.py needs no worker of ours, `triton` is its version or ""."""
+    """The report; `plain` says whether repro.py needs no worker of ours, `triton` is its version or "", `shown` what where.png shows."""
     result, hello = ladder.result, ladder.hello
     relation = relation_of(result.message)
     title = kernel_title(case, ladder.accused, result, boundaries)
@@ -87,6 +87,7 @@ def kernel_report(
         mechanism=cause.mechanism if cause else "",
         evidence=cause.evidence if cause else (),
         where=named(case, where_text(case, result.where)),
+        shown=named(case, shown),
         calls=[line.strip() for line in forward_of(case).splitlines() if "attend(" in line],
         shapes=shapes(case),
         program=program_of(case),

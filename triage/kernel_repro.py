@@ -18,8 +18,8 @@ from generators.dtypes import LOW_PRECISION
 from generators.emit import is_random, source
 from generators.program import types_of
 from generators.stand_in import stand_in
-from triage.page import render
 from triage.relations import sides
+from triage.rendering import render
 from triage.reproducer import DEATHS, ERRORS, IMPORTS, MAX_LINES, differentiable
 
 FACTOR, FACTOR_LOW_PRECISION = 10, 4

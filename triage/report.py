@@ -29,11 +29,13 @@ def report(
     mode: list[str] | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Write report.md, the draft of an issue, and repro.py, one file that needs torch alone, for a case.
+    """Write report.md, the draft of an issue, repro.py, one file that needs torch alone, and where.png, for a case.
 
     The case is judged again, under every backend from eager to Inductor, and repro.py is run. What is no bug of
     torch.compile (rounding, an unstable program, NaN by design, casts elided by design, a difference that PyTorch's
     own check accepts) gets a report.md that says why, and no issue; the exit code is 0 then too.
+
+    where.png shows which heads, rows and features are wrong; there is none where nothing but a single number is.
 
     A case about an attention function gets what its author needs instead: the call, the sizes that fail, and a
     repro.py that imports the function.
@@ -43,7 +45,7 @@ def report(
     case
         A case file.
     out
-        Directory for report.md and repro.py; made if need be.
+        Directory for report.md, repro.py and where.png; made if need be.
     subject
         The attention function to report about, by default the case's own. One of yours, package.module:function, has
         to be named here, since it is imported.
@@ -97,7 +99,7 @@ def report(
     _write(file, draft.text)
     lines = [draft.title, f"  {file}"]
     if draft.is_issue:
-        lines += [f"  {out / 'repro.py'}"]
+        lines += [f"  {other}" for other in (out / "repro.py", out / "where.png") if other.exists()]
     if draft.is_issue and (attention is None or sdpa_backend(attention)):
         lines += ["Nothing was sent. Read it, say in your own words where you met it, and then:"]
         lines += [f"  {command}" for command in commands(draft, str(file))]
@@ -105,7 +107,7 @@ def report(
 
 
 def _draft(entry: "Entry", setup: "Setup", out: Path, explain: float, modes: tuple[str, ...]) -> "Draft":
-    from triage import environment
+    from triage import environment, picture
     from triage.attribute import accepted, refusal
     from triage.draft import issue, refused
     from triage.ladder import climbed
@@ -115,14 +117,17 @@ def _draft(entry: "Entry", setup: "Setup", out: Path, explain: float, modes: tup
         ladder = climbed(entry, trials, modes=modes)
         why = refusal(ladder)
         if why is not None:
-            (out / "repro.py").unlink(missing_ok=True)  # one of an earlier report would seem to belong to this one
+            for file in ("repro.py", picture.FILE):
+                (out / file).unlink(missing_ok=True)  # one of an earlier report would seem to belong to this one
             return refused(entry.case, ladder, why)
         run = _reproduced(entry, ladder, setup, out / "repro.py")
         if run.code == 0:
+            (out / picture.FILE).unlink(missing_ok=True)
             return refused(entry.case, ladder, accepted(ladder))
         attribution, explanation = _looked_into(entry, ladder, trials, out / "repro.py", setup.python, explain)
     told = environment.collect(setup.python, ladder.hello.torch)
-    return issue(entry.case, ladder, run, told, attribution, explanation)
+    shown = picture.save(entry.case, ladder.result, out)
+    return issue(entry.case, ladder, run, told, attribution, explanation, shown)
 
 
 def _reproduced(entry: "Entry", ladder: "Ladder", setup: "Setup", repro: Path) -> "Run":

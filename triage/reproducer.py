@@ -11,7 +11,7 @@ from generators.case import Case
 from generators.dtypes import LOW_PRECISION, category
 from generators.emit import is_random, source
 from generators.program import types_of
-from triage.page import render
+from triage.rendering import render
 
 TIMEOUT_EXIT = 124
 """The exit code recorded for a run that was stopped, as timeout(1) gives."""

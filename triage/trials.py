@@ -59,7 +59,7 @@ class Trials:
         key = (case.canonical(), subject)
         if key not in self._known:
             began = time.monotonic()
-            self._known[key] = self.worker.check(request(case, (subject,), self.repeat))
+            self._known[key] = self.worker.check(request(case, (subject,), self.repeat, located=True))
             self.seconds += time.monotonic() - began
         return self._known[key]
 

@@ -99,8 +99,8 @@ class WorkerFault(RuntimeError):
     """A worker ended because of a fault of ours: nothing is said of the case. The text: in which stage, and its last lines."""
 
 
-def request(case: Case, subjects: tuple[str, ...], repeat: int = 2) -> Check:
-    """What a worker is asked to judge `case` under `subjects`."""
+def request(case: Case, subjects: tuple[str, ...], repeat: int = 2, *, located: bool = False) -> Check:
+    """What a worker is asked to judge `case` under `subjects`; `located`: with maps of the errors."""
     return Check(
         id=0,
         source=source(case),
@@ -110,6 +110,7 @@ def request(case: Case, subjects: tuple[str, ...], repeat: int = 2) -> Check:
         random=is_random(case),
         repeat=repeat,
         stand_in=stand_in(case) if case.contracts else None,
+        located=located,
     )
 
 

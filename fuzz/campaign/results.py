@@ -10,13 +10,13 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Self
 
 from corpus import casefile
 from fuzz.campaign.symptom import normal
-from fuzz.protocol import Result, SubjectResult, subject_result
+from fuzz.protocol import Result, SubjectResult, finite, subject_result
 from generators.case import Case
 from generators.errors import UserError
 
@@ -72,25 +72,38 @@ class FindingRow:
 class Results:
     """The open store. Threads share it."""
 
-    def __init__(self, directory: Path) -> None:
-        """Opens or creates the store in `directory`. Raises `UserError` when the file is none of ours."""
+    def __init__(self, directory: Path, *, reading: bool = False) -> None:
+        """Opens or creates the store in `directory`; `reading`: one that is there, to write nothing. Raises `UserError` when
+        the file is none of ours."""
         self.path = directory / FILE
         self._lock = threading.RLock()
-        self._db = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None)
         try:
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._db = _read_only(self.path) if reading else sqlite3.connect(self.path, check_same_thread=False, isolation_level=None)
+        except sqlite3.OperationalError as error:
+            raise UserError(f"{self.path}: can't be opened: {error}") from error
+        try:
+            if not reading:
+                self._db.execute("PRAGMA journal_mode=WAL")
+                self._db.execute("PRAGMA synchronous=NORMAL")
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
-            if version == 0:
+            if version == 0 and not reading:
                 with self._transaction():
                     for statement in _TABLES.split(";\n"):
                         self._db.execute(statement)
                     self._db.execute(f"PRAGMA user_version={_FORMAT}")
             elif version != _FORMAT:
-                raise UserError(f"{self.path}: store of format {version}, this version writes {_FORMAT}: use another --out")
+                way = "this version reads" if reading else "use another --out: this version writes"
+                raise UserError(f"{self.path}: store of format {version}, {way} {_FORMAT}")
         except sqlite3.DatabaseError as error:
             self._db.close()
             raise UserError(f"{self.path}: not usable as a campaign's store: {error}") from error
+
+    @classmethod
+    def reading(cls, directory: Path) -> Self:
+        """The store of a campaign, which may be running: nothing is written. Raises `UserError` where there is none."""
+        if not (directory / FILE).is_file():
+            raise UserError(f"{directory}: no {FILE}, so no campaign's directory")
+        return cls(directory, reading=True)
 
     def close(self) -> None:
         """Write everything into the one file and close it."""
@@ -226,6 +239,15 @@ class Results:
         for case_id, text, names in rows:
             yield casefile.loads(text, f"{self.path}: queued case {case_id}"), frozenset(json.loads(names))
 
+    def verdicts(self) -> dict[str, dict[str, int]]:
+        """By subject, how many cases had each verdict."""
+        told: dict[str, dict[str, int]] = {}
+        with self._lock:
+            rows = self._db.execute("SELECT subject, verdict, count FROM verdicts ORDER BY subject, verdict").fetchall()
+        for subject, verdict, count in rows:
+            told.setdefault(subject, {})[verdict] = count
+        return told
+
     def counts(self, table: str) -> dict[str, int]:
         """The counts of `rejected`, highest first; for `outcomes`, how suspicions ended."""
         query = {
@@ -268,11 +290,15 @@ class Results:
         self._db.execute("UPDATE findings SET count = count + 1, last_seen = ? WHERE case_id = ?", (now, case_id))
 
 
+def _read_only(path: Path) -> sqlite3.Connection:
+    # Without a log of a writer beside it the file is all there is, and may lie where nothing can be written.
+    live = path.with_name(f"{FILE}-wal").exists()
+    uri = f"{path.resolve().as_uri()}?{'mode=ro' if live else 'immutable=1'}"
+    return sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None)
+
+
 def _to_json(result: SubjectResult) -> str:
-    data: dict[str, Any] = {name: getattr(result, name) for name in result.__dataclass_fields__ if name != "reached"}
-    # Infinities become text as in the protocol, whose reader takes both.
-    data["numbers"] = {k: v if abs(v) < float("inf") else str(v) for k, v in result.numbers.items()}
-    return json.dumps(data)
+    return json.dumps({name: value for name, value in finite(asdict(result)).items() if name != "reached"})
 
 
 def _from_json(text: str) -> SubjectResult:

@@ -98,7 +98,8 @@ class Slot(threading.Thread):
         """Judge a case under one subject, for `investigate`."""
         if fresh:
             self.worker.close()
-        result = self._received(case, request(case, (subject,)))
+        # What fresh workers say may be kept as a finding.
+        result = self._received(case, request(case, (subject,), located=fresh))
         one = result.results[0] if result.rejected is None and result.results else None
         verdict = one.verdict if one else Verdict.REJECTED
         self.campaign.bus.emit(

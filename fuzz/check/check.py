@@ -19,7 +19,7 @@ from fuzz.check.oracle.reference import reference
 from fuzz.check.oracle.suspicion import Suspicion
 from fuzz.check.program import Execution, Program, device_lost, execute
 from fuzz.check.subjects import Subject
-from fuzz.protocol import EAGER, NOISE, REFERENCE, Check, Result, SubjectResult, Verdict
+from fuzz.protocol import EAGER, NOISE, REFERENCE, Check, ErrorMap, Result, SubjectResult, Verdict
 
 Announce = Callable[[str], None]
 
@@ -150,6 +150,7 @@ class Case:
             round(time.perf_counter() - started, 4),
             judgement.where,
             coverage.reached,
+            _map(judgement) if self.request.located else None,
         )
 
     def unless_eager_is_wrong(self, judgement: Judgement, run: Execution, subject: Subject) -> Judgement:
@@ -220,6 +221,16 @@ class Case:
     def coarsest(self) -> torch.dtype:
         """The least precise float dtype that the replicas so far rounded to."""
         return max(self._dtypes, key=lambda dtype: constants.UNIT_ROUNDOFF[dtype], default=torch.float32)
+
+
+def _map(judgement: Judgement) -> ErrorMap | None:
+    """How far the value that `judgement` calls wrong is off; None where it calls none wrong."""
+    try:
+        return judgement.map() if judgement.where else None
+    except Exception as error:
+        if failures.verdict(error) is not Verdict.OUT_OF_MEMORY:
+            raise
+        return None
 
 
 def _different(runs: list[Execution]) -> str | None:

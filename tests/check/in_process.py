@@ -25,6 +25,7 @@ def judged(
     text: str = "",
     stand_in: str = "",
     repeat: int = 2,
+    located: bool = False,
     **options: str,
 ) -> SubjectResult:
     """What is said of a function, or a subject, on the case of `text`, plain attention when it is left out; `options` are those
@@ -41,6 +42,7 @@ def judged(
         training=training,
         random=dropout,
         repeat=repeat,
+        located=located,
         stand_in=stand_in or source(f"return attend(q, k, v, scale={scale}{keywords})", **options),
     )
     result = check(request, {subject.name: subject}, "cpu", lambda _: None, lambda: 0.0)

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from fuzz.axes import BATCH, FEATURE, HEAD, KEY, QUERY
 from fuzz.check.oracle.where import where
-from fuzz.localisation import BATCH, FEATURE, HEAD, KEY, QUERY, labels, where_text, words
+from fuzz.localisation import labels, where_text, words
 from fuzz.tiles import tile_rule
 from generators.case import Case, Contract, Input, Op
 from generators.sizes import Size

@@ -1,6 +1,7 @@
 """All that is held against an attention function for the calls a case made of it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -91,9 +92,7 @@ def _of_unread(call: Call, rounds: tuple[str, ...], asked: "_Asked") -> Judgemen
     judgement = judge(plain, rounds)
     if not judgement.verdict.is_finding:
         return Judgement(Verdict.RANDOM_STREAM)
-    return Judgement(
-        judgement.verdict, f"without dropout, {judgement.message}", judgement.numbers, judgement.value, judgement.where
-    )
+    return replace(judgement, message=f"without dropout, {judgement.message}")
 
 
 def _wide_enough(asked: "_Asked", call: Call) -> Tensor | None:

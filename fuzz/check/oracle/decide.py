@@ -7,6 +7,7 @@ rounding explains. How each value is measured is in rows.py, the limits are in c
 import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,10 +15,11 @@ from torch import Tensor
 
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.agreement import same_bits
+from fuzz.check.oracle.blocks import error_map
 from fuzz.check.oracle.rows import Envelope, Errors
 from fuzz.check.oracle.where import where
 from fuzz.check.program import Execution
-from fuzz.protocol import Verdict
+from fuzz.protocol import ErrorMap, Verdict
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Judgement:
     numbers: ratio (worst row's error over what rounding explains), compiled_error and eager_error (largest absolute
     errors against float64 of the value named in the message), scale (its largest exact magnitude), index (flat, of its
     worst element), rows_wrong and rows_total (over all values), limit (the ratio that counts as wrong). `value` is the
-    one the message names, `where` its wrong elements, both for numbers that are wrong.
+    one the message names, `where` its wrong elements, both for numbers that are wrong; `map` makes the map of its errors.
     """
 
     verdict: Verdict
@@ -35,6 +37,7 @@ class Judgement:
     numbers: dict[str, float] = field(default_factory=dict)
     value: str = ""
     where: dict[str, Any] = field(default_factory=dict)
+    map: Callable[[], ErrorMap | None] = field(default=lambda: None, compare=False, repr=False)
 
 
 class Judge:
@@ -99,8 +102,7 @@ class Judge:
         if judgement.verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT) and self._random:
             judgement = Judgement(Verdict.RANDOM_STREAM, judgement.message, judgement.numbers)
         if judgement.verdict in DOUBTED:
-            wrong = self._wrong(judgement.value, compiled, coarsest)
-            judgement = replace(judgement, where=where(judgement.value, wrong))
+            judgement = self._located(judgement, compiled, coarsest)
         if right:
             self._envelopes.clear()
             self._replicas = before
@@ -123,15 +125,19 @@ class Judge:
         totals = {key: sum(item.numbers[key] for item in judgements) for key in ("rows_wrong", "rows_total")}
         return replace(worst, numbers={**worst.numbers, **totals})
 
-    def _wrong(self, name: str, compiled: Execution, coarsest: torch.dtype) -> Tensor:
+    def _located(self, judgement: Judgement, compiled: Execution, coarsest: torch.dtype) -> Judgement:
+        name = judgement.value
         eager, value = self._eager.values.get(name), compiled.values.get(name)
         if eager is None:
             assert value is not None
             eager = torch.zeros_like(value)
         value = torch.zeros_like(eager) if value is None else value
-        if not eager.is_floating_point():
-            return eager != value
-        return self._envelope(name, eager, coarsest).wrong(value)
+        if eager.is_floating_point():
+            wrong = self._envelope(name, eager, coarsest).wrong(value)
+            exact = self._exact.values.get(name, torch.zeros_like(eager))
+        else:
+            wrong, exact = eager != value, eager
+        return replace(judgement, where=where(name, wrong), map=partial(error_map, name, wrong, value, exact))
 
     def _one(self, name: str, eager: Tensor, compiled: Tensor | None, coarsest: torch.dtype) -> Judgement:
         # A gradient that doesn't exist is one that is zero: frameworks differ in which they return.

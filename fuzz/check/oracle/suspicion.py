@@ -8,13 +8,14 @@ only for a case whose eager result is nothing like the truth, which takes one co
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
 
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.audit import Audit, Guilty
+from fuzz.check.oracle.blocks import error_map
 from fuzz.check.oracle.decide import Judgement
 from fuzz.check.oracle.rows import Envelope
 from fuzz.check.oracle.where import where
@@ -81,7 +82,8 @@ class Suspicion:
                 said = "; this subject's is right"
         what = "is not finite" if math.isinf(mine) else f"is off by {mine:.2g} from float64"
         message = f"{proof.guilty}: eager's {name} {what}{said}"
-        return Judgement(Verdict.EAGER_SUSPECT, message, numbers, name, where(name, wrong))
+        located = partial(error_map, name, wrong, self._eager.values[name], truth)
+        return Judgement(Verdict.EAGER_SUSPECT, message, numbers, name, where(name, wrong), located)
 
     def _shares(self, value: Tensor | None, name: str, wrong: Tensor) -> bool | None:
         """Whether a subject's value is off where eager's is; None where the two can't be compared."""

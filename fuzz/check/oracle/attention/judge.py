@@ -6,8 +6,8 @@ everywhere.
 """
 
 import math
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from fuzz.check.oracle.attention.exact import Exact
 from fuzz.check.oracle.attention.peers import Peers
 from fuzz.check.oracle.attention.statistics import Directions, Statistics
 from fuzz.check.oracle.attention.trends import Trends
+from fuzz.check.oracle.blocks import error_map
 from fuzz.check.oracle.decide import SEVERITY, Judgement
 from fuzz.check.oracle.where import where
 from fuzz.protocol import Verdict
@@ -51,6 +52,13 @@ class _Result:
         """Errors in units of the budget, signed, 0 where nothing is judged."""
         return ((value.double() - self.exact) / self.allowed).nan_to_num(0.0, 0.0, 0.0).masked_fill(~self.judged, 0.0)
 
+    def judgement(self, verdict: Verdict, message: str, numbers: dict[str, float], wrong: Tensor | None) -> Judgement:
+        """That the result is wrong; `wrong`: which elements, where that is known."""
+        if wrong is None:
+            return Judgement(verdict, message, numbers, self.name)
+        located = partial(error_map, self.name, wrong, self.value, self.exact)
+        return Judgement(verdict, message, numbers, self.name, where(self.name, wrong), located)
+
 
 class _Bench:
     def __init__(self, call: Call, rounds: tuple[str, ...], dropped: Tensor | None) -> None:
@@ -73,7 +81,7 @@ class _Bench:
             return Judgement(Verdict.OK)
         worst = max(judgements, key=_telling)
         totals = {key: sum(item.numbers[key] for item in judgements) for key in ("rows_wrong", "rows_total")}
-        return Judgement(worst.verdict, worst.message, {**worst.numbers, **totals}, worst.value, worst.where)
+        return replace(worst, numbers={**worst.numbers, **totals})
 
     def _stray(self) -> Judgement | None:
         """That rows without a key give numbers: 0 and NaN are conventions there, and nothing else is."""
@@ -84,7 +92,8 @@ class _Bench:
             return None
         message = f"out: {count} rows that keep no key are not 0, first at {torch.nonzero(wrong)[0].tolist()}"
         numbers = {"rows_wrong": float(count), "rows_total": float(self._exact.live.numel())}
-        return Judgement(Verdict.WRONG_RESULT, message, numbers, "out", where("out", wrong))
+        located = partial(error_map, "out", wrong, self._call.out, torch.zeros_like(self._call.out))
+        return Judgement(Verdict.WRONG_RESULT, message, numbers, "out", where("out", wrong), located)
 
     def _laid_out(self) -> list[_Result]:
         call, exact = self._call, self._exact
@@ -128,7 +137,7 @@ class _Bench:
         if lost:
             first = torch.nonzero(missing)[0].tolist()
             message = f"{result.name}: {lost} elements not finite, first at {first}"
-            return Judgement(Verdict.NONFINITE, message, numbers, result.name, where(result.name, missing))
+            return result.judgement(Verdict.NONFINITE, message, numbers, missing)
         if numbers["ratio"] > numbers["limit"]:
             index = _index(r)
             error = abs(float(result.value[index]) - float(result.exact[index]))
@@ -137,14 +146,12 @@ class _Bench:
                 f"{result.name}: {absent}element {list(index)} is off by {error:.2g} from float64, "
                 f"{numbers['ratio']:.2g} times what rounding explains (limit {numbers['limit']:.3g})"
             )
-            return Judgement(wrong, message, numbers, result.name, where(result.name, r.abs() > numbers["limit"]))
+            return result.judgement(wrong, message, numbers, r.abs() > numbers["limit"])
         if self._has_trends(result):
             trends = self._trends(result, r)
             numbers |= trends.numbers
             if trends.message:
-                rows = trends.rows(r)
-                there = {} if rows is None else where(result.name, rows)
-                return Judgement(wrong, f"{result.name}: {trends.message}", numbers, result.name, there)
+                return result.judgement(wrong, f"{result.name}: {trends.message}", numbers, trends.rows(r))
         if not bool(result.judged.any()) and bool(result.finite.any()):
             return Judgement(Verdict.ILL_CONDITIONED, f"{result.name}: rounding alone changes every weight", numbers, result.name)
         right = numbers["compiled_error"] <= numbers["peer_error"]

@@ -1,0 +1,163 @@
+"""`python -m triage.page`, typed as a user types it, over run directories that need no torch."""
+
+import html
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from corpus.entry import Entry, Found, dumps
+from fuzz.campaign.log import FILE as EVENTS
+from fuzz.campaign.results import FILE as STORE
+from fuzz.campaign.results import FindingRow, Results
+from fuzz.protocol import ErrorMap, Result, SubjectResult, Verdict
+from generators.case import Case
+from tests.triage.conftest import NUMBERS
+from triage.charts import binned
+from triage.page import made
+from triage.timeline import Timeline
+
+ROOT = Path(__file__).parents[2]
+HOSTILE = "</code></pre><script>alert('x')</script>"
+STARTED = {"event": "CampaignStarted", "seed": 3, "budget": "1m", "subjects": ["passes", "inductor"], "workers": 1,
+           "torch": "2.13.0", "python": "3.11", "device": "cpu", "device_name": "x86_64"}
+
+
+def page(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "triage.page", *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=60, check=False)
+
+
+def judged(fired: list[str]) -> dict[str, object]:
+    return {"event": "CaseJudged", "verdicts": {"passes": "ok"}, "fired": fired, "reached": ["op aten.bmm"], "rejected": None}
+
+
+def log(run: Path, *events: dict[str, object], start: float = 1e9) -> None:
+    lines = [json.dumps({"time": start + 2 * number, **event}) for number, event in enumerate(events)]
+    with (run / EVENTS).open("a", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
+
+
+def found(case: Case) -> SubjectResult:
+    errors = ErrorMap("output 0", (2, 4, 8, 16), (1, 1, 1, 16), (0.5,) * 64, tuple(range(64)))
+    return SubjectResult(
+        "inductor", Verdict.WRONG_RESULT, f"output 0: off {HOSTILE}", NUMBERS, ("_sfdp_pattern_1_inference",), same=False, map=errors,
+    )
+
+
+def finding(case: Case, kind: str = "new") -> FindingRow:
+    result = found(case)
+    entry = Entry(case, note=HOSTILE, found=Found("wrong_result", "inductor", torch="2.13.0", device="cpu", message=HOSTILE))
+    return FindingRow(case.id, dumps(entry), "corpus/found/a b.case.yaml", result, kind, 3, 1e9, 1e9 + 60)
+
+
+@pytest.fixture
+def run(tmp_path: Path, case: Case) -> Path:
+    directory = tmp_path / "run"
+    directory.mkdir()
+    results = Results(directory)
+    ok = Result(1, None, (SubjectResult("passes", Verdict.OK), SubjectResult("inductor", Verdict.ROUNDING)))
+    results.judged(0, case, ok, (1, frozenset()), [], [])
+    results.add_finding(None, finding(case), "signature")
+    results.close()
+    log(directory, STARTED, judged(["_sfdp_pattern_1_inference"]), judged(["_sfdp_pattern_3_half_training", "pointless_view"]),
+        {"event": "FindingSaved", "case": case.id}, {"event": "CampaignEnded", "reason": "budget spent"})
+    return directory
+
+
+def test_a_page_holds_findings_numbers_pictures_and_coverage(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "page.html"
+    done = page(run, "--out", out)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"{out}: 1 finding, 1 of them new\n"
+    text = out.read_text()
+    plain = html.unescape(re.sub(r"<[^>]*>", "", text))
+    assert "[Inductor][CPU] attention with softmax over dim -2: compiled off by 0.97" in plain
+    assert "python -m fuzz.replay 'corpus/found/a b.case.yaml'" in plain
+    assert "weights = scores.softmax(dim=-2)" in plain
+    assert "False: it refuses the difference" in plain
+    assert "Error of output 0 against float64, by batch, head and query row" in text
+    assert text.count('src="data:image/png;base64,') == 1
+    assert text.count('src="data:image/svg+xml;base64,') == 2
+    assert "half training 1×" in plain and "these fired in no case: 2." in plain
+    assert "It ended: budget spent." in plain
+
+
+def test_what_cases_and_messages_say_is_text_and_nothing_leaves_the_file(run: Path) -> None:
+    text, _ = made(run)
+    assert HOSTILE not in text
+    assert html.escape(HOSTILE, quote=False).replace("'", "&#39;") in text
+    assert "<script" not in text
+    assert not re.findall(r'(?:src|href)="(?!data:image|#)', text)
+    assert text.count("<img ") == len(re.findall(r'<img [^>]*alt="[^"]+"', text))
+
+
+def test_a_campaign_that_still_runs_is_shown_and_left_alone(run: Path, case: Case) -> None:
+    with (run / EVENTS).open("a") as file:
+        log(run, STARTED, judged([]), start=2e9)
+        file.write('{"time": 2000000003, "event": "CaseJ')
+    results = Results(run)
+    try:
+        results.judged(1, case, Result(2, "no such thing", ()), (2, frozenset()), [], [])
+        text, _ = made(run)
+        results.set_meta({"still": "writable"})
+    finally:
+        results.close()
+    assert "no such thing" in text
+    assert "It has not ended, or was killed" in text
+    assert "in 2 runs" in text
+
+
+def test_a_campaign_that_found_nothing_says_so(tmp_path: Path) -> None:
+    Results(tmp_path).close()
+    text, groups = made(tmp_path)
+    assert groups == [] and "Nothing found." in text and "It has not begun." in text
+
+
+def test_known_findings_are_no_news(run: Path, case: Case) -> None:
+    directory = run.parent / "other"
+    directory.mkdir()
+    results = Results(directory)
+    results.add_finding(None, finding(case, "known"), "signature")
+    results.close()
+    text, groups = made(directory)
+    assert [group.news for group in groups] == [False]
+    assert "1 finding, 0 of them new." in text
+
+
+def test_what_the_ledger_lists_stands_under_its_title_and_status(run: Path, case: Case, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.yaml"
+    ledger.write_text(f"""\
+ledger_format: 1
+bugs:
+  - id: any-axis
+    title: softmax over any axis is taken for the last
+    status: reported https://example.org/1
+    cause: {{who: inductor, stage: joint_graph_passes, part: attention patterns, mechanism: constants ignored}}
+    findings: ["{case.id}"]
+""")
+    text, groups = made(run, ledger)
+    assert [(group.title, group.news) for group in groups] == [("softmax over any axis is taken for the last", False)]
+    assert '<a href="https://example.org/1" rel="noreferrer">' in text
+    assert "Root cause: inductor, joint_graph_passes, attention patterns, constants ignored." in text
+
+
+def test_what_is_no_run_directory_is_an_error(tmp_path: Path) -> None:
+    done = page(tmp_path)
+    assert (done.returncode, done.stderr) == (2, f"error: {tmp_path}: no {STORE}, so no campaign's directory\n")
+    (tmp_path / STORE).write_text("not a store, whatever its name says" * 100)
+    done = page(tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "not usable as a campaign's store" in done.stderr
+
+
+def test_time_without_a_campaign_does_not_count(run: Path) -> None:
+    log(run, STARTED, judged([]), start=2e9)
+    timeline = Timeline.read(run)
+    assert timeline.seconds == 8 + 2
+    assert list(timeline.cases) == [2.0, 4.0, 10.0]
+    assert binned(timeline.cases, 5, timeline.seconds) == [2 / 5, 1 / 5]

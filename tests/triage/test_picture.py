@@ -1,0 +1,106 @@
+"""Pictures of what is wrong: the grids they are drawn from, and that they are drawn."""
+
+import math
+import struct
+
+import pytest
+import torch
+
+from corpus import casefile
+from fuzz.axes import of_attention
+from fuzz.check.oracle.blocks import error_map
+from fuzz.check.oracle.where import where
+from fuzz.localisation import where_text
+from fuzz.protocol import ErrorMap, SubjectResult, Verdict
+from generators.case import Case
+from triage import picture
+from triage.panels import panels
+from triage.picture import described
+
+SHAPE = (2, 4, 8, 16)
+
+
+def found(name: str, wrong: torch.Tensor) -> SubjectResult:
+    """A result whose wrong elements are off by 1, the others by 1e-8."""
+    errors = error_map(name, wrong, wrong.double().clamp(min=1e-8), torch.zeros(wrong.shape))
+    return SubjectResult("inductor", Verdict.WRONG_RESULT, numbers={"eager_error": 2e-7}, where=where(name, wrong), map=errors)
+
+
+def planted() -> SubjectResult:
+    """Wrong in head 2 of batch 1, from row 5 on, in feature 3."""
+    wrong = torch.zeros(SHAPE, dtype=torch.bool)
+    wrong[1, 2, 5:, 3] = True
+    return found("output 0", wrong)
+
+
+def test_a_wrong_head_row_and_feature_show_where_they_were_planted(case: Case) -> None:
+    result = planted()
+    assert result.map is not None
+    by_head, by_feature = panels(case, result.map)
+    assert (by_head.title, by_feature.title) == ("by batch, head and query row", "by query row and feature")
+    assert {(y, x) for y, row in enumerate(by_head.wrong) for x, cell in enumerate(row) if cell} == {(6, 5), (6, 6), (6, 7)}
+    assert {(y, x) for y, row in enumerate(by_feature.wrong) for x, cell in enumerate(row) if cell} == {(5, 3), (6, 3), (7, 3)}
+    assert by_head.errors[6][4:] == (1e-8, 1.0, 1.0, 1.0)
+    assert dict(by_head.rows.ticks)[6] == "1, 2"
+    assert dict(by_head.columns.ticks)[7] == "7"
+
+
+def test_the_picture_is_told_in_words_too(case: Case) -> None:
+    result = planted()
+    assert described(case, result) == (
+        "Error of output 0 against float64, by batch, head and query row, and by query row and feature. Wrong: batch 1,"
+        " head 2, last 3 query rows, feature 3."
+    )
+    assert where_text(case, result.where).startswith("output 0: batch 1, head 2, last 3 query rows")
+
+
+def test_a_png_is_drawn_wide_or_for_a_column(case: Case) -> None:
+    widths = []
+    for narrow in (True, False):
+        drawn = picture.png(case, planted(), narrow=narrow)
+        assert drawn is not None and drawn.startswith(b"\x89PNG")
+        widths.append(struct.unpack(">II", drawn[16:24])[0])
+    assert widths[0] < widths[1]
+
+
+@pytest.mark.parametrize("error", [0.0, math.inf, math.nan, 1e300])
+def test_any_numbers_can_be_drawn(case: Case, error: float) -> None:
+    result = SubjectResult("inductor", Verdict.NONFINITE, map=ErrorMap("output 0", (2, 3), (1, 1), (error,) * 6, (0, 5)))
+    assert picture.png(case, result) is not None
+
+
+def test_blocks_are_named_by_their_first_element(case: Case) -> None:
+    by_rows = panels(case, ErrorMap("output 0", (1, 1, 1000, 1), (1, 1, 8, 1), (0.0,) * 125, (124,)))[0]
+    assert by_rows.title == "by query row"
+    assert by_rows.columns.width == 8
+    assert by_rows.columns.ticks[1] == (16, "128")
+    assert by_rows.wrong[0][124] and not by_rows.wrong[0][123]
+
+
+def test_a_single_number_has_no_picture(case: Case) -> None:
+    result = SubjectResult("inductor", Verdict.WRONG_RESULT, map=ErrorMap("output 0", (1, 1), (1, 1), (0.5,), (0,)))
+    assert picture.png(case, result) is None and described(case, result) == ""
+    assert picture.png(case, SubjectResult("inductor", Verdict.WRONG_RESULT)) is None
+
+
+def test_axes_follow_an_output_through_permutations() -> None:
+    text = """
+case_format: 1
+dims: {B: 2, H: 4, S: 8, D: 16}
+inputs:
+  q: {shape: [B, H, S, D], dtype: float32, values: {seed: 0}}
+ops:
+  - {name: kt, op: transpose, args: [q], dim0: -2, dim1: -1}
+  - {name: products, op: matmul, args: [q, kt]}
+  - {name: weights, op: softmax, args: [products]}
+  - {name: low, op: cast, args: [weights], dtype: float32}
+  - {name: heads, op: matmul, args: [low, q]}
+  - {name: out, op: permute, args: [heads], dims: [0, 2, 1, 3]}
+  - {name: other, op: mT, args: [out]}
+  - {name: merged, op: exp, args: [products]}
+returns: [out, other, merged]
+"""
+    case = casefile.loads(text)
+    assert of_attention(case, "out", 4) == ("batch", "query row", "head", "feature")
+    assert of_attention(case, "other", 4) == ("batch", "query row", "feature", "head")
+    assert of_attention(case, "merged", 4) == ()

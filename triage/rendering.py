@@ -1,0 +1,19 @@
+"""Fills the templates: the one place that knows of Jinja2. In HTML every value is escaped, unless it is `Markup`."""
+
+from pathlib import Path
+
+import jinja2
+
+_TEMPLATES = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+    autoescape=jinja2.select_autoescape(["html.j2"]),  # the others are Markdown and Python
+)
+
+
+def render(template: str, **values: object) -> str:
+    """The template of that name with every name it uses filled in. Raises jinja2.UndefinedError for one that isn't."""
+    return _TEMPLATES.get_template(template).render(**values)

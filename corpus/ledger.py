@@ -71,6 +71,11 @@ class Status:
     def __str__(self) -> str:
         return f"{self.kind} {self.about}".rstrip()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody has decided about the bug yet."""
+        return self.kind == "new"
+
     def is_back_in(self, torch: str) -> bool:
         """Whether the bug should be gone from this torch version, so that meeting it there is a regression."""
         if self.kind != "fixed":

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from corpus.ledger import Ledger
+from corpus.ledger import Bug, Ledger
 from fuzz.campaign.budget import Budget
 from fuzz.campaign.desk import Desk
 from fuzz.campaign.events import (
@@ -274,7 +274,7 @@ class Campaign:
         # Whoever asks about functions of theirs alone did not ask about eager.
         about_asked = new and not (shown.verdict is Verdict.EAGER_SUSPECT and all(map(is_named, self.options.subjects)))
         self.new += about_asked
-        back = self.keeper.back(case, conclusion.cheap)
+        bug = self.keeper.listed(case, conclusion.cheap)
         self.bus.emit(
             FindingSaved(
                 case=case.id,
@@ -289,8 +289,14 @@ class Campaign:
                 internal=not new,
                 source=source(case),
                 where=where_text(case, shown.where),
-                back=f"fixed in {back.status.about} and back: {back.title}" if back else "",
+                ledger=_in_ledger(bug) if bug else "",
             )
         )
         if about_asked and self.options.fail_fast:
             self.stop("first finding (--fail-fast)")
+
+
+def _in_ledger(bug: Bug) -> str:
+    if bug.status.is_open:
+        return f"in the ledger, and nobody decided about it yet: {bug.id}: {bug.title}"
+    return f"regression: fixed in {bug.status.about} and back: {bug.title}"

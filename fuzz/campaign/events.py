@@ -162,8 +162,8 @@ class SuspicionClosed(Event):
 class FindingSaved(Event):
     """A confirmed, minimal, new failure; `path` is its case file; `internal`: only an internal subject shows it.
 
-    `source` is the program that fails; `numbers` as in `fuzz.protocol.SubjectResult`; `where`: what of it is wrong; `back`:
-    which bug of the ledger that should be gone it is.
+    `source` is the program that fails; `numbers` as in `fuzz.protocol.SubjectResult`; `where`: what of it is wrong; `ledger`:
+    what the ledger says of it.
     """
 
     case: str
@@ -178,7 +178,7 @@ class FindingSaved(Event):
     internal: bool
     source: str
     where: str = ""
-    back: str = ""
+    ledger: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,9 @@ class Keeper:
         self._corpus, self._internal, self._known, self._ledger = corpus, internal, known, ledger
         self.bugs: dict[str, Bug] = {}
         """By the id of an example, the entry of the ledger that it explains failures by."""
-        self._fixed: list[tuple[Symptom, Bug]] = []
+        self._watched: list[tuple[Symptom, Bug]] = []
+        """Bugs of the ledger that are findings where they show: those that should be gone, and those nobody decided about."""
+        self._open: set[str] = set()
         self._back: set[str] = set()
         self._learned: set[str] = set()
 
@@ -46,28 +48,29 @@ class Keeper:
             if row.case_id not in self._back or row.kind != "known":
                 self._learn(corpus_entry.loads(row.entry, row.file), known=row.kind == "known")
         for directory in [*self._known, self._corpus]:
+            news = self._back if directory == self._corpus else self._back | self._open
             for path, known in corpus_entry.load_directory(directory).items():
-                if known.case.id not in self._back and self._learn(known, known=True, torch=hello.torch):
+                if known.case.id not in news and self._learn(known, known=True, torch=hello.torch):
                     self._results.add_finding(None, _row(known, path, "known", 0, _seen(known)), "")
         return len(self._results.findings())
 
     def _load_bug(self, bug: Bug, examples: list[Path], torch: str) -> None:
-        """Take failures that this bug explains for known, or watch for them where it should be gone."""
+        """Take failures that this bug explains for known, or watch for them."""
         back = bug.status.is_back_in(torch)
         for path in examples:
             entry = corpus_entry.load(path)
-            if back:
-                self._fixed.append((self._desk.symptom(_seen(entry), entry.case), bug))
-                self._back |= {entry.case.id, *bug.findings}
+            if back or bug.status.is_open:
+                self._watched.append((self._desk.symptom(_seen(entry), entry.case), bug))
+                (self._back if back else self._open).update({entry.case.id, *bug.findings})
                 continue
             self.bugs[entry.case.id] = bug
             self._desk.take_for_same(bug.findings, self._teach(entry, known=True))
             self._results.add_finding(None, _row(entry, path, "known", 0, _seen(entry)), "")
 
-    def back(self, case: Case, result: SubjectResult) -> Bug | None:
-        """The bug that should be gone from this torch version and explains a failure all the same."""
+    def listed(self, case: Case, result: SubjectResult) -> Bug | None:
+        """The bug of the ledger that explains a finding: one nobody decided about, or one that should be gone."""
         symptom = self._desk.symptom(result, case)
-        return next((bug for fixed, bug in self._fixed if case.id in bug.findings or fixed.explains(symptom)), None)
+        return next((bug for known, bug in self._watched if case.id in bug.findings or known.explains(symptom)), None)
 
     def save(self, suspicion: int, conclusion: Conclusion, hello: Hello) -> Path:
         """Save a new finding and settle the suspicion; gives the case file. Raises `UserError` when it can't."""
@@ -95,7 +98,7 @@ class Keeper:
         if entry.found is None and (expected is None or not expected.verdict):
             return False
         bug = self._ledger.of_case(entry.case.id) if self._ledger else None
-        if known and bug is None and self.back(entry.case, _seen(entry)):
+        if known and bug is None and (watched := self.listed(entry.case, _seen(entry))) and not watched.status.is_open:
             return False  # saved before it was fixed, or since it is back: no explanation for what is met now
         if known and bug is not None:
             self.bugs[entry.case.id] = bug

@@ -27,7 +27,7 @@ def finding_text(event: FindingSaved) -> str:
         f"{kind}: {event.verdict} under {event.subject}, {counted(event.ops, 'operation')}: {event.verdict.explanation}",
         f"  {event.message}",
     ]
-    lines += [f"  regression: {event.back}"] if event.back else []
+    lines += [f"  {event.ledger}"] if event.ledger else []
     meaning = explained(event.message)
     if meaning:
         lines.append(f"  {meaning}")

@@ -46,7 +46,6 @@ def campaign(directory: Path, status: str, **given: Any) -> tuple[Ending, Any]:
         (f"known {URL}", f"known: attention is wrong ({URL}), met 20x"),
         (f"reported {URL}", f"reported: attention is wrong ({URL}), met 20x"),
         ("not_a_bug by design", "not a bug: attention is wrong (by design), met 20x"),
-        ("new", "not reported yet: attention is wrong, met 20x"),
         ("fixed 2.14.0", "fixed: attention is wrong (2.14.0; this is 2.13.0), met 20x"),
     ],
 )
@@ -71,6 +70,18 @@ def test_a_fixed_bug_that_is_back_turns_it_red_and_is_called_so(
     # It stays so every night, until somebody says otherwise in the ledger.
     again, _ = campaign(tmp_path, f"fixed {version}", out=tmp_path / "another")
     assert again.new == 1
+
+
+def test_a_bug_nobody_decided_about_is_a_finding_that_names_its_entry(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ending, given = campaign(tmp_path, "new")
+    assert ending.new == 1
+    assert len(found(given)) == 1
+    assert "in the ledger, and nobody decided about it yet: softmax: attention is wrong" in capsys.readouterr().out
+    # Saved in the corpus it is no news any more, as any finding.
+    again, _ = campaign(tmp_path, "new", out=tmp_path / "another")
+    assert again.new == 0
 
 
 def test_another_bug_beside_a_known_one_is_found(tmp_path: Path) -> None:

@@ -94,6 +94,8 @@ def _group(found: Cluster, met: dict[str, Met]) -> Group:
     notes = []
     if found.back_in:
         notes.append(f"The ledger calls it {bug.status if bug else 'fixed'}, and it is back in torch {found.back_in}.")
+    if bug:
+        notes.append(f"In the ledger of known bugs as {bug.id}.")
     if bug and bug.note:
         notes.append(bug.note)
     if not found.open:

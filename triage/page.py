@@ -54,12 +54,13 @@ def made(run: Path, ledger: Path | None = None) -> "tuple[str, list[Group]]":
 
 
 def said(groups: "list[Group]") -> str:
-    """What was found in a few words: "43 findings of 6 bugs, 2 of them new"."""
+    """What was found in a few words: "43 findings of 6 bugs, 2 of them not known before"."""
     from fuzz.campaign.budget import counted
 
     findings, news = sum(len(group.findings) for group in groups), sum(group.news for group in groups)
     of_bugs = f" of {counted(len(groups), 'bug')}" if findings != len(groups) else ""
-    return f"{counted(findings, 'finding')}{of_bugs}, {news} of them new" if groups else "nothing found"
+    known = f"{news} of them not known before" if news else "all of them known before"
+    return f"{counted(findings, 'finding')}{of_bugs}, {known}" if groups else "nothing found"
 
 
 def _write(file: Path, text: str) -> None:

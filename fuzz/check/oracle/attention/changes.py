@@ -264,7 +264,7 @@ def _between_values(call: Call, _: Random) -> Equation | None:
 
 RELATIONS = (
     Relation("heads permuted", True, _head_permutation),
-    Relation("a bias of -inf for the mask", True, _additive_mask),
+    Relation("a bias of -inf for the mask", False, _additive_mask),
     Relation("a mask for causal and window", True, _band_as_mask),
     Relation("mask and bias expanded", True, _whole_extras),
     Relation("q * 2^n and k / 2^n", True, _q_against_k),

@@ -175,12 +175,17 @@ def save(entry: Entry, directory: Path) -> Path:
 
 def write(entry: Entry, path: Path) -> Path:
     """Write the entry to `path`, as `save` does."""
+    return write_text(dumps(entry), path)
+
+
+def write_text(text: str, path: Path) -> Path:
+    """Put the text of an entry in the place of a file, as `save` does."""
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=".", suffix=".tmp", delete=False) as file:
             temporary = Path(file.name)
-            file.write(dumps(entry).encode())
+            file.write(text.encode())
             file.flush()
             os.fchmod(file.fileno(), 0o644)
             os.fsync(file.fileno())

@@ -22,6 +22,7 @@ NEEDED = frozenset({"cyclopts", "jinja2", "packaging", "rich", "yaml"})
 
 #: The keys `[tool.attnfuzz]` may hold; each is the default of the option of that name, in every command that has it.
 SETTINGS = (
+    "against",
     "budget",
     "corpus",
     "device",

@@ -20,7 +20,8 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class CampaignStarted(Event):
-    """`index`: the next case's number, above 0 when an earlier run is continued; `known`: findings known before."""
+    """`index`: the next case's number, above 0 when an earlier run is continued; `known`: findings known before; `against`:
+    the torch version of `--against`, empty without one."""
 
     seed: int
     index: int
@@ -35,6 +36,7 @@ class CampaignStarted(Event):
     device_name: str
     known: int
     pending: int
+    against: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,8 @@ class SuspicionClosed(Event):
 class FindingSaved(Event):
     """A confirmed, minimal, new failure; `path` is its case file; `internal`: only an internal subject shows it.
 
-    `source` is the program that fails; `numbers` as in `fuzz.protocol.SubjectResult`; `where`: what of it is wrong.
+    `source` is the program that fails; `numbers` as in `fuzz.protocol.SubjectResult`; `where`: what of it is wrong;
+    `seen`: what other torch versions say, by version.
     """
 
     case: str
@@ -177,6 +180,7 @@ class FindingSaved(Event):
     internal: bool
     source: str
     where: str = ""
+    seen: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

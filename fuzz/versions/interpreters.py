@@ -6,9 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from packaging.version import InvalidVersion, Version
-
-from fuzz.campaign.pool import Setup, Worker, WorkerFault, request
+from fuzz.campaign.pool import Setup, Worker, WorkerFault, public_version, request
 from fuzz.protocol import Result, Verdict
 from fuzz.versions.verdicts import Cell
 from generators.case import Case
@@ -49,7 +47,7 @@ class Interpreter:
             except UserError as error:
                 self._unusable[device] = str(error)
             else:
-                self.torch = public(hello.torch)
+                self.torch = public_version(hello.torch)
                 subjects.update(hello.subjects)
         if len(self._unusable) == len(devices):
             raise UserError(self._unusable[devices[0]])
@@ -113,14 +111,6 @@ class Interpreters:
             if known and question.subject not in known:
                 raise UserError(f"unknown subject {question.subject!r}; there are {', '.join(sorted(known))}")
         return [interpreter.torch for interpreter in self.all]
-
-
-def public(torch: str) -> str:
-    """A torch version without its build: 2.13.0 for 2.13.0+cpu."""
-    try:
-        return Version(torch).public
-    except InvalidVersion:
-        return torch
 
 
 def cell_of(result: Result) -> Cell:

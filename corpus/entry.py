@@ -17,9 +17,7 @@
 All of it is optional, and stands in the file beside the keys of the case (`corpus.casefile`).
 """
 
-import os
 import re
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -28,6 +26,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from corpus import casefile
+from corpus.replacing import replace_file
 from corpus.strict_yaml import MAX_BYTES, Data, Node, dump, parse
 from generators.case import Case
 from generators.errors import CaseError, UserError
@@ -175,30 +174,7 @@ def save(entry: Entry, directory: Path) -> Path:
 
 def write(entry: Entry, path: Path) -> Path:
     """Write the entry to `path`, as `save` does."""
-    return write_text(dumps(entry), path)
-
-
-def write_text(text: str, path: Path) -> Path:
-    """Put the text of an entry in the place of a file, as `save` does."""
-    temporary = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=".", suffix=".tmp", delete=False) as file:
-            temporary = Path(file.name)
-            file.write(text.encode())
-            file.flush()
-            os.fchmod(file.fileno(), 0o644)
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
-    except OSError as error:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
-        raise UserError(f"{path}: can't be written: {error.strerror}") from error
+    replace_file(path, dumps(entry).encode())
     return path
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
-from corpus.entry import Entry, dumps, load, loads, write_text
+from corpus.entry import Entry, dumps, load, loads
+from corpus.replacing import replace_file
 from generators.errors import CaseError, UserError
 
 # From the key to the next one: what is indented, and lines that close a flow mapping.
@@ -30,7 +31,7 @@ def record(path: Path, verdicts: Mapping[str, str]) -> bool:
         raise UserError(f"{path}: can't be read: {error.strerror}") from error
     text = _edited(before, wanted.seen)
     kept = _says(text, wanted)
-    write_text(text if kept else dumps(wanted), path)
+    replace_file(path, (text if kept else dumps(wanted)).encode())
     return kept
 
 

@@ -57,8 +57,8 @@ class Draft:
     search: str = ""
 
 
-def issue(case: Case, ladder: Ladder, run: Run, environment: str) -> Draft:
-    """The draft of an issue, in the order of PyTorch's form for torch.compile bugs."""
+def issue(case: Case, ladder: Ladder, run: Run, environment: str, seen: str = "") -> Draft:
+    """The draft of an issue, in the order of PyTorch's form for torch.compile bugs. `seen`: what torch versions gave."""
     result = ladder.result
     name = title(case, result, ladder.hello.device)
     text = render(
@@ -75,6 +75,7 @@ def issue(case: Case, ladder: Ladder, run: Run, environment: str) -> Draft:
         code="it did not end" if run.code == TIMEOUT_EXIT else run.code,
         log=abridged(run.log) if result.verdict in _ERRORS else "",
         environment=environment,
+        seen=seen,
     )
     return Draft(name, text, is_issue=True, search=search_words(case, result))
 

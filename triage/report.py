@@ -95,6 +95,7 @@ def _draft(entry: "Entry", setup: "Setup", out: Path) -> "Draft":
     from triage.draft import issue, refused
     from triage.ladder import DYNAMIC, climb
     from triage.title import title
+    from triage.versions import seen_in
 
     ladder = climb(entry, setup)
     why = refusal(ladder)
@@ -117,7 +118,7 @@ def _draft(entry: "Entry", setup: "Setup", out: Path) -> "Draft":
         raise UserError(f"{out / 'repro.py'} does not run under {setup.python}: {run.log.strip()[-200:]}")
     if run.code == 0:
         return refused(entry.case, ladder, accepted(ladder))
-    return issue(entry.case, ladder, run, environment.collect(setup.python, ladder.hello.torch))
+    return issue(entry.case, ladder, run, environment.collect(setup.python, ladder.hello.torch), seen_in(entry, ladder))
 
 
 def _prepare(out: Path) -> None:

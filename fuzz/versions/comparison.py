@@ -26,7 +26,8 @@ def of_files(entries: Mapping[Path, Entry], subjects: Sequence[str], device: str
             # A case file is data: that it names a function is no reason to import it.
             raise UserError(f"{path}: is about {entry.subject}, which runs code of yours: allow it with --subject {entry.subject}")
         questions += [
-            Question(str(path), entry.case, subject, device or entry.device) for subject in subjects or (entry.subject,)
+            Question(str(path), entry.case, subject, device or entry.device, chosen=bool(subjects))
+            for subject in subjects or (entry.subject,)
         ]
     return questions
 
@@ -39,7 +40,9 @@ def of_seed(seed: int, cases: int, subjects: Sequence[str], device: str | None) 
         case = sample(seed, index)
         cheap = "passes_random" if is_random(case) else "passes"
         name = f"case {index} of seed {seed}"
-        questions += [Question(name, case, subject, device or "cpu") for subject in subjects or (cheap,)]
+        questions += [
+            Question(name, case, subject, device or "cpu", chosen=bool(subjects)) for subject in subjects or (cheap,)
+        ]
     return questions
 
 
@@ -52,17 +55,19 @@ def compare(
 ) -> Iterator[Row]:
     """A row for each question, as it is answered: the baseline's cell, if there is one, and each interpreter's.
 
-    What an internal subject of torch.compile shows, users need not meet: a case that fails under one is judged under the
-    public one instead, where that takes it. What regressed or was fixed is asked again, of fresh workers.
+    What regressed or was fixed is asked again, of fresh workers. What an internal subject of torch.compile shows, users need
+    not meet: a case that fails under one has a second row, under the public one.
     """
     for question in questions:
         progress(question)
         row = _row(question, interpreters, baseline, limit)
         public = _public(question)
-        if public is not None and any(cell.fails for cell in row.cells):
-            shown = _row(public, interpreters, baseline, limit)
-            row = shown if any(cell.is_judged for cell in shown.cells) else row
-        yield row
+        if public is None or not any(cell.fails for cell in row.cells):
+            yield row
+            continue
+        shown = _row(public, interpreters, baseline, limit)
+        yield replace(row, overruled=shown.change is not Change.UNJUDGED)
+        yield shown
 
 
 def _row(question: Question, interpreters: Interpreters, baseline: Baseline | None, limit: float) -> Row:
@@ -83,8 +88,9 @@ def _again(first: Cell, second: Cell) -> Cell:
 
 
 def _public(question: Question) -> Question | None:
-    """The same case under the public subject that shows what this internal one does; None when users can run this one."""
-    if not question.name.startswith("case ") or question.subject not in BUILT_IN:
+    """The same case under the public subject that shows what this internal one does; None when users can run this one, or
+    asked for it by name."""
+    if question.chosen or question.subject not in BUILT_IN:
         return None
     public = public_for(question.subject, [name for name, kind in BUILT_IN.items() if kind.public])
     return None if public in (None, question.subject) else replace(question, subject=str(public))

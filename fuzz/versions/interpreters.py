@@ -19,12 +19,14 @@ _RECYCLE_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A case to be judged under one subject on one device; `name`: its file, or what else it is known by."""
+    """A case to be judged under one subject on one device; `name`: its file, or what else it is known by; `chosen`: a person
+    chose the subject, and wants to hear of no other."""
 
     name: str
     case: Case
     subject: str
     device: str
+    chosen: bool = False
 
 
 class Interpreter:

@@ -55,6 +55,7 @@ def session(questions: Sequence[Question], setups: Sequence[Setup], before: Base
     """Compare, and write what is wished. Ctrl-C ends it with what is done. Raises `UserError`."""
     wishes.check()
     rows: list[Row] = []
+    own = {question.name: question.subject for question in questions}
     interrupted = False
     with Interpreters(setups) as interpreters:
         torches = interpreters.start(questions)
@@ -62,11 +63,11 @@ def session(questions: Sequence[Question], setups: Sequence[Setup], before: Base
         try:
             for row in compare(questions, interpreters, before, wishes.limit, _Progress(len(questions))):
                 rows.append(row)
-                if wishes.record:
+                if wishes.record and row.subject == own[row.name]:
                     _record(row, dict(zip(torches, row.cells[-len(torches) :], strict=True)))
         except KeyboardInterrupt:
             interrupted = True
-    told = Comparison(versions, tuple(rows), len(questions))
+    told = Comparison(versions, tuple(rows), len(questions) if interrupted else 0)
     text = "\n".join([table.text(told), *_written(told, questions, wishes, torches[-1])])
     return Ending(
         text,
@@ -83,7 +84,7 @@ def _written(told: Comparison, questions: Sequence[Question], wishes: Wishes, to
         _write(wishes.json, table.data(told))
     if wishes.markdown is not None:
         _write(wishes.markdown, table.markdown(told))
-    if wishes.save_baseline is not None and len(told.rows) < told.asked:
+    if wishes.save_baseline is not None and told.cut:
         lines.append(f"{wishes.save_baseline} was not written: a baseline holds all cases")
     elif wishes.save_baseline is not None:
         _write(wishes.save_baseline, baseline.text(torch, told.rows))

@@ -17,15 +17,15 @@ _LONGEST = 300
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What is told: `versions`, first to last, by label; the rows so far; how many there would have been."""
+    """What is told: `versions`, first to last, by label; the rows so far; of how many cases, where it was interrupted."""
 
     versions: tuple[str, ...]
     rows: tuple[Row, ...]
-    asked: int
+    cut: int = 0
 
     def headline(self) -> str:
         """How many cases, which versions, what changed."""
-        cut = f" of {self.asked}, then interrupted" if len(self.rows) < self.asked else ""
+        cut = f" of {self.cut}, then interrupted" if self.cut else ""
         counts = [f"{len(rows)} {change}" for change, rows in of_change(self.rows)]
         return f"{counted(len(self.rows), 'comparison')}{cut}, torch {', '.join(self.versions)}: {', '.join(counts) or 'none'}"
 
@@ -67,7 +67,7 @@ def data(told: Comparison) -> str:
     """For programs."""
     rows = [_row_data(row, told.versions) for row in told.rows]
     counts = {str(change): len(found) for change, found in of_change(told.rows)}
-    whole = {"format": FORMAT, "versions": told.versions, "asked": told.asked, "changes": counts, "rows": rows}
+    whole = {"format": FORMAT, "versions": told.versions, "interrupted": bool(told.cut), "changes": counts, "rows": rows}
     return json.dumps(whole, indent=1) + "\n"
 
 
@@ -75,8 +75,8 @@ def words(row: Row, versions: Sequence[str]) -> list[str]:
     """What is to be said about a row besides its verdicts: since when, by how much, and what the failure says."""
     change, turn = row.change, row.turn()
     said = []
-    if change in (Change.REGRESSED, Change.FIXED) and turn is not None:
-        said.append(f"{'fails' if change is Change.REGRESSED else 'passes'} since {versions[turn]}")
+    if turn is not None and change in (Change.REGRESSED, Change.FIXED, Change.INTERNAL):
+        said.append(f"{'fails' if row.cells[turn].fails else 'passes'} since {versions[turn]}")
     if change is Change.GREW:
         said.append(_growth(row))
     if change is Change.REWRITTEN:

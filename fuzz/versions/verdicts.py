@@ -32,6 +32,7 @@ class Change(StrEnum):
     FAILS = "fails in all"
     UNSTEADY = "not the same twice"
     UNJUDGED = "not compared"
+    INTERNAL = "inside the compiler"
     SAME = "no change"
 
     @property
@@ -48,6 +49,7 @@ _MEANINGS = {
     Change.FAILS: "a finding in every version that could judge it",
     Change.UNSTEADY: "a fresh worker contradicts what was seen first, so nothing is said about versions",
     Change.UNJUDGED: "fewer than two versions could judge it",
+    Change.INTERNAL: "what an internal subject says of cases that stand under a public one as well, which is what counts",
     Change.SAME: "passes in all, with errors that did not grow beyond rounding",
 }
 
@@ -78,7 +80,7 @@ class Cell:
 @dataclass(frozen=True, slots=True)
 class Row:
     """A case under one subject in all versions, first to last. `name`: its file, or what else it is known by; `limit`: the
-    growth that counts."""
+    growth that counts; `overruled`: the subject is internal, and a public one has a row of the same case."""
 
     name: str
     case: str
@@ -86,10 +88,13 @@ class Row:
     device: str
     cells: tuple[Cell, ...]
     limit: float = GROWTH
+    overruled: bool = False
 
     @property
     def change(self) -> Change:
         """What became of the case."""
+        if self.overruled:
+            return Change.INTERNAL
         judged = [cell for cell in self.cells if cell.is_judged]
         if len(judged) < 2:
             return Change.UNJUDGED

@@ -124,6 +124,7 @@ def test_a_random_case_that_fails_is_shown_in_full_and_saved(python: Make, tmp_p
     # What only the graph passes show, users do not meet.
     done = run("--python", python("2.12.1"), "--python", python("2.13.0", inside), *asked)
     assert done.returncode == 0, done.stderr
+    assert "inside the compiler (" in done.stdout and "regressed" not in done.stdout
 
 
 def test_what_was_seen_is_recorded_and_the_rest_of_a_file_stays(python: Make, files: Path) -> None:

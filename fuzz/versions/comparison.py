@@ -76,11 +76,13 @@ def _row(question: Question, interpreters: Interpreters, baseline: Baseline | No
     row = Row(question.name, question.case.id, question.subject, question.device, (*before, *cells), limit)
     if row.change not in _TURNED:
         return row
-    again = [
-        _again(cell, interpreter.judge(question, fresh=True)) if cell.is_judged else cell
-        for cell, interpreter in zip(cells, interpreters.all, strict=True)
-    ]
-    return replace(row, cells=(*before, *again))
+    # The last version, and the latest one that differs from it: without either there is no change.
+    judged = [place for place, cell in enumerate(row.cells) if cell.is_judged]
+    for place in (judged[-1], max(p for p in judged if row.cells[p].fails is not row.cells[judged[-1]].fails)):
+        at = place - len(before)
+        if at >= 0:
+            cells[at] = _again(cells[at], interpreters.all[at].judge(question, fresh=True))
+    return replace(row, cells=(*before, *cells))
 
 
 def _again(first: Cell, second: Cell) -> Cell:

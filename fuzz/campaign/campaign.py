@@ -101,8 +101,8 @@ class Campaign:
 
     def prepare(self) -> Hello:
         """Start the first worker and load what is known. Raises `UserError` when the campaign can't run."""
-        hello = self.slots[0].start_worker()
         self._prepare_rival()
+        hello = self.slots[0].start_worker()
         self._contracted = set(self.options.subjects) <= set(hello.attention)
         if self._contracted:
             # In a compiler they reach nothing, and few seeds hold what they take.

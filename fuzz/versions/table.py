@@ -80,7 +80,7 @@ def words(row: Row, versions: Sequence[str]) -> list[str]:
     if change is Change.GREW:
         said.append(_growth(row))
     if change is Change.REWRITTEN:
-        said.append("; ".join(f"{version}: {_patterns(cell)}" for version, cell in zip(versions, row.cells, strict=True)))
+        said.append(_patterns_since(row, versions))
     told = row.telling()
     if told is not None and told.message:
         said.append(told.message if len(told.message) < _LONGEST else f"{told.message[:_LONGEST]}...")
@@ -98,9 +98,18 @@ def _growth(row: Row) -> str:
     )
 
 
+def _patterns_since(row: Row, versions: Sequence[str]) -> str:
+    """The patterns that fired, each time they changed."""
+    said, before = [], ""
+    for version, cell in zip(versions, row.cells, strict=True):
+        now = _patterns(cell)
+        if cell.is_judged and now != before:
+            said.append(f"{'since ' if said else ''}{version}: {now}")
+            before = now
+    return "; ".join(said)
+
+
 def _patterns(cell: Cell) -> str:
-    if not cell.is_judged:
-        return str(cell.verdict)
     return ", ".join(name for name in cell.fired if attention_patterns((name,))) or "none"
 
 

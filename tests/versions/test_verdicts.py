@@ -78,7 +78,7 @@ def test_a_lost_attention_pattern_is_told() -> None:
     assert row(cell("ok"), lost).change is Change.REWRITTEN
     assert row(cell("ok"), form).change is Change.SAME
     told = text(Comparison(("2.12.1", "2.13.0"), (row(cell("ok"), lost),)))
-    assert "2.12.1: _sfdp_pattern_5_inference; 2.13.0: none" in told
+    assert "2.12.1: _sfdp_pattern_5_inference; since 2.13.0: none" in told
 
 
 def test_the_table_names_what_changed_and_counts_the_rest() -> None:

@@ -100,7 +100,8 @@ def _growth(row: Row) -> str:
 
 def _patterns_since(row: Row, versions: Sequence[str]) -> str:
     """The patterns that fired, each time they changed."""
-    said, before = [], ""
+    said: list[str] = []
+    before = ""
     for version, cell in zip(versions, row.cells, strict=True):
         now = _patterns(cell)
         if cell.is_judged and now != before:

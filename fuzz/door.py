@@ -22,6 +22,7 @@ NEEDED = frozenset({"cyclopts", "jinja2", "matplotlib", "packaging", "rich", "ru
 
 #: The keys `[tool.attnfuzz]` may hold; each is the default of the option of that name, in every command that has it.
 SETTINGS = (
+    "against",
     "budget",
     "corpus",
     "device",
@@ -106,7 +107,7 @@ def settings_for(command: Callable[..., Any], start: Path | None = None) -> dict
         if path.is_file():
             known = set(signature(command).parameters)
             if "budget" not in known:
-                known -= {"out", "subject"}  # what a campaign writes and compares is not what one case's command does
+                known -= {"out", "seed", "subject"}  # what a campaign draws, writes and compares is not what one case's command does
             return {key: value for key, value in _table(path).items() if key in known}
     return {}
 

@@ -1,6 +1,7 @@
 """Run a campaign: `python -m fuzz.run --budget 1h`."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ def run(
     workers: int = 2,
     device: str = "cpu",
     python: str | None = None,
+    against: str | None = None,
     out: Path | None = None,
     corpus: Path = Path("corpus/found"),
     ledger: Path | None = None,
@@ -47,6 +49,9 @@ def run(
         cpu or cuda.
     python
         The interpreter, and so the torch version, the workers run under; the current one when left out.
+    against
+        Another interpreter, with an earlier torch: only what fails under --python and passes there is a finding, a
+        regression. What fails under both is set aside.
     out
         Directory of this run, runs/<start> when left out. One that holds a run already is continued.
     corpus
@@ -101,6 +106,13 @@ def run(
     from fuzz.campaign.pool import ROOT, Setup
     from fuzz.campaign.search import seed_cases
 
+    setup = Setup(
+        python=python or sys.executable,
+        device=device,
+        named=tuple(s for s in subjects if ":" in s),
+        timeout=stage_seconds,
+        memory_mib=memory,
+    )
     options = Options(
         budget=limits,
         seed=-1 if seed is None else seed,
@@ -109,18 +121,13 @@ def run(
         out=out or default_path(),
         corpus=corpus,
         known=(ROOT / "corpus" / "known",),
-        setup=Setup(
-            python=python or sys.executable,
-            device=device,
-            named=tuple(s for s in subjects if ":" in s),
-            timeout=stage_seconds,
-            memory_mib=memory,
-        ),
+        setup=setup,
         shrink_seconds=shrink_seconds,
         fail_fast=fail_fast,
         engine=engine,
         ledger=_ledger(ledger),
         seeds=seed_cases(seeds or ROOT / "corpus" / "seeds") if engine != "random" else (),
+        against=replace(setup, python=against) if against is not None else None,
     )
     return _campaign(options)
 

@@ -66,8 +66,10 @@ class Draft:
 def issue(
     case: Case, ladder: Ladder, run: Run, environment: str, attribution: Attribution | None = None,
     explanation: Explanation | None = None, shown: str = "",
+    seen: str = "",
 ) -> Draft:
-    """The draft of an issue, in the order of PyTorch's form for torch.compile bugs; `shown`: what where.png shows."""
+    """The draft of an issue, in the order of PyTorch's form for torch.compile bugs; `shown`: what where.png shows;
+    `seen`: what torch versions gave."""
     result = ladder.result
     cause = attribution.cause if attribution else None
     bisection = attribution.bisection if attribution else None
@@ -95,6 +97,7 @@ def issue(
         code="it did not end" if run.code == TIMEOUT_EXIT else run.code,
         log=abridged(run.log) if result.verdict in _ERRORS else "",
         environment=environment,
+        seen=seen,
     )
     text = filled(program=program_of(case))
     if text.count("\n") >= MOST_LINES:

@@ -112,6 +112,7 @@ def _draft(entry: "Entry", setup: "Setup", out: Path, explain: float, modes: tup
     from triage.draft import issue, refused
     from triage.ladder import climbed
     from triage.trials import trials_of
+    from triage.versions import seen_in
 
     with trials_of(setup, repeat=2) as trials:
         ladder = climbed(entry, trials, modes=modes)
@@ -127,7 +128,7 @@ def _draft(entry: "Entry", setup: "Setup", out: Path, explain: float, modes: tup
         attribution, explanation = _looked_into(entry, ladder, trials, out / "repro.py", setup.python, explain)
     told = environment.collect(setup.python, ladder.hello.torch)
     shown = picture.save(entry.case, ladder.result, out)
-    return issue(entry.case, ladder, run, told, attribution, explanation, shown)
+    return issue(entry.case, ladder, run, told, attribution, explanation, shown, seen_in(entry, ladder))
 
 
 def _reproduced(entry: "Entry", ladder: "Ladder", setup: "Setup", repro: Path) -> "Run":

@@ -3,11 +3,12 @@
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from corpus.ledger import Bug, Ledger
+from fuzz.campaign.against import Against
 from fuzz.campaign.budget import Budget
 from fuzz.campaign.desk import Desk
 from fuzz.campaign.events import (
@@ -23,7 +24,7 @@ from fuzz.campaign.events import (
 from fuzz.campaign.investigate import Conclusion, Outcome, Stopped, investigate
 from fuzz.campaign.keep import Keeper
 from fuzz.campaign.libfuzzer import LibFuzzerSlot
-from fuzz.campaign.pool import Setup
+from fuzz.campaign.pool import Setup, public_version
 from fuzz.campaign.results import Results, Suspicion
 from fuzz.campaign.schedule import Indices, Schedule
 from fuzz.campaign.search import Guided, Random, Search
@@ -67,6 +68,8 @@ class Options:
     engine: str = "random"
     seeds: tuple[Case, ...] = ()
     ledger: Ledger | None = None
+    against: Setup | None = None
+    """Workers of another interpreter: what fails there too is no finding."""
 
 
 class Campaign:
@@ -89,6 +92,8 @@ class Campaign:
         """Workers were ended with their cases unfinished: nothing they say counts."""
         self.new = 0
         """Findings saved by this run, of eager only where something else than the user's own functions was asked about."""
+        self.against = ""
+        """The torch version that is held against this campaign's."""
         self._contracted = False
         self._reason = ""
         self._began = time.monotonic()
@@ -99,6 +104,7 @@ class Campaign:
 
     def prepare(self) -> Hello:
         """Start the first worker and load what is known. Raises `UserError` when the campaign can't run."""
+        self._prepare_rival()
         hello = self.slots[0].start_worker()
         self._contracted = set(self.options.subjects) <= set(hello.attention)
         if self._contracted:
@@ -126,9 +132,19 @@ class Campaign:
                 device_name=hello.device_name,
                 known=findings,
                 pending=self.desk.waiting,
+                against=self.against,
             )
         )
         return hello
+
+    def _prepare_rival(self) -> None:
+        rival = self.slots[0].rival
+        self.against = public_version(rival.start().torch) if rival is not None else ""
+        before = self.results.meta("against")
+        if before not in (None, self.against):
+            given = f"--against torch {before}" if before else "no --against"
+            raise UserError(f"--out {self.out} holds a run with {given}: go on with that, or give another --out")
+        self.results.set_meta({"against": self.against})
 
     def _draw(self, index: int, form: Form | None = None) -> Case:
         """Case number `index` of the seed: where all subjects compute attention alone, one they can take."""
@@ -227,24 +243,35 @@ class Campaign:
         def progress(case: Case) -> None:
             self.bus.emit(ShrinkProgress(suspicion.id, case.id, len(case.ops), probes))
 
+        def probe_against(case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
+            if self.stopped:
+                raise Stopped
+            return slot.probe_against(case, subject, fresh=fresh)
+
+        against = Against(probe, probe_against, self.against) if self.against else None
         try:
-            conclusion = investigate(
+            conclusion = against.before(suspicion.case, suspicion.result) if against else None
+            conclusion = conclusion or investigate(
                 suspicion.case,
                 suspicion.result,
                 self.schedule.public,
-                probe,
+                against or probe,
                 time_is_up,
                 progress,
                 contracted=suspicion.result.subject in self.desk.attention,
             )
-            fruitful = self._conclude(suspicion, conclusion, slot, time.monotonic() - began)
+            seen = against.seen(conclusion) if against else {}
+            conclusion = against.after(conclusion) if against else conclusion
+            fruitful = self._conclude(suspicion, conclusion, slot, time.monotonic() - began, seen)
         finally:
             with self._lock:
                 self._open.pop(suspicion.id)
                 self._spent_on_suspicions += time.monotonic() - began
             self.desk.done(signature, fruitful=fruitful)
 
-    def _conclude(self, suspicion: Suspicion, conclusion: Conclusion, slot: Slot, seconds: float) -> bool:
+    def _conclude(
+        self, suspicion: Suspicion, conclusion: Conclusion, slot: Slot, seconds: float, seen: Mapping[str, str]
+    ) -> bool | None:
         outcome, message = conclusion.outcome, conclusion.message
         found, explained = outcome in (Outcome.FINDING, Outcome.INTERNAL), None
         if found:
@@ -254,7 +281,7 @@ class Campaign:
             with self._saving:
                 explained = self.desk.finding(conclusion.case.id) or self.desk.explanation(symptom)
                 if explained is None:
-                    self._save(suspicion, conclusion, hello)
+                    self._save(suspicion, conclusion, hello, seen)
                 else:
                     found, outcome = False, Outcome.DUPLICATE
                     message = f"its minimum is explained by {explained.case_id}"
@@ -265,10 +292,11 @@ class Campaign:
             self.bus.emit(
                 Duplicate(suspicion.case.id, conclusion.shown.verdict, explained.case_id, explained.known)
             )
-        return found
+        # That another version fails too was soon known, and says nothing of the next failure of this kind.
+        return None if outcome in (Outcome.IN_BOTH, Outcome.NOT_COMPARED) else found
 
-    def _save(self, suspicion: Suspicion, conclusion: Conclusion, hello: Hello) -> None:
-        path = self.keeper.save(suspicion.id, conclusion, hello)
+    def _save(self, suspicion: Suspicion, conclusion: Conclusion, hello: Hello, seen: Mapping[str, str]) -> None:
+        path = self.keeper.save(suspicion.id, conclusion, hello, seen)
         case, shown = conclusion.case, conclusion.shown
         new = conclusion.outcome is Outcome.FINDING
         # Whoever asks about functions of theirs alone did not ask about eager.
@@ -290,6 +318,7 @@ class Campaign:
                 source=source(case),
                 where=where_text(case, shown.where),
                 ledger=_in_ledger(bug) if bug else "",
+                seen=seen,
             )
         )
         if about_asked and self.options.fail_fast:

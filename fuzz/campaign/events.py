@@ -20,7 +20,8 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class CampaignStarted(Event):
-    """`index`: the next case's number, above 0 when an earlier run is continued; `known`: findings known before."""
+    """`index`: the next case's number, above 0 when an earlier run is continued; `known`: findings known before; `against`:
+    the torch version of `--against`, empty without one."""
 
     seed: int
     index: int
@@ -35,6 +36,7 @@ class CampaignStarted(Event):
     device_name: str
     known: int
     pending: int
+    against: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +165,7 @@ class FindingSaved(Event):
     """A confirmed, minimal, new failure; `path` is its case file; `internal`: only an internal subject shows it.
 
     `source` is the program that fails; `numbers` as in `fuzz.protocol.SubjectResult`; `where`: what of it is wrong; `ledger`:
-    what the ledger says of it.
+    what the ledger says of it; `seen`: what other torch versions say, by version.
     """
 
     case: str
@@ -179,6 +181,7 @@ class FindingSaved(Event):
     source: str
     where: str = ""
     ledger: str = ""
+    seen: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,10 @@ class Outcome(StrEnum):
     """torch._dynamo.utils.same, PyTorch's own check, accepts the difference."""
     UNCONFIRMED = "unconfirmed"
     """It did not show three times out of three in fresh workers, at any size."""
+    IN_BOTH = "in_both"
+    """The version of `--against` fails too: no regression."""
+    NOT_COMPARED = "not_compared"
+    """The version of `--against` can't judge it."""
     DUPLICATE = "duplicate"
     """Its minimum is one that a finding has, or explains."""
 

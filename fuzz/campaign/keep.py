@@ -1,6 +1,7 @@
 """Findings between the store and the corpus: what is known at the start, and how a new one is saved."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -72,12 +73,15 @@ class Keeper:
         symptom = self._desk.symptom(result, case)
         return next((bug for known, bug in self._watched if case.id in bug.findings or known.explains(symptom)), None)
 
-    def save(self, suspicion: int, conclusion: Conclusion, hello: Hello) -> Path:
-        """Save a new finding and settle the suspicion; gives the case file. Raises `UserError` when it can't."""
+    def save(self, suspicion: int, conclusion: Conclusion, hello: Hello, seen: Mapping[str, str]) -> Path:
+        """Save a new finding and settle the suspicion; gives the case file. `seen`: what other torch versions say of it.
+
+        Raises `UserError` when it can't be written.
+        """
         shown = conclusion.shown
         # Later failures are compared with what the cheapest subject saw.
         found = replace(found_as(shown, hello), fired=conclusion.cheap.fired)
-        entry = Entry(case=conclusion.case, found=found)
+        entry = Entry(case=conclusion.case, found=found, seen=seen)
         new = conclusion.outcome is Outcome.FINDING
         path = (self._corpus if new else self._internal) / entry.file_name
         row = _row(entry, path, "new" if new else "internal", 1, shown)

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
+from packaging.version import InvalidVersion, Version
+
 from fuzz.campaign import obituary
 from fuzz.campaign.memory import session_rss_mib
 from fuzz.protocol import (
@@ -93,6 +95,14 @@ class Setup:
         if cache is not None:
             environment["TORCHINDUCTOR_CACHE_DIR"] = str(cache.absolute())  # workers are elsewhere
         return environment
+
+
+def public_version(torch: str) -> str:
+    """A torch version without its build: 2.13.0 for 2.13.0+cpu."""
+    try:
+        return Version(torch).public
+    except InvalidVersion:
+        return torch
 
 
 class WorkerFault(RuntimeError):

@@ -20,8 +20,9 @@ def started_text(event: CampaignStarted) -> str:
     goes_on = f" from case {event.index}" if event.index else ""
     known = f", {counted(event.known, 'finding')} known" if event.known else ""
     pending = f", {counted(event.pending, 'suspicion')} waiting" if event.pending else ""
+    against = f" against torch {event.against}" if event.against else ""
     return (
-        f"seed {event.seed}{goes_on}, budget {event.budget}, {counted(event.workers, 'worker')}, torch {event.torch} on"
+        f"seed {event.seed}{goes_on}, budget {event.budget}, {counted(event.workers, 'worker')}, torch {event.torch}{against} on"
         f" {event.device} ({event.device_name}), {', '.join(event.subjects)}; into {event.out}{known}{pending}"
     )
 

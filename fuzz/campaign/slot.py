@@ -61,6 +61,12 @@ class Slot(threading.Thread):
             started=lambda hello: bus.emit(WorkerStarted(number, hello.pid, hello.seconds)),
             died=lambda reason: bus.emit(WorkerDied(number, reason)),
         )
+        against = campaign.options.against
+        self.rival: Worker | None = None
+        """The worker of the interpreter that the campaign holds against its own."""
+        if against is not None:
+            cache, log = directory / "cache" / f"against-{number}", directory / "workers" / f"against-{number}.log"
+            self.rival = Worker(against, cache, log)
         self._next: Job | None = None
 
     def start_worker(self) -> Hello:
@@ -87,19 +93,31 @@ class Slot(threading.Thread):
             self.close()
 
     def kill(self) -> None:
-        """End the process at once; called from other threads."""
+        """End the processes at once; called from other threads."""
         self.worker.kill()
+        if self.rival is not None:
+            self.rival.kill()
 
     def close(self) -> None:
-        """End the process."""
+        """End the processes."""
         self.worker.close()
+        if self.rival is not None:
+            self.rival.close()
 
     def probe(self, case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
         """Judge a case under one subject, for `investigate`."""
+        return self._probe(self.worker, case, subject, fresh=fresh)
+
+    def probe_against(self, case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
+        """Judge a case under one subject in the interpreter of `--against`."""
+        assert self.rival is not None
+        return self._probe(self.rival, case, subject, fresh=fresh)
+
+    def _probe(self, worker: Worker, case: Case, subject: str, *, fresh: bool) -> SubjectResult | None:
         if fresh:
-            self.worker.close()
+            worker.close()
         # What fresh workers say may be kept as a finding.
-        result = self._received(case, request(case, (subject,), located=fresh))
+        result = self._received(case, request(case, (subject,), located=fresh), worker)
         one = result.results[0] if result.rejected is None and result.results else None
         verdict = one.verdict if one else Verdict.REJECTED
         self.campaign.bus.emit(
@@ -107,12 +125,12 @@ class Slot(threading.Thread):
                 case.id, self.number, subject, verdict, result.seconds, result.torch_seconds, result.oracle_seconds
             )
         )
-        self._recycle(self.worker, result)
+        self._recycle(worker, result)
         return one
 
-    def _received(self, case: Case, check: Check) -> Result:
-        self.worker.send(check)
-        return self._answer(case, self.worker.receive)
+    def _received(self, case: Case, check: Check, worker: Worker) -> Result:
+        worker.send(check)
+        return self._answer(case, worker.receive)
 
     def _answer(self, case: Case, receive: Callable[[], Result]) -> Result:
         """The answer to the check of `case` that was sent; where the worker has a fault of ours, that it can't be judged."""
@@ -153,7 +171,7 @@ class Slot(threading.Thread):
         if lost not in check.subjects[1:]:
             return result
         before = check.subjects[: check.subjects.index(lost)]
-        earlier = self._received(case, replace(check, subjects=before))
+        earlier = self._received(case, replace(check, subjects=before), self.worker)
         return replace(result, results=(*earlier.results, *result.results))
 
     def _prepare(self) -> Job | None:

@@ -162,6 +162,7 @@ class Statistics:
             "ended": self.ended or None,
             "seed": started.seed if started else None,
             "torch": started.torch if started else None,
+            "against": (started.against or None) if started else None,
             "device": started.device if started else None,
             "workers": started.workers if started else None,
             "cases_done": self.cases,

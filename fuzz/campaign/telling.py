@@ -39,6 +39,7 @@ def finding_text(event: FindingSaved) -> str:
         lines.append(f"  the case's own call is right: {numbers}" if other else f"  {numbers}")
     if event.same is not None and not other:
         lines.append(f"  torch._dynamo.utils.same(eager, compiled, fp64_ref): {event.same}")
+    lines += [f"  a regression: torch {version} says {verdict}" for version, verdict in event.seen.items()]
     if event.fired:
         lines.append(f"  rewrites: {', '.join(event.fired)}")
     lines += ["", textwrap.indent(event.source.rstrip(), "    "), "", f"  saved: {event.path}"]
@@ -85,7 +86,7 @@ def summary(
     lines += [f"  rejected {count}x: {reason}" for reason, count in stats.reasons.most_common(5)]
     lines += [_coverage(subject, stats) for subject in sorted(stats.skipped) if is_named(subject)]
     lines += [f"  {subject} took no case it met: {reason}" for subject, reason in sorted(stats.idle().items())]
-    for label in ("internal_only", "within_same", "unconfirmed"):
+    for label in ("internal_only", "within_same", "unconfirmed", "in_both", "not_compared"):
         if outcomes.get(label):
             lines.append(f"  set aside: {outcomes[label]} {_SET_ASIDE[label]}")
     if waiting:
@@ -153,6 +154,8 @@ _SET_ASIDE = {
     "internal_only": "that only an internal subject shows",
     "within_same": "that torch._dynamo.utils.same accepts",
     "unconfirmed": "that did not repeat three times in fresh workers",
+    "in_both": "that the torch of --against fails too, and so no regressions",
+    "not_compared": "that the torch of --against can't judge",
 }
 
 

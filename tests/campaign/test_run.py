@@ -39,6 +39,7 @@ def run(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
         (("--budget", "5s", "--corpus", "/dev/null/found"), "--corpus /dev/null/found: can't be written: Not a directory"),
         (("--budget", "5s", "--ledger", "none.yaml"), "none.yaml: can't be read as a ledger: No such file"),
         (("--budget", "5s", "--python", "/nonexistent"), "interpreter '/nonexistent' does not start: No such file"),
+        (("--budget", "5s", "--against", "/nonexistent"), "interpreter '/nonexistent' does not start: No such file"),
         (("--budget", "5s", "--python", "/bin/true"), "the worker under /bin/true can't be used: ended with exit code 0"),
     ],
 )
@@ -57,7 +58,7 @@ def test_settings_come_from_the_project_and_options_win(tmp_path: Path) -> None:
     assert "budget '7' is not understood" in run(cwd=tmp_path).stderr
     assert "budget '8' is not understood" in run("--budget", "8", cwd=tmp_path).stderr
     (tmp_path / "pyproject.toml").write_text('[tool.attnfuzz]\nbudgets = "7"\n')
-    assert "[tool.attnfuzz] has no setting 'budgets'; there are budget, corpus" in run(cwd=tmp_path).stderr
+    assert "[tool.attnfuzz] has no setting 'budgets'; there are against, budget, corpus" in run(cwd=tmp_path).stderr
     (tmp_path / "pyproject.toml").write_text("[tool.attnfuzz\n")
     assert "not readable as TOML" in run("--budget", "5s", cwd=tmp_path).stderr
 

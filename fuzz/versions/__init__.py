@@ -1,0 +1,1 @@
+"""One case under several torch versions: what changed between them."""

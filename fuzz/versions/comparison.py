@@ -1,0 +1,103 @@
+"""Ask all versions about all cases, and what is asked."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from corpus.entry import DEVICES, Entry
+from fuzz.campaign.investigate import public_for
+from fuzz.catalogue import BUILT_IN, is_named
+from fuzz.versions.baseline import Baseline
+from fuzz.versions.interpreters import Interpreters, Question
+from fuzz.versions.verdicts import GROWTH, Cell, Change, Row
+from generators.emit import is_random
+from generators.errors import UserError
+from generators.sample import sample
+
+_TURNED = (Change.REGRESSED, Change.FIXED)
+
+
+def of_files(entries: Mapping[Path, Entry], subjects: Sequence[str], device: str | None) -> list[Question]:
+    """What is asked about case files: each under its own subject, or under `subjects`."""
+    _check_device(device)
+    questions = []
+    for path, entry in entries.items():
+        if is_named(entry.subject) and not subjects:
+            # A case file is data: that it names a function is no reason to import it.
+            raise UserError(f"{path}: is about {entry.subject}, which runs code of yours: allow it with --subject {entry.subject}")
+        questions += [
+            Question(str(path), entry.case, subject, device or entry.device, chosen=bool(subjects))
+            for subject in subjects or (entry.subject,)
+        ]
+    return questions
+
+
+def of_seed(seed: int, cases: int, subjects: Sequence[str], device: str | None) -> list[Question]:
+    """What is asked about the first `cases` random cases of a seed: under Inductor's graph passes, or under `subjects`."""
+    _check_device(device)
+    questions = []
+    for index in range(cases):
+        case = sample(seed, index)
+        cheap = "passes_random" if is_random(case) else "passes"
+        name = f"case {index} of seed {seed}"
+        questions += [
+            Question(name, case, subject, device or "cpu", chosen=bool(subjects)) for subject in subjects or (cheap,)
+        ]
+    return questions
+
+
+def compare(
+    questions: Sequence[Question],
+    interpreters: Interpreters,
+    baseline: Baseline | None = None,
+    limit: float = GROWTH,
+    progress: Callable[[Question], None] = lambda question: None,
+) -> Iterator[Row]:
+    """A row for each question, as it is answered: the baseline's cell, if there is one, and each interpreter's.
+
+    What regressed or was fixed is asked again, of fresh workers. What an internal subject of torch.compile shows, users need
+    not meet: a case that fails under one has a second row, under the public one.
+    """
+    for question in questions:
+        progress(question)
+        row = _row(question, interpreters, baseline, limit)
+        public = _public(question)
+        if public is None or not any(cell.fails for cell in row.cells):
+            yield row
+            continue
+        shown = _row(public, interpreters, baseline, limit)
+        yield replace(row, overruled=shown.change is not Change.UNJUDGED)
+        yield shown
+
+
+def _row(question: Question, interpreters: Interpreters, baseline: Baseline | None, limit: float) -> Row:
+    before = () if baseline is None else (baseline.cell(question),)
+    cells = [interpreter.judge(question) for interpreter in interpreters.all]
+    row = Row(question.name, question.case.id, question.subject, question.device, (*before, *cells), limit)
+    if row.change not in _TURNED:
+        return row
+    # The last version, and the latest one that differs from it: without either there is no change.
+    judged = [place for place, cell in enumerate(row.cells) if cell.is_judged]
+    for place in (judged[-1], max(p for p in judged if row.cells[p].fails is not row.cells[judged[-1]].fails)):
+        at = place - len(before)
+        if at >= 0:
+            cells[at] = _again(cells[at], interpreters.all[at].judge(question, fresh=True))
+    return replace(row, cells=(*before, *cells))
+
+
+def _again(first: Cell, second: Cell) -> Cell:
+    return replace(first, steady=second.is_judged and first.fails == second.fails)
+
+
+def _public(question: Question) -> Question | None:
+    """The same case under the public subject that shows what this internal one does; None when users can run this one, or
+    asked for it by name."""
+    if question.chosen or question.subject not in BUILT_IN:
+        return None
+    public = public_for(question.subject, [name for name, kind in BUILT_IN.items() if kind.public])
+    return None if public in (None, question.subject) else replace(question, subject=str(public))
+
+
+def _check_device(device: str | None) -> None:
+    if device is not None and device not in DEVICES:
+        raise UserError(f"device {device!r} is not one of {', '.join(DEVICES)}")

@@ -1,0 +1,167 @@
+"""What several torch versions made of one case, and what changed between them."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from fuzz.campaign.symptom import attention_patterns
+from fuzz.protocol import Verdict
+
+GROWTH = 4.0
+"""An error that is so many times the earlier one has grown. Below that is what another order of rounding does: over the
+corpus in torch 2.11.0, 2.12.1, 2.13.0 and 2.15.0, errors of right programs whose attention was fused and of eager, where it
+was not, differ by at most 3.1 times (279 results; 6 of them by more, where eager rounds to float16 and the fused form does
+not). The same program under two versions: by at most 1.7 times (411 pairs)."""
+
+ROUNDING = 1.0
+"""An error of so many times what rounding explains, or fewer, is rounding, however it changed."""
+
+SAME_SCALE = 0.01
+"""Numbers are of one value of a case where its largest magnitudes are this close, relatively."""
+
+_MEASURED = frozenset({Verdict.OK, Verdict.ROUNDING, Verdict.PRECISION_POLICY})
+
+
+class Change(StrEnum):
+    """What became of a case from the first version to the last, in the order in which it is told."""
+
+    REGRESSED = "regressed"
+    GREW = "error grew"
+    FIXED = "fixed"
+    REWRITTEN = "other attention rewrites"
+    FAILS = "fails in all"
+    UNSTEADY = "not the same twice"
+    UNJUDGED = "not compared"
+    INTERNAL = "inside the compiler"
+    SAME = "no change"
+
+    @property
+    def meaning(self) -> str:
+        """One sentence for a person."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    Change.REGRESSED: "passes in an earlier version and fails in the last one",
+    Change.GREW: "fails in none, but is further from float64 in the last version than in the first, beyond rounding",
+    Change.FIXED: "fails in an earlier version and passes in the last one",
+    Change.REWRITTEN: "passes in all, but the compiler takes another of its patterns for the attention, or none any more",
+    Change.FAILS: "a finding in every version that could judge it",
+    Change.UNSTEADY: "a fresh worker contradicts what was seen first, so nothing is said about versions",
+    Change.UNJUDGED: "fewer than two versions could judge it",
+    Change.INTERNAL: "what an internal subject says of cases that stand under a public one as well, which is what counts",
+    Change.SAME: "passes in all, with errors that did not grow beyond rounding",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What one version made of a case under one subject. `steady`: it said so twice, or was asked once; `fault`: attnfuzz
+    failed itself. The rest is `fuzz.protocol.SubjectResult`'s."""
+
+    verdict: Verdict
+    message: str = ""
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    fired: tuple[str, ...] = ()
+    steady: bool = True
+    fault: bool = False
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether the subject ran and eager took the case."""
+        return self.verdict not in (Verdict.REJECTED, Verdict.SKIPPED)
+
+    @property
+    def fails(self) -> bool:
+        """Whether this is a finding."""
+        return self.verdict.is_finding
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A case under one subject in all versions, first to last. `name`: its file, or what else it is known by; `limit`: the
+    growth that counts; `overruled`: the subject is internal, and a public one has a row of the same case."""
+
+    name: str
+    case: str
+    subject: str
+    device: str
+    cells: tuple[Cell, ...]
+    limit: float = GROWTH
+    overruled: bool = False
+
+    @property
+    def change(self) -> Change:
+        """What became of the case."""
+        if self.overruled:
+            return Change.INTERNAL
+        judged = [cell for cell in self.cells if cell.is_judged]
+        if len(judged) < 2:
+            return Change.UNJUDGED
+        if not all(cell.steady for cell in judged):
+            return Change.UNSTEADY
+        if all(cell.fails for cell in judged):
+            return Change.FAILS
+        if judged[-1].fails:
+            return Change.REGRESSED
+        if any(cell.fails for cell in judged):
+            return Change.FIXED
+        if growth(judged[0], judged[-1]) >= self.limit:
+            return Change.GREW
+        patterns = [attention_patterns(cell.fired) for cell in judged]
+        return Change.REWRITTEN if patterns[0] != patterns[-1] else Change.SAME
+
+    @property
+    def growth(self) -> float:
+        """How many times the first version's error the last one's is, 0 where that is rounding or was not measured."""
+        judged = [cell for cell in self.cells if cell.is_judged]
+        return growth(judged[0], judged[-1]) if len(judged) > 1 else 0.0
+
+    def turn(self) -> int | None:
+        """The version, by its place, since which a case that regressed fails, or one that was fixed passes."""
+        judged = [(place, cell.fails) for place, cell in enumerate(self.cells) if cell.is_judged]
+        last = judged[-1][1] if judged else False
+        others = [place for place, fails in judged if fails is not last]
+        return next((place for place, _ in judged if others and place > others[-1]), None)
+
+    def telling(self) -> Cell | None:
+        """The cell whose message says most: the last that fails, else the last that could not be judged."""
+        backwards = self.cells[::-1]
+        fails = next((cell for cell in backwards if cell.fails), None)
+        return fails or next((cell for cell in backwards if not cell.is_judged), None)
+
+
+def growth(before: Cell, after: Cell) -> float:
+    """How many times the error against float64 of `before` that of `after` is.
+
+    0 where it is no more than rounding explains, by the measure of either version: one whose eager lost precision
+    explains more. 0 too where one of them was not measured, or is a finding.
+    """
+    old, new = before.numbers, after.numbers
+    if not {before.verdict, after.verdict} <= _MEASURED or not _complete(old) or not _complete(new):
+        return 0.0
+    error, ratio = new["compiled_error"], new["ratio"]
+    if not math.isclose(old["scale"], new["scale"], rel_tol=SAME_SCALE):
+        # Another output is the worst one now.
+        return _times(ratio, old["ratio"]) if ratio > ROUNDING else 0.0
+    times = _times(error, old["compiled_error"])
+    if old["compiled_error"]:
+        ratio = max(ratio, old["ratio"] * times)
+    return times if ratio > ROUNDING else 0.0
+
+
+def of_change(rows: Sequence[Row]) -> Iterator[tuple[Change, list[Row]]]:
+    """The changes that there are, in their order, each with its rows."""
+    for change in Change:
+        found = [row for row in rows if row.change is change]
+        if found:
+            yield change, found
+
+
+def _complete(numbers: Mapping[str, float]) -> bool:
+    return all(math.isfinite(numbers.get(name, math.nan)) for name in ("ratio", "compiled_error", "scale"))
+
+
+def _times(new: float, old: float) -> float:
+    return new / old if old else math.inf if new else 0.0

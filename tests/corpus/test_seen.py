@@ -1,0 +1,57 @@
+"""Verdicts by torch version, written into case files."""
+
+from pathlib import Path
+
+import pytest
+
+from corpus.entry import Entry, dumps, load
+from corpus.seen import record
+from generators.errors import CaseError
+from tests.campaign.fakes import case
+
+PLAIN = dumps(Entry(case("exp")))
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        PLAIN,
+        f"# Why.\n{PLAIN}",
+        f'{PLAIN}seen: {{"2.11.0": ok}}\n',
+        f'seen:\n  # once\n  "2.11.0": ok\n{PLAIN}',
+        f'{PLAIN}seen: {{\n  "2.11.0": ok,\n}}\n# The end.\n',
+        PLAIN.rstrip("\n"),
+    ],
+)
+def test_the_rest_of_the_file_stays(tmp_path: Path, written: str) -> None:
+    path = tmp_path / "a.case.yaml"
+    path.write_text(written)
+    before = load(path)
+    assert record(path, {"2.13.0": "wrong_result", "2.12.1": "ok"})
+    entry = load(path)
+    assert entry.case == before.case
+    assert list(entry.seen.items()) == [*before.seen.items(), ("2.12.1", "ok"), ("2.13.0", "wrong_result")]
+    assert all(line in path.read_text() for line in written.splitlines() if line.startswith("#"))
+    assert all(line in path.read_text() for line in PLAIN.splitlines())
+
+
+def test_a_file_of_another_form_is_written_anew(tmp_path: Path) -> None:
+    path = tmp_path / "a.case.yaml"
+    path.write_text(f"{PLAIN}...\n")
+    assert not record(path, {"2.13.0": "ok"})
+    assert load(path).seen == {"2.13.0": "ok"}
+
+
+def test_nothing_new_leaves_the_file_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a.case.yaml"
+    path.write_text(f'{PLAIN}seen:   {{"2.13.0": ok}}\n')
+    record(path, {"2.13.0": "ok"})
+    assert "seen:   {" in path.read_text()
+
+
+def test_a_file_that_is_no_case_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.case.yaml"
+    path.write_text("case_format: 9\n")
+    with pytest.raises(CaseError, match="format 9 is unknown"):
+        record(path, {"2.13.0": "ok"})
+    assert path.read_text() == "case_format: 9\n"

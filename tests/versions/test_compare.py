@@ -1,0 +1,197 @@
+"""`python -m fuzz.compare`, typed as a user types it, with interpreters that judge by rules."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corpus.entry import Entry, load, save
+from generators.sample import sample
+from tests.campaign.fakes import FAKE, case
+
+ROOT = Path(__file__).parents[2]
+WRONG = {"match": "softmax", "verdict": "wrong_result", "message": "out: off", "subjects": ["inductor"]}
+Make = Callable[..., Path]
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> Make:
+    """Makes an interpreter for `--python` that answers by rules."""
+
+    def make(torch: str, *rules: dict[str, Any], **more: Any) -> Path:
+        script = tmp_path / f"python-{torch}-{len(list(tmp_path.iterdir()))}"
+        given = json.dumps({"torch": torch, "rules": rules, **more})
+        script.write_text(
+            textwrap.dedent(f"""\
+            #!{sys.executable}
+            import os, sys
+            os.execv({sys.executable!r}, [{sys.executable!r}, {str(FAKE)!r}, {given!r}])
+            """)
+        )
+        script.chmod(0o755)
+        return script
+
+    return make
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """A corpus of two cases."""
+    for kinds in (("exp",), ("exp", "softmax")):
+        save(Entry(case(*kinds)), tmp_path / "corpus")
+    return tmp_path / "corpus"
+
+
+def command(*arguments: str | Path) -> list[str]:
+    return [sys.executable, "-m", "fuzz.compare", *map(str, arguments)]
+
+
+def run(*arguments: str | Path, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        command(*arguments), cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_a_regression_is_named_and_is_exit_code_1(python: Make, files: Path, tmp_path: Path) -> None:
+    out = tmp_path / "told.json"
+    done = run("--python", python("2.12.1"), "--python", python("2.13.0", WRONG), files, "--json", out)
+    assert done.returncode == 1, done.stderr
+    assert "regressed (1): passes in an earlier version and fails in the last one" in done.stdout
+    assert "fails since 2.13.0\n      out: off" in done.stdout
+    assert done.stdout.endswith("2 comparisons, torch 2.12.1, 2.13.0: 1 regressed, 1 no change\n")
+    told = json.loads(out.read_text())
+    assert [row["since"] for row in told["rows"] if row["change"] == "regressed"] == ["2.13.0"]
+
+
+def test_a_fix_is_exit_code_0(python: Make, files: Path) -> None:
+    done = run("--python", python("2.12.1", WRONG), "--python", python("2.13.0"), files)
+    assert done.returncode == 0, done.stderr
+    assert "1 fixed, 1 no change" in done.stdout
+
+
+@pytest.mark.parametrize(("action", "verdict"), [("die", "worker_died"), ("hang", "timeout")])
+def test_the_end_of_a_worker_is_a_row(python: Make, files: Path, action: str, verdict: str) -> None:
+    loses = {**WRONG, "do": action}
+    done = run("--python", python("2.12.1"), "--python", python("2.13.0", loses), files, "--timeout", "1s")
+    assert done.returncode == 1, done.stderr
+    assert f"ok      {verdict}" in done.stdout and "1 regressed, 1 no change" in done.stdout
+
+
+def test_what_a_fresh_worker_contradicts_is_no_regression(python: Make, tmp_path: Path) -> None:
+    # It fails in the second check of a process, and the second opinion comes from a new process.
+    for kinds in (("exp",), ("exp", "tanh")):
+        save(Entry(case(*kinds)), tmp_path / "corpus")
+    chance = {"match": "", "verdict": "wrong_result", "from_check": 2}
+    done = run("--python", python("2.12.1"), "--python", python("2.13.0", chance), tmp_path / "corpus")
+    assert done.returncode == 0, done.stderr
+    assert "1 not the same twice, 1 no change" in done.stdout
+
+
+def test_a_stored_baseline_stands_for_a_version(python: Make, files: Path, tmp_path: Path) -> None:
+    def measured(error: float, ratio: float) -> dict[str, Any]:
+        numbers = {"compiled_error": error, "ratio": ratio, "scale": 1.0}
+        return {"match": "softmax", "verdict": "rounding", "numbers": numbers}
+
+    stored = tmp_path / "baseline.json"
+    done = run("--python", python("2.12.1", measured(1e-7, 0.5)), "--save-baseline", stored, files)
+    assert done.returncode == 0, done.stderr
+    done = run("--baseline", stored, "--python", python("2.13.0", measured(1e-6, 5.0)), files)
+    assert done.returncode == 0, done.stderr
+    assert "torch baseline 2.12.1, 2.13.0: 1 error grew, 1 no change" in done.stdout
+    assert "1e-07, then 1e-06: 10 times as large" in done.stdout
+    done = run("--baseline", stored, "--python", python("2.13.0", measured(1e-6, 5.0)), files, "--growth", "20")
+    assert "2 no change" in done.stdout
+
+
+def test_a_random_case_that_fails_is_shown_in_full_and_saved(python: Make, tmp_path: Path) -> None:
+    fails = {"match": "softmax", "verdict": "wrong_result"}
+    inside = {**fails, "subjects": ["passes"]}
+    asked = ("--seed", "1", "--cases", "12", "--out", tmp_path / "kept")
+    done = run("--python", python("2.12.1"), "--python", python("2.13.0", fails), *asked)
+    assert done.returncode == 1, done.stderr
+    kept = list((tmp_path / "kept").iterdir())
+    assert kept and all(path.name.startswith("regressed-") for path in kept)
+    assert load(kept[0]).case in [sample(1, index) for index in range(12)]
+    # What only the graph passes show, users do not meet.
+    done = run("--python", python("2.12.1"), "--python", python("2.13.0", inside), *asked)
+    assert done.returncode == 0, done.stderr
+    assert "inside the compiler (" in done.stdout and "regressed" not in done.stdout
+
+
+def test_what_was_seen_is_recorded_and_the_rest_of_a_file_stays(python: Make, files: Path) -> None:
+    path = next(path for path in files.iterdir() if "softmax" in path.read_text())
+    path.write_text(f"# A comment.\n{path.read_text()}")
+    done = run("--python", python("2.13.0", WRONG), "--python", python("2.12.1+cu130"), "--record", path)
+    assert done.returncode == 0, done.stderr
+    assert load(path).seen == {"2.12.1": "ok", "2.13.0": "wrong_result"}
+    assert path.read_text().startswith("# A comment.\n")
+    assert list(load(path).seen) == ["2.12.1", "2.13.0"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "a comparison takes two versions: --python A --python B"),
+        (("--python", "FAKE", "--python", "FAKE"), "name at least one case file"),
+        (("--python", "FAKE", "--python", "FAKE", "CORPUS", "--seed", "1"), "give case files, or --seed"),
+        (("--python", "FAKE", "--python", "FAKE", "CORPUS", "--cases", "5"), "it needs --seed"),
+        (("--python", "FAKE", "--python", "FAKE", "--seed", "1", "--cases", "0"), "--cases 0: at least 1"),
+        (("--python", "FAKE", "--python", "FAKE", "CORPUS", "--growth", "0.5"), "--growth 0.5: at least 1"),
+        (("--python", "FAKE", "--python", "FAKE", "CORPUS", "--subject", "tpu"), "unknown subject 'tpu'; there are aot_eager"),
+        (("--python", "FAKE", "--python", "FAKE", "CORPUS", "--device", "tpu"), "device 'tpu' is not one of cpu, cuda"),
+        (("--python", "FAKE", "--python", "FAKE", "CORPUS", "--json", "/nowhere/x"), "--json /nowhere/x: no file can be made"),
+        (("--python", "FAKE", "--baseline", "/nowhere", "CORPUS"), "--baseline /nowhere: can't be read: No such file"),
+        (("--python", "FAKE", "--record", "CORPUS", "--subject", "passes"), "leave --seed, --subject and --device out"),
+        (("--python", "FAKE", "--python", "/nonexistent", "CORPUS"), "interpreter '/nonexistent' does not start"),
+        (("--python", "FAKE", "--python", "OLD", "CORPUS"), "has torch 2.7.0; 2.11 or later is needed"),
+    ],
+)
+def test_bad_usage_is_one_line_and_exit_code_2(
+    python: Make, files: Path, tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    old = python("2.7.0", unusable="/opt/old/python has torch 2.7.0; 2.11 or later is needed")
+    names = {"FAKE": str(python("2.13.0")), "CORPUS": str(files), "OLD": str(old)}
+    done = run(*(names.get(argument, argument) for argument in arguments), cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+    assert done.stderr.startswith("error: ") and said in done.stderr
+
+
+def test_a_baseline_that_is_none_is_refused(python: Make, files: Path, tmp_path: Path) -> None:
+    for content, said in (("{", "not JSON"), ("{}", "no baseline of format 1"), ('{"format": 1}', "broken: KeyError")):
+        (tmp_path / "b.json").write_text(content)
+        done = run("--baseline", tmp_path / "b.json", "--python", python("2.13.0"), files)
+        assert done.returncode == 2 and said in done.stderr
+
+
+def test_an_interrupt_keeps_what_is_done(python: Make, tmp_path: Path) -> None:
+    for kinds in (("exp",), ("exp", "softmax")):
+        save(Entry(case(*kinds)), tmp_path / "corpus" / str(len(kinds)))
+    hangs, told = {**WRONG, "do": "hang"}, tmp_path / "told.json"
+    marks = tmp_path / "child"
+    other = python("2.13.0", hangs, child_pid=str(marks))
+    asked = (tmp_path / "corpus", "--json", told, "--save-baseline", tmp_path / "b.json")
+    process = subprocess.Popen(
+        command("--python", python("2.12.1"), "--python", other, *asked),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while not marks.exists():
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "1 comparison of 2, then interrupted, torch 2.12.1, 2.13.0: 1 no change" in out
+    assert len(json.loads(told.read_text())["rows"]) == 1
+    assert "a baseline holds all cases" in out and not (tmp_path / "b.json").exists()

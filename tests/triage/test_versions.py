@@ -13,7 +13,7 @@ def test_a_report_says_what_other_versions_gave(case: Case) -> None:
     entry = Entry(case, found=found, seen={"2.9.1": "compile_error", "2.12.1": "ok"})
     told = "2.9.1 compile error, 2.12.1 ok, 2.13.0 wrong result"
     assert seen_in(entry, ladder()) == told
-    assert f"under other versions: {told}.\n" in issue(case, ladder(), RUN, "", seen_in(entry, ladder())).text
+    assert f"under other versions: {told}.\n" in issue(case, ladder(), RUN, "", seen=seen_in(entry, ladder())).text
 
 
 def test_one_version_is_no_comparison(case: Case) -> None:

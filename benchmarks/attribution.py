@@ -26,10 +26,10 @@ from fuzz.campaign.pool import Setup
 from generators.case import Input, Values
 from generators.errors import UserError
 from generators.sizes import Size
-from triage import reproducer
-from triage.bisector import bisect, bisect_command
-from triage.cause import Attribution, Cause, attribute
-from triage.ladder import DYNAMIC
+from triage.attribution.bisector import bisect, bisect_command
+from triage.attribution.cause import Attribution, Cause, attribute
+from triage.attribution.ladder import DYNAMIC
+from triage.drafts import reproducer
 
 HERE = Path(__file__).resolve().parent
 SEEDS = HERE.parent / "corpus" / "seeds"

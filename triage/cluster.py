@@ -9,8 +9,8 @@ from fuzz.door import enter
 if TYPE_CHECKING:
     from corpus.ledger import Ledger
     from fuzz.campaign.pool import Setup
-    from triage.attributions import Attributed
-    from triage.findings import Finding
+    from triage.clustering.attributions import Attributed
+    from triage.clustering.findings import Finding
 
 
 def cluster(
@@ -59,11 +59,11 @@ def cluster(
     from fuzz.campaign.budget import counted, duration
     from fuzz.campaign.pool import ROOT, Setup
     from generators.errors import UserError
-    from triage.clusters import cluster as clustered
-    from triage.clusters import updated
-    from triage.findings import gather
-    from triage.ledger_update import record
-    from triage.table import table
+    from triage.clustering.clusters import cluster as clustered
+    from triage.clustering.clusters import updated
+    from triage.clustering.findings import gather
+    from triage.clustering.ledger_update import record
+    from triage.clustering.table import table
 
     if device is not None and device not in DEVICES:
         raise UserError(f"device {device!r} is not one of {', '.join(DEVICES)}")
@@ -85,9 +85,9 @@ def cluster(
 def _attributed(
     findings: list["Finding"], ledger: "Ledger", setup: "Setup", allowed: frozenset[str], device: str, *, again: bool
 ) -> list["Attributed"]:
-    from triage.attributions import Attributions, attributor
-    from triage.clusters import split
-    from triage.environment import version
+    from triage.clustering.attributions import Attributions, attributor
+    from triage.clustering.clusters import split
+    from triage.drafts.environment import version
 
     told, rest = ([], findings) if again else split(findings, ledger)
     if not rest:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from fuzz.door import enter
 
 if TYPE_CHECKING:
-    from triage.groups import Group
+    from triage.pages.groups import Group
 
 
 def page(run: Path, *, out: Path | None = None, ledger: Path | None = None) -> None:
@@ -34,10 +34,10 @@ def made(run: Path, ledger: Path | None = None) -> "tuple[str, list[Group]]":
     from corpus import ledger as ledgers
     from fuzz.campaign.pool import ROOT
     from fuzz.campaign.results import Results
-    from triage import campaign_view, finding_view
-    from triage.groups import Met, groups_of
+    from triage.pages import campaign_view, finding_view
+    from triage.pages.groups import Met, groups_of
+    from triage.pages.timeline import Timeline
     from triage.rendering import render
-    from triage.timeline import Timeline
 
     file = ledger or ROOT / "corpus" / "ledger.yaml"
     known = ledgers.load(file) if ledger is not None or file.exists() else ledgers.Ledger(file)

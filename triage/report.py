@@ -8,12 +8,12 @@ from fuzz.door import enter
 if TYPE_CHECKING:
     from corpus.entry import Entry
     from fuzz.campaign.pool import Setup
-    from triage.cause import Attribution
-    from triage.draft import Draft
-    from triage.explain import Explanation
-    from triage.ladder import Ladder
-    from triage.reproducer import Run
-    from triage.trials import Trials
+    from triage.attribution.cause import Attribution
+    from triage.attribution.explain import Explanation
+    from triage.attribution.ladder import Ladder
+    from triage.attribution.trials import Trials
+    from triage.drafts.draft import Draft
+    from triage.drafts.reproducer import Run
 
 
 def report(
@@ -71,10 +71,10 @@ def report(
     from fuzz.campaign.pool import Setup
     from fuzz.catalogue import is_named, kind
     from generators.errors import UserError
-    from triage import kernel
-    from triage.draft import commands
-    from triage.kernel_repro import sdpa_backend
-    from triage.ladder import MODES
+    from triage.attribution.ladder import MODES
+    from triage.drafts import kernel
+    from triage.drafts.draft import commands
+    from triage.drafts.kernel_repro import sdpa_backend
 
     entry = load(case)
     attention = subject or (entry.subject if is_named(entry.subject) or kind(entry.subject).attention else None)
@@ -107,12 +107,13 @@ def report(
 
 
 def _draft(entry: "Entry", setup: "Setup", out: Path, explain: float, modes: tuple[str, ...]) -> "Draft":
-    from triage import environment, picture
-    from triage.attribute import accepted, refusal
-    from triage.draft import issue, refused
-    from triage.ladder import climbed
-    from triage.trials import trials_of
-    from triage.versions import seen_in
+    from triage.attribution.ladder import climbed
+    from triage.attribution.trials import trials_of
+    from triage.drafts import environment
+    from triage.drafts.blame import accepted, refusal
+    from triage.drafts.draft import issue, refused
+    from triage.drafts.versions import seen_in
+    from triage.pictures import picture
 
     with trials_of(setup, repeat=2) as trials:
         ladder = climbed(entry, trials, modes=modes)
@@ -134,9 +135,9 @@ def _draft(entry: "Entry", setup: "Setup", out: Path, explain: float, modes: tup
 def _reproduced(entry: "Entry", ladder: "Ladder", setup: "Setup", repro: Path) -> "Run":
     """repro.py is written and run."""
     from generators.errors import UserError
-    from triage import reproducer
-    from triage.ladder import DYNAMIC
-    from triage.title import title
+    from triage.attribution.ladder import DYNAMIC
+    from triage.drafts import reproducer
+    from triage.drafts.title import title
 
     text = reproducer.text(
         entry.case,
@@ -160,11 +161,11 @@ def _looked_into(
 ) -> "tuple[Attribution, Explanation | None]":
     """Who is at fault, and what it takes."""
     from fuzz.protocol import Verdict
-    from triage.bisector import bisect
-    from triage.cause import attributed
-    from triage.explain import explain
-    from triage.ladder import PASSES, cheapest
-    from triage.reproducer import DEATHS
+    from triage.attribution.bisector import bisect
+    from triage.attribution.cause import attributed
+    from triage.attribution.explain import explain
+    from triage.attribution.ladder import PASSES, cheapest
+    from triage.drafts.reproducer import DEATHS
 
     result = ladder.result
     ends = result.verdict in DEATHS or result.verdict is Verdict.TIMEOUT

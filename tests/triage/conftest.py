@@ -8,7 +8,7 @@ from corpus import casefile
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from generators.case import Case
 from tests.replay.conftest import FakePython, fake_python
-from triage.ladder import AOT_EAGER, DYNAMIC, EAGER, INDUCTOR, NO_PATTERNS, PASSES, Ladder
+from triage.attribution.ladder import AOT_EAGER, DYNAMIC, EAGER, INDUCTOR, NO_PATTERNS, PASSES, Ladder
 
 __all__ = ["FakePython", "fake_python"]
 

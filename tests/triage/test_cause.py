@@ -14,10 +14,10 @@ from fuzz.campaign.pool import Setup
 from generators.case import Case
 from generators.errors import UserError
 from tests.triage.conftest import SOFTMAX_OVER_QUERIES, ladder
-from triage.bisector import Bisection, parsed
-from triage.cause import Attribution, Cause, attribute, attributed
-from triage.rewrite import CONSTANTS_IGNORED, OTHER_RESULT
-from triage.trials import Trials, trials_of
+from triage.attribution.bisector import Bisection, parsed
+from triage.attribution.cause import Attribution, Cause, attribute, attributed
+from triage.attribution.rewrite import CONSTANTS_IGNORED, OTHER_RESULT
+from triage.attribution.trials import Trials, trials_of
 
 SEEDS = Path(entry.__file__).parent / "seeds"
 PLANTS = {

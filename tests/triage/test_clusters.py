@@ -18,13 +18,13 @@ from fuzz.door import call
 from generators.errors import UserError
 from tests.campaign.fakes import case, options, sampler
 from tests.campaign.test_campaign import WRONG
-from triage import attributions
 from triage import cluster as command
-from triage.attributions import Attributed, Attributions
-from triage.cause import Cause
-from triage.clusters import Cluster, cluster, kept_clusters, updated
-from triage.findings import Finding, gather
-from triage.roots import root_of
+from triage.attribution.cause import Cause
+from triage.clustering import attributions
+from triage.clustering.attributions import Attributed, Attributions
+from triage.clustering.clusters import Cluster, cluster, kept_clusters, updated
+from triage.clustering.findings import Finding, gather
+from triage.clustering.roots import root_of
 
 EMPTY = Ledger(Path("ledger.yaml"))
 IGNORED = "constants of the program ignored"
@@ -182,7 +182,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Asked:
         yield asked
 
     monkeypatch.setattr(attributions, "attributor", attributor)
-    monkeypatch.setattr("triage.environment.version", lambda *_: "2.13.0+cpu")
+    monkeypatch.setattr("triage.drafts.environment.version", lambda *_: "2.13.0+cpu")
     return asked
 
 

@@ -17,10 +17,11 @@ from fuzz.protocol import FINDINGS, SubjectResult, Verdict
 from generators.case import Case
 from tests.triage.test_draft import imported
 from tests.triage.test_report import ROOT, report
-from triage import boundary, kernel
-from triage.boundary import Boundary, explore, resized
-from triage.kernel_draft import kernel_title
-from triage.kernel_repro import forward_of, replaying, texts
+from triage.attribution import boundary
+from triage.attribution.boundary import Boundary, explore, resized
+from triage.drafts import kernel
+from triage.drafts.kernel_draft import kernel_title
+from triage.drafts.kernel_repro import forward_of, replaying, texts
 
 PLANTED = "tests.check.planted_attention"
 ATTENTION = """

@@ -17,9 +17,9 @@ from fuzz.campaign.results import FindingRow, Results
 from fuzz.protocol import ErrorMap, Result, SubjectResult, Verdict
 from generators.case import Case
 from tests.triage.conftest import NUMBERS
-from triage.charts import binned
 from triage.page import made
-from triage.timeline import Timeline
+from triage.pages.charts import binned
+from triage.pages.timeline import Timeline
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = "</code></pre><script>alert('x')</script>"

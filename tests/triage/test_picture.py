@@ -13,9 +13,9 @@ from fuzz.check.oracle.where import where
 from fuzz.localisation import where_text
 from fuzz.protocol import ErrorMap, SubjectResult, Verdict
 from generators.case import Case
-from triage import picture
-from triage.panels import panels
-from triage.picture import described
+from triage.pictures import picture
+from triage.pictures.panels import panels
+from triage.pictures.picture import described
 
 SHAPE = (2, 4, 8, 16)
 

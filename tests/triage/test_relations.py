@@ -15,11 +15,11 @@ from generators.case import Case
 from tests.triage.test_draft import imported
 from tests.triage.test_kernel import ATTENTION, PLANTED, run, written
 from tests.triage.test_report import report
-from triage.draft import commands
-from triage.kernel_draft import kernel_report
-from triage.ladder import Ladder
-from triage.relations import SIDES
-from triage.reproducer import Run
+from triage.attribution.ladder import Ladder
+from triage.drafts.draft import commands
+from triage.drafts.kernel_draft import kernel_report
+from triage.drafts.relations import SIDES
+from triage.drafts.reproducer import Run
 
 #: Attention with every option at once, so that each relation has something to change.
 ALL = """

@@ -4,8 +4,8 @@ from corpus.entry import Entry, Found
 from generators.case import Case
 from tests.triage.conftest import ladder
 from tests.triage.test_draft import RUN
-from triage.draft import issue
-from triage.versions import seen_in
+from triage.drafts.draft import issue
+from triage.drafts.versions import seen_in
 
 
 def test_a_report_says_what_other_versions_gave(case: Case) -> None:

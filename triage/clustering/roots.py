@@ -20,7 +20,7 @@ from corpus.entry import Entry
 from corpus.ledger import Root
 from fuzz.campaign.symptom import EAGER, VALUES, compiler_of, normal
 from fuzz.protocol import Verdict
-from triage.cause import Cause
+from triage.attribution.cause import Cause
 
 OPERATION, KERNEL = "operation", "kernel"
 """Stages: an operation of ATen, and an attention function that is none of torch's."""

@@ -13,14 +13,14 @@ from fuzz.protocol import SubjectResult, Verdict
 from fuzz.relations import is_of_another_call
 from generators.case import Case
 from generators.emit import source
-from triage.attribute import blame, sentence
-from triage.cause import Attribution
-from triage.errorlog import abridged
-from triage.explain import Explanation
-from triage.ladder import Ladder
+from triage.attribution.cause import Attribution
+from triage.attribution.explain import Explanation
+from triage.attribution.ladder import Ladder
+from triage.drafts.blame import blame, sentence
+from triage.drafts.errorlog import abridged
+from triage.drafts.reproducer import TIMEOUT_EXIT, Run
+from triage.drafts.title import title
 from triage.rendering import render
-from triage.reproducer import TIMEOUT_EXIT, Run
-from triage.title import title
 
 REPOSITORY = "pytorch/pytorch"
 _URL_LIMIT = 8000

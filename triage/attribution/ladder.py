@@ -8,8 +8,8 @@ from corpus.entry import Entry
 from fuzz.campaign.pool import Setup
 from fuzz.protocol import Hello, SubjectResult, Verdict, from_json, subject_result
 from generators.errors import UserError
-from triage.reproducer import low_precision
-from triage.trials import Trials, control, failed, trials_of
+from triage.attribution.trials import Trials, control, failed, trials_of
+from triage.drafts.reproducer import low_precision
 
 EAGER, AOT_EAGER, PASSES, INDUCTOR, DYNAMIC = "eager", "aot_eager", "passes", "inductor", "inductor_dynamic"
 DECOMPOSED = "aot_eager_decomp_partition"

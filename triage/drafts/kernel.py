@@ -12,15 +12,16 @@ from fuzz.relations import is_of_another_call
 from generators.case import Case
 from generators.errors import UserError
 from generators.stand_in import stand_in
-from triage import environment, picture, reproducer
-from triage.boundary import Boundary, explore
-from triage.draft import Draft, refused
-from triage.kernel_cause import cause
-from triage.kernel_draft import kernel_report, kernel_title
-from triage.kernel_repro import texts
-from triage.ladder import EAGER, MATH, Ladder
-from triage.reproducer import CANT_RUN, DEATHS, ERRORS, Run
-from triage.trials import trials_of, worker_of
+from triage.attribution.boundary import Boundary, explore
+from triage.attribution.kernel_cause import cause
+from triage.attribution.ladder import EAGER, MATH, Ladder
+from triage.attribution.trials import trials_of, worker_of
+from triage.drafts import environment, reproducer
+from triage.drafts.draft import Draft, refused
+from triage.drafts.kernel_draft import kernel_report, kernel_title
+from triage.drafts.kernel_repro import texts
+from triage.drafts.reproducer import CANT_RUN, DEATHS, ERRORS, Run
+from triage.pictures import picture
 
 _BOUNDARY_TIMEOUT = 20.0
 _TELLS_NOTHING = ERRORS | DEATHS | {Verdict.TIMEOUT}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from corpus.ledger import Ledger
 from fuzz.campaign.budget import counted
 from fuzz.campaign.telling import reproduce_lines
-from triage.clusters import Cluster
+from triage.clustering.clusters import Cluster
 
 
 def table(clusters: Sequence[Cluster], ledger: Ledger) -> str:

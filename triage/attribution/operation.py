@@ -12,8 +12,8 @@ from generators.case import Case, Op
 from generators.dtypes import LOW_PRECISION
 from generators.program import make_op, types_of
 from generators.rewriting import valid
-from triage.culprit import Cause
-from triage.trials import Trials
+from triage.attribution.culprit import Cause
+from triage.attribution.trials import Trials
 
 _SDPA = {
     "_scaled_dot_product_flash_attention_for_cpu": "sdpa_flash",

@@ -12,7 +12,7 @@ from fuzz.protocol import FINDINGS, SubjectResult, Verdict
 from fuzz.tiles import tile_rule
 from generators.case import Case
 from generators.emit import source
-from triage.variations import Variation, variations
+from triage.attribution.variations import Variation, variations
 
 SECONDS = 60.0
 MOST = 8

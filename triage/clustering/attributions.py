@@ -15,10 +15,10 @@ from fuzz.campaign.symptom import EAGER, compiler_of
 from fuzz.catalogue import is_named
 from fuzz.protocol import Verdict
 from generators.errors import UserError
-from triage.cause import Cause, attributed
-from triage.findings import Finding
-from triage.roots import root_of, way_of
-from triage.trials import Trials, trials_of
+from triage.attribution.cause import Cause, attributed
+from triage.attribution.trials import Trials, trials_of
+from triage.clustering.findings import Finding
+from triage.clustering.roots import root_of, way_of
 
 DIRECTORY = "attributions"
 LOOSE = Path("runs")

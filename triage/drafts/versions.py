@@ -3,7 +3,7 @@
 from corpus.entry import Entry
 from corpus.seen import in_order
 from fuzz.campaign.pool import public_version
-from triage.ladder import Ladder
+from triage.attribution.ladder import Ladder
 
 
 def seen_in(entry: Entry, ladder: Ladder) -> str:

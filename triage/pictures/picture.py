@@ -14,7 +14,7 @@ from fuzz.localisation import where_text
 from fuzz.protocol import SubjectResult
 from generators.case import Case
 from generators.errors import UserError
-from triage.panels import Axis, Panel, panels
+from triage.pictures.panels import Axis, Panel, panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,15 +9,15 @@ from fuzz.relations import MEANINGS, relation_of
 from generators.case import Case
 from generators.emit import source
 from generators.program import types_of
-from triage.boundary import Boundary
-from triage.culprit import Cause
-from triage.draft import HAPPENS, Draft, counted, program_of, rows_of
-from triage.errorlog import abridged
-from triage.kernel_repro import MODULES, forward_of, place_of, sdpa_backend, why_a_worker
-from triage.ladder import EAGER, MATH, Ladder
-from triage.relations import sides
+from triage.attribution.boundary import Boundary
+from triage.attribution.culprit import Cause
+from triage.attribution.ladder import EAGER, MATH, Ladder
+from triage.drafts.draft import HAPPENS, Draft, counted, program_of, rows_of
+from triage.drafts.errorlog import abridged
+from triage.drafts.kernel_repro import MODULES, forward_of, place_of, sdpa_backend, why_a_worker
+from triage.drafts.relations import sides
+from triage.drafts.reproducer import DEATHS, ERRORS, TIMEOUT_EXIT, Run
 from triage.rendering import render
-from triage.reproducer import DEATHS, ERRORS, TIMEOUT_EXIT, Run
 
 _VALUE = re.compile(r"(grad of )?input (\d+)")
 _SYMPTOMS = {

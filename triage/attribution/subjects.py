@@ -1,4 +1,4 @@
-"""Control experiments as subjects: `triage.subjects:passes.constants_compared` is the subject `passes` under that control.
+"""Control experiments as subjects: `triage.attribution.subjects:passes.constants_compared` is the subject `passes` under that control.
 Run in a worker: standard library and torch only."""
 
 import re
@@ -12,7 +12,7 @@ from torch import nn
 
 from fuzz.check import settings
 from fuzz.check.subjects import Subject, SubjectError, find
-from triage import constants, switches
+from triage.attribution import constants, switches
 
 Compile = Callable[[nn.Module, bool], Callable[..., Any]]
 

@@ -11,9 +11,9 @@ from fuzz.campaign.budget import counted, spell
 from fuzz.campaign.investigate import Outcome
 from fuzz.campaign.results import Results
 from fuzz.protocol import Verdict
-from triage import charts
-from triage.finding_view import when, words
-from triage.timeline import Timeline
+from triage.pages import charts
+from triage.pages.finding_view import when, words
+from triage.pages.timeline import Timeline
 
 _PATTERN = re.compile(r"_?(sfdp_pattern_(\d+)\w*)")
 _REASONS = 10

@@ -13,8 +13,8 @@ from fuzz.localisation import where_text
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.relations import explained, is_of_another_call
 from generators.emit import source
-from triage import picture
-from triage.groups import Group, Met
+from triage.pages.groups import Group, Met
+from triage.pictures import picture
 
 _ADDRESSES = ("https://", "http://")
 _OTHERS = 30

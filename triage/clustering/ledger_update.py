@@ -7,7 +7,7 @@ from corpus import entry as corpus_entry
 from corpus import ledger_file
 from corpus.entry import SUFFIX
 from corpus.ledger import Bug, Ledger
-from triage.clusters import Cluster
+from triage.clustering.clusters import Cluster
 
 EXAMPLES = "known"
 """Where examples go, beside the ledger."""

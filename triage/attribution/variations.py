@@ -13,8 +13,8 @@ from generators.program import attributes, make_op, types_of
 from generators.rewriting import valid
 from generators.sizes import Size
 from generators.values import DISTRIBUTIONS
-from triage.boundary import resized
-from triage.operation import in_dtype
+from triage.attribution.boundary import resized
+from triage.attribution.operation import in_dtype
 
 _SIZES = (1, 2, 3, 4, 5, 8, 16, 17)
 _NUMBERS = (1.0, 0.5, 2.0, -1.0)

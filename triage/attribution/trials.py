@@ -14,14 +14,14 @@ from fuzz.protocol import Hello, Result, SubjectResult, Verdict
 from generators.case import Case
 from generators.errors import UserError
 
-SUBJECTS = "triage.subjects"
+SUBJECTS = "triage.attribution.subjects"
 """The module of the controls (see there)."""
 
 _SILENT = SubjectResult("", Verdict.SKIPPED, "no verdict")
 
 
 def control(base: str, *controls: str) -> str:
-    """The subject `base` under controls: `triage.subjects:passes.attention_off`."""
+    """The subject `base` under controls: `triage.attribution.subjects:passes.attention_off`."""
     return f"{SUBJECTS}:{'.'.join([base, '+'.join(controls)]) if controls else base}"
 
 
@@ -70,7 +70,7 @@ def failed(result: SubjectResult | None) -> bool | None:
 
 
 def told(result: SubjectResult, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What a control said of its run: a name and facts (`triage.switches.tell`)."""
+    """What a control said of its run: a name and facts (`triage.attribution.switches.tell`)."""
     for line in result.reached:
         words = line.split(" ", 3)
         if words[:2] == ["told", kind] and len(words) == 4:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from fuzz.check.coverage import rewrite_name
-from triage.switches import part, refusing, tell
+from triage.attribution.switches import part, refusing, tell
 
 _MATCHER = "torch._inductor.pattern_matcher"
 _AXES = frozenset({"amax", "sum", "permute", "transpose", "softmax", "_softmax", "mean", "unsqueeze", "squeeze"})

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from corpus.ledger import Bug, Ledger, Root
 from generators.simplicity import sort_key
-from triage.attributions import OPEN, Attributed, kept
-from triage.findings import Finding, gather
-from triage.roots import PATTERNS
+from triage.clustering.attributions import OPEN, Attributed, kept
+from triage.clustering.findings import Finding, gather
+from triage.clustering.roots import PATTERNS
 
 _ATTENTION = "attention"
 _COMPILERS = {"inductor": "[Inductor]", "aot": "[AOTAutograd]", "eager": ""}

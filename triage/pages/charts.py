@@ -5,7 +5,7 @@ from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from triage.timeline import Timeline
+from triage.pages.timeline import Timeline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,10 +12,10 @@ from fuzz.campaign.pool import Setup
 from fuzz.catalogue import is_named, kind
 from fuzz.protocol import SubjectResult, Verdict
 from generators.errors import UserError
-from triage import kernel_cause, operation, rewrite
-from triage.bisector import Bisection
-from triage.culprit import Cause
-from triage.ladder import (
+from triage.attribution import kernel_cause, operation, rewrite
+from triage.attribution.bisector import Bisection
+from triage.attribution.culprit import Cause
+from triage.attribution.ladder import (
     AOT_EAGER,
     CONSTANTS,
     DECOMPOSED,
@@ -31,7 +31,7 @@ from triage.ladder import (
     cheapest,
     climbed,
 )
-from triage.trials import Trials, control, failed, trials_of
+from triage.attribution.trials import Trials, control, failed, trials_of
 
 __all__ = ["Attribution", "Cause", "attribute", "attributed"]
 

@@ -8,10 +8,10 @@ from fuzz.protocol import SubjectResult, Verdict
 from fuzz.relations import is_of_another_call, relation_of
 from generators.case import Case
 from generators.program import types_of
-from triage import operation
-from triage.culprit import Cause
-from triage.ladder import EAGER, Ladder
-from triage.trials import SUBJECTS, Trials
+from triage.attribution import operation
+from triage.attribution.culprit import Cause
+from triage.attribution.ladder import EAGER, Ladder
+from triage.attribution.trials import SUBJECTS, Trials
 
 _SDPA = ("sdpa_math", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn")
 _MOST = 12
@@ -43,7 +43,7 @@ def cause(case: Case, ladder: Ladder, trials: Trials) -> Cause:
 
 def place(case: Case, result: SubjectResult) -> str:
     """Which computation is wrong: "attention_forward", "attention_backward (dq)"."""
-    from triage.kernel_draft import gradient
+    from triage.drafts.kernel_draft import gradient
 
     value = str(result.where.get("value") or result.message.partition(":")[0])
     wrong_gradient = result.verdict is Verdict.WRONG_GRADIENT or value.startswith(("grad of", "dq", "dk", "dv", "dbias"))

@@ -11,11 +11,11 @@ from fuzz.campaign.budget import counted
 from fuzz.campaign.results import FindingRow
 from fuzz.catalogue import is_named, kind
 from fuzz.protocol import Verdict
-from triage.attributions import kept
-from triage.clusters import Cluster, cluster, split
-from triage.findings import Finding
-from triage.kernel_draft import kernel_title
-from triage.title import title
+from triage.clustering.attributions import kept
+from triage.clustering.clusters import Cluster, cluster, split
+from triage.clustering.findings import Finding
+from triage.drafts.kernel_draft import kernel_title
+from triage.drafts.title import title
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,9 @@ from generators.dtypes import LOW_PRECISION
 from generators.emit import is_random, source
 from generators.program import types_of
 from generators.stand_in import stand_in
-from triage.relations import sides
+from triage.drafts.relations import sides
+from triage.drafts.reproducer import DEATHS, ERRORS, IMPORTS, MAX_LINES, differentiable
 from triage.rendering import render
-from triage.reproducer import DEATHS, ERRORS, IMPORTS, MAX_LINES, differentiable
 
 FACTOR, FACTOR_LOW_PRECISION = 10, 4
 """A kernel may be this often as far from float64 as eager at its worst. Measured: over three findings of each

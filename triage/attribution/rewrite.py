@@ -10,9 +10,9 @@ from fuzz.protocol import SubjectResult, Verdict
 from generators.case import Case, Op
 from generators.program import make_op
 from generators.rewriting import valid
-from triage import operation
-from triage.culprit import Cause
-from triage.trials import Trials, control, failed, told
+from triage.attribution import operation
+from triage.attribution.culprit import Cause
+from triage.attribution.trials import Trials, control, failed, told
 
 CONSTANTS_IGNORED = "constants of the program ignored"
 OTHER_RESULT = "the replacement computes something else"

@@ -2,8 +2,17 @@
 
 from fuzz.campaign.symptom import operation_of, rewrites
 from fuzz.protocol import SubjectResult, Verdict
-from triage.culprit import Cause
-from triage.ladder import AOT_EAGER, DYNAMIC, EAGER, EMULATED_CASTS, INDUCTOR, NO_PATTERNS, PASSES, Ladder
+from triage.attribution.culprit import Cause
+from triage.attribution.ladder import (
+    AOT_EAGER,
+    DYNAMIC,
+    EAGER,
+    EMULATED_CASTS,
+    INDUCTOR,
+    NO_PATTERNS,
+    PASSES,
+    Ladder,
+)
 
 _VALUES = frozenset({Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT})
 

@@ -1,0 +1,1 @@
+"""Where a value is wrong, as a picture."""

@@ -1,10 +1,10 @@
 """Whether attribution is right: planted mistakes whose place is known, bugs of torch that are known, and cases of yours.
 
-    python -m benchmarks.attribution [--only PREFIX] [--bisect] [CASE_OR_DIRECTORY...]
+    python -m benchmarks.attribution [--only PREFIX] [--device cpu] [--bisect] [--evidence] [CASE_OR_DIRECTORY...]
 
 Prints a line for each finding: what was planted, the cause that triage names, whether that is right, and the seconds. Plants
 are mistakes in replacements of attention and in Inductor's relu (benchmarks/planted_torch), and in copies of the bundled
-kernels (benchmarks/defects.py). With `--bisect` repro.py is written too and PyTorch's bisector run on it, in both ways, which
+kernels (benchmarks/defects.py). `--evidence` adds the sentences that the cause rests on. With `--bisect` repro.py is written too and PyTorch's bisector run on it, in both ways, which
 takes minutes each. Exits with 1 where one is wrong.
 """
 
@@ -91,13 +91,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("cases", nargs="*", type=Path, metavar="CASE_OR_DIRECTORY")
     parser.add_argument("--only", default="", metavar="PREFIX", help="findings whose name begins so: replacement, relu, kernel, known")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--bisect", action="store_true")
+    parser.add_argument("--evidence", action="store_true")
     options = parser.parse_args()
     yours = [Known(str(path.name), found) for path, found in entry.load_all(options.cases).items()] if options.cases else []
     wrong = 0
     for known in yours or known_findings():
         if known.name.startswith(options.only):
-            wrong += not _told(known, with_bisector=options.bisect)
+            wrong += not _told(known, options.device, with_bisector=options.bisect, with_evidence=options.evidence)
     return 1 if wrong else 0
 
 
@@ -163,10 +165,10 @@ def _call(subject: str, how: dict[str, object]) -> Entry:
     return Entry(case, expect=_subject(subject))
 
 
-def _told(known: Known, *, with_bisector: bool) -> bool:
+def _told(known: Known, device: str, *, with_bisector: bool, with_evidence: bool) -> bool:
     """Print one line; whether the cause is right, or not known."""
     subject = known.entry.subject
-    setup = Setup(named=(subject,) if ":" in subject else (), timeout=120.0, memory_mib=8192)
+    setup = Setup(device=device, named=(subject,) if ":" in subject else (), timeout=120.0, memory_mib=8192)
     began = time.monotonic()
     with planted(known.plant):
         try:
@@ -177,6 +179,8 @@ def _told(known: Known, *, with_bisector: bool) -> bool:
         right = known.right is None or known.right(found.cause)
         word = "" if known.right is None else "right: " if right else "WRONG: "
         print(f"{known.name}: {word}{found.cause.named}: {found.cause.mechanism} ({time.monotonic() - began:.0f} s)", flush=True)
+        if with_evidence:
+            print("\n".join(f"  {sentence}" for sentence in found.cause.evidence), flush=True)
         if with_bisector and found.cause.who == "inductor":
             _bisected(known, found)
     return right

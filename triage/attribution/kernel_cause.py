@@ -7,6 +7,7 @@ from corpus.passes.contracts import plainer_contract
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.relations import is_of_another_call, relation_of
 from generators.case import Case
+from generators.errors import UserError
 from generators.program import types_of
 from triage.attribution import operation
 from triage.attribution.culprit import Cause
@@ -65,7 +66,24 @@ def launches(case: Case, subject: str, trials: Trials) -> list[str]:
             what, *numbers = launch.split("_")
             told[fails].append(f"{what} {' x '.join(numbers)}" if what == "tile" else f"num_{what} = {numbers[0]}")
     sentences = [f"It goes away with {', '.join(told[False])}."] if told[False] else []
-    return sentences + ([f"It stays with {', '.join(told[True])}."] if told[True] else [])
+    sentences += [f"It stays with {', '.join(told[True])}."] if told[True] else []
+    return sentences + _interpreted(case, subject, trials)
+
+
+def _interpreted(case: Case, subject: str, trials: Trials) -> list[str]:
+    """What Triton's interpreter makes of a call that fails on a GPU."""
+    if trials.hello.device == "cpu":
+        return []
+    try:
+        with trials.on("cpu") as interpreted:
+            fails = interpreted.fails(case, subject)
+    except UserError:
+        return []  # no worker for the CPU there
+    if fails is None:
+        return []
+    if fails:
+        return ["Triton's interpreter, on the CPU, gets it wrong too: what the kernel says is wrong, not how it is compiled."]
+    return ["Triton's interpreter, on the CPU, gets it right: it takes the GPU, its compiler or its order of work."]
 
 
 def features(case: Case) -> list[str]:

@@ -55,6 +55,12 @@ class Trials:
         """Whether the subject shows a bug; None where there is no verdict."""
         return failed(self.judged(case, subject))
 
+    @contextmanager
+    def on(self, device: str) -> "Iterator[Trials]":
+        """Trials of the same interpreter on another device, in a worker of their own."""
+        with worker_of(replace(self.worker.setup, device=device)) as worker:
+            yield Trials(worker, self.repeat)
+
     def _asked(self, case: Case, subject: str) -> Result:
         key = (case.canonical(), subject)
         if key not in self._known:

@@ -30,7 +30,7 @@ def cluster(
     file alone, in runs/attributions), so that an interrupted command goes on where it was and a second one is instant.
     What the ledger lists is not attributed again. docs/triage.md says when two findings have one root cause.
 
-    Exit code 0: the ledger has every cluster. 1: it lacks one, or a bug that it calls fixed is back.
+    Exit code 0: somebody decided about every cluster in the ledger. 1: one is new, or called fixed and back.
 
     Parameters
     ----------

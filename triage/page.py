@@ -21,7 +21,7 @@ def page(run: Path, *, out: Path | None = None, ledger: Path | None = None) -> N
     out
         The HTML file; by default page.html in the run directory.
     ledger
-        The ledger of known bugs; corpus/ledger.yaml of this checkout when left out.
+        The ledger of bugs; corpus/ledger.yaml of this checkout when left out.
     """
     file = out or run / "page.html"
     html, groups = made(run, ledger)
@@ -54,12 +54,12 @@ def made(run: Path, ledger: Path | None = None) -> "tuple[str, list[Group]]":
 
 
 def said(groups: "list[Group]") -> str:
-    """What was found in a few words: "43 findings of 6 bugs, 2 of them not known before"."""
+    """What was found in a few words: "43 findings of 6 bugs, 2 for somebody to look at"."""
     from fuzz.campaign.budget import counted
 
     findings, news = sum(len(group.findings) for group in groups), sum(group.news for group in groups)
     of_bugs = f" of {counted(len(groups), 'bug')}" if findings != len(groups) else ""
-    known = f"{news} of them not known before" if news else "all of them known before"
+    known = f"{news} for somebody to look at" if news else "all of them known"
     return f"{counted(findings, 'finding')}{of_bugs}, {known}" if groups else "nothing found"
 
 

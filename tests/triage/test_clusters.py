@@ -128,7 +128,7 @@ def test_a_ledger_brought_up_to_date_twice_is_the_same_and_lists_each_finding_on
     listed = [case_id for bug in once.bugs for case_id in bug.findings]
     assert sorted(listed) == sorted({member.finding.id for member in MEMBERS})
     assert all((bug.first_seen, bug.last_seen, bug.versions) == ("2026-05-01", "2026-05-01", ("2.13.0",)) for bug in once.bugs)
-    assert not any(one.is_news for one in cluster(MEMBERS, once))
+    assert all(one.bug for one in cluster(MEMBERS, once))
     later = told(999, sfdp(2), entry(9), "2026-06-01")
     (bug,) = [bug for bug in updated(once, cluster([later], once)).bugs if bug.last_seen == "2026-06-01"]
     assert bug.id == "b" and bug.first_seen == "2026-05-01" and later.finding.id in bug.findings
@@ -195,20 +195,23 @@ def test_the_command_groups_runs_and_files_and_keeps_the_ledger(
     arguments = [str(given.out), str(given.corpus), "more", "--ledger", "kept/ledger.yaml"]
     capsys.readouterr()
 
-    assert call(command.cluster, "triage.cluster", [*arguments, "--update"]) == 0
+    assert call(command.cluster, "triage.cluster", [*arguments, "--update"]) == 1
     text, said = capsys.readouterr()
     assert "kept/ledger.yaml: 2 bugs added" in text and "2 findings of 2 root causes; kept/ledger.yaml lacks none" in text
     assert "attributing 2 of 2: " in said
     assert "status   new (not reported yet)" in text and "met 20x" in text and "torch 2.13.0" in text
     assert "-m fuzz.replay " in text
-    made = ledger.load(tmp_path / "kept" / "ledger.yaml")
+    file = tmp_path / "kept" / "ledger.yaml"
+    made = ledger.load(file)
     assert [str(bug.status) for bug in made.bugs] == ["new", "new"]
     # Each has an example beside the ledger, by which campaigns know it.
     for bug in made.bugs:
         (example,) = made.examples(bug)
         assert corpus_entry.load(example).case.id in bug.findings
 
-    # A second time nobody is asked anything, and a campaign with that ledger meets nothing new.
+    # Once a person has decided nobody is asked anything, and a campaign with that ledger meets nothing new.
+    file.write_text(file.read_text().replace("status: new", "status: not_a_bug by design"))
+    made = ledger.load(file)
     assert call(command.cluster, "triage.cluster", arguments) == 0
     assert len(fake.cases) == 2
     shown = kept_clusters([given.out], EMPTY)

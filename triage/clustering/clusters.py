@@ -82,8 +82,8 @@ class Cluster:
 
     @property
     def is_news(self) -> bool:
-        """Whether somebody has to look: the ledger has no entry, or one that says it is fixed."""
-        return self.bug is None or bool(self.back_in)
+        """Whether somebody has to look: the ledger has no entry, or one that nobody decided about, or that says it is fixed."""
+        return self.bug is None or self.bug.status.is_open or bool(self.back_in)
 
 
 def cluster(attributed: Iterable[Attributed], ledger: Ledger) -> list[Cluster]:

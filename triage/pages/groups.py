@@ -95,7 +95,7 @@ def _group(found: Cluster, met: dict[str, Met]) -> Group:
     if found.back_in:
         notes.append(f"The ledger calls it {bug.status if bug else 'fixed'}, and it is back in torch {found.back_in}.")
     if bug:
-        notes.append(f"In the ledger of known bugs as {bug.id}.")
+        notes.append(f"In the ledger as {bug.id}.")
     if bug and bug.note:
         notes.append(bug.note)
     if not found.open:
@@ -111,4 +111,5 @@ def _group(found: Cluster, met: dict[str, Met]) -> Group:
 
 
 def _is_news(found: Cluster, *, known: bool) -> bool:
-    return bool(found.back_in) or (found.bug is None and not known)
+    """Whether somebody has to look. What a file beside the ledger holds is known too."""
+    return found.is_news and not (found.bug is None and known)

@@ -36,7 +36,7 @@ _BY_NAME = {edit.__name__: edit for edit in EDITS}
 _COUNT = {1: 5.0, 2: 3.0, 3: 1.5, 5: 0.5}
 _ATTEMPTS = 40
 
-MOST_OPS = 80
+MOST_OPS = 40
 MOST_ELEMENTS = 1 << 18
 """Of one value: a search needs cases that are quick to judge. A case that has more to begin with may keep them."""
 

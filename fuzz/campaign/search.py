@@ -1,6 +1,5 @@
 """Which case comes next: drawn from the seed, or made of one that reached something rare."""
 
-import math
 import threading
 from collections import Counter, deque
 from collections.abc import Sequence
@@ -23,9 +22,6 @@ ENGINES = ("guided", "random", "atheris")
 
 SOURCES = {"drawn": 0.7, "mutated": 0.3}
 """Where a case comes from that is no sibling, before the search learns what brings something new."""
-
-_LEVEL_FORMS = {form: math.sqrt(weight) for form, weight in FORMS.items()}
-"""How often something is written in the wild says little about how well compilers know it."""
 
 SIBLINGS = 0.5
 """The share of cases that siblings of a case may take, while there are any."""
@@ -106,7 +102,7 @@ class Guided:
             if sibling is not None:
                 return sibling
             source = c.weighted(self._sources.weights(SOURCES))
-            forms, edits = self._forms.weights(_LEVEL_FORMS), self._edits.weights(WEIGHTS)
+            forms, edits = self._forms.weights(FORMS), self._edits.weights(WEIGHTS)
         parent = self.queue.pick(c) if source == "mutated" else None
         if parent is None:
             form = c.weighted(forms)

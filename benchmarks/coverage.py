@@ -2,18 +2,21 @@
 
     python -m benchmarks.coverage [--cases 3000] [--seed 1] [--workers 2] [--device cpu] [--json PATH]
 
-Samples cases as a campaign with that seed does, judges them in workers under `passes`, those with active dropout under
-`passes_random` too, and prints a line for every pattern: how many cases fired it or "never", whether a seed states that
-it reaches it, and where the registry or torch's source says why the pattern can't fire, that. Ends with what else was
-reached, by kind. Shared machines only change how long it takes.
+Judges the seeds of the corpus, and cases sampled as a campaign with that seed samples them, in workers under `passes`, those
+with active dropout under `passes_random` too, and on CUDA seeds in float32 under `inductor_tf32`, without which no pattern takes
+them there. Prints a line for every pattern: how many sampled cases fired it or "never", whether a seed does, and where the
+registry or torch's source says why the pattern can't fire, that. Ends with what else was reached, by kind. Shared machines only
+change how long it takes.
 """
 
 import argparse
 import json
 import re
+import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +27,7 @@ from corpus.entry import load_directory
 from fuzz.campaign.pool import Setup, Worker, request
 from fuzz.check.coverage import Pattern, registered_patterns, untold
 from fuzz.protocol import Result
+from generators.case import Case
 from generators.emit import is_random
 from generators.sample import sample
 
@@ -37,6 +41,10 @@ KNOWN = (
         "F.sdpa in half precision is taken apart in float32 unless torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp",
     ),
 )
+
+
+REPORTED = 250
+"""Progress is told after so many cases."""
 
 
 @dataclass
@@ -56,6 +64,8 @@ class Counts:
             self.rejected += result.rejected is not None
             self.rewrites.update({name for one in result.results for name in one.fired})
             self.reached.update({name for one in result.results for name in one.reached})
+            if self.judged % REPORTED == 0:
+                print(f"{self.judged} cases: {len(self.rewrites)} rewrites", file=sys.stderr, flush=True)
 
 
 def main() -> int:
@@ -68,14 +78,11 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write the table there too")
     options = parser.parse_args()
     patterns = registered_patterns(options.device)
-    seeded = {
-        name: path.relative_to(ROOT).name
-        for path, entry in load_directory(SEEDS).items()
-        if entry.device == options.device
-        for name in entry.expectation.reaches
-    }
     started = time.monotonic()
-    counts = judge(options.cases, options.seed, options.workers, options.device)
+    seeds = (path_entry[1].case for path_entry in sorted(load_directory(SEEDS).items()))
+    seeded = judge(seeds, options.workers, options.device, tf32=options.device == "cuda")
+    print(f"{seeded.judged} seeds judged in {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+    counts = judge((sample(options.seed, index) for index in range(options.cases)), options.workers, options.device)
     seconds = time.monotonic() - started
     rows = [row(pattern, counts, seeded, options.device) for pattern in patterns]
     print("\n".join(table(rows, counts, seconds, options.device)))
@@ -89,22 +96,23 @@ def main() -> int:
     return 0
 
 
-def judge(cases: int, seed: int, workers: int, device: str) -> Counts:
-    """What the first `cases` cases of `seed` reach."""
+def judge(cases: Iterable[Case], workers: int, device: str, *, tf32: bool = False) -> Counts:
+    """What the cases reach; with `tf32` those in float32 are judged with TF32 allowed too."""
     counts = Counts()
-    indices = iter(range(cases))
+    left = iter(cases)
 
     def work() -> None:
         worker = Worker(Setup(device=device, memory_mib=8192))
         try:
             while True:
                 with counts.lock:
-                    index = next(indices, None)
-                if index is None:
+                    case = next(left, None)
+                if case is None:
                     return
-                case = sample(seed, index)
-                subjects = ("passes", "passes_random") if is_random(case) else ("passes",)
-                counts.add(worker.check(request(case, subjects, repeat=1)))
+                subjects = ["passes", *["passes_random"] * is_random(case)]
+                if tf32 and any(item.dtype == "float32" for item in case.inputs):
+                    subjects.append("inductor_tf32")
+                counts.add(worker.check(request(case, tuple(subjects), repeat=1)))
         finally:
             worker.close()
 
@@ -116,11 +124,10 @@ def judge(cases: int, seed: int, workers: int, device: str) -> Counts:
     return counts
 
 
-def row(pattern: Pattern, counts: Counts, seeded: dict[str, str], device: str) -> dict[str, Any]:
+def row(pattern: Pattern, counts: Counts, seeded: Counts, device: str) -> dict[str, Any]:
     """A pattern's line of the table, as data."""
-    seed = seeded.get(pattern.name, "")
-    cases = counts.rewrites[pattern.name]
-    return {"name": pattern.name, "cases": cases, "seed": seed, "reason": "" if cases or seed else reason(pattern, device)}
+    seeds, cases = seeded.rewrites[pattern.name], counts.rewrites[pattern.name]
+    return {"name": pattern.name, "cases": cases, "seeds": seeds, "reason": "" if cases or seeds else reason(pattern, device)}
 
 
 def reason(pattern: Pattern, device: str) -> str:
@@ -142,17 +149,17 @@ def table(rows: list[dict[str, Any]], counts: Counts, seconds: float, device: st
     lines = [f"{'pattern':{width}}  {'cases':>6}  seed  why not"]
     for line in rows:
         fired = str(line["cases"] or "never")
-        lines.append(f"{line['name']:{width}}  {fired:>6}  {'yes' if line['seed'] else '':4}  {line['reason']}".rstrip())
+        lines.append(f"{line['name']:{width}}  {fired:>6}  {'yes' if line['seeds'] else '':4}  {line['reason']}".rstrip())
     kinds = Counter(name.partition(" ")[0] for name in counts.reached)
     told = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
-    by_cases, by_seeds = (sum(bool(line[key]) for line in rows) for key in ("cases", "seed"))
-    either = sum(bool(line["cases"] or line["seed"]) for line in rows)
+    by_cases, by_seeds = (sum(bool(line[key]) for line in rows) for key in ("cases", "seeds"))
+    either = sum(bool(line["cases"] or line["seeds"]) for line in rows)
     explained = sum(bool(line["reason"]) for line in rows)
     lines += [
         "",
         (
             f"torch {torch.__version__} on {device}: {len(rows)} patterns; {by_cases} fired by {counts.judged} cases"
-            f" ({counts.rejected} rejected, {seconds:.0f} s), {by_seeds} have a seed, {either} one or the other;"
+            f" ({counts.rejected} rejected, {seconds:.0f} s), {by_seeds} by a seed, {either} one or the other;"
             f" {explained} can't fire, {len(rows) - either - explained} are open"
         ),
         f"rewrites: {len(counts.rewrites)}; other things reached: {told}",

@@ -1,11 +1,13 @@
 """What each engine reaches in the compiler, from nothing, against time.
 
     python -m benchmarks.search [--engine random] [--engine guided] [--engine atheris] [--seed 1] [--budget 10m] [--workers 2]
-        [--json PATH]
+        [--device cpu] [--at-once 1] [--out DIR] [--json PATH] [--plot PATH]
+    python -m benchmarks.search --from PATH.json [--plot PATH]
 
-Runs `python -m fuzz.run --engine E --seed N --subject passes --subject inductor` for every engine and seed, one after the
-other and without seed files, and counts distinct rewrites and other things reached (lowerings, fallbacks, operations of the
-graph, kernels; fuzz/check/coverage.py) by their first time. Prints a line for each run and the medians; --json keeps all.
+Runs `python -m fuzz.run --engine E --seed N --subject passes ...` for every engine and seed, so many at once and
+without seed files, and counts distinct rewrites, lowerings (fallbacks among them) and other things reached (operations of
+the graph, kernels; fuzz/check/coverage.py) by their first time. Run directories in --out are gone on with: their budgets add
+up. Prints a line for each run and a table of medians; --json keeps the curves, --plot draws them.
 """
 
 import argparse
@@ -14,100 +16,169 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fuzz.campaign.budget import duration
 from fuzz.campaign.search import ENGINES
 
-PARTS = 6
-"""Each run is told at so many moments, evenly spaced."""
+MOMENTS = 60
+"""A curve has so many points, evenly spaced."""
+TOLD = 6
+"""And so many of them are printed."""
+SUBJECTS = ("--subject", "passes", "--subject", "passes_random", "--subject", "inductor")
+KINDS = ("rewrites", "patterns", "lowerings", "others")
 
 
 @dataclass(frozen=True)
 class Run:
-    """One campaign. `rewrites` and `others`: distinct names reached by each moment; `patterns`: attention rewrites at its end;
-    `findings`: saved, by verdict."""
+    """One campaign. `seconds`: its length; `curves`: by kind, how many distinct names were reached by each moment, `patterns`
+    being the rewrites of attention; `findings`: saved, by verdict; `torch`: its version."""
 
     engine: str
     seed: int
+    workers: int
+    torch: str
     cases: int
     rejected: int
-    rewrites: list[int]
-    others: list[int]
-    patterns: int
+    seconds: float
+    curves: dict[str, list[int]]
     findings: dict[str, int]
 
 
 def main() -> int:
     """Run and print. Returns the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.search", description=__doc__.splitlines()[0])
     parser.add_argument("--engine", action="append", choices=ENGINES)
     parser.add_argument("--seed", action="append", type=int)
     parser.add_argument("--budget", default="10m")
-    parser.add_argument("--workers", default="2")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--at-once", type=int, default=1)
+    parser.add_argument("--out", type=Path)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--plot", type=Path)
+    parser.add_argument("--from", dest="given", type=Path, help="runs that --json kept, to tell or draw again")
     options = parser.parse_args()
-    seconds = duration(options.budget, "budget")
-    runs: list[Run] = []
-    for seed in options.seed or [1]:
-        for engine in options.engine or ENGINES:
-            runs.append(_measured(engine, seed, options.budget, seconds, options.workers))
-            print(_line(runs[-1]), flush=True)
-            if options.json:
-                options.json.write_text(json.dumps([asdict(run) for run in runs], indent=1) + "\n")
-    for engine in dict.fromkeys(run.engine for run in runs):
-        own = [run for run in runs if run.engine == engine]
-        told = {name: statistics.median(getattr(run, name)[-1] for run in own) for name in ("rewrites", "others")}
-        patterns = statistics.median(run.patterns for run in own)
-        print(f"{engine}: medians of {len(own)}: {told['rewrites']:g} rewrites, {patterns:g} of them of attention, "
-              f"{told['others']:g} other things")
+    if options.given:
+        runs = [Run(**run) for run in json.loads(options.given.read_text())]
+        print("\n".join(map(line, runs)))
+    else:
+        runs = _all(options)
+    if options.json:
+        options.json.write_text(json.dumps([asdict(run) for run in runs], indent=None).replace("}, {", "},\n{") + "\n")
+    if options.plot:
+        plot(runs, options.plot)
+    print("\n".join(table(runs)))
     return 0
 
 
-def _measured(engine: str, seed: int, budget: str, seconds: float, workers: str) -> Run:
-    with tempfile.TemporaryDirectory(prefix="attnfuzz-search-") as scratch:
-        out = Path(scratch)
-        (out / "none").mkdir()
-        seeds = ["--seeds", str(out / "none")] if engine != "random" else []
-        command = [sys.executable, "-m", "fuzz.run", "--engine", engine, *seeds, "--seed", str(seed), "--budget", budget,
-                   "--workers", workers, "--subject", "passes", "--subject", "inductor",
-                   "--out", str(out / "run"), "--corpus", str(out / "found")]
-        subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
-        events = [json.loads(line) for line in (out / "run" / "events.ndjson").read_text().splitlines()]
-    return _read(engine, seed, seconds, events)
+def _all(options: argparse.Namespace) -> list[Run]:
+    wanted = [(engine, seed) for seed in options.seed or [1] for engine in options.engine or ENGINES]
+    with tempfile.TemporaryDirectory(prefix="attnfuzz-search-") as scratch, ThreadPoolExecutor(options.at_once) as pool:
+        out = options.out or Path(scratch)
+
+        def one(engine_seed: tuple[str, int]) -> Run:
+            run = campaign(*engine_seed, options.budget, options.workers, options.device, out)
+            print(line(run), flush=True)
+            return run
+
+        return list(pool.map(one, wanted))
 
 
-def _read(engine: str, seed: int, seconds: float, events: list[dict[str, Any]]) -> Run:
-    began = next(e["time"] for e in events if e["event"] == "CampaignStarted")
-    judged = [e for e in events if e["event"] == "CaseJudged"]
-    saved = [e["verdict"] for e in events if e["event"] == "FindingSaved" and not e["internal"]]
-    found: dict[str, dict[str, float]] = {"fired": {}, "reached": {}}
-    for event in judged:
-        for kind, first in found.items():
-            for name in event.get(kind, ()):
-                first.setdefault(name, event["time"] - began)
-    moments = [seconds * (part + 1) / PARTS for part in range(PARTS)]
-    by_time = {kind: [sum(when <= moment for when in first.values()) for moment in moments] for kind, first in found.items()}
-    return Run(
-        engine,
-        seed,
-        len(judged),
-        sum(e["rejected"] is not None for e in judged),
-        by_time["fired"],
-        by_time["reached"],
-        sum("sfdp" in name for name in found["fired"]),
-        {verdict: saved.count(verdict) for verdict in sorted(set(saved))},
-    )
+def campaign(engine: str, seed: int, budget: str, workers: int, device: str, out: Path) -> Run:
+    """Run one campaign in its directory below `out`, or go on with it."""
+    here = (out / f"{engine}-{seed}").absolute()
+    (here / "none").mkdir(parents=True, exist_ok=True)
+    seeds = ["--seeds", str(here / "none")] if engine != "random" else []
+    command = [sys.executable, "-m", "fuzz.run", "--engine", engine, *seeds, "--seed", str(seed), "--budget", budget,
+               "--workers", str(workers), "--device", device, *SUBJECTS,
+               "--out", str(here / "run"), "--corpus", str(here / "found")]
+    with (here / "log").open("ab") as log:
+        subprocess.run(command, stdout=log, stderr=log, check=False)
+    return read(engine, seed, map(json.loads, (here / "run" / "events.ndjson").read_text().splitlines()))
 
 
-def _line(run: Run) -> str:
+def read(engine: str, seed: int, events: Iterable[dict[str, Any]]) -> Run:
+    """A campaign's events, of one run or several after each other, as curves over the time they took together."""
+    elapsed = before = 0.0
+    began = None
+    cases = rejected = workers = 0
+    torch = ""
+    saved: list[str] = []
+    first: dict[str, dict[str, float]] = {kind: {} for kind in KINDS}
+    for event in events:
+        if event["event"] == "CampaignStarted":
+            before, began, workers, torch = elapsed, event["time"], event["workers"], event["torch"]
+        if began is None:
+            continue
+        elapsed = before + event["time"] - began
+        if event["event"] == "CampaignEnded":
+            began = None
+        if event["event"] == "FindingSaved" and not event["internal"]:
+            saved.append(event["verdict"])
+        if event["event"] != "CaseJudged":
+            continue
+        cases, rejected = cases + 1, rejected + (event["rejected"] is not None)
+        for name in event["fired"]:
+            first["rewrites"].setdefault(name, elapsed)
+            if "sfdp" in name:
+                first["patterns"].setdefault(name, elapsed)
+        for name in event["reached"]:
+            kind = "lowerings" if name.startswith(("lowering ", "fallback ")) else "others"
+            first[kind].setdefault(name, elapsed)
+    moments = [elapsed * (part + 1) / MOMENTS for part in range(MOMENTS)]
+    curves = {kind: [sum(when <= moment for when in names.values()) for moment in moments] for kind, names in first.items()}
+    findings = {verdict: saved.count(verdict) for verdict in sorted(set(saved))}
+    return Run(engine, seed, workers, torch, cases, rejected, round(elapsed, 1), curves, findings)
+
+
+def line(run: Run) -> str:
+    """A run in one line: what it reached by some moments."""
     findings = ", ".join(f"{count} {verdict}" for verdict, count in run.findings.items()) or "none"
+    every = MOMENTS // TOLD
+    curves = "; ".join(f"{kind} {run.curves[kind][every - 1 :: every]}" for kind in KINDS)
     return (
-        f"{run.engine} seed {run.seed}: {run.cases} cases, {run.rejected} rejected; rewrites {run.rewrites}, "
-        f"{run.patterns} of attention; others {run.others}; findings: {findings}"
+        f"{run.engine} seed {run.seed}, torch {run.torch}, {run.workers} workers for {run.seconds / 60:.0f} min:"
+        f" {run.cases} cases, {run.rejected} rejected; {curves}; findings: {findings}"
     )
+
+
+def table(runs: list[Run]) -> list[str]:
+    """Medians over the seeds at the end, an engine a line, in Markdown."""
+    lines = [f"| engine | seeds | cases | {' | '.join(KINDS)} | findings |", "|---" * (len(KINDS) + 4) + "|"]
+    for engine in dict.fromkeys(run.engine for run in runs):
+        own = [run for run in runs if run.engine == engine]
+        told = [f"{statistics.median(run.curves[kind][-1] for run in own):g}" for kind in KINDS]
+        cases = statistics.median(run.cases for run in own)
+        found = statistics.median(sum(run.findings.values()) for run in own)
+        lines.append(f"| {engine} | {len(own)} | {cases:g} | {' | '.join(told)} | {found:g} |")
+    return lines
+
+
+def plot(runs: list[Run], path: Path) -> None:
+    """Draw rewrites and lowerings against minutes on one machine of two cores: worker time over two. A line is a seed."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    styles = {"guided": ("black", "-"), "random": ("0.55", "-"), "atheris": ("0.3", ":")}
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    for axis, kind in zip(axes, ("rewrites", "lowerings"), strict=True):
+        for engine, (colour, style) in styles.items():
+            own = [run for run in runs if run.engine == engine]
+            for number, run in enumerate(own):
+                minutes = [run.seconds * run.workers / 120 * (part + 1) / MOMENTS for part in range(MOMENTS)]
+                axis.plot(minutes, run.curves[kind], style, color=colour, lw=1.4, label=engine if not number else None)
+        axis.set_xlabel("minutes of two workers")
+        axis.set_ylabel(f"distinct {kind} reached")
+        axis.set_ylim(bottom=0)
+        axis.grid(visible=True, color="0.9")
+        axis.legend()
+    figure.savefig(path, dpi=110)
 
 
 if __name__ == "__main__":

@@ -211,7 +211,8 @@ class SubjectResult:
 class Result(Message):
     """The answer to a `Check`. `rejected`: why eager refuses the case (then no results), else None;
     `torch_seconds`: the part of `seconds` inside torch; `rss_mib`: resident memory of the worker now; `oracle_seconds`: the
-    part of `torch_seconds` that is neither eager's nor a subject's."""
+    part of `torch_seconds` that is neither eager's nor a subject's; `spent`: the process can judge nothing more, since the
+    device is lost to it, and subjects after the one that lost it have no result."""
 
     type: ClassVar[str] = "result"
     id: int
@@ -221,6 +222,7 @@ class Result(Message):
     torch_seconds: float = 0.0
     rss_mib: float = 0.0
     oracle_seconds: float = 0.0
+    spent: bool = False
 
 
 _TYPES: dict[str, type[Message]] = {kind.type: kind for kind in (Hello, Unusable, Check, Exit, Drawn, Stage, Result)}

@@ -60,7 +60,7 @@ def draw_pattern(b: Builder, c: Choices, extras: Extras, query: Size, key: Size)
     """The causal mask or window of the extras in numbers."""
     if not extras.window:
         return Pattern(extras.causal)
-    longest = max(b.size(query), b.size(key))
+    longest = max(b.size(query), b.size(key), 1)
     sizes = [n for n in (0, 1, 2, 3, 7, 15, 31, 63, 64, 100) if n < longest]
     left = c.pick(sizes)
     right = 0 if extras.causal else left if c.chance(0.6) else c.pick(sizes)

@@ -1,8 +1,9 @@
 """A random case from a seed and an index: a bare attention, or a whole module around one."""
 
 import itertools
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from generators.attention import attend
 from generators.blocks import block_module
@@ -36,12 +37,32 @@ AUTOCAST = 0.03
 _DTYPES = {"float32": 5.0, "bfloat16": 2.5, "float16": 2.5}
 
 
-def sample(seed: int, index: int, *, contracted: bool = False) -> Case:
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a case is to be like: the family that writes it, its dtype, and its mode. What is empty is drawn."""
+
+    family: str = ""
+    dtype: str = ""
+    mode: str = ""
+
+
+FORMS: Mapping[Form, float] = {
+    Form(name, dtype, mode): family.weight * weight * share
+    for name, family in FAMILIES.items()
+    for dtype, weight in _DTYPES.items()
+    for mode, share in (("training", TRAINING), ("inference", 1 - TRAINING))
+}
+"""All forms, as likely as `sample` draws them."""
+
+
+def sample(seed: int, index: int, *, contracted: bool = False, form: Form | None = None) -> Case:
     """Case number `index` of the campaign with this seed: the same on every machine.
 
     With `contracted` it is one for attention kernels: an attention alone that a call of a kernel can stand in for, with
-    sizes around the edges of tiles, and soft caps, windows, ALiBi and sinks more often.
+    sizes around the edges of tiles, and soft caps, windows, ALiBi and sinks more often. With `form` it is of that form.
     """
+    if form is not None:
+        return draw(*_choices(seed, index), form=form)
     if contracted:
         cases = (_for_kernels(f"{seed}:{index}:contracted:{attempt}") for attempt in itertools.count())
         return next(case for case in cases if stand_in(case) is not None)
@@ -53,25 +74,19 @@ def sample(seed: int, index: int, *, contracted: bool = False) -> Case:
     return draw(*_choices(seed, index))
 
 
-def of_family(name: str, seed: int, index: int, *, dtype: str = "", mode: str = "") -> Case:
-    """A case that one family writes; `dtype` and `mode` where they are not to be drawn."""
-    return draw(*_choices(seed, index), family=name, dtype=dtype, mode=mode)
-
-
 def _choices(seed: int, index: int) -> tuple[Choices, Choices]:
     # What is rare has choices of its own, so that all other cases do not depend on it.
     return Choices(f"{seed}:{index}"), Choices(f"{seed}:{index}:extras")
 
 
-def draw(c: Choices, rare: Choices, *, family: str = "", dtype: str = "", mode: str = "", empty: str = "") -> Case:
-    """The case that these choices decide on; `rare` decides what few attentions have. What is given is not drawn; `empty`
-    names a dimension of size 0."""
-    drawn = _family(c, FAMILIES) if not family else FAMILIES[family]
+def draw(c: Choices, rare: Choices, *, form: Form = Form(), empty: str = "") -> Case:
+    """The case that these choices decide on; `rare` decides what few attentions have; `empty` names a dimension of size 0."""
+    drawn = FAMILIES[form.family] if form.family else _family(c, FAMILIES)
     c.habits = drawn.habits
     c.wildness = c.weighted({0.02: 2.0, 0.08: 5.0, 0.2: 2.0, 0.5: 1.0})
     drawn_dtype, dims = c.weighted(_DTYPES), draw_dims(c)
     drawn_mode = "training" if c.chance(TRAINING) else "inference"
-    b = Builder(dims | ({empty: 0} if empty else {}), dtype or drawn_dtype, mode or drawn_mode)
+    b = Builder(dims | ({empty: 0} if empty else {}), form.dtype or drawn_dtype, form.mode or drawn_mode)
     extras = draw_extras(rare)
     if drawn.write is not None:
         returns = drawn.write(b, c)

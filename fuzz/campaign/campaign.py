@@ -34,6 +34,7 @@ from fuzz.protocol import Hello, SubjectResult, Verdict
 from generators.case import Case
 from generators.emit import source
 from generators.errors import UserError
+from generators.sample import Form
 
 SUSPICION_SHARE = 0.5
 """The share of worker time that showing, shrinking and confirming may take while cases are left to judge."""
@@ -143,11 +144,11 @@ class Campaign:
             raise UserError(f"--out {self.out} holds a run with {given}: go on with that, or give another --out")
         self.results.set_meta({"against": self.against})
 
-    def _draw(self, index: int) -> Case:
+    def _draw(self, index: int, form: Form | None = None) -> Case:
         """Case number `index` of the seed: where all subjects compute attention alone, one they can take."""
         if self._contracted:
             return self.sample(self.seed, index, contracted=True)
-        return self.sample(self.seed, index)
+        return self.sample(self.seed, index) if form is None else self.sample(self.seed, index, form=form)
 
     def run(self) -> str:
         """Work until the budget is spent, or something stops it; gives the reason. Raises what a slot raised."""

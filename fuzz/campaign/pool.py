@@ -223,6 +223,9 @@ class Worker:
                 deadline = time.monotonic() + self.setup.timeout
             elif isinstance(message, Result) and message.id == self._id:
                 self.checks += 1
+                if message.spent:
+                    self.kill()
+                    self._died("its device is lost to it")
                 return message
 
     def restart(self) -> Hello:

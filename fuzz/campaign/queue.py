@@ -13,6 +13,12 @@ from generators.features import features
 KEPT_FOR_ONE = 16
 """So many cases are remembered for each thing reached, the shortest."""
 
+WITH = " with "
+"""Between a pattern and what is unusual about a case that it took."""
+
+ATTENTION = "_sfdp_pattern_"
+"""Begins the names of attention patterns."""
+
 _REFRESH = 25
 """Energies are computed anew after so many cases."""
 
@@ -24,12 +30,12 @@ def reached(case: Case, results: Iterable[SubjectResult]) -> frozenset[str]:
     for result in results:
         names |= {f"rewrite {name}" for name in result.fired}
         names |= set(result.reached)
-        patterns = {_pattern(name) for name in result.fired if name.startswith("_sfdp_pattern_")}
-        names |= {f"{pattern} with {word}" for pattern in patterns for word in features(case)}
+        patterns = {pattern_of(name) for name in result.fired if name.startswith(ATTENTION)}
+        names |= {f"{pattern}{WITH}{word}" for pattern in patterns for word in features(case)}
     return frozenset(names)
 
 
-def _pattern(name: str) -> str:
+def pattern_of(name: str) -> str:
     """`_sfdp_pattern_5` of `_sfdp_pattern_5_half_inference`."""
     return "_".join(name.split("_")[:4])
 
@@ -47,10 +53,10 @@ class Queue:
         for case, names in results.queue():
             self._remember(case, names)
 
-    def new(self, case: Case, names: frozenset[str]) -> bool:
-        """Count what a case reached. True when some of it is new: the case is in the queue then."""
+    def new(self, case: Case, names: frozenset[str]) -> frozenset[str]:
+        """Count what a case reached. Gives what is new of it, for which the case is in the queue then."""
         with self._lock:
-            fresh = bool(names - self._counts.keys())
+            fresh = names - self._counts.keys()
             self._counts.update(names)
             self._stale -= 1
             if fresh:

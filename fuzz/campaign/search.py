@@ -1,27 +1,46 @@
 """Which case comes next: drawn from the seed, or made of one that reached something rare."""
 
-from collections.abc import Callable, Sequence
+import math
+import threading
+from collections import Counter, deque
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
 from corpus.entry import case_files, load
-from fuzz.campaign.queue import Queue, reached
+from fuzz.campaign.queue import ATTENTION, WITH, Queue, pattern_of, reached
 from fuzz.campaign.results import Results
+from fuzz.campaign.yields import Yields
 from fuzz.protocol import SubjectResult
 from generators.case import Case
 from generators.choices import Choices
 from generators.errors import UserError
-from generators.mutate import mutate
+from generators.mutate import WEIGHTS, mutate, siblings
+from generators.mutations.forms import Variant, variant
+from generators.sample import FORMS, Form
 
 ENGINES = ("guided", "random", "atheris")
 
-FRESH = 0.3
-"""The share of cases of a guided search that are drawn from nothing: the rest are mutations of the queue's."""
+SOURCES = {"drawn": 0.7, "mutated": 0.3}
+"""Where a case comes from that is no sibling, before the search learns what brings something new."""
+
+_LEVEL_FORMS = {form: math.sqrt(weight) for form, weight in FORMS.items()}
+"""How often something is written in the wild says little about how well compilers know it."""
+
+SIBLINGS = 0.5
+"""The share of cases that siblings of a case may take, while there are any."""
+
+TRIES = 2
+"""A pattern is tried so often in each form it was not seen in; more tries are left to chance."""
 
 _TO_SPLICE = 4
 
-Draw = Callable[[int], Case]
-"""Gives case number `index` of the seed."""
+class Draw(Protocol):
+    """Gives case number `index` of the seed, of a form where one is given."""
+
+    def __call__(self, index: int, form: Form | None = None) -> Case:
+        """One case."""
+
 
 
 def seed_cases(directory: Path) -> tuple[Case, ...]:
@@ -60,23 +79,77 @@ class Random:
 
 
 class Guided:
-    """`seeds` first, then mutations of cases that reached something rare, among cases drawn from the seed."""
+    """`seeds` first; then cases drawn from the seed, mutations of cases that reached something rare, and, of each case that an
+    attention rewrite took for the first time, the other forms that rewrites tell apart. Forms to draw and edits to mutate
+    with are taken as they are likely to bring something new."""
 
     def __init__(self, draw: Draw, seed: int, seeds: Sequence[Case], results: Results) -> None:
         self._draw, self._seed, self._seeds = draw, seed, seeds
         self.queue = Queue(results)
+        self._lock = threading.Lock()
+        known = [name for name in results.reached() if WITH not in name]
+        self._forms: Yields[Form] = Yields(known)
+        self._edits: Yields[str] = Yields(known)
+        self._sources: Yields[str] = Yields(known)
+        self._made: dict[str, Form | tuple[str, ...]] = {}
+        self._siblings: deque[tuple[str, Case]] = deque()
+        self._fired: set[tuple[str, Variant]] = set()
+        self._planned: Counter[tuple[str, Variant]] = Counter()
 
     def case(self, index: int) -> Case:
         """Seed file number `index`, or what comes to mind after them; a queue that grew since gives another case."""
         if index < len(self._seeds):
             return self._seeds[index]
         c = Choices(f"{self._seed}:{index}:guided")
-        parent = None if c.chance(FRESH) else self.queue.pick(c)
+        with self._lock:
+            sibling = self._next_sibling() if c.chance(SIBLINGS) else None
+            if sibling is not None:
+                return sibling
+            source = c.weighted(self._sources.weights(SOURCES))
+            forms, edits = self._forms.weights(_LEVEL_FORMS), self._edits.weights(WEIGHTS)
+        parent = self.queue.pick(c) if source == "mutated" else None
         if parent is None:
-            return self._draw(index)
-        return mutate(parent, c, self.queue.some(c, _TO_SPLICE))
+            form = c.weighted(forms)
+            return self._noted(self._draw(index, form), form)
+        mutant = mutate(parent, c, self.queue.some(c, _TO_SPLICE), edits)
+        return self._noted(mutant.case, mutant.edits)
 
     def judged(self, case: Case, results: Sequence[SubjectResult]) -> tuple[frozenset[str], bool]:
         """What the case reached, and whether any of it is new."""
         names = reached(case, results)
-        return names, self.queue.new(case, names)
+        news = self.queue.new(case, names)
+        with self._lock:
+            # Every case meets the first subject, the others by chance.
+            price = results[0].seconds if results else 0.0
+            self._credit(self._made.pop(case.id, ()), [name for name in names if WITH not in name], price)
+            self._plan(case, results, news)
+        return names, bool(news)
+
+    def _credit(self, made: Form | tuple[str, ...], names: Sequence[str], price: float) -> None:
+        drawn, edits = ((made,), ()) if isinstance(made, Form) else ((), tuple(dict.fromkeys(made)))
+        self._forms.credit(drawn, names, price)
+        self._edits.credit(edits, names, price)
+        self._sources.credit(["drawn"] if drawn else ["mutated"] if edits else [], names, price)
+
+    def _plan(self, case: Case, results: Sequence[SubjectResult], news: frozenset[str]) -> None:
+        """Line up the siblings of a case that an attention rewrite took for the first time, in forms its pattern was not seen in."""
+        fired = {name for one in results for name in one.fired if name.startswith(ATTENTION)}
+        self._fired.update((pattern_of(name), variant(case)) for name in fired)
+        for pattern in {pattern_of(name) for name in fired if f"rewrite {name}" in news}:
+            for sibling in siblings(case, Choices(f"{self._seed}:{case.id}:siblings")):
+                form = (pattern, variant(sibling))
+                if form not in self._fired and self._planned[form] < TRIES:
+                    self._planned[form] += 1
+                    self._siblings.append((pattern, sibling))
+
+    def _next_sibling(self) -> Case | None:
+        while self._siblings:
+            pattern, case = self._siblings.popleft()
+            if (pattern, variant(case)) not in self._fired:
+                return case
+        return None
+
+    def _noted(self, case: Case, made: Form | tuple[str, ...]) -> Case:
+        with self._lock:
+            self._made[case.id] = made
+        return case

@@ -17,7 +17,7 @@ from fuzz.check.oracle.decide import Judge, Judgement
 from fuzz.check.oracle.noise import Noise
 from fuzz.check.oracle.reference import reference
 from fuzz.check.oracle.suspicion import Suspicion
-from fuzz.check.program import Execution, Program, execute
+from fuzz.check.program import Execution, Program, device_lost, execute
 from fuzz.check.subjects import Subject
 from fuzz.protocol import EAGER, NOISE, REFERENCE, Check, Result, SubjectResult, Verdict
 
@@ -49,7 +49,10 @@ def check(
     except Rejected as refusal:
         rejected = str(refusal)
     else:
-        results = [case.run(name, subjects.get(name), announce) for name in request.subjects]
+        for name in request.subjects:
+            results.append(case.run(name, subjects.get(name), announce))
+            if device_lost(device):
+                break
         case.program.close()
     seconds = time.perf_counter() - started
     return Result(
@@ -60,6 +63,7 @@ def check(
         round(clock.seconds, 4),
         round(rss_mib(), 1),
         round(max(0.0, clock.seconds - running.seconds), 4),
+        device_lost(device),
     )
 
 

@@ -126,6 +126,9 @@ def execute(
                 for name, grad in zip(leaves, found, strict=True)
                 if grad is not None
             }
+    if _has_cuda():
+        # So that what a kernel does wrong is raised here and not in whatever waits for its result.
+        torch.cuda.synchronize()
     mutated = {
         f"input {index} afterwards": value.detach()
         for index, (value, version) in enumerate(zip(inputs, versions, strict=True))
@@ -138,6 +141,17 @@ def execute(
         gradients,
         cotangents,
     )
+
+
+def device_lost(device: str) -> bool:
+    """Whether this process can compute nothing more there: CUDA refuses all work after an access outside of memory."""
+    if device != "cuda":
+        return False
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return True
+    return False
 
 
 def _seed(seed: int) -> None:

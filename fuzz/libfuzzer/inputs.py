@@ -8,14 +8,16 @@ from generators.byte_choices import ByteChoices
 from generators.case import Case
 from generators.choices import Choices
 from generators.errors import CaseError
-from generators.mutate import mutate
+from generators.mutate import mutate, siblings
 from generators.sample import draw
 
 TEXT = b"case_format"
 """A case file written by `encode` begins so."""
 
-FRESH = 0.2
+FRESH = 0.5
 """The share of inputs that owe nothing to earlier ones: coverage alone keeps a search beside what it has found."""
+SIBLINGS = 0.3
+"""Of the inputs made of others, the share that only takes another form (`generators.mutations.forms`)."""
 _FRESH_BYTES = 512
 _IN_BYTES = 0.5
 """Of an input that drives the generators, the share of changes made to its bytes, so that the generators write it anew."""
@@ -52,7 +54,9 @@ def _made(data: bytes, most: int, c: Choices, others: Sequence[bytes]) -> bytes:
         return _bytes(c, _FRESH_BYTES)[:most]
     if not data.startswith(TEXT) and c.chance(_IN_BYTES):
         return _patched(data, c)[:most]
-    made = encode(mutate(decode(data), c, tuple(decode(other) for other in others)))
+    case = decode(data)
+    forms = siblings(case, c) if c.chance(SIBLINGS) else []
+    made = encode(c.pick(forms) if forms else mutate(case, c, tuple(decode(other) for other in others)).case)
     return made if len(made) <= most else data[:most]
 
 

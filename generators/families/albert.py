@@ -30,4 +30,4 @@ def write(b: Builder, c: Choices) -> list[str]:
     return [x]
 
 
-FAMILY = Family(weight=3.0, habits=bert.FAMILY.habits, write=write)
+FAMILY = Family(weight=1.2, habits=bert.FAMILY.habits, write=write)

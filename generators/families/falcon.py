@@ -34,7 +34,7 @@ def write(b: Builder, c: Choices) -> list[str]:
 
 
 FAMILY = Family(
-    weight=2.0,
+    weight=1.0,
     habits={"scale.place": "scores", "scale.divide": "div", "mask.kind": "add", "mask.shape": "ones", "softmax.back": "to"},
     write=write,
 )

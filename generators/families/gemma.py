@@ -51,7 +51,7 @@ def write(b: Builder, c: Choices) -> list[str]:
 
 
 FAMILY = Family(
-    weight=2.5,
+    weight=1.0,
     habits={"scale.place": "scores", "scale.divide": "mul", "softmax.upcast": "argument", "softmax.back": "to"},
     write=write,
 )

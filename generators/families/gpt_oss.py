@@ -24,4 +24,4 @@ def write(b: Builder, c: Choices) -> list[str]:
     return [linear(b, c, merge_heads(b, c, attended.output), "o", query * head_dim, bias=True)]
 
 
-FAMILY = Family(weight=1.5, habits={"scale.place": "scores", "scale.divide": "mul", "softmax.back": "to"}, write=write)
+FAMILY = Family(weight=0.6, habits={"scale.place": "scores", "scale.divide": "mul", "softmax.back": "to"}, write=write)

@@ -47,7 +47,7 @@ def write(b: Builder, c: Choices) -> list[str]:
 
 
 FAMILY = Family(
-    weight=2.0,
+    weight=0.8,
     habits={
         "scale.place": "scores",
         "scale.divide": "div",

@@ -51,4 +51,4 @@ def write(b: Builder, c: Choices) -> list[str]:
     return layer(b, c, Extras())
 
 
-FAMILY = Family(weight=4.0, habits=HABITS, write=write)
+FAMILY = Family(weight=1.5, habits=HABITS, write=write)

@@ -12,4 +12,4 @@ def write(b: Builder, c: Choices) -> list[str]:
     return llama.layer(b, c, Extras(causal=c.pick(("top_left", "bottom_right")), window=True))
 
 
-FAMILY = Family(weight=2.0, habits=llama.HABITS, write=write)
+FAMILY = Family(weight=0.8, habits=llama.HABITS, write=write)

@@ -38,4 +38,4 @@ def write(b: Builder, c: Choices) -> list[str]:
     return [linear(b, c, merge_heads(b, c, attended.output), "o", query * head_dim, bias=False)]
 
 
-FAMILY = Family(weight=2.0, habits=llama.HABITS, write=write)
+FAMILY = Family(weight=0.8, habits=llama.HABITS, write=write)

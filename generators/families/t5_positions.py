@@ -52,4 +52,4 @@ def _position_bias(b: Builder, length: Size, heads: Size) -> str:
     return b.op("unsqueeze", b.op("permute", bias, dims=(2, 0, 1)), dim=0)
 
 
-FAMILY = Family(weight=2.5, habits=t5.FAMILY.habits, write=write)
+FAMILY = Family(weight=1.0, habits=t5.FAMILY.habits, write=write)

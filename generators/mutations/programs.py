@@ -60,6 +60,8 @@ def replace_kind(case: Case, c: Choices) -> Case | None:
         return None
     types = types_of(case)
     kinds = [k for k in _KINDS if k != op.kind and OPS[k].arity[0] <= len(op.args) <= OPS[k].arity[1]]
+    if not kinds:
+        return None
     kind = c.pick(kinds)
     spec = OPS[kind]
     kept = {name: value for name, value in op.attrs if name in spec.attributes}

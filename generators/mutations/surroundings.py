@@ -11,6 +11,7 @@ from generators.rewriting import resized, with_input
 from generators.values import DISTRIBUTIONS, LAYOUTS
 
 _SIZES = {1: 4.0, 2: 4.0, 3: 2.0, 4: 2.0, 5: 1.0, 7: 1.0, 8: 3.0, 16: 2.0, 17: 1.5, 32: 1.0, 33: 1.0, 64: 1.0, 65: 0.7, 0: 0.3}
+_FLOATS = ("float32", "bfloat16", "float16")
 _SCALES = (1.0, 0.5, 3.0, 0.02, 10.0)
 
 
@@ -67,10 +68,15 @@ def change_dtype(case: Case, c: Choices) -> Case | None:
     if not found:
         return None
     old = c.pick(sorted(found))
-    new = c.pick([d for d in ("float32", "bfloat16", "float16") if d != old])
+    new = c.pick([d for d in _FLOATS if d != old])
     if c.chance(0.2):
         item = c.pick([i for i in case.inputs if i.dtype == old])
         return with_input(case, item, replace(item, dtype=new))
+    return in_dtype(case, old, new, casts=old == "float32" or c.chance(0.5))
+
+
+def in_dtype(case: Case, old: str, new: str, *, casts: bool) -> Case:
+    """The case with inputs of one dtype in another; and the casts to that dtype."""
 
     def converted(op: Op) -> Op:
         attrs = attributes(op)
@@ -79,8 +85,7 @@ def change_dtype(case: Case, c: Choices) -> Case | None:
     def cast(item: Input) -> Input:
         return replace(item, dtype=new) if item.dtype == old else item
 
-    everywhere = old == "float32" or c.chance(0.5)
-    ops = tuple(converted(op) for op in case.ops) if everywhere else case.ops
+    ops = tuple(converted(op) for op in case.ops) if casts else case.ops
     # The lowest number, which contracts name as such, is another one in another dtype.
     contracts = tuple(contract for contract in case.contracts if contract.fill == -math.inf)
     return replace(case, inputs=tuple(map(cast, case.inputs)), ops=ops, contracts=contracts)
@@ -90,6 +95,11 @@ def change_mode(case: Case, c: Choices) -> Case | None:
     """Training instead of inference or the other way round; seldom dynamic shapes."""
     if c.chance(0.1):
         return replace(case, dynamic=not case.dynamic)
+    return in_mode(case, "inference" if case.training else "training")
+
+
+def in_mode(case: Case, mode: str) -> Case:
+    """The case in another mode."""
     # A contract says how much is dropped in this mode.
     kept = () if any(op.kind in ("dropout", "sdpa") for op in case.ops) else case.contracts
-    return replace(case, mode="inference" if case.training else "training", contracts=kept)
+    return replace(case, mode=mode, contracts=kept)

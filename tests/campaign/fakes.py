@@ -51,10 +51,10 @@ def attributes(kind: str) -> tuple[tuple[str, int], ...]:
     return (("dim", -1),) if kind == "softmax" else ()
 
 
-def sampler(*special: str, every: int = 2) -> Callable[[int, int], Case]:
+def sampler(*special: str, every: int = 2) -> Callable[..., Case]:
     """Cases of harmless operations; each `every`-th has one of `special` among them."""
 
-    def sample(seed: int, index: int) -> Case:
+    def sample(seed: int, index: int, **_form: object) -> Case:
         choice = random.Random(f"{seed}:{index}")
         kinds = [choice.choice(QUIET) for _ in range(choice.randint(2, 4))]
         if special and index % every == 0:

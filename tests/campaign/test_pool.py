@@ -123,6 +123,15 @@ def test_a_worker_found_dead_between_two_cases_is_replaced(tmp_path: Path) -> No
     w.close()
 
 
+def test_a_worker_whose_device_is_lost_is_replaced_and_what_it_said_last_counts(tmp_path: Path) -> None:
+    w = worker(tmp_path, rules=[{"match": "softmax", "subjects": ["inductor", "spent"], "verdict": "runtime_error"}])
+    first = w.start().pid
+    assert [r.verdict for r in w.check(CHECK).results] == [Verdict.OK, Verdict.RUNTIME_ERROR]
+    assert gone(first)
+    assert [r.verdict for r in w.check(HARMLESS).results] == [Verdict.OK]
+    w.close()
+
+
 @pytest.mark.parametrize(
     ("command", "said"),
     [

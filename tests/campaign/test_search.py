@@ -13,6 +13,7 @@ from fuzz.campaign.queue import KEPT_FOR_ONE, Queue
 from fuzz.campaign.results import Results
 from fuzz.campaign.search import seed_cases
 from fuzz.campaign.session import session
+from fuzz.campaign.yields import Yields
 from generators.case import Case
 from generators.choices import Choices
 from generators.errors import UserError
@@ -52,6 +53,21 @@ def test_mutations_of_what_is_queued_are_judged(tmp_path: Path) -> None:
         results.close()
 
 
+def test_what_an_attention_rewrite_took_is_tried_in_its_other_forms(tmp_path: Path) -> None:
+    """Nothing that is drawn has a softmax, and the seed's is in float32. Four of its siblings are in half precision."""
+    rules = [
+        {"match": r"softmax[\s\S]*float16", "reached": ["op half"]},
+        {"match": "softmax", "fired": ["_sfdp_pattern_5_inference"]},
+    ]
+    given = options(tmp_path, "30x", engine="guided", rules=rules, seeds=(case("softmax", "exp"),))
+    session(given, sampler())
+    results = Results(given.out)
+    try:
+        assert results.reached()["op half"] >= 4
+    finally:
+        results.close()
+
+
 def test_a_search_goes_on_with_its_queue(tmp_path: Path) -> None:
     given = guided(tmp_path, budget="10x", seeds=(case("softmax", "exp"),))
     session(given, sampler())
@@ -79,6 +95,28 @@ def test_what_is_rare_is_chosen_more_often(tmp_path: Path) -> None:
         assert picked.count(seldom) > 180
     finally:
         results.close()
+
+
+def test_ways_that_still_bring_something_new_are_gone_more_often() -> None:
+    ways: Yields[str] = Yields(known=["old"])
+    own = {"rich": 1.0, "poor": 1.0, "dear": 1.0, "untried": 1.0}
+    assert set(ways.weights(own).values()) == {0.5}
+    for step in range(40):
+        ways.credit(["rich"], {f"rich {step}", "old"}, 1.0)
+        ways.credit(["dear"], {f"dear {step}", "old"}, 10.0)
+        ways.credit(["poor"], {"old", "everyday"}, 1.0)
+    weights = ways.weights(own)
+    assert weights["rich"] > weights["dear"] > weights["poor"]
+    assert weights["untried"] > 5 * weights["poor"]
+
+
+def test_a_way_whose_finds_are_met_again_is_exhausted() -> None:
+    ways: Yields[str] = Yields()
+    own = {"first": 1.0, "second": 1.0}
+    for way in ("first", "second"):
+        for step in range(40):
+            ways.credit([way], {f"thing {step}"}, 1.0)
+    assert ways.weights(own)["first"] == ways.weights(own)["second"] < 0.05
 
 
 def test_of_each_thing_the_shortest_cases_are_kept(tmp_path: Path) -> None:

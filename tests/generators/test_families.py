@@ -14,7 +14,7 @@ from generators.emit import source
 from generators.families import FAMILIES
 from generators.families.family import Family
 from generators.program import check
-from generators.sample import of_family, sample
+from generators.sample import Form, sample
 from tests.generators.test_contracts import contract_holds
 from tests.generators.test_sample import run_eager
 
@@ -26,7 +26,7 @@ FORMER = ("anyone", "bert", "distilbert", "fused", "gpt2", "gpt2_masked", "mbart
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_family_writes_valid_cases_in_both_modes_and_all_dtypes(name: str) -> None:
     for index, (dtype, mode) in enumerate(KINDS * 2):
-        case = of_family(name, 2, index, dtype=dtype, mode=mode)
+        case = sample(2, index, form=Form(name, dtype, mode))
         assert case.mode == ("inference" if name in WITHOUT_GRADIENTS else mode)
         assert loads(dumps(case)) == case
         types = check(case)
@@ -38,7 +38,7 @@ def test_a_family_writes_valid_cases_in_both_modes_and_all_dtypes(name: str) -> 
 @pytest.mark.parametrize("name", [name for name, family in FAMILIES.items() if family.write is not None])
 def test_what_a_family_says_its_attention_computes_is_what_it_computes(name: str) -> None:
     for index in range(12):
-        case = of_family(name, 4, index)
+        case = sample(4, index, form=Form(name))
         assert contract_holds(case), source(case)
 
 

@@ -8,12 +8,13 @@ from corpus import casefile
 from generators.case import Case
 from generators.choices import Choices
 from generators.emit import is_random, source
-from generators.mutate import EDITS, mutate
+from generators.mutate import EDITS, mutate, siblings
+from generators.mutations.forms import variant
 from generators.mutations.spellings import respell
 from generators.mutations.splicing import splice
 from generators.program import check
 from generators.rewriting import valid
-from generators.sample import sample
+from generators.sample import Form, sample
 from tests.generators.plain import by_contract, close, in_float64, overwrites
 from tests.generators.test_contracts import values_of
 
@@ -23,7 +24,7 @@ POOL = [sample(3, i) for i in range(120)]
 def mutated(count: int) -> list[tuple[Case, Case]]:
     """Cases and what mutation made of them."""
     cases = [POOL[i % len(POOL)] for i in range(count)]
-    return [(case, mutate(case, Choices(f"mutate {i}"), POOL[:30])) for i, case in enumerate(cases)]
+    return [(case, mutate(case, Choices(f"mutate {i}"), POOL[:30]).case) for i, case in enumerate(cases)]
 
 
 def test_a_mutated_case_is_another_valid_one_that_survives_its_file() -> None:
@@ -41,7 +42,7 @@ def test_the_same_choices_give_the_same_case() -> None:
 def test_mutations_of_mutations_stay_small() -> None:
     case = POOL[0]
     for step in range(300):
-        case = mutate(case, Choices(f"chain {step}"), POOL)
+        case = mutate(case, Choices(f"chain {step}"), POOL).case
     assert len(case.ops) <= 80
 
 
@@ -88,3 +89,22 @@ def test_another_spelling_computes_the_same() -> None:
         assert all(map(close, ours, theirs)), f"{source(case)}\n{source(new)}"
         compared += 1
     assert compared > 150
+
+
+def test_layers_of_many_arguments_are_mutated_too() -> None:
+    layers = [sample(3, i, form=Form(name)) for name in ("transformer_layers", "multihead", "flex") for i in range(40)]
+    for step in range(600):
+        case = mutate(layers[step % len(layers)], Choices(f"layer {step}"), layers).case
+        check(case)
+
+
+def test_siblings_are_the_same_program_in_all_its_other_forms() -> None:
+    found = {case.id: siblings(case, Choices(case.id)) for case in POOL}
+    assert sum(len(others) == 7 for others in found.values()) > 0.6 * len(POOL)
+    for case in POOL:
+        variants = [variant(other) for other in found[case.id]]
+        assert variant(case) not in variants
+        assert len(set(variants)) == len(variants)
+        for other in found[case.id]:
+            check(other)
+            assert [op.kind for op in other.ops] == [op.kind for op in case.ops] or any(op.kind == "view" for op in case.ops)

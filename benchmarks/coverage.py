@@ -139,7 +139,8 @@ def reason(pattern: Pattern, device: str) -> str:
     if device == "cuda" and pattern.refuses_cuda:
         return "its check refuses CUDA (disable_cuda)"
     if device == "cuda" and "_half" not in pattern.name:
-        return "its check refuses float32 on CUDA unless TF32 is allowed (subject inductor_tf32)"
+        refused = "its check refuses float32 on CUDA unless TF32 is allowed"
+        return f"{refused}, and it needs Inductor's own dropout: no subject has both" if pattern.dropout else refused
     return next((why for name, why in KNOWN if name.search(pattern.name)), "")
 
 

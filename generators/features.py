@@ -84,7 +84,7 @@ def _of_op(op: Op, types: dict[str, TensorType]) -> Iterator[str]:
     yield f"op:{_ONE_NAME.get(op.kind, op.kind)}"
     if op.kind in ("eq", "ne") and attrs["other"] not in (None, 0):
         yield "compared:unusual"
-    if op.kind in ("softmax", "log_softmax", "amax", "max", "sum", "logsumexp"):
+    if op.kind in ("softmax", "log_softmax"):
         axis, rank = attrs["dim"], types[op.args[0]].rank
         if axis not in (-1, rank - 1):
             yield "softmax_axis"

@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -10,7 +10,7 @@ from corpus.entry import case_files, load
 from fuzz.campaign.queue import ATTENTION, WITH, Queue, pattern_of, reached
 from fuzz.campaign.results import Results
 from fuzz.campaign.yields import Yields
-from fuzz.protocol import SubjectResult
+from fuzz.protocol import Result
 from generators.case import Case
 from generators.choices import Choices
 from generators.errors import UserError
@@ -55,7 +55,7 @@ class Search(Protocol):
     def case(self, index: int) -> Case:
         """The case to judge as number `index`."""
 
-    def judged(self, case: Case, results: Sequence[SubjectResult]) -> tuple[frozenset[str], bool]:
+    def judged(self, case: Case, result: Result) -> tuple[frozenset[str], bool]:
         """What `case` reached, and whether it is worth keeping. Called once for every case, before its verdicts are stored."""
 
 
@@ -69,9 +69,9 @@ class Random:
         """Case number `index` of the seed."""
         return self._draw(index)
 
-    def judged(self, case: Case, results: Sequence[SubjectResult]) -> tuple[frozenset[str], bool]:
+    def judged(self, case: Case, result: Result) -> tuple[frozenset[str], bool]:
         """What the case reached; nothing is kept."""
-        return reached(case, results), False
+        return reached(case, result.results), False
 
 
 class Guided:
@@ -91,6 +91,8 @@ class Guided:
         self._siblings: deque[tuple[str, Case]] = deque()
         self._fired: set[tuple[str, Variant]] = set()
         self._planned: Counter[tuple[str, Variant]] = Counter()
+        for case, names in results.queue():
+            self._plan(case, names, names)
 
     def case(self, index: int) -> Case:
         """Seed file number `index`, or what comes to mind after them; a queue that grew since gives another case."""
@@ -110,15 +112,15 @@ class Guided:
         mutant = mutate(parent, c, self.queue.some(c, _TO_SPLICE), edits)
         return self._noted(mutant.case, mutant.edits)
 
-    def judged(self, case: Case, results: Sequence[SubjectResult]) -> tuple[frozenset[str], bool]:
+    def judged(self, case: Case, result: Result) -> tuple[frozenset[str], bool]:
         """What the case reached, and whether any of it is new."""
-        names = reached(case, results)
+        names = reached(case, result.results)
         news = self.queue.new(case, names)
         with self._lock:
             # Every case meets the first subject, the others by chance.
-            price = results[0].seconds if results else 0.0
+            price = result.results[0].seconds if result.results else result.seconds
             self._credit(self._made.pop(case.id, ()), [name for name in names if WITH not in name], price)
-            self._plan(case, results, news)
+            self._plan(case, names, news)
         return names, bool(news)
 
     def _credit(self, made: Form | tuple[str, ...], names: Sequence[str], price: float) -> None:
@@ -127,11 +129,10 @@ class Guided:
         self._edits.credit(edits, names, price)
         self._sources.credit(["drawn"] if drawn else ["mutated"] if edits else [], names, price)
 
-    def _plan(self, case: Case, results: Sequence[SubjectResult], news: frozenset[str]) -> None:
+    def _plan(self, case: Case, names: Iterable[str], news: Iterable[str]) -> None:
         """Line up the siblings of a case that an attention rewrite took for the first time, in forms its pattern was not seen in."""
-        fired = {name for one in results for name in one.fired if name.startswith(ATTENTION)}
-        self._fired.update((pattern_of(name), variant(case)) for name in fired)
-        for pattern in {pattern_of(name) for name in fired if f"rewrite {name}" in news}:
+        self._fired.update((pattern, variant(case)) for pattern in _patterns(names))
+        for pattern in _patterns(news):
             for sibling in siblings(case, Choices(f"{self._seed}:{case.id}:siblings")):
                 form = (pattern, variant(sibling))
                 if form not in self._fired and self._planned[form] < TRIES:
@@ -149,3 +150,9 @@ class Guided:
         with self._lock:
             self._made[case.id] = made
         return case
+
+
+def _patterns(names: Iterable[str]) -> frozenset[str]:
+    """The attention patterns among things reached, whatever their form."""
+    rewrites = (name.removeprefix("rewrite ") for name in names if name.startswith("rewrite "))
+    return frozenset(pattern_of(name) for name in rewrites if name.startswith(ATTENTION))

@@ -187,7 +187,7 @@ class Slot(threading.Thread):
         campaign.schedule.account(result.seconds, by_subject)
         suspect, explained = campaign.desk.sort(job.case, result.results)
         position = campaign.indices.judged(job.index)
-        reached, queued = campaign.search.judged(job.case, result.results)
+        reached, queued = campaign.search.judged(job.case, result)
         raised = campaign.results.judged(
             job.index, job.case, result, position, suspect, [e.case_id for _, e in explained], reached, queued=queued
         )

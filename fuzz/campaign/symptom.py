@@ -126,15 +126,16 @@ class Symptom:
 
     @property
     def _names_an_operation(self) -> bool:
-        """Whether it is an error that says of which of ATen's operations it is."""
-        return "aten::" in self.error or "aten." in self.error
+        """Whether it is an error that says which argument one of ATen's operations was given wrongly."""
+        return "aten::" in self.error and "argument" in self.error
 
     def _is_overlooked_in(self, other: "Symptom") -> bool:
         """Whether the case has something that a pattern of attention overlooked, as the other's has: all patterns share the
         matcher that does. Another mistake of a pattern shows without that as well."""
         overlooked = self.features & OVERLOOKED
         by_patterns = any("sfdp" in name for name in self.fired) and any("sfdp" in name for name in other.fired)
-        return self.verdict in SILENT and by_patterns and bool(overlooked) and overlooked <= other.features
+        in_one_mode = ("mode:training" in self.features) == ("mode:training" in other.features)
+        return self.verdict in SILENT and by_patterns and in_one_mode and bool(overlooked) and overlooked <= other.features
 
     def _takes_no_more_than(self, other: "Symptom") -> bool:
         return (

@@ -72,10 +72,16 @@ def test_what_the_other_version_cant_judge_is_told_apart(tmp_path: Path) -> None
     assert "that the torch of --against can't judge" in ending.summary
 
 
-def test_the_death_of_the_other_version_is_its_failure(tmp_path: Path) -> None:
+def test_the_death_of_the_other_version_says_nothing_of_the_case(tmp_path: Path) -> None:
     asked = given(tmp_path, [WRONG], [{"match": "softmax", "subjects": ["passes"], "do": "die"}], budget="4x")
     assert session(asked, sampler("softmax")).new == 0
-    assert set(rows(asked)[1]) == {"in_both"}
+    assert set(rows(asked)[1]) == {"not_compared"}
+
+
+def test_what_raised_and_is_silently_wrong_now_got_worse(tmp_path: Path) -> None:
+    raises = {"match": "softmax", "verdict": "compile_error", "message": "KeyError: buf0"}
+    asked = given(tmp_path, [WRONG], [raises])
+    assert session(asked, sampler("softmax")).new == 1
 
 
 def test_a_run_goes_on_with_the_version_it_began_with(tmp_path: Path) -> None:

@@ -97,7 +97,8 @@ def test_symbolic_sizes_are_sizes() -> None:
         ("{name: z, op: masked_fill, args: [x, m], value: min}", ""),
         ("{name: z, op: eq, args: [x], other: 1}", "compared:unusual"),
         ("{name: z, op: eq, args: [x], other: 0}", ""),
-        ("{name: z, op: sum, args: [x], dim: 2}", "softmax_axis"),
+        ("{name: z, op: softmax, args: [x], dim: 2}", "softmax_axis"),
+        ("{name: z, op: sum, args: [x], dim: 2}", ""),
         ("{name: z, op: unfold, args: [x], dim: 3, size: 2}", "layout:overlapping"),
     ],
 )

@@ -1,5 +1,6 @@
-"""Turn a case into a report, for PyTorch or for a kernel's author: `python -m triage.report CASE --out DIR`. Nothing is ever sent."""
+"""Turn a case into a report, for PyTorch or for a kernel's author: `python -m triage.report WHAT --out DIR`. Nothing is ever sent."""
 
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
 
 
 def report(
-    case: Path,
+    what: Path,
     *,
     out: Path,
+    ledger: Path | None = None,
     subject: str | None = None,
     python: str | None = None,
     device: str | None = None,
@@ -27,9 +29,11 @@ def report(
     memory: int = 8192,
     explain: str = "60s",
     mode: list[str] | None = None,
+    trace: bool = False,
     overwrite: bool = False,
-) -> None:
-    """Write report.md, the draft of an issue, repro.py, one file that needs torch alone, and where.png, for a case.
+) -> int:
+    """Write report.md, the draft of an issue, repro.py, one file that needs torch alone, and where.png, for a case; for a run
+    one of each for every root cause that `triage.cluster` told, and for every finding whose cause nobody told.
 
     The case is judged again, under every backend from eager to Inductor, and repro.py is run. What is no bug of
     torch.compile (rounding, an unstable program, NaN by design, casts elided by design, a difference that PyTorch's
@@ -42,10 +46,12 @@ def report(
 
     Parameters
     ----------
-    case
-        A case file.
+    what
+        A case file, the id of a bug in the ledger, or a run directory.
     out
-        Directory for report.md, repro.py and where.png; made if need be.
+        Directory for report.md, repro.py and where.png; made if need be. Of a run each report has a directory in it.
+    ledger
+        The ledger of bugs; corpus/ledger.yaml of this checkout when left out.
     subject
         The attention function to report about, by default the case's own. One of yours, package.module:function, has
         to be named here, since it is imported.
@@ -61,49 +67,88 @@ def report(
         How long to look for what the failure takes, by judging cases one step beside it, such as 30s; 0s: not at all.
     mode
         A mode of torch.compile to try besides, reduce-overhead or max-autotune; may be repeated.
+    trace
+        Run repro.py once more with TORCH_TRACE and keep what torch writes as trace.zip, which tlparse reads.
     overwrite
         Replace a report.md that is there, with whatever was written into it.
     """
     import sys
 
-    from corpus.entry import DEVICES, load
+    from corpus import ledger as ledgers
     from fuzz.campaign.budget import duration
-    from fuzz.campaign.pool import Setup
-    from fuzz.catalogue import is_named, kind
+    from fuzz.campaign.pool import ROOT, Setup
     from generators.errors import UserError
     from triage.attribution.ladder import MODES
-    from triage.drafts import kernel
+    from triage.drafts.targets import targets
+
+    for wanted in mode or ():
+        if wanted not in MODES.values():
+            raise UserError(f"mode {wanted!r} is not one of {', '.join(MODES.values())}")
+    budget = 0.0 if explain == "0s" else duration(explain, "explain")
+    setup = Setup(python or sys.executable, device or "", timeout=duration(timeout, "timeout"), memory_mib=memory)
+    asked = _Asked(setup, subject, budget, tuple(mode or ()), trace, overwrite)
+    wanted_cases = list(targets(what, ledgers.load(ledger or ROOT / "corpus" / "ledger.yaml")))
+    refused = 0
+    for name, case in wanted_cases:
+        try:
+            print("\n".join(_report(case, out / name, asked)), flush=True)  # noqa: T201 - a command line prints its result
+        except UserError as error:
+            if len(wanted_cases) == 1:
+                raise
+            refused += 1
+            print(f"{case}: no report: {error}", file=sys.stderr)  # noqa: T201 - the others are reported
+    return 2 if refused else 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the command line says of every report; `setup.device` is "" for that of the case."""
+
+    setup: "Setup"
+    subject: str | None
+    explain: float
+    modes: tuple[str, ...]
+    trace: bool
+    overwrite: bool
+
+
+def _report(case: Path, out: Path, asked: _Asked) -> list[str]:
+    """Write what there is to say of one case; the lines to print."""
+    from corpus.entry import DEVICES, load
+    from fuzz.catalogue import is_named, kind
+    from generators.errors import UserError
+    from triage.drafts import kernel, reproducer
     from triage.drafts.draft import commands
     from triage.drafts.kernel_repro import sdpa_backend
 
-    entry = load(case)
+    entry, subject = load(case), asked.subject
     attention = subject or (entry.subject if is_named(entry.subject) or kind(entry.subject).attention else None)
     if attention is not None and is_named(attention) and subject is None:
         # A case file is data: that it names a function is no reason to import it.
         raise UserError(f"{case}: is about {attention}, which runs code of yours: allow it with --subject {attention}")
     if attention is not None and not is_named(attention) and not kind(attention).attention:
         raise UserError(f"subject {attention!r} is not an attention function; leave --subject out for torch.compile")
-    for wanted in mode or ():
-        if wanted not in MODES.values():
-            raise UserError(f"mode {wanted!r} is not one of {', '.join(MODES.values())}")
-    device = device or entry.device
-    if device not in DEVICES:
-        raise UserError(f"device {device!r} is not one of {', '.join(DEVICES)}")
-    budget = 0.0 if explain == "0s" else duration(explain, "explain")
-    setup = Setup(python or sys.executable, device, timeout=duration(timeout, "timeout"), memory_mib=memory)
+    setup = replace(asked.setup, device=asked.setup.device or entry.device)
+    if setup.device not in DEVICES:
+        raise UserError(f"device {setup.device!r} is not one of {', '.join(DEVICES)}")
     file = out / "report.md"
-    if file.exists() and not overwrite:
+    if file.exists() and not asked.overwrite:
         raise UserError(f"{file} exists and may hold your words; give another --out, or --overwrite")
     _prepare(out)
-    draft = _draft(entry, setup, out, budget, tuple(mode or ())) if attention is None else kernel.draft(entry, attention, setup, out)
+    if attention is None:
+        draft = _draft(entry, setup, out, asked.explain, asked.modes)
+    else:
+        draft = kernel.draft(entry, attention, setup, out)
     _write(file, draft.text)
     lines = [draft.title, f"  {file}"]
     if draft.is_issue:
         lines += [f"  {other}" for other in (out / "repro.py", out / "where.png") if other.exists()]
+        if asked.trace:
+            lines.append(f"  {reproducer.traced(out / 'repro.py', setup.python)}")
     if draft.is_issue and (attention is None or sdpa_backend(attention)):
         lines += ["Nothing was sent. Read it, say in your own words where you met it, and then:"]
         lines += [f"  {command}" for command in commands(draft, str(file))]
-    print("\n".join(lines))  # noqa: T201 - a command line prints its result
+    return lines
 
 
 def _draft(entry: "Entry", setup: "Setup", out: Path, explain: float, modes: tuple[str, ...]) -> "Draft":

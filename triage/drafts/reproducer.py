@@ -3,8 +3,11 @@
 import os
 import subprocess
 import tempfile
+import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from fuzz.protocol import Verdict
 from generators.case import Case
@@ -85,13 +88,14 @@ def text(
 
 def run(
     path: Path, python: str, *, backend: str = "inductor", seconds: float = 300.0, importable: tuple[str, ...] = (),
-    arguments: tuple[str, ...] = (),
+    arguments: tuple[str, ...] = (), more: Mapping[str, str] = MappingProxyType({}),
 ) -> Run:
-    """Run a repro.py with `arguments` under `python` with a compile cache of its own. It can import from the directories
-    `importable`."""
+    """Run a repro.py with `arguments` under `python` with a compile cache of its own, and `more` in its environment. It can
+    import from the directories `importable`."""
     with tempfile.TemporaryDirectory(prefix="attnfuzz-repro-") as scratch:
         environment = {
             **os.environ,
+            **more,
             "TORCH_COMPILE_BACKEND": backend,
             "TORCHINDUCTOR_CACHE_DIR": os.environ.get("TORCHINDUCTOR_CACHE_DIR", scratch),
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
@@ -105,6 +109,18 @@ def run(
         except subprocess.TimeoutExpired as stopped:
             return Run(TIMEOUT_EXIT, _decoded(stopped.stdout), _decoded(stopped.stderr))
     return Run(done.returncode, _decoded(done.stdout), _decoded(done.stderr))
+
+
+def traced(path: Path, python: str, seconds: float = 300.0) -> Path:
+    """Run a repro.py once more with TORCH_TRACE; gives trace.zip beside it, with what torch wrote."""
+    archive = path.with_name("trace.zip")
+    with tempfile.TemporaryDirectory(prefix="attnfuzz-trace-") as directory:
+        run(path, python, seconds=seconds, more={"TORCH_TRACE": directory})
+        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+            for written in sorted(Path(directory).rglob("*")):
+                if written.is_file():
+                    file.write(written, written.relative_to(directory))
+    return archive
 
 
 def low_precision(case: Case) -> bool:

@@ -82,7 +82,8 @@ def _keep(entry: CommentedMap, bug: Bug) -> None:
         "versions": _list(bug.versions),
     }
     for key, value in fields.items():
-        if value and entry.get(key) != value:
+        # An empty list replaces one too: a finding that moved to another entry would stand there twice.
+        if entry.get(key) != value and (value or (key == "findings" and key in entry)):
             entry[key] = value
 
 

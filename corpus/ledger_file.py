@@ -2,6 +2,7 @@
 
 import io
 import re
+from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -24,8 +25,7 @@ def save(ledger: Ledger) -> None:
     """Write the ledger's file: entries that it lacks are added, of others `findings`, `first_seen`, `last_seen` and
     `versions` are replaced. A kill at any instant leaves the old file or the new. Raises UserError.
     """
-    if ledger.path.exists() and not ledger.path.is_file():
-        raise UserError(f"{ledger.path}: is no file, so no ledger to bring up to date")
+    check(ledger.path)
     text = ledger.path.read_text(encoding="utf-8") if ledger.path.exists() else _HEAD
     loads(text, ledger.path)
     yaml = _editor(text)
@@ -45,6 +45,12 @@ def save(ledger: Ledger) -> None:
     yaml.dump(data, stream)
     loads(stream.getvalue(), ledger.path)  # nothing is written that can't be read again
     replace_file(ledger.path, stream.getvalue().encode())
+
+
+def check(path: Path) -> None:
+    """Raises UserError where no ledger can be written, nor anything beside it."""
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path}: is no file, so no ledger to bring up to date")
 
 
 def _editor(text: str) -> YAML:

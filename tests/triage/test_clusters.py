@@ -155,6 +155,21 @@ def test_an_example_is_given_to_what_is_added_and_to_no_entry_of_a_persons(tmp_p
     assert [path.name for path in (tmp_path / "known").iterdir()] == [Path(made.bugs[1].cases[0]).name]
 
 
+def test_an_entry_learns_the_words_its_findings_are_attributed_in_now(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.yaml"
+    first, second = MEMBERS[0], told(1, sfdp(1), entry(3))
+    bug = Bug("old", "attention is wrong", (Root("inductor", "?", "", "words of an older version"),), findings=(first.finding.id,))
+    ledger_file.save(Ledger(path, (bug, Bug("other", "NaN", (MEMBERS[-1].root,)))))
+    before = ledger.load(path)
+    clusters = cluster([first], before)
+    record(updated(before, clusters), clusters)
+    after = ledger.load(path)
+    assert [one.roots for one in after.bugs] == [(*bug.roots, first.root), (MEMBERS[-1].root,)]
+    # So what is met next is the same bug, not a second entry.
+    (one,) = cluster([second], after)
+    assert one.bug == after.bugs[0]
+
+
 class Asked:
     """Says for every case what `sfdp` would, and fails on what it is told to."""
 

@@ -15,7 +15,7 @@
         versions: ["2.13.0"]
 
 `status`, `title`, `note`, `also` and `cases` are a person's; `findings` and what follows is kept by
-`python -m triage.cluster --update`.
+`python -m triage.cluster --update`, which also adds to `also` the words that a finding listed here has under a newer attribution.
 """
 
 import re

@@ -2,6 +2,8 @@
 
 import io
 import re
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -22,12 +24,11 @@ bugs: []
 
 def save(ledger: Ledger) -> None:
     """Write the ledger's file: entries that it lacks are added, of others `findings`, `first_seen`, `last_seen` and
-    `versions` are replaced. A kill at any instant leaves the old file or the new. Raises UserError.
+    `versions` are replaced, and causes that they lack are added to `also`. A kill at any instant leaves the old file or the new. Raises UserError.
     """
-    if ledger.path.exists() and not ledger.path.is_file():
-        raise UserError(f"{ledger.path}: is no file, so no ledger to bring up to date")
+    check(ledger.path)
     text = ledger.path.read_text(encoding="utf-8") if ledger.path.exists() else _HEAD
-    loads(text, ledger.path)
+    causes = {bug.id: bug.roots for bug in loads(text, ledger.path).bugs}
     yaml = _editor(text)
     data = yaml.load(text)
     if not data["bugs"]:
@@ -41,10 +42,17 @@ def save(ledger: Ledger) -> None:
             if len(data["bugs"]) > 1:
                 data["bugs"].yaml_set_comment_before_after_key(len(data["bugs"]) - 1, before="\n")
         _keep(entry, bug)
+        _join(entry, [root for root in bug.roots if root not in causes.get(bug.id, bug.roots)])
     stream = io.StringIO()
     yaml.dump(data, stream)
     loads(stream.getvalue(), ledger.path)  # nothing is written that can't be read again
     replace_file(ledger.path, stream.getvalue().encode())
+
+
+def check(path: Path) -> None:
+    """Raises UserError where no ledger can be written, nor anything beside it."""
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path}: is no file, so no ledger to bring up to date")
 
 
 def _editor(text: str) -> YAML:
@@ -82,8 +90,21 @@ def _keep(entry: CommentedMap, bug: Bug) -> None:
         "versions": _list(bug.versions),
     }
     for key, value in fields.items():
-        if value and entry.get(key) != value:
+        # An empty list replaces one too: a finding that moved to another entry would stand there twice.
+        if entry.get(key) != value and (value or (key == "findings" and key in entry)):
             entry[key] = value
+
+
+def _join(entry: CommentedMap, roots: Sequence[Root]) -> None:
+    """Other causes that turned out to be this bug, behind those that stand there."""
+    if roots and not entry.get("also"):
+        also = CommentedSeq()
+        if "also" in entry:
+            entry["also"] = also
+        else:
+            entry.insert(list(entry).index("cause") + 1, "also", also)
+    for root in roots:
+        entry["also"].append(_cause(root))
 
 
 def _cause(root: Root) -> CommentedMap:

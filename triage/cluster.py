@@ -93,7 +93,7 @@ def _attributed(
     if not rest:
         return told
     with attributor(setup, device) as ask:
-        attributions = Attributions(ask, version("torch", setup.python), allowed)
+        attributions = Attributions(ask, version("torch", setup.python), allowed, device)
         work = rest if again else attributions.missing(rest)
 
         def tell(finding: "Finding") -> None:

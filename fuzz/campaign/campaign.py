@@ -279,7 +279,9 @@ class Campaign:
             symptom = self.desk.symptom(conclusion.cheap, conclusion.case)
             # Two slots may come to the same minimum at once.
             with self._saving:
-                explained = self.desk.finding(conclusion.case.id) or self.desk.explanation(symptom)
+                explained = (
+                    self.desk.finding(conclusion.case.id) or self.keeper.explanation(conclusion, hello) or self.desk.explanation(symptom)
+                )
                 if explained is None:
                     self._save(suspicion, conclusion, hello, seen)
                 else:

@@ -31,6 +31,8 @@ class Keeper:
         """By the id of an example, the entry of the ledger that it explains failures by."""
         self._watched: list[tuple[Symptom, Bug]] = []
         """Bugs of the ledger that are findings where they show: those that should be gone, and those nobody decided about."""
+        self._watched_cases: dict[str, Bug] = {}
+        """The cases that the ledger lists under these."""
         self._open: set[str] = set()
         self._back: set[str] = set()
         self._learned: set[str] = set()
@@ -46,8 +48,10 @@ class Keeper:
             if row.kind != "known" and not path.exists():
                 # Killed between the row and the file.
                 corpus_entry.write(corpus_entry.loads(row.entry, row.file), path)
-            if row.case_id not in self._back or row.kind != "known":
-                self._learn(corpus_entry.loads(row.entry, row.file), known=row.kind == "known")
+            entry = corpus_entry.loads(row.entry, row.file)
+            # A bug that is back is a finding of every run, this directory's next one included.
+            if not self._is_back(entry):
+                self._learn(entry, known=row.kind == "known")
         for directory in [*self._known, self._corpus]:
             news = self._back if directory == self._corpus else self._back | self._open
             for path, known in corpus_entry.load_directory(directory).items():
@@ -58,12 +62,14 @@ class Keeper:
     def _load_bug(self, bug: Bug, examples: list[Path], torch: str) -> None:
         """Take failures that this bug explains for known, or watch for them."""
         back = bug.status.is_back_in(torch)
-        for path in examples:
-            entry = corpus_entry.load(path)
-            if back or bug.status.is_open:
-                self._watched.append((self._desk.symptom(_seen(entry), entry.case), bug))
-                (self._back if back else self._open).update({entry.case.id, *bug.findings})
-                continue
+        entries = [(path, corpus_entry.load(path)) for path in examples]
+        if back or bug.status.is_open:
+            cases = {*bug.findings, *(entry.case.id for _, entry in entries)}
+            (self._back if back else self._open).update(cases)
+            self._watched_cases |= dict.fromkeys(cases, bug)
+            self._watched += [(self._desk.symptom(_seen(entry), entry.case), bug) for _, entry in entries]
+            return
+        for path, entry in entries:
             self.bugs[entry.case.id] = bug
             self._desk.take_for_same(bug.findings, self._teach(entry, known=True))
             self._results.add_finding(None, _row(entry, path, "known", 0, _seen(entry)), "")
@@ -71,20 +77,31 @@ class Keeper:
     def listed(self, case: Case, result: SubjectResult) -> Bug | None:
         """The bug of the ledger that explains a finding: one nobody decided about, or one that should be gone."""
         symptom = self._desk.symptom(result, case)
-        return next((bug for known, bug in self._watched if case.id in bug.findings or known.explains(symptom)), None)
+        exact = self._watched_cases.get(case.id)
+        return exact or next((bug for known, bug in self._watched if known.explains(symptom)), None)
+
+    def explanation(self, conclusion: Conclusion, hello: Hello) -> Explanation | None:
+        """What explains a minimal case that the ledger lists under a bug without an example: the case itself, which is the
+        example of this run from now on. Raises `UserError` when it can't be written."""
+        bug = self._ledger.of_case(conclusion.case.id) if self._ledger else None
+        if bug is None or conclusion.case.id in self._watched_cases:
+            return None
+        entry = _entry(conclusion, hello)
+        path = self._internal / entry.file_name
+        self._results.add_finding(None, _row(entry, path, "known", 0, _seen(entry)), "")
+        corpus_entry.write(entry, path)
+        self.bugs[entry.case.id] = bug
+        return self._teach(entry, known=True)
 
     def save(self, suspicion: int, conclusion: Conclusion, hello: Hello, seen: Mapping[str, str]) -> Path:
         """Save a new finding and settle the suspicion; gives the case file. `seen`: what other torch versions say of it.
 
         Raises `UserError` when it can't be written.
         """
-        shown = conclusion.shown
-        # Later failures are compared with what the cheapest subject saw.
-        found = replace(found_as(shown, hello), fired=conclusion.cheap.fired)
-        entry = Entry(case=conclusion.case, found=found, seen=seen)
+        entry = _entry(conclusion, hello, seen)
         new = conclusion.outcome is Outcome.FINDING
         path = (self._corpus if new else self._internal) / entry.file_name
-        row = _row(entry, path, "new" if new else "internal", 1, shown)
+        row = _row(entry, path, "new" if new else "internal", 1, conclusion.shown)
         symptom = self._desk.symptom(conclusion.cheap, conclusion.case)
         # The row first: it holds all of the file, which `load` writes again.
         self._results.add_finding(suspicion, row, symptom.signature)
@@ -102,12 +119,19 @@ class Keeper:
         if entry.found is None and (expected is None or not expected.verdict):
             return False
         bug = self._ledger.of_case(entry.case.id) if self._ledger else None
-        if known and bug is None and (watched := self.listed(entry.case, _seen(entry))) and not watched.status.is_open:
+        if known and bug is None and self._is_back(entry):
             return False  # saved before it was fixed, or since it is back: no explanation for what is met now
         if known and bug is not None:
             self.bugs[entry.case.id] = bug
         self._teach(entry, known=known)
         return True
+
+    def _is_back(self, entry: Entry) -> bool:
+        """Whether it shows a bug that should be gone."""
+        if self._ledger is not None and self._ledger.of_case(entry.case.id) is not None:
+            return entry.case.id in self._back
+        bug = self.listed(entry.case, _seen(entry))
+        return bug is not None and not bug.status.is_open
 
     def _teach(self, entry: Entry, *, known: bool) -> Explanation:
         explanation = Explanation(entry.case.id, self._desk.symptom(_seen(entry), entry.case), known)
@@ -136,6 +160,12 @@ def found_as(shown: SubjectResult, hello: Hello) -> Found:
         numbers=shown.numbers,
         date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
     )
+
+
+def _entry(conclusion: Conclusion, hello: Hello, seen: Mapping[str, str] | None = None) -> Entry:
+    # Later failures are compared with what the cheapest subject saw.
+    found = replace(found_as(conclusion.shown, hello), fired=conclusion.cheap.fired)
+    return Entry(case=conclusion.case, found=found, seen=seen or {})
 
 
 def _seen(entry: Entry) -> SubjectResult:

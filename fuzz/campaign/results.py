@@ -194,10 +194,12 @@ class Results:
                 self._seen_again(explained_by, time.time())
 
     def add_finding(self, suspicion_id: int | None, finding: FindingRow, signature: str) -> None:
-        """A finding, and the outcome of the suspicion that led to it."""
+        """A finding, and the outcome of the suspicion that led to it. One that is there, and found anew, is counted on."""
         with self._transaction():
             self._db.execute(
-                "INSERT OR IGNORE INTO findings VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO findings VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
+                " entry = excluded.entry, file = excluded.file, result = excluded.result, kind = excluded.kind,"
+                " count = count + excluded.count, last_seen = excluded.last_seen WHERE excluded.count > 0",
                 (
                     finding.case_id,
                     finding.result.verdict.value,

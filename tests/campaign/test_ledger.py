@@ -1,5 +1,6 @@
 """What the ledger says of bugs, in a campaign."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from corpus import entry as corpus_entry
 from corpus import ledger
 from corpus.entry import Entry, Found
 from corpus.ledger import Ledger
+from fuzz.campaign.results import FindingRow, Results
 from fuzz.campaign.session import Ending, session
 from tests.campaign.fakes import case, options, sampler
 from tests.campaign.test_campaign import WRONG, events, found
@@ -33,6 +35,14 @@ def ledger_of(directory: Path, status: str, example: Entry = EXAMPLE) -> Ledger:
         """.replace("\n        ", "\n"),
         directory / "ledger.yaml",
     )
+
+
+def store(out: Path) -> list[FindingRow]:
+    results = Results.reading(out)
+    try:
+        return results.findings()
+    finally:
+        results.close()
 
 
 def campaign(directory: Path, status: str, **given: Any) -> tuple[Ending, Any]:
@@ -67,7 +77,12 @@ def test_a_fixed_bug_that_is_back_turns_it_red_and_is_called_so(
     ((saved,), (entry,)) = (events(given, "FindingSaved"), found(given))
     assert entry.case.id == saved["case"]
     assert f"regression: fixed in {version} and back: attention is wrong" in capsys.readouterr().out
-    # It stays so every night, until somebody says otherwise in the ledger.
+    # It stays so every night, until somebody says otherwise in the ledger: in the same directory and in another.
+    before = store(given.out)
+    more, _ = campaign(tmp_path, f"fixed {version}")
+    assert more.new == 1
+    assert [(row.case_id, row.kind) for row in store(given.out)] == [(entry.case.id, "new")]
+    assert store(given.out)[0].count == 2 * before[0].count
     again, _ = campaign(tmp_path, f"fixed {version}", out=tmp_path / "another")
     assert again.new == 1
 
@@ -101,3 +116,55 @@ def test_a_failure_that_shrinks_to_a_case_listed_under_a_bug_is_no_news(tmp_path
     ending = session(given, sampler("relu"))
     assert ending.new == 0 and found(given) == []
     assert f"known: attention is wrong ({URL})" in ending.summary
+
+
+def minimum(directory: Path) -> Entry:
+    """What the failure of `OTHER` shrinks to."""
+    first = options(directory, rules=[OTHER])
+    assert session(first, sampler("relu")).new == 1
+    (entry,) = found(first)
+    return entry
+
+
+def listing(directory: Path, *bugs: tuple[str, str, str]) -> Ledger:
+    """Entries without examples: id, status, and the case each lists."""
+    entries = [ledger.Bug(name, f"{name} is wrong", (ledger.Root("inductor", "lowering", name, "wrong"),),
+                          ledger.Status(*status.split(" ", 1)), findings=(case_id,)) for name, status, case_id in bugs]
+    return Ledger(directory / "ledger.yaml", tuple(entries))
+
+
+@pytest.mark.parametrize(
+    ("status", "new", "said"),
+    [
+        (f"known {URL}", 0, ""),
+        ("fixed 2.14.0", 0, ""),
+        ("new", 1, "in the ledger, and nobody decided about it yet: relu: relu is wrong"),
+        ("fixed 2.13.0", 1, "regression: fixed in 2.13.0 and back: relu is wrong"),
+    ],
+)
+def test_an_entry_without_an_example_counts_for_the_cases_it_lists(
+    tmp_path: Path, status: str, new: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = minimum(tmp_path / "first")
+    given = options(tmp_path, rules=[OTHER], ledger=listing(tmp_path, ("relu", status, entry.case.id)))
+    capsys.readouterr()
+    ending = session(given, sampler("relu"))
+    assert (ending.new, len(found(given))) == (new, new)
+    assert said in capsys.readouterr().out
+    if not new:
+        # Shrunk once, and known by that from then on.
+        assert "relu is wrong" in ending.summary and ", met 20x" in ending.summary
+        assert len(events(given, "SuspicionOpened")) == 1
+        again = session(given, sampler("relu"))
+        assert again.new == 0 and ", met 40x" in again.summary
+        assert len(events(given, "SuspicionOpened")) == 1
+
+
+def test_a_case_is_of_the_bug_that_lists_it_rather_than_of_one_that_looks_alike(tmp_path: Path) -> None:
+    entry = minimum(tmp_path / "first")
+    alike = ledger_of(tmp_path, "new", replace(entry, case=case("relu", rows=7)))
+    bugs = listing(tmp_path, ("exact", "fixed 2.13.0", entry.case.id)).bugs
+    given = options(tmp_path, rules=[OTHER], ledger=Ledger(alike.path, (*alike.bugs, *bugs)))
+    session(given, sampler("relu"))
+    (saved,) = events(given, "FindingSaved")
+    assert saved["ledger"] == "regression: fixed in 2.13.0 and back: exact is wrong"

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,15 @@ def test_what_a_person_wrote_stays_when_it_is_brought_up_to_date(tmp_path: Path)
     # And nothing changes where there is nothing to say.
     ledger_file.save(again)
     assert read.path.read_text() == text
+
+
+def test_the_last_finding_of_a_bug_may_move_to_another(tmp_path: Path) -> None:
+    read = written(tmp_path / "ledger.yaml", HAND_WRITTEN)
+    (bug,) = read.bugs
+    ledger_file.save(Ledger(read.path, (replace(bug, findings=()), Bug("bmm", "aten.bmm: NaN", (ROOT,), findings=bug.findings))))
+    again = ledger.load(read.path)
+    assert [one.findings for one in again.bugs] == [(), bug.findings]
+    assert again.bugs[0].last_seen == bug.last_seen and again.bugs[0].versions == bug.versions
 
 
 def test_a_ledger_is_made_where_there_is_none(tmp_path: Path) -> None:

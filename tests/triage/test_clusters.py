@@ -24,6 +24,7 @@ from triage.clustering import attributions
 from triage.clustering.attributions import Attributed, Attributions
 from triage.clustering.clusters import Cluster, cluster, kept_clusters, updated
 from triage.clustering.findings import Finding, gather
+from triage.clustering.ledger_update import record
 from triage.clustering.roots import root_of
 
 EMPTY = Ledger(Path("ledger.yaml"))
@@ -134,6 +135,41 @@ def test_a_ledger_brought_up_to_date_twice_is_the_same_and_lists_each_finding_on
     assert bug.id == "b" and bug.first_seen == "2026-05-01" and later.finding.id in bug.findings
 
 
+def test_nothing_is_written_beside_what_is_no_ledger(tmp_path: Path) -> None:
+    clusters = cluster(MEMBERS[:1], EMPTY)
+    (tmp_path / "device").mkdir()
+    with pytest.raises(UserError, match="is no file, so no ledger"):
+        record(updated(Ledger(tmp_path / "device"), clusters), clusters)
+    assert [path.name for path in tmp_path.iterdir()] == ["device"]
+
+
+def test_an_example_is_given_to_what_is_added_and_to_no_entry_of_a_persons(tmp_path: Path) -> None:
+    """By an example that the ledger does not list a bug would be known to campaigns, and replayed by every pytest."""
+    bare = Ledger(tmp_path / "ledger.yaml", (Bug("bare", "seen on other processors alone", (MEMBERS[0].root,)),))
+    ledger_file.save(bare)
+    clusters = cluster(MEMBERS[:6], bare)
+    made = record(updated(bare, clusters), clusters)
+    assert made == ledger.load(bare.path)
+    assert [len(bug.cases) for bug in made.bugs] == [0, 1]
+    assert made.bugs[0].findings
+    assert [path.name for path in (tmp_path / "known").iterdir()] == [Path(made.bugs[1].cases[0]).name]
+
+
+def test_an_entry_learns_the_words_its_findings_are_attributed_in_now(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.yaml"
+    first, second = MEMBERS[0], told(1, sfdp(1), entry(3))
+    bug = Bug("old", "attention is wrong", (Root("inductor", "?", "", "words of an older version"),), findings=(first.finding.id,))
+    ledger_file.save(Ledger(path, (bug, Bug("other", "NaN", (MEMBERS[-1].root,)))))
+    before = ledger.load(path)
+    clusters = cluster([first], before)
+    record(updated(before, clusters), clusters)
+    after = ledger.load(path)
+    assert [one.roots for one in after.bugs] == [(*bug.roots, first.root), (MEMBERS[-1].root,)]
+    # So what is met next is the same bug, not a second entry.
+    (one,) = cluster([second], after)
+    assert one.bug == after.bugs[0]
+
+
 class Asked:
     """Says for every case what `sfdp` would, and fails on what it is told to."""
 
@@ -158,6 +194,9 @@ def test_a_cause_is_asked_for_once_and_an_end_half_way_loses_none(tmp_path: Path
     assert len(asked.cases) == 3
     # Another torch, another cause.
     assert len(Attributions(asked, "2.14.0").missing(findings)) == 3
+    # Nor is what one device tells what another would.
+    assert len(Attributions(asked, "2.13.0", device="cuda").missing(findings)) == 3
+    assert Attributions(asked, "2.13.0", device="cpu").missing(findings) == []
     # A file that was cut short is as good as none.
     next((tmp_path / "attributions").iterdir()).write_text('{"who": "ind')
     assert len(Attributions(asked, "2.13.0").missing(findings)) == 1

@@ -146,6 +146,29 @@ bugs:
     assert "Root cause: inductor, joint_graph_passes, attention patterns, constants ignored." in text
 
 
+@pytest.mark.parametrize(("kind", "version", "back"), [
+    ("new", "2.13.0", True), ("known", "2.13.0", True), ("new", "2.14.0", False), ("known", "2.14.0", False),
+])
+def test_a_fixed_bug_that_is_back_is_for_somebody_to_look_at(tmp_path: Path, case: Case, kind: str, version: str, back: bool) -> None:
+    results = Results(tmp_path)
+    results.add_finding(None, finding(case, kind), "signature")
+    results.close()
+    (tmp_path / "stats.json").write_text('{"torch": "2.13.0+cpu"}')
+    ledger = tmp_path / "ledger.yaml"
+    ledger.write_text(f"""\
+ledger_format: 1
+bugs:
+  - id: any-axis
+    title: softmax over any axis is taken for the last
+    status: fixed {version}
+    cause: {{who: inductor, stage: joint_graph_passes, part: attention patterns, mechanism: constants ignored}}
+    findings: ["{case.id}"]
+""")
+    text, groups = made(tmp_path, ledger)
+    assert [group.news for group in groups] == [back]
+    assert (f"The ledger calls it fixed {version}, and it is back in torch 2.13.0." in text) is back
+
+
 def test_what_is_no_run_directory_is_an_error(tmp_path: Path) -> None:
     done = page(tmp_path)
     assert (done.returncode, done.stderr) == (2, f"error: {tmp_path}: no {STORE}, so no campaign's directory\n")

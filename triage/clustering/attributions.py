@@ -44,11 +44,12 @@ class Attributed:
 class Attributions:
     """The causes of findings under one torch version: read where they are kept, else asked for and kept.
 
-    `allowed`: the functions of the user's own that may be imported.
+    `allowed`: the functions of the user's own that may be imported; `device`: the one judged on, "" for the one that each
+    finding is about.
     """
 
-    def __init__(self, attributor: Attributor, torch: str, allowed: Iterable[str] = ()) -> None:
-        self._attributor, self._torch, self._allowed = attributor, torch, frozenset(allowed)
+    def __init__(self, attributor: Attributor, torch: str, allowed: Iterable[str] = (), device: str = "") -> None:
+        self._attributor, self._torch, self._allowed, self._device = attributor, torch, frozenset(allowed), device
 
     def missing(self, findings: Iterable[Finding]) -> list[Finding]:
         """Those whose cause is not kept."""
@@ -81,7 +82,7 @@ class Attributions:
         return _read(self._path(finding))
 
     def _path(self, finding: Finding) -> Path:
-        return _directory(finding) / f"{_name(finding)}-{self._torch}.json"
+        return _directory(finding) / f"{_name(finding)}-{self._torch}-{self._device or finding.entry.device}.json"
 
 
 @contextmanager
@@ -102,9 +103,12 @@ def attributor(setup: Setup, device: str = "") -> Iterator[Attributor]:
 
 
 def kept(findings: Iterable[Finding]) -> Iterator[Attributed]:
-    """Each with the root that is kept, under whatever torch it was told; nothing is run."""
+    """Each with the root that is kept, under whatever torch it was told, on the device it is about rather than another;
+    nothing is run."""
     for finding in findings:
-        files = sorted(_directory(finding).glob(f"{_name(finding)}-*.json"), reverse=True)
+        own = f"-{finding.entry.device}.json"
+        names = sorted((path.name for path in _directory(finding).glob(f"{_name(finding)}-*.json")), reverse=True)
+        files = [_directory(finding) / name for name in sorted(names, key=lambda name: not name.endswith(own))]
         cause = next(filter(None, map(_read, files)), None)
         if cause is None:
             yield unattributed(finding, "python -m triage.cluster was not run on it")

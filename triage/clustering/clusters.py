@@ -124,8 +124,11 @@ def updated(ledger: Ledger, clusters: Sequence[Cluster]) -> Ledger:
         if one.open and one.bug is None:
             continue
         bug = bugs[one.bug.id] if one.bug else Bug(_new_id(one.roots[0], bugs), one.title, one.roots)
+        # An entry taken by a finding of it, under words that no entry has: by these the next finding is recognised.
+        words = {member.root for member in one.members if member.root.stage != OPEN and ledger.of_root(member.root) is None}
         bugs[bug.id] = replace(
             bug,
+            roots=(*bug.roots, *sorted(words - set(bug.roots))),
             findings=tuple(sorted({*bug.findings, *(finding.id for finding in one.findings)})),
             first_seen=one.first_seen,
             last_seen=one.last_seen,

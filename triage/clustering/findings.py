@@ -53,24 +53,32 @@ def gather(paths: Sequence[Path]) -> list[Finding]:
     return _merged(of_runs, of_files)
 
 
-def _of_run(path: Path) -> Iterator[Finding]:
-    results = Results(path)
-    try:
-        rows = results.findings()
-    finally:
-        results.close()
-    torch = _torch_of(path)
-    for row in rows:
-        if row.kind == "new" or (row.kind == "known" and row.count):
-            yield _of_row(row, path, torch)
-
-
-def _of_row(row: FindingRow, run: Path, torch: str) -> Finding:
-    entry = corpus_entry.loads(row.entry, row.file)
+def of_row(row: FindingRow, entry: Entry, run: Path, torch: str) -> Finding:
+    """The finding that a row of a run's store tells, whose `entry` is read; `torch`: what the run was last of."""
     if row.kind == "new" and entry.found is not None:
         torch = entry.found.torch or torch
     first = row.first_seen if row.kind == "new" else row.last_seen  # a known one is in the store from the start
     return Finding(entry, Path(row.file), run, row.count, _day(first), _day(row.last_seen), _versions(torch))
+
+
+def torch_of(run: Path) -> str:
+    """The version of torch a run was last of, "" where it did not come to tell."""
+    try:
+        return str(json.loads((run / STATISTICS).read_text(encoding="utf-8")).get("torch") or "")
+    except (OSError, ValueError):
+        return ""
+
+
+def _of_run(path: Path) -> Iterator[Finding]:
+    results = Results.reading(path)
+    try:
+        rows = results.findings()
+    finally:
+        results.close()
+    torch = torch_of(path)
+    for row in rows:
+        if row.kind == "new" or (row.kind == "known" and row.count):
+            yield of_row(row, corpus_entry.loads(row.entry, row.file), path, torch)
 
 
 def _of_files(path: Path) -> Iterator[Finding]:
@@ -101,13 +109,6 @@ def _joined(one: Finding, other: Finding) -> Finding:
     met = one.met + other.met if one.run != other.run and other.run and one.run else max(one.met, other.met)
     return replace(kept, met=met, first_seen=days[0] if days else "", last_seen=days[-1] if days else "",
                    versions=one.versions | other.versions)
-
-
-def _torch_of(run: Path) -> str:
-    try:
-        return str(json.loads((run / STATISTICS).read_text(encoding="utf-8")).get("torch") or "")
-    except (OSError, ValueError):
-        return ""
 
 
 def _versions(torch: str) -> frozenset[str]:

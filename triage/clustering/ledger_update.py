@@ -6,7 +6,7 @@ from dataclasses import replace
 from corpus import entry as corpus_entry
 from corpus import ledger_file
 from corpus.entry import SUFFIX
-from corpus.ledger import Bug, Ledger
+from corpus.ledger import Bug, Ledger, load
 from triage.clustering.clusters import Cluster
 
 EXAMPLES = "known"
@@ -14,11 +14,15 @@ EXAMPLES = "known"
 
 
 def record(ledger: Ledger, clusters: Sequence[Cluster]) -> Ledger:
-    """Save the ledger and give it back; a bug without an example gets the simplest case of its cluster. Raises UserError."""
+    """Save the ledger and give it back; a bug that its file lacks gets the simplest case of its cluster as example. Raises
+    UserError."""
+    ledger_file.check(ledger.path)
+    # Which examples the others have, if any, a person decided.
+    had = {bug.id for bug in load(ledger.path).bugs} if ledger.path.exists() else set[str]()
     bugs = []
     for bug in ledger.bugs:
         mine = [one for one in clusters if one.example.id in bug.findings]
-        bugs.append(bug if bug.cases or not mine else _with_example(bug, mine[0], ledger))
+        bugs.append(_with_example(bug, mine[0], ledger) if mine and bug.id not in had else bug)
     ledger = Ledger(ledger.path, tuple(bugs))
     ledger_file.save(ledger)
     return ledger

@@ -13,7 +13,7 @@ from fuzz.catalogue import is_named, kind
 from fuzz.protocol import Verdict
 from triage.clustering.attributions import kept
 from triage.clustering.clusters import Cluster, cluster, split
-from triage.clustering.findings import Finding
+from triage.clustering.findings import of_row, torch_of
 from triage.drafts.kernel_draft import kernel_title
 from triage.drafts.title import title
 
@@ -80,7 +80,8 @@ def groups_of(run: Path, findings: Sequence[Met], ledger: Ledger) -> list[Group]
     """A group for every root cause that the ledger lists, or that `triage.cluster` told of this run, and for every finding
     whose cause nobody told: news first. Nothing is attributed here, which would need torch, and minutes."""
     met = {one.row.case_id: one for one in findings if one.row.kind != "internal"}
-    listed, rest = split([Finding(one.entry, Path(one.row.file), run, one.row.count) for one in met.values()], ledger)
+    torch = torch_of(run)
+    listed, rest = split([of_row(one.row, one.entry, run, torch) for one in met.values()], ledger)
     groups = [_group(one, met) for one in cluster([*listed, *kept(rest)], ledger)]
     groups += [Group(one.title, "internal", (one,), (_NOTES["internal"],), news=False) for one in findings if one.row.kind == "internal"]
     return sorted(groups, key=lambda group: not group.news)

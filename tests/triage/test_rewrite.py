@@ -4,37 +4,22 @@ from typing import cast
 
 import pytest
 
-from fuzz.protocol import Hello, SubjectResult, Verdict
+from fuzz.protocol import SubjectResult, Verdict
 from generators.case import Case
+from tests.triage.controls import Controls
 from triage.attribution import rewrite
 from triage.attribution.culprit import Cause
 from triage.attribution.rewrite import OTHER_RESULT
-from triage.attribution.trials import SUBJECTS, Trials
+from triage.attribution.trials import Trials
 
 WRONG = SubjectResult("passes", Verdict.WRONG_RESULT, "output 0: off", fired=("_sfdp_pattern_1_inference",))
 MATCHED = ("told matched _sfdp_pattern_1_inference {}", "told matched _sfdp_pattern_2_inference {}")
 
 
-class Controls:
-    """Trials that give `ok` for the controls named, `wrong` for all else, or the result that is given."""
-
-    def __init__(self, wrong: SubjectResult, *right: str, **given: SubjectResult) -> None:
-        self.hello = Hello("2.13.0", "3.11", "cpu", "g++", 1, 1.0)
-        self._wrong, self._right, self._given = wrong, {"attention_off", *right}, given
-
-    def judged(self, _case: Case, subject: str) -> SubjectResult:
-        name = subject.removeprefix(f"{SUBJECTS}:passes.")
-        if name == "watched":
-            return SubjectResult(subject, self._wrong.verdict, reached=MATCHED)
-        return self._given.get(name) or (SubjectResult(subject, Verdict.OK) if name in self._right else self._wrong)
-
-    def fails(self, case: Case, subject: str) -> bool | None:
-        result = self.judged(case, subject)
-        return None if result.verdict is Verdict.SKIPPED else result.verdict.is_finding
-
-
 def caused(case: Case, wrong: SubjectResult, *right: str, **given: SubjectResult) -> Cause:
-    return rewrite.cause(case, "passes", wrong, cast("Trials", Controls(wrong, *right, **given)))
+    watched = SubjectResult("", wrong.verdict, reached=MATCHED)
+    controls = Controls(wrong, "attention_off", *right, watched=watched, **given)
+    return rewrite.cause(case, "passes", wrong, cast("Trials", controls))
 
 
 def test_constants_are_called_equal_only_where_they_were_compared(case: Case) -> None:

@@ -1,5 +1,6 @@
 """Attribution: from a case to its root cause, with the evidence. What it found lasts as JSON."""
 
+import itertools
 import json
 import time
 from collections.abc import Iterator
@@ -31,7 +32,7 @@ from triage.attribution.ladder import (
     cheapest,
     climbed,
 )
-from triage.attribution.trials import Trials, control, failed, trials_of
+from triage.attribution.trials import Trials, control, trials_of
 
 __all__ = ["Attribution", "Cause", "attribute", "attributed"]
 
@@ -165,23 +166,29 @@ def _below(entry: Entry, base: str, result: SubjectResult, trials: Trials, bisec
         return Cause("inductor", LOWERING, bisection.detail, how, ("The bisector finds it gone with that lowering left to eager.",))
     if bisection is not None and bisection.backend == "inductor" and bisection.subsystem:
         return Cause("inductor", bisection.subsystem, bisection.detail, how, ("The bisector finds it gone with that left out.",))
-    lowering = _lowering(entry, base, result, trials)
-    if lowering:
-        told = f"It goes away with the lowering of {lowering} left to eager and all others on."
-        return Cause("inductor", LOWERING, lowering, how, (told,))
-    for name, switch, words in ((UNVECTORISED, "unvectorised", "vectorised code"), (UNFUSED, "unfused", "fusion")):
-        if failed(trials.judged(entry.case, control(base, switch))) is False:
-            return Cause("inductor", CODEGEN, words, how, (f"It goes away with {name}.",))
-    return Cause("inductor", CODEGEN, "", how, ("Neither with fusion nor with vectorisation off does it go away.",))
+    # Every lowering that is left to eager breaks a fusion, so a single one is at fault only where no other mends it too.
+    unfused = _mends(entry, base, "unfused", trials)
+    lowerings = _lowerings(entry, base, result, trials)
+    if len(lowerings) == 1:
+        told = f"It goes away with the lowering of {lowerings[0]} left to eager and all others on."
+        return Cause("inductor", LOWERING, lowerings[0], how, (told,))
+    several = (f"It goes away with the lowering of {' or of '.join(lowerings)} left to eager, too.",) if lowerings else ()
+    if unfused:
+        return Cause("inductor", CODEGEN, "fusion", how, (f"It goes away with {UNFUSED}.", *several))
+    if _mends(entry, base, "unvectorised", trials):
+        return Cause("inductor", CODEGEN, "vectorised code", how, (f"It goes away with {UNVECTORISED}.", *several))
+    return Cause("inductor", CODEGEN, "", how, ("Neither with fusion nor with vectorisation off does it go away.", *several))
 
 
-def _lowering(entry: Entry, base: str, result: SubjectResult, trials: Trials) -> str:
-    """The lowering without which it passes, by name, "" where there is none."""
-    for reached in result.reached:
-        kind_, _, name = reached.partition(" ")
-        if kind_ == "lowering" and trials.fails(entry.case, control(base, f"eager_{name.removeprefix('aten.')}")) is False:
-            return name.removeprefix("aten.")
-    return ""
+def _mends(entry: Entry, base: str, switch: str, trials: Trials) -> bool:
+    return trials.fails(entry.case, control(base, switch)) is False
+
+
+def _lowerings(entry: Entry, base: str, result: SubjectResult, trials: Trials) -> list[str]:
+    """The lowerings without which it passes, each on its own, by name: the first two."""
+    names = [name.removeprefix("aten.") for kind_, _, name in (reached.partition(" ") for reached in result.reached) if kind_ == "lowering"]
+    mending = (name for name in dict.fromkeys(names) if _mends(entry, base, f"eager_{name}", trials))
+    return list(itertools.islice(mending, 2))
 
 
 class _Clock:

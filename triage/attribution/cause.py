@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from corpus.entry import Entry
 from fuzz.campaign.pool import Setup
+from fuzz.campaign.symptom import PROCESS
 from fuzz.catalogue import is_named, kind
 from fuzz.protocol import SubjectResult, Verdict
 from generators.errors import UserError
@@ -104,7 +105,10 @@ def attributed(entry: Entry, trials: Trials, bisection: Bisection | None = None,
     if not ladder.result.verdict.is_finding:
         raise UserError(f"case {entry.case.id} shows no bug under torch {ladder.hello.torch}: {ladder.result.verdict}")
     with clock("controls"):
-        found = kernel_cause.cause(entry.case, ladder, trials) if about_function else _compiler(entry, ladder, trials, bisection)
+        if ladder.result.verdict in PROCESS:
+            found = _lost(entry, ladder, about_function=about_function)
+        else:
+            found = kernel_cause.cause(entry.case, ladder, trials) if about_function else _compiler(entry, ladder, trials, bisection)
     ladder = _with_controls(entry, found, ladder, trials)
     return Attribution(found, entry.case.id, entry.subject, ladder.hello.torch, ladder, bisection, clock.seconds)
 
@@ -128,6 +132,19 @@ def _with_controls(entry: Entry, found: Cause, ladder: Ladder, trials: Trials) -
 def _kernel_ladder(entry: Entry, trials: Trials) -> Ladder:
     rungs = {name: trials.must(entry.case, name) for name in dict.fromkeys((EAGER, MATH, entry.subject))}
     return Ladder(trials.hello, rungs, entry.subject)
+
+
+def _lost(entry: Entry, ladder: Ladder, *, about_function: bool) -> Cause:
+    """The cause where the process is lost, by the ladder alone: each control would cost a process, and as long as a hang."""
+    how = rewrite.lost(ladder.result)
+    evidence = ("No controls were tried, since each would lose its process too.",)
+    if about_function:
+        return Cause(ladder.accused, "kernel", kernel_cause.place(entry.case, ladder.result), how, evidence)
+    if ladder.accused == EAGER:
+        return Cause("eager", "operation", "", how, evidence)
+    rungs = ((AOT_EAGER, "aot", AOT), (DECOMPOSED, "aot", AOT), (PASSES, "inductor", rewrite.PASSES_STAGE))
+    who, stage = next(((who, stage) for rung, who, stage in rungs if ladder.fails(rung)), ("inductor", CODEGEN))
+    return Cause(who, stage, "", how, evidence)
 
 
 def _compiler(entry: Entry, ladder: Ladder, trials: Trials, bisection: Bisection | None) -> Cause:

@@ -58,6 +58,12 @@ def raised(result: SubjectResult) -> str:
     return f"{how} {normal(result.message)[:120]}" if how else ""
 
 
+def lost(result: SubjectResult) -> str:
+    """How a process was lost, and where as far as it is told: which allocation is the one too many is chance."""
+    how = str(result.verdict).replace("_", " ")
+    return how if result.verdict is Verdict.OUT_OF_MEMORY else f"{how}: {normal(result.message)[:120]}"
+
+
 def _mended(idea: _Idea, result: SubjectResult, changed: SubjectResult) -> bool:
     """Whether a change took the failure away."""
     if failed(changed) is False:

@@ -1,12 +1,10 @@
-"""Attribution: from a case to its root cause, with the evidence. What it found lasts as JSON."""
+"""Attribution: from a case to its root cause, with the evidence."""
 
 import itertools
-import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Self
+from dataclasses import dataclass, field, replace
 
 from corpus.entry import Entry
 from fuzz.campaign.pool import Setup
@@ -46,7 +44,7 @@ LOWERING, CODEGEN = "lowering", "codegen"
 class Attribution:
     """A finding's cause, the ladder and the bisection it rests on, and the seconds it took, by step.
 
-    `case`, `subject` and `torch` say of what: a result kept beside a run is looked up by them.
+    `case`, `subject` and `torch` say of what.
     """
 
     cause: Cause
@@ -56,33 +54,6 @@ class Attribution:
     ladder: Ladder | None = None
     bisection: Bisection | None = None
     seconds: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def key(self) -> str:
-        """What it is kept by: case, subject and torch."""
-        return f"{self.case}/{self.subject}/{self.torch}"
-
-    def to_json(self) -> str:
-        """As JSON text."""
-        data = {
-            "cause": self.cause.to_dict(), "case": self.case, "subject": self.subject, "torch": self.torch,
-            "ladder": None if self.ladder is None else self.ladder.to_dict(), "bisection": None if self.bisection is None else asdict(self.bisection),
-            "seconds": self.seconds,
-        }
-        return json.dumps(data, default=str)
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """What `to_json` wrote. Raises ValueError for anything else."""
-        try:
-            data: dict[str, Any] = json.loads(text)
-            kept, climbed_ = data["bisection"], data["ladder"]
-            return cls(
-                Cause.from_dict(data["cause"]), data["case"], data["subject"], data["torch"],
-                None if climbed_ is None else Ladder.from_dict(climbed_), None if kept is None else Bisection(**kept), data["seconds"],
-            )
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"no attribution: {error}") from error
 
 
 def attribute(entry: Entry, setup: Setup, bisection: Bisection | None = None) -> Attribution:

@@ -94,12 +94,6 @@ class Explanation:
         cut = "" if self.whole else ", until time ran out"
         return [*told, f"{counted} cases judged, each with one property changed{cut}."]
 
-    @property
-    def short(self) -> str:
-        """In one line: "any T > 1, dtype; needs softmax dim = 0"."""
-        return "; ".join(filter(None, ["any " + ", ".join(name.partition(" (")[0] for name in self.free) if self.free else "",
-                                       "needs " + ", ".join(name.partition(" (")[0] for name in self.needs) if self.needs else ""]))
-
     def diff(self) -> list[str]:
         """The lines of the program that differ in the control."""
         return self._changed(self.control)[:_DIFF_LINES] if self.control is not None else []

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from fuzz.protocol import Verdict
 from generators.case import Case
-from generators.dtypes import LOW_PRECISION, category
+from generators.dtypes import category
 from generators.emit import is_random, source
-from generators.program import types_of
+from generators.program import low_precision, types_of
 from triage.rendering import render
 
 TIMEOUT_EXIT = 124
@@ -105,11 +105,6 @@ def run(
         except subprocess.TimeoutExpired as stopped:
             return Run(TIMEOUT_EXIT, _decoded(stopped.stdout), _decoded(stopped.stderr))
     return Run(done.returncode, _decoded(done.stdout), _decoded(done.stderr))
-
-
-def low_precision(case: Case) -> bool:
-    """Whether it computes in a dtype of 16 bits."""
-    return any(value.dtype in LOW_PRECISION for value in types_of(case).values())
 
 
 def differentiable(case: Case) -> bool:

@@ -4,6 +4,7 @@ The data is `SubjectResult.where`, see fuzz/check/oracle/where.py.
 """
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ _OF_CALLS = {
 """The axes of what one call of an attention function gives."""
 _LAYOUTS = {"bhsd": (BATCH, HEAD, "", FEATURE), "bshd": (BATCH, "", HEAD, FEATURE), "bsd": (BATCH, "", FEATURE)}
 
+_VALUE = re.compile(r"(grad of )?input (\d+)")
 _SHOWN = 4
 """So many ranges of an axis are named."""
 
@@ -51,6 +53,24 @@ def labels(case: Case, value: str, rank: int) -> tuple[str, ...]:
     if kind is None or kind.rank != rank:
         return tuple(f"axis {axis}" for axis in range(rank))
     return tuple(str(size) if str(size) and not str(size).isdigit() else f"axis {i}" for i, size in enumerate(kind.shape))
+
+
+def gradient(case: Case, value: str) -> str:
+    """The oracle's "grad of input 0" as a kernel's author calls it: "dq"; "of x" where it is none of the kernel's."""
+    if value in ("dq", "dk", "dv", "dbias"):
+        return value
+    name = named(case, value).removeprefix("grad of ").removeprefix("parameter ")
+    for contract in case.contracts:
+        for field, read in contract.reads.items():
+            if read == name:
+                return f"d{field}"
+    return f"of {name}"
+
+
+def named(case: Case, text: str) -> str:
+    """The oracle's words with the program's own names: "grad of q" for "grad of input 0"."""
+    names = [item.name for item in case.inputs if not item.parameter]
+    return _VALUE.sub(lambda found: f"{found[1] or ''}{names[int(found[2])]}", text)
 
 
 def _name(case: Case, value: str) -> str:

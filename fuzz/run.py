@@ -27,7 +27,7 @@ def run(
     engine: str = "guided",
     seeds: Path | None = None,
     fail_fast: bool = False,
-    timeout: str = "60s",
+    timeout: str = "120s",
     memory: int = 4096,
     shrink_time: str = "60s",
 ) -> int:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from generators.case import AUTOCAST, MODES, Attr, Case, Input, Op, TensorType
 from generators.contracts import check_contract
-from generators.dtypes import DTYPES
+from generators.dtypes import DTYPES, LOW_PRECISION
 from generators.errors import CaseError
 from generators.ops import OPS
 from generators.ops.flex import NAMES as FLEX_NAMES
@@ -132,6 +132,11 @@ def types_of(case: Case) -> dict[str, TensorType]:
     for op in case.ops:
         types[op.name] = infer(op, types, case.sizes, case.autocast)
     return types
+
+
+def low_precision(case: Case) -> bool:
+    """Whether it computes in a dtype of 16 bits."""
+    return any(value.dtype in LOW_PRECISION for value in types_of(case).values())
 
 
 def check(case: Case) -> dict[str, TensorType]:

@@ -160,6 +160,7 @@ def _draft(entry: "Entry", setup: "Setup", out: Path, explain: float, modes: tup
     from triage.drafts.versions import seen_in
     from triage.pictures import picture
 
+    _say(f"judging case {entry.case.id} under every backend; the whole report takes two to three minutes")
     with trials_of(setup, repeat=2) as trials:
         ladder = climbed(entry, trials, modes=modes)
         why = refusal(ladder)
@@ -167,6 +168,7 @@ def _draft(entry: "Entry", setup: "Setup", out: Path, explain: float, modes: tup
             for file in ("repro.py", picture.FILE):
                 (out / file).unlink(missing_ok=True)  # one of an earlier report would seem to belong to this one
             return refused(entry.case, ladder, why)
+        _say("running repro.py, PyTorch's bisector, and controls")
         run = _reproduced(entry, ladder, setup, out / "repro.py")
         if run.code == 0:
             (out / picture.FILE).unlink(missing_ok=True)
@@ -223,6 +225,13 @@ def _looked_into(
     shown = ladder.rungs[PASSES] if ladder.fails(PASSES) else result
     rewrite = "sfdp" in attribution.cause.part
     return attribution, explain(entry.case, shown, lambda case: trials.judged(case, base), seconds, rewrite=rewrite)
+
+
+def _say(text: str) -> None:
+    import sys
+
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
 
 
 def _prepare(out: Path) -> None:

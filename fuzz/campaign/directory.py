@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import IO, Self
 
+from fuzz.campaign.results import FILE as STORE
 from generators.errors import UserError
 
 _SPARE_MIB = 64
@@ -24,7 +25,10 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Make or enter the directory. Raises `UserError` when it can't be written, is full, or is in use."""
+        """Make or enter the directory. Raises `UserError` when it can't be written, is full, is in use, or holds other
+        things."""
+        if path.is_dir() and not (path / STORE).exists() and any(path.iterdir()):
+            raise UserError(f"--out {path}: holds other files and no run; give a directory of its own")
         made = None if path.exists() else path
         while made is not None and not made.parent.exists():
             made = made.parent

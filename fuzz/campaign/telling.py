@@ -92,7 +92,7 @@ def summary(
     if waiting:
         again = f"--out {shlex.quote(stats.started.out)}" if stats.started else "the same --out"
         verb = "waits" if waiting == 1 else "wait"
-        lines.append(f"  {counted(waiting, 'suspicion')} {verb}; run again with {again} to work on {'it' if waiting == 1 else 'them'}")
+        lines.append(f"  {counted(waiting, 'suspicion')} {verb}; run again with --budget 10m {again} to work on {'it' if waiting == 1 else 'them'}")
     if stats.faults:
         lines.append(f"{counted(len(stats.faults), 'case')} could not be judged because of a fault of attnfuzz itself; please report it:")
         lines += [f"  {fault.text.splitlines()[-1]}: {fault.path}, and what the worker said beside it" for fault in stats.faults[:5]]

@@ -125,7 +125,7 @@ class _Progress:
     """Says on stderr how far it is, every few seconds."""
 
     def __init__(self, cases: int) -> None:
-        self._cases, self._begun, self._said = cases, 0, time.monotonic()
+        self._cases, self._begun, self._said = cases, 0, -_PROGRESS_SECONDS
 
     def __call__(self, question: Question) -> None:
         self._begun += 1

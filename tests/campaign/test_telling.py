@@ -36,7 +36,7 @@ def test_a_campaign_that_left_work_names_the_directory_to_go_on_in(
     monkeypatch.setattr("fuzz.campaign.session.summary", lambda results, stats, _, *more: summary(results, stats, waiting, *more))
     given = options(tmp_path, budget="2x")
     told = session(given, sampler("softmax")).summary
-    assert f"  {words}; run again with --out {given.out} to work on " in told
+    assert f"  {words}; run again with --budget 10m --out {given.out} to work on " in told
 
 
 @pytest.mark.parametrize("path", ["", "/home/me/my code"])

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,11 +10,10 @@ from benchmarks.attribution import RELU, planted
 from corpus import casefile, entry
 from corpus.entry import Entry, Expectation
 from fuzz.campaign.pool import Setup
-from generators.case import Case
 from generators.errors import UserError
-from tests.triage.conftest import SOFTMAX_OVER_QUERIES, ladder
-from triage.attribution.bisector import Bisection, parsed
-from triage.attribution.cause import Attribution, Cause, attribute, attributed
+from tests.triage.conftest import SOFTMAX_OVER_QUERIES
+from triage.attribution.bisector import parsed
+from triage.attribution.cause import Cause, attribute, attributed
 from triage.attribution.rewrite import CONSTANTS_IGNORED, OTHER_RESULT
 from triage.attribution.trials import Trials, trials_of
 
@@ -131,16 +129,6 @@ def test_a_lowering_that_is_wrong_is_named(plant: str) -> None:
     with planted(plant):
         found = attribute(of(RELU, "inductor"), Setup(timeout=120, memory_mib=8192)).cause
     assert named(found) == ("inductor", "lowering", "relu")
-
-
-def test_an_attribution_lasts_as_json(case: Case) -> None:
-    made = Attribution(Cause("inductor", "lowering", "relu", "wrong result", ("a", "b")), case.id, "inductor", "2.13.0", ladder(),
-                       Bisection("inductor", "lowerings", "relu"), {"ladder": 1.5})
-    assert Attribution.from_json(made.to_json()) == made
-    assert Attribution.from_json(replace(made, bisection=None).to_json()).bisection is None
-    for text in ("{}", "[]", '{"cause": {}}'):
-        with pytest.raises(ValueError, match="no attribution"):
-            Attribution.from_json(text)
 
 
 @pytest.mark.parametrize(

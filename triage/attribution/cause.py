@@ -1,14 +1,14 @@
-"""Attribution: from a case to its root cause, with the evidence. What it found lasts as JSON."""
+"""Attribution: from a case to its root cause, with the evidence."""
 
-import json
+import itertools
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Self
+from dataclasses import dataclass, field, replace
 
 from corpus.entry import Entry
 from fuzz.campaign.pool import Setup
+from fuzz.campaign.symptom import PROCESS
 from fuzz.catalogue import is_named, kind
 from fuzz.protocol import SubjectResult, Verdict
 from generators.errors import UserError
@@ -31,7 +31,7 @@ from triage.attribution.ladder import (
     cheapest,
     climbed,
 )
-from triage.attribution.trials import Trials, control, failed, trials_of
+from triage.attribution.trials import Trials, control, trials_of
 
 __all__ = ["Attribution", "Cause", "attribute", "attributed"]
 
@@ -44,7 +44,7 @@ LOWERING, CODEGEN = "lowering", "codegen"
 class Attribution:
     """A finding's cause, the ladder and the bisection it rests on, and the seconds it took, by step.
 
-    `case`, `subject` and `torch` say of what: a result kept beside a run is looked up by them.
+    `case`, `subject` and `torch` say of what.
     """
 
     cause: Cause
@@ -54,33 +54,6 @@ class Attribution:
     ladder: Ladder | None = None
     bisection: Bisection | None = None
     seconds: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def key(self) -> str:
-        """What it is kept by: case, subject and torch."""
-        return f"{self.case}/{self.subject}/{self.torch}"
-
-    def to_json(self) -> str:
-        """As JSON text."""
-        data = {
-            "cause": self.cause.to_dict(), "case": self.case, "subject": self.subject, "torch": self.torch,
-            "ladder": None if self.ladder is None else self.ladder.to_dict(), "bisection": None if self.bisection is None else asdict(self.bisection),
-            "seconds": self.seconds,
-        }
-        return json.dumps(data, default=str)
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """What `to_json` wrote. Raises ValueError for anything else."""
-        try:
-            data: dict[str, Any] = json.loads(text)
-            kept, climbed_ = data["bisection"], data["ladder"]
-            return cls(
-                Cause.from_dict(data["cause"]), data["case"], data["subject"], data["torch"],
-                None if climbed_ is None else Ladder.from_dict(climbed_), None if kept is None else Bisection(**kept), data["seconds"],
-            )
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"no attribution: {error}") from error
 
 
 def attribute(entry: Entry, setup: Setup, bisection: Bisection | None = None) -> Attribution:
@@ -103,7 +76,10 @@ def attributed(entry: Entry, trials: Trials, bisection: Bisection | None = None,
     if not ladder.result.verdict.is_finding:
         raise UserError(f"case {entry.case.id} shows no bug under torch {ladder.hello.torch}: {ladder.result.verdict}")
     with clock("controls"):
-        found = kernel_cause.cause(entry.case, ladder, trials) if about_function else _compiler(entry, ladder, trials, bisection)
+        if ladder.result.verdict in PROCESS:
+            found = _lost(entry, ladder, about_function=about_function)
+        else:
+            found = kernel_cause.cause(entry.case, ladder, trials) if about_function else _compiler(entry, ladder, trials, bisection)
     ladder = _with_controls(entry, found, ladder, trials)
     return Attribution(found, entry.case.id, entry.subject, ladder.hello.torch, ladder, bisection, clock.seconds)
 
@@ -127,6 +103,19 @@ def _with_controls(entry: Entry, found: Cause, ladder: Ladder, trials: Trials) -
 def _kernel_ladder(entry: Entry, trials: Trials) -> Ladder:
     rungs = {name: trials.must(entry.case, name) for name in dict.fromkeys((EAGER, MATH, entry.subject))}
     return Ladder(trials.hello, rungs, entry.subject)
+
+
+def _lost(entry: Entry, ladder: Ladder, *, about_function: bool) -> Cause:
+    """The cause where the process is lost, by the ladder alone: each control would cost a process, and as long as a hang."""
+    how = rewrite.lost(ladder.result)
+    evidence = ("No controls were tried, since each would lose its process too.",)
+    if about_function:
+        return Cause(ladder.accused, "kernel", kernel_cause.place(entry.case, ladder.result), how, evidence)
+    if ladder.accused == EAGER:
+        return Cause("eager", "operation", "", how, evidence)
+    rungs = ((AOT_EAGER, "aot", AOT), (DECOMPOSED, "aot", AOT), (PASSES, "inductor", rewrite.PASSES_STAGE))
+    who, stage = next(((who, stage) for rung, who, stage in rungs if ladder.fails(rung)), ("inductor", CODEGEN))
+    return Cause(who, stage, "", how, evidence)
 
 
 def _compiler(entry: Entry, ladder: Ladder, trials: Trials, bisection: Bisection | None) -> Cause:
@@ -165,23 +154,29 @@ def _below(entry: Entry, base: str, result: SubjectResult, trials: Trials, bisec
         return Cause("inductor", LOWERING, bisection.detail, how, ("The bisector finds it gone with that lowering left to eager.",))
     if bisection is not None and bisection.backend == "inductor" and bisection.subsystem:
         return Cause("inductor", bisection.subsystem, bisection.detail, how, ("The bisector finds it gone with that left out.",))
-    lowering = _lowering(entry, base, result, trials)
-    if lowering:
-        told = f"It goes away with the lowering of {lowering} left to eager and all others on."
-        return Cause("inductor", LOWERING, lowering, how, (told,))
-    for name, switch, words in ((UNVECTORISED, "unvectorised", "vectorised code"), (UNFUSED, "unfused", "fusion")):
-        if failed(trials.judged(entry.case, control(base, switch))) is False:
-            return Cause("inductor", CODEGEN, words, how, (f"It goes away with {name}.",))
-    return Cause("inductor", CODEGEN, "", how, ("Neither with fusion nor with vectorisation off does it go away.",))
+    # Every lowering that is left to eager breaks a fusion, so a single one is at fault only where no other mends it too.
+    unfused = _mends(entry, base, "unfused", trials)
+    lowerings = _lowerings(entry, base, result, trials)
+    if len(lowerings) == 1:
+        told = f"It goes away with the lowering of {lowerings[0]} left to eager and all others on."
+        return Cause("inductor", LOWERING, lowerings[0], how, (told,))
+    several = (f"It goes away with the lowering of {' or of '.join(lowerings)} left to eager, too.",) if lowerings else ()
+    if unfused:
+        return Cause("inductor", CODEGEN, "fusion", how, (f"It goes away with {UNFUSED}.", *several))
+    if _mends(entry, base, "unvectorised", trials):
+        return Cause("inductor", CODEGEN, "vectorised code", how, (f"It goes away with {UNVECTORISED}.", *several))
+    return Cause("inductor", CODEGEN, "", how, ("Neither with fusion nor with vectorisation off does it go away.", *several))
 
 
-def _lowering(entry: Entry, base: str, result: SubjectResult, trials: Trials) -> str:
-    """The lowering without which it passes, by name, "" where there is none."""
-    for reached in result.reached:
-        kind_, _, name = reached.partition(" ")
-        if kind_ == "lowering" and trials.fails(entry.case, control(base, f"eager_{name.removeprefix('aten.')}")) is False:
-            return name.removeprefix("aten.")
-    return ""
+def _mends(entry: Entry, base: str, switch: str, trials: Trials) -> bool:
+    return trials.fails(entry.case, control(base, switch)) is False
+
+
+def _lowerings(entry: Entry, base: str, result: SubjectResult, trials: Trials) -> list[str]:
+    """The lowerings without which it passes, each on its own, by name: the first two."""
+    names = [name.removeprefix("aten.") for kind_, _, name in (reached.partition(" ") for reached in result.reached) if kind_ == "lowering"]
+    mending = (name for name in dict.fromkeys(names) if _mends(entry, base, f"eager_{name}", trials))
+    return list(itertools.islice(mending, 2))
 
 
 class _Clock:

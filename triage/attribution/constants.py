@@ -7,7 +7,7 @@ pattern's own text is traced anew with the operands of the match, and the two gr
 import inspect
 import operator
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,8 @@ from fuzz.check.coverage import rewrite_name
 from triage.attribution.switches import part, refusing, tell
 
 _MATCHER = "torch._inductor.pattern_matcher"
+_KNOWN, _TO_PATTERN = (_MATCHER, "_known_precompiled_patterns"), (_MATCHER, "fx_to_pattern")
+_MODE_OF, _MODE = ("torch._dynamo.utils", "detect_fake_mode"), ("torch._subclasses.fake_tensor", "FakeTensorMode")
 _AXES = frozenset({"amax", "sum", "permute", "transpose", "softmax", "_softmax", "mean", "unsqueeze", "squeeze"})
 """Operations whose whole numbers are axes: -1 and 3 are one of four."""
 
@@ -32,7 +34,8 @@ class Unlike(Exception):
     """The two graphs have other operations, so that constants can't be compared."""
 
 
-def compared() -> AbstractContextManager[None]:
+@contextmanager
+def compared() -> Iterator[None]:
     """While entered, no pattern of attention takes a program whose constants are others than the pattern's. Tells which."""
 
     def refuses(entry: Any, match: Any) -> bool:
@@ -48,12 +51,15 @@ def compared() -> AbstractContextManager[None]:
             tell("constant", name, operation=operation, program=program, pattern=pattern)
         return bool(found)
 
-    return refusing(refuses)
+    for names in (_KNOWN, _TO_PATTERN, _MODE_OF, _MODE):
+        part(*names)  # what is missing shall show here: within a pass it would be an error of the compiler
+    with refusing(refuses):
+        yield
 
 
 def differences(entry: Any, match: Any) -> list[tuple[str, str, str]]:
     """Constants that differ: the operation, the program's and the pattern's. Raises `Unlike`."""
-    known = part(_MATCHER, "_known_precompiled_patterns")
+    known = part(*_KNOWN)
     origin = next((item for item in known if item[4] is entry.pattern), None)
     if origin is None:
         raise Unlike("the pattern's text is not known")
@@ -101,7 +107,7 @@ def _by_operands(origin: Any, match: Any) -> Any:
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
     if any(isinstance(size, torch.SymInt) for tensor in tensors for size in (*tensor.shape, *tensor.stride())):
         raise Unlike("sizes are symbolic")
-    mode = part("torch._dynamo.utils", "detect_fake_mode")(values)
+    mode = part(*_MODE_OF)(values)
     # Of the examples, those that follow the workaround's scalars have no operand.
     grads = [isinstance(example, torch.Tensor) and example.requires_grad for example in examples]
     grads += [False] * (len(values) - len(grads))
@@ -120,7 +126,7 @@ def _by_examples(origin: Any) -> Any:
     names = _names(search)
     flat = [*examples, *(workaround or {}).values()]
     try:
-        with part("torch._subclasses.fake_tensor", "FakeTensorMode")():
+        with part(*_MODE)():
             graph = trace(search, [_fresh(value, value.requires_grad) if isinstance(value, torch.Tensor) else value for value in flat])
         return _pattern(graph, names, workaround)
     except (RuntimeError, ValueError, IndexError) as error:
@@ -128,7 +134,7 @@ def _by_examples(origin: Any) -> Any:
 
 
 def _pattern(graph: Any, names: list[str], workaround: Any) -> Any:
-    return part(_MATCHER, "fx_to_pattern")(graph, argnames=names, scalar_workaround=workaround)
+    return part(*_TO_PATTERN)(graph, argnames=names, scalar_workaround=workaround)
 
 
 def _names(search: Any) -> list[str]:

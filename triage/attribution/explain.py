@@ -65,7 +65,7 @@ class Explanation:
     def matched(self) -> list[str]:
         """What it takes to be rewritten at all."""
         groups = self._groups().items()
-        return [name for name, group in groups if any(t.fails is False for t in group)
+        return [name for name, group in groups if not any(t.fails for t in group) and any(t.fails is False for t in group)
                 and all(self._escapes(t) for t in group if t.fails is False)]
 
     @property
@@ -89,16 +89,10 @@ class Explanation:
         told = [f"Needs {'; '.join(self.needs)}."] if self.needs else []
         told += [f"Does not depend on {'; '.join(self.free)}."] if self.free else []
         matched = [name for name in self.matched if "==" not in name]
-        told += [f"No rewrite takes the program with another {', '.join(matched)}."] if matched else []
+        told += [f"No rewrite took the program with another {', '.join(matched)}, of those tried."] if matched else []
         counted = sum(one.fails is not None for one in self.tried)
         cut = "" if self.whole else ", until time ran out"
         return [*told, f"{counted} cases judged, each with one property changed{cut}."]
-
-    @property
-    def short(self) -> str:
-        """In one line: "any T > 1, dtype; needs softmax dim = 0"."""
-        return "; ".join(filter(None, ["any " + ", ".join(name.partition(" (")[0] for name in self.free) if self.free else "",
-                                       "needs " + ", ".join(name.partition(" (")[0] for name in self.needs) if self.needs else ""]))
 
     def diff(self) -> list[str]:
         """The lines of the program that differ in the control."""

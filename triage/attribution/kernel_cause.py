@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Iterator
 
 from corpus.passes.contracts import plainer_contract
+from fuzz.localisation import gradient
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.relations import is_of_another_call, relation_of
 from generators.case import Case
@@ -44,8 +45,6 @@ def cause(case: Case, ladder: Ladder, trials: Trials) -> Cause:
 
 def place(case: Case, result: SubjectResult) -> str:
     """Which computation is wrong: "attention_forward", "attention_backward (dq)"."""
-    from triage.drafts.kernel_draft import gradient
-
     value = str(result.where.get("value") or result.message.partition(":")[0])
     wrong_gradient = result.verdict is Verdict.WRONG_GRADIENT or value.startswith(("grad of", "dq", "dk", "dv", "dbias"))
     if not wrong_gradient:

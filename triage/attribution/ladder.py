@@ -1,15 +1,13 @@
 """The ablation: one case under every backend from eager to Inductor, and Inductor with one thing changed."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from dataclasses import dataclass, field
 
 from corpus.entry import Entry
-from fuzz.campaign.pool import Setup
-from fuzz.protocol import Hello, SubjectResult, Verdict, from_json, subject_result
+from fuzz.protocol import Hello, SubjectResult, Verdict
 from generators.errors import UserError
-from triage.attribution.trials import Trials, control, failed, trials_of
-from triage.drafts.reproducer import low_precision
+from generators.program import low_precision
+from triage.attribution.trials import Trials, control, failed
 
 EAGER, AOT_EAGER, PASSES, INDUCTOR, DYNAMIC = "eager", "aot_eager", "passes", "inductor", "inductor_dynamic"
 DECOMPOSED = "aot_eager_decomp_partition"
@@ -60,29 +58,6 @@ class Ladder:
     def label(self, rung: str) -> str:
         """The rung in words a user of torch.compile knows."""
         return self.labels.get(rung) or _LABELS.get(rung, rung)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready data."""
-        rungs = {name: asdict(result) for name, result in self.rungs.items()}
-        return {"hello": self.hello.to_json(), "rungs": rungs, "accused": self.accused, "labels": dict(self.labels)}
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """The ladder that `to_dict` wrote. Raises KeyError, TypeError or ValueError for anything else."""
-        hello = from_json(data["hello"])
-        if not isinstance(hello, Hello):
-            raise TypeError("hello is no greeting of a worker")
-        rungs = {name: subject_result(result) for name, result in data["rungs"].items()}
-        return cls(hello, rungs, data["accused"], data["labels"])
-
-
-def climb(entry: Entry, setup: Setup) -> Ladder:
-    """Judge the entry's case on every rung, each in a check of its own: a death on one leaves the others.
-
-    Raises UserError when eager refuses the case, or Inductor can't run there.
-    """
-    with trials_of(setup, repeat=2) as trials:
-        return climbed(entry, trials)
 
 
 def climbed(entry: Entry, trials: Trials, *, full: bool = True, modes: tuple[str, ...] = ()) -> Ladder:

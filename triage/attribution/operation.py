@@ -1,7 +1,7 @@
 """Which operation of eager, or which backend of F.scaled_dot_product_attention, is wrong, and what it takes."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from corpus.passes.contracts import plainer_contract
@@ -30,32 +30,33 @@ def cause(case: Case, result: SubjectResult, trials: Trials) -> Cause:
     """Who is at fault where eager is wrong in an operation of its own."""
     operation = operation_of(result)
     who = _SDPA.get(operation.removeprefix("aten."), "eager")
-    return Cause(who, "operation", operation, *taken(case, "eager", result, trials))
+    return Cause(who, "operation", operation, *taken(case, result, lambda other: trials.fails(other, "eager")))
 
 
 def of_backend(case: Case, subject: str, result: SubjectResult, trials: Trials) -> Cause:
     """Who is at fault where a backend of F.scaled_dot_product_attention is: its operation on this device."""
-    return Cause(subject, "operation", _operation_of(subject, trials.hello.device), *taken(case, subject, result, trials))
+    return Cause(subject, "operation", _operation_of(subject, trials.hello.device), *taken(case, result, lambda other: trials.fails(other, subject)))
 
 
-def taken(case: Case, subject: str, result: SubjectResult, trials: Trials) -> tuple[str, tuple[str, ...]]:
-    """What it takes for the operation to be wrong: a phrase, and the evidence."""
+def taken(case: Case, result: SubjectResult, fails: Callable[[Case], bool | None]) -> tuple[str, tuple[str, ...]]:
+    """What it takes for the operation to be wrong: a phrase, and the evidence. `fails` says whether it is wrong in another case,
+    None where that can't be told."""
     relation = relation_of(result.message)
     if relation == "-q and -scale" and any(contract.causal for contract in case.contracts):
         return NEGATIVE_CAUSAL, (f"The relation {relation!r} is broken: of two calls that must give the same, one has the scale negated.",)
     positive = _with_positive_scale(case)
-    if positive is not None and trials.fails(positive, subject) is False:
+    if positive is not None and fails(positive) is False:
         told = "It goes away with the scale positive"
-        if any(trials.fails(other, subject) is False for other in _without_causality(case)):
+        if any(fails(other) is False for other in _without_causality(case)):
             return NEGATIVE_CAUSAL, (f"{told}, and without causality.",)
         return "a negative scale", (f"{told}.",)
     contiguous = with_contiguous_operands(case)
-    if contiguous is not None and trials.fails(contiguous, subject) is False:
+    if contiguous is not None and fails(contiguous) is False:
         return layout(case), ("It goes away with contiguous copies of the operands.",)
     how = "not finite" if result.verdict is Verdict.NONFINITE or " gives nan" in result.message or " gives inf" in result.message else "wrong"
     low = sorted({value.dtype for value in types_of(case).values()} & set(LOW_PRECISION))
     float32 = in_float32(case)
-    if low and float32 is not None and trials.fails(float32, subject) is False:
+    if low and float32 is not None and fails(float32) is False:
         return f"{how} in {low[0]}", ("It goes away in float32.",)
     return how, ("No change of scale, causality, memory layout or dtype mends it.",)
 

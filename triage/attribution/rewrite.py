@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fuzz.campaign.symptom import PROCESS, normal, rewrites
+from fuzz.campaign.symptom import PROCESS, SILENT, VALUES, normal, rewrites
 from fuzz.protocol import SubjectResult, Verdict
 from generators.case import Case, Op
 from generators.program import make_op
@@ -58,6 +58,12 @@ def raised(result: SubjectResult) -> str:
     return f"{how} {normal(result.message)[:120]}" if how else ""
 
 
+def lost(result: SubjectResult) -> str:
+    """How a process was lost, and where as far as it is told: which allocation is the one too many is chance."""
+    how = str(result.verdict).replace("_", " ")
+    return how if result.verdict is Verdict.OUT_OF_MEMORY else f"{how}: {normal(result.message)[:120]}"
+
+
 def _mended(idea: _Idea, result: SubjectResult, changed: SubjectResult) -> bool:
     """Whether a change took the failure away."""
     if failed(changed) is False:
@@ -73,44 +79,66 @@ def _silent(result: SubjectResult) -> str:
 
 
 def _attention(case: Case, base: str, result: SubjectResult, operands: dict[str, Any], trials: Trials) -> Cause:
-    numbers = list(dict.fromkeys(found[1] for name in operands if (found := _NUMBER.search(name))))
-    alone = {n: trials.fails(case, control(base, f"without_sfdp_{n}")) for n in numbers}
-    guilty = [n for n in numbers if alone[n] is False]
-    evidence = []
-    if guilty:
-        evidence.append(f"It goes away with _sfdp_pattern_{guilty[0]} off and all other rewrites on.")
-    else:
-        # One takes what another leaves: look at each on its own.
-        guilty = [n for n in numbers if trials.fails(case, control(base, f"only_sfdp_{n}"))] or numbers
-        named = " and ".join(f"_sfdp_pattern_{n}" for n in guilty)
-        evidence.append(f"It goes away with the patterns of attention off; {named} {'shows' if len(guilty) == 1 else 'each show'} it alone.")
+    guilty, told_of = _guilty(case, base, operands, trials)
+    evidence = [told_of]
     part = f"_sfdp_pattern_{guilty[0]}" if guilty else "patterns of attention"
     for idea in _ideas(case, base, _of_pattern(operands, guilty)):
         if _mended(idea, result, trials.judged(idea.case or case, idea.subject or base)):
             return Cause("inductor", JOINT, part, idea.mechanism, (*evidence, idea.evidence))
     compared = trials.judged(case, control(base, "constants_compared"))
     differ = list(told(compared, "constant"))
-    if not compared.verdict.is_finding and differ:
+    if differ and failed(compared) is False:
         said = "; ".join(dict.fromkeys(constant(facts) for _, facts in differ))
         evidence.append(f"It goes away where a pattern takes no program whose constants are others than its own: {said}.")
         return Cause("inductor", JOINT, part, CONSTANTS_IGNORED, tuple(evidence))
     if not differ:
-        evidence.append("All constants of the program are the pattern's.")
+        why = _incomparable(compared)
+        evidence.append(f"The constants of the program and the pattern could not be compared: {why}." if why else "All constants of the program are the pattern's.")
     if trials.fails(case, control(base, "by_steps")) is False:
         evidence.append("It goes away where the replacement computes its fused call in plain steps.")
-        if not raised(result):
-            return _fused(case, base, part, evidence, trials)
-    mechanism = raised(result) or (_silent(result) if result.verdict is Verdict.METADATA else OTHER_RESULT)
+        if result.verdict in VALUES:
+            return _fused(case, base, part, result, evidence, trials)
+    mechanism = raised(result) or (OTHER_RESULT if result.verdict in VALUES else _silent(result))
     return Cause("inductor", JOINT, part, mechanism, tuple(evidence))
 
 
-def _fused(case: Case, base: str, part: str, evidence: list[str], trials: Trials) -> Cause:
-    """A replacement that is right and calls an operation that is not."""
+def _guilty(case: Case, base: str, operands: dict[str, Any], trials: Trials) -> tuple[list[str], str]:
+    """The numbers of the patterns at fault, or of all that matched where none is told apart, and the sentence that says so."""
+    numbers = list(dict.fromkeys(found[1] for name in operands if (found := _NUMBER.search(name))))
+    for number in numbers:
+        if trials.fails(case, control(base, f"without_sfdp_{number}")) is False:
+            return [number], f"It goes away with _sfdp_pattern_{number} off and all other rewrites on."
+    # One takes what another leaves: look at each on its own.
+    shown = [n for n in numbers if trials.fails(case, control(base, f"only_sfdp_{n}"))]
+    names = " and ".join(f"_sfdp_pattern_{n}" for n in shown)
+    alone = f"{names} {'shows' if len(shown) == 1 else 'each show'} it alone" if shown else "none shows it alone"
+    return shown or numbers, f"It goes away with the patterns of attention off; {alone}."
+
+
+def _incomparable(compared: SubjectResult) -> str:
+    """Why nothing is known of the constants where the control tells of none that differs; "" where they were compared."""
+    for name, facts in told(compared, "incomparable"):
+        return f"{name}: {facts['why']}"
+    if compared.verdict is Verdict.OK or compared.verdict in SILENT:
+        return ""
+    return f"the control ends with {str(compared.verdict).replace('_', ' ')}" + (f", {line[:120]}" if (line := " ".join(compared.message.split())) else "")
+
+
+def _fused(case: Case, base: str, part: str, result: SubjectResult, evidence: list[str], trials: Trials) -> Cause:
+    """A replacement that is right and calls an operation that is not: by which mistake, if that can be told."""
     evidence = [*evidence, f"The fused call is that of {part}."]
+    device = trials.hello.device
     if trials.fails(case, control(base, "operands_copied")) is False:
-        told = "It goes away where the replacement copies its operands into contiguous memory first."
-        return operation.of_fused_call(trials.hello.device, operation.layout(case), (*evidence, told))
-    return operation.of_fused_call(trials.hello.device, "the fused call", tuple(evidence))
+        copied = "It goes away where the replacement copies its operands into contiguous memory first."
+        return operation.of_fused_call(device, operation.layout(case), (*evidence, copied))
+
+    def fails(other: Case) -> bool | None:
+        judged = trials.judged(other, base)
+        # A program that the pattern leaves alone has no fused call.
+        return failed(judged) if part.removeprefix("_") in rewrites(judged.fired) else None
+
+    mechanism, said = operation.taken(case, result, fails)
+    return operation.of_fused_call(device, mechanism, (*evidence, *said))
 
 
 def _of_pattern(operands: dict[str, Any], guilty: list[str]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from fuzz.check.subjects.subject import SubjectError
 _MATCHER = "torch._inductor.pattern_matcher"
 _FUSE = "torch._inductor.fx_passes.fuse_attention"
 _SDPA = "_scaled_dot_product_attention"
+_COUNTERS = ("torch._dynamo.utils", "counters")
 
 Refuses = Callable[[Any, Any], bool]
 """Whether an entry of the matcher is refused a match that it found."""
@@ -35,7 +36,7 @@ def part(module: str, name: str) -> Any:
 
 def tell(kind: str, name: str, **facts: object) -> None:
     """Say something of this run, which arrives in `SubjectResult.reached` as "told KIND NAME {...}"."""
-    counters = part("torch._dynamo.utils", "counters")
+    counters = part(*_COUNTERS)
     counters["attnfuzz"][" ".join([kind, name, json.dumps(facts, sort_keys=True)])] += 1
 
 
@@ -43,7 +44,10 @@ def tell(kind: str, name: str, **facts: object) -> None:
 def refusing(refuses: Refuses) -> Iterator[None]:
     """While entered, the pattern matcher leaves alone what `refuses` says, in every pass."""
     matcher = part(_MATCHER, "PatternMatcherPass")
-    apply = matcher.apply
+    apply = getattr(matcher, "apply", None)
+    if apply is None:
+        raise SubjectError(f"torch {torch.__version__} has no PatternMatcherPass.apply: no control by it")
+    part(*_COUNTERS)  # what is missing shall show here: within a pass it would be an error of the compiler
 
     def applied(self: Any, graph: Any) -> Any:
         entries = [entry for listed in list(self.patterns.values()) for entry in listed]
@@ -97,7 +101,8 @@ def described(value: Any) -> Any:
 @contextmanager
 def sdpa_called(call: Callable[..., Any]) -> Iterator[None]:
     """While entered, replacements of attention compute `call(sdpa, q, k, v, **options)` where they would call sdpa."""
-    module, original = importlib.import_module(_FUSE), part(_FUSE, _SDPA)
+    original = part(_FUSE, _SDPA)
+    module = importlib.import_module(_FUSE)
 
     def changed(query: Any, key: Any, value: Any, **options: Any) -> Any:
         return call(original, query, key, value, **options)
@@ -186,8 +191,8 @@ def unfused() -> Iterator[None]:
 @contextmanager
 def left_to_eager(name: str) -> Iterator[None]:
     """While entered, calls of that operation ("relu") are not lowered: the compiled program calls eager's."""
-    graph = importlib.import_module("torch._inductor.graph")
     original = part("torch._inductor.graph", "fallback_node_due_to_unsupported_type")
+    graph = importlib.import_module("torch._inductor.graph")
 
     def changed(node: Any, *args: Any, **options: Any) -> Any:
         packet = getattr(node.target, "overloadpacket", None)
@@ -200,14 +205,16 @@ def left_to_eager(name: str) -> Iterator[None]:
         setattr(graph, original.__name__, original)
 
 
-def configured(**values: Any) -> AbstractContextManager[Any]:
+@contextmanager
+def configured(**values: Any) -> Iterator[None]:
     """While entered, Inductor has these settings, dots written as two underscores."""
     config: Any = importlib.import_module("torch._inductor.config")
     wanted = {name.replace("__", "."): value for name, value in values.items()}
-    try:
-        return config.patch(wanted)  # type: ignore[no-any-return]
-    except (AttributeError, KeyError) as error:
-        raise SubjectError(f"torch {torch.__version__} has no setting {error}: no control by it") from error
+    for name in wanted:
+        if not hasattr(config, name):
+            raise SubjectError(f"torch {torch.__version__} has no setting {name} of Inductor: no control by it")
+    with config.patch(wanted):
+        yield
 
 
 def tiled(function: Callable[..., Any], tile: tuple[int, int]) -> Callable[..., Any]:

@@ -90,16 +90,22 @@ def attributor(setup: Setup, device: str = "") -> Iterator[Attributor]:
     """Attributes by what workers of this setup say, one for each device and function of the user's. `device`: the one to judge
     on, "" for the one that each finding is about."""
     with ExitStack() as stack:
-        known: dict[Setup, Trials] = {}
+        known: dict[tuple[Setup, int], Trials] = {}
 
         def ask(entry: Entry) -> Cause:
             named = (entry.subject,) if is_named(entry.subject) else ()
             own = replace(setup, device=device or entry.device, named=named)
-            if own not in known:
-                known[own] = stack.enter_context(trials_of(own))
-            return attributed(entry, known[own]).cause
+            # What differs from run to run shows in two.
+            repeat = 2 if _verdict(entry) == Verdict.NONDETERMINISTIC else 1
+            if (own, repeat) not in known:
+                known[own, repeat] = stack.enter_context(trials_of(own, repeat))
+            return attributed(entry, known[own, repeat]).cause
 
         yield ask
+
+
+def _verdict(entry: Entry) -> str:
+    return entry.found.verdict if entry.found else entry.expectation.verdict
 
 
 def kept(findings: Iterable[Finding]) -> Iterator[Attributed]:

@@ -18,7 +18,7 @@ import re
 
 from corpus.entry import Entry
 from corpus.ledger import Root
-from fuzz.campaign.symptom import EAGER, VALUES, compiler_of, normal
+from fuzz.campaign.symptom import EAGER, PROCESS, SILENT, VALUES, compiler_of, normal
 from fuzz.protocol import Verdict
 from triage.attribution.cause import Cause
 
@@ -29,8 +29,10 @@ PATTERNS = "patterns of attention"
 """The part that all attention patterns are."""
 
 _SFDP = re.compile(r"_?(sfdp_pattern_\d+)")
-_OF_ONE_PATTERN = re.compile(r"replacement|another form of result")
-"""Mechanisms that lie in what one pattern is replaced by."""
+_OF_ONE_PATTERN = re.compile(
+    "|".join(["the replacement .+", "another form of result", "strides in another order", *(str(v).replace("_", " ") for v in PROCESS | SILENT)])
+)
+"""Mechanisms that lie in what one pattern is replaced by, or that say no more than how it fails."""
 
 _RAISES = re.compile(r"\braises\b")
 _VALUES = re.compile(r"wrong values|not finite|the relation .+ is broken|wrong when called again with other arguments")
@@ -47,7 +49,7 @@ def root_of(cause: Cause, entry: Entry) -> Root:
         mechanism = "wrong values"
     pattern = _SFDP.match(part)
     if pattern is not None:
-        shared = bool(cause.mechanism) and not _OF_ONE_PATTERN.search(cause.mechanism)
+        shared = bool(cause.mechanism) and not _OF_ONE_PATTERN.fullmatch(cause.mechanism)
         part = PATTERNS if shared else f"_{pattern[1]}"
     return Root(who, stage, part, mechanism)
 

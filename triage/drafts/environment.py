@@ -3,7 +3,7 @@
 import re
 import subprocess
 
-MAX_LINES = 32
+MAX_LINES = 20
 
 _TELLING = re.compile(
     r"PyTorch version|Is debug build|CUDA used|ROCM used|OS:|GCC version|Clang version|Libc|Python (version|platform)"
@@ -23,7 +23,7 @@ def collect(python: str, torch: str) -> str:
     except (OSError, subprocess.SubprocessError):
         return f"PyTorch version: {torch}\n(python -m torch.utils.collect_env failed)"
     lines = [line.rstrip() for line in done.stdout.splitlines() if line.strip()]
-    lines = [line for line in lines if not line.startswith("Collecting environment")]
+    lines = [line for line in lines if not line.startswith("Collecting environment") and "Could not collect" not in line]
     if len(lines) <= MAX_LINES:
         return "\n".join(lines)
     return "\n".join([line for line in lines if _TELLING.match(line)][:MAX_LINES])

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from fuzz.localisation import where_text
+from fuzz.localisation import gradient, named, where_text
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.relations import MEANINGS, relation_of
 from generators.case import Case
@@ -19,7 +19,6 @@ from triage.drafts.relations import sides
 from triage.drafts.reproducer import DEATHS, ERRORS, TIMEOUT_EXIT, Run
 from triage.rendering import render
 
-_VALUE = re.compile(r"(grad of )?input (\d+)")
 _SYMPTOMS = {
     Verdict.WRONG_RESULT: "wrong result",
     Verdict.WRONG_GRADIENT: "wrong gradient",
@@ -49,24 +48,6 @@ def kernel_title(case: Case, subject: str, result: SubjectResult, boundaries: Se
     backend = sdpa_backend(subject)
     who = f"scaled_dot_product_attention, {backend} backend" if backend else f"attention kernel {subject}"
     return f"{who}: {what}{where}"
-
-
-def gradient(case: Case, value: str) -> str:
-    """The oracle's "grad of input 0" as a kernel's author calls it: "dq"; "of x" where it is none of the kernel's."""
-    if value in ("dq", "dk", "dv", "dbias"):
-        return value
-    name = named(case, value).removeprefix("grad of ").removeprefix("parameter ")
-    for contract in case.contracts:
-        for field, read in contract.reads.items():
-            if read == name:
-                return f"d{field}"
-    return f"of {name}"
-
-
-def named(case: Case, text: str) -> str:
-    """The oracle's words with the program's own names: "grad of q" for "grad of input 0"."""
-    names = [item.name for item in case.inputs if not item.parameter]
-    return _VALUE.sub(lambda found: f"{found[1] or ''}{names[int(found[2])]}", text)
 
 
 def kernel_report(

@@ -11,9 +11,9 @@ from types import MappingProxyType
 
 from fuzz.protocol import Verdict
 from generators.case import Case
-from generators.dtypes import LOW_PRECISION, category
+from generators.dtypes import category
 from generators.emit import is_random, source
-from generators.program import types_of
+from generators.program import low_precision, types_of
 from triage.rendering import render
 
 TIMEOUT_EXIT = 124
@@ -121,11 +121,6 @@ def traced(path: Path, python: str, seconds: float = 300.0) -> Path:
                 if written.is_file():
                     file.write(written, written.relative_to(directory))
     return archive
-
-
-def low_precision(case: Case) -> bool:
-    """Whether it computes in a dtype of 16 bits."""
-    return any(value.dtype in LOW_PRECISION for value in types_of(case).values())
 
 
 def differentiable(case: Case) -> bool:

@@ -1,0 +1,71 @@
+"""What is at fault below Inductor's graph passes, from controls whose verdicts are known."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import cast
+
+import pytest
+
+from corpus.entry import Entry, Expectation, Found
+from fuzz.campaign.pool import Setup
+from fuzz.protocol import SubjectResult, Verdict
+from generators.case import Case
+from generators.errors import UserError
+from tests.triage.controls import Controls
+from triage.attribution.cause import Cause, attributed
+from triage.attribution.trials import Trials
+from triage.clustering import attributions
+from triage.clustering.attributions import attributor
+
+REACHED = ("lowering aten.add", "lowering aten.exp", "lowering aten.relu", "op aten.mm")
+WRONG = SubjectResult("inductor", Verdict.WRONG_RESULT, "output 0: off", reached=REACHED)
+BEFORE = ("eager", "aot_eager", "aot_eager_decomp_partition", "passes")
+
+
+def below(case: Case, *right: str) -> Cause:
+    entry = Entry(case, expect=Expectation("known", subject="inductor"))
+    controls = Controls(WRONG, *BEFORE, *right, passes_dynamic=SubjectResult("", Verdict.OK))
+    return attributed(entry, cast("Trials", controls)).cause
+
+
+@pytest.mark.parametrize(
+    ("right", "stage", "part"),
+    [
+        (("eager_relu",), "lowering", "relu"),
+        (("eager_relu", "unfused"), "lowering", "relu"),
+        (("eager_add", "eager_relu", "unfused"), "codegen", "fusion"),
+        (("unfused", "unvectorised"), "codegen", "fusion"),
+        (("unvectorised",), "codegen", "vectorised code"),
+        (("eager_add", "eager_exp"), "codegen", ""),
+        ((), "codegen", ""),
+    ],
+)
+def test_a_lowering_is_at_fault_only_where_no_other_mends_it(case: Case, right: tuple[str, ...], stage: str, part: str) -> None:
+    found = below(case, *right)
+    assert (found.who, found.stage, found.part) == ("inductor", stage, part)
+
+
+@pytest.mark.parametrize("verdict", [Verdict.TIMEOUT, Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY])
+@pytest.mark.parametrize(("rung", "stage"), [("passes", "graph_passes"), ("inductor", "codegen")])
+def test_where_the_process_is_lost_no_control_is_tried(case: Case, verdict: Verdict, rung: str, stage: str) -> None:
+    lost = SubjectResult("", verdict, "SIGSEGV in relu at 731")
+    controls = Controls(lost, *BEFORE[: BEFORE.index(rung)] if rung in BEFORE else BEFORE)
+    found = attributed(Entry(case, expect=Expectation("known", subject=rung)), cast("Trials", controls)).cause
+    assert (found.who, found.stage, found.part) == ("inductor", stage, "")
+    words = verdict.value.replace("_", " ")
+    assert found.mechanism == (words if verdict is Verdict.OUT_OF_MEMORY else f"{words}: SIGSEGV in relu at N")
+    assert {*BEFORE, "inductor", "inductor_dynamic", "pattern_matcher_off"} >= set(controls.asked)
+
+
+def test_what_differs_from_run_to_run_is_judged_by_two_runs(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def trials_of(_setup: Setup, repeat: int = 1) -> Iterator[Controls]:
+        differs = SubjectResult("", Verdict.NONDETERMINISTIC if repeat == 2 else Verdict.OK)
+        yield Controls(differs, *BEFORE)
+
+    monkeypatch.setattr(attributions, "trials_of", trials_of)
+    with attributor(Setup()) as ask:
+        found = Found("nondeterministic", "inductor", (), "2.13.0+cpu", "cpu", "")
+        assert ask(Entry(case, found=found)).mechanism == "nondeterministic"
+        with pytest.raises(UserError, match="shows no bug"):
+            ask(Entry(case, found=Found("wrong_result", "inductor", (), "2.13.0+cpu", "cpu", "")))

@@ -1,0 +1,61 @@
+"""Which rewrite is at fault, from controls whose verdicts are known."""
+
+from typing import cast
+
+import pytest
+
+from fuzz.protocol import SubjectResult, Verdict
+from generators.case import Case
+from tests.triage.controls import Controls
+from triage.attribution import rewrite
+from triage.attribution.culprit import Cause
+from triage.attribution.rewrite import OTHER_RESULT
+from triage.attribution.trials import Trials
+
+WRONG = SubjectResult("passes", Verdict.WRONG_RESULT, "output 0: off", fired=("_sfdp_pattern_1_inference",))
+MATCHED = ("told matched _sfdp_pattern_1_inference {}", "told matched _sfdp_pattern_2_inference {}")
+
+
+def caused(case: Case, wrong: SubjectResult, *right: str, **given: SubjectResult) -> Cause:
+    watched = SubjectResult("", wrong.verdict, reached=MATCHED)
+    controls = Controls(wrong, "attention_off", *right, watched=watched, **given)
+    return rewrite.cause(case, "passes", wrong, cast("Trials", controls))
+
+
+def test_constants_are_called_equal_only_where_they_were_compared(case: Case) -> None:
+    equal = "All constants of the program are the pattern's."
+    assert equal in caused(case, WRONG, "without_sfdp_1").evidence
+    for compared, why in (
+        (SubjectResult("", Verdict.SKIPPED, "torch has no such name"), "the control ends with skipped, torch has no such name"),
+        (SubjectResult("", Verdict.WORKER_DIED, "SIGSEGV"), "the control ends with worker died, SIGSEGV"),
+        (SubjectResult("", Verdict.WRONG_RESULT, reached=('told incomparable _sfdp_pattern_1_inference {"why": "sizes are symbolic"}',)),
+         "_sfdp_pattern_1_inference: sizes are symbolic"),
+    ):  # fmt: skip
+        evidence = caused(case, WRONG, "without_sfdp_1", constants_compared=compared).evidence
+        assert equal not in evidence
+        assert f"The constants of the program and the pattern could not be compared: {why}." in evidence
+
+
+def test_a_control_without_a_verdict_blames_no_constants(case: Case) -> None:
+    line = 'told constant _sfdp_pattern_1_inference {"operation": "amax", "pattern": "[-1]", "program": "[-2]"}'
+    assert caused(case, WRONG, constants_compared=SubjectResult("", Verdict.SKIPPED, reached=(line,))).mechanism == OTHER_RESULT
+
+
+def test_a_pattern_is_said_to_show_it_alone_only_where_it_does(case: Case) -> None:
+    assert caused(case, WRONG, "only_sfdp_1", "only_sfdp_2").evidence[0] == "It goes away with the patterns of attention off; none shows it alone."
+    found = caused(case, WRONG, "only_sfdp_1")
+    assert found.part == "_sfdp_pattern_2"
+    assert found.evidence[0] == "It goes away with the patterns of attention off; _sfdp_pattern_2 shows it alone."
+
+
+@pytest.mark.parametrize("steps", [(), ("by_steps",)])
+@pytest.mark.parametrize("verdict", [Verdict.WORKER_DIED, Verdict.TIMEOUT, Verdict.OUT_OF_MEMORY, Verdict.NONDETERMINISTIC])
+def test_what_is_no_wrong_value_is_called_by_its_name(case: Case, verdict: Verdict, steps: tuple[str, ...]) -> None:
+    found = caused(case, SubjectResult("passes", verdict, "", fired=WRONG.fired), "without_sfdp_1", *steps)
+    assert (found.part, found.mechanism) == ("_sfdp_pattern_1", verdict.value.replace("_", " "))
+
+
+def test_a_fused_call_that_is_wrong_is_told_by_what_it_takes(case: Case) -> None:
+    found = caused(case, WRONG, "without_sfdp_1", "by_steps")
+    assert (found.who, found.mechanism) == ("sdpa_flash", "wrong")
+    assert caused(case, WRONG, "without_sfdp_1", "by_steps", "operands_copied").mechanism == "operands that are not contiguous"

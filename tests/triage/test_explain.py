@@ -61,7 +61,7 @@ def test_what_no_rewrite_takes_is_no_condition_of_the_mistake(case: Case) -> Non
     found = explained(case, lambda other: not other.training, rewrite=True, passing=replace(RIGHT, fired=()))
     assert found.needs == []
     assert "mode" in found.matched
-    assert "No rewrite takes the program with another mode." in found.sentences
+    assert "No rewrite took the program with another mode, of those tried." in found.sentences
 
 
 def test_a_failure_of_another_kind_is_neither(case: Case) -> None:

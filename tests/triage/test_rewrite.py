@@ -1,5 +1,6 @@
 """Which rewrite is at fault, from controls whose verdicts are known."""
 
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -59,3 +60,11 @@ def test_a_fused_call_that_is_wrong_is_told_by_what_it_takes(case: Case) -> None
     found = caused(case, WRONG, "without_sfdp_1", "by_steps")
     assert (found.who, found.mechanism) == ("sdpa_flash", "wrong")
     assert caused(case, WRONG, "without_sfdp_1", "by_steps", "operands_copied").mechanism == "operands that are not contiguous"
+
+
+def test_a_change_that_the_pattern_does_not_take_says_nothing_of_the_fused_call(case: Case) -> None:
+    right = SubjectResult("passes", Verdict.OK, fired=WRONG.fired)
+    found = caused(case, WRONG, "without_sfdp_1", "by_steps", passes=right)
+    assert (found.mechanism, found.evidence[-1]) == ("operands that are not contiguous", "It goes away with contiguous copies of the operands.")
+    found = caused(case, WRONG, "without_sfdp_1", "by_steps", passes=replace(right, fired=()))
+    assert (found.mechanism, found.evidence[-1]) == ("wrong", "The fused call is that of _sfdp_pattern_1.")

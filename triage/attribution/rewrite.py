@@ -132,13 +132,18 @@ def _fused(case: Case, base: str, part: str, result: SubjectResult, evidence: li
         copied = "It goes away where the replacement copies its operands into contiguous memory first."
         return operation.of_fused_call(device, operation.layout(case), (*evidence, copied))
 
+    stays: list[bool] = []
+
     def fails(other: Case) -> bool | None:
         judged = trials.judged(other, base)
         # A program that the pattern leaves alone has no fused call.
-        return failed(judged) if part.removeprefix("_") in rewrites(judged.fired) else None
+        found = failed(judged) if part.removeprefix("_") in rewrites(judged.fired) else None
+        stays.extend([] if found is None else [found])
+        return found
 
     mechanism, said = operation.taken(case, result, fails)
-    return operation.of_fused_call(device, mechanism, (*evidence, *said))
+    untold = not stays and mechanism in ("wrong", "not finite")  # no change could be judged
+    return operation.of_fused_call(device, mechanism, tuple(evidence) if untold else (*evidence, *said))
 
 
 def _of_pattern(operands: dict[str, Any], guilty: list[str]) -> dict[str, Any]:

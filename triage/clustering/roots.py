@@ -4,8 +4,9 @@
 
 1. The same place: who is at fault, the stage, and the part. Every attention pattern of Inductor (`_sfdp_pattern_*`) is one
    part where the mechanism is told: the patterns share a matcher and a check of what they matched, and what those let pass
-   shows under one pattern as under another. With the mechanism open, or in what a pattern is replaced by, each pattern is
-   a part. An operation of ATen is one part whether eager or a backend of F.scaled_dot_product_attention called it.
+   shows under one pattern as under another. With the mechanism open, or in what a pattern is replaced by, or no more
+   than a way of failing (a crash, a hang), each pattern is a part. An operation of ATen is one part whether eager or a
+   backend of F.scaled_dot_product_attention called it.
 2. The same mechanism. An exception is one by its type and text, without numbers, names and kinds of tensors. For an attention
    function all wrong values are one mechanism. Where it is open, the way of failing stands for it: not finite, wrong, or
    the verdict.

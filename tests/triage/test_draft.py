@@ -119,7 +119,7 @@ def test_cause_bisection_and_explanation_follow_the_ablation(case: Case) -> None
 
     draft = issue(case, ladder(), RUN, "PyTorch version: 2.13.0", found, explain(case, wrong, judge, rewrite=True))
     parts = [
-        "the rewrite `_sfdp_pattern_1`: constants of the program ignored.", "```python", "| ablation |", "- It goes away with it off.",
+        "the rewrites of attention, here `_sfdp_pattern_1`: constants of the program ignored.", "```python", "| ablation |", "- It goes away with it off.",
         "**inductor, joint_graph_passes: pass_pattern_0**", "Needs dim of softmax = -2", "```diff\n- weights = scores.softmax(dim=-2)",
         "**Repro", "### Versions",
     ]

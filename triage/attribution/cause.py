@@ -17,6 +17,7 @@ from triage.attribution.bisector import Bisection
 from triage.attribution.culprit import Cause
 from triage.attribution.ladder import (
     AOT_EAGER,
+    ATTENTION_OFF,
     CONSTANTS,
     DECOMPOSED,
     DYNAMIC,
@@ -93,6 +94,7 @@ def _with_controls(entry: Entry, found: Cause, ladder: Ladder, trials: Trials) -
     words = "graph passes" if base.startswith("passes") else base
     rows = {
         f"without {found.part}": (f"without_sfdp_{number}", f"{words}, the rewrite `{found.part}` off and all others on"),
+        ATTENTION_OFF: ("attention_off", f"{words}, all rewrites of attention off"),
         MATH_FORCED: ("math", f"{words}, `sdpa_kernel(SDPBackend.MATH)`"),
         CONSTANTS: ("constants_compared", f"{words}, patterns held against the program's constants"),
     }

@@ -13,7 +13,7 @@ EAGER, AOT_EAGER, PASSES, INDUCTOR, DYNAMIC = "eager", "aot_eager", "passes", "i
 DECOMPOSED = "aot_eager_decomp_partition"
 MATH = "sdpa_math"
 NO_PATTERNS, EMULATED_CASTS, TF32 = "pattern matcher off", "casts emulated", "TF32 allowed"
-CONSTANTS, MATH_FORCED = "constants compared", "SDPA on MATH"
+CONSTANTS, MATH_FORCED, ATTENTION_OFF = "constants compared", "SDPA on MATH", "rewrites of attention off"
 UNFUSED, UNVECTORISED = "fusion off", "vectorisation off"
 MODES = {"reduce_overhead": "reduce-overhead", "max_autotune": "max-autotune"}
 

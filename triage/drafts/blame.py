@@ -105,6 +105,8 @@ def sentence(cause: Cause) -> str:
     """Who is at fault by what, in one sentence."""
     if cause.who == "inductor":
         where = f"`{cause.part}`" if cause.part else "one that is open"
+        if "sfdp" in cause.part:
+            return f"The fault is in Inductor's `{cause.stage}`, the rewrites of attention, here {where}: {cause.mechanism}."
         kind = {"lowering": "the lowering", "codegen": "code generation"}.get(cause.stage, "the rewrite")
         return f"The fault is in Inductor's `{cause.stage}`, {kind} {where}: {cause.mechanism}."
     if cause.who == "aot":

@@ -160,7 +160,6 @@ def _draft(entry: "Entry", setup: "Setup", out: Path, explain: float, modes: tup
     from triage.drafts.versions import seen_in
     from triage.pictures import picture
 
-    _say(f"judging case {entry.case.id} under every backend; the whole report takes two to three minutes")
     with trials_of(setup, repeat=2) as trials:
         ladder = climbed(entry, trials, modes=modes)
         why = refusal(ladder)
@@ -168,7 +167,7 @@ def _draft(entry: "Entry", setup: "Setup", out: Path, explain: float, modes: tup
             for file in ("repro.py", picture.FILE):
                 (out / file).unlink(missing_ok=True)  # one of an earlier report would seem to belong to this one
             return refused(entry.case, ladder, why)
-        _say("running repro.py, PyTorch's bisector, and controls")
+        _say(f"{ladder.result.verdict} under {ladder.accused}: running repro.py, PyTorch's bisector and controls, for some two minutes")
         run = _reproduced(entry, ladder, setup, out / "repro.py")
         if run.code == 0:
             (out / picture.FILE).unlink(missing_ok=True)

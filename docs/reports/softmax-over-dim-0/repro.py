@@ -25,7 +25,7 @@ class Module(nn.Module):
     def forward(self, x, y):
         turned = y.transpose(-2, -1)
         product = x @ turned
-        scaled = product * 1
+        scaled = product / 1.0
         probs = scaled.softmax(dim=0)
         out = probs @ y
         return out

@@ -19,30 +19,30 @@ torch.set_num_threads(1)  # as where it was found: kernels are chosen, and sums 
 import torch
 from torch import nn
 
-H, S, D = 2, 65, 16
+B, H, S, D = 1, 2, 65, 16
 
 def rng(seed):
     return torch.Generator().manual_seed(seed)
 
 class Module(nn.Module):
-    def forward(self, x, w, z):
-        turned = w.transpose(-2, -1)
-        products = x @ turned
+    def forward(self, q, k, v):
+        kt = k.transpose(-2, -1)
+        products = q @ kt
         scores = products * 0.25
         weights = scores.softmax(dim=-1)
-        out = weights @ z
+        out = weights @ v
         return out
 
 def inputs():
     return [
-        torch.randn((1, H, S, D), generator=rng(0)),
-        torch.randn((1, H, S, D), generator=rng(1)),
-        torch.randn((1, H, S, D), generator=rng(2)),
+        torch.randn((B, H, S, D), generator=rng(0)),
+        torch.randn((B, H, S, D), generator=rng(1)),
+        torch.randn((B, H, S, D), generator=rng(2)),
     ]
 
 class WithKernel(Module):
-    def forward(self, x, w, z):
-        out = attend(x, w, z, scale=0.25)
+    def forward(self, q, k, v):
+        out = attend(q, k, v, scale=0.25)
         return out
 
 # The programs end here; what follows runs them and compares.
@@ -63,7 +63,7 @@ def run(module, exact=False):
     module, args = module.train(True), inputs()
     if exact:
         module, args = module.double(), [double(a) for a in args]
-    leaves = {f"grad of {n}": a.requires_grad_() for n, a in zip(["x", "w", "z"], args) if a.is_floating_point()}
+    leaves = {f"grad of {n}": a.requires_grad_() for n, a in zip(["q", "k", "v"], args) if a.is_floating_point()}
     torch.manual_seed(0)
     with torch.set_grad_enabled(True):
         out = module(*args)

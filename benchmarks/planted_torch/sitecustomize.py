@@ -35,7 +35,6 @@ REPLACEMENTS: dict[str, tuple[int, Change]] = {
     "queries_and_keys_swapped": (2, lambda sdpa, q, k, v, **options: sdpa(k, q, v, **options)),
     "heads_rolled": (9, lambda sdpa, q, k, v, **options: sdpa(q, k, v.roll(1, 1), **options)),
     "queries_reversed": (19, lambda sdpa, q, k, v, **options: sdpa(q, k, v, **options).flip(-2)),
-    "dropout_halved": (12, functools.partial(_option, name="dropout_p", change=lambda p: p / 2)),
     "output_transposed": (23, lambda sdpa, q, k, v, **options: sdpa(q, k, v, **options).transpose(1, 2)),
 }
 

@@ -19,7 +19,7 @@ from generators.emit import is_random, source
 from generators.program import types_of
 from generators.stand_in import stand_in
 from triage.drafts.relations import sides
-from triage.drafts.reproducer import DEATHS, ERRORS, IMPORTS, MAX_LINES, differentiable
+from triage.drafts.reproducer import IMPORTS, MAX_LINES, differentiable, failing
 from triage.rendering import render
 
 FACTOR, FACTOR_LOW_PRECISION = 10, 4
@@ -155,14 +155,7 @@ def _running(
         coarsest=coarsest,
         factor=factor,
         units=UNITS,
-        raises=verdict in ERRORS,
-        misshapen=verdict is Verdict.METADATA,
-        flickers=verdict is Verdict.NONDETERMINISTIC,
-        hangs=verdict is Verdict.TIMEOUT,
-        hungry=verdict is Verdict.OUT_OF_MEMORY,
-        dies=verdict in DEATHS,
-        seconds=round(seconds),
-        memory_mib=memory_mib,
+        **failing(verdict, seconds, memory_mib),
         **start,
     ))
 

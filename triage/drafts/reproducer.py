@@ -70,20 +70,27 @@ def text(
         imports=sorted(({"sys"} if verdict is Verdict.EAGER_SUSPECT else {"os", "sys"}) | IMPORTS.get(verdict, set())),
         nulls=True,
         module="",
-        raises=verdict in ERRORS,
-        misshapen=verdict is Verdict.METADATA,
-        flickers=verdict is Verdict.NONDETERMINISTIC,
-        hangs=verdict is Verdict.TIMEOUT,
-        hungry=verdict is Verdict.OUT_OF_MEMORY,
-        dies=verdict in DEATHS,
-        seconds=round(seconds),
-        memory_mib=memory_mib,
+        **failing(verdict, seconds, memory_mib),
         share=_FAR_LOW_PRECISION if low_precision(case) else _FAR,
     )
     if whole.count("\n") < MAX_LINES:
         return whole
     program, mark, comparison = whole.partition(_MARK)
     return program + mark + comparison.replace("\n\n\n", "\n\n")
+
+
+def failing(verdict: Verdict, seconds: float, memory_mib: int) -> dict[str, object]:
+    """What the template of a repro.py asks of how the case fails, and the limits that time or memory breaks."""
+    return {
+        "raises": verdict in ERRORS,
+        "misshapen": verdict is Verdict.METADATA,
+        "flickers": verdict is Verdict.NONDETERMINISTIC,
+        "hangs": verdict is Verdict.TIMEOUT,
+        "hungry": verdict is Verdict.OUT_OF_MEMORY,
+        "dies": verdict in DEATHS,
+        "seconds": round(seconds),
+        "memory_mib": memory_mib,
+    }
 
 
 def run(

@@ -19,7 +19,7 @@ from generators.emit import is_random, source
 from generators.program import types_of
 from generators.stand_in import stand_in
 from triage.drafts.relations import sides
-from triage.drafts.reproducer import IMPORTS, MAX_LINES, differentiable, failing
+from triage.drafts.reproducer import ERRORS, IMPORTS, MAX_LINES, differentiable, failing
 from triage.rendering import render
 
 FACTOR, FACTOR_LOW_PRECISION = 10, 4

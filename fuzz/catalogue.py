@@ -32,6 +32,7 @@ BUILT_IN = {
     "passes_random": Kind(public=False, inductor=True, random=True, share=0.03),
     "inductor_random": Kind(cxx=True, inductor=True, random=True, share=0.02),
     "inductor_tf32": Kind(inductor=True, devices=("cuda",), share=0.03),
+    "inductor_tf32_random": Kind(inductor=True, random=True, devices=("cuda",), share=0.02),
     "aot_eager": Kind(public=False, share=0.02),
     "triton": Kind(attention=True, share=0.05),
     "triton_compiled": Kind(attention=True, cxx=True, inductor=True, share=0.01),

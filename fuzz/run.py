@@ -60,10 +60,11 @@ def run(
         The bugs people decided about (docs/triage.md): those it lists turn no run red, one that it calls fixed and that is
         back does. corpus/ledger.yaml of this checkout when left out; /dev/null for none.
     subject
-        What to compare with eager, repeatable: passes, inductor, inductor_dynamic, inductor_tf32, aot_eager; passes_random
-        and inductor_random, which draw dropout's numbers themselves; the attention functions triton, triton_compiled and
-        sdpa_math, sdpa_flash, sdpa_efficient, sdpa_cudnn; or package.module:function, a function that takes a module and
-        gives a callable, or one that computes attention (docs/kernels.md). All the built-in ones of the device when left out.
+        What to compare with eager, repeatable: passes, inductor, inductor_dynamic, inductor_tf32, aot_eager; passes_random,
+        inductor_random and inductor_tf32_random, which draw dropout's numbers themselves; the attention functions triton,
+        triton_compiled and sdpa_math, sdpa_flash, sdpa_efficient, sdpa_cudnn; or package.module:function, a function that
+        takes a module and gives a callable, or one that computes attention (docs/kernels.md). All the built-in ones of the
+        device when left out.
     engine
         How cases come about: guided follows what compilers reach and mutates what reached something new; random draws
         every case from the seed, the same on every machine; atheris lets libFuzzer follow the lines of Inductor's rewrites

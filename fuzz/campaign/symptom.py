@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 
+from fuzz.catalogue import BUILT_IN
 from fuzz.protocol import SubjectResult, Verdict
 from generators.features import OVERLOOKED
 
@@ -15,7 +16,7 @@ SILENT = VALUES | {Verdict.METADATA, Verdict.NONDETERMINISTIC, Verdict.OUT_OF_BO
 EAGER = "eager"
 """The subject that is not compiled. What it shows by itself, users meet without a compiler."""
 _COMPILERS = {
-    **dict.fromkeys(("passes", "passes_random", "inductor_random", "inductor_dynamic", "inductor_tf32"), "inductor"),
+    **{name: "inductor" for name in BUILT_IN if name.startswith(("passes", "inductor"))},
     "triton_compiled": "triton",
 }
 

@@ -179,13 +179,12 @@ def attention_patterns(names: tuple[str, ...]) -> tuple[str, ...]:
 @dataclass(frozen=True)
 class Pattern:
     """A pattern of attention that torch has. `same_as`: the one that stands for it, since it has the same graph and is
-    registered first; `after`: the one that is tried before it and whose graph, forwards, covers its own; `dropout`: it needs
-    active dropout; `refuses_cuda`: its check says no there."""
+    registered first; `after`: the one that is tried before it and whose graph, forwards, covers its own; `refuses_cuda`: its
+    check says no there."""
 
     name: str
     same_as: str = ""
     after: str = ""
-    dropout: bool = False
     refuses_cuda: bool = False
 
 
@@ -215,7 +214,6 @@ def registered_patterns(device: str) -> list[Pattern]:
                 name,
                 same_as="" if name in registered else first,
                 after=after if name in registered else "",
-                dropout=name.endswith("_training") and "dropout_p" in how["scalar_workaround"],
                 refuses_cuda=bool(inspect.getclosurevars(how["extra_check"]).nonlocals.get("disable_cuda")),
             )
         )

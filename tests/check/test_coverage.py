@@ -117,4 +117,3 @@ def test_the_registry_says_which_patterns_stand_for_others() -> None:
     assert not patterns[FUSED].same_as and not patterns[FUSED].after
     assert patterns["_sfdp_pattern_4_inference"].same_as == "_sfdp_pattern_2_inference"
     assert patterns["_sfdp_pattern_3_inference"].after == FUSED
-    assert patterns["_sfdp_pattern_3_training"].dropout

@@ -283,7 +283,7 @@ def _by_sdpa(b: Builder, c: Choices, heads: Heads) -> Attended:
             values, dtype, boolean = Values(c.pick(("random", "padding", "empty_row")), scale=0.7), "bool", True
         else:
             values, dtype = Values(c.pick(("normal", "random_mask")), scale=1.0), b.dtype_of(q)
-        masks.append(b.input("mask", shape, values, dtype))
+        masks.append(b.fixed(c, b.input("mask", shape, values, dtype)))
     output = b.op("sdpa", q, k, v, *masks, to="out", is_causal=causal, scale=scale, dropout_p=dropout, enable_gqa=native)
     effective = 1 / math.sqrt(max(1, b.size(b.shape(q)[-1]))) if scale is None else scale
     mask = masks[0] if masks else None

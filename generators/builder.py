@@ -4,10 +4,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from generators.case import Attr, Case, Contract, Input, Op, TensorType, Values
+from generators.choices import Choices
 from generators.dtypes import category
 from generators.ops import OPS
 from generators.program import check, infer, is_in_place, make_op, pruned
 from generators.sizes import Size
+
+_CUT_OFF = 0.6
+"""So often are gradients kept from what is no parameter: rewrites make no fused call of a mask that asks for one."""
 
 
 class Builder:
@@ -52,6 +56,11 @@ class Builder:
         self.types[name] = infer(op, self.types, self.dims)
         self.ops.append(op)
         return name
+
+    def fixed(self, c: Choices, name: str) -> str:
+        """A value of the caller's that is no parameter, such as a mask: mostly cut off from gradients in training."""
+        differentiable = self.mode == "training" and self.is_float(name)
+        return self.op("detach", name) if differentiable and c.chance(_CUT_OFF) else name
 
     def shape(self, name: str) -> tuple[Size, ...]:
         """The shape of a value."""

@@ -120,6 +120,5 @@ def _heads(b: Builder, scores: str) -> Size:
 def _given(b: Builder, c: Choices, hint: str, heads: Size, values: Values, dtype: str) -> tuple[str, bool]:
     """A tensor of one number a head from outside; in training mostly cut off from gradients."""
     value = b.input(hint, (heads,), values, dtype, parameter=c.chance(0.5))
-    if b.mode != "training":
-        return value, True
-    return (b.op("detach", value), True) if c.chance(0.7) else (value, False)
+    fixed = b.fixed(c, value)
+    return fixed, b.mode != "training" or fixed != value

@@ -47,7 +47,7 @@ def draw_masks(b: Builder, c: Choices, masks: str, memory: str, *, batched: bool
 def _of_keys(b: Builder, c: Choices, key: str, *, added: bool, batched: bool) -> str:
     shape: tuple[Size | str, ...] = ("B", key) if batched else (key,)
     if added:
-        return b.input("padding", shape, Values("padding_mask", scale=c.pick((float("-inf"), -1e4))))
+        return b.fixed(c, b.input("padding", shape, Values("padding_mask", scale=c.pick((float("-inf"), -1e4)))))
     keep = b.input("keep", shape, Values(c.weighted({"padding": 8.0, "random": 1.0, "ones": 1.0}), scale=0.7), "bool")
     return b.op("logical_not", keep, to="drop")
 
@@ -58,7 +58,7 @@ def _of_scores(b: Builder, c: Choices, key: str, *, added: bool, batched: bool) 
         shape = (Size.parse("B*H") if batched else Size.of("H"), "S", key)
     if added:
         values = Values("causal_mask", scale=float("-inf")) if c.chance(0.4) else Values("normal")
-        return b.input("bias", shape, values)
+        return b.fixed(c, b.input("bias", shape, values))
     if c.chance(0.6):
         ones = b.op("ones", to="ones", sizes=tuple(Size.of(s) for s in shape), dtype="bool")
         return b.op("triu", ones, to="drop", diagonal=1)

@@ -94,7 +94,7 @@ def _additive_input(b: Builder, c: Choices, scores: str) -> str:
     else:
         values = _additive_values(c, len(shape))
     layout = c.detail({"contiguous": 8.0, "padded": 1.0, "offset": 1.0})
-    return b.input("mask", shape, values, dtype, layout)
+    return b.fixed(c, b.input("mask", shape, values, dtype, layout))
 
 
 def _additive_values(c: Choices, rank: int) -> Values:
@@ -240,7 +240,7 @@ def _scaled_padding(b: Builder, c: Choices, scores: str) -> Masked:
     """As BERT does: (1 - padding) * a large negative number, broadcast over heads and queries, added."""
     batch, *_, key = b.shape(scores)
     kind = c.weighted({"zero_one": 4.0, "small_counts": 1.0})
-    mask = b.input("padding", (batch, key), Values(kind), b.dtype_of(scores))
+    mask = b.fixed(c, b.input("padding", (batch, key), Values(kind), b.dtype_of(scores)))
     view = b.op("view", mask, sizes=(batch, *(Size.of(1),) * (b.rank(scores) - 2), key))
     low = b.op("mul", b.op("sub", view, other=1.0, reverse=True, to="masked"), other=c.pick((-1e4, -3e4)), to="bias")
     return Masked(b.op("add", scores, low, to="scores"), bias=low)

@@ -46,7 +46,7 @@ def _mask(b: Builder, c: Choices, lead: tuple[Size, ...], backend: str) -> str:
         return b.input("mask", shape, Values(c.weighted(kinds), scale=0.7), "bool", layout=draw_layout(c, len(shape)))
     kind = c.weighted({"normal": 4.0, "random_mask": 2.0, "causal_mask": 2.0, "padding_mask": 2.0})
     scale = 1.0 if kind == "normal" else c.pick((float("-inf"), -1e4, 1.0))
-    return b.input("mask", shape, Values(kind, scale=scale), layout=draw_layout(c, len(shape)))
+    return b.fixed(c, b.input("mask", shape, Values(kind, scale=scale), layout=draw_layout(c, len(shape))))
 
 
 FAMILY = Family(weight=2.5, write=_write)

@@ -41,7 +41,7 @@ def write(b: Builder, c: Choices) -> list[str]:
     bias = _relative(b, c, heads, second=second)
     scores = b.op("add", scores, bias, to="scores")
     if shifted:
-        mask = b.input("mask", (_WINDOWS, _PLACES, _PLACES), Values("random_mask", scale=-100.0), parameter=c.chance(0.5))
+        mask = b.fixed(c, b.input("mask", (_WINDOWS, _PLACES, _PLACES), Values("random_mask", scale=-100.0), parameter=c.chance(0.5)))
         apart = b.op("view", scores, sizes=shape_of("B", _WINDOWS, heads, _PLACES, _PLACES))
         mask = b.op("unsqueeze", b.op("unsqueeze", mask, dim=1), dim=0)
         scores = b.op("view", b.op("add", apart, mask), to="scores", sizes=(_ALL, heads, _PLACES, _PLACES))

@@ -41,6 +41,11 @@ def substituted(case: Case, names: Mapping[str, str]) -> Case:
     return replace(case, ops=ops, returns=returns, contracts=contracts)
 
 
+def reading(op: Op, old: str, new: str) -> Op:
+    """An operation that reads value `new` where it read `old`."""
+    return replace(op, args=tuple(new if arg == old else arg for arg in op.args))
+
+
 def untouched(case: Case, names: Iterable[str]) -> tuple[Contract, ...]:
     """The contracts that speak for none of the named operations: they hold whatever becomes of these."""
     return tuple(c for c in case.contracts if inside(case, c).isdisjoint(names))

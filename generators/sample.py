@@ -1,7 +1,6 @@
 """A random case from a seed and an index: a bare attention, or a whole module around one."""
 
 import itertools
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -45,14 +44,6 @@ class Form:
     dtype: str = ""
     mode: str = ""
 
-
-FORMS: Mapping[Form, float] = {
-    Form(name, dtype, mode): family.weight * weight * share
-    for name, family in FAMILIES.items()
-    for dtype, weight in _DTYPES.items()
-    for mode, share in (("training", TRAINING), ("inference", 1 - TRAINING))
-}
-"""All forms, as likely as `sample` draws them."""
 
 
 def sample(seed: int, index: int, *, contracted: bool = False, form: Form | None = None) -> Case:

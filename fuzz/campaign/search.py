@@ -1,34 +1,29 @@
 """Which case comes next: drawn from the seed, or made of one that reached something rare."""
 
 import threading
-from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from corpus.entry import case_files, load
 from fuzz.campaign.queue import ATTENTION, WITH, Queue, pattern_of, reached
 from fuzz.campaign.results import Results
+from fuzz.campaign.siblings import Siblings
 from fuzz.campaign.yields import Yields
 from fuzz.protocol import Result
 from generators.case import Case
 from generators.choices import Choices
 from generators.errors import UserError
-from generators.mutate import WEIGHTS, mutate, siblings
-from generators.mutations.forms import Variant, variant
-from generators.sample import FORMS, Form
+from generators.families import FAMILIES
+from generators.mutate import WEIGHTS, mutate
+from generators.sample import Form
 
 ENGINES = ("guided", "random", "atheris")
 
-SOURCES = {"drawn": 0.7, "mutated": 0.3}
-"""Where a case comes from that is no sibling, before the search learns what brings something new."""
+SOURCES = {"drawn": 0.4, "mutated": 0.2, "sibling": 0.4}
+"""Where a case comes from, before the search learns what brings something new."""
 
-SIBLINGS = 0.5
-"""The share of cases that siblings of a case may take, while there are any."""
-
-TRIES = 2
-"""A pattern is tried so often in each form it was not seen in; more tries are left to chance."""
-
+_FAMILIES = {name: family.weight for name, family in FAMILIES.items()}
 _TO_SPLICE = 4
 
 class Draw(Protocol):
@@ -76,23 +71,19 @@ class Random:
 
 class Guided:
     """`seeds` first; then cases drawn from the seed, mutations of cases that reached something rare, and, of each case that an
-    attention rewrite took for the first time, the other forms that rewrites tell apart. Forms to draw and edits to mutate
-    with are taken as they are likely to bring something new."""
+    attention rewrite took for the first time, siblings: the other forms that rewrites tell apart. Families to draw, edits to
+    mutate with and forms to go to are taken as they are likely to bring something new."""
 
     def __init__(self, draw: Draw, seed: int, seeds: Sequence[Case], results: Results) -> None:
         self._draw, self._seed, self._seeds = draw, seed, seeds
         self.queue = Queue(results)
         self._lock = threading.Lock()
-        known = [name for name in results.reached() if WITH not in name]
-        self._forms: Yields[Form] = Yields(known)
-        self._edits: Yields[str] = Yields(known)
-        self._sources: Yields[str] = Yields(known)
-        self._made: dict[str, Form | tuple[str, ...]] = {}
-        self._siblings: deque[tuple[str, Case]] = deque()
-        self._fired: set[tuple[str, Variant]] = set()
-        self._planned: Counter[tuple[str, Variant]] = Counter()
+        known = [name for name in results.reached() if _followed(name)]
+        self._sources, self._families, self._edits, self._changes = (Yields[str](known) for _ in range(4))
+        self._made: dict[str, _Made] = {}
+        self._siblings = Siblings(seed)
         for case, names in results.queue():
-            self._plan(case, names, names)
+            self._siblings.plan(case, _patterns(names), _patterns(names))
 
     def case(self, index: int) -> Case:
         """Seed file number `index`, or what comes to mind after them; a queue that grew since gives another case."""
@@ -100,56 +91,53 @@ class Guided:
             return self._seeds[index]
         c = Choices(f"{self._seed}:{index}:guided")
         with self._lock:
-            sibling = self._next_sibling() if c.chance(SIBLINGS) else None
-            if sibling is not None:
-                return sibling
-            source = c.weighted(self._sources.weights(SOURCES))
-            forms, edits = self._forms.weights(FORMS), self._edits.weights(WEIGHTS)
+            case, made = self._next(index, c)
+            self._made[case.id] = made
+        return case
+
+    def _next(self, index: int, c: Choices) -> tuple[Case, "_Made"]:
+        sources = self._sources.weights(SOURCES)
+        source = c.weighted(sources)
+        if source == "sibling" and (found := self._siblings.take(c, self._changes)):
+            return found[0], _Made(source, found[1])
+        if source == "sibling":
+            source = c.weighted({other: sources[other] for other in ("drawn", "mutated")})
         parent = self.queue.pick(c) if source == "mutated" else None
-        if parent is None:
-            form = c.weighted(forms)
-            return self._noted(self._draw(index, form), form)
-        mutant = mutate(parent, c, self.queue.some(c, _TO_SPLICE), edits)
-        return self._noted(mutant.case, mutant.edits)
+        if parent is not None:
+            mutant = mutate(parent, c, self.queue.some(c, _TO_SPLICE), self._edits.weights(WEIGHTS))
+            return mutant.case, _Made(source, tuple(dict.fromkeys(mutant.edits)))
+        family = c.weighted(self._families.weights(_FAMILIES))
+        return self._draw(index, Form(family)), _Made("drawn", (family,))
 
     def judged(self, case: Case, result: Result) -> tuple[frozenset[str], bool]:
         """What the case reached, and whether any of it is new."""
         names = reached(case, result.results)
         news = self.queue.new(case, names)
         with self._lock:
-            # Every case meets the first subject, the others by chance.
-            price = result.results[0].seconds if result.results else result.seconds
-            self._credit(self._made.pop(case.id, ()), [name for name in names if WITH not in name], price)
-            self._plan(case, names, news)
+            made = self._made.pop(case.id, None)
+            if made is not None:
+                self._credit(made, list(filter(_followed, names)), result)
+            self._siblings.plan(case, _patterns(names), _patterns(news))
         return names, bool(news)
 
-    def _credit(self, made: Form | tuple[str, ...], names: Sequence[str], price: float) -> None:
-        drawn, edits = ((made,), ()) if isinstance(made, Form) else ((), tuple(dict.fromkeys(made)))
-        self._forms.credit(drawn, names, price)
-        self._edits.credit(edits, names, price)
-        self._sources.credit(["drawn"] if drawn else ["mutated"] if edits else [], names, price)
+    def _credit(self, made: "_Made", names: Sequence[str], result: Result) -> None:
+        # Every case meets the first subject, the others by chance.
+        price = result.results[0].seconds if result.results else result.seconds
+        self._sources.credit([made.source], names, price)
+        ways = {"drawn": self._families, "mutated": self._edits, "sibling": self._changes}[made.source]
+        ways.credit(made.ways, names, price)
 
-    def _plan(self, case: Case, names: Iterable[str], news: Iterable[str]) -> None:
-        """Line up the siblings of a case that an attention rewrite took for the first time, in forms its pattern was not seen in."""
-        self._fired.update((pattern, variant(case)) for pattern in _patterns(names))
-        for pattern in _patterns(news):
-            for sibling in siblings(case, Choices(f"{self._seed}:{case.id}:siblings")):
-                form = (pattern, variant(sibling))
-                if form not in self._fired and self._planned[form] < TRIES:
-                    self._planned[form] += 1
-                    self._siblings.append((pattern, sibling))
 
-    def _next_sibling(self) -> Case | None:
-        while self._siblings:
-            pattern, case = self._siblings.popleft()
-            if (pattern, variant(case)) not in self._fired:
-                return case
-        return None
+class _Made(NamedTuple):
+    """How a case came about: from where, and by which family, edits or change of form."""
 
-    def _noted(self, case: Case, made: Form | tuple[str, ...]) -> Case:
-        with self._lock:
-            self._made[case.id] = made
-        return case
+    source: str
+    ways: tuple[str, ...]
+
+
+def _followed(name: str) -> bool:
+    """Whether a thing reached is a decision of the compiler's: operations are the program's own, and kernels are sizes."""
+    return WITH not in name and not name.startswith(("op ", "kernels "))
 
 
 def _patterns(names: Iterable[str]) -> frozenset[str]:

@@ -8,7 +8,7 @@ from generators.choices import Choices
 from generators.mutations import attributes
 from generators.ops import OPS
 from generators.program import make_op, types_of
-from generators.rewriting import fresh, substituted, untouched, with_op
+from generators.rewriting import fresh, reading, substituted, untouched, with_op
 
 _LAYERS = frozenset({"multihead_attention", "transformer_encoder_layer", "transformer_decoder_layer", "flex_attention"})
 _KINDS = tuple(kind for kind in OPS if kind not in _LAYERS)
@@ -36,7 +36,7 @@ def insert(case: Case, c: Choices) -> Case | None:
         if op is reader or (everywhere and new in ops and value in op.args):
             if new not in ops:
                 ops.append(new)
-            ops.append(replace(op, args=tuple(new.name if a == value else a for a in op.args)))
+            ops.append(reading(op, value, new.name))
         else:
             ops.append(op)
     returns = case.returns

@@ -6,7 +6,7 @@ from generators.case import Case, Input, Op
 from generators.choices import Choices
 from generators.dtypes import category
 from generators.program import make_op, types_of
-from generators.rewriting import fresh, renamed_dims, resized
+from generators.rewriting import fresh, reading, renamed_dims, resized
 
 
 def splice(case: Case, c: Choices, other: Case) -> Case | None:
@@ -36,14 +36,10 @@ def splice(case: Case, c: Choices, other: Case) -> Case | None:
         case,
         dims=(*case.dims, *sized.dims),
         inputs=(*_seeded(sized.inputs, case.inputs), *(i for i in case.inputs if i is not slot)),
-        ops=(*sized.ops, *links, *(_reading(op, slot.name, made) for op in case.ops)),
+        ops=(*sized.ops, *links, *(reading(op, slot.name, made) for op in case.ops)),
         returns=tuple(made if r == slot.name else r for r in case.returns),
         contracts=tuple(contract.renamed({slot.name: made}) for contract in case.contracts),
     )
-
-
-def _reading(op: Op, name: str, other: str) -> Op:
-    return replace(op, args=tuple(other if a == name else a for a in op.args))
 
 
 def _seeded(inputs: tuple[Input, ...], beside: tuple[Input, ...]) -> tuple[Input, ...]:

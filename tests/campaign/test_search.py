@@ -69,14 +69,14 @@ def test_what_an_attention_rewrite_took_is_tried_in_its_other_forms(tmp_path: Pa
 
 
 def test_a_search_goes_on_with_its_queue(tmp_path: Path) -> None:
-    given = guided(tmp_path, budget="10x", seeds=(case("softmax", "exp"),))
+    given = guided(tmp_path, budget="20x", seeds=(case("softmax", "exp"),))
     session(given, sampler())
     before = queue_of(given)
     session(given, sampler())
     results = Results(given.out)
     try:
         assert Queue(results).size == len(before) == 1
-        assert results.position()[0] == 20
+        assert results.position()[0] == 40
         assert results.reached()["rewrite mul_softmax_pattern"] > 4
     finally:
         results.close()

@@ -25,6 +25,7 @@ import torch
 
 from corpus.entry import load_directory
 from fuzz.campaign.pool import Setup, Worker, request
+from fuzz.campaign.symptom import PROCESS
 from fuzz.check.coverage import Pattern, registered_patterns, untold
 from fuzz.protocol import Result
 from generators.case import Case
@@ -62,17 +63,22 @@ class Counts:
 
     rewrites: Counter[str] = field(default_factory=Counter)
     reached: Counter[str] = field(default_factory=Counter)
+    verdicts: Counter[str] = field(default_factory=Counter)
     judged: int = 0
     rejected: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def add(self, result: Result) -> None:
-        """Count a case once for everything it reached under any subject."""
+    def add(self, name: str, result: Result) -> None:
+        """Count a case once for everything it reached under any subject. A process lost to it, which tells nothing, is told."""
         with self.lock:
             self.judged += 1
             self.rejected += result.rejected is not None
             self.rewrites.update({name for one in result.results for name in one.fired})
             self.reached.update({name for one in result.results for name in one.reached})
+            self.verdicts.update(one.verdict for one in result.results)
+            for one in result.results:
+                if one.verdict in PROCESS:
+                    print(f"{name} under {one.subject}: {one.verdict}: {one.message}", file=sys.stderr, flush=True)
             if self.judged % REPORTED == 0:
                 print(f"{self.judged} cases: {len(self.rewrites)} rewrites", file=sys.stderr, flush=True)
 
@@ -88,13 +94,16 @@ def main() -> int:
     options = parser.parse_args()
     patterns = registered_patterns(options.device)
     started = time.monotonic()
-    seeds = (path_entry[1].case for path_entry in sorted(load_directory(SEEDS).items()))
+    seeds = ((path.name, entry.case) for path, entry in sorted(load_directory(SEEDS).items()))
     seeded = judge(seeds, options.workers, options.device, tf32=options.device == "cuda")
     print(f"{seeded.judged} seeds judged in {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
-    counts = judge((sample(options.seed, index) for index in range(options.cases)), options.workers, options.device)
+    drawn = ((f"case {index}", sample(options.seed, index)) for index in range(options.cases))
+    counts = judge(drawn, options.workers, options.device)
     seconds = time.monotonic() - started
     rows = [row(pattern, counts, seeded, options.device) for pattern in patterns]
     print("\n".join(table(rows, counts, seconds, options.device)))
+    for who, those in (("seeds", seeded), ("cases", counts)):
+        print(f"verdicts of {who}: {', '.join(f'{count} {verdict}' for verdict, count in those.verdicts.most_common())}")
     if options.json:
         data = {
             "torch": torch.__version__, "device": options.device, "seed": options.seed, "cases": counts.judged,
@@ -105,8 +114,8 @@ def main() -> int:
     return 0
 
 
-def judge(cases: Iterable[Case], workers: int, device: str, *, tf32: bool = False) -> Counts:
-    """What the cases reach; with `tf32` those in float32 are judged with TF32 allowed too."""
+def judge(cases: Iterable[tuple[str, Case]], workers: int, device: str, *, tf32: bool = False) -> Counts:
+    """What the cases, each with its name, reach; with `tf32` those in float32 are judged with TF32 allowed too."""
     counts = Counts()
     left = iter(cases)
 
@@ -115,13 +124,13 @@ def judge(cases: Iterable[Case], workers: int, device: str, *, tf32: bool = Fals
         try:
             while True:
                 with counts.lock:
-                    case = next(left, None)
+                    name, case = next(left, ("", None))
                 if case is None:
                     return
                 subjects = ["passes", *["passes_random"] * is_random(case)]
                 if tf32 and any(item.dtype == "float32" for item in case.inputs):
                     subjects += ["inductor_tf32", *["inductor_tf32_random"] * is_random(case)]
-                counts.add(worker.check(request(case, tuple(subjects), repeat=1)))
+                counts.add(name, worker.check(request(case, tuple(subjects), repeat=1)))
         finally:
             worker.close()
 

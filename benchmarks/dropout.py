@@ -64,7 +64,7 @@ def _eager(requests: Iterator[Check], most: int) -> int:
             continue
         cases += 1
         module = case.program.module(request.training)
-        comparison = compared(case, (module, module), case.eager)
+        comparison = compared(case, (module, module), case.eager, case.eager, case.coarsest())
         for seeds in stages:
             started = time.process_time()
             if not comparison.take(seeds):

@@ -1,4 +1,4 @@
-"""Minimise the queue of a guided campaign: `python -m fuzz.cmin RUN --into DIR`."""
+"""Minimise the queue of a campaign: `python -m fuzz.cmin RUN --into DIR`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,24 +19,22 @@ def cmin(run: Path, *, into: Path) -> None:
     Parameters
     ----------
     run
-        Directory of a guided campaign, as given to `fuzz.run --out`.
+        Directory of a campaign with --engine guided or atheris, as given to `fuzz.run --out`.
     into
         Where the case files go; made when it is not there.
     """
     from corpus import entry
     from corpus.entry import SUFFIX, Entry
-    from fuzz.campaign.results import FILE, Results
+    from fuzz.campaign.results import Results
     from generators.errors import UserError
 
-    if not (run / FILE).is_file():
-        raise UserError(f"{run}: no {FILE}, so no campaign's directory")
-    results = Results(run)
+    results = Results.reading(run)
     try:
         queue = list(results.queue())
     finally:
         results.close()
     if not queue:
-        raise UserError(f"{run}: its queue is empty; only a campaign with --engine guided has one")
+        raise UserError(f"{run}: its queue is empty; only a campaign with --engine guided or atheris has one")
     chosen = cover(queue)
     for case, names in chosen:
         entry.write(Entry(case, note=_note(names)), into / f"{case.id}{SUFFIX}")

@@ -45,15 +45,15 @@ class Form:
     mode: str = ""
 
 
+ANY = Form()
 
-def sample(seed: int, index: int, *, contracted: bool = False, form: Form | None = None) -> Case:
+
+def sample(seed: int, index: int, *, contracted: bool = False, form: Form = ANY) -> Case:
     """Case number `index` of the campaign with this seed: the same on every machine.
 
     With `contracted` it is one for attention kernels: an attention alone that a call of a kernel can stand in for, with
     sizes around the edges of tiles, and soft caps, windows, ALiBi and sinks more often. With `form` it is of that form.
     """
-    if form is not None:
-        return draw(*_choices(seed, index), form=form)
     if contracted:
         cases = (_for_kernels(f"{seed}:{index}:contracted:{attempt}") for attempt in itertools.count())
         return next(case for case in cases if stand_in(case) is not None)
@@ -61,8 +61,8 @@ def sample(seed: int, index: int, *, contracted: bool = False, form: Form | None
     if empty.chance(EMPTY):
         # What refuses a size of 0 (an index, a size of -1) is drawn without one.
         with suppress(CaseError):
-            return draw(*_choices(seed, index), empty=empty.weighted(_EMPTY))
-    return draw(*_choices(seed, index))
+            return draw(*_choices(seed, index), form=form, empty=empty.weighted(_EMPTY))
+    return draw(*_choices(seed, index), form=form)
 
 
 def _choices(seed: int, index: int) -> tuple[Choices, Choices]:
@@ -70,7 +70,7 @@ def _choices(seed: int, index: int) -> tuple[Choices, Choices]:
     return Choices(f"{seed}:{index}"), Choices(f"{seed}:{index}:extras")
 
 
-def draw(c: Choices, rare: Choices, *, form: Form = Form(), empty: str = "") -> Case:
+def draw(c: Choices, rare: Choices, *, form: Form = ANY, empty: str = "") -> Case:
     """The case that these choices decide on; `rare` decides what few attentions have; `empty` names a dimension of size 0."""
     drawn = FAMILIES[form.family] if form.family else _family(c, FAMILIES)
     c.habits = drawn.habits

@@ -25,6 +25,7 @@ from fuzz.campaign.investigate import Conclusion, Outcome, Stopped, investigate
 from fuzz.campaign.keep import Keeper
 from fuzz.campaign.libfuzzer import LibFuzzerSlot
 from fuzz.campaign.pool import Setup, public_version
+from fuzz.campaign.queue import Queue
 from fuzz.campaign.results import Results, Suspicion
 from fuzz.campaign.schedule import Indices, Schedule
 from fuzz.campaign.search import Guided, Random, Search
@@ -35,7 +36,7 @@ from fuzz.protocol import Hello, SubjectResult, Verdict
 from generators.case import Case
 from generators.emit import source
 from generators.errors import UserError
-from generators.sample import Form
+from generators.sample import ANY, Form
 
 SUSPICION_SHARE = 0.5
 """The share of worker time that showing, shrinking and confirming may take while cases are left to judge."""
@@ -83,9 +84,7 @@ class Campaign:
         self.keeper = Keeper(results, self.desk, options.corpus, options.out / "internal", list(options.known), options.ledger)
         cursor, beyond = results.position()
         self.indices = Indices(cursor, beyond, options.budget)
-        self.search: Search = (
-            Guided(self._draw, options.seed, options.seeds, results) if options.engine == "guided" else Random(self._draw)
-        )
+        self.search = self._searched()
         kind = LibFuzzerSlot if options.engine == "atheris" else Slot
         self.slots = [kind(self, number, options.setup, options.out) for number in range(options.workers)]
         self.killed = False
@@ -146,11 +145,17 @@ class Campaign:
             raise UserError(f"--out {self.out} holds a run with {given}: go on with that, or give another --out")
         self.results.set_meta({"against": self.against})
 
-    def _draw(self, index: int, form: Form | None = None) -> Case:
+    def _searched(self) -> Search:
+        if self.options.engine == "guided":
+            return Guided(self._draw, self.options.seed, self.options.seeds, self.results)
+        # libFuzzer draws cases itself; what they reach is kept.
+        return Random(self._draw, Queue(self.results) if self.options.engine == "atheris" else None)
+
+    def _draw(self, index: int, form: Form = ANY) -> Case:
         """Case number `index` of the seed: where all subjects compute attention alone, one they can take."""
         if self._contracted:
             return self.sample(self.seed, index, contracted=True)
-        return self.sample(self.seed, index) if form is None else self.sample(self.seed, index, form=form)
+        return self.sample(self.seed, index, form=form)
 
     def run(self) -> str:
         """Work until the budget is spent, or something stops it; gives the reason. Raises what a slot raised."""

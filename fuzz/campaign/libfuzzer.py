@@ -149,7 +149,9 @@ class LibFuzzerSlot(Slot):
             if index is None:
                 return False
             self._judged(Job(index, case, check), result)
-        self._recycle(self.host, result, RECYCLE_CHECKS)
+        if not drawn.again:
+            # A new process would have to run all of the corpus again before it comes to anything new.
+            self._recycle(self.host, result, RECYCLE_CHECKS)
         return True
 
     def _news(self, case: Case, result: Result) -> bool:

@@ -143,6 +143,8 @@ class Worker:
         self.hello: Hello | None = None
         self.checks = 0
         """Checks answered since the process started."""
+        self.first_mib = 0.0
+        """Resident memory of the process after its first check: with CUDA 2 GiB before any case has left something behind."""
         self._started, self._died = started, died
         self._process: subprocess.Popen[bytes] | None = None
         self._stderr: IO[bytes] | None = None
@@ -224,6 +226,8 @@ class Worker:
                 deadline = time.monotonic() + self.setup.timeout
             elif isinstance(message, Result) and message.id == self._id:
                 self.checks += 1
+                if self.checks == 1:
+                    self.first_mib = message.rss_mib
                 if message.spent:
                     self.kill()
                     self._died("its device is lost to it")

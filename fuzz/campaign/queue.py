@@ -26,13 +26,12 @@ _REFRESH = 25
 def reached(case: Case, results: Iterable[SubjectResult]) -> frozenset[str]:
     """What a case reached in compilers, by name: rewrites, what else workers tell, and every unusual thing about the case
     that an attention rewrite took in its stride: mistakes of rewrites lie there."""
-    names: set[str] = set()
-    for result in results:
-        names |= {f"rewrite {name}" for name in result.fired}
-        names |= set(result.reached)
-        patterns = {pattern_of(name) for name in result.fired if name.startswith(ATTENTION)}
-        names |= {f"{pattern}{WITH}{word}" for pattern in patterns for word in features(case)}
-    return frozenset(names)
+    results = tuple(results)
+    fired = {name for result in results for name in result.fired}
+    patterns = {pattern_of(name) for name in fired if name.startswith(ATTENTION)}
+    unusual = features(case) if patterns else ()
+    names = {f"rewrite {name}" for name in fired}.union(*(result.reached for result in results))
+    return frozenset(names | {f"{pattern}{WITH}{word}" for pattern in patterns for word in unusual})
 
 
 def pattern_of(name: str) -> str:
@@ -47,11 +46,16 @@ class Queue:
         self._lock = threading.Lock()
         self._counts = Counter(results.reached())
         self._cases: dict[str, list[Case]] = {}
+        self._queued: set[str] = set()
         self._energies: dict[str, float] = {}
         self._stale = 0
-        self.size = 0
         for case, names in results.queue():
             self._remember(case, names)
+
+    @property
+    def size(self) -> int:
+        """How many cases are in it."""
+        return len(self._queued)
 
     def new(self, case: Case, names: frozenset[str]) -> frozenset[str]:
         """Count what a case reached. Gives what is new of it, for which the case is in the queue then."""
@@ -77,9 +81,11 @@ class Queue:
         return [case for case in found if case is not None]
 
     def _remember(self, case: Case, names: Iterable[str]) -> None:
-        self.size += 1
-        for name in names:
+        self._queued.add(case.id)
+        for name in sorted(names):
             cases = self._cases.setdefault(name, [])
+            if any(known.id == case.id for known in cases):
+                continue
             cases.append(case)
             if len(cases) > KEPT_FOR_ONE:
                 cases.remove(max(cases, key=lambda known: len(known.ops)))

@@ -21,12 +21,13 @@ from generators.case import Case
 from generators.errors import UserError
 
 FILE = "results.sqlite"
-_FORMAT = 2
+_FORMAT = 3
 _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE verdicts (subject TEXT, verdict TEXT, count INTEGER NOT NULL, PRIMARY KEY (subject, verdict));
 CREATE TABLE rejected (reason TEXT PRIMARY KEY, count INTEGER NOT NULL);
 CREATE TABLE reached (name TEXT PRIMARY KEY, count INTEGER NOT NULL);
+CREATE TABLE judged (case_id TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE queue (case_id TEXT PRIMARY KEY, case_text TEXT NOT NULL, reached TEXT NOT NULL, found REAL NOT NULL);
 CREATE TABLE suspicions (
     id INTEGER PRIMARY KEY, case_id TEXT NOT NULL, case_index INTEGER, case_text TEXT NOT NULL,
@@ -152,10 +153,13 @@ class Results:
                 )
             for name in sorted(reached):
                 self._count("reached", "name", name)
+            self._db.execute("INSERT OR IGNORE INTO judged VALUES (?)", (case.id,))
             if queued:
+                before = self._db.execute("SELECT reached FROM queue WHERE case_id = ?", (case.id,)).fetchone()
+                names = reached.union(json.loads(before[0]) if before else ())
                 self._db.execute(
-                    "INSERT OR IGNORE INTO queue VALUES (?, ?, ?, ?)",
-                    (case.id, casefile.dumps(case), json.dumps(sorted(reached)), now),
+                    "INSERT INTO queue VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET reached = excluded.reached",
+                    (case.id, casefile.dumps(case), json.dumps(sorted(names)), now),
                 )
             for finding in explained:
                 self._seen_again(finding, now)
@@ -228,6 +232,11 @@ class Results:
             FindingRow(case_id, entry, file, _from_json(result), kind, count, first, last)
             for case_id, entry, file, result, kind, count, first, last in rows
         ]
+
+    def cases(self) -> frozenset[str]:
+        """The ids of all cases that were judged."""
+        with self._lock:
+            return frozenset(row[0] for row in self._db.execute("SELECT case_id FROM judged"))
 
     def reached(self) -> dict[str, int]:
         """How many cases reached each thing."""

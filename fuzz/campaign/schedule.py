@@ -9,6 +9,7 @@ from generators.emit import is_random
 from generators.errors import UserError
 
 CHEAP = "passes"
+RANDOM_PASSES = "passes_random"
 SUBJECTS = tuple(BUILT_IN)
 """The built-in subjects a campaign can compare with eager, in the order in which they are due."""
 
@@ -43,12 +44,16 @@ class Schedule:
         self._total = 0.0
         self._lock = threading.Lock()
 
-    def subjects_for(self, case: Case) -> tuple[str, ...]:
-        """What `case` meets: of the expensive subjects one that compiles it, and all that compute its attention."""
+    def subjects_for(self, case: Case, *, aimed: bool = False) -> tuple[str, ...]:
+        """What `case` meets: of the expensive subjects one that compiles it, and all that compute its attention. One that
+        is `aimed` at something meets what it needs for that: no pattern with dropout fires in eager's random stream."""
         due: list[str] = []
         with self._lock:
             for subject in self.sometimes:
                 what = kind(subject)
+                if aimed and subject == RANDOM_PASSES and is_random(case):
+                    due.append(subject)
+                    continue
                 if self._spent[subject] >= what.share * self._total:
                     continue
                 if subject == "inductor_dynamic" and not case.dynamic and "inductor" in self.sometimes:

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 from corpus.entry import case_files, load
 from fuzz.campaign.queue import ATTENTION, WITH, Queue, pattern_of, reached
 from fuzz.campaign.results import Results
+from fuzz.campaign.schedule import CHEAP, RANDOM_PASSES
 from fuzz.campaign.siblings import Siblings
 from fuzz.campaign.yields import Yields
 from fuzz.protocol import Result
@@ -16,7 +17,7 @@ from generators.choices import Choices
 from generators.errors import UserError
 from generators.families import FAMILIES
 from generators.mutate import WEIGHTS, mutate
-from generators.sample import Form
+from generators.sample import ANY, Form
 
 ENGINES = ("guided", "random", "atheris")
 
@@ -25,13 +26,16 @@ SOURCES = {"drawn": 0.4, "mutated": 0.2, "sibling": 0.4}
 
 _FAMILIES = {name: family.weight for name, family in FAMILIES.items()}
 _TO_SPLICE = 4
+_ATTEMPTS = 8
+"""So often is something else looked for in the place of a case that was judged already."""
+_GRAPH_PASSES = (CHEAP, RANDOM_PASSES)
+
 
 class Draw(Protocol):
     """Gives case number `index` of the seed, of a form where one is given."""
 
-    def __call__(self, index: int, form: Form | None = None) -> Case:
+    def __call__(self, index: int, form: Form = ANY) -> Case:
         """One case."""
-
 
 
 def seed_cases(directory: Path) -> tuple[Case, ...]:
@@ -44,35 +48,44 @@ def seed_cases(directory: Path) -> tuple[Case, ...]:
     return tuple(sorted(cases.values(), key=lambda case: (len(case.ops), case.id)))
 
 
+class Next(NamedTuple):
+    """The case to judge next, and whether it is aimed at something it may reach (`Schedule.subjects_for`)."""
+
+    case: Case
+    aimed: bool = False
+
+
 class Search(Protocol):
     """Threads of slots call it."""
 
-    def case(self, index: int) -> Case:
-        """The case to judge as number `index`."""
+    def next(self, index: int) -> Next:
+        """What to judge as number `index`."""
 
     def judged(self, case: Case, result: Result) -> tuple[frozenset[str], bool]:
         """What `case` reached, and whether it is worth keeping. Called once for every case, before its verdicts are stored."""
 
 
 class Random:
-    """Every case is drawn from the seed: the same on every machine. libFuzzer's slots draw their own."""
+    """Every case is drawn from the seed: the same on every machine. libFuzzer's slots draw their own; with `queue`, what
+    reaches something new is kept there."""
 
-    def __init__(self, draw: Draw) -> None:
-        self._draw = draw
+    def __init__(self, draw: Draw, queue: Queue | None = None) -> None:
+        self._draw, self._queue = draw, queue
 
-    def case(self, index: int) -> Case:
+    def next(self, index: int) -> Next:
         """Case number `index` of the seed."""
-        return self._draw(index)
+        return Next(self._draw(index))
 
     def judged(self, case: Case, result: Result) -> tuple[frozenset[str], bool]:
-        """What the case reached; nothing is kept."""
-        return reached(case, result.results), False
+        """What the case reached, and whether any of it is new to the queue."""
+        names = reached(case, result.results)
+        return names, self._queue is not None and bool(self._queue.new(case, names))
 
 
 class Guided:
     """`seeds` first; then cases drawn from the seed, mutations of cases that reached something rare, and, of each case that an
     attention rewrite took for the first time, siblings: the other forms that rewrites tell apart. Families to draw, edits to
-    mutate with and forms to go to are taken as they are likely to bring something new."""
+    mutate with and forms to go to are taken as they are likely to bring something new. No case is judged twice."""
 
     def __init__(self, draw: Draw, seed: int, seeds: Sequence[Case], results: Results) -> None:
         self._draw, self._seed, self._seeds = draw, seed, seeds
@@ -81,19 +94,24 @@ class Guided:
         known = [name for name in results.reached() if _followed(name)]
         self._sources, self._families, self._edits, self._changes = (Yields[str](known) for _ in range(4))
         self._made: dict[str, _Made] = {}
+        self._given = {*results.cases(), *(case.id for case in seeds)}
         self._siblings = Siblings(seed)
         for case, names in results.queue():
             self._siblings.plan(case, _patterns(names), _patterns(names))
 
-    def case(self, index: int) -> Case:
+    def next(self, index: int) -> Next:
         """Seed file number `index`, or what comes to mind after them; a queue that grew since gives another case."""
         if index < len(self._seeds):
-            return self._seeds[index]
+            return Next(self._seeds[index], aimed=True)
         c = Choices(f"{self._seed}:{index}:guided")
         with self._lock:
-            case, made = self._next(index, c)
+            for _ in range(_ATTEMPTS):
+                case, made = self._next(index, c)
+                if case.id not in self._given:
+                    break
+            self._given.add(case.id)
             self._made[case.id] = made
-        return case
+        return Next(case, made.source == "sibling")
 
     def _next(self, index: int, c: Choices) -> tuple[Case, "_Made"]:
         sources = self._sources.weights(SOURCES)
@@ -116,13 +134,15 @@ class Guided:
         with self._lock:
             made = self._made.pop(case.id, None)
             if made is not None:
-                self._credit(made, list(filter(_followed, names)), result)
+                self._credit(case, made, result)
             self._siblings.plan(case, _patterns(names), _patterns(news))
         return names, bool(news)
 
-    def _credit(self, made: "_Made", names: Sequence[str], result: Result) -> None:
-        # Every case meets the first subject, the others by chance.
-        price = result.results[0].seconds if result.results else result.seconds
+    def _credit(self, case: Case, made: "_Made", result: Result) -> None:
+        # Whether a case meets an expensive subject, and so what that reaches, is chance.
+        told = [one for one in result.results if one.subject in _GRAPH_PASSES] or result.results[:1]
+        names = list(filter(_followed, reached(case, told)))
+        price = sum(one.seconds for one in told)
         self._sources.credit([made.source], names, price)
         ways = {"drawn": self._families, "mutated": self._edits, "sibling": self._changes}[made.source]
         ways.credit(made.ways, names, price)

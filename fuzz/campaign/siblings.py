@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from fuzz.campaign.yields import Yields
 from generators.case import Case
@@ -24,16 +24,16 @@ class Siblings:
         self._seen: set[tuple[str, Variant]] = set()
         self._planned: Counter[tuple[str, Variant]] = Counter()
 
-    def plan(self, case: Case, patterns: Iterable[str], new: Iterable[str]) -> None:
+    def plan(self, case: Case, patterns: Collection[str], new: Collection[str]) -> None:
         """Note that a case was taken by these patterns, and line up its siblings for those that were new in its form."""
         own = variant(case)
         self._seen.update((pattern, own) for pattern in patterns)
-        for pattern in new:
-            for sibling in siblings(case, Choices(f"{self._seed}:{case.id}:siblings")):
-                form = variant(sibling)
-                if (pattern, form) not in self._seen and self._planned[pattern, form] < TRIES:
-                    self._planned[pattern, form] += 1
-                    self._waiting[own.changed(form)].append((pattern, sibling))
+        for sibling in siblings(case, Choices(f"{self._seed}:{case.id}:siblings")) if new else ():
+            form = variant(sibling)
+            wanted = [p for p in sorted(new) if (p, form) not in self._seen and self._planned[p, form] < TRIES]
+            if wanted:
+                self._planned.update((pattern, form) for pattern in wanted)
+                self._waiting[own.changed(form)].append((wanted[0], sibling))
 
     def take(self, c: Choices, changes: Yields[str]) -> tuple[Case, tuple[str, ...]] | None:
         """A sibling and what it changes; such changes more often as are likely to bring something new. None when none waits."""

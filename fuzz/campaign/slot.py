@@ -31,7 +31,7 @@ RECYCLE_CHECKS = 2000
 """A worker is replaced after so many checks, whatever its memory."""
 
 _RECYCLE_SHARE = 0.5
-"""... and when what it keeps between cases is this share of the memory limit."""
+"""... and when what it keeps between cases is this share of what it had left of the memory limit at first."""
 
 _IDLE_SECONDS = 0.1
 _NO_SPACE = "No space left on device"
@@ -178,8 +178,8 @@ class Slot(threading.Thread):
         index = self.campaign.indices.take()
         if index is None:
             return None
-        case = self.campaign.search.case(index)
-        return Job(index, case, request(case, self.campaign.schedule.subjects_for(case)))
+        case, aimed = self.campaign.search.next(index)
+        return Job(index, case, request(case, self.campaign.schedule.subjects_for(case, aimed=aimed)))
 
     def _judged(self, job: Job, result: Result) -> None:
         campaign = self.campaign
@@ -218,7 +218,8 @@ class Slot(threading.Thread):
 
     def _recycle(self, worker: Worker, result: Result, checks: int = RECYCLE_CHECKS) -> None:
         """Replace the worker before its memory grows past the limit."""
-        large = result.rss_mib > _RECYCLE_SHARE * worker.setup.memory_mib
+        left = max(0.0, worker.setup.memory_mib - worker.first_mib)
+        large = result.rss_mib > worker.first_mib + _RECYCLE_SHARE * left
         if worker.checks >= checks or (large and worker.checks > 1):
             self.campaign.bus.emit(WorkerRecycled(self.number, worker.checks, result.rss_mib))
             worker.close()

@@ -34,7 +34,7 @@ def looked_into(judgement: Judgement, case: "Case", subject: Subject, ran: Ran, 
             return _excused(judgement, case, subject, run)
         if judgement.verdict is Verdict.RANDOM_STREAM:
             with subject.allowed():
-                return _of_many_seeds(judgement, case, ran, run)
+                return _of_many_seeds(judgement, case, ran, run, tf32=subject.tf32)
     except Exception as error:
         if failures.verdict(error) is not Verdict.OUT_OF_MEMORY:
             raise
@@ -99,24 +99,27 @@ def _is_wrong_again(case: "Case", subject: Subject, is_wrong: Callable[[Executio
 
 def _judge_in_tf32(case: "Case") -> Judge:
     """A judge by what eager gives while TF32 is allowed; to be made and asked while it is."""
-
-    def coarsest() -> torch.dtype:
-        return max(case.coarsest(), constants.TF32_LIKE, key=lambda dtype: constants.UNIT_ROUNDOFF[dtype])
-
-    return Judge(case.execute(), case.exact, case.replica, coarsest, random=case.request.random)
+    return Judge(case.execute(), case.exact, case.replica, lambda: _with_tf32(case.coarsest()), random=case.request.random)
 
 
-def _of_many_seeds(judgement: Judgement, case: "Case", ran: Ran, run: Execution) -> Judgement:
-    """`judgement`, or what is wrong whatever random numbers are drawn."""
-    comparison = compared(case, ran, run)
+def _with_tf32(coarsest: torch.dtype) -> torch.dtype:
+    return max(coarsest, constants.TF32_LIKE, key=lambda dtype: constants.UNIT_ROUNDOFF[dtype])
+
+
+def _of_many_seeds(judgement: Judgement, case: "Case", ran: Ran, run: Execution, *, tf32: bool) -> Judgement:
+    """`judgement`, or what is wrong whatever random numbers are drawn; with `tf32`, beside eager with TF32."""
+    eager = case.execute() if tf32 else case.eager
+    coarsest = _with_tf32(case.coarsest()) if tf32 else case.coarsest()
+    comparison = compared(case, ran, run, eager, coarsest)
+    judge = Judge(eager, case.exact, case.replica, lambda: coarsest, random=False)
     plain = case.program.module(case.request.training)
     try:
         found = comparison.difference(lambda number: _seeded(case, (plain, plain), number))
         if found is not None:
             return _accused(found)
-        certain = _of_steady(judgement, case, comparison.steady(case.eager, run))
+        certain = _of_steady(judgement, judge, comparison.steady(eager, run))
         if certain is not judgement and comparison.take(constants.DROPOUT_SEEDS[1]):
-            return _of_steady(judgement, case, comparison.steady(case.eager, run))
+            return _of_steady(judgement, judge, comparison.steady(eager, run))
     except _DoesNotRun as failure:
         if failures.verdict(failure) is Verdict.OUT_OF_MEMORY:
             raise
@@ -131,20 +134,18 @@ def _accused(found: dropout.Difference) -> Judgement:
     return Judgement(verdict, found.text, {"ratio": found.errors, "seeds": float(found.seeds)}, found.value)
 
 
-def _of_steady(judgement: Judgement, case: "Case", steady: Execution | None) -> Judgement:
+def _of_steady(judgement: Judgement, judge: Judge, steady: Execution | None) -> Judgement:
     """`judgement`, or what is wrong with a run that has eager's values wherever numbers are random."""
     if steady is None:
         return judgement
-    certain = Judge(case.eager, case.exact, case.replica, case.coarsest, random=False).judge(steady)
+    certain = judge.judge(steady)
     return certain if certain.verdict in DOUBTED else judgement
 
 
-def compared(case: "Case", ran: Ran, run: Execution) -> dropout.Comparison:
-    """Eager and what `ran` calls, which gave `run`, over seeds."""
+def compared(case: "Case", ran: Ran, run: Execution, eager: Execution, coarsest: torch.dtype) -> dropout.Comparison:
+    """Eager, which gave `eager` and rounds to `coarsest`, and what `ran` calls, which gave `run`, over seeds."""
     plain = case.program.module(case.request.training)
-    return dropout.Comparison(
-        _seeded(case, (plain, plain)), _seeded(case, ran), case.eager, run, case.program.inputs, case.coarsest()
-    )
+    return dropout.Comparison(_seeded(case, (plain, plain)), _seeded(case, ran), eager, run, case.program.inputs, coarsest)
 
 
 def _seeded(case: "Case", ran: Ran, noise: int | None = None) -> dropout.Run:

@@ -122,11 +122,20 @@ def _with_masks_cut_off(case: Case) -> Case:
 
 
 def _masks(case: Case) -> list[Input]:
-    """The floating inputs that say which keys to see: by their numbers, or as what a contract adds to scores."""
-    roots = {op.name: op.args[0] for op in case.ops if op.kind == "detach"}
-    biases = {roots.get(contract.bias, contract.bias) for contract in case.contracts if contract.bias}
+    """The floating inputs that say which keys to see: by their numbers, or as what a contract adds to scores is made of them."""
+    attended = _behind(case, {name for c in case.contracts for name in (c.q, c.k, c.v)})
+    added = _behind(case, {c.bias for c in case.contracts if c.bias}) - attended
     given = (item for item in case.inputs if not item.parameter and category(item.dtype) == 2)
-    return [item for item in given if item.values.kind.endswith("mask") or item.name in biases]
+    return [item for item in given if item.values.kind.endswith("mask") or item.name in added]
+
+
+def _behind(case: Case, names: set[str]) -> set[str]:
+    """The values that these are made of, and they themselves."""
+    found = set(names)
+    for op in reversed(case.ops):
+        if op.name in found:
+            found.update(op.args)
+    return found
 
 
 def _dtype(case: Case) -> str:

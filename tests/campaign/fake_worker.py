@@ -66,7 +66,8 @@ def answer(check: Check, rules: dict[str, Any], checks: int) -> None:
             )
         )
     spent = bool(rule_for(rules, check, "spent", checks))
-    send(Result(check.id, rejected, tuple(results), 0.002, 0.002, rules.get("rss", 100.0), spent=spent))
+    rss = rules.get("rss", 100.0) + rules.get("growth", 0.0) * checks
+    send(Result(check.id, rejected, tuple(results), 0.002, 0.002, rss, spent=spent))
 
 
 def rule_for(rules: dict[str, Any], check: Check, stage: str, checks: int) -> dict[str, Any]:

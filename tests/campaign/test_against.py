@@ -44,7 +44,7 @@ def test_a_case_is_not_shrunk_to_one_that_fails_in_both(tmp_path: Path) -> None:
     # Without its ReLU a case fails in the old version too.
     right = {"match": r"relu\(", "verdict": "ok"}
     asked = given(tmp_path, [WRONG], [right, WRONG], budget="4x")
-    assert session(asked, lambda seed, index: case("exp", "relu", "tanh", "softmax", "sin")).new == 1
+    assert session(asked, lambda seed, index, **_: case("exp", "relu", "tanh", "softmax", "sin")).new == 1
     (entry,) = found(asked)
     assert sorted(op.kind for op in entry.case.ops) == ["relu", "softmax"]
 

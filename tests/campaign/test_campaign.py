@@ -129,7 +129,7 @@ def test_a_minimum_that_fresh_workers_dont_repeat_is_walked_back(tmp_path: Path)
     fragile = {**WRONG, "match": "softmax", "from_check": 2}
     robust = {**WRONG, "match": r"(?s)sin.*softmax|softmax.*sin"}
     given = options(tmp_path, budget="12x", rules=[robust, fragile])
-    assert session(given, lambda seed, index: case("exp", "sin", "softmax", "tanh")).new == 1
+    assert session(given, lambda seed, index, **_: case("exp", "sin", "softmax", "tanh")).new == 1
     (entry,) = found(given)
     kinds = [op.kind for op in entry.case.ops]
     assert {"sin", "softmax"} <= set(kinds)
@@ -208,10 +208,16 @@ def test_rejected_cases_are_counted_by_reason(tmp_path: Path) -> None:
 
 
 def test_workers_are_replaced_before_their_memory_grows_past_the_limit(tmp_path: Path) -> None:
-    given = options(tmp_path, budget="10x", setup=setup(rules=[], rss=3000.0))
+    given = options(tmp_path, budget="10x", setup=setup(rules=[], growth=900.0))
     session(given, sampler())
-    assert events(given, "WorkerRecycled")
+    assert {event["checks"] for event in events(given, "WorkerRecycled")} == {3}
     assert len(events(given, "WorkerStarted")) > 2
+
+
+def test_a_worker_that_is_large_from_the_start_is_not_replaced_for_that(tmp_path: Path) -> None:
+    given = options(tmp_path, budget="10x", setup=setup(memory_mib=1000, rules=[], rss=900.0, growth=1.0))
+    session(given, sampler())
+    assert not events(given, "WorkerRecycled")
 
 
 def test_the_statistics_are_there_at_the_end(tmp_path: Path) -> None:
@@ -227,7 +233,7 @@ def test_one_campaign_at_a_time_uses_a_directory(tmp_path: Path) -> None:
     given = options(tmp_path, budget="1x")
     failures = []
 
-    def sample(seed: int, index: int) -> Case:
+    def sample(seed: int, index: int, **_: object) -> Case:
         try:
             session(given, sampler())
         except UserError as error:
@@ -243,7 +249,7 @@ def test_a_disk_that_fills_up_is_one_line_and_costs_no_finding(tmp_path: Path) -
     given = options(tmp_path, budget="200x", rules=[WRONG, full])
     cases = sampler("softmax")
     with pytest.raises(UserError, match="no space left on device; all findings so far are saved"):
-        session(given, lambda seed, index: case("relu") if index == 150 else cases(seed, index))
+        session(given, lambda seed, index, **_: case("relu") if index == 150 else cases(seed, index))
     assert len(found(given)) == 1
 
 
@@ -267,7 +273,7 @@ def test_a_store_of_something_else_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_fault_of_ours_is_raised_where_it_can_be_seen(tmp_path: Path) -> None:
-    def sample(seed: int, index: int) -> Case:
+    def sample(seed: int, index: int, **_: object) -> Case:
         if index == 5:
             raise ZeroDivisionError
         return case("exp")

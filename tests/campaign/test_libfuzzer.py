@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fuzz import cmin
 from fuzz.campaign.campaign import Options
 from fuzz.campaign.pool import Setup
+from fuzz.campaign.search import seed_cases
 from fuzz.campaign.session import session
 from fuzz.libfuzzer import inputs
 from generators.byte_choices import ByteChoices
@@ -79,6 +81,14 @@ def test_what_libfuzzer_draws_is_judged_shrunk_and_saved_as_any_case(tmp_path: P
     assert session(options).new == 0
     assert [event["index"] for event in events(options, "CaseJudged")] == list(range(40))
     assert (options.out / "atheris-0" / "next").read_text() == "42"
+
+
+def test_what_libfuzzer_reaches_can_be_minimised(tmp_path: Path) -> None:
+    options = fuzzed(tmp_path, rules=[{"match": "softmax", "fired": ["mul_softmax_pattern"]}])
+    session(options)
+    cmin.cmin(options.out, into=tmp_path / "small")
+    (kept,) = seed_cases(tmp_path / "small")
+    assert "softmax" in [op.kind for op in kept.ops]
 
 
 @pytest.mark.parametrize(("act", "verdict"), [("die", "worker_died"), ("hang", "timeout")])

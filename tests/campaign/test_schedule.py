@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from fuzz.campaign.budget import Budget
@@ -20,6 +22,15 @@ def test_every_case_meets_the_cheap_subject_and_the_dear_ones_take_their_share()
     total = sum(spent.values())
     assert 0.13 < spent["inductor"] / total < 0.17
     assert spent["aot_eager"] / total < 0.03
+
+
+def test_what_is_aimed_at_a_pattern_with_dropout_meets_the_subject_in_which_it_can_fire() -> None:
+    schedule = Schedule(SUBJECTS)
+    schedule.account(1000.0, dict.fromkeys(SUBJECTS, 1000.0))
+    dropping = replace(case("dropout"), mode="training")
+    dropping = replace(dropping, ops=(replace(dropping.ops[0], attrs=(("p", 0.1),)),))
+    assert schedule.subjects_for(dropping) == schedule.subjects_for(case("exp"), aimed=True) == ("passes",)
+    assert schedule.subjects_for(dropping, aimed=True) == ("passes", "passes_random")
 
 
 @pytest.mark.parametrize("given", [["inductor"], ["aot_eager"], ["my.kernel:call"], ["passes", "my.kernel:call"]])

@@ -1,5 +1,6 @@
 """A guided search keeps what reached something new, mutates it, goes on where it was, and is minimised by fuzz.cmin."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from fuzz.campaign.results import Results
 from fuzz.campaign.search import seed_cases
 from fuzz.campaign.session import session
 from fuzz.campaign.yields import Yields
+from fuzz.protocol import Result
 from generators.case import Case
 from generators.choices import Choices
 from generators.errors import UserError
@@ -78,6 +80,32 @@ def test_a_search_goes_on_with_its_queue(tmp_path: Path) -> None:
         assert Queue(results).size == len(before) == 1
         assert results.position()[0] == 40
         assert results.reached()["rewrite mul_softmax_pattern"] > 4
+    finally:
+        results.close()
+
+
+def test_no_case_is_judged_twice(tmp_path: Path) -> None:
+    """Siblings, mutations and what a run that goes on comes up with again."""
+    rules = [{"match": "softmax", "fired": ["_sfdp_pattern_5_inference"]}]
+    given = options(tmp_path, "40x", engine="guided", rules=rules, seeds=(case("softmax", "exp"),))
+    session(given, sampler("softmax"))
+    session(given, sampler("softmax"))
+    events = map(json.loads, (given.out / "events.ndjson").read_text().splitlines())
+    judged = [event["case"] for event in events if event["event"] == "CaseJudged"]
+    # What is drawn small programs may be equal by chance.
+    assert len(judged) == 80 and len(judged) - len(set(judged)) <= 2
+
+
+def test_what_a_queued_case_reaches_later_is_in_the_queue_too(tmp_path: Path) -> None:
+    results = Results(_made(tmp_path))
+    try:
+        queue, one = Queue(results), case("exp")
+        for name in ("first", "second"):
+            names = frozenset({name})
+            assert queue.new(one, names)
+            results.judged(0, one, Result(1, None, ()), (1, frozenset()), [], [], names, queued=True)
+        assert queue.size == Queue(results).size == 1
+        assert list(results.queue()) == [(one, frozenset({"first", "second"}))]
     finally:
         results.close()
 
@@ -152,7 +180,7 @@ def test_what_can_not_be_minimised_is_refused(tmp_path: Path) -> None:
         cmin.cmin(tmp_path, into=tmp_path / "small")
     given = options(tmp_path, "4x")
     session(given, sampler())
-    with pytest.raises(UserError, match="only a campaign with --engine guided has one"):
+    with pytest.raises(UserError, match="only a campaign with --engine guided or atheris has one"):
         cmin.cmin(given.out, into=tmp_path / "small")
 
 

@@ -76,12 +76,15 @@ def test_a_torch_that_cannot_keep_casts_is_not_asked_to(monkeypatch: pytest.Monk
     assert in_process(plain("bfloat16"), zeroing).verdict == Verdict.WRONG_RESULT
 
 
-#: Attention of a device with TF32: products round q, k and v to 11 significant bits when they may.
-TENSOR_CORES = source(
+#: Of a device with TF32: products round q, k and v to 11 significant bits when they may.
+TENSOR_CORES_ROUND = (
     "def rounded(x):",
     "    if not torch.backends.cuda.matmul.allow_tf32:",
     "        return x",
     "    return (x.view(torch.int32) + 0x1000 & ~0x1fff).view(torch.float32)",
+)
+TENSOR_CORES = source(
+    *TENSOR_CORES_ROUND,
     "return (rounded(q) @ rounded(k).transpose(-2, -1) / 4.0).softmax(dim=-1) @ rounded(v)",
 )
 
@@ -105,9 +108,9 @@ def zeroing(module: nn.Module, _dynamic: bool) -> Callable[..., Any]:
     return run
 
 
-def in_process(text: str, compiling: Callable[..., Any], **more: Any) -> SubjectResult:
-    subject = Subject("inductor_tf32", compiling, **more)
-    request = Check(1, text, (subject.name,))
+def in_process(text: str, compiling: Callable[..., Any], *, random: bool = False, **more: Any) -> SubjectResult:
+    subject = Subject("inductor_tf32_random" if random else "inductor_tf32", compiling, **more)
+    request = Check(1, text, (subject.name,), random=random)
     return check(request, {subject.name: subject}, "cpu", lambda stage: None, lambda: 0.0).results[0]
 
 
@@ -130,3 +133,33 @@ def test_a_row_lost_with_tf32_is_wrong() -> None:
 def test_one_percent_is_more_than_tf32_explains() -> None:
     result = in_process(TENSOR_CORES, lambda module, _: lambda q, k, v: fused(q, k, v) * 1.01, tf32=True)
     assert result.verdict == Verdict.WRONG_RESULT
+
+
+#: With dropout, and a value beside it that is a product and not random.
+DROPPING_CORES = source(
+    *TENSOR_CORES_ROUND,
+    "scores = rounded(q) @ rounded(k).transpose(-2, -1) / 4.0",
+    "return F.dropout(scores.softmax(dim=-1), 0.3, True) @ rounded(v), scores",
+)
+
+
+def dropping(kept: float = 1.0, certain: float = 1.0) -> Callable[..., Any]:
+    """Rounds elsewhere and draws other numbers; what is random times `kept`, what is not times `certain`."""
+
+    def call(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        torch.rand(7)
+        scores = (q / 4.0).half().float() @ k.half().float().transpose(-2, -1)
+        return kept * nn.functional.dropout(scores.softmax(dim=-1), 0.3, True) @ v.half().float(), certain * scores
+
+    return lambda module, _dynamic: call
+
+
+def test_with_dropout_too_eager_in_tf32_is_the_measure() -> None:
+    result = in_process(DROPPING_CORES, dropping(), random=True, tf32=True)
+    assert result.verdict == Verdict.RANDOM_STREAM, result
+    assert not torch.backends.cuda.matmul.allow_tf32
+
+
+@pytest.mark.parametrize("wrong", [{"kept": 1.05}, {"certain": 1.01}])
+def test_with_dropout_too_what_tf32_does_not_explain_is_wrong(wrong: dict[str, float]) -> None:
+    assert in_process(DROPPING_CORES, dropping(**wrong), random=True, tf32=True).verdict == Verdict.WRONG_RESULT

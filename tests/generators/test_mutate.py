@@ -6,16 +6,17 @@ import pytest
 
 from corpus import casefile
 from generators.builder import Builder
-from generators.case import Case, Values
+from generators.case import Case, Contract, Values
 from generators.choices import Choices
 from generators.emit import is_random, source
 from generators.mutate import EDITS, MOST_OPS, mutate, siblings
-from generators.mutations.forms import DROPOUT, HALF, TRAINING, Variant, variant
+from generators.mutations.forms import DROPOUT, HALF, INFERENCE, MIXED, TRAINING, Variant, variant
 from generators.mutations.spellings import respell
 from generators.mutations.splicing import splice
 from generators.program import check
 from generators.rewriting import valid
 from generators.sample import Form, sample
+from generators.sizes import Size
 from tests.generators.plain import by_contract, close, in_float64, overwrites
 from tests.generators.test_contracts import values_of
 
@@ -64,8 +65,10 @@ def test_a_spliced_case_computes_one_from_the_other() -> None:
 
 
 def test_contracts_that_are_kept_hold() -> None:
-    kept = [new for _, new in mutated(500) if new.contracts and not is_random(new) and not overwrites(new)]
-    assert len(kept) > 100
+    others = [other for case in POOL[:60] for other in siblings(case, Choices(case.id))]
+    made = [new for _, new in mutated(500)] + others[::5]
+    kept = [new for new in made if new.contracts and not is_random(new) and not overwrites(new)]
+    assert len(kept) > 150
     for case in kept:
         try:
             contract = case.contracts[0]
@@ -133,3 +136,21 @@ def test_a_sibling_with_dropout_drops_the_weights_and_cuts_the_mask_off() -> Non
     assert fixed.args == (mask,) and fixed.name in steps[scores].args
     (without,) = (again for again in siblings(other, Choices("back")) if variant(again) == wanted._replace(mode=TRAINING))
     assert _steps(without) == _steps(case) and not any(op.kind == "dropout" for op in without.ops)
+
+
+def test_masks_are_known_by_what_is_made_of_them_and_may_stay_in_float32() -> None:
+    b = Builder({"B": 2, "H": 2, "S": 3, "D": 4}, "float16", "inference")
+    q = b.input("q", ("B", "H", "S", "D"))
+    kept = b.input("kept", ("B", "S"), Values("zero_one"))
+    rows = b.op("view", kept, sizes=(Size.of("B"), Size.of(1), Size.of(1), Size.of("S")))
+    low = b.op("mul", b.op("sub", rows, other=1.0, reverse=True), other=-1e4, to="low")
+    scores = b.op("type_as", b.op("add", b.op("matmul", q, b.op("transpose", q, dim0=-2, dim1=-1)), low), q)
+    out = b.op("matmul", b.op("softmax", scores, to="weights"), q, to="out")
+    b.contracts.append(Contract(q, q, q, out, bias=low))
+    case = b.case([out], dynamic=False)
+    assert variant(case) == Variant(HALF, INFERENCE, one_batch=False)
+    forms = {variant(other): other for other in siblings(case, Choices("masks"))}
+    mixed = forms[Variant(MIXED, INFERENCE, one_batch=False)]
+    assert {item.name: item.dtype for item in mixed.inputs} == {q: "float16", kept: "float32"}
+    training = forms[Variant(HALF, TRAINING, one_batch=False)]
+    assert [op.args for op in training.ops if op.kind == "detach"] == [(kept,)]

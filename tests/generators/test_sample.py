@@ -11,7 +11,7 @@ import torch
 from generators.case import Case
 from generators.emit import source
 from generators.program import check
-from generators.sample import sample
+from generators.sample import Form, sample
 from generators.stand_in import stand_in
 
 PRINT_IDS = """
@@ -92,3 +92,8 @@ def test_what_newer_models_add_is_seldom_in_an_ordinary_campaign() -> None:
     contracts = [c for i in range(3000) for c in sample(5, i).contracts]
     new = sum(bool(c.softcap or c.alibi or c.sinks or c.window or c.causal == "bottom_right") for c in contracts)
     assert 0.03 < new / len(contracts) < 0.11
+
+
+def test_a_size_of_0_is_drawn_of_given_families_too() -> None:
+    cases = [sample(5, i, form=Form("bert")) for i in range(1200)]
+    assert 1 <= sum(0 in case.sizes.values() for case in cases) <= 25

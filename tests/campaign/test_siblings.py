@@ -1,0 +1,66 @@
+"""What of a pattern's other forms is tried: those it was not seen in, a few times each, first those whose changes paid."""
+
+from fuzz.campaign.siblings import TRIES, Siblings
+from fuzz.campaign.yields import Yields
+from generators.builder import Builder
+from generators.case import Case
+from generators.choices import Choices
+from generators.mutations.forms import HALF, TRAINING, variant
+
+PATTERN = frozenset({"_sfdp_pattern_5"})
+
+
+def attention(width: int = 4) -> Case:
+    b = Builder({"B": 2, "H": 2, "S": 3, "D": width}, "float32", "inference")
+    q = b.input("q", ("B", "H", "S", "D"))
+    scores = b.op("matmul", q, b.op("transpose", q, dim0=-2, dim1=-1), to="scores")
+    return b.case([b.op("matmul", b.op("softmax", scores, to="weights"), q, to="out")], dynamic=False)
+
+
+def taken(waiting: Siblings, changes: Yields[str]) -> list[tuple[Case, tuple[str, ...]]]:
+    found: list[tuple[Case, tuple[str, ...]]] = []
+    while one := waiting.take(Choices(f"take {len(found)}"), changes):
+        found.append(one)
+    return found
+
+
+def test_all_other_forms_of_a_case_wait_once() -> None:
+    waiting = Siblings(1)
+    waiting.plan(attention(), PATTERN, PATTERN)
+    forms = [variant(case) for case, _ in taken(waiting, Yields())]
+    assert len(forms) == len(set(forms)) == 11
+    assert variant(attention()) not in forms
+
+
+def test_a_form_is_tried_for_a_pattern_a_few_times_and_then_no_more() -> None:
+    waiting = Siblings(1)
+    for width in range(2, 10):
+        waiting.plan(attention(width), PATTERN, PATTERN)
+    assert len(taken(waiting, Yields())) == 11 * TRIES
+
+
+def test_a_form_the_pattern_was_seen_in_meanwhile_is_left_out() -> None:
+    waiting = Siblings(1)
+    waiting.plan(attention(), PATTERN, PATTERN)
+    other, change = next(one for one in taken(waiting, Yields()) if one[1] == (TRAINING,))
+    waiting = Siblings(1)
+    waiting.plan(attention(), PATTERN, PATTERN)
+    waiting.plan(other, PATTERN, frozenset())
+    assert change not in [made for _, made in taken(waiting, Yields())]
+
+
+def test_changes_that_brought_something_new_come_first() -> None:
+    waiting, changes = Siblings(1), Yields[str]()
+    waiting.plan(attention(), PATTERN, PATTERN)
+    words = {word for _, change in taken(waiting, Yields()) for word in change}
+    for step in range(200):
+        for word in words:
+            changes.credit([word], {f"new {step}"} if word == HALF else {"old"}, 1.0)
+    first = []
+    for seed in range(40):
+        waiting = Siblings(seed)
+        waiting.plan(attention(), PATTERN, PATTERN)
+        found = waiting.take(Choices(f"first {seed}"), changes)
+        assert found is not None
+        first.append(found[1])
+    assert first.count((HALF,)) > 35

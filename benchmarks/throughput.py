@@ -2,7 +2,7 @@
 
     python benchmarks/throughput.py [--budget 10m] [--workers 2] [--seed 1] [--out DIR]
 
-Runs a real campaign and prints: cases and checks a second after the first minute (a check is one answer of a worker,
+Runs a real campaign of random cases, which its events name by their numbers, and prints: cases and checks a second after the first minute (a check is one answer of a worker,
 probes of shrinking included), the share of worker time inside torch, the median seconds of a case by kind, and the
 parent's processor share and memory in the first and the last third. With --out naming a finished run, only the numbers
 of its event log are printed.
@@ -46,6 +46,7 @@ def main() -> int:
 def run(budget: str, workers: int, seed: int, out: Path) -> list[tuple[float, float, float]]:
     """Run a campaign; gives (seconds since the start, processor seconds, MiB) of the parent, sampled."""
     command = [sys.executable, "-m", "fuzz.run", "--budget", budget, "--workers", str(workers), "--seed", str(seed),
+               "--engine", "random",
                "--out", str(out), "--corpus", str(out / "found")]
     samples = []
     with (out.parent / f"{out.name}.log").open("w") as log:

@@ -2,7 +2,6 @@
 
 import sys
 import tempfile
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -115,8 +114,7 @@ def told(result: "Result", case: "Case") -> list[str]:
             about = "of the case's own call, which is right: " if is_of_another_call(judged.message) else about
             lines.append(f"  {about}{details}")
         if judged.reached:
-            kinds = Counter(name.partition(" ")[0] for name in judged.reached)
-            lines.append(f"  reached {', '.join(f'{count} {kind}' for kind, count in sorted(kinds.items()))}")
+            lines.append(f"  reached {', '.join(judged.reached)}")
     return lines
 
 

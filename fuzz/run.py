@@ -42,7 +42,8 @@ def run(
     budget
         How long: 90s, 10m, 1h30m, or 500x for 500 cases.
     seed
-        Which cases; the same seed gives the same. Drawn at random when left out.
+        Which cases: with --engine random the same seed gives the same; what the other engines come to goes by what the
+        compiler did, and by the clock. Drawn at random when left out.
     workers
         How many worker processes.
     device

@@ -58,7 +58,7 @@ class Builder:
         return name
 
     def fixed(self, c: Choices, name: str) -> str:
-        """A value of the caller's that is no parameter, such as a mask: mostly cut off from gradients in training."""
+        """A value that comes from outside and is mostly not learned, such as a mask: then cut off from gradients in training."""
         differentiable = self.mode == "training" and self.is_float(name)
         return self.op("detach", name) if differentiable and c.chance(_CUT_OFF) else name
 

@@ -156,9 +156,10 @@ def reason(pattern: Pattern, device: str) -> str:
         return f"{pattern.after} is tried first, and its graph covers this one"
     if device == "cuda" and pattern.refuses_cuda:
         return "its check refuses CUDA (disable_cuda)"
-    if device == "cuda" and "_half" not in pattern.name:
+    known = next((why for name, why in KNOWN if name.search(pattern.name)), "")
+    if not known and device == "cuda" and "_half" not in pattern.name:
         return "its check refuses float32 on CUDA unless TF32 is allowed"
-    return next((why for name, why in KNOWN if name.search(pattern.name)), "")
+    return known
 
 
 def table(rows: list[dict[str, Any]], counts: Counts, seconds: float, device: str) -> list[str]:

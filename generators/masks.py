@@ -86,7 +86,7 @@ def _shape(b: Builder, c: Choices, scores: str) -> tuple[Size, ...]:
 
 def _additive_input(b: Builder, c: Choices, scores: str) -> str:
     shape = _shape(b, c, scores)
-    dtype = c.detail({b.dtype: 10.0, "float32": 4.0 if b.dtype != "float32" else 0.0, "bool": 2.5, "int64": 1.0, "float16": 0.3, "bfloat16": 0.3})
+    dtype = c.detail({"float32": 4.0, "bool": 2.5, "int64": 1.0, "float16": 0.3, "bfloat16": 0.3} | {b.dtype: 10.0})
     if dtype == "bool":
         values = Values(c.weighted({"random": 4.0, "ones": 1.0, "zeros": 1.0}), scale=0.6)
     elif dtype == "int64":
@@ -203,7 +203,7 @@ def _filled(b: Builder, c: Choices, scores: str, pattern: Pattern, *, in_place: 
 def _filled_where_zero(b: Builder, c: Choices, scores: str) -> Masked:
     """As DistilBERT does: a mask of one number a key, compared with 0, viewed and expanded, the rest -inf."""
     batch, *_, key = b.shape(scores)
-    dtype = c.weighted({"int64": 5.0, b.dtype: 4.0, "bool": 2.0, "float32": 1.0, "uint8": 0.5})
+    dtype = c.weighted({"int64": 5.0, "bool": 2.0, "float32": 1.0, "uint8": 0.5} | {b.dtype: 4.0})
     if dtype == "bool":
         values = Values(c.pick(("random", "padding", "ones")), scale=0.7)
     else:

@@ -97,3 +97,16 @@ def test_what_newer_models_add_is_seldom_in_an_ordinary_campaign() -> None:
 def test_a_size_of_0_is_drawn_of_given_families_too() -> None:
     cases = [sample(5, i, form=Form("bert")) for i in range(1200)]
     assert 1 <= sum(0 in case.sizes.values() for case in cases) <= 25
+
+
+def test_masks_ask_for_gradients_seldom_and_only_in_training() -> None:
+    """A rewrite in training leaves a mask that wants a gradient alone, and models have none."""
+    cases = [sample(6, i, form=Form("bert", "float32", mode)) for mode in ("training", "inference") for i in range(150)]
+    cut_off: Counter[tuple[str, bool]] = Counter()
+    for case in cases:
+        detached = {op.args[0] for op in case.ops if op.kind == "detach"}
+        for item in case.inputs:
+            if item.name.startswith("mask") and item.dtype == "float32":
+                cut_off[case.mode, item.name in detached] += 1
+    assert cut_off["training", True] > cut_off["training", False] > 5
+    assert cut_off["inference", False] > 50 and not cut_off["inference", True]

@@ -46,14 +46,13 @@ class Schedule:
 
     def subjects_for(self, case: Case, *, aimed: bool = False) -> tuple[str, ...]:
         """What `case` meets: of the expensive subjects one that compiles it, and all that compute its attention. One that
-        is `aimed` at something meets what it needs for that: no pattern with dropout fires in eager's random stream."""
+        is `aimed` at something meets what that takes: in eager's random stream no pattern with dropout fires."""
+        if aimed and RANDOM_PASSES in self.sometimes and is_random(case):
+            return tuple(RANDOM_PASSES if subject == CHEAP else subject for subject in self.always)
         due: list[str] = []
         with self._lock:
             for subject in self.sometimes:
                 what = kind(subject)
-                if aimed and subject == RANDOM_PASSES and is_random(case):
-                    due.append(subject)
-                    continue
                 if self._spent[subject] >= what.share * self._total:
                     continue
                 if subject == "inductor_dynamic" and not case.dynamic and "inductor" in self.sometimes:

@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 
-from generators.case import Case, Input, Op
+from generators.case import Attr, Case, Input, Op
 from generators.choices import Choices
 from generators.dtypes import category
 from generators.program import attributes, make_op, types_of
@@ -12,6 +12,7 @@ from generators.values import DISTRIBUTIONS, LAYOUTS
 
 _SIZES = {1: 4.0, 2: 4.0, 3: 2.0, 4: 2.0, 5: 1.0, 7: 1.0, 8: 3.0, 16: 2.0, 17: 1.5, 32: 1.0, 33: 1.0, 64: 1.0, 65: 0.7, 0: 0.3}
 _FLOATS = ("float32", "bfloat16", "float16")
+_FLOAT16_MAX, _LOW = 65504.0, 3e4
 _SCALES = (1.0, 0.5, 3.0, 0.02, 10.0)
 
 
@@ -76,19 +77,27 @@ def change_dtype(case: Case, c: Choices) -> Case | None:
 
 
 def in_dtype(case: Case, old: str, new: str, *, casts: bool) -> Case:
-    """The case with inputs of one dtype in another; and the casts to that dtype."""
+    """The case with inputs of one dtype in another; and the casts to that dtype. Numbers that float16 does not have, which eager
+    refuses, become one that masks as well."""
 
     def converted(op: Op) -> Op:
         attrs = attributes(op)
-        return make_op(op.name, op.kind, op.args, {**attrs, "dtype": new}) if attrs.get("dtype") == old else op
+        changed = {key: _within_float16(value) for key, value in attrs.items()} if new == "float16" else attrs
+        if casts and attrs.get("dtype") == old:
+            changed = {**changed, "dtype": new}
+        return op if changed == attrs else make_op(op.name, op.kind, op.args, changed)
 
     def cast(item: Input) -> Input:
         return replace(item, dtype=new) if item.dtype == old else item
 
-    ops = tuple(converted(op) for op in case.ops) if casts else case.ops
+    ops = tuple(converted(op) for op in case.ops)
     # The lowest number, which contracts name as such, is another one in another dtype.
     contracts = tuple(contract for contract in case.contracts if contract.fill == -math.inf)
     return replace(case, inputs=tuple(map(cast, case.inputs)), ops=ops, contracts=contracts)
+
+
+def _within_float16(value: Attr) -> Attr:
+    return math.copysign(_LOW, value) if isinstance(value, float) and _FLOAT16_MAX < abs(value) < math.inf else value
 
 
 def change_mode(case: Case, c: Choices) -> Case | None:

@@ -19,6 +19,7 @@ from generators.sample import Form, sample
 from generators.sizes import Size
 from tests.generators.plain import by_contract, close, in_float64, overwrites
 from tests.generators.test_contracts import values_of
+from tests.generators.test_sample import run_eager
 
 POOL = [sample(3, i) for i in range(120)]
 
@@ -154,3 +155,13 @@ def test_masks_are_known_by_what_is_made_of_them_and_may_stay_in_float32() -> No
     assert {item.name: item.dtype for item in mixed.inputs} == {q: "float16", kept: "float32"}
     training = forms[Variant(HALF, TRAINING, one_batch=False)]
     assert [op.args for op in training.ops if op.kind == "detach"] == [(kept,)]
+
+
+def test_a_sibling_in_float16_has_no_number_that_float16_has_not() -> None:
+    b = Builder({"B": 2, "S": 3}, "float32", "inference")
+    x = b.input("x", ("B", "S"))
+    case = b.case([b.op("masked_fill", x, b.op("gt", x, other=0.0, to="high"), to="low", value=-1e9)], dynamic=False)
+    for step in range(6):
+        for other in siblings(case, Choices(f"fill {step}")):
+            assert in_float64(source(other), training=False).outputs
+            run_eager(other)

@@ -21,13 +21,12 @@ from generators.case import Case
 from generators.errors import UserError
 
 FILE = "results.sqlite"
-_FORMAT = 3
+_FORMAT = 2
 _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE verdicts (subject TEXT, verdict TEXT, count INTEGER NOT NULL, PRIMARY KEY (subject, verdict));
 CREATE TABLE rejected (reason TEXT PRIMARY KEY, count INTEGER NOT NULL);
 CREATE TABLE reached (name TEXT PRIMARY KEY, count INTEGER NOT NULL);
-CREATE TABLE judged (case_id TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE queue (case_id TEXT PRIMARY KEY, case_text TEXT NOT NULL, reached TEXT NOT NULL, found REAL NOT NULL);
 CREATE TABLE suspicions (
     id INTEGER PRIMARY KEY, case_id TEXT NOT NULL, case_index INTEGER, case_text TEXT NOT NULL,
@@ -44,6 +43,8 @@ CREATE TABLE findings (
     count INTEGER NOT NULL, first_seen REAL NOT NULL, last_seen REAL NOT NULL
 );
 """
+_JUDGED = "CREATE TABLE IF NOT EXISTS judged (case_id TEXT PRIMARY KEY) WITHOUT ROWID"
+"""Stores of campaigns begun without it are read and gone on with all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,8 @@ class Results:
             elif version != _FORMAT:
                 way = "this version reads" if reading else "use another --out: this version writes"
                 raise UserError(f"{self.path}: store of format {version}, {way} {_FORMAT}")
+            if not reading:
+                self._db.execute(_JUDGED)
         except sqlite3.DatabaseError as error:
             self._db.close()
             raise UserError(f"{self.path}: not usable as a campaign's store: {error}") from error

@@ -49,10 +49,15 @@ def seed_cases(directory: Path) -> tuple[Case, ...]:
 
 
 class Next(NamedTuple):
-    """The case to judge next, and whether it is aimed at something it may reach (`Schedule.subjects_for`)."""
+    """The case to judge next, and where it comes from: "seed", or one of `SOURCES`."""
 
     case: Case
-    aimed: bool = False
+    source: str
+
+    @property
+    def aimed(self) -> bool:
+        """Whether it is there for something that it may reach (`Schedule.subjects_for`)."""
+        return self.source in ("seed", "sibling")
 
 
 class Search(Protocol):
@@ -74,7 +79,7 @@ class Random:
 
     def next(self, index: int) -> Next:
         """Case number `index` of the seed."""
-        return Next(self._draw(index))
+        return Next(self._draw(index), "drawn")
 
     def judged(self, case: Case, result: Result) -> tuple[frozenset[str], bool]:
         """What the case reached, and whether any of it is new to the queue."""
@@ -102,7 +107,7 @@ class Guided:
     def next(self, index: int) -> Next:
         """Seed file number `index`, or what comes to mind after them; a queue that grew since gives another case."""
         if index < len(self._seeds):
-            return Next(self._seeds[index], aimed=True)
+            return Next(self._seeds[index], "seed")
         c = Choices(f"{self._seed}:{index}:guided")
         with self._lock:
             for _ in range(_ATTEMPTS):
@@ -111,7 +116,7 @@ class Guided:
                     break
             self._given.add(case.id)
             self._made[case.id] = made
-        return Next(case, made.source == "sibling")
+        return Next(case, made.source)
 
     def _next(self, index: int, c: Choices) -> tuple[Case, "_Made"]:
         sources = self._sources.weights(SOURCES)

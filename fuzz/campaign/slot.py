@@ -178,8 +178,9 @@ class Slot(threading.Thread):
         index = self.campaign.indices.take()
         if index is None:
             return None
-        case, aimed = self.campaign.search.next(index)
-        return Job(index, case, request(case, self.campaign.schedule.subjects_for(case, aimed=aimed)))
+        chosen = self.campaign.search.next(index)
+        subjects = self.campaign.schedule.subjects_for(chosen.case, aimed=chosen.aimed)
+        return Job(index, chosen.case, request(chosen.case, subjects))
 
     def _judged(self, job: Job, result: Result) -> None:
         campaign = self.campaign

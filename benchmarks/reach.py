@@ -1,0 +1,180 @@
+"""What a search reaches with the same number of cases, under Inductor's graph passes alone and judging nothing.
+
+    python -m benchmarks.reach [--engine random] [--engine guided] [--seed 1] [--cases 3000] [--at-once 2] [--json PATH] [--plot PATH]
+    python -m benchmarks.reach --from PATH.json [--plot PATH]
+
+Compiles case after case as the subjects `passes` and `passes_random` do, and tells the search what it reached: no eager run is
+compared, nothing is shrunk. That takes a third of a second a case, so that an hour's cases of a campaign fit in half an hour of
+one processor, and campaigns that shrink more are not behind. Begins from nothing, without seed files. Prints how many distinct
+rewrites were reached after so many cases, and by what the cases came about. Shared machines only change how long it takes.
+"""
+
+import argparse
+import json
+import logging
+import multiprocessing
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from fuzz.campaign.results import Results
+from fuzz.campaign.schedule import Schedule
+from fuzz.campaign.search import Guided, Random, Search
+from fuzz.check import settings
+from fuzz.check.coverage import Coverage
+from fuzz.check.program import Program, execute
+from fuzz.check.subjects import find
+from fuzz.protocol import Result, SubjectResult, Verdict
+from generators.case import Case
+from generators.emit import source
+from generators.sample import ANY, Form, sample
+
+SUBJECTS = ("passes", "passes_random")
+STEPS = 12
+
+
+@dataclass(frozen=True)
+class Reach:
+    """One search. `rewrites` and `patterns`: after each of `STEPS` equal parts of its cases; `found`: how many rewrites were
+    new by what brought them about; `made`: how many cases came about so."""
+
+    engine: str
+    seed: int
+    cases: int
+    refused: int
+    seconds: float
+    rewrites: tuple[int, ...]
+    patterns: tuple[int, ...]
+    made: dict[str, int]
+    found: dict[str, int]
+
+
+def main() -> int:
+    """Run and print. Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.reach", description=__doc__.splitlines()[0])
+    parser.add_argument("--engine", action="append", choices=("random", "guided"))
+    parser.add_argument("--seed", action="append", type=int)
+    parser.add_argument("--cases", type=int, default=3000)
+    parser.add_argument("--at-once", type=int, default=2)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--plot", type=Path)
+    parser.add_argument("--from", dest="given", type=Path, help="searches that --json kept, to tell or draw again")
+    options = parser.parse_args()
+    if options.given:
+        runs = [Reach(**run) for run in json.loads(options.given.read_text())]
+    else:
+        wanted = [(engine, seed) for seed in options.seed or [1] for engine in options.engine or ("random", "guided")]
+        with ProcessPoolExecutor(options.at_once, multiprocessing.get_context("spawn")) as pool:
+            running = [pool.submit(searched, engine, seed, options.cases) for engine, seed in wanted]
+            runs = [one.result() for one in running]
+    print("\n".join(map(line, runs)))
+    if options.plot:
+        plot(runs, options.plot)
+    if options.json:
+        options.json.write_text(json.dumps([asdict(run) for run in runs]).replace("}, {", "},\n{") + "\n")
+    return 0
+
+
+def searched(engine: str, seed: int, count: int) -> Reach:
+    """What one search reaches with `count` cases; a process of its own is for it alone."""
+    warnings.simplefilter("ignore")
+    logging.disable(logging.CRITICAL)
+    settings.settle()
+    with tempfile.TemporaryDirectory(prefix="attnfuzz-reach-") as scratch:
+        results = Results(Path(scratch))
+        try:
+            return _searched(engine, seed, count, results)
+        finally:
+            results.close()
+
+
+def _searched(engine: str, seed: int, count: int, results: Results) -> Reach:
+    def draw(index: int, form: Form = ANY) -> Case:
+        return sample(seed, index, form=form)
+
+    search: Search = Guided(draw, seed, (), results) if engine == "guided" else Random(draw)
+    schedule = Schedule(SUBJECTS)
+    started, refused = time.monotonic(), 0
+    fired: set[str] = set()
+    made, found = Counter[str](), Counter[str]()
+    rewrites, patterns = [], []
+    for index in range(count):
+        chosen = search.next(index)
+        case = chosen.case
+        result = compiled(index, case, schedule.subjects_for(case, aimed=chosen.aimed))
+        schedule.account(result.seconds, {one.subject: one.seconds for one in result.results})
+        search.judged(case, result)
+        refused += result.rejected is not None
+        news = {name for one in result.results for name in one.fired} - fired
+        fired |= news
+        made[chosen.source] += 1
+        found[chosen.source] += len(news)
+        if (index + 1) * STEPS % count < STEPS:
+            rewrites.append(len(fired))
+            patterns.append(sum("sfdp" in name for name in fired))
+            print(f"{engine} {seed}: {index + 1} cases, {len(fired)} rewrites", file=sys.stderr, flush=True)
+    seconds = round(time.monotonic() - started, 1)
+    return Reach(engine, seed, count, refused, seconds, tuple(rewrites), tuple(patterns), dict(made), dict(found))
+
+
+def compiled(index: int, case: Case, subjects: tuple[str, ...]) -> Result:
+    """What a case reaches under these subjects; all verdicts are `ok`."""
+    started = time.perf_counter()
+    try:
+        program = Program(source(case), "cpu")
+        execute(program.module(case.training), program.module(case.training), program.inputs(), training=case.training)
+    except Exception as error:
+        return Result(index, f"{type(error).__name__}: {error}", ())
+    told = []
+    for name in subjects:
+        subject, coverage, began = find(name), Coverage(), time.perf_counter()
+        module = program.module(case.training)
+        try:
+            with coverage, subject.allowed():
+                call = subject.compile(module, case.dynamic)
+                execute(call, module, program.inputs(), training=case.training)
+        except Exception as error:
+            print(f"{case.id} under {name}: {type(error).__name__}", file=sys.stderr)
+        settings.forget()
+        seconds = time.perf_counter() - began
+        told.append(SubjectResult(name, Verdict.OK, fired=coverage.fired, seconds=seconds, reached=coverage.reached))
+    program.close()
+    return Result(index, None, tuple(told), time.perf_counter() - started)
+
+
+def line(run: Reach) -> str:
+    """A search in one line."""
+    ways = ", ".join(f"{run.found.get(way, 0)} by {count} {way}" for way, count in sorted(run.made.items()))
+    return (
+        f"{run.engine} seed {run.seed}: {run.cases} cases in {run.seconds / 60:.0f} min, {run.refused} refused; rewrites"
+        f" {list(run.rewrites)}, of attention {list(run.patterns)}; {ways}"
+    )
+
+
+def plot(runs: list[Reach], path: Path) -> None:
+    """Draw rewrites against cases. A line is a seed."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axis = plt.subplots(figsize=(6, 4), layout="constrained")
+    for engine, colour in (("guided", "black"), ("random", "0.55")):
+        for number, run in enumerate(run for run in runs if run.engine == engine):
+            cases = [run.cases * (part + 1) // len(run.rewrites) for part in range(len(run.rewrites))]
+            axis.plot(cases, run.rewrites, color=colour, lw=1.4, label=engine if not number else None)
+    axis.set_xlabel("cases")
+    axis.set_ylabel("distinct rewrites reached")
+    axis.set_ylim(bottom=0)
+    axis.grid(visible=True, color="0.9")
+    axis.legend()
+    figure.savefig(path, dpi=110)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -4,9 +4,9 @@
 
 Judges the seeds of the corpus, and cases sampled as a campaign with that seed samples them, in workers under `passes`, those
 with active dropout under `passes_random` too, and on CUDA seeds in float32 with TF32 allowed, without which no pattern takes them
-there (`inductor_tf32`, `inductor_tf32_random`). Prints a line for every pattern: how many sampled cases fired it or "never", whether a seed does, and where the
-registry or torch's source says why the pattern can't fire, that. Ends with what else was reached, by kind. Shared machines only
-change how long it takes.
+there (`inductor_tf32`, `inductor_tf32_random`). Prints a line for every pattern: how many sampled cases fired it or "never",
+whether a seed does, and where the registry or torch's source says why the pattern can't fire, that. Ends with what else was
+reached, by kind, and the verdicts. Shared machines only change how long it takes.
 """
 
 import argparse

@@ -81,7 +81,7 @@ def main() -> int:
 
 
 def searched(engine: str, seed: int, count: int) -> Reach:
-    """What one search reaches with `count` cases; a process of its own is for it alone."""
+    """What one search reaches with `count` cases, in a process where nothing else is compiled meanwhile."""
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     settings.settle()

@@ -2,8 +2,8 @@
 
     python benchmarks/throughput.py [--budget 10m] [--workers 2] [--seed 1] [--out DIR]
 
-Runs a real campaign of random cases, which its events name by their numbers, and prints: cases and checks a second after the first minute (a check is one answer of a worker,
-probes of shrinking included), the share of worker time inside torch, the median seconds of a case by kind, and the
+Runs a real campaign of random cases, which its events name by their numbers, and prints: cases and checks a second after the
+first minute (a check is one answer of a worker, probes of shrinking included), the share of worker time inside torch, the median seconds of a case by kind, and the
 parent's processor share and memory in the first and the last third. With --out naming a finished run, only the numbers
 of its event log are printed.
 """

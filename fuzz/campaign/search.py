@@ -90,7 +90,7 @@ class Random:
 class Guided:
     """`seeds` first; then cases drawn from the seed, mutations of cases that reached something rare, and, of each case that an
     attention rewrite took for the first time, siblings: the other forms that rewrites tell apart. Families to draw, edits to
-    mutate with and forms to go to are taken as they are likely to bring something new. No case is judged twice."""
+    mutate with and forms to go to are taken as they are likely to bring something new. What was judged before is passed over."""
 
     def __init__(self, draw: Draw, seed: int, seeds: Sequence[Case], results: Results) -> None:
         self._draw, self._seed, self._seeds = draw, seed, seeds

@@ -2,6 +2,7 @@
 
 import importlib
 import itertools
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -20,7 +21,16 @@ from tests.generators.test_sample import run_eager
 
 KINDS = tuple(itertools.product(("float32", "bfloat16", "float16"), ("inference", "training")))
 WITHOUT_GRADIENTS = ("flex",)
+GENERATORS = Path(generators.families.__file__).parent.parent
 FORMER = ("anyone", "bert", "distilbert", "fused", "gpt2", "gpt2_masked", "mbart", "t5", "visformer")
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_has_habits_of_decisions_that_are_made(name: str) -> None:
+    texts = [path.read_text() for path in GENERATORS.rglob("*.py")]
+    for habit in FAMILIES[name].habits:
+        # Where it is decided; a family may name it in its habits alone.
+        assert any(re.search(rf'c\.(structure|detail)\([^\n]*"{re.escape(habit)}"', text) for text in texts), habit
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -22,6 +22,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from benchmarks.curves import blank, save
 from fuzz.campaign.results import Results
 from fuzz.campaign.schedule import Schedule
 from fuzz.campaign.search import Guided, Random, Search
@@ -158,22 +159,12 @@ def line(run: Reach) -> str:
 
 def plot(runs: list[Reach], path: Path) -> None:
     """Draw rewrites against cases. A line is a seed."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, axis = plt.subplots(figsize=(6, 4), layout="constrained")
+    figure, (axis,) = blank(1, (6, 4))
     for engine, colour in (("guided", "black"), ("random", "0.55")):
         for number, run in enumerate(run for run in runs if run.engine == engine):
             cases = [run.cases * (part + 1) // len(run.rewrites) for part in range(len(run.rewrites))]
             axis.plot(cases, run.rewrites, color=colour, lw=1.4, label=engine if not number else None)
-    axis.set_xlabel("cases")
-    axis.set_ylabel("distinct rewrites reached")
-    axis.set_ylim(bottom=0)
-    axis.grid(visible=True, color="0.9")
-    axis.legend()
-    figure.savefig(path, dpi=110)
+    save(figure, path, "cases", ["distinct rewrites reached"])
 
 
 if __name__ == "__main__":

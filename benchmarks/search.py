@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.curves import blank, save
 from fuzz.campaign.search import ENGINES
 
 MOMENTS = 60
@@ -160,25 +161,16 @@ def table(runs: list[Run]) -> list[str]:
 
 def plot(runs: list[Run], path: Path) -> None:
     """Draw rewrites and lowerings against minutes on one machine of two cores: worker time over two. A line is a seed."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
     styles = {"guided": ("black", "-"), "random": ("0.55", "-"), "atheris": ("0.3", ":")}
-    figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-    for axis, kind in zip(axes, ("rewrites", "lowerings"), strict=True):
+    kinds = ("rewrites", "lowerings")
+    figure, axes = blank(len(kinds), (10, 4))
+    for axis, kind in zip(axes, kinds, strict=True):
         for engine, (colour, style) in styles.items():
             own = [run for run in runs if run.engine == engine]
             for number, run in enumerate(own):
                 minutes = [run.seconds * run.workers / 120 * (part + 1) / MOMENTS for part in range(MOMENTS)]
                 axis.plot(minutes, run.curves[kind], style, color=colour, lw=1.4, label=engine if not number else None)
-        axis.set_xlabel("minutes of two workers")
-        axis.set_ylabel(f"distinct {kind} reached")
-        axis.set_ylim(bottom=0)
-        axis.grid(visible=True, color="0.9")
-        axis.legend()
-    figure.savefig(path, dpi=110)
+    save(figure, path, "minutes of two workers", [f"distinct {kind} reached" for kind in kinds])
 
 
 if __name__ == "__main__":

@@ -129,17 +129,23 @@ def test_known_findings_are_no_news(run: Path, case: Case) -> None:
     assert "1 finding, all of them known." in text
 
 
-def test_what_the_ledger_lists_stands_under_its_title_and_status(run: Path, case: Case, tmp_path: Path) -> None:
-    ledger = tmp_path / "ledger.yaml"
+def listing(case: Case, status: str, directory: Path) -> Path:
+    """A ledger that lists the finding of this case."""
+    ledger = directory / "ledger.yaml"
     ledger.write_text(f"""\
 ledger_format: 1
 bugs:
   - id: any-axis
     title: softmax over any axis is taken for the last
-    status: reported https://example.org/1
+    status: {status}
     cause: {{who: inductor, stage: joint_graph_passes, part: attention patterns, mechanism: constants ignored}}
     findings: ["{case.id}"]
 """)
+    return ledger
+
+
+def test_what_the_ledger_lists_stands_under_its_title_and_status(run: Path, case: Case, tmp_path: Path) -> None:
+    ledger = listing(case, "reported https://example.org/1", tmp_path)
     text, groups = made(run, ledger)
     assert [(group.title, group.news) for group in groups] == [("softmax over any axis is taken for the last", False)]
     assert '<a href="https://example.org/1" rel="noreferrer">' in text
@@ -154,16 +160,7 @@ def test_a_fixed_bug_that_is_back_is_for_somebody_to_look_at(tmp_path: Path, cas
     results.add_finding(None, finding(case, kind), "signature")
     results.close()
     (tmp_path / "stats.json").write_text('{"torch": "2.13.0+cpu"}')
-    ledger = tmp_path / "ledger.yaml"
-    ledger.write_text(f"""\
-ledger_format: 1
-bugs:
-  - id: any-axis
-    title: softmax over any axis is taken for the last
-    status: fixed {version}
-    cause: {{who: inductor, stage: joint_graph_passes, part: attention patterns, mechanism: constants ignored}}
-    findings: ["{case.id}"]
-""")
+    ledger = listing(case, f"fixed {version}", tmp_path)
     text, groups = made(tmp_path, ledger)
     assert [group.news for group in groups] == [back]
     assert (f"The ledger calls it fixed {version}, and it is back in torch 2.13.0." in text) is back

@@ -90,12 +90,16 @@ def main() -> int:
     """Run and print. Returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("cases", nargs="*", type=Path, metavar="CASE_OR_DIRECTORY")
-    parser.add_argument("--only", default="", metavar="PREFIX", help="findings whose name begins so: replacement, relu, kernel, known")
+    parser.add_argument(
+        "--only", default="", metavar="PREFIX", help="findings whose name begins so: replacement, relu, kernel, known"
+    )
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--bisect", action="store_true")
     parser.add_argument("--evidence", action="store_true")
     options = parser.parse_args()
-    yours = [Known(str(path.name), found) for path, found in entry.load_all(options.cases).items()] if options.cases else []
+    yours = (
+        [Known(str(path.name), found) for path, found in entry.load_all(options.cases).items()] if options.cases else []
+    )
     wrong = 0
     for known in yours or known_findings():
         if known.name.startswith(options.only):
@@ -143,16 +147,25 @@ def _as_known(file: str) -> Callable[[Cause], bool]:
 
 def _call(subject: str, how: dict[str, object]) -> Entry:
     """One plain call of an attention function."""
+
     def number(name: str, usual: int) -> int:
         value = how.get(name, usual)
         assert isinstance(value, int)
         return value
 
     rows = number("S", 17)
-    dims = (("H", number("H", 1)), ("K", number("kv", number("H", 1))), ("S", rows), ("T", number("T", rows)), ("D", number("D", 16)))
+    dims = (
+        ("H", number("H", 1)),
+        ("K", number("kv", number("H", 1))),
+        ("S", rows),
+        ("T", number("T", rows)),
+        ("D", number("D", 16)),
+    )
 
     def tensor(name: str, seed: int, *shape: str, dtype: str = "float32", kind: str = "normal") -> Input:
-        return Input(name, tuple(Size.of(int(s)) if s.isdigit() else Size.of(s) for s in shape), dtype, Values(kind, seed))
+        return Input(
+            name, tuple(Size.of(int(s)) if s.isdigit() else Size.of(s) for s in shape), dtype, Values(kind, seed)
+        )
 
     extra: dict[str, object] = {key: how[key] for key in ("scale", "softcap", "causal", "window", "mode") if key in how}
     if "mask" in how:
@@ -178,7 +191,10 @@ def _told(known: Known, device: str, *, with_bisector: bool, with_evidence: bool
             return known.right is None
         right = known.right is None or known.right(found.cause)
         word = "" if known.right is None else "right: " if right else "WRONG: "
-        print(f"{known.name}: {word}{found.cause.named}: {found.cause.mechanism} ({time.monotonic() - began:.0f} s)", flush=True)
+        print(
+            f"{known.name}: {word}{found.cause.named}: {found.cause.mechanism} ({time.monotonic() - began:.0f} s)",
+            flush=True,
+        )
         if with_evidence:
             print("\n".join(f"  {sentence}" for sentence in found.cause.evidence), flush=True)
         if with_bisector and found.cause.who == "inductor":
@@ -209,12 +225,17 @@ def _bisected(known: Known, found: Attribution) -> None:
     with tempfile.TemporaryDirectory(prefix="attnfuzz-attribution-") as scratch:
         repro = Path(scratch) / "repro.py"
         own_random, dynamic = known.entry.subject.endswith("_random"), known.entry.subject == DYNAMIC
-        repro.write_text(reproducer.text(known.entry.case, result.verdict, known.name, own_random=own_random, dynamic=dynamic))
+        repro.write_text(
+            reproducer.text(known.entry.case, result.verdict, known.name, own_random=own_random, dynamic=dynamic)
+        )
         codes = [reproducer.run(repro, sys.executable, backend=backend).code for backend in ("inductor", "eager")]
         began = time.monotonic()
         lines = [asked(repro, sys.executable).line for asked in (bisect, bisect_command)]
-    print(f"  repro.py exits with {codes[0]}, in eager with {codes[1]}; the bisector says: {lines[0]}; by its command: {lines[1]}"
-          f" ({time.monotonic() - began:.0f} s)", flush=True)
+    print(
+        f"  repro.py exits with {codes[0]}, in eager with {codes[1]}; the bisector says: {lines[0]}; by its command: {lines[1]}"
+        f" ({time.monotonic() - began:.0f} s)",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

@@ -190,7 +190,9 @@ def _where_right(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     # Flash, on CPU and CUDA, and cuDNN turn masked keys into the heaviest ones: they multiply -inf by the scale. Those of
     # CUDA take the maximum of scores without the scale, and misread rows that are not aligned, or end the process.
     @functools.wraps(function)
-    def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, causal: str | None = None, **options: Any) -> Tensor:
+    def attention(
+        q: Tensor, k: Tensor, v: Tensor, *, scale: float, causal: str | None = None, **options: Any
+    ) -> Tensor:
         if scale < 0 and (causal is not None or q.is_cuda):
             raise Unsupported("it is wrong with a negative scale")
         if not q.is_cuda:

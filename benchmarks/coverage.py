@@ -103,12 +103,20 @@ def main() -> int:
     rows = [row(pattern, counts, seeded, options.device) for pattern in patterns]
     print("\n".join(table(rows, counts, seconds, options.device)))
     for who, those in (("seeds", seeded), ("cases", counts)):
-        print(f"verdicts of {who}: {', '.join(f'{count} {verdict}' for verdict, count in those.verdicts.most_common())}")
+        print(
+            f"verdicts of {who}: {', '.join(f'{count} {verdict}' for verdict, count in those.verdicts.most_common())}"
+        )
     if options.json:
         data = {
-            "torch": torch.__version__, "device": options.device, "seed": options.seed, "cases": counts.judged,
-            "rejected": counts.rejected, "seconds": round(seconds, 1), "patterns": rows,
-            "rewrites": dict(sorted(counts.rewrites.items())), "reached": dict(sorted(counts.reached.items())),
+            "torch": torch.__version__,
+            "device": options.device,
+            "seed": options.seed,
+            "cases": counts.judged,
+            "rejected": counts.rejected,
+            "seconds": round(seconds, 1),
+            "patterns": rows,
+            "rewrites": dict(sorted(counts.rewrites.items())),
+            "reached": dict(sorted(counts.reached.items())),
         }
         options.json.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     return 0
@@ -145,7 +153,12 @@ def judge(cases: Iterable[tuple[str, Case]], workers: int, device: str, *, tf32:
 def row(pattern: Pattern, counts: Counts, seeded: Counts, device: str) -> dict[str, Any]:
     """A pattern's line of the table, as data."""
     seeds, cases = seeded.rewrites[pattern.name], counts.rewrites[pattern.name]
-    return {"name": pattern.name, "cases": cases, "seeds": seeds, "reason": "" if cases or seeds else reason(pattern, device)}
+    return {
+        "name": pattern.name,
+        "cases": cases,
+        "seeds": seeds,
+        "reason": "" if cases or seeds else reason(pattern, device),
+    }
 
 
 def reason(pattern: Pattern, device: str) -> str:
@@ -168,7 +181,9 @@ def table(rows: list[dict[str, Any]], counts: Counts, seconds: float, device: st
     lines = [f"{'pattern':{width}}  {'cases':>6}  seed  why not"]
     for line in rows:
         fired = str(line["cases"] or "never")
-        lines.append(f"{line['name']:{width}}  {fired:>6}  {'yes' if line['seeds'] else '':4}  {line['reason']}".rstrip())
+        lines.append(
+            f"{line['name']:{width}}  {fired:>6}  {'yes' if line['seeds'] else '':4}  {line['reason']}".rstrip()
+        )
     kinds = Counter(name.partition(" ")[0] for name in counts.reached)
     told = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
     by_cases, by_seeds = (sum(bool(line[key]) for line in rows) for key in ("cases", "seeds"))

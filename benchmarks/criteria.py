@@ -26,7 +26,9 @@ PADDING = 8
 """Elements of NaN on every side of an input."""
 
 
-def flash_attention(eager: Outcome, subject: Outcome, reference: Outcome, kept_share: float | None, dropout: float) -> bool:
+def flash_attention(
+    eager: Outcome, subject: Outcome, reference: Outcome, kept_share: float | None, dropout: float
+) -> bool:
     """FlashAttention, tests/test_flash_attn.py: max|out - ref| <= 2 max|out_pt - ref|, gradients 3, and with dropout the share
     that is dropped within 0.01 of p. `eager` is `Problem.scale_first`, `reference` float32 rounded to the inputs' dtype
     (`Problem.single`; `Problem.exact` for float32, which is none of its dtypes)."""
@@ -34,7 +36,8 @@ def flash_attention(eager: Outcome, subject: Outcome, reference: Outcome, kept_s
         return False
     return all(
         _largest(subject[name], ref) <= FLASH_FACTORS.get(name, FLASH_GRADIENTS) * _largest(eager[name], ref)
-        for name, ref in reference.items() if name in subject
+        for name, ref in reference.items()
+        if name in subject
     )
 
 
@@ -43,7 +46,8 @@ def pytorch(eager: Outcome, subject: Outcome, exact: Outcome) -> bool:
     `eager` is MATH (`Problem.math`)."""
     return all(
         _largest(subject[name], ref) <= max(1e-5, PYTORCH_FUDGE.get(name, 5.0) * _largest(eager[name], ref))
-        for name, ref in exact.items() if name in subject
+        for name, ref in exact.items()
+        if name in subject
     )
 
 
@@ -53,7 +57,8 @@ def flex(eager: Outcome, subject: Outcome, exact: Outcome) -> bool:
     `Problem.naive`, 3 to 5 times less accurate, the rule sees far less. It has no dropout."""
     return all(
         _mean(subject[name], ref) <= FLEX_FACTOR.get(eager[name].dtype, 1.1) * _mean(eager[name], ref)
-        for name, ref in exact.items() if name in subject
+        for name, ref in exact.items()
+        if name in subject
     )
 
 

@@ -84,10 +84,7 @@ DEFECTS = {
         "whether a window counts the query's own key is read in two ways",
     ),
     "heads_interleaved": Defect(
-        "forward.py",
-        "(h // group)",
-        "(h % (heads // group))",
-        "query heads meet the key heads of another group",
+        "forward.py", "(h // group)", "(h % (heads // group))", "query heads meet the key heads of another group"
     ),
     "group_overwritten": Defect(
         "backward.py",
@@ -96,22 +93,13 @@ DEFECTS = {
         "dk of grouped queries keeps the last head of the group only",
     ),
     "softcap_without_derivative": Defect(
-        "backward.py",
-        "1.0 - tanh * tanh",
-        "1.0",
-        "the chain rule through the cap is forgotten",
+        "backward.py", "1.0 - tanh * tanh", "1.0", "the chain rule through the cap is forgotten"
     ),
     "features_unmasked": Defect(
-        "forward.py",
-        "BLOCK_D != HEAD_DIM",
-        "False",
-        "a head_dim that is no power of two reads the next row's features",
+        "forward.py", "BLOCK_D != HEAD_DIM", "False", "a head_dim that is no power of two reads the next row's features"
     ),
     "log2e_in_three_digits": Defect(
-        "tiles.py",
-        "1.4426950408889634",
-        "1.44",
-        "a constant written from memory: every weight is off by 0.2 %",
+        "tiles.py", "1.4426950408889634", "1.44", "a constant written from memory: every weight is off by 0.2 %"
     ),
     "slope_of_the_first_head": Defect(
         "forward.py",
@@ -144,6 +132,8 @@ def planted(name: str) -> Callable[..., Any]:
             text = text.replace(old, new) if old else text
         changed.write_text(text)
         for file in (room / package).glob("*.py"):
-            file.write_text(file.read_text().replace("from kernels", f"from {package}").replace("attnfuzz::", f"{package}::"))
+            file.write_text(
+                file.read_text().replace("from kernels", f"from {package}").replace("attnfuzz::", f"{package}::")
+            )
         sys.path.insert(0, str(room))
     return importlib.import_module(f"{package}.attention").attention  # type: ignore[no-any-return]

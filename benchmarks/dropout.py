@@ -37,7 +37,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     most = max(constants.DROPOUT_SEEDS)
     parser.add_argument("--seeds", type=int, default=most, help="stop there instead of at the last limit")
-    parser.add_argument("--subject", default="", help="compile every program with this subject, and give it other random numbers")
+    parser.add_argument(
+        "--subject", default="", help="compile every program with this subject, and give it other random numbers"
+    )
     options = parser.parse_args()
     settings.settle()
     requests = itertools.islice(_random_cases(options.seed, options.subject), options.cases)

@@ -18,7 +18,9 @@ if not torch.cuda.is_available():
 from tests.kernels.test_attention import FLAGGEMS
 from tests.kernels.trial import DEVICE, NAMES, Trial
 
-LAYOUTS = (((8, 8), 64), ((8, 4), 64), ((8, 8), 128)) if DEVICE == "cuda" else (((2, 2), 16), ((4, 2), 16), ((2, 1), 24))
+LAYOUTS = (
+    (((8, 8), 64), ((8, 4), 64), ((8, 8), 128)) if DEVICE == "cuda" else (((2, 2), 16), ((4, 2), 16), ((2, 1), 24))
+)
 """(heads, kv_heads), head_dim: FlagGems' on a GPU, smaller ones for the interpreter."""
 
 
@@ -33,8 +35,10 @@ def main() -> int:
     for shape in FLAGGEMS:
         heads, kv_heads, length, dim = shape
         for name in NAMES:
-            over += _told(f"heads {heads}/{kv_heads} length {length} head_dim {dim} {name}",
-                          [Trial(heads, kv_heads, length, length, dim, dim, dtype=NAMES[name])])
+            over += _told(
+                f"heads {heads}/{kv_heads} length {length} head_dim {dim} {name}",
+                [Trial(heads, kv_heads, length, length, dim, dim, dtype=NAMES[name])],
+            )
     for (heads, kv_heads), dim in LAYOUTS:
         for name in NAMES:
             for causal in ({}, {"causal": "top_left"}):

@@ -51,8 +51,10 @@ def main() -> int:
         chunks = [range(at, min(at + CHUNK, options.correct)) for at in range(0, options.correct, CHUNK)]
         for part in _parts(options, lost, correct.judged, [(options.seed, chunk, options.device) for chunk in chunks]):
             counts.add(part)
-            _progress(f"{counts.cases} cases, {counts.cases / (time.monotonic() - started):.2f} a second, "
-                      f"{len(counts.findings)} findings")
+            _progress(
+                f"{counts.cases} cases, {counts.cases / (time.monotonic() - started):.2f} a second, "
+                f"{len(counts.findings)} findings"
+            )
         seconds = time.monotonic() - started
         rate = f"{counts.cases / seconds:.2f} a second; {counts.rejected} rejected"
         lines = [*counts.printed(), f"{counts.cases} cases of seed {options.seed} in {seconds:.0f} s, {rate}"]

@@ -77,7 +77,9 @@ def _function(name: str) -> Callable[..., Tensor]:
     return attend
 
 
-def _by_autograd(q: Tensor, k: Tensor, v: Tensor, *, dropout: tuple[float, int] | None = None, **options: Any) -> Tensor:
+def _by_autograd(
+    q: Tensor, k: Tensor, v: Tensor, *, dropout: tuple[float, int] | None = None, **options: Any
+) -> Tensor:
     p, seed = dropout or (0.0, 0)
     shape = (*q.shape[:3], k.shape[2])
     kept = torch.rand(shape, generator=torch.Generator().manual_seed(seed)) >= p

@@ -31,9 +31,26 @@ def main() -> int:
     for name in options.names or DEFECTS:
         with tempfile.TemporaryDirectory(prefix="attnfuzz-planted-") as scratch:
             out = Path(scratch)
-            command = [sys.executable, "-m", "fuzz.run", "--subject", f"benchmarks.defects:{name}", "--fail-fast",
-                       "--workers", options.workers, "--budget", options.budget, "--seed", options.seed,
-                       "--device", options.device, "--out", str(out), "--corpus", str(out / "found")]
+            command = [
+                sys.executable,
+                "-m",
+                "fuzz.run",
+                "--subject",
+                f"benchmarks.defects:{name}",
+                "--fail-fast",
+                "--workers",
+                options.workers,
+                "--budget",
+                options.budget,
+                "--seed",
+                options.seed,
+                "--device",
+                options.device,
+                "--out",
+                str(out),
+                "--corpus",
+                str(out / "found"),
+            ]
             subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
             events = [json.loads(line) for line in (out / "events.ndjson").read_text().splitlines()]
         missed += not _told(name, events)

@@ -68,11 +68,10 @@ def looked_for(variant: str, dtype: str, names: tuple[str, ...], device: str) ->
     lines = {name: Line(name, variant, dtype) for name in names}
     left = list(names)
     for configuration in CONFIGURATIONS:
-        subjects = {
-            name: Subject(name, attention=Attention(functools.partial(simulated, name)))
-            for name in left
-        }
-        result = check(request(variant, configuration, dtype, tuple(left)), subjects, device, lambda _: None, lambda: 0.0)
+        subjects = {name: Subject(name, attention=Attention(functools.partial(simulated, name))) for name in left}
+        result = check(
+            request(variant, configuration, dtype, tuple(left)), subjects, device, lambda _: None, lambda: 0.0
+        )
         if result.rejected is not None:
             raise ValueError(f"{variant}, {configuration}, {dtype}: {result.rejected}")
         for answer in result.results:
@@ -98,8 +97,12 @@ def printed(lines: list[Line]) -> list[str]:
     counts = {name: sum(bool(line.criteria[name]) for line in right) for name in CRITERIA}
     raised = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
     ours = sum(line.seen for line in right)
-    rows.append(f"without a mistake, {len(right)} kinds and dtypes: ours raises {ours}; {raised or 'the criteria raise none'}")
-    rows += [f"  RAISED {line.variant} {line.dtype} {line.configuration}: {line.message}" for line in right if line.seen]
+    rows.append(
+        f"without a mistake, {len(right)} kinds and dtypes: ours raises {ours}; {raised or 'the criteria raise none'}"
+    )
+    rows += [
+        f"  RAISED {line.variant} {line.dtype} {line.configuration}: {line.message}" for line in right if line.seen
+    ]
     return rows
 
 
@@ -113,7 +116,9 @@ def _take(line: Line, configuration: str, answer: SubjectResult) -> None:
 def shared_problem(variant: str, dtype: str, device: str, configuration: str = SHARED) -> Problem:
     """The call of one configuration, recorded while the simulation without a mistake ran."""
     recorder = Recorder(simulated())
-    program = Program(request(variant, configuration, dtype, ()).stand_in or "", device, {"attend": recorder.attention()})
+    program = Program(
+        request(variant, configuration, dtype, ()).stand_in or "", device, {"attend": recorder.attention()}
+    )
     module = program.module(training=True)
     execute(module, module, program.inputs(), training=True)
     program.close()

@@ -108,7 +108,6 @@ SHARED = "normal"
 """The configuration that published criteria are tried with, as in the project's notes on numerics."""
 
 
-
 def request(variant: str, configuration: str, dtype: str, subjects: tuple[str, ...]) -> Check:
     """What `fuzz.check.check.check` is asked: training, so that gradients are judged."""
     kind = VARIANTS[variant]

@@ -92,7 +92,9 @@ class Problem:
 
     def _weights(self, function: Callable[..., Tensor], options: Mapping[str, Any]) -> Tensor:
         columns = self.k.size(2)
-        one_hot = torch.eye(columns, dtype=self.q.dtype, device=self.q.device).expand(*self.k.shape[:2], columns, columns)
+        one_hot = torch.eye(columns, dtype=self.q.dtype, device=self.q.device).expand(
+            *self.k.shape[:2], columns, columns
+        )
         return function(torch.zeros_like(self.q), torch.zeros_like(self.k), one_hot.contiguous(), **options)
 
     def _cast(self, dtype: torch.dtype) -> "Problem":
@@ -120,7 +122,8 @@ class Problem:
             out, list(leaves.values()), self.dout.to(out.dtype), allow_unused=True
         )
         gradients = {
-            name: torch.zeros_like(leaves[name]) if grad is None else grad for name, grad in zip(leaves, found, strict=True)
+            name: torch.zeros_like(leaves[name]) if grad is None else grad
+            for name, grad in zip(leaves, found, strict=True)
         }
         return {"out": out.detach(), **gradients}
 

@@ -94,9 +94,29 @@ def campaign(engine: str, seed: int, budget: str, workers: int, device: str, out
     here = (out / f"{engine}-{seed}").absolute()
     (here / "none").mkdir(parents=True, exist_ok=True)
     seeds = ["--seeds", str(here / "none")] if engine != "random" else []
-    command = [sys.executable, "-m", "fuzz.run", "--engine", engine, *seeds, "--seed", str(seed), "--budget", budget,
-               "--workers", str(workers), "--device", device, *SUBJECTS,
-               "--out", str(here / "run"), "--corpus", str(here / "found"), "--ledger", "/dev/null"]
+    command = [
+        sys.executable,
+        "-m",
+        "fuzz.run",
+        "--engine",
+        engine,
+        *seeds,
+        "--seed",
+        str(seed),
+        "--budget",
+        budget,
+        "--workers",
+        str(workers),
+        "--device",
+        device,
+        *SUBJECTS,
+        "--out",
+        str(here / "run"),
+        "--corpus",
+        str(here / "found"),
+        "--ledger",
+        "/dev/null",
+    ]
     with (here / "log").open("ab") as log:
         subprocess.run(command, stdout=log, stderr=log, check=False)
     return read(engine, seed, map(json.loads, (here / "run" / "events.ndjson").read_text().splitlines()))
@@ -131,7 +151,9 @@ def read(engine: str, seed: int, events: Iterable[dict[str, Any]]) -> Run:
             kind = "lowerings" if name.startswith(("lowering ", "fallback ")) else "others"
             first[kind].setdefault(name, elapsed)
     moments = [elapsed * (part + 1) / MOMENTS for part in range(MOMENTS)]
-    curves = {kind: [sum(when <= moment for when in names.values()) for moment in moments] for kind, names in first.items()}
+    curves = {
+        kind: [sum(when <= moment for when in names.values()) for moment in moments] for kind, names in first.items()
+    }
     findings = {verdict: saved.count(verdict) for verdict in sorted(set(saved))}
     return Run(engine, seed, workers, torch, cases, rejected, round(elapsed, 1), curves, findings)
 

@@ -284,7 +284,7 @@ class Kernel:
         drawn = torch.rand((batch, heads, self.rows, self.padded), generator=generator)
         if self.wrong == "dropout_same_for_all_heads":
             drawn = drawn[:, :1].expand(drawn.shape)
-        block = drawn[..., : BLOCK] if self.wrong == "dropout_same_for_all_blocks" else drawn[..., at : at + BLOCK]
+        block = drawn[..., :BLOCK] if self.wrong == "dropout_same_for_all_blocks" else drawn[..., at : at + BLOCK]
         kept = block < p if self.wrong == "dropout_keeps_p" else block >= p
         return kept.to(self.q.device, torch.float32)
 

@@ -45,9 +45,23 @@ def main() -> int:
 
 def run(budget: str, workers: int, seed: int, out: Path) -> list[tuple[float, float, float]]:
     """Run a campaign; gives (seconds since the start, processor seconds, MiB) of the parent, sampled."""
-    command = [sys.executable, "-m", "fuzz.run", "--budget", budget, "--workers", str(workers), "--seed", str(seed),
-               "--engine", "random",
-               "--out", str(out), "--corpus", str(out / "found")]
+    command = [
+        sys.executable,
+        "-m",
+        "fuzz.run",
+        "--budget",
+        budget,
+        "--workers",
+        str(workers),
+        "--seed",
+        str(seed),
+        "--engine",
+        "random",
+        "--out",
+        str(out),
+        "--corpus",
+        str(out / "found"),
+    ]
     samples = []
     with (out.parent / f"{out.name}.log").open("w") as log:
         process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)

@@ -79,7 +79,8 @@ def decode(root: Node) -> Case:
         mode=entries["mode"].text() if "mode" in entries else "inference",
         dynamic="dynamic" in entries and entries["dynamic"].flag(),
         contracts=tuple(_contract(n) for n in entries["contracts"].items(_MAX_CONTRACTS))
-        if "contracts" in entries else (),
+        if "contracts" in entries
+        else (),
         autocast=entries["autocast"].text() if "autocast" in entries else None,
     )
     try:
@@ -171,8 +172,11 @@ def _attr(attribute: Attribute, node: Node) -> Attr:
 
 def _size(node: Node) -> Size:
     if not isinstance(node.value, str):
-        return Size.of(node.whole()) if isinstance(node.value, int) else node.fail(
-            f"expected a size such as 3*H*D, got {node.shown()}")
+        return (
+            Size.of(node.whole())
+            if isinstance(node.value, int)
+            else node.fail(f"expected a size such as 3*H*D, got {node.shown()}")
+        )
     try:
         return Size.parse(node.value)
     except CaseError as error:
@@ -217,8 +221,11 @@ def encode(case: Case) -> dict[str, Data]:
     data["returns"] = list(case.returns)
     if case.contracts:
         data["contracts"] = [
-            {f.name: list(value) if isinstance(value, tuple) else value
-             for f in fields(c) if not _is_default(value := getattr(c, f.name), f.default)}
+            {
+                f.name: list(value) if isinstance(value, tuple) else value
+                for f in fields(c)
+                if not _is_default(value := getattr(c, f.name), f.default)
+            }
             for c in case.contracts
         ]
     return data

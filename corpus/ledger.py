@@ -159,8 +159,7 @@ def loads(content: bytes | str, path: Path) -> Ledger:
 
 def _bug(node: Node) -> Bug:
     entries = node.record(
-        ("id", "title", "cause"),
-        ("status", "note", "also", "cases", "findings", "first_seen", "last_seen", "versions"),
+        ("id", "title", "cause"), ("status", "note", "also", "cases", "findings", "first_seen", "last_seen", "versions")
     )
     if not _ID.fullmatch(entries["id"].text()):
         entries["id"].fail(f"{entries['id'].shown()} is no id: small letters, digits and dashes, at most 60")

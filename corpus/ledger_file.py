@@ -123,5 +123,3 @@ def _list(texts: tuple[str, ...]) -> CommentedSeq:
 def _text(text: str) -> str:
     """Text as the strict reader takes it."""
     return text if plain(text) else DoubleQuotedScalarString(text)
-
-

@@ -264,8 +264,13 @@ def plain(text: str) -> bool:
 
 def dump(data: Mapping[str, Data]) -> str:
     """YAML text that `parse` reads back as the same data: floats bit for bit. Short lists and mappings take one line."""
-    events = [yaml.StreamStartEvent(), yaml.DocumentStartEvent(explicit=False), *_events(data, 0),
-              yaml.DocumentEndEvent(explicit=False), yaml.StreamEndEvent()]
+    events = [
+        yaml.StreamStartEvent(),
+        yaml.DocumentStartEvent(explicit=False),
+        *_events(data, 0),
+        yaml.DocumentEndEvent(explicit=False),
+        yaml.StreamEndEvent(),
+    ]
     text = yaml.emit(events, Dumper=_Dumper, width=1 << 16, allow_unicode=True)
     assert isinstance(text, str)
     return text

@@ -91,7 +91,9 @@ def compare(
         questions = of_files(load_all(case), subject or [], device)
     else:
         questions = of_seed(seed, cases or 100, subject or [], device)
-    setup = Setup(named=tuple(s for s in subject or () if ":" in s), timeout=duration(timeout, "timeout"), memory_mib=memory)
+    setup = Setup(
+        named=tuple(s for s in subject or () if ":" in s), timeout=duration(timeout, "timeout"), memory_mib=memory
+    )
     setups = [replace(setup, python=interpreter) for interpreter in python or [sys.executable]]
     wishes = Wishes(json, markdown, save_baseline, record, out if seed is not None else None, growth or GROWTH)
     ending = session(questions, setups, before, wishes)

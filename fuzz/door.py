@@ -107,7 +107,11 @@ def settings_for(command: Callable[..., Any], start: Path | None = None) -> dict
         if path.is_file():
             known = set(signature(command).parameters)
             if "budget" not in known:
-                known -= {"out", "seed", "subject"}  # what a campaign draws, writes and compares is not what one case's command does
+                known -= {
+                    "out",
+                    "seed",
+                    "subject",
+                }  # what a campaign draws, writes and compares is not what one case's command does
             return {key: value for key, value in _table(path).items() if key in known}
     return {}
 

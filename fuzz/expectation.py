@@ -70,11 +70,20 @@ def _not_reached(expectation: Expectation, judged: Sequence[SubjectResult], torc
     reached = {name for r in own for name in (*r.fired, *r.reached)}
     lost = [name for name in expectation.reaches if name not in reached]
     rewrites = ", ".join(sorted({name for r in own for name in r.fired})) or "none"
-    return f"no longer reaches {', '.join(lost)} under {own[0].subject} in torch {torch}; rewrites: {rewrites}" if lost else ""
+    return (
+        f"no longer reaches {', '.join(lost)} under {own[0].subject} in torch {torch}; rewrites: {rewrites}"
+        if lost
+        else ""
+    )
 
 
 def _known(
-    expectation: Expectation, judged: Sequence[SubjectResult], findings: Sequence[SubjectResult], torch: str, *, as_found: bool
+    expectation: Expectation,
+    judged: Sequence[SubjectResult],
+    findings: Sequence[SubjectResult],
+    torch: str,
+    *,
+    as_found: bool,
 ) -> Outcome:
     bug = expectation.url or ("what was found" if as_found else "the known bug")
     if not expectation.holds_for(torch):

@@ -52,7 +52,9 @@ def labels(case: Case, value: str, rank: int) -> tuple[str, ...]:
     kind = types_of(case).get(name)
     if kind is None or kind.rank != rank:
         return tuple(f"axis {axis}" for axis in range(rank))
-    return tuple(str(size) if str(size) and not str(size).isdigit() else f"axis {i}" for i, size in enumerate(kind.shape))
+    return tuple(
+        str(size) if str(size) and not str(size).isdigit() else f"axis {i}" for i, size in enumerate(kind.shape)
+    )
 
 
 def gradient(case: Case, value: str) -> str:
@@ -107,7 +109,9 @@ def words(where: Mapping[str, Any], names: Sequence[str]) -> str:
         whole = [name for i, (name, _, _) in enumerate(axes) if i not in partial and name == HEAD]
         phrases[-1] += " of each" if len(phrases) > 1 else " of each head" if whole else ""
     text = ", ".join(phrases) or "everywhere"
-    right = lone or [f"{name} {index}" for name, size, ranges in axes if name in (BATCH, HEAD) for index in _missing(ranges, size)]
+    right = lone or [
+        f"{name} {index}" for name, size, ranges in axes if name in (BATCH, HEAD) for index in _missing(ranges, size)
+    ]
     if 0 < len(right) <= 2:
         text += f"; {' and '.join(right)} correct"
     if not where["product"]:

@@ -157,7 +157,9 @@ class Replayer:
         for subject in subjects:
             if ":" in subject and subject not in self.setup.named:
                 # A case file is data: that it names a function is no reason to import it.
-                raise UserError(f"the case is about {subject}, which runs code of yours: allow it with --subject {subject}")
+                raise UserError(
+                    f"the case is about {subject}, which runs code of yours: allow it with --subject {subject}"
+                )
             if hello.subjects and subject not in hello.subjects:
                 raise UserError(f"unknown subject {subject!r}; there are {', '.join(hello.subjects)}")
         result = worker.check(request(entry.case, subjects))

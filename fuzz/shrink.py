@@ -100,7 +100,9 @@ def shrink(
         finally:
             worker.close()
     print(source(smallest))
-    print(f"{len(entry.case.ops)} operations became {len(smallest.ops)} in {probes} checks; {shown.verdict} under {subject}")
+    print(
+        f"{len(entry.case.ops)} operations became {len(smallest.ops)} in {probes} checks; {shown.verdict} under {subject}"
+    )
     print(f"saved: {save(replace(Entry(smallest, note=entry.note), found=found_as(shown, hello)), directory)}")
     return 0
 

@@ -74,7 +74,9 @@ def _both(failing: Collection[int], passing: Collection[int], name: str) -> str:
             if not told:
                 continue
             remainders = set(range(1, tile)) if good == {0} else bad
-            nearest = max((sign * size for size in passing if size not in inside and size % tile in remainders), default=0)
+            nearest = max(
+                (sign * size for size in passing if size not in inside and size % tile in remainders), default=0
+            )
             bound = _round(nearest, edge) if sign == 1 else -nearest
             found.append((bound != tile, f"{name} {'>' if sign == 1 else '<'} {bound} and {told}"))
     return min(found, key=lambda item: item[0])[1] if found else ""

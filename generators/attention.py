@@ -97,9 +97,24 @@ def attend(b: Builder, c: Choices, heads: Heads, noise: float, extras: Extras = 
         said = said and masked.bias is None and masked.fill == -math.inf and not cap and not alibi
     if said and (sinks is None or sinks.contractual):
         b.contracts.append(
-            Contract(heads.q.value, heads.k.value, heads.v.value, output, "bhsd" if b.rank(output) == 4 else "bsd",
-                     scale.effective, cap, alibi.value if alibi else None, masked.mask, masked.means, masked.fill,
-                     bias or masked.bias, masked.pattern.causal, masked.pattern.window, sinks.value if sinks else None, dropout)
+            Contract(
+                heads.q.value,
+                heads.k.value,
+                heads.v.value,
+                output,
+                "bhsd" if b.rank(output) == 4 else "bsd",
+                scale.effective,
+                cap,
+                alibi.value if alibi else None,
+                masked.mask,
+                masked.means,
+                masked.fill,
+                bias or masked.bias,
+                masked.pattern.causal,
+                masked.pattern.window,
+                sinks.value if sinks else None,
+                dropout,
+            )
         )
     return Attended(output, k, v, (weights, masked.scores, k, v))
 
@@ -108,8 +123,18 @@ def _draw_scale(b: Builder, c: Choices, heads: Heads) -> _Scale:
     place = c.structure("scale.place", {"none": 16.0, "scores": 58.0, "q": 14.0, "k": 6.0, "both": 6.0})
     head_dim = max(1, b.size(b.shape(heads.q.value)[-1]))
     value: float | int = c.detail(
-        {1 / math.sqrt(head_dim): 60.0, 1.0: 2.0, 0.5: 5.0, 0.125: 5.0, 0.3: 4.0, 1e-3: 2.0, 4.0: 3.0, 12.5: 1.5,
-         -0.5: 5.0, -1 / math.sqrt(head_dim): 3.0},
+        {
+            1 / math.sqrt(head_dim): 60.0,
+            1.0: 2.0,
+            0.5: 5.0,
+            0.125: 5.0,
+            0.3: 4.0,
+            1e-3: 2.0,
+            4.0: 3.0,
+            12.5: 1.5,
+            -0.5: 5.0,
+            -1 / math.sqrt(head_dim): 3.0,
+        },
         "scale.value",
     )
     divide = place in ("scores", "q") and c.structure("scale.divide", {"div": 5.0, "mul": 5.0}) == "div"
@@ -199,7 +224,9 @@ def _flat_product(b: Builder, c: Choices, a: str, kt: str, *, add: bool) -> str:
     left, right = _flat(b, c, a), _flat(b, c, kt)
     if add:
         shape = c.pick(((*b.shape(left)[:2], b.shape(right)[-1]), (1, b.shape(left)[1], b.shape(right)[-1])))
-        bias = b.op("zeros", to="bias", sizes=shape, dtype=b.dtype_of(left)) if c.chance(0.5) else b.input("bias", shape)
+        bias = (
+            b.op("zeros", to="bias", sizes=shape, dtype=b.dtype_of(left)) if c.chance(0.5) else b.input("bias", shape)
+        )
         product = b.op("baddbmm", bias, left, right, to="scores", beta=c.pick((1, 1, 0, 0.0)))
     else:
         product = b.op("bmm", left, right, to="scores")
@@ -284,12 +311,23 @@ def _by_sdpa(b: Builder, c: Choices, heads: Heads) -> Attended:
         else:
             values, dtype = Values(c.pick(("normal", "random_mask")), scale=1.0), b.dtype_of(q)
         masks.append(b.fixed(c, b.input("mask", shape, values, dtype)))
-    output = b.op("sdpa", q, k, v, *masks, to="out", is_causal=causal, scale=scale, dropout_p=dropout, enable_gqa=native)
+    output = b.op(
+        "sdpa", q, k, v, *masks, to="out", is_causal=causal, scale=scale, dropout_p=dropout, enable_gqa=native
+    )
     effective = 1 / math.sqrt(max(1, b.size(b.shape(q)[-1]))) if scale is None else scale
     mask = masks[0] if masks else None
     b.contracts.append(
-        Contract(heads.q.value, heads.k.value, heads.v.value, output, "bhsd" if b.rank(output) == 4 else "bsd", effective,
-                 mask=mask if boolean else None, bias=None if boolean else mask, causal="top_left" if causal else None,
-                 dropout=dropout if b.mode == "training" else 0.0)
+        Contract(
+            heads.q.value,
+            heads.k.value,
+            heads.v.value,
+            output,
+            "bhsd" if b.rank(output) == 4 else "bsd",
+            effective,
+            mask=mask if boolean else None,
+            bias=None if boolean else mask,
+            causal="top_left" if causal else None,
+            dropout=dropout if b.mode == "training" else 0.0,
+        )
     )
     return Attended(output, k, v, (k, v))

@@ -35,8 +35,16 @@ class Builder:
             number += 1
         return f"{hint}{number}"
 
-    def input(self, hint: str, shape: Sequence[Size | int | str], values: Values | None = None,
-              dtype: str | None = None, layout: str = "contiguous", *, parameter: bool = False) -> str:
+    def input(
+        self,
+        hint: str,
+        shape: Sequence[Size | int | str],
+        values: Values | None = None,
+        dtype: str | None = None,
+        layout: str = "contiguous",
+        *,
+        parameter: bool = False,
+    ) -> str:
         """Add an input (or parameter) and return its name. The seed of its values is its place among the inputs."""
         name = self.fresh(hint)
         values = replace(values or Values(), seed=len(self.inputs))
@@ -91,6 +99,16 @@ class Builder:
         """The finished, pruned and checked case; a value that a later step overwrote is not returned."""
         overwritten = {op.args[0] for op in self.ops if is_in_place(op)}
         kept = tuple(dict.fromkeys(r for r in returns if r not in overwritten))
-        case = pruned(Case(tuple(self.dims.items()), tuple(self.inputs), tuple(self.ops), kept, self.mode, dynamic, tuple(self.contracts)))
+        case = pruned(
+            Case(
+                tuple(self.dims.items()),
+                tuple(self.inputs),
+                tuple(self.ops),
+                kept,
+                self.mode,
+                dynamic,
+                tuple(self.contracts),
+            )
+        )
         check(case)
         return case

@@ -163,8 +163,16 @@ class Case:
         form = [
             sorted(self.dims),
             sorted(
-                [i.name, [str(s) for s in i.shape], i.dtype, i.values.kind, i.values.seed, _exact(i.values.scale),
-                 i.layout, i.parameter]
+                [
+                    i.name,
+                    [str(s) for s in i.shape],
+                    i.dtype,
+                    i.values.kind,
+                    i.values.seed,
+                    _exact(i.values.scale),
+                    i.layout,
+                    i.parameter,
+                ]
                 for i in self.inputs
             ),
             [[o.name, o.kind, list(o.args), sorted([k, _exact(v)] for k, v in o.attrs)] for o in self.ops],

@@ -107,9 +107,7 @@ def _check_shapes(contract: Contract, dims: Mapping[str, int], types: Mapping[st
     for field, name in contract.reads.items():
         if field in ("mask", "bias"):
             _must_broadcast(name, types[name], scores, 0 if field == "mask" else 2, dims)
-        elif field in ("alibi", "sinks") and (
-            types[name].sizes(dims) != (heads,) or category(types[name].dtype) != 2
-        ):
+        elif field in ("alibi", "sinks") and (types[name].sizes(dims) != (heads,) or category(types[name].dtype) != 2):
             raise CaseError(f"contract: {field} {name!r} is not a floating tensor of shape [{heads}]")
 
 
@@ -132,7 +130,8 @@ def _must_broadcast(name: str, kind: TensorType, scores: Sequence[Size], wanted:
         raise CaseError(f"contract: {name!r} is {kind.dtype}; a mask is boolean and a bias floating")
     try:
         fits = kind.rank <= len(scores) and [s.value(dims) for s in broadcast(scores, kind.shape, dims)] == [
-            s.value(dims) for s in scores]
+            s.value(dims) for s in scores
+        ]
     except CaseError:
         fits = False
     if not fits:

@@ -54,7 +54,12 @@ def partly_rewritten(case: Case, ops: Sequence[Op], instead: Mapping[str, str]) 
     functions = (_RNG if "rng(" in functions + module + inputs else "") + functions
     head = [line for key, line in _IMPORTS.items() if key in module + inputs]
     settings = [*(["torch.backends.mha.set_fastpath_enabled(False)"] if _slow_path(case) else []), _constants(case)]
-    return "\n".join(["import torch", *head, *(f"\n{line}" for line in settings if line), ""]) + functions + module + inputs
+    return (
+        "\n".join(["import torch", *head, *(f"\n{line}" for line in settings if line), ""])
+        + functions
+        + module
+        + inputs
+    )
 
 
 def is_random(case: Case) -> bool:

@@ -49,10 +49,16 @@ def draw_extras(c: Choices) -> Extras:
 
 def draw_many_extras(c: Choices) -> Extras:
     """Each often, together now and then: for campaigns that are about attention alone."""
-    causal, window = c.weighted({
-        (None, False): 54.0, ("top_left", False): 20.0, ("bottom_right", False): 9.0, (None, True): 4.0,
-        ("top_left", True): 5.0, ("bottom_right", True): 4.0,
-    })
+    causal, window = c.weighted(
+        {
+            (None, False): 54.0,
+            ("top_left", False): 20.0,
+            ("bottom_right", False): 9.0,
+            (None, True): 4.0,
+            ("top_left", True): 5.0,
+            ("bottom_right", True): 4.0,
+        }
+    )
     return Extras(c.chance(0.12), c.chance(0.12), c.chance(0.13), causal, window)
 
 

@@ -7,15 +7,46 @@ from generators.case import Case, Input, Op, TensorType
 from generators.dtypes import LOW_PRECISION
 from generators.program import attributes, types_of
 
-_VIEWS = frozenset({
-    "view", "reshape", "permute", "transpose", "mT", "unsqueeze", "squeeze", "unflatten", "flatten", "expand",
-    "expand_as", "chunk", "unbind", "select", "contiguous", "clone", "to_own_dtype", "narrow", "detach", "unfold",
-})
+_VIEWS = frozenset(
+    {
+        "view",
+        "reshape",
+        "permute",
+        "transpose",
+        "mT",
+        "unsqueeze",
+        "squeeze",
+        "unflatten",
+        "flatten",
+        "expand",
+        "expand_as",
+        "chunk",
+        "unbind",
+        "select",
+        "contiguous",
+        "clone",
+        "to_own_dtype",
+        "narrow",
+        "detach",
+        "unfold",
+    }
+)
 _ONE_NAME = {
-    "bmm": "product", "matmul": "product", "einsum": "product", "log_softmax": "softmax", "type_as": "cast",
-    "unbind": "select", "max": "amax", "full": "constant", "scalar": "constant", "zeros": "constant",
-    "ones": "constant", "sub": "add", "repeat": "repeat_interleave",
-    "stack": "cat", "index": "embedding",
+    "bmm": "product",
+    "matmul": "product",
+    "einsum": "product",
+    "log_softmax": "softmax",
+    "type_as": "cast",
+    "unbind": "select",
+    "max": "amax",
+    "full": "constant",
+    "scalar": "constant",
+    "zeros": "constant",
+    "ones": "constant",
+    "sub": "add",
+    "repeat": "repeat_interleave",
+    "stack": "cat",
+    "index": "embedding",
 }
 _EMPTY_ROWS = frozenset({"empty_row", "empty_row_mask", "zeros"})
 _COUNTS = frozenset({"small_counts", "signed"})
@@ -101,8 +132,11 @@ def _of_op(op: Op, types: dict[str, TensorType]) -> Iterator[str]:
 def _fills(case: Case) -> Iterator[str]:
     """Whether a fill leaves something of what it is put in the place of."""
     made = {"ones": 1.0, "zeros": 0.0}
-    constants = {op.name: made.get(op.kind, dict(attributes(op)).get("value"))
-                 for op in case.ops if op.kind in ("full", "scalar", *made)}
+    constants = {
+        op.name: made.get(op.kind, dict(attributes(op)).get("value"))
+        for op in case.ops
+        if op.kind in ("full", "scalar", *made)
+    }
     for op in case.ops:
         filled = []
         if op.kind == "masked_fill":

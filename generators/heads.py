@@ -52,8 +52,9 @@ def permuted(b: Builder, c: Choices, value: str, order: str, target: str, to: st
 
 def draw_values(c: Choices) -> Values:
     """Numbers for an activation: mostly normal; peaked, outlying, tiny, huge and integral ones as well."""
-    kind = c.detail({"normal": 60.0, "outliers": 6.0, "integers": 6.0, "uniform": 4.0, "one_row": 4.0, "constant": 2.0},
-                    "values")
+    kind = c.detail(
+        {"normal": 60.0, "outliers": 6.0, "integers": 6.0, "uniform": 4.0, "one_row": 4.0, "constant": 2.0}, "values"
+    )
     scale = c.detail({1.0: 6.0, 0.5: 1.0, 3.0: 2.0, 0.02: 1.0, 10.0: 0.5}) if kind != "one_row" else 10.0
     if kind == "outliers":
         scale = 10.0

@@ -18,8 +18,13 @@ def layer_attributes(b: Builder, c: Choices, dropout: str) -> dict[str, Attr]:
         # The fast path takes even numbers of heads.
         b.dims["H"] = 2
     return {
-        "heads": "H", "batch_first": c.chance(0.75), "bias": c.chance(0.85), "dtype": b.dtype, "fast_path": c.chance(0.7),
-        "seed": c.below(100), "dropout": c.weighted({0.0: 6.0, 0.1: 2.0, 0.5: 1.0}) if dropout == "any" else 0.0,
+        "heads": "H",
+        "batch_first": c.chance(0.75),
+        "bias": c.chance(0.85),
+        "dtype": b.dtype,
+        "fast_path": c.chance(0.7),
+        "seed": c.below(100),
+        "dropout": c.weighted({0.0: 6.0, 0.1: 2.0, 0.5: 1.0}) if dropout == "any" else 0.0,
     }
 
 
@@ -39,8 +44,10 @@ def draw_masks(b: Builder, c: Choices, masks: str, memory: str, *, batched: bool
     added = causal or c.chance(0.3)
     return [
         (_of_keys if name.endswith("key_padding_mask") else _of_scores)(
-            b, c, "S" if name.startswith(("src", "tgt")) else memory, added=added, batched=batched)
-        for name in masks.split("+") if name != "none"
+            b, c, "S" if name.startswith(("src", "tgt")) else memory, added=added, batched=batched
+        )
+        for name in masks.split("+")
+        if name != "none"
     ]
 
 

@@ -47,14 +47,20 @@ def stream(b: Builder, c: Choices, embed: Size, length: str = "S") -> str:
 def linear(b: Builder, c: Choices, x: str, hint: str, out: Size, *, bias: bool) -> str:
     """A linear layer with its own weights; without bias now and then as a product with the transposed weight."""
     weight = weight_of(b, c, hint, out, b.shape(x)[-1])
-    return apply_linear(b, c, x, hint, weight, b.input(f"b_{hint}", (out,), Values(scale=0.1), parameter=True) if bias else "")
+    return apply_linear(
+        b, c, x, hint, weight, b.input(f"b_{hint}", (out,), Values(scale=0.1), parameter=True) if bias else ""
+    )
 
 
 def weight_of(b: Builder, c: Choices, hint: str, out: Size, into: Size) -> str:
     """The weight of a linear layer, [out, into], as small as layers begin with."""
     scale = max(1, b.size(into)) ** -0.5
-    return b.input(f"w_{hint}", (out, into), Values(c.weighted({"normal": 5.0, "uniform": 1.0}), scale=round(scale, 4)),
-                   parameter=True)
+    return b.input(
+        f"w_{hint}",
+        (out, into),
+        Values(c.weighted({"normal": 5.0, "uniform": 1.0}), scale=round(scale, 4)),
+        parameter=True,
+    )
 
 
 def apply_linear(b: Builder, c: Choices, x: str, hint: str, weight: str, bias: str = "") -> str:
@@ -75,7 +81,9 @@ def layer_norm(b: Builder, c: Choices, x: str) -> str:
     size = b.shape(x)[-1]
     weight = b.input("gain", (size,), Values("uniform", scale=2.0), parameter=True)
     shift = b.input("shift", (size,), Values(scale=0.1), parameter=True)
-    return b.op("layer_norm", x, weight, shift, to="normed", eps=c.weighted({None: 2.0, 1e-5: 2.0, 1e-6: 1.0, 1e-12: 1.0}))
+    return b.op(
+        "layer_norm", x, weight, shift, to="normed", eps=c.weighted({None: 2.0, 1e-5: 2.0, 1e-6: 1.0, 1e-12: 1.0})
+    )
 
 
 def rms_norm(b: Builder, c: Choices, x: str, *, around_one: bool = False) -> str:
@@ -96,8 +104,9 @@ def rms_norm(b: Builder, c: Choices, x: str, *, around_one: bool = False) -> str
     return b.op("mul", weight, b.op("cast", normed, dtype=b.dtype_of(x)), to="normed")
 
 
-def rotary_angles(b: Builder, c: Choices, length: Size, half: Size, *, start: Size | None = None,
-                  pairs: bool = False) -> tuple[str, str]:
+def rotary_angles(
+    b: Builder, c: Choices, length: Size, half: Size, *, start: Size | None = None, pairs: bool = False
+) -> tuple[str, str]:
     """Cosines and sines of rotary positions, [length, 2 * half]: a caller's, or computed; with `pairs`, angles stand twice
     side by side.
     """
@@ -142,5 +151,9 @@ def feed_forward(b: Builder, c: Choices, x: str, act: str = "gelu", *, bias: boo
 def gated(b: Builder, c: Choices, x: str, act: str = "silu") -> str:
     """A gated feed-forward without biases: SwiGLU, or GeGLU with `gelu`."""
     size = b.shape(x)[-1]
-    gate = b.op(act, linear(b, c, x, "gate", size * 2, bias=False), **({"approximate": "tanh"} if act == "gelu" else {}))
-    return linear(b, c, b.op("mul", gate, linear(b, c, x, "up", size * 2, bias=False), to="hidden"), "down", size, bias=False)
+    gate = b.op(
+        act, linear(b, c, x, "gate", size * 2, bias=False), **({"approximate": "tanh"} if act == "gelu" else {})
+    )
+    return linear(
+        b, c, b.op("mul", gate, linear(b, c, x, "up", size * 2, bias=False), to="hidden"), "down", size, bias=False
+    )

@@ -12,8 +12,15 @@ NEG_INF = float("-inf")
 _TOP_LEFT = Pattern("top_left")
 _FILLS: dict[float | str, float] = {NEG_INF: 5, "min": 3, -1e9: 2, -1e4: 1}
 _EQUAL_0_FILLS: dict[float | str, float] = {NEG_INF: 6.0, "min": 2.0, -1e4: 1.0}
-_KINDS = {"none": 34.0, "add": 24.0, "equal_0": 8.0, "fill": 12.0, "where": 12.0, "where_and_add": 5.0,
-          "scaled_padding": 4.0}
+_KINDS = {
+    "none": 34.0,
+    "add": 24.0,
+    "equal_0": 8.0,
+    "fill": 12.0,
+    "where": 12.0,
+    "where_and_add": 5.0,
+    "scaled_padding": 4.0,
+}
 _PATTERN_KINDS = {"fill": 4.0, "where": 3.0, "add": 2.0, "where_and_add": 1.0}
 
 
@@ -60,7 +67,9 @@ def apply_mask(b: Builder, c: Choices, scores: str, pattern: Pattern) -> Masked:
     if kind == "where_and_add":
         first = _where(b, c, scores, pattern)
         bias = _additive_input(b, c, scores)
-        return replace(first, scores=b.op("add", first.scores, bias, to="scores"), bias=bias, contractual=b.is_float(bias))
+        return replace(
+            first, scores=b.op("add", first.scores, bias, to="scores"), bias=bias, contractual=b.is_float(bias)
+        )
     return Masked(scores)
 
 
@@ -98,8 +107,17 @@ def _additive_input(b: Builder, c: Choices, scores: str) -> str:
 
 
 def _additive_values(c: Choices, rank: int) -> Values:
-    kind = c.weighted({"normal": 4.0, "random_mask": 3.0, "causal_mask": 2.0 if rank >= 2 else 0.0, "padding_mask": 2.0,
-                       "empty_row_mask": 2.0, "zero_one": 0.5, "constant": 0.5})
+    kind = c.weighted(
+        {
+            "normal": 4.0,
+            "random_mask": 3.0,
+            "causal_mask": 2.0 if rank >= 2 else 0.0,
+            "padding_mask": 2.0,
+            "empty_row_mask": 2.0,
+            "zero_one": 0.5,
+            "constant": 0.5,
+        }
+    )
     scale = c.pick((1.0, 1.0, 3.0, 0.1))
     if kind.endswith("mask"):
         # -3e4 still fits float16; an empty row with -inf is NaN by design, so finite fills are drawn more.
@@ -150,8 +168,14 @@ def _causal(b: Builder, c: Choices, scores: str) -> str:
 
 def _boolean_input(b: Builder, c: Choices, scores: str) -> str:
     shape = _shape(b, c, scores)
-    kinds = {"random": 4.0, "padding": 2.0, "empty_row": 2.5, "ones": 0.7, "zeros": 0.4,
-             "causal": 2.0 if len(shape) >= 2 else 0.0}
+    kinds = {
+        "random": 4.0,
+        "padding": 2.0,
+        "empty_row": 2.5,
+        "ones": 0.7,
+        "zeros": 0.4,
+        "causal": 2.0 if len(shape) >= 2 else 0.0,
+    }
     return b.input("keep", shape, Values(c.weighted(kinds), scale=0.7), "bool")
 
 
@@ -170,8 +194,12 @@ def _keep(b: Builder, c: Choices, scores: str, pattern: Pattern) -> _Seen:
 
 
 def _fill_value(fill: float | str, b: Builder, value: str) -> float:
-    lowest = {"float32": -3.4028234663852886e38, "bfloat16": -3.3895313892515355e38, "float16": -65504.0,
-              "float64": -1.7976931348623157e308}
+    lowest = {
+        "float32": -3.4028234663852886e38,
+        "bfloat16": -3.3895313892515355e38,
+        "float16": -65504.0,
+        "float64": -1.7976931348623157e308,
+    }
     return lowest[b.dtype_of(value)] if isinstance(fill, str) else fill
 
 
@@ -228,7 +256,9 @@ def _where(b: Builder, c: Choices, scores: str, pattern: Pattern) -> Masked:
     reverse = c.wild() and c.chance(0.5) and not pattern
     if c.structure("mask.low", {"full": 6.0, "number": 4.0}) == "full":
         low = b.op("full", to="low", sizes=(), value=fill, dtype=b.dtype_of(scores))
-        result = b.op("where", keep, low, scores, to="scores") if reverse else b.op("where", keep, scores, low, to="scores")
+        result = (
+            b.op("where", keep, low, scores, to="scores") if reverse else b.op("where", keep, scores, low, to="scores")
+        )
     else:
         result = b.op("where", keep, scores, to="scores", other=fill, reverse=reverse)
     if seen.pattern and fill == NEG_INF and not reverse:

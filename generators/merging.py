@@ -34,6 +34,7 @@ def as_given(b: Builder, c: Choices, heads: Heads, output: str) -> str:
     if at is None or any(head.order != "bshd" or b.rank(head.source) != 4 for head in (heads.q, heads.k, heads.v)):
         return output
     turned = permuted(b, c, output, "bhsd", "bshd", "out")
-    b.contracts[at] = replace(b.contracts[at], q=heads.q.source, k=heads.k.source, v=heads.v.source, output=turned,
-                              layout="bshd")
+    b.contracts[at] = replace(
+        b.contracts[at], q=heads.q.source, k=heads.k.source, v=heads.v.source, output=turned, layout="bshd"
+    )
     return turned

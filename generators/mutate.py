@@ -30,7 +30,9 @@ EDITS: Mapping[Edit, float] = {
 }
 SPLICE = 2.0
 """The weight of splicing, beside those of the edits, where there is another case."""
-WEIGHTS: Mapping[str, float] = {edit.__name__: weight for edit, weight in EDITS.items()} | {splicing.splice.__name__: SPLICE}
+WEIGHTS: Mapping[str, float] = {edit.__name__: weight for edit, weight in EDITS.items()} | {
+    splicing.splice.__name__: SPLICE
+}
 """The weights by name, splicing among them."""
 _BY_NAME = {edit.__name__: edit for edit in EDITS}
 _COUNT = {1: 5.0, 2: 3.0, 3: 1.5, 5: 0.5}

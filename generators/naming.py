@@ -4,10 +4,26 @@ from generators.case import Case
 
 _OF_FLOATS = ("x", "y", "z", "w")
 _OF_OPS = {
-    "matmul": "product", "bmm": "product", "einsum": "product", "softmax": "probs", "masked_fill": "masked",
-    "eq": "drop", "logical_not": "drop", "transpose": "turned", "permute": "turned", "view": "viewed",
-    "where": "masked", "mul": "scaled", "div": "scaled", "add": "total", "sub": "difference", "full": "constant",
-    "scalar": "constant", "to_own_dtype": "copy", "mT": "turned", "max": "top",
+    "matmul": "product",
+    "bmm": "product",
+    "einsum": "product",
+    "softmax": "probs",
+    "masked_fill": "masked",
+    "eq": "drop",
+    "logical_not": "drop",
+    "transpose": "turned",
+    "permute": "turned",
+    "view": "viewed",
+    "where": "masked",
+    "mul": "scaled",
+    "div": "scaled",
+    "add": "total",
+    "sub": "difference",
+    "full": "constant",
+    "scalar": "constant",
+    "to_own_dtype": "copy",
+    "mT": "turned",
+    "max": "top",
 }
 
 

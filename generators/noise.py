@@ -4,8 +4,17 @@ from generators.builder import Builder
 from generators.choices import Choices
 from generators.sizes import Size
 
-_STEPS = {"contiguous": 3.0, "clone": 2.0, "own_dtype": 1.0, "there_and_back": 2.0, "reshape": 1.0, "zero": 1.0,
-          "one": 1.0, "up_and_down": 1.0, "double_transpose": 1.0}
+_STEPS = {
+    "contiguous": 3.0,
+    "clone": 2.0,
+    "own_dtype": 1.0,
+    "there_and_back": 2.0,
+    "reshape": 1.0,
+    "zero": 1.0,
+    "one": 1.0,
+    "up_and_down": 1.0,
+    "double_transpose": 1.0,
+}
 
 
 def disturb(b: Builder, c: Choices, value: str, amount: float) -> str:

@@ -19,7 +19,23 @@ from generators.values import DISTRIBUTIONS, LAYOUTS
 
 VALUE_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
 DIM_NAME = re.compile(r"[A-Z][A-Za-z0-9]{0,7}")
-RESERVED = frozenset({"torch", "nn", "rng", "inputs", "self", "F", "Module", "attend", "filled", *FLEX_NAMES, "sdpa_kernel", "causal_mask", *keyword.kwlist})
+RESERVED = frozenset(
+    {
+        "torch",
+        "nn",
+        "rng",
+        "inputs",
+        "self",
+        "F",
+        "Module",
+        "attend",
+        "filled",
+        *FLEX_NAMES,
+        "sdpa_kernel",
+        "causal_mask",
+        *keyword.kwlist,
+    }
+)
 
 MAX_DIM = 1 << 20
 MAX_ELEMENTS = 1 << 26
@@ -73,9 +89,7 @@ def _canonical(attribute: Attribute, value: Attr) -> Attr:
     return value
 
 
-def infer(
-    op: Op, types: Mapping[str, TensorType], dims: Mapping[str, int], autocast: str | None = None
-) -> TensorType:
+def infer(op: Op, types: Mapping[str, TensorType], dims: Mapping[str, int], autocast: str | None = None) -> TensorType:
     """The type an operation's result has; under autocast that on the CPU. Raises CaseError naming the operation."""
     spec, attrs = OPS.get(op.kind), attributes(op)
     assert spec is not None
@@ -97,7 +111,9 @@ def infer(
     except CaseError as error:
         raise CaseError(f"op {op.name!r} ({op.kind}): {error}") from None
     if result.rank > MAX_RANK or elements > MAX_ELEMENTS:
-        raise CaseError(f"op {op.name!r}: {elements} elements in {result.rank} axes; at most {MAX_ELEMENTS} in {MAX_RANK}")
+        raise CaseError(
+            f"op {op.name!r}: {elements} elements in {result.rank} axes; at most {MAX_ELEMENTS} in {MAX_RANK}"
+        )
     return result
 
 
@@ -250,8 +266,7 @@ def pruned(case: Case) -> Case:
                     names |= part.names()
     values = {i.name for i in inputs} | {o.name for o in ops}
     contracts = tuple(c for c in case.contracts if values.issuperset((*c.reads.values(), c.output)))
-    return replace(case, dims=tuple(d for d in case.dims if d[0] in names), inputs=inputs, ops=ops,
-                   contracts=contracts)
+    return replace(case, dims=tuple(d for d in case.dims if d[0] in names), inputs=inputs, ops=ops, contracts=contracts)
 
 
 def spec_of(op: Op) -> OpSpec:

@@ -63,7 +63,9 @@ def with_input(case: Case, item: Input, new: Input) -> Case:
 
 def input_like(name: str, kind: TensorType, seed: int) -> Input:
     """A plain input of the given type."""
-    values = Values({0: "random", 1: "zero_one", 2: "normal"}[category(kind.dtype)], seed, 0.5 if kind.dtype == "bool" else 1.0)
+    values = Values(
+        {0: "random", 1: "zero_one", 2: "normal"}[category(kind.dtype)], seed, 0.5 if kind.dtype == "bool" else 1.0
+    )
     return Input(name, kind.shape, kind.dtype, values)
 
 
@@ -78,8 +80,15 @@ def resized(case: Case, sizes: Mapping[str, int]) -> Case | None:
     except CaseError:
         return None
     head_dims = {out: max(1, types[q].shape[-1].value(sizes)) for out, q in unscaled.items()}
-    return valid(replace(case, contracts=tuple(
-        replace(c, scale=1 / math.sqrt(head_dims[c.output])) if c.output in head_dims else c for c in case.contracts)))
+    return valid(
+        replace(
+            case,
+            contracts=tuple(
+                replace(c, scale=1 / math.sqrt(head_dims[c.output])) if c.output in head_dims else c
+                for c in case.contracts
+            ),
+        )
+    )
 
 
 def renamed_dims(case: Case, names: Mapping[str, str]) -> Case:

@@ -83,9 +83,7 @@ class Size:
         return self + Size.of(other).times(-1)
 
     def __mul__(self, other: "Size | int") -> "Size":
-        return Size._of_terms(
-            (a + b, c * d) for a, c in self.terms for b, d in Size.of(other).terms
-        )
+        return Size._of_terms((a + b, c * d) for a, c in self.terms for b, d in Size.of(other).terms)
 
     def times(self, factor: int) -> "Size":
         """This size multiplied by a whole number."""

@@ -26,8 +26,9 @@ def spell_softmax(b: Builder, c: Choices, scores: str, like: str) -> Probabiliti
     if upcast == "float":
         scores = b.op("cast", scores, dtype="float32", form=c.pick(("to", "method")))
     if spelling == "log":
-        logs = b.op("log_softmax", scores, to="log_probs", dim=axis, **options,
-                    form=c.pick(("method", "functional", "torch")))
+        logs = b.op(
+            "log_softmax", scores, to="log_probs", dim=axis, **options, form=c.pick(("method", "functional", "torch"))
+        )
         probs = b.op("exp", logs, to="probs")
     elif spelling == "softmax":
         form = c.weighted({"method": 5.0, "functional": 4.0, "torch": 3.0, "module": 0.0 if options else 2.0})

@@ -166,7 +166,9 @@ def _check(
         if tensor.dim() != 4:
             raise ValueError(f"{name} has {tensor.dim()} axes, expected batch, heads, length and features")
         if tensor.dtype != q.dtype or tensor.device != q.device:
-            raise ValueError(f"{name} is {tensor.dtype} on {tensor.device}, q {q.dtype} on {q.device}: expected the same")
+            raise ValueError(
+                f"{name} is {tensor.dtype} on {tensor.device}, q {q.dtype} on {q.device}: expected the same"
+            )
     if q.dtype not in DTYPES:
         raise ValueError(f"dtype {q.dtype}, expected one of {', '.join(map(str, DTYPES))}")
     if not INTERPRETED.value and not q.is_cuda:
@@ -186,7 +188,9 @@ def _check(
             raise ValueError(f"{name} is {size}, expected 1 to {MAX_HEAD_DIM}")
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.size(2) * tensor.stride(2) + tensor.size(3) * tensor.stride(3) >= _MAX_EXTENT:
-            raise ValueError(f"one head of {name} reaches over {_MAX_EXTENT} elements or more, with strides {tensor.stride()}")
+            raise ValueError(
+                f"one head of {name} reaches over {_MAX_EXTENT} elements or more, with strides {tensor.stride()}"
+            )
     for name, extra in (("mask", mask), ("bias", bias)):
         full = [batch, heads, rows, columns]
         if extra is not None and not (

@@ -46,9 +46,7 @@ def keys_kernel(
                j[:, None] < columns, d[None, :] < HEAD_DIM, True, BLOCK_D != HEAD_DIM)  # fmt: skip
     value = load(v + b * v_b + kv_head * v_h + j[:, None] * v_j + d[None, :] * v_d,
                  j[:, None] < columns, d[None, :] < VALUE_DIM, True, BLOCK_D != VALUE_DIM)  # fmt: skip
-    start, stop, inner_start, inner_stop = query_range(
-        first, rows, left, right, offset, BLOCK_I, BLOCK_J, LEFT, RIGHT
-    )
+    start, stop, inner_start, inner_stop = query_range(first, rows, left, right, offset, BLOCK_I, BLOCK_J, LEFT, RIGHT)
     key_sums = tl.zeros([BLOCK_J, BLOCK_D], tl.float32)
     value_sums = tl.zeros([BLOCK_J, BLOCK_D], tl.float32)
     for member in range(group):

@@ -133,9 +133,7 @@ def _like(q: Tensor, value_dim: int) -> Tensor:
     return torch.empty_like(q) if value_dim == q.size(-1) else q.new_empty(*q.shape[:-1], value_dim)
 
 
-def _gradients(
-    q: Tensor, k: Tensor, v: Tensor, with_scores: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _gradients(q: Tensor, k: Tensor, v: Tensor, with_scores: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     scores = (*q.shape[:3], k.size(2)) if with_scores else (0,)
     return (
         torch.empty_like(q),

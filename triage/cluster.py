@@ -98,7 +98,10 @@ def _attributed(
 
         def tell(finding: "Finding") -> None:
             entry, number = finding.entry, work.index(finding) + 1
-            _say(f"attributing {number} of {len(work)}: {entry.expectation.verdict} under {entry.subject}, {finding.path}", sys.stderr)
+            _say(
+                f"attributing {number} of {len(work)}: {entry.expectation.verdict} under {entry.subject}, {finding.path}",
+                sys.stderr,
+            )
 
         return [*told, *attributions.all(rest, tell, again=again)]
 

@@ -167,7 +167,9 @@ def _draft(entry: "Entry", setup: "Setup", out: Path, explain: float, modes: tup
             for file in ("repro.py", picture.FILE):
                 (out / file).unlink(missing_ok=True)  # one of an earlier report would seem to belong to this one
             return refused(entry.case, ladder, why)
-        _say(f"{ladder.result.verdict} under {ladder.accused}: running repro.py, PyTorch's bisector and controls, for some two minutes")
+        _say(
+            f"{ladder.result.verdict} under {ladder.accused}: running repro.py, PyTorch's bisector and controls, for some two minutes"
+        )
         run = _reproduced(entry, ladder, setup, out / "repro.py")
         if run.code == 0:
             (out / picture.FILE).unlink(missing_ok=True)

@@ -92,7 +92,10 @@ class _After(importlib.abc.MetaPathFinder):
 
 
 PLANTS = set(filter(None, os.environ.get("ATTNFUZZ_PLANT", "").split(",")))
-_MODULES = (("torch._inductor.fx_passes.fuse_attention", _in_fuse_attention, REPLACEMENTS), ("torch._inductor.config", _in_config, RELUS))
+_MODULES = (
+    ("torch._inductor.fx_passes.fuse_attention", _in_fuse_attention, REPLACEMENTS),
+    ("torch._inductor.config", _in_config, RELUS),
+)
 for _name, _change, _known in _MODULES:
     if _known.keys() & PLANTS:
         sys.meta_path.insert(0, _After(_name, _change))

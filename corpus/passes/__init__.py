@@ -30,8 +30,6 @@ PASSES: tuple[Pass, ...] = (
 
 _DIMENSIONS = (dimensions.bisected_together, *(dimensions.bisected_dim(at) for at in range(8)))
 _before, _after = (PASSES.index(dimensions.smaller_dims), PASSES.index(dimensions.smaller_dims) + 1)
-CONTRACT_PASSES: tuple[Pass, ...] = (
-    contracts.plainer_contract, *PASSES[:_before], *_DIMENSIONS, *PASSES[_after:],
-)
+CONTRACT_PASSES: tuple[Pass, ...] = (contracts.plainer_contract, *PASSES[:_before], *_DIMENSIONS, *PASSES[_after:])
 """Those for a failure of an attention function, which knows of a case what its contract says and nothing else: it is
 respelled first, and sizes, at the edges of tiles for all we know, are bisected."""

@@ -29,8 +29,18 @@ def plainer_contract(case: Case) -> Iterator[Case]:
 
 def _bare(plain: Plain) -> Plain:
     """Nothing that could be left out."""
-    bare = replace(plain, alibi=None, sinks=None, window=None, causal=None, softcap=None, bias=None, mask=None,
-                   dropout=0.0, scale=_plainest_scale(plain))
+    bare = replace(
+        plain,
+        alibi=None,
+        sinks=None,
+        window=None,
+        causal=None,
+        softcap=None,
+        bias=None,
+        mask=None,
+        dropout=0.0,
+        scale=_plainest_scale(plain),
+    )
     return _with_heads(_with_value_dim(bare), bare.k.shape[1], bare.k.shape[1])
 
 
@@ -141,6 +151,12 @@ def _with_heads(plain: Plain, heads: Size, kv_heads: Size) -> Plain:
         return None if item is None else with_axis(item, axis, heads)
 
     return replace(
-        plain, q=with_axis(plain.q, -3, heads), k=with_axis(plain.k, -3, kv_heads), v=with_axis(plain.v, -3, kv_heads),
-        mask=each(plain.mask, -3), bias=each(plain.bias, -3), alibi=each(plain.alibi, -1), sinks=each(plain.sinks, -1),
+        plain,
+        q=with_axis(plain.q, -3, heads),
+        k=with_axis(plain.k, -3, kv_heads),
+        v=with_axis(plain.v, -3, kv_heads),
+        mask=each(plain.mask, -3),
+        bias=each(plain.bias, -3),
+        alibi=each(plain.alibi, -1),
+        sinks=each(plain.sinks, -1),
     )

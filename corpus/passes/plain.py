@@ -67,10 +67,19 @@ def _by_sdpa(b: Builder, plain: Plain) -> Contract:
     added = plain.mask or plain.bias
     names = [q, k, v, *([_given(b, added)] if added else [])]
     grouped = b.size(b.shape(q)[1]) != b.size(b.shape(k)[1])
-    output = b.op("sdpa", *names, to="out", is_causal=plain.causal is not None, dropout_p=plain.dropout,
-                  scale=None if plain.scale == usual_scale(plain) else plain.scale, enable_gqa=grouped)
+    output = b.op(
+        "sdpa",
+        *names,
+        to="out",
+        is_causal=plain.causal is not None,
+        dropout_p=plain.dropout,
+        scale=None if plain.scale == usual_scale(plain) else plain.scale,
+        enable_gqa=grouped,
+    )
     mask, bias = (names[-1] if item else None for item in (plain.mask, plain.bias))
-    return Contract(q, k, v, output, scale=plain.scale, mask=mask, bias=bias, causal=plain.causal, dropout=plain.dropout)
+    return Contract(
+        q, k, v, output, scale=plain.scale, mask=mask, bias=bias, causal=plain.causal, dropout=plain.dropout
+    )
 
 
 def _in_steps(b: Builder, plain: Plain) -> Contract:
@@ -92,7 +101,11 @@ def _in_steps(b: Builder, plain: Plain) -> Contract:
         scores = _sloped(b, scores, alibi, pattern)
     if plain.mask is not None:
         mask = _given(b, plain.mask)
-        scores = b.op("where", mask, scores, to="scores", other=-math.inf) if plain.keeps else b.op("masked_fill", scores, mask)
+        scores = (
+            b.op("where", mask, scores, to="scores", other=-math.inf)
+            if plain.keeps
+            else b.op("masked_fill", scores, mask)
+        )
     if plain.bias is not None:
         bias = _given(b, plain.bias)
         scores = b.op("add", scores, bias)
@@ -109,9 +122,24 @@ def _in_steps(b: Builder, plain: Plain) -> Contract:
         active = "mode" if plain.mode == "training" else "always"
         probs = b.op("dropout", probs, to="weights", p=plain.dropout, active=active)
     output = b.op("matmul", probs, values, to="out")
-    return Contract(q, k, v, output, "bhsd", plain.scale, plain.softcap, alibi, mask,
-                    "keep" if mask is None or plain.keeps else "drop", -math.inf, bias, plain.causal, plain.window, sinks,
-                    plain.dropout)
+    return Contract(
+        q,
+        k,
+        v,
+        output,
+        "bhsd",
+        plain.scale,
+        plain.softcap,
+        alibi,
+        mask,
+        "keep" if mask is None or plain.keeps else "drop",
+        -math.inf,
+        bias,
+        plain.causal,
+        plain.window,
+        sinks,
+        plain.dropout,
+    )
 
 
 def _constant(b: Builder, item: Input) -> str:

@@ -16,7 +16,8 @@ def plain_of(case: Case, contract: Contract, types: Mapping[str, TensorType]) ->
     """What the contract says, over inputs like the values it reads, lying in memory as these do."""
     q, k, v = (_head(case, contract, name, types) for name in (contract.q, contract.k, contract.v))
     alibi, bias, sinks = (
-        None if name is None else _like(case, name, types[name]) for name in (contract.alibi, contract.bias, contract.sinks)
+        None if name is None else _like(case, name, types[name])
+        for name in (contract.alibi, contract.bias, contract.sinks)
     )
     mask, keeps = None, contract.mask_means == "keep"
     if contract.mask is not None:
@@ -25,8 +26,25 @@ def plain_of(case: Case, contract: Contract, types: Mapping[str, TensorType]) ->
         bias, mask = (_with_head_axis(item) for item in (bias, mask))
     fused = any(op.name == contract.output and op.kind == "sdpa" for op in case.ops)
     # Kernels know no finite fill: one stands in for -inf, in rows that keep a key.
-    return Plain(case.dims, q, k, v, contract.scale, contract.softcap, alibi, mask, keeps, bias, contract.causal,
-                 contract.window, sinks, contract.dropout, case.mode, case.dynamic, fused)
+    return Plain(
+        case.dims,
+        q,
+        k,
+        v,
+        contract.scale,
+        contract.softcap,
+        alibi,
+        mask,
+        keeps,
+        bias,
+        contract.causal,
+        contract.window,
+        sinks,
+        contract.dropout,
+        case.mode,
+        case.dynamic,
+        fused,
+    )
 
 
 def _head(case: Case, contract: Contract, name: str, types: Mapping[str, TensorType]) -> Input:

@@ -19,8 +19,9 @@ def plainer_inputs(case: Case) -> Iterator[Case]:
         yield with_input(case, item, replace(item, layout="contiguous"))
         yield with_input(case, item, replace(item, parameter=False))
         rank = DISTRIBUTIONS[item.values.kind].rank
-        simpler = sorted((d for d in DISTRIBUTIONS.values() if item.dtype in d.dtypes and d.rank < rank),
-                         key=lambda d: d.rank)
+        simpler = sorted(
+            (d for d in DISTRIBUTIONS.values() if item.dtype in d.dtypes and d.rank < rank), key=lambda d: d.rank
+        )
         for kind in simpler:
             scale = 0.5 if kind.name == "random" else 1.0
             smaller = valid(with_input(case, item, replace(item, values=Values(kind.name, item.values.seed, scale))))

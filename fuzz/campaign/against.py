@@ -17,14 +17,20 @@ class Against:
     def __call__(self, case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
         """What the campaign's interpreter says; None where it fails and the other does in the same way, or can't judge it."""
         result = self._probe(case, subject, fresh=fresh)
-        if result is None or not result.verdict.is_finding or _is_worse(result, self._asked(case, subject, fresh=fresh)):
+        if (
+            result is None
+            or not result.verdict.is_finding
+            or _is_worse(result, self._asked(case, subject, fresh=fresh))
+        ):
             return result
         return None
 
     def before(self, case: Case, suspect: SubjectResult) -> Conclusion | None:
         """What there is to conclude before any work: that this failure is no regression; None where it may be one."""
         subject = EAGER if suspect.verdict is Verdict.EAGER_SUSPECT else suspect.subject
-        return None if _is_worse(suspect, self._asked(case, subject, fresh=False)) else self._aside(case, suspect, subject)
+        return (
+            None if _is_worse(suspect, self._asked(case, subject, fresh=False)) else self._aside(case, suspect, subject)
+        )
 
     def after(self, conclusion: Conclusion) -> Conclusion:
         """The conclusion, or, where it came to nothing because of the other interpreter, that."""

@@ -81,7 +81,9 @@ class Campaign:
         self.seed, self.out = options.seed, options.out
         self.schedule = Schedule(options.subjects)
         self.desk = Desk(results, bus)
-        self.keeper = Keeper(results, self.desk, options.corpus, options.out / "internal", list(options.known), options.ledger)
+        self.keeper = Keeper(
+            results, self.desk, options.corpus, options.out / "internal", list(options.known), options.ledger
+        )
         cursor, beyond = results.position()
         self.indices = Indices(cursor, beyond, options.budget)
         self.search = self._searched()
@@ -285,7 +287,9 @@ class Campaign:
             # Two slots may come to the same minimum at once.
             with self._saving:
                 explained = (
-                    self.desk.finding(conclusion.case.id) or self.keeper.explanation(conclusion, hello) or self.desk.explanation(symptom)
+                    self.desk.finding(conclusion.case.id)
+                    or self.keeper.explanation(conclusion, hello)
+                    or self.desk.explanation(symptom)
                 )
                 if explained is None:
                     self._save(suspicion, conclusion, hello, seen)
@@ -296,9 +300,7 @@ class Campaign:
             self.results.settle(suspicion.id, outcome, message, explained.case_id if explained else None)
         self.bus.emit(SuspicionClosed(suspicion.id, suspicion.case.id, outcome, message, seconds))
         if explained is not None:
-            self.bus.emit(
-                Duplicate(suspicion.case.id, conclusion.shown.verdict, explained.case_id, explained.known)
-            )
+            self.bus.emit(Duplicate(suspicion.case.id, conclusion.shown.verdict, explained.case_id, explained.known))
         # That another version fails too was soon known, and says nothing of the next failure of this kind.
         return None if outcome in (Outcome.IN_BOTH, Outcome.NOT_COMPARED) else found
 

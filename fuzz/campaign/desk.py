@@ -117,10 +117,7 @@ class Desk:
     def put(self, suspicion: Suspicion) -> None:
         """Let a suspicion wait for work, unless it has been explained meanwhile."""
         ticket = _Ticket(
-            suspicion.id,
-            suspicion.case.id,
-            self.symptom(suspicion.result, suspicion.case),
-            len(suspicion.case.ops),
+            suspicion.id, suspicion.case.id, self.symptom(suspicion.result, suspicion.case), len(suspicion.case.ops)
         )
         with self._lock:
             explanation = self.explanation(ticket.symptom)

@@ -23,7 +23,13 @@ class Keeper:
     people decided about bugs."""
 
     def __init__(
-        self, results: Results, desk: Desk, corpus: Path, internal: Path, known: list[Path], ledger: Ledger | None = None
+        self,
+        results: Results,
+        desk: Desk,
+        corpus: Path,
+        internal: Path,
+        known: list[Path],
+        ledger: Ledger | None = None,
     ) -> None:
         self._results, self._desk = results, desk
         self._corpus, self._internal, self._known, self._ledger = corpus, internal, known, ledger
@@ -172,7 +178,9 @@ def _seen(entry: Entry) -> SubjectResult:
     """The result an entry records."""
     if entry.found is not None:
         found = entry.found
-        return SubjectResult(found.subject, _verdict(entry, found.verdict), found.message, dict(found.numbers), found.fired)
+        return SubjectResult(
+            found.subject, _verdict(entry, found.verdict), found.message, dict(found.numbers), found.fired
+        )
     return SubjectResult(entry.subject, _verdict(entry, entry.expectation.verdict))
 
 

@@ -167,4 +167,6 @@ class LibFuzzerSlot(Slot):
                 raise Stopped
             if drawn is not None:
                 return drawn
-        raise UserError(f"libFuzzer's process ends before it gives a case, {_LIVES} times in a row; see {self.host.log}")
+        raise UserError(
+            f"libFuzzer's process ends before it gives a case, {_LIVES} times in a row; see {self.host.log}"
+        )

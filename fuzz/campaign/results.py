@@ -80,7 +80,11 @@ class Results:
         self.path = directory / FILE
         self._lock = threading.RLock()
         try:
-            self._db = _read_only(self.path) if reading else sqlite3.connect(self.path, check_same_thread=False, isolation_level=None)
+            self._db = (
+                _read_only(self.path)
+                if reading
+                else sqlite3.connect(self.path, check_same_thread=False, isolation_level=None)
+            )
         except sqlite3.OperationalError as error:
             raise UserError(f"{self.path}: can't be opened: {error}") from error
         try:

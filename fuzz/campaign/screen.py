@@ -122,7 +122,10 @@ def rows(s: Statistics, budget: Budget) -> list[tuple[str, str]]:
         ("rejected", f"{s.rejected} ({share})"),
         ("findings", by_verdict + found),
         ("suspicions", f"{s.raised} raised, {s.duplicates} explained by findings, {s.outcomes.total()} worked on"),
-        ("coverage", f"{counted(len(s.rewrites), 'rewrite')} ({attention} of attention), {counted(len(s.reached), 'other thing')} reached"),
+        (
+            "coverage",
+            f"{counted(len(s.rewrites), 'rewrite')} ({attention} of attention), {counted(len(s.reached), 'other thing')} reached",
+        ),
         ("workers", f"{memory} MiB, {s.deaths} died, {s.recycled} recycled"),
     ]
     return table + [(f"worker {worker}", text) for worker, text in sorted(s.working.items())]

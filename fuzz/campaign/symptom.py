@@ -136,10 +136,9 @@ class Symptom:
         overlooked = self.features & OVERLOOKED
         by_patterns = any("sfdp" in name for name in self.fired) and any("sfdp" in name for name in other.fired)
         in_one_mode = ("mode:training" in self.features) == ("mode:training" in other.features)
-        return self.verdict in SILENT and by_patterns and in_one_mode and bool(overlooked) and overlooked <= other.features
+        return (
+            self.verdict in SILENT and by_patterns and in_one_mode and bool(overlooked) and overlooked <= other.features
+        )
 
     def _takes_no_more_than(self, other: "Symptom") -> bool:
-        return (
-            self.fired <= other.fired
-            and self.features <= other.features
-        )
+        return self.fired <= other.fired and self.features <= other.features

@@ -81,7 +81,7 @@ def summary(
         (
             f"{stats.ended}: {stats.cases} cases in {spell(stats.elapsed)}, {stats.rate:.1f} checks/s,"
             f" {stats.torch_share:.0%} of worker time in torch ({stats.oracle_share:.0%} for the oracle), rejected {rejected}"
-        ),
+        )
     ]
     lines += [f"  rejected {count}x: {reason}" for reason, count in stats.reasons.most_common(5)]
     lines += [_coverage(subject, stats) for subject in sorted(stats.skipped) if is_named(subject)]
@@ -92,10 +92,17 @@ def summary(
     if waiting:
         again = f"--out {shlex.quote(stats.started.out)}" if stats.started else "the same --out"
         verb = "waits" if waiting == 1 else "wait"
-        lines.append(f"  {counted(waiting, 'suspicion')} {verb}; run again with --budget 10m {again} to work on {'it' if waiting == 1 else 'them'}")
+        lines.append(
+            f"  {counted(waiting, 'suspicion')} {verb}; run again with --budget 10m {again} to work on {'it' if waiting == 1 else 'them'}"
+        )
     if stats.faults:
-        lines.append(f"{counted(len(stats.faults), 'case')} could not be judged because of a fault of attnfuzz itself; please report it:")
-        lines += [f"  {fault.text.splitlines()[-1]}: {fault.path}, and what the worker said beside it" for fault in stats.faults[:5]]
+        lines.append(
+            f"{counted(len(stats.faults), 'case')} could not be judged because of a fault of attnfuzz itself; please report it:"
+        )
+        lines += [
+            f"  {fault.text.splitlines()[-1]}: {fault.path}, and what the worker said beside it"
+            for fault in stats.faults[:5]
+        ]
     if internal:
         lines.append(
             f"{counted(len(internal), 'internal finding')}, shown by no public subject since none was chosen (--subject inductor)"
@@ -112,7 +119,9 @@ def summary(
         aside = [row for row in new if row.result.verdict is Verdict.EAGER_SUSPECT]
         new = [row for row in new if row not in aside]
     if aside:
-        lines.append(f"{counted(len(aside), 'mistake')} of torch's own eager mode, met on the way and saved; yours has no part in them:")
+        lines.append(
+            f"{counted(len(aside), 'mistake')} of torch's own eager mode, met on the way and saved; yours has no part in them:"
+        )
         lines += [f"  {row.result.message.partition(': ')[0]}: {row.file}" for row in aside]
     where = f"in {stats.started.out}" if stats.started else "in all"
     news = f", {this_run} of them by this run" if this_run != len(new) else ""

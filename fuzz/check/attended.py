@@ -80,9 +80,7 @@ def _judged(case: "Case", subject: Subject, stand_in: StandIn, runs: list[Execut
     if stand_in.attention.compiled:
         return case.decided(runs, stand_in.dtypes, functools.partial(_uncompiled, case, stand_in))
     try:
-        judgement = calls.judged(
-            recorded, stand_in.function, training=case.request.training, again=not stand_in.damage
-        )
+        judgement = calls.judged(recorded, stand_in.function, training=case.request.training, again=not stand_in.damage)
     except Exception as error:
         if failures.verdict(error) is not Verdict.OUT_OF_MEMORY:
             raise

@@ -29,11 +29,7 @@ class Rejected(Exception):
 
 
 def check(
-    request: Check,
-    subjects: dict[str, Subject],
-    device: str,
-    announce: Announce,
-    rss_mib: Callable[[], float],
+    request: Check, subjects: dict[str, Subject], device: str, announce: Announce, rss_mib: Callable[[], float]
 ) -> Result:
     """Run the case of `request` on `subjects[name]` for every name it asks for.
 
@@ -110,17 +106,11 @@ class Case:
                 )
             announce(NOISE)
             with clock:
-                self.judge = Judge(
-                    self.eager, self.exact, self.replica, self.coarsest, random=request.random
-                )
+                self.judge = Judge(self.eager, self.exact, self.replica, self.coarsest, random=request.random)
         except Exception as error:
             raise Rejected(f"no reference: {failures.line(error)}") from error
         self._suspicion = Suspicion(
-            self.eager,
-            self.exact,
-            lambda audit: self.execute(mode=audit),
-            self.coarsest(),
-            random=request.random,
+            self.eager, self.exact, lambda audit: self.execute(mode=audit), self.coarsest(), random=request.random
         )
 
     def run(self, name: str, subject: Subject | None, announce: Announce) -> SubjectResult:
@@ -131,9 +121,7 @@ class Case:
         coverage = Coverage()
         with self.clock:
             if subject is None:
-                judgement = Judgement(
-                    Verdict.SKIPPED, f"this worker has no subject {name}, or no C++ compiler for it"
-                )
+                judgement = Judgement(Verdict.SKIPPED, f"this worker has no subject {name}, or no C++ compiler for it")
             elif subject.attention is not None:
                 judgement, same = attended(self, subject, coverage)
             else:

@@ -28,7 +28,11 @@ _COUNTERS = "torch._dynamo.utils"
 
 #: What each part of the coverage needs: a module and a name in it.
 PARTS = {
-    "rewrites": ((_MATCHER, "ReplacementPatternEntry"), (_MATCHER, "GraphPatternEntry"), (_MATCHER, "LoweringPatternEntry")),
+    "rewrites": (
+        (_MATCHER, "ReplacementPatternEntry"),
+        (_MATCHER, "GraphPatternEntry"),
+        (_MATCHER, "LoweringPatternEntry"),
+    ),
     "operations": ((_PIPELINE, "_recursive_post_grad_passes"),),
     "attention of the program": ((_PIPELINE, "_recursive_pre_grad_passes"),),
     "lowerings": ((_GRAPH, "GraphLowering"),),

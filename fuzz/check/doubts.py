@@ -50,9 +50,7 @@ def _patched(run: Execution, eager: Execution) -> Execution:
             for name, value in values.items()
         }
 
-    return replace(
-        run, outputs=patched(run.outputs), mutated=patched(run.mutated), gradients=patched(run.gradients)
-    )
+    return replace(run, outputs=patched(run.outputs), mutated=patched(run.mutated), gradients=patched(run.gradients))
 
 
 def _excused(judgement: Judgement, case: "Case", subject: Subject, run: Execution) -> Judgement:
@@ -99,7 +97,9 @@ def _is_wrong_again(case: "Case", subject: Subject, is_wrong: Callable[[Executio
 
 def _judge_in_tf32(case: "Case") -> Judge:
     """A judge by what eager gives while TF32 is allowed; to be made and asked while it is."""
-    return Judge(case.execute(), case.exact, case.replica, lambda: _with_tf32(case.coarsest()), random=case.request.random)
+    return Judge(
+        case.execute(), case.exact, case.replica, lambda: _with_tf32(case.coarsest()), random=case.request.random
+    )
 
 
 def _with_tf32(coarsest: torch.dtype) -> torch.dtype:
@@ -145,7 +145,9 @@ def _of_steady(judgement: Judgement, judge: Judge, steady: Execution | None) -> 
 def compared(case: "Case", ran: Ran, run: Execution, eager: Execution, coarsest: torch.dtype) -> dropout.Comparison:
     """Eager, which gave `eager` and rounds to `coarsest`, and what `ran` calls, which gave `run`, over seeds."""
     plain = case.program.module(case.request.training)
-    return dropout.Comparison(_seeded(case, (plain, plain)), _seeded(case, ran), eager, run, case.program.inputs, coarsest)
+    return dropout.Comparison(
+        _seeded(case, (plain, plain)), _seeded(case, ran), eager, run, case.program.inputs, coarsest
+    )
 
 
 def _seeded(case: "Case", ran: Ran, noise: int | None = None) -> dropout.Run:

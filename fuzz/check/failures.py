@@ -7,11 +7,7 @@ from fuzz.protocol import Verdict
 _MEMORY = re.compile(
     r"can't allocate memory|not enough memory|out of memory|bad_alloc|Cannot allocate memory", re.IGNORECASE
 )
-_COMPILERS = (
-    "torch/_dynamo/convert_frame.py",
-    "torch/_inductor/compile_fx.py",
-    "torch/_dynamo/output_graph.py",
-)
+_COMPILERS = ("torch/_dynamo/convert_frame.py", "torch/_inductor/compile_fx.py", "torch/_dynamo/output_graph.py")
 _NOISE = re.compile(r"^(Set TORCH|You can suppress|The above exception|Hint:|from user code|$)")
 
 

@@ -108,11 +108,7 @@ def execute(
         used = {name: out for name, out in outputs.items() if training and out.requires_grad}
         if cotangents is None:
             cotangents = {name: _cotangent(index, out) for index, (name, out) in enumerate(used.items())}
-        used = {
-            name: out
-            for name, out in used.items()
-            if name in cotangents and cotangents[name].shape == out.shape
-        }
+        used = {name: out for name, out in used.items() if name in cotangents and cotangents[name].shape == out.shape}
         gradients: dict[str, Tensor] = {}
         if used and leaves:
             found: tuple[Tensor | None, ...] = torch.autograd.grad(
@@ -122,9 +118,7 @@ def execute(
                 allow_unused=True,
             )
             gradients = {
-                f"grad of {name}": grad.detach()
-                for name, grad in zip(leaves, found, strict=True)
-                if grad is not None
+                f"grad of {name}": grad.detach() for name, grad in zip(leaves, found, strict=True) if grad is not None
             }
     if _has_cuda():
         # So that what a kernel does wrong is raised here and not in whatever waits for its result.
@@ -134,13 +128,7 @@ def execute(
         for index, (value, version) in enumerate(zip(inputs, versions, strict=True))
         if isinstance(value, Tensor) and value._version != version
     }
-    return Execution(
-        structure,
-        {name: out.detach() for name, out in outputs.items()},
-        mutated,
-        gradients,
-        cotangents,
-    )
+    return Execution(structure, {name: out.detach() for name, out in outputs.items()}, mutated, gradients, cotangents)
 
 
 def device_lost(device: str) -> bool:

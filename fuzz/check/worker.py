@@ -27,11 +27,7 @@ if TYPE_CHECKING:
 OLDEST_TORCH = (2, 11)
 
 #: Read by libraries when torch is imported. oneDNN keeps compiled code for 1024 shapes, a tenth of a MiB each.
-ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1",
-    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64",
-    "TORCHINDUCTOR_COMPILE_THREADS": "1",
-}
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
 
 #: Triton reads it when a kernel is defined: on CPU kernels are interpreted.
 INTERPRETED = {"TRITON_INTERPRET": "1"}
@@ -46,9 +42,7 @@ class Unworkable(Exception):
 
 
 def main(
-    arguments: list[str] | None = None,
-    before: Callable[[], None] = lambda: None,
-    serve: "Serve | None" = None,
+    arguments: list[str] | None = None, before: Callable[[], None] = lambda: None, serve: "Serve | None" = None
 ) -> int:
     """Serve until told to exit. Returns the exit code.
 
@@ -171,9 +165,7 @@ def _cxx() -> str | None:
 
     try:
         compiler = cpp_builder.get_cpp_compiler()
-        shown = subprocess.run(
-            [compiler, "--version"], capture_output=True, text=True, check=True, timeout=30
-        )
+        shown = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True, timeout=30)
     except (exc.InvalidCxxCompiler, OSError, subprocess.SubprocessError, RuntimeError):
         return None
     return shown.stdout.splitlines()[0].strip() if shown.stdout else str(compiler)

@@ -45,7 +45,9 @@ def main() -> int:
 
 def _follow() -> None:
     if sys.version_info < OLDEST_PYTHON:
-        raise worker.Unworkable(f"--engine atheris needs Python >= 3.11 and {sys.executable} is {sys.version.split()[0]}")
+        raise worker.Unworkable(
+            f"--engine atheris needs Python >= 3.11 and {sys.executable} is {sys.version.split()[0]}"
+        )
     for module, package in (("atheris", "atheris"), ("yaml", "pyyaml")):
         if importlib.util.find_spec(module) is None:
             raise worker.Unworkable(

@@ -49,7 +49,9 @@ def load(path: Path) -> Baseline:
 
 def text(torch: str, rows: Sequence[Row]) -> str:
     """A file that holds the last version's cells."""
-    cells = {_key(row.case, row.subject, row.device): cell_data(row.cells[-1]) for row in rows if row.cells[-1].is_judged}
+    cells = {
+        _key(row.case, row.subject, row.device): cell_data(row.cells[-1]) for row in rows if row.cells[-1].is_judged
+    }
     return json.dumps({"format": FORMAT, "torch": torch, "cells": cells}, indent=1) + "\n"
 
 

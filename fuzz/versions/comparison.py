@@ -24,7 +24,9 @@ def of_files(entries: Mapping[Path, Entry], subjects: Sequence[str], device: str
     for path, entry in entries.items():
         if is_named(entry.subject) and not subjects:
             # A case file is data: that it names a function is no reason to import it.
-            raise UserError(f"{path}: is about {entry.subject}, which runs code of yours: allow it with --subject {entry.subject}")
+            raise UserError(
+                f"{path}: is about {entry.subject}, which runs code of yours: allow it with --subject {entry.subject}"
+            )
         questions += [
             Question(str(path), entry.case, subject, device or entry.device, chosen=bool(subjects))
             for subject in subjects or (entry.subject,)

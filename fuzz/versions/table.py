@@ -39,7 +39,9 @@ def text(told: Comparison) -> str:
         lines.append(f"{change} ({len(rows)}): {change.meaning}")
         table = [["  case", "subject", *told.versions], *(_cells(row, "  ") for row in rows)]
         widths = [max(len(line[place]) for line in table) for place in range(len(table[0]))]
-        head, *body = ["  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip() for line in table]
+        head, *body = [
+            "  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip() for line in table
+        ]
         lines.append(head)
         for line, row in zip(body, rows, strict=True):
             lines += [line, *(f"      {word}" for word in words(row, told.versions))]
@@ -67,7 +69,13 @@ def data(told: Comparison) -> str:
     """For programs."""
     rows = [_row_data(row, told.versions) for row in told.rows]
     counts = {str(change): len(found) for change, found in of_change(told.rows)}
-    whole = {"format": FORMAT, "versions": told.versions, "interrupted": bool(told.cut), "changes": counts, "rows": rows}
+    whole = {
+        "format": FORMAT,
+        "versions": told.versions,
+        "interrupted": bool(told.cut),
+        "changes": counts,
+        "rows": rows,
+    }
     return json.dumps(whole, indent=1) + "\n"
 
 

@@ -27,8 +27,11 @@ def write(b: Builder, c: Choices) -> list[str]:
     )
     folded = [b.op("reshape", value, to="flat", sizes=(batch * heads, length, head_dim)) for value in (q, k, v)]
     steps = b.op("arange", to="steps", start=1, stop=heads + 1, dtype="float32")
-    slopes = b.op("view", b.op("exp", b.op("mul", steps, other=-8 * math.log(2) / max(1, b.size(heads))), to="slopes"),
-                  sizes=(Size.of(1), heads, Size.of(1), Size.of(1)))
+    slopes = b.op(
+        "view",
+        b.op("exp", b.op("mul", steps, other=-8 * math.log(2) / max(1, b.size(heads))), to="slopes"),
+        sizes=(Size.of(1), heads, Size.of(1), Size.of(1)),
+    )
     alibi = b.op("mul", slopes, b.op("arange", to="places", stop=length, dtype="float32"), to="alibi")
     alibi = b.op("expand", b.op("cast", alibi, dtype=b.dtype), sizes=(batch, heads, Size.of(1), length))
     bias = b.op("reshape", alibi, to="bias", sizes=(batch * heads, Size.of(1), length))
@@ -41,8 +44,19 @@ def write(b: Builder, c: Choices) -> list[str]:
     weights = b.op("view", probs.value, to="weights", sizes=(batch * heads, length, length))
     out = b.op("view", b.op("bmm", weights, folded[2], to="out"), sizes=(batch, heads, length, head_dim))
     if probs.contractual and masked.contractual and masked.bias is None and masked.fill == -math.inf:
-        b.contracts.append(Contract(q, k, v, out, scale=scale, bias=alibi, mask=masked.mask, mask_means=masked.means,
-                                    causal=masked.pattern.causal))
+        b.contracts.append(
+            Contract(
+                q,
+                k,
+                v,
+                out,
+                scale=scale,
+                bias=alibi,
+                mask=masked.mask,
+                mask_means=masked.means,
+                causal=masked.pattern.causal,
+            )
+        )
     return [linear(b, c, merge_heads(b, c, out), "dense", heads * head_dim, bias=True)] if c.chance(0.6) else [out]
 
 

@@ -23,7 +23,9 @@ def write(b: Builder, c: Choices) -> list[str]:
         x = b.input("x", ("B", "S", embed), draw_values(c))
     context = b.input("context", ("B", "T", "C"), draw_values(c))
     normed = layer_norm(b, c, x) if c.chance(0.5) else x
-    q, k, v = (project(b, c, normed if name == "q" else context, name, heads, head_dim, bias=c.chance(0.2)) for name in "qkv")
+    q, k, v = (
+        project(b, c, normed if name == "q" else context, name, heads, head_dim, bias=c.chance(0.2)) for name in "qkv"
+    )
     attended = attend(b, c, Heads(q, k, v, Size.of(1)), c.wildness / 5)
     out = linear(b, c, merge_heads(b, c, attended.output), "out", embed, bias=True)
     return [b.op("add", out, x, to="x") if c.chance(0.6) else out]

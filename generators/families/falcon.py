@@ -35,6 +35,12 @@ def write(b: Builder, c: Choices) -> list[str]:
 
 FAMILY = Family(
     weight=1.0,
-    habits={"scale.place": "scores", "scale.divide": "div", "mask.kind": "add", "mask.shape": "ones", "softmax.back": "to"},
+    habits={
+        "scale.place": "scores",
+        "scale.divide": "div",
+        "mask.kind": "add",
+        "mask.shape": "ones",
+        "softmax.back": "to",
+    },
     write=write,
 )

@@ -27,8 +27,22 @@ def _write(b: Builder, c: Choices) -> list[str]:
         given.append(b.input("table", (heads, "S + T - 1"), parameter=c.chance(0.5)))
     if mask == "document":
         given.append(b.input("documents", ("B", "S"), Values("small_counts"), "int64"))
-    return [b.op("flex_attention", q, k, v, *given, to="out", score=score, mask=mask, enable_gqa=grouped,
-                 cap=c.pick((1.0, 5.0, 20.0)), window=c.pick((0, 1, 3, 16)), scale=c.weighted({None: 4.0, 1.0: 1.0, 0.3: 1.0}))]
+    return [
+        b.op(
+            "flex_attention",
+            q,
+            k,
+            v,
+            *given,
+            to="out",
+            score=score,
+            mask=mask,
+            enable_gqa=grouped,
+            cap=c.pick((1.0, 5.0, 20.0)),
+            window=c.pick((0, 1, 3, 16)),
+            scale=c.weighted({None: 4.0, 1.0: 1.0, 0.3: 1.0}),
+        )
+    ]
 
 
 FAMILY = Family(weight=2.0, write=_write)

@@ -2,9 +2,4 @@
 
 from generators.families.family import Family
 
-FAMILY = Family(
-    weight=5.0,
-    habits={
-        "fused": "sdpa",
-    },
-)
+FAMILY = Family(weight=5.0, habits={"fused": "sdpa"})

@@ -28,8 +28,21 @@ def _write(b: Builder, c: Choices) -> list[str]:
     masks = [_mask(b, c, lead, backend)] if not causal and c.chance(0.7) else []
     # The fused kernel for CPUs has no dropout.
     dropout = 0.0 if backend == "flash" else c.weighted({0.0: 8.0, 0.1: 1.0, 0.5: 1.0})
-    return [b.op("sdpa", q, k, v, *masks, to="out", is_causal=causal, dropout_p=dropout, enable_gqa=grouped, backend=backend,
-                 scale=c.weighted({None: 5.0, 1.0: 1.0, 0.5: 1.0, 0.0: 0.3, -0.5: 0.5}))]
+    return [
+        b.op(
+            "sdpa",
+            q,
+            k,
+            v,
+            *masks,
+            to="out",
+            is_causal=causal,
+            dropout_p=dropout,
+            enable_gqa=grouped,
+            backend=backend,
+            scale=c.weighted({None: 5.0, 1.0: 1.0, 0.5: 1.0, 0.0: 0.3, -0.5: 0.5}),
+        )
+    ]
 
 
 def _mask(b: Builder, c: Choices, lead: tuple[Size, ...], backend: str) -> str:

@@ -8,17 +8,7 @@ from generators.choices import Choices
 from generators.extras import Extras
 from generators.families.family import Family
 from generators.heads import Head, Heads
-from generators.layers import (
-    bounded,
-    draw_groups,
-    gated,
-    linear,
-    project,
-    rms_norm,
-    rotary_angles,
-    rotate,
-    stream,
-)
+from generators.layers import bounded, draw_groups, gated, linear, project, rms_norm, rotary_angles, rotate, stream
 from generators.merging import merge_heads
 from generators.sizes import Size
 
@@ -34,7 +24,9 @@ def write(b: Builder, c: Choices) -> list[str]:
         x = b.op("mul", x, *given, to="x", other=None if given else root)
     cos, sin = rotary_angles(b, c, Size.of("S"), Size.of("E"))
     normed = rms_norm(b, c, x, around_one=True)
-    found = [project(b, c, normed, name, n, head_dim, bias=False) for name, n in zip("qkv", (query, key, key), strict=True)]
+    found = [
+        project(b, c, normed, name, n, head_dim, bias=False) for name, n in zip("qkv", (query, key, key), strict=True)
+    ]
     third = c.chance(0.4)
     turned = []
     for head in found[:2]:

@@ -5,16 +5,7 @@ from generators.builder import Builder
 from generators.choices import Choices
 from generators.families.family import Family
 from generators.heads import Head, Heads
-from generators.layers import (
-    bounded,
-    feed_forward,
-    layer_norm,
-    linear,
-    project,
-    rotary_angles,
-    rotate,
-    stream,
-)
+from generators.layers import bounded, feed_forward, layer_norm, linear, project, rotary_angles, rotate, stream
 from generators.merging import merge_heads
 from generators.sizes import Size
 

@@ -20,7 +20,10 @@ def write(b: Builder, c: Choices) -> list[str]:
     if c.chance(0.4):
         heads, key, group = draw_groups(b, c)
     x = b.input("x", ("B", "S", heads * head_dim), draw_values(c))
-    found = [project(b, c, x, name, n, head_dim, bias=c.chance(0.3)) for name, n in zip("qkv", (heads, key, key), strict=True)]
+    found = [
+        project(b, c, x, name, n, head_dim, bias=c.chance(0.3))
+        for name, n in zip("qkv", (heads, key, key), strict=True)
+    ]
     q, k, v = (head.value for head in found)
     if c.chance(0.5):
         cos, sin = rotary_angles(b, c, length, Size.of("E"), start=Size.of("T"))
@@ -38,8 +41,4 @@ def write(b: Builder, c: Choices) -> list[str]:
     return [merge_heads(b, c, attended.output), *(joined if c.chance(0.7) else [])]
 
 
-FAMILY = Family(
-    weight=3.0,
-    habits={"scale.place": "scores", "mask.kind": "none", "softmax.back": "to"},
-    write=write,
-)
+FAMILY = Family(weight=3.0, habits={"scale.place": "scores", "mask.kind": "none", "softmax.back": "to"}, write=write)

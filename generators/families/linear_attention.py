@@ -12,7 +12,9 @@ def write(b: Builder, c: Choices) -> list[str]:
     order = c.pick(("bhsd", "bshd"))
     shapes = {"q": "BHSD", "k": "BHTD", "v": "BHTV"}
     q, k, v = (
-        permuted(b, c, b.input(name, [shape["bhsd".index(axis)] for axis in order], draw_values(c)), order, "bhsd", name)
+        permuted(
+            b, c, b.input(name, [shape["bhsd".index(axis)] for axis in order], draw_values(c)), order, "bhsd", name
+        )
         for name, shape in shapes.items()
     )
     feature = c.pick(("elu", "elu", "relu", "softplus"))

@@ -6,17 +6,7 @@ from generators.choices import Choices
 from generators.extras import Extras
 from generators.families.family import Family
 from generators.heads import Head, Heads
-from generators.layers import (
-    bounded,
-    draw_groups,
-    gated,
-    linear,
-    project,
-    rms_norm,
-    rotary_angles,
-    rotate,
-    stream,
-)
+from generators.layers import bounded, draw_groups, gated, linear, project, rms_norm, rotary_angles, rotate, stream
 from generators.merging import merge_heads
 from generators.sizes import Size
 
@@ -36,7 +26,9 @@ def layer(b: Builder, c: Choices, extras: Extras) -> list[str]:
     x = stream(b, c, query * head_dim)
     cos, sin = rotary_angles(b, c, Size.of("S"), Size.of("E"))
     normed = rms_norm(b, c, x)
-    found = [project(b, c, normed, name, n, head_dim, bias=False) for name, n in zip("qkv", (query, key, key), strict=True)]
+    found = [
+        project(b, c, normed, name, n, head_dim, bias=False) for name, n in zip("qkv", (query, key, key), strict=True)
+    ]
     q, k = (Head(rotated, rotated, "bhsd") for rotated in (rotate(b, head.value, cos, sin) for head in found[:2]))
     attended = attend(b, c, Heads(q, k, found[2], group), c.wildness / 5, extras)
     out = linear(b, c, merge_heads(b, c, attended.output), "o", query * head_dim, bias=False)

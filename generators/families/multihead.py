@@ -21,8 +21,14 @@ def _write(b: Builder, c: Choices) -> list[str]:
     masks = c.structure("layer.masks", _MASKS)
     causal = own and not masks.startswith("attn_mask") and c.chance(0.25)
     given = draw_masks(b, c, masks, "S" if own else "T", batched=batched, causal=causal)
-    attrs |= {"causal": causal, "masks": masks, "need_weights": c.chance(0.5), "average_attn_weights": c.chance(0.6),
-              "add_bias_kv": c.chance(0.04), "add_zero_attn": c.chance(0.04)}
+    attrs |= {
+        "causal": causal,
+        "masks": masks,
+        "need_weights": c.chance(0.5),
+        "average_attn_weights": c.chance(0.6),
+        "add_bias_kv": c.chance(0.04),
+        "add_zero_attn": c.chance(0.04),
+    }
     output = b.op("multihead_attention", query, key, value, *given, to="attention", **attrs)
     if attrs["need_weights"] and c.chance(0.4):
         return [output, b.op("multihead_attention", query, key, value, *given, to="weights", **attrs, gives="weights")]

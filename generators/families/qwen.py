@@ -6,16 +6,7 @@ from generators.choices import Choices
 from generators.families import llama
 from generators.families.family import Family
 from generators.heads import Head, Heads, permuted, split_heads
-from generators.layers import (
-    bounded,
-    draw_groups,
-    layer_norm,
-    linear,
-    rms_norm,
-    rotary_angles,
-    rotate,
-    stream,
-)
+from generators.layers import bounded, draw_groups, layer_norm, linear, rms_norm, rotary_angles, rotate, stream
 from generators.merging import merge_heads
 from generators.sizes import Size
 

@@ -29,8 +29,11 @@ def write(b: Builder, c: Choices) -> list[str]:
         probs = b.op("softmax", scores, to="probs", dim=c.pick((1, -2)), form=c.pick(("method", "functional")))
         probs = b.op("add", probs, other=1e-8 if b.dtype == "float32" else 1e-3) if c.chance(0.8) else probs
         weights = b.op("div", probs, b.op("sum", probs, to="total", dim=-1, keepdim=True), to="weights")
-        slots = b.op("matmul", weights, v, to="updates") if c.chance(0.6) else b.op(
-            "einsum", v, weights, to="updates", equation="bjd,bij->bid")
+        slots = (
+            b.op("matmul", weights, v, to="updates")
+            if c.chance(0.6)
+            else b.op("einsum", v, weights, to="updates", equation="bjd,bij->bid")
+        )
     return [slots, *c.subset([weights], 0.3)]
 
 

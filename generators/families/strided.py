@@ -13,7 +13,9 @@ _AXES = {"q": ("S", "D"), "k": ("T", "D"), "v": ("T", "V")}
 def write(b: Builder, c: Choices) -> list[str]:
     """q, k and v of [B, H, length, dim], each seen through a view of something larger or smaller."""
     found = []
-    common = c.weighted({"": 4.0, "heads": 1.0, "length": 1.0, "every": 1.0, "select": 1.0, "windows": 1.0, "batch": 1.0})
+    common = c.weighted(
+        {"": 4.0, "heads": 1.0, "length": 1.0, "every": 1.0, "select": 1.0, "windows": 1.0, "batch": 1.0}
+    )
     for name, (length, dim) in _AXES.items():
         how = common or c.pick(("heads", "length", "every", "select", "windows", "batch", "columns"))
         value = _viewed(b, c, name, how, Size.of(length), Size.of(dim))

@@ -41,7 +41,10 @@ def write(b: Builder, c: Choices) -> list[str]:
     bias = _relative(b, c, heads, second=second)
     scores = b.op("add", scores, bias, to="scores")
     if shifted:
-        mask = b.fixed(c, b.input("mask", (_WINDOWS, _PLACES, _PLACES), Values("random_mask", scale=-100.0), parameter=c.chance(0.5)))
+        mask = b.fixed(
+            c,
+            b.input("mask", (_WINDOWS, _PLACES, _PLACES), Values("random_mask", scale=-100.0), parameter=c.chance(0.5)),
+        )
         apart = b.op("view", scores, sizes=shape_of("B", _WINDOWS, heads, _PLACES, _PLACES))
         mask = b.op("unsqueeze", b.op("unsqueeze", mask, dim=1), dim=0)
         scores = b.op("view", b.op("add", apart, mask), to="scores", sizes=(_ALL, heads, _PLACES, _PLACES))
@@ -63,8 +66,13 @@ def _relative(b: Builder, c: Choices, heads: Size, *, second: bool) -> str:
     b.dims["N"] = rows * rows
     table = b.input("table", ("N", heads), Values(scale=0.5), parameter=True)
     flat = c.chance(0.5)
-    which = b.input("pairs", (_PLACES * _PLACES,) if flat else (_PLACES, _PLACES), Values("tokens", scale=float(rows * rows)),
-                    "int64", parameter=True)
+    which = b.input(
+        "pairs",
+        (_PLACES * _PLACES,) if flat else (_PLACES, _PLACES),
+        Values("tokens", scale=float(rows * rows)),
+        "int64",
+        parameter=True,
+    )
     bias = b.op("index", table, which, to="bias")
     if flat:
         bias = b.op("view", bias, sizes=(_PLACES, _PLACES, Size.of(-1)))

@@ -19,7 +19,9 @@ def write(b: Builder, c: Choices) -> list[str]:
     parts = (b.op(c.pick(("select", "unbind")), packed, to=name, dim=0, index=i) for i, name in enumerate("qkv"))
     q, k, v = (Head(part, part, "bhsd") for part in parts)
     out = attend(b, c, Heads(q, k, v, Size.of(1)), c.wildness / 5).output
-    return [b.op("reshape", b.op("transpose", out, to="out"), sizes=shape_of("B", "H*D", "S")) if c.chance(0.5) else out]
+    return [
+        b.op("reshape", b.op("transpose", out, to="out"), sizes=shape_of("B", "H*D", "S")) if c.chance(0.5) else out
+    ]
 
 
 FAMILY = Family(

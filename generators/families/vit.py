@@ -19,14 +19,18 @@ def write(b: Builder, c: Choices) -> list[str]:
     embed = Size.of("H") * head_dim
     b.dims |= {"Y": c.pick((1, 2, 3, 4)), "X": c.pick((1, 2, 3, 4)), "P": c.pick((1, 2, 4)), "C": c.pick((1, 3))}
     if c.chance(0.5):
-        image = b.input("image", ("B", "C", "Y*P", "X*P"), draw_values(c), layout=c.pick(("contiguous", "channels_last")))
+        image = b.input(
+            "image", ("B", "C", "Y*P", "X*P"), draw_values(c), layout=c.pick(("contiguous", "channels_last"))
+        )
         cut = b.op("reshape", image, to="patches", sizes=shape_of("B", "C", "Y", "P", "X", "P"))
         cut = b.op("permute", cut, dims=(0, 2, 4, 3, 5, 1) if c.chance(0.5) else (0, 2, 4, 1, 3, 5))
         x = b.op("reshape", cut, to="x", sizes=shape_of("B", _PATCHES, "P*P*C"))
         x = linear(b, c, x, "embed", embed, bias=True)
     else:
         # As a convolution leaves it: features before places.
-        features = b.input("features", ("B", embed, "Y", "X"), draw_values(c), layout=c.pick(("contiguous", "channels_last")))
+        features = b.input(
+            "features", ("B", embed, "Y", "X"), draw_values(c), layout=c.pick(("contiguous", "channels_last"))
+        )
         x = b.op("transpose", b.op("flatten", features, to="x", start=2), dim0=1, dim1=2)
     token = b.input("cls", (1, 1, embed), parameter=True)
     x = b.op("cat", b.op("expand", token, sizes=shape_of("B", -1, -1)), x, to="x", dim=1)

@@ -20,7 +20,9 @@ def write(b: Builder, c: Choices) -> list[str]:
     if crossed:
         b.dims["T"] = length
         source = b.input("frames", ("B", "T", heads * head_dim))
-    q, k, v = (project(b, c, normed if name == "q" else source, name, heads, head_dim, bias=name != "k") for name in "qkv")
+    q, k, v = (
+        project(b, c, normed if name == "q" else source, name, heads, head_dim, bias=name != "k") for name in "qkv"
+    )
     c.habits = {**c.habits, "mask.kind": "none" if crossed else "add"}
     attended = attend(b, c, Heads(q, k, v, Size.of(1)), c.wildness / 5)
     out = linear(b, c, merge_heads(b, c, attended.output), "out", heads * head_dim, bias=True)

@@ -12,7 +12,9 @@ from generators.softmax import spell_softmax
 def write(b: Builder, c: Choices) -> list[str]:
     """Scores [B, H, D, D] of q and k with the places last."""
     heads = split_packed(b, c, b.input("qkv", ("B", "S", "3*H*D"), draw_values(c)), Size.of("H"), Size.of("D"))
-    q, k, v = (b.op("transpose", head.value, to=name) for name, head in zip("qkv", (heads.q, heads.k, heads.v), strict=True))
+    q, k, v = (
+        b.op("transpose", head.value, to=name) for name, head in zip("qkv", (heads.q, heads.k, heads.v), strict=True)
+    )
     q, k = b.op("normalize", q), b.op("normalize", k)
     scores = b.op("matmul", q, b.op("transpose", k, to="kt"), to="scores")
     shape = c.pick((shape_of("H", 1, 1), shape_of(1, 1, 1)))

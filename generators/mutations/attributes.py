@@ -42,7 +42,9 @@ def draw_one(c: Choices, attribute: Attribute, case: Case, args: Sequence[Tensor
     return c.pick(attribute.words) if kind is Kind.WORD else attribute.default
 
 
-def changed(c: Choices, spec: OpSpec, attrs: Mapping[str, Attr], case: Case, args: Sequence[TensorType]) -> dict[str, Attr]:
+def changed(
+    c: Choices, spec: OpSpec, attrs: Mapping[str, Attr], case: Case, args: Sequence[TensorType]
+) -> dict[str, Attr]:
     """`attrs` with one of those `spec` takes drawn anew, or left out."""
     name = c.pick(list(spec.attributes))
     rest = {key: value for key, value in attrs.items() if key != name}

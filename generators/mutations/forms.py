@@ -98,7 +98,9 @@ def _with_dropout(case: Case) -> Case:
         products = [place for place, op in enumerate(case.ops) if weights in op.args and op.kind in _PRODUCTS]
         if products:
             dropped = make_op(fresh(case, "dropped"), "dropout", (weights,), {"p": _RATE})
-            after = (reading(op, weights, dropped.name) if op.kind in _PRODUCTS else op for op in case.ops[products[0] :])
+            after = (
+                reading(op, weights, dropped.name) if op.kind in _PRODUCTS else op for op in case.ops[products[0] :]
+            )
             case = replace(case, ops=(*case.ops[: products[0]], dropped, *after), contracts=())
     return case
 

@@ -80,7 +80,9 @@ def _transposed(op: Op, attrs: Mapping[str, Attr], _types: Sequence[TensorType])
 
 def _from_the_end(op: Op, attrs: Mapping[str, Attr], types: Sequence[TensorType]) -> Sequence[Step] | None:
     i, j, rank = _whole(attrs["dim0"]), _whole(attrs["dim1"]), types[0].rank
-    return [("transpose", op.args, {"dim0": i - rank if i >= 0 else i + rank, "dim1": j - rank if j >= 0 else j + rank})]
+    return [
+        ("transpose", op.args, {"dim0": i - rank if i >= 0 else i + rank, "dim1": j - rank if j >= 0 else j + rank})
+    ]
 
 
 def _matrices(op: Op, _attrs: Mapping[str, Attr], types: Sequence[TensorType]) -> Sequence[Step] | None:
@@ -189,10 +191,7 @@ def _masked_fill(op: Op, attrs: Mapping[str, Attr], _types: Sequence[TensorType]
 
 
 def _linear(op: Op, _attrs: Mapping[str, Attr], _types: Sequence[TensorType]) -> Sequence[Step] | None:
-    steps: list[Step] = [
-        ("transpose", (op.args[1],), {"dim0": 0, "dim1": 1}),
-        ("matmul", (op.args[0], "<0>"), {}),
-    ]
+    steps: list[Step] = [("transpose", (op.args[1],), {"dim0": 0, "dim1": 1}), ("matmul", (op.args[0], "<0>"), {})]
     return [*steps, ("add", ("<1>", op.args[2]), {})] if len(op.args) == 3 else steps
 
 

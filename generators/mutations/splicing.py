@@ -71,5 +71,3 @@ def _apart(case: Case, beside: Case) -> Case:
         returns=tuple(names[r] for r in case.returns),
         contracts=(),
     )
-
-

@@ -10,7 +10,22 @@ from generators.program import attributes, make_op, types_of
 from generators.rewriting import resized, with_input
 from generators.values import DISTRIBUTIONS, LAYOUTS
 
-_SIZES = {1: 4.0, 2: 4.0, 3: 2.0, 4: 2.0, 5: 1.0, 7: 1.0, 8: 3.0, 16: 2.0, 17: 1.5, 32: 1.0, 33: 1.0, 64: 1.0, 65: 0.7, 0: 0.3}
+_SIZES = {
+    1: 4.0,
+    2: 4.0,
+    3: 2.0,
+    4: 2.0,
+    5: 1.0,
+    7: 1.0,
+    8: 3.0,
+    16: 2.0,
+    17: 1.5,
+    32: 1.0,
+    33: 1.0,
+    64: 1.0,
+    65: 0.7,
+    0: 0.3,
+}
 _FLOATS = ("float32", "bfloat16", "float16")
 _FLOAT16_MAX, _LOW = 65504.0, 3e4
 _SCALES = (1.0, 0.5, 3.0, 0.02, 10.0)

@@ -29,9 +29,13 @@ def _full_text(line: Line) -> str:
 
 
 def _filled(name: str) -> OpSpec:
-    return OpSpec(name, (0, 0), _made,
-                  lambda line: f"torch.{name}({_sizes_text(line)}, dtype={line.dtype()}, device={line.device})",
-                  {"sizes": Attribute(Kind.SIZES, required=True), "dtype": _BOOL})
+    return OpSpec(
+        name,
+        (0, 0),
+        _made,
+        lambda line: f"torch.{name}({_sizes_text(line)}, dtype={line.dtype()}, device={line.device})",
+        {"sizes": Attribute(Kind.SIZES, required=True), "dtype": _BOOL},
+    )
 
 
 def _triangle(call: Call) -> TensorType:
@@ -58,17 +62,41 @@ def _triangle_text(line: Line, name: str) -> str:
 
 
 OPS = [
-    OpSpec("scalar", (0, 0), lambda call: TensorType((), call.text("dtype")),
-           lambda line: f"torch.tensor({line.number('value')}, dtype={line.dtype()}, device={line.device})",
-           {"value": Attribute(Kind.NUMBER, 1.0), "dtype": _DTYPE}),
-    OpSpec("full", (0, 0), _made, _full_text,
-           {"sizes": Attribute(Kind.SIZES, ()), "value": Attribute(Kind.NUMBER, 1.0, ("min",)), "dtype": _DTYPE}),
+    OpSpec(
+        "scalar",
+        (0, 0),
+        lambda call: TensorType((), call.text("dtype")),
+        lambda line: f"torch.tensor({line.number('value')}, dtype={line.dtype()}, device={line.device})",
+        {"value": Attribute(Kind.NUMBER, 1.0), "dtype": _DTYPE},
+    ),
+    OpSpec(
+        "full",
+        (0, 0),
+        _made,
+        _full_text,
+        {"sizes": Attribute(Kind.SIZES, ()), "value": Attribute(Kind.NUMBER, 1.0, ("min",)), "dtype": _DTYPE},
+    ),
     _filled("ones"),
     _filled("zeros"),
-    *(OpSpec(name, (1, 1), _triangle,
-             lambda line, n=name: _triangle_text(line, n),  # type: ignore[misc]
-             {"diagonal": Attribute(Kind.SIZE, Size.of(0))}) for name in ("tril", "triu")),
-    OpSpec("arange", (0, 0), _arange, _arange_text,
-           {"start": Attribute(Kind.SIZE, Size.of(0)), "stop": Attribute(Kind.SIZE, required=True),
-            "dtype": Attribute(Kind.WORD, "int64", DTYPES)}),
+    *(
+        OpSpec(
+            name,
+            (1, 1),
+            _triangle,
+            lambda line, n=name: _triangle_text(line, n),  # type: ignore[misc]
+            {"diagonal": Attribute(Kind.SIZE, Size.of(0))},
+        )
+        for name in ("tril", "triu")
+    ),
+    OpSpec(
+        "arange",
+        (0, 0),
+        _arange,
+        _arange_text,
+        {
+            "start": Attribute(Kind.SIZE, Size.of(0)),
+            "stop": Attribute(Kind.SIZE, required=True),
+            "dtype": Attribute(Kind.WORD, "int64", DTYPES),
+        },
+    ),
 ]

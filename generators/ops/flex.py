@@ -50,8 +50,11 @@ def _flex(call: Call) -> TensorType:
         raise CaseError(f"cap is {cap}, expected a positive number")
     if call.number("window") < 0:
         raise CaseError("window is negative")
-    shapes = {"slopes": (q.shape[1],), "table": (q.shape[1], q.shape[2] + k.shape[2] - 1),
-              "documents": (q.shape[0], q.shape[2])}
+    shapes = {
+        "slopes": (q.shape[1],),
+        "table": (q.shape[1], q.shape[2] + k.shape[2] - 1),
+        "documents": (q.shape[0], q.shape[2]),
+    }
     for name, kind in zip(_asked(call.attrs), given, strict=True):
         wanted = tuple(size.value(call.dims) for size in shapes[name])
         if kind.sizes(call.dims) != wanted or category(kind.dtype) != (1 if name == "documents" else 2):
@@ -67,8 +70,9 @@ def _before(line: Line) -> list[str]:
     given = iter(line.args[3:])
     lines = []
     if score != "none":
-        text = _SCORES[score].format(given=next(given) if score in _GIVEN else "", keys=f"{line.args[1]}.size(2)",
-                                     cap=line.number("cap"))
+        text = _SCORES[score].format(
+            given=next(given) if score in _GIVEN else "", keys=f"{line.args[1]}.size(2)", cap=line.number("cap")
+        )
         lines += ["", "def score_mod(score, b, h, q_idx, kv_idx):", f"    return {text}", ""]
     if mask != "none":
         text = _MASKS[mask].format(given=next(given) if mask in _GIVEN else "", window=line.attrs["window"])
@@ -93,9 +97,21 @@ def _text(line: Line) -> str:
 
 
 OPS = [
-    OpSpec("flex_attention", (3, 5), _flex, _text,
-           {"score": word("none", "causal", "softcap", "alibi", "relative"),
-            "mask": word("none", "causal", "window", "document"), "cap": Attribute(Kind.NUMBER, 1.0),
-            "window": Attribute(Kind.INT, 0), "scale": Attribute(Kind.NUMBER), "enable_gqa": flag()},
-           before=_before, optional=_asked, cost=4),
+    OpSpec(
+        "flex_attention",
+        (3, 5),
+        _flex,
+        _text,
+        {
+            "score": word("none", "causal", "softcap", "alibi", "relative"),
+            "mask": word("none", "causal", "window", "document"),
+            "cap": Attribute(Kind.NUMBER, 1.0),
+            "window": Attribute(Kind.INT, 0),
+            "scale": Attribute(Kind.NUMBER),
+            "enable_gqa": flag(),
+        },
+        before=_before,
+        optional=_asked,
+        cost=4,
+    )
 ]

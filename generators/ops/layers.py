@@ -48,7 +48,9 @@ def _check_mask(call: Call, name: str, mask: TensorType, query: TensorType, key:
     """Raises CaseError unless the mask, of scores or of keys, fits queries and keys."""
     batch, length = _lengths(call, query)
     _, keys = _lengths(call, key)
-    if mask.dtype != "bool" and (category(mask.dtype) != 2 or one_float(call, (query, mask)) != one_float(call, (query,))):
+    if mask.dtype != "bool" and (
+        category(mask.dtype) != 2 or one_float(call, (query, mask)) != one_float(call, (query,))
+    ):
         raise CaseError(f"{name} has to be boolean or of the dtype of what it masks, got {mask.dtype}")
     if name.endswith("key_padding_mask"):
         shapes: list[tuple[Size, ...]] = [(keys,) if batch is None else (batch, keys)]
@@ -213,16 +215,61 @@ _TRANSFORMER = {
 }
 
 OPS = [
-    OpSpec("multihead_attention", (3, 5), _attention, _attention_text,
-           {**_ANY, "masks": word("none", "attn_mask", "key_padding_mask", "attn_mask+key_padding_mask"),
-            "need_weights": flag(default=True), "average_attn_weights": flag(default=True), "gives": word("output", "weights"),
-            "add_bias_kv": flag(), "add_zero_attn": flag()},
-           owns_memory=False, init=_attention_made, before=_before, optional=_asked, random=True, cost=4),
-    OpSpec("transformer_encoder_layer", (1, 3), _encoder, lambda line: _called(line, 1, "src_mask"),
-           {**_TRANSFORMER, "masks": word("none", "src_mask", "src_key_padding_mask", "src_mask+src_key_padding_mask")},
-           owns_memory=False, init=_transformer_made("TransformerEncoderLayer"), before=_before, optional=_asked, random=True, cost=5),
-    OpSpec("transformer_decoder_layer", (2, 4), _decoder, lambda line: _called(line, 2, "tgt_mask"),
-           {**_TRANSFORMER, "masks": word("none", "tgt_mask", "memory_mask", "tgt_key_padding_mask",
-                                          "memory_key_padding_mask", "tgt_mask+memory_key_padding_mask")},
-           owns_memory=False, init=_transformer_made("TransformerDecoderLayer"), before=_before, optional=_asked, random=True, cost=6),
+    OpSpec(
+        "multihead_attention",
+        (3, 5),
+        _attention,
+        _attention_text,
+        {
+            **_ANY,
+            "masks": word("none", "attn_mask", "key_padding_mask", "attn_mask+key_padding_mask"),
+            "need_weights": flag(default=True),
+            "average_attn_weights": flag(default=True),
+            "gives": word("output", "weights"),
+            "add_bias_kv": flag(),
+            "add_zero_attn": flag(),
+        },
+        owns_memory=False,
+        init=_attention_made,
+        before=_before,
+        optional=_asked,
+        random=True,
+        cost=4,
+    ),
+    OpSpec(
+        "transformer_encoder_layer",
+        (1, 3),
+        _encoder,
+        lambda line: _called(line, 1, "src_mask"),
+        {**_TRANSFORMER, "masks": word("none", "src_mask", "src_key_padding_mask", "src_mask+src_key_padding_mask")},
+        owns_memory=False,
+        init=_transformer_made("TransformerEncoderLayer"),
+        before=_before,
+        optional=_asked,
+        random=True,
+        cost=5,
+    ),
+    OpSpec(
+        "transformer_decoder_layer",
+        (2, 4),
+        _decoder,
+        lambda line: _called(line, 2, "tgt_mask"),
+        {
+            **_TRANSFORMER,
+            "masks": word(
+                "none",
+                "tgt_mask",
+                "memory_mask",
+                "tgt_key_padding_mask",
+                "memory_key_padding_mask",
+                "tgt_mask+memory_key_padding_mask",
+            ),
+        },
+        owns_memory=False,
+        init=_transformer_made("TransformerDecoderLayer"),
+        before=_before,
+        optional=_asked,
+        random=True,
+        cost=6,
+    ),
 ]

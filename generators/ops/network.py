@@ -60,8 +60,18 @@ OPS = [
     OpSpec("layer_norm", (1, 3), _norm, _norm_text("layer_norm"), _EPS, cost=2),
     OpSpec("rms_norm", (1, 2), _norm, _norm_text("rms_norm"), _EPS, cost=2),
     OpSpec("embedding", (2, 2), _embedding, lambda line: f"F.embedding({line.args[0]}, {line.args[1]})"),
-    OpSpec("dropout", (1, 1), _dropout, _dropout_text,
-           {"p": Attribute(Kind.NUMBER, 0.0), "active": word("mode", "always", "never"),
-            "form": word("functional", "torch", "module")},
-           owns_memory=False, init=_dropout_module, random=True),
+    OpSpec(
+        "dropout",
+        (1, 1),
+        _dropout,
+        _dropout_text,
+        {
+            "p": Attribute(Kind.NUMBER, 0.0),
+            "active": word("mode", "always", "never"),
+            "form": word("functional", "torch", "module"),
+        },
+        owns_memory=False,
+        init=_dropout_module,
+        random=True,
+    ),
 ]

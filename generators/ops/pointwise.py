@@ -5,19 +5,7 @@ from collections.abc import Callable
 from generators.case import TensorType
 from generators.dtypes import DTYPES, category, promote
 from generators.errors import CaseError
-from generators.ops.spec import (
-    Attribute,
-    Call,
-    Kind,
-    Line,
-    OpSpec,
-    broadcast,
-    call_text,
-    flag,
-    must_float,
-    same,
-    word,
-)
+from generators.ops.spec import Attribute, Call, Kind, Line, OpSpec, broadcast, call_text, flag, must_float, same, word
 
 FORMS = ("operator", "method", "function", "in_place")
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
@@ -98,8 +86,7 @@ def _comparison(name: str) -> Callable[[Line], str]:
 
 def _extreme(call: Call) -> TensorType:
     return TensorType(
-        broadcast(call.args[0].shape, call.args[1].shape, call.dims),
-        promote([(a.dtype, a.rank) for a in call.args]),
+        broadcast(call.args[0].shape, call.args[1].shape, call.dims), promote([(a.dtype, a.rank) for a in call.args])
     )
 
 
@@ -130,8 +117,15 @@ def _cast(call: Call) -> TensorType:
     return TensorType(call.args[0].shape, call.text("dtype"))
 
 
-_CAST_METHODS = {"float32": "float", "float16": "half", "bfloat16": "bfloat16", "float64": "double", "bool": "bool",
-                 "int32": "int", "int64": "long"}
+_CAST_METHODS = {
+    "float32": "float",
+    "float16": "half",
+    "bfloat16": "bfloat16",
+    "float64": "double",
+    "bool": "bool",
+    "int32": "int",
+    "int64": "long",
+}
 
 
 def _cast_text(line: Line) -> str:
@@ -150,7 +144,12 @@ def _masked_fill(call: Call) -> TensorType:
     must_float(call)
     fill = call.attrs["value"]
     # What a generator writes fits its dtypes, and autocast changes those.
-    if call.autocast and value.dtype == "float16" and isinstance(fill, int | float) and 65504 < abs(fill) < float("inf"):
+    if (
+        call.autocast
+        and value.dtype == "float16"
+        and isinstance(fill, int | float)
+        and 65504 < abs(fill) < float("inf")
+    ):
         raise CaseError(f"{fill} is beyond float16")
     shape = broadcast(value.shape, mask.shape, call.dims)
     if call.attrs["form"] == "in_place":
@@ -205,39 +204,86 @@ _OTHER = Attribute(Kind.NUMBER)
 _ARITHMETIC = {"other": _OTHER, "reverse": flag(), "form": word(*FORMS)}
 
 OPS = [
-    *(OpSpec(name, (1, 2), {"div": _divide, "sub": _subtract}.get(name, _arithmetic), _binary(name), _ARITHMETIC,
-             cost=2 if name in ("sub", "div") else 1) for name in _SIGNS),
+    *(
+        OpSpec(
+            name,
+            (1, 2),
+            {"div": _divide, "sub": _subtract}.get(name, _arithmetic),
+            _binary(name),
+            _ARITHMETIC,
+            cost=2 if name in ("sub", "div") else 1,
+        )
+        for name in _SIGNS
+    ),
     *(OpSpec(name, (1, 2), _compare, _comparison(name), {"other": _OTHER}) for name in _COMPARE),
-    *(OpSpec(name, (2, 2), _extreme, lambda line, n=name: call_text(line, f"torch.{n}"))  # type: ignore[misc]
-      for name in ("maximum", "minimum")),
+    *(
+        OpSpec(name, (2, 2), _extreme, lambda line, n=name: call_text(line, f"torch.{n}"))  # type: ignore[misc]
+        for name in ("maximum", "minimum")
+    ),
     OpSpec("logical_and", (2, 2), _logical, lambda line: f"{line.args[0]} & {line.args[1]}"),
     OpSpec("logical_or", (2, 2), _logical, lambda line: f"{line.args[0]} | {line.args[1]}"),
-    OpSpec("logical_not", (1, 1), _logical,
-           lambda line: f"~{line.args[0]}" if line.attrs["form"] == "operator" else f"{line.args[0]}.logical_not()",
-           {"form": word("operator", "method")}),
+    OpSpec(
+        "logical_not",
+        (1, 1),
+        _logical,
+        lambda line: f"~{line.args[0]}" if line.attrs["form"] == "operator" else f"{line.args[0]}.logical_not()",
+        {"form": word("operator", "method")},
+    ),
     OpSpec("neg", (1, 1), _float_unary, lambda line: f"-{line.args[0]}"),
-    *(OpSpec(name, (1, 1), _float_unary, lambda line, n=name: f"{line.args[0]}.{n}()")  # type: ignore[misc]
-      for name in ("exp", "sqrt", "rsqrt", "sigmoid", "log", "sin", "cos", "square")),
+    *(
+        OpSpec(name, (1, 1), _float_unary, lambda line, n=name: f"{line.args[0]}.{n}()")  # type: ignore[misc]
+        for name in ("exp", "sqrt", "rsqrt", "sigmoid", "log", "sin", "cos", "square")
+    ),
     OpSpec("abs", (1, 1), _absolute, lambda line: f"{line.args[0]}.abs()"),
     OpSpec("tanh", (1, 1), _float_unary, _tanh_text, {"form": word("method", "function")}),
-    *(OpSpec(name, (1, 1), _float_unary, lambda line, n=name: call_text(line, f"F.{n}"))  # type: ignore[misc]
-      for name in ("relu", "silu", "softplus", "elu")),
-    OpSpec("gelu", (1, 1), _float_unary,
-           lambda line: call_text(line, "F.gelu", "" if line.attrs["approximate"] == "none" else 'approximate="tanh"'),
-           {"approximate": word("none", "tanh")}),
-    OpSpec("pow", (1, 1), _power, lambda line: f"{line.args[0]} ** {line.number('exponent')}",
-           {"exponent": Attribute(Kind.NUMBER, 2)}),
-    OpSpec("clamp", (1, 1), _clamp,
-           lambda line: f"{line.args[0]}.clamp(min={line.number('min')}, max={line.number('max')})",
-           {"min": Attribute(Kind.NUMBER, -100.0), "max": Attribute(Kind.NUMBER, 100.0)}),
-    OpSpec("cast", (1, 1), _cast, _cast_text,
-           {"dtype": Attribute(Kind.WORD, None, DTYPES, required=True), "form": word("to", "method", "type")},
-           owns_memory=False),
-    OpSpec("type_as", (2, 2), lambda call: TensorType(call.args[0].shape, call.args[1].dtype),
-           lambda line: f"{line.args[0]}.type_as({line.args[1]})", owns_memory=False, cost=2),
-    OpSpec("masked_fill", (2, 2), _masked_fill, _masked_fill_text,
-           {"value": Attribute(Kind.NUMBER, float("-inf"), ("min",)), "form": word("method", "function", "in_place")}),
-    OpSpec("where", (2, 3), _where, _where_text,
-           {"other": Attribute(Kind.NUMBER, None, ("min",)), "reverse": flag()}),
+    *(
+        OpSpec(name, (1, 1), _float_unary, lambda line, n=name: call_text(line, f"F.{n}"))  # type: ignore[misc]
+        for name in ("relu", "silu", "softplus", "elu")
+    ),
+    OpSpec(
+        "gelu",
+        (1, 1),
+        _float_unary,
+        lambda line: call_text(line, "F.gelu", "" if line.attrs["approximate"] == "none" else 'approximate="tanh"'),
+        {"approximate": word("none", "tanh")},
+    ),
+    OpSpec(
+        "pow",
+        (1, 1),
+        _power,
+        lambda line: f"{line.args[0]} ** {line.number('exponent')}",
+        {"exponent": Attribute(Kind.NUMBER, 2)},
+    ),
+    OpSpec(
+        "clamp",
+        (1, 1),
+        _clamp,
+        lambda line: f"{line.args[0]}.clamp(min={line.number('min')}, max={line.number('max')})",
+        {"min": Attribute(Kind.NUMBER, -100.0), "max": Attribute(Kind.NUMBER, 100.0)},
+    ),
+    OpSpec(
+        "cast",
+        (1, 1),
+        _cast,
+        _cast_text,
+        {"dtype": Attribute(Kind.WORD, None, DTYPES, required=True), "form": word("to", "method", "type")},
+        owns_memory=False,
+    ),
+    OpSpec(
+        "type_as",
+        (2, 2),
+        lambda call: TensorType(call.args[0].shape, call.args[1].dtype),
+        lambda line: f"{line.args[0]}.type_as({line.args[1]})",
+        owns_memory=False,
+        cost=2,
+    ),
+    OpSpec(
+        "masked_fill",
+        (2, 2),
+        _masked_fill,
+        _masked_fill_text,
+        {"value": Attribute(Kind.NUMBER, float("-inf"), ("min",)), "form": word("method", "function", "in_place")},
+    ),
+    OpSpec("where", (2, 3), _where, _where_text, {"other": Attribute(Kind.NUMBER, None, ("min",)), "reverse": flag()}),
     OpSpec("nan_to_num", (1, 1), same, lambda line: f"{line.args[0]}.nan_to_num()"),
 ]

@@ -66,17 +66,34 @@ def _softmax_module(name: str) -> Callable[[Line], str | None]:
 
 _DIM = Attribute(Kind.AXIS, -1)
 _REDUCE = {"dim": _DIM, "keepdim": flag()}
-_SOFTMAX = {"dim": _DIM, "dtype": Attribute(Kind.WORD, None, FLOATS),
-            "form": word("method", "functional", "torch", "module")}
+_SOFTMAX = {
+    "dim": _DIM,
+    "dtype": Attribute(Kind.WORD, None, FLOATS),
+    "form": word("method", "functional", "torch", "module"),
+}
 
 OPS = [
     *(OpSpec(name, (1, 1), _reduced, _method(name), _REDUCE) for name in ("sum", "mean", "amax", "logsumexp")),
     OpSpec("max", (1, 1), _reduced, _method("max", "[0]"), _REDUCE, cost=2),
-    OpSpec("cumsum", (1, 1), _along_axis,
-           lambda line: f"{line.args[0]}.cumsum(dim={line.attrs['dim']})", {"dim": _DIM}),
-    OpSpec("normalize", (1, 1), _along_axis,
-           lambda line: f"F.normalize({line.args[0]}, dim={line.attrs['dim']})", {"dim": _DIM}, cost=3),
+    OpSpec(
+        "cumsum", (1, 1), _along_axis, lambda line: f"{line.args[0]}.cumsum(dim={line.attrs['dim']})", {"dim": _DIM}
+    ),
+    OpSpec(
+        "normalize",
+        (1, 1),
+        _along_axis,
+        lambda line: f"F.normalize({line.args[0]}, dim={line.attrs['dim']})",
+        {"dim": _DIM},
+        cost=3,
+    ),
     OpSpec("softmax", (1, 1), _softmax, _softmax_text("softmax"), _SOFTMAX, init=_softmax_module("Softmax")),
-    OpSpec("log_softmax", (1, 1), _softmax, _softmax_text("log_softmax"), _SOFTMAX,
-           init=_softmax_module("LogSoftmax"), cost=2),
+    OpSpec(
+        "log_softmax",
+        (1, 1),
+        _softmax,
+        _softmax_text("log_softmax"),
+        _SOFTMAX,
+        init=_softmax_module("LogSoftmax"),
+        cost=2,
+    ),
 ]

@@ -33,7 +33,20 @@ def main() -> None:
     cxx = rules.get("cxx", "g++ 12.2")
     more = tuple(rules.get("subjects", ()))
     public, attention = SUBJECTS[1:3] + more, tuple(rules.get("attention", ()))
-    send(Hello(rules.get("torch", "2.13.0"), "3.11.7", "cpu", cxx, os.getpid(), 0.1, "fake", SUBJECTS + more, public, attention))
+    send(
+        Hello(
+            rules.get("torch", "2.13.0"),
+            "3.11.7",
+            "cpu",
+            cxx,
+            os.getpid(),
+            0.1,
+            "fake",
+            SUBJECTS + more,
+            public,
+            attention,
+        )
+    )
     for checks, line in enumerate(sys.stdin, 1):
         message = from_json(line)
         if not isinstance(message, Check):

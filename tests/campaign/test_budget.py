@@ -18,7 +18,9 @@ def test_time_and_cases_are_read(text: str, budget: Budget) -> None:
     assert Budget.parse(text) == budget
 
 
-@pytest.mark.parametrize("text", ["10", "1.5", "", "x", "0s", "0x", "m", "10 minutes", "-5s", "5s3m", "1e3s", "nan", "infs"])
+@pytest.mark.parametrize(
+    "text", ["10", "1.5", "", "x", "0s", "0x", "m", "10 minutes", "-5s", "5s3m", "1e3s", "nan", "infs"]
+)
 def test_anything_else_is_refused_with_what_was_expected(text: str) -> None:
     with pytest.raises(UserError, match=r"expected 90s|at least 1x"):
         Budget.parse(text)

@@ -35,7 +35,9 @@ def events(given: Options, name: str) -> list[dict[str, Any]]:
     return [line for line in lines if line["event"] == name]
 
 
-def test_one_bug_met_often_is_one_minimal_finding_with_a_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_bug_met_often_is_one_minimal_finding_with_a_count(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     given = options(tmp_path, rules=[WRONG])
     ending = session(given, sampler("softmax"))
     assert (ending.new, ending.interrupted) == (1, False)
@@ -63,9 +65,7 @@ def test_different_bugs_are_different_findings(tmp_path: Path) -> None:
     assert sorted(op.kind for entry in found(given) for op in entry.case.ops) == ["log", "relu", "softmax"]
 
 
-@pytest.mark.parametrize(
-    ("action", "verdict"), [("die", "worker_died"), ("hang", "timeout"), ("eat", "out_of_memory")]
-)
+@pytest.mark.parametrize(("action", "verdict"), [("die", "worker_died"), ("hang", "timeout"), ("eat", "out_of_memory")])
 def test_the_end_of_a_worker_is_one_finding_and_the_campaign_goes_on(tmp_path: Path, action: str, verdict: str) -> None:
     rules = [{"match": "softmax", "subjects": ["inductor"], "do": action}]
     given = options(

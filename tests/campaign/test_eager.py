@@ -40,7 +40,9 @@ def test_what_eager_alone_does_not_show_is_no_finding(tmp_path: Path) -> None:
 def test_the_guilty_operation_tells_one_from_another() -> None:
     minimal = Symptom.of(suspect(fired=("_sfdp_pattern_5_inference",)), frozenset(["op:softmax"]))
     met = suspect("aten.softmax gives -inf where float64 gives 0.2: eager's output 1 is not finite", "inductor")
-    wrong = suspect("aten.softmax gives 3 where float64 gives 0.2: eager's output 1 is off by 2.8 from float64", "inductor")
+    wrong = suspect(
+        "aten.softmax gives 3 where float64 gives 0.2: eager's output 1 is off by 2.8 from float64", "inductor"
+    )
     other = suspect("aten.bmm gives nan where float64 gives 0.31: eager's output 0 is not finite")
     features = frozenset(["op:exp"])
     # Whatever leads to it.

@@ -17,7 +17,9 @@ from tests.campaign.test_campaign import WRONG, events, found
 
 URL = "https://github.com/pytorch/pytorch/issues/1"
 OTHER = {"match": "relu", "verdict": "compile_error", "message": "KeyError: buf7"}
-EXAMPLE = Entry(case("softmax", rows=2), found=Found("wrong_result", "inductor", ("_sfdp_pattern_5_inference",), "2.13.0"))
+EXAMPLE = Entry(
+    case("softmax", rows=2), found=Found("wrong_result", "inductor", ("_sfdp_pattern_5_inference",), "2.13.0")
+)
 
 
 def ledger_of(directory: Path, status: str, example: Entry = EXAMPLE) -> Ledger:
@@ -111,7 +113,9 @@ def test_a_failure_that_shrinks_to_a_case_listed_under_a_bug_is_no_news(tmp_path
     assert session(first, sampler("relu")).new == 1
     ((entry,), known) = (found(first), ledger_of(tmp_path, f"known {URL}"))
     bug = known.bugs[0]
-    listed = Ledger(known.path, (ledger.Bug(bug.id, bug.title, bug.roots, bug.status, "", bug.cases, (entry.case.id,)),))
+    listed = Ledger(
+        known.path, (ledger.Bug(bug.id, bug.title, bug.roots, bug.status, "", bug.cases, (entry.case.id,)),)
+    )
     given = options(tmp_path, ledger=listed, rules=[OTHER])
     ending = session(given, sampler("relu"))
     assert ending.new == 0 and found(given) == []
@@ -128,8 +132,16 @@ def minimum(directory: Path) -> Entry:
 
 def listing(directory: Path, *bugs: tuple[str, str, str]) -> Ledger:
     """Entries without examples: id, status, and the case each lists."""
-    entries = [ledger.Bug(name, f"{name} is wrong", (ledger.Root("inductor", "lowering", name, "wrong"),),
-                          ledger.Status(*status.split(" ", 1)), findings=(case_id,)) for name, status, case_id in bugs]
+    entries = [
+        ledger.Bug(
+            name,
+            f"{name} is wrong",
+            (ledger.Root("inductor", "lowering", name, "wrong"),),
+            ledger.Status(*status.split(" ", 1)),
+            findings=(case_id,),
+        )
+        for name, status, case_id in bugs
+    ]
     return Ledger(directory / "ledger.yaml", tuple(entries))
 
 

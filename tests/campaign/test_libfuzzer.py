@@ -68,7 +68,9 @@ def test_without_bytes_every_decision_is_the_likeliest() -> None:
     assert choices.subset([1, 2], 0.5) == []
 
 
-def test_what_libfuzzer_draws_is_judged_shrunk_and_saved_as_any_case(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_libfuzzer_draws_is_judged_shrunk_and_saved_as_any_case(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     options = fuzzed(tmp_path, rules=[WRONG])
     assert session(options).new == 1
     (entry,) = found(options)
@@ -92,7 +94,9 @@ def test_what_libfuzzer_reaches_can_be_minimised(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("act", "verdict"), [("die", "worker_died"), ("hang", "timeout")])
-def test_the_end_of_libfuzzers_process_is_a_suspicion_and_costs_one_case(tmp_path: Path, act: str, verdict: str) -> None:
+def test_the_end_of_libfuzzers_process_is_a_suspicion_and_costs_one_case(
+    tmp_path: Path, act: str, verdict: str
+) -> None:
     rules = [{"match": "softmax", "subjects": ["passes", "inductor"], "do": act}]
     options = fuzzed(tmp_path, "6x", rules=rules, timeout=0.5)
     session(options)

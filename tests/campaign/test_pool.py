@@ -63,7 +63,9 @@ def test_a_worker_answers_in_its_process_again_and_again(tmp_path: Path) -> None
         ({"do": "eat"}, {"memory_mib": 100}, Verdict.OUT_OF_MEMORY, "used more than 100 MiB"),
     ],
 )
-def test_the_end_of_a_worker_is_a_verdict_on_the_subject_at_work(tmp_path: Path, given: dict[str, Any], limits: dict[str, Any], verdict: Verdict, message: str) -> None:
+def test_the_end_of_a_worker_is_a_verdict_on_the_subject_at_work(
+    tmp_path: Path, given: dict[str, Any], limits: dict[str, Any], verdict: Verdict, message: str
+) -> None:
     w = worker(tmp_path, **rule(**given), **limits)
     result = w.check(CHECK)
     assert result.rejected is None
@@ -74,7 +76,9 @@ def test_the_end_of_a_worker_is_a_verdict_on_the_subject_at_work(tmp_path: Path,
 
 def test_a_fault_of_ours_accuses_no_subject(tmp_path: Path) -> None:
     w = worker(tmp_path, **rule(do="fail"))
-    with pytest.raises(WorkerFault, match=r"the worker failed in inductor:\nTraceback .*\nIndexError: amax over nothing"):
+    with pytest.raises(
+        WorkerFault, match=r"the worker failed in inductor:\nTraceback .*\nIndexError: amax over nothing"
+    ):
         w.check(CHECK)
     assert [r.verdict for r in w.check(HARMLESS).results] == [Verdict.OK]
     w.close()

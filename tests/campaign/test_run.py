@@ -36,11 +36,17 @@ def run(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
         (("--budget", "5s", "--timeout", "5"), "timeout '5' is not understood: the unit is missing"),
         (("--budget", "5s", "--frobnicate"), "--frobnicate"),
         (("--budget", "5s", "--out", "/dev/null/run"), "--out /dev/null/run: can't be written: Not a directory"),
-        (("--budget", "5s", "--corpus", "/dev/null/found"), "--corpus /dev/null/found: can't be written: Not a directory"),
+        (
+            ("--budget", "5s", "--corpus", "/dev/null/found"),
+            "--corpus /dev/null/found: can't be written: Not a directory",
+        ),
         (("--budget", "5s", "--ledger", "none.yaml"), "none.yaml: can't be read as a ledger: No such file"),
         (("--budget", "5s", "--python", "/nonexistent"), "interpreter '/nonexistent' does not start: No such file"),
         (("--budget", "5s", "--against", "/nonexistent"), "interpreter '/nonexistent' does not start: No such file"),
-        (("--budget", "5s", "--python", "/bin/true"), "the worker under /bin/true can't be used: ended with exit code 0"),
+        (
+            ("--budget", "5s", "--python", "/bin/true"),
+            "the worker under /bin/true can't be used: ended with exit code 0",
+        ),
     ],
 )
 def test_bad_usage_is_one_line_and_exit_code_2(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:

@@ -26,7 +26,13 @@ MINIMAL = symptom(Verdict.WRONG_RESULT, ["_sfdp_pattern_5_inference"], ["op:soft
     [
         (Verdict.WRONG_RESULT, ["_sfdp_pattern_5_inference"], ["op:softmax", "softmax_axis"], "passes", True),
         # More of everything, the pattern's other forms, and the same compiler's other subject.
-        (Verdict.WRONG_RESULT, ["_sfdp_pattern_5_half_training", "pad_mm"], ["op:exp", "op:softmax", "softmax_axis"], "inductor", True),
+        (
+            Verdict.WRONG_RESULT,
+            ["_sfdp_pattern_5_half_training", "pad_mm"],
+            ["op:exp", "op:softmax", "softmax_axis"],
+            "inductor",
+            True,
+        ),
         (Verdict.WRONG_GRADIENT, ["_sfdp_pattern_5_training"], ["op:softmax", "softmax_axis"], "passes", True),
         (Verdict.WRONG_RESULT, ["_sfdp_pattern_5_inference"], ["op:softmax"], "passes", False),
         # Another pattern that overlooks the axis as this one does, and one that is wrong by itself.
@@ -37,7 +43,9 @@ MINIMAL = symptom(Verdict.WRONG_RESULT, ["_sfdp_pattern_5_inference"], ["op:soft
         (Verdict.WRONG_RESULT, ["_sfdp_pattern_5_inference"], ["op:softmax", "softmax_axis"], "my.kernel:call", False),
     ],
 )
-def test_a_minimal_failure_explains_those_that_have_all_it_takes(verdict: Verdict, fired: list[str], features: list[str], subject: str, explained: bool) -> None:
+def test_a_minimal_failure_explains_those_that_have_all_it_takes(
+    verdict: Verdict, fired: list[str], features: list[str], subject: str, explained: bool
+) -> None:
     assert MINIMAL.explains(symptom(verdict, fired, features, subject)) is explained
 
 
@@ -74,18 +82,33 @@ SCALE = "RuntimeError: aten::scaled_dot_product_attention() Expected a value of 
 
 
 def test_an_error_that_names_an_operation_of_aten_is_one_whatever_leads_to_it() -> None:
-    minimal = symptom(Verdict.COMPILE_ERROR, ["_sfdp_pattern_5_inference"], ["op:where"], message=SCALE.format("FakeTensor"))
-    met = symptom(Verdict.COMPILE_ERROR, ["_sfdp_pattern_1_training"], ["mode:training"], message=SCALE.format("FunctionalTensor"))
+    minimal = symptom(
+        Verdict.COMPILE_ERROR, ["_sfdp_pattern_5_inference"], ["op:where"], message=SCALE.format("FakeTensor")
+    )
+    met = symptom(
+        Verdict.COMPILE_ERROR, ["_sfdp_pattern_1_training"], ["mode:training"], message=SCALE.format("FunctionalTensor")
+    )
     assert minimal.explains(met)
-    assert not minimal.explains(symptom(Verdict.COMPILE_ERROR, message=SCALE.replace("scale'", "mask'").format("FakeTensor")))
+    assert not minimal.explains(
+        symptom(Verdict.COMPILE_ERROR, message=SCALE.replace("scale'", "mask'").format("FakeTensor"))
+    )
     assert not minimal.explains(symptom(Verdict.RUNTIME_ERROR, message=SCALE.format("FakeTensor")))
     # An error that names none may come from anywhere.
-    anywhere = symptom(Verdict.COMPILE_ERROR, ["_sfdp_pattern_5_inference"], ["op:where"], message="IndexError: list index out of range")
-    assert not anywhere.explains(symptom(Verdict.COMPILE_ERROR, ["_sfdp_pattern_1_training"], message="IndexError: list index out of range"))
+    anywhere = symptom(
+        Verdict.COMPILE_ERROR,
+        ["_sfdp_pattern_5_inference"],
+        ["op:where"],
+        message="IndexError: list index out of range",
+    )
+    assert not anywhere.explains(
+        symptom(Verdict.COMPILE_ERROR, ["_sfdp_pattern_1_training"], message="IndexError: list index out of range")
+    )
 
 
 def test_symbolic_sizes_are_sizes() -> None:
-    assert normal("batch2 tensor to be: [s0*s37, s37] but got: [s0, 1]") == normal("batch2 tensor to be: [6, 2] but got: [3, 1]")
+    assert normal("batch2 tensor to be: [s0*s37, s37] but got: [s0, 1]") == normal(
+        "batch2 tensor to be: [6, 2] but got: [3, 1]"
+    )
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,12 @@ NAMED = "my_package.kernels:attention"
 NUMBERS = {"compiled_error": 2.5e-07, "peer_error": 2e-07, "scale": 1.5, "rows_wrong": 0.0}
 
 
-def saved(subject: str = "inductor", message: str = "out: off", verdict: Verdict = Verdict.WRONG_RESULT, ops: int = 1) -> str:
-    return finding_text(FindingSaved("abc", verdict, subject, message, NUMBERS, (), True, ops, "found/x.case.yaml", False, "pass"))
+def saved(
+    subject: str = "inductor", message: str = "out: off", verdict: Verdict = Verdict.WRONG_RESULT, ops: int = 1
+) -> str:
+    return finding_text(
+        FindingSaved("abc", verdict, subject, message, NUMBERS, (), True, ops, "found/x.case.yaml", False, "pass")
+    )
 
 
 def test_one_of_a_thing_is_told_without_an_s(tmp_path: Path) -> None:
@@ -33,14 +37,18 @@ def test_one_of_a_thing_is_told_without_an_s(tmp_path: Path) -> None:
 def test_a_campaign_that_left_work_names_the_directory_to_go_on_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waiting: int, words: str
 ) -> None:
-    monkeypatch.setattr("fuzz.campaign.session.summary", lambda results, stats, _, *more: summary(results, stats, waiting, *more))
+    monkeypatch.setattr(
+        "fuzz.campaign.session.summary", lambda results, stats, _, *more: summary(results, stats, waiting, *more)
+    )
     given = options(tmp_path, budget="2x")
     told = session(given, sampler("softmax")).summary
     assert f"  {words}; run again with --budget 10m --out {given.out} to work on " in told
 
 
 @pytest.mark.parametrize("path", ["", "/home/me/my code"])
-def test_a_command_with_a_function_of_ones_own_has_the_path_it_was_found_by(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+def test_a_command_with_a_function_of_ones_own_has_the_path_it_was_found_by(
+    monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
     monkeypatch.setenv("PYTHONPATH", path)
     for command in ("fuzz.replay", "triage.report"):
         (line,) = (line for line in saved(NAMED).splitlines() if f"-m {command} " in line)
@@ -61,5 +69,10 @@ def test_the_numbers_of_a_call_that_is_right_are_told_as_such() -> None:
 def test_nothing_is_called_compiled_where_eager_is_wrong() -> None:
     numbers = {"compiled_error": 0.1, "eager_error": 0.1}
     assert numbers_text(numbers, Verdict.EAGER_SUSPECT, "eager") == "largest error against float64: eager 0.1"
-    assert numbers_text(numbers, Verdict.EAGER_SUSPECT, "triton") == "largest error against float64: eager 0.1, triton 0.1"
-    assert numbers_text(numbers, Verdict.WRONG_RESULT, "inductor") == "largest error against float64: eager 0.1, compiled 0.1"
+    assert (
+        numbers_text(numbers, Verdict.EAGER_SUSPECT, "triton") == "largest error against float64: eager 0.1, triton 0.1"
+    )
+    assert (
+        numbers_text(numbers, Verdict.WRONG_RESULT, "inductor")
+        == "largest error against float64: eager 0.1, compiled 0.1"
+    )

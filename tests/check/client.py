@@ -75,9 +75,7 @@ class Client:
         stand_in: str | None = None,
     ) -> SubjectResult:
         """What it makes of `source` under one subject, in a case eager runs."""
-        result = self.check(
-            source, subject, training=training, dynamic=dynamic, random=random, stand_in=stand_in
-        )
+        result = self.check(source, subject, training=training, dynamic=dynamic, random=random, stand_in=stand_in)
         assert result.rejected is None
         return result.results[0]
 

@@ -118,7 +118,11 @@ def right_once(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
     """Right for the numbers it was given first, twice as large for any others."""
     _first[:] = _first or [x.detach().clone() for x in (q, k, v)]
     out = right(q, k, v, scale=scale)
-    return out if all(x.shape == y.shape and torch.equal(x, y) for x, y in zip(_first, (q, k, v), strict=True)) else 2 * out
+    return (
+        out
+        if all(x.shape == y.shape and torch.equal(x, y) for x, y in zip(_first, (q, k, v), strict=True))
+        else 2 * out
+    )
 
 
 def small_heads(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:

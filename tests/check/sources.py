@@ -27,17 +27,11 @@ def inputs():
 
 
 def source(
-    *body: str,
-    dims: str = "2, 4, 17, 16",
-    layout: str = "B, H, S, D",
-    dtype: str = "float32",
-    extra: str = "",
+    *body: str, dims: str = "2, 4, 17, 16", layout: str = "B, H, S, D", dtype: str = "float32", extra: str = ""
 ) -> str:
     """A module whose forward has the lines of `body`, with q, k, v of one shape and the expressions in `extra`."""
     lines = "\n".join(" " * 8 + line for line in body)
-    return _TEXT.format(
-        dims=dims, body=lines, layout=layout, dtype=dtype, extra=f", {extra}" if extra else ""
-    )
+    return _TEXT.format(dims=dims, body=lines, layout=layout, dtype=dtype, extra=f", {extra}" if extra else "")
 
 
 def is_nan_with_a_negative_scale() -> bool:
@@ -108,8 +102,7 @@ RIGHT = {
     "boolean mask added to float32": source(_ADDED, extra=_CAUSAL),
     "one key": source("return (q @ k[:, :, :1].transpose(-2, -1) / 4.0).softmax(dim=-1) @ v[:, :, :1]"),
     "expanded keys": source(
-        "return (q @ k[:, :1].expand(B, H, S, D).transpose(-2, -1) / 4.0).softmax(dim=-1) @ v",
-        dtype="bfloat16",
+        "return (q @ k[:, :1].expand(B, H, S, D).transpose(-2, -1) / 4.0).softmax(dim=-1) @ v", dtype="bfloat16"
     ),
     "softmax in float32": source(
         "return (q @ k.transpose(-2, -1) / 4.0).float().softmax(dim=-1).to(q.dtype) @ v", dtype="float16"

@@ -49,7 +49,9 @@ def tokens(rows: int = 1024) -> tuple[Tensor, Tensor, Tensor, float]:
     return q[:, :, :64], k, v, 32**-0.5
 
 
-INPUTS = pytest.mark.parametrize("given", [two_groups(), two_groups(0.9), tokens()], ids=["two groups", "further apart", "tokens"])
+INPUTS = pytest.mark.parametrize(
+    "given", [two_groups(), two_groups(0.9), tokens()], ids=["two groups", "further apart", "tokens"]
+)
 
 
 @INPUTS

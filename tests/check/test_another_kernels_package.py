@@ -9,9 +9,7 @@ from fuzz.protocol import Verdict
 from generators.sample import sample
 
 
-def test_an_environment_with_the_other_package_keeps_working(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_environment_with_the_other_package_keeps_working(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = tmp_path / "site" / "kernels"
     theirs.mkdir(parents=True)
     (theirs / "__init__.py").write_text("raise ImportError('not this one')\n")

@@ -10,8 +10,18 @@ from tests.check.sources import plain, source
 
 HOME = "tests.check.planted_attention"
 NAMES = (
-    "right", "without_last_key", "too_far", "unwritten", "scaling_in_place", "beside_dv", "first_rows", "only_float64",
-    "crashing", "crashing_again", "small_heads", "turned",
+    "right",
+    "without_last_key",
+    "too_far",
+    "unwritten",
+    "scaling_in_place",
+    "beside_dv",
+    "first_rows",
+    "only_float64",
+    "crashing",
+    "crashing_again",
+    "small_heads",
+    "turned",
 )
 ALLOCATED = "torch.empty_like at planted_attention.py:43"
 ATTEND = source("return attend(q, k, v, scale=0.25)")
@@ -49,11 +59,7 @@ def test_a_right_one_is_right(attending: Client, training: bool) -> None:
     ("name", "verdict", "message"),
     [
         ("without_last_key", Verdict.WRONG_RESULT, "out: element ["),
-        (
-            "too_far",
-            Verdict.OUT_OF_BOUNDS,
-            f"wrote 2 elements before {ALLOCATED}; 3 elements after {ALLOCATED}",
-        ),
+        ("too_far", Verdict.OUT_OF_BOUNDS, f"wrote 2 elements before {ALLOCATED}; 3 elements after {ALLOCATED}"),
         ("unwritten", Verdict.NONFINITE, "out: 128 elements not finite, first at [0, 0, 16, 0]"),
         ("scaling_in_place", Verdict.OUT_OF_BOUNDS, "wrote 2176 elements of q itself"),
         ("only_float64", Verdict.SKIPPED, "it says wants float64"),
@@ -95,9 +101,10 @@ def test_what_it_has_no_keyword_for_is_not_asked_of_it(attending: Client) -> Non
     assert result.verdict == Verdict.SKIPPED and "no contract" in result.message
 
 
-@pytest.mark.parametrize(("fill", "rows", "verdict"), [
-    ("-1e4", 0, Verdict.ROUNDING), ("-1e4", -1, Verdict.SKIPPED), ("-5.0", 0, Verdict.SKIPPED),
-])
+@pytest.mark.parametrize(
+    ("fill", "rows", "verdict"),
+    [("-1e4", 0, Verdict.ROUNDING), ("-1e4", -1, Verdict.SKIPPED), ("-5.0", 0, Verdict.SKIPPED)],
+)
 def test_a_finite_fill_is_left_alone_where_it_can_be_told(
     attending: Client, fill: str, rows: int, verdict: Verdict
 ) -> None:

@@ -94,7 +94,9 @@ def test_eager_that_shares_its_kernel_with_what_is_compiled_is_the_suspect(
 
 @negative_scale
 def test_a_function_whose_own_call_is_right_has_no_part_in_what_is_wrong_before_it(worker: Client) -> None:
-    text = source("q = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=-0.5).nan_to_num(3.0)", "return OUT")
+    text = source(
+        "q = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=-0.5).nan_to_num(3.0)", "return OUT"
+    )
     eager = text.replace("OUT", "(q @ k.transpose(-2, -1) / 4.0).softmax(dim=-1) @ v")
     called = text.replace("OUT", "attend(q, k, v, scale=0.25)")
     result = worker.one(eager, "sdpa_math", stand_in=called)

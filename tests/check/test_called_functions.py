@@ -34,7 +34,9 @@ def without_gradient_of(name: str) -> Callable[..., Tensor]:
 
 @pytest.mark.parametrize("name", ["q", "k", "v", "bias", "sinks"])
 def test_a_gradient_that_does_not_come_is_a_wrong_one(name: str) -> None:
-    extra = {"bias": "torch.randn(1, H, S, S, generator=rng(4))", "sinks": "torch.randn(H, generator=rng(4))"}.get(name, "rng")
+    extra = {"bias": "torch.randn(1, H, S, S, generator=rng(4))", "sinks": "torch.randn(H, generator=rng(4))"}.get(
+        name, "rng"
+    )
     eager = {
         "bias": "return ((q @ k.transpose(-2, -1)) * 0.25 + rest[0]).softmax(-1) @ v",
         "sinks": "return torch.cat([q @ k.transpose(-2, -1) * 0.25, rest[0][:, None, None].expand(B, H, S, 1)], -1)"

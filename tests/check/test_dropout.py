@@ -99,7 +99,9 @@ def test_one_head_without_dropout_is_seen_and_named() -> None:
 
     result = judged(run)
     assert result.verdict == Verdict.WRONG_RESULT
-    assert result.message.startswith(("output 0[:, 2]: variance", "output 0[0, 2]: variance", "output 0[1, 2]: variance"))
+    assert result.message.startswith(
+        ("output 0[:, 2]: variance", "output 0[0, 2]: variance", "output 0[1, 2]: variance")
+    )
 
 
 TWO = f"return F.dropout(q, {P}, self.training), weights @ v"

@@ -85,10 +85,14 @@ def test_a_row_without_gradient_is_seen(dtype: torch.dtype) -> None:
     call = ran(dtype)
     call["dk"][1, 0, 7] = 0.0
     lines = said(call)
-    assert any(line.startswith("sum_j dK_j = 0 is broken") and "of 64 sums, most at [1, 0, " in line for line in lines), lines
+    assert any(
+        line.startswith("sum_j dK_j = 0 is broken") and "of 64 sums, most at [1, 0, " in line for line in lines
+    ), lines
 
 
-@pytest.mark.parametrize(("dtype", "factor"), [(torch.float32, 0.9), (torch.float16, 0.9), (torch.bfloat16, 0.5)], ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "factor"), [(torch.float32, 0.9), (torch.float16, 0.9), (torch.bfloat16, 0.5)], ids=str
+)
 def test_a_row_of_dv_too_small_is_seen(dtype: torch.dtype, factor: float) -> None:
     call = ran(dtype)
     call["dv"][0, 1, 3] *= factor
@@ -109,7 +113,9 @@ def test_a_wrong_row_of_dbias_is_seen(options: dict[str, Any]) -> None:
     for dtype in ALL:
         call = ran(dtype, bias=torch.zeros(4, 17, 23, dtype=dtype), **options)
         call["dbias"][2, 5, :8] = 0.0
-        assert [line[:58] for line in said(call)] == ["sum_j dbias_ij = 0 is broken in 1 of 68 sums, most at [2, 5, 0]"[:58]]
+        assert [line[:58] for line in said(call)] == [
+            "sum_j dbias_ij = 0 is broken in 1 of 68 sums, most at [2, 5, 0]"[:58]
+        ]
 
 
 def test_what_is_not_finite_is_left_to_others() -> None:

@@ -19,7 +19,13 @@ def drawn(shape: tuple[int, ...], p: float, seed: int, _weights: Tensor) -> Tens
 
 def attending(kept: Kept = drawn, scale_of: Callable[[float], float] = lambda p: 1 / (1 - p)) -> Callable[..., Tensor]:
     def attention(
-        q: Tensor, k: Tensor, v: Tensor, *, scale: float, causal: str | None = None, dropout: tuple[float, int] | None = None
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        scale: float,
+        causal: str | None = None,
+        dropout: tuple[float, int] | None = None,
     ) -> Tensor:
         group = q.shape[1] // k.shape[1]
         keys, values = (x.float().repeat_interleave(group, 1) for x in (k, v))
@@ -75,7 +81,11 @@ def test_right_masks_of_many_seeds_and_sizes_have_no_problems() -> None:
     for seed in range(150):
         chance = torch.Generator().manual_seed(seed)
         batch, heads, rows, keys = (int(torch.randint(1, most, (), generator=chance)) for most in (4, 5, 40, 40))
-        q, k, v = torch.randn(batch, heads, rows, 4), torch.randn(batch, heads, keys, 4), torch.randn(batch, heads, keys, 16)
+        q, k, v = (
+            torch.randn(batch, heads, rows, 4),
+            torch.randn(batch, heads, keys, 4),
+            torch.randn(batch, heads, keys, 16),
+        )
         p = float(torch.rand((), generator=chance))
         found += problems(attending(), q, k, v, {"scale": 0.5, "dropout": (p, seed)}, backward=True)[1]
     assert found == []
@@ -113,7 +123,10 @@ WRONG = {
     "one mask for all batches": (attending(of_part(0, 1)), "masks of batches 1 apart agree in 100%"),
     "one mask for all tiles of queries": (attending(of_part(2, 32)), "masks of queries 32 apart agree in 100%"),
     "one mask for all tiles of keys": (attending(of_part(3, 16)), "masks of keys 16 apart agree in 100%"),
-    "the seed ignored": (attending(lambda shape, p, _, w: drawn(shape, p, 0, w)), "masks of seeds 7 and 8 agree in 100%"),
+    "the seed ignored": (
+        attending(lambda shape, p, _, w: drawn(shape, p, 0, w)),
+        "masks of seeds 7 and 8 agree in 100%",
+    ),
     "another mask at every call": (attending(restless), "two calls with seed 7 keep different weights"),
     "a mask that depends on scores": (attending(by_weight), "depends on more than positions and seed"),
 }
@@ -162,7 +175,9 @@ def test_another_mask_in_backward_is_told() -> None:
 def test_probabilities_of_zero_and_one_keep_all_and_nothing() -> None:
     assert told(attending(), p=0.0) == []
     assert told(attending(scale_of=lambda p: 0.0), p=1.0) == []
-    assert told(attending(lambda shape, p, *rest: drawn(shape, 0.5, *rest)), p=0.0)[0].startswith("dropout of p = 0 keeps ")
+    assert told(attending(lambda shape, p, *rest: drawn(shape, 0.5, *rest)), p=0.0)[0].startswith(
+        "dropout of p = 0 keeps "
+    )
 
 
 def test_too_few_weights_to_tell_accuse_nobody() -> None:

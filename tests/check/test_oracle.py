@@ -163,9 +163,7 @@ def test_inputs_and_modules_are_the_same_every_time() -> None:
 
 
 def test_inputs_keep_their_strides_and_are_no_views() -> None:
-    text = plain().replace(
-        "return [q, k, v]", "return [q.transpose(1, 2)[:, 1:], k.expand(3, *k.shape), v[..., ::2]]"
-    )
+    text = plain().replace("return [q, k, v]", "return [q.transpose(1, 2)[:, 1:], k.expand(3, *k.shape), v[..., ::2]]")
     program = Program(text)
     for given, made in zip(program.inputs(), program._names["inputs"](), strict=True):
         assert torch.equal(given, made)

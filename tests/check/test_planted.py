@@ -40,9 +40,7 @@ def worker(cache: str) -> Iterator[Client]:
         yield client
 
 
-def judged(
-    worker: Client, name: str, text: str, *, training: bool = False, random: bool = False
-) -> SubjectResult:
+def judged(worker: Client, name: str, text: str, *, training: bool = False, random: bool = False) -> SubjectResult:
     return worker.one(text, subject(name), training=training, random=random)
 
 
@@ -105,9 +103,7 @@ def test_bugs_inductor_plants_itself(worker: Client, name: str) -> None:
 
 
 def test_a_lost_row_that_pytorchs_own_check_misses(worker: Client) -> None:
-    large = source(
-        "return (q @ k.transpose(-2, -1) / 8.0).softmax(dim=-1) @ v", dims="2, 8, 512, 64", dtype="bfloat16"
-    )
+    large = source("return (q @ k.transpose(-2, -1) / 8.0).softmax(dim=-1) @ v", dims="2, 8, 512, 64", dtype="bfloat16")
     result = judged(worker, "zeroed_row", large)
     assert result.same is True
     assert result.verdict == Verdict.WRONG_RESULT and result.numbers["rows_wrong"] == 1

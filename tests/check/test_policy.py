@@ -37,9 +37,7 @@ def test_what_kept_casts_put_right_is_policy_and_keeps_its_numbers(worker: Clien
     assert "ratio" in result.numbers and not result.where
 
 
-@pytest.mark.parametrize(
-    ("name", "verdict"), [("zeroed_row", Verdict.WRONG_RESULT), ("nan_column", Verdict.NONFINITE)]
-)
+@pytest.mark.parametrize(("name", "verdict"), [("zeroed_row", Verdict.WRONG_RESULT), ("nan_column", Verdict.NONFINITE)])
 def test_a_mistake_stays_one_with_casts_kept(worker: Client, name: str, verdict: Verdict) -> None:
     result = worker.one(plain("bfloat16"), planted(name))
     assert result.verdict == verdict and result.where
@@ -84,8 +82,7 @@ TENSOR_CORES_ROUND = (
     "    return (x.view(torch.int32) + 0x1000 & ~0x1fff).view(torch.float32)",
 )
 TENSOR_CORES = source(
-    *TENSOR_CORES_ROUND,
-    "return (rounded(q) @ rounded(k).transpose(-2, -1) / 4.0).softmax(dim=-1) @ rounded(v)",
+    *TENSOR_CORES_ROUND, "return (rounded(q) @ rounded(k).transpose(-2, -1) / 4.0).softmax(dim=-1) @ rounded(v)"
 )
 
 

@@ -34,7 +34,9 @@ def qkv(
     )
 
 
-def said(attend: Any, dtype: torch.dtype = torch.float32, *, exact: bool = False, sizes: Any = None, **options: Any) -> list[str]:
+def said(
+    attend: Any, dtype: torch.dtype = torch.float32, *, exact: bool = False, sizes: Any = None, **options: Any
+) -> list[str]:
     call = Call(*qkv(dtype, **(sizes or {})), {"scale": 0.25, **options})
     return [str(breach) for breach in broken(attend, call, Random(0), EVERY, exact=exact)]
 
@@ -63,7 +65,10 @@ def test_right_functions_break_nothing(dtype: torch.dtype, options: dict[str, An
 @pytest.mark.parametrize("dtype", ALL, ids=str)
 def test_kernels_and_backends_break_nothing(dtype: torch.dtype) -> None:
     q, k, v = qkv(dtype)
-    assert broken(attention, Call(q[:1], k[:1], v[:1], {"scale": 0.25, "causal": "top_left"}), Random(1), 6, exact=True) == []
+    assert (
+        broken(attention, Call(q[:1], k[:1], v[:1], {"scale": 0.25, "causal": "top_left"}), Random(1), 6, exact=True)
+        == []
+    )
     flash = available("cpu")["sdpa_flash"].attention
     assert flash is not None
     assert said(flash.loaded().function, dtype) == []
@@ -115,7 +120,11 @@ FAULTS: list[tuple[str, dict[str, Any], str]] = [
     ("bias before scale", {"bias": drawn(4, 17, 21, seed=3)}, "q * 4^n and scale / 4^n"),
     ("one key ahead", {"causal": "bottom_right"}, "queries and keys cut off under causality"),
     ("one key ahead", {"causal": "top_left"}, "a mask for causal and window"),
-    ("batch taken for head", {"mask": drawn(2, 1, 17, 21, seed=4) > 0.0, "sizes": {"heads": 2}}, "mask and bias expanded"),
+    (
+        "batch taken for head",
+        {"mask": drawn(2, 1, 17, 21, seed=4) > 0.0, "sizes": {"heads": 2}},
+        "mask and bias expanded",
+    ),
     ("negative scale twice", {}, "-q and -scale"),
     ("negative scale twice", {"scale": -0.25}, "-q and -scale"),
     ("features read beyond", {}, "features of 0 appended"),
@@ -186,7 +195,9 @@ def test_numbers_that_are_not_finite_on_one_side_are_told_from_wrong_ones() -> N
         out = math_attention(q, k, v, **options)
         return out / 0.0 if k.shape[2] > 21 else out
 
-    (breach,) = [b for b in broken(attend, Call(*qkv(), {"scale": 0.25}), Random(0), EVERY) if b.relation == "every key twice"]
+    (breach,) = [
+        b for b in broken(attend, Call(*qkv(), {"scale": 0.25}), Random(0), EVERY) if b.relation == "every key twice"
+    ]
     assert breach.nonfinite
     assert breach.text.endswith("not finite on one side")
 

@@ -19,7 +19,9 @@ NARROW = "2, 4, 80, 16"
 def of_one_width(change: Callable[[Tensor], Tensor] = lambda out: out) -> Callable[..., Tensor]:
     """A function that takes values as wide as keys alone, so that its mask takes too many calls."""
 
-    def attention(q: Tensor, k: Tensor, v: Tensor, *, dropout: tuple[float, int] | None = None, **options: Any) -> Tensor:
+    def attention(
+        q: Tensor, k: Tensor, v: Tensor, *, dropout: tuple[float, int] | None = None, **options: Any
+    ) -> Tensor:
         return change(right(q, k, v, dropout=dropout, **options)) if dropout else right(q, k, v, **options)
 
     attention.capabilities = {"value_dim": False}  # type: ignore[attr-defined]
@@ -83,7 +85,9 @@ def test_a_function_whose_mask_depends_on_the_width_of_values_is_not_accused() -
 def test_many_right_masks_are_within_the_bounds(p: float, size: int, spread: float) -> None:
     for seed in range(12):
         chance = torch.Generator().manual_seed(seed)
-        q, k, v = (torch.randn(2, 2, size, 8, generator=chance).to((torch.float32, torch.bfloat16)[seed % 2]) for _ in range(3))
+        q, k, v = (
+            torch.randn(2, 2, size, 8, generator=chance).to((torch.float32, torch.bfloat16)[seed % 2]) for _ in range(3)
+        )
         call = Call(q * spread, k, v, {"scale": 0.4, "dropout": (p, seed)})
         call.out = right(call.q, k, v, scale=0.4, dropout=(p, seed))
         found = without_mask(call, ("weights",))

@@ -43,7 +43,9 @@ def test_a_case_written_by_hand() -> None:
 
 def test_what_is_left_out_has_its_default() -> None:
     short = "\n".join(line for line in PLAIN.splitlines() if not re.match("mode|dynamic|contracts", line))
-    short = short.replace(", values: {kind: normal, seed: 0, scale: 1.0}, layout: contiguous", "").replace(", dim: -1", "")
+    short = short.replace(", values: {kind: normal, seed: 0, scale: 1.0}, layout: contiguous", "").replace(
+        ", dim: -1", ""
+    )
     assert loads(short) == loads(PLAIN)
     assert loads(short).id == loads(PLAIN).id
 
@@ -74,12 +76,16 @@ def test_every_input_and_attribute_form_is_kept() -> None:
 
 
 def test_a_contract_is_kept() -> None:
-    source = PLAIN.replace("contracts: []", "contracts:\n- {q: q, k: q, v: q, output: out, layout: bsd, scale: 2, softcap: 30.0, bias: b, "
-                           "causal: bottom_right, window: [3, -1], dropout: 0.5}")
+    source = PLAIN.replace(
+        "contracts: []",
+        "contracts:\n- {q: q, k: q, v: q, output: out, layout: bsd, scale: 2, softcap: 30.0, bias: b, "
+        "causal: bottom_right, window: [3, -1], dropout: 0.5}",
+    )
     source = source.replace("ops:\n", "ops:\n  - {name: b, op: zeros, sizes: [S, S], dtype: float32}\n")
     case = loads(source)
     assert case.contracts == (
-        Contract("q", "q", "q", "out", "bsd", 2, 30.0, bias="b", causal="bottom_right", window=(3, -1), dropout=0.5),)
+        Contract("q", "q", "q", "out", "bsd", 2, 30.0, bias="b", causal="bottom_right", window=(3, -1), dropout=0.5),
+    )
     assert loads(dumps(case)).id == case.id
 
 
@@ -124,7 +130,9 @@ def chains(draw: st.DrawFn) -> Case:
         Input("x", shape, draw(st.sampled_from(["float32", "float16"])), Values("normal", draw(st.integers(0, 99)))),
         Input("m", shape, "bool", Values("random", 3, draw(st.floats(0, 1)))),
     )
-    return Case(dims, inputs, tuple(ops), (ops[-1].name,), draw(st.sampled_from(["training", "inference"])), draw(st.booleans()))
+    return Case(
+        dims, inputs, tuple(ops), (ops[-1].name,), draw(st.sampled_from(["training", "inference"])), draw(st.booleans())
+    )
 
 
 @settings(deadline=None)
@@ -163,7 +171,11 @@ BAD = [
     ("B: 2", "B: 2, F: 1", "f:2: dims: 'F' is not a capitalised name"),
     ("B: 2, S: 4", "B: 1048576, S: 400", "f:6: input 'q': shape [1048576, 400, 8] is not one of at most"),
     ("{B: 2, S: 4, D: 8}", "[2, 4, 8]", "f:2: dims: expected a mapping, got a list"),
-    ("{B: 2, S: 4, D: 8}", "{" + ", ".join(f"D{i}: 1" for i in range(40)) + "}", "f:2: dims: 40 dimensions; at most 32"),
+    (
+        "{B: 2, S: 4, D: 8}",
+        "{" + ", ".join(f"D{i}: 1" for i in range(40)) + "}",
+        "f:2: dims: 40 dimensions; at most 32",
+    ),
     ("[B, S, D]", "[B, S, Z]", "f:6: input 'q': size Z: dimension 'Z' is not defined"),
     ("[B, S, D]", "[B, S, D/2]", "f:6: inputs.q.shape[2]: size 'D/2': expected a sum of products"),
     ("[B, S, D]", "[B, S, D.__class__]", "f:6: inputs.q.shape[2]: size 'D.__class__': expected a sum of products"),
@@ -171,17 +183,33 @@ BAD = [
     ("[B, S, D]", "[B, S, -1]", "f:6: input 'q': shape [2, 4, -1] is not one of"),
     ("[B, S, D]", "[" + "1, " * 16 + "1]", "f:6: inputs.q.shape: a list of 17; at most 16 are allowed"),
     ("[B, S, D]", "[" + "1, " * 9 + "1]", "f:6: input 'q': shape [1, 1, 1, 1, 1, 1, 1, 1, 1, 1] is not one of"),
-    ("dtype: float32, values: {kind", "dtype: float31, values: {kind", "f:6: input 'q': dtype 'float31', expected one of float32"),
+    (
+        "dtype: float32, values: {kind",
+        "dtype: float31, values: {kind",
+        "f:6: input 'q': dtype 'float31', expected one of float32",
+    ),
     ("dtype: float32, values: {kind", "values: {kind", "f:6: inputs.q: the key 'dtype' is missing"),
     ("kind: normal", "kind: cauchy", "f:6: input 'q': values 'cauchy' of float32, expected one of normal"),
-    ("scale: 1.0", "scale: 1e-3", "f:6: inputs.q.values.scale: '1e-3' reads differently in YAML 1.1 and 1.2; write 0.001"),
+    (
+        "scale: 1.0",
+        "scale: 1e-3",
+        "f:6: inputs.q.values.scale: '1e-3' reads differently in YAML 1.1 and 1.2; write 0.001",
+    ),
     ("scale: 1.0", "scale: '1.0'", "f:6: inputs.q.values.scale: expected a number, got the text '1.0'"),
     ("scale: 1.0", "scale: true", "f:6: inputs.q.values.scale: expected a number, got true"),
     ("seed: 0", "seed: 0.0", "f:6: inputs.q.values.seed: expected a whole number, got the number 0.0"),
     ("seed: 0", "seed: -1", "f:6: input 'q': seed -1 is outside 0 to 2^31"),
     ("layout: contiguous", "layout: spiral", "f:6: input 'q': layout 'spiral', expected one of contiguous"),
-    ("parameter: true", "parameter: yes", "f:7: inputs.w.parameter: 'yes' reads differently in YAML 1.1 and 1.2; write true"),
-    ("parameter: true", "requires_grad: true", "f:7: inputs.w.requires_grad: unknown key; expected shape, dtype, values"),
+    (
+        "parameter: true",
+        "parameter: yes",
+        "f:7: inputs.w.parameter: 'yes' reads differently in YAML 1.1 and 1.2; write true",
+    ),
+    (
+        "parameter: true",
+        "requires_grad: true",
+        "f:7: inputs.w.requires_grad: unknown key; expected shape, dtype, values",
+    ),
     ("  q: {", "  lambda: {", "f:6: name 'lambda': expected a lower-case identifier"),
     ("  q: {", "  torch: {", "f:6: name 'torch': expected a lower-case identifier"),
     ("  q: {", "  q.x: {", "f:6: name 'q.x': expected a lower-case identifier"),
@@ -202,28 +230,116 @@ BAD = [
     ("dim: -1", "dim: null", "f:11: ops[2].dim: expected a whole number, got null"),
     ("dim: -1", "dim: 3", "f:11: op 'out' (softmax): dim 3 is not an axis of a tensor of rank 3"),
     ("contracts: []", "contracts: [{q: q}]", "f:13: contracts[0]: the key 'k' is missing"),
-    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: zz}]", "f:13: contract: output names 'zz', which is not defined"),
-    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, causal: true}]", "f:13: contracts[0].causal: expected text, got true"),
-    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, causal: left}]", "f:13: contract: causal 'left', expected top_left or bottom_right"),
-    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, window: 3}]", "f:13: contracts[0].window: expected a list"),
-    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, window: [3]}]", "f:13: contracts[0].window: expected two whole numbers, [left, right], got 1"),
-    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, window: [3, 1.0]}]", "f:13: contracts[0].window[1]: expected a whole number, got the number 1.0"),
-    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, window: [3, -2]}]", "f:13: contract: window [3, -2], expected counts of keys, or -1 for no bound"),
-    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, causal: top_left, window: [3, 3]}]", "f:13: contract: causal keeps no key to the right, window [3, 3] does"),
-    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, softcap: 0.0}]", "f:13: contract: softcap 0.0, expected a positive number"),
-    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, softcap: null}]", "f:13: contracts[0].softcap: expected a number, got null"),
-    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, scale: .inf}]", "f:13: contract: scale inf is not finite"),
-    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, dropout: 2}]", "f:13: contract: dropout 2, expected a probability"),
-    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, fill: -1.0}]", "f:13: contract: mask_means and fill need a mask"),
-    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, mask: q, mask_means: add}]", "f:13: contract: mask_means 'add', expected keep or drop; what is added is a bias"),
-    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, mask: q}]", "f:13: contract: 'q' is float32; a mask is boolean and a bias floating"),
-    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, bias: q}]", "f:13: contract: 'q' of [B, S, D] does not broadcast to [2, 4, 4]"),
-    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, bias: out}]", "f:13: contract: bias names 'out', which is not defined before the output"),
-    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, alibi: q}]", "f:13: contract: alibi 'q' is not a floating tensor of shape [1]"),
-    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, sinks: w}]", "f:13: contract: sinks 'w' is not a floating tensor of shape [1]"),
-    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: w, layout: bsd}]", "f:13: contract: output names 'w', which no operation"),
-    ("contracts: []", "contracts: [{q: q, k: q, v: w, output: out, layout: bsd}]", "f:13: contract: 'w' is not a floating tensor of 3 axes"),
-    ("contracts: []", "contracts: [{q: q, k: q, v: q, output: out}]", "f:13: contract: 'q' is not a floating tensor of 4 axes"),
+    (
+        "contracts: []",
+        "contracts: [{q: q, k: q, v: q, output: zz}]",
+        "f:13: contract: output names 'zz', which is not defined",
+    ),
+    (
+        "contracts: []",
+        "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, causal: true}]",
+        "f:13: contracts[0].causal: expected text, got true",
+    ),
+    (
+        "contracts: []",
+        "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, causal: left}]",
+        "f:13: contract: causal 'left', expected top_left or bottom_right",
+    ),
+    (
+        "contracts: []",
+        "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, window: 3}]",
+        "f:13: contracts[0].window: expected a list",
+    ),
+    (
+        "contracts: []",
+        "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, window: [3]}]",
+        "f:13: contracts[0].window: expected two whole numbers, [left, right], got 1",
+    ),
+    (
+        "contracts: []",
+        "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, window: [3, 1.0]}]",
+        "f:13: contracts[0].window[1]: expected a whole number, got the number 1.0",
+    ),
+    (
+        "contracts: []",
+        "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, window: [3, -2]}]",
+        "f:13: contract: window [3, -2], expected counts of keys, or -1 for no bound",
+    ),
+    (
+        "contracts: []",
+        "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, causal: top_left, window: [3, 3]}]",
+        "f:13: contract: causal keeps no key to the right, window [3, 3] does",
+    ),
+    (
+        "contracts: []",
+        "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, softcap: 0.0}]",
+        "f:13: contract: softcap 0.0, expected a positive number",
+    ),
+    (
+        "contracts: []",
+        "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, softcap: null}]",
+        "f:13: contracts[0].softcap: expected a number, got null",
+    ),
+    (
+        "contracts: []",
+        "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, scale: .inf}]",
+        "f:13: contract: scale inf is not finite",
+    ),
+    (
+        "contracts: []",
+        "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, dropout: 2}]",
+        "f:13: contract: dropout 2, expected a probability",
+    ),
+    (
+        "contracts: []",
+        "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, fill: -1.0}]",
+        "f:13: contract: mask_means and fill need a mask",
+    ),
+    (
+        "contracts: []",
+        "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, mask: q, mask_means: add}]",
+        "f:13: contract: mask_means 'add', expected keep or drop; what is added is a bias",
+    ),
+    (
+        "contracts: []",
+        "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, mask: q}]",
+        "f:13: contract: 'q' is float32; a mask is boolean and a bias floating",
+    ),
+    (
+        "contracts: []",
+        "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, bias: q}]",
+        "f:13: contract: 'q' of [B, S, D] does not broadcast to [2, 4, 4]",
+    ),
+    (
+        "contracts: []",
+        "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, bias: out}]",
+        "f:13: contract: bias names 'out', which is not defined before the output",
+    ),
+    (
+        "contracts: []",
+        "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, alibi: q}]",
+        "f:13: contract: alibi 'q' is not a floating tensor of shape [1]",
+    ),
+    (
+        "contracts: []",
+        "contracts: [{q: q, k: q, v: q, output: out, layout: bsd, sinks: w}]",
+        "f:13: contract: sinks 'w' is not a floating tensor of shape [1]",
+    ),
+    (
+        "contracts: []",
+        "contracts: [{q: q, k: q, v: q, output: w, layout: bsd}]",
+        "f:13: contract: output names 'w', which no operation",
+    ),
+    (
+        "contracts: []",
+        "contracts: [{q: q, k: q, v: w, output: out, layout: bsd}]",
+        "f:13: contract: 'w' is not a floating tensor of 3 axes",
+    ),
+    (
+        "contracts: []",
+        "contracts: [{q: q, k: q, v: q, output: out}]",
+        "f:13: contract: 'q' is not a floating tensor of 4 axes",
+    ),
     ("contracts: []", "note: hello", "f:13: note: unknown key"),
 ]
 

@@ -38,7 +38,11 @@ def test_a_contract_that_a_pass_keeps_still_holds(shrink: Pass) -> None:
 
 
 def test_what_lies_outside_a_contract_goes_without_it() -> None:
-    case = next(c for i in range(100) if len((c := sample(78, i, contracted=True)).returns) == 1 and c.ops[-1].name != c.contracts[0].output)
+    case = next(
+        c
+        for i in range(100)
+        if len((c := sample(78, i, contracted=True)).returns) == 1 and c.ops[-1].name != c.contracts[0].output
+    )
     assert any(len(c.ops) < len(case.ops) and c.contracts for c in bypass(case))
 
 

@@ -5,18 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from corpus.entry import (
-    Entry,
-    Expectation,
-    Found,
-    case_files,
-    dumps,
-    load,
-    load_all,
-    load_directory,
-    loads,
-    save,
-)
+from corpus.entry import Entry, Expectation, Found, case_files, dumps, load, load_all, load_directory, loads, save
 from generators.errors import CaseError, UserError
 from generators.sample import sample
 

@@ -41,9 +41,22 @@ def test_what_a_person_wrote_stays_when_it_is_brought_up_to_date(tmp_path: Path)
     assert str(bug.status) == "reported https://github.com/pytorch/pytorch/issues/1"
     assert read.of_root(Root("inductor", "joint_graph_passes", "", "fill ignored")) == bug
     assert read.examples(bug) == [tmp_path / "known/constants.case.yaml"]
-    met = Bug(bug.id, "a machine's title", bug.roots[:1], Status(), "", (), ("0" * 12, "3a0969d8f021"), "2026-11-01", "2026-11-21", ("2.13.0", "2.14"))
+    met = Bug(
+        bug.id,
+        "a machine's title",
+        bug.roots[:1],
+        Status(),
+        "",
+        (),
+        ("0" * 12, "3a0969d8f021"),
+        "2026-11-01",
+        "2026-11-21",
+        ("2.13.0", "2.14"),
+    )
     ledger_file.save(Ledger(read.path, (met, Bug("bmm", "aten.bmm: NaN", (ROOT,), findings=("1" * 12,)))))
-    expected = HAND_WRITTEN.replace("[3a0969d8f021]", '["000000000000", 3a0969d8f021]').replace('"2026-11-20"', '"2026-11-21"')
+    expected = HAND_WRITTEN.replace("[3a0969d8f021]", '["000000000000", 3a0969d8f021]').replace(
+        '"2026-11-20"', '"2026-11-21"'
+    )
     expected = expected.replace('versions: ["2.13.0"]\n', 'versions: [2.13.0, "2.14"]\n    first_seen: "2026-11-01"\n')
     text = read.path.read_text()
     assert text.startswith(expected)
@@ -58,14 +71,21 @@ def test_what_a_person_wrote_stays_when_it_is_brought_up_to_date(tmp_path: Path)
 def test_the_last_finding_of_a_bug_may_move_to_another(tmp_path: Path) -> None:
     read = written(tmp_path / "ledger.yaml", HAND_WRITTEN)
     (bug,) = read.bugs
-    ledger_file.save(Ledger(read.path, (replace(bug, findings=()), Bug("bmm", "aten.bmm: NaN", (ROOT,), findings=bug.findings))))
+    ledger_file.save(
+        Ledger(read.path, (replace(bug, findings=()), Bug("bmm", "aten.bmm: NaN", (ROOT,), findings=bug.findings)))
+    )
     again = ledger.load(read.path)
     assert [one.findings for one in again.bugs] == [(), bug.findings]
     assert again.bugs[0].last_seen == bug.last_seen and again.bugs[0].versions == bug.versions
 
 
 def test_a_ledger_is_made_where_there_is_none(tmp_path: Path) -> None:
-    odd = Bug("no", "a title: with #, 'quotes' and \"more\"", (Root("triton", "kernel", "", "1e-3"),), Status("not_a_bug", "no: by design"))
+    odd = Bug(
+        "no",
+        "a title: with #, 'quotes' and \"more\"",
+        (Root("triton", "kernel", "", "1e-3"),),
+        Status("not_a_bug", "no: by design"),
+    )
     made = Ledger(tmp_path / "new" / "ledger.yaml", (odd,))
     ledger_file.save(made)
     assert ledger.load(made.path) == made
@@ -75,13 +95,31 @@ def test_a_ledger_is_made_where_there_is_none(tmp_path: Path) -> None:
     ("change", "said"),
     [
         (("id: constants", "id: Constants of it"), "ledger.yaml:5: bugs[0].id: the text 'Constants of it' is no id"),
-        (("reported https", "open https"), ":7: bugs[0].status: 'open' is not one of new, reported, known, not_a_bug, fixed"),
-        (('"reported https://github.com/pytorch/pytorch/issues/1"', "reported"), ":7: bugs[0].status: 'reported' wants the address of the issue"),
-        (("reported https://github.com/pytorch/pytorch/issues/1", "known soon"), "'known' wants the address of the issue, got 'soon'"),
-        (("reported https://github.com/pytorch/pytorch/issues/1", "fixed soon"), "'fixed' wants the first version without it, such as 2.14.0, got 'soon'"),
+        (
+            ("reported https", "open https"),
+            ":7: bugs[0].status: 'open' is not one of new, reported, known, not_a_bug, fixed",
+        ),
+        (
+            ('"reported https://github.com/pytorch/pytorch/issues/1"', "reported"),
+            ":7: bugs[0].status: 'reported' wants the address of the issue",
+        ),
+        (
+            ("reported https://github.com/pytorch/pytorch/issues/1", "known soon"),
+            "'known' wants the address of the issue, got 'soon'",
+        ),
+        (
+            ("reported https://github.com/pytorch/pytorch/issues/1", "fixed soon"),
+            "'fixed' wants the first version without it, such as 2.14.0, got 'soon'",
+        ),
         (("reported https", "new https"), "'new' stands alone"),
-        (("findings: [3a0969d8f021]", "findings: [3a09]"), "bugs[0].findings[0]: the text '3a09' is not the id of a case"),
-        (("mechanism: fill ignored", "mechanism: constants ignored, part: patterns of attention"), "the cause 'inductor, joint_graph_passes, patterns of attention, constants ignored' stands there twice"),
+        (
+            ("findings: [3a0969d8f021]", "findings: [3a09]"),
+            "bugs[0].findings[0]: the text '3a09' is not the id of a case",
+        ),
+        (
+            ("mechanism: fill ignored", "mechanism: constants ignored, part: patterns of attention"),
+            "the cause 'inductor, joint_graph_passes, patterns of attention, constants ignored' stands there twice",
+        ),
         (("cases: [known/constants.case.yaml]", "cases: [known/constants.py]"), "is not a case file (*.case.yaml)"),
         (("last_seen:", "last_met:"), "bugs[0].last_met: unknown key"),
         (('"2026-11-20"', "yesterday"), "bugs[0].last_seen: the text 'yesterday' is not a day"),

@@ -14,7 +14,9 @@ keys = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp", "Zs", "
 scalars = st.none() | st.booleans() | st.integers(-(2**63) + 1, 2**63 - 1) | st.floats() | texts
 data = st.dictionaries(
     keys,
-    st.recursive(scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(keys, inner, max_size=4), max_leaves=12),
+    st.recursive(
+        scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(keys, inner, max_size=4), max_leaves=12
+    ),
 )
 
 
@@ -37,7 +39,9 @@ def exact(value: Data) -> object:
 
 @given(data)
 @example({"x": 5e-324, "y": -0.0, "z": 1e-5, "no": 1e22, "on": -math.inf, "12:30": math.nan})
-@example({"a": "1e-3", "b": "no", "c": "12:30", "d": "2026-01-01", "e": "~", "f": "", "g": "<<", "h": "- x", "i": "a: b"})
+@example(
+    {"a": "1e-3", "b": "no", "c": "12:30", "d": "2026-01-01", "e": "~", "f": "", "g": "<<", "h": "- x", "i": "a: b"}
+)
 @example({"a": {"b": ["line\nline\n", " lead\n", "\ttab\n\n", "\x85\u2028", "#no", "a #b", "x\n---\n"]}})
 def test_what_is_written_reads_back_bit_for_bit(written: dict[str, Data]) -> None:
     assert exact(unlocated(parse(dump(written), "x"))) == exact(written)

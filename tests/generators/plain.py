@@ -18,9 +18,19 @@ _DTYPES = re.compile(r"torch\.(float32|bfloat16|float16)\b")
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None = None, fill: float = -math.inf,
-    bias: Tensor | None = None, causal: str | None = None, window: tuple[int, int] | None = None,
-    softcap: float | None = None, alibi: Tensor | None = None, sinks: Tensor | None = None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    scale: float,
+    mask: Tensor | None = None,
+    fill: float = -math.inf,
+    bias: Tensor | None = None,
+    causal: str | None = None,
+    window: tuple[int, int] | None = None,
+    softcap: float | None = None,
+    alibi: Tensor | None = None,
+    sinks: Tensor | None = None,
     dropout: tuple[float, int] | None = None,
 ) -> Tensor:
     """q [batch, heads, seq_len, head_dim], k [batch, kv_heads, kv_len, head_dim], v [.., kv_len, value_dim]; any dtype."""
@@ -66,7 +76,9 @@ def by_contract(contract: Contract, values: dict[str, Tensor]) -> Tensor:
     found = {field: values[name] for field, name in contract.reads.items() if field not in ("q", "k", "v")}
     if contract.layout == "bsd":
         q, k, v = (x[:, None] for x in (q, k, v))
-        found.update({field: found[field][:, None] for field in ("mask", "bias") if field in found and found[field].ndim == 3})
+        found.update(
+            {field: found[field][:, None] for field in ("mask", "bias") if field in found and found[field].ndim == 3}
+        )
     if contract.layout == "bshd":
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
     mask = found.pop("mask", None)
@@ -74,8 +86,19 @@ def by_contract(contract: Contract, values: dict[str, Tensor]) -> Tensor:
         mask = ~mask
     # The lowest number of a dtype is float64's own in a program that runs in float64.
     fill = LOWEST if -math.inf < contract.fill < -1e30 or contract.fill == -65504.0 else contract.fill
-    out = attend(q, k, v, scale=contract.scale, mask=mask, fill=fill, causal=contract.causal, window=contract.window,
-                 softcap=contract.softcap, dropout=(contract.dropout, 0) if contract.dropout else None, **found)
+    out = attend(
+        q,
+        k,
+        v,
+        scale=contract.scale,
+        mask=mask,
+        fill=fill,
+        causal=contract.causal,
+        window=contract.window,
+        softcap=contract.softcap,
+        dropout=(contract.dropout, 0) if contract.dropout else None,
+        **found,
+    )
     return {"bhsd": out, "bshd": out.transpose(1, 2), "bsd": out[:, 0]}[contract.layout]
 
 
@@ -102,8 +125,12 @@ def in_float64(text: str, *, training: bool) -> Run:
     differentiable = [x for x in outputs if x.requires_grad]
     if not (training and differentiable):
         return Run(outputs, [])
-    cotangents = [torch.randn(x.shape, generator=torch.Generator().manual_seed(1), dtype=x.dtype) for x in differentiable]
-    return Run([x.detach() for x in outputs], list(torch.autograd.grad(differentiable, leaves, cotangents, allow_unused=True)))
+    cotangents = [
+        torch.randn(x.shape, generator=torch.Generator().manual_seed(1), dtype=x.dtype) for x in differentiable
+    ]
+    return Run(
+        [x.detach() for x in outputs], list(torch.autograd.grad(differentiable, leaves, cotangents, allow_unused=True))
+    )
 
 
 def close(a: Tensor, b: Tensor) -> bool:

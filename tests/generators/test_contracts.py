@@ -44,8 +44,16 @@ def test_every_contract_means_what_its_spelling_computes(contracted: bool) -> No
 
 
 WRONG: dict[str, object] = {
-    "scale": 0.77, "softcap": 1.5, "alibi": None, "bias": None, "causal": None, "window": (1, 0), "sinks": None,
-    "mask_means": "keep", "dropout": 0.0, "mask": None,
+    "scale": 0.77,
+    "softcap": 1.5,
+    "alibi": None,
+    "bias": None,
+    "causal": None,
+    "window": (1, 0),
+    "sinks": None,
+    "mask_means": "keep",
+    "dropout": 0.0,
+    "mask": None,
 }
 
 

@@ -137,4 +137,6 @@ def test_dropout_of_a_layer_is_random_in_training_alone() -> None:
 def test_flex_attention_defines_its_modifications() -> None:
     texts = [source(of_family("flex", i)) for i in range(80)]
     assert any("        def score_mod(score, b, h, q_idx, kv_idx):\n            return " in text for text in texts)
-    assert any("block_mask=create_block_mask(mask_mod, None, None, q.size(2), k.size(2), device=q.device)" in t for t in texts)
+    assert any(
+        "block_mask=create_block_mask(mask_mod, None, None, q.size(2), k.size(2), device=q.device)" in t for t in texts
+    )

@@ -135,7 +135,9 @@ def test_a_sibling_with_dropout_drops_the_weights_and_cuts_the_mask_off() -> Non
     assert dropped.args == (weights,) and steps["out"].args == (dropped.name, q)
     fixed = next(op for op in other.ops if op.kind == "detach")
     assert fixed.args == (mask,) and fixed.name in steps[scores].args
-    (without,) = (again for again in siblings(other, Choices("back")) if variant(again) == wanted._replace(mode=TRAINING))
+    (without,) = (
+        again for again in siblings(other, Choices("back")) if variant(again) == wanted._replace(mode=TRAINING)
+    )
     assert _steps(without) == _steps(case) and not any(op.kind == "dropout" for op in without.ops)
 
 

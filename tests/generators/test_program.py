@@ -18,8 +18,11 @@ def shape(*sizes: int | str) -> tuple[Size, ...]:
 PLAIN = Case(
     dims=(("B", 2), ("S", 3), ("D", 4)),
     inputs=(Input("q", shape("B", "S", "D"), "float32"), Input("k", shape("B", "S", "D"), "float32")),
-    ops=(make_op("kt", "transpose", ["k"], {}), make_op("scores", "matmul", ["q", "kt"], {}),
-         make_op("probs", "softmax", ["scores"], {})),
+    ops=(
+        make_op("kt", "transpose", ["k"], {}),
+        make_op("scores", "matmul", ["q", "kt"], {}),
+        make_op("probs", "softmax", ["scores"], {}),
+    ),
     returns=("probs",),
 )
 
@@ -59,7 +62,10 @@ def test_a_plain_case_is_accepted() -> None:
         (replace(PLAIN, returns=("gone",)), "'gone' is not defined"),
         (replace(PLAIN, mode="eval"), "mode is 'eval', expected one of inference, training"),
         (replace(PLAIN, inputs=(replace(PLAIN.inputs[0], dtype="float8"), PLAIN.inputs[1])), "dtype 'float8'"),
-        (replace(PLAIN, inputs=(replace(PLAIN.inputs[0], values=Values("secret")), PLAIN.inputs[1])), "expected one of normal"),
+        (
+            replace(PLAIN, inputs=(replace(PLAIN.inputs[0], values=Values("secret")), PLAIN.inputs[1])),
+            "expected one of normal",
+        ),
         (replace(PLAIN, inputs=(replace(PLAIN.inputs[0], layout="wild"), PLAIN.inputs[1])), "layout 'wild'"),
         (replace(PLAIN, contracts=(Contract("q", "k", "gone", "probs", "bsd"),)), "contract: v names 'gone'"),
     ],

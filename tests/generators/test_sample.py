@@ -33,8 +33,9 @@ def run_eager(case: Case) -> tuple[torch.Tensor, ...]:
 def test_the_same_seed_gives_the_same_cases_in_every_process() -> None:
     def ids(hash_seed: str) -> str:
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-        return subprocess.run([sys.executable, "-c", PRINT_IDS], env=environment, check=True, capture_output=True,
-                              text=True).stdout
+        return subprocess.run(
+            [sys.executable, "-c", PRINT_IDS], env=environment, check=True, capture_output=True, text=True
+        ).stdout
 
     first = ids("1")
     assert first == ids("2")
@@ -61,9 +62,34 @@ def test_eager_accepts_nearly_all_and_gives_the_types_the_program_says(contracte
 def test_every_part_of_the_mix_is_drawn() -> None:
     cases = [sample(5, i) for i in range(3000)]
     kinds = {op.kind for case in cases for op in case.ops}
-    assert {"matmul", "bmm", "einsum", "baddbmm", "sdpa", "softmax", "log_softmax", "logsumexp", "exp", "masked_fill",
-            "where", "dropout", "embedding", "layer_norm", "rms_norm", "linear", "gelu", "repeat_interleave", "expand",
-            "unflatten", "chunk", "unbind", "permute", "mT", "tril", "triu"} <= kinds
+    assert {
+        "matmul",
+        "bmm",
+        "einsum",
+        "baddbmm",
+        "sdpa",
+        "softmax",
+        "log_softmax",
+        "logsumexp",
+        "exp",
+        "masked_fill",
+        "where",
+        "dropout",
+        "embedding",
+        "layer_norm",
+        "rms_norm",
+        "linear",
+        "gelu",
+        "repeat_interleave",
+        "expand",
+        "unflatten",
+        "chunk",
+        "unbind",
+        "permute",
+        "mT",
+        "tril",
+        "triu",
+    } <= kinds
     assert {i.dtype for case in cases for i in case.inputs} >= {"float32", "bfloat16", "float16", "bool", "int64"}
     assert {case.mode for case in cases} == {"inference", "training"}
     assert any(case.dynamic for case in cases)
@@ -74,8 +100,13 @@ def test_every_part_of_the_mix_is_drawn() -> None:
 def test_a_campaign_of_kernels_has_all_that_a_contract_can_say() -> None:
     cases = [sample(5, i, contracted=True) for i in range(1000)]
     said = Counter(
-        word for case in cases for c in case.contracts
-        for word in (c.causal, *(f for f in ("softcap", "alibi", "sinks", "window", "bias", "mask") if getattr(c, f) is not None))
+        word
+        for case in cases
+        for c in case.contracts
+        for word in (
+            c.causal,
+            *(f for f in ("softcap", "alibi", "sinks", "window", "bias", "mask") if getattr(c, f) is not None),
+        )
     )
     for word in ("softcap", "alibi", "sinks", "window", "bottom_right"):
         assert 80 <= said[word] <= 180, said

@@ -38,7 +38,9 @@ def test_a_wrong_stand_in_is_noticed() -> None:
 
 
 def test_what_the_contract_speaks_for_is_gone_and_what_is_returned_of_it_stays() -> None:
-    case = next(c for i in range(1000) if (c := sample(4, i, contracted=True)).contracts[0].causal and len(c.returns) == 1)
+    case = next(
+        c for i in range(1000) if (c := sample(4, i, contracted=True)).contracts[0].causal and len(c.returns) == 1
+    )
     text = stand_in(case)
     assert text is not None
     assert text.count("attend(") == 1
@@ -71,9 +73,14 @@ def test_steps_in_place_on_what_is_read_or_given_have_no_stand_in() -> None:
     case = Case(
         dims=(("B", 2), ("S", 3), ("D", 4)),
         inputs=(Input("x", shape, "float32"),),
-        ops=(make_op("q", "neg", ["x"], {}), make_op("scaled", "mul", ["q"], {"other": 0.5, "form": "in_place"}),
-             make_op("kt", "transpose", ["x"], {}), make_op("scores", "matmul", ["scaled", "kt"], {}),
-             make_op("probs", "softmax", ["scores"], {}), make_op("out", "matmul", ["probs", "x"], {})),
+        ops=(
+            make_op("q", "neg", ["x"], {}),
+            make_op("scaled", "mul", ["q"], {"other": 0.5, "form": "in_place"}),
+            make_op("kt", "transpose", ["x"], {}),
+            make_op("scores", "matmul", ["scaled", "kt"], {}),
+            make_op("probs", "softmax", ["scores"], {}),
+            make_op("out", "matmul", ["probs", "x"], {}),
+        ),
         returns=("out",),
         contracts=(Contract("q", "x", "x", "out", "bsd", 0.5),),
     )
@@ -88,8 +95,12 @@ def test_an_input_whose_gradient_is_zeros_keeps_its_gradient() -> None:
     case = Case(
         dims=(("B", 2), ("S", 3), ("D", 4)),
         inputs=(Input("x", shape, "float32"), Input("bias", tuple(Size.of(s) for s in ("B", "S", "S")), "float32")),
-        ops=(make_op("kt", "transpose", ["x"], {}), make_op("scores", "baddbmm", ["bias", "x", "kt"], {"beta": 0}),
-             make_op("probs", "softmax", ["scores"], {}), make_op("out", "matmul", ["probs", "x"], {})),
+        ops=(
+            make_op("kt", "transpose", ["x"], {}),
+            make_op("scores", "baddbmm", ["bias", "x", "kt"], {"beta": 0}),
+            make_op("probs", "softmax", ["scores"], {}),
+            make_op("out", "matmul", ["probs", "x"], {}),
+        ),
         returns=("out",),
         contracts=(Contract("x", "x", "x", "out", "bsd"),),
     )

@@ -41,7 +41,8 @@ FLAGGEMS = [
 def trial(dtype: torch.dtype, **features: Any) -> Trial:
     sizes = {name: features.pop(name) for name in SHAPE if name in features}
     options = {
-        name: torch.rand(value, device=DEVICE) if name in ("alibi", "sinks") else value for name, value in features.items()
+        name: torch.rand(value, device=DEVICE) if name in ("alibi", "sinks") else value
+        for name, value in features.items()
     }
     return Trial(**sizes, dtype=dtype, options=options)
 
@@ -71,7 +72,9 @@ def test_lengths_around_tiles(length: int) -> None:
 def test_head_dims(dim: int, dtype: torch.dtype) -> None:
     assert Trial(rows=20, columns=20, dim=dim, value_dim=dim, dtype=dtype).holds()
     bias = torch.randn(20, 20, device=DEVICE)
-    assert Trial(rows=20, columns=20, dim=dim, value_dim=dim, dtype=dtype, options={"bias": bias, "mask": bias < 1}).holds()
+    assert Trial(
+        rows=20, columns=20, dim=dim, value_dim=dim, dtype=dtype, options={"bias": bias, "mask": bias < 1}
+    ).holds()
 
 
 @pytest.mark.parametrize(("dim", "value_dim"), [(40, 7), (31, 4), (100, 16), (16, 80), (5, 130)])

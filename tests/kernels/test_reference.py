@@ -12,7 +12,13 @@ from torch.nn.functional import scaled_dot_product_attention
 from kernels.reference import documented_attention, math_attention
 from tests.kernels.trial import DEVICE, NAMES
 
-SHAPES = ((2, 2, 17, 17, 16, 16), (4, 2, 5, 33, 24, 24), (3, 1, 64, 64, 64, 64), (1, 1, 1, 7, 8, 16), (2, 1, 33, 5, 1, 3))
+SHAPES = (
+    (2, 2, 17, 17, 16, 16),
+    (4, 2, 5, 33, 24, 24),
+    (3, 1, 64, 64, 64, 64),
+    (1, 1, 1, 7, 8, 16),
+    (2, 1, 33, 5, 1, 3),
+)
 """heads, kv_heads, rows, columns, dim, value_dim"""
 SCALES = (None, 0.3, -0.5, 1.0, 7.0)
 MASKS = ("none", "causal", "keep", "empty rows", "bias")
@@ -37,7 +43,12 @@ def masks(kind: str, shape: tuple[int, ...], dtype: torch.dtype) -> dict[str, An
 def backend(q: Tensor, k: Tensor, v: Tensor, kind: str, extra: dict[str, Any], scale: float | None) -> Tensor:
     with sdpa_kernel(SDPBackend.MATH):
         return scaled_dot_product_attention(
-            q, k, v, attn_mask=extra.get("mask", extra.get("bias")), is_causal=kind == "causal", scale=scale,
+            q,
+            k,
+            v,
+            attn_mask=extra.get("mask", extra.get("bias")),
+            is_causal=kind == "causal",
+            scale=scale,
             enable_gqa=q.size(1) != k.size(1),
         )
 
@@ -71,7 +82,9 @@ def test_gradients_of_the_reference_are_those_of_the_math_backend_in_float64() -
 def test_dropout_with_a_given_mask_is_that_of_the_math_operator() -> None:
     q, k, v = inputs(SHAPES[0], torch.float32)
     kept = torch.rand(2, 2, 17, 17, device=DEVICE) < 0.7
-    expected, _ = torch.ops.aten._scaled_dot_product_attention_math(q, k, v, dropout_p=0.3, dropout_mask=kept, scale=0.25)
+    expected, _ = torch.ops.aten._scaled_dot_product_attention_math(
+        q, k, v, dropout_p=0.3, dropout_mask=kept, scale=0.25
+    )
     got = math_attention(q, k, v, scale=0.25, dropout_p=0.3, dropout_mask=kept)
     torch.testing.assert_close(got, expected, rtol=0, atol=0)
 

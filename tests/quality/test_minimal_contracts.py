@@ -92,8 +92,20 @@ KINDS: dict[Bug, list[str]] = {
     sees_few_to_the_left: ["transpose", "matmul", "ones", "tril", "masked_fill", "softmax", "matmul"],
     sees_three_to_the_left: ["transpose", "matmul", "ones", "tril", "masked_fill", "softmax", "matmul"],
     slopes_from_the_last_key: [
-        "transpose", "matmul", "arange", "unsqueeze", "sub", "abs", "view", "mul", "sub", "ones", "triu", "masked_fill",
-        "softmax", "matmul",
+        "transpose",
+        "matmul",
+        "arange",
+        "unsqueeze",
+        "sub",
+        "abs",
+        "view",
+        "mul",
+        "sub",
+        "ones",
+        "triu",
+        "masked_fill",
+        "softmax",
+        "matmul",
     ],
     sinks: ["transpose", "matmul", "view", "expand", "cat", "softmax", "narrow", "matmul"],
     mask: ["transpose", "matmul", "masked_fill", "softmax", "matmul"],
@@ -206,7 +218,9 @@ def test_a_contract_keeps_what_matters_in_its_simplest_words() -> None:
     assert {said(case).softcap for case in minima(softcap)} == {1.0}
     assert {said(case).window for case in minima(sees_few_to_the_left)} == {(0, -1)}
     assert {said(case).window for case in minima(sees_three_to_the_left)} <= {(3, -1), (4, -1), (5, -1)}
-    assert {(said(case).causal, said(case).scale) for case in minima(slopes_from_the_last_key)} == {("bottom_right", 1.0)}
+    assert {(said(case).causal, said(case).scale) for case in minima(slopes_from_the_last_key)} == {
+        ("bottom_right", 1.0)
+    }
     assert {case.inputs[0].dtype for case in minima(bias_in_half)} == {"float16"}
     assert {case.inputs[0].layout for case in minima(heads_inside)} == {"heads_inner"}
     assert {tuple(sorted(case.sizes.values())) for case in minima(long_keys_and_wide_heads)} == {(33, 127)}

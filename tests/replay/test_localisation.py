@@ -30,9 +30,16 @@ def lone_head() -> Tensor:
 
 ALL = slice(None)
 PLACES = [
-    (wrong((1, 8, 65, 16), 0, slice(1, 8), slice(0, 63)), OUT, "heads 1-7, first 63 query rows of each; head 0 correct"),
-    (wrong((2, 8, 100, 16), 0, ALL, slice(64, 99)), (BATCH, HEAD, KEY, FEATURE),
-     "batch 0, all heads, key rows 64-98; batch 1 correct"),
+    (
+        wrong((1, 8, 65, 16), 0, slice(1, 8), slice(0, 63)),
+        OUT,
+        "heads 1-7, first 63 query rows of each; head 0 correct",
+    ),
+    (
+        wrong((2, 8, 100, 16), 0, ALL, slice(64, 99)),
+        (BATCH, HEAD, KEY, FEATURE),
+        "batch 0, all heads, key rows 64-98; batch 1 correct",
+    ),
     (wrong((2, 8, 65, 128), ALL, ALL, ALL, slice(63, None, 64)), OUT, "last of two"),
     (wrong((2, 8, 65, 256), ALL, ALL, ALL, slice(63, None, 64)), OUT, "every 64th feature"),
     (wrong((2, 8, 65, 16), ALL, ALL, ALL, slice(3, None, 5)), OUT, "every 5th feature from 3"),
@@ -40,8 +47,11 @@ PLACES = [
     (wrong((2, 8, 65, 16), ALL, [1, 3, 4], 0), OUT, "heads 1, 3-4, first query row of each"),
     (wrong((2, 4, 65, 16), ALL, [0, 1, 2]), OUT, "heads 0-2; head 3 correct"),
     (torch.ones(2, 3, dtype=torch.bool), (BATCH, FEATURE), "everywhere"),
-    (wrong((4, 6), [0, 1], [0, 1]), (BATCH, "S"),
-     "batches 0-1, first 2 of S of each; batch 2 and batch 3 correct (2 of the 4 elements there)"),
+    (
+        wrong((4, 6), [0, 1], [0, 1]),
+        (BATCH, "S"),
+        "batches 0-1, first 2 of S of each; batch 2 and batch 3 correct (2 of the 4 elements there)",
+    ),
     (wrong((20, 6), [0, 2, 5, 9, 11]), ("S", FEATURE), "rows 0, 2, 5, 9, ... (5 in all) of S"),
     (wrong((20, 6), 3), ("S", FEATURE), "row 3 of S"),
     (wrong((9, 2, 6), [0, 4], ALL, ALL), ("axis 0", "S", FEATURE), "indices 0, 4 of axis 0"),
@@ -90,8 +100,16 @@ def test_axes_are_called_what_the_contract_calls_them() -> None:
         ({s for s in range(1, 131) if s % 64}, {64, 128}, "only where S % 64 != 0"),
         ({64, 128}, {s for s in range(1, 131) if s % 64}, "only where S % 64 == 0"),
         ({s for s in range(1, 131) if s > 64 and s % 64}, {*range(1, 65), 128}, "only where S > 64 and S % 64 != 0"),
-        ({s for s in range(1, 131) if s % 32 == 1}, {s for s in range(1, 131) if s % 32 != 1}, "only where S % 32 == 1"),
-        ({s for s in range(1, 131) if s % 64 > 32}, {s for s in range(1, 131) if s % 64 <= 32}, "only where S % 64 > 32"),
+        (
+            {s for s in range(1, 131) if s % 32 == 1},
+            {s for s in range(1, 131) if s % 32 != 1},
+            "only where S % 32 == 1",
+        ),
+        (
+            {s for s in range(1, 131) if s % 64 > 32},
+            {s for s in range(1, 131) if s % 64 <= 32},
+            "only where S % 64 > 32",
+        ),
         ({7, 9, 23}, {8, 11, 20, 39, 41}, "only at S = 7, 9, 23"),
         ({17}, {16, 18}, "only at S = 17"),
         ({64}, {1, 2, 63, 65, 128}, "only at S = 64"),

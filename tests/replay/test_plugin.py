@@ -27,7 +27,13 @@ def run(pytester: pytest.Pytester, python: Path, *options: str) -> pytest.RunRes
         (Expectation("pass"), "ill_conditioned", "2.13.0", "passed", ""),
         (Expectation("rounding"), "rounding", "2.13.0", "passed", ""),
         (Expectation("rounding"), "ok", "2.13.0", "passed", ""),
-        (Expectation("rounding"), "ill_conditioned", "2.13.0", "failed", "expected rounding: inductor: ill_conditioned"),
+        (
+            Expectation("rounding"),
+            "ill_conditioned",
+            "2.13.0",
+            "failed",
+            "expected rounding: inductor: ill_conditioned",
+        ),
         (Expectation("rounding"), "nonfinite", "2.13.0", "failed", "expected no finding: inductor: nonfinite"),
         (KNOWN, "wrong_result", "2.13.0", "xfailed", URL),
         (KNOWN, "rounding", "2.13.0", "failed", f"expected wrong_result ({URL}) in torch 2.13.0: inductor: rounding"),
@@ -36,14 +42,24 @@ def run(pytester: pytest.Pytester, python: Path, *options: str) -> pytest.RunRes
         (KNOWN, "wrong_result", "2.14.0", "failed", f"{URL} is not expected in torch 2.14.0: inductor: wrong_result"),
         (Expectation("pass"), "skipped", "2.13.0", "skipped", "as told"),
         (Expectation("pass", reaches=("_sfdp_pattern_1",)), "ok", "2.13.0", "passed", ""),
-        (Expectation("pass", reaches=("op aten.bmm", "_sfdp_pattern_9")), "ok", "2.13.0", "failed",
-         "no longer reaches op aten.bmm, _sfdp_pattern_9 under inductor in torch 2.13.0; rewrites: _sfdp_pattern_1"),
+        (
+            Expectation("pass", reaches=("op aten.bmm", "_sfdp_pattern_9")),
+            "ok",
+            "2.13.0",
+            "failed",
+            "no longer reaches op aten.bmm, _sfdp_pattern_9 under inductor in torch 2.13.0; rewrites: _sfdp_pattern_1",
+        ),
         (Expectation("pass", versions="<2.13", reaches=("op aten.bmm",)), "ok", "2.13.0", "passed", ""),
     ],
 )
 def test_expectations(
-    pytester: pytest.Pytester, fake_python: FakePython, expectation: Expectation | None, verdict: str, torch: str,
-    outcome: str, reason: str,
+    pytester: pytest.Pytester,
+    fake_python: FakePython,
+    expectation: Expectation | None,
+    verdict: str,
+    torch: str,
+    outcome: str,
+    reason: str,
 ) -> None:
     path = save(Entry(CASE, expect=expectation), pytester.path)
     result = run(pytester, fake_python(verdict, torch=torch))
@@ -65,7 +81,9 @@ def test_a_case_that_eager_refuses_fails(pytester: pytest.Pytester, fake_python:
     result.stdout.fnmatch_lines(["*eager refuses the case: RuntimeError: no such thing*"])
 
 
-def test_a_device_that_is_not_there_is_a_skip_with_its_reason(pytester: pytest.Pytester, fake_python: FakePython) -> None:
+def test_a_device_that_is_not_there_is_a_skip_with_its_reason(
+    pytester: pytest.Pytester, fake_python: FakePython
+) -> None:
     save(Entry(CASE, expect=Expectation("pass", device="cuda")), pytester.path)
     result = run(pytester, fake_python("ok", unusable="no CUDA device is visible"))
     result.assert_outcomes(skipped=1)
@@ -104,6 +122,8 @@ def test_a_broken_file_is_an_error_of_one_line_and_the_others_run(
 def test_collecting_imports_no_torch(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     save(Entry(CASE), pytester.path)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-    script = "import pytest, sys; pytest.main(['-p', 'fuzz.pytest_plugin', '--collect-only']); print('torch' in sys.modules)"
+    script = (
+        "import pytest, sys; pytest.main(['-p', 'fuzz.pytest_plugin', '--collect-only']); print('torch' in sys.modules)"
+    )
     result = pytester.run(sys.executable, "-c", script)
     result.stdout.fnmatch_lines(["*1 test collected*", "False"])

@@ -40,7 +40,9 @@ def below(case: Case, *right: str) -> Cause:
         ((), "codegen", ""),
     ],
 )
-def test_a_lowering_is_at_fault_only_where_no_other_mends_it(case: Case, right: tuple[str, ...], stage: str, part: str) -> None:
+def test_a_lowering_is_at_fault_only_where_no_other_mends_it(
+    case: Case, right: tuple[str, ...], stage: str, part: str
+) -> None:
     found = below(case, *right)
     assert (found.who, found.stage, found.part) == ("inductor", stage, part)
 

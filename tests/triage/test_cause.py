@@ -134,11 +134,18 @@ def test_a_lowering_that_is_wrong_is_named(plant: str) -> None:
 @pytest.mark.parametrize(
     ("output", "line"),
     [
-        ("Bisection complete: BisectionResult(backend='inductor', subsystem='joint_graph_passes', debug_info='pass_pattern_0')",
-         "inductor, joint_graph_passes: pass_pattern_0"),
-        ("Bisection complete: BisectionResult(backend='inductor', subsystem='lowerings', bisect_number=3, debug_info='relu_1')",
-         "inductor, lowerings: relu"),
-        ("Bisection complete: BisectionResult(backend='aot_eager', subsystem=None, bisect_number=None, debug_info=None)", "aot_eager"),
+        (
+            "Bisection complete: BisectionResult(backend='inductor', subsystem='joint_graph_passes', debug_info='pass_pattern_0')",
+            "inductor, joint_graph_passes: pass_pattern_0",
+        ),
+        (
+            "Bisection complete: BisectionResult(backend='inductor', subsystem='lowerings', bisect_number=3, debug_info='relu_1')",
+            "inductor, lowerings: relu",
+        ),
+        (
+            "Bisection complete: BisectionResult(backend='aot_eager', subsystem=None, bisect_number=None, debug_info=None)",
+            "aot_eager",
+        ),
         ("Bisection complete: None", "it found nothing"),
         ("Bisection complete: no issue found", "it found nothing"),
         ("Traceback", "it did not end as it should"),

@@ -31,8 +31,13 @@ EMPTY = Ledger(Path("ledger.yaml"))
 IGNORED = "constants of the program ignored"
 
 
-def entry(rows: int = 2, verdict: str = "wrong_result", subject: str = "inductor", message: str = "", kind: str = "softmax") -> Entry:
-    return Entry(case(kind, rows=rows), found=Found(verdict, subject, (), "2.13.0+cpu", "cpu", message, date="2026-05-01T12:00:00Z"))
+def entry(
+    rows: int = 2, verdict: str = "wrong_result", subject: str = "inductor", message: str = "", kind: str = "softmax"
+) -> Entry:
+    return Entry(
+        case(kind, rows=rows),
+        found=Found(verdict, subject, (), "2.13.0+cpu", "cpu", message, date="2026-05-01T12:00:00Z"),
+    )
 
 
 def sfdp(number: int, mechanism: str = IGNORED) -> Cause:
@@ -83,7 +88,10 @@ def ids(clusters: list[Cluster]) -> set[frozenset[str]]:
 
 
 def test_findings_are_one_cluster_exactly_where_one_change_would_mend_them() -> None:
-    expected = {frozenset(told(100 * row + i, *pair).finding.id for i, pair in enumerate(findings)) for row, findings in enumerate(PILE)}
+    expected = {
+        frozenset(told(100 * row + i, *pair).finding.id for i, pair in enumerate(findings))
+        for row, findings in enumerate(PILE)
+    }
     assert ids(cluster(MEMBERS, EMPTY)) == expected
 
 
@@ -133,7 +141,9 @@ def test_a_ledger_brought_up_to_date_twice_is_the_same_and_lists_each_finding_on
     assert updated(once, cluster(MEMBERS, once)) == once
     listed = [case_id for bug in once.bugs for case_id in bug.findings]
     assert sorted(listed) == sorted({member.finding.id for member in MEMBERS})
-    assert all((bug.first_seen, bug.last_seen, bug.versions) == ("2026-05-01", "2026-05-01", ("2.13.0",)) for bug in once.bugs)
+    assert all(
+        (bug.first_seen, bug.last_seen, bug.versions) == ("2026-05-01", "2026-05-01", ("2.13.0",)) for bug in once.bugs
+    )
     assert all(one.bug for one in cluster(MEMBERS, once))
     later = told(999, sfdp(2), entry(9), "2026-06-01")
     (bug,) = [bug for bug in updated(once, cluster([later], once)).bugs if bug.last_seen == "2026-06-01"]
@@ -163,7 +173,12 @@ def test_an_example_is_given_to_what_is_added_and_to_no_entry_of_a_persons(tmp_p
 def test_an_entry_learns_the_words_its_findings_are_attributed_in_now(tmp_path: Path) -> None:
     path = tmp_path / "ledger.yaml"
     first, second = MEMBERS[0], told(1, sfdp(1), entry(3))
-    bug = Bug("old", "attention is wrong", (Root("inductor", "?", "", "words of an older version"),), findings=(first.finding.id,))
+    bug = Bug(
+        "old",
+        "attention is wrong",
+        (Root("inductor", "?", "", "words of an older version"),),
+        findings=(first.finding.id,),
+    )
     ledger_file.save(Ledger(path, (bug, Bug("other", "NaN", (MEMBERS[-1].root,)))))
     before = ledger.load(path)
     clusters = cluster([first], before)
@@ -241,7 +256,9 @@ def test_the_command_groups_runs_and_files_and_keeps_the_ledger(
 
     assert call(command.cluster, "triage.cluster", [*arguments, "--update"]) == 1
     text, said = capsys.readouterr()
-    assert "kept/ledger.yaml: 2 bugs added" in text and "2 findings of 2 root causes; kept/ledger.yaml lacks none" in text
+    assert (
+        "kept/ledger.yaml: 2 bugs added" in text and "2 findings of 2 root causes; kept/ledger.yaml lacks none" in text
+    )
     assert "attributing 2 of 2: " in said
     assert "status   new (not reported yet)" in text and "met 20x" in text and "torch 2.13.0" in text
     assert "-m fuzz.replay " in text
@@ -259,7 +276,9 @@ def test_the_command_groups_runs_and_files_and_keeps_the_ledger(
     assert call(command.cluster, "triage.cluster", arguments) == 0
     assert len(fake.cases) == 2
     shown = kept_clusters([given.out], EMPTY)
-    assert [one.title for one in shown] == ["[Inductor] attention is rewritten wrongly: constants of the program ignored"]
+    assert [one.title for one in shown] == [
+        "[Inductor] attention is rewritten wrongly: constants of the program ignored"
+    ]
     again = options(tmp_path, rules=[WRONG], ledger=made, out=tmp_path / "again", corpus=tmp_path / "other")
     assert session(again, sampler("softmax")).new == 0
 
@@ -278,7 +297,20 @@ def test_a_fixed_bug_that_is_back_is_news(tmp_path: Path, fake: Asked, capsys: p
     (attributed,) = Attributions(fake, "2.13.0").all([Finding(entry(), found, tmp_path)])
     for version, code in (("2.13.0", 1), ("2.14.0", 0)):
         path.unlink(missing_ok=True)
-        ledger_file.save(Ledger(path, (Bug("x", "constants", (attributed.root,), Status("fixed", version), findings=(attributed.finding.id,)),)))
+        ledger_file.save(
+            Ledger(
+                path,
+                (
+                    Bug(
+                        "x",
+                        "constants",
+                        (attributed.root,),
+                        Status("fixed", version),
+                        findings=(attributed.finding.id,),
+                    ),
+                ),
+            )
+        )
         assert call(command.cluster, "triage.cluster", [str(found), "--ledger", str(path)]) == code
         assert ("regression: fixed in 2.13.0 and back in 2.13.0" in capsys.readouterr().out) == bool(code)
 
@@ -287,7 +319,10 @@ def test_a_fixed_bug_that_is_back_is_news(tmp_path: Path, fake: Asked, capsys: p
     ("arguments", "said"),
     [
         ([], "name at least one run directory, case file (*.case.yaml) or directory of case files"),
-        (["nowhere"], "nowhere: no run directory (it has no results.sqlite), case file (*.case.yaml) or directory of them"),
+        (
+            ["nowhere"],
+            "nowhere: no run directory (it has no results.sqlite), case file (*.case.yaml) or directory of them",
+        ),
         (["empty"], "neither a run directory"),
         (["x.case.yaml"], "x.case.yaml: can't be read"),
         ([".", "--ledger", "none.yaml"], "none.yaml: can't be read as a ledger: No such file"),

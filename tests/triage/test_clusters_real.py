@@ -33,8 +33,12 @@ def test_the_softmax_over_another_axis_and_a_permutation_are_one_bug(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for text in (SOFTMAX_OVER_QUERIES, BATCHES_FOR_FEATURES):
-        corpus_entry.save(Entry(casefile.loads(text), found=Found("wrong_result", "inductor", torch="2.13.0")), tmp_path / "found")
-    assert call(command.cluster, "triage.cluster", ["found", "--ledger", "ledger.yaml", "--update"]) == 1  # nobody decided about it yet
+        corpus_entry.save(
+            Entry(casefile.loads(text), found=Found("wrong_result", "inductor", torch="2.13.0")), tmp_path / "found"
+        )
+    assert (
+        call(command.cluster, "triage.cluster", ["found", "--ledger", "ledger.yaml", "--update"]) == 1
+    )  # nobody decided about it yet
     told = capsys.readouterr().out
     assert "2 findings of 1 root cause" in told
     assert "constants of the program ignored (_sfdp_pattern_1, _sfdp_pattern_2)" in told

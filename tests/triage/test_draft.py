@@ -50,7 +50,9 @@ def test_what_eager_does_too_is_refused() -> None:
     assert "Eager fails too" in (refusal(ladder(eager=Verdict.NONDETERMINISTIC)) or "")
 
 
-EAGER_MESSAGE = "aten.bmm gives nan where float64 gives 0.31: eager's output 0 is not finite; this subject's is wrong too"
+EAGER_MESSAGE = (
+    "aten.bmm gives nan where float64 gives 0.31: eager's output 0 is not finite; this subject's is wrong too"
+)
 
 
 def suspected(case: Case, error: float = float("inf")) -> tuple[Ladder, str]:
@@ -65,8 +67,13 @@ def test_eager_that_is_wrong_is_reported_and_no_compiler_blamed(case: Case) -> N
     assert refusal(found) is None
     assert name == "[CPU] attention with softmax over dim -2: eager gives NaN or inf, float64 is finite (aten.bmm)"
     assert "eager off by 0.5 (float64), values up to 1.9 (aten.bmm)" in suspected(case, 0.5)[1]
-    draft = issue(case, found, replace(RUN, output="output 0 up to 1.9; off float64: eager inf\n"), "PyTorch version: 2.13.0")
-    assert "The module below is wrong in eager, without a compiler (torch 2.13.0, cpu): aten.bmm gives nan where" in draft.text
+    draft = issue(
+        case, found, replace(RUN, output="output 0 up to 1.9; off float64: eager inf\n"), "PyTorch version: 2.13.0"
+    )
+    assert (
+        "The module below is wrong in eager, without a compiler (torch 2.13.0, cpu): aten.bmm gives nan where"
+        in draft.text
+    )
     assert "`aten.bmm` is the first whose result rounding does not explain" in draft.text
     assert "; 3 of 80 rows are wrong" in draft.text
     for words in ("torch.compile", "this subject", "bisector", "TORCH_COMPILE_BACKEND"):
@@ -101,7 +108,15 @@ def test_an_issue_has_all_that_pytorchs_form_asks_for(case: Case) -> None:
     assert draft.is_issue
     assert source(case).strip() in draft.text
     assert RUN.output.strip() in draft.text
-    order = ["### In my words", "### Describe", "```python", "| ablation |", "`_sfdp_pattern_1", "**Repro", "### Versions"]
+    order = [
+        "### In my words",
+        "### Describe",
+        "```python",
+        "| ablation |",
+        "`_sfdp_pattern_1",
+        "**Repro",
+        "### Versions",
+    ]
     places = [draft.text.index(words) for words in order]
     assert places == sorted(places)
     assert len(draft.text.splitlines()) < 120
@@ -109,8 +124,16 @@ def test_an_issue_has_all_that_pytorchs_form_asks_for(case: Case) -> None:
 
 
 def test_cause_bisection_and_explanation_follow_the_ablation(case: Case) -> None:
-    cause = Cause("inductor", "joint_graph_passes", "_sfdp_pattern_1", "constants of the program ignored", ("It goes away with it off.",))
-    found = Attribution(cause, case.id, "inductor", "2.13.0", ladder(), Bisection("inductor", "joint_graph_passes", "pass_pattern_0"))
+    cause = Cause(
+        "inductor",
+        "joint_graph_passes",
+        "_sfdp_pattern_1",
+        "constants of the program ignored",
+        ("It goes away with it off.",),
+    )
+    found = Attribution(
+        cause, case.id, "inductor", "2.13.0", ladder(), Bisection("inductor", "joint_graph_passes", "pass_pattern_0")
+    )
     wrong = ladder().result
 
     def judge(other: Case) -> SubjectResult:
@@ -119,9 +142,15 @@ def test_cause_bisection_and_explanation_follow_the_ablation(case: Case) -> None
 
     draft = issue(case, ladder(), RUN, "PyTorch version: 2.13.0", found, explain(case, wrong, judge, rewrite=True))
     parts = [
-        "the rewrites of attention, here `_sfdp_pattern_1`: constants of the program ignored.", "```python", "| ablation |", "- It goes away with it off.",
-        "**inductor, joint_graph_passes: pass_pattern_0**", "Needs dim of softmax = -2", "```diff\n- weights = scores.softmax(dim=-2)",
-        "**Repro", "### Versions",
+        "the rewrites of attention, here `_sfdp_pattern_1`: constants of the program ignored.",
+        "```python",
+        "| ablation |",
+        "- It goes away with it off.",
+        "**inductor, joint_graph_passes: pass_pattern_0**",
+        "Needs dim of softmax = -2",
+        "```diff\n- weights = scores.softmax(dim=-2)",
+        "**Repro",
+        "### Versions",
     ]
     places = [draft.text.index(words) for words in parts]
     assert places == sorted(places)
@@ -166,8 +195,12 @@ def test_the_command_to_open_an_issue_leaves_out_a_body_too_long_for_an_address(
     [
         (Verdict.WRONG_RESULT, "output 0: off", ("pointless_view", "_sfdp_pattern_11_inference"), "_sfdp_pattern_11"),
         (Verdict.NONFINITE, "output 0: 3", ("pointless_view",), "inductor attention NaN"),
-        (Verdict.COMPILE_ERROR, "InductorError: IndexError: list index out of range", ("_sfdp_pattern_11",),
-         "InductorError IndexError list index out of range"),
+        (
+            Verdict.COMPILE_ERROR,
+            "InductorError: IndexError: list index out of range",
+            ("_sfdp_pattern_11",),
+            "InductorError IndexError list index out of range",
+        ),
         (Verdict.EAGER_SUSPECT, EAGER_MESSAGE, (), "bmm NaN"),
     ],
 )
@@ -193,7 +226,9 @@ def test_repro_has_one_thread_and_says_where_it_cannot_run(tmp_path: Path, case:
     assert "\ntorch.set_num_threads(1)  # as where it was found" in text
     (tmp_path / "torch.py").write_text("raise OSError('libtorch.so is broken')")
     (tmp_path / "repro.py").write_text(text)
-    done = subprocess.run([sys.executable, "repro.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "repro.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
     assert (done.returncode, done.stdout) == (reproducer.CANT_RUN, "")
     assert done.stderr == "this can't run here: OSError('libtorch.so is broken')\n"
 
@@ -210,7 +245,12 @@ def imported(text: str) -> set[str]:
     names = [
         name
         for node in ast.walk(ast.parse(text))
-        for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else
-                     [alias.name for alias in node.names] if isinstance(node, ast.Import) else [])
+        for name in (
+            [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else []
+        )
     ]
     return {name.partition(".")[0] for name in names}

@@ -33,7 +33,9 @@ def test_the_deepest_frame_of_a_pass_is_shown_and_the_end() -> None:
 
 
 def test_paths_begin_at_their_package() -> None:
-    short = abridged(frame("/tmp/x1y2/out/repro.py", 1) + frame(f"{HOME}/triton/jit.py", 2) + "OSError: /opt/a/torch/lib/x.so")
+    short = abridged(
+        frame("/tmp/x1y2/out/repro.py", 1) + frame(f"{HOME}/triton/jit.py", 2) + "OSError: /opt/a/torch/lib/x.so"
+    )
     assert short == (
         '  File "repro.py", line 1, in step\n    step(1)\n  File "triton/jit.py", line 2, in step\n    step(2)\n'
         "OSError: torch/lib/x.so"

@@ -26,7 +26,9 @@ returns: [out]
 """
 
 
-def explained(case: Case, fails: Callable[[Case], bool], *, rewrite: bool = False, passing: SubjectResult = RIGHT) -> Explanation:
+def explained(
+    case: Case, fails: Callable[[Case], bool], *, rewrite: bool = False, passing: SubjectResult = RIGHT
+) -> Explanation:
     return explain(case, FAILS, lambda other: FAILS if fails(other) else passing, rewrite=rewrite)
 
 

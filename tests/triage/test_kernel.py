@@ -60,8 +60,15 @@ def written(case: Case, subject: str, result: SubjectResult) -> list[str]:
 def run(text: str, directory: Path) -> subprocess.CompletedProcess[str]:
     (directory / "repro.py").write_text(text)
     command = [sys.executable, str(directory / "repro.py")]
-    return subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": ""}, capture_output=True, text=True,
-                          timeout=300, check=False)
+    return subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize("mode", ["inference", "training"])
@@ -81,20 +88,33 @@ def test_repro_is_one_short_file_that_needs_torch_and_the_kernel_alone(
 
 def test_repro_reads_as_the_module_and_a_second_one_with_the_kernel(attention: Case) -> None:
     text = written(attention, "triton", found(Verdict.WRONG_GRADIENT))[0]
-    places = [text.index(part) for part in (
-        '"TRITON_INTERPRET", "1"', "from kernels.attention import attention as attend", "torch.set_num_threads(1)",
-        "class Module(nn.Module):", "turned = w.transpose(-2, -1)", "def inputs():", "class WithKernel(Module):",
-        "out = attend(x, w, z, scale=0.25)")]
+    places = [
+        text.index(part)
+        for part in (
+            '"TRITON_INTERPRET", "1"',
+            "from kernels.attention import attention as attend",
+            "torch.set_num_threads(1)",
+            "class Module(nn.Module):",
+            "turned = w.transpose(-2, -1)",
+            "def inputs():",
+            "class WithKernel(Module):",
+            "out = attend(x, w, z, scale=0.25)",
+        )
+    ]
     assert places == sorted(places)
     assert "BORDER" not in text
     assert len(text.splitlines()) < 100
 
 
 def test_a_finite_fill_that_is_as_good_as_none_is_not_handed_to_the_kernel(attention: Case) -> None:
-    text = ATTENTION.replace("ops:", "  m: {shape: [S, S], dtype: bool, values: {kind: random, seed: 3, scale: 0.5}}\nops:")
-    text = text.replace("  - {name: weights, op: softmax, args: [scores]",
-                        "  - {name: kept, op: masked_fill, args: [scores, m], value: -10000.0}\n"
-                        "  - {name: weights, op: softmax, args: [kept]")
+    text = ATTENTION.replace(
+        "ops:", "  m: {shape: [S, S], dtype: bool, values: {kind: random, seed: 3, scale: 0.5}}\nops:"
+    )
+    text = text.replace(
+        "  - {name: weights, op: softmax, args: [scores]",
+        "  - {name: kept, op: masked_fill, args: [scores, m], value: -10000.0}\n"
+        "  - {name: weights, op: softmax, args: [kept]",
+    )
     text = text.replace("scale: 0.25}\n", "scale: 0.25, mask: m, mask_means: drop, fill: -10000.0}\n")
     assert "out = attend(x, w, z, scale=0.25, mask=~m)\n" in forward_of(casefile.loads(text))
 
@@ -126,8 +146,15 @@ def test_repro_exits_with_125_where_it_cannot_run(tmp_path: Path, attention: Cas
     result = found(Verdict.NONFINITE, "-q and -scale: not finite" if form < 2 else "")
     text = written(attention, subject, result)[0 if form == 0 else -1]
     (tmp_path / "repro.py").write_text(text)
-    done = subprocess.run([sys.executable, "repro.py"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": ""},
-                          capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "repro.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (125, "", 1)
     assert done.stderr.startswith("this can't run here: ModuleNotFoundError(")
     assert "; run it " in done.stderr
@@ -154,7 +181,9 @@ def test_the_boundary_of_each_dimension_is_told_by_a_rule_and_its_control(attent
     )
     assert lines["H"].rule == "only where H > 1"
     assert lines["D"].words == "D = 8: any D (25 sizes tried, 1 to 130)"
-    title = kernel_title(case, "triton", SubjectResult("", Verdict.WRONG_GRADIENT, "grad of input 1: off"), [*lines.values()])
+    title = kernel_title(
+        case, "triton", SubjectResult("", Verdict.WRONG_GRADIENT, "grad of input 1: off"), [*lines.values()]
+    )
     assert title == "attention kernel triton: wrong gradient dk where H > 1 and S > 64 and S % 64 != 0"
 
 
@@ -165,13 +194,16 @@ def test_a_boundary_says_when_time_ran_out(attention: Case) -> None:
 
 
 def test_another_head_dim_changes_the_scale_that_follows_from_it() -> None:
-    text = ATTENTION.partition("ops:")[0] + """
+    text = (
+        ATTENTION.partition("ops:")[0]
+        + """
 ops:
   - {name: out, op: sdpa, args: [x, w, z]}
 returns: [out]
 contracts:
   - {q: x, k: w, v: z, output: out, scale: 0.3535533905932738}
 """
+    )
     other = resized(casefile.loads(text), "D", 4)
     assert other is not None
     assert other.contracts[0].scale == 0.5
@@ -217,8 +249,9 @@ def test_what_a_plain_run_can_not_show_is_shown_by_a_worker(
     case = replace(attention, mode="inference")
     text = replaying(case, f"{PLANTED}:{function}", found(Verdict.OUT_OF_BOUNDS), "a title", "cpu")
     (tmp_path / "repro.py").write_text(text)
-    done = subprocess.run([sys.executable, tmp_path / "repro.py"], cwd=ROOT, capture_output=True, text=True, timeout=300,
-                          check=False)
+    done = subprocess.run(
+        [sys.executable, tmp_path / "repro.py"], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+    )
     assert done.returncode == code, done.stderr
     assert done.stdout.startswith(f"{PLANTED}:{function} ")
     assert not re.search(r"case\.yaml|expected", done.stdout)

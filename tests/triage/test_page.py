@@ -23,8 +23,17 @@ from triage.pages.timeline import Timeline
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = "</code></pre><script>alert('x')</script>"
-STARTED = {"event": "CampaignStarted", "seed": 3, "budget": "1m", "subjects": ["passes", "inductor"], "workers": 1,
-           "torch": "2.13.0", "python": "3.11", "device": "cpu", "device_name": "x86_64"}
+STARTED = {
+    "event": "CampaignStarted",
+    "seed": 3,
+    "budget": "1m",
+    "subjects": ["passes", "inductor"],
+    "workers": 1,
+    "torch": "2.13.0",
+    "python": "3.11",
+    "device": "cpu",
+    "device_name": "x86_64",
+}
 
 
 def page(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -33,7 +42,13 @@ def page(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def judged(fired: list[str]) -> dict[str, object]:
-    return {"event": "CaseJudged", "verdicts": {"passes": "ok"}, "fired": fired, "reached": ["op aten.bmm"], "rejected": None}
+    return {
+        "event": "CaseJudged",
+        "verdicts": {"passes": "ok"},
+        "fired": fired,
+        "reached": ["op aten.bmm"],
+        "rejected": None,
+    }
 
 
 def log(run: Path, *events: dict[str, object], start: float = 1e9) -> None:
@@ -45,13 +60,21 @@ def log(run: Path, *events: dict[str, object], start: float = 1e9) -> None:
 def found(case: Case) -> SubjectResult:
     errors = ErrorMap("output 0", (2, 4, 8, 16), (1, 1, 1, 16), (0.5,) * 64, tuple(range(64)))
     return SubjectResult(
-        "inductor", Verdict.WRONG_RESULT, f"output 0: off {HOSTILE}", NUMBERS, ("_sfdp_pattern_1_inference",), same=False, map=errors,
+        "inductor",
+        Verdict.WRONG_RESULT,
+        f"output 0: off {HOSTILE}",
+        NUMBERS,
+        ("_sfdp_pattern_1_inference",),
+        same=False,
+        map=errors,
     )
 
 
 def finding(case: Case, kind: str = "new") -> FindingRow:
     result = found(case)
-    entry = Entry(case, note=HOSTILE, found=Found("wrong_result", "inductor", torch="2.13.0", device="cpu", message=HOSTILE))
+    entry = Entry(
+        case, note=HOSTILE, found=Found("wrong_result", "inductor", torch="2.13.0", device="cpu", message=HOSTILE)
+    )
     return FindingRow(case.id, dumps(entry), "corpus/found/a b.case.yaml", result, kind, 3, 1e9, 1e9 + 60)
 
 
@@ -64,8 +87,14 @@ def run(tmp_path: Path, case: Case) -> Path:
     results.judged(0, case, ok, (1, frozenset()), [], [])
     results.add_finding(None, finding(case), "signature")
     results.close()
-    log(directory, STARTED, judged(["_sfdp_pattern_1_inference"]), judged(["_sfdp_pattern_3_half_training", "pointless_view"]),
-        {"event": "FindingSaved", "case": case.id}, {"event": "CampaignEnded", "reason": "budget spent"})
+    log(
+        directory,
+        STARTED,
+        judged(["_sfdp_pattern_1_inference"]),
+        judged(["_sfdp_pattern_3_half_training", "pointless_view"]),
+        {"event": "FindingSaved", "case": case.id},
+        {"event": "CampaignEnded", "reason": "budget spent"},
+    )
     return directory
 
 
@@ -152,10 +181,13 @@ def test_what_the_ledger_lists_stands_under_its_title_and_status(run: Path, case
     assert "Root cause: inductor, joint_graph_passes, attention patterns, constants ignored." in text
 
 
-@pytest.mark.parametrize(("kind", "version", "back"), [
-    ("new", "2.13.0", True), ("known", "2.13.0", True), ("new", "2.14.0", False), ("known", "2.14.0", False),
-])
-def test_a_fixed_bug_that_is_back_is_for_somebody_to_look_at(tmp_path: Path, case: Case, kind: str, version: str, back: bool) -> None:
+@pytest.mark.parametrize(
+    ("kind", "version", "back"),
+    [("new", "2.13.0", True), ("known", "2.13.0", True), ("new", "2.14.0", False), ("known", "2.14.0", False)],
+)
+def test_a_fixed_bug_that_is_back_is_for_somebody_to_look_at(
+    tmp_path: Path, case: Case, kind: str, version: str, back: bool
+) -> None:
     results = Results(tmp_path)
     results.add_finding(None, finding(case, kind), "signature")
     results.close()

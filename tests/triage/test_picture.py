@@ -23,7 +23,9 @@ SHAPE = (2, 4, 8, 16)
 def found(name: str, wrong: torch.Tensor) -> SubjectResult:
     """A result whose wrong elements are off by 1, the others by 1e-8."""
     errors = error_map(name, wrong, wrong.double().clamp(min=1e-8), torch.zeros(wrong.shape))
-    return SubjectResult("inductor", Verdict.WRONG_RESULT, numbers={"eager_error": 2e-7}, where=where(name, wrong), map=errors)
+    return SubjectResult(
+        "inductor", Verdict.WRONG_RESULT, numbers={"eager_error": 2e-7}, where=where(name, wrong), map=errors
+    )
 
 
 def planted() -> SubjectResult:
@@ -38,8 +40,16 @@ def test_a_wrong_head_row_and_feature_show_where_they_were_planted(case: Case) -
     assert result.map is not None
     by_head, by_feature = panels(case, result.map)
     assert (by_head.title, by_feature.title) == ("by batch, head and query row", "by query row and feature")
-    assert {(y, x) for y, row in enumerate(by_head.wrong) for x, cell in enumerate(row) if cell} == {(6, 5), (6, 6), (6, 7)}
-    assert {(y, x) for y, row in enumerate(by_feature.wrong) for x, cell in enumerate(row) if cell} == {(5, 3), (6, 3), (7, 3)}
+    assert {(y, x) for y, row in enumerate(by_head.wrong) for x, cell in enumerate(row) if cell} == {
+        (6, 5),
+        (6, 6),
+        (6, 7),
+    }
+    assert {(y, x) for y, row in enumerate(by_feature.wrong) for x, cell in enumerate(row) if cell} == {
+        (5, 3),
+        (6, 3),
+        (7, 3),
+    }
     assert by_head.errors[6][4:] == (1e-8, 1.0, 1.0, 1.0)
     assert dict(by_head.rows.ticks)[6] == "1, 2"
     assert dict(by_head.columns.ticks)[7] == "7"
@@ -65,7 +75,9 @@ def test_a_png_is_drawn_wide_or_for_a_column(case: Case) -> None:
 
 @pytest.mark.parametrize("error", [0.0, math.inf, math.nan, 1e300])
 def test_any_numbers_can_be_drawn(case: Case, error: float) -> None:
-    result = SubjectResult("inductor", Verdict.NONFINITE, map=ErrorMap("output 0", (2, 3), (1, 1), (error,) * 6, (0, 5)))
+    result = SubjectResult(
+        "inductor", Verdict.NONFINITE, map=ErrorMap("output 0", (2, 3), (1, 1), (error,) * 6, (0, 5))
+    )
     assert picture.png(case, result) is not None
 
 

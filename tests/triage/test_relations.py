@@ -39,8 +39,12 @@ returns: [out]
 contracts:
   - {q: q, k: k, v: v, output: out, scale: 0.25, mask: m, bias: b, %s}
 """
-PLACES = {"a bias for ALiBi": "alibi: a", "sinks as one more key": "sinks: sink", "a mask for causal and window": "causal: top_left",
-          "queries and keys cut off under causality": "causal: bottom_right, sinks: sink"}
+PLACES = {
+    "a bias for ALiBi": "alibi: a",
+    "sinks as one more key": "sinks: sink",
+    "a mask for causal and window": "causal: top_left",
+    "queries and keys cut off under causality": "causal: bottom_right, sinks: sink",
+}
 WRONG = {
     "-q and -scale": "    if scale < 0: return torch.full_like(v, torch.nan)[:, :, :1].repeat(1, 2, q.shape[2], 1)\n",
     "some queries alone": "    if q.shape[2] < 5: scale = 2 * scale\n",
@@ -68,7 +72,9 @@ def case_for(relation: str) -> Case:
 def of_its_own(text: str, mistake: str = "") -> str:
     """A repro.py whose kernel is its own eager attention, with a mistake."""
     start, blank, rest = text.partition("\n\ndef exact(")
-    kernel = f"\n\ndef kernel(q, k, v, *, scale, **o):\n{mistake}    return eager(q, k, v, scale=scale, **o).to(q.dtype)\n"
+    kernel = (
+        f"\n\ndef kernel(q, k, v, *, scale, **o):\n{mistake}    return eager(q, k, v, scale=scale, **o).to(q.dtype)\n"
+    )
     return start + kernel + blank + rest
 
 
@@ -99,7 +105,11 @@ def test_a_report_shows_both_calls_and_says_what_follows(tmp_path: Path) -> None
     case = replace(casefile.loads(ATTENTION), mode="inference")
     done = report(entry.save(Entry(case), tmp_path), "--out", out, "--subject", subject)
     assert done.returncode == 0, done.stderr
-    (relation,) = (name for name in MEANINGS if done.stdout.startswith(f"attention kernel {subject}: wrong result, by the relation {name}\n"))
+    (relation,) = (
+        name
+        for name in MEANINGS
+        if done.stdout.startswith(f"attention kernel {subject}: wrong result, by the relation {name}\n")
+    )
     text = (out / "report.md").read_text()
     assert f"from which the output follows ({relation}: {MEANINGS[relation]}), it gives another one: " in text
     assert f"```python\n{SIDES[relation].strip()}\n```\n" in text
@@ -112,12 +122,19 @@ def test_a_report_shows_both_calls_and_says_what_follows(tmp_path: Path) -> None
 
 def test_a_backend_of_pytorch_is_reported_to_pytorch_in_its_words(tmp_path: Path) -> None:
     case = case_for("-q and -scale")
-    result = replace(broken("-q and -scale", Verdict.NONFINITE), subject="sdpa_flash", numbers={"compiled_error": 2.5e-07})
+    result = replace(
+        broken("-q and -scale", Verdict.NONFINITE), subject="sdpa_flash", numbers={"compiled_error": 2.5e-07}
+    )
     right = replace(result, verdict=Verdict.OK, message="")
     hello = Hello("2.13.0", "3.11", "cpu", "g++", 1, 1.0)
     ladder = Ladder(hello, {"eager": right, "sdpa_math": right, "sdpa_flash": result}, "sdpa_flash")
-    draft = kernel_report(case, ladder, Run(1, "call 0: inf\n", ""), [], environment="PyTorch", triton="3.7.1", plain=True)
-    assert draft.title == "scaled_dot_product_attention, FLASH_ATTENTION backend: NaN or infinity, by the relation -q and -scale"
+    draft = kernel_report(
+        case, ladder, Run(1, "call 0: inf\n", ""), [], environment="PyTorch", triton="3.7.1", plain=True
+    )
+    assert (
+        draft.title
+        == "scaled_dot_product_attention, FLASH_ATTENTION backend: NaN or infinity, by the relation -q and -scale"
+    )
     assert "To be filed at https://github.com/pytorch/pytorch/issues" in draft.text
     assert "| 2.5e-07 (of the call itself, which is right) | - |" in draft.text
     assert "interpreter" not in draft.text

@@ -39,18 +39,26 @@ def test_constants_are_called_equal_only_where_they_were_compared(case: Case) ->
 
 def test_a_control_without_a_verdict_blames_no_constants(case: Case) -> None:
     line = 'told constant _sfdp_pattern_1_inference {"operation": "amax", "pattern": "[-1]", "program": "[-2]"}'
-    assert caused(case, WRONG, constants_compared=SubjectResult("", Verdict.SKIPPED, reached=(line,))).mechanism == OTHER_RESULT
+    assert (
+        caused(case, WRONG, constants_compared=SubjectResult("", Verdict.SKIPPED, reached=(line,))).mechanism
+        == OTHER_RESULT
+    )
 
 
 def test_a_pattern_is_said_to_show_it_alone_only_where_it_does(case: Case) -> None:
-    assert caused(case, WRONG, "only_sfdp_1", "only_sfdp_2").evidence[0] == "It goes away with the patterns of attention off; none shows it alone."
+    assert (
+        caused(case, WRONG, "only_sfdp_1", "only_sfdp_2").evidence[0]
+        == "It goes away with the patterns of attention off; none shows it alone."
+    )
     found = caused(case, WRONG, "only_sfdp_1")
     assert found.part == "_sfdp_pattern_2"
     assert found.evidence[0] == "It goes away with the patterns of attention off; _sfdp_pattern_2 shows it alone."
 
 
 @pytest.mark.parametrize("steps", [(), ("by_steps",)])
-@pytest.mark.parametrize("verdict", [Verdict.WORKER_DIED, Verdict.TIMEOUT, Verdict.OUT_OF_MEMORY, Verdict.NONDETERMINISTIC])
+@pytest.mark.parametrize(
+    "verdict", [Verdict.WORKER_DIED, Verdict.TIMEOUT, Verdict.OUT_OF_MEMORY, Verdict.NONDETERMINISTIC]
+)
 def test_what_is_no_wrong_value_is_called_by_its_name(case: Case, verdict: Verdict, steps: tuple[str, ...]) -> None:
     found = caused(case, SubjectResult("passes", verdict, "", fired=WRONG.fired), "without_sfdp_1", *steps)
     assert (found.part, found.mechanism) == ("_sfdp_pattern_1", verdict.value.replace("_", " "))
@@ -59,12 +67,18 @@ def test_what_is_no_wrong_value_is_called_by_its_name(case: Case, verdict: Verdi
 def test_a_fused_call_that_is_wrong_is_told_by_what_it_takes(case: Case) -> None:
     found = caused(case, WRONG, "without_sfdp_1", "by_steps")
     assert (found.who, found.mechanism) == ("sdpa_flash", "wrong")
-    assert caused(case, WRONG, "without_sfdp_1", "by_steps", "operands_copied").mechanism == "operands that are not contiguous"
+    assert (
+        caused(case, WRONG, "without_sfdp_1", "by_steps", "operands_copied").mechanism
+        == "operands that are not contiguous"
+    )
 
 
 def test_a_change_that_the_pattern_does_not_take_says_nothing_of_the_fused_call(case: Case) -> None:
     right = SubjectResult("passes", Verdict.OK, fired=WRONG.fired)
     found = caused(case, WRONG, "without_sfdp_1", "by_steps", passes=right)
-    assert (found.mechanism, found.evidence[-1]) == ("operands that are not contiguous", "It goes away with contiguous copies of the operands.")
+    assert (found.mechanism, found.evidence[-1]) == (
+        "operands that are not contiguous",
+        "It goes away with contiguous copies of the operands.",
+    )
     found = caused(case, WRONG, "without_sfdp_1", "by_steps", passes=replace(right, fired=()))
     assert (found.mechanism, found.evidence[-1]) == ("wrong", "The fused call is that of _sfdp_pattern_1.")

@@ -13,7 +13,9 @@ from triage.attribution.subjects import CONTROLS
 _MATCHER = "torch._inductor.pattern_matcher"
 
 
-@pytest.mark.parametrize("values", [{"no_such_setting": 1}, {"cpp__no_such_setting": 1}, {"pattern_matcher": False, "no_such__setting": 1}])
+@pytest.mark.parametrize(
+    "values", [{"no_such_setting": 1}, {"cpp__no_such_setting": 1}, {"pattern_matcher": False, "no_such__setting": 1}]
+)
 def test_a_setting_that_this_torch_lacks_skips_the_control(values: dict[str, Any]) -> None:
     with pytest.raises(SubjectError, match=r"has no setting .*no_such"), switches.configured(**values):
         pass
@@ -36,7 +38,10 @@ def test_a_setting_holds_while_the_control_is_entered() -> None:
         (switches.watching, f"{_MATCHER}.PatternMatcherPass"),
         (switches.watching, f"{_MATCHER}.PatternMatcherPass.apply"),
         (switches.watching, "torch._dynamo.utils.counters"),
-        (lambda: switches.sdpa_called(switches.by_steps), "torch._inductor.fx_passes.fuse_attention._scaled_dot_product_attention"),
+        (
+            lambda: switches.sdpa_called(switches.by_steps),
+            "torch._inductor.fx_passes.fuse_attention._scaled_dot_product_attention",
+        ),
         (lambda: switches.left_to_eager("relu"), "torch._inductor.graph.fallback_node_due_to_unsupported_type"),
         (switches.unfused, "torch._inductor.scheduler.Scheduler.can_fuse"),
     ],

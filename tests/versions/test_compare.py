@@ -146,9 +146,15 @@ def test_what_was_seen_is_recorded_and_the_rest_of_a_file_stays(python: Make, fi
         (("--python", "FAKE", "--python", "FAKE", "CORPUS", "--cases", "5"), "it needs --seed"),
         (("--python", "FAKE", "--python", "FAKE", "--seed", "1", "--cases", "0"), "--cases 0: at least 1"),
         (("--python", "FAKE", "--python", "FAKE", "CORPUS", "--growth", "0.5"), "--growth 0.5: at least 1"),
-        (("--python", "FAKE", "--python", "FAKE", "CORPUS", "--subject", "tpu"), "unknown subject 'tpu'; there are aot_eager"),
+        (
+            ("--python", "FAKE", "--python", "FAKE", "CORPUS", "--subject", "tpu"),
+            "unknown subject 'tpu'; there are aot_eager",
+        ),
         (("--python", "FAKE", "--python", "FAKE", "CORPUS", "--device", "tpu"), "device 'tpu' is not one of cpu, cuda"),
-        (("--python", "FAKE", "--python", "FAKE", "CORPUS", "--json", "/nowhere/x"), "--json /nowhere/x: no file can be made"),
+        (
+            ("--python", "FAKE", "--python", "FAKE", "CORPUS", "--json", "/nowhere/x"),
+            "--json /nowhere/x: no file can be made",
+        ),
         (("--python", "FAKE", "--baseline", "/nowhere", "CORPUS"), "--baseline /nowhere: can't be read: No such file"),
         (("--python", "FAKE", "--record", "CORPUS", "--subject", "passes"), "leave --seed, --subject and --device out"),
         (("--python", "FAKE", "--python", "/nonexistent", "CORPUS"), "interpreter '/nonexistent' does not start"),
@@ -180,10 +186,7 @@ def test_an_interrupt_keeps_what_is_done(python: Make, tmp_path: Path) -> None:
     other = python("2.13.0", hangs, child_pid=str(marks))
     asked = (tmp_path / "corpus", "--json", told, "--save-baseline", tmp_path / "b.json")
     process = subprocess.Popen(
-        command("--python", python("2.12.1"), "--python", other, *asked),
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
+        command("--python", python("2.12.1"), "--python", other, *asked), cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
     deadline = time.monotonic() + 60
     while not marks.exists():

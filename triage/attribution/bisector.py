@@ -57,7 +57,11 @@ def parsed(output: str) -> Bisection:
     if found is None:
         return Bisection(told="it did not end as it should")
     values = dict(_FIELD.findall(found[1]))
-    return Bisection(values.get("backend", ""), values.get("subsystem", ""), _detail(values.get("debug_info", ""), values.get("subsystem", "")))
+    return Bisection(
+        values.get("backend", ""),
+        values.get("subsystem", ""),
+        _detail(values.get("debug_info", ""), values.get("subsystem", "")),
+    )
 
 
 def _detail(text: str, subsystem: str) -> str:
@@ -74,14 +78,24 @@ def _run(command: list[str], repro: Path, seconds: float) -> Bisection:
     # State is kept in files under the cache directory: never two at once in one.
     with tempfile.TemporaryDirectory(prefix="attnfuzz-bisect-") as scratch:
         environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith(("TORCH_BISECT", "TORCH_COMPILE_BACKEND"))},
+            **{
+                name: value
+                for name, value in os.environ.items()
+                if not name.startswith(("TORCH_BISECT", "TORCH_COMPILE_BACKEND"))
+            },
             "TORCHINDUCTOR_CACHE_DIR": scratch,
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
         }
         try:
             done = subprocess.run(
-                command, cwd=repro.resolve().parent, env=environment, capture_output=True, text=True, errors="replace",
-                timeout=seconds, check=False,
+                command,
+                cwd=repro.resolve().parent,
+                env=environment,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=seconds,
+                check=False,
             )
         except subprocess.TimeoutExpired:
             return Bisection(told=f"it did not end within {seconds:g} s")

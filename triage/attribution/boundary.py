@@ -80,8 +80,10 @@ def explore(case: Case, verdict: Verdict, judge: Judge, seconds: float = SECONDS
     def sizes(name: str, kinds: Collection[Verdict]) -> frozenset[int]:
         return frozenset(size for size, found in seen[name].items() if found in kinds)
 
-    return [Boundary(name, size, sizes(name, alike), sizes(name, _PASSING), sizes(name, FINDINGS - alike))
-            for name, size in case.dims]
+    return [
+        Boundary(name, size, sizes(name, alike), sizes(name, _PASSING), sizes(name, FINDINGS - alike))
+        for name, size in case.dims
+    ]
 
 
 def resized(case: Case, name: str, size: int) -> Case | None:
@@ -90,10 +92,15 @@ def resized(case: Case, name: str, size: int) -> Case | None:
     try:
         types = check(replace(other, contracts=()))
         # Where the fused call takes its scale from head_dim, so does the contract.
-        implied = {op.name: types[op.args[0]].shape[-1].value(other.sizes) for op in case.ops
-                   if op.kind == "sdpa" and op.attr("scale") is None}
-        contracts = tuple(replace(c, scale=1 / math.sqrt(max(1, implied[c.output]))) if c.output in implied else c
-                          for c in case.contracts)
+        implied = {
+            op.name: types[op.args[0]].shape[-1].value(other.sizes)
+            for op in case.ops
+            if op.kind == "sdpa" and op.attr("scale") is None
+        }
+        contracts = tuple(
+            replace(c, scale=1 / math.sqrt(max(1, implied[c.output]))) if c.output in implied else c
+            for c in case.contracts
+        )
         for contract in contracts:
             check_contract(contract, other, types)
     except CaseError:

@@ -67,7 +67,9 @@ def attribute(entry: Entry, setup: Setup, bisection: Bisection | None = None) ->
         return attributed(entry, trials, bisection)
 
 
-def attributed(entry: Entry, trials: Trials, bisection: Bisection | None = None, ladder: Ladder | None = None) -> Attribution:
+def attributed(
+    entry: Entry, trials: Trials, bisection: Bisection | None = None, ladder: Ladder | None = None
+) -> Attribution:
     """As `attribute`, with trials at hand, so that many findings share one worker; and with a ladder that is climbed."""
     clock = _Clock()
     about_function = is_named(entry.subject) or kind(entry.subject).attention
@@ -80,7 +82,11 @@ def attributed(entry: Entry, trials: Trials, bisection: Bisection | None = None,
         if ladder.result.verdict in PROCESS:
             found = _lost(entry, ladder, about_function=about_function)
         else:
-            found = kernel_cause.cause(entry.case, ladder, trials) if about_function else _compiler(entry, ladder, trials, bisection)
+            found = (
+                kernel_cause.cause(entry.case, ladder, trials)
+                if about_function
+                else _compiler(entry, ladder, trials, bisection)
+            )
     ladder = _with_controls(entry, found, ladder, trials)
     return Attribution(found, entry.case.id, entry.subject, ladder.hello.torch, ladder, bisection, clock.seconds)
 
@@ -93,13 +99,20 @@ def _with_controls(entry: Entry, found: Cause, ladder: Ladder, trials: Trials) -
     base = cheapest(ladder, entry)
     words = "graph passes" if base.startswith("passes") else base
     rows = {
-        f"without {found.part}": (f"without_sfdp_{number}", f"{words}, the rewrite `{found.part}` off and all others on"),
+        f"without {found.part}": (
+            f"without_sfdp_{number}",
+            f"{words}, the rewrite `{found.part}` off and all others on",
+        ),
         ATTENTION_OFF: ("attention_off", f"{words}, all rewrites of attention off"),
         MATH_FORCED: ("math", f"{words}, `sdpa_kernel(SDPBackend.MATH)`"),
         CONSTANTS: ("constants_compared", f"{words}, patterns held against the program's constants"),
     }
     rungs = {name: trials.judged(entry.case, control(base, switch)) for name, (switch, _) in rows.items()}
-    return replace(ladder, rungs=ladder.rungs | rungs, labels={**ladder.labels, **{name: label for name, (_, label) in rows.items()}})
+    return replace(
+        ladder,
+        rungs=ladder.rungs | rungs,
+        labels={**ladder.labels, **{name: label for name, (_, label) in rows.items()}},
+    )
 
 
 def _kernel_ladder(entry: Entry, trials: Trials) -> Ladder:
@@ -129,7 +142,9 @@ def _compiler(entry: Entry, ladder: Ladder, trials: Trials, bisection: Bisection
         return Cause("aot", AOT, "", rewrite.raised(result) or "other values", evidence)
     if ladder.fails(DECOMPOSED):
         evidence = ('backend="aot_eager" is right, backend="aot_eager_decomp_partition" fails.',)
-        return Cause("aot", AOT, "decompositions or the partitioner", rewrite.raised(result) or "other values", evidence)
+        return Cause(
+            "aot", AOT, "decompositions or the partitioner", rewrite.raised(result) or "other values", evidence
+        )
     base = cheapest(ladder, entry)
     before = 'backend="aot_eager_decomp_partition" is right.'
     if ladder.fails(PASSES):
@@ -153,21 +168,33 @@ def _below(entry: Entry, base: str, result: SubjectResult, trials: Trials, bisec
     """What is at fault below the graph passes: a lowering by the bisector's word, else what our own switches say."""
     how = rewrite.raised(result) or str(result.verdict).replace("_", " ")
     if bisection is not None and bisection.subsystem == "lowerings":
-        return Cause("inductor", LOWERING, bisection.detail, how, ("The bisector finds it gone with that lowering left to eager.",))
+        return Cause(
+            "inductor",
+            LOWERING,
+            bisection.detail,
+            how,
+            ("The bisector finds it gone with that lowering left to eager.",),
+        )
     if bisection is not None and bisection.backend == "inductor" and bisection.subsystem:
-        return Cause("inductor", bisection.subsystem, bisection.detail, how, ("The bisector finds it gone with that left out.",))
+        return Cause(
+            "inductor", bisection.subsystem, bisection.detail, how, ("The bisector finds it gone with that left out.",)
+        )
     # Every lowering that is left to eager breaks a fusion, so a single one is at fault only where no other mends it too.
     unfused = _mends(entry, base, "unfused", trials)
     lowerings = _lowerings(entry, base, result, trials)
     if len(lowerings) == 1:
         told = f"It goes away with the lowering of {lowerings[0]} left to eager and all others on."
         return Cause("inductor", LOWERING, lowerings[0], how, (told,))
-    several = (f"It goes away with the lowering of {' or of '.join(lowerings)} left to eager, too.",) if lowerings else ()
+    several = (
+        (f"It goes away with the lowering of {' or of '.join(lowerings)} left to eager, too.",) if lowerings else ()
+    )
     if unfused:
         return Cause("inductor", CODEGEN, "fusion", how, (f"It goes away with {UNFUSED}.", *several))
     if _mends(entry, base, "unvectorised", trials):
         return Cause("inductor", CODEGEN, "vectorised code", how, (f"It goes away with {UNVECTORISED}.", *several))
-    return Cause("inductor", CODEGEN, "", how, ("Neither with fusion nor with vectorisation off does it go away.", *several))
+    return Cause(
+        "inductor", CODEGEN, "", how, ("Neither with fusion nor with vectorisation off does it go away.", *several)
+    )
 
 
 def _mends(entry: Entry, base: str, switch: str, trials: Trials) -> bool:
@@ -176,7 +203,11 @@ def _mends(entry: Entry, base: str, switch: str, trials: Trials) -> bool:
 
 def _lowerings(entry: Entry, base: str, result: SubjectResult, trials: Trials) -> list[str]:
     """The lowerings without which it passes, each on its own, by name: the first two."""
-    names = [name.removeprefix("aten.") for kind_, _, name in (reached.partition(" ") for reached in result.reached) if kind_ == "lowering"]
+    names = [
+        name.removeprefix("aten.")
+        for kind_, _, name in (reached.partition(" ") for reached in result.reached)
+        if kind_ == "lowering"
+    ]
     mending = (name for name in dict.fromkeys(names) if _mends(entry, base, f"eager_{name}", trials))
     return list(itertools.islice(mending, 2))
 

@@ -127,7 +127,10 @@ def _by_examples(origin: Any) -> Any:
     flat = [*examples, *(workaround or {}).values()]
     try:
         with part(*_MODE)():
-            graph = trace(search, [_fresh(value, value.requires_grad) if isinstance(value, torch.Tensor) else value for value in flat])
+            graph = trace(
+                search,
+                [_fresh(value, value.requires_grad) if isinstance(value, torch.Tensor) else value for value in flat],
+            )
         return _pattern(graph, names, workaround)
     except (RuntimeError, ValueError, IndexError) as error:
         raise Unlike(f"the pattern can't be traced: {error}") from error

@@ -53,7 +53,11 @@ class Explanation:
     def control(self) -> Variation | None:
         """The nearest variation that passes, one that is rewritten too if there is any."""
         passing = [one for one in self.tried if one.fails is False]
-        nearest = min(passing, key=lambda one: (self._escapes(one), one.variation.near, len(self._changed(one.variation))), default=None)
+        nearest = min(
+            passing,
+            key=lambda one: (self._escapes(one), one.variation.near, len(self._changed(one.variation))),
+            default=None,
+        )
         return None if nearest is None else nearest.variation
 
     @property
@@ -65,14 +69,22 @@ class Explanation:
     def matched(self) -> list[str]:
         """What it takes to be rewritten at all."""
         groups = self._groups().items()
-        return [name for name, group in groups if not any(t.fails for t in group) and any(t.fails is False for t in group)
-                and all(self._escapes(t) for t in group if t.fails is False)]
+        return [
+            name
+            for name, group in groups
+            if not any(t.fails for t in group)
+            and any(t.fails is False for t in group)
+            and all(self._escapes(t) for t in group if t.fails is False)
+        ]
 
     @property
     def free(self) -> list[str]:
         """What does not matter: "dtype (float32, bfloat16, float16)"."""
-        same = [(name, group) for name, group in self._groups().items()
-                if "==" not in name and any(t.fails for t in group) and not any(t.fails is False for t in group)]
+        same = [
+            (name, group)
+            for name, group in self._groups().items()
+            if "==" not in name and any(t.fails for t in group) and not any(t.fails is False for t in group)
+        ]
         kinds: dict[str, list[str]] = defaultdict(list)
         told = []
         for name, group in same:
@@ -109,7 +121,9 @@ class Explanation:
     def _changed(self, variation: Variation) -> list[str]:
         before, after = (source(case).splitlines() for case in (self.case, variation.case))
         lines = difflib.unified_diff(before, after, n=0, lineterm="")
-        changed = [line[0] + " " + line[1:].strip() for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---")]
+        changed = [
+            line[0] + " " + line[1:].strip() for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---")
+        ]
         how = {"mode": f"# mode: {variation.becomes}", "sizes": f"# sizes: {variation.becomes}"}
         return changed or [how.get(variation.property, f"# {variation.property}: {variation.becomes}")]
 
@@ -130,7 +144,9 @@ class Explanation:
         return f"{name} {'' if name in _BARE else '= '}{now}{others} (right with {', '.join(passing[:_SHOWN])})"
 
 
-def explain(case: Case, result: SubjectResult, judge: Judge, seconds: float = SECONDS, *, rewrite: bool = False) -> Explanation:
+def explain(
+    case: Case, result: SubjectResult, judge: Judge, seconds: float = SECONDS, *, rewrite: bool = False
+) -> Explanation:
     """Vary the case for about so many seconds. `result` is what `judge` gives for the case itself; `rewrite` says that a
     rewrite of attention is at fault."""
     began = time.monotonic()

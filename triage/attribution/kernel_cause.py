@@ -46,7 +46,9 @@ def cause(case: Case, ladder: Ladder, trials: Trials) -> Cause:
 def place(case: Case, result: SubjectResult) -> str:
     """Which computation is wrong: "attention_forward", "attention_backward (dq)"."""
     value = str(result.where.get("value") or result.message.partition(":")[0])
-    wrong_gradient = result.verdict is Verdict.WRONG_GRADIENT or value.startswith(("grad of", "dq", "dk", "dv", "dbias"))
+    wrong_gradient = result.verdict is Verdict.WRONG_GRADIENT or value.startswith(
+        ("grad of", "dq", "dk", "dv", "dbias")
+    )
     if not wrong_gradient:
         return "attention_forward" if not case.training or result.verdict is not Verdict.OUT_OF_BOUNDS else "attention"
     name = gradient(case, value)
@@ -81,7 +83,9 @@ def _interpreted(case: Case, subject: str, trials: Trials) -> list[str]:
     if fails is None:
         return []
     if fails:
-        return ["Triton's interpreter, on the CPU, gets it wrong too: what the kernel says is wrong, not how it is compiled."]
+        return [
+            "Triton's interpreter, on the CPU, gets it wrong too: what the kernel says is wrong, not how it is compiled."
+        ]
     return ["Triton's interpreter, on the CPU, gets it right: it takes the GPU, its compiler or its order of work."]
 
 
@@ -94,7 +98,9 @@ def features(case: Case) -> list[str]:
     if contract.causal == "bottom_right":
         found[found.index("causal")] = "causal from the bottom right"
     axis = {"bhsd": 1, "bshd": 2}.get(contract.layout)
-    if axis is not None and types[contract.q].shape[axis].value(case.sizes) != types[contract.k].shape[axis].value(case.sizes):
+    if axis is not None and types[contract.q].shape[axis].value(case.sizes) != types[contract.k].shape[axis].value(
+        case.sizes
+    ):
         found.append("grouped queries")
     return found + (["negative scale"] if contract.scale < 0 else [])
 
@@ -109,7 +115,11 @@ def _needed(case: Case, subject: str, trials: Trials) -> tuple[list[str], list[s
         if name not in needed and trials.fails(other, subject) is False:
             needed.append(name)
     spare = [name for name in own if name not in needed]
-    told = [f"It takes {' and '.join(needed)}: without {'it' if len(needed) == 1 else 'either'} it is right."] if needed else []
+    told = (
+        [f"It takes {' and '.join(needed)}: without {'it' if len(needed) == 1 else 'either'} it is right."]
+        if needed
+        else []
+    )
     if spare:
         told.append(f"{', '.join(spare).capitalize()} may be left out.")
     return needed, told

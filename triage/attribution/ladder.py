@@ -69,7 +69,9 @@ def climbed(entry: Entry, trials: Trials, *, full: bool = True, modes: tuple[str
     rungs[PASSES] = trials.must(case, subject_of(PASSES, entry))
     if full or not _settled(entry, rungs):
         if not hello.cxx and hello.device == "cpu":
-            raise UserError(f"worker {hello.pid} has no C++ compiler, which torch.compile needs on the CPU; install g++")
+            raise UserError(
+                f"worker {hello.pid} has no C++ compiler, which torch.compile needs on the CPU; install g++"
+            )
         names = [*([] if case.dynamic else [INDUCTOR]), *([] if _own_random(entry) else [DYNAMIC])]
         rungs |= {name: trials.must(case, subject_of(name, entry)) for name in names}
         accused = _accused(entry, rungs)

@@ -35,7 +35,12 @@ def cause(case: Case, result: SubjectResult, trials: Trials) -> Cause:
 
 def of_backend(case: Case, subject: str, result: SubjectResult, trials: Trials) -> Cause:
     """Who is at fault where a backend of F.scaled_dot_product_attention is: its operation on this device."""
-    return Cause(subject, "operation", _operation_of(subject, trials.hello.device), *taken(case, result, lambda other: trials.fails(other, subject)))
+    return Cause(
+        subject,
+        "operation",
+        _operation_of(subject, trials.hello.device),
+        *taken(case, result, lambda other: trials.fails(other, subject)),
+    )
 
 
 def taken(case: Case, result: SubjectResult, fails: Callable[[Case], bool | None]) -> tuple[str, tuple[str, ...]]:
@@ -43,7 +48,9 @@ def taken(case: Case, result: SubjectResult, fails: Callable[[Case], bool | None
     None where that can't be told."""
     relation = relation_of(result.message)
     if relation == "-q and -scale" and any(contract.causal for contract in case.contracts):
-        return NEGATIVE_CAUSAL, (f"The relation {relation!r} is broken: of two calls that must give the same, one has the scale negated.",)
+        return NEGATIVE_CAUSAL, (
+            f"The relation {relation!r} is broken: of two calls that must give the same, one has the scale negated.",
+        )
     positive = _with_positive_scale(case)
     if positive is not None and fails(positive) is False:
         told = "It goes away with the scale positive"
@@ -53,7 +60,11 @@ def taken(case: Case, result: SubjectResult, fails: Callable[[Case], bool | None
     contiguous = with_contiguous_operands(case)
     if contiguous is not None and fails(contiguous) is False:
         return layout(case), ("It goes away with contiguous copies of the operands.",)
-    how = "not finite" if result.verdict is Verdict.NONFINITE or " gives nan" in result.message or " gives inf" in result.message else "wrong"
+    how = (
+        "not finite"
+        if result.verdict is Verdict.NONFINITE or " gives nan" in result.message or " gives inf" in result.message
+        else "wrong"
+    )
     low = sorted({value.dtype for value in types_of(case).values()} & set(LOW_PRECISION))
     float32 = in_float32(case)
     if low and float32 is not None and fails(float32) is False:
@@ -75,14 +86,20 @@ def of_fused_call(device: str, mechanism: str, evidence: tuple[str, ...]) -> Cau
 
 
 def _operation_of(subject: str, device: str) -> str:
-    names = [name for name, backend in _SDPA.items() if backend == subject and name.endswith("_for_cpu") == (device == "cpu")]
+    names = [
+        name for name, backend in _SDPA.items() if backend == subject and name.endswith("_for_cpu") == (device == "cpu")
+    ]
     return f"aten.{names[0]}" if names else subject
 
 
 def _with_positive_scale(case: Case) -> Case | None:
     def changed(op: Op) -> Op:
-        attrs = {key: abs(value) if key in ("scale", "other") and isinstance(value, (int, float)) and not isinstance(value, bool) else value
-                 for key, value in op.attrs}
+        attrs = {
+            key: abs(value)
+            if key in ("scale", "other") and isinstance(value, (int, float)) and not isinstance(value, bool)
+            else value
+            for key, value in op.attrs
+        }
         return make_op(op.name, op.kind, op.args, attrs)
 
     contracts = tuple(replace(contract, scale=abs(contract.scale)) for contract in case.contracts)
@@ -99,7 +116,11 @@ def _without_causality(case: Case) -> Iterator[Case]:
             yield other
         return
     for other in plainer_contract(case):
-        if other.contracts and other.contracts[0].causal is None and other.contracts[0].scale == case.contracts[0].scale:
+        if (
+            other.contracts
+            and other.contracts[0].causal is None
+            and other.contracts[0].scale == case.contracts[0].scale
+        ):
             yield other
 
 
@@ -109,7 +130,10 @@ def with_contiguous_operands(case: Case) -> Case | None:
     wanted |= {arg for op in case.ops if op.kind in ("sdpa", "bmm", "matmul") for arg in op.args[:3]}
     made = {op.name for op in case.ops} & wanted
     used = {item.name for item in case.inputs} | {op.name for op in case.ops}
-    names = {name: next(n for n in (f"{name[:24]}_copy{i or ''}" for i in itertools.count()) if n not in used) for name in made}
+    names = {
+        name: next(n for n in (f"{name[:24]}_copy{i or ''}" for i in itertools.count()) if n not in used)
+        for name in made
+    }
     ops: list[Op] = []
     for op in case.ops:
         ops.append(replace(op, args=tuple(names.get(arg, arg) for arg in op.args)))
@@ -131,7 +155,8 @@ def in_dtype(case: Case, dtype: str) -> Case | None:
     floats = ("float32", *LOW_PRECISION)
     inputs = tuple(replace(item, dtype=dtype) if item.dtype in floats else item for item in case.inputs)
     ops = tuple(
-        make_op(op.name, op.kind, op.args, {key: dtype if value in floats else value for key, value in op.attrs}) for op in case.ops
+        make_op(op.name, op.kind, op.args, {key: dtype if value in floats else value for key, value in op.attrs})
+        for op in case.ops
     )
     other = valid(replace(case, inputs=inputs, ops=ops))
     return None if other is None or other.canonical() == case.canonical() else other

@@ -89,11 +89,17 @@ def _attention(case: Case, base: str, result: SubjectResult, operands: dict[str,
     differ = list(told(compared, "constant"))
     if differ and failed(compared) is False:
         said = "; ".join(dict.fromkeys(constant(facts) for _, facts in differ))
-        evidence.append(f"It goes away where a pattern takes no program whose constants are others than its own: {said}.")
+        evidence.append(
+            f"It goes away where a pattern takes no program whose constants are others than its own: {said}."
+        )
         return Cause("inductor", JOINT, part, CONSTANTS_IGNORED, tuple(evidence))
     if not differ:
         why = _incomparable(compared)
-        evidence.append(f"The constants of the program and the pattern could not be compared: {why}." if why else "All constants of the program are the pattern's.")
+        evidence.append(
+            f"The constants of the program and the pattern could not be compared: {why}."
+            if why
+            else "All constants of the program are the pattern's."
+        )
     if trials.fails(case, control(base, "by_steps")) is False:
         evidence.append("It goes away where the replacement computes its fused call in plain steps.")
         if result.verdict in VALUES:
@@ -121,7 +127,9 @@ def _incomparable(compared: SubjectResult) -> str:
         return f"{name}: {facts['why']}"
     if compared.verdict is Verdict.OK or compared.verdict in SILENT:
         return ""
-    return f"the control ends with {str(compared.verdict).replace('_', ' ')}" + (f", {line[:120]}" if (line := " ".join(compared.message.split())) else "")
+    return f"the control ends with {str(compared.verdict).replace('_', ' ')}" + (
+        f", {line[:120]}" if (line := " ".join(compared.message.split())) else ""
+    )
 
 
 def _fused(case: Case, base: str, part: str, result: SubjectResult, evidence: list[str], trials: Trials) -> Cause:
@@ -157,7 +165,9 @@ def _of_pattern(operands: dict[str, Any], guilty: list[str]) -> dict[str, Any]:
 
 def constant(facts: dict[str, Any]) -> str:
     """A constant that differs, in words: "amax [1] for [-1]"."""
-    operation = {"amax": "softmax over", "full": "the fill", "convert_element_type": "a cast to"}.get(facts["operation"], facts["operation"])
+    operation = {"amax": "softmax over", "full": "the fill", "convert_element_type": "a cast to"}.get(
+        facts["operation"], facts["operation"]
+    )
     if facts["operation"] in ("sum", "amax"):
         operation = "softmax over"
     return f"{operation} {facts['program']} where the pattern has {facts['pattern']}"
@@ -169,21 +179,38 @@ def _ideas(case: Case, base: str, facts: dict[str, Any]) -> Iterator[_Idea]:
     mask = tensors.get("attn_mask") or tensors.get("causal_mask")
     scale = next((tensors[name] for name in ("inv_scale", "scale_factor") if name in tensors), None)
     if scale is not None:
-        yield _Idea("a 0-d tensor as scale", "It goes away where that scale is multiplied with the query.", control(base, "scale_as_tensor"),
-                    error="'scale'")
+        yield _Idea(
+            "a 0-d tensor as scale",
+            "It goes away where that scale is multiplied with the query.",
+            control(base, "scale_as_tensor"),
+            error="'scale'",
+        )
     if mask is not None and mask["dtype"] == "bool":
-        yield _Idea("a boolean mask that is added is taken for one that hides",
-                    "It goes away where the replacement hands over the mask as 0.0 and 1.0.", control(base, "mask_added"))
+        yield _Idea(
+            "a boolean mask that is added is taken for one that hides",
+            "It goes away where the replacement hands over the mask as 0.0 and 1.0.",
+            control(base, "mask_added"),
+        )
     if mask is not None:
         rank = len(mask["shape"])
-        yield _Idea(f"mask of rank {rank}" if rank < 2 else "a mask that broadcasts", "It goes away where the replacement expands the mask to the scores' shape.",
-                    control(base, "mask_expanded"))
-    yield _Idea("a dimension that broadcasts", "It goes away where the replacement expands its operands to one another's batches and heads.",
-                control(base, "operands_expanded"))
+        yield _Idea(
+            f"mask of rank {rank}" if rank < 2 else "a mask that broadcasts",
+            "It goes away where the replacement expands the mask to the scores' shape.",
+            control(base, "mask_expanded"),
+        )
+    yield _Idea(
+        "a dimension that broadcasts",
+        "It goes away where the replacement expands its operands to one another's batches and heads.",
+        control(base, "operands_expanded"),
+    )
     divided = _with_float_divisors(case)
     if divided is not None:
-        yield _Idea("a whole number as divisor", "It goes away with the same divisor as a float.", case=divided,
-                    error="list index out of range")
+        yield _Idea(
+            "a whole number as divisor",
+            "It goes away with the same divisor as a float.",
+            case=divided,
+            error="list index out of range",
+        )
     flagged = _with_flags(case)
     if flagged is not None:
         yield _Idea("a mask of integers other than 0 and 1", "It goes away with a mask of 0 and 1.", case=flagged)
@@ -218,6 +245,11 @@ def _other(case: Case, base: str, result: SubjectResult, trials: Trials) -> Caus
     names = sorted(rewrites(result.fired)) + sorted(set(result.fired))
     for name in dict.fromkeys(names):
         if trials.fails(case, control(base, f"without_{name}")) is False:
-            return Cause("inductor", PASSES_STAGE, name, mechanism, (f"It goes away with the rewrite {name} off and all others on.",))
+            return Cause(
+                "inductor",
+                PASSES_STAGE,
+                name,
+                mechanism,
+                (f"It goes away with the rewrite {name} off and all others on.",),
+            )
     return Cause("inductor", PASSES_STAGE, "", mechanism, ("It goes away with the pattern matcher off.",))
-

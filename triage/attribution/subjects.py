@@ -28,6 +28,7 @@ BASES: dict[str, Compile] = {
     "passes_dynamic": lambda module, _dynamic: find("passes").compile(module, True),
 }
 
+
 def _math() -> AbstractContextManager[Any]:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -126,4 +127,3 @@ def _control(name: str) -> Callable[[], AbstractContextManager[Any]]:
     if name.startswith("eager_"):
         return lambda: switches.left_to_eager(name.removeprefix("eager_"))
     raise AttributeError(f"there is no control {name!r}")
-

@@ -94,7 +94,11 @@ def described(value: Any) -> Any:
     tensor = getattr(value, "meta", {}).get("val") if hasattr(value, "meta") else value
     if isinstance(tensor, torch.Tensor):
         sizes = [str(size) for size in tensor.shape]
-        return {"shape": sizes, "stride": [str(s) for s in tensor.stride()], "dtype": str(tensor.dtype).removeprefix("torch.")}
+        return {
+            "shape": sizes,
+            "stride": [str(s) for s in tensor.stride()],
+            "dtype": str(tensor.dtype).removeprefix("torch."),
+        }
     return str(value)
 
 

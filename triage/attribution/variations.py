@@ -37,7 +37,14 @@ def variations(case: Case) -> list[Variation]:
     """All of them, a round of one of each property after the other, since time may run out."""
     groups: dict[str, list[Variation]] = {}
     for made in itertools.chain(
-        _attributes(case), _masks(case), _modes(case), _dtypes(case), _layouts(case), _coincidences(case), _values(case), _sizes(case)
+        _attributes(case),
+        _masks(case),
+        _modes(case),
+        _dtypes(case),
+        _layouts(case),
+        _coincidences(case),
+        _values(case),
+        _sizes(case),
     ):
         if made.case.canonical() != case.canonical():
             groups.setdefault(made.property, []).append(made)
@@ -66,7 +73,10 @@ def _other_values(op: Op, name: str, value: Attr, rank: int) -> Iterator[Attr]:
     if kind is Kind.AXIS and isinstance(value, int):
         yield from (axis for axis in range(-1, -rank - 1, -1) if axis % max(1, rank) != value % max(1, rank))
     elif kind is Kind.AXES and isinstance(value, tuple) and len(value) <= 4:
-        yield from sorted(itertools.permutations(range(len(value))), key=lambda axes: sum(a != b for a, b in zip(axes, value, strict=True)))
+        yield from sorted(
+            itertools.permutations(range(len(value))),
+            key=lambda axes: sum(a != b for a, b in zip(axes, value, strict=True)),
+        )
     elif kind is Kind.NUMBER and isinstance(value, (int, float)) and not isinstance(value, bool):
         if isinstance(value, int):
             yield float(value)
@@ -96,7 +106,9 @@ def _masks(case: Case) -> Iterator[Variation]:
 def _modes(case: Case) -> Iterator[Variation]:
     mode = "inference" if case.training else "training"
     yield from _whole(replace(case, mode=mode), "mode", case.mode, mode)
-    yield from _whole(replace(case, dynamic=not case.dynamic), "sizes", *("symbolic", "numbers")[:: 1 if case.dynamic else -1])
+    yield from _whole(
+        replace(case, dynamic=not case.dynamic), "sizes", *("symbolic", "numbers")[:: 1 if case.dynamic else -1]
+    )
 
 
 def _dtypes(case: Case) -> Iterator[Variation]:
@@ -112,7 +124,9 @@ def _dtypes(case: Case) -> Iterator[Variation]:
 def _layouts(case: Case) -> Iterator[Variation]:
     for item in case.inputs:
         for layout in ("contiguous", "transposed", "padded"):
-            yield from _input(case, item, replace(item, layout=layout), f"memory layout of {item.name}", item.layout, layout)
+            yield from _input(
+                case, item, replace(item, layout=layout), f"memory layout of {item.name}", item.layout, layout
+            )
 
 
 def _values(case: Case) -> Iterator[Variation]:
@@ -146,7 +160,13 @@ def _coincidences(case: Case) -> Iterator[Variation]:
             made = _resized_together(split, group, size + 1)
             if made is not None:
                 words = places[group[0]]
-                yield Variation(f"{words} == {name}", "", f"{words} = {size + 1}, {name} = {size}", _named_apart(made, group, name), near=2)
+                yield Variation(
+                    f"{words} == {name}",
+                    "",
+                    f"{words} = {size + 1}, {name} = {size}",
+                    _named_apart(made, group, name),
+                    near=2,
+                )
 
 
 def _split(case: Case, name: str) -> tuple[Case | None, dict[str, str]]:
@@ -161,11 +181,20 @@ def _split(case: Case, name: str) -> tuple[Case | None, dict[str, str]]:
         return Size.of(dim)
 
     inputs = tuple(
-        replace(item, shape=tuple(fresh(f"{item.name}.shape[{axis}]") if str(s) == name else s for axis, s in enumerate(item.shape)))
+        replace(
+            item,
+            shape=tuple(
+                fresh(f"{item.name}.shape[{axis}]") if str(s) == name else s for axis, s in enumerate(item.shape)
+            ),
+        )
         for item in case.inputs
     )
-    ops = tuple(replace(op, attrs=tuple((key, _renamed(value, name, fresh, f"a size of `{op.name}`")) for key, value in op.attrs))
-                for op in case.ops)
+    ops = tuple(
+        replace(
+            op, attrs=tuple((key, _renamed(value, name, fresh, f"a size of `{op.name}`")) for key, value in op.attrs)
+        )
+        for op in case.ops
+    )
     size = case.sizes[name]
     dims = (*case.dims, *((dim, size) for dim in places))
     return valid(replace(case, dims=dims, inputs=inputs, ops=ops, contracts=())), places
@@ -205,7 +234,11 @@ def _named_apart(case: Case, group: tuple[str, ...], name: str) -> Case:
     def attr(value: Attr) -> Attr:
         if isinstance(value, Size):
             return size(value)
-        return tuple(size(part) if isinstance(part, Size) else part for part in value) if isinstance(value, tuple) else value
+        return (
+            tuple(size(part) if isinstance(part, Size) else part for part in value)
+            if isinstance(value, tuple)
+            else value
+        )
 
     inputs = tuple(replace(item, shape=tuple(map(size, item.shape))) for item in case.inputs)
     ops = tuple(replace(op, attrs=tuple((key, attr(value)) for key, value in op.attrs)) for op in case.ops)

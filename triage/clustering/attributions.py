@@ -56,7 +56,11 @@ class Attributions:
         return [finding for finding in findings if self._kept(finding) is None]
 
     def all(
-        self, findings: Iterable[Finding], tell: Callable[[Finding], None] = lambda finding: None, *, again: bool = False
+        self,
+        findings: Iterable[Finding],
+        tell: Callable[[Finding], None] = lambda finding: None,
+        *,
+        again: bool = False,
     ) -> Iterator[Attributed]:
         """Each with its root; `tell` hears of a finding before it is worked on, which takes seconds to a minute. `again`: what
         is kept is not read."""

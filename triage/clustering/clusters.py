@@ -61,12 +61,16 @@ class Cluster:
     @property
     def first_seen(self) -> str:
         """The day it was first met, "" where nobody told."""
-        return min(filter(None, [*(f.first_seen for f in self.findings), self.bug.first_seen if self.bug else ""]), default="")
+        return min(
+            filter(None, [*(f.first_seen for f in self.findings), self.bug.first_seen if self.bug else ""]), default=""
+        )
 
     @property
     def last_seen(self) -> str:
         """The day it was last met."""
-        return max(filter(None, [*(f.last_seen for f in self.findings), self.bug.last_seen if self.bug else ""]), default="")
+        return max(
+            filter(None, [*(f.last_seen for f in self.findings), self.bug.last_seen if self.bug else ""]), default=""
+        )
 
     @property
     def versions(self) -> tuple[str, ...]:
@@ -125,7 +129,9 @@ def updated(ledger: Ledger, clusters: Sequence[Cluster]) -> Ledger:
             continue
         bug = bugs[one.bug.id] if one.bug else Bug(_new_id(one.roots[0], bugs), one.title, one.roots)
         # An entry taken by a finding of it, under words that no entry has: by these the next finding is recognised.
-        words = {member.root for member in one.members if member.root.stage != OPEN and ledger.of_root(member.root) is None}
+        words = {
+            member.root for member in one.members if member.root.stage != OPEN and ledger.of_root(member.root) is None
+        }
         bugs[bug.id] = replace(
             bug,
             roots=(*bug.roots, *sorted(words - set(bug.roots))),
@@ -146,7 +152,9 @@ def title_of(root: Root) -> str:
     elif root.who == "eager":
         text = f"{what} is wrong in eager: {root.mechanism}"
     else:
-        verb = "rewritten" if root.stage == "joint_graph_passes" else "compiled" if root.who in _COMPILERS else "computed"
+        verb = (
+            "rewritten" if root.stage == "joint_graph_passes" else "compiled" if root.who in _COMPILERS else "computed"
+        )
         where = f" ({root.part})" if "sfdp" in root.part else ""
         text = f"{what} is {verb} wrongly{where}: {root.mechanism}"
     return f"{who} {text}".strip()
@@ -181,5 +189,3 @@ def _new_id(root: Root, taken: Iterable[str]) -> str:
 def _natural(text: str) -> tuple[tuple[int, str], ...]:
     """Numbers by size: pattern 5 before pattern 14."""
     return tuple((int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", text))
-
-

@@ -107,8 +107,13 @@ def _joined(one: Finding, other: Finding) -> Finding:
     kept = min(one, other, key=lambda finding: (finding.run is None, str(finding.run), str(finding.path)))
     days = sorted(filter(None, (one.first_seen, other.first_seen, one.last_seen, other.last_seen)))
     met = one.met + other.met if one.run != other.run and other.run and one.run else max(one.met, other.met)
-    return replace(kept, met=met, first_seen=days[0] if days else "", last_seen=days[-1] if days else "",
-                   versions=one.versions | other.versions)
+    return replace(
+        kept,
+        met=met,
+        first_seen=days[0] if days else "",
+        last_seen=days[-1] if days else "",
+        versions=one.versions | other.versions,
+    )
 
 
 def _versions(torch: str) -> frozenset[str]:

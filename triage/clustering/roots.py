@@ -31,7 +31,14 @@ PATTERNS = "patterns of attention"
 
 _SFDP = re.compile(r"_?(sfdp_pattern_\d+)")
 _OF_ONE_PATTERN = re.compile(
-    "|".join(["the replacement .+", "another form of result", "strides in another order", *(str(v).replace("_", " ") for v in PROCESS | SILENT)])
+    "|".join(
+        [
+            "the replacement .+",
+            "another form of result",
+            "strides in another order",
+            *(str(v).replace("_", " ") for v in PROCESS | SILENT),
+        ]
+    )
 )
 """Mechanisms that lie in what one pattern is replaced by, or that say no more than how it fails."""
 

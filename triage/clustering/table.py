@@ -37,10 +37,23 @@ def _lines(number: int, one: Cluster) -> list[str]:
     why = next((m.why_open for m in one.members if m.why_open), "")
     cause = f"not told: {why}" if one.open else f"{root}{parts}"
     days = " to ".join(dict.fromkeys(filter(None, (one.first_seen, one.last_seen))))
-    seen = ", ".join([counted(one.count, "finding"), f"met {one.met}x", *([days] if days else []),
-                      *([f"torch {', '.join(one.versions)}"] if one.versions else [])])
+    seen = ", ".join(
+        [
+            counted(one.count, "finding"),
+            f"met {one.met}x",
+            *([days] if days else []),
+            *([f"torch {', '.join(one.versions)}"] if one.versions else []),
+        ]
+    )
     example = one.example
-    lines = [f"status   {status_text(one)}", f"cause    {cause}", f"seen     {seen}",
-             f"example  {shlex.quote(str(example.path))}, {counted(len(example.entry.case.ops), 'operation')}"]
-    return [f"{number}. {one.title}", *(indent + line for line in lines),
-            *reproduce_lines(str(example.path), example.id, example.entry.subject, indent)]
+    lines = [
+        f"status   {status_text(one)}",
+        f"cause    {cause}",
+        f"seen     {seen}",
+        f"example  {shlex.quote(str(example.path))}, {counted(len(example.entry.case.ops), 'operation')}",
+    ]
+    return [
+        f"{number}. {one.title}",
+        *(indent + line for line in lines),
+        *reproduce_lines(str(example.path), example.id, example.entry.subject, indent),
+    ]

@@ -3,20 +3,13 @@
 from fuzz.campaign.symptom import operation_of, rewrites
 from fuzz.protocol import SubjectResult, Verdict
 from triage.attribution.culprit import Cause
-from triage.attribution.ladder import (
-    AOT_EAGER,
-    DYNAMIC,
-    EAGER,
-    EMULATED_CASTS,
-    INDUCTOR,
-    NO_PATTERNS,
-    PASSES,
-    Ladder,
-)
+from triage.attribution.ladder import AOT_EAGER, DYNAMIC, EAGER, EMULATED_CASTS, INDUCTOR, NO_PATTERNS, PASSES, Ladder
 
 _VALUES = frozenset({Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT})
 
-_KEPT_IN_FLOAT32 = "Inductor keeps intermediate results in float32 where eager rounds them, by design (pytorch#183761, pytorch#154009)"
+_KEPT_IN_FLOAT32 = (
+    "Inductor keeps intermediate results in float32 where eager rounds them, by design (pytorch#183761, pytorch#154009)"
+)
 
 _WHY_NOT = {
     Verdict.OK: "Compiled is as close to float64 as eager is.",
@@ -46,9 +39,7 @@ def refusal(ladder: Ladder) -> str | None:
             why += " Only Inductor's graph passes on their own show a difference; no user runs them so."
         return why
     if result.verdict in _VALUES and ladder.fails(EMULATED_CASTS) is False:
-        return (
-            f"The difference goes away with emulate_precision_casts=True: {_KEPT_IN_FLOAT32}."
-        )
+        return f"The difference goes away with emulate_precision_casts=True: {_KEPT_IN_FLOAT32}."
     return None
 
 
@@ -62,7 +53,11 @@ def _rounding(result: SubjectResult) -> str:
             f" {numbers['eager_error']:.2g}"
         )
     same = "" if result.same is None else f", and torch._dynamo.utils.same(eager, compiled, fp64_ref) is {result.same}"
-    moved = f" ({numbers['ratio']:.2g} times as far at worst, limit {numbers['limit']:g})" if {"ratio", "limit"} <= numbers.keys() else ""
+    moved = (
+        f" ({numbers['ratio']:.2g} times as far at worst, limit {numbers['limit']:g})"
+        if {"ratio", "limit"} <= numbers.keys()
+        else ""
+    )
     return (
         f"{errors}{same}: filing this would be wrong. One-ulp changes of its operations move eager about as far{moved}, and PyTorch"
         " guarantees no order of floating-point accumulation (pytorch#179578)."

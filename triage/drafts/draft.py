@@ -31,10 +31,16 @@ MOST_LINES = 119
 """Of a report: longer ones are not read."""
 
 _SEARCH_WORDS = 6
-_SYMPTOMS = {Verdict.NONFINITE: "NaN", Verdict.METADATA: "wrong stride", Verdict.WORKER_DIED: "crash", Verdict.TIMEOUT: "hang"}
+_SYMPTOMS = {
+    Verdict.NONFINITE: "NaN",
+    Verdict.METADATA: "wrong stride",
+    Verdict.WORKER_DIED: "crash",
+    Verdict.TIMEOUT: "hang",
+}
 _RAISED = frozenset({Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR})
-_ERRORS = frozenset({Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR, Verdict.TIMEOUT, Verdict.WORKER_DIED,
-                     Verdict.OUT_OF_MEMORY})
+_ERRORS = frozenset(
+    {Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR, Verdict.TIMEOUT, Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY}
+)
 
 HAPPENS = {
     Verdict.WRONG_RESULT: "gives a wrong result",
@@ -64,8 +70,13 @@ class Draft:
 
 
 def issue(
-    case: Case, ladder: Ladder, run: Run, environment: str, attribution: Attribution | None = None,
-    explanation: Explanation | None = None, shown: str = "",
+    case: Case,
+    ladder: Ladder,
+    run: Run,
+    environment: str,
+    attribution: Attribution | None = None,
+    explanation: Explanation | None = None,
+    shown: str = "",
     seen: str = "",
 ) -> Draft:
     """The draft of an issue, in the order of PyTorch's form for torch.compile bugs; `shown`: what where.png shows;
@@ -185,7 +196,11 @@ def counted(result: SubjectResult) -> str:
     wrong, total = (result.numbers.get(name, 0.0) for name in ("rows_wrong", "rows_total"))
     if not wrong or is_of_another_call(result.message):
         return ""
-    return f"; {wrong:.0f} of {total:.0f} rows {'is' if wrong == 1 else 'are'} wrong" if total > 1 else "; its only row is wrong"
+    return (
+        f"; {wrong:.0f} of {total:.0f} rows {'is' if wrong == 1 else 'are'} wrong"
+        if total > 1
+        else "; its only row is wrong"
+    )
 
 
 def program_of(case: Case, most: int = _PROGRAM_LINES) -> str:

@@ -23,7 +23,9 @@ def collect(python: str, torch: str) -> str:
     except (OSError, subprocess.SubprocessError):
         return f"PyTorch version: {torch}\n(python -m torch.utils.collect_env failed)"
     lines = [line.rstrip() for line in done.stdout.splitlines() if line.strip()]
-    lines = [line for line in lines if not line.startswith("Collecting environment") and "Could not collect" not in line]
+    lines = [
+        line for line in lines if not line.startswith("Collecting environment") and "Could not collect" not in line
+    ]
     if len(lines) <= MAX_LINES:
         return "\n".join(lines)
     return "\n".join([line for line in lines if _TELLING.match(line)][:MAX_LINES])

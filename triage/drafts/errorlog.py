@@ -15,7 +15,11 @@ _LAST_FRAMES, _PASS_FRAMES, _OTHER_LINES = 3, 2, 6
 def abridged(log: str) -> str:
     """The log without chatter and without this machine's directories. Of a long one: the deepest frames of a graph pass, the
     last frames of each traceback, and what it ends with."""
-    lines = [_PATH.sub(_from_package, line.rstrip()) for line in log.splitlines() if line.strip() and not _CHATTER.match(line)]
+    lines = [
+        _PATH.sub(_from_package, line.rstrip())
+        for line in log.splitlines()
+        if line.strip() and not _CHATTER.match(line)
+    ]
     if len(lines) <= _MOST:
         return "\n".join(lines)
     blocks = _blocks(lines)

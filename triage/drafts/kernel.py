@@ -44,7 +44,13 @@ def draft(entry: Entry, subject: str, setup: Setup, out: Path) -> Draft:
         run, plain = _reproduced(case, ladder, setup, repro, kernel_title(case, subject, ladder.result, boundaries))
         if run is not None:
             return kernel_report(
-                case, ladder, run, boundaries, cause=blamed, plain=plain, triton=environment.version("triton", setup.python),
+                case,
+                ladder,
+                run,
+                boundaries,
+                cause=blamed,
+                plain=plain,
+                triton=environment.version("triton", setup.python),
                 environment=environment.collect(setup.python, ladder.hello.torch),
                 shown=picture.save(case, ladder.result, out),
             )
@@ -58,8 +64,10 @@ def _climb(case: Case, subject: str, worker: Worker) -> Ladder:
     """Eager, PyTorch's MATH backend and the subject, each in a check of its own."""
     hello = worker.start()
     if hello.attention and subject not in hello.attention:
-        raise UserError(f"{subject} computes no attention (see docs/kernels.md), and is not torch.compile either:"
-                        " a report has no place for it")
+        raise UserError(
+            f"{subject} computes no attention (see docs/kernels.md), and is not torch.compile either:"
+            " a report has no place for it"
+        )
     rungs = {}
     for name in dict.fromkeys((EAGER, MATH, subject)):
         result = worker.check(request(case, (name,), located=True))
@@ -99,10 +107,11 @@ def _boundaries(case: Case, ladder: Ladder, setup: Setup) -> list[Boundary]:
 def _reproduced(case: Case, ladder: Ladder, setup: Setup, repro: Path, title: str) -> tuple[Run | None, bool]:
     """The run of the first repro.py that shows the bug, None where none does; and whether it needs no worker."""
     result = ladder.result
-    written = list(texts(
-        case, ladder.accused, result, title,
-        device=setup.device, seconds=setup.timeout, memory_mib=setup.memory_mib,
-    ))
+    written = list(
+        texts(
+            case, ladder.accused, result, title, device=setup.device, seconds=setup.timeout, memory_mib=setup.memory_mib
+        )
+    )
     for number, text in enumerate(written):
         repro.write_text(text, encoding="utf-8")
         plain = number < len(written) - 1

@@ -51,8 +51,16 @@ def kernel_title(case: Case, subject: str, result: SubjectResult, boundaries: Se
 
 
 def kernel_report(
-    case: Case, ladder: Ladder, run: Run, boundaries: Sequence[Boundary], *, environment: str, triton: str, plain: bool,
-    shown: str = "", cause: Cause | None = None,
+    case: Case,
+    ladder: Ladder,
+    run: Run,
+    boundaries: Sequence[Boundary],
+    *,
+    environment: str,
+    triton: str,
+    plain: bool,
+    shown: str = "",
+    cause: Cause | None = None,
 ) -> Draft:
     """The report; `plain` says whether repro.py needs no worker of ours, `triton` is its version or "", `shown` what where.png shows."""
     result, hello = ladder.result, ladder.hello
@@ -122,7 +130,10 @@ def _happened(case: Case, ladder: Ladder) -> str:
             f"`{ladder.accused}` gives the right output for the call below. Called again with other arguments, from which the"
             f" output follows ({relation}: {MEANINGS[relation]}), it gives another one: {result.message.partition(': ')[2]}."
         )
-    detail = named(case, re.sub(r" \(worst row[^)]*\)|, [^,]* times what rounding explains \([^)]*\)", "", result.message)) or result.verdict.explanation
+    detail = (
+        named(case, re.sub(r" \(worst row[^)]*\)|, [^,]* times what rounding explains \([^)]*\)", "", result.message))
+        or result.verdict.explanation
+    )
     detail += counted(result)
     mode = "forward and backward" if case.training else "forward"
     return f"`{ladder.accused}` {HAPPENS[result.verdict]} in the attention below, {mode}: {detail}."

@@ -53,7 +53,10 @@ def texts(
         yield replaying(case, subject, result, title, device)
         return
     fenced = result.verdict in _BY_MEMORY or "wrote " in result.message
-    fenceable = (is_named(subject) or subject == "triton") and result.verdict not in ERRORS | {Verdict.TIMEOUT, Verdict.METADATA}
+    fenceable = (is_named(subject) or subject == "triton") and result.verdict not in ERRORS | {
+        Verdict.TIMEOUT,
+        Verdict.METADATA,
+    }
     for borders in (False, True):
         if fenceable if borders else not (fenced and fenceable):
             yield _running(case, subject, result, title, device, seconds, memory_mib, borders=borders)
@@ -69,7 +72,9 @@ def place_of(subject: str) -> str:
     """Where a script that imports the function has to be run; "" where torch is enough."""
     if not is_named(subject) and subject not in MODULES:
         return ""
-    return f"where {subject.partition(':')[0]} can be imported from" if is_named(subject) else "in a checkout of attnfuzz"
+    return (
+        f"where {subject.partition(':')[0]} can be imported from" if is_named(subject) else "in a checkout of attnfuzz"
+    )
 
 
 def _start(subject: str, device: str) -> dict[str, object]:
@@ -95,24 +100,28 @@ def _relating(case: Case, subject: str, result: SubjectResult, title: str, devic
     told += f" Exits 0 without the bug, 1 with it: where float64 is finite, the two differ by more than {factor} times what eager"
     told += f" is off on both, plus {UNITS} eps of the largest value, or one is not finite. 125: it can't run."
     told += f" Run it {start['place']}." if start["place"] else ""
-    extras = [name for name in ("softcap", "alibi", "sinks") if any(getattr(c, name) is not None for c in case.contracts)]
-    return _short(render(
-        "relation_repro.py.j2",
-        title=_plain(title),
-        about=_wrapped(told),
-        imports=["os", "sys"] if start["module"] else ["sys"],
-        nulls=False,
-        called="kernel",
-        source=source(case).strip(),
-        forward=forward_of(case),
-        relation=name,
-        sides=sides(name),
-        extras=extras,
-        training=case.training,
-        factor=factor,
-        units=UNITS,
-        **start,
-    ))
+    extras = [
+        name for name in ("softcap", "alibi", "sinks") if any(getattr(c, name) is not None for c in case.contracts)
+    ]
+    return _short(
+        render(
+            "relation_repro.py.j2",
+            title=_plain(title),
+            about=_wrapped(told),
+            imports=["os", "sys"] if start["module"] else ["sys"],
+            nulls=False,
+            called="kernel",
+            source=source(case).strip(),
+            forward=forward_of(case),
+            relation=name,
+            sides=sides(name),
+            extras=extras,
+            training=case.training,
+            factor=factor,
+            units=UNITS,
+            **start,
+        )
+    )
 
 
 def _short(text: str) -> str:
@@ -121,7 +130,14 @@ def _short(text: str) -> str:
 
 
 def _running(
-    case: Case, subject: str, result: SubjectResult, title: str, device: str, seconds: float, memory_mib: int, *,
+    case: Case,
+    subject: str,
+    result: SubjectResult,
+    title: str,
+    device: str,
+    seconds: float,
+    memory_mib: int,
+    *,
     borders: bool,
 ) -> str:
     verdict, program = result.verdict, source(case).strip()
@@ -132,32 +148,34 @@ def _running(
     coarsest = coarsest_dtype(case)
     factor = FACTOR_LOW_PRECISION if coarsest in LOW_PRECISION else FACTOR
     names = [item.name for item in case.inputs if not item.parameter]
-    return _short(render(
-        "kernel_repro.py.j2",
-        title=_plain(title),
-        about=_about(subject, factor, coarsest, random=random, gradients=gradients, borders=borders),
-        imports=sorted({"sys"} | ({"os"} if start["module"] else set()) | IMPORTS.get(verdict, set())),
-        nulls=sdpa or casts,
-        called="attend",
-        source=program,
-        forward=forward_of(case),
-        sdpa=sdpa,
-        casts=casts,
-        borders=borders,
-        compiled=subject == "triton_compiled",
-        dynamic=case.dynamic,
-        training=case.training,
-        gradients=gradients,
-        random=random,
-        names=json.dumps(names),
-        parameters=any(item.parameter for item in case.inputs),
-        inputs_kept=" itself" in result.message,
-        coarsest=coarsest,
-        factor=factor,
-        units=UNITS,
-        **failing(verdict, seconds, memory_mib),
-        **start,
-    ))
+    return _short(
+        render(
+            "kernel_repro.py.j2",
+            title=_plain(title),
+            about=_about(subject, factor, coarsest, random=random, gradients=gradients, borders=borders),
+            imports=sorted({"sys"} | ({"os"} if start["module"] else set()) | IMPORTS.get(verdict, set())),
+            nulls=sdpa or casts,
+            called="attend",
+            source=program,
+            forward=forward_of(case),
+            sdpa=sdpa,
+            casts=casts,
+            borders=borders,
+            compiled=subject == "triton_compiled",
+            dynamic=case.dynamic,
+            training=case.training,
+            gradients=gradients,
+            random=random,
+            names=json.dumps(names),
+            parameters=any(item.parameter for item in case.inputs),
+            inputs_kept=" itself" in result.message,
+            coarsest=coarsest,
+            factor=factor,
+            units=UNITS,
+            **failing(verdict, seconds, memory_mib),
+            **start,
+        )
+    )
 
 
 def replaying(case: Case, subject: str, result: SubjectResult, title: str, device: str) -> str:
@@ -168,7 +186,12 @@ def replaying(case: Case, subject: str, result: SubjectResult, title: str, devic
     told += " Another interpreter, whose torch to look at, may be given."
     told += " Exits 0 without the bug, 1 with it, 125 where it can't tell."
     return render(
-        "kernel_replay.py.j2", title=_plain(title), about=_wrapped(told), subject=_plain(subject), device=device, place=place,
+        "kernel_replay.py.j2",
+        title=_plain(title),
+        about=_wrapped(told),
+        subject=_plain(subject),
+        device=device,
+        place=place,
         case=dumps(entry).strip(),
     )
 
@@ -195,9 +218,7 @@ def coarsest_dtype(case: Case) -> str:
     return next((dtype for dtype in (*LOW_PRECISION, "float32") if dtype in found), "float64")
 
 
-def _about(
-    subject: str, factor: int, coarsest: str, *, random: bool, gradients: bool, borders: bool
-) -> str:
+def _about(subject: str, factor: int, coarsest: str, *, random: bool, gradients: bool, borders: bool) -> str:
     """The docstring: what is run and what counts as the bug."""
     told = f"Runs the module in float64, in eager, and with {_plain(subject)}."
     told += " Exits 125 if it can't run, 0 without the bug, 1 with it: where float64 and eager are finite, "

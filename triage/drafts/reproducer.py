@@ -47,8 +47,15 @@ class Run:
 
 
 def text(
-    case: Case, verdict: Verdict, title: str, *, device: str = "cpu", dynamic: bool = False,
-    own_random: bool = False, seconds: float = 60.0, memory_mib: int = 4096,
+    case: Case,
+    verdict: Verdict,
+    title: str,
+    *,
+    device: str = "cpu",
+    dynamic: bool = False,
+    own_random: bool = False,
+    seconds: float = 60.0,
+    memory_mib: int = 4096,
 ) -> str:
     """The text of repro.py for a case that fails with `verdict`. For `eager_suspect` it compiles nothing.
 
@@ -94,8 +101,14 @@ def failing(verdict: Verdict, seconds: float, memory_mib: int) -> dict[str, obje
 
 
 def run(
-    path: Path, python: str, *, backend: str = "inductor", seconds: float = 300.0, importable: tuple[str, ...] = (),
-    arguments: tuple[str, ...] = (), more: Mapping[str, str] = MappingProxyType({}),
+    path: Path,
+    python: str,
+    *,
+    backend: str = "inductor",
+    seconds: float = 300.0,
+    importable: tuple[str, ...] = (),
+    arguments: tuple[str, ...] = (),
+    more: Mapping[str, str] = MappingProxyType({}),
 ) -> Run:
     """Run a repro.py with `arguments` under `python` with a compile cache of its own, and `more` in its environment. It can
     import from the directories `importable`."""
@@ -111,7 +124,12 @@ def run(
             environment["PYTHONPATH"] = os.pathsep.join(filter(None, (*importable, os.environ.get("PYTHONPATH", ""))))
         try:
             done = subprocess.run(
-                [python, path.name, *arguments], cwd=path.parent, env=environment, capture_output=True, timeout=seconds, check=False
+                [python, path.name, *arguments],
+                cwd=path.parent,
+                env=environment,
+                capture_output=True,
+                timeout=seconds,
+                check=False,
             )
         except subprocess.TimeoutExpired as stopped:
             return Run(TIMEOUT_EXIT, _decoded(stopped.stdout), _decoded(stopped.stderr))

@@ -13,10 +13,26 @@ from generators.program import attributes, types_of
 _PRODUCTS = frozenset({"matmul", "bmm", "einsum", "baddbmm"})
 _SOFTMAX = frozenset({"softmax", "log_softmax"})
 _MASKED = frozenset({"where", "masked_fill"})
-_VIEWS = frozenset({
-    "view", "reshape", "permute", "transpose", "mT", "unsqueeze", "squeeze", "unflatten", "flatten", "expand", "chunk",
-    "unbind", "select", "contiguous", "clone", "scalar",
-})
+_VIEWS = frozenset(
+    {
+        "view",
+        "reshape",
+        "permute",
+        "transpose",
+        "mT",
+        "unsqueeze",
+        "squeeze",
+        "unflatten",
+        "flatten",
+        "expand",
+        "chunk",
+        "unbind",
+        "select",
+        "contiguous",
+        "clone",
+        "scalar",
+    }
+)
 _MASK_VALUES = {
     "small_counts": "an integer mask of values other than 0 and 1",
     "signed": "an integer mask of negative values",

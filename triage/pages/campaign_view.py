@@ -82,7 +82,10 @@ def of(run: Path, results: Results, timeline: Timeline) -> CampaignView:
         state=_state(timeline),
         facts=_facts(timeline, results),
         charts=_charts(timeline),
-        verdicts=[(subject, {str(verdict): count for verdict, count in counts.items()}) for subject, counts in verdicts.items()],
+        verdicts=[
+            (subject, {str(verdict): count for verdict, count in counts.items()})
+            for subject, counts in verdicts.items()
+        ],
         columns=[(str(verdict), words(verdict)) for verdict in given],
         outcomes=[(_OUTCOMES.get(name, words(name)), count) for name, count in results.counts("outcomes").items()],
         rejected=list(results.counts("rejected").items())[:_REASONS],
@@ -111,13 +114,19 @@ def _facts(timeline: Timeline, results: Results) -> list[tuple[str, str]]:
     runs = f", in {timeline.sessions} runs" if timeline.sessions > 1 else ""
     facts = [
         ("torch", f"{started.get('torch')} under Python {started.get('python')}"),
-        ("device", f"{started.get('device')} ({started.get('device_name')}), {counted(int(started.get('workers') or 1), 'worker')}"),
+        (
+            "device",
+            f"{started.get('device')} ({started.get('device_name')}), {counted(int(started.get('workers') or 1), 'worker')}",
+        ),
         ("seed", str(results.meta("seed") or started.get("seed"))),
         ("began", f"{when(timeline.first_event)} UTC"),
         ("ran for", f"{spell(timeline.seconds)}{runs}; budget of the last run: {started.get('budget')}"),
         ("cases", f"{len(timeline.cases)}, of which eager refused {timeline.rejected}"),
         ("checks", f"{len(timeline.checks)}, shrinking and confirming included: {rate:.1f} a second"),
-        ("time in torch", f"{min(timeline.torch_seconds / of_workers, 1.0):.0%} of the workers' time" if of_workers else "-"),
+        (
+            "time in torch",
+            f"{min(timeline.torch_seconds / of_workers, 1.0):.0%} of the workers' time" if of_workers else "-",
+        ),
         ("subjects", ", ".join(str(subject) for subject in started.get("subjects", ()))),
     ]
     return [*facts, *([("worker deaths", str(timeline.deaths))] if timeline.deaths else [])]
@@ -131,7 +140,9 @@ def _charts(timeline: Timeline) -> list[Chart]:
         (charts.coverage(timeline), f"Different things of the compiler reached over time: {reached} in the end."),
     )
     return [
-        Chart(f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}", text) for svg, text in drawn if svg
+        Chart(f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}", text)
+        for svg, text in drawn
+        if svg
     ]
 
 

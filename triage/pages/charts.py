@@ -23,7 +23,10 @@ def rates(timeline: Timeline) -> str:
         return ""
     width = _width(timeline.seconds)
     figure, ax = _chart(timeline, "a second")
-    for times, style, label in ((timeline.checks, "0.6", "checks, shrinking included"), (timeline.cases, "0.0", "cases")):
+    for times, style, label in (
+        (timeline.checks, "0.6", "checks, shrinking included"),
+        (timeline.cases, "0.0", "cases"),
+    ):
         counts = binned(times, width, timeline.seconds)
         edges = [_unit(timeline)[1] * width * number for number in range(len(counts) + 1)]
         edges[-1] = _unit(timeline)[1] * timeline.seconds
@@ -41,8 +44,13 @@ def coverage(timeline: Timeline) -> str:
     for curve, colour, style, label in (one for one in curves if one[0]):
         points = [(0.0, 0), *curve, (timeline.seconds, curve[-1][1])]
         ax.step(
-            [_unit(timeline)[1] * at for at, _ in points], [count for _, count in points],
-            where="post", color=colour, linestyle=style, linewidth=1.6, label=label,
+            [_unit(timeline)[1] * at for at, _ in points],
+            [count for _, count in points],
+            where="post",
+            color=colour,
+            linestyle=style,
+            linewidth=1.6,
+            label=label,
         )
     ax.set_ylim(bottom=0)
     return _svg(figure, ax, timeline)
@@ -90,8 +98,16 @@ def _svg(figure: "Figure", ax: "Axes", timeline: Timeline) -> str:
     if timeline.found:
         found = [_unit(timeline)[1] * at for at in timeline.found]
         ax.plot(
-            found, [0.02] * len(found), "^", color="#c1121f", markersize=6, linestyle="none", clip_on=False, zorder=5,
-            transform=ax.get_xaxis_transform(), label="a finding saved",
+            found,
+            [0.02] * len(found),
+            "^",
+            color="#c1121f",
+            markersize=6,
+            linestyle="none",
+            clip_on=False,
+            zorder=5,
+            transform=ax.get_xaxis_transform(),
+            label="a finding saved",
         )
     figure.legend(loc="outside upper left", frameon=False, ncols=3, fontsize=8, handlelength=1.6, columnspacing=1.0)
     buffer = io.StringIO()

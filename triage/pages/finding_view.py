@@ -113,9 +113,13 @@ def numbers_of(result: SubjectResult) -> list[tuple[str, str]]:
     if "scale" in numbers:
         rows.append(("largest value", _number(numbers["scale"])))
     if "ratio" in numbers and "limit" in numbers and not of_case:
-        rows.append(("worst row, in units of what rounding explains", f"{numbers['ratio']:.3g} (limit {numbers['limit']:.3g})"))
+        rows.append(
+            ("worst row, in units of what rounding explains", f"{numbers['ratio']:.3g} (limit {numbers['limit']:.3g})")
+        )
     if numbers.get("rows_wrong"):
-        rows.append(("rows that are wrong", f"{numbers['rows_wrong']:.0f} of {numbers.get('rows_total', math.nan):.0f}"))
+        rows.append(
+            ("rows that are wrong", f"{numbers['rows_wrong']:.0f} of {numbers.get('rows_total', math.nan):.0f}")
+        )
     if result.same is not None:
         rows.append(("torch._dynamo.utils.same", "True" if result.same else "False: it refuses the difference"))
     return rows

@@ -83,7 +83,11 @@ def groups_of(run: Path, findings: Sequence[Met], ledger: Ledger) -> list[Group]
     torch = torch_of(run)
     listed, rest = split([of_row(one.row, one.entry, run, torch) for one in met.values()], ledger)
     groups = [_group(one, met) for one in cluster([*listed, *kept(rest)], ledger)]
-    groups += [Group(one.title, "internal", (one,), (_NOTES["internal"],), news=False) for one in findings if one.row.kind == "internal"]
+    groups += [
+        Group(one.title, "internal", (one,), (_NOTES["internal"],), news=False)
+        for one in findings
+        if one.row.kind == "internal"
+    ]
     return sorted(groups, key=lambda group: not group.news)
 
 
@@ -102,7 +106,9 @@ def _group(found: Cluster, met: dict[str, Met]) -> Group:
     if not found.open:
         notes.append(f"Root cause: {', or '.join(map(str, found.roots))}.")
         parts = ", ".join(found.parts)
-        notes += [f"Parts at fault, over {counted(len(members), 'finding')}: {parts}."] if parts and len(members) > 1 else []
+        notes += (
+            [f"Parts at fault, over {counted(len(members), 'finding')}: {parts}."] if parts and len(members) > 1 else []
+        )
     elif not known:
         notes.append(UNTOLD)
     notes += [_NOTES["known"]] if known else []

@@ -54,7 +54,9 @@ def _sides(names: Sequence[str]) -> list[tuple[int, ...]]:
     """The axes in three groups: what tells heads apart, rows, features."""
     rank = len(names)
     feature = names.index(FEATURE) if FEATURE in names else rank - 1
-    row = next((i for i, name in enumerate(names) if name in (QUERY, KEY) and i != feature), feature - 1 if feature else -1)
+    row = next(
+        (i for i, name in enumerate(names) if name in (QUERY, KEY) and i != feature), feature - 1 if feature else -1
+    )
     others = tuple(axis for axis in range(rank) if axis not in (row, feature))
     return [others, (row,) if row >= 0 else (), (feature,)]
 

@@ -116,7 +116,9 @@ def _draw(ax: "Axes", grid: Panel, norm: "LogNorm") -> Any:
     for y, row in enumerate(grid.errors):
         for x, error in enumerate(row):
             if math.isnan(error):
-                ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, hatch="////", edgecolor="0.6", linewidth=0))
+                ax.add_patch(
+                    Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, hatch="////", edgecolor="0.6", linewidth=0)
+                )
     lost = [(x, y) for y, row in enumerate(grid.errors) for x, error in enumerate(row) if math.isinf(error)]
     if lost:
         ax.plot(*zip(*lost, strict=True), "x", color="white", markersize=3 if len(lost) > 200 else 6, linestyle="none")
@@ -163,8 +165,15 @@ def _legend(figure: "Figure", image: Any, axes: "list[Axes]", result: SubjectRes
     if who:
         bar.ax.axhline(error, color="#c1121f", linewidth=2)
         bar.ax.annotate(
-            f"{who}: {error:.1g}", (0, error), xycoords=("axes fraction", "data"), xytext=(-3, 4), textcoords="offset points",
-            fontsize=7, rotation=90, ha="right", va="bottom",
+            f"{who}: {error:.1g}",
+            (0, error),
+            xycoords=("axes fraction", "data"),
+            xytext=(-3, 4),
+            textcoords="offset points",
+            fontsize=7,
+            rotation=90,
+            ha="right",
+            va="bottom",
         )
     told = ["outlined: wrong"]
     cells = [error for grid in grids for row in grid.errors for error in row]

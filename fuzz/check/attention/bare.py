@@ -35,7 +35,13 @@ class Bare:
             module = program.module(training)
             execute(module, module, program.inputs(), training=False)
             self._trace(program, module, self._given)
-        except (RuntimeError, NotImplementedError, TypeError, IndexError, ValueError):  # a text that does not run on such numbers
+        except (
+            RuntimeError,
+            NotImplementedError,
+            TypeError,
+            IndexError,
+            ValueError,
+        ):  # a text that does not run on such numbers
             self._output = None
         finally:
             program.close()
@@ -78,7 +84,11 @@ class Bare:
         self._outputs = len(run.outputs)
         first, last = len(inputs) * _APART, (len(inputs) + 1) * _APART
         for name, value in run.outputs.items():
-            if value.numel() and bool(((value >= first) & (value < last)).all()) and value.unique().numel() == value.numel():
+            if (
+                value.numel()
+                and bool(((value >= first) & (value < last)).all())
+                and value.unique().numel() == value.numel()
+            ):
                 self._output = (name, value.double() - first)
         seen: set[int] = set()
         for key in ("q", "k", "v"):

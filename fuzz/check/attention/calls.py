@@ -46,7 +46,9 @@ def _one(call: Call, loaded: Loaded, *, training: bool, again: bool) -> Judgemen
         exact = call.q.device.type in loaded.capabilities.exact_relations
         breaches = relations.broken(asked, call, Random(str(seed)), constants.RELATIONS_TRIED, exact=exact)
     except Failed as failure:
-        return Judgement(failures.verdict(failure.error), f"called again with other arguments: {failures.line(failure.error)}")
+        return Judgement(
+            failures.verdict(failure.error), f"called again with other arguments: {failures.line(failure.error)}"
+        )
     if asked.damage:
         return asked.verdict
     if not breaches:

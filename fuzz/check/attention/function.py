@@ -58,7 +58,9 @@ class Capabilities:
                 raise SubjectError(f"unknown capability {key!r}: there are {', '.join(names)}")
             if not _EXPECTED[key][0](value):
                 raise SubjectError(f"capability {key} is {value!r}, not {_EXPECTED[key][1]}")
-        given: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in declared.items()}
+        given: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in declared.items()
+        }
         return cls(**given)
 
     def refusal(self, q: Tensor, k: Tensor, v: Tensor, *, training: bool) -> str | None:
@@ -102,7 +104,9 @@ _EXPECTED: dict[str, tuple[Callable[[Any], bool], str]] = {
         "a tuple of positive whole numbers",
     ),
     "rounds": (_some_of(ROUNDS), f"a tuple of {', '.join(ROUNDS)}"),
-    **dict.fromkeys(("devices", "deterministic", "exact_relations"), (_some_of(DEVICES), f"a tuple of {', '.join(DEVICES)}")),
+    **dict.fromkeys(
+        ("devices", "deterministic", "exact_relations"), (_some_of(DEVICES), f"a tuple of {', '.join(DEVICES)}")
+    ),
     **dict.fromkeys(("max_head_dim", "max_scores"), (_is_count, "a positive whole number")),
     **dict.fromkeys(("grouped", "value_dim", "lengths", "training", "empty"), (_is_flag, "True or False")),
 }

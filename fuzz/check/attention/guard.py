@@ -30,7 +30,15 @@ _PATTERN = {
 }
 _UNWRITTEN = frozenset({"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"})
 _ALLOCATING = _UNWRITTEN | {
-    "zeros", "zeros_like", "new_zeros", "ones", "ones_like", "new_ones", "full", "full_like", "new_full",
+    "zeros",
+    "zeros_like",
+    "new_zeros",
+    "ones",
+    "ones_like",
+    "new_ones",
+    "full",
+    "full_like",
+    "new_full",
 }
 _OURS = ("case", "triton", "fuzz.check")
 
@@ -145,9 +153,7 @@ class Guard:
         span = span if like.numel() else 0
         lead = BORDER + int(like.storage_offset()) % 64  # keeps the alignment
         integer = _INTEGER[like.element_size()]
-        whole = torch.full(
-            (lead + span + BORDER,), _PATTERN[like.dtype], dtype=integer, device=like.device
-        )
+        whole = torch.full((lead + span + BORDER,), _PATTERN[like.dtype], dtype=integer, device=like.device)
         value = torch.empty(0, dtype=like.dtype, device=like.device)
         value.set_(whole.untyped_storage(), lead, like.shape, like.stride())
         buffer = _Buffer(name, whole, value, lead, span, None)
@@ -215,4 +221,3 @@ def _caller() -> str | None:
             return f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
         frame = frame.f_back
     return None
-

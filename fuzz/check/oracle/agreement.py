@@ -22,9 +22,7 @@ def same(eager: Execution, compiled: Execution, exact: Execution) -> bool | None
 
     try:
         return bool(
-            dynamo_same(
-                listed(eager), listed(compiled), fp64_ref=listed(exact), equal_nan=True, log_error=_discard
-            )
+            dynamo_same(listed(eager), listed(compiled), fp64_ref=listed(exact), equal_nan=True, log_error=_discard)
         )
     except (RuntimeError, AssertionError):  # shapes that don't broadcast
         return False

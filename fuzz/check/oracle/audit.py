@@ -77,7 +77,9 @@ class Audit(TorchDispatchMode):
         values = tree_leaves(result)
         given = [leaf for leaf in tree_leaves(taken) if _is_floating(leaf)]
         judged = [index for index, value in enumerate(values) if _is_floating(value) and value.numel()]
-        if not judged or any(leaf.dtype not in constants.UNIT_ROUNDOFF for leaf in (*given, *(values[i] for i in judged))):
+        if not judged or any(
+            leaf.dtype not in constants.UNIT_ROUNDOFF for leaf in (*given, *(values[i] for i in judged))
+        ):
             return  # numbers of 8 bits are not audited
         try:
             twin = _Twin(func, exactly, taken, self._chance)

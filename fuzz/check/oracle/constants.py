@@ -3,12 +3,7 @@
 import torch
 
 #: Unit roundoff: half the distance from 1 to the next number. IEEE 754; bfloat16 keeps 8 significant bits.
-UNIT_ROUNDOFF = {
-    torch.float64: 2.0**-53,
-    torch.float32: 2.0**-24,
-    torch.float16: 2.0**-11,
-    torch.bfloat16: 2.0**-8,
-}
+UNIT_ROUNDOFF = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
 
 LOW_PRECISION = (torch.float16, torch.bfloat16)
 

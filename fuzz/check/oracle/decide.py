@@ -64,11 +64,7 @@ class Judge:
         self._coarsest = coarsest()
         self._envelopes: dict[tuple[str, torch.dtype], Envelope] = {}
         self._terms = max(
-            (
-                float(grad.abs().nan_to_num(0.0, 0.0, 0.0).max())
-                for grad in exact.gradients.values()
-                if grad.numel()
-            ),
+            (float(grad.abs().nan_to_num(0.0, 0.0, 0.0).max()) for grad in exact.gradients.values() if grad.numel()),
             default=0.0,
         )
 

@@ -146,10 +146,7 @@ class Comparison:
             return {name: self._kept(name, value, eager.values.get(name)) for name, value in values.items()}
 
         made = replace(
-            compiled,
-            outputs=kept(compiled.outputs),
-            mutated=kept(compiled.mutated),
-            gradients=kept(compiled.gradients),
+            compiled, outputs=kept(compiled.outputs), mutated=kept(compiled.mutated), gradients=kept(compiled.gradients)
         )
         equal = all(
             same_bits(value, eager.values.get(name, torch.zeros_like(value))) for name, value in made.values.items()

@@ -35,9 +35,7 @@ class Noise(TorchDispatchMode):
     def __init__(self, seed: int) -> None:
         super().__init__()
         self._generator = torch.Generator().manual_seed(seed)
-        self._signs = (
-            torch.randint(0, 2, (_POOL,), generator=self._generator, dtype=torch.int8).mul_(2).sub_(1)
-        )
+        self._signs = torch.randint(0, 2, (_POOL,), generator=self._generator, dtype=torch.int8).mul_(2).sub_(1)
         self._next = 0
         self.dtypes: set[torch.dtype] = set()
 

@@ -135,9 +135,7 @@ RANDOM = frozenset(
 )
 
 #: Results are memory that nobody has written to.
-UNWRITTEN = frozenset(
-    ["empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_", "set_"]
-)
+UNWRITTEN = frozenset(["empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_", "set_"])
 
 #: Add any number of their elements to one of the result, in its dtype.
 SCATTERING = frozenset(

@@ -61,9 +61,7 @@ def _drawn(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     # The CPU generator takes more bits for a float64 than for a float32: draw in float32, then widen.
     if kwargs.get("dtype") == torch.float64:
         kwargs = {**kwargs, "dtype": torch.float32}
-    narrow = tuple(
-        arg.float() if isinstance(arg, Tensor) and arg.dtype == torch.float64 else arg for arg in args
-    )
+    narrow = tuple(arg.float() if isinstance(arg, Tensor) and arg.dtype == torch.float64 else arg for arg in args)
     result = func(*narrow, **kwargs)
     if isinstance(result, Tensor) and args and result is narrow[0] and result is not args[0]:
         return args[0].copy_(result)

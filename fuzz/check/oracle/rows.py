@@ -108,9 +108,7 @@ class Envelope:
             rows=ratios.numel(),
             ill_conditioned=bool(self._noise[row] > constants.ILL_CONDITIONED * self._size[row]),
             nonfinite=lost,
-            first_nonfinite=_unravel(int(missing.flatten().to(torch.uint8).argmax()), self.shape)
-            if lost
-            else (),
+            first_nonfinite=_unravel(int(missing.flatten().to(torch.uint8).argmax()), self.shape) if lost else (),
             unlike=int(((finite != self._eager_finite) & ~self._judged).sum()),
         )
 

@@ -119,7 +119,11 @@ class Suspicion:
     def _terms(self) -> float:
         """The magnitude of all gradients: one that is exactly 0 holds the rounding of its terms."""
         return max(
-            (float(grad.abs().nan_to_num(0.0, 0.0, 0.0).max()) for grad in self._exact.gradients.values() if grad.numel()),
+            (
+                float(grad.abs().nan_to_num(0.0, 0.0, 0.0).max())
+                for grad in self._exact.gradients.values()
+                if grad.numel()
+            ),
             default=0.0,
         )
 

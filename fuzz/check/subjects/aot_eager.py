@@ -5,6 +5,5 @@ import torch
 from fuzz.check.subjects.subject import Subject
 
 SUBJECT = Subject(
-    "aot_eager",
-    compile=lambda module, dynamic: torch.compile(module, backend="aot_eager", dynamic=dynamic),
+    "aot_eager", compile=lambda module, dynamic: torch.compile(module, backend="aot_eager", dynamic=dynamic)
 )

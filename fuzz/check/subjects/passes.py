@@ -33,15 +33,11 @@ def _pipeline() -> Any:
     pipeline = importlib.import_module("torch._inductor.compile_fx")
     for name in ("compile_fx", "fake_tensor_prop", "view_to_reshape", "_recursive_post_grad_passes", "V"):
         if not hasattr(pipeline, name):
-            raise SubjectError(
-                f"torch {torch.__version__} has no torch._inductor.compile_fx.{name}: no subject passes"
-            )
+            raise SubjectError(f"torch {torch.__version__} has no torch._inductor.compile_fx.{name}: no subject passes")
     return pipeline
 
 
-def _interpreted(
-    graph: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any
-) -> Callable[[list[Any]], Any]:
+def _interpreted(graph: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Callable[[list[Any]], Any]:
     # Mirrors _InProcessFxCompile.codegen_and_compile up to GraphLowering.
     pipeline = _pipeline()
     with _python_dispatch._disable_current_modes():

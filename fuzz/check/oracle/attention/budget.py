@@ -64,7 +64,9 @@ def budget(exact: Exact, rounds: tuple[str, ...] = ("weights",)) -> dict[str, Te
     if exact.share is not None:
         edp = edp * exact.share
     edp = edp + us * dp.abs()
-    edelta = ((unit * o * do) ** 2).sum(-1, keepdim=True).sqrt() + ((do * (by_p + by_s)) ** 2).sum(-1, keepdim=True).sqrt()
+    edelta = ((unit * o * do) ** 2).sum(-1, keepdim=True).sqrt() + ((do * (by_p + by_s)) ** 2).sum(
+        -1, keepdim=True
+    ).sqrt()
     edelta = edelta + us * (p * dp).square().sum(-1, keepdim=True).sqrt()
     relative = ds + dlse + 2 * ua
     edscores = dscores.abs() * relative + p * (edp + ua * delta.abs()) + flushed * (dp.abs() + delta.abs())
@@ -74,8 +76,11 @@ def budget(exact: Exact, rounds: tuple[str, ...] = ("weights",)) -> dict[str, Te
     allowed["dscores"] = edscores + p * edelta + (us + uw if us else 0.0) * dscores.abs() + tiny
     grad, egrad = dscores * exact.slope, edscores * exact.slope.abs() + 4 * ua * dscores.abs() + least
     shares, scale = p * exact.slope, abs(exact.scale)
-    allowed["dq"] = unit * exact.results["dq"].abs() + tiny + scale * (
-        uw * (grad**2 @ k**2).sqrt() + (egrad + _drift(k) * ua * grad.abs()) @ k.abs() + edelta * (shares @ k).abs()
+    allowed["dq"] = (
+        unit * exact.results["dq"].abs()
+        + tiny
+        + scale
+        * (uw * (grad**2 @ k**2).sqrt() + (egrad + _drift(k) * ua * grad.abs()) @ k.abs() + edelta * (shares @ k).abs())
     )
     egrad = egrad + _drift(q) * ua * grad.abs()
     edk = scale * (uw**2 * (grad.mT**2 @ q**2) + (egrad.mT @ q.abs()) ** 2 + (shares.mT**2 @ (edelta * q) ** 2))
@@ -107,7 +112,5 @@ def _drift(summed: Tensor) -> float:
 
 def _weighted_distance(weights: Tensor, v: Tensor, o: Tensor) -> Tensor:
     """sum_j weights_ij |v_jd - o_id|, a query at a time so that memory stays that of the scores."""
-    rows = [
-        (weights[..., i, :, None] * (v - o[..., i, None, :]).abs()).sum(-2) for i in range(weights.size(-2))
-    ]
+    rows = [(weights[..., i, :, None] * (v - o[..., i, None, :]).abs()).sum(-2) for i in range(weights.size(-2))]
     return torch.stack(rows, -2) if rows else torch.zeros_like(o)

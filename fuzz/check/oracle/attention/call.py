@@ -39,7 +39,9 @@ class Call:
         missing = {name: torch.zeros_like(given[name.removeprefix("d")]) for name in self.missing}
         return {**({} if self.out is None else {"out": self.out}), **self.gradients, **missing}
 
-    def but(self, *, q: Tensor | None = None, k: Tensor | None = None, v: Tensor | None = None, **options: Any) -> "Call":
+    def but(
+        self, *, q: Tensor | None = None, k: Tensor | None = None, v: Tensor | None = None, **options: Any
+    ) -> "Call":
         """A call that was not made yet: of this one's arguments, some changed; an option that is None is left out."""
         given = {name: value for name, value in {**self.options, **options}.items() if value is not None}
         q, k, v = (new if new is not None else old for new, old in ((q, self.q), (k, self.k), (v, self.v)))

@@ -256,7 +256,9 @@ def _values_of_1(call: Call, _: Random) -> Equation | None:
 
 
 def _between_values(call: Call, _: Random) -> Equation | None:
-    low, high = (x.repeat_interleave(call.group, 1) for x in (call.v.amin(2, keepdim=True), call.v.amax(2, keepdim=True)))
+    low, high = (
+        x.repeat_interleave(call.group, 1) for x in (call.v.amin(2, keepdim=True), call.v.amax(2, keepdim=True))
+    )
     if call.options.get("sinks") is not None:
         low, high = low.clamp(max=0.0), high.clamp(min=0.0)
     return Equation((Term(call),), (Term(call, lambda out: out.clamp(low, high), lambda size: size),))

@@ -74,14 +74,20 @@ def identities(made: Call) -> list[Identity]:
     call = _Call(q, k, v, out, dout, dq, dk, dv)
     sizes = _Sizes(call, Exact.of(made.but(dropout=None)), dropout[0] if dropout else 0.0)
     found = [
-        call.judged("<dQ, Q> = <dK, K>", call.per_head(dq, q) - (dk.double() * k.double()).sum((2, 3)), sizes.of_scores()),
-        call.judged("<dV, V> = <dO, O>", (dv.double() * v.double()).sum((2, 3)) - call.per_head(dout, out), sizes.of_outputs()),
+        call.judged(
+            "<dQ, Q> = <dK, K>", call.per_head(dq, q) - (dk.double() * k.double()).sum((2, 3)), sizes.of_scores()
+        ),
+        call.judged(
+            "<dV, V> = <dO, O>", (dv.double() * v.double()).sum((2, 3)) - call.per_head(dout, out), sizes.of_outputs()
+        ),
     ]
     if softcap is None and sinks is None:
         found.append(call.judged("sum_j dK_j = 0", dk.double().sum(2), sizes.of_keys()))
     if sinks is None and not (dropout and dropout[0]):
         live = dout.double() * sizes.live
-        found.append(call.judged("sum_j dV_j = sum_i dO_i", dv.double().sum(2) - call.grouped(live.sum(2)), sizes.of_values()))
+        found.append(
+            call.judged("sum_j dV_j = sum_i dO_i", dv.double().sum(2) - call.grouped(live.sum(2)), sizes.of_values())
+        )
     if dbias is not None and sinks is None:
         rows = dbias.double().sum(-1, keepdim=True)
         unit = max(call.unit, UNIT_ROUNDOFF.get(dbias.dtype, 0.0))

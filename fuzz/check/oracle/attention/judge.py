@@ -106,7 +106,9 @@ class _Bench:
             truth["dbias"] = truth["dscores"].sum_to_size(bias.shape)
             rounded = constants.UNIT_ROUNDOFF[exact.dtype] * truth["dscores"].abs()
             least = torch.finfo(bias.dtype).smallest_normal * unit
-            allowed["dbias"] = (allowed["dscores"] + rounded).sum_to_size(bias.shape) + unit * truth["dbias"].abs() + least
+            allowed["dbias"] = (
+                (allowed["dscores"] + rounded).sum_to_size(bias.shape) + unit * truth["dbias"].abs() + least
+            )
         sinks = call.options.get("sinks")
         if "dsinks" in truth and sinks is not None:
             allowed["dsinks"] = allowed["dsinks"] + constants.UNIT_ROUNDOFF[sinks.dtype] * truth["dsinks"].abs()
@@ -120,7 +122,9 @@ class _Bench:
             finite = truth[name].abs().lt(roof) & (live if name == "out" else True)
             # What a query with shaky weights gives goes into dk and dv of every key.
             firm = ~self._shaky if name in ("out", "dq") else ~self._shaky.any()
-            laid_out.append(_Result(name, value, truth[name], allowed[name], finite, finite & allowed[name].lt(roof) & firm))
+            laid_out.append(
+                _Result(name, value, truth[name], allowed[name], finite, finite & allowed[name].lt(roof) & firm)
+            )
         return laid_out
 
     def _judged(self, result: _Result) -> Judgement:
@@ -153,7 +157,9 @@ class _Bench:
             if trends.message:
                 return result.judgement(wrong, f"{result.name}: {trends.message}", numbers, trends.rows(r))
         if not bool(result.judged.any()) and bool(result.finite.any()):
-            return Judgement(Verdict.ILL_CONDITIONED, f"{result.name}: rounding alone changes every weight", numbers, result.name)
+            return Judgement(
+                Verdict.ILL_CONDITIONED, f"{result.name}: rounding alone changes every weight", numbers, result.name
+            )
         right = numbers["compiled_error"] <= numbers["peer_error"]
         return Judgement(Verdict.OK if right else Verdict.ROUNDING, "", numbers, result.name)
 
@@ -171,7 +177,10 @@ class _Bench:
             for peer in self._draw(count)[len(result.peers) :]:
                 errors = result.errors(peer[result.name]).masked_fill(small, 0.0)
                 result.peers.append(Statistics.of(errors, directions))
-            online = [Statistics.of(result.errors(peer[result.name]).masked_fill(small, 0.0), directions) for peer in self._online]
+            online = [
+                Statistics.of(result.errors(peer[result.name]).masked_fill(small, 0.0), directions)
+                for peer in self._online
+            ]
             trends = Trends(mine, result.peers, online, self._least_trend)
             if not trends.message:
                 break
@@ -181,9 +190,12 @@ class _Bench:
         if result.directions is None:
             stretched = self._stretched[result.name]
             along = (stretched - result.exact) / constants.STRETCH
-            result.directions = Directions(*(
-                (value / result.allowed).masked_fill(~result.judged, 0.0).flatten() for value in (result.exact, along)
-            ))
+            result.directions = Directions(
+                *(
+                    (value / result.allowed).masked_fill(~result.judged, 0.0).flatten()
+                    for value in (result.exact, along)
+                )
+            )
         return result.directions
 
     @cached_property
@@ -219,7 +231,9 @@ class _Bench:
             flat = flat * size + place
 
         def error(value: Tensor) -> float:
-            return float((value.double() - result.exact).abs().nan_to_num(0.0, 0.0, 0.0).masked_fill(~result.judged, 0.0).max())
+            return float(
+                (value.double() - result.exact).abs().nan_to_num(0.0, 0.0, 0.0).masked_fill(~result.judged, 0.0).max()
+            )
 
         limit = self._limit
         if float(per_row.max()) > limit:
@@ -247,5 +261,3 @@ def _telling(judgement: Judgement) -> tuple[int, bool, float, float]:
 
 def _index(r: Tensor) -> tuple[int, ...]:
     return tuple(int(place) for place in torch.unravel_index(r.abs().argmax(), r.shape))
-
-

@@ -86,7 +86,9 @@ def problems(
         return mask, []
     if not 0 < p < 1:
         share = mask.double().mean()
-        return mask, [] if float(share) == (p <= 0) else [f"dropout of p = {p:g} keeps {float(share):.1%} of the weights"]
+        return mask, [] if float(share) == (p <= 0) else [
+            f"dropout of p = {p:g} keeps {float(share):.1%} of the weights"
+        ]
     found = [*_rates(mask, p), *_repeated(mask, p)]
     if not found:
         found += _scaled(flat * flat.shape[-1], mask, p, q.dtype, "")

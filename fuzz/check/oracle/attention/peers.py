@@ -35,7 +35,9 @@ class Peers:
         if not self._weights:
             return []
         drawn = []
-        for block, sink_first in itertools.product(constants.KEY_BLOCKS, (False, True) if self._sinks is not None else (False,)):
+        for block, sink_first in itertools.product(
+            constants.KEY_BLOCKS, (False, True) if self._sinks is not None else (False,)
+        ):
             self._block, self._sink_first = block, sink_first
             drawn.append(self.draw())
         self._block = 0

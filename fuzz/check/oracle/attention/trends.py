@@ -20,7 +20,9 @@ class Trends:
     whatever is nearest, and their standing; rms and row as multiples of what the peers have, and their standing.
     """
 
-    def __init__(self, mine: Statistics, peers: Sequence[Statistics], online: Sequence[Statistics], least: float) -> None:
+    def __init__(
+        self, mine: Statistics, peers: Sequence[Statistics], online: Sequence[Statistics], least: float
+    ) -> None:
         columns = {name: torch.tensor([getattr(peer, name) for peer in peers]) for name in _NAMES}
         z = {
             name: standing(getattr(mine, name), column, torch.tensor([getattr(peer, name) for peer in online]))
@@ -31,7 +33,10 @@ class Trends:
         ratio = {name: getattr(mine, name) / value if value else 0.0 for name, value in worst.items()}
         off = {
             name: min(
-                (getattr(mine, name) - near for near in (float(columns[name].mean()), *(getattr(peer, name) for peer in online))),
+                (
+                    getattr(mine, name) - near
+                    for near in (float(columns[name].mean()), *(getattr(peer, name) for peer in online))
+                ),
                 key=abs,
             )
             for name in ("scale", "bias")
@@ -47,7 +52,11 @@ class Trends:
         for name in sorted(off, key=lambda name: -z[name]):
             if z[name] > constants.TREND_DEVIATIONS and abs(off[name]) > least:
                 factor = f"{1 + off[name]:.6f}"
-                what = f"is what a scale times {factor} gives" if name == "scale" else f"is {factor} times what it should be"
+                what = (
+                    f"is what a scale times {factor} gives"
+                    if name == "scale"
+                    else f"is {factor} times what it should be"
+                )
                 self.message = f"{what}, on the whole ({told.format(z[name])})"
                 return
         rms_limit = constants.RMS_RATIO if math.isfinite(least) else constants.ROW_RATIO

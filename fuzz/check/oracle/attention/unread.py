@@ -44,7 +44,9 @@ def without_mask(call: Call, rounds: tuple[str, ...]) -> Judgement | None:
     if bool(empty.any()):
         text = f"{int(empty.sum())} rows are 0, which no dropout mask makes them, first at {_first(empty)[:-1]}"
         return _told(Verdict.WRONG_RESULT, text, empty.expand_as(out))
-    return _off(exact, out.double().masked_fill(~firm, 0.0), p, firm, unit + 2 * float(ds[firm].max() if firm.any() else 0.0))
+    return _off(
+        exact, out.double().masked_fill(~firm, 0.0), p, firm, unit + 2 * float(ds[firm].max() if firm.any() else 0.0)
+    )
 
 
 def _surely_not_zero(exact: Exact, p: float, tiny: float) -> Tensor:

@@ -22,14 +22,14 @@ from benchmarks.defects import DEFECTS
 from corpus import casefile, entry
 from corpus.entry import Entry, Expectation
 from corpus.passes.plain import Plain, spelled
-from fuzz.campaign.pool import Setup
-from generators.case import Input, Values
+from fuzz.evaluator import Setup
 from generators.errors import UserError
-from generators.sizes import Size
+from generators.program.case import Input, Values
+from generators.program.sizes import Size
+from triage.attribution.ablation import DYNAMIC
 from triage.attribution.bisector import bisect, bisect_command
 from triage.attribution.cause import Attribution, Cause, attribute
-from triage.attribution.ladder import DYNAMIC
-from triage.drafts import reproducer
+from triage.report import reproducer
 
 HERE = Path(__file__).resolve().parent
 SEEDS = HERE.parent / "corpus" / "seeds"

@@ -13,18 +13,18 @@ from benchmarks.criteria import CRITERIA, Tried
 from benchmarks.problem import Problem
 from benchmarks.recording import Recorder
 from benchmarks.simulated import simulated
-from fuzz.check.asking import Unsupported
 from fuzz.check.attention.function import Attention
 from fuzz.check.check import check
 from fuzz.check.oracle import constants
+from fuzz.check.oracle.attention.refusals import Unsupported
 from fuzz.check.subjects import available
 from fuzz.check.subjects.subject import Subject
 from fuzz.protocol import Check, Verdict
-from generators.case import Case
-from generators.dtypes import FLOATS
-from generators.emit import is_random, source
-from generators.sample import sample
-from generators.stand_in import stand_in
+from generators.program.attention_stub import stand_in
+from generators.program.case import Case
+from generators.program.dtypes import FLOATS
+from generators.program.emit import is_random, source
+from generators.sampling.sample import sample
 
 MATH, SIMULATED, FLASH = "math_attention", "simulated", "sdpa_flash"
 BACKENDS = (FLASH, "sdpa_efficient", "sdpa_cudnn")

@@ -24,13 +24,13 @@ from typing import Any
 import torch
 
 from corpus.entry import load_directory
-from fuzz.campaign.pool import Setup, Worker, request
 from fuzz.campaign.symptom import PROCESS
 from fuzz.check.coverage import Pattern, registered_patterns, untold
+from fuzz.evaluator import Setup, Worker, request
 from fuzz.protocol import Result
-from generators.case import Case
-from generators.emit import is_random
-from generators.sample import sample
+from generators.program.case import Case
+from generators.program.emit import is_random
+from generators.sampling.sample import sample
 
 ROOT = Path(__file__).resolve().parent.parent
 SEEDS = ROOT / "corpus" / "seeds"

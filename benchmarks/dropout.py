@@ -22,12 +22,12 @@ from torch import nn
 
 from fuzz.check import settings
 from fuzz.check.check import Case, Clock, Rejected, check
-from fuzz.check.doubts import compared
 from fuzz.check.oracle import constants, dropout
+from fuzz.check.recheck import compared
 from fuzz.check.subjects import find
 from fuzz.protocol import Check, Verdict
-from generators.emit import is_random, source
-from generators.sample import sample
+from generators.program.emit import is_random, source
+from generators.sampling.sample import sample
 
 
 def main() -> int:

@@ -23,16 +23,16 @@ os.environ.setdefault("TRITON_INTERPRET", "1")
 import torch
 from torch import Tensor
 
-from fuzz.check.asking import Unsupported
 from fuzz.check.attention.function import fill_matters
 from fuzz.check.oracle.attention.call import Call
-from fuzz.check.oracle.attention.changes import RELATIONS
 from fuzz.check.oracle.attention.identities import identities
-from fuzz.check.oracle.attention.relations import broken
+from fuzz.check.oracle.attention.metamorphic import broken
+from fuzz.check.oracle.attention.refusals import Unsupported
+from fuzz.check.oracle.attention.relation_table import RELATIONS
 from fuzz.check.program import Program
 from fuzz.check.subjects import available
-from generators.sample import sample
-from generators.stand_in import stand_in
+from generators.program.attention_stub import stand_in
+from generators.sampling.sample import sample
 from kernels.reference import math_attention
 
 MOST_TILES = 24

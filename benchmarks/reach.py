@@ -23,17 +23,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.curves import blank, save
-from fuzz.campaign.results import Results
 from fuzz.campaign.schedule import Schedule
 from fuzz.campaign.search import Guided, Random, Search
+from fuzz.campaign.store import Results
 from fuzz.check import settings
 from fuzz.check.coverage import Coverage
 from fuzz.check.program import Program, execute
 from fuzz.check.subjects import find
 from fuzz.protocol import Result, SubjectResult, Verdict
-from generators.case import Case
-from generators.emit import source
-from generators.sample import ANY, Form, sample
+from generators.program.case import Case
+from generators.program.emit import source
+from generators.sampling.sample import ANY, Form, sample
 
 SUBJECTS = ("passes", "passes_random")
 STEPS = 12

@@ -116,7 +116,7 @@ def rates(out: Path) -> list[str]:
 
 def medians(out: Path) -> list[str]:
     """Median seconds of a case by kind, for cases that met the graph passes alone."""
-    from generators.sample import sample
+    from generators.sampling.sample import sample
 
     seed = json.loads((out / "stats.json").read_text())["seed"]
     by_kind = defaultdict(list)

@@ -24,12 +24,12 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 
 from corpus.strict_yaml import Data, Node, dump, parse
-from generators.case import Attr, Case, Contract, Input, Op, Values
 from generators.errors import CaseError
-from generators.ops import OPS
-from generators.ops.spec import Attribute, Kind
-from generators.program import MAX_LINES, MAX_RANK, check, make_op
-from generators.sizes import Size
+from generators.program.case import Attr, Case, Contract, Input, Op, Values
+from generators.program.ops import OPS
+from generators.program.ops.spec import Attribute, Kind
+from generators.program.sizes import Size
+from generators.program.type_check import MAX_LINES, MAX_RANK, check, make_op
 
 FORMAT = 1
 KEYS = ("case_format", "dims", "mode", "dynamic", "autocast", "inputs", "ops", "returns", "contracts")

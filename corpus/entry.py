@@ -26,10 +26,10 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from corpus import casefile
-from corpus.replacing import replace_file
+from corpus.atomic_write import replace_file
 from corpus.strict_yaml import MAX_BYTES, Data, Node, dump, parse
-from generators.case import Case
 from generators.errors import CaseError, UserError
+from generators.program.case import Case
 
 SUFFIX = ".case.yaml"
 STATUSES = ("pass", "known", "rounding")

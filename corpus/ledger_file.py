@@ -10,8 +10,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
+from corpus.atomic_write import replace_file
 from corpus.ledger import Bug, Ledger, Root, loads
-from corpus.replacing import replace_file
 from corpus.strict_yaml import plain
 from generators.errors import UserError
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 
 from corpus.passes import CONTRACT_PASSES, PASSES, Pass
-from generators.case import Case
-from generators.simplicity import contract_key, sort_key
-from generators.stand_in import stand_in
+from generators.program.attention_stub import stand_in
+from generators.program.case import Case
+from generators.program.simplicity import contract_key, sort_key
 
 Predicate = Callable[[Case], bool]
 

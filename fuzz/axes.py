@@ -1,7 +1,7 @@
 """What the axes of an output are where no contract names it: read off the operations that made it."""
 
-from generators.case import Case, Op
-from generators.program import attributes
+from generators.program.case import Case, Op
+from generators.program.type_check import attributes
 
 BATCH, HEAD, QUERY, KEY, FEATURE = "batch", "head", "query row", "key row", "feature"
 

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fuzz.door import enter
+from fuzz.cli import enter
 
 if TYPE_CHECKING:
-    from generators.case import Case
+    from generators.program.case import Case
 
 Queued = list[tuple["Case", frozenset[str]]]
 
@@ -25,7 +25,7 @@ def cmin(run: Path, *, into: Path) -> None:
     """
     from corpus import entry
     from corpus.entry import SUFFIX, Entry
-    from fuzz.campaign.results import Results
+    from fuzz.campaign.store import Results
     from generators.errors import UserError
 
     results = Results.reading(run)

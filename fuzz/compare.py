@@ -4,7 +4,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from fuzz.door import FAULT, INTERRUPTED, enter
+from fuzz.cli import FAULT, INTERRUPTED, enter
 
 
 def compare(
@@ -66,7 +66,7 @@ def compare(
         MiB of memory a worker may use.
     """
     from fuzz.campaign.budget import duration
-    from fuzz.campaign.pool import Setup
+    from fuzz.evaluator import Setup
     from fuzz.versions import baseline as baselines
     from fuzz.versions.comparison import of_files, of_seed
     from fuzz.versions.session import Wishes, session

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fuzz.axes import BATCH, FEATURE, HEAD, KEY, QUERY, of_attention
-from generators.case import Case, Contract
-from generators.program import types_of
+from generators.program.case import Case, Contract
+from generators.program.type_check import types_of
 
 Ranges = Sequence[Sequence[int]]
 

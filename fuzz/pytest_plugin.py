@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from corpus.entry import SUFFIX, Entry, load
-from fuzz.campaign.pool import Setup
+from fuzz.evaluator import Setup
 from fuzz.expectation import State
 from fuzz.protocol import Result
 from fuzz.replay import Replayer, told

@@ -30,7 +30,7 @@ MEANINGS = {
     "v = 1 gives 1": "weights add up to 1, so values of 1 give outputs of 1",
     "between the smallest and the largest v": "a weighted mean lies between the smallest and the largest value",
 }
-"""Why each relation holds, by its name in fuzz/check/oracle/attention/changes.py."""
+"""Why each relation holds, by its name in fuzz/check/oracle/attention/relation_table.py."""
 
 
 def relation_of(message: str) -> str:

@@ -5,14 +5,14 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from fuzz.door import enter
+from fuzz.cli import enter
 
 if TYPE_CHECKING:
     from corpus.entry import Entry
-    from fuzz.campaign.pool import Setup, Worker
+    from fuzz.evaluator import Setup, Worker
     from fuzz.expectation import Outcome
     from fuzz.protocol import Result
-    from generators.case import Case
+    from generators.program.case import Case
 
 
 def replay(
@@ -45,7 +45,7 @@ def replay(
     """
     from corpus.entry import load_all
     from fuzz.campaign.budget import duration
-    from fuzz.campaign.pool import Setup
+    from fuzz.evaluator import Setup
 
     setup = Setup(
         python=python or sys.executable,
@@ -69,7 +69,7 @@ def shown(text: str, subject: str, device: str, python: str = sys.executable) ->
     """Judge the case of a file's text under a subject and print what a worker of the interpreter `python` says. The exit
     code: 1 with a finding, 0 without, 125 (which `git bisect run` skips) where it can't be judged."""
     from corpus.entry import loads
-    from fuzz.campaign.pool import Setup
+    from fuzz.evaluator import Setup
     from fuzz.protocol import Verdict
     from generators.errors import UserError
 
@@ -147,7 +147,7 @@ class Replayer:
         """
         from dataclasses import replace
 
-        from fuzz.campaign.pool import request
+        from fuzz.evaluator import request
         from fuzz.expectation import compare
         from generators.errors import UserError
 
@@ -175,7 +175,7 @@ class Replayer:
         from dataclasses import replace
 
         from corpus.entry import DEVICES
-        from fuzz.campaign.pool import Worker
+        from fuzz.evaluator import Worker
         from generators.errors import UserError
 
         if device not in DEVICES:

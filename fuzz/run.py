@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fuzz.door import FAULT, INTERRUPTED, enter
+from fuzz.cli import FAULT, INTERRUPTED, enter
 
 if TYPE_CHECKING:
     from corpus.ledger import Ledger
@@ -105,8 +105,8 @@ def run(
 
     from fuzz.campaign.campaign import Options
     from fuzz.campaign.directory import default_path
-    from fuzz.campaign.pool import ROOT, Setup
     from fuzz.campaign.search import seed_cases
+    from fuzz.evaluator import ROOT, Setup
 
     setup = Setup(
         python=python or sys.executable,
@@ -136,7 +136,7 @@ def run(
 
 def _ledger(path: Path | None) -> "Ledger | None":
     from corpus import ledger
-    from fuzz.campaign.pool import ROOT
+    from fuzz.evaluator import ROOT
 
     default = ROOT / "corpus" / "ledger.yaml"
     return None if path is None and not default.exists() else ledger.load(path or default)

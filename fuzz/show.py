@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fuzz.door import enter
+from fuzz.cli import enter
 
 
 def show(*cases: Path) -> None:
@@ -14,7 +14,7 @@ def show(*cases: Path) -> None:
         Case files, or directories of them.
     """
     from corpus.entry import load_all
-    from generators.emit import source
+    from generators.program.emit import source
 
     entries = load_all(cases)
     for path, entry in entries.items():

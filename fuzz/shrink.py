@@ -5,7 +5,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from fuzz.door import enter
+from fuzz.cli import enter
 
 
 def shrink(
@@ -48,13 +48,13 @@ def shrink(
     from corpus.entry import Entry, load, save
     from corpus.shrink import shrink as shrink_case
     from fuzz.campaign.budget import duration
+    from fuzz.campaign.finding_store import found_as
     from fuzz.campaign.investigate import alike
-    from fuzz.campaign.keep import found_as
-    from fuzz.campaign.pool import Setup, Worker, request
+    from fuzz.evaluator import Setup, Worker, request
     from fuzz.protocol import SubjectResult
-    from generators.case import Case
-    from generators.emit import source
     from generators.errors import UserError
+    from generators.program.case import Case
+    from generators.program.emit import source
 
     entry = load(case)
     directory = out or case.parent

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from corpus.passes import attributes, contracts, dimensions, modes, names, numbers, program, tensors
-from generators.case import Case
+from generators.program.case import Case
 
 Pass = Callable[[Case], Iterator[Case]]
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from generators.case import Attr, Case, Op
-from generators.ops import OPS
-from generators.program import attributes, make_op, types_of
-from generators.rewriting import valid, with_op
+from generators.program.case import Attr, Case, Op
+from generators.program.edits import valid, with_op
+from generators.program.ops import OPS
+from generators.program.type_check import attributes, make_op, types_of
 
 
 def default_attributes(case: Case) -> Iterator[Case]:

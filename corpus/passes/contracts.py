@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from corpus.passes.plain import Plain, spelled, usual_scale
 from corpus.passes.reading import plain_of
-from generators.case import Case, Input
-from generators.program import types_of
-from generators.rewriting import input_like
-from generators.sizes import Size
+from generators.program.case import Case, Input
+from generators.program.edits import input_like
+from generators.program.sizes import Size
+from generators.program.type_check import types_of
 
 
 def plainer_contract(case: Case) -> Iterator[Case]:

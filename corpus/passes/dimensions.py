@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
-from generators.case import Case
-from generators.rewriting import renamed_dims, resized, valid, with_sizes
-from generators.sizes import Size
+from generators.program.case import Case
+from generators.program.edits import renamed_dims, resized, valid, with_sizes
+from generators.program.sizes import Size
 
 
 def smaller_dims(case: Case) -> Iterator[Case]:

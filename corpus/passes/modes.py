@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from generators.case import Case, Contract
-from generators.dtypes import FLOATS
-from generators.program import make_op
-from generators.rewriting import valid
+from generators.program.case import Case, Contract
+from generators.program.dtypes import FLOATS
+from generators.program.edits import valid
+from generators.program.type_check import make_op
 
 
 def plainer_mode(case: Case) -> Iterator[Case]:

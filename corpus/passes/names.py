@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from generators.case import Case
-from generators.naming import plain_names
+from generators.program.case import Case
+from generators.program.naming import plain_names
 
 
 def renamed_values(case: Case) -> Iterator[Case]:

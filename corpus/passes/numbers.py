@@ -4,9 +4,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from generators.case import Case
-from generators.program import make_op
-from generators.rewriting import valid, with_input, with_op
+from generators.program.case import Case
+from generators.program.edits import valid, with_input, with_op
+from generators.program.type_check import make_op
 
 
 def rounder_numbers(case: Case) -> Iterator[Case]:

@@ -4,12 +4,12 @@ import math
 from dataclasses import dataclass
 
 from corpus.passes.names import renamed_values
-from generators.builder import Builder
-from generators.case import Case, Contract, Input
 from generators.errors import CaseError
-from generators.ops.shaping import quotient
-from generators.patterns import Pattern, offset, places
-from generators.sizes import Size
+from generators.program.case import Case, Contract, Input
+from generators.program.ops.shaping import quotient
+from generators.program.sizes import Size
+from generators.sampling.builder import Builder
+from generators.sampling.position_masks import Pattern, offset, places
 
 
 @dataclass(frozen=True, slots=True)

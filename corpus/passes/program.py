@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from generators.case import Case, Op
-from generators.dtypes import category
-from generators.program import attributes, make_op, types_of
-from generators.rewriting import input_like, substituted, untouched, valid, with_op
+from generators.program.case import Case, Op
+from generators.program.dtypes import category
+from generators.program.edits import input_like, substituted, untouched, valid, with_op
+from generators.program.type_check import attributes, make_op, types_of
 
 
 def return_less(case: Case) -> Iterator[Case]:

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from corpus.passes.plain import Plain
-from generators.case import Case, Contract, Input, TensorType
-from generators.contracts import as_bhsd
-from generators.ops import OPS
-from generators.rewriting import input_like
-from generators.sizes import Size
-from generators.values import DISTRIBUTIONS
+from generators.program.case import Case, Contract, Input, TensorType
+from generators.program.contracts import as_bhsd
+from generators.program.edits import input_like
+from generators.program.ops import OPS
+from generators.program.sizes import Size
+from generators.program.values import DISTRIBUTIONS
 
 
 def plain_of(case: Case, contract: Contract, types: Mapping[str, TensorType]) -> Plain:

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from generators.case import Case, Values
-from generators.rewriting import substituted, valid, with_input
-from generators.sizes import Size
-from generators.values import DISTRIBUTIONS
+from generators.program.case import Case, Values
+from generators.program.edits import substituted, valid, with_input
+from generators.program.sizes import Size
+from generators.program.values import DISTRIBUTIONS
 
 
 def plainer_inputs(case: Case) -> Iterator[Case]:

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from corpus.ledger import Bug, Ledger
-from fuzz.campaign.against import Against
+from fuzz.campaign.baseline import Against
 from fuzz.campaign.budget import Budget
-from fuzz.campaign.desk import Desk
 from fuzz.campaign.events import (
     Bus,
     CampaignEnded,
@@ -21,22 +20,23 @@ from fuzz.campaign.events import (
     SuspicionClosed,
     SuspicionOpened,
 )
+from fuzz.campaign.finding_store import Keeper
 from fuzz.campaign.investigate import Conclusion, Outcome, Stopped, investigate
-from fuzz.campaign.keep import Keeper
 from fuzz.campaign.libfuzzer import LibFuzzerSlot
-from fuzz.campaign.pool import Setup, public_version
-from fuzz.campaign.queue import Queue
-from fuzz.campaign.results import Results, Suspicion
 from fuzz.campaign.schedule import Indices, Schedule
 from fuzz.campaign.search import Guided, Random, Search
-from fuzz.campaign.slot import Slot
-from fuzz.catalogue import is_named
+from fuzz.campaign.search_queue import Queue
+from fuzz.campaign.store import Results, Suspicion
+from fuzz.campaign.suspicion_queue import Desk
+from fuzz.campaign.worker_thread import Slot
+from fuzz.evaluator import Setup, public_version
 from fuzz.localisation import where_text
 from fuzz.protocol import Hello, SubjectResult, Verdict
-from generators.case import Case
-from generators.emit import source
+from fuzz.subjects import is_named
 from generators.errors import UserError
-from generators.sample import ANY, Form
+from generators.program.case import Case
+from generators.program.emit import source
+from generators.sampling.sample import ANY, Form
 
 SUSPICION_SHARE = 0.5
 """The share of worker time that showing, shrinking and confirming may take while cases are left to judge."""

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import IO, Self
 
-from fuzz.campaign.results import FILE as STORE
+from fuzz.campaign.store import FILE as STORE
 from generators.errors import UserError
 
 _SPARE_MIB = 64

@@ -8,9 +8,9 @@ from typing import Protocol
 from corpus.shrink import shrink
 from fuzz.campaign.schedule import CHEAP
 from fuzz.campaign.symptom import EAGER, PROCESS, VALUES, attention_patterns, compiler_of, error_of, kind_of
-from fuzz.catalogue import kind
 from fuzz.protocol import SubjectResult, Verdict
-from generators.case import Case
+from fuzz.subjects import kind
+from generators.program.case import Case
 
 CONFIRMATIONS = 3
 """A finding is shown this often, each time by a fresh worker."""

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from corpus import casefile
 from fuzz.campaign.events import WorkerDied, WorkerStarted
 from fuzz.campaign.investigate import Stopped
-from fuzz.campaign.pool import Setup, Worker, request
-from fuzz.campaign.slot import Job, Slot
+from fuzz.campaign.worker_thread import Job, Slot
+from fuzz.evaluator import Setup, Worker, request
 from fuzz.protocol import Drawn, Hello, ProtocolError, Result
-from generators.case import Case
-from generators.choices import Choices
 from generators.errors import UserError
+from generators.program.case import Case
+from generators.sampling.choices import Choices
 
 if TYPE_CHECKING:
     from fuzz.campaign.campaign import Campaign

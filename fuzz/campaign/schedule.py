@@ -3,10 +3,10 @@
 import threading
 
 from fuzz.campaign.budget import Budget
-from fuzz.catalogue import BUILT_IN, is_named, kind
-from generators.case import Case
-from generators.emit import is_random
+from fuzz.subjects import BUILT_IN, is_named, kind
 from generators.errors import UserError
+from generators.program.case import Case
+from generators.program.emit import is_random
 
 CHEAP = "passes"
 RANDOM_PASSES = "passes_random"

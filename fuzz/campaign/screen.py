@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TextIO
 from fuzz.campaign.budget import Budget, counted, spell
 from fuzz.campaign.events import CampaignStarted, Event, FindingSaved
 from fuzz.campaign.stats import Statistics
-from fuzz.campaign.telling import finding_text
+from fuzz.campaign.summary import finding_text
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -6,18 +6,18 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from corpus.entry import case_files, load
-from fuzz.campaign.queue import ATTENTION, WITH, Queue, pattern_of, reached
-from fuzz.campaign.results import Results
 from fuzz.campaign.schedule import CHEAP, RANDOM_PASSES
-from fuzz.campaign.siblings import Siblings
-from fuzz.campaign.yields import Yields
+from fuzz.campaign.search_queue import ATTENTION, WITH, Queue, pattern_of, reached
+from fuzz.campaign.source_bandit import Yields
+from fuzz.campaign.store import Results
+from fuzz.campaign.variants import Siblings
 from fuzz.protocol import Result
-from generators.case import Case
-from generators.choices import Choices
 from generators.errors import UserError
-from generators.families import FAMILIES
-from generators.mutate import WEIGHTS, mutate
-from generators.sample import ANY, Form
+from generators.program.case import Case
+from generators.sampling.choices import Choices
+from generators.sampling.families import FAMILIES
+from generators.sampling.mutate import WEIGHTS, mutate
+from generators.sampling.sample import ANY, Form
 
 ENGINES = ("guided", "random", "atheris")
 

@@ -15,14 +15,14 @@ from fuzz.campaign.campaign import Campaign, Options, Sampler
 from fuzz.campaign.directory import RunDirectory
 from fuzz.campaign.events import Bus
 from fuzz.campaign.log import EventLog
-from fuzz.campaign.results import Results
 from fuzz.campaign.screen import screen_for
 from fuzz.campaign.stats import Statistics
-from fuzz.campaign.telling import summary
-from fuzz.catalogue import kind
+from fuzz.campaign.store import Results
+from fuzz.campaign.summary import summary
 from fuzz.protocol import Hello
+from fuzz.subjects import kind
 from generators.errors import UserError
-from generators.sample import sample
+from generators.sampling.sample import sample
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
 

@@ -3,9 +3,9 @@
 import re
 from dataclasses import dataclass
 
-from fuzz.catalogue import BUILT_IN
 from fuzz.protocol import SubjectResult, Verdict
-from generators.features import OVERLOOKED
+from fuzz.subjects import BUILT_IN
+from generators.program.features import OVERLOOKED
 
 PROCESS = frozenset({Verdict.TIMEOUT, Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY})
 """Verdicts on a subject whose process was lost."""

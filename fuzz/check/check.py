@@ -8,15 +8,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from fuzz.check import failures, settings
-from fuzz.check.attended import attended
-from fuzz.check.compiled import compiled
+from fuzz.check import exceptions, settings
+from fuzz.check.check_attention import attended
+from fuzz.check.check_compiled import compiled
 from fuzz.check.coverage import Coverage
-from fuzz.check.oracle import agreement, constants
-from fuzz.check.oracle.decide import Judge, Judgement
+from fuzz.check.oracle import constants, dynamo_same
+from fuzz.check.oracle.eager_audit import Suspicion
 from fuzz.check.oracle.noise import Noise
 from fuzz.check.oracle.reference import reference
-from fuzz.check.oracle.suspicion import Suspicion
+from fuzz.check.oracle.verdict import Judge, Judgement
 from fuzz.check.program import Execution, Program, device_lost, execute
 from fuzz.check.subjects import Subject
 from fuzz.protocol import EAGER, NOISE, REFERENCE, Check, ErrorMap, Result, SubjectResult, Verdict
@@ -93,7 +93,7 @@ class Case:
                 self.program = Program(request.source, device)
                 self.eager = self.execute()
         except Exception as error:
-            raise Rejected(failures.line(error)) from error
+            raise Rejected(exceptions.line(error)) from error
         self._cotangents = self.eager.cotangents
         try:
             announce(REFERENCE)
@@ -108,7 +108,7 @@ class Case:
             with clock:
                 self.judge = Judge(self.eager, self.exact, self.replica, self.coarsest, random=request.random)
         except Exception as error:
-            raise Rejected(f"no reference: {failures.line(error)}") from error
+            raise Rejected(f"no reference: {exceptions.line(error)}") from error
         self._suspicion = Suspicion(
             self.eager, self.exact, lambda audit: self.execute(mode=audit), self.coarsest(), random=request.random
         )
@@ -151,7 +151,7 @@ class Case:
             itself = subject.name == EAGER
             return self._suspicion.judgement(run, itself=itself, call_is_right=call_is_right) or judgement
         except Exception as error:
-            if failures.verdict(error) is not Verdict.OUT_OF_MEMORY:
+            if exceptions.verdict(error) is not Verdict.OUT_OF_MEMORY:
                 raise
             return judgement
 
@@ -165,9 +165,9 @@ class Case:
         try:
             judgement = self.judge.judge(runs[0], handed, others)
         except Exception as error:
-            if failures.verdict(error) is not Verdict.OUT_OF_MEMORY:
+            if exceptions.verdict(error) is not Verdict.OUT_OF_MEMORY:
                 raise
-            return Judgement(Verdict.SKIPPED, f"no memory left to judge it: {failures.line(error)}")
+            return Judgement(Verdict.SKIPPED, f"no memory left to judge it: {exceptions.line(error)}")
         return judgement if self.request.random else self.repeated(judgement, runs)
 
     def repeated(self, judgement: Judgement, runs: list[Execution]) -> Judgement:
@@ -216,7 +216,7 @@ def _map(judgement: Judgement) -> ErrorMap | None:
     try:
         return judgement.map() if judgement.where else None
     except Exception as error:
-        if failures.verdict(error) is not Verdict.OUT_OF_MEMORY:
+        if exceptions.verdict(error) is not Verdict.OUT_OF_MEMORY:
             raise
         return None
 
@@ -225,6 +225,6 @@ def _different(runs: list[Execution]) -> str | None:
     """The name of a value that is not the same bit for bit in all runs."""
     for run in runs[1:]:
         for name, value in runs[0].values.items():
-            if name not in run.values or not agreement.same_bits(value, run.values[name]):
+            if name not in run.values or not dynamo_same.same_bits(value, run.values[name]):
                 return name
     return None

@@ -4,12 +4,12 @@ import random
 from collections.abc import Sequence
 
 from corpus import casefile
-from generators.byte_choices import ByteChoices
-from generators.case import Case
-from generators.choices import Choices
 from generators.errors import CaseError
-from generators.mutate import mutate, siblings
-from generators.sample import draw
+from generators.program.case import Case
+from generators.sampling.byte_choices import ByteChoices
+from generators.sampling.choices import Choices
+from generators.sampling.mutate import mutate, siblings
+from generators.sampling.sample import draw
 
 TEXT = b"case_format"
 """A case file written by `encode` begins so."""

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from corpus.entry import DEVICES, Entry
 from fuzz.campaign.investigate import public_for
-from fuzz.catalogue import BUILT_IN, is_named
+from fuzz.subjects import BUILT_IN, is_named
 from fuzz.versions.baseline import Baseline
 from fuzz.versions.interpreters import Interpreters, Question
 from fuzz.versions.verdicts import GROWTH, Cell, Change, Row
-from generators.emit import is_random
 from generators.errors import UserError
-from generators.sample import sample
+from generators.program.emit import is_random
+from generators.sampling.sample import sample
 
 _TURNED = (Change.REGRESSED, Change.FIXED)
 

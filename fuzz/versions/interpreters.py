@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from fuzz.campaign.pool import Setup, Worker, WorkerFault, public_version, request
+from fuzz.evaluator import Setup, Worker, WorkerFault, public_version, request
 from fuzz.protocol import Result, Verdict
 from fuzz.versions.verdicts import Cell
-from generators.case import Case
 from generators.errors import UserError
+from generators.program.case import Case
 
 _RECYCLE_CHECKS = 2000
 _RECYCLE_SHARE = 0.5

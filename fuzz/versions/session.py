@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from corpus import entry as corpus_entry
-from corpus import seen
+from corpus import version_record
 from corpus.entry import Entry
-from fuzz.campaign.pool import Setup
+from fuzz.evaluator import Setup
 from fuzz.versions import baseline, table
 from fuzz.versions.baseline import Baseline
 from fuzz.versions.comparison import compare
@@ -100,7 +100,7 @@ def _written(told: Comparison, questions: Sequence[Question], wishes: Wishes, to
 
 def _record(row: Row, cells: dict[str, Cell]) -> None:
     verdicts = {torch: str(cell.verdict) for torch, cell in cells.items() if cell.is_judged and cell.steady}
-    if verdicts and not seen.record(Path(row.name), verdicts):
+    if verdicts and not version_record.record(Path(row.name), verdicts):
         _say(f"{row.name}: written anew, without its comments")
 
 

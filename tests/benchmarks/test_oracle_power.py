@@ -11,7 +11,7 @@ from benchmarks import correct, oracle_power
 from benchmarks.criteria import CRITERIA
 from benchmarks.mistakes import MISTAKES
 from benchmarks.planted_table import RIGHT, looked_for, printed, tasks
-from fuzz.check.asking import Unsupported
+from fuzz.check.oracle.attention.refusals import Unsupported
 
 
 def test_a_mistake_makes_a_line_and_none_a_line_without_findings() -> None:

@@ -4,7 +4,7 @@ import json
 import sys
 from pathlib import Path
 
-from fuzz import door
+from fuzz import cli
 from fuzz.campaign.session import session
 from tests.campaign.fakes import options, sampler, setup
 
@@ -14,8 +14,8 @@ def run(directory: Path, budget: str, rules: str) -> int:
     given = options(directory, budget, seed=-1, workers=2, setup=setup(**json.loads(rules)))
     ending = session(given, sampler("softmax", "relu", "log", "amax", every=3))
     sys.stdout.write(ending.summary + "\n")
-    return door.INTERRUPTED if ending.interrupted else 1 if ending.new else 0
+    return cli.INTERRUPTED if ending.interrupted else 1 if ending.new else 0
 
 
 if __name__ == "__main__":
-    door.enter(run, "driver")
+    cli.enter(run, "driver")

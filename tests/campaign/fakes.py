@@ -9,9 +9,9 @@ from typing import Any
 
 from fuzz.campaign.budget import Budget
 from fuzz.campaign.campaign import Options
-from fuzz.campaign.pool import Setup
-from generators.case import Case, Input, Op
-from generators.sizes import Size
+from fuzz.evaluator import Setup
+from generators.program.case import Case, Input, Op
+from generators.program.sizes import Size
 
 FAKE = Path(__file__).with_name("fake_worker.py")
 QUIET = ("exp", "tanh", "sin", "cos", "sigmoid", "square")

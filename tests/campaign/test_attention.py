@@ -4,12 +4,12 @@ import itertools
 import json
 from pathlib import Path
 
-from fuzz.campaign.asked import asked
-from fuzz.campaign.pool import Setup
+from fuzz.campaign.contract_features import asked
 from fuzz.campaign.session import session
-from generators.case import Case
-from generators.emit import source
-from generators.sample import sample
+from fuzz.evaluator import Setup
+from generators.program.case import Case
+from generators.program.emit import source
+from generators.sampling.sample import sample
 from tests.campaign.fakes import options
 
 PLAIN = frozenset({"grouped", "lengths", "value_dim"})

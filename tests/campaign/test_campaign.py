@@ -8,11 +8,11 @@ import pytest
 from corpus import entry as corpus_entry
 from corpus.entry import Entry, Expectation, Found
 from fuzz.campaign.campaign import Options
-from fuzz.campaign.results import FindingRow, Results
 from fuzz.campaign.session import session
-from generators.case import Case
-from generators.emit import source
+from fuzz.campaign.store import FindingRow, Results
 from generators.errors import UserError
+from generators.program.case import Case
+from generators.program.emit import source
 from tests.campaign.fakes import case, options, sampler, setup
 
 WRONG = {"match": "softmax", "verdict": "wrong_result", "fired": ["_sfdp_pattern_5_inference"], "same": False}

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from corpus import entry as corpus_entry
-from fuzz.campaign.results import Results
+from fuzz.campaign.store import Results
 
 ROOT = Path(__file__).parents[2]
 RULES = [

@@ -10,8 +10,8 @@ from corpus import entry as corpus_entry
 from corpus import ledger
 from corpus.entry import Entry, Found
 from corpus.ledger import Ledger
-from fuzz.campaign.results import FindingRow, Results
 from fuzz.campaign.session import Ending, session
+from fuzz.campaign.store import FindingRow, Results
 from tests.campaign.fakes import case, options, sampler
 from tests.campaign.test_campaign import WRONG, events, found
 

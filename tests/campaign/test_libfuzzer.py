@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from fuzz import cmin
 from fuzz.campaign.campaign import Options
-from fuzz.campaign.pool import Setup
 from fuzz.campaign.search import seed_cases
 from fuzz.campaign.session import session
+from fuzz.evaluator import Setup
 from fuzz.libfuzzer import inputs
-from generators.byte_choices import ByteChoices
 from generators.errors import UserError
-from generators.program import check
+from generators.program.type_check import check
+from generators.sampling.byte_choices import ByteChoices
 from tests.campaign.fakes import case, options, sampler, setup
 from tests.campaign.test_campaign import WRONG, events, found
 from tests.campaign.test_run import run

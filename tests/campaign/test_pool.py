@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from fuzz.campaign.pool import Setup, Worker, WorkerFault, request
+from fuzz.evaluator import Setup, Worker, WorkerFault, request
 from fuzz.protocol import Verdict
 from generators.errors import UserError
-from generators.sample import sample
-from generators.stand_in import stand_in
+from generators.program.attention_stub import stand_in
+from generators.sampling.sample import sample
 from tests.campaign.fakes import case, setup
 
 CHECK = request(case("exp", "softmax"), ("passes", "inductor"))

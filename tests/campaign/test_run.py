@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.door import call
+from fuzz.cli import call
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,15 +10,15 @@ from corpus import entry
 from corpus.entry import Entry, Expectation
 from fuzz import cmin
 from fuzz.campaign.campaign import Options
-from fuzz.campaign.queue import KEPT_FOR_ONE, Queue
-from fuzz.campaign.results import Results
 from fuzz.campaign.search import seed_cases
+from fuzz.campaign.search_queue import KEPT_FOR_ONE, Queue
 from fuzz.campaign.session import session
-from fuzz.campaign.yields import Yields
+from fuzz.campaign.source_bandit import Yields
+from fuzz.campaign.store import Results
 from fuzz.protocol import Result
-from generators.case import Case
-from generators.choices import Choices
 from generators.errors import UserError
+from generators.program.case import Case
+from generators.sampling.choices import Choices
 from tests.campaign.fakes import case, options, sampler, setup
 
 RULES = [{"match": "softmax", "fired": ["mul_softmax_pattern"]}, {"match": "log\\(", "reached": ["op aten.log"]}]

@@ -1,11 +1,11 @@
 """What of a pattern's other forms is tried: those it was not seen in, a few times each, first those whose changes paid."""
 
-from fuzz.campaign.siblings import TRIES, Siblings
-from fuzz.campaign.yields import Yields
-from generators.builder import Builder
-from generators.case import Case
-from generators.choices import Choices
-from generators.mutations.forms import HALF, TRAINING, variant
+from fuzz.campaign.source_bandit import Yields
+from fuzz.campaign.variants import TRIES, Siblings
+from generators.program.case import Case
+from generators.sampling.builder import Builder
+from generators.sampling.choices import Choices
+from generators.sampling.mutations.forms import HALF, TRAINING, variant
 
 PATTERN = frozenset({"_sfdp_pattern_5"})
 

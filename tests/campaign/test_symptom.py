@@ -5,7 +5,7 @@ import pytest
 from corpus import casefile
 from fuzz.campaign.symptom import Symptom, normal, rewrites
 from fuzz.protocol import SubjectResult, Verdict
-from generators.features import features
+from generators.program.features import features
 
 
 def symptom(

@@ -7,7 +7,7 @@ import pytest
 from fuzz.campaign.budget import counted
 from fuzz.campaign.events import FindingSaved
 from fuzz.campaign.session import session
-from fuzz.campaign.telling import finding_text, numbers_text, summary
+from fuzz.campaign.summary import finding_text, numbers_text, summary
 from fuzz.expectation import State
 from fuzz.protocol import Verdict
 from tests.campaign.fakes import options, sampler

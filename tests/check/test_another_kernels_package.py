@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.campaign.pool import Setup, Worker, request
+from fuzz.evaluator import Setup, Worker, request
 from fuzz.protocol import Verdict
-from generators.sample import sample
+from generators.sampling.sample import sample
 
 
 def test_an_environment_with_the_other_package_keeps_working(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

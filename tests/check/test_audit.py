@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from fuzz.check.oracle.audit import Audit
+from fuzz.check.oracle.eager_audit import Suspicion
+from fuzz.check.oracle.operation_audit import Audit
 from fuzz.check.oracle.reference import reference
-from fuzz.check.oracle.suspicion import Suspicion
 from fuzz.check.program import Program, execute
 from fuzz.protocol import SubjectResult, Verdict
-from generators.emit import source as emitted
-from generators.sample import sample
+from generators.program.emit import source as emitted
+from generators.sampling.sample import sample
 from tests.check.client import Client
 from tests.check.sources import is_nan_with_a_negative_scale, plain, source
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fuzz.check import compiled
-from fuzz.check.attention.bare import Bare
+from fuzz.check import check_compiled
+from fuzz.check.attention.pure_attention import Bare
 from fuzz.check.check import check
 from fuzz.check.program import Program, execute
 from fuzz.check.subjects import Subject
@@ -74,7 +74,7 @@ def judged(computed: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch, *, 
     def compile_(_module: nn.Module, _dynamic: bool) -> Callable[..., Tensor]:
         return computed
 
-    monkeypatch.setattr(compiled, "attention_patterns", lambda names: ("_sfdp_pattern_1",) if fused else names)
+    monkeypatch.setattr(check_compiled, "attention_patterns", lambda names: ("_sfdp_pattern_1",) if fused else names)
     written, stand_in = texts()
     request = Check(1, written, ("s",), stand_in=stand_in)
     return check(request, {"s": Subject("s", compile_)}, "cpu", lambda stage: None, lambda: 0.0).results[0]

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch._inductor import config
 
-from fuzz.check import compiled
-from fuzz.check.attention.bare import Bare
-from fuzz.check.oracle.decide import Judgement
+from fuzz.check import check_compiled
+from fuzz.check.attention.pure_attention import Bare
+from fuzz.check.oracle.verdict import Judgement
 from fuzz.check.program import Program, execute
 from fuzz.check.subjects import find
 from fuzz.protocol import SubjectResult, Verdict
@@ -21,7 +21,7 @@ WRONG = Judgement(Verdict.WRONG_RESULT, "out: wrong")
 
 
 def under_passes(monkeypatch: pytest.MonkeyPatch, judge: Callable[..., Judgement]) -> SubjectResult:
-    monkeypatch.setattr(compiled, "judge_call", judge)
+    monkeypatch.setattr(check_compiled, "judge_call", judge)
     torch._dynamo.reset()
     result = judged(find("passes"), text=source(FUSED, dtype="bfloat16"), dtype="bfloat16")
     assert any(name.startswith("_sfdp_pattern") for name in result.fired)

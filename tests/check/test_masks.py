@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fuzz.check.oracle.attention.masks import extracted, extracted_backward, problems
+from fuzz.check.oracle.attention.dropout_masks import extracted, extracted_backward, problems
 
 Kept = Callable[[tuple[int, ...], float, int, Tensor], Tensor]
 LOW = [torch.float32, torch.bfloat16, torch.float16]

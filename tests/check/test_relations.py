@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from fuzz.check.asking import Unsupported
 from fuzz.check.oracle.attention.call import Call
-from fuzz.check.oracle.attention.changes import RELATIONS
-from fuzz.check.oracle.attention.relations import broken
+from fuzz.check.oracle.attention.metamorphic import broken
+from fuzz.check.oracle.attention.refusals import Unsupported
+from fuzz.check.oracle.attention.relation_table import RELATIONS
 from fuzz.check.subjects import available
 from kernels.attention import attention
 from kernels.reference import math_attention

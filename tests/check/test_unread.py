@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fuzz.check.oracle.attention.call import Call
-from fuzz.check.oracle.attention.unread import without_mask
+from fuzz.check.oracle.attention.unknown_mask import without_mask
 from fuzz.protocol import Verdict
 from tests.check.in_process import judged
 from tests.check.test_called_functions import RIGHT, right

@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corpus.casefile import dumps, loads
-from generators.case import Attr, Case, Contract, Input, Op, Values
 from generators.errors import CaseError
-from generators.ops import OPS
-from generators.program import check, make_op
-from generators.sample import sample
-from generators.sizes import Size
+from generators.program.case import Attr, Case, Contract, Input, Op, Values
+from generators.program.ops import OPS
+from generators.program.sizes import Size
+from generators.program.type_check import check, make_op
+from generators.sampling.sample import sample
 
 PLAIN = """\
 case_format: 1

@@ -9,9 +9,9 @@ from corpus.passes import CONTRACT_PASSES, PASSES, Pass
 from corpus.passes.contracts import plainer_contract
 from corpus.passes.dimensions import smaller_dims
 from corpus.passes.program import bypass
-from generators.case import Case
-from generators.emit import is_random, source
-from generators.sample import sample
+from generators.program.case import Case
+from generators.program.emit import is_random, source
+from generators.sampling.sample import sample
 from tests.generators.plain import agrees, by_contract, close, in_float64, overwrites
 
 CASES = [next(smaller_dims(sample(77, i, contracted=True))) for i in range(30)]

@@ -7,7 +7,7 @@ import pytest
 
 from corpus.entry import Entry, Expectation, Found, case_files, dumps, load, load_all, load_directory, loads, save
 from generators.errors import CaseError, UserError
-from generators.sample import sample
+from generators.sampling.sample import sample
 
 CASE = sample(1, 1)
 FOUND = Found(

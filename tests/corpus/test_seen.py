@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from corpus.entry import Entry, dumps, load
-from corpus.seen import record
+from corpus.version_record import record
 from generators.errors import CaseError
 from tests.campaign.fakes import case
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from generators.case import Case, Contract
-from generators.emit import source
-from generators.stand_in import stand_in
+from generators.program.attention_stub import stand_in
+from generators.program.case import Case, Contract
+from generators.program.emit import source
 
 LOWEST = torch.finfo(torch.float64).min
 _METHODS = re.compile(r"\.(float|half|bfloat16)\(\)")

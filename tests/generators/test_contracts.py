@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from generators.case import Case, Contract
-from generators.contracts import inside
-from generators.emit import is_random, source
-from generators.program import check
-from generators.sample import sample
+from generators.program.case import Case, Contract
+from generators.program.contracts import inside
+from generators.program.emit import is_random, source
+from generators.program.type_check import check
+from generators.sampling.sample import sample
 from tests.generators.plain import by_contract, close, in_float64, overwrites
 
 SAMPLED = 1500

@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-import generators.families
+import generators.sampling.families
 from corpus.casefile import dumps, loads
-from generators.choices import Choices
-from generators.emit import source
-from generators.families import FAMILIES
-from generators.families.family import Family
-from generators.program import check
-from generators.sample import Form, sample
+from generators.program.emit import source
+from generators.program.type_check import check
+from generators.sampling.choices import Choices
+from generators.sampling.families import FAMILIES
+from generators.sampling.families.family import Family
+from generators.sampling.sample import Form, sample
 from tests.generators.test_contracts import contract_holds
 from tests.generators.test_sample import run_eager
 
 KINDS = tuple(itertools.product(("float32", "bfloat16", "float16"), ("inference", "training")))
 WITHOUT_GRADIENTS = ("flex",)
-GENERATORS = Path(generators.families.__file__).parent.parent
+GENERATORS = Path(generators.sampling.families.__file__).parent.parent
 FORMER = ("anyone", "bert", "distilbert", "fused", "gpt2", "gpt2_masked", "mbart", "t5", "visformer")
 
 
@@ -54,10 +54,10 @@ def test_what_a_family_says_its_attention_computes_is_what_it_computes(name: str
 
 def test_a_file_is_all_that_a_family_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "nobody.py").write_text(
-        '"""Nobody."""\n\nfrom generators.families.family import Family\n\nFAMILY = Family(weight=1.0, habits={"order": "sbhd"})\n'
+        '"""Nobody."""\n\nfrom generators.sampling.families.family import Family\n\nFAMILY = Family(weight=1.0, habits={"order": "sbhd"})\n'
     )
-    monkeypatch.setattr(generators.families, "__path__", [*generators.families.__path__, str(tmp_path)])
-    found = importlib.import_module("generators.families")._all()
+    monkeypatch.setattr(generators.sampling.families, "__path__", [*generators.sampling.families.__path__, str(tmp_path)])
+    found = importlib.import_module("generators.sampling.families")._all()
     assert set(found) == {*FAMILIES, "nobody"}
     assert isinstance(found["nobody"], Family)
 

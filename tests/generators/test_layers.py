@@ -9,16 +9,16 @@ import torch
 from corpus.casefile import dumps, loads
 from corpus.passes.attributes import default_attributes
 from corpus.passes.modes import plainer_mode
-from generators.builder import Builder
-from generators.case import Case, Values
-from generators.choices import Choices
-from generators.dimensions import draw_dims
-from generators.emit import is_random, source
 from generators.errors import CaseError
-from generators.families import FAMILIES
-from generators.program import check
-from generators.sample import sample
-from generators.sizes import Size
+from generators.program.case import Case, Values
+from generators.program.emit import is_random, source
+from generators.program.sizes import Size
+from generators.program.type_check import check
+from generators.sampling.builder import Builder
+from generators.sampling.choices import Choices
+from generators.sampling.dimensions import draw_dims
+from generators.sampling.families import FAMILIES
+from generators.sampling.sample import sample
 
 WRITTEN = ("multihead", "transformer_layers", "flex", "fused_forms")
 

@@ -5,18 +5,18 @@ import itertools
 import pytest
 
 from corpus import casefile
-from generators.builder import Builder
-from generators.case import Case, Contract, Values
-from generators.choices import Choices
-from generators.emit import is_random, source
-from generators.mutate import EDITS, MOST_OPS, mutate, siblings
-from generators.mutations.forms import DROPOUT, HALF, INFERENCE, MIXED, TRAINING, Variant, variant
-from generators.mutations.spellings import respell
-from generators.mutations.splicing import splice
-from generators.program import check
-from generators.rewriting import valid
-from generators.sample import Form, sample
-from generators.sizes import Size
+from generators.program.case import Case, Contract, Values
+from generators.program.edits import valid
+from generators.program.emit import is_random, source
+from generators.program.sizes import Size
+from generators.program.type_check import check
+from generators.sampling.builder import Builder
+from generators.sampling.choices import Choices
+from generators.sampling.mutate import EDITS, MOST_OPS, mutate, siblings
+from generators.sampling.mutations.forms import DROPOUT, HALF, INFERENCE, MIXED, TRAINING, Variant, variant
+from generators.sampling.mutations.spellings import respell
+from generators.sampling.mutations.splicing import splice
+from generators.sampling.sample import Form, sample
 from tests.generators.plain import by_contract, close, in_float64, overwrites
 from tests.generators.test_contracts import values_of
 from tests.generators.test_sample import run_eager

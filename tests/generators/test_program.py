@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from generators.case import Case, Contract, Input, Op, Values
-from generators.emit import source
 from generators.errors import CaseError
-from generators.program import check, make_op, pruned
-from generators.sizes import Size
+from generators.program.case import Case, Contract, Input, Op, Values
+from generators.program.emit import source
+from generators.program.sizes import Size
+from generators.program.type_check import check, make_op, pruned
 
 
 def shape(*sizes: int | str) -> tuple[Size, ...]:

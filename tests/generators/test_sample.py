@@ -8,11 +8,11 @@ from collections import Counter
 import pytest
 import torch
 
-from generators.case import Case
-from generators.emit import source
-from generators.program import check
-from generators.sample import Form, sample
-from generators.stand_in import stand_in
+from generators.program.attention_stub import stand_in
+from generators.program.case import Case
+from generators.program.emit import source
+from generators.program.type_check import check
+from generators.sampling.sample import Form, sample
 
 PRINT_IDS = """
 from generators.sample import sample

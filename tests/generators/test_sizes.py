@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from generators.errors import CaseError
-from generators.sizes import Size, product
+from generators.program.sizes import Size, product
 
 NAMES = ("B", "H", "S", "Dk")
 sizes = st.recursive(

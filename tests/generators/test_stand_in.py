@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from generators.case import Case, Contract, Input
-from generators.emit import is_random, source
-from generators.program import check, make_op
-from generators.sample import sample
-from generators.sizes import Size
-from generators.stand_in import stand_in
+from generators.program.attention_stub import stand_in
+from generators.program.case import Case, Contract, Input
+from generators.program.emit import is_random, source
+from generators.program.sizes import Size
+from generators.program.type_check import check, make_op
+from generators.sampling.sample import sample
 from tests.generators.plain import agrees
 
 

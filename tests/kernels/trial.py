@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.judge import judge
-from fuzz.check.oracle.decide import Judgement
+from fuzz.check.oracle.verdict import Judgement
 from kernels.attention import attention, dropout_mask
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from functools import cache
 
 from corpus.shrink import shrink
-from generators.case import Case, Op
-from generators.emit import source
-from generators.program import types_of
-from generators.sample import sample
-from generators.simplicity import sort_key
+from generators.program.case import Case, Op
+from generators.program.emit import source
+from generators.program.simplicity import sort_key
+from generators.program.type_check import types_of
+from generators.sampling.sample import sample
 
 Bug = Callable[[Case], bool]
 STARTS = 4

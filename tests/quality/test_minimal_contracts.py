@@ -8,13 +8,13 @@ import pytest
 from corpus.casefile import dumps, loads
 from corpus.passes.contracts import plainer_contract
 from corpus.shrink import shrink
-from generators.case import Case, Contract
-from generators.contracts import as_bhsd
-from generators.emit import source
-from generators.program import types_of
-from generators.sample import sample
-from generators.simplicity import contract_key
-from generators.stand_in import stand_in
+from generators.program.attention_stub import stand_in
+from generators.program.case import Case, Contract
+from generators.program.contracts import as_bhsd
+from generators.program.emit import source
+from generators.program.simplicity import contract_key
+from generators.program.type_check import types_of
+from generators.sampling.sample import sample
 
 Bug = Callable[[Case], bool]
 STARTS = 6

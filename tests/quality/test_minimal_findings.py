@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from fuzz.campaign.investigate import Outcome, investigate
-from fuzz.campaign.pool import Setup, Worker, request
+from fuzz.evaluator import Setup, Worker, request
 from fuzz.protocol import SubjectResult, Verdict
-from generators.case import Case, Input
-from generators.emit import source
-from generators.program import make_op
-from generators.sizes import Size
+from generators.program.case import Case, Input
+from generators.program.emit import source
+from generators.program.sizes import Size
+from generators.program.type_check import make_op
 
 MINIMUM = """
 class Module(nn.Module):

@@ -10,8 +10,8 @@ from fuzz.axes import BATCH, FEATURE, HEAD, KEY, QUERY
 from fuzz.check.oracle.where import where
 from fuzz.localisation import labels, where_text, words
 from fuzz.tiles import tile_rule
-from generators.case import Case, Contract, Input, Op
-from generators.sizes import Size
+from generators.program.case import Case, Contract, Input, Op
+from generators.program.sizes import Size
 
 OUT = (BATCH, HEAD, QUERY, FEATURE)
 

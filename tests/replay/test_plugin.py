@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from corpus.entry import Entry, Expectation, save
-from generators.sample import sample
+from generators.sampling.sample import sample
 from tests.replay.conftest import FakePython
 
 CASE = sample(1, 2)

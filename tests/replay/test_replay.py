@@ -9,8 +9,8 @@ import pytest
 from corpus.entry import Entry, Expectation, Found, save
 from fuzz.protocol import Result, SubjectResult, Verdict
 from fuzz.replay import told
-from generators.emit import source
-from generators.sample import sample
+from generators.program.emit import source
+from generators.sampling.sample import sample
 from tests.replay.conftest import FakePython
 
 ROOT = Path(__file__).parents[2]

@@ -6,9 +6,9 @@ import pytest
 
 from corpus import casefile
 from fuzz.protocol import Hello, SubjectResult, Verdict
-from generators.case import Case
+from generators.program.case import Case
 from tests.replay.conftest import FakePython, fake_python
-from triage.attribution.ladder import AOT_EAGER, DYNAMIC, EAGER, INDUCTOR, NO_PATTERNS, PASSES, Ladder
+from triage.attribution.ablation import AOT_EAGER, DYNAMIC, EAGER, INDUCTOR, NO_PATTERNS, PASSES, Ladder
 
 __all__ = ["FakePython", "fake_python"]
 

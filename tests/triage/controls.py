@@ -1,8 +1,8 @@
 """Trials by rule: what each control gives is known."""
 
 from fuzz.protocol import Hello, SubjectResult, Verdict
-from generators.case import Case
-from triage.attribution.trials import SUBJECTS
+from generators.program.case import Case
+from triage.attribution.evaluator import SUBJECTS
 
 
 class Controls:

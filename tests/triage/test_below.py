@@ -7,15 +7,15 @@ from typing import cast
 import pytest
 
 from corpus.entry import Entry, Expectation, Found
-from fuzz.campaign.pool import Setup
+from fuzz.evaluator import Setup
 from fuzz.protocol import SubjectResult, Verdict
-from generators.case import Case
 from generators.errors import UserError
+from generators.program.case import Case
 from tests.triage.controls import Controls
 from triage.attribution.cause import Cause, attributed
-from triage.attribution.trials import Trials
-from triage.clustering import attributions
-from triage.clustering.attributions import attributor
+from triage.attribution.evaluator import Trials
+from triage.cluster import attributions
+from triage.cluster.attributions import attributor
 
 REACHED = ("lowering aten.add", "lowering aten.exp", "lowering aten.relu", "op aten.mm")
 WRONG = SubjectResult("inductor", Verdict.WRONG_RESULT, "output 0: off", reached=REACHED)

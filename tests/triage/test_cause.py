@@ -9,13 +9,13 @@ import pytest
 from benchmarks.attribution import RELU, planted
 from corpus import casefile, entry
 from corpus.entry import Entry, Expectation
-from fuzz.campaign.pool import Setup
+from fuzz.evaluator import Setup
 from generators.errors import UserError
 from tests.triage.conftest import SOFTMAX_OVER_QUERIES
 from triage.attribution.bisector import parsed
 from triage.attribution.cause import Cause, attribute, attributed
+from triage.attribution.evaluator import Trials, trials_of
 from triage.attribution.rewrite import CONSTANTS_IGNORED, OTHER_RESULT
-from triage.attribution.trials import Trials, trials_of
 
 SEEDS = Path(entry.__file__).parent / "seeds"
 PLANTS = {

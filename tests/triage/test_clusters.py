@@ -14,18 +14,18 @@ from corpus import ledger, ledger_file
 from corpus.entry import Entry, Found
 from corpus.ledger import Bug, Ledger, Root, Status
 from fuzz.campaign.session import session
-from fuzz.door import call
+from fuzz.cli import call
 from generators.errors import UserError
 from tests.campaign.fakes import case, options, sampler
 from tests.campaign.test_campaign import WRONG
-from triage import cluster as command
 from triage.attribution.cause import Cause
-from triage.clustering import attributions
-from triage.clustering.attributions import Attributed, Attributions
-from triage.clustering.clusters import Cluster, cluster, kept_clusters, updated
-from triage.clustering.findings import Finding, gather
-from triage.clustering.ledger_update import record
-from triage.clustering.roots import root_of
+from triage.cluster import __main__ as command
+from triage.cluster import attributions
+from triage.cluster.attributions import Attributed, Attributions
+from triage.cluster.clusters import Cluster, cluster, kept_clusters, updated
+from triage.cluster.findings import Finding, gather
+from triage.cluster.ledger_update import record
+from triage.cluster.roots import root_of
 
 EMPTY = Ledger(Path("ledger.yaml"))
 IGNORED = "constants of the program ignored"
@@ -241,7 +241,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Asked:
         yield asked
 
     monkeypatch.setattr(attributions, "attributor", attributor)
-    monkeypatch.setattr("triage.drafts.environment.version", lambda *_: "2.13.0+cpu")
+    monkeypatch.setattr("triage.report.environment.version", lambda *_: "2.13.0+cpu")
     return asked
 
 

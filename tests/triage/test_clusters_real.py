@@ -7,9 +7,9 @@ import pytest
 from corpus import casefile
 from corpus import entry as corpus_entry
 from corpus.entry import Entry, Found
-from fuzz.door import call
+from fuzz.cli import call
 from tests.triage.conftest import SOFTMAX_OVER_QUERIES
-from triage import cluster as command
+from triage.cluster import __main__ as command
 
 BATCHES_FOR_FEATURES = """
 case_format: 1

@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 from fuzz.protocol import FINDINGS, SubjectResult, Verdict
-from generators.case import Case
-from generators.emit import source
-from generators.sample import sample
+from generators.program.case import Case
+from generators.program.emit import source
+from generators.sampling.sample import sample
 from tests.triage.conftest import NUMBERS, ladder
+from triage.attribution.ablation import EAGER, EMULATED_CASTS, INDUCTOR, Ladder
 from triage.attribution.bisector import Bisection
 from triage.attribution.cause import Attribution, Cause
 from triage.attribution.explain import explain
-from triage.attribution.ladder import EAGER, EMULATED_CASTS, INDUCTOR, Ladder
-from triage.drafts import reproducer
-from triage.drafts.blame import blame, refusal
-from triage.drafts.draft import commands, issue, refused
-from triage.drafts.title import title
+from triage.report import reproducer
+from triage.report.diagnosis import blame, refusal
+from triage.report.draft import commands, issue, refused
+from triage.report.title import title
 
 RUN = reproducer.Run(1, "output 0 up to 2.3; off float64: eager 2.2e-07, inductor 0.97; same: False\n", "a log\n")
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from corpus import casefile
 from fuzz.protocol import SubjectResult, Verdict
-from generators.case import Case
-from generators.program import attributes
+from generators.program.case import Case
+from generators.program.type_check import attributes
 from triage.attribution.explain import Explanation, explain
-from triage.attribution.variations import variations
+from triage.attribution.perturbations import variations
 
 FAILS = SubjectResult("passes", Verdict.WRONG_RESULT, "output 0: off", fired=("_sfdp_pattern_1_inference",))
 RIGHT = SubjectResult("passes", Verdict.OK, fired=("_sfdp_pattern_1_inference",))

@@ -12,16 +12,16 @@ import pytest
 
 from corpus import casefile, entry
 from corpus.entry import Entry, Expectation
-from fuzz.campaign.pool import Setup
+from fuzz.evaluator import Setup
 from fuzz.protocol import FINDINGS, SubjectResult, Verdict
-from generators.case import Case
+from generators.program.case import Case
 from tests.triage.test_draft import imported
 from tests.triage.test_report import ROOT, report
-from triage.attribution import boundary
-from triage.attribution.boundary import Boundary, explore, resized
-from triage.drafts import kernel
-from triage.drafts.kernel_draft import kernel_title
-from triage.drafts.kernel_repro import forward_of, replaying, texts
+from triage.attribution import size_search
+from triage.attribution.size_search import Boundary, explore, resized
+from triage.report import kernel
+from triage.report.kernel_draft import kernel_title
+from triage.report.kernel_repro import forward_of, replaying, texts
 
 PLANTED = "tests.check.planted_attention"
 ATTENTION = """
@@ -283,7 +283,7 @@ def test_statistics_stored_without_a_mask_are_told_by_their_rule(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = ATTENTION.replace("{H: 2, S: 7, D: 8}", "{S: 65}").replace("[1, H, S, D]", "[1, 2, S, 16]")
-    monkeypatch.setattr(boundary, "_EDGES", boundary._EDGES[:5])
+    monkeypatch.setattr(size_search, "_EDGES", size_search._EDGES[:5])
     out = tmp_path / "out"
     out.mkdir()
     subject = "benchmarks.defects:statistics_without_mask"

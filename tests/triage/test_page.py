@@ -12,14 +12,14 @@ import pytest
 
 from corpus.entry import Entry, Found, dumps
 from fuzz.campaign.log import FILE as EVENTS
-from fuzz.campaign.results import FILE as STORE
-from fuzz.campaign.results import FindingRow, Results
+from fuzz.campaign.store import FILE as STORE
+from fuzz.campaign.store import FindingRow, Results
 from fuzz.protocol import ErrorMap, Result, SubjectResult, Verdict
-from generators.case import Case
+from generators.program.case import Case
 from tests.triage.conftest import NUMBERS
-from triage.page import made
-from triage.pages.charts import binned
-from triage.pages.timeline import Timeline
+from triage.page.__main__ import made
+from triage.page.charts import binned
+from triage.page.timeline import Timeline
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = "</code></pre><script>alert('x')</script>"

@@ -8,14 +8,14 @@ import torch
 
 from corpus import casefile
 from fuzz.axes import of_attention
-from fuzz.check.oracle.blocks import error_map
+from fuzz.check.oracle.error_map import error_map
 from fuzz.check.oracle.where import where
 from fuzz.localisation import where_text
 from fuzz.protocol import ErrorMap, SubjectResult, Verdict
-from generators.case import Case
-from triage.pictures import picture
-from triage.pictures.panels import panels
-from triage.pictures.picture import described
+from generators.program.case import Case
+from triage.report import picture
+from triage.report.panels import panels
+from triage.report.picture import described
 
 SHAPE = (2, 4, 8, 16)
 

@@ -8,18 +8,18 @@ import pytest
 
 from corpus import casefile, entry
 from corpus.entry import Entry
-from fuzz.check.oracle.attention.changes import RELATIONS
+from fuzz.check.oracle.attention.relation_table import RELATIONS
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.relations import MEANINGS
-from generators.case import Case
+from generators.program.case import Case
 from tests.triage.test_draft import imported
 from tests.triage.test_kernel import ATTENTION, PLANTED, run, written
 from tests.triage.test_report import report
-from triage.attribution.ladder import Ladder
-from triage.drafts.draft import commands
-from triage.drafts.kernel_draft import kernel_report
-from triage.drafts.relations import SIDES
-from triage.drafts.reproducer import Run
+from triage.attribution.ablation import Ladder
+from triage.report.draft import commands
+from triage.report.kernel_draft import kernel_report
+from triage.report.relations import SIDES
+from triage.report.reproducer import Run
 
 #: Attention with every option at once, so that each relation has something to change.
 ALL = """

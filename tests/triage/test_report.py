@@ -9,7 +9,7 @@ import pytest
 
 from corpus import entry
 from corpus.entry import Entry
-from generators.case import Case
+from generators.program.case import Case
 from tests.check.sources import is_nan_with_a_negative_scale
 from tests.triage.conftest import SOFTMAX_OVER_QUERIES, FakePython
 

@@ -6,12 +6,12 @@ from typing import cast
 import pytest
 
 from fuzz.protocol import SubjectResult, Verdict
-from generators.case import Case
+from generators.program.case import Case
 from tests.triage.controls import Controls
 from triage.attribution import rewrite
-from triage.attribution.culprit import Cause
+from triage.attribution.evaluator import Trials
 from triage.attribution.rewrite import OTHER_RESULT
-from triage.attribution.trials import Trials
+from triage.attribution.root_cause import Cause
 
 WRONG = SubjectResult("passes", Verdict.WRONG_RESULT, "output 0: off", fired=("_sfdp_pattern_1_inference",))
 MATCHED = ("told matched _sfdp_pattern_1_inference {}", "told matched _sfdp_pattern_2_inference {}")

@@ -1,11 +1,11 @@
 """What a report says of other torch versions."""
 
 from corpus.entry import Entry, Found
-from generators.case import Case
+from generators.program.case import Case
 from tests.triage.conftest import ladder
 from tests.triage.test_draft import RUN
-from triage.drafts.draft import issue
-from triage.drafts.versions import seen_in
+from triage.report.draft import issue
+from triage.report.versions import seen_in
 
 
 def test_a_report_says_what_other_versions_gave(case: Case) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from corpus.entry import Entry, load, save
-from generators.sample import sample
+from generators.sampling.sample import sample
 from tests.campaign.fakes import FAKE, case
 
 ROOT = Path(__file__).parents[2]

@@ -7,15 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from corpus.entry import Entry
-from fuzz.campaign.pool import Setup
 from fuzz.campaign.symptom import PROCESS
-from fuzz.catalogue import is_named, kind
+from fuzz.evaluator import Setup
 from fuzz.protocol import SubjectResult, Verdict
+from fuzz.subjects import is_named, kind
 from generators.errors import UserError
 from triage.attribution import kernel_cause, operation, rewrite
-from triage.attribution.bisector import Bisection
-from triage.attribution.culprit import Cause
-from triage.attribution.ladder import (
+from triage.attribution.ablation import (
     AOT_EAGER,
     ATTENTION_OFF,
     CONSTANTS,
@@ -32,7 +30,9 @@ from triage.attribution.ladder import (
     cheapest,
     climbed,
 )
-from triage.attribution.trials import Trials, control, trials_of
+from triage.attribution.bisector import Bisection
+from triage.attribution.evaluator import Trials, control, trials_of
+from triage.attribution.root_cause import Cause
 
 __all__ = ["Attribution", "Cause", "attribute", "attributed"]
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from fuzz.campaign.symptom import attention_patterns, kind_of, normal
 from fuzz.protocol import FINDINGS, SubjectResult, Verdict
 from fuzz.tiles import tile_rule
-from generators.case import Case
-from generators.emit import source
-from triage.attribution.variations import Variation, variations
+from generators.program.case import Case
+from generators.program.emit import source
+from triage.attribution.perturbations import Variation, variations
 
 SECONDS = 60.0
 MOST = 8

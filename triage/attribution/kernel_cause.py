@@ -7,13 +7,13 @@ from corpus.passes.contracts import plainer_contract
 from fuzz.localisation import gradient
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.relations import is_of_another_call, relation_of
-from generators.case import Case
 from generators.errors import UserError
-from generators.program import types_of
+from generators.program.case import Case
+from generators.program.type_check import types_of
 from triage.attribution import operation
-from triage.attribution.culprit import Cause
-from triage.attribution.ladder import EAGER, Ladder
-from triage.attribution.trials import SUBJECTS, Trials
+from triage.attribution.ablation import EAGER, Ladder
+from triage.attribution.evaluator import SUBJECTS, Trials
+from triage.attribution.root_cause import Cause
 
 _SDPA = ("sdpa_math", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn")
 _MOST = 12

@@ -8,12 +8,12 @@ from corpus.passes.contracts import plainer_contract
 from fuzz.campaign.symptom import operation_of
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.relations import relation_of
-from generators.case import Case, Op
-from generators.dtypes import LOW_PRECISION
-from generators.program import make_op, types_of
-from generators.rewriting import valid
-from triage.attribution.culprit import Cause
-from triage.attribution.trials import Trials
+from generators.program.case import Case, Op
+from generators.program.dtypes import LOW_PRECISION
+from generators.program.edits import valid
+from generators.program.type_check import make_op, types_of
+from triage.attribution.evaluator import Trials
+from triage.attribution.root_cause import Cause
 
 _SDPA = {
     "_scaled_dot_product_flash_attention_for_cpu": "sdpa_flash",

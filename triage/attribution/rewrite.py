@@ -7,12 +7,12 @@ from typing import Any
 
 from fuzz.campaign.symptom import PROCESS, SILENT, VALUES, normal, rewrites
 from fuzz.protocol import SubjectResult, Verdict
-from generators.case import Case, Op
-from generators.program import make_op
-from generators.rewriting import valid
+from generators.program.case import Case, Op
+from generators.program.edits import valid
+from generators.program.type_check import make_op
 from triage.attribution import operation
-from triage.attribution.culprit import Cause
-from triage.attribution.trials import Trials, control, failed, told
+from triage.attribution.evaluator import Trials, control, failed, told
+from triage.attribution.root_cause import Cause
 
 CONSTANTS_IGNORED = "constants of the program ignored"
 OTHER_RESULT = "the replacement computes something else"

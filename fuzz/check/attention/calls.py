@@ -8,16 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fuzz.check import failures
-from fuzz.check.asking import Failed, Unsupported
+from fuzz.check import exceptions
 from fuzz.check.attention.function import Loaded, called
 from fuzz.check.attention.guard import Guard
 from fuzz.check.oracle import constants
-from fuzz.check.oracle.attention import identities, masks, relations
+from fuzz.check.oracle.attention import dropout_masks, identities, metamorphic
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.judge import judge
-from fuzz.check.oracle.attention.unread import without_mask
-from fuzz.check.oracle.decide import SEVERITY, Judgement
+from fuzz.check.oracle.attention.refusals import Failed, Unsupported
+from fuzz.check.oracle.attention.unknown_mask import without_mask
+from fuzz.check.oracle.verdict import SEVERITY, Judgement
 from fuzz.protocol import Verdict
 
 
@@ -44,10 +44,10 @@ def _one(call: Call, loaded: Loaded, *, training: bool, again: bool) -> Judgemen
         # A call always meets the same relations, and calls of one shape, whose numbers differ, meet others.
         seed = [*call.q.shape, *call.k.shape, *call.options, float(call.q.double().sum()), float(call.k.double().sum())]
         exact = call.q.device.type in loaded.capabilities.exact_relations
-        breaches = relations.broken(asked, call, Random(str(seed)), constants.RELATIONS_TRIED, exact=exact)
+        breaches = metamorphic.broken(asked, call, Random(str(seed)), constants.RELATIONS_TRIED, exact=exact)
     except Failed as failure:
         return Judgement(
-            failures.verdict(failure.error), f"called again with other arguments: {failures.line(failure.error)}"
+            exceptions.verdict(failure.error), f"called again with other arguments: {exceptions.line(failure.error)}"
         )
     if asked.damage:
         return asked.verdict
@@ -73,7 +73,7 @@ def _judged(call: Call, loaded: Loaded, asked: "_Asked | None") -> Judgement:
         values = _wide_enough(asked, call)
         if values is None:
             return _of_unread(call, rounds, asked)
-        mask, wrong = masks.problems(asked, call.q, call.k, values, call.options, backward=backward)
+        mask, wrong = dropout_masks.problems(asked, call.q, call.k, values, call.options, backward=backward)
     except (Unsupported, NotImplementedError):  # it does not take the calls that show the mask
         return asked.verdict if asked.damage else _of_unread(call, rounds, asked)
     if asked.damage:
@@ -104,9 +104,9 @@ def _wide_enough(asked: "_Asked", call: Call) -> Tensor | None:
     if size <= constants.PIECES * call.v.size(3):
         return call.v
     wide = call.v.new_ones((*call.v.shape[:3], size))
-    first = masks.beginning(asked, call.q, call.k, call.v, call.options)
+    first = dropout_masks.beginning(asked, call.q, call.k, call.v, call.options)
     try:
-        whole = masks.extracted(asked, call.q, call.k, wide, call.options)
+        whole = dropout_masks.extracted(asked, call.q, call.k, wide, call.options)
     except Failed:  # nobody asks for values this wide
         return None
     return wide if torch.equal(whole[..., : first.shape[-1]], first) else None
@@ -140,7 +140,7 @@ class _Asked:
             except (Unsupported, NotImplementedError):
                 raise
             except Exception as error:
-                if failures.verdict(error) is Verdict.OUT_OF_MEMORY:
+                if exceptions.verdict(error) is Verdict.OUT_OF_MEMORY:
                     raise
                 raise Failed(error) from error
             out = guard.returned(out)

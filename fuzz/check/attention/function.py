@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fuzz.check.asking import Unsupported
+from fuzz.check.oracle.attention.refusals import Unsupported
 
 Function = Callable[..., Any]
 

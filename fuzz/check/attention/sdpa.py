@@ -5,8 +5,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from fuzz.check.asking import Unsupported
 from fuzz.check.attention.function import DEVICES, Attention, Function
+from fuzz.check.oracle.attention.refusals import Unsupported
 from fuzz.check.subjects.subject import Subject
 
 

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from fuzz.check.oracle import constants
-from fuzz.check.oracle.agreement import same_bits
+from fuzz.check.oracle.dynamo_same import same_bits
 from fuzz.check.program import Execution
 
 #: Runs the case with a seed on inputs; with gradients or without.

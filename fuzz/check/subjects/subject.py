@@ -9,9 +9,9 @@ from typing import Any
 
 from torch import nn
 
-from fuzz.catalogue import Kind, kind
 from fuzz.check import settings
 from fuzz.check.attention.function import Attention, SubjectError
+from fuzz.subjects import Kind, kind
 
 __all__ = ["Subject", "SubjectError", "named"]
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fuzz.check.oracle.attention.budget import score_error
 from fuzz.check.oracle.attention.call import Call
+from fuzz.check.oracle.attention.error_bound import score_error
 from fuzz.check.oracle.attention.exact import Exact
 from fuzz.check.oracle.constants import UNIT_ROUNDOFF, identity_limit
 

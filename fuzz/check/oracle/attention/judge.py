@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from fuzz.check.oracle import constants
-from fuzz.check.oracle.attention.budget import budget, shaky
 from fuzz.check.oracle.attention.call import Call
+from fuzz.check.oracle.attention.error_bound import budget, shaky
 from fuzz.check.oracle.attention.exact import Exact
-from fuzz.check.oracle.attention.peers import Peers
+from fuzz.check.oracle.attention.rounding_simulation import Peers
 from fuzz.check.oracle.attention.statistics import Directions, Statistics
 from fuzz.check.oracle.attention.trends import Trends
-from fuzz.check.oracle.blocks import error_map
-from fuzz.check.oracle.decide import SEVERITY, Judgement
+from fuzz.check.oracle.error_map import error_map
+from fuzz.check.oracle.verdict import SEVERITY, Judgement
 from fuzz.check.oracle.where import where
 from fuzz.protocol import Verdict
 

@@ -1,0 +1,46 @@
+"""Which siblings of cases are worth judging: other forms of what an attention rewrite took, in which it was not seen yet."""
+
+import math
+from collections import Counter, defaultdict, deque
+from collections.abc import Collection
+
+from fuzz.campaign.source_bandit import Yields
+from generators.program.case import Case
+from generators.sampling.choices import Choices
+from generators.sampling.mutate import siblings
+from generators.sampling.mutations.forms import Variant, variant
+
+TRIES = 2
+"""A pattern is tried so often in each form it was not seen in; more tries are left to chance."""
+
+
+class Siblings:
+    """Cases that wait to be judged. Not for several threads at once. `seed`: the campaign's."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._waiting: dict[tuple[str, ...], deque[tuple[str, Case]]] = defaultdict(deque)
+        """By what they change."""
+        self._seen: set[tuple[str, Variant]] = set()
+        self._planned: Counter[tuple[str, Variant]] = Counter()
+
+    def plan(self, case: Case, patterns: Collection[str], new: Collection[str]) -> None:
+        """Note that a case was taken by these patterns, and line up its siblings for those that were new in its form."""
+        own = variant(case)
+        self._seen.update((pattern, own) for pattern in patterns)
+        for sibling in siblings(case, Choices(f"{self._seed}:{case.id}:siblings")) if new else ():
+            form = variant(sibling)
+            wanted = [p for p in sorted(new) if (p, form) not in self._seen and self._planned[p, form] < TRIES]
+            if wanted:
+                self._planned.update((pattern, form) for pattern in wanted)
+                self._waiting[own.changed(form)].append((wanted[0], sibling))
+
+    def take(self, c: Choices, changes: Yields[str]) -> tuple[Case, tuple[str, ...]] | None:
+        """A sibling and what it changes; such changes more often as are likely to bring something new. None when none waits."""
+        while waiting := [change for change, cases in self._waiting.items() if cases]:
+            words = changes.weights({word: 1.0 for change in waiting for word in change})
+            change = c.weighted({change: math.prod(words[word] for word in change) for change in waiting})
+            pattern, case = self._waiting[change].popleft()
+            if (pattern, variant(case)) not in self._seen:
+                return case, change
+        return None

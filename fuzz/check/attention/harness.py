@@ -1,0 +1,164 @@
+"""A case with an attention function in the place of its own attention."""
+
+import functools
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fuzz.check.attention.function import Attention, Function, called, fill_matters
+from fuzz.check.attention.guard import Guard
+from fuzz.check.oracle.attention.call import Call
+from fuzz.check.oracle.attention.refusals import Unsupported
+from fuzz.check.oracle.dynamo_same import same_bits
+from fuzz.check.program import Program
+
+DIFFERENTIATED = ("q", "k", "v", "bias", "sinks")
+"""The arguments that may want a gradient."""
+
+
+class StandIn:
+    """The program of a stand-in's source, which calls a global `attend`.
+
+    `dtypes` are those the function was handed; `calls` its calls, `differences` how its output is not its twin's, and
+    `damage` what was written where it should not be, all since `fresh`. Raises `Unsupported` and `SubjectError`.
+    """
+
+    def __init__(self, source: str, attention: Attention, device: str, *, training: bool) -> None:
+        self._source, self._device = source, device
+        self.attention = attention
+        self.training = training
+        self.function = attention.loaded()
+        self.guard: Guard | None = None
+        self.dtypes: set[torch.dtype] = set()
+        self.calls: list[Call] = []
+        self.differences: list[str] = []
+        self._raised = False
+        if attention.compiled:
+            self._try()
+        call = _traced(self.function.function) if attention.compiled else self._guarded
+        self.program = Program(source, device, {"attend": call})
+
+    def module(self) -> nn.Module:
+        """A fresh module."""
+        return self.program.module(self.training)
+
+    def fresh(self) -> Guard | None:
+        """What is to surround the next run."""
+        self.calls = []
+        self.differences.clear()
+        self.guard = None if self.attention.compiled else Guard()
+        return self.guard
+
+    @property
+    def damage(self) -> list[str]:
+        """What was written where it should not be."""
+        return self.guard.damage() if self.guard else []
+
+    @contextmanager
+    def uncompiled(self) -> Iterator[Program]:
+        """The program with the function called as it is, by nothing that compiles or watches it."""
+        program = Program(self._source, self._device, {"attend": _traced(self.function.function)})
+        try:
+            yield program
+        finally:
+            program.close()
+
+    def accuses(self, error: Exception) -> bool:
+        """Whether an exception is the function's: the text around it may need an output of eager's strides."""
+        files = []
+        trace = error.__traceback__
+        while trace is not None:
+            files.append(trace.tb_frame.f_code.co_filename)
+            trace = trace.tb_next
+        return self.attention.compiled or self._raised or self.program.filename not in files
+
+    def _try(self) -> None:
+        """Find out, without compiling anything, whether the function takes the case."""
+
+        def attend(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+            self._check(q, k, v, options)
+            return q.new_zeros((*q.shape[:3], v.shape[3]))
+
+        program = Program(self._source, self._device, {"attend": attend})
+        try:
+            with torch.no_grad():
+                program.module(self.training)(*program.inputs())
+        finally:
+            program.close()
+
+    def _check(self, q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any]) -> None:
+        self.dtypes |= {q.dtype, k.dtype, v.dtype}
+        fill = options.pop("fill", -math.inf)
+        if fill_matters(fill, options.get("mask"), options.get("causal"), k.shape[2]):
+            raise Unsupported(f"it does not take a fill of {fill:g} that can be told from -inf")
+        self.function.check(q, k, v, options, training=self.training)
+
+    def _guarded(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        self._check(q, k, v, options)
+        guard = self.guard
+        assert guard is not None
+        given = {
+            name: guard.given(name, value) if isinstance(value, Tensor) else value
+            for name, value in {"q": q, "k": k, "v": v, **options}.items()
+        }
+        call = Call(q.detach(), k.detach(), v.detach(), {name: _detached(value) for name, value in options.items()})
+        call.wanted = tuple(f"d{name}" for name in DIFFERENTIATED if _wants_gradient(given.get(name)))
+        for name in DIFFERENTIATED:
+            _noted(given.get(name), functools.partial(call.gradients.__setitem__, f"d{name}"))
+        try:
+            out = called(self.function.function, **given)
+        except Unsupported:
+            raise
+        except NotImplementedError as error:
+            raise Unsupported(f"it says {' '.join(str(error).split()) or 'NotImplementedError'}") from error
+        except Exception:
+            self._raised = True
+            raise
+        if self.attention.twin is not None:
+            self._compare(out, _twin(self.attention.twin), {"q": q, "k": k, "v": v, **options})
+        call.out, call.differentiable = out.detach(), out.requires_grad
+        _noted(out, functools.partial(setattr, call, "dout"))
+        self.calls.append(call)
+        return guard.returned(out)
+
+    def _compare(self, out: Tensor, twin: Function | None, given: dict[str, Any]) -> None:
+        if twin is None:
+            return
+        with torch.no_grad():
+            expected = called(twin, **given)
+        if not same_bits(out.detach(), expected):
+            different = int((out != expected).sum()) if out.shape == expected.shape else out.numel()
+            self.differences.append(f"differs bitwise from the reference in {different} of {out.numel()} elements")
+
+
+def _detached(value: object) -> object:
+    return value.detach() if isinstance(value, Tensor) else value
+
+
+def _wants_gradient(value: object) -> bool:
+    return isinstance(value, Tensor) and value.requires_grad
+
+
+def _noted(value: Tensor | None, note: Callable[[Tensor], None]) -> None:
+    """Have `note` called with a copy of the gradient of a value, when it comes."""
+    if value is not None and value.requires_grad:
+        value.register_hook(lambda gradient: note(gradient.detach().clone()))
+
+
+def _twin(load: Callable[[], Function]) -> Function | None:
+    try:
+        return load()
+    except ImportError:
+        return None
+
+
+def _traced(function: Function) -> Function:
+    def attend(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        options.pop("fill", None)
+        return function(q, k, v, **options).clone(memory_format=torch.contiguous_format)
+
+    return attend

@@ -1,0 +1,76 @@
+"""The check of a subject that computes a case as a whole."""
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+
+from fuzz.check import exceptions
+from fuzz.check.attention.pure_attention import Bare
+from fuzz.check.coverage import Coverage, attention_patterns
+from fuzz.check.oracle import dynamo_same
+from fuzz.check.oracle.attention.judge import judge as judge_call
+from fuzz.check.oracle.verdict import Judgement
+from fuzz.check.program import Execution
+from fuzz.check.recheck import excused, looked_into
+from fuzz.check.subjects import Subject, SubjectError
+from fuzz.protocol import Verdict
+
+if TYPE_CHECKING:
+    from fuzz.check.check import Case
+
+FUSED_ROUNDS = ("weights", "sums", "exponentials")
+"""What the fused calls of rewrites round: flash on CPU rounds most."""
+
+
+def compiled(case: "Case", subject: Subject, coverage: Coverage) -> tuple[Judgement, bool | None]:
+    """The verdict on `subject`, and what `torch._dynamo.utils.same` says."""
+    if subject.kind.random and not case.request.random:
+        return Judgement(Verdict.SKIPPED, "the case draws no random numbers"), None
+    module = case.program.module(case.request.training)
+    try:
+        with case.running, coverage, subject.allowed():
+            call = subject.compile(module, case.request.dynamic)
+            runs = [case.execute(call, module) for _ in range(max(1, case.request.repeat))]
+    except SubjectError as error:
+        return Judgement(Verdict.SKIPPED, str(error)), None
+    except Exception as error:
+        return Judgement(exceptions.verdict(error), exceptions.line(error)), None
+    judgement = case.unless_eager_is_wrong(case.decided(runs), runs[0], subject)
+    if judgement.verdict is Verdict.SKIPPED:
+        return judgement, None
+    if judgement.verdict is Verdict.EAGER_SUSPECT:
+        return judgement, dynamo_same.same(case.eager, runs[0], case.exact)
+    judgement = looked_into(judgement, case, subject, (call, module), runs[0])
+    if not judgement.verdict.is_finding and attention_patterns(coverage.fired):
+        judgement = _fused(case, subject, runs[0]) or judgement
+    return judgement, dynamo_same.same(case.eager, runs[0], case.exact)
+
+
+def _fused(case: "Case", subject: Subject, run: Execution) -> Judgement | None:
+    """What is wrong with the attention of a program that a rewrite made a fused call of: eager in low precision is less
+    accurate than that, and what it allows would hide much. None where nothing is, or the case is not bare."""
+    request = case.request
+    if request.random or request.stand_in is None:
+        return None
+    try:
+        bare = Bare(request.stand_in, case.device, training=request.training)
+        judgement = _as_call(bare, case, subject, run)
+        if judgement is None:
+            return None
+        return excused(judgement, case, subject, lambda again: _as_call(bare, case, subject, again) is not None)
+    except Exception as error:
+        if exceptions.verdict(error) is not Verdict.OUT_OF_MEMORY:
+            raise
+        return None
+
+
+def _as_call(bare: Bare, case: "Case", subject: Subject, run: Execution) -> Judgement | None:
+    """What is wrong with `run` as a call of an attention function."""
+    call = bare.call(run, case.eager.cotangents)
+    if call is None or (subject.tf32 and call.q.dtype == torch.float32):
+        return None
+    # A program that takes the scale to q, or its root to q and to k, rounds there, unless it is a power of 4.
+    root = math.log2(abs(call.options["scale"]) or 1.0) / 2
+    judgement = judge_call(call, FUSED_ROUNDS if root.is_integer() else (*FUSED_ROUNDS, "scores"))
+    return judgement if judgement.verdict.is_finding else None

@@ -1,0 +1,219 @@
+"""The dropout mask an attention function used, read off its results, and what is wrong with it.
+
+On columns of the identity as values an attention's output is its weights. With a scale of 0 and nothing else about the
+scores all weights before dropout are 1 / kv_len, so that what is not 0 was kept: that gives the whole mask, where under
+real scores a small weight may underflow. It takes for granted that the random numbers depend on positions and the seed
+alone, which `problems` checks under the real scores where weights are large enough.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fuzz.check import exceptions
+from fuzz.check.oracle import constants
+from fuzz.check.oracle.attention.refusals import Failed
+from fuzz.protocol import Verdict
+
+Function = Callable[..., Tensor]
+
+
+def weights(call: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any]) -> Tensor:
+    """What `call(q, k, v, **options)` multiplies values with: [batch, heads, seq_len, kv_len] in q's dtype.
+
+    q [batch, heads, seq_len, head_dim], k [batch, kv_heads, kv_len, head_dim], v [batch, kv_heads, kv_len, value_dim], whose
+    values don't matter. It calls ceil(kv_len / value_dim) times. Raises what `call` raises.
+    """
+    keys, width = v.shape[2:]
+    with torch.no_grad():
+        found = [call(q, k, piece.expand(v.shape).contiguous(), **options) for piece in _identity(keys, width, v)]
+    return torch.cat([q.new_empty(*q.shape[:3], 0), *found], -1)[..., :keys]
+
+
+def extracted(call: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any]) -> Tensor:
+    """Which weights `call` keeps for the `dropout` = (p, seed) among its `options`: bool [batch, heads, seq_len, kv_len].
+
+    Of the options only the dropout is passed on, with a scale of 0. Raises KeyError without dropout, and what `call` raises.
+    """
+    return weights(call, q, k, v, _flat(options)) != 0
+
+
+def beginning(call: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any]) -> Tensor:
+    """The first value_dim keys of what `extracted` gives, by one call."""
+    keys, width = v.shape[2:]
+    piece = next(_identity(keys, width, v))
+    with torch.no_grad():
+        out = call(q, k, piece.expand(v.shape).contiguous(), **_flat(options))
+    return out[..., :keys] != 0
+
+
+def extracted_backward(call: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any]) -> Tensor:
+    """The same as the gradient of v has it, from rows of the identity as gradients of the output, one head of a group at a
+    time. Raises what `call` raises, `Failed` and NotImplementedError for what differentiating it raises."""
+    rows, width = q.shape[2], v.shape[3]
+    groups = max(1, q.shape[1] // max(1, k.shape[1]))
+    found = torch.zeros(*q.shape[:3], k.shape[2], dtype=torch.bool, device=q.device)
+    values = torch.ones_like(v).requires_grad_()
+    with torch.enable_grad():
+        out = call(q.detach(), k.detach(), values, **_flat(options))
+    for number, piece in enumerate(_identity(rows, width, q)):
+        here = slice(number * width, min(rows, (number + 1) * width))
+        for member in range(groups):
+            heads = slice(member, None, groups)
+            dout = torch.zeros_like(out)
+            dout[:, heads] = piece
+            grad = _differentiated(out, values, dout)
+            found[:, heads, here] = (grad.mT != 0)[:, :, : here.stop - here.start]
+    return found
+
+
+def problems(
+    function: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any], *, backward: bool = False
+) -> tuple[Tensor, list[str]]:
+    """The mask `function` uses on q, k and v with `options` (`dropout` = (p, seed) among them), and what is wrong with its
+    dropout, one line each: keep rate, scale of what is kept, repetition, dependence on the seed, on scores and, with
+    `backward`, between forward and backward. Shapes as for `weights`. Raises KeyError without dropout, and what the
+    function raises.
+    """
+    p, seed = options["dropout"]
+    flat = weights(function, q, k, v, _flat(options))
+    mask = flat != 0
+    if not mask.numel():
+        return mask, []
+    if not 0 < p < 1:
+        share = mask.double().mean()
+        return mask, [] if float(share) == (p <= 0) else [
+            f"dropout of p = {p:g} keeps {float(share):.1%} of the weights"
+        ]
+    found = [*_rates(mask, p), *_repeated(mask, p)]
+    if not found:
+        found += _scaled(flat * flat.shape[-1], mask, p, q.dtype, "")
+    if not torch.equal(mask, extracted(function, q, k, v, options)):
+        found.append(f"two calls with seed {seed} keep different weights")
+    other = extracted(function, q, k, v, {**options, "dropout": (p, seed + 1)})
+    found += _alike(mask, other, p, f"seeds {seed} and {seed + 1}")
+    found += _under_real_scores(function, q, k, v, options, mask)
+    if backward:
+        different = mask != extracted_backward(function, q, k, v, options)
+        if bool(different.any()):
+            found.append(f"backward drops other weights than forward: {int(different.sum())} of {mask.numel()} differ")
+    return mask, found
+
+
+def _differentiated(out: Tensor, values: Tensor, dout: Tensor) -> Tensor:
+    try:
+        (grad,) = torch.autograd.grad(out, values, dout, retain_graph=True)
+    except NotImplementedError:
+        raise
+    except Exception as error:
+        if exceptions.verdict(error) is Verdict.OUT_OF_MEMORY:
+            raise
+        raise Failed(error) from error
+    return grad
+
+
+def _flat(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {"scale": 0.0, "dropout": options["dropout"]}
+
+
+def _identity(size: int, width: int, like: Tensor) -> Iterator[Tensor]:
+    """The identity of `size`, `width` columns at a time and as many zeros as that takes, in dtype and device of `like`."""
+    whole = torch.eye(size, math.ceil(size / width) * width if width else 0, dtype=like.dtype, device=like.device)
+    return iter(whole.split(width, -1) if width else ())
+
+
+def _rates(mask: Tensor, p: float) -> Iterator[str]:
+    """A share kept that is none for 1 - p, of all weights and of those at one index of an axis."""
+    parts: list[tuple[str, Tensor]] = [("", mask.flatten().unsqueeze(0))]
+    parts += [(axis, mask.movedim(number, 0).flatten(1)) for number, axis in enumerate(_AXES) if mask.shape[number] > 1]
+    for axis, rows in parts:
+        kept, count = rows.sum(1).tolist(), rows.shape[1]
+        doubts = [_doubt(number, count, 1 - p, constants.MASK_QUANTUM) for number in kept]
+        worst = max(range(len(doubts)), key=doubts.__getitem__)
+        if doubts[worst] > constants.MASK_DOUBT:
+            errors = (kept[worst] - count * (1 - p)) / math.sqrt(count * p * (1 - p))
+            where = f" of {axis} {worst}" if axis else ""
+            yield (
+                f"{kept[worst]} of {count} weights{where} are kept, expected {1 - p:.3g} of them "
+                f"({errors:+.3g} standard errors)"
+            )
+            return
+
+
+_AXES = ("batch", "head", "query", "key")
+
+
+def _repeated(mask: Tensor, p: float) -> Iterator[str]:
+    """Masks that come again a few indices, or a power of two, further along an axis."""
+    for number, axis in enumerate(_AXES):
+        size = mask.shape[number]
+        lags = [lag for lag in chain(range(1, 8), (1 << power for power in range(3, 20))) if lag < size]
+        for lag in lags:
+            left, right = mask.narrow(number, 0, size - lag), mask.narrow(number, lag, size - lag)
+            told = list(_alike(left, right, p, f"{_PLURAL[axis]} {lag} apart"))
+            if told:
+                yield told[0]
+                break
+
+
+_PLURAL = {"batch": "batches", "head": "heads", "query": "queries", "key": "keys"}
+
+
+def _alike(left: Tensor, right: Tensor, p: float, what: str) -> Iterator[str]:
+    """Two masks that agree in more elements than independent ones do."""
+    agree, count = int((left == right).sum()), left.numel()
+    # What the shares kept really are decides how often independent masks agree.
+    a, b = float(left.double().mean()), float(right.double().mean())
+    expected = min(max(a * b + (1 - a) * (1 - b), p * p + (1 - p) ** 2), 1.0)
+    if agree > expected * count and _doubt(agree, count, expected, 0.0) > constants.MASK_DOUBT:
+        yield f"masks of {what} agree in {agree / count:.0%} of {count} elements, independent ones do in {expected:.0%}"
+
+
+def _doubt(number: int, count: int, share: float, quantum: float) -> float:
+    """-log of Chernoff's bound on the probability of `number` or worse among `count` where the share is `share`, or off it by
+    as much as `quantum`."""
+    if not count:
+        return 0.0
+    seen = number / count
+    share = min(max(seen, share - quantum, 0.0), share + quantum, 1.0)
+    doubt = 0.0
+    for mine, theirs in ((seen, share), (1 - seen, 1 - share)):
+        if mine > 0:
+            doubt += math.inf if theirs <= 0 else mine * math.log(mine / theirs)
+    return count * max(0.0, doubt)
+
+
+def _scaled(ratios: Tensor, kept: Tensor, p: float, dtype: torch.dtype, what: str) -> Iterator[str]:
+    """Kept weights over what they were that are not 1 / (1 - p)."""
+    factors = ratios.double()[kept] * (1 - p)
+    if not factors.numel():
+        return
+    unit = constants.UNIT_ROUNDOFF[dtype]
+    mean, worst = float(factors.mean()), float((factors - 1).abs().max())
+    if abs(mean - 1) > constants.MASK_SCALE_MEAN * unit or worst > constants.MASK_SCALE * unit or math.isnan(mean):
+        yield (
+            f"kept weights{what} are multiplied by {mean / (1 - p):.4g} on average, expected 1 / (1 - p) = {1 / (1 - p):.4g}"
+            f" (off by {worst:.2g} at most)"
+        )
+
+
+def _under_real_scores(
+    function: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any], mask: Tensor
+) -> Iterator[str]:
+    """What is wrong under the scores of q and k that is not under equal ones."""
+    p, _ = options["dropout"]
+    before = weights(function, q, k, v, {name: value for name, value in options.items() if name != "dropout"})
+    after = weights(function, q, k, v, options)
+    large = before > constants.MASK_LARGE * torch.finfo(q.dtype).smallest_normal
+    different = (large & ((after != 0) != mask)).sum()
+    if int(different):
+        yield (
+            f"which weights are kept depends on more than positions and seed: {int(different)} of {int(large.sum())} differ "
+            f"between these scores and equal ones"
+        )
+        return
+    yield from _scaled(after.double() / before.double(), large & mask, p, q.dtype, " under these scores")

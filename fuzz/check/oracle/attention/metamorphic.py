@@ -1,0 +1,188 @@
+"""Metamorphic relations of an attention function's output: an oracle that needs no second implementation.
+
+A relation (changes.py) changes a call so that what must come out follows from what came out. A mistake that eager,
+the reference and a kernel share is not hidden from it: a head mapping, an offset, an order of steps.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+import torch
+from torch import Tensor
+
+from fuzz.check.oracle.attention.call import Call
+from fuzz.check.oracle.attention.equations import Equation, Relation, Term
+from fuzz.check.oracle.attention.error_bound import budget
+from fuzz.check.oracle.attention.exact import Exact
+from fuzz.check.oracle.attention.refusals import Unsupported
+from fuzz.check.oracle.attention.relation_table import RELATIONS
+from fuzz.check.oracle.constants import MOST_SCORES, UNIT_ROUNDOFF, budget_limit
+
+Function = Callable[..., Tensor]
+
+
+@dataclass(frozen=True)
+class Breach:
+    """A relation that a function breaks, and how: `nonfinite` where a number on one side only is NaN or infinite."""
+
+    relation: str
+    text: str
+    nonfinite: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.relation}: {self.text}"
+
+
+def broken(
+    attend: Function,
+    given: Call,
+    chance: Random,
+    most: int,
+    *,
+    exact: bool = False,
+    relations: tuple[Relation, ...] = RELATIONS,
+) -> list[Breach]:
+    """Which of up to `most` relations of a call, drawn by `chance` from those that apply, the function breaks.
+
+    `attend(q, k, v, **options)` gives the output of docs/kernels.md; a call it refuses (`Unsupported`,
+    NotImplementedError) is skipped. Raises what it raises else. With `exact`, for a function that sums in one order whatever the shape, relations
+    that are exact have to hold bit for bit, on contiguous tensors; without, to within the sum of the budgets of both
+    sides. Nothing is said with dropout, of numbers that are not finite, of scores beyond float32, or of rows that keep
+    no key.
+    """
+    call = given.but()
+    if not _is_tame(call):
+        return []
+    if exact:
+        call = call.but(q=call.q.contiguous(), k=call.k.contiguous(), v=call.v.contiguous())
+    call.options.pop("dropout", None)
+    found: list[Breach] = []
+    trial = _Trial(attend, call)
+    tried = 0
+    for relation in chance.sample(relations, len(relations)):
+        if tried == most:
+            break
+        equation = relation.build(call, chance)
+        if equation is None:
+            continue
+        try:
+            wrong = trial.judged(equation, bitwise=exact and relation.exact)
+        except (Unsupported, NotImplementedError):
+            continue
+        tried += 1
+        if wrong is not None:
+            found.append(Breach(relation.name, wrong, nonfinite=wrong.endswith(_NOT_FINITE)))
+    return found
+
+
+_NOT_FINITE = "not finite on one side"
+
+
+class _Trial:
+    """A function and what it gave for a call and its changes."""
+
+    def __init__(self, attend: Function, call: Call) -> None:
+        self._attend = attend
+        self._call = call
+        self._outputs: dict[Call, Tensor] = {}
+        self._budgets: dict[Call, Tensor] = {}
+        largest = [float(x.double().abs().max()) for x in (call.q, call.k)]
+        dots = largest[0] * largest[1] * call.q.shape[3]
+        #: Whether a function that computes scores in the dtype of q may have infinite ones.
+        self._may_overflow = dots * max(1.0, abs(call.options["scale"])) > torch.finfo(call.q.dtype).max / 2
+
+    def judged(self, equation: Equation, *, bitwise: bool) -> str | None:
+        """What is wrong, in one line."""
+        left = self._sum(equation.left)
+        right = self._sum(equation.right) if equation.value is None else torch.full_like(left, equation.value)
+        if left.shape != right.shape:
+            return f"a shape of {list(left.shape)} where {list(right.shape)} follows"
+        terms = equation.left + equation.right
+        empty = torch.stack([_mapped(term, _empty(term.call)) for term in terms]).sum(0) > 0
+        tiny = 64 * torch.finfo(self._call.q.dtype).smallest_normal
+        same = (left == right) | (left.isnan() & right.isnan()) | empty | ((left.abs() < tiny) & (right.abs() < tiny))
+        if same.all():
+            return None
+        unlike = ~(left.isfinite() & right.isfinite() | same)
+        if unlike.any() and not self._may_overflow and not empty.any():
+            return _line(left, right, unlike.double(), _NOT_FINITE)
+        same |= unlike
+        error = (left - right).abs().masked_fill(same, 0.0)
+        if not error.any():
+            return None
+        if bitwise:
+            return _line(left, right, error, "equal to the bit follows")
+        if any(_scores(term.call) > MOST_SCORES for term in terms):
+            return None
+        allowed = torch.stack([_mapped(term, self._budget(term.call)) for term in terms]).sum(0)
+        limit = budget_limit(self._call.q.dtype)
+        ratio = (error / allowed).nan_to_num(0.0, posinf=0.0)
+        worst = float(ratio.max())
+        if worst <= limit:
+            return None
+        words = f"{worst:.3g} times the budgets of both sides (limit {limit:g})"
+        return _line(left, right, ratio.where(ratio > limit, 0.0), words)
+
+    def _sum(self, terms: tuple[Term, ...]) -> Tensor:
+        return torch.stack([term.map(self._output(term.call).double()) for term in terms]).sum(0)
+
+    def _output(self, call: Call) -> Tensor:
+        if call not in self._outputs:
+            with torch.no_grad():
+                self._outputs[call] = self._attend(call.q, call.k, call.v, **call.options)
+        return self._outputs[call]
+
+    def _budget(self, call: Call) -> Tensor:
+        if call not in self._budgets:
+            self._budgets[call] = _allowed(call)
+        return self._budgets[call]
+
+
+def _allowed(call: Call) -> Tensor:
+    """How far rounding may take each output, in the shape of the output: its first-order budget, and that of summing."""
+    known = budget(Exact.of(call), ("weights", "scores"))
+    # Weights and sums of equal terms are rounded alike, step by step; the budget counts one rounding of their sum.
+    largest = call.v.double().abs().amax(2, keepdim=True).repeat_interleave(call.group, 1)
+    return known["out"] + math.sqrt(call.k.shape[2]) * UNIT_ROUNDOFF[torch.float32] * largest
+
+
+def _line(left: Tensor, right: Tensor, blame: Tensor, words: str) -> str:
+    where = [int(x) for x in torch.unravel_index(blame.argmax(), blame.shape)]
+    count = int((blame > 0).sum())
+    pair = " and ".join(f"{float(x[tuple(where)]):.7g}" for x in (left, right))
+    return f"{count} of {blame.numel()} elements differ, most at {where}: {pair}, {words}"
+
+
+def _mapped(term: Term, size: Tensor) -> Tensor:
+    return (term.spread or term.map)(size)
+
+
+def _empty(call: Call) -> Tensor:
+    """1 where a row keeps no key, else 0, in the shape of the output."""
+    mask, bias = call.kept(), call.added()
+    shape = (*call.q.shape[:3], call.k.shape[2])
+    keep = torch.ones((), dtype=torch.bool, device=call.q.device) if mask is None else mask
+    if bias is not None:
+        keep = keep & (bias != -math.inf)
+    return (~keep.expand(shape).any(-1, keepdim=True)).double().expand(*shape[:3], call.v.shape[3])
+
+
+def _scores(call: Call) -> int:
+    return math.prod(call.q.shape[:3]) * call.k.shape[2]
+
+
+def _is_tame(call: Call) -> bool:
+    """Whether anything can be said: numbers that are finite, with scores far from the end of float32, and no dropout."""
+    options = call.options
+    if not (call.q.numel() and call.k.numel() and call.v.numel()) or (options.get("dropout") or (0.0,))[0]:
+        return False
+    given = [call.q, call.k, call.v, *(x for name in ("alibi", "sinks") if (x := options.get(name)) is not None)]
+    bias = options.get("bias")
+    if bias is not None:
+        given.append(bias.masked_fill(bias == -math.inf, 0.0))
+    if not (math.isfinite(options["scale"]) and all(bool(x.isfinite().all()) for x in given)):
+        return False
+    largest = [float(x.double().abs().max()) for x in (call.q, call.k)]
+    return max(1.0, abs(options["scale"])) * largest[0] * largest[1] * call.q.shape[3] < 1e30

@@ -1,0 +1,119 @@
+"""Right kernels made up: the float64 truth of a call with the rounding of a class of kernels, at random.
+
+Where a kernel rounds its weights, before or after they are divided by the row's sum and by which running maximum they are
+scaled, decides how they round; a peer multiplies them by a random number before it rounds and divides by it after, one number for
+all rows. What peers agree on is rounding's own trend on these inputs; how far they lie apart is its chance. Where scores take
+few values, or lie close together, weights round alike in all rows, and no chance is left: the peers that are `online` show
+what comes of that.
+"""
+
+import functools
+import itertools
+
+import torch
+from torch import Tensor
+
+from fuzz.check.oracle import constants
+from fuzz.check.oracle.attention.error_bound import score_error
+from fuzz.check.oracle.attention.exact import Exact, grouped, softmax
+
+
+class Peers:
+    """Draws the results, by name (out, dq, dk, dv), of right kernels that round what `rounds` says."""
+
+    def __init__(self, exact: Exact, rounds: tuple[str, ...], sinks: Tensor | None, seed: int = 0) -> None:
+        self._exact = exact
+        self._sinks = sinks
+        self._weights, self._scores, self._sums = (what in rounds for what in ("weights", "scores", "sums"))
+        self._chance = torch.Generator().manual_seed(seed)
+        self._noise = score_error(exact, rounded=False)
+        self._drawn = self._block = 0
+        self._sink_first = False
+
+    def online(self) -> list[dict[str, Tensor]]:
+        """Peers that round weights as they are beside the largest one so far, for some sizes of the blocks of keys."""
+        if not self._weights:
+            return []
+        drawn = []
+        for block, sink_first in itertools.product(
+            constants.KEY_BLOCKS, (False, True) if self._sinks is not None else (False,)
+        ):
+            self._block, self._sink_first = block, sink_first
+            drawn.append(self.draw())
+        self._block = 0
+        return drawn
+
+    def draw(self) -> dict[str, Tensor]:
+        """One peer, its results in the call's dtype."""
+        exact = self._exact
+        self._drawn += 1
+        s = exact.scores + self._noise * (2 * self._random(exact.scores.shape) - 1)
+        if self._scores:
+            # The product, and what is left of it after the scale and whatever is added, are stored.
+            off = self._rounded(self._rounded(exact.products)) - exact.products
+            s = self._rounded(s + off * exact.slope)
+        _, p, _ = softmax(s, self._sinks)
+        used = self._weighed(p)
+        out = (used @ exact.v).to(exact.dtype)
+        results = {"out": out}
+        if exact.dout is None:
+            return results
+        do = exact.dout
+        dp = do @ exact.v.mT
+        dp = dp if exact.share is None else dp * exact.share
+        dp = self._rounded(dp) if self._scores else dp
+        delta = (out.double() * do).sum(-1, keepdim=True)
+        # The scale comes before this is rounded or after: in float16 it decides what is subnormal.
+        before, after = (exact.scale, 1.0) if self._drawn % 3 == 0 else (1.0, exact.scale)
+        grad = p * (dp - delta) * exact.slope * before
+        grad = self._rounded(grad) if self._weights else grad
+        grad = self._rounded(grad) if self._scores else grad
+        # Kernels for grouped heads round what each head gives, or only their sum.
+        each = exact.group > 1 and (self._sums or self._drawn % 2 == 0)
+        by_head = {"dk": after * self._summed(grad, exact.q), "dv": self._summed(self._weighed(p), do)}
+        results["dq"] = (after * (grad @ exact.k)).to(exact.dtype)
+        for name, value in by_head.items():
+            rounded = value.to(exact.dtype).double() if each else value
+            results[name] = self._over_groups(rounded).to(exact.dtype)
+        return results
+
+    def _summed(self, left: Tensor, right: Tensor) -> Tensor:
+        """The sum over queries, left^T @ right."""
+        if not self._sums:
+            return left.mT @ right
+        total = torch.zeros_like(left.mT @ right)
+        for rows in zip(left.split(constants.QUERY_BLOCK, -2), right.split(constants.QUERY_BLOCK, -2), strict=True):
+            total = (total + rows[0].mT @ rows[1]).to(self._exact.dtype).double()
+        return total
+
+    def _over_groups(self, value: Tensor) -> Tensor:
+        if not self._sums or self._exact.group == 1:
+            return grouped(value, self._exact.group)
+        heads = value.unflatten(1, (-1, self._exact.group)).unbind(2)
+        return functools.reduce(lambda total, head: (total + head).to(self._exact.dtype).double(), heads)
+
+    def _weighed(self, p: Tensor) -> Tensor:
+        if self._block:
+            p = self._rounded_online(p)
+        elif self._weights:
+            p = self._rounded(p)
+        return p if self._exact.share is None else p * self._exact.share
+
+    def _rounded(self, value: Tensor) -> Tensor:
+        """Rounded to the call's dtype after it was multiplied by a random number, and divided by it again."""
+        factor = torch.exp2(self._random((1,)))
+        return (value * factor).to(self._exact.dtype).double() / factor
+
+    def _rounded_online(self, p: Tensor) -> Tensor:
+        """Weights rounded as exp(score - the largest score up to the end of their block)."""
+        blocks = p.split(self._block, -1)
+        top = 1 - p.sum(-1, keepdim=True) if self._sink_first else p.new_zeros((*p.shape[:-1], 1))
+        rounded = []
+        for block in blocks:
+            top = torch.maximum(top, block.amax(-1, keepdim=True)) if block.size(-1) else top
+            unit = top.masked_fill(top == 0, 1.0)
+            rounded.append((block / unit).to(self._exact.dtype).double() * unit)
+        return torch.cat(rounded, -1)
+
+    def _random(self, shape: tuple[int, ...]) -> Tensor:
+        return torch.rand(shape, generator=self._chance, dtype=torch.float64).to(self._exact.scores.device)

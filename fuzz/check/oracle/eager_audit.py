@@ -1,0 +1,152 @@
+"""Whether eager is the side that is wrong.
+
+A difference from float64 accuses nobody: rounding, overflow and rows without a key explain most. Eager is the suspect when
+one of its operations is wrong by itself (audit.py) and eager with that result put right is right too. Both are run, and
+only for a case whose eager result is nothing like the truth, which takes one comparison to see.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+
+import torch
+from torch import Tensor
+
+from fuzz.check.oracle import constants
+from fuzz.check.oracle.error_map import error_map
+from fuzz.check.oracle.operation_audit import Audit, Guilty
+from fuzz.check.oracle.rows import Envelope
+from fuzz.check.oracle.verdict import Judgement
+from fuzz.check.oracle.where import where
+from fuzz.check.program import Execution
+from fuzz.protocol import Verdict
+
+
+@dataclass(frozen=True)
+class _Proof:
+    """The guilty operation, and by name the elements of eager's values that are wrong because of it."""
+
+    guilty: Guilty
+    wrong: dict[str, Tensor] = field(default_factory=dict)
+
+
+class Suspicion:
+    """What speaks against eager in one case.
+
+    `audited` runs eager within a mode. `coarsest`: the least precise float dtype the case computes in; `random`: it has
+    active dropout, so that a subject's values can't be compared.
+    """
+
+    def __init__(
+        self,
+        eager: Execution,
+        exact: Execution,
+        audited: Callable[[Audit], Execution],
+        coarsest: torch.dtype,
+        *,
+        random: bool,
+    ) -> None:
+        self._eager, self._exact = eager, exact
+        self._audited, self._coarsest = audited, coarsest
+        self._random = random
+
+    def judgement(self, run: Execution, *, itself: bool = False, call_is_right: bool = False) -> Judgement | None:
+        """That eager is the suspect, with what a subject made of the same values in `run`; None when nothing speaks against
+        eager. `itself`: the subject is eager; `call_is_right`: it is a function that was judged right on the calls it got,
+        so that what is wrong was so before or after them.
+
+        A subject that shares the mistake, as one that calls the same kernel does, acquits nobody.
+        """
+        proof = self._proof
+        if proof is None:
+            return None
+        name, wrong = next(iter(proof.wrong.items()))
+        truth = self._truth(name)
+        value = run.values.get(name)
+        mine = _worst(self._eager.values[name], truth, wrong)
+        numbers = {
+            "eager_error": mine,
+            "scale": float(truth.abs().nan_to_num(0.0, 0.0, 0.0).max()),
+            "rows_wrong": float(sum(int(_rows(found).any(-1).sum()) for found in proof.wrong.values())),
+            "rows_total": float(sum(_rows(eager).shape[0] for eager in self._floating.values())),
+        }
+        said = ""
+        if not self._random and value is not None and value.shape == truth.shape:
+            numbers["compiled_error"] = _worst(value, truth, wrong)
+        if not self._random and not itself:
+            shared = [self._shares(run.values.get(one), one, found) for one, found in proof.wrong.items()]
+            if any(shared):
+                said = "; this subject's is wrong too" + (", though its own call is right" if call_is_right else "")
+            elif False in shared:
+                said = "; this subject's is right"
+        what = "is not finite" if math.isinf(mine) else f"is off by {mine:.2g} from float64"
+        message = f"{proof.guilty}: eager's {name} {what}{said}"
+        located = partial(error_map, name, wrong, self._eager.values[name], truth)
+        return Judgement(Verdict.EAGER_SUSPECT, message, numbers, name, where(name, wrong), located)
+
+    def _shares(self, value: Tensor | None, name: str, wrong: Tensor) -> bool | None:
+        """Whether a subject's value is off where eager's is; None where the two can't be compared."""
+        if value is None or value.shape != wrong.shape:
+            return None
+        return bool((self._astray(name, value) & wrong).any())
+
+    @cached_property
+    def _proof(self) -> _Proof | None:
+        doubtful = {name: value for name, value in self._floating.items() if self._is_doubtful(name, value)}
+        suspicious = {name: self._astray(name, value) for name, value in doubtful.items()}
+        suspicious = {name: astray for name, astray in suspicious.items() if astray.any()}
+        if not suspicious:
+            return None
+        audit = Audit()
+        repaired = self._audited(audit)
+        if audit.guilty is None:
+            return None
+        wrong = {}
+        for name, astray in suspicious.items():
+            value = repaired.values.get(name)
+            if value is not None and value.shape == astray.shape:
+                wrong[name] = astray & ~self._astray(name, value)
+        wrong = {name: found for name, found in wrong.items() if found.any()}
+        return _Proof(audit.guilty, wrong) if wrong else None
+
+    @cached_property
+    def _floating(self) -> dict[str, Tensor]:
+        """Eager's values that have numbers to be wrong."""
+        return {name: v for name, v in self._eager.values.items() if v.is_floating_point() and v.numel()}
+
+    @cached_property
+    def _terms(self) -> float:
+        """The magnitude of all gradients: one that is exactly 0 holds the rounding of its terms."""
+        return max(
+            (
+                float(grad.abs().nan_to_num(0.0, 0.0, 0.0).max())
+                for grad in self._exact.gradients.values()
+                if grad.numel()
+            ),
+            default=0.0,
+        )
+
+    def _is_doubtful(self, name: str, value: Tensor) -> bool:
+        """Whether an element may be astray, for a fraction of the cost: no row's size is less than the tensor's share."""
+        truth = self._truth(name)
+        allowed = constants.astray_share(self._coarsest) * constants.TENSOR_SHARE * truth.abs().max()
+        return not bool((value.double() - truth).abs().max() <= allowed)
+
+    def _astray(self, name: str, value: Tensor) -> Tensor:
+        terms = self._terms if name.startswith("grad of") else 0.0
+        return Envelope(value, self._truth(name), [], self._coarsest, terms).astray()
+
+    def _truth(self, name: str) -> Tensor:
+        value = self._eager.values[name]
+        return self._exact.values.get(name, torch.zeros_like(value, dtype=torch.float64))
+
+
+def _worst(value: Tensor, truth: Tensor, wrong: Tensor) -> float:
+    """The largest error where eager is wrong; infinite where `value` is not finite."""
+    error = (value.double() - truth).abs().nan_to_num(math.inf)
+    return float(error[wrong].max())
+
+
+def _rows(value: Tensor) -> Tensor:
+    return value.reshape(-1, value.shape[-1]) if value.dim() > 1 else value.reshape(1, -1)

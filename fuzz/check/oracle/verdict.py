@@ -1,0 +1,270 @@
+"""From what a subject computed to a verdict.
+
+The question is never whether compiled and eager differ, but whether compiled is further from the float64 result than
+rounding explains. How each value is measured is in rows.py, the limits are in constants.py.
+"""
+
+import math
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fuzz.check.oracle import constants
+from fuzz.check.oracle.dynamo_same import same_bits
+from fuzz.check.oracle.error_map import error_map
+from fuzz.check.oracle.rows import Envelope, Errors
+from fuzz.check.oracle.where import where
+from fuzz.check.program import Execution
+from fuzz.protocol import ErrorMap, Verdict
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A verdict, one line on why, and the numbers behind it.
+
+    numbers: ratio (worst row's error over what rounding explains), compiled_error and eager_error (largest absolute
+    errors against float64 of the value named in the message), scale (its largest exact magnitude), index (flat, of its
+    worst element), rows_wrong and rows_total (over all values), limit (the ratio that counts as wrong). `value` is the
+    one the message names, `where` its wrong elements, both for numbers that are wrong; `map` makes the map of its errors.
+    """
+
+    verdict: Verdict
+    message: str = ""
+    numbers: dict[str, float] = field(default_factory=dict)
+    value: str = ""
+    where: dict[str, Any] = field(default_factory=dict)
+    map: Callable[[], ErrorMap | None] = field(default=lambda: None, compare=False, repr=False)
+
+
+class Judge:
+    """Judges any number of subjects on one case.
+
+    `replica` runs eager under noise number n; it is called for `REPLICAS` at once, and for more before anything is
+    called wrong. `coarsest`, asked after the first replicas ran, is the least precise float dtype the case computes in.
+    """
+
+    def __init__(
+        self,
+        eager: Execution,
+        exact: Execution,
+        replica: Callable[[int], Execution],
+        coarsest: Callable[[], torch.dtype],
+        *,
+        random: bool,
+    ) -> None:
+        self._eager = eager
+        self._exact = exact
+        self._replica = replica
+        self._random = random
+        self._replicas = [replica(number) for number in range(constants.REPLICAS)]
+        self._coarsest = coarsest()
+        self._envelopes: dict[tuple[str, torch.dtype], Envelope] = {}
+        self._terms = max(
+            (float(grad.abs().nan_to_num(0.0, 0.0, 0.0).max()) for grad in exact.gradients.values() if grad.numel()),
+            default=0.0,
+        )
+
+    def judge(
+        self,
+        compiled: Execution,
+        handed: Collection[torch.dtype] | None = None,
+        others: Callable[[], list[Execution]] = list,
+    ) -> Judgement:
+        """The verdict on one execution of a subject.
+
+        `handed`: the dtypes an attention function was handed. It rounds to them whatever the case around it does, and lays
+        its output out as it likes. `others` gives right executions under noise that round in other places than eager; it
+        is called before such a function is called wrong.
+        """
+        coarsest = max((self._coarsest, *(handed or ())), key=lambda dtype: constants.UNIT_ROUNDOFF[dtype])
+        form = metadata(self._eager, compiled)
+        if form:
+            return Judgement(Verdict.METADATA, form)
+        judgement = self._measure(compiled, coarsest)
+        if judgement.verdict in DOUBTED and len(self._replicas) < constants.REPLICAS_BEFORE_WRONG:
+            more = range(len(self._replicas), constants.REPLICAS_BEFORE_WRONG)
+            self._replicas += [self._replica(number) for number in more]
+            self._envelopes.clear()
+            judgement = self._measure(compiled, coarsest)
+        right = others() if judgement.verdict in DOUBTED else []
+        if right:
+            self._envelopes.clear()
+            before, self._replicas = self._replicas, self._replicas + right
+            judgement = self._measure(compiled, coarsest)
+        if judgement.verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT) and self._random:
+            judgement = Judgement(Verdict.RANDOM_STREAM, judgement.message, judgement.numbers)
+        if judgement.verdict in DOUBTED:
+            judgement = self._located(judgement, compiled, coarsest)
+        if right:
+            self._envelopes.clear()
+            self._replicas = before
+        layout = "" if judgement.verdict.is_finding or handed is not None else stride_order(self._eager, compiled)
+        return Judgement(Verdict.METADATA, layout, judgement.numbers) if layout else judgement
+
+    def _measure(self, compiled: Execution, coarsest: torch.dtype) -> Judgement:
+        judgements = [
+            self._one(name, eager, compiled.values.get(name), coarsest) for name, eager in self._eager.values.items()
+        ]
+        # A gradient that eager lacks is one that is zero there.
+        judgements += [
+            self._one(name, torch.zeros_like(value), value, coarsest)
+            for name, value in compiled.gradients.items()
+            if name not in self._eager.gradients
+        ]
+        if not judgements:
+            return Judgement(Verdict.OK)
+        worst = max(judgements, key=lambda item: (SEVERITY.index(item.verdict), item.numbers["ratio"]))
+        totals = {key: sum(item.numbers[key] for item in judgements) for key in ("rows_wrong", "rows_total")}
+        return replace(worst, numbers={**worst.numbers, **totals})
+
+    def _located(self, judgement: Judgement, compiled: Execution, coarsest: torch.dtype) -> Judgement:
+        name = judgement.value
+        eager, value = self._eager.values.get(name), compiled.values.get(name)
+        if eager is None:
+            assert value is not None
+            eager = torch.zeros_like(value)
+        value = torch.zeros_like(eager) if value is None else value
+        if eager.is_floating_point():
+            wrong = self._envelope(name, eager, coarsest).wrong(value)
+            exact = self._exact.values.get(name, torch.zeros_like(eager))
+        else:
+            wrong, exact = eager != value, eager
+        return replace(judgement, where=where(name, wrong), map=partial(error_map, name, wrong, value, exact))
+
+    def _one(self, name: str, eager: Tensor, compiled: Tensor | None, coarsest: torch.dtype) -> Judgement:
+        # A gradient that doesn't exist is one that is zero: frameworks differ in which they return.
+        value = torch.zeros_like(eager) if compiled is None else compiled
+        rows = float(math.prod(eager.shape[:-1]))
+        if not eager.numel() or same_bits(eager, value):
+            return Judgement(Verdict.OK, "", {"ratio": 0.0, "rows_wrong": 0.0, "rows_total": rows})
+        wrong = Verdict.WRONG_GRADIENT if name.startswith("grad of") else Verdict.WRONG_RESULT
+        if not eager.is_floating_point():
+            different = int((eager != value).sum())
+            return Judgement(
+                wrong,
+                f"{name}: {different} of {eager.numel()} {_dtype(eager)} elements differ from eager",
+                {"ratio": math.inf, "rows_wrong": rows, "rows_total": rows, "limit": 0.0},
+                name,
+            )
+        envelope = self._envelope(name, eager, coarsest)
+        errors, limit = envelope.judge(value), envelope.limit
+        verdict = _verdict(errors, limit, wrong)
+        return Judgement(verdict, _message(name, errors, limit, verdict), _numbers(errors, limit), name)
+
+    def _envelope(self, name: str, eager: Tensor, coarsest: torch.dtype) -> Envelope:
+        key = (name, coarsest)
+        if key not in self._envelopes:
+            zeros = torch.zeros_like(eager)
+            self._envelopes[key] = Envelope(
+                eager,
+                self._exact.values.get(name, zeros),
+                [replica.values.get(name, zeros) for replica in self._replicas],
+                coarsest,
+                self._terms if name.startswith("grad of") else 0.0,
+            )
+        return self._envelopes[key]
+
+
+def metadata(eager: Execution, compiled: Execution) -> str:
+    """What differs in form (structure, dtype, shape, device of any value), as one line; "" when nothing does."""
+    if eager.structure != compiled.structure:
+        return f"returned {compiled.structure}, eager returns {eager.structure}"
+    for name in compiled.mutated:
+        if name not in eager.mutated:
+            return f"{name}: changed, eager leaves it alone"
+    for name, expected in eager.values.items():
+        value = compiled.values.get(name)
+        if value is None:
+            continue
+        for what, mine, theirs in (
+            ("dtype", _dtype(value), _dtype(expected)),
+            ("shape", list(value.shape), list(expected.shape)),
+            ("device", value.device.type, expected.device.type),
+        ):
+            if mine != theirs:
+                return f"{name}: {what} {mine}, eager's is {theirs}"
+    return ""
+
+
+def stride_order(eager: Execution, compiled: Execution) -> str:
+    """Which output is laid out in another order of dimensions than eager's, as one line; "" when none is.
+
+    Inductor keeps the strides of outputs (`torch._inductor.config.keep_output_stride`): callers view them. Nothing is
+    promised of gradients, nor of dimensions of size 1 and empty tensors.
+    """
+    for name, expected in eager.outputs.items():
+        value = compiled.outputs[name]
+        if expected.numel() and _order(expected) != _order(value):
+            mine, theirs = list(value.stride()), list(expected.stride())
+            return f"{name}: strides {mine} are in another order than eager's {theirs}"
+    return ""
+
+
+def _order(value: Tensor) -> list[int]:
+    sizes, strides = value.shape, value.stride()
+    return sorted((dim for dim in range(value.dim()) if sizes[dim] > 1), key=lambda dim: (-strides[dim], dim))
+
+
+#: From harmless to grave: the gravest value speaks for the subject.
+SEVERITY = (
+    Verdict.OK,
+    Verdict.ROUNDING,
+    Verdict.RANDOM_STREAM,
+    Verdict.CONVENTION,
+    Verdict.ILL_CONDITIONED,
+    Verdict.WRONG_GRADIENT,
+    Verdict.WRONG_RESULT,
+    Verdict.NONFINITE,
+    Verdict.COMPILE_ERROR,
+    Verdict.RUNTIME_ERROR,
+    Verdict.OUT_OF_BOUNDS,
+)
+
+#: Values are wrong, unless something is found that explains them.
+DOUBTED = (Verdict.WRONG_GRADIENT, Verdict.WRONG_RESULT, Verdict.NONFINITE)
+
+
+def _verdict(errors: Errors, limit: float, wrong: Verdict) -> Verdict:
+    if errors.nonfinite:
+        return Verdict.NONFINITE
+    if errors.ratio > limit:
+        return wrong
+    if errors.ill_conditioned:
+        return Verdict.ILL_CONDITIONED
+    if errors.unlike:
+        return Verdict.CONVENTION
+    return Verdict.OK if errors.error <= errors.eager_error else Verdict.ROUNDING
+
+
+def _message(name: str, errors: Errors, limit: float, verdict: Verdict) -> str:
+    if verdict is Verdict.OK:
+        return ""
+    if verdict is Verdict.CONVENTION:
+        return f"{name}: {errors.unlike} elements not finite in one of eager and compiled, without a right answer"
+    if errors.nonfinite:
+        return f"{name}: {errors.nonfinite} elements not finite, first at {list(errors.first_nonfinite)}"
+    return (
+        f"{name}: element {list(errors.worst)} is off by {errors.worst_error:.2g} from float64, eager's by "
+        f"{errors.worst_eager_error:.2g} (worst row {errors.ratio:.2g} times what rounding explains, limit {limit:g})"
+    )
+
+
+def _numbers(errors: Errors, limit: float) -> dict[str, float]:
+    return {
+        "ratio": errors.ratio,
+        "limit": limit,
+        "compiled_error": errors.error,
+        "eager_error": errors.eager_error,
+        "scale": errors.scale,
+        "rows_wrong": float(errors.rows_wrong),
+        "rows_total": float(errors.rows),
+        "index": float(errors.worst_flat),
+    }
+
+
+def _dtype(value: Tensor) -> str:
+    return str(value.dtype).removeprefix("torch.")

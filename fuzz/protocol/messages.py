@@ -1,0 +1,237 @@
+"""What a campaign and its workers say to each other: one JSON object a line, over the worker's stdin and stdout.
+
+worker to parent: one `Hello` or `Unusable`; then, for every `Check`, a `Stage` before each stage and one `Result`.
+parent to worker: `Check` and `Exit`; the end of the stream means the same as `Exit`.
+A libFuzzer process is a worker that says `Drawn` first, and waits for the `Check` of that case.
+
+Both sides import this module, and the worker's interpreter has nothing but the standard library and torch.
+"""
+
+import json
+import math
+from dataclasses import asdict, dataclass, field, fields
+from enum import Enum
+from typing import Any, ClassVar
+
+from fuzz.protocol.verdict import Verdict
+
+#: Said in `Hello`; a parent refuses a worker that speaks another version.
+PROTOCOL_VERSION = 1
+
+#: Stages of a check that come before the subjects, in this order.
+EAGER, REFERENCE, NOISE = "eager", "reference", "noise"
+
+
+class ProtocolError(Exception):
+    """A line that is not a message of this protocol; the text is one line and says what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """Base of all messages: one JSON object with a `type`."""
+
+    type: ClassVar[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """This message as JSON-ready data."""
+        return {"type": self.type, **asdict(self)}
+
+    def to_json(self) -> str:
+        """This message as one line, without the newline. Floats that JSON lacks (inf, nan) become strings."""
+        return json.dumps(finite(self.to_dict()), separators=(",", ":"), allow_nan=False)
+
+
+@dataclass(frozen=True)
+class Hello(Message):
+    """The worker is ready. `cxx`: the C++ compiler Inductor would use, None without one; `seconds`: start-up time;
+    `attention`: those of its subjects that compute a case's attention and need a `stand_in`."""
+
+    type: ClassVar[str] = "hello"
+    torch: str
+    python: str
+    device: str
+    cxx: str | None
+    pid: int
+    seconds: float
+    device_name: str = ""
+    subjects: tuple[str, ...] = ()
+    public: tuple[str, ...] = ()
+    attention: tuple[str, ...] = ()
+    protocol: int = PROTOCOL_VERSION
+
+
+@dataclass(frozen=True)
+class Unusable(Message):
+    """The worker can't work here, ever; it exits with code 2 after saying so. `reason` is one line."""
+
+    type: ClassVar[str] = "unusable"
+    reason: str
+
+
+@dataclass(frozen=True)
+class Check(Message):
+    """Run one case. `source`: the emitted Python text; `random`: it has active dropout; `repeat`: compiled runs
+    compared bit by bit (1: no determinism check); `stand_in`: the source with its attention replaced by calls of a global
+    `attend`, None for a case without a contract; `located`: results have maps."""
+
+    type: ClassVar[str] = "check"
+    id: int
+    source: str
+    subjects: tuple[str, ...]
+    training: bool = False
+    dynamic: bool = False
+    random: bool = False
+    repeat: int = 2
+    stand_in: str | None = None
+    located: bool = False
+
+
+@dataclass(frozen=True)
+class Exit(Message):
+    """Finish: the worker exits with code 0."""
+
+    type: ClassVar[str] = "exit"
+
+
+@dataclass(frozen=True)
+class Drawn(Message):
+    """The case libFuzzer wants run next, as a case file's text. `again`: it comes from the corpus of an earlier process, to
+    learn what it covers."""
+
+    type: ClassVar[str] = "drawn"
+    case: str
+    again: bool = False
+
+
+@dataclass(frozen=True)
+class Stage(Message):
+    """What the worker starts now: "eager", "reference", "noise" or a subject's name."""
+
+    type: ClassVar[str] = "stage"
+    id: int
+    stage: str
+
+
+@dataclass(frozen=True)
+class ErrorMap:
+    """How far a value is off, block by block. `value` and `shape` as in `SubjectResult.where`; `block`: the elements of a
+    block along each axis, of which the last may have fewer; then, of all blocks in row-major order, `errors`: the largest
+    absolute error against float64, infinite where an element is not finite and should be, NaN where nothing is judged; and
+    `wrong`: the numbers of the blocks that have a wrong element."""
+
+    value: str
+    shape: tuple[int, ...]
+    block: tuple[int, ...]
+    errors: tuple[float, ...]
+    wrong: tuple[int, ...]
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The number of blocks along each axis."""
+        return tuple(-(-size // width) for size, width in zip(self.shape, self.block, strict=True))
+
+
+@dataclass(frozen=True)
+class SubjectResult:
+    """One subject's verdict. `message`: one line; `numbers`: what led to it (absolute errors against float64 and
+    ratios, see fuzz/check/oracle/verdict.py); `fired`: names of the graph rewrites that were applied, sorted;
+    `same`: what torch._dynamo.utils.same says with its defaults, None where it was not asked; `where`: which elements of
+    a value are wrong (see fuzz/check/oracle/where.py), empty when none is; `reached`: what else of the compiler the case
+    reached, each a kind and a name (fuzz/check/coverage.py), sorted; `map`: how far that value is off, where it was asked."""
+
+    subject: str
+    verdict: Verdict
+    message: str = ""
+    numbers: dict[str, float] = field(default_factory=dict)
+    fired: tuple[str, ...] = ()
+    same: bool | None = None
+    seconds: float = 0.0
+    where: dict[str, Any] = field(default_factory=dict)
+    reached: tuple[str, ...] = ()
+    map: ErrorMap | None = None
+
+
+@dataclass(frozen=True)
+class Result(Message):
+    """The answer to a `Check`. `rejected`: why eager refuses the case (then no results), else None;
+    `torch_seconds`: the part of `seconds` inside torch; `rss_mib`: resident memory of the worker now; `oracle_seconds`: the
+    part of `torch_seconds` that is neither eager's nor a subject's; `spent`: the process can judge nothing more, since the
+    device is lost to it, and subjects after the one that lost it have no result."""
+
+    type: ClassVar[str] = "result"
+    id: int
+    rejected: str | None
+    results: tuple[SubjectResult, ...]
+    seconds: float = 0.0
+    torch_seconds: float = 0.0
+    rss_mib: float = 0.0
+    oracle_seconds: float = 0.0
+    spent: bool = False
+
+
+_TYPES: dict[str, type[Message]] = {kind.type: kind for kind in (Hello, Unusable, Check, Exit, Drawn, Stage, Result)}
+
+
+def from_json(line: str | bytes) -> Message:
+    """The message a line holds. Raises `ProtocolError` for anything else. Unknown keys are ignored."""
+    try:
+        data = json.loads(line)
+    except ValueError as error:
+        raise ProtocolError(f"not JSON: {_shown(line)}") from error
+    if not isinstance(data, dict) or data.get("type") not in _TYPES:
+        raise ProtocolError(f"not a message: {_shown(line)}")
+    kind = _TYPES[data["type"]]
+    names = {item.name for item in fields(kind)}
+    given = {key: _frozen(value) for key, value in data.items() if key in names}
+    try:
+        if kind is Result:
+            given["results"] = tuple(subject_result(item) for item in given["results"])
+        return kind(**given)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ProtocolError(f"bad {kind.type} message ({error}): {_shown(line)}") from error
+
+
+def subject_result(data: dict[str, Any]) -> SubjectResult:
+    """A `SubjectResult` from its JSON form. Raises `KeyError`, `TypeError` or `ValueError` when it is none."""
+    return SubjectResult(
+        subject=data["subject"],
+        verdict=Verdict(data["verdict"]),
+        message=data.get("message", ""),
+        numbers={key: float(value) for key, value in data.get("numbers", {}).items()},
+        fired=tuple(data.get("fired", ())),
+        same=data.get("same"),
+        seconds=data.get("seconds", 0.0),
+        where=data.get("where", {}),
+        reached=tuple(data.get("reached", ())),
+        map=_error_map(data["map"]) if data.get("map") else None,
+    )
+
+
+def _error_map(data: dict[str, Any]) -> ErrorMap:
+    shape, block, wrong = (tuple(int(item) for item in data[name]) for name in ("shape", "block", "wrong"))
+    made = ErrorMap(str(data["value"]), shape, block, tuple(float(item) for item in data["errors"]), wrong)
+    if min(block, default=0) < 1 or len(made.errors) != math.prod(made.counts):
+        raise ValueError("a map of errors with another number of blocks than its shape has")
+    return made
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def finite(value: Any) -> Any:
+    """`value` as JSON-ready data: floats that JSON lacks (inf, nan) are text, members of enums their values."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    return value
+
+
+def _shown(line: str | bytes) -> str:
+    text = line.decode(errors="replace") if isinstance(line, bytes) else line
+    return text.strip()[:120]

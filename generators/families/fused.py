@@ -1,5 +1,0 @@
-"""Whoever calls F.scaled_dot_product_attention."""
-
-from generators.families.family import Family
-
-FAMILY = Family(weight=5.0, habits={"fused": "sdpa"})

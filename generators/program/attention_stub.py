@@ -1,0 +1,98 @@
+"""A case with its attention left to someone else: the same text, in which a call of `attend` stands for a contract."""
+
+import math
+from collections.abc import Mapping
+
+from generators.program.case import Case, Contract, TensorType
+from generators.program.dtypes import category
+from generators.program.emit import partly_rewritten, read
+from generators.program.type_check import is_in_place, types_of
+from generators.program.values import number
+
+
+def stand_in(case: Case) -> str | None:
+    """The text of the case in which `attend`, a global of whoever runs it, computes the output of each contract.
+
+        out = attend(q, k, v, scale=0.25, causal="top_left", mask=keep)
+
+    q [batch, heads, seq_len, head_dim], k [batch, kv_heads, kv_len, head_dim] and v [batch, kv_heads, kv_len, value_dim]
+    give [batch, heads, seq_len, value_dim]; other layouts are converted in the text. Operations that nothing needs any
+    more are gone; arguments and parameters stay. A finite `fill` stands beside the mask it belongs to.
+
+    None where there is no contract, or none that a call can say: q, k and v of several dtypes, a bias on top of a
+    finite fill, steps in place on what the call reads or gives; and in training an input that nothing would read any
+    more, though it has a gradient of zeros, and slopes or sinks with a gradient, which an attention function need not give.
+    """
+    types = types_of(case)
+    if not case.contracts or not all(_can_be_said(c, types) for c in case.contracts):
+        return None
+    contracts = {c.output: c for c in case.contracts}
+    needed = set(case.returns)
+    for op in reversed(case.ops):
+        if op.name in needed:
+            needed.update(contracts[op.name].reads.values() if op.name in contracts else op.args)
+    kept = [op for op in case.ops if op.name in needed]
+    overwritten = {op.args[0] for op in kept if is_in_place(op) and op.name not in contracts}
+    if any(overwritten & {*c.reads.values(), c.output} for c in case.contracts):
+        return None
+    if case.training and (_loses_gradient(case, needed) or _differentiates_heads(case, types)):
+        return None
+    return partly_rewritten(case, kept, {name: _call(case, c, types) for name, c in contracts.items()})
+
+
+def _loses_gradient(case: Case, needed: set[str]) -> bool:
+    """Whether a floating input that the case reads is not needed by its stand-in, as a bias taken zero times."""
+    used = {name for name, _ in case.uses()}
+    return any(i.name in used - needed and category(i.dtype) == 2 for i in case.inputs)
+
+
+def _differentiates_heads(case: Case, types: Mapping[str, TensorType]) -> bool:
+    """Whether gradients pass through the slopes or sinks of a contract to a floating input."""
+    reached = {i.name for i in case.inputs if category(i.dtype) == 2}
+    for op in case.ops:
+        if op.kind != "detach" and category(types[op.name].dtype) == 2 and reached.intersection(op.args):
+            reached.add(op.name)
+    return any(name in reached for contract in case.contracts for name in (contract.alibi, contract.sinks))
+
+
+def _can_be_said(contract: Contract, types: Mapping[str, TensorType]) -> bool:
+    one_dtype = len({types[name].dtype for name in (contract.q, contract.k, contract.v)}) == 1
+    return one_dtype and (contract.bias is None or contract.fill == -math.inf)
+
+
+def _call(case: Case, contract: Contract, types: Mapping[str, TensorType]) -> str:
+    """The call for one contract, its arguments and its result converted."""
+    into, back = {
+        "bhsd": ("", ""),
+        "bshd": (".transpose(1, 2)", ".transpose(1, 2)"),
+        "bsd": (".unsqueeze(1)", ".squeeze(1)"),
+    }[contract.layout]
+    words = [f"{read(case, name)}{into}" for name in (contract.q, contract.k, contract.v)]
+    words.append(f"scale={number(float(contract.scale))}")
+
+    def over_scores(name: str) -> str:
+        # Without a head axis, the batch axis of [batch, seq_len, kv_len] has to move out of its place.
+        return read(case, name) + (".unsqueeze(1)" if contract.layout == "bsd" and types[name].rank == 3 else "")
+
+    if contract.mask is not None:
+        words.append(f"mask={'~' if contract.mask_means == 'drop' else ''}{over_scores(contract.mask)}")
+        if contract.fill != -math.inf:
+            words.append(f"fill={number(float(contract.fill))}")
+    if contract.bias is not None:
+        words.append(f"bias={over_scores(contract.bias)}")
+    if contract.causal is not None:
+        words.append(f'causal="{contract.causal}"')
+    if contract.window is not None:
+        words.append(f"window={contract.window}")
+    if contract.softcap is not None:
+        words.append(f"softcap={number(float(contract.softcap))}")
+    if contract.alibi is not None:
+        cast = "" if types[contract.alibi].dtype == "float32" else ".float()"
+        words.append(f"alibi={read(case, contract.alibi)}{cast}")
+    if contract.sinks is not None:
+        words.append(f"sinks={read(case, contract.sinks)}")
+    if contract.dropout > 0:
+        words.append(f"dropout=({number(float(contract.dropout))}, 0)")
+    given, wanted = types[contract.q].dtype, types[contract.output].dtype
+    cast = "" if given == wanted else f".to(torch.{wanted})"
+    return f"attend({', '.join(words)}){back}{cast}"

@@ -1,0 +1,206 @@
+"""The case: a straight-line typed tensor program over named dimensions. Frozen data, the one thing passed on."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import Self
+
+from generators.program.sizes import Size
+
+Attr = bool | int | float | str | Size | tuple["Size | int", ...] | None
+"""The value of an operation's attribute: a flag, number, word of a closed list, size, or a list of sizes or axes."""
+
+MODES = ("inference", "training")
+AUTOCAST = ("bfloat16", "float16")
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """The type of a value: its shape over the case's dimensions and its dtype's name."""
+
+    shape: tuple[Size, ...]
+    dtype: str
+
+    @property
+    def rank(self) -> int:
+        """How many axes."""
+        return len(self.shape)
+
+    def sizes(self, dims: Mapping[str, int]) -> tuple[int, ...]:
+        """The shape in numbers."""
+        return tuple(s.value(dims) for s in self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """A named distribution of `generators.values`, its seed, and the one number some of them take."""
+
+    kind: str = "normal"
+    seed: int = 0
+    scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A tensor that comes from outside: an argument of forward, or a parameter of the module."""
+
+    name: str
+    shape: tuple[Size, ...]
+    dtype: str
+    values: Values = Values()
+    layout: str = "contiguous"
+    parameter: bool = False
+
+    @property
+    def type(self) -> TensorType:
+        """Shape and dtype."""
+        return TensorType(self.shape, self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One line of the program: the value it defines, the operation's kind, its arguments and attributes.
+
+    Attributes that equal the operation's default are not stored, so equal programs are equal data.
+    """
+
+    name: str
+    kind: str
+    args: tuple[str, ...] = ()
+    attrs: tuple[tuple[str, Attr], ...] = ()
+
+    def attr(self, name: str) -> Attr:
+        """The attribute's value as stored; None when it is left at its default."""
+        return dict(self.attrs).get(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """What a part of the program computes: an attention, in these steps over the scores s[i, j] of query i and key j.
+
+    1. s = scale * (q_i . k_j)
+    2. s = softcap * tanh(s / softcap)
+    3. s = s - alibi[h] * |i + off - j|; alibi: floating, [heads]
+    4. s = `fill` where the boolean `mask` does not keep a key; True means `keep` or `drop`, as `mask_means` says
+    5. s = s + bias; bias: floating
+    6. s = -inf unless i + off - left <= j <= i + off + right; `window` is (left, right), -1 for no bound. `causal` sets
+       right to 0; `top_left` counts from the first key (off = 0), `bottom_right` from the last (off = kv_len - seq_len).
+       Without `causal`, off is 0
+    7. p = softmax(s); sinks, floating, [heads], puts one more term exp(sinks[h]) into the denominator only
+    8. output = p v, with p dropped out with probability `dropout` and what is kept divided by 1 - dropout
+
+    `q`, `k`, `v`, `alibi`, `mask`, `bias`, `sinks` and `output` name values of the program. `layout` says how the axes of
+    q, k, v and output read: `bhsd` is [batch, heads, seq_len, head_dim], `bshd` has heads and seq_len exchanged, `bsd` has
+    no head axis (one head). Fewer key than query heads means grouped queries: query head h reads key head
+    h * kv_heads // heads. `mask` and `bias` broadcast to [batch, heads, seq_len, kv_len] (no head axis for `bsd`).
+    """
+
+    q: str
+    k: str
+    v: str
+    output: str
+    layout: str = "bhsd"
+    scale: float = 1.0
+    softcap: float | None = None
+    alibi: str | None = None
+    mask: str | None = None
+    mask_means: str = "keep"
+    fill: float = float("-inf")
+    bias: str | None = None
+    causal: str | None = None
+    window: tuple[int, int] | None = None
+    sinks: str | None = None
+    dropout: float = 0.0
+
+    @property
+    def reads(self) -> Mapping[str, str]:
+        """The values it is a function of, by field: q, k, v and those of alibi, mask, bias and sinks that it has."""
+        named = {field: getattr(self, field) for field in ("q", "k", "v", "alibi", "mask", "bias", "sinks")}
+        return {field: name for field, name in named.items() if name is not None}
+
+    def renamed(self, names: Mapping[str, str]) -> Self:
+        """This contract with values under other names; a name that is not in `names` stays."""
+        fields = {**self.reads, "output": self.output}
+        return replace(self, **{field: names.get(name, name) for field, name in fields.items()})  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A straight-line program: dimensions, inputs and parameters, operations, what is returned, and the mode.
+
+    `autocast` is the dtype of a `torch.autocast` around the operations, which then says nothing of a contract.
+    """
+
+    dims: tuple[tuple[str, int], ...]
+    inputs: tuple[Input, ...]
+    ops: tuple[Op, ...]
+    returns: tuple[str, ...]
+    mode: str = "inference"
+    dynamic: bool = False
+    contracts: tuple[Contract, ...] = field(default=())
+    autocast: str | None = None
+
+    @cached_property
+    def sizes(self) -> Mapping[str, int]:
+        """The dimensions by name."""
+        return MappingProxyType(dict(self.dims))
+
+    @property
+    def training(self) -> bool:
+        """Whether gradients are taken and dropout is on."""
+        return self.mode == "training"
+
+    @cached_property
+    def id(self) -> str:
+        """The first 12 hex digits of the SHA-256 of the canonical form: equal programs have equal ids."""
+        return hashlib.sha256(self.canonical().encode()).hexdigest()[:12]
+
+    def canonical(self) -> str:
+        """The one text of this case: what the id is made of. Order of dimensions and of inputs does not count."""
+        form = [
+            sorted(self.dims),
+            sorted(
+                [
+                    i.name,
+                    [str(s) for s in i.shape],
+                    i.dtype,
+                    i.values.kind,
+                    i.values.seed,
+                    _exact(i.values.scale),
+                    i.layout,
+                    i.parameter,
+                ]
+                for i in self.inputs
+            ),
+            [[o.name, o.kind, list(o.args), sorted([k, _exact(v)] for k, v in o.attrs)] for o in self.ops],
+            list(self.returns),
+            self.mode,
+            self.dynamic,
+            [[_exact(getattr(c, f)) for f in Contract.__slots__] for c in self.contracts],
+            *([self.autocast] if self.autocast else []),
+        ]
+        return json.dumps(form, separators=(",", ":"))
+
+    def uses(self) -> Iterator[tuple[str, Op | None]]:
+        """Every use of a value: its name and the operation that reads it, None for a return."""
+        for op in self.ops:
+            for arg in op.args:
+                yield arg, op
+        for name in self.returns:
+            yield name, None
+
+
+def _exact(value: object) -> object:
+    """A JSON form that tells 1 from 1.0 and from True, and keeps every bit of a float."""
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, float):
+        return f"f{value.hex()}"
+    if isinstance(value, Size):
+        return f"s{value}"
+    if isinstance(value, tuple):
+        return [_exact(v) for v in value]
+    return value

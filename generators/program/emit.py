@@ -1,0 +1,179 @@
+"""A case as the nn.Module a person would have written. This text is what is run, shrunk and reported."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from generators.program.case import Attr, Case, Input, Op, TensorType
+from generators.program.dtypes import category
+from generators.program.ops import OPS
+from generators.program.ops.spec import Line
+from generators.program.sizes import Size
+from generators.program.type_check import attributes, types_of
+from generators.program.values import DISTRIBUTIONS, layout_expression
+
+_IMPORTS = {
+    "F.": "import torch.nn.functional as F",
+    "nn.": "from torch import nn",
+    "sdpa_kernel(": "from torch.nn.attention import SDPBackend, sdpa_kernel",
+    "create_block_mask(": "from torch.nn.attention.flex_attention import create_block_mask",
+    "flex_attention(": "from torch.nn.attention.flex_attention import flex_attention",
+}
+"""What stands at the top of a text in which the key occurs."""
+_RNG = """
+
+def rng(seed):
+    return torch.Generator().manual_seed(seed)
+"""
+_FILLED = """
+
+def filled(layer, seed):
+    generator = rng(seed)
+    for parameter in layer.parameters():
+        nn.init.normal_(parameter, std=parameter.size(-1) ** -0.5, generator=generator)
+    return layer
+"""
+"""Numbers for a layer's parameters: those that torch gives biases, zeros, hide mistakes."""
+
+
+def source(case: Case) -> str:
+    """The Python text of a case: `Module`, and `inputs()` which gives equal, fresh tensors at every call."""
+    return partly_rewritten(case, case.ops, {})
+
+
+def partly_rewritten(case: Case, ops: Sequence[Op], instead: Mapping[str, str]) -> str:
+    """The text of a case with only `ops` of its operations, and with an expression instead of some of them, by name.
+
+    Parameters and arguments stay as they are, whether or not something still reads them.
+    """
+    spelled = [op for op in ops if op.name not in instead]
+    body = "\n\n".join(part for part in (_init(case, spelled), _forward(case, ops, spelled, instead)) if part)
+    made = "".join(f"        {_input_text(i)},\n" for i in case.inputs if not i.parameter)
+    module = f"\n\nclass Module(nn.Module):\n{body}\n"
+    inputs = f"\n\ndef inputs():\n    return [\n{made}    ]\n"
+    functions = _FILLED if "filled(" in module else ""
+    functions = (_RNG if "rng(" in functions + module + inputs else "") + functions
+    head = [line for key, line in _IMPORTS.items() if key in module + inputs]
+    settings = [*(["torch.backends.mha.set_fastpath_enabled(False)"] if _slow_path(case) else []), _constants(case)]
+    return (
+        "\n".join(["import torch", *head, *(f"\n{line}" for line in settings if line), ""])
+        + functions
+        + module
+        + inputs
+    )
+
+
+def is_random(case: Case) -> bool:
+    """Whether running the case draws random numbers: some dropout is on with 0 < p < 1."""
+    return any(_draws(op, training=case.training) for op in case.ops if OPS[op.kind].random)
+
+
+def _draws(op: Op, *, training: bool) -> bool:
+    attrs = attributes(op)
+    p = next(attrs[name] for name in ("p", "dropout_p", "dropout") if name in attrs)
+    active = str(attrs.get("active", "mode"))
+    if attrs.get("form") == "module":
+        active = "mode"
+    return isinstance(p, int | float) and 0 < p < 1 and (active == "always" or (active == "mode" and training))
+
+
+def _slow_path(case: Case) -> bool:
+    """Whether the fast path of torch's layers is off: for all of them when one says so."""
+    return any(op.attr("fast_path") is False for op in case.ops)
+
+
+def _constants(case: Case) -> str:
+    if not case.dims:
+        return ""
+    names, values = zip(*case.dims, strict=True)
+    return f"{', '.join(names)} = {', '.join(str(v) for v in values)}"
+
+
+def _init(case: Case, ops: Sequence[Op]) -> str:
+    lines = []
+    for item in case.inputs:
+        if item.parameter and category(item.dtype) == 2:
+            lines.append(f"self.{item.name} = nn.Parameter({_input_text(item)})")
+        elif item.parameter:
+            lines.append(f'self.register_buffer("{item.name}", {_input_text(item)})')
+    types = types_of(case)
+    for op in ops:
+        submodule = OPS[op.kind].init(_line(case, op, types))
+        if submodule is not None:
+            lines.append(f"self.{op.name} = {submodule}")
+    if not lines:
+        return ""
+    return "    def __init__(self):\n        super().__init__()\n" + "\n".join(f"        {x}" for x in lines)
+
+
+def read(case: Case, name: str) -> str:
+    """How forward reads a value: by its name, a parameter as an attribute of the module."""
+    return f"self.{name}" if any(i.parameter and i.name == name for i in case.inputs) else name
+
+
+def _forward(case: Case, ops: Sequence[Op], spelled: Sequence[Op], instead: Mapping[str, str]) -> str:
+    types = types_of(case)
+    arguments = [i for i in case.inputs if not i.parameter]
+    lines = list(_measured(spelled, arguments)) if case.dynamic else []
+    for op in ops:
+        if op.name in instead:
+            lines.append(f"{op.name} = {instead[op.name]}")
+        else:
+            lines += _spelled(op, _line(case, op, types))
+    lines = lines[lines[:1] == [""] :]
+    if case.autocast and lines:
+        head = f"with torch.autocast({arguments[0].name}.device.type, dtype=torch.{case.autocast}):"
+        lines = [head, *_indented(lines)]
+    lines.append(f"return {', '.join(read(case, r) for r in case.returns)}")
+    head = f"    def forward(self, {', '.join(i.name for i in arguments)}):\n"
+    return head + "\n".join(_indented(lines, 2))
+
+
+def _line(case: Case, op: Op, types: Mapping[str, TensorType]) -> Line:
+    device = next(f"{i.name}.device" for i in case.inputs if not i.parameter)
+    return Line(op.name, [read(case, a) for a in op.args], [types[a] for a in op.args], attributes(op), device)
+
+
+def _spelled(op: Op, line: Line) -> list[str]:
+    spec = OPS[op.kind]
+    text, within = f"{op.name} = {spec.emit(line)}", spec.within(line)
+    return [*spec.before(line), *([text] if within is None else [f"with {within}:", *_indented([text])])]
+
+
+def _indented(lines: Sequence[str], levels: int = 1) -> list[str]:
+    return [f"{'    ' * levels}{line}" if line else "" for line in lines]
+
+
+def _measured(ops: Sequence[Op], arguments: list[Input]) -> Iterator[str]:
+    """Lines that read from the arguments the sizes the operations name, so that shapes can be dynamic."""
+    wanted: dict[str, None] = {}
+    for op in ops:
+        for _, value in op.attrs:
+            wanted |= dict.fromkeys(sorted(_names(value)))
+    for name in wanted:
+        for item in arguments:
+            where = next((i for i, s in enumerate(item.shape) if s.is_name and str(s) == name), None)
+            if where is not None:
+                yield f"{name} = {item.name}.size({where})"
+                break
+
+
+def _names(value: Attr) -> frozenset[str]:
+    if isinstance(value, tuple):
+        return frozenset().union(*(_names(v) for v in value))
+    return value.names() if isinstance(value, Size) else frozenset()
+
+
+_CALL = re.compile(r"[\w.]+\([^()]*(\([^()]*\)[^()]*)*\)")
+
+
+def _input_text(item: Input) -> str:
+    shape = "(" + ", ".join(str(s) for s in item.shape) + ("," if len(item.shape) == 1 else "") + ")"
+    kind = DISTRIBUTIONS[item.values.kind]
+    text = kind.expression(shape, item.values.seed, item.values.scale)
+    if kind.native != item.dtype or item.layout != "contiguous":
+        if not _CALL.fullmatch(text):
+            text = f"({text})"
+        if kind.native != item.dtype:
+            text = f"{text}.to(torch.{item.dtype})"
+        text = layout_expression(item.layout, text, len(item.shape))
+    return text

@@ -1,0 +1,158 @@
+"""What is unusual about a case, in a few words: two failures are taken for the same bug when these words agree."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from generators.program.case import Case, Input, Op, TensorType
+from generators.program.dtypes import LOW_PRECISION
+from generators.program.type_check import attributes, types_of
+
+_VIEWS = frozenset(
+    {
+        "view",
+        "reshape",
+        "permute",
+        "transpose",
+        "mT",
+        "unsqueeze",
+        "squeeze",
+        "unflatten",
+        "flatten",
+        "expand",
+        "expand_as",
+        "chunk",
+        "unbind",
+        "select",
+        "contiguous",
+        "clone",
+        "to_own_dtype",
+        "narrow",
+        "detach",
+        "unfold",
+    }
+)
+_ONE_NAME = {
+    "bmm": "product",
+    "matmul": "product",
+    "einsum": "product",
+    "log_softmax": "softmax",
+    "type_as": "cast",
+    "unbind": "select",
+    "max": "amax",
+    "full": "constant",
+    "scalar": "constant",
+    "zeros": "constant",
+    "ones": "constant",
+    "sub": "add",
+    "repeat": "repeat_interleave",
+    "stack": "cat",
+    "index": "embedding",
+}
+_EMPTY_ROWS = frozenset({"empty_row", "empty_row_mask", "zeros"})
+_COUNTS = frozenset({"small_counts", "signed"})
+
+
+OVERLOOKED = frozenset({"axes:unusual", "compared:unusual", "fill:unusual", "softmax_axis"})
+"""What a pattern of attention has to look at, and Inductor's matcher does not: numbers and axes of a program. One case in
+eight that is drawn has some of it."""
+
+_HIDING = -100.0
+"""A score of this or less hides its key."""
+
+_USUAL_AXES = {4: ((0, 1, 2, 3), (0, 2, 1, 3), (0, 1, 3, 2), (0, 2, 3, 1)), 3: ((0, 1, 2), (0, 2, 1), (1, 0, 2))}
+"""By rank, how attention turns its tensors: heads apart and together again, and the key."""
+
+
+def features(case: Case) -> frozenset[str]:
+    """The words for a case, among them `mode:training`, `op:where`, `softmax_axis`, `mask:int64`, `values:counts`.
+
+    Views, copies and the many spellings of one operation are no feature: rewrites see through them. What a rewrite should look
+    at and may not is one: axes turned as no attention turns them (`axes:unusual`), a fill that hides nothing
+    (`fill:unusual`), a mask compared with something else than 0 (`compared:unusual`).
+    """
+    types = types_of(case)
+    words = {"mode:training"} if case.training else set()
+    if case.dynamic:
+        words.add("dynamic")
+    if case.autocast:
+        words.add("autocast")
+    if any(i.dtype in LOW_PRECISION for i in case.inputs):
+        words.add("dtype:low")
+    if len(case.returns) > 1:
+        words.add("returns:more")
+    for item in case.inputs:
+        words.update(_of_input(item))
+    for op in case.ops:
+        words.update(_of_op(op, types))
+    words.update(_fills(case))
+    return frozenset(words)
+
+
+def _of_input(item: Input) -> Iterator[str]:
+    kind = item.values.kind
+    if kind == "tokens":
+        return
+    if item.dtype == "bool" or "int" in item.dtype:
+        yield f"mask:{'bool' if item.dtype == 'bool' else 'integer'}"
+    if kind in _EMPTY_ROWS:
+        yield "values:empty_row"
+    elif kind in _COUNTS:
+        yield "values:counts"
+    elif kind in ("constant", "outliers", "one_row"):
+        yield f"values:{kind}"
+    if item.layout != "contiguous":
+        yield "layout:strided"
+
+
+def _of_op(op: Op, types: dict[str, TensorType]) -> Iterator[str]:
+    attrs = attributes(op)
+    if op.kind in ("permute", "transpose") and _turned(attrs, types[op.args[0]].rank):
+        yield "axes:unusual"
+    if op.kind == "unfold":
+        yield "layout:overlapping"
+    if op.kind in _VIEWS:
+        return
+    yield f"op:{_ONE_NAME.get(op.kind, op.kind)}"
+    if op.kind in ("eq", "ne") and attrs["other"] not in (None, 0):
+        yield "compared:unusual"
+    if op.kind in ("softmax", "log_softmax"):
+        axis, rank = attrs["dim"], types[op.args[0]].rank
+        if axis not in (-1, rank - 1):
+            yield "softmax_axis"
+    if op.kind in ("mul", "div", "add", "sub"):
+        other = attrs["other"]
+        if isinstance(other, int | float) and other < 0:
+            yield "number:negative"
+        if len(op.args) == 2 and types[op.args[0]].rank != types[op.args[1]].rank:
+            yield f"{op.kind}:ranks_differ"
+        if len(op.args) == 2 and types[op.args[0]].dtype != types[op.args[1]].dtype:
+            yield f"{op.kind}:dtypes_differ"
+
+
+def _fills(case: Case) -> Iterator[str]:
+    """Whether a fill leaves something of what it is put in the place of."""
+    made = {"ones": 1.0, "zeros": 0.0}
+    constants = {
+        op.name: made.get(op.kind, dict(attributes(op)).get("value"))
+        for op in case.ops
+        if op.kind in ("full", "scalar", *made)
+    }
+    for op in case.ops:
+        filled = []
+        if op.kind == "masked_fill":
+            filled = [attributes(op)["value"]]
+        elif op.kind == "where":
+            filled = [attributes(op)["other"], *(constants[arg] for arg in op.args[1:] if arg in constants)]
+        if any(isinstance(value, int | float) and value > _HIDING for value in filled):
+            yield "fill:unusual"
+
+
+def _turned(attrs: Mapping[str, Any], rank: int) -> bool:
+    """Whether axes are turned in an unusual way."""
+    if "dims" in attrs:
+        axes = [axis % rank for axis in attrs["dims"]]
+    else:
+        axes = list(range(rank))
+        one, other = attrs["dim0"] % rank, attrs["dim1"] % rank
+        axes[one], axes[other] = axes[other], axes[one]
+    return rank in _USUAL_AXES and tuple(axes) not in _USUAL_AXES[rank]

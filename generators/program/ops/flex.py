@@ -1,0 +1,117 @@
+"""flex_attention: attention whose scores and mask are functions of the places of a query and a key."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from generators.errors import CaseError
+from generators.program.case import Attr, TensorType
+from generators.program.dtypes import category
+from generators.program.ops.spec import Attribute, Call, Kind, Line, OpSpec, flag, must_equal, one_float, show, word
+
+NAMES = ("flex_attention", "create_block_mask", "score_mod", "mask_mod")
+"""What the text of a call defines or imports."""
+
+_GIVEN = {"alibi": "slopes", "relative": "table", "document": "documents"}
+"""The modifications that read a tensor, and what it is: slopes [heads], a table [heads, seq_len + kv_len - 1] of numbers
+by distance, the document each place belongs to, [batch, seq_len]."""
+_SCORES = {
+    "causal": 'torch.where(q_idx >= kv_idx, score, -float("inf"))',
+    "alibi": "score + {given}[h] * (kv_idx - q_idx)",
+    "relative": "score + {given}[h, q_idx - kv_idx + {keys} - 1]",
+    "softcap": "{cap} * torch.tanh(score / {cap})",
+}
+_MASKS = {
+    "causal": "q_idx >= kv_idx",
+    "window": "(q_idx - kv_idx).abs() <= {window}",
+    "document": "{given}[b, q_idx] == {given}[b, kv_idx]",
+}
+
+
+def _asked(attrs: Mapping[str, Attr]) -> Sequence[str]:
+    return [_GIVEN[mod] for mod in (str(attrs["score"]), str(attrs["mask"])) if mod in _GIVEN]
+
+
+def _flex(call: Call) -> TensorType:
+    q, k, v, *given = call.args
+    dtype = one_float(call, (q, k, v))
+    if any(kind.rank != 4 for kind in (q, k, v)):
+        raise CaseError("needs q, k and v of four axes")
+    for axis in (0, 1, 2):
+        must_equal(k.shape[axis], v.shape[axis], call.dims, f"axis {axis} of k and v")
+    must_equal(q.shape[0], k.shape[0], call.dims, "batches of q and k")
+    must_equal(q.shape[3], k.shape[3], call.dims, "head_dim of q and k")
+    heads, kv_heads = q.shape[1].value(call.dims), k.shape[1].value(call.dims)
+    if heads != kv_heads and not (call.attrs["enable_gqa"] and kv_heads and heads % kv_heads == 0):
+        raise CaseError(f"{heads} heads do not go with {kv_heads} key heads")
+    if any(kind.sizes(call.dims) == () or math.prod(kind.sizes(call.dims)) == 0 for kind in (q, k, v)):
+        raise CaseError("needs q, k and v with elements")
+    cap = call.attrs["cap"]
+    if not isinstance(cap, int | float) or not 0 < cap < math.inf:
+        raise CaseError(f"cap is {cap}, expected a positive number")
+    if call.number("window") < 0:
+        raise CaseError("window is negative")
+    shapes = {
+        "slopes": (q.shape[1],),
+        "table": (q.shape[1], q.shape[2] + k.shape[2] - 1),
+        "documents": (q.shape[0], q.shape[2]),
+    }
+    for name, kind in zip(_asked(call.attrs), given, strict=True):
+        wanted = tuple(size.value(call.dims) for size in shapes[name])
+        if kind.sizes(call.dims) != wanted or category(kind.dtype) != (1 if name == "documents" else 2):
+            raise CaseError(f"{name} is {kind.dtype} {show(kind.shape)}, expected {show(shapes[name])}")
+    if call.attrs["mask"] == "document":
+        must_equal(q.shape[2], k.shape[2], call.dims, "lengths of queries and keys in documents")
+    return TensorType((*q.shape[:3], v.shape[3]), dtype)
+
+
+def _before(line: Line) -> list[str]:
+    """The functions a call is given."""
+    score, mask = str(line.attrs["score"]), str(line.attrs["mask"])
+    given = iter(line.args[3:])
+    lines = []
+    if score != "none":
+        text = _SCORES[score].format(
+            given=next(given) if score in _GIVEN else "", keys=f"{line.args[1]}.size(2)", cap=line.number("cap")
+        )
+        lines += ["", "def score_mod(score, b, h, q_idx, kv_idx):", f"    return {text}", ""]
+    if mask != "none":
+        text = _MASKS[mask].format(given=next(given) if mask in _GIVEN else "", window=line.attrs["window"])
+        lines += [*([] if lines else [""]), "def mask_mod(b, h, q_idx, kv_idx):", f"    return {text}", ""]
+    return lines
+
+
+def _text(line: Line) -> str:
+    q, k, v = line.args[:3]
+    words = [q, k, v]
+    if line.attrs["score"] != "none":
+        words.append("score_mod")
+    if line.attrs["mask"] != "none":
+        batch = f"{q}.size(0)" if line.attrs["mask"] == "document" else "None"
+        lengths = f"{q}.size(2), {k}.size(2)"
+        words.append(f"block_mask=create_block_mask(mask_mod, {batch}, None, {lengths}, device={line.device})")
+    if line.attrs["scale"] is not None:
+        words.append(f"scale={line.number('scale')}")
+    if line.attrs["enable_gqa"]:
+        words.append("enable_gqa=True")
+    return f"flex_attention({', '.join(words)})"
+
+
+OPS = [
+    OpSpec(
+        "flex_attention",
+        (3, 5),
+        _flex,
+        _text,
+        {
+            "score": word("none", "causal", "softcap", "alibi", "relative"),
+            "mask": word("none", "causal", "window", "document"),
+            "cap": Attribute(Kind.NUMBER, 1.0),
+            "window": Attribute(Kind.INT, 0),
+            "scale": Attribute(Kind.NUMBER),
+            "enable_gqa": flag(),
+        },
+        before=_before,
+        optional=_asked,
+        cost=4,
+    )
+]

@@ -1,0 +1,275 @@
+"""torch's own attention layers: nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer.
+
+Their parameters are the layer's own, drawn from `seed`. `fast_path: false` switches torch.backends.mha's fast path off, for
+the whole case. `masks` says which tensors follow the first arguments; with `causal` the text makes the causal mask itself
+and gives the hint that it is one, which would be a lie about any other mask.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from generators.errors import CaseError
+from generators.program.case import Attr, TensorType
+from generators.program.dtypes import FLOATS, category, promote
+from generators.program.ops.spec import Attribute, Call, Kind, Line, OpSpec, flag, must_equal, one_float, show, word
+from generators.program.sizes import Size
+
+
+def _asked(attrs: Mapping[str, Attr]) -> Sequence[str]:
+    masks = str(attrs["masks"])
+    return () if masks == "none" else masks.split("+")
+
+
+def _float(call: Call, args: Sequence[TensorType]) -> str:
+    """The dtype these arguments of a layer have together. Raises CaseError unless it is that of the layer's parameters."""
+    dtype, own = one_float(call, args), call.text("dtype")
+    if dtype != own and not call.autocast:
+        raise CaseError(f"needs arguments of the layer's dtype, {own}, got {dtype}")
+    return dtype
+
+
+def _heads(call: Call, embed: Size) -> Size:
+    heads, width = call.size("heads"), embed.value(call.dims)
+    number = heads.value(call.dims)
+    if number < 1 or width < 1 or width % number:
+        raise CaseError(f"{embed} = {width} is not a positive multiple of {heads} = {number} heads")
+    return heads
+
+
+def _lengths(call: Call, x: TensorType) -> tuple[Size | None, Size]:
+    """The batch, None without one, and the length of an argument."""
+    if x.rank == 2:
+        return None, x.shape[0]
+    if x.rank != 3:
+        raise CaseError(f"needs arguments of two or three axes, got {show(x.shape)}")
+    return (x.shape[0], x.shape[1]) if call.attrs["batch_first"] else (x.shape[1], x.shape[0])
+
+
+def _check_mask(call: Call, name: str, mask: TensorType, query: TensorType, key: TensorType) -> None:
+    """Raises CaseError unless the mask, of scores or of keys, fits queries and keys."""
+    batch, length = _lengths(call, query)
+    _, keys = _lengths(call, key)
+    if mask.dtype != "bool" and (
+        category(mask.dtype) != 2 or one_float(call, (query, mask)) != one_float(call, (query,))
+    ):
+        raise CaseError(f"{name} has to be boolean or of the dtype of what it masks, got {mask.dtype}")
+    if name.endswith("key_padding_mask"):
+        shapes: list[tuple[Size, ...]] = [(keys,) if batch is None else (batch, keys)]
+    else:
+        shapes = [(length, keys), ((batch or Size.of(1)) * call.size("heads"), length, keys)]
+    wanted = [tuple(s.value(call.dims) for s in shape) for shape in shapes]
+    if mask.sizes(call.dims) not in wanted:
+        raise CaseError(f"{name} has shape {show(mask.shape)}, expected {' or '.join(show(s) for s in shapes)}")
+
+
+def _check_causal(call: Call, query: TensorType, key: TensorType, mask: str) -> None:
+    if call.attrs["causal"]:
+        if mask in _asked(call.attrs):
+            raise CaseError(f"takes {mask} or causal, not both")
+        must_equal(_lengths(call, query)[1], _lengths(call, key)[1], call.dims, "lengths under a causal mask")
+
+
+def _check_alike(call: Call, a: TensorType, b: TensorType) -> None:
+    """Raises CaseError unless two arguments have one batch."""
+    (first, _), (second, _) = _lengths(call, a), _lengths(call, b)
+    if (first is None) != (second is None):
+        raise CaseError("needs arguments that all have a batch axis, or none")
+    if first is not None and second is not None:
+        must_equal(first, second, call.dims, "batches")
+
+
+def _attention(call: Call) -> TensorType:
+    query, key, value, *masks = call.args
+    dtype = _float(call, (query, key, value))
+    heads = _heads(call, query.shape[-1])
+    call.probability("dropout")
+    _check_alike(call, query, key)
+    _check_alike(call, key, value)
+    batch, length = _lengths(call, query)
+    keys = _lengths(call, key)[1]
+    must_equal(keys, _lengths(call, value)[1], call.dims, "lengths of key and value")
+    _check_causal(call, query, key, "attn_mask")
+    for name, mask in zip(_asked(call.attrs), masks, strict=True):
+        _check_mask(call, name, mask, query, key)
+    if call.attrs["gives"] == "output":
+        return TensorType(query.shape, dtype)
+    if not call.attrs["need_weights"]:
+        raise CaseError("gives no weights without need_weights")
+    seen = keys + bool(call.attrs["add_bias_kv"]) + bool(call.attrs["add_zero_attn"])
+    lead = [] if batch is None else [batch]
+    return TensorType((*lead, *([] if call.attrs["average_attn_weights"] else [heads]), length, seen), dtype)
+
+
+def _made(line: Line, name: str, *arguments: str) -> str:
+    """The layer, its parameters drawn."""
+    words = [*arguments, *(["batch_first=True"] if line.attrs["batch_first"] else [])]
+    if line.attrs["dtype"] != "float32":
+        words.append(f"dtype={line.dtype()}")
+    return f"filled(nn.{name}({', '.join(words)}), {line.attrs['seed']})"
+
+
+_TRUE = ("bias", "need_weights", "average_attn_weights")
+"""The flags that torch takes for true where they are left out."""
+
+
+def _flags(line: Line, *names: str) -> list[str]:
+    return [f"{name}={line.attrs[name]}" for name in names if line.attrs[name] is not (name in _TRUE)]
+
+
+def _attention_made(line: Line) -> str:
+    embed, kdim, vdim = (kind.shape[-1] for kind in line.types[:3])
+    words = [str(embed), str(line.attrs["heads"])]
+    if line.attrs["dropout"]:
+        words.append(f"dropout={line.number('dropout')}")
+    words += _flags(line, "bias", "add_bias_kv", "add_zero_attn")
+    words += [f"{name}={size}" for name, size in (("kdim", kdim), ("vdim", vdim)) if size != embed]
+    return _made(line, "MultiheadAttention", *words)
+
+
+def _before(line: Line) -> list[str]:
+    """The causal mask."""
+    if not line.attrs["causal"]:
+        return []
+    x = line.args[0]
+    length = f"{x}.size({1 if line.attrs['batch_first'] and line.types[0].rank == 3 else 0})"
+    made = f"nn.Transformer.generate_square_subsequent_mask({length}, device={x}.device, dtype={x}.dtype)"
+    return [f"causal_mask = {made}"]
+
+
+def _called(line: Line, arguments: int, causal_mask: str, *more: str) -> str:
+    """The call of the layer: its arguments, masks and hints."""
+    words = [*line.args[:arguments]]
+    words += [f"{name}={mask}" for name, mask in zip(_asked(line.attrs), line.args[arguments:], strict=True)]
+    if line.attrs["causal"]:
+        words += [f"{causal_mask}=causal_mask", f"{'tgt_' * causal_mask.startswith('tgt')}is_causal=True"]
+    return f"self.{line.name}({', '.join([*words, *more])})"
+
+
+def _attention_text(line: Line) -> str:
+    call = _called(line, 3, "attn_mask", *_flags(line, "need_weights", "average_attn_weights"))
+    return f"{call}[{0 if line.attrs['gives'] == 'output' else 1}]"
+
+
+def _transformer_made(name: str) -> Callable[[Line], str]:
+    def made(line: Line) -> str:
+        words = [str(line.types[0].shape[-1]), str(line.attrs["heads"]), str(line.attrs["feedforward"])]
+        words.append(f"dropout={line.number('dropout')}")
+        if line.attrs["activation"] != "relu":
+            words.append(f'activation="{line.attrs["activation"]}"')
+        return _made(line, name, *words, *_flags(line, "norm_first", "bias"))
+
+    return made
+
+
+def _encoder(call: Call) -> TensorType:
+    x, *masks = call.args
+    _float(call, (x,))
+    _heads(call, x.shape[-1])
+    call.probability("dropout")
+    _check_positive(call)
+    _check_causal(call, x, x, "src_mask")
+    for name, mask in zip(_asked(call.attrs), masks, strict=True):
+        _check_mask(call, name, mask, x, x)
+    return _after_residuals(call, x)
+
+
+def _decoder(call: Call) -> TensorType:
+    x, memory, *masks = call.args
+    _float(call, (x, memory))
+    _heads(call, x.shape[-1])
+    call.probability("dropout")
+    _check_positive(call)
+    _check_alike(call, x, memory)
+    must_equal(x.shape[-1], memory.shape[-1], call.dims, "width of memory")
+    _check_causal(call, x, x, "tgt_mask")
+    for name, mask in zip(_asked(call.attrs), masks, strict=True):
+        _check_mask(call, name, mask, x, memory if name.startswith("memory") else x)
+    return _after_residuals(call, x)
+
+
+def _check_positive(call: Call) -> None:
+    if call.size("feedforward").value(call.dims) < 1:
+        raise CaseError("feedforward has to be positive")
+
+
+def _after_residuals(call: Call, x: TensorType) -> TensorType:
+    """The type of what is added to `x`: under autocast what is added is in the lower dtype."""
+    dtypes = [x.dtype, *([call.autocast] if call.autocast else [])]
+    return TensorType(x.shape, promote([(dtype, x.rank) for dtype in dtypes]))
+
+
+_ANY = {
+    "heads": Attribute(Kind.SIZE, required=True),
+    "batch_first": flag(),
+    "bias": flag(default=True),
+    "causal": flag(),
+    "dropout": Attribute(Kind.NUMBER, 0.0),
+    "dtype": word(*FLOATS[:3]),
+    "fast_path": flag(default=True),
+    "seed": Attribute(Kind.INT, 0),
+}
+_TRANSFORMER = {
+    **_ANY,
+    "feedforward": Attribute(Kind.SIZE, required=True),
+    "activation": word("relu", "gelu"),
+    "norm_first": flag(),
+}
+
+OPS = [
+    OpSpec(
+        "multihead_attention",
+        (3, 5),
+        _attention,
+        _attention_text,
+        {
+            **_ANY,
+            "masks": word("none", "attn_mask", "key_padding_mask", "attn_mask+key_padding_mask"),
+            "need_weights": flag(default=True),
+            "average_attn_weights": flag(default=True),
+            "gives": word("output", "weights"),
+            "add_bias_kv": flag(),
+            "add_zero_attn": flag(),
+        },
+        owns_memory=False,
+        init=_attention_made,
+        before=_before,
+        optional=_asked,
+        random=True,
+        cost=4,
+    ),
+    OpSpec(
+        "transformer_encoder_layer",
+        (1, 3),
+        _encoder,
+        lambda line: _called(line, 1, "src_mask"),
+        {**_TRANSFORMER, "masks": word("none", "src_mask", "src_key_padding_mask", "src_mask+src_key_padding_mask")},
+        owns_memory=False,
+        init=_transformer_made("TransformerEncoderLayer"),
+        before=_before,
+        optional=_asked,
+        random=True,
+        cost=5,
+    ),
+    OpSpec(
+        "transformer_decoder_layer",
+        (2, 4),
+        _decoder,
+        lambda line: _called(line, 2, "tgt_mask"),
+        {
+            **_TRANSFORMER,
+            "masks": word(
+                "none",
+                "tgt_mask",
+                "memory_mask",
+                "tgt_key_padding_mask",
+                "memory_key_padding_mask",
+                "tgt_mask+memory_key_padding_mask",
+            ),
+        },
+        owns_memory=False,
+        init=_transformer_made("TransformerDecoderLayer"),
+        before=_before,
+        optional=_asked,
+        random=True,
+        cost=6,
+    ),
+]

@@ -1,0 +1,181 @@
+"""Matrix products and attention: matmul and its relatives, linear layers, scaled_dot_product_attention."""
+
+import re
+from dataclasses import replace
+
+from generators.errors import CaseError
+from generators.program.case import TensorType
+from generators.program.dtypes import category
+from generators.program.ops.spec import (
+    Attribute,
+    Call,
+    Kind,
+    Line,
+    OpSpec,
+    broadcast,
+    call_text,
+    flag,
+    must_equal,
+    one_float,
+    show,
+    word,
+)
+from generators.program.sizes import Size
+
+EQUATION = re.compile(r"[a-z]{1,6},[a-z]{1,6}->[a-z]{1,6}")
+
+
+def _matmul(call: Call) -> TensorType:
+    a, b = call.args
+    if a.rank < 2 or b.rank < 2:
+        raise CaseError("needs at least two axes on both sides")
+    must_equal(a.shape[-1], b.shape[-2], call.dims, "inner sizes of the product")
+    batch = broadcast(a.shape[:-2], b.shape[:-2], call.dims)
+    return TensorType((*batch, a.shape[-2], b.shape[-1]), one_float(call, call.args))
+
+
+def _matmul_text(line: Line) -> str:
+    a, b = line.args
+    form = line.attrs["form"]
+    if form == "operator":
+        return f"{a} @ {b}"
+    return f"torch.matmul({a}, {b})" if form == "function" else f"{a}.matmul({b})"
+
+
+def _bmm(call: Call) -> TensorType:
+    a, b = call.args
+    if a.rank != 3 or b.rank != 3:
+        raise CaseError("needs three axes on both sides")
+    must_equal(a.shape[0], b.shape[0], call.dims, "batches of bmm")
+    return _matmul(call)
+
+
+def _baddbmm(call: Call) -> TensorType:
+    result = _bmm(replace(call, args=call.args[1:]))
+    one_float(call, call.args)
+    bias = broadcast(call.args[0].shape, result.shape, call.dims)
+    if [s.value(call.dims) for s in bias] != list(result.sizes(call.dims)):
+        raise CaseError(f"bias {show(call.args[0].shape)} does not broadcast to the product")
+    return result
+
+
+def _baddbmm_text(line: Line) -> str:
+    options = "".join(f", {n}={line.number(n)}" for n in ("beta", "alpha") if line.attrs[n] != 1)
+    return f"torch.baddbmm({', '.join(line.args)}{options})"
+
+
+def _einsum(call: Call) -> TensorType:
+    equation = call.text("equation")
+    terms, out = equation.split("->")
+    sizes: dict[str, Size] = {}
+    for letters, arg in zip(terms.split(","), call.args, strict=True):
+        if len(letters) != arg.rank or len(set(letters)) != len(letters):
+            raise CaseError(f"{letters!r} of {equation!r} does not fit {show(arg.shape)}")
+        for letter, size in zip(letters, arg.shape, strict=True):
+            if letter in sizes:
+                must_equal(sizes[letter], size, call.dims, f"axis {letter!r} of {equation!r}")
+            sizes.setdefault(letter, size)
+    if len(set(out)) != len(out) or any(letter not in sizes for letter in out):
+        raise CaseError(f"{equation!r} has an output axis that no input has, or one twice")
+    return TensorType(tuple(sizes[letter] for letter in out), one_float(call, call.args))
+
+
+def _linear(call: Call) -> TensorType:
+    x, weight, *bias = call.args
+    if weight.rank != 2 or x.rank < 1:
+        raise CaseError("needs a weight of two axes")
+    must_equal(x.shape[-1], weight.shape[1], call.dims, "in_features of linear")
+    if bias:
+        if bias[0].rank != 1:
+            raise CaseError("needs a bias of one axis")
+        must_equal(bias[0].shape[0], weight.shape[0], call.dims, "bias of linear")
+    return TensorType((*x.shape[:-1], weight.shape[0]), one_float(call, call.args))
+
+
+def _sdpa(call: Call) -> TensorType:
+    q, k, v, *mask = call.args
+    dtype = one_float(call, (q, k, v))
+    if q.rank < 3 or not q.rank == k.rank == v.rank:
+        raise CaseError("needs q, k, v of one rank, at least 3")
+    must_equal(q.shape[-1], k.shape[-1], call.dims, "head_dim of q and k")
+    must_equal(k.shape[-2], v.shape[-2], call.dims, "seq_len of k and v")
+    batch = q.shape[:-2]
+    if call.attrs["enable_gqa"]:
+        heads, kv_heads = q.shape[-3].value(call.dims), k.shape[-3].value(call.dims)
+        must_equal(k.shape[-3], v.shape[-3], call.dims, "heads of k and v")
+        if kv_heads == 0 or heads % kv_heads:
+            raise CaseError(f"{heads} heads are not a multiple of {kv_heads} key heads")
+    else:
+        for other in (k, v):
+            if other.sizes(call.dims)[:-2] != q.sizes(call.dims)[:-2]:
+                raise CaseError("needs equal batch and head axes without enable_gqa")
+    if mask:
+        if call.attrs["is_causal"]:
+            raise CaseError("takes a mask or is_causal, not both")
+        if mask[0].dtype != "bool" and (category(mask[0].dtype) != 2 or one_float(call, (q, mask[0])) != dtype):
+            raise CaseError(f"needs a boolean or {dtype} mask")
+        if mask[0].rank < 2:
+            raise CaseError("needs a mask of at least two axes")
+        full = (*batch, q.shape[-2], k.shape[-2])
+        got = broadcast(full, mask[0].shape, call.dims)
+        if [s.value(call.dims) for s in got] != [s.value(call.dims) for s in full]:
+            raise CaseError(f"mask {show(mask[0].shape)} does not broadcast to {show(full)}")
+    return TensorType((*batch, q.shape[-2], v.shape[-1]), dtype)
+
+
+def _sdpa_text(line: Line) -> str:
+    parts = [f"attn_mask={line.args[3]}"] if len(line.args) == 4 else []
+    if line.attrs["dropout_p"]:
+        parts.append(f"dropout_p={line.number('dropout_p')} if self.training else 0.0")
+    if line.attrs["is_causal"]:
+        parts.append("is_causal=True")
+    if line.attrs["scale"] is not None:
+        parts.append(f"scale={line.number('scale')}")
+    if line.attrs["enable_gqa"]:
+        parts.append("enable_gqa=True")
+    return f"F.scaled_dot_product_attention({', '.join([*line.args[:3], *parts])})"
+
+
+def _backend(line: Line) -> str | None:
+    name = {"math": "MATH", "flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION", "cudnn": "CUDNN_ATTENTION"}
+    backend = name.get(str(line.attrs["backend"]))
+    return f"sdpa_kernel(SDPBackend.{backend})" if backend else None
+
+
+OPS = [
+    OpSpec("matmul", (2, 2), _matmul, _matmul_text, {"form": word("operator", "function", "method")}),
+    OpSpec("bmm", (2, 2), _bmm, lambda line: call_text(line, "torch.bmm"), cost=2),
+    OpSpec(
+        "baddbmm",
+        (3, 3),
+        _baddbmm,
+        _baddbmm_text,
+        {"beta": Attribute(Kind.NUMBER, 1), "alpha": Attribute(Kind.NUMBER, 1)},
+        cost=3,
+    ),
+    OpSpec(
+        "einsum",
+        (2, 2),
+        _einsum,
+        lambda line: f'torch.einsum("{line.attrs["equation"]}", {", ".join(line.args)})',
+        {"equation": Attribute(Kind.EQUATION, required=True)},
+        cost=3,
+    ),
+    OpSpec("linear", (2, 3), _linear, lambda line: call_text(line, "F.linear"), cost=2),
+    OpSpec(
+        "sdpa",
+        (3, 4),
+        _sdpa,
+        _sdpa_text,
+        {
+            "is_causal": flag(),
+            "scale": Attribute(Kind.NUMBER),
+            "dropout_p": Attribute(Kind.NUMBER, 0.0),
+            "enable_gqa": flag(),
+            "backend": word("any", "math", "flash", "efficient", "cudnn"),
+        },
+        within=_backend,
+        random=True,
+        cost=3,
+    ),
+]

@@ -1,0 +1,211 @@
+"""What the table of operations knows of each: attributes, the type of the result, and its line of source."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from generators.errors import CaseError
+from generators.program.case import Attr, TensorType
+from generators.program.dtypes import category
+from generators.program.sizes import Size
+from generators.program.values import number
+
+
+class Kind(Enum):
+    """The kinds of attribute; each says what a case file may hold there."""
+
+    AXIS = "a whole number, an axis"
+    AXES = "a list of whole numbers, axes"
+    INT = "a whole number"
+    NUMBER = "a number"
+    SIZE = "a size such as 3*H*D"
+    SIZES = "a list of sizes such as [B, S, H*D]"
+    FLAG = "true or false"
+    WORD = "one of a list of words"
+    EQUATION = "an einsum equation such as bhqd,bhkd->bhqk"
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """An attribute an operation takes. `default` is its simplest value; a required one has none.
+
+    `words` are the values of a WORD, simplest first; for a NUMBER they are words that may stand in its place.
+    `optional` lets it be absent, which is then the default.
+    """
+
+    kind: Kind
+    default: Attr = None
+    words: tuple[str, ...] = ()
+    required: bool = False
+
+
+def word(*words: str) -> Attribute:
+    """An attribute that is one of `words`, the first by default."""
+    return Attribute(Kind.WORD, words[0], words)
+
+
+def flag(default: bool = False) -> Attribute:
+    """A true-or-false attribute."""
+    return Attribute(Kind.FLAG, default)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An operation applied: the types of its arguments, all its attributes, the dimensions' sizes, and the dtype that
+    autocast casts the arguments of products to, if any."""
+
+    args: tuple[TensorType, ...]
+    attrs: Mapping[str, Attr]
+    dims: Mapping[str, int]
+    autocast: str | None = None
+
+    def number(self, name: str) -> int:
+        """A whole-number attribute."""
+        value = self.attrs[name]
+        assert isinstance(value, int)
+        return value
+
+    def axes(self, name: str) -> tuple[int, ...]:
+        """An attribute that lists axes."""
+        value = self.attrs[name]
+        assert isinstance(value, tuple)
+        return tuple(v for v in value if isinstance(v, int))
+
+    def size(self, name: str) -> Size:
+        """A size attribute."""
+        value = self.attrs[name]
+        assert isinstance(value, Size)
+        return value
+
+    def sizes(self, name: str) -> tuple[Size, ...]:
+        """An attribute that lists sizes."""
+        value = self.attrs[name]
+        assert isinstance(value, tuple)
+        return tuple(Size.of(v) for v in value)
+
+    def text(self, name: str) -> str:
+        """A word attribute."""
+        return str(self.attrs[name])
+
+    def probability(self, name: str) -> None:
+        """Raises CaseError unless a number attribute is a probability."""
+        value = self.attrs[name]
+        if not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise CaseError(f"{name} is {value}: expected a probability")
+
+    def axis(self, name: str = "dim", arg: int = 0, extra: int = 0) -> int:
+        """The axis attribute counted from 0. Raises CaseError when the argument has no such axis."""
+        rank = self.args[arg].rank + extra
+        axis = self.number(name)
+        if not -rank <= axis < rank:
+            raise CaseError(f"{name} {axis} is not an axis of a tensor of rank {rank}")
+        return axis % rank
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What an operation's source text is made from: its name, the texts of its arguments, their types, attributes."""
+
+    name: str
+    args: Sequence[str]
+    types: Sequence[TensorType]
+    attrs: Mapping[str, Attr]
+    device: str
+
+    def number(self, name: str, dtype_of: int = 0) -> str:
+        """A number attribute as source; the word `min` is the lowest finite value of an argument's dtype."""
+        value = self.attrs[name]
+        if value == "min":
+            return f"torch.finfo({self.args[dtype_of]}.dtype).min"
+        return number(value) if isinstance(value, float) else str(value)
+
+    def sizes(self, name: str) -> str:
+        """An attribute that lists sizes, as the arguments of a call."""
+        value = self.attrs[name]
+        assert isinstance(value, tuple)
+        return ", ".join(str(v) for v in value)
+
+    def dtype(self, name: str = "dtype") -> str:
+        """A dtype attribute as source."""
+        return f"torch.{self.attrs[name]}"
+
+
+@dataclass(frozen=True, slots=True)
+class OpSpec:
+    """One operation: how many arguments, its attributes, the type of its result, and its source text.
+
+    `owns_memory` says the result is a new tensor in every case, so that it may be overwritten in place.
+    `init` is the right-hand side of the submodule that the module form needs, if this line uses one; `before` are lines
+    that stand before this one, and `within` the context it runs in.
+    `optional` names the arguments beyond the fewest that these attributes ask for, in order; None: attributes do not say.
+    `cost` is its place in simplicity: of two operations that do the same, the shrinker prefers the lower.
+    """
+
+    kind: str
+    arity: tuple[int, int]
+    infer: Callable[[Call], TensorType]
+    emit: Callable[[Line], str]
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    owns_memory: bool = True
+    init: Callable[[Line], str | None] = lambda _line: None
+    before: Callable[[Line], Sequence[str]] = lambda _line: ()
+    within: Callable[[Line], str | None] = lambda _line: None
+    optional: Callable[[Mapping[str, Attr]], Sequence[str]] | None = None
+    random: bool = False
+    cost: int = 1
+
+
+def broadcast(a: Sequence[Size], b: Sequence[Size], dims: Mapping[str, int]) -> tuple[Size, ...]:
+    """The shape two shapes broadcast to. Raises CaseError when they don't."""
+    longer, shorter = (a, b) if len(a) >= len(b) else (b, a)
+    result = list(longer)
+    for i in range(1, len(shorter) + 1):
+        x, y = longer[-i], shorter[-i]
+        vx, vy = x.value(dims), y.value(dims)
+        if x == y:
+            result[-i] = x
+        elif vx == 1:
+            result[-i] = y
+        elif vy in (1, vx):
+            result[-i] = x
+        else:
+            raise CaseError(f"shapes {show(a)} and {show(b)} do not broadcast ({vx} against {vy})")
+    return tuple(result)
+
+
+def show(shape: Sequence[Size]) -> str:
+    """A shape in words."""
+    return "[" + ", ".join(str(s) for s in shape) + "]"
+
+
+def must_equal(a: Size, b: Size, dims: Mapping[str, int], what: str) -> None:
+    """Raises CaseError unless two sizes are the same number."""
+    if a.value(dims) != b.value(dims):
+        raise CaseError(f"{what}: {a} = {a.value(dims)} against {b} = {b.value(dims)}")
+
+
+def must_float(call: Call) -> None:
+    """Raises CaseError unless the first argument is floating."""
+    if category(call.args[0].dtype) != 2:
+        raise CaseError(f"needs a floating-point argument, got {call.args[0].dtype}")
+
+
+def one_float(call: Call, args: Sequence[TensorType]) -> str:
+    """The dtype of a product of these arguments. Raises CaseError unless they have one floating dtype, or autocast gives
+    them one."""
+    dtypes = {arg.dtype for arg in args}
+    if call.autocast and "float64" not in dtypes and all(category(dtype) == 2 for dtype in dtypes):
+        return call.autocast
+    if len(dtypes) != 1 or category(args[0].dtype) != 2:
+        raise CaseError(f"needs one floating dtype, got {', '.join(arg.dtype for arg in args)}")
+    return args[0].dtype
+
+
+def same(call: Call) -> TensorType:
+    """The type of the first argument."""
+    return call.args[0]
+
+
+def call_text(line: Line, function: str, *rest: str) -> str:
+    """`function(first, rest...)` without empty parts."""
+    return f"{function}({', '.join([*line.args, *(r for r in rest if r)])})"

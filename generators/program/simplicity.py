@@ -1,0 +1,83 @@
+"""The one order of simplicity over cases: what shrinking makes smaller."""
+
+from generators.program.case import Attr, Case, Input, Op
+from generators.program.naming import plain_names
+from generators.program.ops import OPS
+from generators.program.sizes import Size
+from generators.program.type_check import attributes, same_attr
+from generators.program.values import DISTRIBUTIONS, LAYOUTS
+
+_DTYPE_RANK = {"float32": 0, "bool": 1, "int64": 2}
+
+SortKey = tuple[float, ...]
+
+
+def sort_key(case: Case) -> SortKey:
+    """Smaller is simpler. First the number of operations, then of returned values and of inputs; then inference
+    before training, static before dynamic shapes, no autocast before autocast, plain operations and attributes, float32, plain values and layouts;
+    then the sizes, last plain names. The id breaks no tie: equal keys mean neither is simpler.
+    """
+    return (
+        len(case.ops),
+        len(case.returns),
+        len(case.inputs),
+        case.training,
+        case.dynamic,
+        case.autocast is not None,
+        sum(OPS[op.kind].cost for op in case.ops),
+        sum(_attr_cost(op) for op in case.ops),
+        sum(_DTYPE_RANK.get(i.dtype, 3) for i in case.inputs),
+        sum(_input_cost(i) for i in case.inputs),
+        sum(len(i.shape) for i in case.inputs),
+        sum(size for _, size in case.dims),
+        len(case.dims),
+        sum(max(0, (s.constant or 1) - 1) for i in case.inputs for s in i.shape),
+        sum(len(str(s)) for i in case.inputs for s in i.shape),
+        sum(i.values.seed for i in case.inputs),
+        sum(name != plain for name, plain in plain_names(case).items()),
+    )
+
+
+def contract_key(case: Case) -> SortKey:
+    """The same order, in which of programs that read alike the one with the simpler contract comes first: windows that
+    see less, and the corner that is counted from the first key.
+    """
+    said = sum(max(0, side) for c in case.contracts for side in c.window or ())
+    return (*sort_key(case), said + sum(c.causal == "bottom_right" for c in case.contracts))
+
+
+def _attr_cost(op: Op) -> float:
+    cost = 0.0
+    for name, value in attributes(op).items():
+        attribute = OPS[op.kind].attributes[name]
+        if not attribute.required and same_attr(value, attribute.default):
+            continue
+        # Words stand in their table simplest first.
+        place = attribute.words.index(value) if isinstance(value, str) and value in attribute.words else 0
+        cost += 1 + place + _value_cost(value)
+    return cost
+
+
+def _value_cost(value: Attr) -> float:
+    if isinstance(value, bool) or value is None:
+        return 0.0
+    if isinstance(value, int | float):
+        return number_cost(value)
+    if isinstance(value, tuple):
+        return sum(len(str(v)) for v in value) / 10
+    return len(str(value)) / 10 if isinstance(value, Size) else 0.0
+
+
+def number_cost(value: float) -> float:
+    """How much there is to read in a number: 0 for 0 and 1, little for small whole numbers, more for long ones."""
+    text = repr(value).removesuffix(".0")
+    return (len(text) - 1) / 4 + (value < 0) / 4 + (0.1 if abs(value) > 1 else 0.0)
+
+
+def _input_cost(item: Input) -> float:
+    return (
+        DISTRIBUTIONS[item.values.kind].rank
+        + LAYOUTS[item.layout][1]
+        + number_cost(item.values.scale) * DISTRIBUTIONS[item.values.kind].scaled
+        + 0.5 * item.parameter
+    )

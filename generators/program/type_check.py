@@ -1,0 +1,274 @@
+"""Whether a case is a well-typed program, what type each of its values has, and what of it is needed."""
+
+import keyword
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from generators.errors import CaseError
+from generators.program.case import AUTOCAST, MODES, Attr, Case, Input, Op, TensorType
+from generators.program.contracts import check_contract
+from generators.program.dtypes import DTYPES, LOW_PRECISION
+from generators.program.ops import OPS
+from generators.program.ops.flex import NAMES as FLEX_NAMES
+from generators.program.ops.products import EQUATION
+from generators.program.ops.spec import Attribute, Call, Kind, OpSpec
+from generators.program.sizes import Size
+from generators.program.values import DISTRIBUTIONS, LAYOUTS
+
+VALUE_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
+DIM_NAME = re.compile(r"[A-Z][A-Za-z0-9]{0,7}")
+RESERVED = frozenset(
+    {
+        "torch",
+        "nn",
+        "rng",
+        "inputs",
+        "self",
+        "F",
+        "Module",
+        "attend",
+        "filled",
+        *FLEX_NAMES,
+        "sdpa_kernel",
+        "causal_mask",
+        *keyword.kwlist,
+    }
+)
+
+MAX_DIM = 1 << 20
+MAX_ELEMENTS = 1 << 26
+"""Of one value: 256 MiB in float32, 512 MiB in the reference's float64; a case is meant to be small."""
+MAX_LINES = 1000
+MAX_RANK = 8
+
+
+def attributes(op: Op) -> dict[str, Attr]:
+    """All attributes of an operation, defaults filled in. Raises CaseError on an unknown operation or attribute."""
+    spec = OPS.get(op.kind)
+    if spec is None:
+        raise CaseError(f"op {op.name!r}: unknown operation {op.kind!r}")
+    given = dict(op.attrs)
+    for name in given:
+        if name not in spec.attributes:
+            known = ", ".join(spec.attributes) or "none"
+            raise CaseError(f"op {op.name!r}: {op.kind} has no attribute {name!r}; it has: {known}")
+    for name, attribute in spec.attributes.items():
+        if attribute.required and name not in given:
+            raise CaseError(f"op {op.name!r}: {op.kind} needs the attribute {name!r}, {attribute.kind.value}")
+    return {name: given.get(name, a.default) for name, a in spec.attributes.items()}
+
+
+def make_op(name: str, kind: str, args: Iterable[str], attrs: Mapping[str, Attr]) -> Op:
+    """An operation with its attributes in canonical form: sorted, defaults left out, sizes as Size."""
+    spec = OPS.get(kind)
+    stored = []
+    for key, value in sorted(attrs.items()):
+        attribute = spec.attributes.get(key) if spec else None
+        if attribute is not None:
+            value = _canonical(attribute, value)  # noqa: PLW2901 - the same value in its stored form
+            if not attribute.required and same_attr(value, _canonical(attribute, attribute.default)):
+                continue
+        stored.append((key, value))
+    return Op(name, kind, tuple(args), tuple(stored))
+
+
+def same_attr(a: Attr, b: Attr) -> bool:
+    """Whether two attribute values are the same, 1, 1.0 and True told apart."""
+    if isinstance(a, float) and isinstance(b, float):
+        return a == b or (math.isnan(a) and math.isnan(b))
+    return type(a) is type(b) and a == b
+
+
+def _canonical(attribute: Attribute, value: Attr) -> Attr:
+    if attribute.kind is Kind.SIZE and isinstance(value, int | str) and not isinstance(value, bool):
+        return Size.of(value)
+    if attribute.kind is Kind.SIZES and isinstance(value, tuple):
+        return tuple(Size.of(v) for v in value)
+    return value
+
+
+def infer(op: Op, types: Mapping[str, TensorType], dims: Mapping[str, int], autocast: str | None = None) -> TensorType:
+    """The type an operation's result has; under autocast that on the CPU. Raises CaseError naming the operation."""
+    spec, attrs = OPS.get(op.kind), attributes(op)
+    assert spec is not None
+    for name, value in attrs.items():
+        _check_attribute(op, name, spec.attributes[name], value)
+    least, most = spec.arity
+    if spec.optional is not None:
+        least = most = least + len(spec.optional(attrs))
+    if not least <= len(op.args) <= most:
+        wanted = str(least) if least == most else f"{least} to {most}"
+        raise CaseError(f"op {op.name!r}: {op.kind} takes {wanted} arguments, got {len(op.args)}")
+    try:
+        args = tuple(types[a] for a in op.args)
+    except KeyError as missing:
+        raise CaseError(f"op {op.name!r}: {missing.args[0]!r} is not defined before it") from None
+    try:
+        result = spec.infer(Call(args, attrs, dims, autocast))
+        elements = math.prod(result.sizes(dims))
+    except CaseError as error:
+        raise CaseError(f"op {op.name!r} ({op.kind}): {error}") from None
+    if result.rank > MAX_RANK or elements > MAX_ELEMENTS:
+        raise CaseError(
+            f"op {op.name!r}: {elements} elements in {result.rank} axes; at most {MAX_ELEMENTS} in {MAX_RANK}"
+        )
+    return result
+
+
+def _is_whole(value: Attr) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+_FITS: dict[Kind, Callable[[Attr, Attribute], bool]] = {
+    Kind.AXIS: lambda value, _: _is_whole(value),
+    Kind.INT: lambda value, _: _is_whole(value),
+    Kind.NUMBER: lambda value, a: _is_whole(value) or isinstance(value, float) or value in a.words,
+    Kind.SIZE: lambda value, _: isinstance(value, Size),
+    Kind.SIZES: lambda value, _: isinstance(value, tuple) and all(isinstance(v, Size) for v in value),
+    Kind.AXES: lambda value, _: isinstance(value, tuple) and all(_is_whole(v) for v in value),
+    Kind.FLAG: lambda value, _: isinstance(value, bool),
+    Kind.WORD: lambda value, a: isinstance(value, str) and value in a.words,
+    Kind.EQUATION: lambda value, _: isinstance(value, str) and EQUATION.fullmatch(value) is not None,
+}
+
+
+def _check_attribute(op: Op, name: str, attribute: Attribute, value: Attr) -> None:
+    if value is None and not attribute.required:
+        return
+    if not _FITS[attribute.kind](value, attribute):
+        wanted = f"one of {', '.join(attribute.words)}" if attribute.kind is Kind.WORD else attribute.kind.value
+        raise CaseError(f"op {op.name!r}: {name} is {value!r}, expected {wanted}")
+
+
+def types_of(case: Case) -> dict[str, TensorType]:
+    """The type of every input and value. Raises CaseError where the program is not well typed."""
+    types = {i.name: i.type for i in case.inputs}
+    for op in case.ops:
+        types[op.name] = infer(op, types, case.sizes, case.autocast)
+    return types
+
+
+def low_precision(case: Case) -> bool:
+    """Whether it computes in a dtype of 16 bits."""
+    return any(value.dtype in LOW_PRECISION for value in types_of(case).values())
+
+
+def check(case: Case) -> dict[str, TensorType]:
+    """The types of a case's values. Raises CaseError, one line, on anything that is not a valid case."""
+    _check_dims(case)
+    if case.mode not in MODES:
+        raise CaseError(f"mode is {case.mode!r}, expected one of {', '.join(MODES)}")
+    if case.autocast is not None and case.autocast not in AUTOCAST:
+        raise CaseError(f"autocast is {case.autocast!r}, expected one of {', '.join(AUTOCAST)}")
+    if case.autocast is not None and case.contracts:
+        raise CaseError("contracts: none can be said of what runs under autocast")
+    if len(case.inputs) + len(case.ops) > MAX_LINES:
+        raise CaseError(f"{len(case.inputs) + len(case.ops)} inputs and operations; at most {MAX_LINES}")
+    seen: set[str] = set()
+    for name in (*(i.name for i in case.inputs), *(o.name for o in case.ops)):
+        if not VALUE_NAME.fullmatch(name) or name in RESERVED:
+            raise CaseError(f"name {name!r}: expected a lower-case identifier that Python and torch leave free")
+        if name in seen:
+            raise CaseError(f"name {name!r} is defined twice")
+        seen.add(name)
+    for item in case.inputs:
+        _check_input(item, case.sizes)
+    if all(i.parameter for i in case.inputs):
+        raise CaseError("a case needs at least one input that is not a parameter")
+    types = types_of(case)
+    if not case.returns:
+        raise CaseError("nothing is returned")
+    for name in case.returns:
+        if name not in types:
+            raise CaseError(f"returns: {name!r} is not defined")
+    if len(set(case.returns)) != len(case.returns):
+        raise CaseError("returns: a value is returned twice")
+    _check_in_place(case)
+    for contract in case.contracts:
+        check_contract(contract, case, types)
+    return types
+
+
+def _check_dims(case: Case) -> None:
+    if len(dict(case.dims)) != len(case.dims):
+        raise CaseError("dims: a name is given twice")
+    for name, size in case.dims:
+        if not DIM_NAME.fullmatch(name) or name in RESERVED:
+            raise CaseError(f"dims: {name!r} is not a capitalised name of at most 8 letters and digits")
+        if not 0 <= size <= MAX_DIM:
+            raise CaseError(f"dims: {name} is {size}, expected 0 to {MAX_DIM}")
+
+
+def _check_input(item: Input, dims: Mapping[str, int]) -> None:
+    where = f"{'parameter' if item.parameter else 'input'} {item.name!r}"
+    if item.dtype not in DTYPES:
+        raise CaseError(f"{where}: dtype {item.dtype!r}, expected one of {', '.join(DTYPES)}")
+    try:
+        sizes = item.type.sizes(dims)
+    except CaseError as error:
+        raise CaseError(f"{where}: {error}") from None
+    if any(s < 0 for s in sizes) or len(sizes) > MAX_RANK or math.prod(sizes) > MAX_ELEMENTS:
+        raise CaseError(f"{where}: shape {list(sizes)} is not one of at most {MAX_ELEMENTS} elements")
+    kind = DISTRIBUTIONS.get(item.values.kind)
+    if kind is None or item.dtype not in kind.dtypes:
+        known = ", ".join(d.name for d in DISTRIBUTIONS.values() if item.dtype in d.dtypes)
+        raise CaseError(f"{where}: values {item.values.kind!r} of {item.dtype}, expected one of {known}")
+    if len(sizes) < kind.min_rank:
+        raise CaseError(f"{where}: values {kind.name!r} need at least {kind.min_rank} axes")
+    if not math.isfinite(item.values.scale) and not (kind.name.endswith("_mask") and item.values.scale < 0):
+        raise CaseError(f"{where}: scale {item.values.scale} is not finite; only masks may have -inf")
+    if not 0 <= item.values.seed < 1 << 31:
+        raise CaseError(f"{where}: seed {item.values.seed} is outside 0 to 2^31")
+    if item.layout not in LAYOUTS:
+        raise CaseError(f"{where}: layout {item.layout!r}, expected one of {', '.join(LAYOUTS)}")
+    if len(sizes) < LAYOUTS[item.layout][0]:
+        raise CaseError(f"{where}: layout {item.layout!r} needs at least {LAYOUTS[item.layout][0]} axes")
+    if math.prod(sizes) == 0 and kind.name in ("one_row", "padding", "padding_mask"):
+        raise CaseError(f"{where}: values {kind.name!r} need at least one element")
+
+
+def is_in_place(op: Op) -> bool:
+    """Whether the operation overwrites its first argument."""
+    return op.attr("form") == "in_place"
+
+
+def _check_in_place(case: Case) -> None:
+    makers = {o.name: o for o in case.ops}
+    counts: dict[str, int] = {}
+    for name, _ in case.uses():
+        counts[name] = counts.get(name, 0) + 1
+    for op in case.ops:
+        if not is_in_place(op):
+            continue
+        target = makers.get(op.args[0])
+        if target is None or not OPS[target.kind].owns_memory or counts[target.name] > 1:
+            raise CaseError(f"op {op.name!r}: only a new tensor with no other use can be overwritten in place")
+
+
+def pruned(case: Case) -> Case:
+    """The case without what nothing returned depends on: operations, inputs, dimensions, contracts."""
+    needed = set(case.returns)
+    for op in reversed(case.ops):
+        if op.name in needed:
+            needed.update(op.args)
+    ops = tuple(o for o in case.ops if o.name in needed)
+    inputs = tuple(i for i in case.inputs if i.name in needed)
+    if all(i.parameter for i in inputs):
+        # A module must be given something; the first argument also says on which device to work.
+        inputs = (*(i for i in case.inputs if not i.parameter), *inputs)[: len(inputs) + 1]
+    names = {n for i in inputs for s in i.shape for n in s.names()}
+    for op in ops:
+        for _, value in op.attrs:
+            for part in value if isinstance(value, tuple) else (value,):
+                if isinstance(part, Size):
+                    names |= part.names()
+    values = {i.name for i in inputs} | {o.name for o in ops}
+    contracts = tuple(c for c in case.contracts if values.issuperset((*c.reads.values(), c.output)))
+    return replace(case, dims=tuple(d for d in case.dims if d[0] in names), inputs=inputs, ops=ops, contracts=contracts)
+
+
+def spec_of(op: Op) -> OpSpec:
+    """The table's entry for an operation."""
+    return OPS[op.kind]

@@ -1,0 +1,333 @@
+"""Attention: one semantics, one random spelling of it."""
+
+import math
+from dataclasses import dataclass
+
+from generators.program.case import Contract, Values
+from generators.program.sizes import Size
+from generators.sampling.attention_features import Extras, add_sinks, draw_pattern, spell_alibi, spell_softcap
+from generators.sampling.builder import Builder
+from generators.sampling.choices import Choices
+from generators.sampling.heads import Heads, permuted
+from generators.sampling.masks import apply_mask
+from generators.sampling.noops import disturb
+from generators.sampling.softmax import spell_softmax
+
+
+@dataclass(frozen=True, slots=True)
+class Attended:
+    """What an attention gives: the output, [B, H, S, V] or [B, S, V], and intermediates worth returning."""
+
+    output: str
+    keys: str
+    values: str
+    extras: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """Where a scale goes, what it is, whether it divides, and whether it is a number, a constant tensor or given."""
+
+    place: str
+    value: float | int
+    divide: bool
+    carrier: str
+
+    @property
+    def effective(self) -> float:
+        """What the products are multiplied with."""
+        return 1.0 / self.value if self.divide else float(self.value)
+
+    @property
+    def contractual(self) -> bool:
+        """Whether it is a number that stands in the program."""
+        return self.carrier not in ("learned", "input")
+
+
+_NO_EXTRAS = Extras()
+
+
+def attend(b: Builder, c: Choices, heads: Heads, noise: float, extras: Extras = _NO_EXTRAS, bias: str = "") -> Attended:
+    """Write an attention over the heads; a contract is noted where one says what was written.
+
+    `bias` names a floating value that is added to the scores before any mask, such as a bias of positions.
+    """
+    fused = c.structure("fused", {"no": 95.0, "sdpa": 5.0}) == "sdpa" and not extras and not bias
+    if fused and len({b.dtype_of(head.value) for head in (heads.q, heads.k, heads.v)}) == 1:
+        return _by_sdpa(b, c, heads)
+    scale = _draw_scale(b, c, heads)
+    q = disturb(b, c, heads.q.value, noise)
+    grouped = heads.group != Size.of(1)
+    how = c.weighted({"repeat_interleave": 3.0, "expand": 3.0, "broadcast": 3.0}) if grouped else ""
+    if how == "broadcast" and b.size(b.shape(heads.k.value)[1]) != 1:
+        how = "expand"
+    k = _repeat(b, c, heads.k.value, heads.group, how)
+    v = _repeat(b, c, heads.v.value, heads.group, how)
+    direct = k == heads.k.value and c.wild()
+    scores = _scores(b, c, heads, disturb(b, c, q, noise), disturb(b, c, k, noise), scale, direct=direct)
+    scores = disturb(b, c, scores, noise)
+    cap, alibi, sinks = None, None, None
+    if bias:
+        scores = b.op("add", scores, bias, to="scores")
+    if extras.softcap:
+        scores, cap = spell_softcap(b, c, scores)
+    pattern = draw_pattern(b, c, extras, *b.shape(scores)[-2:])
+    if extras.alibi:
+        alibi = spell_alibi(b, c, scores, pattern)
+        scores = alibi.scores
+    masked = apply_mask(b, c, scores, pattern)
+    scores = disturb(b, c, masked.scores, noise)
+    if b.dtype_of(scores) != b.dtype_of(q) and c.structure("scores.back", {"stay": 9.0, "type_as": 1.0}) == "type_as":
+        scores = b.op("type_as", scores, q)
+    if extras.sinks:
+        sinks = add_sinks(b, c, scores)
+        scores = sinks.scores
+    scores = _flattened_again(b, c, scores)
+    probs = spell_softmax(b, c, scores, v)
+    seen = b.op("narrow", probs.value, to="probs", stop=b.shape(v)[-2]) if sinks else probs.value
+    weights, dropout = _dropout(b, c, disturb(b, c, seen, noise))
+    output = _weigh(b, c, weights, disturb(b, c, v, noise))
+    said = probs.contractual and masked.contractual and scale.contractual and not _adds_bias(b)
+    if alibi:
+        # The distances are counted from the corner that the contract names.
+        same_corner = (pattern.causal == "bottom_right") == (masked.pattern.causal == "bottom_right")
+        said = said and alibi.contractual and same_corner
+    if bias:
+        # A contract has one bias, added after the mask: what is filled must stay hidden with the bias on top.
+        said = said and masked.bias is None and masked.fill == -math.inf and not cap and not alibi
+    if said and (sinks is None or sinks.contractual):
+        b.contracts.append(
+            Contract(
+                heads.q.value,
+                heads.k.value,
+                heads.v.value,
+                output,
+                "bhsd" if b.rank(output) == 4 else "bsd",
+                scale.effective,
+                cap,
+                alibi.value if alibi else None,
+                masked.mask,
+                masked.means,
+                masked.fill,
+                bias or masked.bias,
+                masked.pattern.causal,
+                masked.pattern.window,
+                sinks.value if sinks else None,
+                dropout,
+            )
+        )
+    return Attended(output, k, v, (weights, masked.scores, k, v))
+
+
+def _draw_scale(b: Builder, c: Choices, heads: Heads) -> _Scale:
+    place = c.structure("scale.place", {"none": 16.0, "scores": 58.0, "q": 14.0, "k": 6.0, "both": 6.0})
+    head_dim = max(1, b.size(b.shape(heads.q.value)[-1]))
+    value: float | int = c.detail(
+        {
+            1 / math.sqrt(head_dim): 60.0,
+            1.0: 2.0,
+            0.5: 5.0,
+            0.125: 5.0,
+            0.3: 4.0,
+            1e-3: 2.0,
+            4.0: 3.0,
+            12.5: 1.5,
+            -0.5: 5.0,
+            -1 / math.sqrt(head_dim): 3.0,
+        },
+        "scale.value",
+    )
+    divide = place in ("scores", "q") and c.structure("scale.divide", {"div": 5.0, "mul": 5.0}) == "div"
+    if divide:
+        value = 1 / value
+    if c.wild():
+        value = c.pick((2, 4, 8, 3, -2)) if divide else c.pick((2, 1, -1))
+    if place == "both":
+        value, divide = abs(value), False
+    if place == "none":
+        value, divide = 1.0, False
+    carrier = c.detail({"number": 82.0, "scalar": 7.0, "full": 5.0, "learned": 4.0, "input": 2.0}, "scale.carrier")
+    return _Scale(place, value, divide, "number" if place == "none" else carrier)
+
+
+def _scaled(b: Builder, c: Choices, value: str, scale: _Scale, number: float) -> str:
+    kind = "div" if scale.divide else "mul"
+    form = c.detail({"operator": 6.0, "method": 3.0, "function": 1.0, "in_place": 2.0 * b.may_overwrite(value)})
+    if scale.carrier == "number":
+        reverse = kind == "mul" and c.wild()
+        return b.op(kind, value, other=number, reverse=reverse, form="operator" if reverse else form)
+    if scale.carrier == "scalar":
+        factor = b.op("scalar", to="scale", value=float(number), dtype=c.pick((b.dtype_of(value), "float32")))
+    elif scale.carrier == "full":
+        factor = b.op("full", to="scale", sizes=(), value=float(number), dtype=b.dtype_of(value))
+    else:
+        # A caller's or a learned scale: one number, or one a head.
+        shape = c.weighted({(): 3.0, (1,): 1.0, (b.shape(value)[-3], 1, 1): 2.0})
+        factor = b.input("scale", shape, Values("constant", scale=float(number)), parameter=scale.carrier == "learned")
+    return b.op(kind, value, factor, form=form)
+
+
+def _scores(b: Builder, c: Choices, heads: Heads, q: str, k: str, scale: _Scale, *, direct: bool) -> str:
+    number = math.sqrt(scale.value) if scale.place == "both" else scale.value
+    if scale.place in ("q", "both"):
+        q = _scaled(b, c, q, scale, number)
+    late = c.chance(0.5)
+    if scale.place in ("k", "both") and not late:
+        k, direct = _scaled(b, c, k, scale, number), False
+    rank = b.rank(q)
+    product = c.detail({"matmul": 76.0, "einsum": 8.0, "flat": 10.0, "baddbmm": 2.0}, "scores.product")
+    k_late = scale.place in ("k", "both") and late
+    if product == "einsum" and not k_late and b.size(b.shape(k)[-3]) == b.size(b.shape(q)[-3]):
+        equation = "bhqd,bhkd->bhqk" if rank == 4 else "bqd,bkd->bqk"
+        scores = b.op("einsum", q, k, to="scores", equation=equation)
+        return _scaled(b, c, scores, scale, number) if scale.place == "scores" else scores
+    folds = product == "flat" and rank == 4 and b.size(b.shape(k)[-3]) == b.size(b.shape(q)[-3])
+    folded = folds and c.structure("scores.fold", {"before": 1.0, "after": 1.0}) == "before"
+    if folded:
+        # BART and CLIP transpose a k that has three axes already.
+        kt = _transposed(b, c, _flat(b, c, k))
+    elif direct and rank == 4 and len(heads.k.order) == 4:
+        kt = permuted(b, c, heads.k.source, heads.k.order, "bhds", "kt")
+    else:
+        kt = _transposed(b, c, k)
+    if k_late:
+        kt = _scaled(b, c, kt, scale, number)
+    if folded or (product in ("flat", "baddbmm") and b.size(b.shape(kt)[-3]) == b.size(b.shape(q)[-3])):
+        scores = _flat_product(b, c, q, kt, add=product == "baddbmm")
+    else:
+        scores = b.op("matmul", q, kt, to="scores", form=c.weighted({"operator": 6.0, "function": 4.0, "method": 1.0}))
+    return _scaled(b, c, scores, scale, number) if scale.place == "scores" else scores
+
+
+def _transposed(b: Builder, c: Choices, k: str) -> str:
+    rank = b.rank(k)
+    form = c.structure("scores.transpose", {"transpose": 60.0, "positive": 12.0, "permute": 20.0, "mT": 6.0})
+    if form == "mT":
+        return b.op("mT", k, to="kt")
+    if form == "permute":
+        return b.op("permute", k, to="kt", dims=(*range(rank - 2), rank - 1, rank - 2))
+    if form == "positive":
+        return b.op("transpose", k, to="kt", dim0=rank - 2, dim1=rank - 1)
+    return b.op("transpose", k, to="kt", **({} if c.chance(0.8) else {"dim0": -1, "dim1": -2}))
+
+
+def _flat(b: Builder, c: Choices, value: str) -> str:
+    if b.rank(value) == 3:
+        return value
+    batch, heads, *rest = b.shape(value)
+    if c.chance(0.3):
+        return b.op("flatten", value, start=0, end=1)
+    return b.op("reshape", value, sizes=(batch * heads, *rest))
+
+
+def _flat_product(b: Builder, c: Choices, a: str, kt: str, *, add: bool) -> str:
+    left, right = _flat(b, c, a), _flat(b, c, kt)
+    if add:
+        shape = c.pick(((*b.shape(left)[:2], b.shape(right)[-1]), (1, b.shape(left)[1], b.shape(right)[-1])))
+        bias = (
+            b.op("zeros", to="bias", sizes=shape, dtype=b.dtype_of(left)) if c.chance(0.5) else b.input("bias", shape)
+        )
+        product = b.op("baddbmm", bias, left, right, to="scores", beta=c.pick((1, 1, 0, 0.0)))
+    else:
+        product = b.op("bmm", left, right, to="scores")
+    if b.rank(a) == 3:
+        return product
+    return b.op("view", product, sizes=(*b.shape(a)[:2], *b.shape(product)[1:]))
+
+
+def _flattened_again(b: Builder, c: Choices, scores: str) -> str:
+    """Scores that came from a product over [B * H, S, T] may go back to that form for the softmax, as in BART."""
+    flat = any(op.kind == "bmm" for op in b.ops) and b.rank(scores) == 4
+    return _flat(b, c, scores) if flat and c.structure("scores.again", {"flat": 6.0, "not": 4.0}) == "flat" else scores
+
+
+def _adds_bias(b: Builder) -> bool:
+    """Whether some product of this case adds a bias of the caller's, which no contract mentions."""
+    given = {i.name for i in b.inputs}
+    return any(op.kind == "baddbmm" and op.args[0] in given and op.attr("beta") is None for op in b.ops)
+
+
+def _repeat(b: Builder, c: Choices, value: str, group: Size, how: str) -> str:
+    """Key or value heads repeated for the queries that share them; left alone where broadcasting does it."""
+    if how in ("", "broadcast"):
+        return value
+    if how == "repeat_interleave":
+        return b.op("repeat_interleave", value, dim=1, repeats=group)
+    batch, heads, *rest = b.shape(value)
+    if b.size(heads) == 1 and c.chance(0.7):
+        minus = Size.of(-1)
+        return b.op("expand", value, sizes=(minus, group, minus, minus) if c.chance(0.6) else (batch, group, *rest))
+    wide = b.op("unsqueeze", value, dim=2)
+    wide = b.op("expand", wide, sizes=(batch, heads, group, *rest))
+    return b.op("reshape", wide, sizes=(batch, heads * group, *rest))
+
+
+def _dropout(b: Builder, c: Choices, probs: str) -> tuple[str, float]:
+    if c.structure("dropout", {"none": 6.0, "dropout": 4.0}) == "none":
+        return probs, 0.0
+    p = c.weighted({0.0: 6.0, 0.1: 3.0, 0.5: 1.0, 1.0: 0.2})
+    form = c.weighted({"module": 4.0, "functional": 5.0, "torch": 1.0})
+    active = "mode" if form == "module" else c.weighted({"mode": 8.0, "always": 0.6, "never": 1.0})
+    dropped = b.op("dropout", probs, to="weights", p=p, form=form, active=active)
+    return dropped, p if active == "always" or (active == "mode" and b.mode == "training") else 0.0
+
+
+def _weigh(b: Builder, c: Choices, weights: str, v: str) -> str:
+    if b.rank(weights) == 3 and b.rank(v) == 4:
+        out = b.op("bmm", weights, _flat(b, c, v), to="out")
+        return b.op("view", out, sizes=(*b.shape(v)[:2], *b.shape(out)[1:]))
+    rank = b.rank(weights)
+    product = c.detail({"matmul": 82.0, "einsum": 8.0, "flat": 10.0}, "scores.product")
+    if b.size(b.shape(v)[-3]) != b.size(b.shape(weights)[-3]) or b.shape(weights)[:-2] != b.shape(v)[:-2]:
+        product = "matmul"
+    if product == "einsum" and b.rank(v) == rank:
+        return b.op("einsum", weights, v, to="out", equation="bhqk,bhkd->bhqd" if rank == 4 else "bqk,bkd->bqd")
+    if product == "flat" and b.rank(v) == rank:
+        flat = b.op("bmm", _flat(b, c, weights), _flat(b, c, v), to="out")
+        return flat if rank == 3 else b.op("view", flat, sizes=(*b.shape(weights)[:2], *b.shape(flat)[1:]))
+    return b.op("matmul", weights, v, to="out", form=c.weighted({"operator": 6.0, "function": 4.0, "method": 2.0}))
+
+
+def _by_sdpa(b: Builder, c: Choices, heads: Heads) -> Attended:
+    """The fused call, with its own ways of saying mask, scale and groups."""
+    q, k, v = heads.q.value, heads.k.value, heads.v.value
+    grouped = heads.group != Size.of(1)
+    native = grouped and b.size(b.shape(k)[1]) > 1 and c.chance(0.5)
+    if grouped and not native:
+        how = c.pick(("repeat_interleave", "expand"))
+        k, v = _repeat(b, c, k, heads.group, how), _repeat(b, c, v, heads.group, how)
+    scale = c.weighted({None: 6.0, 1.0: 1.0, 0.5: 1.0, -0.5: 0.5, 0.125: 1.0})
+    masking = c.structure("sdpa.mask", {"causal": 30.0, "mask": 35.0, "none": 35.0})
+    causal = masking == "causal"
+    dropout = c.weighted({0.0: 8.0, 0.2: 1.0})
+    masks, boolean = [], False
+    if masking == "mask":
+        query, key = b.shape(q)[-2], b.shape(k)[-2]
+        lead = b.shape(q)[:-2]
+        one = Size.of(1)
+        shape = c.pick([(query, key), (*lead, query, key), (lead[0], *(one,) * (len(lead) - 1), query, key)])
+        if c.chance(0.5):
+            values, dtype, boolean = Values(c.pick(("random", "padding", "empty_row")), scale=0.7), "bool", True
+        else:
+            values, dtype = Values(c.pick(("normal", "random_mask")), scale=1.0), b.dtype_of(q)
+        masks.append(b.fixed(c, b.input("mask", shape, values, dtype)))
+    output = b.op(
+        "sdpa", q, k, v, *masks, to="out", is_causal=causal, scale=scale, dropout_p=dropout, enable_gqa=native
+    )
+    effective = 1 / math.sqrt(max(1, b.size(b.shape(q)[-1]))) if scale is None else scale
+    mask = masks[0] if masks else None
+    b.contracts.append(
+        Contract(
+            heads.q.value,
+            heads.k.value,
+            heads.v.value,
+            output,
+            "bhsd" if b.rank(output) == 4 else "bsd",
+            effective,
+            mask=mask if boolean else None,
+            bias=None if boolean else mask,
+            causal="top_left" if causal else None,
+            dropout=dropout if b.mode == "training" else 0.0,
+        )
+    )
+    return Attended(output, k, v, (k, v))

@@ -1,0 +1,114 @@
+"""Writing a case line by line: every line is typed as it is added, so a generator's mistake shows where it is made."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from generators.program.case import Attr, Case, Contract, Input, Op, TensorType, Values
+from generators.program.dtypes import category
+from generators.program.ops import OPS
+from generators.program.sizes import Size
+from generators.program.type_check import check, infer, is_in_place, make_op, pruned
+from generators.sampling.choices import Choices
+
+_CUT_OFF = 0.6
+"""So often are gradients kept from what is no parameter: rewrites make no fused call of a mask that asks for one."""
+
+
+class Builder:
+    """A case in the making: dimensions, inputs, operations and contracts so far."""
+
+    def __init__(self, dims: dict[str, int], dtype: str, mode: str) -> None:
+        self.mode = mode
+        self.dims = dims
+        self.dtype = dtype
+        self.inputs: list[Input] = []
+        self.ops: list[Op] = []
+        self.types: dict[str, TensorType] = {}
+        self.contracts: list[Contract] = []
+
+    def fresh(self, hint: str) -> str:
+        """`hint`, or `hint` with the first free number."""
+        if hint not in self.types:
+            return hint
+        number = 2
+        while f"{hint}{number}" in self.types:
+            number += 1
+        return f"{hint}{number}"
+
+    def input(
+        self,
+        hint: str,
+        shape: Sequence[Size | int | str],
+        values: Values | None = None,
+        dtype: str | None = None,
+        layout: str = "contiguous",
+        *,
+        parameter: bool = False,
+    ) -> str:
+        """Add an input (or parameter) and return its name. The seed of its values is its place among the inputs."""
+        name = self.fresh(hint)
+        values = replace(values or Values(), seed=len(self.inputs))
+        item = Input(name, tuple(Size.of(s) for s in shape), dtype or self.dtype, values, layout, parameter)
+        if 0 in item.type.sizes(self.dims):
+            # Some distributions need an element to begin with.
+            plain = {0: "ones", 1: "zero_one", 2: "normal"}[category(item.dtype)]
+            item = replace(item, values=replace(values, kind=plain, scale=1.0))
+        self.inputs.append(item)
+        self.types[name] = item.type
+        return name
+
+    def op(self, kind: str, *args: str, to: str = "", **attrs: Attr) -> str:
+        """Add an operation and return its value's name, made from `to` or the first argument's name."""
+        name = self.fresh(to or (args[0].rstrip("0123456789") if args else kind))
+        op = make_op(name, kind, args, attrs)
+        self.types[name] = infer(op, self.types, self.dims)
+        self.ops.append(op)
+        return name
+
+    def fixed(self, c: Choices, name: str) -> str:
+        """A value that comes from outside and is mostly not learned, such as a mask: then cut off from gradients in training."""
+        differentiable = self.mode == "training" and self.is_float(name)
+        return self.op("detach", name) if differentiable and c.chance(_CUT_OFF) else name
+
+    def shape(self, name: str) -> tuple[Size, ...]:
+        """The shape of a value."""
+        return self.types[name].shape
+
+    def rank(self, name: str) -> int:
+        """How many axes a value has."""
+        return self.types[name].rank
+
+    def dtype_of(self, name: str) -> str:
+        """The dtype of a value."""
+        return self.types[name].dtype
+
+    def is_float(self, name: str) -> bool:
+        """Whether a value is floating."""
+        return category(self.dtype_of(name)) == 2
+
+    def size(self, size: Size) -> int:
+        """A size in numbers."""
+        return size.value(self.dims)
+
+    def may_overwrite(self, name: str) -> bool:
+        """Whether a value is a new tensor that nothing has read yet, so that a step may work in place."""
+        made = next((op for op in self.ops if op.name == name), None)
+        return made is not None and OPS[made.kind].owns_memory and all(name not in op.args for op in self.ops)
+
+    def case(self, returns: Sequence[str], *, dynamic: bool) -> Case:
+        """The finished, pruned and checked case; a value that a later step overwrote is not returned."""
+        overwritten = {op.args[0] for op in self.ops if is_in_place(op)}
+        kept = tuple(dict.fromkeys(r for r in returns if r not in overwritten))
+        case = pruned(
+            Case(
+                tuple(self.dims.items()),
+                tuple(self.inputs),
+                tuple(self.ops),
+                kept,
+                self.mode,
+                dynamic,
+                tuple(self.contracts),
+            )
+        )
+        check(case)
+        return case

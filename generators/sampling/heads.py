@@ -1,0 +1,160 @@
+"""How q, k and v come to lie as heads: every order of the axes, packed or separate, grouped or not."""
+
+from dataclasses import dataclass
+
+from generators.program.case import Values
+from generators.program.sizes import Size
+from generators.sampling.builder import Builder
+from generators.sampling.choices import Choices
+
+_ORDERS = {"bhsd": 40.0, "bshd": 42.0, "sbhd": 6.0, "hbsd": 3.0, "bhds": 3.0, "bsdh": 1.0, "shbd": 2.0, "dhsb": 0.5}
+_FLAT_ORDERS = {"bsd": 8.0, "sbd": 2.0, "bds": 1.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """One of q, k, v: the value with axes [B, H, S, D] or [B, S, D], and what it was permuted from, in which order."""
+
+    value: str
+    source: str
+    order: str
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """q, k, v for one attention, and how many query heads share a key head (Size 1: none share)."""
+
+    q: Head
+    k: Head
+    v: Head
+    group: Size
+
+
+def permuted(b: Builder, c: Choices, value: str, order: str, target: str, to: str) -> str:
+    """`value`, whose axes read `order`, with axes that read `target`: by transpose where that is enough, or permute."""
+    axes = tuple(order.index(axis) for axis in target)
+    moved = [i for i, axis in enumerate(axes) if axis != i]
+    if not moved:
+        if c.wild() and c.chance(0.5):
+            return b.op("permute", value, to=to, dims=axes)
+        return value
+    if len(moved) == 2 and c.chance(0.5):
+        i, j = moved
+        if c.chance(0.3):
+            i, j = i - len(axes), j - len(axes)
+        if c.chance(0.2):
+            i, j = j, i
+        return b.op("transpose", value, to=to, dim0=i, dim1=j)
+    if c.wild():
+        axes = tuple(a - len(axes) for a in axes)
+    return b.op("permute", value, to=to, dims=axes)
+
+
+def draw_values(c: Choices) -> Values:
+    """Numbers for an activation: mostly normal; peaked, outlying, tiny, huge and integral ones as well."""
+    kind = c.detail(
+        {"normal": 60.0, "outliers": 6.0, "integers": 6.0, "uniform": 4.0, "one_row": 4.0, "constant": 2.0}, "values"
+    )
+    scale = c.detail({1.0: 6.0, 0.5: 1.0, 3.0: 2.0, 0.02: 1.0, 10.0: 0.5}) if kind != "one_row" else 10.0
+    if kind == "outliers":
+        scale = 10.0
+    return Values(kind, scale=1.0 if kind == "integers" else scale)
+
+
+def draw_layout(c: Choices, rank: int) -> str:
+    """How an activation lies in memory: mostly contiguous."""
+    if not c.wild():
+        return "contiguous"
+    options = {"transposed": 2.0, "padded": 1.0, "every_second": 1.0, "offset": 1.0}
+    return c.weighted(options | ({"heads_inner": 3.0} if rank >= 3 else {}))
+
+
+def head_inputs(b: Builder, c: Choices) -> Heads:
+    """q, k and v as inputs of the module."""
+    if c.structure("order", {"bhsd": 90.0, "bsd": 10.0}) == "bsd":
+        return _flat_inputs(b, c)
+    group = _grouping(b, c)
+    kv_heads = {"none": Size.of("H"), "group": Size.of("G"), "one": Size.of(1)}[group]
+    query_heads = Size.parse("G*R") if group == "group" else Size.of("H")
+    if group == "none" and b.dims["V"] == b.dims["D"] and b.dims["S"] == b.dims["T"] and c.wild():
+        return _packed_input(b, c)
+    common = c.structure("order", _ORDERS)
+    together, values = not c.wild(), draw_values(c)
+    heads = []
+    for name, sizes in (("q", (query_heads, "S", "D")), ("k", (kv_heads, "T", "D")), ("v", (kv_heads, "T", "V"))):
+        h, s, d = (Size.of(x) for x in sizes)
+        order = common if together or c.chance(0.6) else c.weighted(_ORDERS)
+        axes = {"b": Size.of("B"), "h": h, "s": s, "d": d}
+        if order in ("bshd", "sbhd") and c.wild():
+            # The heads still side by side, as a linear layer leaves them.
+            flat = b.input(name, (axes[order[0]], axes[order[1]], h * d), values, layout=draw_layout(c, 3))
+            source = split_heads(b, c, flat, h, d)
+        else:
+            source = b.input(name, [axes[a] for a in order], values, layout=draw_layout(c, 4))
+        heads.append(Head(permuted(b, c, source, order, "bhsd", name), source, order))
+        values = draw_values(c) if c.wild() else values
+    return Heads(heads[0], heads[1], heads[2], {"none": Size.of(1), "group": Size.of("R"), "one": Size.of("H")}[group])
+
+
+def _grouping(b: Builder, c: Choices) -> str:
+    group = c.detail({"none": 76.0, "group": 12.0, "one": 12.0}, "heads.group")
+    return "none" if group == "one" and b.dims["H"] == 1 else group
+
+
+def split_heads(b: Builder, c: Choices, value: str, heads: Size, head_dim: Size) -> str:
+    """[..., heads * head_dim] as [..., heads, head_dim]."""
+    form = c.weighted({"view": 6.0, "reshape": 2.0, "unflatten": 2.0})
+    if form == "unflatten":
+        return b.op("unflatten", value, dim=-1, sizes=(heads if c.chance(0.7) else Size.of(-1), head_dim))
+    lead = b.shape(value)[:-1]
+    if c.chance(0.3):
+        lead = (lead[0], Size.of(-1))
+    if b.inputs and any(i.name == value and i.layout != "contiguous" for i in b.inputs):
+        form = "reshape"
+    return b.op(form, value, sizes=(*lead, heads, head_dim))
+
+
+def _packed_input(b: Builder, c: Choices) -> Heads:
+    x = b.input("qkv", ("B", "S", "3*H*D"), draw_values(c))
+    return split_packed(b, c, x, Size.of("H"), Size.of("D"))
+
+
+def split_packed(b: Builder, c: Choices, x: str, heads: Size, head_dim: Size) -> Heads:
+    """[B, S, 3 * heads * head_dim] as q, k and v of [B, heads, S, head_dim], in one of the ways models do it."""
+    if c.chance(0.5):
+        found = []
+        for i, name in enumerate("qkv"):
+            part = b.op("chunk", x, to=name, chunks=3, index=i)
+            split = b.op("reshape", part, sizes=(*b.shape(part)[:-1], heads, head_dim))
+            found.append(Head(permuted(b, c, split, "bshd", "bhsd", name), split, "bshd"))
+        return Heads(found[0], found[1], found[2], Size.of(1))
+    view = b.op("view", x, sizes=(*b.shape(x)[:-1], Size.of(3), heads, head_dim))
+    if c.chance(0.5):
+        moved = b.op("permute", view, dims=(2, 0, 3, 1, 4))
+        values = [b.op(c.pick(("select", "unbind")), moved, to=name, dim=0, index=i) for i, name in enumerate("qkv")]
+        found = [Head(v, v, "bhsd") for v in values]
+        return Heads(found[0], found[1], found[2], Size.of(1))
+    found = []
+    for i, name in enumerate("qkv"):
+        part = b.op(c.pick(("select", "unbind")), view, to=name, dim=2, index=i)
+        found.append(Head(permuted(b, c, part, "bshd", "bhsd", name), part, "bshd"))
+    return Heads(found[0], found[1], found[2], Size.of(1))
+
+
+def _flat_inputs(b: Builder, c: Choices) -> Heads:
+    """One head, no head axis; or one head axis of size 1, made by unsqueeze."""
+    order, values, single = c.weighted(_FLAT_ORDERS), draw_values(c), c.chance(0.35)
+    heads = []
+    for name, s, d in (("q", "S", "D"), ("k", "T", "D"), ("v", "T", "V")):
+        axes = {"b": "B", "s": s, "d": d}
+        source = b.input(name, [axes[a] for a in order], values, layout=draw_layout(c, 3))
+        value = permuted(b, c, source, order, "bsd", name)
+        if single:
+            value = b.op("unsqueeze", value, dim=1)
+            if c.chance(0.4):
+                value = b.op("permute", value, dims=(0, 1, 2, 3))
+            source, order_now = value, "bhsd"
+        else:
+            order_now = order
+        heads.append(Head(value, source, order_now))
+    return Heads(heads[0], heads[1], heads[2], Size.of(1))

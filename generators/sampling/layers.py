@@ -1,0 +1,159 @@
+"""The layers that modules around attention are made of: projections, norms, rotary positions, feed-forwards."""
+
+import math
+
+from generators.program.case import Values
+from generators.program.ops.shaping import quotient
+from generators.program.sizes import Size
+from generators.sampling.builder import Builder
+from generators.sampling.choices import Choices
+from generators.sampling.heads import Head, draw_values, permuted, split_heads
+
+VOCABULARY = 32
+_WIDEST = 256
+
+
+def bounded(b: Builder, *, even: bool = False) -> Size:
+    """The head_dim of a module that attends to itself: as many keys as queries, values as wide, at most 256 features.
+
+    With `even` it is 2 * E, as rotary positions need.
+    """
+    b.dims["T"] = b.dims["S"]
+    if b.dims["H"] * b.dims["D"] > _WIDEST:
+        b.dims["D"] = 16
+    b.dims["V"] = b.dims["D"]
+    if not even:
+        return Size.of("D")
+    b.dims["E"] = max(1, b.dims["D"] // 2)
+    return Size.parse("2*E")
+
+
+def draw_groups(b: Builder, c: Choices) -> tuple[Size, Size, Size]:
+    """Query heads, key heads, and how many of the first share one of the second."""
+    b.dims["R"] = c.weighted({1: 1.0, 2: 4.0, 3: 1.0, 4: 2.0})
+    b.dims["G"] = c.weighted({1: 3.0, 2: 4.0, 3: 1.0})
+    return Size.parse("G*R"), Size.of("G"), Size.of("R")
+
+
+def stream(b: Builder, c: Choices, embed: Size, length: str = "S") -> str:
+    """What goes through the layers: activations [B, length, embed] of a caller's, or the embedding of tokens."""
+    if c.chance(0.85):
+        return b.input("x", ("B", length, embed), draw_values(c))
+    b.dims["N"] = VOCABULARY
+    tokens = b.input("tokens", ("B", length), Values("tokens", scale=float(VOCABULARY)), "int64")
+    return b.op("embedding", tokens, b.input("table", ("N", embed), parameter=True), to="x")
+
+
+def linear(b: Builder, c: Choices, x: str, hint: str, out: Size, *, bias: bool) -> str:
+    """A linear layer with its own weights; without bias now and then as a product with the transposed weight."""
+    weight = weight_of(b, c, hint, out, b.shape(x)[-1])
+    return apply_linear(
+        b, c, x, hint, weight, b.input(f"b_{hint}", (out,), Values(scale=0.1), parameter=True) if bias else ""
+    )
+
+
+def weight_of(b: Builder, c: Choices, hint: str, out: Size, into: Size) -> str:
+    """The weight of a linear layer, [out, into], as small as layers begin with."""
+    scale = max(1, b.size(into)) ** -0.5
+    return b.input(
+        f"w_{hint}",
+        (out, into),
+        Values(c.weighted({"normal": 5.0, "uniform": 1.0}), scale=round(scale, 4)),
+        parameter=True,
+    )
+
+
+def apply_linear(b: Builder, c: Choices, x: str, hint: str, weight: str, bias: str = "") -> str:
+    """`x` through a linear layer whose weights stand already."""
+    if not bias and c.chance(0.08):
+        return b.op("matmul", x, b.op("transpose", weight, to="wt", dim0=0, dim1=1), to=hint)
+    return b.op("linear", x, weight, *([bias] if bias else []), to=hint)
+
+
+def project(b: Builder, c: Choices, x: str, hint: str, heads: Size, head_dim: Size, *, bias: bool) -> Head:
+    """A linear layer to heads: [B, heads, S, head_dim], from [B, S, heads, head_dim]."""
+    split = split_heads(b, c, linear(b, c, x, hint, heads * head_dim, bias=bias), heads, head_dim)
+    return Head(permuted(b, c, split, "bshd", "bhsd", hint), split, "bshd")
+
+
+def layer_norm(b: Builder, c: Choices, x: str) -> str:
+    """nn.LayerNorm over the last axis."""
+    size = b.shape(x)[-1]
+    weight = b.input("gain", (size,), Values("uniform", scale=2.0), parameter=True)
+    shift = b.input("shift", (size,), Values(scale=0.1), parameter=True)
+    return b.op(
+        "layer_norm", x, weight, shift, to="normed", eps=c.weighted({None: 2.0, 1e-5: 2.0, 1e-6: 1.0, 1e-12: 1.0})
+    )
+
+
+def rms_norm(b: Builder, c: Choices, x: str, *, around_one: bool = False) -> str:
+    """RMSNorm over the last axis, in float32 and back as Llama writes it, or fused; `around_one` as Gemma: (1 + weight)."""
+    size = b.shape(x)[-1]
+    spread = Values(scale=0.2) if around_one else Values("uniform", scale=2.0)
+    weight = b.input("gain", (size,), spread, parameter=True)
+    if not around_one and c.chance(0.4):
+        return b.op("rms_norm", x, weight, to="normed", eps=c.pick((None, 1e-6)))
+    wide = b.op("cast", x, to="wide", dtype="float32", form=c.pick(("to", "method")))
+    squares = b.op("pow", wide, to="squares") if c.chance(0.7) else b.op("square", wide, to="squares")
+    variance = b.op("mean", squares, to="variance", dim=-1, keepdim=True)
+    normed = b.op("mul", wide, b.op("rsqrt", b.op("add", variance, other=c.pick((1e-6, 1e-5)))), to="normed")
+    if around_one:
+        # Gemma multiplies before it goes back to the low dtype, Llama after.
+        gain = b.op("add", b.op("cast", weight, to="gain", dtype="float32"), other=1.0, reverse=True)
+        return b.op("type_as", b.op("mul", normed, gain), x)
+    return b.op("mul", weight, b.op("cast", normed, dtype=b.dtype_of(x)), to="normed")
+
+
+def rotary_angles(
+    b: Builder, c: Choices, length: Size, half: Size, *, start: Size | None = None, pairs: bool = False
+) -> tuple[str, str]:
+    """Cosines and sines of rotary positions, [length, 2 * half]: a caller's, or computed; with `pairs`, angles stand twice
+    side by side.
+    """
+    if c.chance(0.65):
+        cos, sin = (b.input(name, (length, half * 2), Values("uniform", scale=2.0)) for name in ("cos", "sin"))
+        return cos, sin
+    first = start or Size.of(0)
+    places = b.op("unsqueeze", b.op("arange", to="places", start=first, stop=first + length, dtype="float32"), dim=-1)
+    steps = b.op("arange", to="steps", stop=half, dtype="float32")
+    rate = -math.log(c.pick((1e4, 1e4, 5e5))) / max(1, b.size(half))
+    angles = b.op("mul", places, b.op("exp", b.op("mul", steps, other=rate), to="rates"), to="angles")
+    angles = b.op("repeat_interleave", angles, dim=-1, repeats=2) if pairs else b.op("cat", angles, angles, dim=-1)
+    found = []
+    for kind in ("cos", "sin"):
+        value = b.op(kind, angles, to=kind)
+        found.append(b.op("cast", value, dtype=b.dtype) if b.dtype != "float32" else value)
+    return found[0], found[1]
+
+
+def rotate(b: Builder, x: str, cos: str, sin: str, *, pairs: bool = False) -> str:
+    """Rotary positions applied to [..., S, D]: the halves of the last axis turned, or with `pairs` its neighbours."""
+    size = b.shape(x)[-1]
+    if pairs:
+        even = b.op("narrow", x, to="even", stop=size, step=2)
+        odd = b.op("narrow", x, to="odd", start=1, stop=size, step=2)
+        turned = b.op("flatten", b.op("stack", b.op("neg", odd), even, to="turned", dim=-1), start=-2, end=-1)
+    else:
+        middle = quotient(size, Size.of(2), b.size(size) // 2)
+        low, high = b.op("narrow", x, to="low", stop=middle), b.op("narrow", x, to="high", start=middle, stop=size)
+        turned = b.op("cat", b.op("neg", high), low, to="turned", dim=-1)
+    return b.op("add", b.op("mul", x, cos), b.op("mul", turned, sin), to="rotated")
+
+
+def feed_forward(b: Builder, c: Choices, x: str, act: str = "gelu", *, bias: bool = True, times: int = 2) -> str:
+    """Two linear layers with a function between."""
+    size = b.shape(x)[-1]
+    hidden = linear(b, c, x, "up", size * times, bias=bias)
+    hidden = b.op(act, hidden, to="hidden", **({"approximate": c.pick(("none", "tanh"))} if act == "gelu" else {}))
+    return linear(b, c, hidden, "down", size, bias=bias)
+
+
+def gated(b: Builder, c: Choices, x: str, act: str = "silu") -> str:
+    """A gated feed-forward without biases: SwiGLU, or GeGLU with `gelu`."""
+    size = b.shape(x)[-1]
+    gate = b.op(
+        act, linear(b, c, x, "gate", size * 2, bias=False), **({"approximate": "tanh"} if act == "gelu" else {})
+    )
+    return linear(
+        b, c, b.op("mul", gate, linear(b, c, x, "up", size * 2, bias=False), to="hidden"), "down", size, bias=False
+    )

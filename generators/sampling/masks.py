@@ -1,0 +1,276 @@
+"""Which keys a query may see: every way of saying it, every shape and dtype eager accepts, every value a caller passes."""
+
+from dataclasses import dataclass, replace
+
+from generators.program.case import Values
+from generators.program.sizes import Size
+from generators.sampling.builder import Builder
+from generators.sampling.choices import Choices
+from generators.sampling.position_masks import NO_PATTERN, Pattern, spell_pattern
+
+NEG_INF = float("-inf")
+_TOP_LEFT = Pattern("top_left")
+_FILLS: dict[float | str, float] = {NEG_INF: 5, "min": 3, -1e9: 2, -1e4: 1}
+_EQUAL_0_FILLS: dict[float | str, float] = {NEG_INF: 6.0, "min": 2.0, -1e4: 1.0}
+_KINDS = {
+    "none": 34.0,
+    "add": 24.0,
+    "equal_0": 8.0,
+    "fill": 12.0,
+    "where": 12.0,
+    "where_and_add": 5.0,
+    "scaled_padding": 4.0,
+}
+_PATTERN_KINDS = {"fill": 4.0, "where": 3.0, "add": 2.0, "where_and_add": 1.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Masked:
+    """Scores after masking, and what a Contract says of it, if one can (`contractual`)."""
+
+    scores: str
+    mask: str | None = None
+    means: str = "keep"
+    fill: float = NEG_INF
+    bias: str | None = None
+    pattern: Pattern = NO_PATTERN
+    contractual: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A boolean value, True where a key is kept; the pattern in it, and the mask it is joined with, if any."""
+
+    value: str
+    pattern: Pattern = NO_PATTERN
+    mask: str | None = None
+
+    def masked(self, scores: str) -> Masked:
+        """Scores from which all that is not seen is gone for good: -inf."""
+        return Masked(scores, self.mask, pattern=self.pattern)
+
+
+def apply_mask(b: Builder, c: Choices, scores: str, pattern: Pattern) -> Masked:
+    """Mask `scores`, [B, H, S, T] or [B, S, T], by the pattern, or without one in some way, or not at all."""
+    in_place = b.may_overwrite(scores) and c.wild()
+    kind = c.weighted(_PATTERN_KINDS) if pattern else c.structure("mask.kind", _KINDS)
+    if kind == "add":
+        return _added(b, c, scores, pattern, in_place=in_place)
+    if kind == "scaled_padding":
+        return _scaled_padding(b, c, scores)
+    if kind == "equal_0":
+        return _filled_where_zero(b, c, scores)
+    if kind == "fill":
+        return _filled(b, c, scores, pattern, in_place=in_place)
+    if kind == "where":
+        return _where(b, c, scores, pattern)
+    if kind == "where_and_add":
+        first = _where(b, c, scores, pattern)
+        bias = _additive_input(b, c, scores)
+        return replace(
+            first, scores=b.op("add", first.scores, bias, to="scores"), bias=bias, contractual=b.is_float(bias)
+        )
+    return Masked(scores)
+
+
+def _shape(b: Builder, c: Choices, scores: str) -> tuple[Size, ...]:
+    """A shape that broadcasts to the scores: a usual one, or any axis 1 and any leading axes left out."""
+    full = b.shape(scores)
+    one = Size.of(1)
+    batch, query, key = full[:-2], full[-2], full[-1]
+    form = c.structure("mask.shape", {"square": 3.0, "ones": 4.0, "batch": 3.0, "keys": 4.0, "full": 2.0, "any": 4.0})
+    if form == "square":
+        return (query, key)
+    if form == "ones":
+        return (*(one,) * len(batch), query, key)
+    if form == "batch":
+        return (batch[0], *(one,) * (len(batch) - 1), query, key)
+    if form == "keys":
+        return (batch[0], *(one,) * len(batch), key)
+    if form == "full":
+        return full
+    shape = tuple(one if c.chance(0.4) else s for s in full)
+    return shape[c.below(len(shape)) :]
+
+
+def _additive_input(b: Builder, c: Choices, scores: str) -> str:
+    shape = _shape(b, c, scores)
+    dtype = c.detail({"float32": 4.0, "bool": 2.5, "int64": 1.0, "float16": 0.3, "bfloat16": 0.3} | {b.dtype: 10.0})
+    if dtype == "bool":
+        values = Values(c.weighted({"random": 4.0, "ones": 1.0, "zeros": 1.0}), scale=0.6)
+    elif dtype == "int64":
+        values = Values(c.pick(("zero_one", "small_counts", "signed")))
+    else:
+        values = _additive_values(c, len(shape))
+    layout = c.detail({"contiguous": 8.0, "padded": 1.0, "offset": 1.0})
+    return b.fixed(c, b.input("mask", shape, values, dtype, layout))
+
+
+def _additive_values(c: Choices, rank: int) -> Values:
+    kind = c.weighted(
+        {
+            "normal": 4.0,
+            "random_mask": 3.0,
+            "causal_mask": 2.0 if rank >= 2 else 0.0,
+            "padding_mask": 2.0,
+            "empty_row_mask": 2.0,
+            "zero_one": 0.5,
+            "constant": 0.5,
+        }
+    )
+    scale = c.pick((1.0, 1.0, 3.0, 0.1))
+    if kind.endswith("mask"):
+        # -3e4 still fits float16; an empty row with -inf is NaN by design, so finite fills are drawn more.
+        scale = c.weighted({NEG_INF: 3.0, -3e4: 3.0, -1e4: 2.0, -100.0: 1.0, -1.0: 1.0})
+        if kind == "empty_row_mask" and c.chance(0.7):
+            scale = -3e4
+    return Values(kind, scale=scale)
+
+
+def _added(b: Builder, c: Choices, scores: str, pattern: Pattern, *, in_place: bool) -> Masked:
+    if pattern or c.structure("mask.from", {"given": 3.0, "made": 1.0}) == "made":
+        return _pattern_added(b, c, scores, pattern)
+    mask = _additive_input(b, c, scores)
+    if c.wild():
+        return Masked(b.op("add", mask, scores, to="scores"), bias=mask, contractual=b.is_float(mask))
+    fits = in_place and b.dtype_of(mask) == b.dtype_of(scores)
+    form = "in_place" if fits else c.detail({"operator": 8.0, "method": 1.0, "function": 1.0})
+    return Masked(b.op("add", scores, mask, to="scores", form=form), bias=mask, contractual=b.is_float(mask))
+
+
+def _pattern_added(b: Builder, c: Choices, scores: str, pattern: Pattern) -> Masked:
+    """A tensor of zeros and low numbers, made inside and added: by the pattern, or causal from the first key."""
+    query, key = b.shape(scores)[-2:]
+    if not pattern and c.structure("mask.triangle", {"triu": 1.0, "keep": 1.0}) == "triu":
+        low = c.weighted({NEG_INF: 3.0, -1e4: 1.0})
+        full = b.op("full", to="causal", sizes=(query, key), value=low, dtype=b.dtype_of(scores))
+        bias = b.op("triu", full, diagonal=1)
+        added = b.op("add", scores, bias, to="scores")
+        return Masked(added, pattern=_TOP_LEFT) if low == NEG_INF else Masked(added, bias=bias)
+    seen = _keep(b, c, scores, pattern) if pattern else _Seen(_causal(b, c, scores), _TOP_LEFT)
+    shape = b.shape(seen.value) if pattern else (query, key)
+    zeros = b.op("full", to="bias", sizes=shape, value=0.0, dtype=b.dtype_of(scores))
+    bias = b.op("masked_fill", zeros, b.op("logical_not", seen.value), to="bias", value=NEG_INF)
+    return seen.masked(b.op("add", scores, bias, to="scores"))
+
+
+def _causal(b: Builder, c: Choices, scores: str) -> str:
+    query, key = b.shape(scores)[-2:]
+    if c.chance(0.3):
+        rows = b.op("unsqueeze", b.op("arange", to="rows", stop=query), dim=-1)
+        return b.op("le", b.op("arange", to="columns", stop=key), rows, to="causal")
+    ones = b.op("ones", to="causal", sizes=(query, key), dtype="bool")
+    causal = b.op("tril", ones)
+    if c.chance(0.4) and b.rank(scores) == 4:
+        causal = b.op("view", causal, sizes=(Size.of(1), Size.of(1), query, key))
+    return causal
+
+
+def _boolean_input(b: Builder, c: Choices, scores: str) -> str:
+    shape = _shape(b, c, scores)
+    kinds = {
+        "random": 4.0,
+        "padding": 2.0,
+        "empty_row": 2.5,
+        "ones": 0.7,
+        "zeros": 0.4,
+        "causal": 2.0 if len(shape) >= 2 else 0.0,
+    }
+    return b.input("keep", shape, Values(c.weighted(kinds), scale=0.7), "bool")
+
+
+def _keep(b: Builder, c: Choices, scores: str, pattern: Pattern) -> _Seen:
+    """Which keys are kept: those of the pattern, now and then joined with a caller's mask; or one of these alone."""
+    if pattern:
+        seen = spell_pattern(b, c, pattern, *b.shape(scores)[-2:])
+        if c.chance(0.75):
+            return _Seen(seen, pattern)
+        mask = _boolean_input(b, c, scores)
+        return _Seen(b.op("logical_and", *c.pick(((seen, mask), (mask, seen))), to="seen"), pattern, mask)
+    if c.structure("mask.keep", {"causal": 35.0, "given": 65.0}) == "causal":
+        return _Seen(_causal(b, c, scores), _TOP_LEFT)
+    mask = _boolean_input(b, c, scores)
+    return _Seen(mask, mask=mask)
+
+
+def _fill_value(fill: float | str, b: Builder, value: str) -> float:
+    lowest = {
+        "float32": -3.4028234663852886e38,
+        "bfloat16": -3.3895313892515355e38,
+        "float16": -65504.0,
+        "float64": -1.7976931348623157e308,
+    }
+    return lowest[b.dtype_of(value)] if isinstance(fill, str) else fill
+
+
+def _fill(b: Builder, c: Choices, scores: str, pattern: Pattern) -> float | str:
+    # Only -inf hides a key for good, which is what a contract says of patterns.
+    if pattern and c.chance(0.8):
+        return NEG_INF
+    fill = c.structure("mask.fill", _FILLS)
+    return -1e4 if fill == -1e9 and b.dtype_of(scores) == "float16" else fill
+
+
+def _filled(b: Builder, c: Choices, scores: str, pattern: Pattern, *, in_place: bool) -> Masked:
+    seen = _keep(b, c, scores, pattern)
+    # A caller's mask may as well say which keys to drop, and so may a triangle.
+    turned = bool(pattern) or c.chance(0.6)
+    drop = seen.value
+    if turned:
+        drop = b.op("logical_not", drop, to="drop", form=c.pick(("operator", "method")))
+    if c.chance(0.3):
+        drop = b.op("expand_as", drop, scores)
+    fill = _fill(b, c, scores, pattern)
+    form = "in_place" if in_place and b.may_overwrite(scores) else c.detail({"method": 8.0, "function": 1.0})
+    result = b.op("masked_fill", scores, drop, to="scores", value=fill, form=form)
+    if turned and seen.pattern and fill == NEG_INF:
+        return seen.masked(result)
+    return Masked(result, drop, "drop", _fill_value(fill, b, scores))
+
+
+def _filled_where_zero(b: Builder, c: Choices, scores: str) -> Masked:
+    """As DistilBERT does: a mask of one number a key, compared with 0, viewed and expanded, the rest -inf."""
+    batch, *_, key = b.shape(scores)
+    dtype = c.weighted({"int64": 5.0, "bool": 2.0, "float32": 1.0, "uint8": 0.5} | {b.dtype: 4.0})
+    if dtype == "bool":
+        values = Values(c.pick(("random", "padding", "ones")), scale=0.7)
+    else:
+        values = Values(c.weighted({"zero_one": 4.0, "small_counts": 3.0, "signed": 0.0 if dtype == "uint8" else 2.0}))
+    mask = b.input("mask", (batch, key), values, dtype)
+    number = c.detail({0: 8.0, 1: 1.0})
+    drop = b.op(c.detail({"eq": 6.0, "ne": 1.0, "gt": 0.5}), mask, to="drop", other=number)
+    shape = (batch, *(Size.of(1),) * (b.rank(scores) - 2), key)
+    drop = b.op("view", drop, sizes=shape)
+    expand = c.structure("mask.expand", {"expand_as": 4.0, "expand": 2.0, "broadcast": 3.0})
+    if expand != "broadcast":
+        drop = b.op("expand_as", drop, scores) if expand == "expand_as" else b.op("expand", drop, sizes=b.shape(scores))
+    fill = c.structure("mask.fill", _EQUAL_0_FILLS)
+    result = b.op("masked_fill", scores, drop, to="scores", value=fill)
+    return Masked(result, drop, "drop", _fill_value(fill, b, scores))
+
+
+def _where(b: Builder, c: Choices, scores: str, pattern: Pattern) -> Masked:
+    seen = _keep(b, c, scores, pattern)
+    keep = seen.value
+    fill = _fill(b, c, scores, pattern)
+    reverse = c.wild() and c.chance(0.5) and not pattern
+    if c.structure("mask.low", {"full": 6.0, "number": 4.0}) == "full":
+        low = b.op("full", to="low", sizes=(), value=fill, dtype=b.dtype_of(scores))
+        result = (
+            b.op("where", keep, low, scores, to="scores") if reverse else b.op("where", keep, scores, low, to="scores")
+        )
+    else:
+        result = b.op("where", keep, scores, to="scores", other=fill, reverse=reverse)
+    if seen.pattern and fill == NEG_INF and not reverse:
+        return seen.masked(result)
+    return Masked(result, keep, "drop" if reverse else "keep", _fill_value(fill, b, scores))
+
+
+def _scaled_padding(b: Builder, c: Choices, scores: str) -> Masked:
+    """As BERT does: (1 - padding) * a large negative number, broadcast over heads and queries, added."""
+    batch, *_, key = b.shape(scores)
+    kind = c.weighted({"zero_one": 4.0, "small_counts": 1.0})
+    mask = b.fixed(c, b.input("padding", (batch, key), Values(kind), b.dtype_of(scores)))
+    view = b.op("view", mask, sizes=(batch, *(Size.of(1),) * (b.rank(scores) - 2), key))
+    low = b.op("mul", b.op("sub", view, other=1.0, reverse=True, to="masked"), other=c.pick((-1e4, -3e4)), to="bias")
+    return Masked(b.op("add", scores, low, to="scores"), bias=low)

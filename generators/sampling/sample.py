@@ -1,0 +1,145 @@
+"""A random case from a seed and an index: a bare attention, or a whole module around one."""
+
+import itertools
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from generators.errors import CaseError
+from generators.program.attention_stub import stand_in
+from generators.program.case import Case
+from generators.program.type_check import check
+from generators.sampling.attention import attend
+from generators.sampling.attention_features import Extras, draw_extras, draw_many_extras
+from generators.sampling.blocks import block_module
+from generators.sampling.builder import Builder
+from generators.sampling.choices import Choices
+from generators.sampling.dimensions import draw_dims, draw_tiled_dims
+from generators.sampling.families import FAMILIES, Families, Family
+from generators.sampling.heads import head_inputs
+from generators.sampling.merge_heads import as_given, merge_heads
+from generators.sampling.noops import disturb
+
+BARE = 0.8
+"""The share of cases that are an attention alone: they are twice as fast to judge as whole modules."""
+TRAINING = 0.25
+DYNAMIC = 0.02
+"""The share with dynamic shapes, which take ten times as long to compile."""
+EMPTY = 0.006
+"""The share with a size of 0."""
+WRITTEN = 0.1
+"""For kernels, the share tried with programs that families write, of which many have no contract that a kernel can fill."""
+_EMPTY = {"S": 3.0, "T": 3.0, "B": 2.0}
+TURNED = 0.25
+"""For kernels, the share of cases whose contract has heads behind lengths, [B, S, H, D], where q, k and v come so."""
+AUTOCAST = 0.03
+"""The share under autocast; a case keeps what it computes in where autocast would make no well-typed program of it."""
+_DTYPES = {"float32": 5.0, "bfloat16": 2.5, "float16": 2.5}
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a case is to be like: the family that writes it, its dtype, and its mode. What is empty is drawn."""
+
+    family: str = ""
+    dtype: str = ""
+    mode: str = ""
+
+
+ANY = Form()
+
+
+def sample(seed: int, index: int, *, contracted: bool = False, form: Form = ANY) -> Case:
+    """Case number `index` of the campaign with this seed: the same on every machine.
+
+    With `contracted` it is one for attention kernels: an attention alone that a call of a kernel can stand in for, with
+    sizes around the edges of tiles, and soft caps, windows, ALiBi and sinks more often. With `form` it is of that form.
+    """
+    if contracted:
+        cases = (_for_kernels(f"{seed}:{index}:contracted:{attempt}") for attempt in itertools.count())
+        return next(case for case in cases if stand_in(case) is not None)
+    empty = Choices(f"{seed}:{index}:empty")
+    if empty.chance(EMPTY):
+        # What refuses a size of 0 (an index, a size of -1) is drawn without one.
+        with suppress(CaseError):
+            return draw(*_choices(seed, index), form=form, empty=empty.weighted(_EMPTY))
+    return draw(*_choices(seed, index), form=form)
+
+
+def _choices(seed: int, index: int) -> tuple[Choices, Choices]:
+    # What is rare has choices of its own, so that all other cases do not depend on it.
+    return Choices(f"{seed}:{index}"), Choices(f"{seed}:{index}:extras")
+
+
+def draw(c: Choices, rare: Choices, *, form: Form = ANY, empty: str = "") -> Case:
+    """The case that these choices decide on; `rare` decides what few attentions have; `empty` names a dimension of size 0."""
+    drawn = FAMILIES[form.family] if form.family else _family(c, FAMILIES)
+    c.habits = drawn.habits
+    c.wildness = c.weighted({0.02: 2.0, 0.08: 5.0, 0.2: 2.0, 0.5: 1.0})
+    drawn_dtype, dims = c.weighted(_DTYPES), draw_dims(c)
+    drawn_mode = "training" if c.chance(TRAINING) else "inference"
+    b = Builder(dims | ({empty: 0} if empty else {}), form.dtype or drawn_dtype, form.mode or drawn_mode)
+    extras = draw_extras(rare)
+    if drawn.write is not None:
+        returns = drawn.write(b, c)
+    else:
+        returns = _bare(b, c, extras) if c.chance(BARE) else block_module(b, c, extras)
+    return _cast(b.case(returns, dynamic=c.chance(DYNAMIC)), rare)
+
+
+def _cast(case: Case, c: Choices) -> Case:
+    if not c.chance(AUTOCAST):
+        return case
+    under = replace(case, autocast=c.weighted({"bfloat16": 3.0, "float16": 1.0}), contracts=())
+    try:
+        check(under)
+    except CaseError:
+        return case
+    return under
+
+
+def _family(c: Choices, families: Families) -> Family:
+    return families[c.weighted({name: family.weight for name, family in families.items()})]
+
+
+def _for_kernels(seed: str) -> Case:
+    c = Choices(seed)
+    written = c.chance(WRITTEN)
+    family = _family(c, {name: family for name, family in FAMILIES.items() if (family.write is not None) == written})
+    if family.write is not None:
+        c.habits = family.habits
+        c.wildness = c.weighted({0.02: 5.0, 0.08: 4.0, 0.2: 1.0})
+        b = Builder(draw_dims(c), c.weighted(_DTYPES), "training" if c.chance(0.5) else "inference")
+        return b.case(family.write(b, c), dynamic=False)
+    # What kernels get wrong is not how a step is spelled: scales, groups and values vary beyond a family's habits.
+    c.habits = {
+        "heads.group": c.weighted({"none": 7.0, "group": 2.0, "one": 1.0}),
+        "values": c.weighted({"normal": 7.0, "outliers": 1.0, "integers": 1.0, "one_row": 1.0}),
+        "scale.value": c.weighted({None: 7.0, 0.5: 1.0, 0.3: 1.0, -0.5: 1.0, 4.0: 0.5}),
+        "softmax.upcast": "none",
+    } | dict(family.habits)
+    if c.chance(0.6):
+        # With a finite fill a row that keeps no key is no kernel's business.
+        c.habits = {**c.habits, "mask.fill": float("-inf")}
+    c.wildness = c.weighted({0.02: 5.0, 0.08: 4.0, 0.2: 1.0})
+    dims = draw_tiled_dims(c)
+    extras = draw_many_extras(c)
+    if extras.causal == "bottom_right" and dims["T"] < dims["S"] and c.chance(0.7):
+        # The first queries would see no key.
+        dims["S"], dims["T"] = dims["T"], dims["S"]
+    b = Builder(dims, c.weighted(_DTYPES), "training" if c.chance(0.5) else "inference")
+    return b.case(_bare(b, c, extras, turned=c.chance(TURNED)), dynamic=False)
+
+
+def _bare(b: Builder, c: Choices, extras: Extras, *, turned: bool = False) -> list[str]:
+    noise, heads = c.wildness / 5, head_inputs(b, c)
+    attended = attend(b, c, heads, noise, extras)
+    output = attended.output
+    if turned and (back := as_given(b, c, heads, output)) != output:
+        output = back
+    elif c.chance(0.3):
+        output = merge_heads(b, c, output)
+    output = disturb(b, c, output, noise)
+    returns = c.structure("returns", {"output": 7.0, "keys": 1.5, "some": 1.5})
+    if returns == "keys":
+        return [output, attended.keys, attended.values]
+    return [output, *(c.subset(attended.extras, 0.5) if returns == "some" else [])]

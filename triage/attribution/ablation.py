@@ -1,0 +1,134 @@
+"""The ablation: one case under every backend from eager to Inductor, and Inductor with one thing changed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from corpus.entry import Entry
+from fuzz.protocol import Hello, SubjectResult, Verdict
+from generators.errors import UserError
+from generators.program.type_check import low_precision
+from triage.attribution.evaluator import Trials, control, failed
+
+EAGER, AOT_EAGER, PASSES, INDUCTOR, DYNAMIC = "eager", "aot_eager", "passes", "inductor", "inductor_dynamic"
+DECOMPOSED = "aot_eager_decomp_partition"
+MATH = "sdpa_math"
+NO_PATTERNS, EMULATED_CASTS, TF32 = "pattern matcher off", "casts emulated", "TF32 allowed"
+CONSTANTS, MATH_FORCED, ATTENTION_OFF = "constants compared", "SDPA on MATH", "rewrites of attention off"
+UNFUSED, UNVECTORISED = "fusion off", "vectorisation off"
+MODES = {"reduce_overhead": "reduce-overhead", "max_autotune": "max-autotune"}
+
+_LABELS = {
+    EAGER: "eager, not compiled",
+    AOT_EAGER: 'backend="aot_eager"',
+    DECOMPOSED: 'backend="aot_eager_decomp_partition"',
+    PASSES: "Inductor's graph passes, the graph interpreted",
+    INDUCTOR: 'backend="inductor"',
+    DYNAMIC: 'backend="inductor", dynamic=True',
+    NO_PATTERNS: 'backend="inductor", options={"pattern_matcher": False}',
+    MATH: "F.scaled_dot_product_attention, MATH backend",
+    EMULATED_CASTS: 'backend="inductor", options={"emulate_precision_casts": True}',
+    TF32: 'backend="inductor", TF32 allowed',
+    **{name: f'torch.compile(mode="{mode}")' for name, mode in MODES.items()},
+}
+_RANDOM = {PASSES: "passes_random", INDUCTOR: "inductor_random"}
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """The verdict of every rung by its name, in order, and who gave it.
+
+    `accused` is the rung the report is about: `inductor`, or `inductor_dynamic` where only that fails; `eager` where eager
+    itself is wrong and nothing else is; `passes` where the public rungs were left out.
+    """
+
+    hello: Hello
+    rungs: dict[str, SubjectResult]
+    accused: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def result(self) -> SubjectResult:
+        """What the accused rung gave."""
+        return self.rungs[self.accused]
+
+    def fails(self, rung: str) -> bool | None:
+        """Whether that rung shows a bug too; None where it was not run or could not take the case."""
+        return failed(self.rungs.get(rung))
+
+    def label(self, rung: str) -> str:
+        """The rung in words a user of torch.compile knows."""
+        return self.labels.get(rung) or _LABELS.get(rung, rung)
+
+
+def climbed(entry: Entry, trials: Trials, *, full: bool = True, modes: tuple[str, ...] = ()) -> Ladder:
+    """The ladder as these trials find it. Not `full`: where the graph passes alone show the failure, code generation is left
+    out, which costs twenty times as much."""
+    case, hello = entry.case, trials.hello
+    rungs = {name: trials.must(case, name) for name in (EAGER, AOT_EAGER)}
+    rungs[DECOMPOSED] = trials.must(case, control(DECOMPOSED))
+    rungs[PASSES] = trials.must(case, subject_of(PASSES, entry))
+    if full or not _settled(entry, rungs):
+        if not hello.cxx and hello.device == "cpu":
+            raise UserError(
+                f"worker {hello.pid} has no C++ compiler, which torch.compile needs on the CPU; install g++"
+            )
+        names = [*([] if case.dynamic else [INDUCTOR]), *([] if _own_random(entry) else [DYNAMIC])]
+        rungs |= {name: trials.must(case, subject_of(name, entry)) for name in names}
+        accused = _accused(entry, rungs)
+        base = _base(accused, entry)
+        rungs[NO_PATTERNS] = trials.must(case, control(base, "pattern_matcher_off"))
+        if low_precision(case):
+            rungs[EMULATED_CASTS] = trials.must(case, control(base, "casts_emulated"))
+        if hello.device == "cuda":
+            rungs[TF32] = trials.must(case, control(base, "tf32"))
+        asked = {name: words for name, words in MODES.items() if words in modes}
+        rungs |= {name: trials.must(case, control(name)) for name in asked}
+    return Ladder(hello, rungs, _accused(entry, rungs))
+
+
+def cheapest(ladder: Ladder, entry: Entry) -> str:
+    """The subject that shows the failure for the least time: the base of controls."""
+    if ladder.accused == EAGER:
+        return EAGER
+    if ladder.fails(PASSES):
+        return subject_of(PASSES, entry)
+    if ladder.fails(INDUCTOR):
+        return subject_of(INDUCTOR, entry)
+    return DYNAMIC
+
+
+def subject_of(rung: str, entry: Entry) -> str:
+    """The subject that a rung is for this case: one that draws random numbers of its own has other subjects."""
+    return _RANDOM.get(rung, rung) if _own_random(entry) else rung
+
+
+def _own_random(entry: Entry) -> bool:
+    return entry.subject.endswith("_random")
+
+
+def _settled(entry: Entry, rungs: Mapping[str, SubjectResult]) -> bool:
+    """Whether the rungs so far show who is at fault."""
+    eager = rungs[EAGER].verdict is Verdict.EAGER_SUSPECT and entry.subject == EAGER
+    return eager or any(_own(rungs[name]) for name in (AOT_EAGER, DECOMPOSED, PASSES))
+
+
+def _own(result: SubjectResult) -> bool:
+    """Whether a subject is at fault itself, not eager."""
+    return result.verdict.is_finding and result.verdict is not Verdict.EAGER_SUSPECT
+
+
+def _accused(entry: Entry, rungs: Mapping[str, SubjectResult]) -> str:
+    public = [name for name in (INDUCTOR, DYNAMIC) if name in rungs]
+    own = {name for name in (*public, PASSES, DECOMPOSED, AOT_EAGER) if _own(rungs[name])}
+    if rungs[EAGER].verdict is Verdict.EAGER_SUSPECT and (entry.subject == EAGER or not own & set(public or own)):
+        return EAGER
+    if not public:
+        return next((name for name in (PASSES, DECOMPOSED, AOT_EAGER) if name in own), PASSES)
+    return min(public, key=lambda name: (name not in own, name != entry.subject))
+
+
+def _base(accused: str, entry: Entry) -> str:
+    """What the controls of the public rungs are controls of."""
+    if accused == DYNAMIC or entry.case.dynamic:
+        return DYNAMIC
+    return subject_of(INDUCTOR, entry)

@@ -1,0 +1,270 @@
+"""Cases one step beside a case: each differs from it in one property."""
+
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from generators.program.case import Attr, Case, Input, Op, Values
+from generators.program.dtypes import FLOATS, LOW_PRECISION
+from generators.program.edits import valid
+from generators.program.ops import OPS
+from generators.program.ops.spec import Kind
+from generators.program.sizes import Size
+from generators.program.type_check import attributes, make_op, types_of
+from generators.program.values import DISTRIBUTIONS
+from triage.attribution.operation import in_dtype
+from triage.attribution.size_search import resized
+
+_SIZES = (1, 2, 3, 4, 5, 8, 16, 17)
+_NUMBERS = (1.0, 0.5, 2.0, -1.0)
+_MOST_PLACES = 14
+"""Of places where a size stands, so many are looked at for coincidences: sets of them are tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variation:
+    """The case with one property changed: which, what it is in the case, and what here. `near`: how small a step it is."""
+
+    property: str
+    is_now: str
+    becomes: str
+    case: Case
+    near: int = 0
+
+
+def variations(case: Case) -> list[Variation]:
+    """All of them, a round of one of each property after the other, since time may run out."""
+    groups: dict[str, list[Variation]] = {}
+    for made in itertools.chain(
+        _attributes(case),
+        _masks(case),
+        _modes(case),
+        _dtypes(case),
+        _layouts(case),
+        _coincidences(case),
+        _values(case),
+        _sizes(case),
+    ):
+        if made.case.canonical() != case.canonical():
+            groups.setdefault(made.property, []).append(made)
+    return [made for together in itertools.zip_longest(*groups.values()) for made in together if made is not None]
+
+
+def _attributes(case: Case) -> Iterator[Variation]:
+    """One attribute of one operation."""
+    types = types_of(case)
+    kinds = [op.kind for op in case.ops]
+    for op in case.ops:
+        which = f"{op.kind}" if kinds.count(op.kind) == 1 else f"{op.kind} `{op.name}`"
+        for name, value in attributes(op).items():
+            if name == "form":
+                continue
+            rank = types[op.args[0]].rank if op.args else 0
+            for other in _other_values(op, name, value, rank):
+                new = make_op(op.name, op.kind, op.args, {**dict(op.attrs), name: other})
+                made = _with_op(case, op, new)
+                if made is not None:
+                    yield Variation(f"{name} of {which}", _shown(value), _shown(other), made)
+
+
+def _other_values(op: Op, name: str, value: Attr, rank: int) -> Iterator[Attr]:
+    kind = OPS[op.kind].attributes[name].kind
+    if kind is Kind.AXIS and isinstance(value, int):
+        yield from (axis for axis in range(-1, -rank - 1, -1) if axis % max(1, rank) != value % max(1, rank))
+    elif kind is Kind.AXES and isinstance(value, tuple) and len(value) <= 4:
+        yield from sorted(
+            itertools.permutations(range(len(value))),
+            key=lambda axes: sum(a != b for a, b in zip(axes, value, strict=True)),
+        )
+    elif kind is Kind.NUMBER and isinstance(value, (int, float)) and not isinstance(value, bool):
+        if isinstance(value, int):
+            yield float(value)
+        fills = (float("-inf"), -1e4) if op.kind in ("masked_fill", "full", "scalar", "where") else ()
+        yield from dict.fromkeys(number for number in (-value, *_NUMBERS, *fills) if number != value)
+    elif kind is Kind.FLAG and isinstance(value, bool):
+        yield not value
+    elif kind is Kind.WORD:
+        yield from (word for word in OPS[op.kind].attributes[name].words if word != value)
+    elif kind is Kind.INT and isinstance(value, int):
+        yield from (value - 1, value + 1)
+
+
+def _masks(case: Case) -> Iterator[Variation]:
+    """Rank and dtype of inputs that are no floats, or have few axes."""
+    for item in case.inputs:
+        rank = len(item.shape)
+        if rank < 4 and not item.parameter:
+            larger = replace(item, shape=(Size.of(1), *item.shape))
+            yield from _input(case, item, larger, f"rank of {item.name}", str(rank), str(rank + 1))
+        if item.dtype == "bool":
+            for dtype, kind in (("float32", "normal"), ("int64", "zero_one")):
+                other = replace(item, dtype=dtype, values=Values(kind, item.values.seed), layout="contiguous")
+                yield from _input(case, item, other, f"dtype of {item.name}", "bool", dtype)
+
+
+def _modes(case: Case) -> Iterator[Variation]:
+    mode = "inference" if case.training else "training"
+    yield from _whole(replace(case, mode=mode), "mode", case.mode, mode)
+    yield from _whole(
+        replace(case, dynamic=not case.dynamic), "sizes", *("symbolic", "numbers")[:: 1 if case.dynamic else -1]
+    )
+
+
+def _dtypes(case: Case) -> Iterator[Variation]:
+    found = sorted({item.dtype for item in case.inputs if item.dtype in FLOATS})
+    if len(found) != 1:
+        return
+    for dtype in ("float32", *LOW_PRECISION):
+        other = in_dtype(case, dtype)
+        if other is not None and dtype != found[0]:
+            yield Variation("dtype", found[0], dtype, other)
+
+
+def _layouts(case: Case) -> Iterator[Variation]:
+    for item in case.inputs:
+        for layout in ("contiguous", "transposed", "padded"):
+            yield from _input(
+                case, item, replace(item, layout=layout), f"memory layout of {item.name}", item.layout, layout
+            )
+
+
+def _values(case: Case) -> Iterator[Variation]:
+    for item in case.inputs:
+        for kind in ("normal", "uniform", "zero_one", "small_counts", "random", "ones", "causal"):
+            if kind in DISTRIBUTIONS and item.dtype in DISTRIBUTIONS[kind].dtypes and kind != item.values.kind:
+                other = replace(item, values=Values(kind, item.values.seed, 0.5 if kind == "random" else 1.0))
+                yield from _input(case, item, other, f"values of {item.name}", item.values.kind, kind)
+    seeds = tuple(replace(item, values=replace(item.values, seed=item.values.seed + 11)) for item in case.inputs)
+    yield from _whole(replace(case, inputs=seeds), "random values", "these", "others")
+
+
+def _sizes(case: Case) -> Iterator[Variation]:
+    for name, size in case.dims:
+        for other in dict.fromkeys((size + 1, size - 1, *_SIZES)):
+            made = resized(case, name, other) if 0 < other != size else None
+            if made is not None:
+                yield Variation(name, str(size), str(other), made, near=1)
+
+
+def _coincidences(case: Case) -> Iterator[Variation]:
+    """Places that share a dimension's name, each varied apart from the others as far as the program lets it be."""
+    for name, size in case.dims:
+        split, places = _split(case, name)
+        if split is None or not 2 <= len(places) <= _MOST_PLACES:
+            continue
+        groups = dict.fromkeys(group for place in places if (group := _moving(split, places, place, size + 1)))
+        if len(groups) < 2:
+            continue
+        for group in groups:
+            made = _resized_together(split, group, size + 1)
+            if made is not None:
+                words = places[group[0]]
+                yield Variation(
+                    f"{words} == {name}",
+                    "",
+                    f"{words} = {size + 1}, {name} = {size}",
+                    _named_apart(made, group, name),
+                    near=2,
+                )
+
+
+def _split(case: Case, name: str) -> tuple[Case | None, dict[str, str]]:
+    """The case with a dimension of its own for every place where `name` stands, and these places in words."""
+    places: dict[str, str] = {}
+    used = {dim for dim, _ in case.dims}
+
+    def fresh(words: str) -> Size:
+        dim = next(d for d in (f"Z{i}" for i in itertools.count()) if d not in used)
+        used.add(dim)
+        places[dim] = words
+        return Size.of(dim)
+
+    inputs = tuple(
+        replace(
+            item,
+            shape=tuple(
+                fresh(f"{item.name}.shape[{axis}]") if str(s) == name else s for axis, s in enumerate(item.shape)
+            ),
+        )
+        for item in case.inputs
+    )
+    ops = tuple(
+        replace(
+            op, attrs=tuple((key, _renamed(value, name, fresh, f"a size of `{op.name}`")) for key, value in op.attrs)
+        )
+        for op in case.ops
+    )
+    size = case.sizes[name]
+    dims = (*case.dims, *((dim, size) for dim in places))
+    return valid(replace(case, dims=dims, inputs=inputs, ops=ops, contracts=())), places
+
+
+def _renamed(value: Attr, name: str, fresh: Callable[[str], Size], words: str) -> Attr:
+    if isinstance(value, Size):
+        return fresh(words) if str(value) == name else value
+    if isinstance(value, tuple):
+        return tuple(fresh(words) if isinstance(part, Size) and str(part) == name else part for part in value)
+    return value
+
+
+def _moving(split: Case, places: Mapping[str, str], place: str, size: int) -> tuple[str, ...]:
+    """The smallest set of places, that one among them, that can have another size while the rest keeps it; () for none."""
+    others = [other for other in places if other != place]
+    for count in range(min(4, len(others)) + 1):
+        for more in itertools.combinations(others, count):
+            group = tuple(sorted((place, *more), key=list(places).index))
+            if len(group) < len(places) and _resized_together(split, group, size) is not None:
+                return group
+    return ()
+
+
+def _resized_together(split: Case, group: tuple[str, ...], size: int) -> Case | None:
+    return valid(replace(split, dims=tuple((name, size if name in group else old) for name, old in split.dims)))
+
+
+def _named_apart(case: Case, group: tuple[str, ...], name: str) -> Case:
+    """The split case with two names: `name` for all places that stayed, another for those that moved."""
+    moved = next(f"{name[:6]}{i}" for i in itertools.count(2) if f"{name[:6]}{i}" not in case.sizes)
+    names = {dim: moved if dim in group else name for dim in case.sizes if re.fullmatch(r"Z\d+", dim)}
+
+    def size(part: Size) -> Size:
+        return Size.of(names.get(str(part), part))
+
+    def attr(value: Attr) -> Attr:
+        if isinstance(value, Size):
+            return size(value)
+        return (
+            tuple(size(part) if isinstance(part, Size) else part for part in value)
+            if isinstance(value, tuple)
+            else value
+        )
+
+    inputs = tuple(replace(item, shape=tuple(map(size, item.shape))) for item in case.inputs)
+    ops = tuple(replace(op, attrs=tuple((key, attr(value)) for key, value in op.attrs)) for op in case.ops)
+    dims = dict(case.dims)
+    kept = {n: s for n, s in dims.items() if n not in names}
+    sizes = {new: dims[old] for old, new in names.items()}
+    made = valid(replace(case, dims=tuple((kept | sizes).items()), inputs=inputs, ops=ops))
+    return made or case
+
+
+def _whole(case: Case, what: str, is_now: str, becomes: str) -> Iterator[Variation]:
+    made = valid(case)
+    if made is not None:
+        yield Variation(what, is_now, becomes, made)
+
+
+def _input(case: Case, item: Input, other: Input, what: str, is_now: str, becomes: str) -> Iterator[Variation]:
+    inputs = tuple(other if i is item else i for i in case.inputs)
+    yield from _whole(replace(case, inputs=inputs), what, is_now, becomes)
+
+
+def _with_op(case: Case, op: Op, new: Op) -> Case | None:
+    """The case with another operation; what follows may need another shape, which makes it none."""
+    made = valid(replace(case, ops=tuple(new if o is op else o for o in case.ops)))
+    return None if made is None or len(made.ops) != len(case.ops) else made
+
+
+def _shown(value: Attr) -> str:
+    return str([int(v) if isinstance(v, int) else str(v) for v in value]) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,143 @@
+"""The boundary of a finding: which sizes of each dimension fail, found by trying them."""
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+
+from fuzz.protocol import FINDINGS, Verdict
+from fuzz.tiles import tile_rule
+from generators.errors import CaseError
+from generators.program.case import Case
+from generators.program.contracts import check_contract
+from generators.program.type_check import check, types_of
+
+SECONDS = 60.0
+MOST = 25
+"""Sizes tried of one dimension."""
+
+_EDGES = (64, 65, 63, 128, 1, 129, 2, 32, 33, 48, 127, 66, 16, 17, 31, 96, 8, 130, 3, 15, 4, 80, 112, 100)
+"""Around the edges of tiles, the telling ones first: time may run out."""
+
+_COUNTS = (1, 2, 3, 4, 5, 6, 8, 7, 9, 12)
+"""For batches and heads, which no kernel tiles."""
+
+_PASSING = frozenset({Verdict.OK, Verdict.ROUNDING, Verdict.RANDOM_STREAM})
+_VALUES = frozenset({Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT, Verdict.NONFINITE})
+
+Judge = Callable[[Case], Verdict | None]
+"""The verdict on a case, None where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """One dimension: its size in the case, and what other sizes give while all else stays as it is.
+
+    `failing` as the case does (any wrong value is alike); `passing`; `otherwise` failing, such as out of bounds only.
+    """
+
+    name: str
+    size: int
+    failing: frozenset[int]
+    passing: frozenset[int]
+    otherwise: frozenset[int] = frozenset()
+
+    @property
+    def rule(self) -> str:
+        """Which sizes fail: "only where S > 64 and S % 64 != 0", "any S"."""
+        others = self.passing | self.otherwise
+        return tile_rule(self.failing, others, self.name) if others else f"any {self.name}"
+
+    @property
+    def words(self) -> str:
+        """The rule, what it rests on, and the nearest sizes that pass: the control experiment."""
+        tried = sorted(self.failing | self.passing | self.otherwise)
+        if len(tried) == 1:
+            return f"{self.name} = {self.size}: no other size could be judged"
+        told = [f"{len(tried)} sizes tried, {tried[0]} to {tried[-1]}"]
+        near = sorted(sorted(self.passing, key=lambda size: abs(size - self.size))[:2])
+        told += [f"passes at {' and '.join(map(str, near))}"] if near else []
+        if self.otherwise:
+            apart = tile_rule(self.otherwise, self.failing | self.passing, self.name)
+            told.append(f"fails in another way {apart.removeprefix('only ')}")
+        return f"{self.name} = {self.size}: {self.rule} ({'; '.join(told)})"
+
+
+def explore(case: Case, verdict: Verdict, judge: Judge, seconds: float = SECONDS) -> list[Boundary]:
+    """Every dimension of a case that gives `verdict`, by trying other sizes in turn for about so many seconds."""
+    deadline = time.monotonic() + seconds
+    alike = _VALUES if verdict in _VALUES else {verdict}
+    seen = {name: {size: verdict} for name, size in case.dims}
+    for name, size in _in_turn(case):
+        if time.monotonic() > deadline:
+            break
+        other = resized(case, name, size)
+        found = None if other is None else judge(other)
+        if found is not None and (found.is_finding or found in _PASSING):
+            seen[name][size] = found
+
+    def sizes(name: str, kinds: Collection[Verdict]) -> frozenset[int]:
+        return frozenset(size for size, found in seen[name].items() if found in kinds)
+
+    return [
+        Boundary(name, size, sizes(name, alike), sizes(name, _PASSING), sizes(name, FINDINGS - alike))
+        for name, size in case.dims
+    ]
+
+
+def resized(case: Case, name: str, size: int) -> Case | None:
+    """The case with one dimension of another size, None where it is no case then or its attention another one."""
+    other = replace(case, dims=tuple((n, size if n == name else s) for n, s in case.dims))
+    try:
+        types = check(replace(other, contracts=()))
+        # Where the fused call takes its scale from head_dim, so does the contract.
+        implied = {
+            op.name: types[op.args[0]].shape[-1].value(other.sizes)
+            for op in case.ops
+            if op.kind == "sdpa" and op.attr("scale") is None
+        }
+        contracts = tuple(
+            replace(c, scale=1 / math.sqrt(max(1, implied[c.output]))) if c.output in implied else c
+            for c in case.contracts
+        )
+        for contract in contracts:
+            check_contract(contract, other, types)
+    except CaseError:
+        return None
+    return replace(other, contracts=contracts)
+
+
+def _in_turn(case: Case) -> Iterator[tuple[str, int]]:
+    """The sizes to try, a round of one size of each dimension after the other; the attention's dimensions first."""
+    counts = _counting(case)
+    attention = _of_attention(case)
+    names = sorted(case.sizes, key=lambda name: (name not in attention, name in counts))
+    rounds = [[(name, size) for size in _sizes(case.sizes[name], name in counts)] for name in names]
+    for together in itertools.zip_longest(*rounds):
+        yield from (item for item in together if item is not None)
+
+
+def _sizes(size: int, counted: bool) -> list[int]:
+    near = (size - 1, size + 1)
+    tried = (*near, *_COUNTS) if counted else (*near, *_EDGES, size // 2, 2 * size)
+    return [other for other in dict.fromkeys(tried) if 0 < other != size][: MOST - 1]
+
+
+def _counting(case: Case) -> frozenset[str]:
+    """Dimensions that only count batches and heads."""
+    types = types_of(case)
+    counted: set[str] = set()
+    measured: set[str] = set()
+    for contract in case.contracts:
+        head = {"bhsd": 1, "bshd": 2}.get(contract.layout)
+        for value in (contract.q, contract.k, contract.v):
+            for axis, size in enumerate(types[value].shape):
+                (counted if axis in (0, head) else measured).update(size.names())
+    return frozenset(counted - measured)
+
+
+def _of_attention(case: Case) -> frozenset[str]:
+    types = types_of(case)
+    shapes = [types[value].shape for contract in case.contracts for value in contract.reads.values()]
+    return frozenset(name for shape in shapes for size in shape for name in size.names())

@@ -1,1 +1,0 @@
-"""Where a value is wrong, as a picture."""

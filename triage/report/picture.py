@@ -1,0 +1,182 @@
+"""Where a value is wrong, as a picture: its errors by head and query row, and by query row and feature.
+
+Dark is far off, wrong cells are outlined, so that it reads without colours. The one place that draws with matplotlib what
+a case got wrong; matplotlib is imported when something is drawn.
+"""
+
+import io
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fuzz.localisation import where_text
+from fuzz.protocol import SubjectResult
+from generators.errors import UserError
+from generators.program.case import Case
+from triage.report.panels import Axis, Panel, panels
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import LogNorm
+    from matplotlib.figure import Figure
+
+FILE = "where.png"
+
+_DPI = 150
+_NARROW = 4.8
+_DECADES = 12
+_CELL = 0.16
+_HEIGHTS = (1.3, 3.2)
+"""Inches: a cell's height, and the least and the most of a grid's."""
+
+
+def png(case: Case, result: SubjectResult, *, narrow: bool = False) -> bytes | None:
+    """The picture as a PNG file; None where the result has no map of its errors, or one of a single element. `narrow`: its
+    grids one below the other, for a column or a phone."""
+    grids = panels(case, result.map) if result.map is not None else ()
+    if not grids or result.map is None:
+        return None
+    figure = _figure(grids, result, narrow=narrow)
+    figure.suptitle(f"{result.map.value} {list(result.map.shape)}: error against float64", fontsize=10)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=_DPI, metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def save(case: Case, result: SubjectResult, directory: Path) -> str:
+    """Write `where.png` there and give what it shows; where there is nothing to draw, "", and no file of an earlier report."""
+    drawn = png(case, result)
+    if drawn is None:
+        (directory / FILE).unlink(missing_ok=True)
+        return ""
+    try:
+        (directory / FILE).write_bytes(drawn)
+    except OSError as error:
+        raise UserError(f"{directory / FILE}: can't be written: {error.strerror}") from error
+    return described(case, result)
+
+
+def described(case: Case, result: SubjectResult) -> str:
+    """What the picture shows, in a sentence, for those who can't see it; empty where there is none."""
+    grids = panels(case, result.map) if result.map is not None else ()
+    if not grids or result.map is None:
+        return ""
+    told = f"Error of {result.map.value} against float64, {', and '.join(grid.title for grid in grids)}"
+    where = where_text(case, result.where).partition(": ")[2]
+    return f"{told}. Wrong: {where}." if where else f"{told}."
+
+
+def _figure(grids: Sequence[Panel], result: SubjectResult, *, narrow: bool) -> "Figure":
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    norm = _norm(grids, _reference(result)[1])
+    heights = [min(max(_CELL * grid.rows.cells, _HEIGHTS[0]), _HEIGHTS[1]) for grid in grids]
+    widths = [min(max(grid.columns.cells, 16), 48) for grid in grids]
+    if narrow:
+        figure = Figure(figsize=(_NARROW, sum(heights) + 0.5 + 0.6 * len(grids)), layout="constrained")
+        axes = list(figure.subplots(len(grids), 1, squeeze=False, height_ratios=heights)[:, 0])
+    else:
+        figure = Figure(figsize=(8.0 if len(grids) > 1 else 5.6, max(heights) + 1.4), layout="constrained")
+        axes = list(figure.subplots(1, len(grids), squeeze=False, width_ratios=widths)[0])
+    FigureCanvasAgg(figure)
+    for ax, grid in zip(axes, grids, strict=True):
+        image = _draw(ax, grid, norm)
+    _legend(figure, image, axes, result, grids)
+    return figure
+
+
+def _reference(result: SubjectResult) -> tuple[str, float]:
+    """Whose error is marked in the legend, and how large it is: what is right is about as far off."""
+    for key, who in (("peer_error", "a right kernel's"), ("eager_error", "eager's")):
+        error = result.numbers.get(key, math.nan)
+        if 0 < error < math.inf:
+            return who, error
+    return "", math.nan
+
+
+def _norm(grids: Sequence[Panel], reference: float) -> "LogNorm":
+    from matplotlib.colors import LogNorm
+
+    errors = [error for grid in grids for row in grid.errors for error in row if 0 < error < math.inf]
+    known = [*errors, *([reference] if reference > 0 else [])] or [1.0]
+    most = max(known)
+    # Below the smallest error, so that no error but 0 is white.
+    return LogNorm(max(min(known) / 4, most * 10.0**-_DECADES), most, clip=True)
+
+
+def _draw(ax: "Axes", grid: Panel, norm: "LogNorm") -> Any:
+    from matplotlib.collections import LineCollection
+    from matplotlib.patches import Rectangle
+
+    least, most = float(norm.vmin or 0.0), float(norm.vmax or 1.0)
+    shown = [[least if error == 0 else most if math.isinf(error) else error for error in row] for row in grid.errors]
+    image = ax.imshow(shown, cmap="Greys", norm=norm, aspect="auto", interpolation="nearest")
+    for y, row in enumerate(grid.errors):
+        for x, error in enumerate(row):
+            if math.isnan(error):
+                ax.add_patch(
+                    Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, hatch="////", edgecolor="0.6", linewidth=0)
+                )
+    lost = [(x, y) for y, row in enumerate(grid.errors) for x, error in enumerate(row) if math.isinf(error)]
+    if lost:
+        ax.plot(*zip(*lost, strict=True), "x", color="white", markersize=3 if len(lost) > 200 else 6, linestyle="none")
+    edges = list(_edges(grid.wrong))
+    # Two lines, so that the outline stands out on white and on black.
+    ax.add_collection(LineCollection(edges, colors="white", linewidths=3.4, clip_on=False, zorder=3))
+    ax.add_collection(LineCollection(edges, colors="#c1121f", linewidths=1.6, clip_on=False, zorder=4))
+    _label(ax, grid)
+    return image
+
+
+def _edges(wrong: Sequence[Sequence[bool]]) -> Iterator[list[tuple[float, float]]]:
+    """The lines between cells that are wrong and those, or the margin, that are not."""
+    height, width = len(wrong), len(wrong[0])
+
+    def at(y: int, x: int) -> bool:
+        return 0 <= y < height and 0 <= x < width and wrong[y][x]
+
+    for y in range(height + 1):
+        for x in range(width + 1):
+            if at(y, x) != at(y - 1, x):
+                yield [(x - 0.5, y - 0.5), (x + 0.5, y - 0.5)]
+            if at(y, x) != at(y, x - 1):
+                yield [(x - 0.5, y - 0.5), (x - 0.5, y + 0.5)]
+
+
+def _label(ax: "Axes", grid: Panel) -> None:
+    ax.set_title(grid.title, fontsize=9)
+    ax.tick_params(labelsize=7)
+    for axis, setter, name in ((grid.columns, ax.set_xticks, ax.set_xlabel), (grid.rows, ax.set_yticks, ax.set_ylabel)):
+        setter([place for place, _ in axis.ticks], [text for _, text in axis.ticks])
+        name(_axis_text(axis), fontsize=8)
+
+
+def _axis_text(axis: Axis) -> str:
+    return f"{axis.name} ({axis.width} to a cell)" if axis.width > 1 else axis.name
+
+
+def _legend(figure: "Figure", image: Any, axes: "list[Axes]", result: SubjectResult, grids: Sequence[Panel]) -> None:
+    bar = figure.colorbar(image, ax=axes, pad=0.02, aspect=14)
+    bar.set_label("largest error in a cell", fontsize=8)
+    bar.ax.tick_params(labelsize=7)
+    who, error = _reference(result)
+    if who:
+        bar.ax.axhline(error, color="#c1121f", linewidth=2)
+        bar.ax.annotate(
+            f"{who}: {error:.1g}",
+            (0, error),
+            xycoords=("axes fraction", "data"),
+            xytext=(-3, 4),
+            textcoords="offset points",
+            fontsize=7,
+            rotation=90,
+            ha="right",
+            va="bottom",
+        )
+    told = ["outlined: wrong"]
+    cells = [error for grid in grids for row in grid.errors for error in row]
+    told += ["×: NaN or infinity where there should be a number"] * any(math.isinf(error) for error in cells)
+    told += ["hatched: not judged"] * any(math.isnan(error) for error in cells)
+    figure.supxlabel("; ".join(told), fontsize=8)

@@ -10,13 +10,14 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
 from corpus import casefile
 from fuzz.campaign.symptom import normal
-from fuzz.protocol import Result, SubjectResult, finite, subject_result
+from fuzz.protocol import Result, SubjectResult, subject_result
+from fuzz.protocol.codec import encode
 from generators.errors import UserError
 from generators.program.case import Case
 
@@ -316,7 +317,7 @@ def _read_only(path: Path) -> sqlite3.Connection:
 
 
 def _to_json(result: SubjectResult) -> str:
-    return json.dumps({name: value for name, value in finite(asdict(result)).items() if name != "reached"})
+    return json.dumps(encode(replace(result, reached=())))
 
 
 def _from_json(text: str) -> SubjectResult:

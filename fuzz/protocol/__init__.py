@@ -16,7 +16,6 @@ from fuzz.protocol.messages import (
     Stage,
     SubjectResult,
     Unusable,
-    finite,
     from_json,
     subject_result,
 )
@@ -40,7 +39,6 @@ __all__ = [
     "SubjectResult",
     "Unusable",
     "Verdict",
-    "finite",
     "from_json",
     "subject_result",
 ]

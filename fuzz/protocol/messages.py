@@ -9,10 +9,13 @@ Both sides import this module, and the worker's interpreter has nothing but the 
 
 import json
 import math
-from dataclasses import asdict, dataclass, field, fields
-from enum import Enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
+from fuzz.protocol.codec import decode, encode
+from fuzz.protocol.controls import Control, Observation
+from fuzz.protocol.failures import AnyFailure, Recorded, Write
 from fuzz.protocol.verdict import Verdict
 
 #: Said in `Hello`; a parent refuses a worker that speaks another version.
@@ -34,11 +37,12 @@ class Message:
 
     def to_dict(self) -> dict[str, Any]:
         """This message as JSON-ready data."""
-        return {"type": self.type, **asdict(self)}
+        data: dict[str, Any] = encode(self)
+        return {"type": self.type, **data}
 
     def to_json(self) -> str:
         """This message as one line, without the newline. Floats that JSON lacks (inf, nan) become strings."""
-        return json.dumps(finite(self.to_dict()), separators=(",", ":"), allow_nan=False)
+        return json.dumps(self.to_dict(), separators=(",", ":"), allow_nan=False)
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,7 @@ class Unusable(Message):
 class Check(Message):
     """Run one case. `source`: the emitted Python text; `random`: it has active dropout; `repeat`: compiled runs
     compared bit by bit (1: no determinism check); `stand_in`: the source with its attention replaced by calls of a global
-    `attend`, None for a case without a contract; `located`: results have maps."""
+    `attend`, None for a case without a contract; `located`: results have maps; `controls`: experiments to run the subjects under."""
 
     type: ClassVar[str] = "check"
     id: int
@@ -84,6 +88,7 @@ class Check(Message):
     repeat: int = 2
     stand_in: str | None = None
     located: bool = False
+    controls: tuple[Control, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -125,19 +130,33 @@ class ErrorMap:
     errors: tuple[float, ...]
     wrong: tuple[int, ...]
 
+    def __post_init__(self) -> None:
+        """Raises `ValueError` where the numbers of blocks disagree."""
+        if min(self.block, default=0) < 1 or len(self.errors) != math.prod(self.counts):
+            raise ValueError("a map of errors with another number of blocks than its shape has")
+
     @property
     def counts(self) -> tuple[int, ...]:
         """The number of blocks along each axis."""
         return tuple(-(-size // width) for size, width in zip(self.shape, self.block, strict=True))
 
 
+CASTS, TF32 = "casts", "tf32"
+"""Why a difference is by design: casts that Inductor leaves out, or TF32 where it is allowed."""
+
+
 @dataclass(frozen=True)
 class SubjectResult:
-    """One subject's verdict. `message`: one line; `numbers`: what led to it (absolute errors against float64 and
-    ratios, see fuzz/check/oracle/verdict.py); `fired`: names of the graph rewrites that were applied, sorted;
-    `same`: what torch._dynamo.utils.same says with its defaults, None where it was not asked; `where`: which elements of
-    a value are wrong (see fuzz/check/oracle/where.py), empty when none is; `reached`: what else of the compiler the case
-    reached, each a kind and a name (fuzz/check/coverage.py), sorted; `map`: how far that value is off, where it was asked."""
+    """One subject's verdict.
+
+    `failure`: what is wrong, or why the subject does not take the case; `excuse`: `CASTS` or `TF32` where that explains
+    the failure; `writes`: memory written out of bounds besides; `numbers`: what led to the verdict (absolute errors
+    against float64 and ratios, see fuzz/check/oracle/verdict.py); `fired`: names of the graph rewrites that were applied,
+    sorted; `same`: what torch._dynamo.utils.same says with its defaults, None where it was not asked; `where`: which
+    elements of a value are wrong (fuzz/check/oracle/where.py), empty when none is; `reached`: what else of the compiler
+    the case reached, each a kind and a name (fuzz/check/coverage.py), sorted; `map`: how far that value is off, where it
+    was requested; `observations`: what the controls of the request saw.
+    """
 
     subject: str
     verdict: Verdict
@@ -149,6 +168,10 @@ class SubjectResult:
     where: dict[str, Any] = field(default_factory=dict)
     reached: tuple[str, ...] = ()
     map: ErrorMap | None = None
+    failure: AnyFailure | None = None
+    excuse: str = ""
+    writes: tuple[Write, ...] = ()
+    observations: tuple[Observation, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -181,55 +204,21 @@ def from_json(line: str | bytes) -> Message:
     if not isinstance(data, dict) or data.get("type") not in _TYPES:
         raise ProtocolError(f"not a message: {_shown(line)}")
     kind = _TYPES[data["type"]]
-    names = {item.name for item in fields(kind)}
-    given = {key: _frozen(value) for key, value in data.items() if key in names}
     try:
-        if kind is Result:
-            given["results"] = tuple(subject_result(item) for item in given["results"])
-        return kind(**given)
-    except (KeyError, TypeError, ValueError) as error:
+        return decode(kind, data)
+    except ValueError as error:
         raise ProtocolError(f"bad {kind.type} message ({error}): {_shown(line)}") from error
 
 
-def subject_result(data: dict[str, Any]) -> SubjectResult:
-    """A `SubjectResult` from its JSON form. Raises `KeyError`, `TypeError` or `ValueError` when it is none."""
-    return SubjectResult(
-        subject=data["subject"],
-        verdict=Verdict(data["verdict"]),
-        message=data.get("message", ""),
-        numbers={key: float(value) for key, value in data.get("numbers", {}).items()},
-        fired=tuple(data.get("fired", ())),
-        same=data.get("same"),
-        seconds=data.get("seconds", 0.0),
-        where=data.get("where", {}),
-        reached=tuple(data.get("reached", ())),
-        map=_error_map(data["map"]) if data.get("map") else None,
-    )
+def subject_result(data: Mapping[str, Any]) -> SubjectResult:
+    """A `SubjectResult` from its JSON form, that of versions which kept no fields of a failure included.
 
-
-def _error_map(data: dict[str, Any]) -> ErrorMap:
-    shape, block, wrong = (tuple(int(item) for item in data[name]) for name in ("shape", "block", "wrong"))
-    made = ErrorMap(str(data["value"]), shape, block, tuple(float(item) for item in data["errors"]), wrong)
-    if min(block, default=0) < 1 or len(made.errors) != math.prod(made.counts):
-        raise ValueError("a map of errors with another number of blocks than its shape has")
-    return made
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
-def finite(value: Any) -> Any:
-    """`value` as JSON-ready data: floats that JSON lacks (inf, nan) are text, members of enums their values."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(item) for item in value]
-    return value
+    Raises `ValueError` when it is none.
+    """
+    result = decode(SubjectResult, data)
+    if result.failure is None and result.message:
+        result = replace(result, failure=Recorded(result.message))
+    return result
 
 
 def _shown(line: str | bytes) -> str:

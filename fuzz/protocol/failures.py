@@ -1,0 +1,388 @@
+"""What is wrong with what a subject gave: one typed failure out of a closed list, never a sentence.
+
+Values are named as executions name them: `output 0`, `grad of input 1`, `input 2`; in calls of attention functions
+`out`, `dq`, `dk`, `dv`, `dbias` and `dsinks`. Indices are those of an element, one number for each axis. Errors are
+absolute, against float64. `fuzz/protocol/render.py` puts failures into words.
+"""
+
+import math
+import re
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import ClassVar
+
+CASE_CALL, FURTHER_CALL, WITHOUT_DROPOUT = "case", "further", "without_dropout"
+"""Which call of an attention function fails: the case's own, one with other arguments, or its own without dropout."""
+
+
+class Process(str, Enum):
+    """How a process was lost."""
+
+    TIMEOUT = "timeout"
+    OUT_OF_MEMORY = "out_of_memory"
+    SIGNAL = "signal"
+    EXIT = "exit"
+    PROTOCOL = "protocol"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class Refusal(str, Enum):
+    """Why a subject does not take a case."""
+
+    UNKNOWN_SUBJECT = "unknown_subject"
+    NO_CONTRACT = "no_contract"
+    NOT_RANDOM = "not_random"
+    UNSUPPORTED = "unsupported"
+    TEXT_FAILS = "text_fails"
+    NOT_IMPLEMENTED = "not_implemented"
+    NO_MEMORY = "no_memory"
+    NO_VERDICT = "no_verdict"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Write:
+    """Memory that a function should not have written to. `buffer`: an argument's name, or what allocated it;
+    `place`: `before`, `after`, `itself` or `between` its rows; `count`: elements written."""
+
+    buffer: str
+    place: str
+    count: int
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Base of all failures. `call`: which call of an attention function fails."""
+
+    kind: ClassVar[str]
+    call: str = field(default=CASE_CALL, kw_only=True)
+
+    def identity(self) -> str:
+        """What tells failures with one verdict apart, equal for the same failure of other cases; "" where the verdict
+        and the rewrites that fired say all that is known."""
+        return ""
+
+    @property
+    def is_of_further_call(self) -> bool:
+        """Whether the case's own call is right, so that its numbers are too."""
+        return self.call == FURTHER_CALL
+
+
+@dataclass(frozen=True)
+class WrongValue(Failure):
+    """An element is further from float64 than rounding explains. `ratio`: the worst row's error over what rounding
+    explains; `limit`: the ratio that counts as wrong; `eager_error`: None where eager is not compared;
+    `gradient_missing`: no gradient came, and 0 stands in its place."""
+
+    kind: ClassVar[str] = "wrong_value"
+    value: str
+    index: tuple[int, ...]
+    error: float
+    ratio: float
+    limit: float
+    eager_error: float | None = None
+    gradient_missing: bool = False
+
+
+@dataclass(frozen=True)
+class DifferentElements(Failure):
+    """Elements that can't round (integers, booleans), or that must equal a twin's bit for bit, differ.
+    `than`: `eager` or `reference`."""
+
+    kind: ClassVar[str] = "different_elements"
+    value: str
+    count: int
+    total: int
+    dtype: str = ""
+    than: str = "eager"
+
+
+@dataclass(frozen=True)
+class NotFinite(Failure):
+    """Elements are NaN or infinite. `first`: the index of the first one."""
+
+    kind: ClassVar[str] = "not_finite"
+    value: str
+    count: int
+    first: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class NonfiniteByConvention(Failure):
+    """Elements are not finite in one of eager and compiled, where no answer is right. Accuses nobody."""
+
+    kind: ClassVar[str] = "nonfinite_by_convention"
+    value: str
+    count: int
+
+
+@dataclass(frozen=True)
+class IllConditioned(Failure):
+    """Rounding alone changes every weight, so that nothing can be said of the value. Accuses nobody."""
+
+    kind: ClassVar[str] = "ill_conditioned"
+    value: str
+
+
+@dataclass(frozen=True)
+class EmptyRowsNotZero(Failure):
+    """Rows of queries that keep no key are neither 0 nor NaN."""
+
+    kind: ClassVar[str] = "empty_rows_not_zero"
+    value: str
+    count: int
+    first: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class BiasedErrors(Failure):
+    """Errors differ on the whole from those of right kernels on the same inputs. `statistic`: `scale` or `bias`, with
+    `amount` the factor; `rms` or `row`, with `amount` the multiple of what right kernels have. `deviations`: standard
+    deviations away from `kernels` simulated ones."""
+
+    kind: ClassVar[str] = "biased_errors"
+    value: str
+    statistic: str
+    amount: float
+    deviations: float
+    kernels: int
+
+
+@dataclass(frozen=True)
+class MissingGradient(Failure):
+    """The output has no gradient though an argument requires one."""
+
+    kind: ClassVar[str] = "missing_gradient"
+    value: str
+
+
+@dataclass(frozen=True)
+class RelationBroken(Failure):
+    """What a further call gives is not what follows from the case's call. `relation`: its name in
+    fuzz/check/oracle/attention/relation_table.py; `aspect`: `shape`, `not_finite`, `bitwise` or `rounding`; `left` and
+    `right`: both sides at `index`, or empty for a shape; `ratio` and `limit`: of the error over both error bounds."""
+
+    kind: ClassVar[str] = "relation_broken"
+    relation: str
+    aspect: str
+    count: int = 0
+    total: int = 0
+    index: tuple[int, ...] = ()
+    left: float = 0.0
+    right: float = 0.0
+    ratio: float = 0.0
+    limit: float = 0.0
+    shape: tuple[int, ...] = ()
+    expected_shape: tuple[int, ...] = ()
+    call: str = field(default=FURTHER_CALL, kw_only=True)
+
+
+@dataclass(frozen=True)
+class GradientIdentityBroken(Failure):
+    """An identity between gradients does not hold. `equation`: the identity; `count` of `total` sums are off;
+    `residual`: by how much at `index`, `ratio` in units of rounding."""
+
+    kind: ClassVar[str] = "gradient_identity_broken"
+    equation: str
+    count: int
+    total: int
+    index: tuple[int, ...]
+    residual: float
+    ratio: float
+    limit: float
+
+
+@dataclass(frozen=True)
+class DropoutStatistic(Failure):
+    """A statistic over many dropout seeds is not eager's. `statistic`: `mean`, `variance`, `slope` or `nonfinite`;
+    `part`: the slice as an index, "" for all; `effect`: compiled over eager's, or the share of seeds."""
+
+    kind: ClassVar[str] = "dropout_statistic"
+    value: str
+    statistic: str
+    part: str
+    effect: float
+    seeds: int
+    standard_errors: float
+
+
+@dataclass(frozen=True)
+class DropoutMask(Failure):
+    """The dropout mask of an attention function is wrong. `problem`: `extreme_rate`, `keep_rate`, `scale`, `repeated`,
+    `same_for_seeds`, `not_repeatable`, `depends_on_scores` or `backward_differs`; `count` of `total` weights show it;
+    `seen` and `expected`: the share or factor; `axis` and `index` or `lag`: where; `seeds`: of the masks compared."""
+
+    kind: ClassVar[str] = "dropout_mask"
+    problem: str
+    p: float
+    count: int = 0
+    total: int = 0
+    seen: float = 0.0
+    expected: float = 0.0
+    worst: float = 0.0
+    axis: str = ""
+    index: int | None = None
+    lag: int | None = None
+    seeds: tuple[int, ...] = ()
+    under_scores: bool = False
+
+
+@dataclass(frozen=True)
+class ImpossibleUnderDropout(Failure):
+    """No dropout mask gives such an output. `aspect`: `too_large`, `zero_rows` or `off_expectation`; `share`: of what it
+    is without dropout, over the head `index` or over all where that is empty."""
+
+    kind: ClassVar[str] = "impossible_under_dropout"
+    value: str
+    aspect: str
+    count: int = 0
+    index: tuple[int, ...] = ()
+    share: float = 0.0
+
+
+@dataclass(frozen=True)
+class FaultyOperation(Failure):
+    """Eager is wrong: `operation` gives `given` where float64 gives `exact`. `value` is off by `error` (inf: not finite)
+    because of it. `subject_is_wrong`: whether the subject's value is too, None where that can't be told;
+    `subject_call_is_right`: the subject's own call was judged right."""
+
+    kind: ClassVar[str] = "faulty_operation"
+    operation: str
+    given: float
+    exact: float
+    value: str = ""
+    error: float = 0.0
+    subject_is_wrong: bool | None = None
+    subject_call_is_right: bool = False
+
+    @property
+    def is_not_finite(self) -> bool:
+        """Whether the operation gives NaN or infinity."""
+        return not math.isfinite(self.given)
+
+    def identity(self) -> str:
+        """The operation, and whether it gives numbers."""
+        return f"{self.operation} {'not finite' if self.is_not_finite else 'wrong'}"
+
+
+@dataclass(frozen=True)
+class OutOfBounds(Failure):
+    """Memory was written that is not the subject's to write."""
+
+    kind: ClassVar[str] = "out_of_bounds"
+    writes: tuple[Write, ...]
+
+
+@dataclass(frozen=True)
+class FormDiffers(Failure):
+    """Not the numbers but the form differs from eager's. `aspect`: `structure`, `mutation`, `dtype`, `shape`, `device` or
+    `strides`; `actual` and `expected`: both, as text; `value` is "" for the structure."""
+
+    kind: ClassVar[str] = "form_differs"
+    aspect: str
+    actual: str
+    expected: str
+    value: str = ""
+
+
+@dataclass(frozen=True)
+class Nondeterministic(Failure):
+    """Two runs on equal inputs differ in a value."""
+
+    kind: ClassVar[str] = "nondeterministic"
+    value: str
+
+
+@dataclass(frozen=True)
+class Raised(Failure):
+    """An exception: its type's name and the first line of its text that says something."""
+
+    kind: ClassVar[str] = "raised"
+    error: str
+    text: str = ""
+
+    def identity(self) -> str:
+        """The exception without what changes from case to case."""
+        return normalize(f"{self.error}: {self.text}" if self.text else self.error)
+
+
+@dataclass(frozen=True)
+class ProcessLost(Failure):
+    """The process ended, or had to be ended. `detail`: the signal's name, the exit code, the seconds or MiB allowed;
+    `place`: `FUNCTION (FILE)` of the innermost frame; `last_words`: what it wrote last where no frame is known."""
+
+    kind: ClassVar[str] = "process_lost"
+    how: Process
+    detail: str
+    place: str = ""
+    last_words: str = ""
+
+    def identity(self) -> str:
+        """How and where it ended. Which allocation is the one too many is chance."""
+        if self.how is Process.OUT_OF_MEMORY:
+            return ""
+        detail = self.detail if self.how is Process.SIGNAL else ""
+        return normalize(" ".join(filter(None, [self.how.value, detail, self.place or self.last_words])))
+
+
+@dataclass(frozen=True)
+class NotTaken(Failure):
+    """The subject does not take the case. Accuses nobody. `detail`: what it says, in one line."""
+
+    kind: ClassVar[str] = "not_taken"
+    why: Refusal
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Recorded(Failure):
+    """A failure of which only the sentence is known: stored by a version that kept no fields."""
+
+    kind: ClassVar[str] = "recorded"
+    text: str
+
+    def identity(self) -> str:
+        """The sentence without what changes from case to case."""
+        return normalize(self.text)
+
+
+AnyFailure = (
+    WrongValue
+    | DifferentElements
+    | NotFinite
+    | NonfiniteByConvention
+    | IllConditioned
+    | EmptyRowsNotZero
+    | BiasedErrors
+    | MissingGradient
+    | RelationBroken
+    | GradientIdentityBroken
+    | DropoutStatistic
+    | DropoutMask
+    | ImpossibleUnderDropout
+    | FaultyOperation
+    | OutOfBounds
+    | FormDiffers
+    | Nondeterministic
+    | Raised
+    | ProcessLost
+    | NotTaken
+    | Recorded
+)
+"""The closed list."""
+
+
+def normalize(text: str) -> str:
+    """A text without what changes from case to case: numbers, addresses, paths, generated names, and the stage of compiling
+    at which a tensor was met."""
+    text = re.sub(r"0x[0-9a-fA-F]+", "0x", text)
+    text = re.sub(r"(/[\w.+-]+){2,}", "PATH", text)
+    text = re.sub(r"\b(Fake|Functional|Proxy)Tensor\b", "Tensor", text)
+    text = re.sub(r"\b[su]\d+(\*[su]\d+)*\b", "N", text)  # symbolic sizes
+    text = re.sub(r"\b([A-Za-z_]+?)_?\d+(_\d+)*\b", r"\1N", text)
+    text = re.sub(r"-?\d+(\.\d+)?(e[+-]?\d+)?", "N", text)
+    return re.sub(r"\s*N(\s*,\s*N)+", " N", text)[:200]

@@ -1,5 +1,6 @@
 # make fuzz    make .venv, run a 3-minute campaign on the CPU, end by showing its findings
-# make test    make .venv; lint, types, layers, tests
+# make check   make .venv; lint, types, layers and the fast tests
+# make test    make .venv; lint, types, layers and all tests
 # PIP_ARGS reaches pip, for example: make fuzz PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
 
 PYTHON ?=
@@ -11,9 +12,10 @@ PYTEST_ARGS ?= -n 2
 VENV := .venv
 BIN := $(VENV)/bin
 TESTED := constraints/tested.txt
+FAST := not worker and not compiles and not triton_interpreter and not samples
 PACKAGES := $(wildcard generators kernels corpus fuzz triage)
 
-.PHONY: venv fuzz test lint types layers clean
+.PHONY: venv fuzz check test lint types layers clean
 .DEFAULT_GOAL := test
 
 venv: $(VENV)/.complete
@@ -30,10 +32,14 @@ fuzz: venv
 	@$(BIN)/python -m fuzz.run --budget $(BUDGET) $(FUZZ_ARGS); status=$$?; \
 	if [ $$status -eq 1 ]; then exit 0; fi; exit $$status  # 1: new findings, which is what a campaign is for
 
+check: lint
+	$(BIN)/python -m pytest $(PYTEST_ARGS) -m "$(FAST)" tests
+
 test: lint
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 lint: venv types layers
+	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check .
 
 types: venv

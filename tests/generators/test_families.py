@@ -56,7 +56,9 @@ def test_a_file_is_all_that_a_family_needs(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "nobody.py").write_text(
         '"""Nobody."""\n\nfrom generators.sampling.families.family import Family\n\nFAMILY = Family(weight=1.0, habits={"order": "sbhd"})\n'
     )
-    monkeypatch.setattr(generators.sampling.families, "__path__", [*generators.sampling.families.__path__, str(tmp_path)])
+    monkeypatch.setattr(
+        generators.sampling.families, "__path__", [*generators.sampling.families.__path__, str(tmp_path)]
+    )
     found = importlib.import_module("generators.sampling.families")._all()
     assert set(found) == {*FAMILIES, "nobody"}
     assert isinstance(found["nobody"], Family)

@@ -15,10 +15,8 @@ def merge_heads(b: Builder, c: Choices, value: str) -> str:
     batch, heads, seq_len, head_dim = b.shape(value)
     if b.size(heads) == 1 and c.chance(0.4):
         return b.op("squeeze", value, dim=1)
-    if c.chance(0.7):
-        moved = b.op("transpose", value, dim0=1, dim1=2)
-    else:
-        moved = b.op("permute", value, dims=(0, 2, 1, 3))
+    swapped = c.chance(0.7)
+    moved = b.op("transpose", value, dim0=1, dim1=2) if swapped else b.op("permute", value, dims=(0, 2, 1, 3))
     form = c.weighted({"reshape": 5.0, "contiguous": 3.0, "flatten": 2.0})
     if form == "flatten":
         return b.op("flatten", moved, start=2, end=3)

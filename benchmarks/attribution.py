@@ -28,7 +28,7 @@ from generators.program.case import Input, Values
 from generators.program.sizes import Size
 from triage.attribution.ablation import DYNAMIC
 from triage.attribution.bisector import bisect, bisect_command
-from triage.attribution.cause import Attribution, Cause, attribute
+from triage.attribution.cause import Attribution, RootCause, attribute
 from triage.report import reproducer
 
 HERE = Path(__file__).resolve().parent
@@ -82,7 +82,7 @@ class Known:
 
     name: str
     entry: Entry
-    right: Callable[[Cause], bool] | None = None
+    right: Callable[[RootCause], bool] | None = None
     plant: str = ""
 
 
@@ -126,20 +126,20 @@ def _subject(name: str) -> Expectation:
     return Expectation("known", subject=name)
 
 
-def _in_pattern(seed: str) -> Callable[[Cause], bool]:
+def _in_pattern(seed: str) -> Callable[[RootCause], bool]:
     part = f"{_SFDP}{int(seed.split('-')[1])}"
     return lambda cause: (cause.who, cause.stage, cause.part) == ("inductor", "joint_graph_passes", part)
 
 
-def _in_relu(cause: Cause) -> bool:
+def _in_relu(cause: RootCause) -> bool:
     return (cause.who, cause.stage, cause.part) == ("inductor", "lowering", "relu")
 
 
-def _in_kernel(name: str, part: str) -> Callable[[Cause], bool]:
+def _in_kernel(name: str, part: str) -> Callable[[RootCause], bool]:
     return lambda cause: cause.who == f"benchmarks.defects:{name}" and cause.part.startswith(part)
 
 
-def _as_known(file: str) -> Callable[[Cause], bool]:
+def _as_known(file: str) -> Callable[[RootCause], bool]:
     if file.startswith("sfdp-"):
         return _in_pattern(file)
     return lambda cause: cause.who == "sdpa_flash" and "overlap" in cause.mechanism
@@ -220,8 +220,8 @@ def planted(name: str) -> Iterator[None]:
 
 def _bisected(known: Known, found: Attribution) -> None:
     """Print what repro.py does, and what the bisector says of it by both of its doors."""
-    assert found.ladder is not None
-    result = found.ladder.result
+    assert found.ablation is not None
+    result = found.ablation.result
     with tempfile.TemporaryDirectory(prefix="attnfuzz-attribution-") as scratch:
         repro = Path(scratch) / "repro.py"
         own_random, dynamic = known.entry.subject.endswith("_random"), known.entry.subject == DYNAMIC

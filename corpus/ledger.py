@@ -49,7 +49,7 @@ _MOST = 4096
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Root:
+class CauseKey:
     """Where a fault is and how it works, in words that are equal for what one change would mend."""
 
     who: str
@@ -93,7 +93,7 @@ class Bug:
 
     id: str
     title: str
-    roots: tuple[Root, ...]
+    roots: tuple[CauseKey, ...]
     status: Status = Status()
     note: str = ""
     cases: tuple[str, ...] = ()
@@ -109,14 +109,14 @@ class Ledger:
 
     path: Path
     bugs: tuple[Bug, ...] = ()
-    _of_root: Mapping[Root, Bug] = field(init=False, repr=False, compare=False)
+    _of_root: Mapping[CauseKey, Bug] = field(init=False, repr=False, compare=False)
     _of_case: Mapping[str, Bug] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_of_root", {root: bug for bug in self.bugs for root in bug.roots})
         object.__setattr__(self, "_of_case", {case: bug for bug in self.bugs for case in bug.findings})
 
-    def of_root(self, root: Root) -> Bug | None:
+    def of_root(self, root: CauseKey) -> Bug | None:
         """The bug that has this cause."""
         return self._of_root.get(root)
 
@@ -180,9 +180,9 @@ def _bug(node: Node) -> Bug:
     )
 
 
-def _root(node: Node) -> Root:
+def _root(node: Node) -> CauseKey:
     entries = node.record(("who", "stage", "mechanism"), ("part",))
-    return Root(**{key: entries[key].text() if key in entries else "" for key in _CAUSE})
+    return CauseKey(**{key: entries[key].text() if key in entries else "" for key in _CAUSE})
 
 
 def _status(node: Node) -> Status:

@@ -11,7 +11,7 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
 from corpus.atomic_write import replace_file
-from corpus.ledger import Bug, Ledger, Root, loads
+from corpus.ledger import Bug, CauseKey, Ledger, loads
 from corpus.strict_yaml import plain
 from generators.errors import UserError
 
@@ -95,7 +95,7 @@ def _keep(entry: CommentedMap, bug: Bug) -> None:
             entry[key] = value
 
 
-def _join(entry: CommentedMap, roots: Sequence[Root]) -> None:
+def _join(entry: CommentedMap, roots: Sequence[CauseKey]) -> None:
     """Other causes that turned out to be this bug, behind those that stand there."""
     if roots and not entry.get("also"):
         also = CommentedSeq()
@@ -107,7 +107,7 @@ def _join(entry: CommentedMap, roots: Sequence[Root]) -> None:
         entry["also"].append(_cause(root))
 
 
-def _cause(root: Root) -> CommentedMap:
+def _cause(root: CauseKey) -> CommentedMap:
     fields = {"who": root.who, "stage": root.stage, "part": root.part, "mechanism": root.mechanism}
     cause = CommentedMap({key: _text(value) for key, value in fields.items() if value or key != "part"})
     cause.fa.set_flow_style()

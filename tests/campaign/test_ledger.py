@@ -136,7 +136,7 @@ def listing(directory: Path, *bugs: tuple[str, str, str]) -> Ledger:
         ledger.Bug(
             name,
             f"{name} is wrong",
-            (ledger.Root("inductor", "lowering", name, "wrong"),),
+            (ledger.CauseKey("inductor", "lowering", name, "wrong"),),
             ledger.Status(*status.split(" ", 1)),
             findings=(case_id,),
         )

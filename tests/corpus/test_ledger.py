@@ -5,7 +5,7 @@ import pytest
 
 from corpus import entry as corpus_entry
 from corpus import ledger, ledger_file
-from corpus.ledger import Bug, Ledger, Root, Status
+from corpus.ledger import Bug, CauseKey, Ledger, Status
 from generators.errors import UserError
 
 HAND_WRITTEN = """\
@@ -27,7 +27,7 @@ bugs:
     last_seen: "2026-11-20"
     versions: ["2.13.0"]
 """
-ROOT = Root("eager", "operation", "aten.bmm", "not finite")
+ROOT = CauseKey("eager", "operation", "aten.bmm", "not finite")
 
 
 def written(path: Path, text: str) -> Ledger:
@@ -39,7 +39,7 @@ def test_what_a_person_wrote_stays_when_it_is_brought_up_to_date(tmp_path: Path)
     read = written(tmp_path / "ledger.yaml", HAND_WRITTEN)
     (bug,) = read.bugs
     assert str(bug.status) == "reported https://github.com/pytorch/pytorch/issues/1"
-    assert read.of_root(Root("inductor", "joint_graph_passes", "", "fill ignored")) == bug
+    assert read.of_root(CauseKey("inductor", "joint_graph_passes", "", "fill ignored")) == bug
     assert read.examples(bug) == [tmp_path / "known/constants.case.yaml"]
     met = Bug(
         bug.id,
@@ -83,7 +83,7 @@ def test_a_ledger_is_made_where_there_is_none(tmp_path: Path) -> None:
     odd = Bug(
         "no",
         "a title: with #, 'quotes' and \"more\"",
-        (Root("triton", "kernel", "", "1e-3"),),
+        (CauseKey("triton", "kernel", "", "1e-3"),),
         Status("not_a_bug", "no: by design"),
     )
     made = Ledger(tmp_path / "new" / "ledger.yaml", (odd,))

@@ -1,4 +1,4 @@
-"""Cases to report: a real bug of torch 2.13.0, and ladders as a worker would give them."""
+"""Cases to report: a real bug of torch 2.13.0, and ablations as a worker would give them."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from corpus import casefile
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from generators.program.case import Case
 from tests.replay.conftest import FakePython, fake_python
-from triage.attribution.ablation import AOT_EAGER, DYNAMIC, EAGER, INDUCTOR, NO_PATTERNS, PASSES, Ladder
+from triage.attribution.ablation import AOT_EAGER, DYNAMIC, EAGER, INDUCTOR, NO_PATTERNS, PASSES, Ablation
 
 __all__ = ["FakePython", "fake_python"]
 
@@ -35,12 +35,12 @@ def case() -> Case:
     return casefile.loads(SOFTMAX_OVER_QUERIES)
 
 
-def ladder(**verdicts: Verdict) -> Ladder:
-    """The bug above, with other verdicts for the rungs named."""
+def ablation(**verdicts: Verdict) -> Ablation:
+    """The bug above, with other verdicts for the stages named."""
     found = dict.fromkeys((EAGER, AOT_EAGER, "no_patterns"), Verdict.OK)
     found |= dict.fromkeys((PASSES, INDUCTOR, DYNAMIC), Verdict.WRONG_RESULT) | verdicts
     found[NO_PATTERNS] = found.pop("no_patterns")
     result = SubjectResult("", Verdict.OK, numbers=NUMBERS, fired=("_sfdp_pattern_1_inference", "pointless_view"))
     message = "output 0: element [1, 0] is off by 0.9 from float64"
-    rungs = {name: replace(result, subject=name, verdict=v, message=message) for name, v in found.items()}
-    return Ladder(Hello("2.13.0", "3.11", "cpu", "g++", 1, 1.0), rungs, INDUCTOR)
+    stages = {name: replace(result, subject=name, verdict=v, message=message) for name, v in found.items()}
+    return Ablation(Hello("2.13.0", "3.11", "cpu", "g++", 1, 1.0), stages, INDUCTOR)

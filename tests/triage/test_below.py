@@ -12,7 +12,7 @@ from fuzz.protocol import SubjectResult, Verdict
 from generators.errors import UserError
 from generators.program.case import Case
 from tests.triage.controls import Controls
-from triage.attribution.cause import Cause, attributed
+from triage.attribution.cause import RootCause, attributed
 from triage.attribution.evaluator import Trials
 from triage.cluster import attributions
 from triage.cluster.attributions import attributor
@@ -22,7 +22,7 @@ WRONG = SubjectResult("inductor", Verdict.WRONG_RESULT, "output 0: off", reached
 BEFORE = ("eager", "aot_eager", "aot_eager_decomp_partition", "passes")
 
 
-def below(case: Case, *right: str) -> Cause:
+def below(case: Case, *right: str) -> RootCause:
     entry = Entry(case, expect=Expectation("known", subject="inductor"))
     controls = Controls(WRONG, *BEFORE, *right, passes_dynamic=SubjectResult("", Verdict.OK))
     return attributed(entry, cast("Trials", controls)).cause
@@ -48,11 +48,11 @@ def test_a_lowering_is_at_fault_only_where_no_other_mends_it(
 
 
 @pytest.mark.parametrize("verdict", [Verdict.TIMEOUT, Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY])
-@pytest.mark.parametrize(("rung", "stage"), [("passes", "graph_passes"), ("inductor", "codegen")])
-def test_where_the_process_is_lost_no_control_is_tried(case: Case, verdict: Verdict, rung: str, stage: str) -> None:
+@pytest.mark.parametrize(("subject", "stage"), [("passes", "graph_passes"), ("inductor", "codegen")])
+def test_where_the_process_is_lost_no_control_is_tried(case: Case, verdict: Verdict, subject: str, stage: str) -> None:
     lost = SubjectResult("", verdict, "SIGSEGV in relu at 731")
-    controls = Controls(lost, *BEFORE[: BEFORE.index(rung)] if rung in BEFORE else BEFORE)
-    found = attributed(Entry(case, expect=Expectation("known", subject=rung)), cast("Trials", controls)).cause
+    controls = Controls(lost, *BEFORE[: BEFORE.index(subject)] if subject in BEFORE else BEFORE)
+    found = attributed(Entry(case, expect=Expectation("known", subject=subject)), cast("Trials", controls)).cause
     assert (found.who, found.stage, found.part) == ("inductor", stage, "")
     words = verdict.value.replace("_", " ")
     assert found.mechanism == (words if verdict is Verdict.OUT_OF_MEMORY else f"{words}: SIGSEGV in relu at N")

@@ -13,7 +13,7 @@ from fuzz.evaluator import Setup
 from generators.errors import UserError
 from tests.triage.conftest import SOFTMAX_OVER_QUERIES
 from triage.attribution.bisector import parsed
-from triage.attribution.cause import Cause, attribute, attributed
+from triage.attribution.cause import RootCause, attribute, attributed
 from triage.attribution.evaluator import Trials, trials_of
 from triage.attribution.rewrite import CONSTANTS_IGNORED, OTHER_RESULT
 
@@ -78,7 +78,7 @@ def of(text: str, subject: str = "passes") -> Entry:
     return Entry(casefile.loads(text), expect=Expectation("known", subject=subject))
 
 
-def named(cause: Cause) -> tuple[str, str, str]:
+def named(cause: RootCause) -> tuple[str, str, str]:
     return cause.who, cause.stage, cause.part
 
 

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from corpus import entry as corpus_entry
 from corpus import ledger, ledger_file
 from corpus.entry import Entry, Found
-from corpus.ledger import Bug, Ledger, Root, Status
+from corpus.ledger import Bug, CauseKey, Ledger, Status
 from fuzz.campaign.session import session
 from fuzz.cli import call
 from generators.errors import UserError
 from tests.campaign.fakes import case, options, sampler
 from tests.campaign.test_campaign import WRONG
-from triage.attribution.cause import Cause
+from triage.attribution.cause import RootCause
 from triage.cluster import __main__ as command
 from triage.cluster import attributions
 from triage.cluster.attributions import Attributed, Attributions
@@ -40,8 +40,8 @@ def entry(
     )
 
 
-def sfdp(number: int, mechanism: str = IGNORED) -> Cause:
-    return Cause("inductor", "joint_graph_passes", f"_sfdp_pattern_{number}", mechanism)
+def sfdp(number: int, mechanism: str = IGNORED) -> RootCause:
+    return RootCause("inductor", "joint_graph_passes", f"_sfdp_pattern_{number}", mechanism)
 
 
 FLASH = "aten._scaled_dot_product_flash_attention_for_cpu"
@@ -60,21 +60,21 @@ PILE = [
     [(sfdp(8, "worker died"), entry(2, "worker_died"))],
     [(sfdp(7, "strides in another order"), entry(2, "metadata"))],
     [(sfdp(8, "strides in another order"), entry(2, "metadata"))],
-    [(Cause("inductor", "lowering", "relu", "wrong result"), entry())],
-    [(Cause("inductor", "lowering", "log1p", "wrong result"), entry())],
-    [(Cause("eager", "operation", FLASH, "a negative scale with is_causal"), entry(2, "eager_suspect", "eager")),
-     (Cause("sdpa_flash", "operation", FLASH, "a negative scale with is_causal"), entry(3, "nonfinite", "sdpa_flash"))],
-    [(Cause("sdpa_flash", "operation", FLASH, "operands whose rows overlap in memory"), entry(2, "wrong_result", "sdpa_flash"))],
-    [(Cause("eager", "operation", "aten.bmm", ""), entry(2, "eager_suspect", "eager", "aten.bmm gives nan where float64 gives 2.46: eager's output 0 is not finite"))],
-    [(Cause("eager", "operation", "aten.bmm", ""), entry(2, "eager_suspect", "eager", "aten.bmm gives 3 where float64 gives 2.46"))],
-    [(Cause("triton", "kernel", "attention_backward (dq), mask", "wrong values"), entry(2, "wrong_gradient", "triton")),
-     (Cause("triton", "kernel", "attention_backward (dq), mask", "the relation heads permuted is broken"), entry(3, "wrong_gradient", "triton"))],
-    [(Cause("triton", "kernel", "attention_backward (dq), mask", "writes out of bounds"), entry(2, "out_of_bounds", "triton"))],
-    [(Cause("triton", "kernel", "attention_forward", "wrong values"), entry(2, "wrong_result", "triton"))],
+    [(RootCause("inductor", "lowering", "relu", "wrong result"), entry())],
+    [(RootCause("inductor", "lowering", "log1p", "wrong result"), entry())],
+    [(RootCause("eager", "operation", FLASH, "a negative scale with is_causal"), entry(2, "eager_suspect", "eager")),
+     (RootCause("sdpa_flash", "operation", FLASH, "a negative scale with is_causal"), entry(3, "nonfinite", "sdpa_flash"))],
+    [(RootCause("sdpa_flash", "operation", FLASH, "operands whose rows overlap in memory"), entry(2, "wrong_result", "sdpa_flash"))],
+    [(RootCause("eager", "operation", "aten.bmm", ""), entry(2, "eager_suspect", "eager", "aten.bmm gives nan where float64 gives 2.46: eager's output 0 is not finite"))],
+    [(RootCause("eager", "operation", "aten.bmm", ""), entry(2, "eager_suspect", "eager", "aten.bmm gives 3 where float64 gives 2.46"))],
+    [(RootCause("triton", "kernel", "attention_backward (dq), mask", "wrong values"), entry(2, "wrong_gradient", "triton")),
+     (RootCause("triton", "kernel", "attention_backward (dq), mask", "the relation heads permuted is broken"), entry(3, "wrong_gradient", "triton"))],
+    [(RootCause("triton", "kernel", "attention_backward (dq), mask", "writes out of bounds"), entry(2, "out_of_bounds", "triton"))],
+    [(RootCause("triton", "kernel", "attention_forward", "wrong values"), entry(2, "wrong_result", "triton"))],
 ]  # fmt: skip
 
 
-def told(number: int, cause: Cause, one: Entry, day: str = "2026-05-01") -> Attributed:
+def told(number: int, cause: RootCause, one: Entry, day: str = "2026-05-01") -> Attributed:
     unique = replace(one, case=replace(one.case, dims=(("R", 2 + number), ("S", 5))))
     finding = Finding(unique, Path(f"{number}.case.yaml"), None, 1, day, day, frozenset(["2.13.0"]))
     return Attributed(finding, root_of(cause, unique), cause)
@@ -97,7 +97,7 @@ def test_findings_are_one_cluster_exactly_where_one_change_would_mend_them() -> 
 
 LISTED = Ledger(Path("ledger.yaml"), (
     Bug("b", "the matcher ignores constants", (MEMBERS[0].root, MEMBERS[-1].root), Status("known", "https://x")),
-    Bug("a", "words were others then", (Root("inductor", "?", "", "?"),), findings=(MEMBERS[4].finding.id, MEMBERS[6].finding.id)),
+    Bug("a", "words were others then", (CauseKey("inductor", "?", "", "?"),), findings=(MEMBERS[4].finding.id, MEMBERS[6].finding.id)),
 ))  # fmt: skip
 
 
@@ -176,7 +176,7 @@ def test_an_entry_learns_the_words_its_findings_are_attributed_in_now(tmp_path: 
     bug = Bug(
         "old",
         "attention is wrong",
-        (Root("inductor", "?", "", "words of an older version"),),
+        (CauseKey("inductor", "?", "", "words of an older version"),),
         findings=(first.finding.id,),
     )
     ledger_file.save(Ledger(path, (bug, Bug("other", "NaN", (MEMBERS[-1].root,)))))
@@ -197,7 +197,7 @@ class Asked:
         self.cases: list[str] = []
         self.refused = refused
 
-    def __call__(self, one: Entry) -> Cause:
+    def __call__(self, one: Entry) -> RootCause:
         self.cases.append(one.case.id)
         if one.case.id in self.refused:
             raise UserError("shows no bug under torch 2.14.0")

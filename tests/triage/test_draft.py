@@ -12,10 +12,10 @@ from fuzz.protocol import FINDINGS, SubjectResult, Verdict
 from generators.program.case import Case
 from generators.program.emit import source
 from generators.sampling.sample import sample
-from tests.triage.conftest import NUMBERS, ladder
-from triage.attribution.ablation import EAGER, EMULATED_CASTS, INDUCTOR, Ladder
+from tests.triage.conftest import NUMBERS, ablation
+from triage.attribution.ablation import EAGER, EMULATED_CASTS, INDUCTOR, Ablation
 from triage.attribution.bisector import Bisection
-from triage.attribution.cause import Attribution, Cause
+from triage.attribution.cause import Attribution, RootCause
 from triage.attribution.explain import explain
 from triage.report import reproducer
 from triage.report.diagnosis import blame, refusal
@@ -25,13 +25,13 @@ from triage.report.title import title
 RUN = reproducer.Run(1, "output 0 up to 2.3; off float64: eager 2.2e-07, inductor 0.97; same: False\n", "a log\n")
 
 
-def with_rung(base: Ladder, name: str, verdict: Verdict) -> Ladder:
-    return replace(base, rungs=base.rungs | {name: replace(base.result, verdict=verdict)})
+def with_stage(base: Ablation, name: str, verdict: Verdict) -> Ablation:
+    return replace(base, stages=base.stages | {name: replace(base.result, verdict=verdict)})
 
 
 @pytest.mark.parametrize("verdict", [v for v in Verdict if not v.is_finding])
 def test_what_is_no_finding_is_refused_with_the_numbers(case: Case, verdict: Verdict) -> None:
-    found = ladder(passes=verdict, inductor=verdict)
+    found = ablation(passes=verdict, inductor=verdict)
     why = refusal(found)
     assert why is not None
     draft = refused(case, found, why)
@@ -42,12 +42,12 @@ def test_what_is_no_finding_is_refused_with_the_numbers(case: Case, verdict: Ver
 
 
 def test_casts_that_inductor_elides_by_design_are_refused() -> None:
-    assert "emulate_precision_casts=True" in (refusal(with_rung(ladder(), EMULATED_CASTS, Verdict.OK)) or "")
-    assert refusal(with_rung(ladder(), EMULATED_CASTS, Verdict.WRONG_RESULT)) is None
+    assert "emulate_precision_casts=True" in (refusal(with_stage(ablation(), EMULATED_CASTS, Verdict.OK)) or "")
+    assert refusal(with_stage(ablation(), EMULATED_CASTS, Verdict.WRONG_RESULT)) is None
 
 
 def test_what_eager_does_too_is_refused() -> None:
-    assert "Eager fails too" in (refusal(ladder(eager=Verdict.NONDETERMINISTIC)) or "")
+    assert "Eager fails too" in (refusal(ablation(eager=Verdict.NONDETERMINISTIC)) or "")
 
 
 EAGER_MESSAGE = (
@@ -55,10 +55,10 @@ EAGER_MESSAGE = (
 )
 
 
-def suspected(case: Case, error: float = float("inf")) -> tuple[Ladder, str]:
+def suspected(case: Case, error: float = float("inf")) -> tuple[Ablation, str]:
     numbers = {"eager_error": error, "scale": 1.9, "rows_wrong": 3.0, "rows_total": 80.0, "compiled_error": error}
     result = SubjectResult("eager", Verdict.EAGER_SUSPECT, EAGER_MESSAGE, numbers)
-    found = replace(ladder(), accused=EAGER, rungs=ladder().rungs | {EAGER: result})
+    found = replace(ablation(), accused=EAGER, stages=ablation().stages | {EAGER: result})
     return found, title(case, result, "cpu")
 
 
@@ -82,29 +82,29 @@ def test_eager_that_is_wrong_is_reported_and_no_compiler_blamed(case: Case) -> N
 
 
 def test_a_compiler_that_is_wrong_in_its_own_way_is_not_acquitted_by_such_an_eager() -> None:
-    assert refusal(ladder(eager=Verdict.EAGER_SUSPECT)) is None
+    assert refusal(ablation(eager=Verdict.EAGER_SUSPECT)) is None
 
 
 def test_what_only_an_internal_subject_shows_is_refused() -> None:
-    assert "no user runs them so" in (refusal(ladder(inductor=Verdict.OK)) or "")
+    assert "no user runs them so" in (refusal(ablation(inductor=Verdict.OK)) or "")
 
 
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        (ladder(aot_eager=Verdict.WRONG_RESULT), "before Inductor"),
-        (ladder(), "a rewrite of the graph (_sfdp_pattern_1_inference)"),
-        (ladder(no_patterns=Verdict.WRONG_RESULT), "graph passes alone show it"),
-        (ladder(passes=Verdict.OK), "in lowering or code generation."),
-        (ladder(passes=Verdict.SKIPPED), "open"),
+        (ablation(aot_eager=Verdict.WRONG_RESULT), "before Inductor"),
+        (ablation(), "a rewrite of the graph (_sfdp_pattern_1_inference)"),
+        (ablation(no_patterns=Verdict.WRONG_RESULT), "graph passes alone show it"),
+        (ablation(passes=Verdict.OK), "in lowering or code generation."),
+        (ablation(passes=Verdict.SKIPPED), "open"),
     ],
 )
-def test_the_ladder_tells_who_is_to_blame(found: Ladder, words: str) -> None:
+def test_the_ablation_tells_who_is_to_blame(found: Ablation, words: str) -> None:
     assert words in blame(found)
 
 
 def test_an_issue_has_all_that_pytorchs_form_asks_for(case: Case) -> None:
-    draft = issue(case, ladder(), RUN, "PyTorch version: 2.13.0")
+    draft = issue(case, ablation(), RUN, "PyTorch version: 2.13.0")
     assert draft.is_issue
     assert source(case).strip() in draft.text
     assert RUN.output.strip() in draft.text
@@ -124,7 +124,7 @@ def test_an_issue_has_all_that_pytorchs_form_asks_for(case: Case) -> None:
 
 
 def test_cause_bisection_and_explanation_follow_the_ablation(case: Case) -> None:
-    cause = Cause(
+    cause = RootCause(
         "inductor",
         "joint_graph_passes",
         "_sfdp_pattern_1",
@@ -132,15 +132,15 @@ def test_cause_bisection_and_explanation_follow_the_ablation(case: Case) -> None
         ("It goes away with it off.",),
     )
     found = Attribution(
-        cause, case.id, "inductor", "2.13.0", ladder(), Bisection("inductor", "joint_graph_passes", "pass_pattern_0")
+        cause, case.id, "inductor", "2.13.0", ablation(), Bisection("inductor", "joint_graph_passes", "pass_pattern_0")
     )
-    wrong = ladder().result
+    wrong = ablation().result
 
     def judge(other: Case) -> SubjectResult:
         mended = any(op.kind == "softmax" and op.attr("dim") is None for op in other.ops)
         return replace(wrong, verdict=Verdict.OK) if mended else wrong
 
-    draft = issue(case, ladder(), RUN, "PyTorch version: 2.13.0", found, explain(case, wrong, judge, rewrite=True))
+    draft = issue(case, ablation(), RUN, "PyTorch version: 2.13.0", found, explain(case, wrong, judge, rewrite=True))
     parts = [
         "the rewrites of attention, here `_sfdp_pattern_1`: constants of the program ignored.",
         "```python",
@@ -159,13 +159,13 @@ def test_cause_bisection_and_explanation_follow_the_ablation(case: Case) -> None
 
 def test_a_report_that_would_be_long_leaves_the_program_to_the_script(case: Case) -> None:
     lines = "\n".join(f"line {number}" for number in range(70))
-    text = issue(case, ladder(), RUN, lines).text
+    text = issue(case, ablation(), RUN, lines).text
     assert len(text.splitlines()) < 120
     assert "lines, at the top of repro.py" in text
 
 
 def test_an_error_is_told_by_its_log(case: Case) -> None:
-    text = issue(case, ladder(inductor=Verdict.COMPILE_ERROR), RUN, "PyTorch version: 2.13.0").text
+    text = issue(case, ablation(inductor=Verdict.COMPILE_ERROR), RUN, "PyTorch version: 2.13.0").text
     assert "### Error logs\n\n```\na log\n```\n" in text
     assert "off float64" not in text
 
@@ -185,7 +185,7 @@ def test_the_title_is_the_symptom(case: Case, result: SubjectResult, words: str)
 
 
 def test_the_command_to_open_an_issue_leaves_out_a_body_too_long_for_an_address(case: Case) -> None:
-    draft = issue(case, ladder(), RUN, "PyTorch version: 2.13.0")
+    draft = issue(case, ablation(), RUN, "PyTorch version: 2.13.0")
     assert "--body-file out/report.md --web" in commands(draft, "out/report.md")[1]
     assert "--body-file" not in commands(replace(draft, text="x" * 9000), "out/report.md")[1]
 
@@ -207,7 +207,9 @@ def test_the_command_to_open_an_issue_leaves_out_a_body_too_long_for_an_address(
 def test_duplicates_are_searched_by_what_others_would_have_written(
     case: Case, verdict: Verdict, message: str, fired: tuple[str, ...], words: str
 ) -> None:
-    found = replace(ladder(), rungs=ladder().rungs | {INDUCTOR: SubjectResult(INDUCTOR, verdict, message, fired=fired)})
+    found = replace(
+        ablation(), stages=ablation().stages | {INDUCTOR: SubjectResult(INDUCTOR, verdict, message, fired=fired)}
+    )
     search = commands(issue(case, found, RUN, "PyTorch version: 2.13.0"), "out/report.md")[0]
     assert search == f"gh search issues --repo pytorch/pytorch {words}"
 

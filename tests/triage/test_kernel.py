@@ -18,7 +18,7 @@ from generators.program.case import Case
 from tests.triage.test_draft import imported
 from tests.triage.test_report import ROOT, report
 from triage.attribution import size_search
-from triage.attribution.size_search import Boundary, explore, resized
+from triage.attribution.size_search import Boundary, resized, search_sizes
 from triage.report import kernel
 from triage.report.kernel_draft import kernel_title
 from triage.report.kernel_repro import forward_of, replaying, texts
@@ -174,7 +174,7 @@ def test_the_boundary_of_each_dimension_is_told_by_a_rule_and_its_control(attent
         return Verdict.NONFINITE if rows > 64 and heads > 1 else Verdict.OUT_OF_BOUNDS
 
     case = replace(attention, dims=(("H", 2), ("S", 65), ("D", 8)))
-    lines = {b.name: b for b in explore(case, Verdict.WRONG_GRADIENT, judge)}
+    lines = {b.name: b for b in search_sizes(case, Verdict.WRONG_GRADIENT, judge)}
     assert lines["S"].words == (
         "S = 65: only where S > 64 and S % 64 != 0 (24 sizes tried, 1 to 130; passes at 64 and 128;"
         " fails in another way where S < 64)"
@@ -188,7 +188,7 @@ def test_the_boundary_of_each_dimension_is_told_by_a_rule_and_its_control(attent
 
 
 def test_a_boundary_says_when_time_ran_out(attention: Case) -> None:
-    lines = explore(attention, Verdict.WRONG_RESULT, lambda case: Verdict.OK, seconds=-1)
+    lines = search_sizes(attention, Verdict.WRONG_RESULT, lambda case: Verdict.OK, seconds=-1)
     assert lines[0].words == "H = 2: no other size could be judged"
     assert Boundary("S", 3, frozenset({3}), frozenset()).rule == "any S"
 

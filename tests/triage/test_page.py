@@ -178,7 +178,7 @@ def test_what_the_ledger_lists_stands_under_its_title_and_status(run: Path, case
     text, groups = made(run, ledger)
     assert [(group.title, group.news) for group in groups] == [("softmax over any axis is taken for the last", False)]
     assert '<a href="https://example.org/1" rel="noreferrer">' in text
-    assert "Root cause: inductor, joint_graph_passes, attention patterns, constants ignored." in text
+    assert "CauseKey cause: inductor, joint_graph_passes, attention patterns, constants ignored." in text
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from generators.program.case import Case
 from tests.triage.test_draft import imported
 from tests.triage.test_kernel import ATTENTION, PLANTED, run, written
 from tests.triage.test_report import report
-from triage.attribution.ablation import Ladder
+from triage.attribution.ablation import Ablation
 from triage.report.draft import commands
 from triage.report.kernel_draft import kernel_report
 from triage.report.relations import SIDES
@@ -127,9 +127,9 @@ def test_a_backend_of_pytorch_is_reported_to_pytorch_in_its_words(tmp_path: Path
     )
     right = replace(result, verdict=Verdict.OK, message="")
     hello = Hello("2.13.0", "3.11", "cpu", "g++", 1, 1.0)
-    ladder = Ladder(hello, {"eager": right, "sdpa_math": right, "sdpa_flash": result}, "sdpa_flash")
+    ablation = Ablation(hello, {"eager": right, "sdpa_math": right, "sdpa_flash": result}, "sdpa_flash")
     draft = kernel_report(
-        case, ladder, Run(1, "call 0: inf\n", ""), [], environment="PyTorch", triton="3.7.1", plain=True
+        case, ablation, Run(1, "call 0: inf\n", ""), [], environment="PyTorch", triton="3.7.1", plain=True
     )
     assert (
         draft.title

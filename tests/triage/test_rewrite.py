@@ -11,13 +11,13 @@ from tests.triage.controls import Controls
 from triage.attribution import rewrite
 from triage.attribution.evaluator import Trials
 from triage.attribution.rewrite import OTHER_RESULT
-from triage.attribution.root_cause import Cause
+from triage.attribution.root_cause import RootCause
 
 WRONG = SubjectResult("passes", Verdict.WRONG_RESULT, "output 0: off", fired=("_sfdp_pattern_1_inference",))
 MATCHED = ("told matched _sfdp_pattern_1_inference {}", "told matched _sfdp_pattern_2_inference {}")
 
 
-def caused(case: Case, wrong: SubjectResult, *right: str, **given: SubjectResult) -> Cause:
+def caused(case: Case, wrong: SubjectResult, *right: str, **given: SubjectResult) -> RootCause:
     watched = SubjectResult("", wrong.verdict, reached=MATCHED)
     controls = Controls(wrong, "attention_off", *right, watched=watched, **given)
     return rewrite.cause(case, "passes", wrong, cast("Trials", controls))

@@ -34,82 +34,82 @@ _RANDOM = {PASSES: "passes_random", INDUCTOR: "inductor_random"}
 
 
 @dataclass(frozen=True, slots=True)
-class Ladder:
-    """The verdict of every rung by its name, in order, and who gave it.
+class Ablation:
+    """The verdict of every stage by its name, in order, and who gave it.
 
-    `accused` is the rung the report is about: `inductor`, or `inductor_dynamic` where only that fails; `eager` where eager
-    itself is wrong and nothing else is; `passes` where the public rungs were left out.
+    `accused` is the stage the report is about: `inductor`, or `inductor_dynamic` where only that fails; `eager` where eager
+    itself is wrong and nothing else is; `passes` where the public stages were left out.
     """
 
     hello: Hello
-    rungs: dict[str, SubjectResult]
+    stages: dict[str, SubjectResult]
     accused: str
     labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def result(self) -> SubjectResult:
-        """What the accused rung gave."""
-        return self.rungs[self.accused]
+        """What the accused stage gave."""
+        return self.stages[self.accused]
 
-    def fails(self, rung: str) -> bool | None:
-        """Whether that rung shows a bug too; None where it was not run or could not take the case."""
-        return failed(self.rungs.get(rung))
+    def fails(self, stage: str) -> bool | None:
+        """Whether that stage shows a bug too; None where it was not run or could not take the case."""
+        return failed(self.stages.get(stage))
 
-    def label(self, rung: str) -> str:
-        """The rung in words a user of torch.compile knows."""
-        return self.labels.get(rung) or _LABELS.get(rung, rung)
+    def label(self, stage: str) -> str:
+        """The stage in words a user of torch.compile knows."""
+        return self.labels.get(stage) or _LABELS.get(stage, stage)
 
 
-def climbed(entry: Entry, trials: Trials, *, full: bool = True, modes: tuple[str, ...] = ()) -> Ladder:
-    """The ladder as these trials find it. Not `full`: where the graph passes alone show the failure, code generation is left
+def run_ablation(entry: Entry, trials: Trials, *, full: bool = True, modes: tuple[str, ...] = ()) -> Ablation:
+    """The ablation as these trials find it. Not `full`: where the graph passes alone show the failure, code generation is left
     out, which costs twenty times as much."""
     case, hello = entry.case, trials.hello
-    rungs = {name: trials.must(case, name) for name in (EAGER, AOT_EAGER)}
-    rungs[DECOMPOSED] = trials.must(case, control(DECOMPOSED))
-    rungs[PASSES] = trials.must(case, subject_of(PASSES, entry))
-    if full or not _settled(entry, rungs):
+    stages = {name: trials.must(case, name) for name in (EAGER, AOT_EAGER)}
+    stages[DECOMPOSED] = trials.must(case, control(DECOMPOSED))
+    stages[PASSES] = trials.must(case, subject_of(PASSES, entry))
+    if full or not _settled(entry, stages):
         if not hello.cxx and hello.device == "cpu":
             raise UserError(
                 f"worker {hello.pid} has no C++ compiler, which torch.compile needs on the CPU; install g++"
             )
         names = [*([] if case.dynamic else [INDUCTOR]), *([] if _own_random(entry) else [DYNAMIC])]
-        rungs |= {name: trials.must(case, subject_of(name, entry)) for name in names}
-        accused = _accused(entry, rungs)
+        stages |= {name: trials.must(case, subject_of(name, entry)) for name in names}
+        accused = _accused(entry, stages)
         base = _base(accused, entry)
-        rungs[NO_PATTERNS] = trials.must(case, control(base, "pattern_matcher_off"))
+        stages[NO_PATTERNS] = trials.must(case, control(base, "pattern_matcher_off"))
         if low_precision(case):
-            rungs[EMULATED_CASTS] = trials.must(case, control(base, "casts_emulated"))
+            stages[EMULATED_CASTS] = trials.must(case, control(base, "casts_emulated"))
         if hello.device == "cuda":
-            rungs[TF32] = trials.must(case, control(base, "tf32"))
+            stages[TF32] = trials.must(case, control(base, "tf32"))
         asked = {name: words for name, words in MODES.items() if words in modes}
-        rungs |= {name: trials.must(case, control(name)) for name in asked}
-    return Ladder(hello, rungs, _accused(entry, rungs))
+        stages |= {name: trials.must(case, control(name)) for name in asked}
+    return Ablation(hello, stages, _accused(entry, stages))
 
 
-def cheapest(ladder: Ladder, entry: Entry) -> str:
+def cheapest(ablation: Ablation, entry: Entry) -> str:
     """The subject that shows the failure for the least time: the base of controls."""
-    if ladder.accused == EAGER:
+    if ablation.accused == EAGER:
         return EAGER
-    if ladder.fails(PASSES):
+    if ablation.fails(PASSES):
         return subject_of(PASSES, entry)
-    if ladder.fails(INDUCTOR):
+    if ablation.fails(INDUCTOR):
         return subject_of(INDUCTOR, entry)
     return DYNAMIC
 
 
-def subject_of(rung: str, entry: Entry) -> str:
-    """The subject that a rung is for this case: one that draws random numbers of its own has other subjects."""
-    return _RANDOM.get(rung, rung) if _own_random(entry) else rung
+def subject_of(stage: str, entry: Entry) -> str:
+    """The subject that a stage is for this case: one that draws random numbers of its own has other subjects."""
+    return _RANDOM.get(stage, stage) if _own_random(entry) else stage
 
 
 def _own_random(entry: Entry) -> bool:
     return entry.subject.endswith("_random")
 
 
-def _settled(entry: Entry, rungs: Mapping[str, SubjectResult]) -> bool:
-    """Whether the rungs so far show who is at fault."""
-    eager = rungs[EAGER].verdict is Verdict.EAGER_SUSPECT and entry.subject == EAGER
-    return eager or any(_own(rungs[name]) for name in (AOT_EAGER, DECOMPOSED, PASSES))
+def _settled(entry: Entry, stages: Mapping[str, SubjectResult]) -> bool:
+    """Whether the stages so far show who is at fault."""
+    eager = stages[EAGER].verdict is Verdict.EAGER_SUSPECT and entry.subject == EAGER
+    return eager or any(_own(stages[name]) for name in (AOT_EAGER, DECOMPOSED, PASSES))
 
 
 def _own(result: SubjectResult) -> bool:
@@ -117,10 +117,10 @@ def _own(result: SubjectResult) -> bool:
     return result.verdict.is_finding and result.verdict is not Verdict.EAGER_SUSPECT
 
 
-def _accused(entry: Entry, rungs: Mapping[str, SubjectResult]) -> str:
-    public = [name for name in (INDUCTOR, DYNAMIC) if name in rungs]
-    own = {name for name in (*public, PASSES, DECOMPOSED, AOT_EAGER) if _own(rungs[name])}
-    if rungs[EAGER].verdict is Verdict.EAGER_SUSPECT and (entry.subject == EAGER or not own & set(public or own)):
+def _accused(entry: Entry, stages: Mapping[str, SubjectResult]) -> str:
+    public = [name for name in (INDUCTOR, DYNAMIC) if name in stages]
+    own = {name for name in (*public, PASSES, DECOMPOSED, AOT_EAGER) if _own(stages[name])}
+    if stages[EAGER].verdict is Verdict.EAGER_SUSPECT and (entry.subject == EAGER or not own & set(public or own)):
         return EAGER
     if not public:
         return next((name for name in (PASSES, DECOMPOSED, AOT_EAGER) if name in own), PASSES)
@@ -128,7 +128,7 @@ def _accused(entry: Entry, rungs: Mapping[str, SubjectResult]) -> str:
 
 
 def _base(accused: str, entry: Entry) -> str:
-    """What the controls of the public rungs are controls of."""
+    """What the controls of the public stages are controls of."""
     if accused == DYNAMIC or entry.case.dynamic:
         return DYNAMIC
     return subject_of(INDUCTOR, entry)

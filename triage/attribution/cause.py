@@ -26,15 +26,15 @@ from triage.attribution.ablation import (
     PASSES,
     UNFUSED,
     UNVECTORISED,
-    Ladder,
+    Ablation,
     cheapest,
-    climbed,
+    run_ablation,
 )
 from triage.attribution.bisector import Bisection
 from triage.attribution.evaluator import Trials, control, trials_of
-from triage.attribution.root_cause import Cause
+from triage.attribution.root_cause import RootCause
 
-__all__ = ["Attribution", "Cause", "attribute", "attributed"]
+__all__ = ["Attribution", "RootCause", "attribute", "attributed"]
 
 AOT = "dynamo/aot"
 _SYMBOLIC = "passes_dynamic"
@@ -43,22 +43,22 @@ LOWERING, CODEGEN = "lowering", "codegen"
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """A finding's cause, the ladder and the bisection it rests on, and the seconds it took, by step.
+    """A finding's cause, the ablation and the bisection it rests on, and the seconds it took, by step.
 
     `case`, `subject` and `torch` say of what.
     """
 
-    cause: Cause
+    cause: RootCause
     case: str = ""
     subject: str = ""
     torch: str = ""
-    ladder: Ladder | None = None
+    ablation: Ablation | None = None
     bisection: Bisection | None = None
     seconds: dict[str, float] = field(default_factory=dict)
 
 
 def attribute(entry: Entry, setup: Setup, bisection: Bisection | None = None) -> Attribution:
-    """Judge a case on the rungs of the ladder and under controls, and say who is at fault, by what.
+    """Judge a case on the stages of the ablation and under controls, and say who is at fault, by what.
 
     `setup.named` has the function of the user's that a case is about, if any. Raises UserError where the case shows no bug,
     or can't be judged.
@@ -68,35 +68,39 @@ def attribute(entry: Entry, setup: Setup, bisection: Bisection | None = None) ->
 
 
 def attributed(
-    entry: Entry, trials: Trials, bisection: Bisection | None = None, ladder: Ladder | None = None
+    entry: Entry, trials: Trials, bisection: Bisection | None = None, ablation: Ablation | None = None
 ) -> Attribution:
-    """As `attribute`, with trials at hand, so that many findings share one worker; and with a ladder that is climbed."""
+    """As `attribute`, with trials at hand, so that many findings share one worker; and with an ablation that was run."""
     clock = _Clock()
     about_function = is_named(entry.subject) or kind(entry.subject).attention
-    if ladder is None:
-        with clock("ladder"):
-            ladder = _kernel_ladder(entry, trials) if about_function else climbed(entry, trials, full=False)
-    if not ladder.result.verdict.is_finding:
-        raise UserError(f"case {entry.case.id} shows no bug under torch {ladder.hello.torch}: {ladder.result.verdict}")
+    if ablation is None:
+        with clock("ablation"):
+            ablation = (
+                _run_kernel_ablation(entry, trials) if about_function else run_ablation(entry, trials, full=False)
+            )
+    if not ablation.result.verdict.is_finding:
+        raise UserError(
+            f"case {entry.case.id} shows no bug under torch {ablation.hello.torch}: {ablation.result.verdict}"
+        )
     with clock("controls"):
-        if ladder.result.verdict in PROCESS:
-            found = _lost(entry, ladder, about_function=about_function)
+        if ablation.result.verdict in PROCESS:
+            found = _lost(entry, ablation, about_function=about_function)
         else:
             found = (
-                kernel_cause.cause(entry.case, ladder, trials)
+                kernel_cause.cause(entry.case, ablation, trials)
                 if about_function
-                else _compiler(entry, ladder, trials, bisection)
+                else _compiler(entry, ablation, trials, bisection)
             )
-    ladder = _with_controls(entry, found, ladder, trials)
-    return Attribution(found, entry.case.id, entry.subject, ladder.hello.torch, ladder, bisection, clock.seconds)
+    ablation = _with_controls(entry, found, ablation, trials)
+    return Attribution(found, entry.case.id, entry.subject, ablation.hello.torch, ablation, bisection, clock.seconds)
 
 
-def _with_controls(entry: Entry, found: Cause, ladder: Ladder, trials: Trials) -> Ladder:
-    """The ladder with the rungs that name the rewrite; they have been asked for already."""
+def _with_controls(entry: Entry, found: RootCause, ablation: Ablation, trials: Trials) -> Ablation:
+    """The ablation with the stages that name the rewrite; they have been asked for already."""
     number = found.part.removeprefix("_sfdp_pattern_")
     if not number.isdigit():
-        return ladder
-    base = cheapest(ladder, entry)
+        return ablation
+    base = cheapest(ablation, entry)
     words = "graph passes" if base.startswith("passes") else base
     rows = {
         f"without {found.part}": (
@@ -107,48 +111,48 @@ def _with_controls(entry: Entry, found: Cause, ladder: Ladder, trials: Trials) -
         MATH_FORCED: ("math", f"{words}, `sdpa_kernel(SDPBackend.MATH)`"),
         CONSTANTS: ("constants_compared", f"{words}, patterns held against the program's constants"),
     }
-    rungs = {name: trials.judged(entry.case, control(base, switch)) for name, (switch, _) in rows.items()}
+    stages = {name: trials.judged(entry.case, control(base, switch)) for name, (switch, _) in rows.items()}
     return replace(
-        ladder,
-        rungs=ladder.rungs | rungs,
-        labels={**ladder.labels, **{name: label for name, (_, label) in rows.items()}},
+        ablation,
+        stages=ablation.stages | stages,
+        labels={**ablation.labels, **{name: label for name, (_, label) in rows.items()}},
     )
 
 
-def _kernel_ladder(entry: Entry, trials: Trials) -> Ladder:
-    rungs = {name: trials.must(entry.case, name) for name in dict.fromkeys((EAGER, MATH, entry.subject))}
-    return Ladder(trials.hello, rungs, entry.subject)
+def _run_kernel_ablation(entry: Entry, trials: Trials) -> Ablation:
+    stages = {name: trials.must(entry.case, name) for name in dict.fromkeys((EAGER, MATH, entry.subject))}
+    return Ablation(trials.hello, stages, entry.subject)
 
 
-def _lost(entry: Entry, ladder: Ladder, *, about_function: bool) -> Cause:
-    """The cause where the process is lost, by the ladder alone: each control would cost a process, and as long as a hang."""
-    how = rewrite.lost(ladder.result)
+def _lost(entry: Entry, ablation: Ablation, *, about_function: bool) -> RootCause:
+    """The cause where the process is lost, by the ablation alone: each control would cost a process, and as long as a hang."""
+    how = rewrite.lost(ablation.result)
     evidence = ("No controls were tried, since each would lose its process too.",)
     if about_function:
-        return Cause(ladder.accused, "kernel", kernel_cause.place(entry.case, ladder.result), how, evidence)
-    if ladder.accused == EAGER:
-        return Cause("eager", "operation", "", how, evidence)
-    rungs = ((AOT_EAGER, "aot", AOT), (DECOMPOSED, "aot", AOT), (PASSES, "inductor", rewrite.PASSES_STAGE))
-    who, stage = next(((who, stage) for rung, who, stage in rungs if ladder.fails(rung)), ("inductor", CODEGEN))
-    return Cause(who, stage, "", how, evidence)
+        return RootCause(ablation.accused, "kernel", kernel_cause.place(entry.case, ablation.result), how, evidence)
+    if ablation.accused == EAGER:
+        return RootCause("eager", "operation", "", how, evidence)
+    tried = ((AOT_EAGER, "aot", AOT), (DECOMPOSED, "aot", AOT), (PASSES, "inductor", rewrite.PASSES_STAGE))
+    who, stage = next(((who, stage) for name, who, stage in tried if ablation.fails(name)), ("inductor", CODEGEN))
+    return RootCause(who, stage, "", how, evidence)
 
 
-def _compiler(entry: Entry, ladder: Ladder, trials: Trials, bisection: Bisection | None) -> Cause:
-    case, result = entry.case, ladder.result
+def _compiler(entry: Entry, ablation: Ablation, trials: Trials, bisection: Bisection | None) -> RootCause:
+    case, result = entry.case, ablation.result
     if result.verdict is Verdict.EAGER_SUSPECT:
         return operation.cause(case, result, trials)
-    if ladder.fails(AOT_EAGER):
+    if ablation.fails(AOT_EAGER):
         evidence = ('backend="aot_eager" fails too, which is before Inductor.',)
-        return Cause("aot", AOT, "", rewrite.raised(result) or "other values", evidence)
-    if ladder.fails(DECOMPOSED):
+        return RootCause("aot", AOT, "", rewrite.raised(result) or "other values", evidence)
+    if ablation.fails(DECOMPOSED):
         evidence = ('backend="aot_eager" is right, backend="aot_eager_decomp_partition" fails.',)
-        return Cause(
+        return RootCause(
             "aot", AOT, "decompositions or the partitioner", rewrite.raised(result) or "other values", evidence
         )
-    base = cheapest(ladder, entry)
+    base = cheapest(ablation, entry)
     before = 'backend="aot_eager_decomp_partition" is right.'
-    if ladder.fails(PASSES):
-        found = rewrite.cause(case, base, ladder.rungs[PASSES], trials)
+    if ablation.fails(PASSES):
+        found = rewrite.cause(case, base, ablation.stages[PASSES], trials)
         shown = "Inductor's graph passes alone, the graph interpreted, show it."
     elif base == DYNAMIC and trials.fails(case, control(_SYMBOLIC)):
         found = rewrite.cause(case, _SYMBOLIC, trials.judged(case, control(_SYMBOLIC)), trials)
@@ -159,16 +163,16 @@ def _compiler(entry: Entry, ladder: Ladder, trials: Trials, bisection: Bisection
     else:
         found = _below(entry, base, result, trials, bisection)
         shown = "Inductor's graph passes alone, the graph interpreted, are right."
-        if ladder.accused == DYNAMIC and ladder.fails(INDUCTOR) is False:
+        if ablation.accused == DYNAMIC and ablation.fails(INDUCTOR) is False:
             shown += " With sizes that are numbers it is right."
     return replace(found, evidence=(f"{before} {shown}", *found.evidence))
 
 
-def _below(entry: Entry, base: str, result: SubjectResult, trials: Trials, bisection: Bisection | None) -> Cause:
+def _below(entry: Entry, base: str, result: SubjectResult, trials: Trials, bisection: Bisection | None) -> RootCause:
     """What is at fault below the graph passes: a lowering by the bisector's word, else what our own switches say."""
     how = rewrite.raised(result) or str(result.verdict).replace("_", " ")
     if bisection is not None and bisection.subsystem == "lowerings":
-        return Cause(
+        return RootCause(
             "inductor",
             LOWERING,
             bisection.detail,
@@ -176,7 +180,7 @@ def _below(entry: Entry, base: str, result: SubjectResult, trials: Trials, bisec
             ("The bisector finds it gone with that lowering left to eager.",),
         )
     if bisection is not None and bisection.backend == "inductor" and bisection.subsystem:
-        return Cause(
+        return RootCause(
             "inductor", bisection.subsystem, bisection.detail, how, ("The bisector finds it gone with that left out.",)
         )
     # Every lowering that is left to eager breaks a fusion, so a single one is at fault only where no other mends it too.
@@ -184,15 +188,15 @@ def _below(entry: Entry, base: str, result: SubjectResult, trials: Trials, bisec
     lowerings = _lowerings(entry, base, result, trials)
     if len(lowerings) == 1:
         told = f"It goes away with the lowering of {lowerings[0]} left to eager and all others on."
-        return Cause("inductor", LOWERING, lowerings[0], how, (told,))
+        return RootCause("inductor", LOWERING, lowerings[0], how, (told,))
     several = (
         (f"It goes away with the lowering of {' or of '.join(lowerings)} left to eager, too.",) if lowerings else ()
     )
     if unfused:
-        return Cause("inductor", CODEGEN, "fusion", how, (f"It goes away with {UNFUSED}.", *several))
+        return RootCause("inductor", CODEGEN, "fusion", how, (f"It goes away with {UNFUSED}.", *several))
     if _mends(entry, base, "unvectorised", trials):
-        return Cause("inductor", CODEGEN, "vectorised code", how, (f"It goes away with {UNVECTORISED}.", *several))
-    return Cause(
+        return RootCause("inductor", CODEGEN, "vectorised code", how, (f"It goes away with {UNVECTORISED}.", *several))
+    return RootCause(
         "inductor", CODEGEN, "", how, ("Neither with fusion nor with vectorisation off does it go away.", *several)
     )
 

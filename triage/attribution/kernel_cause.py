@@ -11,9 +11,9 @@ from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.type_check import types_of
 from triage.attribution import operation
-from triage.attribution.ablation import EAGER, Ladder
+from triage.attribution.ablation import EAGER, Ablation
 from triage.attribution.evaluator import SUBJECTS, Trials
-from triage.attribution.root_cause import Cause
+from triage.attribution.root_cause import RootCause
 
 _SDPA = ("sdpa_math", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn")
 _MOST = 12
@@ -27,9 +27,9 @@ _OTHERWISE = {
 }
 
 
-def cause(case: Case, ladder: Ladder, trials: Trials) -> Cause:
-    """The cause of a finding about the attention function that `ladder` accuses."""
-    result, subject = ladder.result, ladder.accused
+def cause(case: Case, ablation: Ablation, trials: Trials) -> RootCause:
+    """The cause of a finding about the attention function that `ablation` accuses."""
+    result, subject = ablation.result, ablation.accused
     if result.verdict is Verdict.EAGER_SUSPECT:
         return operation.cause(case, result, trials)
     if subject in _SDPA:
@@ -37,10 +37,10 @@ def cause(case: Case, ladder: Ladder, trials: Trials) -> Cause:
     needed, evidence = _needed(case, subject, trials)
     evidence += launches(case, subject, trials)
     part = ", ".join([place(case, result), *needed])
-    told = ["PyTorch's MATH backend gets the same call right."] if ladder.fails("sdpa_math") is False else []
-    if ladder.fails(EAGER) is False:
+    told = ["PyTorch's MATH backend gets the same call right."] if ablation.fails("sdpa_math") is False else []
+    if ablation.fails(EAGER) is False:
         told.append("Eager of the same dtypes is right.")
-    return Cause(subject, "kernel", part, _mechanism(result), (*told, *evidence))
+    return RootCause(subject, "kernel", part, _mechanism(result), (*told, *evidence))
 
 
 def place(case: Case, result: SubjectResult) -> str:

@@ -13,7 +13,7 @@ from generators.program.dtypes import LOW_PRECISION
 from generators.program.edits import valid
 from generators.program.type_check import make_op, types_of
 from triage.attribution.evaluator import Trials
-from triage.attribution.root_cause import Cause
+from triage.attribution.root_cause import RootCause
 
 _SDPA = {
     "_scaled_dot_product_flash_attention_for_cpu": "sdpa_flash",
@@ -26,16 +26,16 @@ _SDPA = {
 NEGATIVE_CAUSAL = "a negative scale with is_causal"
 
 
-def cause(case: Case, result: SubjectResult, trials: Trials) -> Cause:
+def cause(case: Case, result: SubjectResult, trials: Trials) -> RootCause:
     """Who is at fault where eager is wrong in an operation of its own."""
     operation = operation_of(result)
     who = _SDPA.get(operation.removeprefix("aten."), "eager")
-    return Cause(who, "operation", operation, *taken(case, result, lambda other: trials.fails(other, "eager")))
+    return RootCause(who, "operation", operation, *taken(case, result, lambda other: trials.fails(other, "eager")))
 
 
-def of_backend(case: Case, subject: str, result: SubjectResult, trials: Trials) -> Cause:
+def of_backend(case: Case, subject: str, result: SubjectResult, trials: Trials) -> RootCause:
     """Who is at fault where a backend of F.scaled_dot_product_attention is: its operation on this device."""
-    return Cause(
+    return RootCause(
         subject,
         "operation",
         _operation_of(subject, trials.hello.device),
@@ -78,11 +78,11 @@ def layout(case: Case) -> str:
     return "operands whose rows overlap in memory" if overlap else "operands that are not contiguous"
 
 
-def of_fused_call(device: str, mechanism: str, evidence: tuple[str, ...]) -> Cause:
+def of_fused_call(device: str, mechanism: str, evidence: tuple[str, ...]) -> RootCause:
     """Who is at fault where the fused call of a replacement is: the backend that PyTorch chooses, flash on the CPU."""
     if device == "cpu":
-        return Cause("sdpa_flash", "operation", _operation_of("sdpa_flash", device), mechanism, evidence)
-    return Cause("eager", "operation", "aten.scaled_dot_product_attention", mechanism, evidence)
+        return RootCause("sdpa_flash", "operation", _operation_of("sdpa_flash", device), mechanism, evidence)
+    return RootCause("eager", "operation", "aten.scaled_dot_product_attention", mechanism, evidence)
 
 
 def _operation_of(subject: str, device: str) -> str:

@@ -12,7 +12,7 @@ from generators.program.edits import valid
 from generators.program.type_check import make_op
 from triage.attribution import operation
 from triage.attribution.evaluator import Trials, control, failed, told
-from triage.attribution.root_cause import Cause
+from triage.attribution.root_cause import RootCause
 
 CONSTANTS_IGNORED = "constants of the program ignored"
 OTHER_RESULT = "the replacement computes something else"
@@ -38,7 +38,7 @@ class _Idea:
     error: str = ""
 
 
-def cause(case: Case, base: str, result: SubjectResult, trials: Trials) -> Cause:
+def cause(case: Case, base: str, result: SubjectResult, trials: Trials) -> RootCause:
     """Who among the rewrites is at fault. `base` is the subject that shows it, `result` what it gave."""
     watched = trials.judged(case, control(base, "watched"))
     operands = dict(told(watched, "matched"))
@@ -47,7 +47,7 @@ def cause(case: Case, base: str, result: SubjectResult, trials: Trials) -> Cause
     if trials.fails(case, control(base, "pattern_matcher_off")) is False:
         return _other(case, base, result, trials)
     kept = ("With the pattern matcher off it still fails.",)
-    return Cause("inductor", PASSES_STAGE, "", raised(result) or _silent(result), kept)
+    return RootCause("inductor", PASSES_STAGE, "", raised(result) or _silent(result), kept)
 
 
 def raised(result: SubjectResult) -> str:
@@ -78,13 +78,13 @@ def _silent(result: SubjectResult) -> str:
     return str(result.verdict).replace("_", " ")
 
 
-def _attention(case: Case, base: str, result: SubjectResult, operands: dict[str, Any], trials: Trials) -> Cause:
+def _attention(case: Case, base: str, result: SubjectResult, operands: dict[str, Any], trials: Trials) -> RootCause:
     guilty, told_of = _guilty(case, base, operands, trials)
     evidence = [told_of]
     part = f"_sfdp_pattern_{guilty[0]}" if guilty else "patterns of attention"
     for idea in _ideas(case, base, _of_pattern(operands, guilty)):
         if _mended(idea, result, trials.judged(idea.case or case, idea.subject or base)):
-            return Cause("inductor", JOINT, part, idea.mechanism, (*evidence, idea.evidence))
+            return RootCause("inductor", JOINT, part, idea.mechanism, (*evidence, idea.evidence))
     compared = trials.judged(case, control(base, "constants_compared"))
     differ = list(told(compared, "constant"))
     if differ and failed(compared) is False:
@@ -92,7 +92,7 @@ def _attention(case: Case, base: str, result: SubjectResult, operands: dict[str,
         evidence.append(
             f"It goes away where a pattern takes no program whose constants are others than its own: {said}."
         )
-        return Cause("inductor", JOINT, part, CONSTANTS_IGNORED, tuple(evidence))
+        return RootCause("inductor", JOINT, part, CONSTANTS_IGNORED, tuple(evidence))
     if not differ:
         why = _incomparable(compared)
         evidence.append(
@@ -105,7 +105,7 @@ def _attention(case: Case, base: str, result: SubjectResult, operands: dict[str,
         if result.verdict in VALUES:
             return _fused(case, base, part, result, evidence, trials)
     mechanism = raised(result) or (OTHER_RESULT if result.verdict in VALUES else _silent(result))
-    return Cause("inductor", JOINT, part, mechanism, tuple(evidence))
+    return RootCause("inductor", JOINT, part, mechanism, tuple(evidence))
 
 
 def _guilty(case: Case, base: str, operands: dict[str, Any], trials: Trials) -> tuple[list[str], str]:
@@ -132,7 +132,7 @@ def _incomparable(compared: SubjectResult) -> str:
     )
 
 
-def _fused(case: Case, base: str, part: str, result: SubjectResult, evidence: list[str], trials: Trials) -> Cause:
+def _fused(case: Case, base: str, part: str, result: SubjectResult, evidence: list[str], trials: Trials) -> RootCause:
     """A replacement that is right and calls an operation that is not: by which mistake, if that can be told."""
     evidence = [*evidence, f"The fused call is that of {part}."]
     device = trials.hello.device
@@ -239,17 +239,17 @@ def _with_flags(case: Case) -> Case | None:
     return None if inputs == case.inputs else valid(replace(case, inputs=inputs))
 
 
-def _other(case: Case, base: str, result: SubjectResult, trials: Trials) -> Cause:
+def _other(case: Case, base: str, result: SubjectResult, trials: Trials) -> RootCause:
     """A rewrite that is none of attention."""
     mechanism = raised(result) or _silent(result)
     names = sorted(rewrites(result.fired)) + sorted(set(result.fired))
     for name in dict.fromkeys(names):
         if trials.fails(case, control(base, f"without_{name}")) is False:
-            return Cause(
+            return RootCause(
                 "inductor",
                 PASSES_STAGE,
                 name,
                 mechanism,
                 (f"It goes away with the rewrite {name} off and all others on.",),
             )
-    return Cause("inductor", PASSES_STAGE, "", mechanism, ("It goes away with the pattern matcher off.",))
+    return RootCause("inductor", PASSES_STAGE, "", mechanism, ("It goes away with the pattern matcher off.",))

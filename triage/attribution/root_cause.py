@@ -5,7 +5,7 @@ from typing import Any, Self
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class RootCause:
     """Where a fault is: `who` is at fault ("inductor", "eager", "aot", or the attention function), at which `stage`, in which
     `part` ("_sfdp_pattern_5", "relu", "aten.bmm"; "" if open), by which `mechanism`, a short stable phrase; `evidence` is
     sentences, one for each control experiment."""

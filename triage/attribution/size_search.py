@@ -64,7 +64,7 @@ class Boundary:
         return f"{self.name} = {self.size}: {self.rule} ({'; '.join(told)})"
 
 
-def explore(case: Case, verdict: Verdict, judge: Judge, seconds: float = SECONDS) -> list[Boundary]:
+def search_sizes(case: Case, verdict: Verdict, judge: Judge, seconds: float = SECONDS) -> list[Boundary]:
     """Every dimension of a case that gives `verdict`, by trying other sizes in turn for about so many seconds."""
     deadline = time.monotonic() + seconds
     alike = _VALUES if verdict in _VALUES else {verdict}

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from corpus.atomic_write import replace_file
 from corpus.entry import Entry
-from corpus.ledger import Root
+from corpus.ledger import CauseKey
 from fuzz.campaign.symptom import EAGER, compiler_of
 from fuzz.evaluator import Setup, WorkerFault
 from fuzz.protocol import Verdict
 from fuzz.subjects import is_named
 from generators.errors import UserError
-from triage.attribution.cause import Cause, attributed
+from triage.attribution.cause import RootCause, attributed
 from triage.attribution.evaluator import Trials, trials_of
 from triage.cluster.findings import Finding
 from triage.cluster.roots import root_of, way_of
@@ -24,7 +24,7 @@ DIRECTORY = "attributions"
 LOOSE = Path("runs")
 """Beside what the causes of findings without a run are kept."""
 
-Attributor = Callable[[Entry], Cause]
+Attributor = Callable[[Entry], RootCause]
 """Says what a finding is the fault of. Raises UserError, which says why, where that can't be told."""
 
 OPEN = "open"
@@ -36,8 +36,8 @@ class Attributed:
     """A finding with its root; `why_open`: why its cause could not be told, "" where it was."""
 
     finding: Finding
-    root: Root
-    cause: Cause | None = None
+    root: CauseKey
+    cause: RootCause | None = None
     why_open: str = ""
 
 
@@ -76,13 +76,13 @@ class Attributions:
                 replace_file(self._path(finding), json.dumps(cause.to_dict(), indent=1).encode())
             yield Attributed(finding, root_of(cause, finding.entry), cause)
 
-    def _asked(self, finding: Finding) -> Cause:
+    def _asked(self, finding: Finding) -> RootCause:
         subject = finding.entry.subject
         if is_named(subject) and subject not in self._allowed:
             raise UserError(f"it is about {subject}, which runs code of yours: allow it with --subject {subject}")
         return self._attributor(finding.entry)
 
-    def _kept(self, finding: Finding) -> Cause | None:
+    def _kept(self, finding: Finding) -> RootCause | None:
         return _read(self._path(finding))
 
     def _path(self, finding: Finding) -> Path:
@@ -96,7 +96,7 @@ def attributor(setup: Setup, device: str = "") -> Iterator[Attributor]:
     with ExitStack() as stack:
         known: dict[tuple[Setup, int], Trials] = {}
 
-        def ask(entry: Entry) -> Cause:
+        def ask(entry: Entry) -> RootCause:
             named = (entry.subject,) if is_named(entry.subject) else ()
             own = replace(setup, device=device or entry.device, named=named)
             # What differs from run to run shows in two.
@@ -131,7 +131,7 @@ def unattributed(finding: Finding, why: str) -> Attributed:
     entry = finding.entry
     who = EAGER if entry.expectation.verdict == Verdict.EAGER_SUSPECT else compiler_of(entry.subject)
     fired = "+".join(sorted(name for name in entry.found.fired if "sfdp" in name)) if entry.found else ""
-    return Attributed(finding, Root(who, OPEN, fired, f"{way_of(entry)} ({finding.id})"), None, why)
+    return Attributed(finding, CauseKey(who, OPEN, fired, f"{way_of(entry)} ({finding.id})"), None, why)
 
 
 def _directory(finding: Finding) -> Path:
@@ -142,8 +142,8 @@ def _name(finding: Finding) -> str:
     return re.sub(r"[^\w.+-]", "_", f"{finding.id}-{finding.entry.subject}")
 
 
-def _read(path: Path) -> Cause | None:
+def _read(path: Path) -> RootCause | None:
     try:
-        return Cause.from_dict(json.loads(path.read_text(encoding="utf-8")))
+        return RootCause.from_dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, KeyError):
         return None  # none there, or of another version of ours: it is told anew

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from corpus.ledger import Bug, Ledger, Root
+from corpus.ledger import Bug, CauseKey, Ledger
 from generators.program.simplicity import sort_key
 from triage.cluster.attributions import OPEN, Attributed, kept
 from triage.cluster.findings import Finding, gather
@@ -19,7 +19,7 @@ _COMPILERS = {"inductor": "[Inductor]", "aot": "[AOTAutograd]", "eager": ""}
 class Cluster:
     """All findings of one root cause, simplest first. `bug`: its entry in the ledger, None where that has none."""
 
-    roots: tuple[Root, ...]
+    roots: tuple[CauseKey, ...]
     members: tuple[Attributed, ...]
     bug: Bug | None = None
 
@@ -143,7 +143,7 @@ def updated(ledger: Ledger, clusters: Sequence[Cluster]) -> Ledger:
     return Ledger(ledger.path, tuple(bugs.values()))
 
 
-def title_of(root: Root) -> str:
+def title_of(root: CauseKey) -> str:
     """How a bug that nobody has given a title shows, from its root alone."""
     what = _ATTENTION if root.part == PATTERNS or "sfdp" in root.part else root.part or _ATTENTION
     who = _COMPILERS.get(root.who, f"{root.who}:")
@@ -160,10 +160,10 @@ def title_of(root: Root) -> str:
     return f"{who} {text}".strip()
 
 
-def _adopted(members: Sequence[Attributed], ledger: Ledger) -> dict[Root, Bug]:
+def _adopted(members: Sequence[Attributed], ledger: Ledger) -> dict[CauseKey, Bug]:
     """The entry for each root: the one that names it, else one that holds a finding of it, since words for causes change
     when attribution learns more. Of several the first by id."""
-    found: dict[Root, Bug] = {}
+    found: dict[CauseKey, Bug] = {}
     for member in sorted(members, key=lambda m: m.finding.id):
         bug = ledger.of_root(member.root)
         if bug is None and member.root.stage != OPEN:
@@ -179,7 +179,7 @@ def _cluster(group: list[Attributed], bug: Bug | None) -> Cluster:
     return Cluster(bug.roots if bug else tuple(roots), tuple(members), bug)
 
 
-def _new_id(root: Root, taken: Iterable[str]) -> str:
+def _new_id(root: CauseKey, taken: Iterable[str]) -> str:
     words = [root.part if root.part not in ("", PATTERNS) else root.who, root.mechanism]
     slug = "-".join(re.findall(r"[a-z0-9]+", " ".join(words).lower()))[:48].strip("-") or "bug"
     names = [slug, *(f"{slug}-{number}" for number in range(2, 1000))]

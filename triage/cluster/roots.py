@@ -18,10 +18,10 @@ apart and a person knows to be one is joined in the ledger (`also`).
 import re
 
 from corpus.entry import Entry
-from corpus.ledger import Root
+from corpus.ledger import CauseKey
 from fuzz.campaign.symptom import EAGER, PROCESS, SILENT, VALUES, compiler_of, normal
 from fuzz.protocol import Verdict
-from triage.attribution.cause import Cause
+from triage.attribution.cause import RootCause
 
 OPERATION, KERNEL = "operation", "kernel"
 """Stages: an operation of ATen, and an attention function that is none of torch's."""
@@ -47,7 +47,7 @@ _VALUES = re.compile(r"wrong values|not finite|the relation .+ is broken|wrong w
 """Ways in which the output of an attention function is wrong; which of them shows is chance."""
 
 
-def root_of(cause: Cause, entry: Entry) -> Root:
+def root_of(cause: RootCause, entry: Entry) -> CauseKey:
     """The root cause of a finding whose cause is told, in words that are equal for what one change would mend."""
     who, stage, part = compiler_of(cause.who), cause.stage, cause.part
     mechanism = _mechanism(cause.mechanism) or way_of(entry)
@@ -59,7 +59,7 @@ def root_of(cause: Cause, entry: Entry) -> Root:
     if pattern is not None:
         shared = bool(cause.mechanism) and not _OF_ONE_PATTERN.fullmatch(cause.mechanism)
         part = PATTERNS if shared else f"_{pattern[1]}"
-    return Root(who, stage, part, mechanism)
+    return CauseKey(who, stage, part, mechanism)
 
 
 def way_of(entry: Entry) -> str:

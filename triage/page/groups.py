@@ -104,7 +104,7 @@ def _group(found: Cluster, met: dict[str, Met]) -> Group:
     if bug and bug.note:
         notes.append(bug.note)
     if not found.open:
-        notes.append(f"Root cause: {', or '.join(map(str, found.roots))}.")
+        notes.append(f"CauseKey cause: {', or '.join(map(str, found.roots))}.")
         parts = ", ".join(found.parts)
         notes += (
             [f"Parts at fault, over {counted(len(members), 'finding')}: {parts}."] if parts and len(members) > 1 else []

@@ -9,7 +9,7 @@ from fuzz.cli import enter
 if TYPE_CHECKING:
     from corpus.entry import Entry
     from fuzz.evaluator import Setup
-    from triage.attribution.ablation import Ladder
+    from triage.attribution.ablation import Ablation
     from triage.attribution.cause import Attribution
     from triage.attribution.evaluator import Trials
     from triage.attribution.explain import Explanation
@@ -152,7 +152,7 @@ def _report(case: Path, out: Path, asked: _Asked) -> list[str]:
 
 
 def _draft(entry: "Entry", setup: "Setup", out: Path, explain: float, modes: tuple[str, ...]) -> "Draft":
-    from triage.attribution.ablation import climbed
+    from triage.attribution.ablation import run_ablation
     from triage.attribution.evaluator import trials_of
     from triage.report import environment, picture
     from triage.report.diagnosis import accepted, refusal
@@ -160,26 +160,26 @@ def _draft(entry: "Entry", setup: "Setup", out: Path, explain: float, modes: tup
     from triage.report.versions import seen_in
 
     with trials_of(setup, repeat=2) as trials:
-        ladder = climbed(entry, trials, modes=modes)
-        why = refusal(ladder)
+        ablation = run_ablation(entry, trials, modes=modes)
+        why = refusal(ablation)
         if why is not None:
             for file in ("repro.py", picture.FILE):
                 (out / file).unlink(missing_ok=True)  # one of an earlier report would seem to belong to this one
-            return refused(entry.case, ladder, why)
+            return refused(entry.case, ablation, why)
         _say(
-            f"{ladder.result.verdict} under {ladder.accused}: running repro.py, PyTorch's bisector and controls, for some two minutes"
+            f"{ablation.result.verdict} under {ablation.accused}: running repro.py, PyTorch's bisector and controls, for some two minutes"
         )
-        run = _reproduced(entry, ladder, setup, out / "repro.py")
+        run = _reproduced(entry, ablation, setup, out / "repro.py")
         if run.code == 0:
             (out / picture.FILE).unlink(missing_ok=True)
-            return refused(entry.case, ladder, accepted(ladder))
-        attribution, explanation = _looked_into(entry, ladder, trials, out / "repro.py", setup.python, explain)
-    told = environment.collect(setup.python, ladder.hello.torch)
-    shown = picture.save(entry.case, ladder.result, out)
-    return issue(entry.case, ladder, run, told, attribution, explanation, shown, seen_in(entry, ladder))
+            return refused(entry.case, ablation, accepted(ablation))
+        attribution, explanation = _looked_into(entry, ablation, trials, out / "repro.py", setup.python, explain)
+    told = environment.collect(setup.python, ablation.hello.torch)
+    shown = picture.save(entry.case, ablation.result, out)
+    return issue(entry.case, ablation, run, told, attribution, explanation, shown, seen_in(entry, ablation))
 
 
-def _reproduced(entry: "Entry", ladder: "Ladder", setup: "Setup", repro: Path) -> "Run":
+def _reproduced(entry: "Entry", ablation: "Ablation", setup: "Setup", repro: Path) -> "Run":
     """repro.py is written and run."""
     from generators.errors import UserError
     from triage.attribution.ablation import DYNAMIC
@@ -188,10 +188,10 @@ def _reproduced(entry: "Entry", ladder: "Ladder", setup: "Setup", repro: Path) -
 
     text = reproducer.text(
         entry.case,
-        ladder.result.verdict,
-        title(entry.case, ladder.result, setup.device),
+        ablation.result.verdict,
+        title(entry.case, ablation.result, setup.device),
         device=setup.device,
-        dynamic=ladder.accused == DYNAMIC,
+        dynamic=ablation.accused == DYNAMIC,
         own_random=entry.subject.endswith("_random"),
         seconds=setup.timeout,
         memory_mib=setup.memory_mib,
@@ -204,7 +204,7 @@ def _reproduced(entry: "Entry", ladder: "Ladder", setup: "Setup", repro: Path) -
 
 
 def _looked_into(
-    entry: "Entry", ladder: "Ladder", trials: "Trials", repro: Path, python: str, seconds: float
+    entry: "Entry", ablation: "Ablation", trials: "Trials", repro: Path, python: str, seconds: float
 ) -> "tuple[Attribution, Explanation | None]":
     """Who is at fault, and what it takes."""
     from fuzz.protocol import Verdict
@@ -214,15 +214,15 @@ def _looked_into(
     from triage.attribution.explain import explain
     from triage.report.reproducer import DEATHS
 
-    result = ladder.result
+    result = ablation.result
     ends = result.verdict in DEATHS or result.verdict is Verdict.TIMEOUT
     trials.repeat = 2 if result.verdict is Verdict.NONDETERMINISTIC else 1
     bisection = None if ends or result.verdict is Verdict.EAGER_SUSPECT else bisect(repro, python)
-    attribution = attributed(entry, trials, bisection, ladder)
+    attribution = attributed(entry, trials, bisection, ablation)
     if ends or not seconds:
         return attribution, None
-    base = cheapest(ladder, entry)
-    shown = ladder.rungs[PASSES] if ladder.fails(PASSES) else result
+    base = cheapest(ablation, entry)
+    shown = ablation.stages[PASSES] if ablation.fails(PASSES) else result
     rewrite = "sfdp" in attribution.cause.part
     return attribution, explain(entry.case, shown, lambda case: trials.judged(case, base), seconds, rewrite=rewrite)
 

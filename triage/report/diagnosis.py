@@ -1,9 +1,18 @@
-"""Who is to blame, or why nobody is: what a ladder says, in sentences."""
+"""Who is to blame, or why nobody is: what an ablation says, in sentences."""
 
 from fuzz.campaign.symptom import operation_of, rewrites
 from fuzz.protocol import SubjectResult, Verdict
-from triage.attribution.ablation import AOT_EAGER, DYNAMIC, EAGER, EMULATED_CASTS, INDUCTOR, NO_PATTERNS, PASSES, Ladder
-from triage.attribution.root_cause import Cause
+from triage.attribution.ablation import (
+    AOT_EAGER,
+    DYNAMIC,
+    EAGER,
+    EMULATED_CASTS,
+    INDUCTOR,
+    NO_PATTERNS,
+    PASSES,
+    Ablation,
+)
+from triage.attribution.root_cause import RootCause
 
 _VALUES = frozenset({Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT})
 
@@ -23,22 +32,22 @@ _WHY_NOT = {
 }
 
 
-def refusal(ladder: Ladder) -> str | None:
+def refusal(ablation: Ablation) -> str | None:
     """Why this is no bug of torch.compile, in at most two sentences; None when it is one."""
-    result = ladder.result
+    result = ablation.result
     if result.verdict is Verdict.EAGER_SUSPECT:
         return None
     # An eager that is wrong in an operation of its own acquits no compiler: both are held against float64.
-    if ladder.fails(EAGER) and ladder.rungs[EAGER].verdict is not Verdict.EAGER_SUSPECT:
-        return f"Eager fails too ({ladder.rungs[EAGER].verdict}), so torch.compile can't be blamed."
+    if ablation.fails(EAGER) and ablation.stages[EAGER].verdict is not Verdict.EAGER_SUSPECT:
+        return f"Eager fails too ({ablation.stages[EAGER].verdict}), so torch.compile can't be blamed."
     if not result.verdict.is_finding:
         why = _WHY_NOT.get(result.verdict, f"The verdict is {result.verdict}: {result.verdict.explanation}.")
         if result.verdict is Verdict.ROUNDING:
             why = _rounding(result)
-        if ladder.fails(PASSES):
+        if ablation.fails(PASSES):
             why += " Only Inductor's graph passes on their own show a difference; no user runs them so."
         return why
-    if result.verdict in _VALUES and ladder.fails(EMULATED_CASTS) is False:
+    if result.verdict in _VALUES and ablation.fails(EMULATED_CASTS) is False:
         return f"The difference goes away with emulate_precision_casts=True: {_KEPT_IN_FLOAT32}."
     return None
 
@@ -64,39 +73,43 @@ def _rounding(result: SubjectResult) -> str:
     )
 
 
-def accepted(ladder: Ladder) -> str:
+def accepted(ablation: Ablation) -> str:
     """Why a finding that repro.py does not show is not reported."""
-    if ladder.result.verdict in _VALUES:
+    if ablation.result.verdict in _VALUES:
         return (
             "Some rows are further from float64 than rounding explains, but torch._dynamo.utils.same, which decides for"
             " PyTorch, accepts the whole: repro.py exits with 0."
         )
-    return f"A worker saw {ladder.result.verdict}, but repro.py, a process of its own, does not show it."
+    return f"A worker saw {ablation.result.verdict}, but repro.py, a process of its own, does not show it."
 
 
-def blame(ladder: Ladder) -> str:
-    """Which part of the compiler the ladder points at, or which operation of eager is wrong, in one sentence."""
-    if ladder.result.verdict is Verdict.EAGER_SUSPECT:
+def blame(ablation: Ablation) -> str:
+    """Which part of the compiler the ablation points at, or which operation of eager is wrong, in one sentence."""
+    if ablation.result.verdict is Verdict.EAGER_SUSPECT:
         return (
             "Every operation that eager ran was computed again in float64 from the same arguments:"
-            f" `{operation_of(ladder.result)}` is the first whose result rounding does not explain, and with its wrong elements"
+            f" `{operation_of(ablation.result)}` is the first whose result rounding does not explain, and with its wrong elements"
             " put right the module is right."
         )
-    if ladder.fails(AOT_EAGER):
+    if ablation.fails(AOT_EAGER):
         return 'backend="aot_eager" fails too, so the fault is in Dynamo or AOTAutograd, before Inductor.'
-    if ladder.fails(PASSES):
-        if ladder.fails(NO_PATTERNS) is False:
-            fired = _attention(ladder.result.fired or ladder.rungs[PASSES].fired)
+    if ablation.fails(PASSES):
+        if ablation.fails(NO_PATTERNS) is False:
+            fired = _attention(ablation.result.fired or ablation.stages[PASSES].fired)
             named = f" ({', '.join(fired)})" if fired else ""
             return f"It goes away with the pattern matcher off, so the fault is in a rewrite of the graph{named}."
         return "Inductor's graph passes alone show it, so the fault is in one of them."
-    if ladder.fails(PASSES) is False:
-        only = ", and only with symbolic sizes" if ladder.accused == DYNAMIC and ladder.fails(INDUCTOR) is False else ""
+    if ablation.fails(PASSES) is False:
+        only = (
+            ", and only with symbolic sizes"
+            if ablation.accused == DYNAMIC and ablation.fails(INDUCTOR) is False
+            else ""
+        )
         return f"Inductor's graph passes alone don't show it, so the fault is in lowering or code generation{only}."
     return "Inductor's graph passes can't be run alone here, so the part to blame is open."
 
 
-def sentence(cause: Cause) -> str:
+def sentence(cause: RootCause) -> str:
     """Who is at fault by what, in one sentence."""
     if cause.who == "inductor":
         where = f"`{cause.part}`" if cause.part else "one that is open"

@@ -1,4 +1,4 @@
-"""report.md and repro.py of one ladder, as text."""
+"""report.md and repro.py of one ablation, as text."""
 
 import math
 import re
@@ -13,7 +13,7 @@ from fuzz.protocol import SubjectResult, Verdict
 from fuzz.relations import is_of_another_call
 from generators.program.case import Case
 from generators.program.emit import source
-from triage.attribution.ablation import Ladder
+from triage.attribution.ablation import Ablation
 from triage.attribution.cause import Attribution
 from triage.attribution.explain import Explanation
 from triage.rendering import render
@@ -71,7 +71,7 @@ class Draft:
 
 def issue(
     case: Case,
-    ladder: Ladder,
+    ablation: Ablation,
     run: Run,
     environment: str,
     attribution: Attribution | None = None,
@@ -81,19 +81,19 @@ def issue(
 ) -> Draft:
     """The draft of an issue, in the order of PyTorch's form for torch.compile bugs; `shown`: what where.png shows;
     `seen`: what torch versions gave."""
-    result = ladder.result
+    result = ablation.result
     cause = attribution.cause if attribution else None
     bisection = attribution.bisection if attribution else None
-    ladder = (attribution.ladder if attribution else None) or ladder
-    name = title(case, result, ladder.hello.device)
+    ablation = (attribution.ablation if attribution else None) or ablation
+    name = title(case, result, ablation.hello.device)
     filled = partial(
         render,
         "report.md.j2",
         title=name,
-        happened=_happened(ladder),
+        happened=_happened(ablation),
         eager=result.verdict is Verdict.EAGER_SUSPECT,
         # What eager gets wrong is told by how it was found; of all else the cause says more.
-        blame=blame(ladder) if cause is None or result.verdict is Verdict.EAGER_SUSPECT else sentence(cause),
+        blame=blame(ablation) if cause is None or result.verdict is Verdict.EAGER_SUSPECT else sentence(cause),
         evidence=cause.evidence if cause else (),
         mechanism=cause.mechanism if cause else "",
         bisector=bisection.line if bisection else "",
@@ -103,7 +103,7 @@ def issue(
         where=where_text(case, result.where),
         shown=shown,
         numbers="" if result.verdict in _ERRORS else run.output.strip(),
-        rows=rows_of(ladder),
+        rows=rows_of(ablation),
         fired=", ".join(f"`{name}`" for name in result.fired),
         code="it did not end" if run.code == TIMEOUT_EXIT else run.code,
         log=abridged(run.log) if result.verdict in _ERRORS else "",
@@ -133,18 +133,18 @@ def search_words(case: Case, result: SubjectResult) -> str:
     return f"inductor {'scaled_dot_product_attention' if sdpa else 'attention'} {symptom}"
 
 
-def refused(case: Case, ladder: Ladder, why: str) -> Draft:
+def refused(case: Case, ablation: Ablation, why: str) -> Draft:
     """The page that says why the case is not reported."""
-    result = ladder.result
+    result = ablation.result
     text = render(
         "refusal.md.j2",
         verdict=result.verdict,
         why=why,
         message=result.message,
-        rows=rows_of(ladder),
+        rows=rows_of(ablation),
         eager=f"{result.numbers['eager_error']:.2g}" if "eager_error" in result.numbers else "not measured",
-        torch=ladder.hello.torch,
-        device=ladder.hello.device,
+        torch=ablation.hello.torch,
+        device=ablation.hello.device,
         case=case.id,
         program=source(case).strip(),
     )
@@ -160,23 +160,23 @@ def commands(draft: Draft, report: str) -> list[str]:
     return [search, shlex.join([*create, "--web"])]
 
 
-def _happened(ladder: Ladder) -> str:
+def _happened(ablation: Ablation) -> str:
     """The first sentence: what torch.compile does, or eager, where, and by how much."""
-    result = ladder.result
-    where = f"torch {ladder.hello.torch}, {ladder.hello.device_name or ladder.hello.device}"
+    result = ablation.result
+    where = f"torch {ablation.hello.torch}, {ablation.hello.device_name or ablation.hello.device}"
     detail = re.split(r" \(worst row|; this subject", result.message)[0] or result.verdict.explanation
     detail += counted(result)
     if result.verdict is Verdict.EAGER_SUSPECT:
         return f"The module below {HAPPENS[result.verdict]} ({where}): {detail}."
-    return f"The module below {HAPPENS[result.verdict]} under `{ladder.label(ladder.accused)}` ({where}): {detail}."
+    return f"The module below {HAPPENS[result.verdict]} under `{ablation.label(ablation.accused)}` ({where}): {detail}."
 
 
-def rows_of(ladder: Ladder) -> list[list[str]]:
-    """The rungs of a ladder as rows of a table: who, verdict, error, what `same` says."""
-    labels = {name: ladder.label(name) for name in ladder.rungs}
+def rows_of(ablation: Ablation) -> list[list[str]]:
+    """The stages of an ablation as rows of a table: who, verdict, error, what `same` says."""
+    labels = {name: ablation.label(name) for name in ablation.stages}
     return [
         [f"`{labels[name]}`" if "=" in labels[name] else labels[name], *_cells(result)]
-        for name, result in ladder.rungs.items()
+        for name, result in ablation.stages.items()
     ]
 
 

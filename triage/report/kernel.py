@@ -12,10 +12,10 @@ from fuzz.subjects import is_named
 from generators.errors import UserError
 from generators.program.attention_stub import stand_in
 from generators.program.case import Case
-from triage.attribution.ablation import EAGER, MATH, Ladder
+from triage.attribution.ablation import EAGER, MATH, Ablation
 from triage.attribution.evaluator import trials_of, worker_of
 from triage.attribution.kernel_cause import cause
-from triage.attribution.size_search import Boundary, explore
+from triage.attribution.size_search import Boundary, search_sizes
 from triage.report import environment, picture, reproducer
 from triage.report.draft import Draft, refused
 from triage.report.kernel_draft import kernel_report, kernel_title
@@ -34,32 +34,32 @@ def draft(entry: Entry, subject: str, setup: Setup, out: Path) -> Draft:
     case, repro = entry.case, out / "repro.py"
     setup = replace(setup, named=(subject,) if is_named(subject) else ())
     with trials_of(setup, repeat=2) as trials:
-        ladder = _climb(case, subject, trials.worker)
-        why = _refusal(ladder)
+        ablation = _climb(case, subject, trials.worker)
+        why = _refusal(ablation)
         # Which other arguments a worker tries is drawn by the sizes: others may pass by chance.
-        boundaries = [] if why or is_of_another_call(ladder.result.message) else _boundaries(case, ladder, setup)
-        blamed = None if why else cause(case, ladder, trials)
+        boundaries = [] if why or is_of_another_call(ablation.result.message) else _boundaries(case, ablation, setup)
+        blamed = None if why else cause(case, ablation, trials)
     if why is None:
-        run, plain = _reproduced(case, ladder, setup, repro, kernel_title(case, subject, ladder.result, boundaries))
+        run, plain = _reproduced(case, ablation, setup, repro, kernel_title(case, subject, ablation.result, boundaries))
         if run is not None:
             return kernel_report(
                 case,
-                ladder,
+                ablation,
                 run,
                 boundaries,
                 cause=blamed,
                 plain=plain,
                 triton=environment.version("triton", setup.python),
-                environment=environment.collect(setup.python, ladder.hello.torch),
-                shown=picture.save(case, ladder.result, out),
+                environment=environment.collect(setup.python, ablation.hello.torch),
+                shown=picture.save(case, ablation.result, out),
             )
-        why = f"A worker saw {ladder.result.verdict}, but no run of repro.py, a process of its own, shows it."
+        why = f"A worker saw {ablation.result.verdict}, but no run of repro.py, a process of its own, shows it."
     for file in (repro, out / picture.FILE):
         file.unlink(missing_ok=True)  # one of an earlier report would seem to belong to this one
-    return refused(case, ladder, why)
+    return refused(case, ablation, why)
 
 
-def _climb(case: Case, subject: str, worker: Worker) -> Ladder:
+def _climb(case: Case, subject: str, worker: Worker) -> Ablation:
     """Eager, PyTorch's MATH backend and the subject, each in a check of its own."""
     hello = worker.start()
     if hello.attention and subject not in hello.attention:
@@ -67,48 +67,54 @@ def _climb(case: Case, subject: str, worker: Worker) -> Ladder:
             f"{subject} computes no attention (see docs/kernels.md), and is not torch.compile either:"
             " a report has no place for it"
         )
-    rungs = {}
+    stages = {}
     for name in dict.fromkeys((EAGER, MATH, subject)):
         result = worker.check(request(case, (name,), located=True))
         if result.rejected is not None or not result.results:
             raise UserError(f"case {case.id}: eager refuses it, so there is nothing to report: {result.rejected}")
-        rungs[name] = result.results[0]
-    return Ladder(hello, rungs, subject)
+        stages[name] = result.results[0]
+    return Ablation(hello, stages, subject)
 
 
-def _refusal(ladder: Ladder) -> str | None:
+def _refusal(ablation: Ablation) -> str | None:
     """Why this is no bug of the function, None when it is one."""
-    verdict = ladder.result.verdict
+    verdict = ablation.result.verdict
     if verdict is Verdict.EAGER_SUSPECT:
         return f"Eager is wrong, not the kernel: {verdict.explanation}. The report without --subject is about that."
-    if ladder.fails(EAGER) and ladder.rungs[EAGER].verdict is not Verdict.EAGER_SUSPECT:
-        return f"Eager fails too ({ladder.rungs[EAGER].verdict}), so the kernel can't be blamed."
+    if ablation.fails(EAGER) and ablation.stages[EAGER].verdict is not Verdict.EAGER_SUSPECT:
+        return f"Eager fails too ({ablation.stages[EAGER].verdict}), so the kernel can't be blamed."
     return None if verdict.is_finding else f"The verdict is {verdict}: {verdict.explanation}."
 
 
-def _boundaries(case: Case, ladder: Ladder, setup: Setup) -> list[Boundary]:
-    repeat = 2 if ladder.result.verdict is Verdict.NONDETERMINISTIC else 1
+def _boundaries(case: Case, ablation: Ablation, setup: Setup) -> list[Boundary]:
+    repeat = 2 if ablation.result.verdict is Verdict.NONDETERMINISTIC else 1
     with worker_of(replace(setup, timeout=min(setup.timeout, _BOUNDARY_TIMEOUT))) as worker:
 
         def judge(other: Case) -> Verdict | None:
             if stand_in(other) is None:
                 return None
-            result = worker.check(request(other, (ladder.accused,), repeat))
+            result = worker.check(request(other, (ablation.accused,), repeat))
             if not result.results:
                 return None
             # A further call has other sizes: what it gets wrong says nothing of these.
             one = result.results[0]
             return Verdict.OK if is_of_another_call(one.message) else one.verdict
 
-        return explore(case, ladder.result.verdict, judge)
+        return search_sizes(case, ablation.result.verdict, judge)
 
 
-def _reproduced(case: Case, ladder: Ladder, setup: Setup, repro: Path, title: str) -> tuple[Run | None, bool]:
+def _reproduced(case: Case, ablation: Ablation, setup: Setup, repro: Path, title: str) -> tuple[Run | None, bool]:
     """The run of the first repro.py that shows the bug, None where none does; and whether it needs no worker."""
-    result = ladder.result
+    result = ablation.result
     written = list(
         texts(
-            case, ladder.accused, result, title, device=setup.device, seconds=setup.timeout, memory_mib=setup.memory_mib
+            case,
+            ablation.accused,
+            result,
+            title,
+            device=setup.device,
+            seconds=setup.timeout,
+            memory_mib=setup.memory_mib,
         )
     )
     for number, text in enumerate(written):

@@ -9,8 +9,8 @@ from fuzz.relations import MEANINGS, relation_of
 from generators.program.case import Case
 from generators.program.emit import source
 from generators.program.type_check import types_of
-from triage.attribution.ablation import EAGER, MATH, Ladder
-from triage.attribution.root_cause import Cause
+from triage.attribution.ablation import EAGER, MATH, Ablation
+from triage.attribution.root_cause import RootCause
 from triage.attribution.size_search import Boundary
 from triage.rendering import render
 from triage.report.draft import HAPPENS, Draft, counted, program_of, rows_of
@@ -52,7 +52,7 @@ def kernel_title(case: Case, subject: str, result: SubjectResult, boundaries: Se
 
 def kernel_report(
     case: Case,
-    ladder: Ladder,
+    ablation: Ablation,
     run: Run,
     boundaries: Sequence[Boundary],
     *,
@@ -60,18 +60,18 @@ def kernel_report(
     triton: str,
     plain: bool,
     shown: str = "",
-    cause: Cause | None = None,
+    cause: RootCause | None = None,
 ) -> Draft:
     """The report; `plain` says whether repro.py needs no worker of ours, `triton` is its version or "", `shown` what where.png shows."""
-    result, hello = ladder.result, ladder.hello
+    result, hello = ablation.result, ablation.hello
     relation = relation_of(result.message)
-    title = kernel_title(case, ladder.accused, result, boundaries)
+    title = kernel_title(case, ablation.accused, result, boundaries)
     told = result.verdict not in ERRORS | DEATHS | {Verdict.TIMEOUT}
     text = render(
         "kernel_report.md.j2",
         title=title,
-        happened=_happened(case, ladder),
-        control=_control(ladder),
+        happened=_happened(case, ablation),
+        control=_control(ablation),
         part=cause.part if cause else "",
         mechanism=cause.mechanism if cause else "",
         evidence=cause.evidence if cause else (),
@@ -83,23 +83,23 @@ def kernel_report(
         long=program_of(case) != source(case).strip(),
         numbers=run.output.strip() if told else "",
         log="" if told else abridged(run.log),
-        rows=rows_of(ladder),
+        rows=rows_of(ablation),
         boundaries=[b.words for b in boundaries],
         plain=plain,
         relation=relation,
         sides=sides(relation) if relation else "",
         why_a_worker=why_a_worker(result),
-        place=place_of(ladder.accused),
-        home=home_of(ladder.accused),
-        subject=ladder.accused,
+        place=place_of(ablation.accused),
+        home=home_of(ablation.accused),
+        subject=ablation.accused,
         code="it did not end" if run.code == TIMEOUT_EXIT else run.code,
         versions=f"torch {hello.torch}, triton {triton or 'not installed'}, Python {hello.python}, "
         + (hello.device_name if hello.device != "cpu" else f"CPU ({hello.device_name})"),
-        interpreted=hello.device == "cpu" and not sdpa_backend(ladder.accused) and bool(triton),
+        interpreted=hello.device == "cpu" and not sdpa_backend(ablation.accused) and bool(triton),
         environment=environment,
     )
     what = "NaN" if result.verdict is Verdict.NONFINITE else _SYMPTOMS[result.verdict]
-    backend = sdpa_backend(ladder.accused).partition("_")[0].lower()
+    backend = sdpa_backend(ablation.accused).partition("_")[0].lower()
     return Draft(title, text, is_issue=True, search=f"scaled_dot_product_attention {backend} {what}")
 
 
@@ -122,12 +122,12 @@ def shapes(case: Case) -> list[str]:
     ]
 
 
-def _happened(case: Case, ladder: Ladder) -> str:
-    result = ladder.result
+def _happened(case: Case, ablation: Ablation) -> str:
+    result = ablation.result
     relation = relation_of(result.message)
     if relation:
         return (
-            f"`{ladder.accused}` gives the right output for the call below. Called again with other arguments, from which the"
+            f"`{ablation.accused}` gives the right output for the call below. Called again with other arguments, from which the"
             f" output follows ({relation}: {MEANINGS[relation]}), it gives another one: {result.message.partition(': ')[2]}."
         )
     detail = (
@@ -136,13 +136,13 @@ def _happened(case: Case, ladder: Ladder) -> str:
     )
     detail += counted(result)
     mode = "forward and backward" if case.training else "forward"
-    return f"`{ladder.accused}` {HAPPENS[result.verdict]} in the attention below, {mode}: {detail}."
+    return f"`{ablation.accused}` {HAPPENS[result.verdict]} in the attention below, {mode}: {detail}."
 
 
-def _control(ladder: Ladder) -> str:
-    told = {True: "fails too", False: "is right", None: "does not take it"}[ladder.fails(MATH)]
-    eager = "is wrong in another way" if ladder.fails(EAGER) else "is right"
-    if ladder.accused == MATH:
+def _control(ablation: Ablation) -> str:
+    told = {True: "fails too", False: "is right", None: "does not take it"}[ablation.fails(MATH)]
+    eager = "is wrong in another way" if ablation.fails(EAGER) else "is right"
+    if ablation.accused == MATH:
         return f"Eager, of the same dtypes, {eager}."
     return (
         f"Eager, of the same dtypes, {eager}; `F.scaled_dot_product_attention` on its MATH backend, handed the same"

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,6 +21,8 @@ from fuzz.check.oracle.verdict import Judge, Judgement
 from fuzz.check.program import Execution, Program, device_lost, execute
 from fuzz.check.subjects import Subject
 from fuzz.protocol import EAGER, NOISE, REFERENCE, Check, ErrorMap, Result, SubjectResult, Verdict
+from fuzz.protocol.failures import Nondeterministic, NotTaken, Refusal
+from fuzz.protocol.render import describe
 
 Announce = Callable[[str], None]
 
@@ -121,25 +124,28 @@ class Case:
         coverage = Coverage()
         with self.clock:
             if subject is None:
-                judgement = Judgement(Verdict.SKIPPED, f"this worker has no subject {name}, or no C++ compiler for it")
+                judgement = Judgement(Verdict.SKIPPED, NotTaken(Refusal.UNKNOWN_SUBJECT))
             elif subject.attention is not None:
                 judgement, same = attended(self, subject, coverage)
             else:
                 judgement, same = compiled(self, subject, coverage)
             with self.running:
                 settings.forget()
-        return SubjectResult(
-            name,
-            judgement.verdict,
-            judgement.message,
-            judgement.numbers,
-            coverage.fired,
-            same,
-            round(time.perf_counter() - started, 4),
-            judgement.where,
-            coverage.reached,
-            _map(judgement) if self.request.located else None,
+        result = SubjectResult(
+            subject=name,
+            verdict=judgement.verdict,
+            numbers=judgement.numbers,
+            fired=coverage.fired,
+            same=same,
+            seconds=round(time.perf_counter() - started, 4),
+            where=judgement.where,
+            reached=coverage.reached,
+            map=_map(judgement) if self.request.located else None,
+            failure=judgement.failure,
+            excuse=judgement.excuse,
+            writes=judgement.writes,
         )
+        return replace(result, message=describe(result))
 
     def unless_eager_is_wrong(self, judgement: Judgement, run: Execution, subject: Subject) -> Judgement:
         """`judgement` on what a subject gave, or, where that accuses nobody, that eager is the suspect."""
@@ -167,7 +173,7 @@ class Case:
         except Exception as error:
             if exceptions.verdict(error) is not Verdict.OUT_OF_MEMORY:
                 raise
-            return Judgement(Verdict.SKIPPED, f"no memory left to judge it: {exceptions.line(error)}")
+            return Judgement(Verdict.SKIPPED, NotTaken(Refusal.NO_MEMORY, exceptions.line(error)))
         return judgement if self.request.random else self.repeated(judgement, runs)
 
     def repeated(self, judgement: Judgement, runs: list[Execution]) -> Judgement:
@@ -177,7 +183,7 @@ class Case:
         different = _different(runs)
         if different is None or _different([self.eager, self.execute()]) is not None:
             return judgement
-        return Judgement(Verdict.NONDETERMINISTIC, f"{different} differs between two runs on equal inputs")
+        return Judgement(Verdict.NONDETERMINISTIC, Nondeterministic(different))
 
     def execute(
         self,

@@ -16,6 +16,7 @@ from fuzz.check.oracle.verdict import Judgement
 from fuzz.check.program import Execution, from_text
 from fuzz.check.subjects import Subject, SubjectError
 from fuzz.protocol import Verdict
+from fuzz.protocol.failures import NotTaken, OutOfBounds, Refusal
 
 if TYPE_CHECKING:
     from fuzz.check.check import Case
@@ -25,12 +26,12 @@ def attended(case: "Case", subject: Subject, coverage: Coverage) -> tuple[Judgem
     """The verdict on the attention function of `subject`, and what `torch._dynamo.utils.same` says of the case with it."""
     request = case.request
     if request.stand_in is None or subject.attention is None:
-        return Judgement(Verdict.SKIPPED, "the case has no contract that says what its attention computes"), None
+        return Judgement(Verdict.SKIPPED, NotTaken(Refusal.NO_CONTRACT)), None
     try:
         with case.running:
             stand_in = StandIn(request.stand_in, subject.attention, case.device, training=request.training)
     except (SubjectError, Unsupported) as refusal:
-        return Judgement(Verdict.SKIPPED, str(refusal)), None
+        return Judgement(Verdict.SKIPPED, NotTaken(Refusal.UNSUPPORTED, str(refusal))), None
     except Exception as error:
         if not from_text(error):
             raise
@@ -44,13 +45,12 @@ def attended(case: "Case", subject: Subject, coverage: Coverage) -> tuple[Judgem
     if judgement.verdict is Verdict.SKIPPED and not (damage or stand_in.differences):
         return judgement, None
     if stand_in.differences and not judgement.verdict.is_finding:
-        judgement = Judgement(Verdict.WRONG_RESULT, f"output: {stand_in.differences[0]}", judgement.numbers)
+        judgement = Judgement(Verdict.WRONG_RESULT, stand_in.differences[0], judgement.numbers)
     if damage:
-        wrote = f"wrote {'; '.join(damage)}"
         if judgement.verdict.is_finding:
-            judgement = replace(judgement, message=f"{judgement.message}; {wrote}")
+            judgement = replace(judgement, writes=damage)
         else:
-            judgement = Judgement(Verdict.OUT_OF_BOUNDS, wrote, judgement.numbers)
+            judgement = Judgement(Verdict.OUT_OF_BOUNDS, OutOfBounds(damage), judgement.numbers)
     if not runs:
         return judgement, None
     judgement = case.unless_eager_is_wrong(judgement, runs[0], subject)
@@ -70,13 +70,13 @@ def _judged(case: "Case", subject: Subject, stand_in: StandIn, runs: list[Execut
                 if stand_in.damage:
                     break
     except Unsupported as refusal:
-        return Judgement(Verdict.SKIPPED, str(refusal))
+        return Judgement(Verdict.SKIPPED, NotTaken(Refusal.UNSUPPORTED, str(refusal)))
     except NotImplementedError as error:  # in the backward pass
-        return Judgement(Verdict.SKIPPED, f"it says {exceptions.line(error)}")
+        return Judgement(Verdict.SKIPPED, NotTaken(Refusal.NOT_IMPLEMENTED, exceptions.line(error)))
     except Exception as error:
         if not stand_in.accuses(error):
             return _unrunnable(error)
-        return Judgement(exceptions.verdict(error), exceptions.line(error))
+        return Judgement(exceptions.verdict(error), exceptions.as_failure(error))
     if stand_in.attention.compiled:
         return case.decided(runs, stand_in.dtypes, functools.partial(_uncompiled, case, stand_in))
     try:
@@ -84,13 +84,13 @@ def _judged(case: "Case", subject: Subject, stand_in: StandIn, runs: list[Execut
     except Exception as error:
         if exceptions.verdict(error) is not Verdict.OUT_OF_MEMORY:
             raise
-        return Judgement(Verdict.SKIPPED, f"no memory left to judge it: {exceptions.line(error)}")
+        return Judgement(Verdict.SKIPPED, NotTaken(Refusal.NO_MEMORY, exceptions.line(error)))
     promised = case.device in stand_in.function.capabilities.deterministic
     return case.repeated(judgement, runs) if promised else judgement
 
 
 def _unrunnable(error: Exception) -> Judgement:
-    return Judgement(Verdict.SKIPPED, f"the text around it does not run: {exceptions.line(error)}")
+    return Judgement(Verdict.SKIPPED, NotTaken(Refusal.TEXT_FAILS, exceptions.line(error)))
 
 
 def _uncompiled(case: "Case", stand_in: StandIn) -> list[Execution]:

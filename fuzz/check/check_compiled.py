@@ -15,6 +15,7 @@ from fuzz.check.program import Execution
 from fuzz.check.recheck import excused, looked_into
 from fuzz.check.subjects import Subject, SubjectError
 from fuzz.protocol import Verdict
+from fuzz.protocol.failures import NotTaken, Refusal
 
 if TYPE_CHECKING:
     from fuzz.check.check import Case
@@ -26,16 +27,16 @@ FUSED_ROUNDS = ("weights", "sums", "exponentials")
 def compiled(case: "Case", subject: Subject, coverage: Coverage) -> tuple[Judgement, bool | None]:
     """The verdict on `subject`, and what `torch._dynamo.utils.same` says."""
     if subject.kind.random and not case.request.random:
-        return Judgement(Verdict.SKIPPED, "the case draws no random numbers"), None
+        return Judgement(Verdict.SKIPPED, NotTaken(Refusal.NOT_RANDOM)), None
     module = case.program.module(case.request.training)
     try:
         with case.running, coverage, subject.allowed():
             call = subject.compile(module, case.request.dynamic)
             runs = [case.execute(call, module) for _ in range(max(1, case.request.repeat))]
     except SubjectError as error:
-        return Judgement(Verdict.SKIPPED, str(error)), None
+        return Judgement(Verdict.SKIPPED, NotTaken(Refusal.UNSUPPORTED, str(error))), None
     except Exception as error:
-        return Judgement(exceptions.verdict(error), exceptions.line(error)), None
+        return Judgement(exceptions.verdict(error), exceptions.as_failure(error)), None
     judgement = case.unless_eager_is_wrong(case.decided(runs), runs[0], subject)
     if judgement.verdict is Verdict.SKIPPED:
         return judgement, None

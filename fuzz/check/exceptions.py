@@ -3,7 +3,11 @@
 import re
 
 from fuzz.protocol import Verdict
+from fuzz.protocol.failures import Raised
+from fuzz.protocol.render import describe_failure
 
+_LONGEST = 280
+"""Characters of an exception's text that are kept."""
 _MEMORY = re.compile(
     r"can't allocate memory|not enough memory|out of memory|bad_alloc|Cannot allocate memory", re.IGNORECASE
 )
@@ -18,15 +22,20 @@ def verdict(error: BaseException) -> Verdict:
     return Verdict.COMPILE_ERROR if _from_compiler(error) else Verdict.RUNTIME_ERROR
 
 
-def line(error: BaseException) -> str:
-    """The innermost cause as `Type: first meaningful line`, at most 300 characters."""
+def as_failure(error: BaseException) -> Raised:
+    """The innermost cause, with the first line of its text that says something."""
     chain = _chain(error)
     # What the C++ compiler said is in the exception around the one that says how it was called.
     cause = next((link for link in chain if type(link).__name__ == "CppCompileError"), chain[-1])
     lines = [text.strip() for text in str(cause).splitlines()]
     said = [text.partition("error: ")[2] for text in lines if " error: " in text]
     first = next((text for text in said or lines if not _NOISE.match(text)), "")
-    return f"{type(cause).__name__}: {first}"[:300] if first else type(cause).__name__
+    return Raised(type(cause).__name__, first[:_LONGEST])
+
+
+def line(error: BaseException) -> str:
+    """The innermost cause in one line."""
+    return describe_failure(as_failure(error))
 
 
 def _chain(error: BaseException) -> list[BaseException]:

@@ -14,6 +14,7 @@ from fuzz.check.oracle.verdict import DOUBTED, Judge, Judgement
 from fuzz.check.program import Execution, execute
 from fuzz.check.subjects import Subject
 from fuzz.protocol import Verdict
+from fuzz.protocol.messages import CASTS, TF32
 
 if TYPE_CHECKING:
     from fuzz.check.check import Case
@@ -60,7 +61,7 @@ def _excused(judgement: Judgement, case: "Case", subject: Subject, run: Executio
         with settings.tf32_allowed():
             judge = _judge_in_tf32(case)
             if not judge.judge(run).verdict.is_finding:
-                return _by_design(judgement, "TF32, which is allowed here, explains it")
+                return _by_design(judgement, TF32)
     return excused(judgement, case, subject, lambda again: judge.judge(again).verdict.is_finding)
 
 
@@ -73,12 +74,12 @@ def excused(judgement: Judgement, case: "Case", subject: Subject, is_wrong: Call
             kept = _is_wrong_again(case, subject, is_wrong)
         # A subject that is wrong at times only is not right because of the casts.
         if kept is False and _is_wrong_again(case, subject, is_wrong):
-            return _by_design(judgement, "gone with emulate_precision_casts=True")
+            return _by_design(judgement, CASTS)
     return judgement
 
 
-def _by_design(judgement: Judgement, why: str) -> Judgement:
-    return replace(judgement, verdict=Verdict.PRECISION_POLICY, message=f"{judgement.message}; {why}", where={})
+def _by_design(judgement: Judgement, excuse: str) -> Judgement:
+    return replace(judgement, verdict=Verdict.PRECISION_POLICY, excuse=excuse, where={})
 
 
 def _is_wrong_again(case: "Case", subject: Subject, is_wrong: Callable[[Execution], bool]) -> bool | None:
@@ -131,7 +132,7 @@ def _accused(found: dropout.Difference) -> Judgement:
     verdict = Verdict.WRONG_RESULT if of_output else Verdict.WRONG_GRADIENT
     if found.kind == dropout.NONFINITE:
         verdict = Verdict.NONFINITE
-    return Judgement(verdict, found.text, {"ratio": found.errors, "seeds": float(found.seeds)}, found.value)
+    return Judgement(verdict, found.failure, {"ratio": found.errors, "seeds": float(found.seeds)}, found.value)
 
 
 def _of_steady(judgement: Judgement, judge: Judge, steady: Execution | None) -> Judgement:

@@ -74,7 +74,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class WrongValue(Failure):
-    """An element is further from float64 than rounding explains. `ratio`: the worst row's error over what rounding
+    """An element is off from float64, further than rounding explains where the verdict is a finding. `ratio`: the worst row's error over what rounding
     explains; `limit`: the ratio that counts as wrong; `eager_error`: None where eager is not compared;
     `gradient_missing`: no gradient came, and 0 stands in its place."""
 

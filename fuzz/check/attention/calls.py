@@ -19,6 +19,7 @@ from fuzz.check.oracle.attention.refusals import Failed, Unsupported
 from fuzz.check.oracle.attention.unknown_mask import without_mask
 from fuzz.check.oracle.verdict import SEVERITY, Judgement
 from fuzz.protocol import Verdict
+from fuzz.protocol.failures import FURTHER_CALL, WITHOUT_DROPOUT, MissingGradient, OutOfBounds, Write
 
 
 def judged(calls: Sequence[Call], loaded: Loaded, *, training: bool, again: bool = True) -> Judgement:
@@ -30,7 +31,7 @@ def judged(calls: Sequence[Call], loaded: Loaded, *, training: bool, again: bool
 
 def _one(call: Call, loaded: Loaded, *, training: bool, again: bool) -> Judgement:
     if training and call.wanted and not call.differentiable:
-        return Judgement(Verdict.WRONG_GRADIENT, "out: has no gradient, though an argument wants one")
+        return Judgement(Verdict.WRONG_GRADIENT, MissingGradient("out"))
     asked = _Asked(loaded)
     try:
         judgement = _judged(call, loaded, asked if again else None)
@@ -46,15 +47,14 @@ def _one(call: Call, loaded: Loaded, *, training: bool, again: bool) -> Judgemen
         exact = call.q.device.type in loaded.capabilities.exact_relations
         breaches = metamorphic.broken(asked, call, Random(str(seed)), constants.RELATIONS_TRIED, exact=exact)
     except Failed as failure:
-        return Judgement(
-            exceptions.verdict(failure.error), f"called again with other arguments: {exceptions.line(failure.error)}"
-        )
+        error = failure.error
+        return Judgement(exceptions.verdict(error), replace(exceptions.as_failure(error), call=FURTHER_CALL))
     if asked.damage:
         return asked.verdict
     if not breaches:
         return judgement
-    verdict = Verdict.NONFINITE if breaches[0].nonfinite else Verdict.WRONG_RESULT
-    return Judgement(verdict, str(breaches[0]), judgement.numbers)
+    verdict = Verdict.NONFINITE if breaches[0].aspect == "not_finite" else Verdict.WRONG_RESULT
+    return Judgement(verdict, breaches[0], judgement.numbers)
 
 
 def _judged(call: Call, loaded: Loaded, asked: "_Asked | None") -> Judgement:
@@ -79,7 +79,7 @@ def _judged(call: Call, loaded: Loaded, asked: "_Asked | None") -> Judgement:
     if asked.damage:
         return asked.verdict
     if wrong:
-        return Judgement(Verdict.WRONG_RESULT, f"dropout: {wrong[0]}")
+        return Judgement(Verdict.WRONG_RESULT, wrong[0])
     return judge(call, rounds, mask)
 
 
@@ -94,7 +94,8 @@ def _of_unread(call: Call, rounds: tuple[str, ...], asked: "_Asked") -> Judgemen
     judgement = judge(plain, rounds)
     if not judgement.verdict.is_finding:
         return Judgement(Verdict.RANDOM_STREAM)
-    return replace(judgement, message=f"without dropout, {judgement.message}")
+    assert judgement.failure is not None
+    return replace(judgement, failure=replace(judgement.failure, call=WITHOUT_DROPOUT))
 
 
 def _wide_enough(asked: "_Asked", call: Call) -> Tensor | None:
@@ -118,17 +119,17 @@ class _Asked:
 
     def __init__(self, loaded: Loaded) -> None:
         self._loaded = loaded
-        self.damage: list[str] = []
+        self.damage: tuple[Write, ...] = ()
 
     @property
     def verdict(self) -> Judgement:
         """That it wrote out of bounds."""
-        return Judgement(Verdict.OUT_OF_BOUNDS, f"called again with other arguments, it wrote {'; '.join(self.damage)}")
+        return Judgement(Verdict.OUT_OF_BOUNDS, OutOfBounds(self.damage, call=FURTHER_CALL))
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
         self._loaded.check(q, k, v, options, training=False)
         if self.damage:
-            raise Unsupported(self.damage[0])
+            raise Unsupported("it wrote out of bounds")
         guard = Guard()
         with guard:
             given = {

@@ -7,11 +7,14 @@ itself is seen to have changed.
 
 import functools
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from fuzz.protocol.failures import Write
 
 #: Elements of a border: kernels overrun by blocks of rows.
 BORDER = 1 << 14
@@ -52,22 +55,22 @@ class _Buffer:
     span: int
     before: Tensor | None  # a copy of `whole`, for what nobody may change
 
-    def damage(self) -> list[str]:
+    def damage(self) -> Iterator[Write]:
         """What was written that is not the function's to write."""
         pattern = _PATTERN[self.value.dtype]
         end = self.lead + self.span
         parts = {"before": self.whole[: self.lead], "after": self.whole[end:]}
-        counts = {f"{side} {self.name}": int((part != pattern).sum()) for side, part in parts.items()}
+        counts = {side: int((part != pattern).sum()) for side, part in parts.items()}
         inner = self.whole[self.lead : end]
         if self.before is not None:
             changed = inner != self.before[self.lead : end]
             own = self._own()[self.lead : end]
-            counts[f"of {self.name} itself"] = int((changed & own).sum())
-            counts[f"between the rows of {self.name}"] = int((changed & ~own).sum())
+            counts["itself"] = int((changed & own).sum())
+            counts["between"] = int((changed & ~own).sum())
         elif self.value.numel() != self.span:
             own = self._own()[self.lead : end]
-            counts[f"between the rows of {self.name}"] = int(((inner != pattern) & ~own).sum())
-        return [f"{count} element{'s' * (count != 1)} {where}" for where, count in counts.items() if count]
+            counts["between"] = int(((inner != pattern) & ~own).sum())
+        return (Write(self.name, place, count) for place, count in counts.items() if count)
 
     def _own(self) -> Tensor:
         own = torch.zeros(len(self.whole), dtype=torch.bool, device=self.whole.device)
@@ -116,9 +119,9 @@ class Guard:
             return _Returned.apply(value, self)
         return value.clone(memory_format=torch.contiguous_format)
 
-    def damage(self) -> list[str]:
+    def damage(self) -> tuple[Write, ...]:
         """What was written outside of where it should be, buffer by buffer."""
-        return [line for buffer in self._buffers for line in buffer.damage()]
+        return tuple(write for buffer in self._buffers for write in buffer.damage())
 
     def _watched(self, name: str, original: Any) -> Any:
         def allocate(*args: Any, **kwargs: Any) -> Any:

@@ -15,6 +15,7 @@ from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.refusals import Unsupported
 from fuzz.check.oracle.dynamo_same import same_bits
 from fuzz.check.program import Program
+from fuzz.protocol.failures import DifferentElements, Write
 
 DIFFERENTIATED = ("q", "k", "v", "bias", "sinks")
 """The arguments that may want a gradient."""
@@ -35,7 +36,7 @@ class StandIn:
         self.guard: Guard | None = None
         self.dtypes: set[torch.dtype] = set()
         self.calls: list[Call] = []
-        self.differences: list[str] = []
+        self.differences: list[DifferentElements] = []
         self._raised = False
         if attention.compiled:
             self._try()
@@ -54,9 +55,9 @@ class StandIn:
         return self.guard
 
     @property
-    def damage(self) -> list[str]:
+    def damage(self) -> tuple[Write, ...]:
         """What was written where it should not be."""
-        return self.guard.damage() if self.guard else []
+        return self.guard.damage() if self.guard else ()
 
     @contextmanager
     def uncompiled(self) -> Iterator[Program]:
@@ -132,7 +133,7 @@ class StandIn:
             expected = called(twin, **given)
         if not same_bits(out.detach(), expected):
             different = int((out != expected).sum()) if out.shape == expected.shape else out.numel()
-            self.differences.append(f"differs bitwise from the reference in {different} of {out.numel()} elements")
+            self.differences.append(DifferentElements("output", different, out.numel(), than="reference"))
 
 
 def _detached(value: object) -> object:

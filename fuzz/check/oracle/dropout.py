@@ -28,6 +28,7 @@ from torch import Tensor
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.dynamo_same import same_bits
 from fuzz.check.program import Execution
+from fuzz.protocol.failures import DropoutStatistic
 
 #: Runs the case with a seed on inputs; with gradients or without.
 Run = Callable[[int, list[Any], bool], Execution]
@@ -68,23 +69,9 @@ class Difference:
         return math.inf if left <= 0 else abs(self.s) * math.sqrt(self.seeds / left)
 
     @property
-    def text(self) -> str:
-        """What differs, as one line."""
-        if self.kind == SLOPE:
-            return (
-                f"gradients: with {self.effect:.0%} of {self.seeds} seeds they are not the slope of the outputs, as when "
-                f"forward and backward drop different elements ({self.errors:.3g} standard errors from eager)"
-            )
-        if self.kind == NONFINITE:
-            return (
-                f"{self.value}: not finite with {self.effect:.0%} of {self.seeds} dropout seeds, more often than eager's "
-                f"({self.errors:.3g} standard errors)"
-            )
-        much = f"{self.effect:.3g} times eager's" if math.isfinite(self.effect) else "above 0, eager's is 0"
-        return (
-            f"{self.value}{self.part}: {self.kind} over {self.seeds} dropout seeds is {much}, "
-            f"{self.errors:.3g} standard errors away"
-        )
+    def failure(self) -> DropoutStatistic:
+        """What is wrong, as data."""
+        return DropoutStatistic(self.value, self.kind, self.part, self.effect, self.seeds, self.errors)
 
 
 class Comparison:

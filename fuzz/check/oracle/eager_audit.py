@@ -7,7 +7,7 @@ only for a case whose eager result is nothing like the truth, which takes one co
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 import torch
@@ -15,19 +15,20 @@ from torch import Tensor
 
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.error_map import error_map
-from fuzz.check.oracle.operation_audit import Audit, Guilty
+from fuzz.check.oracle.operation_audit import Audit
 from fuzz.check.oracle.rows import Envelope
 from fuzz.check.oracle.verdict import Judgement
 from fuzz.check.oracle.where import where
 from fuzz.check.program import Execution
 from fuzz.protocol import Verdict
+from fuzz.protocol.failures import FaultyOperation
 
 
 @dataclass(frozen=True)
 class _Proof:
     """The guilty operation, and by name the elements of eager's values that are wrong because of it."""
 
-    guilty: Guilty
+    guilty: FaultyOperation
     wrong: dict[str, Tensor] = field(default_factory=dict)
 
 
@@ -71,19 +72,21 @@ class Suspicion:
             "rows_wrong": float(sum(int(_rows(found).any(-1).sum()) for found in proof.wrong.values())),
             "rows_total": float(sum(_rows(eager).shape[0] for eager in self._floating.values())),
         }
-        said = ""
+        shared: bool | None = None
         if not self._random and value is not None and value.shape == truth.shape:
             numbers["compiled_error"] = _worst(value, truth, wrong)
         if not self._random and not itself:
-            shared = [self._shares(run.values.get(one), one, found) for one, found in proof.wrong.items()]
-            if any(shared):
-                said = "; this subject's is wrong too" + (", though its own call is right" if call_is_right else "")
-            elif False in shared:
-                said = "; this subject's is right"
-        what = "is not finite" if math.isinf(mine) else f"is off by {mine:.2g} from float64"
-        message = f"{proof.guilty}: eager's {name} {what}{said}"
+            each = [self._shares(run.values.get(one), one, found) for one, found in proof.wrong.items()]
+            shared = True if any(each) else False if False in each else None
+        failure = replace(
+            proof.guilty,
+            value=name,
+            error=mine,
+            subject_is_wrong=shared,
+            subject_call_is_right=bool(shared) and call_is_right,
+        )
         located = partial(error_map, name, wrong, self._eager.values[name], truth)
-        return Judgement(Verdict.EAGER_SUSPECT, message, numbers, name, where(name, wrong), located)
+        return Judgement(Verdict.EAGER_SUSPECT, failure, numbers, name, where(name, wrong), located)
 
     def _shares(self, value: Tensor | None, name: str, wrong: Tensor) -> bool | None:
         """Whether a subject's value is off where eager's is; None where the two can't be compared."""

@@ -10,7 +10,6 @@ Not audited: what draws random numbers, views, memory that nobody has written to
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,20 +24,9 @@ from fuzz.check.oracle.fused import definition, is_fused
 from fuzz.check.oracle.higher_order import in_steps, is_higher_order
 from fuzz.check.oracle.operations import EXACT, RANDOM, SCATTERING, UNWRITTEN
 from fuzz.check.oracle.rows import Envelope
+from fuzz.protocol.failures import FaultyOperation
 
 Float64 = Callable[..., Any]
-
-
-@dataclass(frozen=True)
-class Guilty:
-    """An operation that is wrong by itself: its name, the worst element of its result, and that in float64."""
-
-    operation: str
-    given: float
-    exact: float
-
-    def __str__(self) -> str:
-        return f"{self.operation} gives {self.given:.3g} where float64 gives {self.exact:.3g}"
 
 
 class Audit(TorchDispatchMode):
@@ -52,7 +40,7 @@ class Audit(TorchDispatchMode):
 
     def __init__(self, told: Callable[[str, float], None] | None = None) -> None:
         super().__init__()
-        self.guilty: Guilty | None = None
+        self.guilty: FaultyOperation | None = None
         self._told = told
         self._chance = torch.Generator().manual_seed(0)
 
@@ -104,7 +92,7 @@ class Audit(TorchDispatchMode):
         if self.guilty is None:
             error = (value.double() - truth).abs().nan_to_num(math.inf).masked_fill(~wrong, -1.0)
             worst = int(error.argmax())
-            self.guilty = Guilty(name, float(value.flatten()[worst]), float(truth.flatten()[worst]))
+            self.guilty = FaultyOperation(name, float(value.flatten()[worst]), float(truth.flatten()[worst]))
         value.copy_(torch.where(wrong, truth.to(value.dtype), value))
 
 

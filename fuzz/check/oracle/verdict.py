@@ -20,24 +20,36 @@ from fuzz.check.oracle.rows import Envelope, Errors
 from fuzz.check.oracle.where import where
 from fuzz.check.program import Execution
 from fuzz.protocol import ErrorMap, Verdict
+from fuzz.protocol.failures import (
+    AnyFailure,
+    DifferentElements,
+    FormDiffers,
+    NonfiniteByConvention,
+    NotFinite,
+    Write,
+    WrongValue,
+)
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """A verdict, one line on why, and the numbers behind it.
+    """A verdict, what is wrong, and the numbers behind it.
 
     numbers: ratio (worst row's error over what rounding explains), compiled_error and eager_error (largest absolute
-    errors against float64 of the value named in the message), scale (its largest exact magnitude), index (flat, of its
+    errors against float64 of the value that `failure` names), scale (its largest exact magnitude), index (flat, of its
     worst element), rows_wrong and rows_total (over all values), limit (the ratio that counts as wrong). `value` is the
-    one the message names, `where` its wrong elements, both for numbers that are wrong; `map` makes the map of its errors.
+    one that was judged, `where` its wrong elements; `map` makes the map of its errors. `excuse` and `writes` as in
+    `SubjectResult`.
     """
 
     verdict: Verdict
-    message: str = ""
+    failure: AnyFailure | None = None
     numbers: dict[str, float] = field(default_factory=dict)
     value: str = ""
     where: dict[str, Any] = field(default_factory=dict)
     map: Callable[[], ErrorMap | None] = field(default=lambda: None, compare=False, repr=False)
+    excuse: str = ""
+    writes: tuple[Write, ...] = ()
 
 
 class Judge:
@@ -82,7 +94,7 @@ class Judge:
         """
         coarsest = max((self._coarsest, *(handed or ())), key=lambda dtype: constants.UNIT_ROUNDOFF[dtype])
         form = metadata(self._eager, compiled)
-        if form:
+        if form is not None:
             return Judgement(Verdict.METADATA, form)
         judgement = self._measure(compiled, coarsest)
         if judgement.verdict in DOUBTED and len(self._replicas) < constants.REPLICAS_BEFORE_WRONG:
@@ -96,14 +108,16 @@ class Judge:
             before, self._replicas = self._replicas, self._replicas + right
             judgement = self._measure(compiled, coarsest)
         if judgement.verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT) and self._random:
-            judgement = Judgement(Verdict.RANDOM_STREAM, judgement.message, judgement.numbers)
+            judgement = Judgement(Verdict.RANDOM_STREAM, judgement.failure, judgement.numbers)
         if judgement.verdict in DOUBTED:
             judgement = self._located(judgement, compiled, coarsest)
         if right:
             self._envelopes.clear()
             self._replicas = before
-        layout = "" if judgement.verdict.is_finding or handed is not None else stride_order(self._eager, compiled)
-        return Judgement(Verdict.METADATA, layout, judgement.numbers) if layout else judgement
+        if judgement.verdict.is_finding or handed is not None:
+            return judgement
+        layout = stride_order(self._eager, compiled)
+        return judgement if layout is None else Judgement(Verdict.METADATA, layout, judgement.numbers)
 
     def _measure(self, compiled: Execution, coarsest: torch.dtype) -> Judgement:
         judgements = [
@@ -140,20 +154,20 @@ class Judge:
         value = torch.zeros_like(eager) if compiled is None else compiled
         rows = float(math.prod(eager.shape[:-1]))
         if not eager.numel() or same_bits(eager, value):
-            return Judgement(Verdict.OK, "", {"ratio": 0.0, "rows_wrong": 0.0, "rows_total": rows})
+            return Judgement(Verdict.OK, None, {"ratio": 0.0, "rows_wrong": 0.0, "rows_total": rows})
         wrong = Verdict.WRONG_GRADIENT if name.startswith("grad of") else Verdict.WRONG_RESULT
         if not eager.is_floating_point():
             different = int((eager != value).sum())
             return Judgement(
                 wrong,
-                f"{name}: {different} of {eager.numel()} {_dtype(eager)} elements differ from eager",
+                DifferentElements(name, different, eager.numel(), _dtype(eager)),
                 {"ratio": math.inf, "rows_wrong": rows, "rows_total": rows, "limit": 0.0},
                 name,
             )
         envelope = self._envelope(name, eager, coarsest)
         errors, limit = envelope.judge(value), envelope.limit
         verdict = _verdict(errors, limit, wrong)
-        return Judgement(verdict, _message(name, errors, limit, verdict), _numbers(errors, limit), name)
+        return Judgement(verdict, _failure(name, errors, limit, verdict), _numbers(errors, limit), name)
 
     def _envelope(self, name: str, eager: Tensor, coarsest: torch.dtype) -> Envelope:
         key = (name, coarsest)
@@ -169,13 +183,13 @@ class Judge:
         return self._envelopes[key]
 
 
-def metadata(eager: Execution, compiled: Execution) -> str:
-    """What differs in form (structure, dtype, shape, device of any value), as one line; "" when nothing does."""
+def metadata(eager: Execution, compiled: Execution) -> FormDiffers | None:
+    """What differs in form: structure, dtype, shape, device of any value."""
     if eager.structure != compiled.structure:
-        return f"returned {compiled.structure}, eager returns {eager.structure}"
+        return FormDiffers("structure", compiled.structure, eager.structure)
     for name in compiled.mutated:
         if name not in eager.mutated:
-            return f"{name}: changed, eager leaves it alone"
+            return FormDiffers("mutation", "changed", "unchanged", name)
     for name, expected in eager.values.items():
         value = compiled.values.get(name)
         if value is None:
@@ -186,12 +200,12 @@ def metadata(eager: Execution, compiled: Execution) -> str:
             ("device", value.device.type, expected.device.type),
         ):
             if mine != theirs:
-                return f"{name}: {what} {mine}, eager's is {theirs}"
-    return ""
+                return FormDiffers(what, str(mine), str(theirs), name)
+    return None
 
 
-def stride_order(eager: Execution, compiled: Execution) -> str:
-    """Which output is laid out in another order of dimensions than eager's, as one line; "" when none is.
+def stride_order(eager: Execution, compiled: Execution) -> FormDiffers | None:
+    """Which output is laid out in another order of dimensions than eager's.
 
     Inductor keeps the strides of outputs (`torch._inductor.config.keep_output_stride`): callers view them. Nothing is
     promised of gradients, nor of dimensions of size 1 and empty tensors.
@@ -199,9 +213,8 @@ def stride_order(eager: Execution, compiled: Execution) -> str:
     for name, expected in eager.outputs.items():
         value = compiled.outputs[name]
         if expected.numel() and _order(expected) != _order(value):
-            mine, theirs = list(value.stride()), list(expected.stride())
-            return f"{name}: strides {mine} are in another order than eager's {theirs}"
-    return ""
+            return FormDiffers("strides", str(list(value.stride())), str(list(expected.stride())), name)
+    return None
 
 
 def _order(value: Tensor) -> list[int]:
@@ -240,17 +253,14 @@ def _verdict(errors: Errors, limit: float, wrong: Verdict) -> Verdict:
     return Verdict.OK if errors.error <= errors.eager_error else Verdict.ROUNDING
 
 
-def _message(name: str, errors: Errors, limit: float, verdict: Verdict) -> str:
+def _failure(name: str, errors: Errors, limit: float, verdict: Verdict) -> AnyFailure | None:
     if verdict is Verdict.OK:
-        return ""
+        return None
     if verdict is Verdict.CONVENTION:
-        return f"{name}: {errors.unlike} elements not finite in one of eager and compiled, without a right answer"
+        return NonfiniteByConvention(name, errors.unlike)
     if errors.nonfinite:
-        return f"{name}: {errors.nonfinite} elements not finite, first at {list(errors.first_nonfinite)}"
-    return (
-        f"{name}: element {list(errors.worst)} is off by {errors.worst_error:.2g} from float64, eager's by "
-        f"{errors.worst_eager_error:.2g} (worst row {errors.ratio:.2g} times what rounding explains, limit {limit:g})"
-    )
+        return NotFinite(name, errors.nonfinite, errors.first_nonfinite)
+    return WrongValue(name, errors.worst, errors.worst_error, errors.ratio, limit, eager_error=errors.worst_eager_error)
 
 
 def _numbers(errors: Errors, limit: float) -> dict[str, float]:

@@ -8,6 +8,7 @@ alone, which `problems` checks under the real scores where weights are large eno
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -18,6 +19,7 @@ from fuzz.check import exceptions
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.attention.refusals import Failed
 from fuzz.protocol import Verdict
+from fuzz.protocol.failures import DropoutMask
 
 Function = Callable[..., Tensor]
 
@@ -73,9 +75,9 @@ def extracted_backward(call: Function, q: Tensor, k: Tensor, v: Tensor, options:
 
 def problems(
     function: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any], *, backward: bool = False
-) -> tuple[Tensor, list[str]]:
-    """The mask `function` uses on q, k and v with `options` (`dropout` = (p, seed) among them), and what is wrong with its
-    dropout, one line each: keep rate, scale of what is kept, repetition, dependence on the seed, on scores and, with
+) -> tuple[Tensor, list[DropoutMask]]:
+    """The mask `function` uses on q, k and v with `options` (`dropout` = (p, seed) among them), and all that is wrong with its
+    dropout: keep rate, scale of what is kept, repetition, dependence on the seed, on scores and, with
     `backward`, between forward and backward. Shapes as for `weights`. Raises KeyError without dropout, and what the
     function raises.
     """
@@ -85,22 +87,20 @@ def problems(
     if not mask.numel():
         return mask, []
     if not 0 < p < 1:
-        share = mask.double().mean()
-        return mask, [] if float(share) == (p <= 0) else [
-            f"dropout of p = {p:g} keeps {float(share):.1%} of the weights"
-        ]
+        share = float(mask.double().mean())
+        return mask, [] if share == (p <= 0) else [DropoutMask("extreme_rate", p, seen=share)]
     found = [*_rates(mask, p), *_repeated(mask, p)]
     if not found:
-        found += _scaled(flat * flat.shape[-1], mask, p, q.dtype, "")
+        found += _scaled(flat * flat.shape[-1], mask, p, q.dtype)
     if not torch.equal(mask, extracted(function, q, k, v, options)):
-        found.append(f"two calls with seed {seed} keep different weights")
+        found.append(DropoutMask("not_repeatable", p, seeds=(seed,)))
     other = extracted(function, q, k, v, {**options, "dropout": (p, seed + 1)})
-    found += _alike(mask, other, p, f"seeds {seed} and {seed + 1}")
+    found += _alike(mask, other, DropoutMask("same_for_seeds", p, seeds=(seed, seed + 1)))
     found += _under_real_scores(function, q, k, v, options, mask)
     if backward:
         different = mask != extracted_backward(function, q, k, v, options)
         if bool(different.any()):
-            found.append(f"backward drops other weights than forward: {int(different.sum())} of {mask.numel()} differ")
+            found.append(DropoutMask("backward_differs", p, int(different.sum()), mask.numel()))
     return mask, found
 
 
@@ -126,7 +126,7 @@ def _identity(size: int, width: int, like: Tensor) -> Iterator[Tensor]:
     return iter(whole.split(width, -1) if width else ())
 
 
-def _rates(mask: Tensor, p: float) -> Iterator[str]:
+def _rates(mask: Tensor, p: float) -> Iterator[DropoutMask]:
     """A share kept that is none for 1 - p, of all weights and of those at one index of an axis."""
     parts: list[tuple[str, Tensor]] = [("", mask.flatten().unsqueeze(0))]
     parts += [(axis, mask.movedim(number, 0).flatten(1)) for number, axis in enumerate(_AXES) if mask.shape[number] > 1]
@@ -136,41 +136,36 @@ def _rates(mask: Tensor, p: float) -> Iterator[str]:
         worst = max(range(len(doubts)), key=doubts.__getitem__)
         if doubts[worst] > constants.MASK_DOUBT:
             errors = (kept[worst] - count * (1 - p)) / math.sqrt(count * p * (1 - p))
-            where = f" of {axis} {worst}" if axis else ""
-            yield (
-                f"{kept[worst]} of {count} weights{where} are kept, expected {1 - p:.3g} of them "
-                f"({errors:+.3g} standard errors)"
-            )
+            index = worst if axis else None
+            yield DropoutMask("keep_rate", p, kept[worst], count, expected=1 - p, worst=errors, axis=axis, index=index)
             return
 
 
 _AXES = ("batch", "head", "query", "key")
 
 
-def _repeated(mask: Tensor, p: float) -> Iterator[str]:
+def _repeated(mask: Tensor, p: float) -> Iterator[DropoutMask]:
     """Masks that come again a few indices, or a power of two, further along an axis."""
     for number, axis in enumerate(_AXES):
         size = mask.shape[number]
         lags = [lag for lag in chain(range(1, 8), (1 << power for power in range(3, 20))) if lag < size]
         for lag in lags:
             left, right = mask.narrow(number, 0, size - lag), mask.narrow(number, lag, size - lag)
-            told = list(_alike(left, right, p, f"{_PLURAL[axis]} {lag} apart"))
-            if told:
-                yield told[0]
+            found = list(_alike(left, right, DropoutMask("repeated", p, axis=axis, lag=lag)))
+            if found:
+                yield found[0]
                 break
 
 
-_PLURAL = {"batch": "batches", "head": "heads", "query": "queries", "key": "keys"}
-
-
-def _alike(left: Tensor, right: Tensor, p: float, what: str) -> Iterator[str]:
-    """Two masks that agree in more elements than independent ones do."""
+def _alike(left: Tensor, right: Tensor, problem: DropoutMask) -> Iterator[DropoutMask]:
+    """`problem`, where two masks agree in more elements than independent ones do."""
+    p = problem.p
     agree, count = int((left == right).sum()), left.numel()
     # What the shares kept really are decides how often independent masks agree.
     a, b = float(left.double().mean()), float(right.double().mean())
     expected = min(max(a * b + (1 - a) * (1 - b), p * p + (1 - p) ** 2), 1.0)
     if agree > expected * count and _doubt(agree, count, expected, 0.0) > constants.MASK_DOUBT:
-        yield f"masks of {what} agree in {agree / count:.0%} of {count} elements, independent ones do in {expected:.0%}"
+        yield replace(problem, count=agree, total=count, seen=agree / count, expected=expected)
 
 
 def _doubt(number: int, count: int, share: float, quantum: float) -> float:
@@ -187,7 +182,9 @@ def _doubt(number: int, count: int, share: float, quantum: float) -> float:
     return count * max(0.0, doubt)
 
 
-def _scaled(ratios: Tensor, kept: Tensor, p: float, dtype: torch.dtype, what: str) -> Iterator[str]:
+def _scaled(
+    ratios: Tensor, kept: Tensor, p: float, dtype: torch.dtype, *, under_scores: bool = False
+) -> Iterator[DropoutMask]:
     """Kept weights over what they were that are not 1 / (1 - p)."""
     factors = ratios.double()[kept] * (1 - p)
     if not factors.numel():
@@ -195,25 +192,19 @@ def _scaled(ratios: Tensor, kept: Tensor, p: float, dtype: torch.dtype, what: st
     unit = constants.UNIT_ROUNDOFF[dtype]
     mean, worst = float(factors.mean()), float((factors - 1).abs().max())
     if abs(mean - 1) > constants.MASK_SCALE_MEAN * unit or worst > constants.MASK_SCALE * unit or math.isnan(mean):
-        yield (
-            f"kept weights{what} are multiplied by {mean / (1 - p):.4g} on average, expected 1 / (1 - p) = {1 / (1 - p):.4g}"
-            f" (off by {worst:.2g} at most)"
-        )
+        yield DropoutMask("scale", p, seen=mean / (1 - p), expected=1 / (1 - p), worst=worst, under_scores=under_scores)
 
 
 def _under_real_scores(
     function: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any], mask: Tensor
-) -> Iterator[str]:
+) -> Iterator[DropoutMask]:
     """What is wrong under the scores of q and k that is not under equal ones."""
     p, _ = options["dropout"]
     before = weights(function, q, k, v, {name: value for name, value in options.items() if name != "dropout"})
     after = weights(function, q, k, v, options)
     large = before > constants.MASK_LARGE * torch.finfo(q.dtype).smallest_normal
-    different = (large & ((after != 0) != mask)).sum()
-    if int(different):
-        yield (
-            f"which weights are kept depends on more than positions and seed: {int(different)} of {int(large.sum())} differ "
-            f"between these scores and equal ones"
-        )
+    different = int((large & ((after != 0) != mask)).sum())
+    if different:
+        yield DropoutMask("depends_on_scores", p, different, int(large.sum()))
         return
-    yield from _scaled(after.double() / before.double(), large & mask, p, q.dtype, " under these scores")
+    yield from _scaled(after.double() / before.double(), large & mask, p, q.dtype, under_scores=True)

@@ -23,6 +23,7 @@ from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.error_bound import score_error
 from fuzz.check.oracle.attention.exact import Exact
 from fuzz.check.oracle.constants import UNIT_ROUNDOFF, identity_limit
+from fuzz.protocol.failures import GradientIdentityBroken
 
 
 @dataclass(frozen=True)
@@ -41,21 +42,25 @@ class Identity:
         """The largest ratio, 0 where nothing can be said."""
         return float(self.ratio.nan_to_num(0.0).max()) if self.ratio.numel() else 0.0
 
-    def line(self, limit: float) -> str:
-        """What is broken and where, in one line."""
+    def failure(self, limit: float) -> GradientIdentityBroken:
+        """What is broken and where."""
         known = self.ratio.nan_to_num(0.0)
-        where = [int(x) for x in torch.unravel_index(known.argmax(), known.shape)]
-        count = int((known > limit).sum())
-        return (
-            f"{self.sums} is broken in {count} of {known.numel()} sums, most at {where}: off by "
-            f"{float(self.residual[tuple(where)]):.3g}, {self.worst:.3g} times the rounding (limit {limit:g})"
+        worst = tuple(int(x) for x in torch.unravel_index(known.argmax(), known.shape))
+        return GradientIdentityBroken(
+            equation=self.sums,
+            count=int((known > limit).sum()),
+            total=known.numel(),
+            index=worst,
+            residual=float(self.residual[worst]),
+            ratio=self.worst,
+            limit=limit,
         )
 
 
-def broken(call: Call) -> list[str]:
-    """One line for every identity that a call with its gradients breaks."""
+def broken(call: Call) -> list[GradientIdentityBroken]:
+    """Every identity that a call with its gradients breaks."""
     limit = identity_limit(call.q.dtype)
-    return [one.line(limit) for one in identities(call) if one.worst > limit]
+    return [one.failure(limit) for one in identities(call) if one.worst > limit]
 
 
 def identities(made: Call) -> list[Identity]:

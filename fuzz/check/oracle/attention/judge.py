@@ -23,6 +23,7 @@ from fuzz.check.oracle.error_map import error_map
 from fuzz.check.oracle.verdict import SEVERITY, Judgement
 from fuzz.check.oracle.where import where
 from fuzz.protocol import Verdict
+from fuzz.protocol.failures import AnyFailure, EmptyRowsNotZero, IllConditioned, NotFinite, WrongValue
 
 
 def judge(call: Call, rounds: tuple[str, ...], dropped: Tensor | None = None) -> Judgement:
@@ -52,12 +53,14 @@ class _Result:
         """Errors in units of the budget, signed, 0 where nothing is judged."""
         return ((value.double() - self.exact) / self.allowed).nan_to_num(0.0, 0.0, 0.0).masked_fill(~self.judged, 0.0)
 
-    def judgement(self, verdict: Verdict, message: str, numbers: dict[str, float], wrong: Tensor | None) -> Judgement:
+    def judgement(
+        self, verdict: Verdict, failure: AnyFailure, numbers: dict[str, float], wrong: Tensor | None
+    ) -> Judgement:
         """That the result is wrong; `wrong`: which elements, where that is known."""
         if wrong is None:
-            return Judgement(verdict, message, numbers, self.name)
+            return Judgement(verdict, failure, numbers, self.name)
         located = partial(error_map, self.name, wrong, self.value, self.exact)
-        return Judgement(verdict, message, numbers, self.name, where(self.name, wrong), located)
+        return Judgement(verdict, failure, numbers, self.name, where(self.name, wrong), located)
 
 
 class _Bench:
@@ -90,10 +93,10 @@ class _Bench:
         count = int(wrong.any(-1).sum())
         if not count:
             return None
-        message = f"out: {count} rows that keep no key are not 0, first at {torch.nonzero(wrong)[0].tolist()}"
+        failure = EmptyRowsNotZero("out", count, tuple(torch.nonzero(wrong)[0].tolist()))
         numbers = {"rows_wrong": float(count), "rows_total": float(self._exact.live.numel())}
         located = partial(error_map, "out", wrong, self._call.out, torch.zeros_like(self._call.out))
-        return Judgement(Verdict.WRONG_RESULT, message, numbers, "out", where("out", wrong), located)
+        return Judgement(Verdict.WRONG_RESULT, failure, numbers, "out", where("out", wrong), located)
 
     def _laid_out(self) -> list[_Result]:
         call, exact = self._call, self._exact
@@ -139,29 +142,29 @@ class _Bench:
         r = result.errors(result.value)
         numbers = self._numbers(result, r)
         if lost:
-            first = torch.nonzero(missing)[0].tolist()
-            message = f"{result.name}: {lost} elements not finite, first at {first}"
-            return result.judgement(Verdict.NONFINITE, message, numbers, missing)
+            failure = NotFinite(result.name, lost, tuple(torch.nonzero(missing)[0].tolist()))
+            return result.judgement(Verdict.NONFINITE, failure, numbers, missing)
         if numbers["ratio"] > numbers["limit"]:
             index = _index(r)
             error = abs(float(result.value[index]) - float(result.exact[index]))
-            absent = "no gradient came, and with 0 in its place " if result.name in self._call.missing else ""
-            message = (
-                f"{result.name}: {absent}element {list(index)} is off by {error:.2g} from float64, "
-                f"{numbers['ratio']:.2g} times what rounding explains (limit {numbers['limit']:.3g})"
+            off = WrongValue(
+                result.name,
+                index,
+                error,
+                numbers["ratio"],
+                numbers["limit"],
+                gradient_missing=result.name in self._call.missing,
             )
-            return result.judgement(wrong, message, numbers, r.abs() > numbers["limit"])
+            return result.judgement(wrong, off, numbers, r.abs() > numbers["limit"])
         if self._has_trends(result):
             trends = self._trends(result, r)
             numbers |= trends.numbers
-            if trends.message:
-                return result.judgement(wrong, f"{result.name}: {trends.message}", numbers, trends.rows(r))
+            if trends.failure is not None:
+                return result.judgement(wrong, trends.failure, numbers, trends.rows(r))
         if not bool(result.judged.any()) and bool(result.finite.any()):
-            return Judgement(
-                Verdict.ILL_CONDITIONED, f"{result.name}: rounding alone changes every weight", numbers, result.name
-            )
+            return Judgement(Verdict.ILL_CONDITIONED, IllConditioned(result.name), numbers, result.name)
         right = numbers["compiled_error"] <= numbers["peer_error"]
-        return Judgement(Verdict.OK if right else Verdict.ROUNDING, "", numbers, result.name)
+        return Judgement(Verdict.OK if right else Verdict.ROUNDING, None, numbers, result.name)
 
     def _has_trends(self, result: _Result) -> bool:
         """Whether the errors of a result can be compared with peers: code that rounds scores does so wherever it likes."""
@@ -181,8 +184,8 @@ class _Bench:
                 Statistics.of(result.errors(peer[result.name]).masked_fill(small, 0.0), directions)
                 for peer in self._online
             ]
-            trends = Trends(mine, result.peers, online, self._least_trend)
-            if not trends.message:
+            trends = Trends(result.name, mine, result.peers, online, self._least_trend)
+            if trends.failure is None:
                 break
         return trends
 

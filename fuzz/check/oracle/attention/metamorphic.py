@@ -6,7 +6,7 @@ the reference and a kernel share is not hidden from it: a head mapping, an offse
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from random import Random
 
 import torch
@@ -19,20 +19,9 @@ from fuzz.check.oracle.attention.exact import Exact
 from fuzz.check.oracle.attention.refusals import Unsupported
 from fuzz.check.oracle.attention.relation_table import RELATIONS
 from fuzz.check.oracle.constants import MOST_SCORES, UNIT_ROUNDOFF, budget_limit
+from fuzz.protocol.failures import RelationBroken
 
 Function = Callable[..., Tensor]
-
-
-@dataclass(frozen=True)
-class Breach:
-    """A relation that a function breaks, and how: `nonfinite` where a number on one side only is NaN or infinite."""
-
-    relation: str
-    text: str
-    nonfinite: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.relation}: {self.text}"
 
 
 def broken(
@@ -43,7 +32,7 @@ def broken(
     *,
     exact: bool = False,
     relations: tuple[Relation, ...] = RELATIONS,
-) -> list[Breach]:
+) -> list[RelationBroken]:
     """Which of up to `most` relations of a call, drawn by `chance` from those that apply, the function breaks.
 
     `attend(q, k, v, **options)` gives the output of docs/kernels.md; a call it refuses (`Unsupported`,
@@ -58,7 +47,7 @@ def broken(
     if exact:
         call = call.but(q=call.q.contiguous(), k=call.k.contiguous(), v=call.v.contiguous())
     call.options.pop("dropout", None)
-    found: list[Breach] = []
+    found: list[RelationBroken] = []
     trial = _Trial(attend, call)
     tried = 0
     for relation in chance.sample(relations, len(relations)):
@@ -73,11 +62,8 @@ def broken(
             continue
         tried += 1
         if wrong is not None:
-            found.append(Breach(relation.name, wrong, nonfinite=wrong.endswith(_NOT_FINITE)))
+            found.append(replace(wrong, relation=relation.name))
     return found
-
-
-_NOT_FINITE = "not finite on one side"
 
 
 class _Trial:
@@ -93,12 +79,12 @@ class _Trial:
         #: Whether a function that computes scores in the dtype of q may have infinite ones.
         self._may_overflow = dots * max(1.0, abs(call.options["scale"])) > torch.finfo(call.q.dtype).max / 2
 
-    def judged(self, equation: Equation, *, bitwise: bool) -> str | None:
-        """What is wrong, in one line."""
+    def judged(self, equation: Equation, *, bitwise: bool) -> RelationBroken | None:
+        """How the equation does not hold; None where it does."""
         left = self._sum(equation.left)
         right = self._sum(equation.right) if equation.value is None else torch.full_like(left, equation.value)
         if left.shape != right.shape:
-            return f"a shape of {list(left.shape)} where {list(right.shape)} follows"
+            return RelationBroken("", "shape", shape=tuple(left.shape), expected_shape=tuple(right.shape))
         terms = equation.left + equation.right
         empty = torch.stack([_mapped(term, _empty(term.call)) for term in terms]).sum(0) > 0
         tiny = 64 * torch.finfo(self._call.q.dtype).smallest_normal
@@ -107,13 +93,13 @@ class _Trial:
             return None
         unlike = ~(left.isfinite() & right.isfinite() | same)
         if unlike.any() and not self._may_overflow and not empty.any():
-            return _line(left, right, unlike.double(), _NOT_FINITE)
+            return _breach("not_finite", left, right, unlike.double())
         same |= unlike
         error = (left - right).abs().masked_fill(same, 0.0)
         if not error.any():
             return None
         if bitwise:
-            return _line(left, right, error, "equal to the bit follows")
+            return _breach("bitwise", left, right, error)
         if any(_scores(term.call) > MOST_SCORES for term in terms):
             return None
         allowed = torch.stack([_mapped(term, self._budget(term.call)) for term in terms]).sum(0)
@@ -122,8 +108,7 @@ class _Trial:
         worst = float(ratio.max())
         if worst <= limit:
             return None
-        words = f"{worst:.3g} times the budgets of both sides (limit {limit:g})"
-        return _line(left, right, ratio.where(ratio > limit, 0.0), words)
+        return _breach("rounding", left, right, ratio.where(ratio > limit, 0.0), ratio=worst, limit=limit)
 
     def _sum(self, terms: tuple[Term, ...]) -> Tensor:
         return torch.stack([term.map(self._output(term.call).double()) for term in terms]).sum(0)
@@ -148,11 +133,21 @@ def _allowed(call: Call) -> Tensor:
     return known["out"] + math.sqrt(call.k.shape[2]) * UNIT_ROUNDOFF[torch.float32] * largest
 
 
-def _line(left: Tensor, right: Tensor, blame: Tensor, words: str) -> str:
-    where = [int(x) for x in torch.unravel_index(blame.argmax(), blame.shape)]
-    count = int((blame > 0).sum())
-    pair = " and ".join(f"{float(x[tuple(where)]):.7g}" for x in (left, right))
-    return f"{count} of {blame.numel()} elements differ, most at {where}: {pair}, {words}"
+def _breach(
+    aspect: str, left: Tensor, right: Tensor, blame: Tensor, *, ratio: float = 0.0, limit: float = 0.0
+) -> RelationBroken:
+    worst = tuple(int(x) for x in torch.unravel_index(blame.argmax(), blame.shape))
+    return RelationBroken(
+        relation="",
+        aspect=aspect,
+        count=int((blame > 0).sum()),
+        total=blame.numel(),
+        index=worst,
+        left=float(left[worst]),
+        right=float(right[worst]),
+        ratio=ratio,
+        limit=limit,
+    )
 
 
 def _mapped(term: Term, size: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from fuzz.check.oracle.attention.exact import Exact
 from fuzz.check.oracle.verdict import Judgement
 from fuzz.check.oracle.where import where
 from fuzz.protocol import Verdict
+from fuzz.protocol.failures import ImpossibleUnderDropout, NotFinite
 
 
 def without_mask(call: Call, rounds: tuple[str, ...]) -> Judgement | None:
@@ -33,17 +34,17 @@ def without_mask(call: Call, rounds: tuple[str, ...]) -> Judgement | None:
     largest = more * (exact.weights @ exact.v.abs()) * (1 + constants.UNREAD_ROUNDING * unit) * (2 * ds).exp() + tiny
     lost = firm & ~out.isfinite() & (largest < torch.finfo(out.dtype).max)
     if bool(lost.any()):
-        return _told(Verdict.NONFINITE, f"{int(lost.sum())} elements not finite, first at {_first(lost)}", lost)
+        return _judgement(NotFinite("out", int(lost.sum()), _first(lost)), lost)
     beyond = firm & (out.double().abs() > largest)
     if bool(beyond.any()):
-        text = f"{int(beyond.sum())} elements larger than any dropout mask makes them, first at {_first(beyond)}"
-        return _told(Verdict.WRONG_RESULT, text, beyond)
+        failure = ImpossibleUnderDropout("out", "too_large", int(beyond.sum()), _first(beyond))
+        return _judgement(failure, beyond)
     if not 0 < p < 1:
         return None
     empty = _surely_not_zero(exact, p, tiny) & firm & (out == 0).all(-1, keepdim=True)
     if bool(empty.any()):
-        text = f"{int(empty.sum())} rows are 0, which no dropout mask makes them, first at {_first(empty)[:-1]}"
-        return _told(Verdict.WRONG_RESULT, text, empty.expand_as(out))
+        failure = ImpossibleUnderDropout("out", "zero_rows", int(empty.sum()), _first(empty)[:-1])
+        return _judgement(failure, empty.expand_as(out))
     return _off(
         exact, out.double().masked_fill(~firm, 0.0), p, firm, unit + 2 * float(ds[firm].max() if firm.any() else 0.0)
     )
@@ -61,30 +62,27 @@ def _off(exact: Exact, out: Tensor, p: float, firm: Tensor, slack: float) -> Jud
     terms = exact.weights * (along @ exact.v.mT) / (1 - p)
     squares, mine, theirs = (x.sum((-1, -2)) for x in (terms.square(), out * along, along.square()))
     rounding = slack * (along.abs() * (out.abs() + along.abs())).sum((-1, -2))
-    for of in ("all of it", "a head"):
-        if of == "all of it":
-            parts = [x.sum().reshape(1, 1) for x in (squares, mine, theirs, rounding)]
-        else:
-            parts = [squares, mine, theirs, rounding]
+    heads = [squares, mine, theirs, rounding]
+    whole = [part.sum().reshape(1, 1) for part in heads]
+    for parts in (whole, heads):
         square, found, expected, rounded = parts
         apart = ((found - expected).abs() - rounded).clamp(min=0)
         doubt = 2 * apart.square() / square.masked_fill(square == 0, torch.inf)
         wrong = doubt > constants.MASK_DOUBT
         if bool(wrong.any()):
-            at = tuple(_first(doubt == doubt.max()))
-            name = of if of == "all of it" else f"head {list(at)}"
-            share = float(found[at] / expected[at])
-            text = f"{name} is {share:.3g} times what it is without dropout, which no dropout mask makes it"
-            return _told(Verdict.WRONG_RESULT, text, wrong[..., None, None].expand_as(out))
+            at = _first(doubt == doubt.max())
+            head, share = () if parts is whole else at, float(found[at] / expected[at])
+            failure = ImpossibleUnderDropout("out", "off_expectation", index=head, share=share)
+            return _judgement(failure, wrong[..., None, None].expand_as(out))
     return None
 
 
-def _told(verdict: Verdict, text: str, wrong: Tensor) -> Judgement:
+def _judgement(failure: NotFinite | ImpossibleUnderDropout, wrong: Tensor) -> Judgement:
+    verdict = Verdict.NONFINITE if isinstance(failure, NotFinite) else Verdict.WRONG_RESULT
     rows = wrong.any(-1)
     numbers = {"rows_wrong": float(rows.sum()), "rows_total": float(rows.numel())}
-    return Judgement(verdict, f"out: {text}", numbers, "out", where("out", wrong))
+    return Judgement(verdict, failure, numbers, "out", where("out", wrong))
 
 
-def _first(wrong: Tensor) -> list[int]:
-    first: list[int] = torch.nonzero(wrong)[0].tolist()
-    return first
+def _first(wrong: Tensor) -> tuple[int, ...]:
+    return tuple(torch.nonzero(wrong)[0].tolist())

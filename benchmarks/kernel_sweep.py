@@ -12,6 +12,8 @@ import sys
 
 import torch
 
+from fuzz.protocol.render import describe_failure
+
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
@@ -58,7 +60,8 @@ def _told(what: str, trials: list[Trial]) -> int:
     worst = max(judgements, key=lambda judgement: judgement.numbers["ratio"])
     print(f"{what}: {worst.value} {worst.numbers['ratio']:.2f} (limit {worst.numbers['limit']:g})", flush=True)
     for judgement in accused:
-        print(f"  {judgement.verdict}: {judgement.message}", flush=True)
+        assert judgement.failure is not None
+        print(f"  {judgement.verdict}: {describe_failure(judgement.failure)}", flush=True)
     return len(accused)
 
 

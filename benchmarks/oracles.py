@@ -31,6 +31,7 @@ from fuzz.check.oracle.attention.refusals import Unsupported
 from fuzz.check.oracle.attention.relation_table import RELATIONS
 from fuzz.check.program import Program
 from fuzz.check.subjects import available
+from fuzz.protocol.render import describe_failure
 from generators.program.attention_stub import stand_in
 from generators.sampling.sample import sample
 from kernels.reference import math_attention
@@ -170,8 +171,8 @@ def _relations(function: Callable[..., Tensor], calls: Iterator[Sampled]) -> int
             differs = broken(attend, Call(q, k, v, options), Random(index), 1, exact=True, relations=(exactly,))
             applied[relation.name] += bool(asked)
             bitwise[relation.name] += bool(asked) and not differs
-            for line in broken(function, Call(q, k, v, options), Random(index), 1, relations=(relation,)):
-                print(f"call {index}: {line}")
+            for failure in broken(function, Call(q, k, v, options), Random(index), 1, relations=(relation,)):
+                print(f"call {index}: {describe_failure(failure)}")
     for relation in RELATIONS:
         print(f"{relation.name:42} bit for bit in {bitwise[relation.name]:5} of {applied[relation.name]:5}")
     return count

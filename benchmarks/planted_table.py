@@ -15,20 +15,25 @@ from fuzz.check.check import check
 from fuzz.check.program import Program, execute
 from fuzz.check.subjects.subject import Subject
 from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol.failures import (
+    AnyFailure,
+    BiasedErrors,
+    DropoutMask,
+    GradientIdentityBroken,
+    NotFinite,
+    RelationBroken,
+    WrongValue,
+)
+from fuzz.protocol.render import describe
 
 RIGHT = ""
 """The name of the simulation without a mistake: nobody may see anything in it."""
-_STATISTICS = {
-    "not finite": "not finite", "worst row": "row", "element [": "worst", "a scale times": "scale", "what it should be": "bias",
-    "errors are": "rms", "is broken in": "identity", "elements differ": "relation",
-}  # fmt: skip
-"""What in a message tells which of the oracle's statistics it is about."""
 
 
 @dataclass
 class Line:
-    """What became of one mistake in one dtype. `configuration`, `verdict` and `message` are of the first configuration
-    that shows it to the oracle, else of the last one tried; `criteria` says who sees it, None for who can't be asked."""
+    """What became of one mistake in one dtype. `configuration`, `verdict`, `statistic` (what was too large)
+    and `message` are of the first configuration that shows it to the oracle, else of the last one tried; `criteria` says who sees it, None for who can't be asked."""
 
     mistake: str
     variant: str
@@ -36,15 +41,9 @@ class Line:
     seen: bool = False
     configuration: str = ""
     verdict: str = ""
+    statistic: str = ""
     message: str = ""
     criteria: dict[str, bool | None] = field(default_factory=dict)
-
-    @property
-    def statistic(self) -> str:
-        """What the message says was too large: the value's name and the word for how it was measured."""
-        value, _, rest = self.message.partition(":")
-        told = next((word for words, word in _STATISTICS.items() if words in self.message), "")
-        return (f"{value} {told}".strip() if rest else told) if self.seen else ""
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-ready data."""
@@ -109,7 +108,26 @@ def printed(lines: list[Line]) -> list[str]:
 def _take(line: Line, configuration: str, answer: SubjectResult) -> None:
     # An eager that is wrong, as cuDNN's backward is in rows without a key, is another matter.
     line.seen = answer.verdict.is_finding and answer.verdict is not Verdict.EAGER_SUSPECT
-    line.configuration, line.verdict, line.message = configuration, str(answer.verdict), answer.message
+    line.configuration, line.verdict, line.message = configuration, str(answer.verdict), describe(answer)
+    line.statistic = _statistic(answer.failure) if line.seen and answer.failure is not None else ""
+
+
+def _statistic(failure: AnyFailure) -> str:
+    match failure:
+        case WrongValue(value=value):
+            return f"{value} worst"
+        case NotFinite(value=value):
+            return f"{value} not finite"
+        case BiasedErrors(value=value, statistic=statistic):
+            return f"{value} {statistic}"
+        case GradientIdentityBroken(equation=equation):
+            return f"{equation} identity"
+        case RelationBroken(relation=relation):
+            return f"{relation} relation"
+        case DropoutMask(problem=problem):
+            return f"dropout {problem}"
+        case _:
+            return failure.kind
 
 
 @functools.cache

@@ -33,7 +33,7 @@ def accused(problem: Problem, outcome: dict[str, Tensor]) -> str:
     gradients = {name: value for name, value in outcome.items() if name != "out"}
     call = Call(problem.q, problem.k, problem.v, options, outcome["out"], problem.dout, gradients)
     judgement = judge(call, ("weights",), problem.with_mask_of(simulated()).kept)
-    return f"{judgement.verdict}: {judgement.message}" if judgement.verdict.is_finding else ""
+    return f"{judgement.verdict}: {judgement.failure}" if judgement.verdict.is_finding else ""
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -58,7 +58,7 @@ INPUTS = pytest.mark.parametrize(
 @pytest.mark.parametrize("attend", [function(SDPBackend.FLASH_ATTENTION), simulated], ids=["flash on CPU", "simulated"])
 def test_right_kernels_are_right(attend: Function, given: tuple[Tensor, Tensor, Tensor, float]) -> None:
     judgement = judge(called(attend, *given), FLASH)
-    assert judgement.verdict in (Verdict.OK, Verdict.ROUNDING), judgement.message
+    assert judgement.verdict in (Verdict.OK, Verdict.ROUNDING), judgement.failure
 
 
 @INPUTS

@@ -1,11 +1,14 @@
 """Attention functions in the place of a case's own attention: every fault ends as its verdict, in its words."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol.failures import CASE_CALL, FURTHER_CALL, NotTaken, OutOfBounds, Refusal, Write
 from tests.check.client import Client
+from tests.check.failures import is_failure
 from tests.check.sources import plain, source
 
 HOME = "tests.check.planted_attention"
@@ -51,35 +54,47 @@ def test_they_are_public_and_said_to_be_what_they_are(attending: Client) -> None
 @pytest.mark.parametrize("training", [False, True])
 def test_a_right_one_is_right(attending: Client, training: bool) -> None:
     result = judged(attending, "right", training=training)
-    assert result.verdict in (Verdict.OK, Verdict.ROUNDING), result.message
+    assert result.verdict in (Verdict.OK, Verdict.ROUNDING), result.failure
     assert result.same is True
 
 
 @pytest.mark.parametrize(
-    ("name", "verdict", "message"),
+    ("name", "verdict", "kind", "fields"),
     [
-        ("without_last_key", Verdict.WRONG_RESULT, "out: element ["),
-        ("too_far", Verdict.OUT_OF_BOUNDS, f"wrote 2 elements before {ALLOCATED}; 3 elements after {ALLOCATED}"),
-        ("unwritten", Verdict.NONFINITE, "out: 128 elements not finite, first at [0, 0, 16, 0]"),
-        ("scaling_in_place", Verdict.OUT_OF_BOUNDS, "wrote 2176 elements of q itself"),
-        ("only_float64", Verdict.SKIPPED, "it says wants float64"),
-        ("crashing", Verdict.RUNTIME_ERROR, "ValueError: no such tile"),
-        ("crashing_again", Verdict.RUNTIME_ERROR, "called again with other arguments: ValueError: no such tile"),
-        ("turned", Verdict.RUNTIME_ERROR, "TypeError: it returned [2, 17, 4, 16] of torch.float32 on cpu, expected"),
-        ("small_heads", Verdict.SKIPPED, "it does not take head_dim 16, value_dim 16"),
+        ("without_last_key", Verdict.WRONG_RESULT, "wrong_value", {"value": "out", "call": CASE_CALL}),
+        (
+            "too_far",
+            Verdict.OUT_OF_BOUNDS,
+            "out_of_bounds",
+            {"writes": (Write(ALLOCATED, "before", 2), Write(ALLOCATED, "after", 3))},
+        ),
+        ("unwritten", Verdict.NONFINITE, "not_finite", {"value": "out", "count": 128, "first": (0, 0, 16, 0)}),
+        ("scaling_in_place", Verdict.OUT_OF_BOUNDS, "out_of_bounds", {"writes": (Write("q", "itself", 2176),)}),
+        ("only_float64", Verdict.SKIPPED, "not_taken", {"why": Refusal.UNSUPPORTED}),
+        ("crashing", Verdict.RUNTIME_ERROR, "raised", {"error": "ValueError", "text": "no such tile"}),
+        ("crashing_again", Verdict.RUNTIME_ERROR, "raised", {"error": "ValueError", "call": FURTHER_CALL}),
+        ("turned", Verdict.RUNTIME_ERROR, "raised", {"error": "TypeError", "call": CASE_CALL}),
+        (
+            "small_heads",
+            Verdict.SKIPPED,
+            "not_taken",
+            {"why": Refusal.UNSUPPORTED, "detail": "it does not take head_dim 16, value_dim 16"},
+        ),
     ],
 )
-def test_a_fault_ends_as_its_verdict(attending: Client, name: str, verdict: Verdict, message: str) -> None:
+def test_a_fault_ends_as_its_verdict(
+    attending: Client, name: str, verdict: Verdict, kind: str, fields: dict[str, Any]
+) -> None:
     result = judged(attending, name)
-    assert result.verdict == verdict, result.message
-    assert result.message.startswith(message)
+    assert result.verdict == verdict, result.failure
+    assert is_failure(result.failure, kind, **fields), result.failure
 
 
 def test_a_backward_pass_is_watched_too(attending: Client) -> None:
     assert judged(attending, "beside_dv").verdict in (Verdict.OK, Verdict.ROUNDING)
     result = judged(attending, "beside_dv", training=True)
     assert result.verdict == Verdict.OUT_OF_BOUNDS
-    assert result.message == "wrote 7 elements after torch.zeros_like at planted_attention.py:83"
+    assert result.failure == OutOfBounds((Write("torch.zeros_like at planted_attention.py:83", "after", 7),))
 
 
 def test_a_wrong_gradient_is_located(attending: Client) -> None:
@@ -96,9 +111,9 @@ def test_what_it_has_no_keyword_for_is_not_asked_of_it(attending: Client) -> Non
     stand_in = source('return attend(q, k, v, scale=0.25, causal="top_left")')
     assert judged(attending, "right", causal, stand_in).verdict in (Verdict.OK, Verdict.ROUNDING)
     result = judged(attending, "without_last_key", causal, stand_in)
-    assert (result.verdict, result.message) == (Verdict.SKIPPED, "it has no parameter causal")
+    assert result.failure == NotTaken(Refusal.UNSUPPORTED, "it has no parameter causal")
     result = judged(attending, "right", causal, stand_in=None)
-    assert result.verdict == Verdict.SKIPPED and "no contract" in result.message
+    assert result.failure == NotTaken(Refusal.NO_CONTRACT)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +131,7 @@ def test_a_finite_fill_is_left_alone_where_it_can_be_told(
     )
     stand_in = source(f"return attend(q, k, v, scale=0.25, mask=rest[0], fill={fill})", extra=mask)
     result = judged(attending, "right", filled, stand_in)
-    assert result.verdict in ((verdict, Verdict.OK) if verdict is Verdict.ROUNDING else (verdict,)), result.message
+    assert result.verdict in ((verdict, Verdict.OK) if verdict is Verdict.ROUNDING else (verdict,)), result.failure
 
 
 @pytest.mark.parametrize("layout", ["B, S, H, D", "B, H, D, S"])
@@ -128,13 +143,13 @@ def test_any_strides_and_expanded_keys(attending: Client, layout: str, name: str
     stand_in = source(*lines, "return attend(q, k, v, scale=0.25)", layout=layout)
     result = judged(attending, name, text, stand_in, training=True)
     backends = (Verdict.SKIPPED,) if name == "sdpa_flash" and axes == "2, 3" else ()
-    assert result.verdict in (Verdict.OK, Verdict.ROUNDING, *backends), result.message
+    assert result.verdict in (Verdict.OK, Verdict.ROUNDING, *backends), result.failure
 
 
 def test_text_around_it_that_needs_other_strides_accuses_nobody(attending: Client) -> None:
     stand_in = source("return attend(q, k, v, scale=0.25).transpose(1, 2).view(B, H, S, D)")
     result = judged(attending, "right", plain(), stand_in)
-    assert result.verdict == Verdict.SKIPPED and "the text around it does not run" in result.message
+    assert result.verdict == Verdict.SKIPPED and is_failure(result.failure, "not_taken", why=Refusal.TEXT_FAILS)
 
 
 @pytest.mark.parametrize(

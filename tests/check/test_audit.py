@@ -1,5 +1,6 @@
 """Eager as the side that is wrong: operations that are by themselves, and all that only looks like it."""
 
+import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,12 +17,14 @@ from fuzz.check.oracle.operation_audit import Audit
 from fuzz.check.oracle.reference import reference
 from fuzz.check.program import Program, execute
 from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol.failures import FaultyOperation
 from generators.program.emit import source as emitted
 from generators.sampling.sample import sample
 from tests.check.client import Client
 from tests.check.sources import is_nan_with_a_negative_scale, plain, source
 
 DTYPES = ["float32", "bfloat16", "float16"]
+FLASH = "aten._scaled_dot_product_flash_attention_for_cpu"
 NEGATIVE = source("return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=-0.5)")
 
 
@@ -51,12 +54,12 @@ def lost_gradient(grad: Tensor, out: Tensor) -> Tensor:
 
 
 def guilty(text: str, *, training: bool = False) -> str:
-    """What an audit of every operation says, "" for nothing."""
+    """The operation that an audit finds wrong, "" for none."""
     program = Program(text)
     module = program.module(training)
     audit = Audit()
     execute(module, module, program.inputs(), training=training, mode=audit)
-    return str(audit.guilty or "")
+    return audit.guilty.operation if audit.guilty else ""
 
 
 def judged(text: str, compiled: Callable[..., Any] | None = None, *, training: bool = False) -> Any:
@@ -83,9 +86,10 @@ def test_eager_that_shares_its_kernel_with_what_is_compiled_is_the_suspect(
 ) -> None:
     result = worker.one(NEGATIVE, subject, training=training)
     assert result.verdict == Verdict.EAGER_SUSPECT
-    assert result.message.startswith("aten._scaled_dot_product_flash_attention_for_cpu gives nan where float64 gives -")
-    said = "is not finite" if subject == "eager" else "this subject's is wrong too"
-    assert result.message.endswith(said)
+    failure = result.failure
+    assert isinstance(failure, FaultyOperation) and failure.operation == FLASH
+    assert failure.is_not_finite and math.isfinite(failure.exact)
+    assert failure.subject_is_wrong is (None if subject == "eager" else True)
     # The last query sees every key, and the kernel is right there.
     assert result.where["ranges"][2] == [[0, 15]]
     assert result.numbers["eager_error"] == float("inf") and result.numbers["scale"] < 10
@@ -101,23 +105,24 @@ def test_a_function_whose_own_call_is_right_has_no_part_in_what_is_wrong_before_
     called = text.replace("OUT", "attend(q, k, v, scale=0.25)")
     result = worker.one(eager, "sdpa_math", stand_in=called)
     assert result.verdict == Verdict.EAGER_SUSPECT
-    assert result.message.endswith("this subject's is wrong too, though its own call is right")
+    assert isinstance(result.failure, FaultyOperation)
+    assert result.failure.subject_is_wrong and result.failure.subject_call_is_right
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_an_operation_that_is_wrong_in_one_row_is_named(dtype: str) -> None:
     assert guilty(plain(dtype)) == ""
     with planted("bmm", lost_row):
-        assert guilty(plain(dtype)).startswith("aten.bmm gives 0 where float64 gives ")
+        assert guilty(plain(dtype)) == "aten.bmm"
 
 
 def test_so_is_one_of_the_backward_pass() -> None:
     text = source("return torch.tanh(q) * v")
     with planted("tanh_backward", lost_gradient):
         assert guilty(text) == ""
-        assert guilty(text, training=True).startswith("aten.tanh_backward gives ")
+        assert guilty(text, training=True) == "aten.tanh_backward"
         found = judged(text, training=True)
-    assert found.verdict == Verdict.EAGER_SUSPECT and "eager's grad of input 0 is off by" in found.message
+    assert found.verdict == Verdict.EAGER_SUSPECT and found.failure.value == "grad of input 0"
 
 
 def test_a_compiled_program_that_is_right_is_told_from_one_that_shares_the_mistake() -> None:
@@ -128,8 +133,8 @@ def test_a_compiled_program_that_is_right_is_told_from_one_that_shares_the_mista
 
     with planted("bmm", lost_row):
         shared, apart = judged(text), judged(text, right)
-    assert shared.message.endswith("this subject's is wrong too")
-    assert apart.message.endswith("this subject's is right")
+    assert shared.failure.subject_is_wrong is True and shared.failure.given == 0.0
+    assert apart.failure.subject_is_wrong is False
     assert apart.numbers["compiled_error"] < 1e-5 < apart.numbers["eager_error"]
     assert (apart.numbers["rows_wrong"], apart.numbers["rows_total"]) == (1, 4 * 17)
     assert apart.where["ranges"][:2] == [[[0, 0]], [[3, 3]]]
@@ -223,7 +228,7 @@ def test_fused_attention_in_float64_is_the_math_backend(form: str) -> None:
     audit = Audit()
     with planted_nan():
         repaired = run(audit)
-    assert str(audit.guilty).startswith("aten._scaled_dot_product_flash_attention_for_cpu gives nan")
+    assert audit.guilty is not None and audit.guilty.operation == FLASH and audit.guilty.is_not_finite
     for name, value in exact.values.items():
         assert torch.allclose(repaired.values[name], value, rtol=0, atol=1e-13), name
 
@@ -239,7 +244,7 @@ def planted_nan() -> Iterator[None]:
     def backward(do: Tensor, q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> Any:
         return tuple(torch.full_like(x, torch.nan) for x in (q, k, v))
 
-    name = "_scaled_dot_product_flash_attention_for_cpu"
+    name = FLASH.removeprefix("aten.")
     with planted(name, forward), planted(f"{name}_backward", backward):
         yield
 

@@ -10,7 +10,9 @@ from torch import Tensor
 
 from fuzz.check.subjects import find
 from fuzz.protocol import Verdict
+from fuzz.protocol.failures import FURTHER_CALL, OutOfBounds, Refusal
 from kernels.reference import math_attention
+from tests.check.failures import is_failure
 from tests.check.in_process import judged
 from tests.check.sources import source
 
@@ -48,7 +50,7 @@ def test_a_gradient_that_does_not_come_is_a_wrong_one(name: str) -> None:
     assert judged(right, training=True, text=text, stand_in=stand_in).verdict in RIGHT
     result = judged(without_gradient_of(name), training=True, text=text, stand_in=stand_in)
     assert result.verdict is Verdict.WRONG_GRADIENT
-    assert result.message.startswith(f"d{name}: no gradient came, and with 0 in its place element"), result.message
+    assert is_failure(result.failure, "wrong_value", value=f"d{name}", gradient_missing=True), result.failure
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -75,9 +77,9 @@ def test_a_wrong_gradient_of_the_sinks_is_seen(dtype: str) -> None:
     stand_in = source("return attend(q, k, v, scale=0.25, sinks=rest[0])", extra=extra, dtype=dtype)
     for subject in (right, find("triton")):
         result = judged(subject, training=True, text=text, stand_in=stand_in)
-        assert result.verdict in RIGHT, result.message
+        assert result.verdict in RIGHT, result.failure
     result = judged(halving, training=True, text=text, stand_in=stand_in)
-    assert result.verdict is Verdict.WRONG_GRADIENT and result.message.startswith("dsinks: ")
+    assert result.verdict is Verdict.WRONG_GRADIENT and is_failure(result.failure, "wrong_value", value="dsinks")
 
 
 @pytest.mark.parametrize("returned", [lambda _: None, lambda out: (out,), lambda out: out[:, :1]])
@@ -90,7 +92,7 @@ def test_a_second_call_that_returns_something_else_is_told(returned: Callable[[T
 
     result = judged(fickle)
     assert result.verdict is Verdict.RUNTIME_ERROR
-    assert result.message.startswith("called again with other arguments: TypeError: it returned"), result.message
+    assert is_failure(result.failure, "raised", error="TypeError", call=FURTHER_CALL), result.failure
 
 
 def test_a_backward_pass_that_fails_when_the_mask_is_read_is_told() -> None:
@@ -110,7 +112,7 @@ def test_a_backward_pass_that_fails_when_the_mask_is_read_is_told() -> None:
 
     result = judged(dividing, training=True, dropout=True)
     assert result.verdict is Verdict.RUNTIME_ERROR
-    assert result.message == "called again with other arguments: ZeroDivisionError: float division by zero"
+    assert is_failure(result.failure, "raised", error="ZeroDivisionError", call=FURTHER_CALL), result.failure
 
 
 def test_writing_out_of_bounds_is_told_of_a_function_that_skips_the_case_after_it() -> None:
@@ -132,7 +134,10 @@ def test_writing_out_of_bounds_is_told_of_a_function_that_skips_the_case_after_i
 
     result = judged(late, training=True)
     assert result.verdict is Verdict.OUT_OF_BOUNDS
-    assert result.message.startswith("wrote 1 element after torch.empty at test_called_functions.py:")
+    assert isinstance(result.failure, OutOfBounds)
+    (write,) = result.failure.writes
+    assert write.buffer.startswith("torch.empty at test_called_functions.py:")
+    assert (write.place, write.count) == ("after", 1)
 
 
 @pytest.mark.parametrize("name", ["triton", "triton_compiled"])
@@ -141,7 +146,7 @@ def test_text_that_needs_strides_of_eager_s_is_skipped_wherever_it_raises(name: 
     stand_in = source("return attend(q, k, v, scale=0.25).transpose(1, 2).view(B, S, H * D)")
     result = judged(find(name), text=text, stand_in=stand_in)
     assert result.verdict is Verdict.SKIPPED
-    assert result.message.startswith("the text around it does not run: RuntimeError: view size"), result.message
+    assert is_failure(result.failure, "not_taken", why=Refusal.TEXT_FAILS), result.failure
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -161,7 +166,7 @@ def test_sizes_of_0_are_judged_like_others(name: str, empty: str, training: bool
         text=text.format(body="return (q @ k.transpose(-2, -1) * 0.25).softmax(-1) @ v"),
         stand_in=text.format(body="return attend(q, k, v, scale=0.25)"),
     )
-    assert result.verdict in (*RIGHT, Verdict.CONVENTION, Verdict.SKIPPED), result.message
+    assert result.verdict in (*RIGHT, Verdict.CONVENTION, Verdict.SKIPPED), result.failure
 
 
 def by_an_ulp(**capabilities: Any) -> Callable[..., Tensor]:
@@ -175,6 +180,6 @@ def by_an_ulp(**capabilities: Any) -> Callable[..., Tensor]:
 def test_relations_hold_to_the_bit_where_that_is_declared() -> None:
     shapes = [f"2, 4, {length}, 16" for length in range(18, 22)]
     declared = [judged(by_an_ulp(exact_relations=("cpu",)), dims=dims) for dims in shapes]
-    assert any("equal to the bit follows" in result.message for result in declared)
+    assert any(is_failure(result.failure, "relation_broken", aspect="bitwise") for result in declared)
     assert all(judged(by_an_ulp(), dims=dims).verdict in RIGHT for dims in shapes)
     assert all(judged(find("triton"), dims=dims).verdict in RIGHT for dims in shapes)

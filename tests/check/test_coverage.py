@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from fuzz.check.coverage import Coverage, registered_patterns, untold
 from fuzz.check.subjects.passes import SUBJECT as PASSES
+from fuzz.protocol.failures import NotTaken, Refusal
 from tests.check.client import Client
 from tests.check.sources import source
 
@@ -65,7 +66,7 @@ def test_dropout_is_fused_only_where_inductor_draws_its_own_numbers(worker: Clie
     result = worker.one(DROPOUT, "passes_random", training=True, random=True)
     assert "_sfdp_pattern_3_training" in result.fired
     assert not result.verdict.is_finding
-    assert worker.one(ATTENTION, "passes_random").message == "the case draws no random numbers"
+    assert worker.one(ATTENTION, "passes_random").failure == NotTaken(Refusal.NOT_RANDOM)
 
 
 def test_a_graph_without_attention_reaches_none() -> None:

@@ -1,5 +1,6 @@
 """Dropout that draws other numbers than eager's is held to their distribution."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from fuzz.check.oracle.dropout import Comparison
 from fuzz.check.program import Execution, Program, execute
 from fuzz.check.subjects import Subject
 from fuzz.protocol import Check, SubjectResult, Verdict
+from fuzz.protocol.failures import DropoutStatistic, WrongValue
 from tests.check.sources import source
 
 P = 0.1
@@ -27,6 +29,11 @@ def judged(computed: Callable[..., Any], body: str = BODY, *, training: bool = T
 def of(subject: Subject, text: str, *, training: bool = True) -> SubjectResult:
     request = Check(1, text, (subject.name,), training=training, random=True)
     return check(request, {subject.name: subject}, "cpu", lambda stage: None, lambda: 0.0).results[0]
+
+
+def statistic(result: SubjectResult) -> DropoutStatistic:
+    assert isinstance(result.failure, DropoutStatistic)
+    return result.failure
 
 
 def weights(q: Tensor, k: Tensor) -> Tensor:
@@ -72,18 +79,18 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_another_distribution_is_wrong_and_said_in_words(name: str) -> None:
+def test_another_distribution_is_wrong(name: str) -> None:
     computed, kind = WRONG[name]
     result = judged(computed)
     assert result.verdict == Verdict.WRONG_RESULT
-    assert result.message.startswith(f"output 0: {kind} over 256 dropout seeds is ")
-    assert "times eager's" in result.message and result.message.endswith("standard errors away")
-    assert result.numbers["seeds"] == 256 and result.numbers["ratio"] > 8
+    found = statistic(result)
+    assert (found.value, found.statistic, found.seeds) == ("output 0", kind, 256)
+    assert result.numbers["seeds"] == 256 and result.numbers["ratio"] == found.standard_errors > 8
 
 
-def test_the_message_says_by_how_much() -> None:
-    assert "mean over 256 dropout seeds is 0.9 times eager's" in judged(dropping(scale=1.0)).message
-    assert "variance over 256 dropout seeds is 0 times eager's" in judged(lambda q, k, v: weights(q, k) @ v).message
+def test_it_is_said_by_how_much() -> None:
+    assert statistic(judged(dropping(scale=1.0))).effect == pytest.approx(0.9, abs=0.05)
+    assert statistic(judged(lambda q, k, v: weights(q, k) @ v)).effect == pytest.approx(0)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -99,9 +106,9 @@ def test_one_head_without_dropout_is_seen_and_named() -> None:
 
     result = judged(run)
     assert result.verdict == Verdict.WRONG_RESULT
-    assert result.message.startswith(
-        ("output 0[:, 2]: variance", "output 0[0, 2]: variance", "output 0[1, 2]: variance")
-    )
+    found = statistic(result)
+    assert (found.value, found.statistic) == ("output 0", "variance")
+    assert found.part in ("[:, 2]", "[0, 2]", "[1, 2]")
 
 
 TWO = f"return F.dropout(q, {P}, self.training), weights @ v"
@@ -118,14 +125,15 @@ def two(attend: Callable[..., Tensor]) -> SubjectResult:
 def test_dropout_where_eager_has_none_is_wrong() -> None:
     result = two(dropping())
     assert result.verdict == Verdict.WRONG_RESULT
-    assert result.message.startswith("output 1: variance over 256 dropout seeds is above 0, eager's is 0")
+    found = statistic(result)
+    assert (found.value, found.statistic, found.effect) == ("output 1", "variance", math.inf)
 
 
 def test_what_no_seed_changes_is_judged_as_ever() -> None:
     assert two(lambda q, k, v: weights(q, k) @ v).verdict == Verdict.RANDOM_STREAM
     result = two(lambda q, k, v: weights(q, k * 1.01) @ v)
     assert result.verdict == Verdict.WRONG_RESULT
-    assert result.message.startswith("output 1: element [")
+    assert isinstance(result.failure, WrongValue) and result.failure.value == "output 1"
 
 
 class TwoMasks(torch.autograd.Function):
@@ -145,7 +153,7 @@ def test_another_mask_in_backward_is_a_wrong_gradient(dtype: str) -> None:
     dropped: Callable[[Tensor], Tensor] = TwoMasks.apply
     result = judged(lambda q, k, v: dropped(weights(q, k)) @ v, dtype=dtype)
     assert result.verdict == Verdict.WRONG_GRADIENT
-    assert "are not the slope of the outputs, as when forward and backward drop different elements" in result.message
+    assert statistic(result).statistic == "slope"
 
 
 EMPTY = "weights = F.dropout(weights, 0.5, self.training); return weights / weights.sum(-1, keepdim=True) @ v"
@@ -172,7 +180,8 @@ def test_what_some_random_numbers_make_infinite_is_judged_by_how_often_they_do(s
     assert not of(some, text).verdict.is_finding
     result = of(always, text)
     assert result.verdict == Verdict.NONFINITE
-    assert "output 0: not finite with 100% of 256 dropout seeds, more often than eager's" in result.message
+    found = statistic(result)
+    assert (found.value, found.statistic, found.effect, found.seeds) == ("output 0", "nonfinite", 1.0, 256)
 
 
 def test_gradients_with_another_keep_rate_are_wrong() -> None:

@@ -13,11 +13,13 @@ from fuzz.check.oracle.verdict import Judgement
 from fuzz.check.program import Program, execute
 from fuzz.check.subjects import find
 from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol.failures import NotFinite
+from fuzz.protocol.messages import CASTS
 from tests.check.in_process import judged
 from tests.check.sources import source
 
 FUSED = "return torch.matmul(torch.matmul(q, k.transpose(-2, -1)).mul(0.25).softmax(dim=-1), v)"
-WRONG = Judgement(Verdict.WRONG_RESULT, "out: wrong")
+WRONG = Judgement(Verdict.WRONG_RESULT, NotFinite("out", 1, (0,)))
 
 
 def under_passes(monkeypatch: pytest.MonkeyPatch, judge: Callable[..., Judgement]) -> SubjectResult:
@@ -38,7 +40,7 @@ def test_one_that_is_right_with_casts_kept_is_by_design(monkeypatch: pytest.Monk
 
     result = under_passes(monkeypatch, judge)
     assert result.verdict is Verdict.PRECISION_POLICY
-    assert result.message == "out: wrong; gone with emulate_precision_casts=True"
+    assert (result.failure, result.excuse) == (WRONG.failure, CASTS)
 
 
 def test_no_memory_left_to_judge_it_accuses_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from fuzz.check.attention.guard import Guard
 from fuzz.check.check import check
 from fuzz.check.subjects.subject import Subject
 from fuzz.protocol import Check, Verdict
+from fuzz.protocol.failures import AnyFailure, DifferentElements, NotTaken, Refusal, Write
 from tests.check.planted_attention import right
 from tests.check.sources import plain, source
 
@@ -37,7 +38,7 @@ def test_a_guarded_tensor_is_equal_and_laid_out_alike(value: Tensor) -> None:
     given = guard.given("x", value)
     assert torch.equal(given, value) and given.dtype == value.dtype and given.stride() == value.stride()
     assert given.data_ptr() != value.data_ptr() or not value.numel()
-    assert guard.damage() == []
+    assert guard.damage() == ()
 
 
 def test_gradients_flow_through() -> None:
@@ -46,7 +47,7 @@ def test_gradients_flow_through() -> None:
     with guard:
         out = guard.returned(guard.given("x", value) * 2)
     (grad,) = torch.autograd.grad(out, value, torch.ones(2, 3))
-    assert torch.equal(grad, torch.full((2, 3), 2.0)) and guard.damage() == []
+    assert torch.equal(grad, torch.full((2, 3), 2.0)) and guard.damage() == ()
 
 
 def test_what_lies_between_rows_is_guarded_and_poison() -> None:
@@ -55,7 +56,7 @@ def test_what_lies_between_rows_is_guarded_and_poison() -> None:
     wide = rows.as_strided((3, 9), (9, 1), rows.storage_offset())
     assert wide[:2, 4:].isnan().all()
     wide[1, 5] = 0.0
-    assert guard.damage() == ["1 element between the rows of x"]
+    assert guard.damage() == (Write("x", "between", 1),)
 
 
 def test_results_of_poison_are_told_from_it() -> None:
@@ -63,7 +64,7 @@ def test_results_of_poison_are_told_from_it() -> None:
     row = guard.given("x", torch.randn(4))
     beyond = row.as_strided((4,), (1,), row.storage_offset() + 4)
     beyond.copy_(beyond * 1.0)
-    assert guard.damage() == ["4 elements after x"]
+    assert guard.damage() == (Write("x", "after", 4),)
 
 
 def test_torch_is_left_as_it_was() -> None:
@@ -84,10 +85,10 @@ def test_fills_that_can_be_told_from_minus_infinity() -> None:
     assert not fill_matters(-5.0, None, None, 2)
 
 
-def judged(attention: Attention, stand_in: str = "") -> tuple[Verdict, str]:
+def judged(attention: Attention, stand_in: str = "") -> tuple[Verdict, AnyFailure | None]:
     request = Check(1, plain(), ("s",), stand_in=stand_in or source("return attend(q, k, v, scale=0.25)"))
     result = check(request, {"s": Subject("s", attention=attention)}, "cpu", lambda _: None, lambda: 0.0)
-    return result.results[0].verdict, result.results[0].message
+    return result.results[0].verdict, result.results[0].failure
 
 
 def test_a_twin_is_equal_bit_for_bit() -> None:
@@ -101,20 +102,21 @@ def test_a_twin_is_equal_bit_for_bit() -> None:
 
     assert judged(Attention(lambda: right, twin=lambda: right))[0] in (Verdict.OK, Verdict.ROUNDING)
     assert judged(Attention(lambda: right, twin=missing))[0] in (Verdict.OK, Verdict.ROUNDING)
-    verdict, message = judged(Attention(lambda: right, twin=lambda: off))
-    assert verdict == Verdict.WRONG_RESULT
-    assert message == "output: differs bitwise from the reference in 2 of 2176 elements"
+    different = DifferentElements("output", 2, 2176, than="reference")
+    assert judged(Attention(lambda: right, twin=lambda: off)) == (Verdict.WRONG_RESULT, different)
 
 
 def test_a_function_that_cannot_be_imported_is_skipped_with_the_reason() -> None:
     def missing() -> Any:
         raise ImportError("No module named 'nowhere'")
 
-    assert judged(Attention(missing)) == (Verdict.SKIPPED, "can't be imported: No module named 'nowhere'")
+    refused = NotTaken(Refusal.UNSUPPORTED, "can't be imported: No module named 'nowhere'")
+    assert judged(Attention(missing)) == (Verdict.SKIPPED, refused)
 
 
 def test_compiled_code_takes_the_function_in() -> None:
     attention = Attention(lambda: right, compiled=True)
     assert judged(attention)[0] in (Verdict.OK, Verdict.ROUNDING)
     softcapped = source("return attend(q, k, v, scale=0.25, softcap=2.0)")
-    assert judged(attention, softcapped) == (Verdict.SKIPPED, "it has no parameter softcap")
+    refused = NotTaken(Refusal.UNSUPPORTED, "it has no parameter softcap")
+    assert judged(attention, softcapped) == (Verdict.SKIPPED, refused)

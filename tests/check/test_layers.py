@@ -92,7 +92,7 @@ def test_autocast_computes_and_is_judged_in_the_lower_dtype_but_its_reference_is
 @pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
 def test_right_programs_under_autocast_are_not_accused(worker: Client, training: bool) -> None:
     result = worker.one(source(AUTOCAST), "passes", training=training)
-    assert result.verdict in HARMLESS, result.message
+    assert result.verdict in HARMLESS, result.failure
 
 
 def test_the_fast_path_is_off_for_a_text_that_says_so_and_no_other() -> None:
@@ -110,7 +110,7 @@ def test_reference_and_noise_take_a_fused_layer_apart(worker: Client) -> None:
 
 def test_reference_and_noise_see_into_flex_attention(worker: Client) -> None:
     result = worker.one(FLEX, "passes")
-    assert result.verdict in HARMLESS, result.message
+    assert result.verdict in HARMLESS, result.failure
 
 
 def test_a_backend_that_the_text_asks_for_is_no_reference(worker: Client) -> None:

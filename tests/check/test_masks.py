@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fuzz.check.oracle.attention.dropout_masks import extracted, extracted_backward, problems
+from fuzz.protocol.failures import DropoutMask
 
 Kept = Callable[[tuple[int, ...], float, int, Tensor], Tensor]
 LOW = [torch.float32, torch.bfloat16, torch.float16]
@@ -47,7 +48,9 @@ def operands(dtype: torch.dtype = torch.float32, value_dim: int = 16) -> tuple[T
     return q, k, v
 
 
-def told(function: Callable[..., Tensor], p: float = 0.2, *, backward: bool = False, **options: Any) -> list[str]:
+def told(
+    function: Callable[..., Tensor], p: float = 0.2, *, backward: bool = False, **options: Any
+) -> list[DropoutMask]:
     return problems(function, *operands(), {"scale": 0.25, "dropout": (p, 7), **options}, backward=backward)[1]
 
 
@@ -113,31 +116,31 @@ def restless(shape: tuple[int, ...], p: float, seed: int, _weights: Tensor) -> T
     return torch.rand(shape) >= p
 
 
-WRONG = {
-    "p for 1 - p": (attending(lambda shape, p, *rest: drawn(shape, 1 - p, *rest)), "are kept, expected 0.8 of them"),
-    "p too high": (attending(lambda shape, p, *rest: drawn(shape, 1.1 * p, *rest)), "are kept, expected 0.8 of them"),
-    "the last keys always kept": (attending(first_keys_only), "are kept, expected"),
-    "not scaled": (attending(scale_of=lambda p: 1.0), "are multiplied by 1 on average, expected 1 / (1 - p) = 1.25"),
-    "scaled twice": (attending(scale_of=lambda p: (1 - p) ** -2), "are multiplied by 1.562 on average"),
-    "one mask for all heads": (attending(of_part(1, 1)), "masks of heads 1 apart agree in 100%"),
-    "one mask for all batches": (attending(of_part(0, 1)), "masks of batches 1 apart agree in 100%"),
-    "one mask for all tiles of queries": (attending(of_part(2, 32)), "masks of queries 32 apart agree in 100%"),
-    "one mask for all tiles of keys": (attending(of_part(3, 16)), "masks of keys 16 apart agree in 100%"),
+WRONG: dict[str, tuple[Callable[..., Tensor], str, dict[str, Any]]] = {
+    "p for 1 - p": (attending(lambda shape, p, *rest: drawn(shape, 1 - p, *rest)), "keep_rate", {"expected": 0.8}),
+    "p too high": (attending(lambda shape, p, *rest: drawn(shape, 1.1 * p, *rest)), "keep_rate", {"expected": 0.8}),
+    "the last keys always kept": (attending(first_keys_only), "keep_rate", {}),
+    "not scaled": (attending(scale_of=lambda p: 1.0), "scale", {"seen": pytest.approx(1), "expected": 1.25}),
+    "scaled twice": (attending(scale_of=lambda p: (1 - p) ** -2), "scale", {"seen": pytest.approx(1.5625)}),
+    "one mask for all heads": (attending(of_part(1, 1)), "repeated", {"axis": "head", "lag": 1, "seen": 1}),
+    "one mask for all batches": (attending(of_part(0, 1)), "repeated", {"axis": "batch", "lag": 1, "seen": 1}),
+    "one mask for all tiles of queries": (attending(of_part(2, 32)), "repeated", {"axis": "query", "lag": 32}),
+    "one mask for all tiles of keys": (attending(of_part(3, 16)), "repeated", {"axis": "key", "lag": 16}),
     "the seed ignored": (
         attending(lambda shape, p, _, w: drawn(shape, p, 0, w)),
-        "masks of seeds 7 and 8 agree in 100%",
+        "same_for_seeds",
+        {"seeds": (7, 8), "seen": 1},
     ),
-    "another mask at every call": (attending(restless), "two calls with seed 7 keep different weights"),
-    "a mask that depends on scores": (attending(by_weight), "depends on more than positions and seed"),
+    "another mask at every call": (attending(restless), "not_repeatable", {"seeds": (7,)}),
+    "a mask that depends on scores": (attending(by_weight), "depends_on_scores", {}),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_one_is_told_in_a_line(name: str) -> None:
-    function, words = WRONG[name]
-    found = told(function)
-    assert any(words in line for line in found), found
-    assert all("\n" not in line for line in found)
+def test_a_wrong_mask_is_found(name: str) -> None:
+    function, problem, fields = WRONG[name]
+    found = [vars(one) for one in told(function) if one.problem == problem]
+    assert any(all(one[field] == value for field, value in fields.items()) for one in found), told(function)
 
 
 def test_scales_that_real_scores_need_are_told() -> None:
@@ -146,9 +149,9 @@ def test_scales_that_real_scores_need_are_told() -> None:
         factor = 1 - dropout[0] if options["scale"] else 1.0
         return once(q, k, v, **options) * factor
 
-    assert told(attention) == [
-        "kept weights under these scores are multiplied by 1 on average, expected 1 / (1 - p) = 1.25 (off by 0.2 at most)"
-    ]
+    (found,) = told(attention)
+    assert (found.problem, found.under_scores, found.expected) == ("scale", True, 1.25)
+    assert found.seen == pytest.approx(1) and found.worst == pytest.approx(0.2)
 
 
 def test_another_mask_in_backward_is_told() -> None:
@@ -169,15 +172,14 @@ def test_another_mask_in_backward_is_told() -> None:
 
     q, k, v = operands()
     found = problems(attention, q[:, :2], k, v, {"scale": 0.25, "dropout": (0.2, 7)}, backward=True)[1]
-    assert len(found) == 1 and found[0].startswith("backward drops other weights than forward: ")
+    assert [one.problem for one in found] == ["backward_differs"]
 
 
 def test_probabilities_of_zero_and_one_keep_all_and_nothing() -> None:
     assert told(attending(), p=0.0) == []
     assert told(attending(scale_of=lambda p: 0.0), p=1.0) == []
-    assert told(attending(lambda shape, p, *rest: drawn(shape, 0.5, *rest)), p=0.0)[0].startswith(
-        "dropout of p = 0 keeps "
-    )
+    (found,) = told(attending(lambda shape, p, *rest: drawn(shape, 0.5, *rest)), p=0.0)
+    assert (found.problem, found.p) == ("extreme_rate", 0.0)
 
 
 def test_too_few_weights_to_tell_accuse_nobody() -> None:

@@ -1,24 +1,27 @@
 """Every kind of fault, planted in a subject, ends as its verdict."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol.failures import Raised
 from tests.check.client import Client
+from tests.check.failures import is_failure
 from tests.check.sources import plain, source
 
-FORMS = [
-    ("zeroed_row", Verdict.WRONG_RESULT, "output 0: element [0, 0, 3,"),
-    ("nan_column", Verdict.NONFINITE, "output 0: 136 elements not finite, first at [0, 0, 0, 2]"),
-    ("double", Verdict.METADATA, "output 0: dtype float64, eager's is float32"),
-    ("transposed", Verdict.METADATA, "output 0: shape [2, 4, 16, 17], eager's is [2, 4, 17, 16]"),
-    ("relaid", Verdict.METADATA, "output 0: strides [1088, 16, 64, 1] are in another order"),
-    ("in_a_tuple", Verdict.METADATA, "returned (tensor), eager returns tensor"),
-    ("restless", Verdict.NONDETERMINISTIC, "output 0 differs between two runs"),
-    ("hungry", Verdict.OUT_OF_MEMORY, "can't allocate memory"),
-    ("failing", Verdict.RUNTIME_ERROR, "ValueError: no kernel for torch.float32"),
-    ("talking", Verdict.OK, ""),
+FORMS: list[tuple[str, Verdict, str, dict[str, Any]]] = [
+    ("zeroed_row", Verdict.WRONG_RESULT, "wrong_value", {"value": "output 0"}),
+    ("nan_column", Verdict.NONFINITE, "not_finite", {"value": "output 0", "count": 136, "first": (0, 0, 0, 2)}),
+    ("double", Verdict.METADATA, "form_differs", {"aspect": "dtype", "actual": "float64", "expected": "float32"}),
+    ("transposed", Verdict.METADATA, "form_differs", {"aspect": "shape", "actual": "[2, 4, 16, 17]"}),
+    ("relaid", Verdict.METADATA, "form_differs", {"aspect": "strides", "actual": "[1088, 16, 64, 1]"}),
+    ("in_a_tuple", Verdict.METADATA, "form_differs", {"aspect": "structure", "actual": "(tensor)"}),
+    ("restless", Verdict.NONDETERMINISTIC, "nondeterministic", {"value": "output 0"}),
+    ("hungry", Verdict.OUT_OF_MEMORY, "raised", {"error": "RuntimeError"}),
+    ("failing", Verdict.RUNTIME_ERROR, "raised", {"error": "ValueError", "text": "no kernel for torch.float32"}),
+    ("talking", Verdict.OK, "", {}),
 ]
 RELUS = {
     "relu_accuracy": Verdict.WRONG_RESULT,
@@ -48,11 +51,13 @@ def test_named_subjects_are_public(worker: Client) -> None:
     assert subject("zeroed_row") in worker.hello.public
 
 
-@pytest.mark.parametrize(("name", "verdict", "message"), FORMS, ids=[form[0] for form in FORMS])
-def test_a_fault_ends_as_its_verdict(worker: Client, name: str, verdict: Verdict, message: str) -> None:
+@pytest.mark.parametrize(("name", "verdict", "kind", "fields"), FORMS, ids=[form[0] for form in FORMS])
+def test_a_fault_ends_as_its_verdict(
+    worker: Client, name: str, verdict: Verdict, kind: str, fields: dict[str, Any]
+) -> None:
     result = judged(worker, name, plain())
     assert result.verdict == verdict
-    assert message in result.message and "\n" not in result.message
+    assert is_failure(result.failure, kind, **fields) if kind else result.failure is None
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
@@ -73,7 +78,7 @@ def test_a_wrong_gradient_shows_in_training_only(worker: Client) -> None:
     assert judged(worker, "wrong_gradient", plain()).verdict == Verdict.OK
     result = judged(worker, "wrong_gradient", plain(), training=True)
     assert result.verdict == Verdict.WRONG_GRADIENT
-    assert result.message.startswith("grad of input 0")
+    assert is_failure(result.failure, "wrong_value", value="grad of input 0")
 
 
 def test_nan_by_design_is_a_convention(worker: Client) -> None:
@@ -99,7 +104,8 @@ def test_bugs_inductor_plants_itself(worker: Client, name: str) -> None:
     result = judged(worker, name, source("return F.relu(q @ k.transpose(-2, -1)) @ v"))
     assert result.verdict == RELUS[name]
     if result.verdict == Verdict.COMPILE_ERROR:
-        assert result.message.startswith("CppCompileError: ") and "declared" in result.message
+        assert isinstance(result.failure, Raised) and result.failure.error == "CppCompileError"
+        assert "declared" in result.failure.text
 
 
 def test_a_lost_row_that_pytorchs_own_check_misses(worker: Client) -> None:

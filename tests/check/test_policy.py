@@ -11,7 +11,9 @@ from fuzz.check import settings
 from fuzz.check.check import check
 from fuzz.check.subjects import Subject
 from fuzz.protocol import Check, SubjectResult, Verdict
+from fuzz.protocol.messages import CASTS, TF32
 from tests.check.client import Client
+from tests.check.failures import is_failure
 from tests.check.sources import plain, source
 
 NAMES = ("elides", "elides_once", "zeroed_row", "nan_column", "elides_into_nan")
@@ -33,7 +35,7 @@ def worker(cache: str) -> Iterator[Client]:
 def test_what_kept_casts_put_right_is_policy_and_keeps_its_numbers(worker: Client, name: str, dtype: str) -> None:
     result = worker.one(plain(dtype), planted(name))
     assert result.verdict == Verdict.PRECISION_POLICY and not result.verdict.is_finding
-    assert result.message.startswith("output 0: ") and result.message.endswith("gone with emulate_precision_casts=True")
+    assert is_failure(result.failure, "wrong_value", value="output 0") and result.excuse == CASTS
     assert "ratio" in result.numbers and not result.where
 
 
@@ -114,7 +116,7 @@ def in_process(text: str, compiling: Callable[..., Any], *, random: bool = False
 def test_what_eager_does_in_tf32_is_policy() -> None:
     result = in_process(TENSOR_CORES, fusing, tf32=True)
     assert result.verdict == Verdict.PRECISION_POLICY
-    assert result.message.endswith("TF32, which is allowed here, explains it")
+    assert result.excuse == TF32
     assert result.numbers["ratio"] > result.numbers["limit"] == 32
     assert not torch.backends.cuda.matmul.allow_tf32
 

@@ -13,6 +13,7 @@ from fuzz.check.oracle.attention.metamorphic import broken
 from fuzz.check.oracle.attention.refusals import Unsupported
 from fuzz.check.oracle.attention.relation_table import RELATIONS
 from fuzz.check.subjects import available
+from fuzz.protocol.failures import RelationBroken
 from kernels.attention import attention
 from kernels.reference import math_attention
 
@@ -36,13 +37,13 @@ def qkv(
 
 def said(
     attend: Any, dtype: torch.dtype = torch.float32, *, exact: bool = False, sizes: Any = None, **options: Any
-) -> list[str]:
+) -> list[RelationBroken]:
     call = Call(*qkv(dtype, **(sizes or {})), {"scale": 0.25, **options})
-    return [str(breach) for breach in broken(attend, call, Random(0), EVERY, exact=exact)]
+    return broken(attend, call, Random(0), EVERY, exact=exact)
 
 
-def names(lines: list[str]) -> set[str]:
-    return {line.partition(": ")[0] for line in lines}
+def names(found: list[RelationBroken]) -> set[str]:
+    return {one.relation for one in found}
 
 
 OPTIONS: list[dict[str, Any]] = [
@@ -151,16 +152,16 @@ def test_a_mistake_that_all_could_share_breaks_a_relation(
     assert relation in names(said(attend, dtype, **options)), said(attend, dtype, **options)
 
 
-def test_a_line_says_what_where_and_by_how_much() -> None:
+def test_a_broken_relation_says_where_and_by_how_much() -> None:
     def attend(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
         out = math_attention(q, k, v, **options)
         if q.shape[0] == 1:
             out[0, 2, 5, 7] = 100.0
         return out
 
-    (line,) = [line for line in said(attend) if line.startswith("one batch alone: ")]
-    assert line.startswith("one batch alone: 1 of 1088 elements differ, most at [0, 2, 5, 7]: 100 and ")
-    assert line.endswith("times the budgets of both sides (limit 12)")
+    (found,) = [one for one in said(attend) if one.relation == "one batch alone"]
+    assert (found.count, found.total, found.index, found.left) == (1, 1088, (0, 2, 5, 7), 100.0)
+    assert found.aspect == "rounding" and found.ratio > found.limit == 12
 
 
 def test_equal_to_the_bit_is_asked_of_those_who_promise_it() -> None:
@@ -187,7 +188,8 @@ def test_another_shape_is_a_broken_relation() -> None:
         out = math_attention(q, k, v, **options)
         return out[:, :, :-1] if k.shape[2] > 21 else out
 
-    assert "every key twice: a shape of [2, 4, 16, 16] where [2, 4, 17, 16] follows" in said(attend)
+    (found,) = [one for one in said(attend) if one.relation == "every key twice"]
+    assert (found.aspect, found.shape, found.expected_shape) == ("shape", (2, 4, 16, 16), (2, 4, 17, 16))
 
 
 def test_numbers_that_are_not_finite_on_one_side_are_told_from_wrong_ones() -> None:
@@ -195,11 +197,8 @@ def test_numbers_that_are_not_finite_on_one_side_are_told_from_wrong_ones() -> N
         out = math_attention(q, k, v, **options)
         return out / 0.0 if k.shape[2] > 21 else out
 
-    (breach,) = [
-        b for b in broken(attend, Call(*qkv(), {"scale": 0.25}), Random(0), EVERY) if b.relation == "every key twice"
-    ]
-    assert breach.nonfinite
-    assert breach.text.endswith("not finite on one side")
+    (found,) = [one for one in said(attend) if one.relation == "every key twice"]
+    assert found.aspect == "not_finite"
 
 
 def test_as_many_are_tried_as_are_wanted() -> None:

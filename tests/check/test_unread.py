@@ -10,6 +10,8 @@ from torch import Tensor
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.unknown_mask import without_mask
 from fuzz.protocol import Verdict
+from fuzz.protocol.failures import WITHOUT_DROPOUT
+from tests.check.failures import is_failure
 from tests.check.in_process import judged
 from tests.check.test_called_functions import RIGHT, right
 
@@ -32,21 +34,26 @@ def of_one_width(change: Callable[[Tensor], Tensor] = lambda out: out) -> Callab
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_right_ones_accuse_nobody(training: bool, dtype: str) -> None:
     result = judged(of_one_width(), training=training, dropout=True, dims=NARROW, dtype=dtype)
-    assert result.verdict is Verdict.RANDOM_STREAM, result.message
+    assert result.verdict is Verdict.RANDOM_STREAM, result.failure
 
 
-@pytest.mark.parametrize(("change", "verdict", "message"), [
-    (lambda out: out * torch.nan, Verdict.NONFINITE, "out: 10240 elements not finite"),
-    (torch.zeros_like, Verdict.WRONG_RESULT, "out: 640 rows are 0, which no dropout mask makes them"),
-    (lambda out: out * 0 + 7, Verdict.WRONG_RESULT, "out: 10240 elements larger than any dropout mask makes them"),
-    (lambda out: out * 0.8, Verdict.WRONG_RESULT, "out: all of it is 0.8"),
-    (lambda out: torch.cat([out[:, :1] * 1.7, out[:, 1:]], 1), Verdict.WRONG_RESULT, "out: "),
-    (lambda out: out * 1.25, Verdict.WRONG_RESULT, "out: all of it is 1.2"),
+@pytest.mark.parametrize(("change", "aspect", "fields"), [
+    (torch.zeros_like, "zero_rows", {"count": 640}),
+    (lambda out: out * 0 + 7, "too_large", {"count": 10240}),
+    (lambda out: out * 0.8, "off_expectation", {"index": (), "share": pytest.approx(0.8, abs=0.05)}),
+    (lambda out: torch.cat([out[:, :1] * 1.7, out[:, 1:]], 1), "too_large", {}),
+    (lambda out: out * 1.25, "off_expectation", {"index": (), "share": pytest.approx(1.25, abs=0.05)}),
 ])  # fmt: skip
-def test_what_no_mask_explains_is_told(change: Callable[[Tensor], Tensor], verdict: Verdict, message: str) -> None:
+def test_what_no_mask_explains_is_told(change: Callable[[Tensor], Tensor], aspect: str, fields: dict[str, Any]) -> None:
     result = judged(of_one_width(change), dropout=True, dims=NARROW)
-    assert result.verdict is verdict
-    assert result.message.startswith(message), result.message
+    assert result.verdict is Verdict.WRONG_RESULT
+    assert is_failure(result.failure, "impossible_under_dropout", aspect=aspect, **fields), result.failure
+
+
+def test_nor_what_is_not_finite() -> None:
+    result = judged(of_one_width(lambda out: out * torch.nan), dropout=True, dims=NARROW)
+    assert result.verdict is Verdict.NONFINITE
+    assert is_failure(result.failure, "not_finite", value="out", count=10240)
 
 
 def test_what_is_wrong_without_dropout_is_told_of_it() -> None:
@@ -58,7 +65,7 @@ def test_what_is_wrong_without_dropout_is_told_of_it() -> None:
     without_last_key.capabilities = {"value_dim": False}  # type: ignore[attr-defined]
     result = judged(without_last_key, dropout=True, dims=NARROW)
     assert result.verdict is Verdict.WRONG_RESULT
-    assert result.message.startswith("without dropout, out: element ["), result.message
+    assert is_failure(result.failure, "wrong_value", value="out", call=WITHOUT_DROPOUT)
 
 
 def test_a_mask_is_read_with_wider_values_where_they_are_taken() -> None:
@@ -69,7 +76,7 @@ def test_a_mask_is_read_with_wider_values_where_they_are_taken() -> None:
     assert judged(right, dropout=True, training=True, dims=NARROW).verdict in RIGHT
     result = judged(repeating, dropout=True, dims=NARROW)
     assert result.verdict is Verdict.WRONG_RESULT
-    assert result.message.startswith("dropout: masks of heads 1 apart agree in 100%"), result.message
+    assert is_failure(result.failure, "dropout_mask", problem="repeated", axis="head", lag=1, seen=1.0)
 
 
 def test_a_function_whose_mask_depends_on_the_width_of_values_is_not_accused() -> None:

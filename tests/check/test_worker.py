@@ -6,7 +6,9 @@ import sys
 import pytest
 
 from fuzz.protocol import Verdict
+from fuzz.protocol.failures import NotTaken, Refusal
 from tests.check.client import Client
+from tests.check.failures import is_failure
 from tests.check.sources import RIGHT, WRONG, plain, source
 
 HARMLESS = (Verdict.OK, Verdict.ROUNDING)
@@ -37,7 +39,7 @@ def test_correct_attention_is_not_accused(worker: Client, dtype: str, training: 
 @pytest.mark.parametrize("name", RIGHT)
 def test_rounding_is_not_accused(worker: Client, name: str, training: bool) -> None:
     result = worker.one(RIGHT[name], "passes", training=training)
-    assert result.verdict in HARMLESS, result.message
+    assert result.verdict in HARMLESS, result.failure
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -47,11 +49,11 @@ def test_real_bugs_of_inductor_show_without_a_compiler(worker: Client, name: str
     result = worker.one(WRONG[name], "passes")
     if name == "mask of one dimension":
         assert result.verdict == Verdict.COMPILE_ERROR
-        assert result.message.startswith("IndexError: Dimension out of range")
+        assert is_failure(result.failure, "raised", error="IndexError")
     else:
         assert result.verdict == Verdict.WRONG_RESULT
         assert result.same is False
-        assert "off by" in result.message
+        assert is_failure(result.failure, "wrong_value")
         assert result.numbers["compiled_error"] > 1e2 * result.numbers["eager_error"]
         assert any(fired.startswith("_sfdp_pattern") for fired in result.fired)
 
@@ -78,7 +80,7 @@ def test_a_source_that_does_not_run_is_rejected(worker: Client, text: str) -> No
 
 def test_an_unknown_subject_is_skipped(worker: Client) -> None:
     result = worker.one(plain(), "no_such_subject")
-    assert result.verdict == Verdict.SKIPPED and "no_such_subject" in result.message
+    assert result.verdict == Verdict.SKIPPED and result.failure == NotTaken(Refusal.UNKNOWN_SUBJECT)
 
 
 def test_one_case_leaves_nothing_behind_for_the_next(worker: Client) -> None:
@@ -133,4 +135,4 @@ def test_inductor_shows_what_its_passes_show(worker: Client) -> None:
         pytest.skip("no C++ compiler")
     for name in ("softmax over queries", "mask of one dimension"):
         passes, inductor = worker.check(WRONG[name], "passes", "inductor").results
-        assert (inductor.verdict, inductor.message) == (passes.verdict, passes.message)
+        assert (inductor.verdict, inductor.failure) == (passes.verdict, passes.failure)

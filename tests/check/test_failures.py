@@ -1,0 +1,111 @@
+"""Failures survive the wire, and each is rendered in one line."""
+
+import json
+import math
+from dataclasses import fields
+from typing import get_args
+
+import pytest
+
+from fuzz.protocol import SubjectResult, Verdict, subject_result
+from fuzz.protocol.codec import encode
+from fuzz.protocol.failures import (
+    FURTHER_CALL,
+    WITHOUT_DROPOUT,
+    AnyFailure,
+    BiasedErrors,
+    DifferentElements,
+    DropoutMask,
+    DropoutStatistic,
+    EmptyRowsNotZero,
+    FaultyOperation,
+    FormDiffers,
+    GradientIdentityBroken,
+    IllConditioned,
+    ImpossibleUnderDropout,
+    MissingGradient,
+    Nondeterministic,
+    NonfiniteByConvention,
+    NotFinite,
+    NotTaken,
+    OutOfBounds,
+    Process,
+    ProcessLost,
+    Raised,
+    Recorded,
+    Refusal,
+    RelationBroken,
+    Write,
+    WrongValue,
+)
+from fuzz.protocol.messages import CASTS, TF32
+from fuzz.protocol.render import describe
+
+WRITES = tuple(Write("q", place, 2) for place in ("before", "after", "itself", "between"))
+FAILURES: list[AnyFailure] = [
+    WrongValue("output 0", (0, 3), 0.5, 90.0, 12.0, eager_error=1e-6),
+    WrongValue("dq", (0, 0, 1, 2), 0.5, 90.0, 12.0, gradient_missing=True, call=WITHOUT_DROPOUT),
+    DifferentElements("output 0", 2, 7, "int64"),
+    DifferentElements("output", 2, 7, than="reference"),
+    NotFinite("output 0", 3, (0, 1)),
+    NonfiniteByConvention("output 0", 3),
+    IllConditioned("out"),
+    EmptyRowsNotZero("out", 2, (0, 0, 0, 1)),
+    *(BiasedErrors("out", statistic, 1.4, 9.0, 32) for statistic in ("scale", "bias", "rms", "row")),
+    MissingGradient("out"),
+    RelationBroken("one batch alone", "shape", shape=(2, 4), expected_shape=(2, 5)),
+    *(
+        RelationBroken("one batch alone", aspect, 1, 9, (0, 2), 1.0, math.nan, 30.0, 12.0)
+        for aspect in ("not_finite", "bitwise", "rounding")
+    ),
+    GradientIdentityBroken("sum_j dK_j = 0", 1, 64, (0, 1, 2), 0.1, 30.0, 8.0),
+    *(DropoutStatistic("output 0", name, "[:, 2]", 0.9, 256, 20.0) for name in ("mean", "variance", "nonfinite")),
+    DropoutStatistic("output 0", "variance", "", math.inf, 256, 20.0),
+    DropoutStatistic("", "slope", "", 0.8, 256, math.inf),
+    DropoutMask("extreme_rate", 0.0, seen=0.5),
+    DropoutMask("keep_rate", 0.2, 70, 100, expected=0.8, worst=-9.0, axis="head", index=1),
+    DropoutMask("scale", 0.2, seen=1.0, expected=1.25, worst=0.2, under_scores=True),
+    DropoutMask("repeated", 0.2, 90, 90, seen=1.0, expected=0.68, axis="batch", lag=1),
+    DropoutMask("same_for_seeds", 0.2, 90, 90, seen=1.0, expected=0.68, seeds=(7, 8)),
+    DropoutMask("not_repeatable", 0.2, seeds=(7,)),
+    DropoutMask("depends_on_scores", 0.2, 5, 90),
+    DropoutMask("backward_differs", 0.2, 5, 90),
+    ImpossibleUnderDropout("out", "too_large", 3, (0, 0, 1, 2)),
+    ImpossibleUnderDropout("out", "zero_rows", 3, (0, 0, 1)),
+    ImpossibleUnderDropout("out", "off_expectation", index=(0, 1), share=0.8),
+    ImpossibleUnderDropout("out", "off_expectation", share=0.8),
+    FaultyOperation("aten.bmm", math.nan, 1.0, "output 0", math.inf, subject_is_wrong=True, subject_call_is_right=True),
+    FaultyOperation("aten.bmm", 0.0, 1.0, "output 0", 1.0, subject_is_wrong=False),
+    OutOfBounds(WRITES, call=FURTHER_CALL),
+    *(FormDiffers(aspect, "a", "b", "output 0") for aspect in ("structure", "mutation", "dtype", "strides")),
+    Nondeterministic("output 0"),
+    Raised("ValueError", "no such tile", call=FURTHER_CALL),
+    Raised("KeyError"),
+    *(ProcessLost(how, "60", place="run (a.py)") for how in Process),
+    ProcessLost(Process.EXIT, "1", last_words="no"),
+    *(NotTaken(why, "it has no parameter causal") for why in Refusal),
+    Recorded("output 0: off"),
+]
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: failure.kind)
+def test_a_failure_survives_json_and_takes_one_line(failure: AnyFailure) -> None:
+    sent = SubjectResult("passes", Verdict.WRONG_RESULT, failure=failure)
+    received = subject_result(json.loads(json.dumps(encode(sent), allow_nan=False)))
+    assert repr(received) == repr(sent)  # NaN is not equal to itself
+    line = describe(sent)
+    assert line and "\n" not in line and "{" not in line
+
+
+def test_every_kind_is_among_them() -> None:
+    kinds = {failure.kind for failure in FAILURES}
+    assert kinds == {kind.kind for kind in get_args(AnyFailure)}
+    assert all(kind.__doc__ and fields(kind) for kind in get_args(AnyFailure))
+
+
+@pytest.mark.parametrize("excuse", [CASTS, TF32])
+def test_an_excuse_and_writes_are_told_too(excuse: str) -> None:
+    failure = Nondeterministic("output 0")
+    alone = describe(SubjectResult("passes", Verdict.PRECISION_POLICY, failure=failure))
+    told = describe(SubjectResult("passes", Verdict.PRECISION_POLICY, failure=failure, excuse=excuse, writes=WRITES))
+    assert told.startswith(alone) and len(told) > len(alone)

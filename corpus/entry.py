@@ -9,7 +9,8 @@
       fired: [_sfdp_pattern_5_inference]
       torch: "2.13.0"
       device: cpu
-      message: one line
+      message: one line             # for people
+      failure: {kind: wrong_value}  # its fields
       numbers: {ratio: 12000.0}
       date: "2026-05-01T12:00:00Z"
     seen: {"2.12.0": ok}            # other torch versions and their verdicts
@@ -21,6 +22,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
@@ -70,7 +72,8 @@ class Expectation:
 class Found:
     """How a campaign met the case.
 
-    `fired`: the rewrites that were applied; `message`: one line; `numbers`: the oracle's; `date`: ISO 8601.
+    `fired`: the rewrites that were applied; `message`: one line for people; `numbers`: the oracle's; `date`: ISO 8601;
+    `failure`: what is wrong, the fields of a class of fuzz/protocol/failures.py, empty in files of older versions.
     """
 
     verdict: str
@@ -81,6 +84,7 @@ class Found:
     message: str = ""
     numbers: Mapping[str, float] = field(default_factory=dict)
     date: str = ""
+    failure: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +232,8 @@ def _reaches(node: Node) -> tuple[str, ...]:
 
 
 def _found(node: Node) -> Found:
-    entries = node.record(("verdict", "subject"), ("fired", "torch", "device", "message", "numbers", "date"))
-    texts = {key: value.text() for key, value in entries.items() if key not in ("fired", "numbers")}
+    entries = node.record(("verdict", "subject"), ("fired", "torch", "device", "message", "numbers", "date", "failure"))
+    texts = {key: value.text() for key, value in entries.items() if key not in ("fired", "numbers", "failure")}
     _word(entries["verdict"])
     _check_device(entries)
     if "torch" in texts:
@@ -239,7 +243,18 @@ def _found(node: Node) -> Found:
             entries["torch"].fail(f"{texts['torch'][:40]!r} is not a version such as 2.13.0")
     fired = tuple(n.text() for n in entries["fired"].items()) if "fired" in entries else ()
     numbers = entries["numbers"].entries() if "numbers" in entries else {}
-    return Found(fired=fired, numbers={key: float(value.number()) for key, value in numbers.items()}, **texts)
+    failure = (
+        {key: _plain(value) for key, value in entries["failure"].entries().items()} if "failure" in entries else {}
+    )
+    return Found(
+        fired=fired, numbers={key: float(value.number()) for key, value in numbers.items()}, failure=failure, **texts
+    )
+
+
+def _plain(node: Node) -> Any:
+    if isinstance(node.value, dict):
+        return {key: _plain(value) for key, value in node.entries().items()}
+    return [_plain(item) for item in node.items()] if isinstance(node.value, list) else node.value
 
 
 def _word(node: Node) -> str:
@@ -254,10 +269,12 @@ def _check_device(entries: Mapping[str, Node]) -> None:
         node.fail(f"{node.shown()} is not one of {', '.join(DEVICES)}")
 
 
-def _found_data(value: str | tuple[str, ...] | Mapping[str, float]) -> Data:
+def _found_data(value: Any) -> Data:
     if isinstance(value, str):
         return _clean(value)
-    return list(value) if isinstance(value, tuple) else dict(value)
+    if isinstance(value, Mapping):
+        return {key: _found_data(item) for key, item in value.items()}
+    return [_found_data(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _clean(text: str) -> str:

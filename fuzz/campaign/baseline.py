@@ -3,6 +3,7 @@
 from fuzz.campaign.investigate import Conclusion, Outcome, Prober
 from fuzz.campaign.symptom import EAGER, PROCESS, kind_of
 from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol.render import describe
 from generators.program.case import Case
 
 
@@ -55,9 +56,9 @@ class Against:
     def _aside(self, case: Case, shown: SubjectResult, subject: str) -> Conclusion:
         there = self._said[case.id, subject]
         if there is not None and there.verdict.is_finding and there.verdict not in PROCESS:
-            told = f"{there.verdict} under {subject}" + (f": {there.message}" if there.message else "")
+            told = ": ".join(filter(None, [f"{there.verdict} under {subject}", describe(there)]))
             return Conclusion(Outcome.IN_BOTH, case, shown, shown, f"also in torch {self._torch}: {told}")
-        why = "eager refuses the case" if there is None else f"{subject}: {there.message or there.verdict}"
+        why = "eager refuses the case" if there is None else f"{subject}: {describe(there) or there.verdict}"
         return Conclusion(Outcome.NOT_COMPARED, case, shown, shown, f"torch {self._torch} can't judge it: {why}")
 
 

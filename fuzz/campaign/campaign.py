@@ -28,10 +28,12 @@ from fuzz.campaign.search import Guided, Random, Search
 from fuzz.campaign.search_queue import Queue
 from fuzz.campaign.store import Results, Suspicion
 from fuzz.campaign.suspicion_queue import Desk
+from fuzz.campaign.symptom import failure_of
 from fuzz.campaign.worker_thread import Slot
 from fuzz.evaluator import Setup, public_version
 from fuzz.localisation import where_text
 from fuzz.protocol import Hello, SubjectResult, Verdict
+from fuzz.protocol.render import describe
 from fuzz.subjects import is_named
 from generators.errors import UserError
 from generators.program.case import Case
@@ -317,7 +319,8 @@ class Campaign:
                 case=case.id,
                 verdict=shown.verdict,
                 subject=shown.subject,
-                message=shown.message,
+                message=describe(shown),
+                failure=failure_of(shown),
                 numbers=shown.numbers,
                 fired=shown.fired,
                 same=shown.same,

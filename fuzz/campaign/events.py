@@ -3,10 +3,12 @@
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
 from fuzz.protocol import Verdict
+from fuzz.protocol.codec import encode
+from fuzz.protocol.failures import AnyFailure
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +17,7 @@ class Event:
 
     def to_dict(self) -> dict[str, Any]:
         """This event as JSON-ready data; `event` is its type's name."""
-        return {"event": type(self).__name__, **asdict(self)}
+        return {"event": type(self).__name__, **{item.name: encode(getattr(self, item.name)) for item in fields(self)}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +184,7 @@ class FindingSaved(Event):
     where: str = ""
     ledger: str = ""
     seen: Mapping[str, str] = field(default_factory=dict)
+    failure: AnyFailure | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from corpus import entry as corpus_entry
 from corpus.entry import Entry, Found
@@ -12,8 +13,10 @@ from corpus.ledger import Bug, Ledger
 from fuzz.campaign.investigate import Conclusion, Outcome
 from fuzz.campaign.store import FindingRow, Results
 from fuzz.campaign.suspicion_queue import Desk, Explanation
-from fuzz.campaign.symptom import Symptom
-from fuzz.protocol import Hello, SubjectResult, Verdict
+from fuzz.campaign.symptom import Symptom, failure_of
+from fuzz.protocol import Hello, SubjectResult, subject_result
+from fuzz.protocol.codec import encode
+from fuzz.protocol.render import describe
 from generators.errors import UserError
 from generators.program.case import Case
 
@@ -62,7 +65,7 @@ class Keeper:
             news = self._back if directory == self._corpus else self._back | self._open
             for path, known in corpus_entry.load_directory(directory).items():
                 if known.case.id not in news and self._learn(known, known=True, torch=hello.torch):
-                    self._results.add_finding(None, _row(known, path, "known", 0, _seen(known)), "")
+                    self._results.add_finding(None, _row(known, path, "known", 0, recorded_result(known)), "")
         return len(self._results.findings())
 
     def _load_bug(self, bug: Bug, examples: list[Path], torch: str) -> None:
@@ -73,12 +76,12 @@ class Keeper:
             cases = {*bug.findings, *(entry.case.id for _, entry in entries)}
             (self._back if back else self._open).update(cases)
             self._watched_cases |= dict.fromkeys(cases, bug)
-            self._watched += [(self._desk.symptom(_seen(entry), entry.case), bug) for _, entry in entries]
+            self._watched += [(self._desk.symptom(recorded_result(entry), entry.case), bug) for _, entry in entries]
             return
         for path, entry in entries:
             self.bugs[entry.case.id] = bug
             self._desk.take_for_same(bug.findings, self._teach(entry, known=True))
-            self._results.add_finding(None, _row(entry, path, "known", 0, _seen(entry)), "")
+            self._results.add_finding(None, _row(entry, path, "known", 0, recorded_result(entry)), "")
 
     def listed(self, case: Case, result: SubjectResult) -> Bug | None:
         """The bug of the ledger that explains a finding: one nobody decided about, or one that should be gone."""
@@ -94,7 +97,7 @@ class Keeper:
             return None
         entry = _entry(conclusion, hello)
         path = self._internal / entry.file_name
-        self._results.add_finding(None, _row(entry, path, "known", 0, _seen(entry)), "")
+        self._results.add_finding(None, _row(entry, path, "known", 0, recorded_result(entry)), "")
         corpus_entry.write(entry, path)
         self.bugs[entry.case.id] = bug
         return self._teach(entry, known=True)
@@ -136,11 +139,11 @@ class Keeper:
         """Whether it shows a bug that should be gone."""
         if self._ledger is not None and self._ledger.of_case(entry.case.id) is not None:
             return entry.case.id in self._back
-        bug = self.listed(entry.case, _seen(entry))
+        bug = self.listed(entry.case, recorded_result(entry))
         return bug is not None and not bug.status.is_open
 
     def _teach(self, entry: Entry, *, known: bool) -> Explanation:
-        explanation = Explanation(entry.case.id, self._desk.symptom(_seen(entry), entry.case), known)
+        explanation = Explanation(entry.case.id, self._desk.symptom(recorded_result(entry), entry.case), known)
         self._desk.learn(explanation)
         self._learned.add(entry.case.id)
         return explanation
@@ -162,9 +165,10 @@ def found_as(shown: SubjectResult, hello: Hello) -> Found:
         fired=shown.fired,
         torch=hello.torch,
         device=hello.device,
-        message=shown.message,
+        message=describe(shown),
         numbers=shown.numbers,
         date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        failure=encode(failure_of(shown)) or {},
     )
 
 
@@ -174,22 +178,17 @@ def _entry(conclusion: Conclusion, hello: Hello, seen: Mapping[str, str] | None 
     return Entry(case=conclusion.case, found=found, seen=seen or {})
 
 
-def _seen(entry: Entry) -> SubjectResult:
-    """The result an entry records."""
-    if entry.found is not None:
-        found = entry.found
-        return SubjectResult(
-            found.subject, _verdict(entry, found.verdict), found.message, dict(found.numbers), found.fired
-        )
-    return SubjectResult(entry.subject, _verdict(entry, entry.expectation.verdict))
-
-
-def _verdict(entry: Entry, name: str) -> Verdict:
+def recorded_result(entry: Entry) -> SubjectResult:
+    """The result an entry records. Raises `UserError` for a verdict or a failure that there is not."""
+    found, expected = entry.found, entry.expectation
+    data: dict[str, Any] = {"subject": entry.subject, "verdict": expected.verdict}
+    if found is not None:
+        data = {"subject": found.subject, "verdict": found.verdict, "message": found.message, "fired": found.fired}
+        data |= {"numbers": found.numbers} | ({"failure": found.failure} if found.failure else {})
     try:
-        return Verdict(name)
-    except ValueError:
-        known = ", ".join(v.value for v in Verdict)
-        raise UserError(f"{entry.file_name}: verdict {name!r} is not one of {known}") from None
+        return subject_result(data)
+    except ValueError as error:
+        raise UserError(f"{entry.file_name}: what was found is not readable: {error}") from error
 
 
 def _row(entry: Entry, path: Path, kind: str, count: int, result: SubjectResult) -> FindingRow:

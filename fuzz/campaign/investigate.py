@@ -7,7 +7,7 @@ from typing import Protocol
 
 from corpus.shrink import shrink
 from fuzz.campaign.schedule import CHEAP
-from fuzz.campaign.symptom import EAGER, PROCESS, VALUES, attention_patterns, compiler_of, error_of, kind_of
+from fuzz.campaign.symptom import EAGER, PROCESS, VALUES, attention_patterns, compiler_of, identity_of, kind_of
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.subjects import kind
 from generators.program.case import Case
@@ -133,7 +133,7 @@ def alike(result: SubjectResult | None, wanted: SubjectResult, *, exact: bool, c
     patterns = attention_patterns(wanted.fired) if wanted.verdict is not Verdict.EAGER_SUSPECT else frozenset[str]()
     if patterns and result.subject == wanted.subject and not patterns & attention_patterns(result.fired):
         return False
-    return wanted.verdict in PROCESS or error_of(result) == error_of(wanted)
+    return wanted.verdict in PROCESS or identity_of(result) == identity_of(wanted)
 
 
 def _shrunk(

@@ -1,7 +1,6 @@
 """events.ndjson: every event of a run directory, one JSON object a line, appended."""
 
 import json
-from enum import Enum
 from pathlib import Path
 
 from fuzz.campaign.events import Event
@@ -21,7 +20,7 @@ class EventLog:
     def hear(self, event: Event, when: float) -> None:
         """Write one line."""
         data = {"time": round(when, 3), **event.to_dict()}
-        self._file.write(json.dumps(data, default=_plain) + "\n")
+        self._file.write(json.dumps(data) + "\n")
 
     def tick(self) -> None:
         """Nothing to do."""
@@ -29,12 +28,6 @@ class EventLog:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Enum):
-        return value.value
-    raise TypeError(f"{type(value).__name__} in an event")
 
 
 def _broken(path: Path) -> bool:

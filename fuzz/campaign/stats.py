@@ -23,7 +23,7 @@ from fuzz.campaign.events import (
     WorkerRecycled,
     WorkerStarted,
 )
-from fuzz.campaign.symptom import normal
+from fuzz.protocol.failures import normalize
 
 FILE = "stats.json"
 _WRITE_SECONDS = 2.0
@@ -200,10 +200,10 @@ class Statistics:
         self.rss_mib[event.worker] = event.rss_mib
         if event.rejected is not None:
             self.rejected += 1
-            self.reasons[normal(event.rejected)] += 1
+            self.reasons[normalize(event.rejected)] += 1
         self.verdicts.update(f"{subject} {verdict}" for subject, verdict in event.verdicts.items())
         for subject, reason in event.skipped.items():
-            self.skipped.setdefault(subject, Counter())[normal(reason)] += 1
+            self.skipped.setdefault(subject, Counter())[normalize(reason)] += 1
         self.rewrites.update(event.fired)
         self.reached.update(event.reached)
 

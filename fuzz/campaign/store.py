@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Self
 
 from corpus import casefile
-from fuzz.campaign.symptom import normal
 from fuzz.protocol import Result, SubjectResult, subject_result
 from fuzz.protocol.codec import encode
+from fuzz.protocol.failures import normalize
 from generators.errors import UserError
 from generators.program.case import Case
 
@@ -153,7 +153,7 @@ class Results:
         with self._transaction():
             self._set_meta({"cursor": str(position[0]), "beyond": json.dumps(sorted(position[1]))})
             if result.rejected is not None:
-                self._count("rejected", "reason", normal(result.rejected))
+                self._count("rejected", "reason", normalize(result.rejected))
             for one in result.results:
                 self._db.execute(
                     "INSERT INTO verdicts VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET count = count + 1",

@@ -14,9 +14,12 @@ from fuzz.campaign.budget import counted, spell
 from fuzz.campaign.events import FindingSaved
 from fuzz.campaign.stats import Statistics
 from fuzz.campaign.store import FindingRow, Results
+from fuzz.campaign.symptom import operation_of
 from fuzz.expectation import State
 from fuzz.protocol import EAGER, Verdict
-from fuzz.relations import explained, is_of_another_call
+from fuzz.protocol.failures import RelationBroken
+from fuzz.protocol.render import describe
+from fuzz.relations import MEANINGS
 from fuzz.subjects import is_named
 
 
@@ -28,12 +31,12 @@ def finding_text(event: FindingSaved) -> str:
         f"  {event.message}",
     ]
     lines += [f"  {event.ledger}"] if event.ledger else []
-    meaning = explained(event.message)
-    if meaning:
-        lines.append(f"  {meaning}")
+    failure = event.failure
+    if isinstance(failure, RelationBroken) and failure.relation in MEANINGS:
+        lines.append(f"  the function was called again with other arguments: {MEANINGS[failure.relation]}")
     if event.where:
         lines.append(f"  where: {event.where}")
-    other = is_of_another_call(event.message)
+    other = failure is not None and failure.is_of_further_call
     numbers = numbers_text(event.numbers, Verdict.OK if other else event.verdict, event.subject)
     if numbers:
         lines.append(f"  the case's own call is right: {numbers}" if other else f"  {numbers}")
@@ -122,7 +125,7 @@ def summary(
         lines.append(
             f"{counted(len(aside), 'mistake')} of torch's own eager mode, met on the way and saved; yours has no part in them:"
         )
-        lines += [f"  {row.result.message.partition(': ')[0]}: {row.file}" for row in aside]
+        lines += [f"  {operation_of(row.result)}: {row.file}" for row in aside]
     where = f"in {stats.started.out}" if stats.started else "in all"
     news = f", {this_run} of them by this run" if this_run != len(new) else ""
     lines.append(f"{counted(len(new), 'finding')} {where}{news}" + (":" if new else ""))
@@ -172,7 +175,7 @@ def _row_lines(row: FindingRow) -> list[str]:
     case = corpus_entry.loads(row.entry, row.file).case
     result = row.result
     head = f"  {result.verdict} under {result.subject}, {counted(len(case.ops), 'operation')}, met {row.count}x"
-    message = result.message or Verdict(result.verdict).explanation
+    message = describe(result) or Verdict(result.verdict).explanation
     return [head, f"    {message}", *reproduce_lines(row.file, row.case_id, row.result.subject, "    ")]
 
 

@@ -4,6 +4,8 @@ import re
 from dataclasses import dataclass
 
 from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol.failures import AnyFailure, FaultyOperation
+from fuzz.protocol.recorded import read_sentence
 from fuzz.subjects import BUILT_IN
 from generators.program.features import OVERLOOKED
 
@@ -56,32 +58,25 @@ def attention_patterns(fired: tuple[str, ...]) -> frozenset[str]:
     return frozenset(name for name in rewrites(fired) if name.startswith("sfdp"))
 
 
-def normal(message: str) -> str:
-    """An error message without what changes from case to case: numbers, addresses, paths, generated names, and at which stage
-    of compiling a tensor was met."""
-    text = re.sub(r"0x[0-9a-fA-F]+", "0x", message)
-    text = re.sub(r"(/[\w.+-]+){2,}", "PATH", text)
-    text = re.sub(r"\b(Fake|Functional|Proxy)Tensor\b", "Tensor", text)
-    text = re.sub(r"\b[su]\d+(\*[su]\d+)*\b", "N", text)  # symbolic sizes
-    text = re.sub(r"\b([A-Za-z_]+?)_?\d+(_\d+)*\b", r"\1N", text)
-    text = re.sub(r"-?\d+(\.\d+)?(e[+-]?\d+)?", "N", text)
-    return re.sub(r"\s*N(\s*,\s*N)+", " N", text)[:200]
-
-
 def operation_of(result: SubjectResult) -> str:
-    """The operation of eager that is wrong, by name."""
-    return result.message.partition(" ")[0]
+    """The operation of eager that is wrong, by name; "" where none is."""
+    failure = failure_of(result)
+    return failure.operation if isinstance(failure, FaultyOperation) else ""
 
 
-def error_of(result: SubjectResult) -> str:
-    """What tells failures of one kind apart that have no numbers: the normalised message, or the operation of eager that is
-    wrong and whether it gives numbers; empty for all others."""
-    if result.verdict is Verdict.EAGER_SUSPECT:
-        gives = result.message.partition(" gives ")[2]
-        return f"{operation_of(result)} {'not finite' if gives.startswith(('nan', 'inf', '-inf')) else 'wrong'}"
+def failure_of(result: SubjectResult) -> AnyFailure | None:
+    """What is wrong."""
+    # Until every subject gives a typed failure.
+    return result.failure or read_sentence(result.verdict, result.message)
+
+
+def identity_of(result: SubjectResult) -> str:
+    """What tells failures of one kind apart that have no numbers: the normalized exception, the place where the process was
+    lost, or the operation of eager that is wrong; empty for all others."""
+    failure = failure_of(result)
     # Which allocation is the one too many is chance.
     silent = result.verdict in SILENT or result.verdict is Verdict.OUT_OF_MEMORY
-    return "" if silent else normal(result.message)
+    return "" if silent or failure is None else failure.identity()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +86,8 @@ class Symptom:
     verdict: Verdict
     subject: str
     fired: frozenset[str]
-    error: str
-    """See `error_of`."""
+    identity: str
+    """See `identity_of`."""
     features: frozenset[str]
 
     @classmethod
@@ -100,21 +95,21 @@ class Symptom:
         """The symptom a subject's result shows on a case with these features."""
         # No rewrite has a part in what eager does.
         fired = () if result.verdict is Verdict.EAGER_SUSPECT else result.fired
-        return cls(result.verdict, result.subject, rewrites(fired), error_of(result), features)
+        return cls(result.verdict, result.subject, rewrites(fired), identity_of(result), features)
 
     @property
     def signature(self) -> str:
         """The coarse one: equal for most failures of one bug, and for few of different bugs."""
         fired = sorted(f for f in self.fired if f.startswith("sfdp")) or sorted(self.fired)
         who = accused(self.subject, self.verdict)
-        return "/".join([kind_of(self.verdict), who, self.error or "+".join(fired) or "none"])
+        return "/".join([kind_of(self.verdict), who, self.identity or "+".join(fired) or "none"])
 
     def explains(self, other: "Symptom") -> bool:
         """Whether a minimal failure with this symptom accounts for `other`: all it takes is there too."""
         return (
             kind_of(self.verdict) == kind_of(other.verdict)
             and accused(self.subject, self.verdict) == accused(other.subject, other.verdict)
-            and self.error == other.error
+            and self.identity == other.identity
             # A lost process names the place where it was lost; shrinking it is too dear to tell what it takes. And where an
             # operation is named, eager's or the one that raises: that is the bug, whatever leads to it.
             and (
@@ -128,7 +123,7 @@ class Symptom:
     @property
     def _names_an_operation(self) -> bool:
         """Whether it is an error that says which argument one of ATen's operations was given wrongly."""
-        return "aten::" in self.error and "argument" in self.error
+        return "aten::" in self.identity and "argument" in self.identity
 
     def _is_overlooked_in(self, other: "Symptom") -> bool:
         """Whether the case has something that a pattern of attention overlooked, as the other's has: all patterns share the

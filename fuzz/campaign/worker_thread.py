@@ -21,6 +21,7 @@ from fuzz.campaign.finding_store import write_fault
 from fuzz.campaign.investigate import Stopped
 from fuzz.evaluator import Setup, Worker, WorkerFault, request
 from fuzz.protocol import Check, Hello, Result, SubjectResult, Verdict
+from fuzz.protocol.render import describe
 from generators.errors import UserError
 from generators.program.case import Case
 
@@ -145,7 +146,7 @@ class Slot(threading.Thread):
         if self.campaign.killed:
             # The worker was ended with the campaign; what looks like its death accuses nobody.
             raise Stopped
-        texts = [result.rejected or "", *(one.message for one in result.results)]
+        texts = [result.rejected or "", *(describe(one) for one in result.results)]
         if any(_NO_SPACE in text for text in texts):
             raise UserError(f"{self.campaign.out}: {_NO_SPACE.lower()}; all findings so far are saved")
         return result
@@ -203,7 +204,7 @@ class Slot(threading.Thread):
                 result.seconds,
                 result.torch_seconds,
                 result.rss_mib,
-                {one.subject: one.message for one in result.results if one.verdict is Verdict.SKIPPED},
+                {one.subject: describe(one) for one in result.results if one.verdict is Verdict.SKIPPED},
                 result.oracle_seconds,
                 tuple(sorted({name for one in result.results for name in one.reached})),
             )
@@ -213,7 +214,7 @@ class Slot(threading.Thread):
         for suspicion in raised:
             one = suspicion.result
             campaign.bus.emit(
-                SuspicionRaised(suspicion.id, job.case.id, job.index, one.subject, one.verdict, one.message)
+                SuspicionRaised(suspicion.id, job.case.id, job.index, one.subject, one.verdict, describe(one))
             )
             campaign.desk.put(suspicion)
 

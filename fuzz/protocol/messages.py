@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 
 from fuzz.protocol.codec import decode, encode
 from fuzz.protocol.controls import Control, Observation
-from fuzz.protocol.failures import AnyFailure, Recorded, Write
+from fuzz.protocol.failures import AnyFailure, Write
+from fuzz.protocol.recorded import read_sentence
 from fuzz.protocol.verdict import Verdict
 
 #: Said in `Hello`; a parent refuses a worker that speaks another version.
@@ -216,8 +217,8 @@ def subject_result(data: Mapping[str, Any]) -> SubjectResult:
     Raises `ValueError` when it is none.
     """
     result = decode(SubjectResult, data)
-    if result.failure is None and result.message:
-        result = replace(result, failure=Recorded(result.message))
+    if result.failure is None:
+        result = replace(result, failure=read_sentence(result.verdict, str(data.get("message", ""))))
     return result
 
 

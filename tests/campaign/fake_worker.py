@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fuzz.protocol import Check, Hello, Message, Result, Stage, SubjectResult, Unusable, Verdict, from_json
+from fuzz.protocol import Check, Hello, Message, Result, Stage, Unusable, from_json, subject_result
 
 SUBJECTS = ("passes", "inductor", "inductor_dynamic", "aot_eager")
 
@@ -67,15 +67,17 @@ def answer(check: Check, rules: dict[str, Any], checks: int) -> None:
         rule = rule_for(rules, check, subject, checks)
         act(rule, rules)
         results.append(
-            SubjectResult(
-                subject,
-                Verdict(rule.get("verdict", "ok")),
-                rule.get("message", ""),
-                rule.get("numbers", {}),
-                tuple(rule.get("fired", ())),
-                rule.get("same"),
-                0.001,
-                reached=tuple(rule.get("reached", ())),
+            subject_result(
+                {
+                    "subject": subject,
+                    "verdict": rule.get("verdict", "ok"),
+                    "failure": rule.get("failure"),
+                    "numbers": rule.get("numbers", {}),
+                    "fired": rule.get("fired", ()),
+                    "same": rule.get("same"),
+                    "seconds": 0.001,
+                    "reached": rule.get("reached", ()),
+                }
             )
         )
     spent = bool(rule_for(rules, check, "spent", checks))

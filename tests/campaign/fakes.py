@@ -46,6 +46,11 @@ def case(*kinds: str, rows: int = 3) -> Case:
     return Case(dims, (Input("x", (Size.of("R"), Size.of("S")), "float32"),), ops, (names[-1],))
 
 
+def raised(error: str, text: str) -> dict[str, str]:
+    """The failure of a rule for a subject that raises."""
+    return {"kind": "raised", "error": error, "text": text}
+
+
 def attributes(kind: str) -> tuple[tuple[str, int], ...]:
     """Attributes an operation must have."""
     return (("dim", -1),) if kind == "softmax" else ()

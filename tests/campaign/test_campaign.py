@@ -13,7 +13,7 @@ from fuzz.campaign.store import FindingRow, Results
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.emit import source
-from tests.campaign.fakes import case, options, sampler, setup
+from tests.campaign.fakes import case, options, raised, sampler, setup
 
 WRONG = {"match": "softmax", "verdict": "wrong_result", "fired": ["_sfdp_pattern_5_inference"], "same": False}
 
@@ -58,8 +58,8 @@ def test_one_bug_met_often_is_one_minimal_finding_with_a_count(
 
 
 def test_different_bugs_are_different_findings(tmp_path: Path) -> None:
-    error = {"match": "relu", "verdict": "compile_error", "message": "KeyError: buf7"}
-    leaky = {"match": "log\\(", "verdict": "compile_error", "message": "AssertionError: no layout"}
+    error = {"match": "relu", "verdict": "compile_error", "failure": raised("KeyError", "buf7")}
+    leaky = {"match": "log\\(", "verdict": "compile_error", "failure": raised("AssertionError", "no layout")}
     given = options(tmp_path, budget="60x", rules=[WRONG, error, leaky])
     assert session(given, sampler("softmax", "relu", "log")).new == 3
     assert sorted(op.kind for entry in found(given) for op in entry.case.ops) == ["log", "relu", "softmax"]
@@ -72,7 +72,7 @@ def test_the_end_of_a_worker_is_one_finding_and_the_campaign_goes_on(tmp_path: P
         tmp_path,
         budget="12x",
         subjects=("inductor",),
-        setup=setup(rules=rules, timeout=0.3, memory_mib=200),
+        setup=setup(rules=rules, timeout=0.3 if action == "hang" else 10.0, memory_mib=200),
         shrink_seconds=3.0,
     )
     assert session(given, sampler("softmax")).new == 1
@@ -245,7 +245,11 @@ def test_one_campaign_at_a_time_uses_a_directory(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_fills_up_is_one_line_and_costs_no_finding(tmp_path: Path) -> None:
-    full = {"match": "relu", "verdict": "compile_error", "message": "OSError: [Errno 28] No space left on device"}
+    full = {
+        "match": "relu",
+        "verdict": "compile_error",
+        "failure": raised("OSError", "[Errno 28] No space left on device"),
+    }
     given = options(tmp_path, budget="200x", rules=[WRONG, full])
     cases = sampler("softmax")
     with pytest.raises(UserError, match="no space left on device; all findings so far are saved"):

@@ -1,24 +1,33 @@
 """Eager as the side that is wrong, in a campaign."""
 
+import math
 from pathlib import Path
 
 from fuzz.campaign.investigate import alike
 from fuzz.campaign.session import session
 from fuzz.campaign.symptom import Symptom
 from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol.codec import encode
+from fuzz.protocol.failures import FaultyOperation
 from tests.campaign.fakes import options, sampler, setup
 from tests.campaign.test_campaign import events, found, rows
 
-MESSAGE = "aten.softmax gives nan where float64 gives 0.31: eager's output 0 is not finite; this subject's is wrong too"
+FAULTY = FaultyOperation("aten.softmax", math.nan, 0.31, "output 0", math.inf, subject_is_wrong=True)
 
 
-def suspect(message: str = MESSAGE, subject: str = "passes", fired: tuple[str, ...] = ()) -> SubjectResult:
-    return SubjectResult(subject, Verdict.EAGER_SUSPECT, message, fired=fired)
+def suspect(failure: FaultyOperation = FAULTY, subject: str = "passes", fired: tuple[str, ...] = ()) -> SubjectResult:
+    return SubjectResult(subject, Verdict.EAGER_SUSPECT, failure=failure, fired=fired)
 
 
 def test_it_is_one_finding_under_eager_whoever_met_it_and_whatever_same_says(tmp_path: Path) -> None:
     subjects = ["eager", "passes", "inductor"]
-    rule = {"match": "softmax", "verdict": "eager_suspect", "message": MESSAGE, "same": True, "subjects": subjects}
+    rule = {
+        "match": "softmax",
+        "verdict": "eager_suspect",
+        "failure": encode(FAULTY),
+        "same": True,
+        "subjects": subjects,
+    }
     given = options(tmp_path, rules=[rule])
     assert session(given, sampler("softmax")).new == 1
     (entry,) = found(given)
@@ -32,31 +41,34 @@ def test_it_is_one_finding_under_eager_whoever_met_it_and_whatever_same_says(tmp
 
 
 def test_what_eager_alone_does_not_show_is_no_finding(tmp_path: Path) -> None:
-    rule = {"match": "softmax", "verdict": "eager_suspect", "message": MESSAGE, "subjects": ["passes", "inductor"]}
+    rule = {
+        "match": "softmax",
+        "verdict": "eager_suspect",
+        "failure": encode(FAULTY),
+        "subjects": ["passes", "inductor"],
+    }
     given = options(tmp_path, rules=[rule])
     assert session(given, sampler("softmax")).new == 0
 
 
 def test_the_guilty_operation_tells_one_from_another() -> None:
     minimal = Symptom.of(suspect(fired=("_sfdp_pattern_5_inference",)), frozenset(["op:softmax"]))
-    met = suspect("aten.softmax gives -inf where float64 gives 0.2: eager's output 1 is not finite", "inductor")
-    wrong = suspect(
-        "aten.softmax gives 3 where float64 gives 0.2: eager's output 1 is off by 2.8 from float64", "inductor"
-    )
-    other = suspect("aten.bmm gives nan where float64 gives 0.31: eager's output 0 is not finite")
+    met = suspect(FaultyOperation("aten.softmax", -math.inf, 0.2, "output 1", math.inf), "inductor")
+    wrong = suspect(FaultyOperation("aten.softmax", 3.0, 0.2, "output 1", 2.8), "inductor")
+    other = suspect(FaultyOperation("aten.bmm", math.nan, 0.31, "output 0", math.inf))
     features = frozenset(["op:exp"])
     # Whatever leads to it.
     assert minimal.explains(Symptom.of(met, features))
     assert not minimal.explains(Symptom.of(wrong, features))
     assert not minimal.explains(Symptom.of(other, features))
-    assert not minimal.explains(Symptom.of(SubjectResult("passes", Verdict.NONFINITE, MESSAGE), features))
+    assert not minimal.explains(Symptom.of(SubjectResult("passes", Verdict.NONFINITE, failure=FAULTY), features))
     assert alike(met, suspect(fired=("_sfdp_pattern_5_inference",)), exact=True)
     assert not alike(other, suspect(), exact=True) and not alike(wrong, suspect(), exact=True)
 
 
 def test_who_asks_about_a_function_alone_is_told_of_eager_apart(tmp_path: Path) -> None:
     name = "my.kernels:attention"
-    rule = {"match": "softmax", "verdict": "eager_suspect", "message": MESSAGE, "subjects": ["eager", name]}
+    rule = {"match": "softmax", "verdict": "eager_suspect", "failure": encode(FAULTY), "subjects": ["eager", name]}
     given = options(tmp_path, subjects=(name,), setup=setup(rules=[rule], subjects=[name]))
     ending = session(given, sampler("softmax"))
     assert ending.new == 0

@@ -14,11 +14,12 @@ import pytest
 
 from corpus import entry as corpus_entry
 from fuzz.campaign.store import Results
+from tests.campaign.fakes import raised
 
 ROOT = Path(__file__).parents[2]
 RULES = [
     {"match": "softmax", "verdict": "wrong_result", "fired": ["_sfdp_pattern_5_inference"], "same": False},
-    {"match": "relu", "verdict": "compile_error", "message": "KeyError: buf7"},
+    {"match": "relu", "verdict": "compile_error", "failure": raised("KeyError", "buf7")},
     {"match": "log\\(", "verdict": "nonfinite", "same": False},
 ]
 KINDS = {("wrong_result", "softmax"), ("compile_error", "relu"), ("nonfinite", "log")}

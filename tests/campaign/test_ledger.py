@@ -12,11 +12,11 @@ from corpus.entry import Entry, Found
 from corpus.ledger import Ledger
 from fuzz.campaign.session import Ending, session
 from fuzz.campaign.store import FindingRow, Results
-from tests.campaign.fakes import case, options, sampler
+from tests.campaign.fakes import case, options, raised, sampler
 from tests.campaign.test_campaign import WRONG, events, found
 
 URL = "https://github.com/pytorch/pytorch/issues/1"
-OTHER = {"match": "relu", "verdict": "compile_error", "message": "KeyError: buf7"}
+OTHER = {"match": "relu", "verdict": "compile_error", "failure": raised("KeyError", "buf7")}
 EXAMPLE = Entry(
     case("softmax", rows=2), found=Found("wrong_result", "inductor", ("_sfdp_pattern_5_inference",), "2.13.0")
 )

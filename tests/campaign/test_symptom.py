@@ -3,8 +3,9 @@ from collections.abc import Sequence
 import pytest
 
 from corpus import casefile
-from fuzz.campaign.symptom import Symptom, normal, rewrites
+from fuzz.campaign.symptom import Symptom, rewrites
 from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol.failures import AnyFailure, Process, ProcessLost, Raised, normalize
 from generators.program.features import features
 
 
@@ -13,9 +14,10 @@ def symptom(
     fired: Sequence[str] = (),
     features: Sequence[str] = (),
     subject: str = "passes",
-    message: str = "",
+    failure: AnyFailure | None = None,
 ) -> Symptom:
-    return Symptom.of(SubjectResult(subject, verdict, message, fired=tuple(fired)), frozenset(features))
+    result = SubjectResult(subject, verdict, failure=failure, fired=tuple(fired))
+    return Symptom.of(result, frozenset(features))
 
 
 MINIMAL = symptom(Verdict.WRONG_RESULT, ["_sfdp_pattern_5_inference"], ["op:softmax", "softmax_axis"])
@@ -52,61 +54,71 @@ def test_a_minimal_failure_explains_those_that_have_all_it_takes(
 @pytest.mark.parametrize(
     ("one", "other", "alike"),
     [
-        ("KeyError: buf7", "KeyError: buf12", True),
-        ("RuntimeError: size (3, 4) at 0x7f12", "RuntimeError: size (17, 1, 5) at 0x11aa", True),
-        ("CppCompileError: /tmp/a/b/c.cpp: x", "CppCompileError: /var/q/r.cpp: x", True),
-        ("KeyError: buf7", "IndexError: buf7", False),
-        ("AssertionError: no layout", "AssertionError: no stride", False),
+        (Raised("KeyError", "buf7"), Raised("KeyError", "buf12"), True),
+        (Raised("RuntimeError", "size (3, 4) at 0x7f12"), Raised("RuntimeError", "size (17, 1, 5) at 0x11aa"), True),
+        (Raised("CppCompileError", "/tmp/a/b/c.cpp: x"), Raised("CppCompileError", "/var/q/r.cpp: x"), True),
+        (Raised("KeyError", "buf7"), Raised("IndexError", "buf7"), False),
+        (Raised("AssertionError", "no layout"), Raised("AssertionError", "no stride"), False),
     ],
 )
-def test_errors_are_alike_when_they_differ_in_numbers_and_names_alone(one: str, other: str, alike: bool) -> None:
-    a, b = (symptom(Verdict.COMPILE_ERROR, message=text) for text in (one, other))
+def test_errors_are_alike_when_they_differ_in_numbers_and_names_alone(one: Raised, other: Raised, alike: bool) -> None:
+    a, b = (symptom(Verdict.COMPILE_ERROR, failure=failure) for failure in (one, other))
     assert a.explains(b) is alike
-    assert (normal(one) == normal(other)) is alike
+    assert (one.identity() == other.identity()) is alike
 
 
 def test_everyday_rewrites_dont_tell_bugs_apart() -> None:
     assert rewrites(("pointless_view", "bmm_to_mm", "_sfdp_pattern_13_bs1_inference")) == {"sfdp_pattern_13"}
 
 
-@pytest.mark.parametrize(
-    ("message", "explained"),
-    [("died by SIGSEGV in call (generated code)", True), ("died by SIGFPE in call (generated code)", False)],
-)
-def test_lost_processes_are_alike_when_they_were_lost_at_one_place(message: str, explained: bool) -> None:
-    minimal = symptom(Verdict.WORKER_DIED, ["pad_mm"], ["op:exp"], message="died by SIGSEGV in call (generated code)")
-    assert minimal.explains(symptom(Verdict.WORKER_DIED, [], ["op:tanh"], message=message)) is explained
+@pytest.mark.parametrize(("signal", "explained"), [("SIGSEGV", True), ("SIGFPE", False)])
+def test_lost_processes_are_alike_when_they_were_lost_at_one_place(signal: str, explained: bool) -> None:
+    here, there = (ProcessLost(Process.SIGNAL, name, "call (generated code)") for name in ("SIGSEGV", signal))
+    minimal = symptom(Verdict.WORKER_DIED, ["pad_mm"], ["op:exp"], failure=here)
+    assert minimal.explains(symptom(Verdict.WORKER_DIED, [], ["op:tanh"], failure=there)) is explained
 
 
-SCALE = "RuntimeError: aten::scaled_dot_product_attention() Expected a value of type 'Optional[float]' for argument 'scale' but instead found type '{}'."
+SCALE = "aten::scaled_dot_product_attention() Expected a value of type 'Optional[float]' for argument 'scale' but instead found type '{}'."
 
 
 def test_an_error_that_names_an_operation_of_aten_is_one_whatever_leads_to_it() -> None:
     minimal = symptom(
-        Verdict.COMPILE_ERROR, ["_sfdp_pattern_5_inference"], ["op:where"], message=SCALE.format("FakeTensor")
+        Verdict.COMPILE_ERROR,
+        ["_sfdp_pattern_5_inference"],
+        ["op:where"],
+        failure=Raised("RuntimeError", SCALE.format("FakeTensor")),
     )
     met = symptom(
-        Verdict.COMPILE_ERROR, ["_sfdp_pattern_1_training"], ["mode:training"], message=SCALE.format("FunctionalTensor")
+        Verdict.COMPILE_ERROR,
+        ["_sfdp_pattern_1_training"],
+        ["mode:training"],
+        failure=Raised("RuntimeError", SCALE.format("FunctionalTensor")),
     )
     assert minimal.explains(met)
     assert not minimal.explains(
-        symptom(Verdict.COMPILE_ERROR, message=SCALE.replace("scale'", "mask'").format("FakeTensor"))
+        symptom(
+            Verdict.COMPILE_ERROR, failure=Raised("RuntimeError", SCALE.replace("scale'", "mask'").format("FakeTensor"))
+        )
     )
-    assert not minimal.explains(symptom(Verdict.RUNTIME_ERROR, message=SCALE.format("FakeTensor")))
+    assert not minimal.explains(
+        symptom(Verdict.RUNTIME_ERROR, failure=Raised("RuntimeError", SCALE.format("FakeTensor")))
+    )
     # An error that names none may come from anywhere.
     anywhere = symptom(
         Verdict.COMPILE_ERROR,
         ["_sfdp_pattern_5_inference"],
         ["op:where"],
-        message="IndexError: list index out of range",
+        failure=Raised("IndexError", "list index out of range"),
     )
     assert not anywhere.explains(
-        symptom(Verdict.COMPILE_ERROR, ["_sfdp_pattern_1_training"], message="IndexError: list index out of range")
+        symptom(
+            Verdict.COMPILE_ERROR, ["_sfdp_pattern_1_training"], failure=Raised("IndexError", "list index out of range")
+        )
     )
 
 
 def test_symbolic_sizes_are_sizes() -> None:
-    assert normal("batch2 tensor to be: [s0*s37, s37] but got: [s0, 1]") == normal(
+    assert normalize("batch2 tensor to be: [s0*s37, s37] but got: [s0, 1]") == normalize(
         "batch2 tensor to be: [6, 2] but got: [3, 1]"
     )
 

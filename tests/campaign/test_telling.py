@@ -10,18 +10,34 @@ from fuzz.campaign.session import session
 from fuzz.campaign.summary import finding_text, numbers_text, summary
 from fuzz.expectation import State
 from fuzz.protocol import Verdict
+from fuzz.protocol.failures import AnyFailure, NotFinite, RelationBroken
+from fuzz.protocol.render import describe_failure
 from tests.campaign.fakes import options, sampler
 from tests.campaign.test_campaign import WRONG
 
 NAMED = "my_package.kernels:attention"
+NOT_FINITE = NotFinite("out", 3, (0, 0))
 NUMBERS = {"compiled_error": 2.5e-07, "peer_error": 2e-07, "scale": 1.5, "rows_wrong": 0.0}
 
 
 def saved(
-    subject: str = "inductor", message: str = "out: off", verdict: Verdict = Verdict.WRONG_RESULT, ops: int = 1
+    subject: str = "inductor", failure: AnyFailure = NOT_FINITE, verdict: Verdict = Verdict.WRONG_RESULT, ops: int = 1
 ) -> str:
     return finding_text(
-        FindingSaved("abc", verdict, subject, message, NUMBERS, (), True, ops, "found/x.case.yaml", False, "pass")
+        FindingSaved(
+            case="abc",
+            verdict=verdict,
+            subject=subject,
+            message=describe_failure(failure),
+            numbers=NUMBERS,
+            fired=(),
+            same=True,
+            ops=ops,
+            path="found/x.case.yaml",
+            internal=False,
+            source="pass",
+            failure=failure,
+        )
     )
 
 
@@ -59,11 +75,11 @@ def test_a_command_with_a_function_of_ones_own_has_the_path_it_was_found_by(
 
 
 def test_the_numbers_of_a_call_that_is_right_are_told_as_such() -> None:
-    text = saved("triton", "-q and -scale: 3 of 7 elements differ", Verdict.NONFINITE)
+    text = saved("triton", RelationBroken("-q and -scale", "not_finite"), Verdict.NONFINITE)
     assert "the case's own call is right: " in text
     assert "two signs cancel in scale * (q @ k.T), so the output is the same" in text
     assert "torch._dynamo.utils.same" not in text
-    assert "where it is finite, largest error" in saved("triton", "out: 3 elements not finite", Verdict.NONFINITE)
+    assert "where it is finite, largest error" in saved("triton", NOT_FINITE, Verdict.NONFINITE)
 
 
 def test_nothing_is_called_compiled_where_eager_is_wrong() -> None:

@@ -18,7 +18,12 @@ from generators.sampling.sample import sample
 from tests.campaign.fakes import FAKE, case
 
 ROOT = Path(__file__).parents[2]
-WRONG = {"match": "softmax", "verdict": "wrong_result", "message": "out: off", "subjects": ["inductor"]}
+WRONG = {
+    "match": "softmax",
+    "verdict": "wrong_result",
+    "failure": {"kind": "recorded", "text": "out: off"},
+    "subjects": ["inductor"],
+}
 Make = Callable[..., Path]
 
 

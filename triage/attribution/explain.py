@@ -7,8 +7,9 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fuzz.campaign.symptom import attention_patterns, kind_of, normal
+from fuzz.campaign.symptom import attention_patterns, kind_of
 from fuzz.protocol import FINDINGS, SubjectResult, Verdict
+from fuzz.protocol.failures import normalize
 from fuzz.tiles import tile_rule
 from generators.program.case import Case
 from generators.program.emit import source
@@ -171,7 +172,7 @@ def _alike(result: SubjectResult, other: SubjectResult) -> bool | None:
         return False
     same = kind_of(result.verdict) == kind_of(other.verdict)
     if same and result.verdict in (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR):
-        same = normal(result.message) == normal(other.message)
+        same = normalize(result.message) == normalize(other.message)
     return True if same else None
 
 

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fuzz.campaign.symptom import PROCESS, SILENT, VALUES, normal, rewrites
+from fuzz.campaign.symptom import PROCESS, SILENT, VALUES, rewrites
 from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol.failures import normalize
 from generators.program.case import Case, Op
 from generators.program.edits import valid
 from generators.program.type_check import make_op
@@ -55,13 +56,13 @@ def raised(result: SubjectResult) -> str:
     how = _RAISES.get(result.verdict)
     if how and "expected scalar type" in result.message:
         return DTYPES_APART
-    return f"{how} {normal(result.message)[:120]}" if how else ""
+    return f"{how} {normalize(result.message)[:120]}" if how else ""
 
 
 def lost(result: SubjectResult) -> str:
     """How a process was lost, and where as far as it is told: which allocation is the one too many is chance."""
     how = str(result.verdict).replace("_", " ")
-    return how if result.verdict is Verdict.OUT_OF_MEMORY else f"{how}: {normal(result.message)[:120]}"
+    return how if result.verdict is Verdict.OUT_OF_MEMORY else f"{how}: {normalize(result.message)[:120]}"
 
 
 def _mended(idea: _Idea, result: SubjectResult, changed: SubjectResult) -> bool:

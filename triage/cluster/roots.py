@@ -19,8 +19,9 @@ import re
 
 from corpus.entry import Entry
 from corpus.ledger import CauseKey
-from fuzz.campaign.symptom import EAGER, PROCESS, SILENT, VALUES, compiler_of, normal
+from fuzz.campaign.symptom import EAGER, PROCESS, SILENT, VALUES, compiler_of
 from fuzz.protocol import Verdict
+from fuzz.protocol.failures import normalize
 from triage.attribution.cause import RootCause
 
 OPERATION, KERNEL = "operation", "kernel"
@@ -75,4 +76,4 @@ def way_of(entry: Entry) -> str:
 
 def _mechanism(text: str) -> str:
     line = " ".join(text.split())
-    return normal(line) if _RAISES.search(line) else line
+    return normalize(line) if _RAISES.search(line) else line

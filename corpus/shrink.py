@@ -1,6 +1,7 @@
 """From a case that fails to the simplest one that still does."""
 
 from collections.abc import Callable, Sequence
+from itertools import chain, islice
 
 from corpus.passes import CONTRACT_PASSES, PASSES, Pass
 from generators.program.attention_stub import stand_in
@@ -18,50 +19,40 @@ def shrink(
     *,
     contracted: bool = False,
 ) -> list[Case]:
-    """The cases accepted on the way, `case` first, the simplest last; each is smaller by `sort_key` than the one before.
+    """The accepted cases: `case` first, the simplest last, each smaller by `sort_key` than the one before.
 
-    `still_fails` is asked once per case id. `deadline` says when time is up; what was reached by then is returned.
+    `still_fails` is called once per case id. When `deadline` returns True, the cases accepted so far are returned.
 
-    `contracted` is for failures of attention functions, which are given what a case's contract says: its spelling is
-    then free, every case on the way has a stand-in, and where cases are alike by `sort_key`, `contract_key` decides.
+    `contracted` is for failures of attention functions, which see only a case's contract. Its spelling is free then,
+    every accepted case has a stand-in, and `contract_key` decides between cases with equal `sort_key`.
     """
-    chosen = passes or (CONTRACT_PASSES if contracted else PASSES)
+    key = contract_key if contracted else sort_key
     trajectory = [case]
-    verdicts: dict[str, bool] = {case.id: True}
-    improved = True
-    while improved:
-        improved = False
+    asked = {case.id}
+
+    def accept_next(one_pass: Pass, start: int) -> int | None:
+        """Append the first simpler candidate that fails, counting from candidate `start` and wrapping around."""
+        limit = key(trajectory[-1])
+        candidates = (enumerate(one_pass(trajectory[-1])) for _ in range(2))
+        for at, candidate in chain(islice(next(candidates), start, None), islice(next(candidates), start)):
+            if candidate.id in asked or key(candidate) >= limit or (contracted and stand_in(candidate) is None):
+                continue
+            if deadline():
+                return None
+            asked.add(candidate.id)
+            if still_fails(candidate):
+                trajectory.append(candidate)
+                return at
+        return None
+
+    chosen = passes or (CONTRACT_PASSES if contracted else PASSES)
+    accepted = 0
+    while accepted < len(trajectory):
+        accepted = len(trajectory)
         for one_pass in chosen:
-            while (
-                smaller := _first(one_pass, trajectory[-1], still_fails, deadline, verdicts, contracted=contracted)
-            ) is not None:
-                trajectory.append(smaller)
-                improved = True
+            at: int | None = 0
+            while at is not None:
+                at = accept_next(one_pass, at)
             if deadline():
                 return trajectory
     return trajectory
-
-
-def _first(
-    one_pass: Pass,
-    case: Case,
-    still_fails: Predicate,
-    deadline: Callable[[], bool],
-    verdicts: dict[str, bool],
-    *,
-    contracted: bool,
-) -> Case | None:
-    """The pass's first simpler candidate that fails."""
-    key = contract_key if contracted else sort_key
-    limit = key(case)
-    for candidate in one_pass(case):
-        if candidate.id in verdicts and not verdicts[candidate.id]:
-            continue
-        if key(candidate) >= limit or (contracted and stand_in(candidate) is None):
-            continue
-        if deadline():
-            return None
-        verdicts[candidate.id] = still_fails(candidate)
-        if verdicts[candidate.id]:
-            return candidate
-    return None

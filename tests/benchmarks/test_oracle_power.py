@@ -13,6 +13,8 @@ from benchmarks.mistakes import MISTAKES
 from benchmarks.planted_table import RIGHT, looked_for, printed, tasks
 from fuzz.check.oracle.attention.refusals import Unsupported
 
+pytestmark = pytest.mark.samples
+
 
 def test_a_mistake_makes_a_line_and_none_a_line_without_findings() -> None:
     assert tasks(["first_row_zeroed"], ["float32"]) == [("causal", "float32", (RIGHT, "first_row_zeroed"))]

@@ -16,6 +16,8 @@ from benchmarks.simulated import simulated
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.judge import judge
 
+pytestmark = pytest.mark.samples
+
 DTYPES = ("float32", "bfloat16", "float16")
 
 

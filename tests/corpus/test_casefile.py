@@ -89,6 +89,7 @@ def test_a_contract_is_kept() -> None:
     assert loads(dumps(case)).id == case.id
 
 
+@pytest.mark.samples
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("contracted", [False, True])
 def test_sampled_cases_come_back_unchanged(seed: int, contracted: bool) -> None:

@@ -14,6 +14,8 @@ from generators.program.emit import is_random, source
 from generators.sampling.sample import sample
 from tests.generators.plain import agrees, by_contract, close, in_float64, overwrites
 
+pytestmark = pytest.mark.samples
+
 CASES = [next(smaller_dims(sample(77, i, contracted=True))) for i in range(30)]
 
 

@@ -12,6 +12,8 @@ from generators.program.type_check import check
 from generators.sampling.sample import sample
 from tests.generators.plain import by_contract, close, in_float64, overwrites
 
+pytestmark = pytest.mark.samples
+
 SAMPLED = 1500
 
 

@@ -33,6 +33,7 @@ def test_a_family_has_habits_of_decisions_that_are_made(name: str) -> None:
         assert any(re.search(rf'c\.(structure|detail)\([^\n]*"{re.escape(habit)}"', text) for text in texts), habit
 
 
+@pytest.mark.samples
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_family_writes_valid_cases_in_both_modes_and_all_dtypes(name: str) -> None:
     for index, (dtype, mode) in enumerate(KINDS * 2):
@@ -45,6 +46,7 @@ def test_a_family_writes_valid_cases_in_both_modes_and_all_dtypes(name: str) -> 
             assert str(tensor.dtype) == f"torch.{types[value].dtype}", source(case)
 
 
+@pytest.mark.samples
 @pytest.mark.parametrize("name", [name for name, family in FAMILIES.items() if family.write is not None])
 def test_what_a_family_says_its_attention_computes_is_what_it_computes(name: str) -> None:
     for index in range(12):
@@ -71,6 +73,7 @@ def test_every_family_is_drawn_and_the_common_ones_most() -> None:
     assert 0.55 < sum(drawn[name] for name in FORMER) / drawn.total() < 0.65
 
 
+@pytest.mark.samples
 def test_sizes_of_zero_are_seldom() -> None:
     empty = [case for i in range(1500) if 0 in (case := sample(6, i)).sizes.values()]
     assert 1 <= len(empty) <= 30

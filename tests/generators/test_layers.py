@@ -56,6 +56,7 @@ def typed_as_torch_says(case: Case) -> bool:
     return True
 
 
+@pytest.mark.samples
 @pytest.mark.parametrize("name", WRITTEN)
 def test_a_family_writes_what_eager_takes_and_a_file_keeps(name: str) -> None:
     cases = [of_family(name, index) for index in range(40)]
@@ -64,6 +65,7 @@ def test_a_family_writes_what_eager_takes_and_a_file_keeps(name: str) -> None:
     assert sum(typed_as_torch_says(case) for case in run) >= 0.95 * len(run)
 
 
+@pytest.mark.samples
 @pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight:UserWarning")
 def test_autocast_gives_the_types_that_torch_gives() -> None:
     agreed = tried = 0
@@ -79,6 +81,7 @@ def test_autocast_gives_the_types_that_torch_gives() -> None:
     assert agreed >= 0.95 * tried
 
 
+@pytest.mark.samples
 def test_autocast_is_seldom_and_kept_by_files_and_ids() -> None:
     cases = [case for i in range(1000) if (case := sample(5, i)).autocast]
     assert 10 <= len(cases) <= 45

@@ -21,6 +21,8 @@ from tests.generators.plain import by_contract, close, in_float64, overwrites
 from tests.generators.test_contracts import values_of
 from tests.generators.test_sample import run_eager
 
+pytestmark = pytest.mark.samples
+
 POOL = [sample(3, i) for i in range(120)]
 
 

@@ -14,8 +14,10 @@ from generators.program.emit import source
 from generators.program.type_check import check
 from generators.sampling.sample import Form, sample
 
+pytestmark = pytest.mark.samples
+
 PRINT_IDS = """
-from generators.sample import sample
+from generators.sampling.sample import sample
 print(*(sample(7, i, contracted=i % 2 == 0).id for i in range(60)))
 """
 

@@ -14,6 +14,7 @@ from generators.sampling.sample import sample
 from tests.generators.plain import agrees
 
 
+@pytest.mark.samples
 @pytest.mark.parametrize("contracted", [False, True])
 def test_a_stand_in_gives_what_the_case_gives(contracted: bool) -> None:
     compared: Counter[str] = Counter()
@@ -51,6 +52,7 @@ def test_what_the_contract_speaks_for_is_gone_and_what_is_returned_of_it_stays()
     assert "softmax" in both.lower()
 
 
+@pytest.mark.samples
 def test_arguments_and_parameters_stay() -> None:
     def interface(text: str) -> list[str]:
         return [line for line in text.splitlines() if "def forward" in line or "nn.Parameter" in line]
@@ -109,6 +111,7 @@ def test_an_input_whose_gradient_is_zeros_keeps_its_gradient() -> None:
     assert stand_in(replace(case, mode="training")) is None
 
 
+@pytest.mark.samples
 def test_slopes_and_sinks_that_need_a_gradient_are_nobodys_to_give() -> None:
     seen = set()
     for index in range(400):

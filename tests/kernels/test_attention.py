@@ -10,6 +10,8 @@ from kernels.attention import attention, attention_with_lse, dropout_mask
 from kernels.reference import math_attention
 from tests.kernels.trial import DEVICE, NAMES, Trial
 
+pytestmark = pytest.mark.triton_interpreter
+
 FEATURES: dict[str, dict[str, Any]] = {
     "plain": {},
     "causal": {"causal": "top_left"},

@@ -3,12 +3,16 @@
 from collections.abc import Callable
 from functools import cache
 
+import pytest
+
 from corpus.shrink import shrink
 from generators.program.case import Case, Op
 from generators.program.emit import source
 from generators.program.simplicity import sort_key
 from generators.program.type_check import types_of
 from generators.sampling.sample import sample
+
+pytestmark = pytest.mark.samples
 
 Bug = Callable[[Case], bool]
 STARTS = 4

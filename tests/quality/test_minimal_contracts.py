@@ -16,6 +16,8 @@ from generators.program.simplicity import contract_key
 from generators.program.type_check import types_of
 from generators.sampling.sample import sample
 
+pytestmark = pytest.mark.samples
+
 Bug = Callable[[Case], bool]
 STARTS = 6
 MOST_PROBES = 150

@@ -12,6 +12,8 @@ from generators.program.emit import source
 from generators.program.sizes import Size
 from generators.program.type_check import make_op
 
+pytestmark = [pytest.mark.worker, pytest.mark.compiles]
+
 MINIMUM = """
 class Module(nn.Module):
     def forward(self, x):

@@ -15,7 +15,7 @@ from fuzz.protocol import Result
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.sampling.choices import Choices
-from generators.sampling.families import FAMILIES
+from generators.sampling.families.table import FAMILIES
 from generators.sampling.mutate import WEIGHTS, mutate
 from generators.sampling.sample import ANY, Form
 

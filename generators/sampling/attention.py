@@ -5,23 +5,29 @@ from dataclasses import dataclass
 
 from generators.program.case import Contract, Values
 from generators.program.sizes import Size
-from generators.sampling.attention_features import Extras, add_sinks, draw_pattern, spell_alibi, spell_softcap
+from generators.sampling.attention_features import (
+    AttentionFeatures,
+    add_sinks,
+    draw_pattern,
+    spell_alibi,
+    spell_softcap,
+)
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
-from generators.sampling.heads import Heads, permuted
+from generators.sampling.heads import Heads, permute_axes
 from generators.sampling.masks import apply_mask
-from generators.sampling.noops import disturb
+from generators.sampling.noops import insert_noop
 from generators.sampling.softmax import spell_softmax
 
 
 @dataclass(frozen=True, slots=True)
-class Attended:
+class AttentionValues:
     """What an attention gives: the output, [B, H, S, V] or [B, S, V], and intermediates worth returning."""
 
     output: str
     keys: str
     values: str
-    extras: tuple[str, ...]
+    intermediates: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,49 +50,51 @@ class _Scale:
         return self.carrier not in ("learned", "input")
 
 
-_NO_EXTRAS = Extras()
+_PLAIN = AttentionFeatures()
 
 
-def attend(b: Builder, c: Choices, heads: Heads, noise: float, extras: Extras = _NO_EXTRAS, bias: str = "") -> Attended:
+def attend(
+    b: Builder, c: Choices, heads: Heads, features: AttentionFeatures = _PLAIN, bias: str = ""
+) -> AttentionValues:
     """Write an attention over the heads; a contract is noted where one says what was written.
 
     `bias` names a floating value that is added to the scores before any mask, such as a bias of positions.
     """
-    fused = c.structure("fused", {"no": 95.0, "sdpa": 5.0}) == "sdpa" and not extras and not bias
+    fused = c.choose("fused", {"no": 95.0, "sdpa": 5.0}) == "sdpa" and not features and not bias
     if fused and len({b.dtype_of(head.value) for head in (heads.q, heads.k, heads.v)}) == 1:
         return _by_sdpa(b, c, heads)
     scale = _draw_scale(b, c, heads)
-    q = disturb(b, c, heads.q.value, noise)
+    q = insert_noop(b, c, heads.q.value)
     grouped = heads.group != Size.of(1)
     how = c.weighted({"repeat_interleave": 3.0, "expand": 3.0, "broadcast": 3.0}) if grouped else ""
     if how == "broadcast" and b.size(b.shape(heads.k.value)[1]) != 1:
         how = "expand"
     k = _repeat(b, c, heads.k.value, heads.group, how)
     v = _repeat(b, c, heads.v.value, heads.group, how)
-    direct = k == heads.k.value and c.wild()
-    scores = _scores(b, c, heads, disturb(b, c, q, noise), disturb(b, c, k, noise), scale, direct=direct)
-    scores = disturb(b, c, scores, noise)
+    direct = k == heads.k.value and c.deviates()
+    scores = _scores(b, c, heads, insert_noop(b, c, q), insert_noop(b, c, k), scale, direct=direct)
+    scores = insert_noop(b, c, scores)
     cap, alibi, sinks = None, None, None
     if bias:
         scores = b.op("add", scores, bias, to="scores")
-    if extras.softcap:
+    if features.softcap:
         scores, cap = spell_softcap(b, c, scores)
-    pattern = draw_pattern(b, c, extras, *b.shape(scores)[-2:])
-    if extras.alibi:
+    pattern = draw_pattern(b, c, features, *b.shape(scores)[-2:])
+    if features.alibi:
         alibi = spell_alibi(b, c, scores, pattern)
         scores = alibi.scores
     masked = apply_mask(b, c, scores, pattern)
-    scores = disturb(b, c, masked.scores, noise)
-    if b.dtype_of(scores) != b.dtype_of(q) and c.structure("scores.back", {"stay": 9.0, "type_as": 1.0}) == "type_as":
+    scores = insert_noop(b, c, masked.scores)
+    if b.dtype_of(scores) != b.dtype_of(q) and c.choose("scores.back", {"stay": 9.0, "type_as": 1.0}) == "type_as":
         scores = b.op("type_as", scores, q)
-    if extras.sinks:
+    if features.sinks:
         sinks = add_sinks(b, c, scores)
         scores = sinks.scores
     scores = _flattened_again(b, c, scores)
     probs = spell_softmax(b, c, scores, v)
     seen = b.op("narrow", probs.value, to="probs", stop=b.shape(v)[-2]) if sinks else probs.value
-    weights, dropout = _dropout(b, c, disturb(b, c, seen, noise))
-    output = _weigh(b, c, weights, disturb(b, c, v, noise))
+    weights, dropout = _dropout(b, c, insert_noop(b, c, seen))
+    output = _weigh(b, c, weights, insert_noop(b, c, v))
     said = probs.contractual and masked.contractual and scale.contractual and not _adds_bias(b)
     if alibi:
         # The distances are counted from the corner that the contract names.
@@ -116,13 +124,13 @@ def attend(b: Builder, c: Choices, heads: Heads, noise: float, extras: Extras = 
                 dropout,
             )
         )
-    return Attended(output, k, v, (weights, masked.scores, k, v))
+    return AttentionValues(output, k, v, (weights, masked.scores, k, v))
 
 
 def _draw_scale(b: Builder, c: Choices, heads: Heads) -> _Scale:
-    place = c.structure("scale.place", {"none": 16.0, "scores": 58.0, "q": 14.0, "k": 6.0, "both": 6.0})
+    place = c.choose("scale.place", {"none": 16.0, "scores": 58.0, "q": 14.0, "k": 6.0, "both": 6.0})
     head_dim = max(1, b.size(b.shape(heads.q.value)[-1]))
-    value: float | int = c.detail(
+    value: float | int = c.choose_default(
         {
             1 / math.sqrt(head_dim): 60.0,
             1.0: 2.0,
@@ -137,24 +145,26 @@ def _draw_scale(b: Builder, c: Choices, heads: Heads) -> _Scale:
         },
         "scale.value",
     )
-    divide = place in ("scores", "q") and c.structure("scale.divide", {"div": 5.0, "mul": 5.0}) == "div"
+    divide = place in ("scores", "q") and c.choose("scale.divide", {"div": 5.0, "mul": 5.0}) == "div"
     if divide:
         value = 1 / value
-    if c.wild():
+    if c.deviates():
         value = c.pick((2, 4, 8, 3, -2)) if divide else c.pick((2, 1, -1))
     if place == "both":
         value, divide = abs(value), False
     if place == "none":
         value, divide = 1.0, False
-    carrier = c.detail({"number": 82.0, "scalar": 7.0, "full": 5.0, "learned": 4.0, "input": 2.0}, "scale.carrier")
+    carrier = c.choose_default(
+        {"number": 82.0, "scalar": 7.0, "full": 5.0, "learned": 4.0, "input": 2.0}, "scale.carrier"
+    )
     return _Scale(place, value, divide, "number" if place == "none" else carrier)
 
 
 def _scaled(b: Builder, c: Choices, value: str, scale: _Scale, number: float) -> str:
     kind = "div" if scale.divide else "mul"
-    form = c.detail({"operator": 6.0, "method": 3.0, "function": 1.0, "in_place": 2.0 * b.may_overwrite(value)})
+    form = c.choose_default({"operator": 6.0, "method": 3.0, "function": 1.0, "in_place": 2.0 * b.may_overwrite(value)})
     if scale.carrier == "number":
-        reverse = kind == "mul" and c.wild()
+        reverse = kind == "mul" and c.deviates()
         return b.op(kind, value, other=number, reverse=reverse, form="operator" if reverse else form)
     if scale.carrier == "scalar":
         factor = b.op("scalar", to="scale", value=float(number), dtype=c.pick((b.dtype_of(value), "float32")))
@@ -175,19 +185,19 @@ def _scores(b: Builder, c: Choices, heads: Heads, q: str, k: str, scale: _Scale,
     if scale.place in ("k", "both") and not late:
         k, direct = _scaled(b, c, k, scale, number), False
     rank = b.rank(q)
-    product = c.detail({"matmul": 76.0, "einsum": 8.0, "flat": 10.0, "baddbmm": 2.0}, "scores.product")
+    product = c.choose_default({"matmul": 76.0, "einsum": 8.0, "flat": 10.0, "baddbmm": 2.0}, "scores.product")
     k_late = scale.place in ("k", "both") and late
     if product == "einsum" and not k_late and b.size(b.shape(k)[-3]) == b.size(b.shape(q)[-3]):
         equation = "bhqd,bhkd->bhqk" if rank == 4 else "bqd,bkd->bqk"
         scores = b.op("einsum", q, k, to="scores", equation=equation)
         return _scaled(b, c, scores, scale, number) if scale.place == "scores" else scores
     folds = product == "flat" and rank == 4 and b.size(b.shape(k)[-3]) == b.size(b.shape(q)[-3])
-    folded = folds and c.structure("scores.fold", {"before": 1.0, "after": 1.0}) == "before"
+    folded = folds and c.choose("scores.fold", {"before": 1.0, "after": 1.0}) == "before"
     if folded:
         # BART and CLIP transpose a k that has three axes already.
         kt = _transposed(b, c, _flat(b, c, k))
     elif direct and rank == 4 and len(heads.k.order) == 4:
-        kt = permuted(b, c, heads.k.source, heads.k.order, "bhds", "kt")
+        kt = permute_axes(b, c, heads.k.source, heads.k.order, "bhds", "kt")
     else:
         kt = _transposed(b, c, k)
     if k_late:
@@ -201,7 +211,7 @@ def _scores(b: Builder, c: Choices, heads: Heads, q: str, k: str, scale: _Scale,
 
 def _transposed(b: Builder, c: Choices, k: str) -> str:
     rank = b.rank(k)
-    form = c.structure("scores.transpose", {"transpose": 60.0, "positive": 12.0, "permute": 20.0, "mT": 6.0})
+    form = c.choose("scores.transpose", {"transpose": 60.0, "positive": 12.0, "permute": 20.0, "mT": 6.0})
     if form == "mT":
         return b.op("mT", k, to="kt")
     if form == "permute":
@@ -238,7 +248,7 @@ def _flat_product(b: Builder, c: Choices, a: str, kt: str, *, add: bool) -> str:
 def _flattened_again(b: Builder, c: Choices, scores: str) -> str:
     """Scores that came from a product over [B * H, S, T] may go back to that form for the softmax, as in BART."""
     flat = any(op.kind == "bmm" for op in b.ops) and b.rank(scores) == 4
-    return _flat(b, c, scores) if flat and c.structure("scores.again", {"flat": 6.0, "not": 4.0}) == "flat" else scores
+    return _flat(b, c, scores) if flat and c.choose("scores.again", {"flat": 6.0, "not": 4.0}) == "flat" else scores
 
 
 def _adds_bias(b: Builder) -> bool:
@@ -263,7 +273,7 @@ def _repeat(b: Builder, c: Choices, value: str, group: Size, how: str) -> str:
 
 
 def _dropout(b: Builder, c: Choices, probs: str) -> tuple[str, float]:
-    if c.structure("dropout", {"none": 6.0, "dropout": 4.0}) == "none":
+    if c.choose("dropout", {"none": 6.0, "dropout": 4.0}) == "none":
         return probs, 0.0
     p = c.weighted({0.0: 6.0, 0.1: 3.0, 0.5: 1.0, 1.0: 0.2})
     form = c.weighted({"module": 4.0, "functional": 5.0, "torch": 1.0})
@@ -277,7 +287,7 @@ def _weigh(b: Builder, c: Choices, weights: str, v: str) -> str:
         out = b.op("bmm", weights, _flat(b, c, v), to="out")
         return b.op("view", out, sizes=(*b.shape(v)[:2], *b.shape(out)[1:]))
     rank = b.rank(weights)
-    product = c.detail({"matmul": 82.0, "einsum": 8.0, "flat": 10.0}, "scores.product")
+    product = c.choose_default({"matmul": 82.0, "einsum": 8.0, "flat": 10.0}, "scores.product")
     if b.size(b.shape(v)[-3]) != b.size(b.shape(weights)[-3]) or b.shape(weights)[:-2] != b.shape(v)[:-2]:
         product = "matmul"
     if product == "einsum" and b.rank(v) == rank:
@@ -288,7 +298,7 @@ def _weigh(b: Builder, c: Choices, weights: str, v: str) -> str:
     return b.op("matmul", weights, v, to="out", form=c.weighted({"operator": 6.0, "function": 4.0, "method": 2.0}))
 
 
-def _by_sdpa(b: Builder, c: Choices, heads: Heads) -> Attended:
+def _by_sdpa(b: Builder, c: Choices, heads: Heads) -> AttentionValues:
     """The fused call, with its own ways of saying mask, scale and groups."""
     q, k, v = heads.q.value, heads.k.value, heads.v.value
     grouped = heads.group != Size.of(1)
@@ -297,7 +307,7 @@ def _by_sdpa(b: Builder, c: Choices, heads: Heads) -> Attended:
         how = c.pick(("repeat_interleave", "expand"))
         k, v = _repeat(b, c, k, heads.group, how), _repeat(b, c, v, heads.group, how)
     scale = c.weighted({None: 6.0, 1.0: 1.0, 0.5: 1.0, -0.5: 0.5, 0.125: 1.0})
-    masking = c.structure("sdpa.mask", {"causal": 30.0, "mask": 35.0, "none": 35.0})
+    masking = c.choose("sdpa.mask", {"causal": 30.0, "mask": 35.0, "none": 35.0})
     causal = masking == "causal"
     dropout = c.weighted({0.0: 8.0, 0.2: 1.0})
     masks, boolean = [], False
@@ -330,4 +340,4 @@ def _by_sdpa(b: Builder, c: Choices, heads: Heads) -> Attended:
             dropout=dropout if b.mode == "training" else 0.0,
         )
     )
-    return Attended(output, k, v, (k, v))
+    return AttentionValues(output, k, v, (k, v))

@@ -10,7 +10,7 @@ from generators.sampling.position_masks import Pattern, offset, places
 
 
 @dataclass(frozen=True, slots=True)
-class Extras:
+class AttentionFeatures:
     """What one attention has of these. `window` is two-sided unless `causal` names a corner."""
 
     softcap: bool = False
@@ -21,7 +21,7 @@ class Extras:
 
     def __bool__(self) -> bool:
         """Whether there is any."""
-        return self != Extras()
+        return self != AttentionFeatures()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +34,20 @@ class Named:
 
 
 SHARE = 0.07
-"""The share of a campaign's cases with extras: they are few in the code that compilers see, and slower to judge."""
+"""The share of a campaign's cases with features: they are few in the code that compilers see, and slower to judge."""
 _ONE = {"softcap": 2.0, "window": 2.0, "bottom_right": 1.0, "alibi": 1.5, "sinks": 1.5}
 _CORNERS: dict[str | None, float] = {None: 3.0, "top_left": 4.0, "bottom_right": 3.0}
 
 
-def draw_extras(c: Choices) -> Extras:
+def draw_features(c: Choices) -> AttentionFeatures:
     """Mostly none, else one."""
     one = c.weighted(_ONE) if c.chance(SHARE) else ""
     window = one == "window"
     causal = c.weighted(_CORNERS) if window else "bottom_right" if one == "bottom_right" else None
-    return Extras(one == "softcap", one == "alibi", one == "sinks", causal, window)
+    return AttentionFeatures(one == "softcap", one == "alibi", one == "sinks", causal, window)
 
 
-def draw_many_extras(c: Choices) -> Extras:
+def draw_many_features(c: Choices) -> AttentionFeatures:
     """Each often, together now and then: for campaigns that are about attention alone."""
     causal, window = c.weighted(
         {
@@ -59,18 +59,18 @@ def draw_many_extras(c: Choices) -> Extras:
             ("bottom_right", True): 4.0,
         }
     )
-    return Extras(c.chance(0.12), c.chance(0.12), c.chance(0.13), causal, window)
+    return AttentionFeatures(c.chance(0.12), c.chance(0.12), c.chance(0.13), causal, window)
 
 
-def draw_pattern(b: Builder, c: Choices, extras: Extras, query: Size, key: Size) -> Pattern:
-    """The causal mask or window of the extras in numbers."""
-    if not extras.window:
-        return Pattern(extras.causal)
+def draw_pattern(b: Builder, c: Choices, features: AttentionFeatures, query: Size, key: Size) -> Pattern:
+    """The causal mask or window of the features in numbers."""
+    if not features.window:
+        return Pattern(features.causal)
     longest = max(b.size(query), b.size(key), 1)
     sizes = [n for n in (0, 1, 2, 3, 7, 15, 31, 63, 64, 100) if n < longest]
     left = c.pick(sizes)
-    right = 0 if extras.causal else left if c.chance(0.6) else c.pick(sizes)
-    return Pattern(extras.causal, (left, right))
+    right = 0 if features.causal else left if c.chance(0.6) else c.pick(sizes)
+    return Pattern(features.causal, (left, right))
 
 
 def spell_softcap(b: Builder, c: Choices, scores: str) -> tuple[str, float]:

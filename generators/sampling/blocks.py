@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from generators.program.case import Values
 from generators.program.sizes import Size
 from generators.sampling.attention import attend
-from generators.sampling.attention_features import Extras
+from generators.sampling.attention_features import AttentionFeatures
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
-from generators.sampling.heads import Head, Heads, draw_values, permuted, split_heads, split_packed
+from generators.sampling.heads import Head, Heads, draw_values, make_head, split_heads, split_packed
 from generators.sampling.layers import VOCABULARY, linear
 from generators.sampling.merge_heads import merge_heads
-from generators.sampling.noops import disturb
+from generators.sampling.noops import insert_noop
 
 _EMBED = Size.parse("H*D")
 
@@ -23,10 +23,9 @@ class _Style:
     norm: str
     residual: str
     bias: bool
-    noise: float
 
 
-def block_module(b: Builder, c: Choices, extras: Extras) -> list[str]:
+def block_module(b: Builder, c: Choices, features: AttentionFeatures) -> list[str]:
     """A module around one attention; returns what it returns."""
     b.dims["V"] = b.dims["D"]
     if b.dims["H"] * b.dims["D"] > 256:
@@ -35,12 +34,11 @@ def block_module(b: Builder, c: Choices, extras: Extras) -> list[str]:
         norm=c.weighted({"layer_norm": 5.0, "rms_norm": 3.0, "manual_rms": 1.0, "none": 4.0}),
         residual=c.weighted({"none": 5.0, "pre": 5.0, "post": 2.0, "parallel": 2.0}),
         bias=c.chance(0.5),
-        noise=c.wildness / 5,
     )
     x = _stem(b, c)
     before = _norm(b, c, style, x) if style.residual != "post" else x
-    attended, inner = _attention(b, c, style, before, extras)
-    x = _around(b, c, style, x, before, attended)
+    attention, inner = _attention(b, c, style, before, features)
+    x = _around(b, c, style, x, before, attention)
     returns = [x]
     if c.chance(0.1):
         returns += c.subset(inner, 0.5)
@@ -81,10 +79,12 @@ def _norm(b: Builder, c: Choices, style: _Style, x: str) -> str:
     return b.op("mul", b.op("cast", scaled, dtype=b.dtype), weight, to="normed")
 
 
-def _attention(b: Builder, c: Choices, style: _Style, x: str, extras: Extras) -> tuple[str, tuple[str, ...]]:
-    attended = attend(b, c, _project(b, c, style, x), style.noise, extras)
-    merged = disturb(b, c, merge_heads(b, c, attended.output), style.noise)
-    return linear(b, c, merged, "o", _EMBED, bias=style.bias), attended.extras
+def _attention(
+    b: Builder, c: Choices, style: _Style, x: str, features: AttentionFeatures
+) -> tuple[str, tuple[str, ...]]:
+    attention = attend(b, c, _project(b, c, style, x), features)
+    merged = insert_noop(b, c, merge_heads(b, c, attention.output))
+    return linear(b, c, merged, "o", _EMBED, bias=style.bias), attention.intermediates
 
 
 def _project(b: Builder, c: Choices, style: _Style, x: str) -> Heads:
@@ -110,8 +110,8 @@ def _project(b: Builder, c: Choices, style: _Style, x: str) -> Heads:
     for name, source, count in (("q", x, query), ("k", context, key), ("v", context, key)):
         flat = linear(b, c, source, name, count * head_dim, bias=style.bias)
         split = split_heads(b, c, flat, count, head_dim)
-        found.append(Head(permuted(b, c, split, "bshd", "bhsd", name), split, "bshd"))
-    return Heads(found[0], found[1], found[2], group)
+        found.append(make_head(b, c, split, "bshd", name))
+    return Heads(*found, group=group)
 
 
 def _one_head(b: Builder, c: Choices, style: _Style, x: str) -> Heads:
@@ -124,18 +124,18 @@ def _one_head(b: Builder, c: Choices, style: _Style, x: str) -> Heads:
             if c.chance(0.3):
                 value = b.op("permute", value, dims=(0, 1, 2, 3))
         found.append(Head(value, value, "bhsd" if unsqueezed else "bsd"))
-    return Heads(found[0], found[1], found[2], Size.of(1))
+    return Heads(*found)
 
 
-def _around(b: Builder, c: Choices, style: _Style, x: str, before: str, attended: str) -> str:
+def _around(b: Builder, c: Choices, style: _Style, x: str, before: str, attention: str) -> str:
     """The residual around the attention and the feed-forward, in the style's arrangement."""
     feeds = c.chance(0.5)
     if style.residual == "none":
-        return _feed_forward(b, c, style, attended) if feeds and c.chance(0.4) else attended
+        return _feed_forward(b, c, style, attention) if feeds and c.chance(0.4) else attention
     if style.residual == "parallel":
-        total = b.op("add", x, attended, to="x")
+        total = b.op("add", x, attention, to="x")
         return b.op("add", total, _feed_forward(b, c, style, before), to="x") if feeds else total
-    total = b.op("add", x, attended, to="x")
+    total = b.op("add", x, attention, to="x")
     if style.residual == "post":
         total = _norm(b, c, style, total)
     if not feeds:
@@ -147,9 +147,9 @@ def _around(b: Builder, c: Choices, style: _Style, x: str, before: str, attended
 
 def _feed_forward(b: Builder, c: Choices, style: _Style, x: str) -> str:
     wide = _EMBED * c.pick((1, 2, 4))
-    act = c.weighted({"gelu": 4.0, "relu": 3.0, "silu": 2.0, "gated": 2.0})
+    act = c.weighted({"gelu": 4.0, "relu": 3.0, "silu": 2.0, "gated_feed_forward": 2.0})
     hidden = linear(b, c, x, "up", wide, bias=style.bias)
-    if act == "gated":
+    if act == "gated_feed_forward":
         gate = b.op("silu", linear(b, c, x, "gate", wide, bias=style.bias))
         hidden = b.op("mul", gate, hidden, to="hidden")
     elif act == "gelu":

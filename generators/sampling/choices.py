@@ -7,24 +7,29 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-Habits = Mapping[str, object]
-"""What one family of models writes: for some named decisions, what it decides."""
+Preferences = Mapping[str, object]
+"""The outcomes of named decisions that one family of models has."""
 
 
 class Choices:
     """Decisions drawn from a seed: the same seed gives the same decisions on every platform and Python version.
 
-    A compiler recognises a spelling only when every step of it is as expected, and its mistakes lie one or two steps
-    beside that. So most decisions have a conventional outcome, and `wildness` is the probability of leaving it.
+    A compiler matches a spelling only when every step of it is as expected, and its mistakes lie one or two steps beside
+    that. So most decisions have a conventional outcome, and `deviation` is the probability of another one.
     """
 
     def __init__(self, seed: str) -> None:
         self._random = random.Random(seed)
-        self.wildness = 1.0
-        self.habits: Habits = MappingProxyType({})
+        self.deviation = 1.0
+        self.preferences: Preferences = MappingProxyType({})
+
+    @property
+    def noop_rate(self) -> float:
+        """The probability of a step that changes nothing, at each place where one may stand."""
+        return self.deviation / 5
 
     def below(self, n: int) -> int:
-        """A whole number from 0 to n - 1."""
+        """An integer from 0 to n - 1."""
         # int(random() * n) is specified; randrange's algorithm has changed between Python versions.
         return int(self._random.random() * n)
 
@@ -53,24 +58,24 @@ class Choices:
         """Each option kept with the given probability."""
         return [o for o in options if self.chance(probability)]
 
-    def wild(self) -> bool:
-        """Whether to leave convention here."""
-        return self.chance(self.wildness)
+    def deviates(self) -> bool:
+        """Whether to take another outcome than the conventional one."""
+        return self.chance(self.deviation)
 
-    def structure(self, name: str, options: Mapping[T, float]) -> T:
-        """A decision that families differ in: the family's, where it has one, else by weight."""
-        habit = self._habit(name, options)
-        return self.weighted(options) if habit is None or self.wild() else habit
+    def choose(self, name: str, options: Mapping[T, float]) -> T:
+        """The family's preference, where it has one and does not deviate, else one by weight."""
+        preferred = self._preferred(name, options)
+        return self.weighted(options) if preferred is None or self.deviates() else preferred
 
-    def detail(self, options: Mapping[T, float], name: str = "") -> T:
-        """A decision with a conventional outcome, the family's or the heaviest; when wild, one of the others."""
-        habit = self._habit(name, options)
-        usual = max(options, key=lambda option: options[option]) if habit is None else habit
-        if not self.wild():
+    def choose_default(self, options: Mapping[T, float], name: str = "") -> T:
+        """The family's preference or the heaviest option; when it deviates, one of the others."""
+        preferred = self._preferred(name, options)
+        usual = max(options, key=lambda option: options[option]) if preferred is None else preferred
+        if not self.deviates():
             return usual
         others = {option: weight for option, weight in options.items() if option != usual and weight}
         return self.weighted(others) if others else usual
 
-    def _habit(self, name: str, options: Mapping[T, float]) -> T | None:
-        wanted = self.habits.get(name)
+    def _preferred(self, name: str, options: Mapping[T, float]) -> T | None:
+        wanted = self.preferences.get(name)
         return next((option for option in options if option == wanted), None) if wanted is not None else None

@@ -1,6 +1,7 @@
 """How q, k and v come to lie as heads: every order of the axes, packed or separate, grouped or not."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Self
 
 from generators.program.case import Values
 from generators.program.sizes import Size
@@ -19,6 +20,11 @@ class Head:
     source: str
     order: str
 
+    @classmethod
+    def of(cls, value: str) -> Self:
+        """A value with axes [B, H, S, D] that was not permuted."""
+        return cls(value, value, "bhsd")
+
 
 @dataclass(frozen=True, slots=True)
 class Heads:
@@ -27,15 +33,15 @@ class Heads:
     q: Head
     k: Head
     v: Head
-    group: Size
+    group: Size = field(default=Size.of(1), kw_only=True)
 
 
-def permuted(b: Builder, c: Choices, value: str, order: str, target: str, to: str) -> str:
+def permute_axes(b: Builder, c: Choices, value: str, order: str, target: str, to: str) -> str:
     """`value`, whose axes read `order`, with axes that read `target`: by transpose where that is enough, or permute."""
     axes = tuple(order.index(axis) for axis in target)
     moved = [i for i, axis in enumerate(axes) if axis != i]
     if not moved:
-        if c.wild() and c.chance(0.5):
+        if c.deviates() and c.chance(0.5):
             return b.op("permute", value, to=to, dims=axes)
         return value
     if len(moved) == 2 and c.chance(0.5):
@@ -45,17 +51,22 @@ def permuted(b: Builder, c: Choices, value: str, order: str, target: str, to: st
         if c.chance(0.2):
             i, j = j, i
         return b.op("transpose", value, to=to, dim0=i, dim1=j)
-    if c.wild():
+    if c.deviates():
         axes = tuple(a - len(axes) for a in axes)
     return b.op("permute", value, to=to, dims=axes)
 
 
+def make_head(b: Builder, c: Choices, source: str, order: str, to: str) -> Head:
+    """A head with axes [B, H, S, D] of `source`, whose axes read `order`."""
+    return Head(permute_axes(b, c, source, order, "bhsd", to), source, order)
+
+
 def draw_values(c: Choices) -> Values:
     """Numbers for an activation: mostly normal; peaked, outlying, tiny, huge and integral ones as well."""
-    kind = c.detail(
+    kind = c.choose_default(
         {"normal": 60.0, "outliers": 6.0, "integers": 6.0, "uniform": 4.0, "one_row": 4.0, "constant": 2.0}, "values"
     )
-    scale = c.detail({1.0: 6.0, 0.5: 1.0, 3.0: 2.0, 0.02: 1.0, 10.0: 0.5}) if kind != "one_row" else 10.0
+    scale = c.choose_default({1.0: 6.0, 0.5: 1.0, 3.0: 2.0, 0.02: 1.0, 10.0: 0.5}) if kind != "one_row" else 10.0
     if kind == "outliers":
         scale = 10.0
     return Values(kind, scale=1.0 if kind == "integers" else scale)
@@ -63,7 +74,7 @@ def draw_values(c: Choices) -> Values:
 
 def draw_layout(c: Choices, rank: int) -> str:
     """How an activation lies in memory: mostly contiguous."""
-    if not c.wild():
+    if not c.deviates():
         return "contiguous"
     options = {"transposed": 2.0, "padded": 1.0, "every_second": 1.0, "offset": 1.0}
     return c.weighted(options | ({"heads_inner": 3.0} if rank >= 3 else {}))
@@ -71,33 +82,33 @@ def draw_layout(c: Choices, rank: int) -> str:
 
 def head_inputs(b: Builder, c: Choices) -> Heads:
     """q, k and v as inputs of the module."""
-    if c.structure("order", {"bhsd": 90.0, "bsd": 10.0}) == "bsd":
+    if c.choose("order", {"bhsd": 90.0, "bsd": 10.0}) == "bsd":
         return _flat_inputs(b, c)
     group = _grouping(b, c)
     kv_heads = {"none": Size.of("H"), "group": Size.of("G"), "one": Size.of(1)}[group]
     query_heads = Size.parse("G*R") if group == "group" else Size.of("H")
-    if group == "none" and b.dims["V"] == b.dims["D"] and b.dims["S"] == b.dims["T"] and c.wild():
+    if group == "none" and b.dims["V"] == b.dims["D"] and b.dims["S"] == b.dims["T"] and c.deviates():
         return _packed_input(b, c)
-    common = c.structure("order", _ORDERS)
-    together, values = not c.wild(), draw_values(c)
+    common = c.choose("order", _ORDERS)
+    together, values = not c.deviates(), draw_values(c)
     heads = []
     for name, sizes in (("q", (query_heads, "S", "D")), ("k", (kv_heads, "T", "D")), ("v", (kv_heads, "T", "V"))):
         h, s, d = (Size.of(x) for x in sizes)
         order = common if together or c.chance(0.6) else c.weighted(_ORDERS)
         axes = {"b": Size.of("B"), "h": h, "s": s, "d": d}
-        if order in ("bshd", "sbhd") and c.wild():
+        if order in ("bshd", "sbhd") and c.deviates():
             # The heads still side by side, as a linear layer leaves them.
             flat = b.input(name, (axes[order[0]], axes[order[1]], h * d), values, layout=draw_layout(c, 3))
             source = split_heads(b, c, flat, h, d)
         else:
             source = b.input(name, [axes[a] for a in order], values, layout=draw_layout(c, 4))
-        heads.append(Head(permuted(b, c, source, order, "bhsd", name), source, order))
-        values = draw_values(c) if c.wild() else values
-    return Heads(heads[0], heads[1], heads[2], {"none": Size.of(1), "group": Size.of("R"), "one": Size.of("H")}[group])
+        heads.append(make_head(b, c, source, order, name))
+        values = draw_values(c) if c.deviates() else values
+    return Heads(*heads, group={"none": Size.of(1), "group": Size.of("R"), "one": Size.of("H")}[group])
 
 
 def _grouping(b: Builder, c: Choices) -> str:
-    group = c.detail({"none": 76.0, "group": 12.0, "one": 12.0}, "heads.group")
+    group = c.choose_default({"none": 76.0, "group": 12.0, "one": 12.0}, "heads.group")
     return "none" if group == "one" and b.dims["H"] == 1 else group
 
 
@@ -126,19 +137,19 @@ def split_packed(b: Builder, c: Choices, x: str, heads: Size, head_dim: Size) ->
         for i, name in enumerate("qkv"):
             part = b.op("chunk", x, to=name, chunks=3, index=i)
             split = b.op("reshape", part, sizes=(*b.shape(part)[:-1], heads, head_dim))
-            found.append(Head(permuted(b, c, split, "bshd", "bhsd", name), split, "bshd"))
-        return Heads(found[0], found[1], found[2], Size.of(1))
+            found.append(make_head(b, c, split, "bshd", name))
+        return Heads(*found)
     view = b.op("view", x, sizes=(*b.shape(x)[:-1], Size.of(3), heads, head_dim))
     if c.chance(0.5):
         moved = b.op("permute", view, dims=(2, 0, 3, 1, 4))
         values = [b.op(c.pick(("select", "unbind")), moved, to=name, dim=0, index=i) for i, name in enumerate("qkv")]
-        found = [Head(v, v, "bhsd") for v in values]
-        return Heads(found[0], found[1], found[2], Size.of(1))
+        found = [Head.of(v) for v in values]
+        return Heads(*found)
     found = []
     for i, name in enumerate("qkv"):
         part = b.op(c.pick(("select", "unbind")), view, to=name, dim=2, index=i)
-        found.append(Head(permuted(b, c, part, "bshd", "bhsd", name), part, "bshd"))
-    return Heads(found[0], found[1], found[2], Size.of(1))
+        found.append(make_head(b, c, part, "bshd", name))
+    return Heads(*found)
 
 
 def _flat_inputs(b: Builder, c: Choices) -> Heads:
@@ -148,7 +159,7 @@ def _flat_inputs(b: Builder, c: Choices) -> Heads:
     for name, s, d in (("q", "S", "D"), ("k", "T", "D"), ("v", "T", "V")):
         axes = {"b": "B", "s": s, "d": d}
         source = b.input(name, [axes[a] for a in order], values, layout=draw_layout(c, 3))
-        value = permuted(b, c, source, order, "bsd", name)
+        value = permute_axes(b, c, source, order, "bsd", name)
         if single:
             value = b.op("unsqueeze", value, dim=1)
             if c.chance(0.4):
@@ -157,4 +168,4 @@ def _flat_inputs(b: Builder, c: Choices) -> Heads:
         else:
             order_now = order
         heads.append(Head(value, source, order_now))
-    return Heads(heads[0], heads[1], heads[2], Size.of(1))
+    return Heads(*heads)

@@ -7,13 +7,13 @@ from generators.program.ops.shaping import quotient
 from generators.program.sizes import Size
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
-from generators.sampling.heads import Head, draw_values, permuted, split_heads
+from generators.sampling.heads import Head, draw_values, make_head, split_heads
 
 VOCABULARY = 32
 _WIDEST = 256
 
 
-def bounded(b: Builder, *, even: bool = False) -> Size:
+def limit_dims(b: Builder, *, even: bool = False) -> Size:
     """The head_dim of a module that attends to itself: as many keys as queries, values as wide, at most 256 features.
 
     With `even` it is 2 * E, as rotary positions need.
@@ -35,7 +35,7 @@ def draw_groups(b: Builder, c: Choices) -> tuple[Size, Size, Size]:
     return Size.parse("G*R"), Size.of("G"), Size.of("R")
 
 
-def stream(b: Builder, c: Choices, embed: Size, length: str = "S") -> str:
+def draw_stream(b: Builder, c: Choices, embed: Size, length: str = "S") -> str:
     """What goes through the layers: activations [B, length, embed] of a caller's, or the embedding of tokens."""
     if c.chance(0.85):
         return b.input("x", ("B", length, embed), draw_values(c))
@@ -73,7 +73,15 @@ def apply_linear(b: Builder, c: Choices, x: str, hint: str, weight: str, bias: s
 def project(b: Builder, c: Choices, x: str, hint: str, heads: Size, head_dim: Size, *, bias: bool) -> Head:
     """A linear layer to heads: [B, heads, S, head_dim], from [B, S, heads, head_dim]."""
     split = split_heads(b, c, linear(b, c, x, hint, heads * head_dim, bias=bias), heads, head_dim)
-    return Head(permuted(b, c, split, "bshd", "bhsd", hint), split, "bshd")
+    return make_head(b, c, split, "bshd", hint)
+
+
+def project_qkv(
+    b: Builder, c: Choices, x: str, heads: Size, kv_heads: Size, head_dim: Size, *, bias: bool
+) -> list[Head]:
+    """q, k and v of one input."""
+    counts = zip("qkv", (heads, kv_heads, kv_heads), strict=True)
+    return [project(b, c, x, name, count, head_dim, bias=bias) for name, count in counts]
 
 
 def layer_norm(b: Builder, c: Choices, x: str) -> str:
@@ -148,8 +156,8 @@ def feed_forward(b: Builder, c: Choices, x: str, act: str = "gelu", *, bias: boo
     return linear(b, c, hidden, "down", size, bias=bias)
 
 
-def gated(b: Builder, c: Choices, x: str, act: str = "silu") -> str:
-    """A gated feed-forward without biases: SwiGLU, or GeGLU with `gelu`."""
+def gated_feed_forward(b: Builder, c: Choices, x: str, act: str = "silu") -> str:
+    """A gated_feed_forward feed-forward without biases: SwiGLU, or GeGLU with `gelu`."""
     size = b.shape(x)[-1]
     gate = b.op(
         act, linear(b, c, x, "gate", size * 2, bias=False), **({"approximate": "tanh"} if act == "gelu" else {})

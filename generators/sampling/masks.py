@@ -52,8 +52,8 @@ class _Seen:
 
 def apply_mask(b: Builder, c: Choices, scores: str, pattern: Pattern) -> Masked:
     """Mask `scores`, [B, H, S, T] or [B, S, T], by the pattern, or without one in some way, or not at all."""
-    in_place = b.may_overwrite(scores) and c.wild()
-    kind = c.weighted(_PATTERN_KINDS) if pattern else c.structure("mask.kind", _KINDS)
+    in_place = b.may_overwrite(scores) and c.deviates()
+    kind = c.weighted(_PATTERN_KINDS) if pattern else c.choose("mask.kind", _KINDS)
     if kind == "add":
         return _added(b, c, scores, pattern, in_place=in_place)
     if kind == "scaled_padding":
@@ -78,7 +78,7 @@ def _shape(b: Builder, c: Choices, scores: str) -> tuple[Size, ...]:
     full = b.shape(scores)
     one = Size.of(1)
     batch, query, key = full[:-2], full[-2], full[-1]
-    form = c.structure("mask.shape", {"square": 3.0, "ones": 4.0, "batch": 3.0, "keys": 4.0, "full": 2.0, "any": 4.0})
+    form = c.choose("mask.shape", {"square": 3.0, "ones": 4.0, "batch": 3.0, "keys": 4.0, "full": 2.0, "any": 4.0})
     if form == "square":
         return (query, key)
     if form == "ones":
@@ -95,14 +95,16 @@ def _shape(b: Builder, c: Choices, scores: str) -> tuple[Size, ...]:
 
 def _additive_input(b: Builder, c: Choices, scores: str) -> str:
     shape = _shape(b, c, scores)
-    dtype = c.detail({"float32": 4.0, "bool": 2.5, "int64": 1.0, "float16": 0.3, "bfloat16": 0.3} | {b.dtype: 10.0})
+    dtype = c.choose_default(
+        {"float32": 4.0, "bool": 2.5, "int64": 1.0, "float16": 0.3, "bfloat16": 0.3} | {b.dtype: 10.0}
+    )
     if dtype == "bool":
         values = Values(c.weighted({"random": 4.0, "ones": 1.0, "zeros": 1.0}), scale=0.6)
     elif dtype == "int64":
         values = Values(c.pick(("zero_one", "small_counts", "signed")))
     else:
         values = _additive_values(c, len(shape))
-    layout = c.detail({"contiguous": 8.0, "padded": 1.0, "offset": 1.0})
+    layout = c.choose_default({"contiguous": 8.0, "padded": 1.0, "offset": 1.0})
     return b.fixed(c, b.input("mask", shape, values, dtype, layout))
 
 
@@ -128,20 +130,20 @@ def _additive_values(c: Choices, rank: int) -> Values:
 
 
 def _added(b: Builder, c: Choices, scores: str, pattern: Pattern, *, in_place: bool) -> Masked:
-    if pattern or c.structure("mask.from", {"given": 3.0, "made": 1.0}) == "made":
+    if pattern or c.choose("mask.from", {"given": 3.0, "made": 1.0}) == "made":
         return _pattern_added(b, c, scores, pattern)
     mask = _additive_input(b, c, scores)
-    if c.wild():
+    if c.deviates():
         return Masked(b.op("add", mask, scores, to="scores"), bias=mask, contractual=b.is_float(mask))
     fits = in_place and b.dtype_of(mask) == b.dtype_of(scores)
-    form = "in_place" if fits else c.detail({"operator": 8.0, "method": 1.0, "function": 1.0})
+    form = "in_place" if fits else c.choose_default({"operator": 8.0, "method": 1.0, "function": 1.0})
     return Masked(b.op("add", scores, mask, to="scores", form=form), bias=mask, contractual=b.is_float(mask))
 
 
 def _pattern_added(b: Builder, c: Choices, scores: str, pattern: Pattern) -> Masked:
     """A tensor of zeros and low numbers, made inside and added: by the pattern, or causal from the first key."""
     query, key = b.shape(scores)[-2:]
-    if not pattern and c.structure("mask.triangle", {"triu": 1.0, "keep": 1.0}) == "triu":
+    if not pattern and c.choose("mask.triangle", {"triu": 1.0, "keep": 1.0}) == "triu":
         low = c.weighted({NEG_INF: 3.0, -1e4: 1.0})
         full = b.op("full", to="causal", sizes=(query, key), value=low, dtype=b.dtype_of(scores))
         bias = b.op("triu", full, diagonal=1)
@@ -187,7 +189,7 @@ def _keep(b: Builder, c: Choices, scores: str, pattern: Pattern) -> _Seen:
             return _Seen(seen, pattern)
         mask = _boolean_input(b, c, scores)
         return _Seen(b.op("logical_and", *c.pick(((seen, mask), (mask, seen))), to="seen"), pattern, mask)
-    if c.structure("mask.keep", {"causal": 35.0, "given": 65.0}) == "causal":
+    if c.choose("mask.keep", {"causal": 35.0, "given": 65.0}) == "causal":
         return _Seen(_causal(b, c, scores), _TOP_LEFT)
     mask = _boolean_input(b, c, scores)
     return _Seen(mask, mask=mask)
@@ -207,7 +209,7 @@ def _fill(b: Builder, c: Choices, scores: str, pattern: Pattern) -> float | str:
     # Only -inf hides a key for good, which is what a contract says of patterns.
     if pattern and c.chance(0.8):
         return NEG_INF
-    fill = c.structure("mask.fill", _FILLS)
+    fill = c.choose("mask.fill", _FILLS)
     return -1e4 if fill == -1e9 and b.dtype_of(scores) == "float16" else fill
 
 
@@ -221,7 +223,7 @@ def _filled(b: Builder, c: Choices, scores: str, pattern: Pattern, *, in_place: 
     if c.chance(0.3):
         drop = b.op("expand_as", drop, scores)
     fill = _fill(b, c, scores, pattern)
-    form = "in_place" if in_place and b.may_overwrite(scores) else c.detail({"method": 8.0, "function": 1.0})
+    form = "in_place" if in_place and b.may_overwrite(scores) else c.choose_default({"method": 8.0, "function": 1.0})
     result = b.op("masked_fill", scores, drop, to="scores", value=fill, form=form)
     if turned and seen.pattern and fill == NEG_INF:
         return seen.masked(result)
@@ -237,14 +239,14 @@ def _filled_where_zero(b: Builder, c: Choices, scores: str) -> Masked:
     else:
         values = Values(c.weighted({"zero_one": 4.0, "small_counts": 3.0, "signed": 0.0 if dtype == "uint8" else 2.0}))
     mask = b.input("mask", (batch, key), values, dtype)
-    number = c.detail({0: 8.0, 1: 1.0})
-    drop = b.op(c.detail({"eq": 6.0, "ne": 1.0, "gt": 0.5}), mask, to="drop", other=number)
+    number = c.choose_default({0: 8.0, 1: 1.0})
+    drop = b.op(c.choose_default({"eq": 6.0, "ne": 1.0, "gt": 0.5}), mask, to="drop", other=number)
     shape = (batch, *(Size.of(1),) * (b.rank(scores) - 2), key)
     drop = b.op("view", drop, sizes=shape)
-    expand = c.structure("mask.expand", {"expand_as": 4.0, "expand": 2.0, "broadcast": 3.0})
+    expand = c.choose("mask.expand", {"expand_as": 4.0, "expand": 2.0, "broadcast": 3.0})
     if expand != "broadcast":
         drop = b.op("expand_as", drop, scores) if expand == "expand_as" else b.op("expand", drop, sizes=b.shape(scores))
-    fill = c.structure("mask.fill", _EQUAL_0_FILLS)
+    fill = c.choose("mask.fill", _EQUAL_0_FILLS)
     result = b.op("masked_fill", scores, drop, to="scores", value=fill)
     return Masked(result, drop, "drop", _fill_value(fill, b, scores))
 
@@ -253,8 +255,8 @@ def _where(b: Builder, c: Choices, scores: str, pattern: Pattern) -> Masked:
     seen = _keep(b, c, scores, pattern)
     keep = seen.value
     fill = _fill(b, c, scores, pattern)
-    reverse = c.wild() and c.chance(0.5) and not pattern
-    if c.structure("mask.low", {"full": 6.0, "number": 4.0}) == "full":
+    reverse = c.deviates() and c.chance(0.5) and not pattern
+    if c.choose("mask.low", {"full": 6.0, "number": 4.0}) == "full":
         low = b.op("full", to="low", sizes=(), value=fill, dtype=b.dtype_of(scores))
         result = (
             b.op("where", keep, low, scores, to="scores") if reverse else b.op("where", keep, scores, low, to="scores")

@@ -1,4 +1,4 @@
-"""Harmless steps between the others: what real modules are full of and a rewrite must see through or leave alone."""
+"""Steps that change nothing, as real modules have them: a rewrite must match in spite of them, or not at all."""
 
 from generators.program.sizes import Size
 from generators.sampling.builder import Builder
@@ -17,8 +17,9 @@ _STEPS = {
 }
 
 
-def disturb(b: Builder, c: Choices, value: str, amount: float) -> str:
-    """The value after none, one or (rarely) two steps that change nothing, each with probability `amount`."""
+def insert_noop(b: Builder, c: Choices, value: str) -> str:
+    """The value after none, one or (rarely) more steps that change nothing."""
+    amount = c.noop_rate
     while c.chance(amount):
         value = _one_step(b, c, value)
         amount /= 3

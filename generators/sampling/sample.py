@@ -1,6 +1,7 @@
 """A random case from a seed and an index: a bare attention, or a whole module around one."""
 
 import itertools
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -9,15 +10,15 @@ from generators.program.attention_stub import stand_in
 from generators.program.case import Case
 from generators.program.type_check import check
 from generators.sampling.attention import attend
-from generators.sampling.attention_features import Extras, draw_extras, draw_many_extras
+from generators.sampling.attention_features import AttentionFeatures, draw_features, draw_many_features
 from generators.sampling.blocks import block_module
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 from generators.sampling.dimensions import draw_dims, draw_tiled_dims
-from generators.sampling.families import FAMILIES, Families, Family
+from generators.sampling.families.table import FAMILIES, Family
 from generators.sampling.heads import head_inputs
-from generators.sampling.merge_heads import as_given, merge_heads
-from generators.sampling.noops import disturb
+from generators.sampling.merge_heads import merge_heads, restore_axes
+from generators.sampling.noops import insert_noop
 
 BARE = 0.8
 """The share of cases that are an attention alone: they are twice as fast to judge as whole modules."""
@@ -73,16 +74,16 @@ def _choices(seed: int, index: int) -> tuple[Choices, Choices]:
 def draw(c: Choices, rare: Choices, *, form: Form = ANY, empty: str = "") -> Case:
     """The case that these choices decide on; `rare` decides what few attentions have; `empty` names a dimension of size 0."""
     drawn = FAMILIES[form.family] if form.family else _family(c, FAMILIES)
-    c.habits = drawn.habits
-    c.wildness = c.weighted({0.02: 2.0, 0.08: 5.0, 0.2: 2.0, 0.5: 1.0})
+    c.preferences = drawn.preferences
+    c.deviation = c.weighted({0.02: 2.0, 0.08: 5.0, 0.2: 2.0, 0.5: 1.0})
     drawn_dtype, dims = c.weighted(_DTYPES), draw_dims(c)
     drawn_mode = "training" if c.chance(TRAINING) else "inference"
     b = Builder(dims | ({empty: 0} if empty else {}), form.dtype or drawn_dtype, form.mode or drawn_mode)
-    extras = draw_extras(rare)
+    features = draw_features(rare)
     if drawn.write is not None:
         returns = drawn.write(b, c)
     else:
-        returns = _bare(b, c, extras) if c.chance(BARE) else block_module(b, c, extras)
+        returns = _bare(b, c, features) if c.chance(BARE) else block_module(b, c, features)
     return _cast(b.case(returns, dynamic=c.chance(DYNAMIC)), rare)
 
 
@@ -97,7 +98,7 @@ def _cast(case: Case, c: Choices) -> Case:
     return under
 
 
-def _family(c: Choices, families: Families) -> Family:
+def _family(c: Choices, families: Mapping[str, Family]) -> Family:
     return families[c.weighted({name: family.weight for name, family in families.items()})]
 
 
@@ -106,40 +107,40 @@ def _for_kernels(seed: str) -> Case:
     written = c.chance(WRITTEN)
     family = _family(c, {name: family for name, family in FAMILIES.items() if (family.write is not None) == written})
     if family.write is not None:
-        c.habits = family.habits
-        c.wildness = c.weighted({0.02: 5.0, 0.08: 4.0, 0.2: 1.0})
+        c.preferences = family.preferences
+        c.deviation = c.weighted({0.02: 5.0, 0.08: 4.0, 0.2: 1.0})
         b = Builder(draw_dims(c), c.weighted(_DTYPES), "training" if c.chance(0.5) else "inference")
         return b.case(family.write(b, c), dynamic=False)
-    # What kernels get wrong is not how a step is spelled: scales, groups and values vary beyond a family's habits.
-    c.habits = {
+    # What kernels get wrong is not how a step is spelled: scales, groups and values vary beyond a family's preferences.
+    c.preferences = {
         "heads.group": c.weighted({"none": 7.0, "group": 2.0, "one": 1.0}),
         "values": c.weighted({"normal": 7.0, "outliers": 1.0, "integers": 1.0, "one_row": 1.0}),
         "scale.value": c.weighted({None: 7.0, 0.5: 1.0, 0.3: 1.0, -0.5: 1.0, 4.0: 0.5}),
         "softmax.upcast": "none",
-    } | dict(family.habits)
+    } | dict(family.preferences)
     if c.chance(0.6):
         # With a finite fill a row that keeps no key is no kernel's business.
-        c.habits = {**c.habits, "mask.fill": float("-inf")}
-    c.wildness = c.weighted({0.02: 5.0, 0.08: 4.0, 0.2: 1.0})
+        c.preferences = {**c.preferences, "mask.fill": float("-inf")}
+    c.deviation = c.weighted({0.02: 5.0, 0.08: 4.0, 0.2: 1.0})
     dims = draw_tiled_dims(c)
-    extras = draw_many_extras(c)
-    if extras.causal == "bottom_right" and dims["T"] < dims["S"] and c.chance(0.7):
+    features = draw_many_features(c)
+    if features.causal == "bottom_right" and dims["T"] < dims["S"] and c.chance(0.7):
         # The first queries would see no key.
         dims["S"], dims["T"] = dims["T"], dims["S"]
     b = Builder(dims, c.weighted(_DTYPES), "training" if c.chance(0.5) else "inference")
-    return b.case(_bare(b, c, extras, turned=c.chance(TURNED)), dynamic=False)
+    return b.case(_bare(b, c, features, turned=c.chance(TURNED)), dynamic=False)
 
 
-def _bare(b: Builder, c: Choices, extras: Extras, *, turned: bool = False) -> list[str]:
-    noise, heads = c.wildness / 5, head_inputs(b, c)
-    attended = attend(b, c, heads, noise, extras)
-    output = attended.output
-    if turned and (back := as_given(b, c, heads, output)) != output:
+def _bare(b: Builder, c: Choices, features: AttentionFeatures, *, turned: bool = False) -> list[str]:
+    heads = head_inputs(b, c)
+    attention = attend(b, c, heads, features)
+    output = attention.output
+    if turned and (back := restore_axes(b, c, heads, output)) != output:
         output = back
     elif c.chance(0.3):
         output = merge_heads(b, c, output)
-    output = disturb(b, c, output, noise)
-    returns = c.structure("returns", {"output": 7.0, "keys": 1.5, "some": 1.5})
+    output = insert_noop(b, c, output)
+    returns = c.choose("returns", {"output": 7.0, "keys": 1.5, "some": 1.5})
     if returns == "keys":
-        return [output, attended.keys, attended.values]
-    return [output, *(c.subset(attended.extras, 0.5) if returns == "some" else [])]
+        return [output, attention.keys, attention.values]
+    return [output, *(c.subset(attention.intermediates, 0.5) if returns == "some" else [])]

@@ -17,12 +17,14 @@ class Probabilities:
 def spell_softmax(b: Builder, c: Choices, scores: str, like: str) -> Probabilities:
     """Softmax of `scores` (last axis: keys), in the dtype of `like`, the values it will meet."""
     rank = b.rank(scores)
-    axis = c.detail({-1: 80.0, rank - 1: 6.0, -2: 3.0, rank - 2: 2.0, 1: 1.5, 0: 0.7})
-    spelling = c.detail({"softmax": 84.0, "log": 4.0, "explicit": 8.0, "explicit_unsafe": 2.0, "logsumexp": 2.0})
-    upcast = c.structure("softmax.upcast", {"none": 8.0, "float": 2.0, "argument": 1.5})
+    axis = c.choose_default({-1: 80.0, rank - 1: 6.0, -2: 3.0, rank - 2: 2.0, 1: 1.5, 0: 0.7})
+    spelling = c.choose_default(
+        {"softmax": 84.0, "log": 4.0, "explicit": 8.0, "explicit_unsafe": 2.0, "logsumexp": 2.0}
+    )
+    upcast = c.choose("softmax.upcast", {"none": 8.0, "float": 2.0, "argument": 1.5})
     options = {}
     if upcast == "argument":
-        options["dtype"] = c.detail({"float32": 5.0, b.dtype_of(scores): 1.0, "float64": 0.5})
+        options["dtype"] = c.choose_default({"float32": 5.0, b.dtype_of(scores): 1.0, "float64": 0.5})
     if upcast == "float":
         scores = b.op("cast", scores, dtype="float32", form=c.pick(("to", "method")))
     if spelling == "log":
@@ -39,7 +41,7 @@ def spell_softmax(b: Builder, c: Choices, scores: str, like: str) -> Probabiliti
     else:
         probs = _explicit(b, c, scores, axis, safe=spelling == "explicit")
     if b.dtype_of(probs) != b.dtype_of(like) or upcast == "float":
-        back = c.structure("softmax.back", {"type_as": 1.0, "to": 2.0, "method": 1.0, "type": 1.0})
+        back = c.choose("softmax.back", {"type_as": 1.0, "to": 2.0, "method": 1.0, "type": 1.0})
         if back == "type_as":
             probs = b.op("type_as", probs, like)
         else:

@@ -125,8 +125,8 @@ def _with_masks_cut_off(case: Case) -> Case:
 
 def _masks(case: Case) -> list[Input]:
     """The floating inputs that say which keys to see: by their numbers, or as what a contract adds to scores is made of them."""
-    attended = _behind(case, {name for c in case.contracts for name in (c.q, c.k, c.v)})
-    added = _behind(case, {c.bias for c in case.contracts if c.bias}) - attended
+    attention = _behind(case, {name for c in case.contracts for name in (c.q, c.k, c.v)})
+    added = _behind(case, {c.bias for c in case.contracts if c.bias}) - attention
     given = (item for item in case.inputs if not item.parameter and category(item.dtype) == 2)
     return [item for item in given if item.values.kind.endswith("mask") or item.name in added]
 

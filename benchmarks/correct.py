@@ -20,7 +20,7 @@ from fuzz.check.oracle.attention.refusals import Unsupported
 from fuzz.check.subjects import available
 from fuzz.check.subjects.subject import Subject
 from fuzz.protocol import Check, Verdict
-from generators.program.attention_stub import stand_in
+from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
 from generators.program.dtypes import FLOATS
 from generators.program.emit import is_random, source
@@ -141,7 +141,7 @@ def _judge(case: Case, seed: int, index: int, device: str, counts: Counts) -> No
         dynamic=case.dynamic,
         random=random,
         repeat=1,
-        stand_in=stand_in(case),
+        stand_in=emit_attention_stub(case),
     )
     result = check(asked, subjects, device, lambda _: None, lambda: 0.0)
     dtype = next((item.dtype for item in case.inputs if item.dtype in FLOATS), "float32")

@@ -32,7 +32,7 @@ from fuzz.check.oracle.attention.relation_table import RELATIONS
 from fuzz.check.program import Program
 from fuzz.check.subjects import available
 from fuzz.protocol.render import describe_failure
-from generators.program.attention_stub import stand_in
+from generators.program.attention_stub import emit_attention_stub
 from generators.sampling.sample import sample
 from kernels.reference import math_attention
 
@@ -89,7 +89,7 @@ def _by_autograd(
 
 def _calls(seed: int, count: int) -> Iterator[Sampled]:
     for index in range(count):
-        text = stand_in(sample(seed, index, contracted=True))
+        text = emit_attention_stub(sample(seed, index, contracted=True))
         found: list[Sampled] = []
 
         def attend(

@@ -33,7 +33,7 @@ from fuzz.check.subjects import find
 from fuzz.protocol import Result, SubjectResult, Verdict
 from generators.program.case import Case
 from generators.program.emit import source
-from generators.sampling.sample import ANY, Form, sample
+from generators.sampling.sample import ANY, SampleSpec, sample
 
 SUBJECTS = ("passes", "passes_random")
 STEPS = 12
@@ -95,8 +95,8 @@ def searched(engine: str, seed: int, count: int) -> Reach:
 
 
 def _searched(engine: str, seed: int, count: int, results: Results) -> Reach:
-    def draw(index: int, form: Form = ANY) -> Case:
-        return sample(seed, index, form=form)
+    def draw(index: int, spec: SampleSpec = ANY) -> Case:
+        return sample(seed, index, spec=spec)
 
     search: Search = Guided(draw, seed, (), results) if engine == "guided" else Random(draw)
     schedule = Schedule(SUBJECTS)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain, islice
 
 from corpus.passes import CONTRACT_PASSES, PASSES, Pass
-from generators.program.attention_stub import stand_in
+from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
 from generators.program.simplicity import contract_key, sort_key
 
@@ -35,7 +35,11 @@ def shrink(
         limit = key(trajectory[-1])
         candidates = (enumerate(one_pass(trajectory[-1])) for _ in range(2))
         for at, candidate in chain(islice(next(candidates), start, None), islice(next(candidates), start)):
-            if candidate.id in asked or key(candidate) >= limit or (contracted and stand_in(candidate) is None):
+            if (
+                candidate.id in asked
+                or key(candidate) >= limit
+                or (contracted and emit_attention_stub(candidate) is None)
+            ):
                 continue
             if deadline():
                 return None

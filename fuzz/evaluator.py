@@ -33,7 +33,7 @@ from fuzz.protocol import (
     from_json,
 )
 from generators.errors import UserError
-from generators.program.attention_stub import stand_in
+from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
 from generators.program.emit import is_random, source
 
@@ -119,7 +119,7 @@ def request(case: Case, subjects: tuple[str, ...], repeat: int = 2, *, located: 
         dynamic=case.dynamic,
         random=is_random(case),
         repeat=repeat,
-        stand_in=stand_in(case) if case.contracts else None,
+        stand_in=emit_attention_stub(case) if case.contracts else None,
         located=located,
     )
 

@@ -38,7 +38,7 @@ from fuzz.subjects import is_named
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.emit import source
-from generators.sampling.sample import ANY, Form
+from generators.sampling.sample import ANY, SampleSpec
 
 SUSPICION_SHARE = 0.5
 """The share of worker time that showing, shrinking and confirming may take while cases are left to judge."""
@@ -155,11 +155,11 @@ class Campaign:
         # libFuzzer draws cases itself; what they reach is kept.
         return Random(self._draw, Queue(self.results) if self.options.engine == "atheris" else None)
 
-    def _draw(self, index: int, form: Form = ANY) -> Case:
+    def _draw(self, index: int, spec: SampleSpec = ANY) -> Case:
         """Case number `index` of the seed: where all subjects compute attention alone, one they can take."""
         if self._contracted:
             return self.sample(self.seed, index, contracted=True)
-        return self.sample(self.seed, index, form=form)
+        return self.sample(self.seed, index, spec=spec)
 
     def run(self) -> str:
         """Work until the budget is spent, or something stops it; gives the reason. Raises what a slot raised."""

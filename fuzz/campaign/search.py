@@ -17,7 +17,7 @@ from generators.program.case import Case
 from generators.sampling.choices import Choices
 from generators.sampling.families.table import FAMILIES
 from generators.sampling.mutate import WEIGHTS, mutate
-from generators.sampling.sample import ANY, Form
+from generators.sampling.sample import ANY, SampleSpec
 
 ENGINES = ("guided", "random", "atheris")
 
@@ -34,7 +34,7 @@ _GRAPH_PASSES = (CHEAP, RANDOM_PASSES)
 class Draw(Protocol):
     """Gives case number `index` of the seed, of a form where one is given."""
 
-    def __call__(self, index: int, form: Form = ANY) -> Case:
+    def __call__(self, index: int, spec: SampleSpec = ANY) -> Case:
         """One case."""
 
 
@@ -130,7 +130,7 @@ class Guided:
             mutant = mutate(parent, c, self.queue.some(c, _TO_SPLICE), self._edits.weights(WEIGHTS))
             return mutant.case, _Made(source, tuple(dict.fromkeys(mutant.edits)))
         family = c.weighted(self._families.weights(_FAMILIES))
-        return self._draw(index, Form(family)), _Made("drawn", (family,))
+        return self._draw(index, SampleSpec(family)), _Made("drawn", (family,))
 
     def judged(self, case: Case, result: Result) -> tuple[frozenset[str], bool]:
         """What the case reached, and whether any of it is new."""

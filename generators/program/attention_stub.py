@@ -10,7 +10,7 @@ from generators.program.type_check import is_in_place, types_of
 from generators.program.values import number
 
 
-def stand_in(case: Case) -> str | None:
+def emit_attention_stub(case: Case) -> str | None:
     """The text of the case in which `attend`, a global of whoever runs it, computes the output of each contract.
 
         out = attend(q, k, v, scale=0.25, causal="top_left", mask=keep)

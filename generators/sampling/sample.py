@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from generators.errors import CaseError
-from generators.program.attention_stub import stand_in
+from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
 from generators.program.type_check import check
 from generators.sampling.attention import attend
@@ -38,7 +38,7 @@ _DTYPES = {"float32": 5.0, "bfloat16": 2.5, "float16": 2.5}
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class SampleSpec:
     """What a case is to be like: the family that writes it, its dtype, and its mode. What is empty is drawn."""
 
     family: str = ""
@@ -46,24 +46,24 @@ class Form:
     mode: str = ""
 
 
-ANY = Form()
+ANY = SampleSpec()
 
 
-def sample(seed: int, index: int, *, contracted: bool = False, form: Form = ANY) -> Case:
+def sample(seed: int, index: int, *, contracted: bool = False, spec: SampleSpec = ANY) -> Case:
     """Case number `index` of the campaign with this seed: the same on every machine.
 
     With `contracted` it is one for attention kernels: an attention alone that a call of a kernel can stand in for, with
-    sizes around the edges of tiles, and soft caps, windows, ALiBi and sinks more often. With `form` it is of that form.
+    sizes around the edges of tiles, and soft caps, windows, ALiBi and sinks more often. With `spec` it is of that spec.
     """
     if contracted:
         cases = (_for_kernels(f"{seed}:{index}:contracted:{attempt}") for attempt in itertools.count())
-        return next(case for case in cases if stand_in(case) is not None)
+        return next(case for case in cases if emit_attention_stub(case) is not None)
     empty = Choices(f"{seed}:{index}:empty")
     if empty.chance(EMPTY):
         # What refuses a size of 0 (an index, a size of -1) is drawn without one.
         with suppress(CaseError):
-            return draw(*_choices(seed, index), form=form, empty=empty.weighted(_EMPTY))
-    return draw(*_choices(seed, index), form=form)
+            return draw(*_choices(seed, index), spec=spec, empty=empty.weighted(_EMPTY))
+    return draw(*_choices(seed, index), spec=spec)
 
 
 def _choices(seed: int, index: int) -> tuple[Choices, Choices]:
@@ -71,14 +71,14 @@ def _choices(seed: int, index: int) -> tuple[Choices, Choices]:
     return Choices(f"{seed}:{index}"), Choices(f"{seed}:{index}:extras")
 
 
-def draw(c: Choices, rare: Choices, *, form: Form = ANY, empty: str = "") -> Case:
+def draw(c: Choices, rare: Choices, *, spec: SampleSpec = ANY, empty: str = "") -> Case:
     """The case that these choices decide on; `rare` decides what few attentions have; `empty` names a dimension of size 0."""
-    drawn = FAMILIES[form.family] if form.family else _family(c, FAMILIES)
+    drawn = FAMILIES[spec.family] if spec.family else _family(c, FAMILIES)
     c.preferences = drawn.preferences
     c.deviation = c.weighted({0.02: 2.0, 0.08: 5.0, 0.2: 2.0, 0.5: 1.0})
     drawn_dtype, dims = c.weighted(_DTYPES), draw_dims(c)
     drawn_mode = "training" if c.chance(TRAINING) else "inference"
-    b = Builder(dims | ({empty: 0} if empty else {}), form.dtype or drawn_dtype, form.mode or drawn_mode)
+    b = Builder(dims | ({empty: 0} if empty else {}), spec.dtype or drawn_dtype, spec.mode or drawn_mode)
     features = draw_features(rare)
     if drawn.write is not None:
         returns = drawn.write(b, c)

@@ -11,7 +11,7 @@ import pytest
 from fuzz.evaluator import Setup, Worker, WorkerFault, request
 from fuzz.protocol import Verdict
 from generators.errors import UserError
-from generators.program.attention_stub import stand_in
+from generators.program.attention_stub import emit_attention_stub
 from generators.sampling.sample import sample
 from tests.campaign.fakes import case, setup
 
@@ -85,8 +85,10 @@ def test_a_fault_of_ours_accuses_no_subject(tmp_path: Path) -> None:
 
 
 def test_a_worker_is_told_what_the_contracts_of_a_case_say_whatever_the_subjects() -> None:
-    contracted = next(c for c in (sample(1, index, contracted=True) for index in range(20)) if stand_in(c) is not None)
-    assert request(contracted, ("passes",)).stand_in == stand_in(contracted)
+    contracted = next(
+        c for c in (sample(1, index, contracted=True) for index in range(20)) if emit_attention_stub(c) is not None
+    )
+    assert request(contracted, ("passes",)).stand_in == emit_attention_stub(contracted)
     assert CHECK.stand_in is None
 
 

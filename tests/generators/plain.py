@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from generators.program.attention_stub import stand_in
+from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case, Contract
 from generators.program.emit import source
 
@@ -145,7 +145,7 @@ def overwrites(case: Case) -> bool:
 
 def agrees(case: Case) -> bool:
     """Whether the stand-in gives what the case does, outputs and gradients; what an empty row makes NaN is not compared."""
-    text = stand_in(case)
+    text = emit_attention_stub(case)
     assert text is not None
     expected, got = (in_float64(t, training=case.training) for t in (source(case), text))
     if [g is None for g in expected.gradients] != [g is None for g in got.gradients]:

@@ -16,7 +16,7 @@ from generators.sampling.mutate import EDITS, MOST_OPS, mutate, siblings
 from generators.sampling.mutations.forms import DROPOUT, HALF, INFERENCE, MIXED, TRAINING, Variant, variant
 from generators.sampling.mutations.spellings import respell
 from generators.sampling.mutations.splicing import splice
-from generators.sampling.sample import Form, sample
+from generators.sampling.sample import SampleSpec, sample
 from tests.generators.plain import by_contract, close, in_float64, overwrites
 from tests.generators.test_contracts import values_of
 from tests.generators.test_sample import run_eager
@@ -99,7 +99,9 @@ def test_another_spelling_computes_the_same() -> None:
 
 
 def test_layers_of_many_arguments_are_mutated_too() -> None:
-    layers = [sample(3, i, form=Form(name)) for name in ("transformer_layers", "multihead", "flex") for i in range(40)]
+    layers = [
+        sample(3, i, spec=SampleSpec(name)) for name in ("transformer_layers", "multihead", "flex") for i in range(40)
+    ]
     for step in range(600):
         case = mutate(layers[step % len(layers)], Choices(f"layer {step}"), layers).case
         check(case)

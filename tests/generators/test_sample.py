@@ -8,11 +8,11 @@ from collections import Counter
 import pytest
 import torch
 
-from generators.program.attention_stub import stand_in
+from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
 from generators.program.emit import source
 from generators.program.type_check import check
-from generators.sampling.sample import Form, sample
+from generators.sampling.sample import SampleSpec, sample
 
 pytestmark = pytest.mark.samples
 
@@ -116,7 +116,7 @@ def test_a_campaign_of_kernels_has_all_that_a_contract_can_say() -> None:
     layouts = Counter(c.layout for case in cases for c in case.contracts)
     assert min(layouts["bshd"], 2 * layouts["bsd"]) > 80, layouts
     assert 400 < sum(case.training for case in cases) < 600
-    assert all(stand_in(case) is not None for case in cases)
+    assert all(emit_attention_stub(case) is not None for case in cases)
     lengths = {case.sizes.get("S") for case in cases}
     assert lengths >= {1, 63, 64, 65, 127, 128, 129, 130}
 
@@ -128,13 +128,15 @@ def test_what_newer_models_add_is_seldom_in_an_ordinary_campaign() -> None:
 
 
 def test_a_size_of_0_is_drawn_of_given_families_too() -> None:
-    cases = [sample(5, i, form=Form("bert")) for i in range(1200)]
+    cases = [sample(5, i, spec=SampleSpec("bert")) for i in range(1200)]
     assert 1 <= sum(0 in case.sizes.values() for case in cases) <= 25
 
 
 def test_masks_ask_for_gradients_seldom_and_only_in_training() -> None:
     """A rewrite in training leaves a mask that wants a gradient alone, and models have none."""
-    cases = [sample(6, i, form=Form("bert", "float32", mode)) for mode in ("training", "inference") for i in range(150)]
+    cases = [
+        sample(6, i, spec=SampleSpec("bert", "float32", mode)) for mode in ("training", "inference") for i in range(150)
+    ]
     cut_off: Counter[tuple[str, bool]] = Counter()
     for case in cases:
         detached = {op.args[0] for op in case.ops if op.kind == "detach"}

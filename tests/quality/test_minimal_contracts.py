@@ -8,7 +8,7 @@ import pytest
 from corpus.casefile import dumps, loads
 from corpus.passes.contracts import plainer_contract
 from corpus.shrink import shrink
-from generators.program.attention_stub import stand_in
+from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case, Contract
 from generators.program.contracts import as_bhsd
 from generators.program.emit import source
@@ -204,7 +204,7 @@ def test_it_comes_down_to_the_plainest_lines_in_few_probes_with_a_stand_in_all_t
         trajectory, asked = watched(start, bug)
         assert [op.kind for op in trajectory[-1].ops] == KINDS[bug], source(trajectory[-1])
         assert len(asked) == len({case.id for case in asked}) <= MOST_PROBES
-        assert all(case.contracts and stand_in(case) is not None for case in asked)
+        assert all(case.contracts and emit_attention_stub(case) is not None for case in asked)
         keys = [contract_key(case) for case in trajectory]
         assert keys == sorted(set(keys), reverse=True)
         assert loads(dumps(trajectory[-1])) == trajectory[-1]

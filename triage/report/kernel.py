@@ -10,7 +10,7 @@ from fuzz.protocol import Verdict
 from fuzz.relations import is_of_another_call
 from fuzz.subjects import is_named
 from generators.errors import UserError
-from generators.program.attention_stub import stand_in
+from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
 from triage.attribution.ablation import EAGER, MATH, Ablation
 from triage.attribution.evaluator import trials_of, worker_of
@@ -91,7 +91,7 @@ def _boundaries(case: Case, ablation: Ablation, setup: Setup) -> list[Boundary]:
     with worker_of(replace(setup, timeout=min(setup.timeout, _BOUNDARY_TIMEOUT))) as worker:
 
         def judge(other: Case) -> Verdict | None:
-            if stand_in(other) is None:
+            if emit_attention_stub(other) is None:
                 return None
             result = worker.check(request(other, (ablation.accused,), repeat))
             if not result.results:

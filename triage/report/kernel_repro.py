@@ -13,7 +13,7 @@ from corpus.entry import Entry, Expectation, dumps
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.relations import MEANINGS, is_of_another_call, relation_of
 from fuzz.subjects import is_named
-from generators.program.attention_stub import stand_in
+from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
 from generators.program.dtypes import LOW_PRECISION
 from generators.program.emit import is_random, source
@@ -207,7 +207,7 @@ def why_a_worker(result: SubjectResult) -> str:
 
 def forward_of(case: Case) -> str:
     """`forward` of the case's stand-in, which calls `attend`. A finite fill was tried: it is as good as -inf here."""
-    text = stand_in(case) or ""
+    text = emit_attention_stub(case) or ""
     start = text.index("    def forward(")
     return _FILL.sub("", text[start : text.index("\n\n\ndef inputs()", start)]).rstrip()
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from generators.program.attention_stub import stand_in
+from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case, Contract, Input
 from generators.program.emit import is_random, source
 from generators.program.sizes import Size
@@ -20,9 +20,9 @@ def test_a_stand_in_gives_what_the_case_gives(contracted: bool) -> None:
     compared: Counter[str] = Counter()
     for index in range(350):
         case = sample(3, index, contracted=contracted)
-        if stand_in(case) is None or is_random(case):
+        if emit_attention_stub(case) is None or is_random(case):
             continue
-        assert agrees(case), f"{source(case)}\n{stand_in(case)}"
+        assert agrees(case), f"{source(case)}\n{emit_attention_stub(case)}"
         compared[case.mode] += 1
     assert compared["inference"] > 100
     assert compared["training"] > (100 if contracted else 20)
@@ -42,12 +42,12 @@ def test_what_the_contract_speaks_for_is_gone_and_what_is_returned_of_it_stays()
     case = next(
         c for i in range(1000) if (c := sample(4, i, contracted=True)).contracts[0].causal and len(c.returns) == 1
     )
-    text = stand_in(case)
+    text = emit_attention_stub(case)
     assert text is not None
     assert text.count("attend(") == 1
     assert "softmax" not in text.lower()
     probs = next(op.name for op in case.ops if "softmax" in op.kind)
-    both = stand_in(replace(case, returns=(*case.returns, probs)))
+    both = emit_attention_stub(replace(case, returns=(*case.returns, probs)))
     assert both is not None
     assert "softmax" in both.lower()
 
@@ -59,14 +59,14 @@ def test_arguments_and_parameters_stay() -> None:
 
     for index in range(300):
         case = sample(5, index, contracted=True)
-        text = stand_in(case)
+        text = emit_attention_stub(case)
         assert text is not None
         assert interface(text) == interface(source(case))
 
 
 def test_no_contract_no_stand_in() -> None:
     case = sample(4, 0, contracted=True)
-    assert stand_in(replace(case, contracts=())) is None
+    assert emit_attention_stub(replace(case, contracts=())) is None
 
 
 def test_steps_in_place_on_what_is_read_or_given_have_no_stand_in() -> None:
@@ -88,7 +88,7 @@ def test_steps_in_place_on_what_is_read_or_given_have_no_stand_in() -> None:
     )
     check(case)
     assert agrees(case)
-    assert stand_in(replace(case, returns=("out", "scaled"))) is None
+    assert emit_attention_stub(replace(case, returns=("out", "scaled"))) is None
 
 
 def test_an_input_whose_gradient_is_zeros_keeps_its_gradient() -> None:
@@ -108,7 +108,7 @@ def test_an_input_whose_gradient_is_zeros_keeps_its_gradient() -> None:
     )
     check(case)
     assert agrees(case)
-    assert stand_in(replace(case, mode="training")) is None
+    assert emit_attention_stub(replace(case, mode="training")) is None
 
 
 @pytest.mark.samples
@@ -125,7 +125,7 @@ def test_slopes_and_sinks_that_need_a_gradient_are_nobodys_to_give() -> None:
             replace(op, args=tuple(names.get(arg, arg) for arg in op.args)) for op in case.ops if op.name not in names
         )
         live = replace(case, ops=ops, contracts=(contract.renamed(names),))
-        assert stand_in(case) is not None and stand_in(live) is None
-        assert stand_in(replace(live, mode="inference")) is not None
+        assert emit_attention_stub(case) is not None and emit_attention_stub(live) is None
+        assert emit_attention_stub(replace(live, mode="inference")) is not None
         seen.add(contract.alibi is not None)
     assert seen == {True, False}

@@ -23,6 +23,7 @@ from corpus import casefile, entry
 from corpus.entry import Entry, Expectation
 from corpus.passes.plain import Plain, spelled
 from fuzz.evaluator import Setup
+from fuzz.subjects import get_spec
 from generators.errors import UserError
 from generators.program.case import Input, Values
 from generators.program.sizes import Size
@@ -224,7 +225,7 @@ def _bisected(known: Known, found: Attribution) -> None:
     result = found.ablation.result
     with tempfile.TemporaryDirectory(prefix="attnfuzz-attribution-") as scratch:
         repro = Path(scratch) / "repro.py"
-        own_random, dynamic = known.entry.subject.endswith("_random"), known.entry.subject == DYNAMIC
+        own_random, dynamic = get_spec(known.entry.subject).random, known.entry.subject == DYNAMIC
         repro.write_text(
             reproducer.text(known.entry.case, result.verdict, known.name, own_random=own_random, dynamic=dynamic)
         )

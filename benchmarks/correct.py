@@ -17,8 +17,7 @@ from fuzz.check.attention.function import Attention
 from fuzz.check.check import check
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.attention.refusals import Unsupported
-from fuzz.check.subjects import available
-from fuzz.check.subjects.subject import Subject
+from fuzz.check.subjects import Subject, available
 from fuzz.protocol import Check, Verdict
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case

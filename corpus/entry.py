@@ -36,6 +36,7 @@ from generators.program.case import Case
 SUFFIX = ".case.yaml"
 STATUSES = ("pass", "known", "rounding")
 DEVICES = ("cpu", "cuda")
+DEFAULT_SUBJECT = "inductor"
 _KEYS = ("note", "expect", "found", "seen")
 _MAX_REACHES = 32
 _WORD = re.compile(r"[a-z][a-z_]{0,30}")
@@ -110,7 +111,7 @@ class Entry:
     @property
     def subject(self) -> str:
         """The subject to replay under."""
-        return self.expectation.subject or "inductor"
+        return self.expectation.subject or DEFAULT_SUBJECT
 
     @property
     def device(self) -> str:

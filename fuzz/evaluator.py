@@ -32,6 +32,7 @@ from fuzz.protocol import (
     Verdict,
     from_json,
 )
+from fuzz.protocol.controls import Control
 from generators.errors import UserError
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
@@ -109,7 +110,9 @@ class WorkerFault(RuntimeError):
     """A worker ended because of a fault of ours: nothing is said of the case. The text: in which stage, and its last lines."""
 
 
-def request(case: Case, subjects: tuple[str, ...], repeat: int = 2, *, located: bool = False) -> Check:
+def request(
+    case: Case, subjects: tuple[str, ...], repeat: int = 2, *, located: bool = False, controls: tuple[Control, ...] = ()
+) -> Check:
     """What a worker is asked to judge `case` under `subjects`; `located`: with maps of the errors."""
     return Check(
         id=0,
@@ -121,6 +124,7 @@ def request(case: Case, subjects: tuple[str, ...], repeat: int = 2, *, located: 
         repeat=repeat,
         stand_in=emit_attention_stub(case) if case.contracts else None,
         located=located,
+        controls=controls,
     )
 
 

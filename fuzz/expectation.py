@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from corpus.entry import Expectation
+from corpus.entry import DEFAULT_SUBJECT, Expectation
 from fuzz.protocol import Result, SubjectResult, Verdict
 from generators.errors import UserError
 
@@ -64,7 +64,7 @@ def _of_verdicts(expectation: Expectation, judged: Sequence[SubjectResult], torc
 
 def _not_reached(expectation: Expectation, judged: Sequence[SubjectResult], torch: str) -> str:
     """What the case must reach and did not, in one line; empty when there is nothing, or another subject was asked."""
-    own = [r for r in judged if r.subject == (expectation.subject or "inductor")]
+    own = [r for r in judged if r.subject == (expectation.subject or DEFAULT_SUBJECT)]
     if not own or not expectation.holds_for(torch):
         return ""
     reached = {name for r in own for name in (*r.fired, *r.reached)}

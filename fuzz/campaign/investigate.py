@@ -6,10 +6,9 @@ from enum import StrEnum
 from typing import Protocol
 
 from corpus.shrink import shrink
-from fuzz.campaign.schedule import CHEAP
-from fuzz.campaign.symptom import EAGER, PROCESS, VALUES, attention_patterns, compiler_of, identity_of, kind_of
+from fuzz.campaign.symptom import EAGER, PROCESS, VALUES, attention_patterns, identity_of, kind_of
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.subjects import kind
+from fuzz.subjects import INDUCTOR, compiler_of, get_spec
 from generators.program.case import Case
 
 CONFIRMATIONS = 3
@@ -69,10 +68,10 @@ class Conclusion:
 
 def public_for(subject: str, public: Sequence[str]) -> str | None:
     """The public subject that can show what `subject` shows; None when the campaign has none."""
-    if kind(subject).public:
+    if get_spec(subject).public:
         return subject
-    alike = (p for p in public if compiler_of(p) == compiler_of(CHEAP) and kind(p).random == kind(subject).random)
-    return next(alike, None)
+    random = get_spec(subject).random
+    return next((p for p in public if compiler_of(p) == INDUCTOR and get_spec(p).random == random), None)
 
 
 def investigate(

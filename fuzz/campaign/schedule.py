@@ -1,45 +1,44 @@
 """Which subjects a case meets, and which case comes next."""
 
 import threading
+from dataclasses import replace
 
 from fuzz.campaign.budget import Budget
-from fuzz.subjects import BUILT_IN, is_named, kind
+from fuzz.subjects import SUBJECTS, Spec, get_spec, is_named
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.emit import is_random
 
-CHEAP = "passes"
-RANDOM_PASSES = "passes_random"
-SUBJECTS = tuple(BUILT_IN)
-"""The built-in subjects a campaign can compare with eager, in the order in which they are due."""
-
 
 def chosen_subjects(given: list[str], device: str = "cpu") -> tuple[str, ...]:
-    """The subjects of a campaign from what `--subject` said; all built-in ones of the device when it said nothing.
+    """The subjects of a campaign from what `--subject` said; the default ones of the device when it said nothing.
 
     Raises `UserError` for a name that is neither built in nor `package.module:function`, and for another device's.
     """
+    known = [name for name, spec in SUBJECTS.items() if not spec.is_eager]
     for name in given:
         module, colon, function = name.partition(":")
         named = colon and function.isidentifier() and all(part.isidentifier() for part in module.split("."))
-        if name not in SUBJECTS and not named:
+        if name not in known and not named:
             raise UserError(
-                f"unknown subject {name!r}: there are {', '.join(SUBJECTS)}, and package.module:function for your own"
+                f"unknown subject {name!r}: there are {', '.join(known)}, and package.module:function for your own"
             )
-        if device not in kind(name).devices:
-            raise UserError(f"subject {name!r} does not run on {device}, only on {', '.join(kind(name).devices)}")
-    return tuple(dict.fromkeys(given)) or tuple(name for name in SUBJECTS if device in kind(name).devices)
+        if device not in get_spec(name).devices:
+            raise UserError(f"subject {name!r} does not run on {device}, only on {', '.join(get_spec(name).devices)}")
+    default = (name for name, spec in SUBJECTS.items() if spec.default and device in spec.devices)
+    return tuple(dict.fromkeys(given)) or tuple(default)
 
 
 class Schedule:
     """Hands out subjects so that the expensive ones take their share of worker time and no more."""
 
     def __init__(self, subjects: tuple[str, ...]) -> None:
-        always = tuple(s for s in subjects if s == CHEAP) + tuple(s for s in subjects if is_named(s))
-        attention = all(kind(s).attention or is_named(s) for s in subjects)
+        always = tuple(s for s in subjects if not get_spec(s).share) + tuple(s for s in subjects if is_named(s))
+        attention = all(get_spec(s).is_attention or is_named(s) for s in subjects)
         self.always = subjects if attention else always or subjects[:1]
         self.sometimes = tuple(s for s in subjects if s not in self.always)
-        self.public = tuple(s for s in subjects if kind(s).public)
+        self._random_proxy = next((s for s in self.sometimes if get_spec(s).is_proxy and get_spec(s).random), None)
+        self.public = tuple(s for s in subjects if get_spec(s).public)
         self._spent = dict.fromkeys(self.sometimes, 0.0)
         self._total = 0.0
         self._lock = threading.Lock()
@@ -47,21 +46,24 @@ class Schedule:
     def subjects_for(self, case: Case, *, aimed: bool = False) -> tuple[str, ...]:
         """What `case` meets: of the expensive subjects one that compiles it, and all that compute its attention. One that
         is `aimed` at something meets what that takes: in eager's random stream no pattern with dropout fires."""
-        if aimed and RANDOM_PASSES in self.sometimes and is_random(case):
-            return tuple(RANDOM_PASSES if subject == CHEAP else subject for subject in self.always)
+        if aimed and self._random_proxy is not None and is_random(case):
+            return tuple(self._random_proxy if get_spec(subject).is_proxy else subject for subject in self.always)
         due: list[str] = []
         with self._lock:
             for subject in self.sometimes:
-                what = kind(subject)
-                if self._spent[subject] >= what.share * self._total:
+                spec = get_spec(subject)
+                if self._spent[subject] >= spec.share * self._total:
                     continue
-                if subject == "inductor_dynamic" and not case.dynamic and "inductor" in self.sometimes:
+                if spec.dynamic and not case.dynamic and self._has_static_form(spec):
                     continue
-                if what.random and not is_random(case):
+                if spec.random and not is_random(case):
                     continue
-                if case.contracts if what.attention else not due:
+                if case.contracts if spec.is_attention else not due:
                     due.append(subject)
         return (*self.always, *due)
+
+    def _has_static_form(self, spec: Spec) -> bool:
+        return replace(spec, dynamic=False) in map(get_spec, self.sometimes)
 
     def account(self, seconds: float, by_subject: dict[str, float]) -> None:
         """Note what a case took in all, and under each subject."""

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from corpus.entry import case_files, load
-from fuzz.campaign.schedule import CHEAP, RANDOM_PASSES
 from fuzz.campaign.search_queue import ATTENTION, WITH, Queue, pattern_of, reached
 from fuzz.campaign.source_bandit import Yields
 from fuzz.campaign.store import Results
 from fuzz.campaign.variants import Siblings
 from fuzz.protocol import Result
+from fuzz.subjects import get_spec
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.sampling.choices import Choices
@@ -28,7 +28,6 @@ _FAMILIES = {name: family.weight for name, family in FAMILIES.items()}
 _TO_SPLICE = 4
 _ATTEMPTS = 8
 """So often is something else looked for in the place of a case that was judged already."""
-_GRAPH_PASSES = (CHEAP, RANDOM_PASSES)
 
 
 class Draw(Protocol):
@@ -145,7 +144,7 @@ class Guided:
 
     def _credit(self, case: Case, made: "_Made", result: Result) -> None:
         # Whether a case meets an expensive subject, and so what that reaches, is chance.
-        told = [one for one in result.results if one.subject in _GRAPH_PASSES] or result.results[:1]
+        told = [one for one in result.results if get_spec(one.subject).is_proxy] or result.results[:1]
         names = list(filter(_followed, reached(case, told)))
         price = sum(one.seconds for one in told)
         self._sources.credit([made.source], names, price)

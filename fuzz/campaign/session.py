@@ -20,7 +20,7 @@ from fuzz.campaign.stats import Statistics
 from fuzz.campaign.store import Results
 from fuzz.campaign.summary import summary
 from fuzz.protocol import Hello
-from fuzz.subjects import kind
+from fuzz.subjects import get_spec
 from generators.errors import UserError
 from generators.sampling.sample import sample
 
@@ -103,7 +103,7 @@ def _settled(options: Options, results: Results) -> Options:
 
 
 def _able(hello: Hello, options: Options) -> None:
-    compiled = [s for s in options.subjects if kind(s).cxx]
+    compiled = [s for s in options.subjects if get_spec(s).needs_cxx]
     if hello.cxx is None and options.setup.device == "cpu" and compiled:
         raise UserError(
             f"no C++ compiler for {', '.join(compiled)}: install g++ or set CXX; or use --subject passes, which needs"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import AnyFailure, FaultyOperation
 from fuzz.protocol.recorded import read_sentence
-from fuzz.subjects import BUILT_IN
+from fuzz.subjects import compiler_of
 from generators.program.features import OVERLOOKED
 
 PROCESS = frozenset({Verdict.TIMEOUT, Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY})
@@ -17,10 +17,6 @@ SILENT = VALUES | {Verdict.METADATA, Verdict.NONDETERMINISTIC, Verdict.OUT_OF_BO
 """Verdicts that come without an error message."""
 EAGER = "eager"
 """The subject that is not compiled. What it shows by itself, users meet without a compiler."""
-_COMPILERS = {
-    **{name: "inductor" for name in BUILT_IN if name.startswith(("passes", "inductor"))},
-    "triton_compiled": "triton",
-}
 
 # Inductor gives every pattern a form per mode and dtype: _sfdp_pattern_5_inference, _sfdp_pattern_13_half_training.
 _SFDP = re.compile(r"_?(sfdp_pattern_\d+)")
@@ -31,11 +27,6 @@ _EVERYDAY = re.compile(r"pointless_|fix_iota_device|bmm_to_mm|remove_noop|noop|v
 def kind_of(verdict: Verdict) -> str:
     """Verdicts of one kind may come from one bug: a wrong value is wrong forwards, backwards, or not finite."""
     return "value" if verdict in VALUES else verdict.value
-
-
-def compiler_of(subject: str) -> str:
-    """Subjects that share the compiler share its bugs."""
-    return _COMPILERS.get(subject, subject)
 
 
 def accused(subject: str, verdict: Verdict) -> str:

@@ -12,6 +12,7 @@ from torch import nn
 from fuzz.check import exceptions, settings
 from fuzz.check.check_attention import attended
 from fuzz.check.check_compiled import compiled
+from fuzz.check.controls import ControlError, apply_controls
 from fuzz.check.coverage import Coverage
 from fuzz.check.oracle import constants, dynamo_same
 from fuzz.check.oracle.eager_audit import Suspicion
@@ -21,6 +22,7 @@ from fuzz.check.oracle.verdict import Judge, Judgement
 from fuzz.check.program import Execution, Program, device_lost, execute
 from fuzz.check.subjects import Subject
 from fuzz.protocol import EAGER, NOISE, REFERENCE, Check, ErrorMap, Result, SubjectResult, Verdict
+from fuzz.protocol.controls import Observation
 from fuzz.protocol.failures import Nondeterministic, NotTaken, Refusal
 from fuzz.protocol.render import describe
 
@@ -122,13 +124,17 @@ class Case:
         started = time.perf_counter()
         same = None
         coverage = Coverage()
+        observed: list[Observation] = []
         with self.clock:
-            if subject is None:
-                judgement = Judgement(Verdict.SKIPPED, NotTaken(Refusal.UNKNOWN_SUBJECT))
-            elif subject.attention is not None:
-                judgement, same = attended(self, subject, coverage)
-            else:
-                judgement, same = compiled(self, subject, coverage)
+            try:
+                if subject is None:
+                    judgement = Judgement(Verdict.SKIPPED, NotTaken(Refusal.UNKNOWN_SUBJECT))
+                else:
+                    subject = apply_controls(subject, self.request.controls, observed.append)
+                    judge = attended if subject.attention is not None else compiled
+                    judgement, same = judge(self, subject, coverage)
+            except ControlError as error:
+                judgement = Judgement(Verdict.SKIPPED, NotTaken(Refusal.CONTROL, str(error)))
             with self.running:
                 settings.forget()
         result = SubjectResult(
@@ -144,6 +150,7 @@ class Case:
             failure=judgement.failure,
             excuse=judgement.excuse,
             writes=judgement.writes,
+            observations=tuple(dict.fromkeys(observed)),
         )
         return replace(result, message=describe(result))
 

@@ -26,7 +26,7 @@ FUSED_ROUNDS = ("weights", "sums", "exponentials")
 
 def compiled(case: "Case", subject: Subject, coverage: Coverage) -> tuple[Judgement, bool | None]:
     """The verdict on `subject`, and what `torch._dynamo.utils.same` says."""
-    if subject.kind.random and not case.request.random:
+    if subject.spec.random and not case.request.random:
         return Judgement(Verdict.SKIPPED, NotTaken(Refusal.NOT_RANDOM)), None
     module = case.program.module(case.request.training)
     try:

@@ -278,9 +278,7 @@ def _counts() -> dict[str, Counter[str]]:
     kernels = Counter[str]()
     for kind, name in (("all", "generated_kernel_count"), ("cpp_vec", "generated_cpp_vec_kernel_count")):
         kernels[kind] = _part(_METRICS, name) or 0
-    # What a control experiment says of its run (triage/attribution/switches.py).
-    told = Counter(counters.get("attnfuzz", {}))
-    return {"pass": passes, "graph_break": breaks, "kernels": kernels, "told": told}
+    return {"pass": passes, "graph_break": breaks, "kernels": kernels}
 
 
 def _reason(text: str) -> str:

@@ -69,7 +69,7 @@ def excused(judgement: Judgement, case: "Case", subject: Subject, is_wrong: Call
     """`judgement`, or that casts which Inductor leaves out explain it: `is_wrong` judges what the subject gives without them."""
     # Without low precision the setting changes nothing on CPU; on CUDA it decides over fused multiply-adds too.
     low = case.coarsest() in constants.LOW_PRECISION or case.device != "cpu"
-    if low and subject.kind.inductor and settings.can_keep_casts():
+    if low and subject.spec.uses_inductor and settings.can_keep_casts():
         with settings.casts_kept():
             kept = _is_wrong_again(case, subject, is_wrong)
         # A subject that is wrong at times only is not right because of the casts.

@@ -67,11 +67,9 @@ def main(
     gc.collect()
     gc.freeze()
     send(wire, _hello(options.device, subjects, cxx, time.perf_counter() - started))
-    usable = subjects if cxx or options.device != "cpu" else {n: s for n, s in subjects.items() if not s.kind.cxx}
-    modules = tuple(name.removesuffix("*") for name in options.subject if name.endswith(":*"))
+    usable = subjects if cxx or options.device != "cpu" else {n: s for n, s in subjects.items() if not s.spec.needs_cxx}
 
     def answer(message: Check) -> Result:
-        _find_more(message, usable, modules)
         return _check(message, usable, options.device, wire)
 
     try:
@@ -84,12 +82,7 @@ def main(
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m fuzz.check.worker", description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument(
-        "--subject",
-        action="append",
-        default=[],
-        help="package.module:function, to be importable; package.module:* for all of them",
-    )
+    parser.add_argument("--subject", action="append", default=[], help="an importable package.module:function")
     parser.add_argument("--memory-limit", type=int, default=0, help="MiB of memory, 0: no limit")
     return parser.parse_args(arguments)
 
@@ -123,23 +116,10 @@ def _start(options: argparse.Namespace) -> "dict[str, Subject]":
     subjects = available(options.device)
     try:
         for name in options.subject:
-            if not name.endswith(":*"):
-                subjects[name] = find(name)
+            subjects[name] = find(name)
     except SubjectError as error:
         raise Unworkable(str(error)) from error
     return subjects
-
-
-def _find_more(message: Check, subjects: "dict[str, Subject]", modules: tuple[str, ...]) -> None:
-    """Take up subjects of `modules` when they are first asked for; one that can't be found stays unknown."""
-    from fuzz.check.subjects import SubjectError, find
-
-    for name in message.subjects:
-        if name not in subjects and modules and name.startswith(modules):
-            try:
-                subjects[name] = find(name)
-            except SubjectError as error:
-                sys.stderr.write(f"{error}\n")
 
 
 def _hello(device: str, subjects: "dict[str, Subject]", cxx: str | None, seconds: float) -> Hello:
@@ -154,7 +134,7 @@ def _hello(device: str, subjects: "dict[str, Subject]", cxx: str | None, seconds
         seconds=round(seconds, 3),
         device_name=torch.cuda.get_device_name() if device == "cuda" else platform.machine(),
         subjects=tuple(sorted(subjects)),
-        public=tuple(sorted(name for name, subject in subjects.items() if subject.kind.public)),
+        public=tuple(sorted(name for name, subject in subjects.items() if subject.spec.public)),
         attention=tuple(sorted(name for name, subject in subjects.items() if subject.attention)),
     )
 

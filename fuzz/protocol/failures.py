@@ -39,6 +39,7 @@ class Refusal(str, Enum):
     NOT_IMPLEMENTED = "not_implemented"
     NO_MEMORY = "no_memory"
     NO_VERDICT = "no_verdict"
+    CONTROL = "control"
 
     def __str__(self) -> str:
         return self.value

@@ -45,6 +45,7 @@ _REFUSALS = {
     Refusal.NOT_IMPLEMENTED: "not implemented",
     Refusal.NO_MEMORY: "not enough memory left to judge it",
     Refusal.NO_VERDICT: "no verdict",
+    Refusal.CONTROL: "",
 }
 _PROCESSES = {
     Process.TIMEOUT: "timed out after {} s",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from corpus.entry import DEVICES, Entry
 from fuzz.campaign.investigate import public_for
-from fuzz.subjects import BUILT_IN, is_named
+from fuzz.subjects import SUBJECTS, find_proxy, is_named
 from fuzz.versions.baseline import Baseline
 from fuzz.versions.interpreters import Interpreters, Question
 from fuzz.versions.verdicts import GROWTH, Cell, Change, Row
@@ -40,7 +40,7 @@ def of_seed(seed: int, cases: int, subjects: Sequence[str], device: str | None) 
     questions = []
     for index in range(cases):
         case = sample(seed, index)
-        cheap = "passes_random" if is_random(case) else "passes"
+        cheap = find_proxy(random=is_random(case))
         name = f"case {index} of seed {seed}"
         questions += [
             Question(name, case, subject, device or "cpu", chosen=bool(subjects)) for subject in subjects or (cheap,)
@@ -94,9 +94,9 @@ def _again(first: Cell, second: Cell) -> Cell:
 def _public(question: Question) -> Question | None:
     """The same case under the public subject that shows what this internal one does; None when users can run this one, or
     asked for it by name."""
-    if question.chosen or question.subject not in BUILT_IN:
+    if question.chosen or question.subject not in SUBJECTS:
         return None
-    public = public_for(question.subject, [name for name, kind in BUILT_IN.items() if kind.public])
+    public = public_for(question.subject, [name for name, spec in SUBJECTS.items() if spec.public])
     return None if public in (None, question.subject) else replace(question, subject=str(public))
 
 

@@ -3,15 +3,18 @@ from dataclasses import replace
 import pytest
 
 from fuzz.campaign.budget import Budget
-from fuzz.campaign.schedule import SUBJECTS, Indices, Schedule, chosen_subjects
+from fuzz.campaign.schedule import Indices, Schedule, chosen_subjects
+from fuzz.subjects import SUBJECTS
 from generators.errors import UserError
 from tests.campaign.fakes import case
 
+DEFAULT = tuple(name for name, spec in SUBJECTS.items() if spec.default)
+
 
 def test_every_case_meets_the_cheap_subject_and_the_dear_ones_take_their_share() -> None:
-    schedule = Schedule(SUBJECTS)
+    schedule = Schedule(DEFAULT)
     cost = {"passes": 0.1, "inductor": 2.0, "inductor_dynamic": 2.0, "inductor_tf32": 2.0, "aot_eager": 0.3}
-    spent = dict.fromkeys(SUBJECTS, 0.0)
+    spent = dict.fromkeys(DEFAULT, 0.0)
     for _ in range(2000):
         subjects = schedule.subjects_for(case("exp"))
         assert subjects[0] == "passes"
@@ -25,8 +28,8 @@ def test_every_case_meets_the_cheap_subject_and_the_dear_ones_take_their_share()
 
 
 def test_what_is_aimed_at_a_pattern_with_dropout_meets_the_subject_in_which_it_can_fire() -> None:
-    schedule = Schedule(SUBJECTS)
-    schedule.account(1000.0, dict.fromkeys(SUBJECTS, 1000.0))
+    schedule = Schedule(DEFAULT)
+    schedule.account(1000.0, dict.fromkeys(DEFAULT, 1000.0))
     dropping = replace(case("dropout"), mode="training")
     dropping = replace(dropping, ops=(replace(dropping.ops[0], attrs=(("p", 0.1),)),))
     assert schedule.subjects_for(dropping) == schedule.subjects_for(case("exp"), aimed=True) == ("passes",)

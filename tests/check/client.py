@@ -4,9 +4,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from fuzz.protocol import Check, Exit, Hello, Message, Result, Stage, SubjectResult, Unusable, from_json
+from fuzz.protocol.controls import Control
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -52,9 +53,19 @@ class Client:
         dynamic: bool = False,
         random: bool = False,
         stand_in: str | None = None,
+        controls: tuple[Control, ...] = (),
     ) -> Result:
         """What the worker makes of `source`."""
-        asked = Check(7, source, subjects, training=training, dynamic=dynamic, random=random, stand_in=stand_in)
+        asked = Check(
+            id=7,
+            source=source,
+            subjects=subjects,
+            training=training,
+            dynamic=dynamic,
+            random=random,
+            stand_in=stand_in,
+            controls=controls,
+        )
         self._write(asked)
         self.stages = []
         while True:
@@ -64,18 +75,9 @@ class Client:
             assert isinstance(message, Stage), message
             self.stages.append(message.stage)
 
-    def one(
-        self,
-        source: str,
-        subject: str,
-        *,
-        training: bool = False,
-        dynamic: bool = False,
-        random: bool = False,
-        stand_in: str | None = None,
-    ) -> SubjectResult:
-        """What it makes of `source` under one subject, in a case eager runs."""
-        result = self.check(source, subject, training=training, dynamic=dynamic, random=random, stand_in=stand_in)
+    def one(self, source: str, subject: str, **options: Any) -> SubjectResult:
+        """What it makes of `source` under one subject, in a case eager runs; `options` as `check` takes them."""
+        result = self.check(source, subject, **options)
         assert result.rejected is None
         return result.results[0]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 
 from fuzz.check.oracle.error_map import MOST, MOST_OF_AXIS, error_map
-from fuzz.check.subjects.subject import Subject
+from fuzz.check.subjects import Subject
 from fuzz.protocol import Result, Verdict, from_json
 from tests.check.in_process import judged
 

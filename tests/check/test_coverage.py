@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fuzz.check.coverage import Coverage, registered_patterns, untold
-from fuzz.check.subjects.passes import SUBJECT as PASSES
+from fuzz.check.subjects import find
 from fuzz.protocol.failures import NotTaken, Refusal
 from tests.check.client import Client
 from tests.check.sources import source
@@ -45,7 +45,7 @@ def reached(module: torch.nn.Module, v_dim: int = 4) -> Coverage:
     torch._dynamo.reset()
     coverage = Coverage()
     with coverage, torch.no_grad():
-        PASSES.compile(module, False)(*(torch.randn(2, 3, 6, dim) for dim in (4, 4, v_dim)))
+        find("passes").compile(module, False)(*(torch.randn(2, 3, 6, dim) for dim in (4, 4, v_dim)))
     return coverage
 
 

@@ -1,27 +1,30 @@
 """Trials by rule: what each control gives is known."""
 
 from fuzz.protocol import Hello, SubjectResult, Verdict
+from fuzz.protocol.controls import Control
 from generators.program.case import Case
-from triage.attribution.evaluator import SUBJECTS
 
 
 class Controls:
-    """Trials of which the controls named in `right` mend the failure `wrong`, the subjects in `given` give that, and all else fails."""
+    """Trials of which the controls named in `right` mend the failure `wrong`, the subjects in `given` give that, and all else fails.
+
+    Controls are named as "name" or "name argument"; without controls the subject's name counts.
+    """
 
     def __init__(self, wrong: SubjectResult, *right: str, **given: SubjectResult) -> None:
         self.hello = Hello("2.13.0", "3.11", "cpu", "g++", 1, 1.0)
         self.asked: list[str] = []
         self._wrong, self._right, self._given = wrong, right, given
 
-    def judged(self, _case: Case, subject: str) -> SubjectResult:
-        """By the last word of the subject's name."""
-        name = subject.removeprefix(f"{SUBJECTS}:").rpartition(".")[2]
+    def judged(self, _case: Case, subject: str, *controls: Control) -> SubjectResult:
+        """By the last control, else the subject."""
+        name = f"{controls[-1].name} {controls[-1].argument}".strip() if controls else subject
         self.asked.append(name)
         return self._given.get(name) or (SubjectResult(subject, Verdict.OK) if name in self._right else self._wrong)
 
     must = judged
 
-    def fails(self, case: Case, subject: str) -> bool | None:
+    def fails(self, case: Case, subject: str, *controls: Control) -> bool | None:
         """As Trials."""
-        result = self.judged(case, subject)
+        result = self.judged(case, subject, *controls)
         return None if result.verdict is Verdict.SKIPPED else result.verdict.is_finding

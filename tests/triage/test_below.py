@@ -31,12 +31,12 @@ def below(case: Case, *right: str) -> RootCause:
 @pytest.mark.parametrize(
     ("right", "stage", "part"),
     [
-        (("eager_relu",), "lowering", "relu"),
-        (("eager_relu", "unfused"), "lowering", "relu"),
-        (("eager_add", "eager_relu", "unfused"), "codegen", "fusion"),
-        (("unfused", "unvectorised"), "codegen", "fusion"),
-        (("unvectorised",), "codegen", "vectorised code"),
-        (("eager_add", "eager_exp"), "codegen", ""),
+        (("eager relu",), "lowering", "relu"),
+        (("eager relu", "unfused"), "lowering", "relu"),
+        (("eager add", "eager relu", "unfused"), "codegen", "fusion"),
+        (("unfused", "unvectorized"), "codegen", "fusion"),
+        (("unvectorized",), "codegen", "vectorised code"),
+        (("eager add", "eager exp"), "codegen", ""),
         ((), "codegen", ""),
     ],
 )

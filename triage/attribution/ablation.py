@@ -5,9 +5,11 @@ from dataclasses import dataclass, field
 
 from corpus.entry import Entry
 from fuzz.protocol import Hello, SubjectResult, Verdict
+from fuzz.protocol.controls import Control
+from fuzz.subjects import SUBJECTS, find_variant, get_spec
 from generators.errors import UserError
 from generators.program.type_check import low_precision
-from triage.attribution.evaluator import Trials, control, failed
+from triage.attribution.evaluator import Trials, failed
 
 EAGER, AOT_EAGER, PASSES, INDUCTOR, DYNAMIC = "eager", "aot_eager", "passes", "inductor", "inductor_dynamic"
 DECOMPOSED = "aot_eager_decomp_partition"
@@ -15,7 +17,7 @@ MATH = "sdpa_math"
 NO_PATTERNS, EMULATED_CASTS, TF32 = "pattern matcher off", "casts emulated", "TF32 allowed"
 CONSTANTS, MATH_FORCED, ATTENTION_OFF = "constants compared", "SDPA on MATH", "rewrites of attention off"
 UNFUSED, UNVECTORISED = "fusion off", "vectorisation off"
-MODES = {"reduce_overhead": "reduce-overhead", "max_autotune": "max-autotune"}
+MODES = {name: spec.mode for name, spec in SUBJECTS.items() if spec.mode}
 
 _LABELS = {
     EAGER: "eager, not compiled",
@@ -30,7 +32,6 @@ _LABELS = {
     TF32: 'backend="inductor", TF32 allowed',
     **{name: f'torch.compile(mode="{mode}")' for name, mode in MODES.items()},
 }
-_RANDOM = {PASSES: "passes_random", INDUCTOR: "inductor_random"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ def run_ablation(entry: Entry, trials: Trials, *, full: bool = True, modes: tupl
     out, which costs twenty times as much."""
     case, hello = entry.case, trials.hello
     stages = {name: trials.must(case, name) for name in (EAGER, AOT_EAGER)}
-    stages[DECOMPOSED] = trials.must(case, control(DECOMPOSED))
+    stages[DECOMPOSED] = trials.must(case, DECOMPOSED)
     stages[PASSES] = trials.must(case, subject_of(PASSES, entry))
     if full or not _settled(entry, stages):
         if not hello.cxx and hello.device == "cpu":
@@ -76,13 +77,13 @@ def run_ablation(entry: Entry, trials: Trials, *, full: bool = True, modes: tupl
         stages |= {name: trials.must(case, subject_of(name, entry)) for name in names}
         accused = _accused(entry, stages)
         base = _base(accused, entry)
-        stages[NO_PATTERNS] = trials.must(case, control(base, "pattern_matcher_off"))
+        stages[NO_PATTERNS] = trials.must(case, base, Control("pattern_matcher_off"))
         if low_precision(case):
-            stages[EMULATED_CASTS] = trials.must(case, control(base, "casts_emulated"))
+            stages[EMULATED_CASTS] = trials.must(case, base, Control("casts_emulated"))
         if hello.device == "cuda":
-            stages[TF32] = trials.must(case, control(base, "tf32"))
+            stages[TF32] = trials.must(case, base, Control("tf32"))
         asked = {name: words for name, words in MODES.items() if words in modes}
-        stages |= {name: trials.must(case, control(name)) for name in asked}
+        stages |= {name: trials.must(case, name) for name in asked}
     return Ablation(hello, stages, _accused(entry, stages))
 
 
@@ -99,11 +100,11 @@ def cheapest(ablation: Ablation, entry: Entry) -> str:
 
 def subject_of(stage: str, entry: Entry) -> str:
     """The subject that a stage is for this case: one that draws random numbers of its own has other subjects."""
-    return _RANDOM.get(stage, stage) if _own_random(entry) else stage
+    return (find_variant(stage, random=True) or stage) if _own_random(entry) else stage
 
 
 def _own_random(entry: Entry) -> bool:
-    return entry.subject.endswith("_random")
+    return get_spec(entry.subject).random
 
 
 def _settled(entry: Entry, stages: Mapping[str, SubjectResult]) -> bool:

@@ -10,7 +10,8 @@ from corpus.entry import Entry
 from fuzz.campaign.symptom import PROCESS
 from fuzz.evaluator import Setup
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.subjects import is_named, kind
+from fuzz.protocol.controls import Control
+from fuzz.subjects import get_spec, is_named
 from generators.errors import UserError
 from triage.attribution import kernel_cause, operation, rewrite
 from triage.attribution.ablation import (
@@ -31,7 +32,7 @@ from triage.attribution.ablation import (
     run_ablation,
 )
 from triage.attribution.bisector import Bisection
-from triage.attribution.evaluator import Trials, control, trials_of
+from triage.attribution.evaluator import Trials, trials_of
 from triage.attribution.root_cause import RootCause
 
 __all__ = ["Attribution", "RootCause", "attribute", "attributed"]
@@ -72,7 +73,7 @@ def attributed(
 ) -> Attribution:
     """As `attribute`, with trials at hand, so that many findings share one worker; and with an ablation that was run."""
     clock = _Clock()
-    about_function = is_named(entry.subject) or kind(entry.subject).attention
+    about_function = is_named(entry.subject) or get_spec(entry.subject).is_attention
     if ablation is None:
         with clock("ablation"):
             ablation = (
@@ -101,17 +102,17 @@ def _with_controls(entry: Entry, found: RootCause, ablation: Ablation, trials: T
     if not number.isdigit():
         return ablation
     base = cheapest(ablation, entry)
-    words = "graph passes" if base.startswith("passes") else base
+    words = "graph passes" if get_spec(base).is_proxy else base
     rows = {
         f"without {found.part}": (
-            f"without_sfdp_{number}",
+            Control("without_pattern", number),
             f"{words}, the rewrite `{found.part}` off and all others on",
         ),
-        ATTENTION_OFF: ("attention_off", f"{words}, all rewrites of attention off"),
-        MATH_FORCED: ("math", f"{words}, `sdpa_kernel(SDPBackend.MATH)`"),
-        CONSTANTS: ("constants_compared", f"{words}, patterns held against the program's constants"),
+        ATTENTION_OFF: (Control("without_attention_patterns"), f"{words}, all rewrites of attention off"),
+        MATH_FORCED: (Control("sdpa_math"), f"{words}, `sdpa_kernel(SDPBackend.MATH)`"),
+        CONSTANTS: (Control("constants_compared"), f"{words}, patterns held against the program's constants"),
     }
-    stages = {name: trials.judged(entry.case, control(base, switch)) for name, (switch, _) in rows.items()}
+    stages = {name: trials.judged(entry.case, base, switch) for name, (switch, _) in rows.items()}
     return replace(
         ablation,
         stages=ablation.stages | stages,
@@ -154,10 +155,10 @@ def _compiler(entry: Entry, ablation: Ablation, trials: Trials, bisection: Bisec
     if ablation.fails(PASSES):
         found = rewrite.cause(case, base, ablation.stages[PASSES], trials)
         shown = "Inductor's graph passes alone, the graph interpreted, show it."
-    elif base == DYNAMIC and trials.fails(case, control(_SYMBOLIC)):
-        found = rewrite.cause(case, _SYMBOLIC, trials.judged(case, control(_SYMBOLIC)), trials)
+    elif base == DYNAMIC and trials.fails(case, _SYMBOLIC):
+        found = rewrite.cause(case, _SYMBOLIC, trials.judged(case, _SYMBOLIC), trials)
         shown = "Inductor's graph passes alone, the graph interpreted, show it where sizes are symbolic."
-    elif trials.fails(case, control(base, "pattern_matcher_off")) is False:
+    elif trials.fails(case, base, Control("pattern_matcher_off")) is False:
         found = rewrite.cause(case, base, result, trials)
         shown = "Inductor's graph passes alone do not show it, and with the pattern matcher off it goes away."
     else:
@@ -184,7 +185,7 @@ def _below(entry: Entry, base: str, result: SubjectResult, trials: Trials, bisec
             "inductor", bisection.subsystem, bisection.detail, how, ("The bisector finds it gone with that left out.",)
         )
     # Every lowering that is left to eager breaks a fusion, so a single one is at fault only where no other mends it too.
-    unfused = _mends(entry, base, "unfused", trials)
+    unfused = _mends(entry, base, Control("unfused"), trials)
     lowerings = _lowerings(entry, base, result, trials)
     if len(lowerings) == 1:
         told = f"It goes away with the lowering of {lowerings[0]} left to eager and all others on."
@@ -194,15 +195,15 @@ def _below(entry: Entry, base: str, result: SubjectResult, trials: Trials, bisec
     )
     if unfused:
         return RootCause("inductor", CODEGEN, "fusion", how, (f"It goes away with {UNFUSED}.", *several))
-    if _mends(entry, base, "unvectorised", trials):
+    if _mends(entry, base, Control("unvectorized"), trials):
         return RootCause("inductor", CODEGEN, "vectorised code", how, (f"It goes away with {UNVECTORISED}.", *several))
     return RootCause(
         "inductor", CODEGEN, "", how, ("Neither with fusion nor with vectorisation off does it go away.", *several)
     )
 
 
-def _mends(entry: Entry, base: str, switch: str, trials: Trials) -> bool:
-    return trials.fails(entry.case, control(base, switch)) is False
+def _mends(entry: Entry, base: str, switch: Control, trials: Trials) -> bool:
+    return trials.fails(entry.case, base, switch) is False
 
 
 def _lowerings(entry: Entry, base: str, result: SubjectResult, trials: Trials) -> list[str]:
@@ -212,7 +213,7 @@ def _lowerings(entry: Entry, base: str, result: SubjectResult, trials: Trials) -
         for kind_, _, name in (reached.partition(" ") for reached in result.reached)
         if kind_ == "lowering"
     ]
-    mending = (name for name in dict.fromkeys(names) if _mends(entry, base, f"eager_{name}", trials))
+    mending = (name for name in dict.fromkeys(names) if _mends(entry, base, Control("eager", name), trials))
     return list(itertools.islice(mending, 2))
 
 

@@ -6,16 +6,17 @@ from collections.abc import Iterator
 from corpus.passes.contracts import plainer_contract
 from fuzz.localisation import gradient
 from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol.controls import Control
 from fuzz.relations import is_of_another_call, relation_of
+from fuzz.subjects import get_spec
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.type_check import types_of
 from triage.attribution import operation
 from triage.attribution.ablation import EAGER, Ablation
-from triage.attribution.evaluator import SUBJECTS, Trials
+from triage.attribution.evaluator import Trials
 from triage.attribution.root_cause import RootCause
 
-_SDPA = ("sdpa_math", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn")
 _MOST = 12
 """Spellings that are tried."""
 
@@ -32,7 +33,7 @@ def cause(case: Case, ablation: Ablation, trials: Trials) -> RootCause:
     result, subject = ablation.result, ablation.accused
     if result.verdict is Verdict.EAGER_SUSPECT:
         return operation.cause(case, result, trials)
-    if subject in _SDPA:
+    if get_spec(subject).sdpa:
         return operation.of_backend(case, subject, result, trials)
     needed, evidence = _needed(case, subject, trials)
     evidence += launches(case, subject, trials)
@@ -57,15 +58,15 @@ def place(case: Case, result: SubjectResult) -> str:
 
 def launches(case: Case, subject: str, trials: Trials) -> list[str]:
     """What other tiles make of it, and on a GPU other warps and stages; [] where the function takes none."""
-    wanted = [f"tile_{side}_{side}" for side in (16, 32, 128)]
+    wanted = [Control("tile", f"{side},{side}") for side in (16, 32, 128)]
     if trials.hello.device != "cpu":  # Triton's interpreter has neither
-        wanted += ["warps_1", "warps_8", "stages_1", "stages_3"]
+        wanted += [Control("warps", "1"), Control("warps", "8"), Control("stages", "1"), Control("stages", "3")]
     told: dict[bool, list[str]] = {True: [], False: []}
     for launch in wanted:
-        fails = trials.fails(case, f"{SUBJECTS}:{subject}.{launch}")
+        fails = trials.fails(case, subject, launch)
         if fails is not None:
-            what, *numbers = launch.split("_")
-            told[fails].append(f"{what} {' x '.join(numbers)}" if what == "tile" else f"num_{what} = {numbers[0]}")
+            size = launch.argument.replace(",", " x ")
+            told[fails].append(f"tile {size}" if launch.name == "tile" else f"num_{launch.name} = {size}")
     sentences = [f"It goes away with {', '.join(told[False])}."] if told[False] else []
     sentences += [f"It stays with {', '.join(told[True])}."] if told[True] else []
     return sentences + _interpreted(case, subject, trials)

@@ -3,16 +3,16 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from fuzz.campaign.symptom import PROCESS, SILENT, VALUES, rewrites
 from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol.controls import ConstantDiffers, ConstantsNotCompared, Control, Operand, PatternMatched
 from fuzz.protocol.failures import normalize
 from generators.program.case import Case, Op
 from generators.program.edits import valid
 from generators.program.type_check import make_op
 from triage.attribution import operation
-from triage.attribution.evaluator import Trials, control, failed, told
+from triage.attribution.evaluator import Trials, failed
 from triage.attribution.root_cause import RootCause
 
 CONSTANTS_IGNORED = "constants of the program ignored"
@@ -28,24 +28,24 @@ _RAISES = {Verdict.COMPILE_ERROR: "compiling raises", Verdict.RUNTIME_ERROR: "ru
 
 @dataclass(frozen=True, slots=True)
 class _Idea:
-    """A mistake that a replacement may make, and how to tell: `subject` is the control under which the replacement stays and
+    """A mistake that a replacement may make, and how to tell: `control` is one under which the replacement stays and
     the mistake is mended, or `case` one without what it takes. `evidence`: what is said where that is right. Where what is raised has the words
     `error`, another failure that comes to light is none of this mistake's."""
 
     mechanism: str
     evidence: str
-    subject: str = ""
+    control: Control | None = None
     case: Case | None = None
     error: str = ""
 
 
 def cause(case: Case, base: str, result: SubjectResult, trials: Trials) -> RootCause:
     """Who among the rewrites is at fault. `base` is the subject that shows it, `result` what it gave."""
-    watched = trials.judged(case, control(base, "watched"))
-    operands = dict(told(watched, "matched"))
-    if trials.fails(case, control(base, "attention_off")) is False:
-        return _attention(case, base, result, operands, trials)
-    if trials.fails(case, control(base, "pattern_matcher_off")) is False:
+    recorded = trials.judged(case, base, Control("matches_recorded")).observations
+    matches = [item for item in recorded if isinstance(item, PatternMatched)]
+    if trials.fails(case, base, Control("without_attention_patterns")) is False:
+        return _attention(case, base, result, matches, trials)
+    if trials.fails(case, base, Control("pattern_matcher_off")) is False:
         return _other(case, base, result, trials)
     kept = ("With the pattern matcher off it still fails.",)
     return RootCause("inductor", PASSES_STAGE, "", raised(result) or _silent(result), kept)
@@ -79,17 +79,20 @@ def _silent(result: SubjectResult) -> str:
     return str(result.verdict).replace("_", " ")
 
 
-def _attention(case: Case, base: str, result: SubjectResult, operands: dict[str, Any], trials: Trials) -> RootCause:
-    guilty, told_of = _guilty(case, base, operands, trials)
+def _attention(
+    case: Case, base: str, result: SubjectResult, matches: list[PatternMatched], trials: Trials
+) -> RootCause:
+    guilty, told_of = _guilty(case, base, matches, trials)
     evidence = [told_of]
     part = f"_sfdp_pattern_{guilty[0]}" if guilty else "patterns of attention"
-    for idea in _ideas(case, base, _of_pattern(operands, guilty)):
-        if _mended(idea, result, trials.judged(idea.case or case, idea.subject or base)):
+    for idea in _ideas(case, _operands_of(matches, guilty)):
+        controls = (idea.control,) if idea.control else ()
+        if _mended(idea, result, trials.judged(idea.case or case, base, *controls)):
             return RootCause("inductor", JOINT, part, idea.mechanism, (*evidence, idea.evidence))
-    compared = trials.judged(case, control(base, "constants_compared"))
-    differ = list(told(compared, "constant"))
+    compared = trials.judged(case, base, Control("constants_compared"))
+    differ = [item for item in compared.observations if isinstance(item, ConstantDiffers)]
     if differ and failed(compared) is False:
-        said = "; ".join(dict.fromkeys(constant(facts) for _, facts in differ))
+        said = "; ".join(dict.fromkeys(map(constant, differ)))
         evidence.append(
             f"It goes away where a pattern takes no program whose constants are others than its own: {said}."
         )
@@ -101,7 +104,7 @@ def _attention(case: Case, base: str, result: SubjectResult, operands: dict[str,
             if why
             else "All constants of the program are the pattern's."
         )
-    if trials.fails(case, control(base, "by_steps")) is False:
+    if trials.fails(case, base, Control("sdpa", "by_steps")) is False:
         evidence.append("It goes away where the replacement computes its fused call in plain steps.")
         if result.verdict in VALUES:
             return _fused(case, base, part, result, evidence, trials)
@@ -109,23 +112,25 @@ def _attention(case: Case, base: str, result: SubjectResult, operands: dict[str,
     return RootCause("inductor", JOINT, part, mechanism, tuple(evidence))
 
 
-def _guilty(case: Case, base: str, operands: dict[str, Any], trials: Trials) -> tuple[list[str], str]:
+def _guilty(case: Case, base: str, matches: list[PatternMatched], trials: Trials) -> tuple[list[str], str]:
     """The numbers of the patterns at fault, or of all that matched where none is told apart, and the sentence that says so."""
-    numbers = list(dict.fromkeys(found[1] for name in operands if (found := _NUMBER.search(name))))
+    names = sorted({match.pattern for match in matches})
+    numbers = list(dict.fromkeys(found[1] for name in names if (found := _NUMBER.search(name))))
     for number in numbers:
-        if trials.fails(case, control(base, f"without_sfdp_{number}")) is False:
+        if trials.fails(case, base, Control("without_pattern", number)) is False:
             return [number], f"It goes away with _sfdp_pattern_{number} off and all other rewrites on."
     # One takes what another leaves: look at each on its own.
-    shown = [n for n in numbers if trials.fails(case, control(base, f"only_sfdp_{n}"))]
-    names = " and ".join(f"_sfdp_pattern_{n}" for n in shown)
-    alone = f"{names} {'shows' if len(shown) == 1 else 'each show'} it alone" if shown else "none shows it alone"
+    shown = [n for n in numbers if trials.fails(case, base, Control("only_pattern", n))]
+    told = " and ".join(f"_sfdp_pattern_{n}" for n in shown)
+    alone = f"{told} {'shows' if len(shown) == 1 else 'each show'} it alone" if shown else "none shows it alone"
     return shown or numbers, f"It goes away with the patterns of attention off; {alone}."
 
 
 def _incomparable(compared: SubjectResult) -> str:
     """Why nothing is known of the constants where the control tells of none that differs; "" where they were compared."""
-    for name, facts in told(compared, "incomparable"):
-        return f"{name}: {facts['why']}"
+    for item in compared.observations:
+        if isinstance(item, ConstantsNotCompared):
+            return f"{item.pattern}: {item.why}"
     if compared.verdict is Verdict.OK or compared.verdict in SILENT:
         return ""
     return f"the control ends with {str(compared.verdict).replace('_', ' ')}" + (
@@ -137,7 +142,7 @@ def _fused(case: Case, base: str, part: str, result: SubjectResult, evidence: li
     """A replacement that is right and calls an operation that is not: by which mistake, if that can be told."""
     evidence = [*evidence, f"The fused call is that of {part}."]
     device = trials.hello.device
-    if trials.fails(case, control(base, "operands_copied")) is False:
+    if trials.fails(case, base, Control("sdpa", "operands_copied")) is False:
         copied = "It goes away where the replacement copies its operands into contiguous memory first."
         return operation.of_fused_call(device, operation.layout(case), (*evidence, copied))
 
@@ -155,54 +160,53 @@ def _fused(case: Case, base: str, part: str, result: SubjectResult, evidence: li
     return operation.of_fused_call(device, mechanism, tuple(evidence) if untold else (*evidence, *said))
 
 
-def _of_pattern(operands: dict[str, Any], guilty: list[str]) -> dict[str, Any]:
+def _operands_of(matches: list[PatternMatched], guilty: list[str]) -> tuple[Operand, ...]:
     """The operands of the first match by the guilty pattern."""
-    for name, facts in operands.items():
-        found = _NUMBER.search(name)
+    for match in sorted(matches, key=lambda match: match.pattern):
+        found = _NUMBER.search(match.pattern)
         if found and found[1] in guilty[:1]:
-            return dict(facts)
-    return {}
+            return match.operands
+    return ()
 
 
-def constant(facts: dict[str, Any]) -> str:
-    """A constant that differs, in words: "amax [1] for [-1]"."""
-    operation = {"amax": "softmax over", "full": "the fill", "convert_element_type": "a cast to"}.get(
-        facts["operation"], facts["operation"]
-    )
-    if facts["operation"] in ("sum", "amax"):
-        operation = "softmax over"
-    return f"{operation} {facts['program']} where the pattern has {facts['pattern']}"
+_OPERATIONS = {"amax": "softmax over", "sum": "softmax over", "full": "the fill", "convert_element_type": "a cast to"}
 
 
-def _ideas(case: Case, base: str, facts: dict[str, Any]) -> Iterator[_Idea]:
+def constant(found: ConstantDiffers) -> str:
+    """A constant that differs, in words: "softmax over [1] where the pattern has [-1]"."""
+    operation = _OPERATIONS.get(found.operation, found.operation)
+    return f"{operation} {found.program} where the pattern has {found.expected}"
+
+
+def _ideas(case: Case, operands: tuple[Operand, ...]) -> Iterator[_Idea]:
     """Mistakes that the operands of the match allow, the particular ones first."""
-    tensors = {name: fact for name, fact in facts.items() if isinstance(fact, dict)}
+    tensors = {operand.name: operand for operand in operands if operand.is_tensor}
     mask = tensors.get("attn_mask") or tensors.get("causal_mask")
     scale = next((tensors[name] for name in ("inv_scale", "scale_factor") if name in tensors), None)
     if scale is not None:
         yield _Idea(
             "a 0-d tensor as scale",
             "It goes away where that scale is multiplied with the query.",
-            control(base, "scale_as_tensor"),
+            Control("sdpa", "scale_as_tensor"),
             error="'scale'",
         )
-    if mask is not None and mask["dtype"] == "bool":
+    if mask is not None and mask.dtype == "bool":
         yield _Idea(
             "a boolean mask that is added is taken for one that hides",
             "It goes away where the replacement hands over the mask as 0.0 and 1.0.",
-            control(base, "mask_added"),
+            Control("sdpa", "mask_added"),
         )
     if mask is not None:
-        rank = len(mask["shape"])
+        rank = len(mask.shape)
         yield _Idea(
             f"mask of rank {rank}" if rank < 2 else "a mask that broadcasts",
             "It goes away where the replacement expands the mask to the scores' shape.",
-            control(base, "mask_expanded"),
+            Control("sdpa", "mask_expanded"),
         )
     yield _Idea(
         "a dimension that broadcasts",
         "It goes away where the replacement expands its operands to one another's batches and heads.",
-        control(base, "operands_expanded"),
+        Control("sdpa", "operands_expanded"),
     )
     divided = _with_float_divisors(case)
     if divided is not None:
@@ -245,7 +249,7 @@ def _other(case: Case, base: str, result: SubjectResult, trials: Trials) -> Root
     mechanism = raised(result) or _silent(result)
     names = sorted(rewrites(result.fired)) + sorted(set(result.fired))
     for name in dict.fromkeys(names):
-        if trials.fails(case, control(base, f"without_{name}")) is False:
+        if trials.fails(case, base, Control("without_rewrite", name)) is False:
             return RootCause(
                 "inductor",
                 PASSES_STAGE,

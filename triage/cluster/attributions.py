@@ -10,10 +10,10 @@ from pathlib import Path
 from corpus.atomic_write import replace_file
 from corpus.entry import Entry
 from corpus.ledger import CauseKey
-from fuzz.campaign.symptom import EAGER, compiler_of
+from fuzz.campaign.symptom import EAGER
 from fuzz.evaluator import Setup, WorkerFault
 from fuzz.protocol import Verdict
-from fuzz.subjects import is_named
+from fuzz.subjects import compiler_of, is_named
 from generators.errors import UserError
 from triage.attribution.cause import RootCause, attributed
 from triage.attribution.evaluator import Trials, trials_of

@@ -19,9 +19,10 @@ import re
 
 from corpus.entry import Entry
 from corpus.ledger import CauseKey
-from fuzz.campaign.symptom import EAGER, PROCESS, SILENT, VALUES, compiler_of
+from fuzz.campaign.symptom import EAGER, PROCESS, SILENT, VALUES
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import normalize
+from fuzz.subjects import compiler_of
 from triage.attribution.cause import RootCause
 
 OPERATION, KERNEL = "operation", "kernel"

@@ -10,7 +10,7 @@ from corpus.ledger import Ledger
 from fuzz.campaign.budget import counted
 from fuzz.campaign.store import FindingRow
 from fuzz.protocol import Verdict
-from fuzz.subjects import is_named, kind
+from fuzz.subjects import get_spec, is_named
 from triage.cluster.attributions import kept
 from triage.cluster.clusters import Cluster, cluster, split
 from triage.cluster.findings import of_row, torch_of
@@ -34,7 +34,7 @@ class Met:
     def title(self) -> str:
         """Its symptom in one line."""
         result, case = self.row.result, self.entry.case
-        alone = is_named(result.subject) or kind(result.subject).attention
+        alone = is_named(result.subject) or get_spec(result.subject).is_attention
         if alone and result.verdict is not Verdict.EAGER_SUSPECT:
             return kernel_title(case, result.subject, result)
         found = self.entry.found

@@ -115,18 +115,18 @@ class _Asked:
 def _report(case: Path, out: Path, asked: _Asked) -> list[str]:
     """Write what there is to say of one case; the lines to print."""
     from corpus.entry import DEVICES, load
-    from fuzz.subjects import is_named, kind
+    from fuzz.subjects import get_spec, is_named
     from generators.errors import UserError
     from triage.report import kernel, reproducer
     from triage.report.draft import commands
     from triage.report.kernel_repro import sdpa_backend
 
     entry, subject = load(case), asked.subject
-    attention = subject or (entry.subject if is_named(entry.subject) or kind(entry.subject).attention else None)
+    attention = subject or (entry.subject if is_named(entry.subject) or get_spec(entry.subject).is_attention else None)
     if attention is not None and is_named(attention) and subject is None:
         # A case file is data: that it names a function is no reason to import it.
         raise UserError(f"{case}: is about {attention}, which runs code of yours: allow it with --subject {attention}")
-    if attention is not None and not is_named(attention) and not kind(attention).attention:
+    if attention is not None and not is_named(attention) and not get_spec(attention).is_attention:
         raise UserError(f"subject {attention!r} is not an attention function; leave --subject out for torch.compile")
     setup = replace(asked.setup, device=asked.setup.device or entry.device)
     if setup.device not in DEVICES:
@@ -181,6 +181,7 @@ def _draft(entry: "Entry", setup: "Setup", out: Path, explain: float, modes: tup
 
 def _reproduced(entry: "Entry", ablation: "Ablation", setup: "Setup", repro: Path) -> "Run":
     """repro.py is written and run."""
+    from fuzz.subjects import get_spec
     from generators.errors import UserError
     from triage.attribution.ablation import DYNAMIC
     from triage.report import reproducer
@@ -192,7 +193,7 @@ def _reproduced(entry: "Entry", ablation: "Ablation", setup: "Setup", repro: Pat
         title(entry.case, ablation.result, setup.device),
         device=setup.device,
         dynamic=ablation.accused == DYNAMIC,
-        own_random=entry.subject.endswith("_random"),
+        own_random=get_spec(entry.subject).random,
         seconds=setup.timeout,
         memory_mib=setup.memory_mib,
     )

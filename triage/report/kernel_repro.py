@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from corpus.entry import Entry, Expectation, dumps
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.relations import MEANINGS, is_of_another_call, relation_of
-from fuzz.subjects import is_named
+from fuzz.subjects import SUBJECTS, get_spec, is_named
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
 from generators.program.dtypes import LOW_PRECISION
@@ -30,13 +30,7 @@ eager that rounds at every step is itself far off, so that less room is needed."
 UNITS = 8
 """Units in the last place of the largest magnitude that are nothing: eager may be exact by luck."""
 
-MODULES = {"triton": "kernels.attention:attention", "triton_compiled": "kernels.attention:attention"}
-_SDPA = {
-    "sdpa_math": "MATH",
-    "sdpa_flash": "FLASH_ATTENTION",
-    "sdpa_efficient": "EFFICIENT_ATTENTION",
-    "sdpa_cudnn": "CUDNN_ATTENTION",
-}
+MODULES = {name: spec.function for name, spec in SUBJECTS.items() if spec.function}
 _CAST = re.compile(r"torch\.(float|double|half|bfloat)|\.(float|half|bfloat16|double)\(\)|dtype=")
 _FILL = re.compile(r", fill=[^,)]+")
 _BY_MEMORY = frozenset({Verdict.OUT_OF_BOUNDS, Verdict.NONFINITE, Verdict.NONDETERMINISTIC, Verdict.WORKER_DIED})
@@ -53,10 +47,9 @@ def texts(
         yield replaying(case, subject, result, title, device)
         return
     fenced = result.verdict in _BY_MEMORY or "wrote " in result.message
-    fenceable = (is_named(subject) or subject == "triton") and result.verdict not in ERRORS | {
-        Verdict.TIMEOUT,
-        Verdict.METADATA,
-    }
+    fenceable = (
+        is_named(subject) or (bool(get_spec(subject).function) and not get_spec(subject).backend)
+    ) and result.verdict not in ERRORS | {Verdict.TIMEOUT, Verdict.METADATA}
     for borders in (False, True):
         if fenceable if borders else not (fenced and fenceable):
             yield _running(case, subject, result, title, device, seconds, memory_mib, borders=borders)
@@ -65,7 +58,7 @@ def texts(
 
 def sdpa_backend(subject: str) -> str:
     """The backend of `F.scaled_dot_product_attention` that a subject is, "" where it is none."""
-    return _SDPA.get(subject, "")
+    return get_spec(subject).sdpa
 
 
 def place_of(subject: str) -> str:
@@ -161,7 +154,7 @@ def _running(
             sdpa=sdpa,
             casts=casts,
             borders=borders,
-            compiled=subject == "triton_compiled",
+            compiled=bool(get_spec(subject).function and get_spec(subject).backend),
             dynamic=case.dynamic,
             training=case.training,
             gradients=gradients,

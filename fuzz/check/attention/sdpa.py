@@ -1,22 +1,15 @@
 """F.scaled_dot_product_attention on one of its backends, as an attention function."""
 
-from typing import Any
-
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from fuzz.check.attention.function import DEVICES, Attention, Function
+from fuzz.check.attention.function import DEVICES, Function
 from fuzz.check.oracle.attention.refusals import Unsupported
-from fuzz.check.subjects.subject import Subject
 
 
-def backend(name: str, chosen: SDPBackend, twin: Any = None) -> Subject:
-    """The subject of one backend."""
-    return Subject(name, attention=Attention(lambda: function(chosen), twin=twin))
-
-
-def function(chosen: SDPBackend) -> Function:
-    """`F.scaled_dot_product_attention` on a backend, with the signature of attention functions."""
+def function(backend: str) -> Function:
+    """`F.scaled_dot_product_attention` on a backend ("MATH"), with the signature of attention functions."""
+    chosen = getattr(SDPBackend, backend)
 
     def attention(
         q: Tensor,

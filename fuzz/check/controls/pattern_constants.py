@@ -1,20 +1,22 @@
-"""Which constants of a program differ from those of a pattern that took it: the matcher ignores them. Runs in a worker.
+"""Which constants of a program differ from those of a pattern that matched it: the matcher ignores them.
 
 Patterns of attention come to the matcher serialized, with `Ignored()` for every number, list and dtype. Here the
-pattern's own text is traced anew with the operands of the match, and the two graphs are walked together.
+pattern's function is traced anew with the operands of the match, and the two graphs are walked together.
 """
 
 import inspect
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from fuzz.check.controls.inductor import refusing
 from fuzz.check.coverage import rewrite_name
-from triage.attribution.switches import part, refusing, tell
+from fuzz.check.torch_internals import require
+from fuzz.protocol.controls import ConstantDiffers, ConstantsNotCompared, Observation
 
 _MATCHER = "torch._inductor.pattern_matcher"
 _KNOWN, _TO_PATTERN = (_MATCHER, "_known_precompiled_patterns"), (_MATCHER, "fx_to_pattern")
@@ -35,31 +37,34 @@ class Unlike(Exception):
 
 
 @contextmanager
-def compared() -> Iterator[None]:
-    """While entered, no pattern of attention takes a program whose constants are others than the pattern's. Tells which."""
+def compare_constants(record: Callable[[Observation], None]) -> Iterator[None]:
+    """While entered, no pattern of attention takes a program with other constants than its own. Records those that differ.
+
+    Raises `SubjectError` where this torch lacks what it takes.
+    """
 
     def refuses(entry: Any, match: Any) -> bool:
-        name = rewrite_name(entry)
-        if "sfdp" not in name:
+        pattern = rewrite_name(entry)
+        if "sfdp" not in pattern:
             return False
         try:
             found = differences(entry, match)
         except Unlike as reason:
-            tell("incomparable", name, why=str(reason))
+            record(ConstantsNotCompared(pattern=pattern, why=str(reason)))
             return False
-        for operation, program, pattern in found:
-            tell("constant", name, operation=operation, program=program, pattern=pattern)
+        for operation, program, expected in found:
+            record(ConstantDiffers(pattern=pattern, operation=operation, program=program, expected=expected))
         return bool(found)
 
     for names in (_KNOWN, _TO_PATTERN, _MODE_OF, _MODE):
-        part(*names)  # what is missing shall show here: within a pass it would be an error of the compiler
+        require(*names)  # must raise here: within a pass it would be an error of the compiler
     with refusing(refuses):
         yield
 
 
 def differences(entry: Any, match: Any) -> list[tuple[str, str, str]]:
     """Constants that differ: the operation, the program's and the pattern's. Raises `Unlike`."""
-    known = part(*_KNOWN)
+    known = require(*_KNOWN)
     origin = next((item for item in known if item[4] is entry.pattern), None)
     if origin is None:
         raise Unlike("the pattern's text is not known")
@@ -107,7 +112,7 @@ def _by_operands(origin: Any, match: Any) -> Any:
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
     if any(isinstance(size, torch.SymInt) for tensor in tensors for size in (*tensor.shape, *tensor.stride())):
         raise Unlike("sizes are symbolic")
-    mode = part(*_MODE_OF)(values)
+    mode = require(*_MODE_OF)(values)
     # Of the examples, those that follow the workaround's scalars have no operand.
     grads = [isinstance(example, torch.Tensor) and example.requires_grad for example in examples]
     grads += [False] * (len(values) - len(grads))
@@ -126,7 +131,7 @@ def _by_examples(origin: Any) -> Any:
     names = _names(search)
     flat = [*examples, *(workaround or {}).values()]
     try:
-        with part(*_MODE)():
+        with require(*_MODE)():
             graph = trace(
                 search,
                 [_fresh(value, value.requires_grad) if isinstance(value, torch.Tensor) else value for value in flat],
@@ -137,7 +142,7 @@ def _by_examples(origin: Any) -> Any:
 
 
 def _pattern(graph: Any, names: list[str], workaround: Any) -> Any:
-    return part(*_TO_PATTERN)(graph, argnames=names, scalar_workaround=workaround)
+    return require(*_TO_PATTERN)(graph, argnames=names, scalar_workaround=workaround)
 
 
 def _names(search: Any) -> list[str]:
@@ -169,7 +174,11 @@ def _walk(expression: Any, node: Any, seen: set[tuple[int, int]], known: _As) ->
         elif type(wanted).__name__ in _OPERANDS or isinstance(given, torch.fx.Node):
             continue
         elif not _equal(name, node, wanted, given, known):
-            yield name, _told(given), _told(known.means.get(wanted, wanted) if not isinstance(wanted, list) else wanted)
+            yield (
+                name,
+                _shown(given),
+                _shown(known.means.get(wanted, wanted) if not isinstance(wanted, list) else wanted),
+            )
 
 
 def _equal(name: str, node: Any, wanted: Any, given: Any, known: _As) -> bool:
@@ -192,10 +201,10 @@ def _equal(name: str, node: Any, wanted: Any, given: Any, known: _As) -> bool:
 def _from_end(axes: Any) -> tuple[int, ...]:
     """A permutation by what it does to the last axes, so that ranks compare: [0, 1, 3, 2] and [1, 0] are the same."""
     rank = len(axes)
-    turned = [axis % rank - rank for axis in axes]
-    while turned and turned[0] == -len(turned):
-        del turned[0]
-    return tuple(turned)
+    order = [axis % rank - rank for axis in axes]
+    while order and order[0] == -len(order):
+        del order[0]
+    return tuple(order)
 
 
 def _axes(value: Any, rank: int) -> Any:
@@ -205,7 +214,7 @@ def _axes(value: Any, rank: int) -> Any:
     return value % max(1, rank) - max(1, rank) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def _told(value: Any) -> str:
+def _shown(value: Any) -> str:
     return str(list(value)) if isinstance(value, (list, tuple)) else str(value).removeprefix("torch.")
 
 

@@ -1,0 +1,102 @@
+"""All controls by name. `Control.argument` must match the pattern given here; "" takes none."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from fuzz.check.attention.function import Attention, Function
+from fuzz.check.controls import inductor, launch, sdpa_forms
+from fuzz.check.controls.pattern_constants import compare_constants
+from fuzz.check.subjects import Subject
+from fuzz.protocol.controls import Control, Observation
+
+Record = Callable[[Observation], None]
+
+
+class ControlError(Exception):
+    """There is no such control, or the subject can't be run under it; the text is one line."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One control. Exactly one is set: `enter` makes what surrounds compiling and running, `launch` a changed attention function."""
+
+    argument: str = ""
+    enter: Callable[[str, Record], AbstractContextManager[Any]] | None = None
+    launch: Callable[[Function, list[int]], Function] | None = None
+
+
+def _configured(**settings: Any) -> Spec:
+    return Spec(enter=lambda _argument, _record: inductor.configured(**settings))
+
+
+def _is_pattern(name: str, number: str) -> bool:
+    return re.match(rf"_?sfdp_pattern_{number}(?!\d)", name) is not None
+
+
+CONTROLS: dict[str, Spec] = {
+    "pattern_matcher_off": _configured(pattern_matcher=False),
+    "casts_emulated": _configured(emulate_precision_casts=True),
+    "unvectorized": _configured(cpp__simdlen=1),
+    "unfused": Spec(enter=lambda _, __: inductor.unfused()),
+    "eager": Spec(r"\w+", enter=lambda operation, _: inductor.left_to_eager(operation)),
+    "matches_recorded": Spec(enter=lambda _, record: inductor.matches_recorded(record)),
+    "constants_compared": Spec(enter=lambda _, record: compare_constants(record)),
+    "without_attention_patterns": Spec(enter=lambda _, __: inductor.without(lambda name: "sfdp" in name)),
+    "without_pattern": Spec(r"\d+", enter=lambda n, _: inductor.without(lambda name: _is_pattern(name, n))),
+    "only_pattern": Spec(
+        r"\d+", enter=lambda n, _: inductor.without(lambda name: "sfdp" in name and not _is_pattern(name, n))
+    ),
+    "without_rewrite": Spec(r".+", enter=lambda rewrite, _: inductor.without(lambda name: name == rewrite)),
+    "sdpa": Spec("|".join(sdpa_forms.FORMS), enter=lambda form, _: sdpa_forms.replaced(sdpa_forms.FORMS[form])),
+    "sdpa_math": Spec(enter=lambda _, __: sdpa_kernel(SDPBackend.MATH)),
+    "tf32": Spec(),
+    "tile": Spec(r"\d+,\d+", launch=launch.tiled),
+    "warps": Spec(r"\d+", launch=partial(launch.scheduled, "num_warps")),
+    "stages": Spec(r"\d+", launch=partial(launch.scheduled, "num_stages")),
+}
+
+
+def apply_controls(subject: Subject, controls: Iterable[Control], record: Record) -> Subject:
+    """`subject` under these controls; `record` is called with what they observe. Raises `ControlError`."""
+    for control in controls:
+        subject = _apply(subject, control, record)
+    return subject
+
+
+def _apply(subject: Subject, control: Control, record: Record) -> Subject:
+    spec = CONTROLS.get(control.name)
+    if spec is None:
+        raise ControlError(f"there is no control {control.name!r}")
+    if not re.fullmatch(spec.argument, control.argument):
+        raise ControlError(f"the control {control.name} does not take the argument {control.argument!r}")
+    if spec.launch is not None:
+        if subject.attention is None:
+            raise ControlError(f"{subject.name} is no attention function: it has no {control.name}")
+        numbers = [int(number) for number in control.argument.split(",")]
+        return replace(subject, attention=_launched(subject.attention, spec.launch, numbers))
+    if subject.attention is not None:
+        raise ControlError(f"{subject.name} is an attention function: {control.name} is for compilers")
+    if spec.enter is None:
+        return replace(subject, tf32=True)
+    return replace(subject, under=_nested(subject.under, partial(spec.enter, control.argument, record)))
+
+
+def _launched(attention: Attention, change: Callable[[Function, list[int]], Function], numbers: list[int]) -> Attention:
+    return replace(attention, load=lambda: change(attention.loaded().function, numbers))
+
+
+def _nested(
+    outer: Callable[[], AbstractContextManager[Any]], inner: Callable[[], AbstractContextManager[Any]]
+) -> Callable[[], AbstractContextManager[None]]:
+    @contextmanager
+    def entered() -> Iterator[None]:
+        with outer(), inner():
+            yield
+
+    return entered

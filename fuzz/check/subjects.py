@@ -1,0 +1,133 @@
+"""Turns rows of fuzz/subjects.py, and functions named on the command line, into code that runs a case."""
+
+import functools
+import importlib
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from fuzz.check import graph_passes, settings
+from fuzz.check.attention import sdpa
+from fuzz.check.attention.function import Attention, Function, SubjectError
+from fuzz.subjects import SUBJECTS, Spec, get_spec, is_named
+
+__all__ = ["Subject", "SubjectError", "available", "find"]
+
+#: Makes from (module, dynamic) something that is called like the module.
+Compile = Callable[[nn.Module, bool], Callable[..., Any]]
+
+_QKV = (["q", "k", "v"], ["query", "key", "value"])
+
+
+def run_eager(module: nn.Module, _dynamic: bool) -> nn.Module:
+    """The module, not compiled."""
+    return module
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One way to run a module. With `attention`, the module has that function in the place of its own attention. It is
+    compiled and run within `under()`, and with `tf32` while TF32 is allowed."""
+
+    name: str
+    compile: Compile = run_eager
+    attention: Attention | None = None
+    tf32: bool = False
+    under: Callable[[], AbstractContextManager[None]] = nullcontext
+
+    @property
+    def spec(self) -> Spec:
+        """Its row in the table."""
+        return get_spec(self.name)
+
+    @contextmanager
+    def allowed(self) -> Iterator[None]:
+        """The settings it is compiled and run under."""
+        with settings.allowed(tf32=self.tf32, own_random=self.spec.random), self.under():
+            yield
+
+
+def available(device: str = "cpu") -> dict[str, Subject]:
+    """The built-in subjects that run on `device`, by name."""
+    return {name: _build(name, spec) for name, spec in SUBJECTS.items() if device in spec.devices}
+
+
+def find(name: str) -> Subject:
+    """The subject called `name`, or the function `package.module:function`. Raises `SubjectError`."""
+    if is_named(name):
+        return _import(name)
+    if name not in SUBJECTS:
+        raise SubjectError(f"unknown subject {name!r}: choose from {', '.join(SUBJECTS)}, or package.module:function")
+    return _build(name, SUBJECTS[name])
+
+
+def _build(name: str, spec: Spec) -> Subject:
+    attention = None
+    if spec.is_attention:
+        attention = Attention(
+            load=functools.partial(_load_kernel, spec.function)
+            if spec.function
+            else functools.partial(sdpa.function, spec.sdpa),
+            compiled=bool(spec.backend),
+            twin=functools.partial(_load, spec.twin) if spec.twin else None,
+        )
+    return Subject(name, functools.partial(_compile, spec) if spec.backend else run_eager, attention, tf32=spec.tf32)
+
+
+def _compile(spec: Spec, module: nn.Module, dynamic: bool) -> Callable[..., Any]:
+    if spec.backend == "passes":
+        backend: Any = graph_passes.backend()
+    else:
+        backend = spec.backend
+    how: dict[str, Any] = {"mode": spec.mode} if spec.mode else {}
+    return torch.compile(module, backend=backend, dynamic=dynamic or spec.dynamic, **how)
+
+
+def _load(path: str) -> Function:
+    module, _, name = path.partition(":")
+    function: Function = getattr(importlib.import_module(module), name)
+    return function
+
+
+def _load_kernel(path: str) -> Function:
+    """A bundled Triton kernel, native on CUDA, interpreted on the CPU. Raises ImportError where it can't run."""
+    refusal = importlib.import_module("kernels.interpreter").refusal()
+    if refusal:
+        raise ImportError(refusal)
+    return _load(path)
+
+
+def _import(name: str) -> Subject:
+    """The subject behind `package.module:function`. Raises `SubjectError`.
+
+    That is a `Subject`, or a function. It computes attention when its first parameters are q, k and v (or query, key and
+    value), with the keywords and capabilities of docs/kernels.md; else it takes a module and returns a callable.
+    """
+    try:
+        function: Any = _load(name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise SubjectError(f"subject {name!r} can't be imported: {error}") from error
+    if isinstance(function, Subject):
+        return function
+    if not callable(function):
+        raise SubjectError(f"subject {name!r} is not a function")
+    if not _computes_attention(function):
+        return Subject(name, lambda module, _dynamic: function(module))
+    attention = Attention(lambda: function)
+    try:
+        attention.loaded()
+    except SubjectError as error:
+        raise SubjectError(f"subject {name!r}: {error}") from error
+    return Subject(name, attention=attention)
+
+
+def _computes_attention(function: Callable[..., Any]) -> bool:
+    try:
+        return list(inspect.signature(function).parameters)[:3] in _QKV
+    except (TypeError, ValueError):  # written in C, without a signature
+        return False

@@ -1,7 +1,0 @@
-"""F.scaled_dot_product_attention on its CUDNN_ATTENTION backend."""
-
-from torch.nn.attention import SDPBackend
-
-from fuzz.check.attention.sdpa import backend
-
-SUBJECT = backend("sdpa_cudnn", SDPBackend.CUDNN_ATTENTION)

@@ -1,0 +1,31 @@
+"""Private names of torch, looked up by name, so that a torch without one can say so."""
+
+import importlib
+import warnings
+from typing import Any
+
+import torch
+
+from fuzz.check.attention.function import SubjectError
+
+
+def find(module: str, path: str) -> Any | None:
+    """`path` in a module of torch, "Class.method" included; None where this torch lacks it."""
+    with warnings.catch_warnings():
+        # Inductor defines its first parts with what torch itself deprecates.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        try:
+            found: Any = importlib.import_module(module)
+        except ImportError:
+            return None
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    return found
+
+
+def require(module: str, path: str) -> Any:
+    """As `find`. Raises `SubjectError` where this torch lacks it."""
+    found = find(module, path)
+    if found is None:
+        raise SubjectError(f"torch {torch.__version__} has no {module}.{path}")
+    return found

@@ -1,0 +1,125 @@
+"""Control experiments: what they change, what they observe, and what a torch without a part of it says."""
+
+from typing import Any
+
+import pytest
+from torch._inductor import config
+
+from fuzz.check.controls import CONTROLS, ControlError, apply_controls, inductor
+from fuzz.check.subjects import Subject, SubjectError, find
+from fuzz.protocol import Verdict
+from fuzz.protocol.controls import Control, PatternMatched
+from fuzz.protocol.failures import NotTaken, Refusal
+from tests.check.client import Client
+from tests.check.sources import plain
+
+_MATCHER = "torch._inductor.pattern_matcher"
+ARGUMENTS = {
+    "eager": "relu",
+    "without_pattern": "1",
+    "only_pattern": "1",
+    "without_rewrite": "mul_softmax_pattern",
+    "sdpa": "by_steps",
+}
+COMPILER_CONTROLS = [Control(name, ARGUMENTS.get(name, "")) for name, spec in CONTROLS.items() if spec.launch is None]
+
+
+def under(*controls: Control, subject: str = "passes") -> Subject:
+    return apply_controls(find(subject), controls, lambda seen: None)
+
+
+@pytest.mark.parametrize(
+    "values", [{"no_such_setting": 1}, {"cpp__no_such_setting": 1}, {"pattern_matcher": False, "no_such__setting": 1}]
+)
+def test_a_setting_that_this_torch_lacks_skips_the_control(values: dict[str, Any]) -> None:
+    with pytest.raises(SubjectError), inductor.configured(**values):
+        pass
+
+
+def test_a_setting_holds_while_the_control_is_entered() -> None:
+    before = config.cpp.simdlen
+    with under(Control("unvectorized")).allowed():
+        assert config.cpp.simdlen == 1
+    assert config.cpp.simdlen == before
+
+
+def test_controls_add_up() -> None:
+    with under(Control("unvectorized"), Control("pattern_matcher_off")).allowed():
+        assert (config.cpp.simdlen, config.pattern_matcher) == (1, False)
+    assert config.pattern_matcher
+
+
+@pytest.mark.parametrize(
+    ("control", "missing"),
+    [
+        (Control("constants_compared"), f"{_MATCHER}._known_precompiled_patterns"),
+        (Control("constants_compared"), f"{_MATCHER}.fx_to_pattern"),
+        (Control("constants_compared"), "torch._dynamo.utils.detect_fake_mode"),
+        (Control("matches_recorded"), f"{_MATCHER}.PatternMatcherPass"),
+        (Control("matches_recorded"), f"{_MATCHER}.PatternMatcherPass.apply"),
+        (Control("sdpa", "by_steps"), "torch._inductor.fx_passes.fuse_attention._scaled_dot_product_attention"),
+        (Control("eager", "relu"), "torch._inductor.graph.fallback_node_due_to_unsupported_type"),
+        (Control("unfused"), "torch._inductor.scheduler.Scheduler.can_fuse"),
+    ],
+)
+def test_a_name_that_this_torch_lacks_skips_the_control(
+    monkeypatch: pytest.MonkeyPatch, control: Control, missing: str
+) -> None:
+    monkeypatch.delattr(missing)
+    with pytest.raises(SubjectError) as error, under(control).allowed():
+        pass
+    assert missing.rpartition(".")[2] in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("subject", "control"),
+    [
+        ("passes", Control("no_such_control")),
+        ("passes", Control("unfused", "argument")),
+        ("passes", Control("only_pattern")),
+        ("passes", Control("sdpa", "no_such_form")),
+        ("passes", Control("tile", "16,16")),
+        ("sdpa_math", Control("unfused")),
+        ("triton", Control("tile", "16")),
+    ],
+)
+def test_a_control_that_does_not_apply_is_refused(subject: str, control: Control) -> None:
+    with pytest.raises(ControlError):
+        under(control, subject=subject)
+
+
+def test_a_function_without_tiles_is_skipped() -> None:
+    attention = under(Control("tile", "16,16"), subject="sdpa_math").attention
+    assert attention is not None
+    with pytest.raises(SubjectError):
+        attention.loaded()
+
+
+@pytest.mark.worker
+def test_a_worker_says_what_controls_observe_and_forgets_it(worker: Client) -> None:
+    plainly = worker.one(plain(), "passes")
+    assert plainly.observations == () and any("_sfdp_pattern_1" in name for name in plainly.fired)
+    recorded = worker.one(plain(), "passes", controls=(Control("matches_recorded"),))
+    assert {type(item) for item in recorded.observations} == {PatternMatched}
+    assert (recorded.verdict, recorded.fired) == (plainly.verdict, plainly.fired)
+    assert not any("told" in name for name in recorded.reached)
+    off = worker.one(plain(), "passes", controls=(Control("without_attention_patterns"),))
+    assert not any("sfdp" in name for name in off.fired) and off.observations == ()
+    again = worker.one(plain(), "passes")
+    assert (again.observations, again.fired, again.numbers) == ((), plainly.fired, plainly.numbers)
+
+
+@pytest.mark.worker
+def test_no_control_leaves_anything_switched(worker: Client) -> None:
+    before = worker.one(plain(), "passes")
+    for control in COMPILER_CONTROLS:
+        assert worker.one(plain(), "passes", controls=(control,)).verdict in {Verdict.OK, Verdict.ROUNDING}, control
+    after = worker.one(plain(), "passes")
+    assert (after.fired, after.numbers, after.reached) == (before.fired, before.numbers, before.reached)
+
+
+@pytest.mark.worker
+def test_an_unknown_control_is_refused_in_the_result(worker: Client) -> None:
+    result = worker.one(plain(), "passes", controls=(Control("no_such_control"),))
+    assert result.verdict is Verdict.SKIPPED
+    assert isinstance(result.failure, NotTaken) and result.failure.why is Refusal.CONTROL

@@ -22,7 +22,7 @@ from benchmarks.defects import DEFECTS
 from corpus import casefile, entry
 from corpus.entry import Entry, Expectation
 from corpus.passes.plain import Plain, spelled
-from fuzz.evaluator import Setup
+from fuzz.evaluator import WorkerConfig
 from fuzz.subjects import get_spec
 from generators.errors import UserError
 from generators.program.case import Input, Values
@@ -182,7 +182,7 @@ def _call(subject: str, how: dict[str, object]) -> Entry:
 def _told(known: Known, device: str, *, with_bisector: bool, with_evidence: bool) -> bool:
     """Print one line; whether the cause is right, or not known."""
     subject = known.entry.subject
-    setup = Setup(device=device, named=(subject,) if ":" in subject else (), timeout=120.0, memory_mib=8192)
+    setup = WorkerConfig(device=device, named=(subject,) if ":" in subject else (), timeout=120.0, memory_mib=8192)
     began = time.monotonic()
     with planted(known.plant):
         try:

@@ -26,7 +26,7 @@ import torch
 from corpus.entry import load_directory
 from fuzz.campaign.symptom import PROCESS
 from fuzz.check.coverage import Pattern, registered_patterns, untold
-from fuzz.evaluator import Setup, Worker, request
+from fuzz.evaluator import WorkerConfig, open_evaluator
 from fuzz.protocol import Result
 from generators.program.case import Case
 from generators.program.emit import is_random
@@ -128,8 +128,7 @@ def judge(cases: Iterable[tuple[str, Case]], workers: int, device: str, *, tf32:
     left = iter(cases)
 
     def work() -> None:
-        worker = Worker(Setup(device=device, memory_mib=8192))
-        try:
+        with open_evaluator(WorkerConfig(device=device, memory_mib=8192), own_cache=False, repeat=1) as evaluator:
             while True:
                 with counts.lock:
                     name, case = next(left, ("", None))
@@ -138,9 +137,7 @@ def judge(cases: Iterable[tuple[str, Case]], workers: int, device: str, *, tf32:
                 subjects = ["passes", *["passes_random"] * is_random(case)]
                 if tf32 and any(item.dtype == "float32" for item in case.inputs):
                     subjects += ["inductor_tf32", *["inductor_tf32_random"] * is_random(case)]
-                counts.add(name, worker.check(request(case, tuple(subjects), repeat=1)))
-        finally:
-            worker.close()
+                counts.add(name, evaluator.evaluate(case, tuple(subjects)))
 
     threads = [threading.Thread(target=work) for _ in range(workers)]
     for thread in threads:

@@ -66,7 +66,7 @@ def compare(
         MiB of memory a worker may use.
     """
     from fuzz.campaign.budget import duration
-    from fuzz.evaluator import Setup
+    from fuzz.evaluator import WorkerConfig
     from fuzz.versions import baseline as baselines
     from fuzz.versions.comparison import of_files, of_seed
     from fuzz.versions.session import Wishes, session
@@ -91,7 +91,7 @@ def compare(
         questions = of_files(load_all(case), subject or [], device)
     else:
         questions = of_seed(seed, cases or 100, subject or [], device)
-    setup = Setup(
+    setup = WorkerConfig(
         named=tuple(s for s in subject or () if ":" in s), timeout=duration(timeout, "timeout"), memory_mib=memory
     )
     setups = [replace(setup, python=interpreter) for interpreter in python or [sys.executable]]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from corpus.entry import SUFFIX, Entry, load
-from fuzz.evaluator import Setup
+from fuzz.evaluator import WorkerConfig
 from fuzz.expectation import State
 from fuzz.protocol import Result
 from fuzz.replay import Replayer, told
@@ -80,7 +80,7 @@ class CaseItem(pytest.Item):
         replayer = _replayer(self.config)
         if self.entry.device != "cpu":
             try:
-                replayer.worker(self.entry.device).start()
+                replayer.on(self.entry.device).process.start()
             except UserError as error:
                 pytest.skip(str(error))
         result, outcome = replayer.run(self.entry, self.subjects)
@@ -112,11 +112,11 @@ class CaseItem(pytest.Item):
 
 def _replayer(config: pytest.Config) -> Replayer:
     if _REPLAYER not in config.stash:
-        setup = Setup(
+        worker = WorkerConfig(
             python=config.getoption("case_python"),
             named=tuple(s for s in config.getoption("case_subject") or () if ":" in s),
             timeout=config.getoption("case_timeout"),
             memory_mib=8192,
         )
-        config.stash[_REPLAYER] = Replayer(setup)
+        config.stash[_REPLAYER] = Replayer(worker)
     return config.stash[_REPLAYER]

@@ -1,7 +1,6 @@
 """Run cases again and hold them against what the corpus expects: `python -m fuzz.replay CASE...`."""
 
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -9,7 +8,7 @@ from fuzz.cli import enter
 
 if TYPE_CHECKING:
     from corpus.entry import Entry
-    from fuzz.evaluator import Setup, Worker
+    from fuzz.evaluator import Evaluator, WorkerConfig
     from fuzz.expectation import Outcome
     from fuzz.protocol import Result
     from generators.program.case import Case
@@ -45,9 +44,9 @@ def replay(
     """
     from corpus.entry import load_all
     from fuzz.campaign.budget import duration
-    from fuzz.evaluator import Setup
+    from fuzz.evaluator import WorkerConfig
 
-    setup = Setup(
+    config = WorkerConfig(
         python=python or sys.executable,
         named=tuple(s for s in subject or () if ":" in s),
         timeout=duration(timeout, "timeout"),
@@ -55,7 +54,7 @@ def replay(
     )
     entries = load_all(cases)
     unexpected = 0
-    with Replayer(setup) as replayer:
+    with Replayer(config) as replayer:
         for path, entry in entries.items():
             result, outcome = replayer.run(entry, tuple(subject or ()), device)
             print("\n".join((f"{path}: {outcome.state.value}", *(f"  {line}" for line in told(result, entry.case)))))
@@ -69,14 +68,14 @@ def shown(text: str, subject: str, device: str, python: str = sys.executable) ->
     """Judge the case of a file's text under a subject and print what a worker of the interpreter `python` says. The exit
     code: 1 with a finding, 0 without, 125 (which `git bisect run` skips) where it can't be judged."""
     from corpus.entry import loads
-    from fuzz.evaluator import Setup
+    from fuzz.evaluator import WorkerConfig
     from fuzz.protocol import Verdict
     from generators.errors import UserError
 
-    setup = Setup(python=python, named=(subject,) if ":" in subject else (), timeout=120.0, memory_mib=8192)
+    config = WorkerConfig(python=python, named=(subject,) if ":" in subject else (), timeout=120.0, memory_mib=8192)
     entry = loads(text)
     try:
-        with Replayer(setup) as replayer:
+        with Replayer(config) as replayer:
             result, _ = replayer.run(entry, (subject,), device)
     except UserError as error:
         print(f"this can't run here: {error}", file=sys.stderr)
@@ -119,12 +118,13 @@ def told(result: "Result", case: "Case") -> list[str]:
 
 
 class Replayer:
-    """Workers to replay with, one for each device, started when first needed and ended on exit."""
+    """Replays entries: in one worker for each device, started when first needed."""
 
-    def __init__(self, setup: "Setup") -> None:
-        self.setup = setup
-        self._workers: dict[str, Worker] = {}
-        self._scratch = tempfile.TemporaryDirectory(prefix="attnfuzz-replay-")
+    def __init__(self, config: "WorkerConfig") -> None:
+        from fuzz.evaluator import open_evaluator
+
+        # With torch's own cache, since the same cases are replayed again and again.
+        self.evaluator = open_evaluator(config, own_cache=False)
 
     def __enter__(self) -> Self:
         return self
@@ -134,9 +134,7 @@ class Replayer:
 
     def close(self) -> None:
         """End the workers."""
-        for worker in self._workers.values():
-            worker.close()
-        self._scratch.cleanup()
+        self.evaluator.close()
 
     def run(
         self, entry: "Entry", subjects: tuple[str, ...] = (), device: str | None = None
@@ -147,43 +145,35 @@ class Replayer:
         """
         from dataclasses import replace
 
-        from fuzz.evaluator import request
         from fuzz.expectation import compare
+        from fuzz.subjects import is_named
         from generators.errors import UserError
 
-        worker = self.worker(device or entry.device)
-        hello = worker.start()
+        evaluator = self.on(device or entry.device)
         subjects = subjects or (entry.subject,)
         for subject in subjects:
-            if ":" in subject and subject not in self.setup.named:
+            if is_named(subject) and subject not in evaluator.config.named:
                 # A case file is data: that it names a function is no reason to import it.
                 raise UserError(
                     f"the case is about {subject}, which runs code of yours: allow it with --subject {subject}"
                 )
-            if hello.subjects and subject not in hello.subjects:
-                raise UserError(f"unknown subject {subject!r}; there are {', '.join(hello.subjects)}")
-        result = worker.check(request(entry.case, subjects))
+            evaluator.require(subject)
+        result = evaluator.evaluate(entry.case, subjects)
         expectation = entry.expectation
-        if worker.setup.device != entry.device:
+        if evaluator.config.device != entry.device:
             # What is reached is a matter of the device.
             expectation = replace(expectation, reaches=())
         as_found = entry.expect is None and entry.found is not None
-        return result, compare(expectation, result, hello.torch, as_found=as_found)
+        return result, compare(expectation, result, evaluator.hello.torch, as_found=as_found)
 
-    def worker(self, device: str) -> "Worker":
-        """The worker for a device. Raises UserError for a device of another name."""
-        from dataclasses import replace
-
+    def on(self, device: str) -> "Evaluator":
+        """The evaluator for a device. Raises UserError for a device of another name."""
         from corpus.entry import DEVICES
-        from fuzz.evaluator import Worker
         from generators.errors import UserError
 
         if device not in DEVICES:
             raise UserError(f"device {device!r} is not one of {', '.join(DEVICES)}")
-        if device not in self._workers:
-            log = Path(self._scratch.name) / f"{device}.log"
-            self._workers[device] = Worker(replace(self.setup, device=device), log=log)
-        return self._workers[device]
+        return self.evaluator.on(device)
 
 
 if __name__ == "__main__":

@@ -106,9 +106,9 @@ def run(
     from fuzz.campaign.campaign import Options
     from fuzz.campaign.directory import default_path
     from fuzz.campaign.search import seed_cases
-    from fuzz.evaluator import ROOT, Setup
+    from fuzz.evaluator import ROOT, WorkerConfig
 
-    setup = Setup(
+    setup = WorkerConfig(
         python=python or sys.executable,
         device=device,
         named=tuple(s for s in subjects if ":" in s),

@@ -1,7 +1,6 @@
 """Shrink a case by hand: `python -m fuzz.shrink CASE`."""
 
 import os
-import tempfile
 import time
 from pathlib import Path
 
@@ -50,7 +49,7 @@ def shrink(
     from fuzz.campaign.budget import duration
     from fuzz.campaign.finding_store import found_as
     from fuzz.campaign.investigate import alike
-    from fuzz.evaluator import Setup, Worker, request
+    from fuzz.evaluator import WorkerConfig, open_evaluator
     from fuzz.protocol import SubjectResult
     from generators.errors import UserError
     from generators.program.case import Case
@@ -61,7 +60,7 @@ def shrink(
     if not os.access(next(p for p in (directory, *directory.absolute().parents) if p.exists()), os.W_OK):
         raise UserError(f"{directory}: can't be written; give another directory with --out")
     subject = subject or entry.subject
-    setup = Setup(
+    config = WorkerConfig(
         python=python or sys.executable,
         device=device or entry.device,
         named=(subject,) if ":" in subject else (),
@@ -71,34 +70,29 @@ def shrink(
     deadline = time.monotonic() + duration(shrink_time, "shrink_time")
     probes = 0
 
-    with tempfile.TemporaryDirectory(prefix="attnfuzz-shrink-") as scratch:
-        worker = Worker(setup, Path(scratch) / "cache", Path(scratch) / "worker.log")
+    with open_evaluator(config) as evaluator:
 
-        def judged(candidate: Case) -> SubjectResult | None:
+        def judge(candidate: Case) -> SubjectResult | None:
             nonlocal probes
             probes += 1
-            result = worker.check(request(candidate, (subject,)))
+            result = evaluator.evaluate(candidate, (subject,))
             return result.results[0] if result.results else None
 
-        try:
-            hello = worker.start()
-            if subject not in hello.subjects:
-                raise UserError(f"unknown subject {subject!r}; there are {', '.join(hello.subjects)}")
-            wanted = judged(entry.case)
-            if wanted is None or not wanted.verdict.is_finding:
-                said = "eager rejects it" if wanted is None else f"{subject} says {wanted.verdict}"
-                print(f"{case}: {said}; nothing to shrink")
-                return 1
-            contracted = subject in hello.attention
-            smallest = shrink_case(
-                entry.case,
-                lambda c: alike(judged(c), wanted, exact=True, contracted=contracted),
-                lambda: time.monotonic() > deadline,
-                contracted=contracted,
-            )[-1]
-            shown = judged(smallest) or wanted
-        finally:
-            worker.close()
+        evaluator.require(subject)
+        wanted = judge(entry.case)
+        if wanted is None or not wanted.verdict.is_finding:
+            said = "eager rejects it" if wanted is None else f"{subject} says {wanted.verdict}"
+            print(f"{case}: {said}; nothing to shrink")
+            return 1
+        hello = evaluator.hello
+        contracted = subject in hello.attention
+        smallest = shrink_case(
+            entry.case,
+            lambda c: alike(judge(c), wanted, exact=True, contracted=contracted),
+            lambda: time.monotonic() > deadline,
+            contracted=contracted,
+        )[-1]
+        shown = judge(smallest) or wanted
     print(source(smallest))
     print(
         f"{len(entry.case.ops)} operations became {len(smallest.ops)} in {probes} checks; {shown.verdict} under {subject}"

@@ -30,7 +30,7 @@ from fuzz.campaign.store import Results, Suspicion
 from fuzz.campaign.suspicion_queue import Desk
 from fuzz.campaign.symptom import failure_of
 from fuzz.campaign.worker_thread import Slot
-from fuzz.evaluator import Setup, public_version
+from fuzz.evaluator import WorkerConfig, public_version
 from fuzz.localisation import where_text
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.protocol.render import describe
@@ -65,13 +65,13 @@ class Options:
     out: Path
     corpus: Path
     known: tuple[Path, ...]
-    setup: Setup
+    setup: WorkerConfig
     shrink_seconds: float = 60.0
     fail_fast: bool = False
     engine: str = "random"
     seeds: tuple[Case, ...] = ()
     ledger: Ledger | None = None
-    against: Setup | None = None
+    against: WorkerConfig | None = None
     """Workers of another interpreter: what fails there too is no finding."""
 
 
@@ -142,7 +142,7 @@ class Campaign:
 
     def _prepare_rival(self) -> None:
         rival = self.slots[0].rival
-        self.against = public_version(rival.start().torch) if rival is not None else ""
+        self.against = public_version(rival.hello.torch) if rival is not None else ""
         before = self.results.meta("against")
         if before not in (None, self.against):
             given = f"--against torch {before}" if before else "no --against"

@@ -4,18 +4,19 @@ The slot's ordinary worker shows, shrinks and confirms what that process fails o
 """
 
 import hashlib
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from corpus import casefile
-from fuzz.campaign.events import WorkerDied, WorkerStarted
 from fuzz.campaign.investigate import Stopped
 from fuzz.campaign.worker_thread import Job, Slot
-from fuzz.evaluator import Setup, Worker, request
-from fuzz.protocol import Drawn, Hello, ProtocolError, Result
+from fuzz.evaluator import WorkerConfig, build_check
+from fuzz.protocol import Drawn, Hello, Result
+from fuzz.protocol.failures import ProcessLost
+from fuzz.protocol.render import describe_failure
+from fuzz.worker_process import WorkerProcess
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.sampling.choices import Choices
@@ -33,11 +34,9 @@ RECYCLE_CHECKS = 20_000
 
 _LIVES = 3
 _SEEDS = 2**31 - 1
-_FAULT = 3
-"""The exit code of a process that ends by a fault of ours."""
 
 
-class Host(Worker):
+class Host(WorkerProcess):
     """The process libFuzzer runs in. `draw` gives the case it wants judged, `check` then judges it there.
 
     What libFuzzer keeps lies in `directory / "corpus"`, and the next process goes on from there. `seed`: a text that no
@@ -46,16 +45,16 @@ class Host(Worker):
 
     def __init__(
         self,
-        setup: Setup,
+        config: WorkerConfig,
         directory: Path,
         seed: str,
         cases: tuple[Case, ...],
         cache: Path,
         log: Path,
-        started: Callable[[Hello], None],
-        died: Callable[[str], None],
+        on_start: Callable[[Hello], None],
+        on_death: Callable[[str], None],
     ) -> None:
-        super().__init__(replace(setup, module=MODULE), cache, log, started, died)
+        super().__init__(replace(config, module=MODULE), cache, log, on_start, on_death)
         self.directory = directory.absolute()
         self._seed, self._starts = seed, 0
         self._cases = cases
@@ -67,7 +66,7 @@ class Host(Worker):
             self._plant()
             # Not 0, for which libFuzzer draws one.
             seed = 1 + Choices(f"{self._seed}:{self._starts}").below(_SEEDS)
-            self.setup = replace(self.setup, arguments=("--corpus", str(self.directory), "--seed", str(seed)))
+            self.config = replace(self.config, arguments=("--corpus", str(self.directory), "--seed", str(seed)))
         return super().start()
 
     def _plant(self) -> None:
@@ -81,45 +80,35 @@ class Host(Worker):
             (corpus / hashlib.sha1(data, usedforsecurity=False).hexdigest()).write_bytes(data)
 
     def draw(self) -> Drawn | None:
-        """What libFuzzer wants run next; None when the process ended instead. Raises `RuntimeError` when that was a fault
-        of ours."""
+        """What libFuzzer wants run next; None when the process ended instead. Raises `WorkerFault`."""
         self.start()
-        self._stage = "drawing"
-        self._log_start = self._stderr.tell() if self._stderr else 0
-        try:
-            message = self._message(time.monotonic() + DRAW_SECONDS)
-            while message is not None and not isinstance(message, Drawn):
-                message = self._message(time.monotonic() + DRAW_SECONDS)
-        except (TimeoutError, MemoryError, ProtocolError) as error:
-            reason = str(error)
-        else:
-            if message is not None:
-                return message
-            reason = self._cause_of_death()
-        process = self._process
-        self.kill()
-        self._died(f"between two cases: {reason}")
-        if process is not None and process.returncode == _FAULT:
-            raise RuntimeError(f"libFuzzer's process {reason}; {self.log} says more")
+        self._begin("drawing")
+        message = self.read(DRAW_SECONDS)
+        while not isinstance(message, Drawn | ProcessLost):
+            message = self.read(DRAW_SECONDS)
+        if isinstance(message, Drawn):
+            return message
+        self._bury(f"between two cases: {describe_failure(message)}")
         return None
 
 
 class LibFuzzerSlot(Slot):
     """Judges the cases libFuzzer draws until the campaign is over."""
 
-    def __init__(self, campaign: "Campaign", number: int, setup: Setup, directory: Path) -> None:
-        super().__init__(campaign, number, setup, directory)
-        bus = campaign.bus
+    def __init__(self, campaign: "Campaign", number: int, config: WorkerConfig, directory: Path) -> None:
+        super().__init__(campaign, number, config, directory)
         self.host = Host(
-            setup,
+            config,
             directory / f"atheris-{number}",
             f"{campaign.seed}:{number}:{campaign.results.position()[0]}",
             campaign.options.seeds,
             directory / "cache" / f"worker-{number}",
             directory / "workers" / f"atheris-{number}.log",
-            started=lambda hello: bus.emit(WorkerStarted(number, hello.pid, hello.seconds)),
-            died=lambda reason: bus.emit(WorkerDied(number, reason)),
+            on_start=self._on_start,
+            on_death=self._on_death,
         )
+        # A new process would have to run all of the corpus again before it comes to anything new.
+        self.drawer = self._make_evaluator(self.host, RECYCLE_CHECKS)
 
     def start_worker(self) -> Hello:
         """Start libFuzzer's process ahead of the thread, to learn whether it can work."""
@@ -128,12 +117,12 @@ class LibFuzzerSlot(Slot):
     def kill(self) -> None:
         """End both processes at once; called from other threads."""
         super().kill()
-        self.host.kill()
+        self.drawer.kill()
 
     def close(self) -> None:
         """End both processes."""
         super().close()
-        self.host.close()
+        self.drawer.close()
 
     def _judge_next(self) -> bool:
         """Judge one case; False when the budget of cases is spent."""
@@ -142,16 +131,16 @@ class LibFuzzerSlot(Slot):
             return False
         drawn = self._drawn()
         case = casefile.loads(drawn.case, "libFuzzer's case")
-        check = request(case, campaign.schedule.always if drawn.again else campaign.schedule.subjects_for(case))
-        result = self._completed(case, check, self._answer(case, lambda: self.host.check(check)))
+        check = build_check(case, campaign.schedule.always if drawn.again else campaign.schedule.subjects_for(case))
+        self.drawer.submit(check)
+        result = self._answer(case, self.drawer.collect)
         if not drawn.again or self._news(case, result):
             index = campaign.indices.take()
             if index is None:
                 return False
             self._judged(Job(index, case, check), result)
         if not drawn.again:
-            # A new process would have to run all of the corpus again before it comes to anything new.
-            self._recycle(self.host, result, RECYCLE_CHECKS)
+            self.drawer.recycle()
         return True
 
     def _news(self, case: Case, result: Result) -> bool:

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,20 +19,15 @@ from fuzz.campaign.events import (
 )
 from fuzz.campaign.finding_store import write_fault
 from fuzz.campaign.investigate import Stopped
-from fuzz.evaluator import Setup, Worker, WorkerFault, request
+from fuzz.evaluator import RECYCLE_CHECKS, Evaluator, WorkerConfig, WorkerFault, build_check
 from fuzz.protocol import Check, Hello, Result, SubjectResult, Verdict
 from fuzz.protocol.render import describe
+from fuzz.worker_process import WorkerProcess
 from generators.errors import UserError
 from generators.program.case import Case
 
 if TYPE_CHECKING:
     from fuzz.campaign.campaign import Campaign
-
-RECYCLE_CHECKS = 2000
-"""A worker is replaced after so many checks, whatever its memory."""
-
-_RECYCLE_SHARE = 0.5
-"""... and when what it keeps between cases is this share of what it had left of the memory limit at first."""
 
 _IDLE_SECONDS = 0.1
 _NO_SPACE = "No space left on device"
@@ -50,29 +45,42 @@ class Job:
 class Slot(threading.Thread):
     """Judges cases until the campaign is over. `fault` is the exception that ended it early, if one did."""
 
-    def __init__(self, campaign: "Campaign", number: int, setup: Setup, directory: Path) -> None:
+    def __init__(self, campaign: "Campaign", number: int, config: WorkerConfig, directory: Path) -> None:
         super().__init__(name=f"worker {number}", daemon=True)
         self.campaign, self.number = campaign, number
         self.fault: BaseException | None = None
-        bus = campaign.bus
-        self.worker = Worker(
-            setup,
-            directory / "cache" / f"worker-{number}",
-            directory / "workers" / f"worker-{number}.log",
-            started=lambda hello: bus.emit(WorkerStarted(number, hello.pid, hello.seconds)),
-            died=lambda reason: bus.emit(WorkerDied(number, reason)),
+        self.evaluator = self._make_evaluator(
+            WorkerProcess(
+                config,
+                directory / "cache" / f"worker-{number}",
+                directory / "workers" / f"worker-{number}.log",
+                self._on_start,
+                self._on_death,
+            )
         )
         against = campaign.options.against
-        self.rival: Worker | None = None
-        """The worker of the interpreter that the campaign holds against its own."""
+        self.rival: Evaluator | None = None
+        """Asks the interpreter that the campaign holds against its own."""
         if against is not None:
             cache, log = directory / "cache" / f"against-{number}", directory / "workers" / f"against-{number}.log"
-            self.rival = Worker(against, cache, log)
+            self.rival = self._make_evaluator(WorkerProcess(against, cache, log))
         self._next: Job | None = None
 
     def start_worker(self) -> Hello:
         """Start the worker ahead of the thread, to learn whether it can work."""
-        return self.worker.start()
+        return self.evaluator.hello
+
+    def _make_evaluator(self, process: WorkerProcess, recycle_checks: int = RECYCLE_CHECKS) -> Evaluator:
+        def on_recycle(checks: int, rss_mib: float) -> None:
+            self.campaign.bus.emit(WorkerRecycled(self.number, checks, rss_mib))
+
+        return Evaluator(process, recycle_checks=recycle_checks, on_recycle=on_recycle)
+
+    def _on_start(self, hello: Hello) -> None:
+        self.campaign.bus.emit(WorkerStarted(self.number, hello.pid, hello.seconds))
+
+    def _on_death(self, reason: str) -> None:
+        self.campaign.bus.emit(WorkerDied(self.number, reason))
 
     def run(self) -> None:
         """The thread."""
@@ -95,30 +103,28 @@ class Slot(threading.Thread):
 
     def kill(self) -> None:
         """End the processes at once; called from other threads."""
-        self.worker.kill()
+        self.evaluator.kill()
         if self.rival is not None:
             self.rival.kill()
 
     def close(self) -> None:
         """End the processes."""
-        self.worker.close()
+        self.evaluator.close()
         if self.rival is not None:
             self.rival.close()
 
     def probe(self, case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
         """Judge a case under one subject, for `investigate`."""
-        return self._probe(self.worker, case, subject, fresh=fresh)
+        return self._probe(self.evaluator, case, subject, fresh=fresh)
 
     def probe_against(self, case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
         """Judge a case under one subject in the interpreter of `--against`."""
         assert self.rival is not None
         return self._probe(self.rival, case, subject, fresh=fresh)
 
-    def _probe(self, worker: Worker, case: Case, subject: str, *, fresh: bool) -> SubjectResult | None:
-        if fresh:
-            worker.close()
+    def _probe(self, evaluator: Evaluator, case: Case, subject: str, *, fresh: bool) -> SubjectResult | None:
         # What fresh workers say may be kept as a finding.
-        result = self._received(case, request(case, (subject,), located=fresh), worker)
+        result = self._answer(case, lambda: evaluator.evaluate(case, (subject,), located=fresh, fresh=fresh))
         one = result.results[0] if result.rejected is None and result.results else None
         verdict = one.verdict if one else Verdict.REJECTED
         self.campaign.bus.emit(
@@ -126,17 +132,12 @@ class Slot(threading.Thread):
                 case.id, self.number, subject, verdict, result.seconds, result.torch_seconds, result.oracle_seconds
             )
         )
-        self._recycle(worker, result)
         return one
 
-    def _received(self, case: Case, check: Check, worker: Worker) -> Result:
-        worker.send(check)
-        return self._answer(case, worker.receive)
-
-    def _answer(self, case: Case, receive: Callable[[], Result]) -> Result:
-        """The answer to the check of `case` that was sent; where the worker has a fault of ours, that it can't be judged."""
+    def _answer(self, case: Case, ask: Callable[[], Result]) -> Result:
+        """What `ask` gives for `case`; where the worker has a fault of ours, that it can't be judged."""
         try:
-            return self._checked(receive())
+            return self._checked(ask())
         except WorkerFault as fault:
             path = write_fault(case, str(fault), self.campaign.out / "faults")
             self.campaign.bus.emit(WorkerFailed(self.number, case.id, str(fault), str(path)))
@@ -157,23 +158,13 @@ class Slot(threading.Thread):
         self._next = None
         if job is None:
             return False
-        self.worker.send(job.check)
+        self.evaluator.submit(job.check)
         # The next case is made while the worker is busy with this one.
         if not self.campaign.over():
             self._next = self._prepare()
-        result = self._completed(job.case, job.check, self._answer(job.case, self.worker.receive))
-        self._judged(job, result)
-        self._recycle(self.worker, result)
+        self._judged(job, self._answer(job.case, self.evaluator.collect))
+        self.evaluator.recycle()
         return True
-
-    def _completed(self, case: Case, check: Check, result: Result) -> Result:
-        """A result with all verdicts: a lost process takes those it had reached with it, so they are asked for again."""
-        lost = result.results[0].subject if len(result.results) == 1 else ""
-        if lost not in check.subjects[1:]:
-            return result
-        before = check.subjects[: check.subjects.index(lost)]
-        earlier = self._received(case, replace(check, subjects=before), self.worker)
-        return replace(result, results=(*earlier.results, *result.results))
 
     def _prepare(self) -> Job | None:
         index = self.campaign.indices.take()
@@ -181,7 +172,7 @@ class Slot(threading.Thread):
             return None
         chosen = self.campaign.search.next(index)
         subjects = self.campaign.schedule.subjects_for(chosen.case, aimed=chosen.aimed)
-        return Job(index, chosen.case, request(chosen.case, subjects))
+        return Job(index, chosen.case, build_check(chosen.case, subjects))
 
     def _judged(self, job: Job, result: Result) -> None:
         campaign = self.campaign
@@ -217,11 +208,3 @@ class Slot(threading.Thread):
                 SuspicionRaised(suspicion.id, job.case.id, job.index, one.subject, one.verdict, describe(one))
             )
             campaign.desk.put(suspicion)
-
-    def _recycle(self, worker: Worker, result: Result, checks: int = RECYCLE_CHECKS) -> None:
-        """Replace the worker before its memory grows past the limit."""
-        left = max(0.0, worker.setup.memory_mib - worker.first_mib)
-        large = result.rss_mib > worker.first_mib + _RECYCLE_SHARE * left
-        if worker.checks >= checks or (large and worker.checks > 1):
-            self.campaign.bus.emit(WorkerRecycled(self.number, worker.checks, result.rss_mib))
-            worker.close()

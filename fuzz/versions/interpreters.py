@@ -1,20 +1,14 @@
 """Workers of several interpreters, and so of several torch versions, that judge the same cases."""
 
-import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Self
 
-from fuzz.evaluator import Setup, Worker, WorkerFault, public_version, request
+from fuzz.evaluator import WorkerConfig, WorkerFault, open_evaluator, public_version
 from fuzz.protocol import Result, Verdict
 from fuzz.versions.verdicts import Cell
 from generators.errors import UserError
 from generators.program.case import Case
-
-_RECYCLE_CHECKS = 2000
-_RECYCLE_SHARE = 0.5
-"""A worker is replaced when it keeps this share of its memory limit between cases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +26,10 @@ class Question:
 class Interpreter:
     """One interpreter's workers, one for each device. What they compile is kept apart from other versions'."""
 
-    def __init__(self, setup: Setup, scratch: Path) -> None:
-        self.setup = setup
+    def __init__(self, config: WorkerConfig) -> None:
         self.torch = ""
         """The torch version, once `start` has asked."""
-        self._scratch = scratch
-        self._workers: dict[str, Worker] = {}
+        self._evaluator = open_evaluator(config)
         self._unusable: dict[str, str] = {}
 
     def start(self, devices: Sequence[str]) -> frozenset[str]:
@@ -45,7 +37,7 @@ class Interpreter:
         subjects: set[str] = set()
         for device in devices:
             try:
-                hello = self._worker(device).start()
+                hello = self._evaluator.on(device).hello
             except UserError as error:
                 self._unusable[device] = str(error)
             else:
@@ -59,42 +51,27 @@ class Interpreter:
         """What this version makes of a case; a worker that is lost is a verdict too. `fresh`: ask a new worker."""
         if question.device in self._unusable:
             return Cell(Verdict.SKIPPED, self._unusable[question.device])
-        worker = self._worker(question.device)
-        if fresh:
-            worker.close()
+        evaluator = self._evaluator.on(question.device)
         try:
-            hello = worker.start()
+            hello = evaluator.hello
             if question.subject not in hello.subjects:
                 return Cell(Verdict.SKIPPED, f"torch {hello.torch} has no {question.subject}")
-            result = worker.check(request(question.case, (question.subject,)))
+            return cell_of(evaluator.evaluate(question.case, (question.subject,), fresh=fresh))
         except UserError as error:
             return Cell(Verdict.SKIPPED, str(error))
         except WorkerFault as fault:
             return Cell(Verdict.SKIPPED, f"attnfuzz failed: {str(fault).splitlines()[-1].strip()}", fault=True)
-        large = result.rss_mib > _RECYCLE_SHARE * self.setup.memory_mib
-        if worker.checks >= _RECYCLE_CHECKS or large:
-            worker.close()
-        return cell_of(result)
 
     def close(self) -> None:
         """End the workers."""
-        for worker in self._workers.values():
-            worker.close()
-
-    def _worker(self, device: str) -> Worker:
-        if device not in self._workers:
-            setup, cache = replace(self.setup, device=device), self._scratch / "cache"
-            self._workers[device] = Worker(setup, cache, self._scratch / f"{device}.log")
-        return self._workers[device]
+        self._evaluator.close()
 
 
 class Interpreters:
     """Several of them, in the order in which a person upgrades; ended on exit."""
 
-    def __init__(self, setups: Sequence[Setup]) -> None:
-        self._directory = tempfile.TemporaryDirectory(prefix="attnfuzz-compare-")
-        scratch = Path(self._directory.name)
-        self.all = [Interpreter(setup, scratch / str(place)) for place, setup in enumerate(setups)]
+    def __init__(self, setups: Sequence[WorkerConfig]) -> None:
+        self.all = [Interpreter(setup) for setup in setups]
 
     def __enter__(self) -> Self:
         return self
@@ -102,7 +79,6 @@ class Interpreters:
     def __exit__(self, *_: object) -> None:
         for interpreter in self.all:
             interpreter.close()
-        self._directory.cleanup()
 
     def start(self, questions: Sequence[Question]) -> list[str]:
         """Start all workers before any work; gives the torch versions. Raises `UserError` for an interpreter that can't be

@@ -9,7 +9,7 @@ from pathlib import Path
 from corpus import entry as corpus_entry
 from corpus import version_record
 from corpus.entry import Entry
-from fuzz.evaluator import Setup
+from fuzz.evaluator import WorkerConfig
 from fuzz.versions import baseline, table
 from fuzz.versions.baseline import Baseline
 from fuzz.versions.comparison import compare
@@ -51,7 +51,9 @@ class Ending:
     faults: bool
 
 
-def session(questions: Sequence[Question], setups: Sequence[Setup], before: Baseline | None, wishes: Wishes) -> Ending:
+def session(
+    questions: Sequence[Question], setups: Sequence[WorkerConfig], before: Baseline | None, wishes: Wishes
+) -> Ending:
     """Compare, and write what is wished. Ctrl-C ends it with what is done. Raises `UserError`."""
     wishes.check()
     rows: list[Row] = []
@@ -104,7 +106,7 @@ def _record(row: Row, cells: dict[str, Cell]) -> None:
         _say(f"{row.name}: written anew, without its comments")
 
 
-def _labels(torches: Sequence[str], setups: Sequence[Setup], before: Baseline | None) -> tuple[str, ...]:
+def _labels(torches: Sequence[str], setups: Sequence[WorkerConfig], before: Baseline | None) -> tuple[str, ...]:
     """What the versions are called: by their interpreters too, where two are of one torch."""
     labels = [
         f"{torch} ({setup.python})" if torches.count(torch) > 1 else torch

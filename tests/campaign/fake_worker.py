@@ -96,13 +96,17 @@ def rule_for(rules: dict[str, Any], check: Check, stage: str, checks: int) -> di
 
 
 def act(rule: dict[str, Any], rules: dict[str, Any]) -> None:
-    """Die, hang or eat, when the rule says so."""
+    """Die, hang, eat or babble, when the rule says so."""
     action = rule.get("do")
     if action == "die":
         os.kill(os.getpid(), 11)
     elif action == "exit":
         sys.stderr.write("cannot go on\n")
         sys.exit(7)
+    elif action == "babble":
+        sys.stdout.write("Segmentation\n")
+        sys.stdout.flush()
+        time.sleep(600)
     elif action == "fail":
         sys.stderr.write("Traceback (most recent call last):\nIndexError: amax over nothing\n")
         sys.exit(3)

@@ -9,7 +9,7 @@ from typing import Any
 
 from fuzz.campaign.budget import Budget
 from fuzz.campaign.campaign import Options
-from fuzz.evaluator import Setup
+from fuzz.evaluator import WorkerConfig
 from generators.program.case import Case, Input, Op
 from generators.program.sizes import Size
 
@@ -17,9 +17,9 @@ FAKE = Path(__file__).with_name("fake_worker.py")
 QUIET = ("exp", "tanh", "sin", "cos", "sigmoid", "square")
 
 
-def setup(timeout: float = 10.0, memory_mib: int = 4096, **rules: Any) -> Setup:
+def setup(timeout: float = 10.0, memory_mib: int = 4096, **rules: Any) -> WorkerConfig:
     """Workers that answer by `rules`."""
-    return Setup(timeout=timeout, memory_mib=memory_mib, command=(sys.executable, str(FAKE), json.dumps(rules)))
+    return WorkerConfig(timeout=timeout, memory_mib=memory_mib, command=(sys.executable, str(FAKE), json.dumps(rules)))
 
 
 def options(tmp_path: Path, budget: str = "40x", seed: int = 1, **given: Any) -> Options:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fuzz.campaign.contract_features import asked
 from fuzz.campaign.session import session
-from fuzz.evaluator import Setup
+from fuzz.evaluator import WorkerConfig
 from generators.program.case import Case
 from generators.program.emit import source
 from generators.sampling.sample import sample
@@ -23,7 +23,9 @@ def plain(seed: int, index: int, *, contracted: bool) -> Case:
 
 
 def test_a_kernel_with_one_fault_gives_one_finding_and_says_where(tmp_path: Path) -> None:
-    given = options(tmp_path, "20x", seed=3, subjects=(SUBJECT,), setup=Setup(named=(SUBJECT,)), shrink_seconds=20.0)
+    given = options(
+        tmp_path, "20x", seed=3, subjects=(SUBJECT,), setup=WorkerConfig(named=(SUBJECT,)), shrink_seconds=20.0
+    )
     ending = session(given, plain)
     assert ending.new == 1, ending.summary
     assert f"wrong_result under {SUBJECT}" in ending.summary

@@ -12,7 +12,7 @@ from fuzz import cmin
 from fuzz.campaign.campaign import Options
 from fuzz.campaign.search import seed_cases
 from fuzz.campaign.session import session
-from fuzz.evaluator import Setup
+from fuzz.evaluator import WorkerConfig
 from fuzz.libfuzzer import inputs
 from generators.errors import UserError
 from generators.program.type_check import check
@@ -29,7 +29,7 @@ def fuzzed(tmp_path: Path, budget: str = "20x", **rules: Any) -> Options:
     made = setup(timeout=timeout, **rules).command
     assert made is not None
     command = (made[0], str(FAKE_HOST), made[2])
-    return options(tmp_path, budget, engine="atheris", setup=Setup(timeout=timeout, command=command))
+    return options(tmp_path, budget, engine="atheris", setup=WorkerConfig(timeout=timeout, command=command))
 
 
 @settings(max_examples=60, deadline=None)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.evaluator import Setup, Worker, request
+from fuzz.evaluator import WorkerConfig, open_evaluator
 from fuzz.protocol import Verdict
 from generators.sampling.sample import sample
 
@@ -14,11 +14,8 @@ def test_an_environment_with_the_other_package_keeps_working(tmp_path: Path, mon
     theirs.mkdir(parents=True)
     (theirs / "__init__.py").write_text("raise ImportError('not this one')\n")
     monkeypatch.setenv("PYTHONPATH", str(theirs.parent))
-    worker = Worker(Setup(), log=tmp_path / "log")
-    try:
+    with open_evaluator(WorkerConfig()) as evaluator:
         cases = (sample(3, index, contracted=True) for index in range(20))
         plain = next(case for case in cases if case.contracts[0].dropout == 0)
-        result = worker.check(request(plain, ("triton",)))
-    finally:
-        worker.close()
-    assert result.results[0].verdict in (Verdict.OK, Verdict.ROUNDING)
+        result = evaluator.judge(plain, "triton")
+    assert result.verdict in (Verdict.OK, Verdict.ROUNDING)

@@ -1,11 +1,9 @@
 """What a campaign's own path, workers and all, makes of a bug that Inductor plants: the smallest program that has it."""
 
-from pathlib import Path
-
 import pytest
 
 from fuzz.campaign.investigate import Outcome, investigate
-from fuzz.evaluator import Setup, Worker, request
+from fuzz.evaluator import WorkerConfig, open_evaluator
 from fuzz.protocol import SubjectResult, Verdict
 from generators.program.case import Case, Input
 from generators.program.emit import source
@@ -43,23 +41,20 @@ def attention_with_relu() -> Case:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_planted_relu_comes_down_to_one_relu(form: str, tmp_path: Path) -> None:
+def test_a_planted_relu_comes_down_to_one_relu(form: str) -> None:
     planted = f"tests.check.planted:{form}"
-    worker = Worker(Setup(named=(planted,), timeout=300.0), cache=tmp_path / "cache", log=tmp_path / "log")
+    with open_evaluator(WorkerConfig(named=(planted,), timeout=300.0)) as evaluator:
 
-    def probe(case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
-        result = worker.check(request(case, (subject,)))
-        return result.results[0] if result.rejected is None else None
+        def probe(case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
+            result = evaluator.evaluate(case, (subject,))
+            return result.results[0] if result.rejected is None else None
 
-    try:
-        if worker.start().cxx is None:
+        if evaluator.hello.cxx is None:
             pytest.skip("no C++ compiler")
         case = attention_with_relu()
         suspect = probe(case, planted)
         assert suspect is not None and suspect.verdict is FORMS[form]
         found = investigate(case, suspect, (planted,), probe, lambda: False)
-    finally:
-        worker.close()
     assert found.outcome is Outcome.FINDING
     assert [op.kind for op in found.case.ops] == ["relu"]
     assert MINIMUM in source(found.case)

@@ -1,4 +1,4 @@
-"""Trials by rule: what each control gives is known."""
+"""Evaluator by rule: what each control gives is known."""
 
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.protocol.controls import Control
@@ -6,7 +6,7 @@ from generators.program.case import Case
 
 
 class Controls:
-    """Trials of which the controls named in `right` mend the failure `wrong`, the subjects in `given` give that, and all else fails.
+    """An evaluator for which the controls named in `right` mend the failure `wrong`, the subjects in `given` give that, and all else fails.
 
     Controls are named as "name" or "name argument"; without controls the subject's name counts.
     """
@@ -16,15 +16,15 @@ class Controls:
         self.asked: list[str] = []
         self._wrong, self._right, self._given = wrong, right, given
 
-    def judged(self, _case: Case, subject: str, *controls: Control) -> SubjectResult:
+    def judge(self, _case: Case, subject: str, *controls: Control) -> SubjectResult:
         """By the last control, else the subject."""
         name = f"{controls[-1].name} {controls[-1].argument}".strip() if controls else subject
         self.asked.append(name)
         return self._given.get(name) or (SubjectResult(subject, Verdict.OK) if name in self._right else self._wrong)
 
-    must = judged
+    evaluate_or_raise = judge
 
     def fails(self, case: Case, subject: str, *controls: Control) -> bool | None:
-        """As Trials."""
-        result = self.judged(case, subject, *controls)
+        """As Evaluator."""
+        result = self.judge(case, subject, *controls)
         return None if result.verdict is Verdict.SKIPPED else result.verdict.is_finding

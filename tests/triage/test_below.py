@@ -7,13 +7,12 @@ from typing import cast
 import pytest
 
 from corpus.entry import Entry, Expectation, Found
-from fuzz.evaluator import Setup
+from fuzz.evaluator import Evaluator, WorkerConfig
 from fuzz.protocol import SubjectResult, Verdict
 from generators.errors import UserError
 from generators.program.case import Case
 from tests.triage.controls import Controls
 from triage.attribution.cause import RootCause, attributed
-from triage.attribution.evaluator import Trials
 from triage.cluster import attributions
 from triage.cluster.attributions import attributor
 
@@ -25,7 +24,7 @@ BEFORE = ("eager", "aot_eager", "aot_eager_decomp_partition", "passes")
 def below(case: Case, *right: str) -> RootCause:
     entry = Entry(case, expect=Expectation("known", subject="inductor"))
     controls = Controls(WRONG, *BEFORE, *right, passes_dynamic=SubjectResult("", Verdict.OK))
-    return attributed(entry, cast("Trials", controls)).cause
+    return attributed(entry, cast("Evaluator", controls)).cause
 
 
 @pytest.mark.parametrize(
@@ -52,7 +51,7 @@ def test_a_lowering_is_at_fault_only_where_no_other_mends_it(
 def test_where_the_process_is_lost_no_control_is_tried(case: Case, verdict: Verdict, subject: str, stage: str) -> None:
     lost = SubjectResult("", verdict, "SIGSEGV in relu at 731")
     controls = Controls(lost, *BEFORE[: BEFORE.index(subject)] if subject in BEFORE else BEFORE)
-    found = attributed(Entry(case, expect=Expectation("known", subject=subject)), cast("Trials", controls)).cause
+    found = attributed(Entry(case, expect=Expectation("known", subject=subject)), cast("Evaluator", controls)).cause
     assert (found.who, found.stage, found.part) == ("inductor", stage, "")
     words = verdict.value.replace("_", " ")
     assert found.mechanism == (words if verdict is Verdict.OUT_OF_MEMORY else f"{words}: SIGSEGV in relu at N")
@@ -61,12 +60,12 @@ def test_where_the_process_is_lost_no_control_is_tried(case: Case, verdict: Verd
 
 def test_what_differs_from_run_to_run_is_judged_by_two_runs(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     @contextmanager
-    def trials_of(_setup: Setup, repeat: int = 1) -> Iterator[Controls]:
+    def open_evaluator(_config: WorkerConfig, repeat: int, **_options: object) -> Iterator[Controls]:
         differs = SubjectResult("", Verdict.NONDETERMINISTIC if repeat == 2 else Verdict.OK)
         yield Controls(differs, *BEFORE)
 
-    monkeypatch.setattr(attributions, "trials_of", trials_of)
-    with attributor(Setup()) as ask:
+    monkeypatch.setattr(attributions, "open_evaluator", open_evaluator)
+    with attributor(WorkerConfig()) as ask:
         found = Found("nondeterministic", "inductor", (), "2.13.0+cpu", "cpu", "")
         assert ask(Entry(case, found=found)).mechanism == "nondeterministic"
         with pytest.raises(UserError, match="shows no bug"):

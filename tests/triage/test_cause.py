@@ -9,12 +9,11 @@ import pytest
 from benchmarks.attribution import RELU, planted
 from corpus import casefile, entry
 from corpus.entry import Entry, Expectation
-from fuzz.evaluator import Setup
+from fuzz.evaluator import Evaluator, WorkerConfig, open_evaluator
 from generators.errors import UserError
 from tests.triage.conftest import SOFTMAX_OVER_QUERIES
 from triage.attribution.bisector import parsed
 from triage.attribution.cause import RootCause, attribute, attributed
-from triage.attribution.evaluator import Trials, trials_of
 from triage.attribution.rewrite import CONSTANTS_IGNORED, OTHER_RESULT
 
 SEEDS = Path(entry.__file__).parent / "seeds"
@@ -62,15 +61,18 @@ returns: [out]
 
 
 @pytest.fixture(scope="module")
-def trials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trials]:
+def trials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluator]:
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-    with trials_of(Setup(timeout=120, memory_mib=8192)) as made:
+    with open_evaluator(WorkerConfig(timeout=120, memory_mib=8192), repeat=1, located=True, remember=True) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def planted_trials() -> Iterator[Trials]:
-    with planted(",".join(PLANTS)), trials_of(Setup(timeout=120, memory_mib=8192)) as made:
+def planted_trials() -> Iterator[Evaluator]:
+    with (
+        planted(",".join(PLANTS)),
+        open_evaluator(WorkerConfig(timeout=120, memory_mib=8192), repeat=1, located=True, remember=True) as made,
+    ):
         yield made
 
 
@@ -82,43 +84,43 @@ def named(cause: RootCause) -> tuple[str, str, str]:
     return cause.who, cause.stage, cause.part
 
 
-def test_a_pattern_that_ignores_the_programs_constants_is_named_with_the_constant(trials: Trials) -> None:
+def test_a_pattern_that_ignores_the_programs_constants_is_named_with_the_constant(trials: Evaluator) -> None:
     cause = attributed(of(SOFTMAX_OVER_QUERIES), trials).cause
     assert named(cause) == ("inductor", "joint_graph_passes", "_sfdp_pattern_1")
     assert cause.mechanism == CONSTANTS_IGNORED
     assert cause.evidence[-1].endswith("others than its own: softmax over [-2] where the pattern has [-1].")
 
 
-def test_a_scale_that_is_a_tensor_is_told_from_constants(trials: Trials) -> None:
+def test_a_scale_that_is_a_tensor_is_told_from_constants(trials: Evaluator) -> None:
     assert attributed(of(SCALED_BY_A_TENSOR), trials).cause.mechanism == "a 0-d tensor as scale"
 
 
-def test_a_mask_of_rank_1_is_told_from_constants(trials: Trials) -> None:
+def test_a_mask_of_rank_1_is_told_from_constants(trials: Evaluator) -> None:
     cause = attributed(of(MASK_OF_RANK_1), trials).cause
     assert cause.mechanism == "mask of rank 1"
     assert cause.evidence[-1] == "It goes away where the replacement expands the mask to the scores' shape."
 
 
-def test_the_four_training_patterns_in_two_dtypes_have_one_mechanism(trials: Trials) -> None:
+def test_the_four_training_patterns_in_two_dtypes_have_one_mechanism(trials: Evaluator) -> None:
     for number in ("07", "08"):
         found = attributed(entry.load(SEEDS / "patterns" / f"sfdp-{number}-training.case.yaml"), trials).cause
         assert named(found) == ("inductor", "joint_graph_passes", f"_sfdp_pattern_{int(number)}")
         assert found.mechanism == "an operation is given tensors of two dtypes"
 
 
-def test_a_backend_that_is_wrong_on_overlapping_rows_is_named_with_that(trials: Trials) -> None:
+def test_a_backend_that_is_wrong_on_overlapping_rows_is_named_with_that(trials: Evaluator) -> None:
     found = attributed(entry.load(SEEDS / "fused-attention-on-overlapping-strides.case.yaml"), trials).cause
     assert found.who == "sdpa_flash"
     assert found.mechanism == "operands whose rows overlap in memory"
 
 
-def test_what_shows_no_bug_is_refused(trials: Trials) -> None:
+def test_what_shows_no_bug_is_refused(trials: Evaluator) -> None:
     with pytest.raises(UserError, match="shows no bug under torch"):
         attributed(entry.load(SEEDS / "patterns" / "sfdp-01-inference.case.yaml"), trials)
 
 
 @pytest.mark.parametrize("plant", PLANTS)
-def test_a_mistake_planted_in_a_replacement_is_found_in_that_pattern(planted_trials: Trials, plant: str) -> None:
+def test_a_mistake_planted_in_a_replacement_is_found_in_that_pattern(planted_trials: Evaluator, plant: str) -> None:
     found = attributed(entry.load(SEEDS / "patterns" / f"{PLANTS[plant]}.case.yaml"), planted_trials).cause
     assert named(found) == ("inductor", "joint_graph_passes", f"_sfdp_pattern_{int(PLANTS[plant].split('-')[1])}")
     assert found.mechanism == OTHER_RESULT
@@ -127,7 +129,7 @@ def test_a_mistake_planted_in_a_replacement_is_found_in_that_pattern(planted_tri
 @pytest.mark.parametrize("plant", ["relu_accuracy", "relu_compile_error"])
 def test_a_lowering_that_is_wrong_is_named(plant: str) -> None:
     with planted(plant):
-        found = attribute(of(RELU, "inductor"), Setup(timeout=120, memory_mib=8192)).cause
+        found = attribute(of(RELU, "inductor"), WorkerConfig(timeout=120, memory_mib=8192)).cause
     assert named(found) == ("inductor", "lowering", "relu")
 
 

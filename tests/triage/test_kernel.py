@@ -12,7 +12,7 @@ import pytest
 
 from corpus import casefile, entry
 from corpus.entry import Entry, Expectation
-from fuzz.evaluator import Setup
+from fuzz.evaluator import WorkerConfig
 from fuzz.protocol import FINDINGS, SubjectResult, Verdict
 from generators.program.case import Case
 from tests.triage.test_draft import imported
@@ -287,7 +287,7 @@ def test_statistics_stored_without_a_mask_are_told_by_their_rule(
     out = tmp_path / "out"
     out.mkdir()
     subject = "benchmarks.defects:statistics_without_mask"
-    draft = kernel.draft(Entry(casefile.loads(text)), subject, Setup(timeout=60), out)
+    draft = kernel.draft(Entry(casefile.loads(text)), subject, WorkerConfig(timeout=60), out)
     assert "wrong gradient dq where S > 64 and S % 64 != 0" in draft.title
     assert "head 1, first 63 query rows of each; head 0 correct" in draft.text
     assert "passes at 64 and 128" in draft.text

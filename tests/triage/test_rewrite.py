@@ -5,12 +5,12 @@ from typing import cast
 
 import pytest
 
+from fuzz.evaluator import Evaluator
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.controls import ConstantDiffers, ConstantsNotCompared, PatternMatched
 from generators.program.case import Case
 from tests.triage.controls import Controls
 from triage.attribution import rewrite
-from triage.attribution.evaluator import Trials
 from triage.attribution.rewrite import OTHER_RESULT
 from triage.attribution.root_cause import RootCause
 
@@ -23,7 +23,7 @@ NOT_COMPARED = ConstantsNotCompared("_sfdp_pattern_1_inference", why="sizes are 
 def caused(case: Case, wrong: SubjectResult, *right: str, **given: SubjectResult) -> RootCause:
     recorded = SubjectResult("", wrong.verdict, observations=MATCHED)
     controls = Controls(wrong, "without_attention_patterns", *right, matches_recorded=recorded, **given)
-    return rewrite.cause(case, "passes", wrong, cast("Trials", controls))
+    return rewrite.cause(case, "passes", wrong, cast("Evaluator", controls))
 
 
 def test_constants_are_called_equal_only_where_they_were_compared(case: Case) -> None:

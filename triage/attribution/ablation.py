@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from corpus.entry import Entry
+from fuzz.evaluator import Evaluator, shows_bug
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.protocol.controls import Control
 from fuzz.subjects import SUBJECTS, find_variant, get_spec
 from generators.errors import UserError
 from generators.program.type_check import low_precision
-from triage.attribution.evaluator import Trials, failed
 
 EAGER, AOT_EAGER, PASSES, INDUCTOR, DYNAMIC = "eager", "aot_eager", "passes", "inductor", "inductor_dynamic"
 DECOMPOSED = "aot_eager_decomp_partition"
@@ -54,36 +54,36 @@ class Ablation:
 
     def fails(self, stage: str) -> bool | None:
         """Whether that stage shows a bug too; None where it was not run or could not take the case."""
-        return failed(self.stages.get(stage))
+        return shows_bug(self.stages.get(stage))
 
     def label(self, stage: str) -> str:
         """The stage in words a user of torch.compile knows."""
         return self.labels.get(stage) or _LABELS.get(stage, stage)
 
 
-def run_ablation(entry: Entry, trials: Trials, *, full: bool = True, modes: tuple[str, ...] = ()) -> Ablation:
+def run_ablation(entry: Entry, trials: Evaluator, *, full: bool = True, modes: tuple[str, ...] = ()) -> Ablation:
     """The ablation as these trials find it. Not `full`: where the graph passes alone show the failure, code generation is left
     out, which costs twenty times as much."""
     case, hello = entry.case, trials.hello
-    stages = {name: trials.must(case, name) for name in (EAGER, AOT_EAGER)}
-    stages[DECOMPOSED] = trials.must(case, DECOMPOSED)
-    stages[PASSES] = trials.must(case, subject_of(PASSES, entry))
+    stages = {name: trials.evaluate_or_raise(case, name) for name in (EAGER, AOT_EAGER)}
+    stages[DECOMPOSED] = trials.evaluate_or_raise(case, DECOMPOSED)
+    stages[PASSES] = trials.evaluate_or_raise(case, subject_of(PASSES, entry))
     if full or not _settled(entry, stages):
         if not hello.cxx and hello.device == "cpu":
             raise UserError(
                 f"worker {hello.pid} has no C++ compiler, which torch.compile needs on the CPU; install g++"
             )
         names = [*([] if case.dynamic else [INDUCTOR]), *([] if _own_random(entry) else [DYNAMIC])]
-        stages |= {name: trials.must(case, subject_of(name, entry)) for name in names}
+        stages |= {name: trials.evaluate_or_raise(case, subject_of(name, entry)) for name in names}
         accused = _accused(entry, stages)
         base = _base(accused, entry)
-        stages[NO_PATTERNS] = trials.must(case, base, Control("pattern_matcher_off"))
+        stages[NO_PATTERNS] = trials.evaluate_or_raise(case, base, Control("pattern_matcher_off"))
         if low_precision(case):
-            stages[EMULATED_CASTS] = trials.must(case, base, Control("casts_emulated"))
+            stages[EMULATED_CASTS] = trials.evaluate_or_raise(case, base, Control("casts_emulated"))
         if hello.device == "cuda":
-            stages[TF32] = trials.must(case, base, Control("tf32"))
+            stages[TF32] = trials.evaluate_or_raise(case, base, Control("tf32"))
         asked = {name: words for name, words in MODES.items() if words in modes}
-        stages |= {name: trials.must(case, name) for name in asked}
+        stages |= {name: trials.evaluate_or_raise(case, name) for name in asked}
     return Ablation(hello, stages, _accused(entry, stages))
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from corpus.entry import Entry
 from fuzz.campaign.symptom import PROCESS
-from fuzz.evaluator import Setup
+from fuzz.evaluator import Evaluator, WorkerConfig, open_evaluator
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.controls import Control
 from fuzz.subjects import get_spec, is_named
@@ -32,7 +32,6 @@ from triage.attribution.ablation import (
     run_ablation,
 )
 from triage.attribution.bisector import Bisection
-from triage.attribution.evaluator import Trials, trials_of
 from triage.attribution.root_cause import RootCause
 
 __all__ = ["Attribution", "RootCause", "attribute", "attributed"]
@@ -58,18 +57,18 @@ class Attribution:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
-def attribute(entry: Entry, setup: Setup, bisection: Bisection | None = None) -> Attribution:
+def attribute(entry: Entry, setup: WorkerConfig, bisection: Bisection | None = None) -> Attribution:
     """Judge a case on the stages of the ablation and under controls, and say who is at fault, by what.
 
     `setup.named` has the function of the user's that a case is about, if any. Raises UserError where the case shows no bug,
     or can't be judged.
     """
-    with trials_of(setup) as trials:
+    with open_evaluator(setup, repeat=1, located=True, remember=True) as trials:
         return attributed(entry, trials, bisection)
 
 
 def attributed(
-    entry: Entry, trials: Trials, bisection: Bisection | None = None, ablation: Ablation | None = None
+    entry: Entry, trials: Evaluator, bisection: Bisection | None = None, ablation: Ablation | None = None
 ) -> Attribution:
     """As `attribute`, with trials at hand, so that many findings share one worker; and with an ablation that was run."""
     clock = _Clock()
@@ -96,7 +95,7 @@ def attributed(
     return Attribution(found, entry.case.id, entry.subject, ablation.hello.torch, ablation, bisection, clock.seconds)
 
 
-def _with_controls(entry: Entry, found: RootCause, ablation: Ablation, trials: Trials) -> Ablation:
+def _with_controls(entry: Entry, found: RootCause, ablation: Ablation, trials: Evaluator) -> Ablation:
     """The ablation with the stages that name the rewrite; they have been asked for already."""
     number = found.part.removeprefix("_sfdp_pattern_")
     if not number.isdigit():
@@ -112,7 +111,7 @@ def _with_controls(entry: Entry, found: RootCause, ablation: Ablation, trials: T
         MATH_FORCED: (Control("sdpa_math"), f"{words}, `sdpa_kernel(SDPBackend.MATH)`"),
         CONSTANTS: (Control("constants_compared"), f"{words}, patterns held against the program's constants"),
     }
-    stages = {name: trials.judged(entry.case, base, switch) for name, (switch, _) in rows.items()}
+    stages = {name: trials.judge(entry.case, base, switch) for name, (switch, _) in rows.items()}
     return replace(
         ablation,
         stages=ablation.stages | stages,
@@ -120,8 +119,8 @@ def _with_controls(entry: Entry, found: RootCause, ablation: Ablation, trials: T
     )
 
 
-def _run_kernel_ablation(entry: Entry, trials: Trials) -> Ablation:
-    stages = {name: trials.must(entry.case, name) for name in dict.fromkeys((EAGER, MATH, entry.subject))}
+def _run_kernel_ablation(entry: Entry, trials: Evaluator) -> Ablation:
+    stages = {name: trials.evaluate_or_raise(entry.case, name) for name in dict.fromkeys((EAGER, MATH, entry.subject))}
     return Ablation(trials.hello, stages, entry.subject)
 
 
@@ -138,7 +137,7 @@ def _lost(entry: Entry, ablation: Ablation, *, about_function: bool) -> RootCaus
     return RootCause(who, stage, "", how, evidence)
 
 
-def _compiler(entry: Entry, ablation: Ablation, trials: Trials, bisection: Bisection | None) -> RootCause:
+def _compiler(entry: Entry, ablation: Ablation, trials: Evaluator, bisection: Bisection | None) -> RootCause:
     case, result = entry.case, ablation.result
     if result.verdict is Verdict.EAGER_SUSPECT:
         return operation.cause(case, result, trials)
@@ -156,7 +155,7 @@ def _compiler(entry: Entry, ablation: Ablation, trials: Trials, bisection: Bisec
         found = rewrite.cause(case, base, ablation.stages[PASSES], trials)
         shown = "Inductor's graph passes alone, the graph interpreted, show it."
     elif base == DYNAMIC and trials.fails(case, _SYMBOLIC):
-        found = rewrite.cause(case, _SYMBOLIC, trials.judged(case, _SYMBOLIC), trials)
+        found = rewrite.cause(case, _SYMBOLIC, trials.judge(case, _SYMBOLIC), trials)
         shown = "Inductor's graph passes alone, the graph interpreted, show it where sizes are symbolic."
     elif trials.fails(case, base, Control("pattern_matcher_off")) is False:
         found = rewrite.cause(case, base, result, trials)
@@ -169,7 +168,7 @@ def _compiler(entry: Entry, ablation: Ablation, trials: Trials, bisection: Bisec
     return replace(found, evidence=(f"{before} {shown}", *found.evidence))
 
 
-def _below(entry: Entry, base: str, result: SubjectResult, trials: Trials, bisection: Bisection | None) -> RootCause:
+def _below(entry: Entry, base: str, result: SubjectResult, trials: Evaluator, bisection: Bisection | None) -> RootCause:
     """What is at fault below the graph passes: a lowering by the bisector's word, else what our own switches say."""
     how = rewrite.raised(result) or str(result.verdict).replace("_", " ")
     if bisection is not None and bisection.subsystem == "lowerings":
@@ -202,11 +201,11 @@ def _below(entry: Entry, base: str, result: SubjectResult, trials: Trials, bisec
     )
 
 
-def _mends(entry: Entry, base: str, switch: Control, trials: Trials) -> bool:
+def _mends(entry: Entry, base: str, switch: Control, trials: Evaluator) -> bool:
     return trials.fails(entry.case, base, switch) is False
 
 
-def _lowerings(entry: Entry, base: str, result: SubjectResult, trials: Trials) -> list[str]:
+def _lowerings(entry: Entry, base: str, result: SubjectResult, trials: Evaluator) -> list[str]:
     """The lowerings without which it passes, each on its own, by name: the first two."""
     names = [
         name.removeprefix("aten.")

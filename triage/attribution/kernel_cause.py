@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Iterator
 
 from corpus.passes.contracts import plainer_contract
+from fuzz.evaluator import Evaluator
 from fuzz.localisation import gradient
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.controls import Control
@@ -14,7 +15,6 @@ from generators.program.case import Case
 from generators.program.type_check import types_of
 from triage.attribution import operation
 from triage.attribution.ablation import EAGER, Ablation
-from triage.attribution.evaluator import Trials
 from triage.attribution.root_cause import RootCause
 
 _MOST = 12
@@ -28,7 +28,7 @@ _OTHERWISE = {
 }
 
 
-def cause(case: Case, ablation: Ablation, trials: Trials) -> RootCause:
+def cause(case: Case, ablation: Ablation, trials: Evaluator) -> RootCause:
     """The cause of a finding about the attention function that `ablation` accuses."""
     result, subject = ablation.result, ablation.accused
     if result.verdict is Verdict.EAGER_SUSPECT:
@@ -56,7 +56,7 @@ def place(case: Case, result: SubjectResult) -> str:
     return f"attention_backward ({name})" if name.startswith("d") else "attention_backward"
 
 
-def launches(case: Case, subject: str, trials: Trials) -> list[str]:
+def launches(case: Case, subject: str, trials: Evaluator) -> list[str]:
     """What other tiles make of it, and on a GPU other warps and stages; [] where the function takes none."""
     wanted = [Control("tile", f"{side},{side}") for side in (16, 32, 128)]
     if trials.hello.device != "cpu":  # Triton's interpreter has neither
@@ -72,13 +72,12 @@ def launches(case: Case, subject: str, trials: Trials) -> list[str]:
     return sentences + _interpreted(case, subject, trials)
 
 
-def _interpreted(case: Case, subject: str, trials: Trials) -> list[str]:
+def _interpreted(case: Case, subject: str, trials: Evaluator) -> list[str]:
     """What Triton's interpreter makes of a call that fails on a GPU."""
     if trials.hello.device == "cpu":
         return []
     try:
-        with trials.on("cpu") as interpreted:
-            fails = interpreted.fails(case, subject)
+        fails = trials.on("cpu").fails(case, subject)
     except UserError:
         return []  # no worker for the CPU there
     if fails is None:
@@ -106,7 +105,7 @@ def features(case: Case) -> list[str]:
     return found + (["negative scale"] if contract.scale < 0 else [])
 
 
-def _needed(case: Case, subject: str, trials: Trials) -> tuple[list[str], list[str]]:
+def _needed(case: Case, subject: str, trials: Evaluator) -> tuple[list[str], list[str]]:
     """The features without which it passes, and the sentences that say so."""
     if not case.contracts:
         return [], []

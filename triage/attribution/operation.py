@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from corpus.passes.contracts import plainer_contract
 from fuzz.campaign.symptom import operation_of
+from fuzz.evaluator import Evaluator
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.relations import relation_of
 from generators.program.case import Case, Op
 from generators.program.dtypes import LOW_PRECISION
 from generators.program.edits import valid
 from generators.program.type_check import make_op, types_of
-from triage.attribution.evaluator import Trials
 from triage.attribution.root_cause import RootCause
 
 _SDPA = {
@@ -26,14 +26,14 @@ _SDPA = {
 NEGATIVE_CAUSAL = "a negative scale with is_causal"
 
 
-def cause(case: Case, result: SubjectResult, trials: Trials) -> RootCause:
+def cause(case: Case, result: SubjectResult, trials: Evaluator) -> RootCause:
     """Who is at fault where eager is wrong in an operation of its own."""
     operation = operation_of(result)
     who = _SDPA.get(operation.removeprefix("aten."), "eager")
     return RootCause(who, "operation", operation, *taken(case, result, lambda other: trials.fails(other, "eager")))
 
 
-def of_backend(case: Case, subject: str, result: SubjectResult, trials: Trials) -> RootCause:
+def of_backend(case: Case, subject: str, result: SubjectResult, trials: Evaluator) -> RootCause:
     """Who is at fault where a backend of F.scaled_dot_product_attention is: its operation on this device."""
     return RootCause(
         subject,

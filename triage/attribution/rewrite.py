@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from fuzz.campaign.symptom import PROCESS, SILENT, VALUES, rewrites
+from fuzz.evaluator import Evaluator, shows_bug
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.controls import ConstantDiffers, ConstantsNotCompared, Control, Operand, PatternMatched
 from fuzz.protocol.failures import normalize
@@ -12,7 +13,6 @@ from generators.program.case import Case, Op
 from generators.program.edits import valid
 from generators.program.type_check import make_op
 from triage.attribution import operation
-from triage.attribution.evaluator import Trials, failed
 from triage.attribution.root_cause import RootCause
 
 CONSTANTS_IGNORED = "constants of the program ignored"
@@ -39,9 +39,9 @@ class _Idea:
     error: str = ""
 
 
-def cause(case: Case, base: str, result: SubjectResult, trials: Trials) -> RootCause:
+def cause(case: Case, base: str, result: SubjectResult, trials: Evaluator) -> RootCause:
     """Who among the rewrites is at fault. `base` is the subject that shows it, `result` what it gave."""
-    recorded = trials.judged(case, base, Control("matches_recorded")).observations
+    recorded = trials.judge(case, base, Control("matches_recorded")).observations
     matches = [item for item in recorded if isinstance(item, PatternMatched)]
     if trials.fails(case, base, Control("without_attention_patterns")) is False:
         return _attention(case, base, result, matches, trials)
@@ -67,7 +67,7 @@ def lost(result: SubjectResult) -> str:
 
 def _mended(idea: _Idea, result: SubjectResult, changed: SubjectResult) -> bool:
     """Whether a change took the failure away."""
-    if failed(changed) is False:
+    if shows_bug(changed) is False:
         return True
     here = bool(idea.error) and result.verdict in _RAISES and idea.error in result.message
     return here and changed.verdict not in {Verdict.SKIPPED, *PROCESS} and idea.error not in changed.message
@@ -80,18 +80,18 @@ def _silent(result: SubjectResult) -> str:
 
 
 def _attention(
-    case: Case, base: str, result: SubjectResult, matches: list[PatternMatched], trials: Trials
+    case: Case, base: str, result: SubjectResult, matches: list[PatternMatched], trials: Evaluator
 ) -> RootCause:
     guilty, told_of = _guilty(case, base, matches, trials)
     evidence = [told_of]
     part = f"_sfdp_pattern_{guilty[0]}" if guilty else "patterns of attention"
     for idea in _ideas(case, _operands_of(matches, guilty)):
         controls = (idea.control,) if idea.control else ()
-        if _mended(idea, result, trials.judged(idea.case or case, base, *controls)):
+        if _mended(idea, result, trials.judge(idea.case or case, base, *controls)):
             return RootCause("inductor", JOINT, part, idea.mechanism, (*evidence, idea.evidence))
-    compared = trials.judged(case, base, Control("constants_compared"))
+    compared = trials.judge(case, base, Control("constants_compared"))
     differ = [item for item in compared.observations if isinstance(item, ConstantDiffers)]
-    if differ and failed(compared) is False:
+    if differ and shows_bug(compared) is False:
         said = "; ".join(dict.fromkeys(map(constant, differ)))
         evidence.append(
             f"It goes away where a pattern takes no program whose constants are others than its own: {said}."
@@ -112,7 +112,7 @@ def _attention(
     return RootCause("inductor", JOINT, part, mechanism, tuple(evidence))
 
 
-def _guilty(case: Case, base: str, matches: list[PatternMatched], trials: Trials) -> tuple[list[str], str]:
+def _guilty(case: Case, base: str, matches: list[PatternMatched], trials: Evaluator) -> tuple[list[str], str]:
     """The numbers of the patterns at fault, or of all that matched where none is told apart, and the sentence that says so."""
     names = sorted({match.pattern for match in matches})
     numbers = list(dict.fromkeys(found[1] for name in names if (found := _NUMBER.search(name))))
@@ -138,7 +138,9 @@ def _incomparable(compared: SubjectResult) -> str:
     )
 
 
-def _fused(case: Case, base: str, part: str, result: SubjectResult, evidence: list[str], trials: Trials) -> RootCause:
+def _fused(
+    case: Case, base: str, part: str, result: SubjectResult, evidence: list[str], trials: Evaluator
+) -> RootCause:
     """A replacement that is right and calls an operation that is not: by which mistake, if that can be told."""
     evidence = [*evidence, f"The fused call is that of {part}."]
     device = trials.hello.device
@@ -149,9 +151,9 @@ def _fused(case: Case, base: str, part: str, result: SubjectResult, evidence: li
     stays: list[bool] = []
 
     def fails(other: Case) -> bool | None:
-        judged = trials.judged(other, base)
+        judged = trials.judge(other, base)
         # A program that the pattern leaves alone has no fused call.
-        found = failed(judged) if part.removeprefix("_") in rewrites(judged.fired) else None
+        found = shows_bug(judged) if part.removeprefix("_") in rewrites(judged.fired) else None
         stays.extend([] if found is None else [found])
         return found
 
@@ -244,7 +246,7 @@ def _with_flags(case: Case) -> Case | None:
     return None if inputs == case.inputs else valid(replace(case, inputs=inputs))
 
 
-def _other(case: Case, base: str, result: SubjectResult, trials: Trials) -> RootCause:
+def _other(case: Case, base: str, result: SubjectResult, trials: Evaluator) -> RootCause:
     """A rewrite that is none of attention."""
     mechanism = raised(result) or _silent(result)
     names = sorted(rewrites(result.fired)) + sorted(set(result.fired))

@@ -8,7 +8,7 @@ from fuzz.cli import enter
 
 if TYPE_CHECKING:
     from corpus.ledger import Ledger
-    from fuzz.evaluator import Setup
+    from fuzz.evaluator import WorkerConfig
     from triage.cluster.attributions import Attributed
     from triage.cluster.findings import Finding
 
@@ -57,7 +57,7 @@ def cluster(
     from corpus import ledger as ledgers
     from corpus.entry import DEVICES
     from fuzz.campaign.budget import counted, duration
-    from fuzz.evaluator import ROOT, Setup
+    from fuzz.evaluator import ROOT, WorkerConfig
     from generators.errors import UserError
     from triage.cluster.clusters import cluster as clustered
     from triage.cluster.clusters import updated
@@ -70,7 +70,9 @@ def cluster(
     file = ledger or ROOT / "corpus" / "ledger.yaml"
     known = ledgers.Ledger(file) if not file.exists() and (update or ledger is None) else ledgers.load(file)
     findings = gather(paths)
-    setup = Setup(python or sys.executable, device or "cpu", timeout=duration(timeout, "timeout"), memory_mib=memory)
+    setup = WorkerConfig(
+        python or sys.executable, device or "cpu", timeout=duration(timeout, "timeout"), memory_mib=memory
+    )
     attributed = _attributed(findings, known, setup, frozenset(subject or ()), device or "", again=again)
     clusters = clustered(attributed, known)
     if update:
@@ -83,7 +85,13 @@ def cluster(
 
 
 def _attributed(
-    findings: list["Finding"], ledger: "Ledger", setup: "Setup", allowed: frozenset[str], device: str, *, again: bool
+    findings: list["Finding"],
+    ledger: "Ledger",
+    setup: "WorkerConfig",
+    allowed: frozenset[str],
+    device: str,
+    *,
+    again: bool,
 ) -> list["Attributed"]:
     from triage.cluster.attributions import Attributions, attributor
     from triage.cluster.clusters import split

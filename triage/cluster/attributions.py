@@ -11,12 +11,11 @@ from corpus.atomic_write import replace_file
 from corpus.entry import Entry
 from corpus.ledger import CauseKey
 from fuzz.campaign.symptom import EAGER
-from fuzz.evaluator import Setup, WorkerFault
+from fuzz.evaluator import Evaluator, WorkerConfig, WorkerFault, open_evaluator
 from fuzz.protocol import Verdict
 from fuzz.subjects import compiler_of, is_named
 from generators.errors import UserError
 from triage.attribution.cause import RootCause, attributed
-from triage.attribution.evaluator import Trials, trials_of
 from triage.cluster.findings import Finding
 from triage.cluster.roots import root_of, way_of
 
@@ -90,11 +89,11 @@ class Attributions:
 
 
 @contextmanager
-def attributor(setup: Setup, device: str = "") -> Iterator[Attributor]:
+def attributor(setup: WorkerConfig, device: str = "") -> Iterator[Attributor]:
     """Attributes by what workers of this setup say, one for each device and function of the user's. `device`: the one to judge
     on, "" for the one that each finding is about."""
     with ExitStack() as stack:
-        known: dict[tuple[Setup, int], Trials] = {}
+        known: dict[tuple[WorkerConfig, int], Evaluator] = {}
 
         def ask(entry: Entry) -> RootCause:
             named = (entry.subject,) if is_named(entry.subject) else ()
@@ -102,7 +101,9 @@ def attributor(setup: Setup, device: str = "") -> Iterator[Attributor]:
             # What differs from run to run shows in two.
             repeat = 2 if _verdict(entry) == Verdict.NONDETERMINISTIC else 1
             if (own, repeat) not in known:
-                known[own, repeat] = stack.enter_context(trials_of(own, repeat))
+                known[own, repeat] = stack.enter_context(
+                    open_evaluator(own, repeat=repeat, located=True, remember=True)
+                )
             return attributed(entry, known[own, repeat]).cause
 
         yield ask

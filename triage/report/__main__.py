@@ -8,10 +8,9 @@ from fuzz.cli import enter
 
 if TYPE_CHECKING:
     from corpus.entry import Entry
-    from fuzz.evaluator import Setup
+    from fuzz.evaluator import Evaluator, WorkerConfig
     from triage.attribution.ablation import Ablation
     from triage.attribution.cause import Attribution
-    from triage.attribution.evaluator import Trials
     from triage.attribution.explain import Explanation
     from triage.report.draft import Draft
     from triage.report.reproducer import Run
@@ -76,7 +75,7 @@ def report(
 
     from corpus import ledger as ledgers
     from fuzz.campaign.budget import duration
-    from fuzz.evaluator import ROOT, Setup
+    from fuzz.evaluator import ROOT, WorkerConfig
     from generators.errors import UserError
     from triage.attribution.ablation import MODES
     from triage.report.targets import targets
@@ -85,7 +84,9 @@ def report(
         if wanted not in MODES.values():
             raise UserError(f"mode {wanted!r} is not one of {', '.join(MODES.values())}")
     budget = 0.0 if explain == "0s" else duration(explain, "explain")
-    setup = Setup(python or sys.executable, device or "", timeout=duration(timeout, "timeout"), memory_mib=memory)
+    setup = WorkerConfig(
+        python or sys.executable, device or "", timeout=duration(timeout, "timeout"), memory_mib=memory
+    )
     asked = _Asked(setup, subject, budget, tuple(mode or ()), trace, overwrite)
     wanted_cases = list(targets(what, ledgers.load(ledger or ROOT / "corpus" / "ledger.yaml")))
     refused = 0
@@ -104,7 +105,7 @@ def report(
 class _Asked:
     """What the command line says of every report; `setup.device` is "" for that of the case."""
 
-    setup: "Setup"
+    setup: "WorkerConfig"
     subject: str | None
     explain: float
     modes: tuple[str, ...]
@@ -151,15 +152,15 @@ def _report(case: Path, out: Path, asked: _Asked) -> list[str]:
     return lines
 
 
-def _draft(entry: "Entry", setup: "Setup", out: Path, explain: float, modes: tuple[str, ...]) -> "Draft":
+def _draft(entry: "Entry", setup: "WorkerConfig", out: Path, explain: float, modes: tuple[str, ...]) -> "Draft":
+    from fuzz.evaluator import open_evaluator
     from triage.attribution.ablation import run_ablation
-    from triage.attribution.evaluator import trials_of
     from triage.report import environment, picture
     from triage.report.diagnosis import accepted, refusal
     from triage.report.draft import issue, refused
     from triage.report.versions import seen_in
 
-    with trials_of(setup, repeat=2) as trials:
+    with open_evaluator(setup, repeat=2, located=True, remember=True) as trials:
         ablation = run_ablation(entry, trials, modes=modes)
         why = refusal(ablation)
         if why is not None:
@@ -179,7 +180,7 @@ def _draft(entry: "Entry", setup: "Setup", out: Path, explain: float, modes: tup
     return issue(entry.case, ablation, run, told, attribution, explanation, shown, seen_in(entry, ablation))
 
 
-def _reproduced(entry: "Entry", ablation: "Ablation", setup: "Setup", repro: Path) -> "Run":
+def _reproduced(entry: "Entry", ablation: "Ablation", setup: "WorkerConfig", repro: Path) -> "Run":
     """repro.py is written and run."""
     from fuzz.subjects import get_spec
     from generators.errors import UserError
@@ -205,7 +206,7 @@ def _reproduced(entry: "Entry", ablation: "Ablation", setup: "Setup", repro: Pat
 
 
 def _looked_into(
-    entry: "Entry", ablation: "Ablation", trials: "Trials", repro: Path, python: str, seconds: float
+    entry: "Entry", ablation: "Ablation", trials: "Evaluator", repro: Path, python: str, seconds: float
 ) -> "tuple[Attribution, Explanation | None]":
     """Who is at fault, and what it takes."""
     from fuzz.protocol import Verdict
@@ -225,7 +226,7 @@ def _looked_into(
     base = cheapest(ablation, entry)
     shown = ablation.stages[PASSES] if ablation.fails(PASSES) else result
     rewrite = "sfdp" in attribution.cause.part
-    return attribution, explain(entry.case, shown, lambda case: trials.judged(case, base), seconds, rewrite=rewrite)
+    return attribution, explain(entry.case, shown, lambda case: trials.judge(case, base), seconds, rewrite=rewrite)
 
 
 def _say(text: str) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from corpus.entry import Entry
-from fuzz.evaluator import ROOT, Setup, Worker, request
+from fuzz.evaluator import ROOT, Evaluator, WorkerConfig, open_evaluator
 from fuzz.protocol import Verdict
 from fuzz.relations import is_of_another_call
 from fuzz.subjects import is_named
@@ -13,7 +13,6 @@ from generators.errors import UserError
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
 from triage.attribution.ablation import EAGER, MATH, Ablation
-from triage.attribution.evaluator import trials_of, worker_of
 from triage.attribution.kernel_cause import cause
 from triage.attribution.size_search import Boundary, search_sizes
 from triage.report import environment, picture, reproducer
@@ -26,15 +25,15 @@ _BOUNDARY_TIMEOUT = 20.0
 _TELLS_NOTHING = ERRORS | DEATHS | {Verdict.TIMEOUT}
 
 
-def draft(entry: Entry, subject: str, setup: Setup, out: Path) -> Draft:
+def draft(entry: Entry, subject: str, setup: WorkerConfig, out: Path) -> Draft:
     """The report about `subject`, and repro.py written beside it, or the page that says why there is none.
 
     Raises UserError when eager refuses the case, or the subject computes no attention.
     """
     case, repro = entry.case, out / "repro.py"
     setup = replace(setup, named=(subject,) if is_named(subject) else ())
-    with trials_of(setup, repeat=2) as trials:
-        ablation = _climb(case, subject, trials.worker)
+    with open_evaluator(setup, repeat=2, located=True, remember=True) as trials:
+        ablation = _climb(case, subject, trials)
         why = _refusal(ablation)
         # Which other arguments a worker tries is drawn by the sizes: others may pass by chance.
         boundaries = [] if why or is_of_another_call(ablation.result.message) else _boundaries(case, ablation, setup)
@@ -59,20 +58,15 @@ def draft(entry: Entry, subject: str, setup: Setup, out: Path) -> Draft:
     return refused(case, ablation, why)
 
 
-def _climb(case: Case, subject: str, worker: Worker) -> Ablation:
+def _climb(case: Case, subject: str, evaluator: Evaluator) -> Ablation:
     """Eager, PyTorch's MATH backend and the subject, each in a check of its own."""
-    hello = worker.start()
+    hello = evaluator.hello
     if hello.attention and subject not in hello.attention:
         raise UserError(
             f"{subject} computes no attention (see docs/kernels.md), and is not torch.compile either:"
             " a report has no place for it"
         )
-    stages = {}
-    for name in dict.fromkeys((EAGER, MATH, subject)):
-        result = worker.check(request(case, (name,), located=True))
-        if result.rejected is not None or not result.results:
-            raise UserError(f"case {case.id}: eager refuses it, so there is nothing to report: {result.rejected}")
-        stages[name] = result.results[0]
+    stages = {name: evaluator.evaluate_or_raise(case, name) for name in dict.fromkeys((EAGER, MATH, subject))}
     return Ablation(hello, stages, subject)
 
 
@@ -86,14 +80,15 @@ def _refusal(ablation: Ablation) -> str | None:
     return None if verdict.is_finding else f"The verdict is {verdict}: {verdict.explanation}."
 
 
-def _boundaries(case: Case, ablation: Ablation, setup: Setup) -> list[Boundary]:
+def _boundaries(case: Case, ablation: Ablation, setup: WorkerConfig) -> list[Boundary]:
     repeat = 2 if ablation.result.verdict is Verdict.NONDETERMINISTIC else 1
-    with worker_of(replace(setup, timeout=min(setup.timeout, _BOUNDARY_TIMEOUT))) as worker:
+    limited = replace(setup, timeout=min(setup.timeout, _BOUNDARY_TIMEOUT))
+    with open_evaluator(limited, repeat=repeat) as evaluator:
 
         def judge(other: Case) -> Verdict | None:
             if emit_attention_stub(other) is None:
                 return None
-            result = worker.check(request(other, (ablation.accused,), repeat))
+            result = evaluator.evaluate(other, (ablation.accused,))
             if not result.results:
                 return None
             # A further call has other sizes: what it gets wrong says nothing of these.
@@ -103,7 +98,9 @@ def _boundaries(case: Case, ablation: Ablation, setup: Setup) -> list[Boundary]:
         return search_sizes(case, ablation.result.verdict, judge)
 
 
-def _reproduced(case: Case, ablation: Ablation, setup: Setup, repro: Path, title: str) -> tuple[Run | None, bool]:
+def _reproduced(
+    case: Case, ablation: Ablation, setup: WorkerConfig, repro: Path, title: str
+) -> tuple[Run | None, bool]:
     """The run of the first repro.py that shows the bug, None where none does; and whether it needs no worker."""
     result = ablation.result
     written = list(

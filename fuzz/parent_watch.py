@@ -1,6 +1,6 @@
 """Runs a module as a process that ends when the one that started it does, kill -9 included.
 
-    python -m fuzz.campaign.leash PARENT_PID MODULE ARGUMENT...
+    python -m fuzz.parent_watch PARENT_PID MODULE ARGUMENT...
 
 A worker in the middle of a long compile would not see the end of its input. Runs under the worker's interpreter:
 standard library only.
@@ -19,7 +19,7 @@ def main() -> None:
     """Tie this process to its parent, then become the module."""
     parent, module = int(sys.argv[1]), sys.argv[2]
     if sys.platform == "linux":
-        # The signal comes at the end of the thread that started us; a slot's thread outlives its workers.
+        # The signal comes when the thread that started us ends; such threads outlive their workers.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             sys.exit(1)

@@ -1,0 +1,72 @@
+"""Processes seen from outside: the memory they hold, and how and where they ended."""
+
+import os
+import re
+import signal
+from pathlib import Path
+
+from fuzz.protocol.failures import Process, ProcessLost
+
+_PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
+_TAIL_BYTES = 16384
+_FRAME = re.compile(r'  File "(?P<file>[^"]+)", line \d+ in (?P<function>.+)')
+
+
+def session_rss_mib(session: int) -> float:
+    """MiB resident in all processes of a session, read from /proc; 0.0 where there is none."""
+    try:
+        processes = [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    except OSError:
+        return 0.0
+    return sum(_rss_mib(process, session) for process in processes)
+
+
+def _rss_mib(process: Path, session: int) -> float:
+    try:
+        text = (process / "stat").read_bytes()
+    except OSError:
+        return 0.0  # It has ended.
+    # The name is in parentheses and may hold anything, spaces and parentheses included.
+    fields = text[text.rfind(b")") + 2 :].split()
+    return int(fields[21]) * _PAGE_MIB if int(fields[3]) == session else 0.0
+
+
+def explain_exit(code: int, log_lines: list[str]) -> ProcessLost:
+    """The failure that an exit code of `subprocess` and the process's log amount to."""
+    place = find_place(log_lines)
+    last_words = "" if place else find_last_words(log_lines)
+    if code >= 0:
+        return ProcessLost(Process.EXIT, str(code), place, last_words)
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return ProcessLost(Process.SIGNAL, name, place, last_words)
+
+
+def read_tail(log: Path | None, start: int) -> list[str]:
+    """The last lines of the log that were written after byte `start`."""
+    if log is None or not log.exists():
+        return []
+    with log.open("rb") as file:
+        file.seek(max(start, log.stat().st_size - _TAIL_BYTES))
+        return file.read().decode(errors="replace").splitlines()
+
+
+def find_last_words(lines: list[str]) -> str:
+    """The last line that is not empty."""
+    return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
+
+
+def find_place(lines: list[str]) -> str:
+    """`FUNCTION (FILE)` of the innermost frame in faulthandler's last dump; "" without one."""
+    dumps = [i for i, line in enumerate(lines) if line.startswith("Current thread")]
+    if not dumps or dumps[-1] + 1 >= len(lines):
+        return ""
+    frame = _FRAME.match(lines[dumps[-1] + 1])
+    if frame is None:
+        return ""
+    parts = Path(frame["file"]).parts
+    # Inductor names its modules after their hash.
+    generated = re.fullmatch(r"c[a-z2-7]{51}\.py", parts[-1])
+    return f"{frame['function']} ({'generated code' if generated else '/'.join(parts[-2:])})"

@@ -1,0 +1,114 @@
+"""What an evaluator adds to a worker: it completes, remembers, replaces, and refuses what a worker can't do."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fuzz.evaluator import Evaluator, WorkerFault, build_check, open_evaluator
+from fuzz.protocol import Verdict
+from fuzz.protocol.failures import NotTaken, ProcessLost
+from fuzz.worker_process import WorkerProcess
+from generators.errors import UserError
+from tests.campaign.fakes import case, setup
+
+SOFTMAX, TANH = case("exp", "softmax"), case("tanh")
+BOTH = ("passes", "inductor")
+
+
+def rules(**given: Any) -> dict[str, Any]:
+    return {"rules": [{"match": "softmax", "subjects": ["inductor"], **given}]}
+
+
+def test_the_verdicts_that_went_with_a_lost_process_are_asked_for_again() -> None:
+    with open_evaluator(setup(**rules(do="die"))) as evaluator:
+        results = evaluator.evaluate(SOFTMAX, BOTH).results
+    assert [(r.subject, r.verdict) for r in results] == [("passes", Verdict.OK), ("inductor", Verdict.WORKER_DIED)]
+    assert isinstance(results[1].failure, ProcessLost)
+
+
+def test_a_killed_evaluator_asks_nothing_again() -> None:
+    with open_evaluator(setup(**rules(do="hang"))) as evaluator:
+        assert evaluator.hello.pid
+        evaluator.submit(build_check(SOFTMAX, BOTH))
+        evaluator.kill()
+        result = evaluator.collect()
+        assert evaluator.killed
+    assert not any(r.verdict is Verdict.OK for r in result.results)
+
+
+def test_a_fault_of_ours_is_raised_and_the_next_case_is_judged() -> None:
+    with open_evaluator(setup(**rules(do="fail"))) as evaluator:
+        with pytest.raises(WorkerFault):
+            evaluator.evaluate(SOFTMAX, BOTH)
+        assert evaluator.judge(TANH, "inductor").verdict is Verdict.OK
+
+
+def test_with_memory_the_same_case_is_evaluated_once() -> None:
+    with open_evaluator(setup(**rules(from_check=2, verdict="wrong_result")), remember=True) as evaluator:
+        assert evaluator.fails(SOFTMAX, "inductor") is False
+        assert evaluator.fails(SOFTMAX, "inductor") is False
+        assert evaluator.process.checks == 1
+        # The fake worker fails from the second check on.
+        assert evaluator.fails(case("exp", "softmax", rows=4), "inductor") is True
+
+
+def test_a_fresh_evaluation_has_a_process_of_its_own_and_remembers_nothing() -> None:
+    with open_evaluator(setup(), remember=True) as evaluator:
+        evaluator.evaluate(TANH, BOTH)
+        first = evaluator.hello.pid
+        evaluator.evaluate(TANH, BOTH, fresh=True)
+        assert evaluator.hello.pid != first
+        assert evaluator.process.checks == 1
+
+
+def test_what_eager_refuses_has_no_verdict() -> None:
+    refuses: dict[str, Any] = {
+        "rules": [{"match": "softmax", "subjects": ["eager"], "rejected": "shapes do not match"}]
+    }
+    with open_evaluator(setup(**refuses)) as evaluator:
+        result = evaluator.judge(SOFTMAX, "inductor")
+        assert (result.verdict, type(result.failure)) == (Verdict.SKIPPED, NotTaken)
+        assert evaluator.fails(SOFTMAX, "inductor") is None
+        with pytest.raises(UserError, match="shapes do not match"):
+            evaluator.evaluate_or_raise(SOFTMAX, "inductor")
+
+
+@pytest.mark.parametrize(
+    ("given", "recycle_checks", "expected"),
+    [
+        ({}, 2, [(2, 100.0), (2, 100.0)]),
+        ({"rss": 100.0, "growth": 1000.0}, 100, [(3, 3100.0)]),
+        ({"rss": 2500.0, "growth": 0.0}, 100, []),
+    ],
+)
+def test_a_process_is_replaced_for_its_age_and_its_growth(
+    tmp_path: Path, given: dict[str, Any], recycle_checks: int, expected: list[tuple[int, float]]
+) -> None:
+    recycled: list[tuple[int, float]] = []
+    evaluator = Evaluator(
+        WorkerProcess(setup(memory_mib=4096, **given), log=tmp_path / "log"),
+        recycle_checks=recycle_checks,
+        on_recycle=lambda checks, rss_mib: recycled.append((checks, rss_mib)),
+    )
+    with evaluator:
+        for _ in range(4):
+            evaluator.evaluate(TANH, BOTH)
+    assert recycled == expected
+
+
+def test_each_device_has_a_worker_that_ends_with_the_evaluator() -> None:
+    with open_evaluator(setup()) as evaluator:
+        cuda = evaluator.on("cuda")
+        assert (cuda.config.device, evaluator.config.device) == ("cuda", "cpu")
+        assert evaluator.on("cuda") is cuda
+        assert evaluator.on("cpu") is evaluator
+        assert cuda.hello.pid != evaluator.hello.pid
+    assert cuda.process.hello is None
+
+
+def test_a_subject_that_no_worker_has_is_an_error() -> None:
+    with open_evaluator(setup()) as evaluator:
+        evaluator.require("inductor")
+        with pytest.raises(UserError, match="unknown subject"):
+            evaluator.require("inductr")

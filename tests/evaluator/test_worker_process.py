@@ -1,0 +1,181 @@
+"""A worker's death, hang, hunger and babble are results; a fault of ours is none."""
+
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fuzz.evaluator import WorkerConfig, WorkerFault, build_check
+from fuzz.protocol import Check, Result, Verdict
+from fuzz.protocol.failures import Process, ProcessLost
+from fuzz.worker_process import WorkerProcess
+from generators.errors import UserError
+from generators.program.attention_stub import emit_attention_stub
+from generators.sampling.sample import sample
+from tests.campaign.fakes import case, setup
+
+CHECK = build_check(case("exp", "softmax"), ("passes", "inductor"))
+HARMLESS = build_check(case("tanh"), ("passes",))
+
+
+def worker(tmp_path: Path, **given: Any) -> WorkerProcess:
+    return WorkerProcess(setup(**given), tmp_path / "cache", tmp_path / "log")
+
+
+def rule(**given: Any) -> dict[str, Any]:
+    return {"rules": [{"match": "softmax", "subjects": ["inductor"], **given}]}
+
+
+def ask(process: WorkerProcess, check: Check) -> Result:
+    process.send(check)
+    return process.receive()
+
+
+def is_gone(pid: int) -> bool:
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        try:
+            if "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text():
+                return True
+        except OSError:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_one_process_answers_many_checks(tmp_path: Path) -> None:
+    w = worker(tmp_path, rules=[{"match": "softmax", "verdict": "rounding"}])
+    pids = set()
+    for _ in range(3):
+        result = ask(w, CHECK)
+        assert [(r.subject, r.verdict) for r in result.results] == [
+            ("passes", Verdict.ROUNDING),
+            ("inductor", Verdict.ROUNDING),
+        ]
+        pids.add(w.start().pid)
+    assert len(pids) == 1
+    w.close()
+    assert is_gone(pids.pop())
+
+
+PLACE = "act (campaign/fake_worker.py)"
+
+
+@pytest.mark.parametrize("dumps", [False, True])
+@pytest.mark.parametrize(
+    ("given", "limits", "verdict", "failure", "has_place"),
+    [
+        ({"do": "die"}, {}, Verdict.WORKER_DIED, ProcessLost(Process.SIGNAL, "SIGSEGV"), True),
+        ({"do": "exit"}, {}, Verdict.WORKER_DIED, ProcessLost(Process.EXIT, "7", last_words="cannot go on"), False),
+        ({"do": "hang"}, {"timeout": 0.5}, Verdict.TIMEOUT, ProcessLost(Process.TIMEOUT, "0.5"), True),
+        ({"do": "eat"}, {"memory_mib": 100}, Verdict.OUT_OF_MEMORY, ProcessLost(Process.OUT_OF_MEMORY, "100"), True),
+        ({"do": "babble"}, {}, Verdict.WORKER_DIED, ProcessLost(Process.PROTOCOL, "not JSON: Segmentation"), False),
+    ],
+)
+def test_a_lost_process_is_a_failure_of_the_subject_at_work(
+    tmp_path: Path,
+    given: dict[str, Any],
+    limits: dict[str, Any],
+    verdict: Verdict,
+    failure: ProcessLost,
+    *,
+    has_place: bool,
+    dumps: bool,
+) -> None:
+    w = worker(tmp_path, faulthandler=dumps, **rule(**given), **limits)
+    result = ask(w, CHECK)
+    assert result.rejected is None
+    (lost,) = result.results
+    assert (lost.subject, lost.verdict) == ("inductor", verdict)
+    assert isinstance(lost.failure, ProcessLost)
+    assert (lost.failure.how, lost.failure.detail) == (failure.how, failure.detail)
+    assert lost.failure.place == (PLACE if dumps and has_place else "")
+    assert lost.failure.last_words == failure.last_words
+    assert [r.verdict for r in ask(w, HARMLESS).results] == [Verdict.OK]
+    w.close()
+
+
+def test_a_fault_of_ours_accuses_no_subject(tmp_path: Path) -> None:
+    w = worker(tmp_path, **rule(do="fail"))
+    with pytest.raises(WorkerFault, match="in inductor") as fault:
+        ask(w, CHECK)
+    assert str(fault.value).endswith("IndexError: amax over nothing")
+    assert [r.verdict for r in ask(w, HARMLESS).results] == [Verdict.OK]
+    w.close()
+
+
+def test_a_check_says_what_the_contracts_of_a_case_say_whatever_the_subjects() -> None:
+    contracted = next(
+        c for c in (sample(1, index, contracted=True) for index in range(20)) if emit_attention_stub(c) is not None
+    )
+    assert build_check(contracted, ("passes",)).stand_in == emit_attention_stub(contracted)
+    assert CHECK.stand_in is None
+
+
+def test_a_death_in_eager_rejects_the_case(tmp_path: Path) -> None:
+    w = worker(tmp_path, rules=[{"match": "softmax", "subjects": ["eager"], "do": "die"}])
+    result = ask(w, CHECK)
+    assert result.rejected is not None
+    assert not result.results
+    w.close()
+
+
+def test_what_a_worker_started_ends_with_it(tmp_path: Path) -> None:
+    w = worker(tmp_path, timeout=0.5, child_pid=str(tmp_path / "pid"), **rule(do="hang"))
+    ask(w, CHECK)
+    assert is_gone(int((tmp_path / "pid").read_text()))
+    w.close()
+
+
+def test_killed_from_another_thread_a_check_ends_at_once(tmp_path: Path) -> None:
+    w = worker(tmp_path, timeout=60.0, **rule(do="hang"))
+    w.start()
+    timer = threading.Timer(0.2, w.kill)
+    timer.start()
+    began = time.monotonic()
+    ask(w, CHECK)
+    assert time.monotonic() - began < 10
+    timer.join()
+    w.close()
+
+
+def test_a_worker_found_dead_between_two_cases_is_replaced(tmp_path: Path) -> None:
+    w = worker(tmp_path)
+    first = w.start().pid
+    os.kill(first, 9)
+    os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
+    assert [r.verdict for r in ask(w, HARMLESS).results] == [Verdict.OK]
+    assert w.start().pid != first
+    w.close()
+
+
+def test_a_worker_whose_device_is_lost_is_replaced_and_its_last_result_counts(tmp_path: Path) -> None:
+    w = worker(tmp_path, rules=[{"match": "softmax", "subjects": ["inductor", "spent"], "verdict": "runtime_error"}])
+    first = w.start().pid
+    assert [r.verdict for r in ask(w, CHECK).results] == [Verdict.OK, Verdict.RUNTIME_ERROR]
+    assert is_gone(first)
+    assert [r.verdict for r in ask(w, HARMLESS).results] == [Verdict.OK]
+    w.close()
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        (setup(unusable="it has no torch").command, "it has no torch"),
+        (setup(raw="Python 2.7").command, "Python 2.7"),
+        (setup(raw=json.dumps({"type": "exit"})).command, "exit"),
+        (("/nonexistent/python",), "No such file or directory"),
+        ((sys.executable, "-c", "import sys; sys.exit('no such module')"), "no such module"),
+    ],
+)
+def test_a_worker_that_cannot_work_is_an_error_of_one_line(tmp_path: Path, command: tuple[str, ...], why: str) -> None:
+    w = WorkerProcess(WorkerConfig(command=command), log=tmp_path / "log")
+    with pytest.raises(UserError, match=why) as error:
+        w.start()
+    assert "\n" not in str(error.value)
+    w.close()

@@ -12,7 +12,7 @@ from fuzz import cmin
 from fuzz.campaign.campaign import Options
 from fuzz.campaign.search import seed_cases
 from fuzz.campaign.session import session
-from fuzz.evaluator import WorkerConfig
+from fuzz.evaluator import WorkerConfig, WorkerFault
 from fuzz.libfuzzer import inputs
 from generators.errors import UserError
 from generators.program.type_check import check
@@ -128,7 +128,7 @@ def test_a_process_that_never_draws_is_told_in_one_line(tmp_path: Path) -> None:
 
 
 def test_a_fault_of_ours_in_libfuzzers_process_is_raised_where_it_can_be_seen(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="ended with exit code 3"):
+    with pytest.raises(WorkerFault):
         session(fuzzed(tmp_path, end=3))
 
 

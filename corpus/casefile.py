@@ -15,20 +15,19 @@
 
 An input is an argument of `forward`, or with `parameter: true` a parameter of the module; order counts. Of `values`,
 `layout` and `parameter` what is left out has the defaults of `generators.case`, as have an operation's attributes,
-which stand beside `name`, `op` and `args`. Sizes are whole numbers or text such as `3*H*D + 1`. `contracts` lists
+which stand beside `name`, `op` and `args`. Sizes are integers or text such as `3*H*D + 1`. `contracts` lists
 mappings with the fields of `generators.case.Contract`.
 """
 
 import re
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
 
+from corpus.records import build, fields_of, read_size, to_data
 from corpus.strict_yaml import Data, Node, dump, parse
 from generators.errors import CaseError
-from generators.program.case import Attr, Case, Contract, Input, Op, Values
+from generators.program.case import Attr, Case, Contract, Input, Op
 from generators.program.ops import OPS
 from generators.program.ops.spec import Attribute, Kind
-from generators.program.sizes import Size
 from generators.program.type_check import MAX_LINES, MAX_RANK, check, make_op
 
 FORMAT = 1
@@ -36,6 +35,8 @@ KEYS = ("case_format", "dims", "mode", "dynamic", "autocast", "inputs", "ops", "
 _REQUIRED = ("case_format", "dims", "inputs", "ops", "returns")
 _OPTIONAL = ("mode", "dynamic", "autocast", "contracts")
 _OP_KEYS = ("name", "op", "args")
+_ALWAYS = frozenset({"values", "kind", "seed"})
+"""Fields of inputs that are written even where they are at their defaults."""
 _MAX_DIMS = 32
 _MAX_CONTRACTS = 32
 _SPARE_RANK = 2 * MAX_RANK
@@ -59,7 +60,7 @@ def check_format(root: Node) -> None:
     """Raises CaseError unless the file says a `case_format` that this version reads."""
     node = root.entries().get("case_format")
     if node is None:
-        root.fail(f"the key 'case_format' is missing, so this is no case file; this version reads format {FORMAT}")
+        root.fail(f"not a case file: missing key 'case_format' (this version reads format {FORMAT})")
     if node.whole() != FORMAT:
         node.fail(f"format {node.value} is unknown; this version reads format {FORMAT}")
 
@@ -70,15 +71,15 @@ def decode(root: Node) -> Case:
     entries = root.entries()
     for key in _REQUIRED:
         if key not in entries:
-            root.fail(f"the key {key!r} is missing")
+            root.fail(f"missing key {key!r}")
     case = Case(
         dims=_dims(entries["dims"]),
-        inputs=tuple(_input(name, node) for name, node in entries["inputs"].entries().items()),
+        inputs=tuple(build(Input, node, name=name) for name, node in entries["inputs"].entries().items()),
         ops=tuple(_op(node) for node in entries["ops"].items(MAX_LINES)),
         returns=tuple(node.text() for node in entries["returns"].items(MAX_LINES)),
         mode=entries["mode"].text() if "mode" in entries else "inference",
         dynamic="dynamic" in entries and entries["dynamic"].flag(),
-        contracts=tuple(_contract(n) for n in entries["contracts"].items(_MAX_CONTRACTS))
+        contracts=tuple(build(Contract, n) for n in entries["contracts"].items(_MAX_CONTRACTS))
         if "contracts" in entries
         else (),
         autocast=entries["autocast"].text() if "autocast" in entries else None,
@@ -111,32 +112,11 @@ def _dims(node: Node) -> tuple[tuple[str, int], ...]:
     return tuple((name, size.whole()) for name, size in entries.items())
 
 
-def _input(name: str, node: Node) -> Input:
-    entries = node.record(("shape", "dtype"), ("values", "layout", "parameter"))
-    return Input(
-        name,
-        shape=_sizes(entries["shape"]),
-        dtype=entries["dtype"].text(),
-        values=_values(entries["values"]) if "values" in entries else Values(),
-        layout=entries["layout"].text() if "layout" in entries else "contiguous",
-        parameter="parameter" in entries and entries["parameter"].flag(),
-    )
-
-
-def _values(node: Node) -> Values:
-    entries = node.record((), ("kind", "seed", "scale"))
-    return Values(
-        kind=entries["kind"].text() if "kind" in entries else "normal",
-        seed=entries["seed"].whole() if "seed" in entries else 0,
-        scale=entries["scale"].number() if "scale" in entries else 1.0,
-    )
-
-
 def _op(node: Node) -> Op:
     entries = node.entries()
     for key in _OP_KEYS[:2]:
         if key not in entries:
-            node.fail(f"the key {key!r} is missing")
+            node.fail(f"missing key {key!r}")
     name, kind = entries["name"].text(), entries["op"].text()
     if kind not in OPS:
         entries["op"].fail(f"unknown operation {kind[:40]!r}")
@@ -153,9 +133,9 @@ def _attr(attribute: Attribute, node: Node) -> Attr:
     if node.value is None and attribute.default is None and not attribute.required:
         return None
     if kind is Kind.SIZE:
-        return _size(node)
+        return read_size(node)
     if kind is Kind.SIZES:
-        return _sizes(node)
+        return tuple(read_size(size) for size in node.items(_SPARE_RANK))
     if kind is Kind.AXES:
         return tuple(axis.whole() for axis in node.items(_SPARE_RANK))
     if kind is Kind.FLAG:
@@ -170,45 +150,6 @@ def _attr(attribute: Attribute, node: Node) -> Attr:
     return text
 
 
-def _size(node: Node) -> Size:
-    if not isinstance(node.value, str):
-        return (
-            Size.of(node.whole())
-            if isinstance(node.value, int)
-            else node.fail(f"expected a size such as 3*H*D, got {node.shown()}")
-        )
-    try:
-        return Size.parse(node.value)
-    except CaseError as error:
-        node.fail(str(error))
-
-
-def _sizes(node: Node) -> tuple[Size, ...]:
-    return tuple(_size(n) for n in node.items(_SPARE_RANK))
-
-
-def _contract(node: Node) -> Contract:
-    required = tuple(f.name for f in fields(Contract) if f.default is MISSING)
-    optional = tuple(f.name for f in fields(Contract) if f.default is not MISSING)
-    entries = node.record(required, optional)
-    given: dict[str, object] = {}
-    for key, value in entries.items():
-        if key == "window":
-            given[key] = _window(value)
-        elif key in ("scale", "softcap", "fill", "dropout"):
-            given[key] = value.number()
-        else:
-            given[key] = value.text()
-    return Contract(**given)  # type: ignore[arg-type]  # each field has just been read as its type
-
-
-def _window(node: Node) -> tuple[int, int]:
-    sides = [side.whole() for side in node.items(2)]
-    if len(sides) != 2:
-        node.fail(f"expected two whole numbers, [left, right], got {len(sides)}")
-    return sides[0], sides[1]
-
-
 def encode(case: Case) -> dict[str, Data]:
     """The case as data for `corpus.strict_yaml.dump`."""
     data: dict[str, Data] = {"case_format": FORMAT, "dims": dict(case.dims), "mode": case.mode}
@@ -216,31 +157,11 @@ def encode(case: Case) -> dict[str, Data]:
         data["dynamic"] = True
     if case.autocast:
         data["autocast"] = case.autocast
-    data["inputs"] = {i.name: _input_data(i) for i in case.inputs}
-    data["ops"] = [_op_data(o) for o in case.ops]
+    data["inputs"] = {i.name: fields_of(i, _ALWAYS, without=("name",)) for i in case.inputs}
+    data["ops"] = [_op_data(op) for op in case.ops]
     data["returns"] = list(case.returns)
     if case.contracts:
-        data["contracts"] = [
-            {
-                f.name: list(value) if isinstance(value, tuple) else value
-                for f in fields(c)
-                if not _is_default(value := getattr(c, f.name), f.default)
-            }
-            for c in case.contracts
-        ]
-    return data
-
-
-def _input_data(item: Input) -> dict[str, Data]:
-    data: dict[str, Data] = {"shape": [_size_data(s) for s in item.shape], "dtype": item.dtype}
-    values: dict[str, Data] = {"kind": item.values.kind, "seed": item.values.seed}
-    if not _is_default(item.values.scale, 1.0):
-        values["scale"] = item.values.scale
-    data["values"] = values
-    if item.layout != "contiguous":
-        data["layout"] = item.layout
-    if item.parameter:
-        data["parameter"] = True
+        data["contracts"] = [fields_of(contract) for contract in case.contracts]
     return data
 
 
@@ -248,19 +169,4 @@ def _op_data(op: Op) -> dict[str, Data]:
     data: dict[str, Data] = {"name": op.name, "op": op.kind}
     if op.args:
         data["args"] = list(op.args)
-    return data | {key: _attr_data(value) for key, value in op.attrs}
-
-
-def _attr_data(value: Attr) -> Data:
-    if isinstance(value, Size):
-        return _size_data(value)
-    return [_size_data(v) if isinstance(v, Size) else v for v in value] if isinstance(value, tuple) else value
-
-
-def _size_data(size: Size) -> Data:
-    return size.constant if size.constant is not None else str(size)
-
-
-def _is_default(value: object, default: object) -> bool:
-    """Whether to leave a value out: 1 is not the default 1.0."""
-    return type(value) is type(default) and value == default
+    return data | {key: to_data(value) for key, value in op.attrs}

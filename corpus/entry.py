@@ -20,7 +20,7 @@ All of it is optional, and stands in the file beside the keys of the case (`corp
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,9 @@ from packaging.version import InvalidVersion, Version
 
 from corpus import casefile
 from corpus.atomic_write import replace_file
-from corpus.strict_yaml import MAX_BYTES, Data, Node, dump, parse
+from corpus.records import build, fields_of
+from corpus.strict_yaml import Data, Node, decode, dump, dump_flow, parse, read_file
+from corpus.yaml_edit import apply_edits, set_key
 from generators.errors import CaseError, UserError
 from generators.program.case import Case
 
@@ -144,29 +146,20 @@ def dumps(entry: Entry) -> str:
     case = casefile.encode(entry.case)
     data: dict[str, Data] = {"case_format": case.pop("case_format")}
     if entry.note:
-        data["note"] = _clean(entry.note)
+        data["note"] = entry.note
     if entry.expect is not None:
-        expected = {key: value for key, value in asdict(entry.expect).items() if value}
-        data["expect"] = {key: list(value) if isinstance(value, tuple) else value for key, value in expected.items()}
+        data["expect"] = fields_of(entry.expect)
     data |= case
     if entry.found is not None:
-        found = {key: value for key, value in asdict(entry.found).items() if value}
-        data["found"] = {key: _found_data(value) for key, value in found.items()}
+        data["found"] = fields_of(entry.found)
     if entry.seen:
         data["seen"] = dict(entry.seen)
     return dump(data)
 
 
 def load(path: Path) -> Entry:
-    """The entry in a file. Raises CaseError when it can't be read or is none."""
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise CaseError(f"{path}: can't be read: {error.strerror}") from error
-    if len(content) > MAX_BYTES:
-        raise CaseError(f"{path}: larger than {MAX_BYTES} bytes, so no case file")
-    return loads(content, str(path))
+    """The entry in a file. Raises CaseError when the file can't be read or holds none."""
+    return loads(read_file(path), str(path))
 
 
 def save(entry: Entry, directory: Path) -> Path:
@@ -181,6 +174,38 @@ def write(entry: Entry, path: Path) -> Path:
     """Write the entry to `path`, as `save` does."""
     replace_file(path, dumps(entry).encode())
     return path
+
+
+def record_seen(path: Path, verdicts: Mapping[str, str]) -> None:
+    """Add verdicts by torch version to a file's `seen`; the rest of the file, comments included, stays as it is.
+
+    A kill at any instant leaves the old file or the new. Raises UserError when it can't be read or written.
+    """
+    text = decode(read_file(path), str(path))
+    entry = loads(text, str(path))
+    seen = sort_by_version({**entry.seen, **verdicts})
+    if seen == entry.seen:
+        return
+    edited = apply_edits(text, [set_key(text, parse(text, str(path)), "seen", seen)])
+    try:
+        recorded = loads(edited)
+    except CaseError:
+        recorded = None
+    if recorded != replace(entry, seen=seen):
+        raise UserError(f"{path}: can't add to YAML of this form; add by hand: seen: {dump_flow(seen)}")
+    replace_file(path, edited.encode())
+
+
+def sort_by_version(verdicts: Mapping[str, str]) -> dict[str, str]:
+    """Verdicts from the oldest torch version to the newest; names that are not versions come last."""
+
+    def key(version: str) -> tuple[bool, Version, str]:
+        try:
+            return False, Version(version), version
+        except InvalidVersion:
+            return True, Version("0"), version
+
+    return dict(sorted(verdicts.items(), key=lambda item: key(item[0])))
 
 
 def case_files(path: Path) -> Iterator[Path]:
@@ -207,77 +232,45 @@ def load_all(paths: Sequence[Path]) -> dict[Path, Entry]:
 
 
 def _expectation(node: Node) -> Expectation:
-    entries = node.record(("status",), ("url", "versions", "subject", "verdict", "device", "reaches"))
-    texts = {key: value.text() for key, value in entries.items() if key != "reaches"}
-    if texts["status"] not in STATUSES:
-        entries["status"].fail(f"{texts['status'][:40]!r} is not one of {', '.join(STATUSES)}")
-    if "versions" in texts:
-        try:
-            SpecifierSet(texts["versions"])
-        except InvalidSpecifier:
-            entries["versions"].fail(f'{texts["versions"][:40]!r} is not a version specifier such as ">=2.11,<2.15"')
-    if "verdict" in entries:
-        _word(entries["verdict"])
-    _check_device(entries)
-    return Expectation(reaches=_reaches(entries["reaches"]) if "reaches" in entries else (), **texts)
-
-
-def _reaches(node: Node) -> tuple[str, ...]:
-    names = tuple(item.text() for item in node.items(_MAX_REACHES))
-    if not names:
-        node.fail("names nothing: leave it out, or say what must be reached")
-    for item, name in zip(node.items(_MAX_REACHES), names, strict=True):
-        if not name.strip() or names.count(name) > 1:
-            item.fail(f"{item.shown()} is empty or stands there twice")
-    return names
+    expectation, entries = build(Expectation, node), node.entries()
+    if expectation.status not in STATUSES:
+        entries["status"].fail(f"{expectation.status[:40]!r} is not one of {', '.join(STATUSES)}")
+    try:
+        SpecifierSet(expectation.versions)
+    except InvalidSpecifier:
+        entries["versions"].fail(f'{expectation.versions[:40]!r} is not a version specifier such as ">=2.11,<2.15"')
+    _check_words(entries)
+    if "reaches" in entries:
+        items = entries["reaches"].items(_MAX_REACHES)
+        if not items:
+            entries["reaches"].fail("expected at least one name, or no such key")
+        for item, name in zip(items, expectation.reaches, strict=True):
+            if not name.strip() or expectation.reaches.count(name) > 1:
+                item.fail(f"{item.shown()} is empty or listed twice")
+    return expectation
 
 
 def _found(node: Node) -> Found:
-    entries = node.record(("verdict", "subject"), ("fired", "torch", "device", "message", "numbers", "date", "failure"))
-    texts = {key: value.text() for key, value in entries.items() if key not in ("fired", "numbers", "failure")}
-    _word(entries["verdict"])
-    _check_device(entries)
-    if "torch" in texts:
+    found, entries = build(Found, node), node.entries()
+    _check_words(entries)
+    if found.torch:
         try:
-            Version(texts["torch"])
+            Version(found.torch)
         except InvalidVersion:
-            entries["torch"].fail(f"{texts['torch'][:40]!r} is not a version such as 2.13.0")
-    fired = tuple(n.text() for n in entries["fired"].items()) if "fired" in entries else ()
-    numbers = entries["numbers"].entries() if "numbers" in entries else {}
-    failure = (
-        {key: _plain(value) for key, value in entries["failure"].entries().items()} if "failure" in entries else {}
-    )
-    return Found(
-        fired=fired, numbers={key: float(value.number()) for key, value in numbers.items()}, failure=failure, **texts
-    )
+            entries["torch"].fail(f"{found.torch[:40]!r} is not a version such as 2.13.0")
+    return replace(found, numbers={key: float(value) for key, value in found.numbers.items()})
 
 
-def _plain(node: Node) -> Any:
-    if isinstance(node.value, dict):
-        return {key: _plain(value) for key, value in node.entries().items()}
-    return [_plain(item) for item in node.items()] if isinstance(node.value, list) else node.value
+def _check_words(entries: Mapping[str, Node]) -> None:
+    """Refuse a verdict or device that can't be one."""
+    if "verdict" in entries:
+        _word(entries["verdict"])
+    device = entries.get("device")
+    if device is not None and device.text() not in DEVICES:
+        device.fail(f"{device.shown()} is not one of {', '.join(DEVICES)}")
 
 
 def _word(node: Node) -> str:
     if not _WORD.fullmatch(node.text()):
         node.fail(f"{node.shown()} is not a verdict such as wrong_result")
     return node.text()
-
-
-def _check_device(entries: Mapping[str, Node]) -> None:
-    node = entries.get("device")
-    if node is not None and node.text() not in DEVICES:
-        node.fail(f"{node.shown()} is not one of {', '.join(DEVICES)}")
-
-
-def _found_data(value: Any) -> Data:
-    if isinstance(value, str):
-        return _clean(value)
-    if isinstance(value, Mapping):
-        return {key: _found_data(item) for key, item in value.items()}
-    return [_found_data(item) for item in value] if isinstance(value, (list, tuple)) else value
-
-
-def _clean(text: str) -> str:
-    """Text without lone surrogates, which a worker's broken output may hold and UTF-8 can't."""
-    return text.encode("utf-8", "replace").decode()

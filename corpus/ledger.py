@@ -1,4 +1,4 @@
-"""The ledger: the bugs that are known, one entry for each root cause, in a YAML file that people review.
+"""The ledger: the known bugs, one entry for each root cause, in a YAML file that people review.
 
     ledger_format: 1
     bugs:
@@ -6,27 +6,30 @@
         title: "[Inductor] attention is rewritten wrongly: constants of the program ignored"
         status: "reported https://github.com/pytorch/pytorch/issues/1"
         note: one paragraph for a person
-        cause: {who: inductor, stage: joint_graph_passes, part: patterns of attention, mechanism: constants of the program ignored}
-        also: [{who: ..., stage: ..., part: ..., mechanism: ...}]    # other causes that a person found to be the same
+        cause: {who: inductor, stage: joint_graph_passes, part: patterns of attention, mechanism: constants ignored}
+        also: [{who: ..., stage: ..., part: ..., mechanism: ...}]    # other causes that are the same bug
         cases: [known/constants-ignored.case.yaml]                   # examples, relative to this file
-        findings: [3a0969d8f021]                                     # ids of all cases that were found of it
+        findings: [3a0969d8f021]                                     # ids of all cases with this bug
         first_seen: "2026-11-20"
         last_seen: "2026-11-21"
         versions: ["2.13.0"]
 
-`status`, `title`, `note`, `also` and `cases` are a person's; `findings` and what follows is kept by
-`python -m triage.cluster --update`, which also adds to `also` the words that a finding listed here has under a newer attribution.
+People write `status`, `title`, `note`, `also` and `cases`. `python -m triage.cluster --update` writes `findings` and
+what follows, and adds to `also` the cause that a newer attribution gives a listed finding.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
+from corpus.atomic_write import replace_file
 from corpus.entry import SUFFIX
-from corpus.strict_yaml import MAX_BYTES, Node, parse
+from corpus.records import fields_of, to_data
+from corpus.strict_yaml import Data, Node, decode, parse, read_file
+from corpus.yaml_edit import Edit, append_items, apply_edits, set_key
 from generators.errors import UserError
 
 FORMAT = 1
@@ -34,18 +37,24 @@ NONE = Path("/dev/null")
 """What to name for no ledger."""
 STATUSES = {
     "new": "",
-    "reported": "the address of the issue",
-    "known": "the address of the issue",
-    "not_a_bug": "why it is none",
+    "reported": "the URL of the issue",
+    "known": "the URL of the issue",
+    "not_a_bug": "the reason",
     "fixed": "the first version without it, such as 2.14.0",
 }
-"""Each status, and what stands behind it."""
+"""Each status, and what must follow it."""
 
 _ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,59}")
 _CASE_ID = re.compile(r"[0-9a-f]{12}")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _CAUSE = ("who", "stage", "part", "mechanism")
-_MOST = 4096
+_KEPT = ("findings", "first_seen", "last_seen", "versions")
+"""The fields that no person writes."""
+_HEAD = """\
+# Known bugs, one entry for each root cause. docs/triage.md says what the fields mean and who writes them.
+ledger_format: 1
+bugs: []
+"""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -88,8 +97,8 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """One entry. `roots`: its cause, and others that are the same bug; `cases`: example files, relative to the ledger;
-    `findings`: the ids of all cases found of it; dates are days (ISO 8601), `versions` those of torch that it was met in."""
+    """One entry. `roots`: its cause, then other causes that are the same bug; `cases`: example files, relative to the
+    ledger; `findings`: the ids of all cases with this bug; dates are ISO 8601; `versions`: torch versions with it."""
 
     id: str
     title: str
@@ -130,17 +139,8 @@ class Ledger:
 
 
 def load(path: Path) -> Ledger:
-    """The ledger in a file, one without bugs in NONE. Raises UserError: one line with file, line and field."""
-    if path == NONE:
-        return Ledger(path)
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise UserError(f"{path}: can't be read as a ledger: {error.strerror}") from error
-    if len(content) > MAX_BYTES:
-        raise UserError(f"{path}: larger than {MAX_BYTES} bytes, so no ledger")
-    return loads(content, path)
+    """The ledger in a file; an empty one for NONE. Raises UserError: one line with file, line and field."""
+    return Ledger(path) if path == NONE else loads(read_file(path), path)
 
 
 def loads(content: bytes | str, path: Path) -> Ledger:
@@ -162,10 +162,10 @@ def _bug(node: Node) -> Bug:
         ("id", "title", "cause"), ("status", "note", "also", "cases", "findings", "first_seen", "last_seen", "versions")
     )
     if not _ID.fullmatch(entries["id"].text()):
-        entries["id"].fail(f"{entries['id'].shown()} is no id: small letters, digits and dashes, at most 60")
+        entries["id"].fail(f"{entries['id'].shown()} must be at most 60 lowercase letters, digits and dashes")
     if not entries["title"].text().strip() or "\n" in entries["title"].text():
-        entries["title"].fail("expected one line that says how the bug shows")
-    also = entries["also"].items(_MOST) if "also" in entries else []
+        entries["title"].fail("expected one line that describes the symptom")
+    also = entries["also"].items() if "also" in entries else []
     return Bug(
         id=entries["id"].text(),
         title=entries["title"].text(),
@@ -191,19 +191,19 @@ def _status(node: Node) -> Status:
     if kind not in STATUSES:
         node.fail(f"{kind[:40]!r} is not one of {', '.join(STATUSES)}")
     if bool(about) != bool(STATUSES[kind]):
-        node.fail(f"{kind!r} stands alone" if about else f'{kind!r} wants {STATUSES[kind]}, as in "{kind} ..."')
+        node.fail(f"nothing may follow {kind!r}" if about else f'{kind!r} needs {STATUSES[kind]}, as in "{kind} ..."')
     if kind in ("reported", "known") and not about.startswith(("https://", "http://")):
-        node.fail(f"{kind!r} wants {STATUSES[kind]}, got {about[:40]!r}")
+        node.fail(f"{kind!r} needs {STATUSES[kind]}, got {about[:40]!r}")
     if kind == "fixed":
         try:
             Version(about)
         except InvalidVersion:
-            node.fail(f"{kind!r} wants {STATUSES[kind]}, got {about[:40]!r}")
+            node.fail(f"{kind!r} needs {STATUSES[kind]}, got {about[:40]!r}")
     return Status(kind, about)
 
 
 def _texts(entries: Mapping[str, Node], key: str, form: re.Pattern[str], wanted: str) -> tuple[str, ...]:
-    nodes = entries[key].items(_MOST) if key in entries else []
+    nodes = entries[key].items() if key in entries else []
     for node in nodes:
         if not form.fullmatch(node.text()):
             node.fail(f"{node.shown()} is not {wanted}")
@@ -215,7 +215,7 @@ def _date(entries: Mapping[str, Node], key: str) -> str:
     if node is None:
         return ""
     if not _DATE.fullmatch(node.text()):
-        node.fail(f'{node.shown()} is not a day such as "2026-05-01"')
+        node.fail(f'{node.shown()} is not a date such as "2026-05-01"')
     return node.text()
 
 
@@ -223,5 +223,59 @@ def _once(things: Iterable[tuple[object, Node]], what: str) -> None:
     seen: dict[object, Node] = {}
     for thing, node in things:
         if thing in seen:
-            node.fail(f"the {what} {str(thing)!r} stands there twice, first in the entry on line {seen[thing].line}")
+            node.fail(f"the {what} {str(thing)!r} is listed twice, first in the entry on line {seen[thing].line}")
         seen[thing] = node
+
+
+def save(ledger: Ledger) -> None:
+    """Bring the ledger's file up to date; what a person wrote, comments included, stays as it is.
+
+    Missing entries are added. In the others `findings`, `first_seen`, `last_seen` and `versions` are replaced, and
+    missing causes are added to `also`. A kill at any instant leaves the old file or the new. Raises UserError.
+    """
+    check_writable(ledger.path)
+    text = decode(read_file(ledger.path), str(ledger.path)) if ledger.path.exists() else _HEAD
+    text += "" if text.endswith("\n") else "\n"
+    listed = parse(text, str(ledger.path)).record(("ledger_format", "bugs"))["bugs"]
+    there = {bug.id: (bug, node) for bug, node in zip(loads(text, ledger.path).bugs, listed.items(), strict=True)}
+    edits = [edit for bug in ledger.bugs if bug.id in there for edit in _updates(text, *there[bug.id], bug)]
+    new = [_entry(bug) for bug in ledger.bugs if bug.id not in there]
+    if new:
+        edits.append(append_items(text, listed, new, expanded=True))
+    edited = apply_edits(text, edits)
+    loads(edited, ledger.path)  # nothing is written that can't be read again
+    replace_file(ledger.path, edited.encode())
+
+
+def check_writable(path: Path) -> None:
+    """Raises UserError where no ledger can be written."""
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path}: not a regular file, so the ledger can't be updated")
+
+
+def _updates(text: str, before: Bug, node: Node, bug: Bug) -> Iterator[Edit]:
+    """What makes the entry that holds `before` hold `bug`."""
+    entries = node.entries()
+    for key in _KEPT:
+        value = getattr(bug, key)
+        # An empty list of findings replaces one too: a finding that moved to another entry would be listed twice.
+        if value != getattr(before, key) and (value or (key == "findings" and key in entries)):
+            yield set_key(text, node, key, to_data(value))
+    causes = [_cause(root) for root in bug.roots if root not in before.roots]
+    if causes and "also" in entries:
+        yield append_items(text, entries["also"], causes)
+    elif causes:
+        yield set_key(text, node, "also", causes, after="cause")
+
+
+def _entry(bug: Bug) -> dict[str, Data]:
+    """A new entry, its fields in their order."""
+    data = fields_of(bug, always=("id", "title"), without=("roots", "status"))
+    cause, *also = [_cause(root) for root in bug.roots]
+    written: dict[str, Data] = {"status": str(bug.status), "cause": cause, "also": also}
+    order = ("id", "title", "status", "note", "cause", "also", "cases", *_KEPT)
+    return {key: value for key in order if (value := {**data, **written}.get(key))}
+
+
+def _cause(root: CauseKey) -> Data:
+    return {key: value for key in _CAUSE if (value := getattr(root, key)) or key != "part"}

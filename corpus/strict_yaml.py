@@ -1,14 +1,15 @@
-"""YAML without its surprises: a file is read into values that know their line, or refused with one line of reason.
+"""Strict YAML: values that know their line.
 
-A subset of YAML 1.1 that every YAML reader understands alike: mappings with text keys, lists, text, whole numbers,
-floats with a point, true, false and null. What YAML 1.1 and people read differently (`no`, `012`, `12:30`, `1e-3`)
-has to be quoted or spelled out. There are no anchors, aliases, tags, merge keys, and no second document.
+The subset of YAML 1.1 that every YAML reader understands alike: mappings with text keys, lists, text, integers, floats
+with a point, true, false and null. What YAML 1.1 and 1.2 read differently (`no`, `012`, `12:30`, `1e-3`) must be quoted
+or spelled out. No anchors, aliases, tags, merge keys or second documents.
 """
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NoReturn
 
 import yaml
@@ -18,26 +19,25 @@ from generators.errors import CaseError
 MAX_BYTES = 1 << 20
 """A generated case of a hundred operations takes about 10 kB."""
 MAX_DEPTH = 12
-"""A case nests five deep; the parser must not be led into recursion without end."""
+"""A case nests five deep; this bounds the recursion of the reader."""
 MAX_INT = (1 << 63) - 1
 """What torch can hold."""
+MAX_ITEMS = 4096
 
 Data = Mapping[str, "Data"] | list["Data"] | str | int | float | bool | None
 """What can be written: nested mappings, lists and scalars."""
 
 _INT = re.compile(r"0|-?[1-9][0-9]*")
 _FLOAT = re.compile(r"-?(?:0|[1-9][0-9]*)\.[0-9]+(?:[eE][-+][0-9]+)?")
-_SPECIAL = {
-    "true": True, "false": False, "null": None, ".inf": math.inf, "-.inf": -math.inf, ".nan": math.nan,
-}  # fmt: skip
-_TRAPS = re.compile(
+_SPECIAL = {"true": True, "false": False, "null": None, ".inf": math.inf, "-.inf": -math.inf, ".nan": math.nan}
+_AMBIGUOUS = re.compile(
     r"(?i)y|yes|n|no|on|off|true|false|null|~|=|<<|[-+]?\.(?:inf|nan)"
     r"|[-+]?(?:[0-9][0-9_]*\.?|\.[0-9])[0-9_]*(?:e[-+]?[0-9]*)?"  # numbers
     r"|[-+]?0[box][0-9a-f_]+"  # of other bases
     r"|[-+]?[0-9][0-9_]*(?::[0-9_.]+)+"  # of base sixty
     r"|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[T \t].*)?"  # dates
 )
-"""Plain scalars that YAML 1.1 or 1.2 takes for something else than text, or that look as if they did."""
+"""Plain scalars that YAML 1.1 or 1.2 does not read as text, or that look like one of those."""
 _PLAIN = re.compile(r"[A-Za-z0-9_](?:[\w.,/()*+ -]*[\w.)])?", re.ASCII)
 _Loader: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _Dumper: type = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -45,12 +45,19 @@ _Dumper: type = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value and where it stands: `line` counts from 1, `field` is the way to it, such as `ops[3].other`."""
+    """A value and its place: `line` counts from 1, `field` is its path, such as `ops[3].other`.
+
+    It is `text[start:end]` of the file; the key it belongs to ends at `key_end`. `flow`: written in brackets.
+    """
 
     value: "dict[str, Node] | list[Node] | str | int | float | bool | None"
     origin: str
     line: int
     field: str = ""
+    start: int = 0
+    end: int = 0
+    key_end: int = 0
+    flow: bool = False
 
     def fail(self, reason: str) -> NoReturn:
         """Raises CaseError: one line with file, line, field and `reason`."""
@@ -59,42 +66,39 @@ class Node:
 
     def shown(self) -> str:
         """The value in a few words, for messages."""
-        if isinstance(self.value, dict):
-            return "a mapping"
-        if isinstance(self.value, list):
-            return "a list"
+        if isinstance(self.value, dict | list):
+            return "a mapping" if isinstance(self.value, dict) else "a list"
         if isinstance(self.value, str):
-            text = self.value if len(self.value) <= 40 else self.value[:37] + "..."
-            return f"the text {text!r}"
-        if self.value is None or isinstance(self.value, bool):
-            return _scalar_text(self.value)
-        return f"the number {self.value!r}"
+            return repr(self.value if len(self.value) <= 40 else self.value[:37] + "...")
+        return _scalar_text(self.value)
 
     def text(self) -> str:
-        """The text. Raises CaseError on anything else, as do the other readers."""
+        """The text. Raises CaseError for anything else, as the other readers do."""
         if not isinstance(self.value, str):
-            self.fail(f"expected text, got {self.shown()}" + (" (quote it)" if self._scalar else ""))
+            self.fail(
+                f"expected text, got {self.shown()}" + ("" if isinstance(self.value, dict | list) else "; quote it")
+            )
         return self.value
 
     def whole(self) -> int:
-        """The whole number; 1.0 and true are none."""
+        """The integer; 1.0 and true are refused."""
         if isinstance(self.value, bool) or not isinstance(self.value, int):
-            self.fail(f"expected a whole number, got {self.shown()}")
+            self.fail(f"expected an integer, got {self.shown()}")
         return self.value
 
     def number(self) -> int | float:
-        """The number, whole or not, as it was written; true is none."""
+        """The integer or float, as it was written; true is refused."""
         if isinstance(self.value, bool) or not isinstance(self.value, int | float):
             self.fail(f"expected a number, got {self.shown()}")
         return self.value
 
     def flag(self) -> bool:
-        """The truth value; 1 and 0 are none."""
+        """The truth value; 1 and 0 are refused."""
         if not isinstance(self.value, bool):
             self.fail(f"expected true or false, got {self.shown()}")
         return self.value
 
-    def items(self, most: int = 1 << 20) -> "list[Node]":
+    def items(self, most: int = MAX_ITEMS) -> "list[Node]":
         """The elements of the list, at most `most`."""
         if not isinstance(self.value, list):
             self.fail(f"expected a list, got {self.shown()}")
@@ -108,7 +112,7 @@ class Node:
             self.fail(f"expected a mapping, got {self.shown()}")
         return self.value
 
-    def record(self, required: tuple[str, ...], optional: tuple[str, ...] = ()) -> "dict[str, Node]":
+    def record(self, required: Sequence[str], optional: Sequence[str] = ()) -> "dict[str, Node]":
         """The entries of a mapping that has all of `required`, maybe some of `optional`, and nothing else."""
         entries = self.entries()
         for key, node in entries.items():
@@ -116,26 +120,36 @@ class Node:
                 node.fail(f"unknown key; expected {', '.join((*required, *optional))}")
         for key in required:
             if key not in entries:
-                self.fail(f"the key {key!r} is missing")
+                self.fail(f"missing key {key!r}")
         return entries
 
-    @property
-    def _scalar(self) -> bool:
-        return not isinstance(self.value, dict | list)
+
+def read_file(path: Path) -> bytes:
+    """The bytes of a file, one more than MAX_BYTES at most. Raises CaseError."""
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise CaseError(f"{path}: can't be read: {error.strerror}") from error
+
+
+def decode(content: bytes | str, origin: str) -> str:
+    """The text of a file. Raises CaseError for what is too long or no text."""
+    raw = content.encode() if isinstance(content, str) else content
+    if len(raw) > MAX_BYTES:
+        raise CaseError(f"{origin}: larger than {MAX_BYTES} bytes")
+    if b"\0" in raw:
+        raise CaseError(f"{origin}: a binary file, not YAML")
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise CaseError(f"{origin}:{line}: not UTF-8 text") from None
 
 
 def parse(content: bytes | str, origin: str) -> Node:
     """Read one document; `origin` names it in messages. Raises CaseError."""
-    raw = content.encode() if isinstance(content, str) else content
-    if len(raw) > MAX_BYTES:
-        raise CaseError(f"{origin}: {len(raw)} bytes; a case file has at most {MAX_BYTES}")
-    if b"\0" in raw:
-        raise CaseError(f"{origin}: a binary file, not a case in YAML")
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise CaseError(f"{origin}:{line}: not UTF-8 text, so not a case in YAML") from None
+    text = decode(content, origin)
     try:
         return _Reader(yaml.parse(text, _Loader), origin).document()
     except yaml.MarkedYAMLError as error:
@@ -158,14 +172,14 @@ class _Reader:
         next(self.events)
         if isinstance(next(self.events), yaml.StreamEndEvent):
             raise CaseError(f"{self.origin}:1: the file is empty")
-        root = self.node(next(self.events), "", 0)
+        root = self.node(next(self.events), "", 0, 0)
         next(self.events)
         after = next(self.events)
         if not isinstance(after, yaml.StreamEndEvent):
-            self.refuse(after, "", "a second document; a file holds one case")
+            self.refuse(after, "", "a second document; a file holds one")
         return root
 
-    def node(self, event: yaml.Event, field: str, depth: int) -> Node:
+    def node(self, event: yaml.Event, field: str, depth: int, key_end: int) -> Node:
         """The value that begins with `event`."""
         if depth > MAX_DEPTH:
             self.refuse(event, "", f"nested deeper than {MAX_DEPTH} levels")
@@ -173,22 +187,29 @@ class _Reader:
             self.refuse(event, field, "anchors and aliases are not allowed")
         if getattr(event, "tag", None):
             self.refuse(event, field, "tags are not allowed")
-        line = _line(event)
+        line, (start, end) = _line(event), _span(event)
+        value: dict[str, Node] | list[Node] | str | int | float | bool | None
+        flow = getattr(event, "flow_style", None) is True
         if isinstance(event, yaml.ScalarEvent):
-            return Node(self.scalar(event, field), self.origin, line, field)
+            value = self.scalar(event, field)
+            return Node(value, self.origin, line, field, start, end, key_end)
+        value, last = {}, start
         if isinstance(event, yaml.SequenceStartEvent):
-            elements: list[Node] = []
+            value = []
             while not isinstance(inner := next(self.events), yaml.SequenceEndEvent):
-                elements.append(self.node(inner, f"{field}[{len(elements)}]", depth + 1))
-            return Node(elements, self.origin, line, field)
-        entries: dict[str, Node] = {}
-        while not isinstance(inner := next(self.events), yaml.MappingEndEvent):
-            key = self.key(inner, field)
-            path = f"{field}.{key}" if field else key
-            if key in entries:
-                self.refuse(inner, path, f"the key stands twice, first on line {entries[key].line}")
-            entries[key] = self.node(next(self.events), path, depth + 1)
-        return Node(entries, self.origin, line, field)
+                value.append(self.node(inner, f"{field}[{len(value)}]", depth + 1, 0))
+                last = value[-1].end
+        else:
+            while not isinstance(inner := next(self.events), yaml.MappingEndEvent):
+                key = self.key(inner, field)
+                path = f"{field}.{key}" if field else key
+                if key in value:
+                    self.refuse(inner, path, f"duplicate key, first on line {value[key].line}")
+                value[key] = self.node(next(self.events), path, depth + 1, _span(inner)[1])
+                last = value[key].end
+        # The end of a block is where the next token is, behind comments that are none of its own.
+        last = _span(inner)[1] if flow else last
+        return Node(value, self.origin, line, field, start, last, key_end, flow)
 
     def key(self, event: yaml.Event, field: str) -> str:
         """The key that `event` is: text of at most 60 characters."""
@@ -198,7 +219,7 @@ class _Reader:
             self.refuse(event, field, "merge keys are not allowed")
         key = self.scalar(event, field)
         if not isinstance(key, str) or not key.isprintable() or len(key) > 60:
-            self.refuse(event, field, "a key must be text of at most 60 characters" + _quoting(event.value))
+            self.refuse(event, field, "a key must be text of at most 60 characters" + _spelling(event.value))
         return key
 
     def scalar(self, event: yaml.ScalarEvent, field: str) -> str | int | float | bool | None:
@@ -210,7 +231,7 @@ class _Reader:
             return _SPECIAL[value]
         if _INT.fullmatch(value):
             if len(value) > 20 or abs(int(value)) > MAX_INT:
-                self.refuse(event, field, f"a whole number of {len(value)} digits is out of range")
+                self.refuse(event, field, f"an integer of {len(value)} digits is out of range")
             return int(value)
         if _FLOAT.fullmatch(value):
             if len(value) > 400 or math.isinf(float(value)):
@@ -218,8 +239,8 @@ class _Reader:
             return float(value)
         if not value:
             self.refuse(event, field, "the value is missing")
-        if _TRAPS.fullmatch(value):
-            self.refuse(event, field, f"{value[:40]!r} reads differently in YAML 1.1 and 1.2{_quoting(value)}")
+        if _AMBIGUOUS.fullmatch(value):
+            self.refuse(event, field, f"{value[:40]!r} reads differently in YAML 1.1 and 1.2{_spelling(value)}")
         return value
 
     def refuse(self, event: yaml.Event, field: str, reason: str) -> NoReturn:
@@ -231,43 +252,54 @@ def _line(event: yaml.Event) -> int:
     return event.start_mark.line + 1 if event.start_mark else 1
 
 
-def _quoting(value: str) -> str:
+def _span(event: yaml.Event) -> tuple[int, int]:
+    assert event.start_mark is not None and event.end_mark is not None
+    return event.start_mark.index, event.end_mark.index
+
+
+def _spelling(value: str) -> str:
     """What to write in place of a plain scalar that is refused."""
-    lowered = value.lower()
-    if lowered in ("y", "yes", "on", "true"):
-        return "; write true, or quote it"
-    if lowered in ("n", "no", "off", "false"):
-        return "; write false, or quote it"
-    if lowered in ("~", "null"):
-        return "; write null, or quote it"
+    for spelled, words in {"true": "y yes on true", "false": "n no off false", "null": "~ null"}.items():
+        if value.lower() in words.split():
+            return f"; write {spelled}, or quote it"
     try:
-        number = float(value)
+        return f"; write {_scalar_text(float(value))}, or quote it"
     except ValueError:
         return "; quote it"
-    return f"; write {_float_text(number)}, or quote it"
 
 
-def _float_text(value: float) -> str:
-    """A float so that it reads back bit for bit, in YAML 1.1 and 1.2."""
-    if math.isnan(value):
-        return ".nan"
-    if math.isinf(value):
-        return ".inf" if value > 0 else "-.inf"
+def _scalar_text(value: bool | int | float | None) -> str:
+    """A scalar that reads back bit for bit, in YAML 1.1 and 1.2."""
+    if value is None:
+        return "null"
+    if not isinstance(value, float):
+        return str(value).lower()
+    if not math.isfinite(value):
+        return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
     text = repr(value)
     return text.replace("e", ".0e") if "e" in text and "." not in text else text
 
 
-def plain(text: str) -> bool:
+def is_plain(text: str) -> bool:
     """Whether text may stand unquoted."""
-    return _PLAIN.fullmatch(text) is not None and not _TRAPS.fullmatch(text)
+    return _PLAIN.fullmatch(text) is not None and not _AMBIGUOUS.fullmatch(text)
 
 
 def dump(data: Mapping[str, Data]) -> str:
-    """YAML text that `parse` reads back as the same data: floats bit for bit. Short lists and mappings take one line."""
+    """YAML text that `parse` reads back bit for bit. Short lists and mappings take one line."""
+    return _emit(data, 0)
+
+
+def dump_flow(data: Data) -> str:
+    """The data on one line."""
+    return _emit([data], 2)[1:-2]
+
+
+def _emit(data: Data, depth: int) -> str:
     events = [
         yaml.StreamStartEvent(),
         yaml.DocumentStartEvent(explicit=False),
-        *_events(data, 0),
+        *_events(data, depth),
         yaml.DocumentEndEvent(explicit=False),
         yaml.StreamEndEvent(),
     ]
@@ -278,32 +310,26 @@ def dump(data: Mapping[str, Data]) -> str:
 
 def _events(data: Data, depth: int) -> Iterator[yaml.Event]:
     if isinstance(data, Mapping):
-        yield yaml.MappingStartEvent(None, None, implicit=True, flow_style=_short(data, depth))
+        yield yaml.MappingStartEvent(None, None, implicit=True, flow_style=_is_short(data, depth))
         for key, value in data.items():
             yield from _events(key, depth)
             yield from _events(value, depth + 1)
         yield yaml.MappingEndEvent()
     elif isinstance(data, list):
-        yield yaml.SequenceStartEvent(None, None, implicit=True, flow_style=_short(data, depth))
+        yield yaml.SequenceStartEvent(None, None, implicit=True, flow_style=_is_short(data, depth))
         for value in data:
             yield from _events(value, depth + 1)
         yield yaml.SequenceEndEvent()
     elif isinstance(data, str):
-        style = None if plain(data) else "|" if "\n" in data else '"'
-        yield yaml.ScalarEvent(None, None, (style is None, True), data, style=style)
+        # A worker's broken output may hold lone surrogates, which UTF-8 can't.
+        text = data.encode("utf-8", "replace").decode()
+        style = None if is_plain(text) else "|" if "\n" in text else '"'
+        yield yaml.ScalarEvent(None, None, (style is None, True), text, style=style)
     else:
         yield yaml.ScalarEvent(None, None, (True, False), _scalar_text(data))
 
 
-def _scalar_text(value: bool | int | float | None) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return _float_text(value) if isinstance(value, float) else str(value)
-
-
-def _short(data: Mapping[str, Data] | list[Data], depth: int) -> bool:
+def _is_short(data: Mapping[str, Data] | list[Data], depth: int) -> bool:
     """Whether to write a collection on one line: the entries of a section, and sections of mere numbers or words."""
     if depth == 0 or not data:
         return depth > 0

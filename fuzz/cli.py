@@ -18,7 +18,7 @@ from generators.errors import UserError
 USAGE, FAULT, INTERRUPTED = 2, 3, 130
 
 #: Packages of pyproject.toml that the parent imports.
-NEEDED = frozenset({"cyclopts", "jinja2", "matplotlib", "packaging", "rich", "ruamel", "yaml"})
+NEEDED = frozenset({"cyclopts", "jinja2", "matplotlib", "packaging", "rich", "yaml"})
 
 #: The keys `[tool.attnfuzz]` may hold; each is the default of the option of that name, in every command that has it.
 SETTINGS = (

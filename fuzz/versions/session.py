@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from corpus import entry as corpus_entry
-from corpus import version_record
 from corpus.entry import Entry
 from fuzz.evaluator import WorkerConfig
 from fuzz.versions import baseline, table
@@ -102,8 +101,8 @@ def _written(told: Comparison, questions: Sequence[Question], wishes: Wishes, to
 
 def _record(row: Row, cells: dict[str, Cell]) -> None:
     verdicts = {torch: str(cell.verdict) for torch, cell in cells.items() if cell.is_judged and cell.steady}
-    if verdicts and not version_record.record(Path(row.name), verdicts):
-        _say(f"{row.name}: written anew, without its comments")
+    if verdicts:
+        corpus_entry.record_seen(Path(row.name), verdicts)
 
 
 def _labels(torches: Sequence[str], setups: Sequence[WorkerConfig], before: Baseline | None) -> tuple[str, ...]:

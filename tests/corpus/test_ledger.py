@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from corpus import entry as corpus_entry
-from corpus import ledger, ledger_file
+from corpus import ledger
 from corpus.ledger import Bug, CauseKey, Ledger, Status
 from generators.errors import UserError
 
@@ -53,7 +53,7 @@ def test_what_a_person_wrote_stays_when_it_is_brought_up_to_date(tmp_path: Path)
         "2026-11-21",
         ("2.13.0", "2.14"),
     )
-    ledger_file.save(Ledger(read.path, (met, Bug("bmm", "aten.bmm: NaN", (ROOT,), findings=("1" * 12,)))))
+    ledger.save(Ledger(read.path, (met, Bug("bmm", "aten.bmm: NaN", (ROOT,), findings=("1" * 12,)))))
     expected = HAND_WRITTEN.replace("[3a0969d8f021]", '["000000000000", 3a0969d8f021]').replace(
         '"2026-11-20"', '"2026-11-21"'
     )
@@ -64,14 +64,14 @@ def test_what_a_person_wrote_stays_when_it_is_brought_up_to_date(tmp_path: Path)
     assert again.bugs[0].title == bug.title and again.bugs[0].roots == bug.roots and again.bugs[0].note == bug.note
     assert again.bugs[1] == Bug("bmm", "aten.bmm: NaN", (ROOT,), findings=("1" * 12,))
     # And nothing changes where there is nothing to say.
-    ledger_file.save(again)
+    ledger.save(again)
     assert read.path.read_text() == text
 
 
 def test_the_last_finding_of_a_bug_may_move_to_another(tmp_path: Path) -> None:
     read = written(tmp_path / "ledger.yaml", HAND_WRITTEN)
     (bug,) = read.bugs
-    ledger_file.save(
+    ledger.save(
         Ledger(read.path, (replace(bug, findings=()), Bug("bmm", "aten.bmm: NaN", (ROOT,), findings=bug.findings)))
     )
     again = ledger.load(read.path)
@@ -87,42 +87,42 @@ def test_a_ledger_is_made_where_there_is_none(tmp_path: Path) -> None:
         Status("not_a_bug", "no: by design"),
     )
     made = Ledger(tmp_path / "new" / "ledger.yaml", (odd,))
-    ledger_file.save(made)
+    ledger.save(made)
     assert ledger.load(made.path) == made
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (("id: constants", "id: Constants of it"), "ledger.yaml:5: bugs[0].id: the text 'Constants of it' is no id"),
+        (
+            ("id: constants", "id: Constants of it"),
+            "ledger.yaml:5: bugs[0].id: 'Constants of it' must be at most 60 lowercase",
+        ),
         (
             ("reported https", "open https"),
             ":7: bugs[0].status: 'open' is not one of new, reported, known, not_a_bug, fixed",
         ),
         (
             ('"reported https://github.com/pytorch/pytorch/issues/1"', "reported"),
-            ":7: bugs[0].status: 'reported' wants the address of the issue",
+            ":7: bugs[0].status: 'reported' needs the URL of the issue",
         ),
         (
             ("reported https://github.com/pytorch/pytorch/issues/1", "known soon"),
-            "'known' wants the address of the issue, got 'soon'",
+            "'known' needs the URL of the issue, got 'soon'",
         ),
         (
             ("reported https://github.com/pytorch/pytorch/issues/1", "fixed soon"),
-            "'fixed' wants the first version without it, such as 2.14.0, got 'soon'",
+            "'fixed' needs the first version without it, such as 2.14.0, got 'soon'",
         ),
-        (("reported https", "new https"), "'new' stands alone"),
-        (
-            ("findings: [3a0969d8f021]", "findings: [3a09]"),
-            "bugs[0].findings[0]: the text '3a09' is not the id of a case",
-        ),
+        (("reported https", "new https"), "nothing may follow 'new'"),
+        (("findings: [3a0969d8f021]", "findings: [3a09]"), "bugs[0].findings[0]: '3a09' is not the id of a case"),
         (
             ("mechanism: fill ignored", "mechanism: constants ignored, part: patterns of attention"),
-            "the cause 'inductor, joint_graph_passes, patterns of attention, constants ignored' stands there twice",
+            "the cause 'inductor, joint_graph_passes, patterns of attention, constants ignored' is listed twice",
         ),
         (("cases: [known/constants.case.yaml]", "cases: [known/constants.py]"), "is not a case file (*.case.yaml)"),
         (("last_seen:", "last_met:"), "bugs[0].last_met: unknown key"),
-        (('"2026-11-20"', "yesterday"), "bugs[0].last_seen: the text 'yesterday' is not a day"),
+        (('"2026-11-20"', "yesterday"), "bugs[0].last_seen: 'yesterday' is not a date"),
         (("ledger_format: 1", "ledger_format: 2"), "ledger.yaml:2: ledger_format: this version reads format 1"),
     ],
 )
@@ -138,9 +138,9 @@ def test_a_ledger_that_cant_be_read_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "ledger.yaml"
     path.write_text("ledger_format: 1\nbugs: [&a b]\n")
     with pytest.raises(UserError, match="anchors and aliases are not allowed"):
-        ledger_file.save(Ledger(path, (Bug("bmm", "NaN", (ROOT,)),)))
+        ledger.save(Ledger(path, (Bug("bmm", "NaN", (ROOT,)),)))
     assert path.read_text() == "ledger_format: 1\nbugs: [&a b]\n"
-    with pytest.raises(UserError, match="can't be read as a ledger: No such file"):
+    with pytest.raises(UserError, match="can't be read: No such file"):
         ledger.load(tmp_path / "none.yaml")
 
 

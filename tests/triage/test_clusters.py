@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpus import entry as corpus_entry
-from corpus import ledger, ledger_file
+from corpus import ledger
 from corpus.entry import Entry, Found
 from corpus.ledger import Bug, CauseKey, Ledger, Status
 from fuzz.campaign.session import session
@@ -153,7 +153,7 @@ def test_a_ledger_brought_up_to_date_twice_is_the_same_and_lists_each_finding_on
 def test_nothing_is_written_beside_what_is_no_ledger(tmp_path: Path) -> None:
     clusters = cluster(MEMBERS[:1], EMPTY)
     (tmp_path / "device").mkdir()
-    with pytest.raises(UserError, match="is no file, so no ledger"):
+    with pytest.raises(UserError, match="not a regular file"):
         record(updated(Ledger(tmp_path / "device"), clusters), clusters)
     assert [path.name for path in tmp_path.iterdir()] == ["device"]
 
@@ -161,7 +161,7 @@ def test_nothing_is_written_beside_what_is_no_ledger(tmp_path: Path) -> None:
 def test_an_example_is_given_to_what_is_added_and_to_no_entry_of_a_persons(tmp_path: Path) -> None:
     """By an example that the ledger does not list a bug would be known to campaigns, and replayed by every pytest."""
     bare = Ledger(tmp_path / "ledger.yaml", (Bug("bare", "seen on other processors alone", (MEMBERS[0].root,)),))
-    ledger_file.save(bare)
+    ledger.save(bare)
     clusters = cluster(MEMBERS[:6], bare)
     made = record(updated(bare, clusters), clusters)
     assert made == ledger.load(bare.path)
@@ -179,7 +179,7 @@ def test_an_entry_learns_the_words_its_findings_are_attributed_in_now(tmp_path: 
         (CauseKey("inductor", "?", "", "words of an older version"),),
         findings=(first.finding.id,),
     )
-    ledger_file.save(Ledger(path, (bug, Bug("other", "NaN", (MEMBERS[-1].root,)))))
+    ledger.save(Ledger(path, (bug, Bug("other", "NaN", (MEMBERS[-1].root,)))))
     before = ledger.load(path)
     clusters = cluster([first], before)
     record(updated(before, clusters), clusters)
@@ -297,7 +297,7 @@ def test_a_fixed_bug_that_is_back_is_news(tmp_path: Path, fake: Asked, capsys: p
     (attributed,) = Attributions(fake, "2.13.0").all([Finding(entry(), found, tmp_path)])
     for version, code in (("2.13.0", 1), ("2.14.0", 0)):
         path.unlink(missing_ok=True)
-        ledger_file.save(
+        ledger.save(
             Ledger(
                 path,
                 (
@@ -325,8 +325,11 @@ def test_a_fixed_bug_that_is_back_is_news(tmp_path: Path, fake: Asked, capsys: p
         ),
         (["empty"], "neither a run directory"),
         (["x.case.yaml"], "x.case.yaml: can't be read"),
-        ([".", "--ledger", "none.yaml"], "none.yaml: can't be read as a ledger: No such file"),
-        (["found", "--ledger", "/dev/null", "--update"], "/dev/null: is no file, so no ledger to bring up to date"),
+        ([".", "--ledger", "none.yaml"], "none.yaml: can't be read: No such file"),
+        (
+            ["found", "--ledger", "/dev/null", "--update"],
+            "/dev/null: not a regular file, so the ledger can't be updated",
+        ),
         ([".", "--device", "tpu"], "device 'tpu' is not one of cpu, cuda"),
     ],
 )

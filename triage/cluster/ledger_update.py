@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from corpus import entry as corpus_entry
-from corpus import ledger_file
 from corpus.entry import SUFFIX
-from corpus.ledger import Bug, Ledger, load
+from corpus.ledger import Bug, Ledger, check_writable, load, save
 from triage.cluster.clusters import Cluster
 
 EXAMPLES = "known"
@@ -16,7 +15,7 @@ EXAMPLES = "known"
 def record(ledger: Ledger, clusters: Sequence[Cluster]) -> Ledger:
     """Save the ledger and give it back; a bug that its file lacks gets the simplest case of its cluster as example. Raises
     UserError."""
-    ledger_file.check(ledger.path)
+    check_writable(ledger.path)
     # Which examples the others have, if any, a person decided.
     had = {bug.id for bug in load(ledger.path).bugs} if ledger.path.exists() else set[str]()
     bugs = []
@@ -24,7 +23,7 @@ def record(ledger: Ledger, clusters: Sequence[Cluster]) -> Ledger:
         mine = [one for one in clusters if one.example.id in bug.findings]
         bugs.append(_with_example(bug, mine[0], ledger) if mine and bug.id not in had else bug)
     ledger = Ledger(ledger.path, tuple(bugs))
-    ledger_file.save(ledger)
+    save(ledger)
     return ledger
 
 

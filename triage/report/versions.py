@@ -1,7 +1,6 @@
 """What several torch versions gave for a case, in one line."""
 
-from corpus.entry import Entry
-from corpus.version_record import in_order
+from corpus.entry import Entry, sort_by_version
 from fuzz.evaluator import public_version
 from triage.attribution.ablation import Ablation
 
@@ -11,6 +10,6 @@ def seen_in(entry: Entry, ablation: Ablation) -> str:
     no other."""
     here = public_version(ablation.hello.torch)
     found = {} if entry.found is None else {public_version(entry.found.torch): entry.found.verdict}
-    seen = in_order({**found, **entry.seen, here: str(ablation.result.verdict)})
+    seen = sort_by_version({**found, **entry.seen, here: str(ablation.result.verdict)})
     told = [f"{version} {verdict.replace('_', ' ')}" for version, verdict in seen.items() if version]
     return ", ".join(told) if len(told) > 1 else ""

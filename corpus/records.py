@@ -1,0 +1,87 @@
+"""Dataclasses from YAML mappings, read by their type hints, and back."""
+
+from collections.abc import Container, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from types import NoneType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from corpus.strict_yaml import Data, Node
+from generators.errors import CaseError
+from generators.program.sizes import Size
+
+T = TypeVar("T")
+
+
+def build(kind: type[T], node: Node, **given: Any) -> T:
+    """A dataclass from a mapping that has its fields as keys, except those in `given`; defaults may be left out.
+
+    Raises CaseError: one line with file, line and field.
+    """
+    wanted = [f for f in fields(kind) if f.name not in given]  # type: ignore[arg-type]  # a dataclass
+    required = [f.name for f in wanted if f.default is MISSING and f.default_factory is MISSING]
+    entries = node.record(required, [f.name for f in wanted if f.name not in required])
+    hints = _type_hints(kind)  # type: ignore[arg-type]  # classes are hashable
+    return kind(**given, **{key: read(hints[key], entry) for key, entry in entries.items()})
+
+
+def read(hint: Any, node: Node) -> Any:
+    """A value of the hinted type: str, int, float, bool, Size, a dataclass, or a tuple or mapping of those."""
+    args = tuple(arg for arg in get_args(hint) if arg is not NoneType)
+    if get_origin(hint) is tuple:
+        if args[-1] is Ellipsis:
+            return tuple(read(args[0], item) for item in node.items())
+        items = node.items()
+        if len(items) != len(args):
+            node.fail(f"expected {len(args)} values, got {len(items)}")
+        return tuple(read(arg, item) for arg, item in zip(args, items, strict=True))
+    if get_origin(hint) is Mapping:
+        return {key: read(args[1], item) for key, item in node.entries().items()}
+    if args:
+        return read(args[0], node)
+    if hint in _READERS:
+        return _READERS[hint](node)
+    return build(hint, node)
+
+
+def read_size(node: Node) -> Size:
+    """A size: an integer, or text such as 3*H*D + 1."""
+    if isinstance(node.value, int) and not isinstance(node.value, bool):
+        return Size.of(node.value)
+    if not isinstance(node.value, str):
+        node.fail(f"expected a size such as 3*H*D, got {node.shown()}")
+    try:
+        return Size.parse(node.value)
+    except CaseError as error:
+        node.fail(str(error))
+
+
+_READERS = {str: Node.text, int: Node.whole, float: Node.number, bool: Node.flag, Size: read_size}
+
+
+@cache
+def _type_hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def fields_of(record: Any, always: Container[str] = (), without: Container[str] = ()) -> dict[str, Data]:
+    """A dataclass as data, without fields at their defaults unless in `always`. 1 is not the default 1.0."""
+    data: dict[str, Data] = {}
+    for field in fields(record):
+        value = getattr(record, field.name)
+        default = field.default if field.default_factory is MISSING else field.default_factory()
+        is_default = type(value) is type(default) and value == default
+        if field.name not in without and (field.name in always or not is_default):
+            data[field.name] = to_data(value, always)
+    return data
+
+
+def to_data(value: Any, always: Container[str] = ()) -> Data:
+    """A field's value as data: tuples as lists, dataclasses as mappings, sizes as integers or text."""
+    if isinstance(value, Size):
+        return value.constant if value.constant is not None else str(value)
+    if isinstance(value, tuple):
+        return [to_data(item, always) for item in value]
+    if is_dataclass(value):
+        return fields_of(value, always)
+    return dict(value) if isinstance(value, Mapping) else value

@@ -1,0 +1,65 @@
+"""Edits of YAML text that leave every other character, comments included, as it is."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from corpus.strict_yaml import Data, Node, dump_flow
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A replacement for `text[start:end]` of a file."""
+
+    start: int
+    end: int
+    text: str
+
+
+def apply_edits(text: str, edits: Iterable[Edit]) -> str:
+    """The text with all edits, which do not overlap; those at one place stay in their order."""
+    for edit in sorted(edits, key=lambda e: e.start)[::-1]:
+        text = text[: edit.start] + edit.text + text[edit.end :]
+    return text
+
+
+def set_key(text: str, mapping: Node, key: str, value: Data, *, after: str = "") -> Edit:
+    """Give a key of a mapping a value on one line; a new key comes after the key `after`, or last."""
+    entries = mapping.entries()
+    if key in entries:
+        old = entries[key]
+        return Edit(old.key_end, old.end, f": {dump_flow(value)}" + ("\n" if text[old.end - 1] == "\n" else ""))
+    line = f"{dump_flow(key)}: {dump_flow(value)}"
+    end = (entries[after] if after in entries else list(entries.values())[-1]).end
+    return Edit(end, end, f", {line}") if mapping.flow else _insert_below(text, end, _column(text, mapping) + line)
+
+
+def append_items(text: str, items: Node, values: Sequence[Data], *, expanded: bool = False) -> Edit:
+    """Append to a list. `expanded`: mappings take one line a key, and have a blank line above."""
+    found = items.items()
+    if items.flow and (found or not expanded):
+        end = found[-1].end if found else items.start + 1
+        return Edit(end, end, (", " if found else "") + ", ".join(map(dump_flow, values)))
+    column = _column(text, items) if found else "  "
+    blocks = [column + "- " + f"\n{column}  ".join(_lines(value, expanded=expanded)) for value in values]
+    if found:
+        blank = "\n" if expanded else ""
+        return _insert_below(text, items.end, blank + f"\n{blank}".join(blocks))
+    return Edit(items.key_end, items.end, ":\n" + "\n\n".join(blocks))
+
+
+def _lines(value: Data, *, expanded: bool) -> list[str]:
+    if expanded and isinstance(value, Mapping):
+        return [f"{dump_flow(key)}: {dump_flow(item)}" for key, item in value.items()]
+    return [dump_flow(value)]
+
+
+def _column(text: str, node: Node) -> str:
+    """The spaces that indent a block."""
+    return " " * (node.start - text.rfind("\n", 0, node.start) - 1)
+
+
+def _insert_below(text: str, end: int, lines: str) -> Edit:
+    """Insert lines below the one that a value ends on."""
+    if text[end - 1] != "\n":
+        end = text.find("\n", end) + 1 or len(text)
+    return Edit(end, end, ("" if text[end - 1] == "\n" else "\n") + lines + "\n")

@@ -25,7 +25,6 @@ SOURCES = {"drawn": 0.4, "mutated": 0.2, "sibling": 0.4}
 """Where a case comes from, before the search learns what brings something new."""
 
 _FAMILIES = {name: family.weight for name, family in FAMILIES.items()}
-_TO_SPLICE = 4
 _ATTEMPTS = 8
 """So often is something else looked for in the place of a case that was judged already."""
 
@@ -126,7 +125,7 @@ class Guided:
             source = c.weighted({other: sources[other] for other in ("drawn", "mutated")})
         parent = self.queue.pick(c) if source == "mutated" else None
         if parent is not None:
-            mutant = mutate(parent, c, self.queue.some(c, _TO_SPLICE), self._edits.weights(WEIGHTS))
+            mutant = mutate(parent, c, self._edits.weights(WEIGHTS))
             return mutant.case, _Made(source, tuple(dict.fromkeys(mutant.edits)))
         family = c.weighted(self._families.weights(_FAMILIES))
         return self._draw(index, SampleSpec(family)), _Made("drawn", (family,))

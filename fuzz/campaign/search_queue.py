@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from fuzz.campaign.store import Results
 from fuzz.protocol import SubjectResult
@@ -74,11 +74,6 @@ class Queue:
                 self._energies = {name: 1.0 / self._counts[name] for name in self._cases}
                 self._stale = _REFRESH
             return c.pick(self._cases[c.weighted(self._energies)]) if self._energies else None
-
-    def some(self, c: Choices, count: int) -> Sequence[Case]:
-        """Up to `count` cases of the queue, to splice with."""
-        found = (self.pick(c) for _ in range(count))
-        return [case for case in found if case is not None]
 
     def _remember(self, case: Case, names: Iterable[str]) -> None:
         self._queued.add(case.id)

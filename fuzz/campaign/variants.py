@@ -7,8 +7,7 @@ from collections.abc import Collection
 from fuzz.campaign.source_bandit import Yields
 from generators.program.case import Case
 from generators.sampling.choices import Choices
-from generators.sampling.mutate import siblings
-from generators.sampling.mutations.forms import Variant, variant
+from generators.sampling.variants import Variant, make_variants, variant_of
 
 TRIES = 2
 """A pattern is tried so often in each form it was not seen in; more tries are left to chance."""
@@ -26,10 +25,10 @@ class Siblings:
 
     def plan(self, case: Case, patterns: Collection[str], new: Collection[str]) -> None:
         """Note that a case was taken by these patterns, and line up its siblings for those that were new in its form."""
-        own = variant(case)
+        own = variant_of(case)
         self._seen.update((pattern, own) for pattern in patterns)
-        for sibling in siblings(case, Choices(f"{self._seed}:{case.id}:siblings")) if new else ():
-            form = variant(sibling)
+        for sibling in make_variants(case, Choices(f"{self._seed}:{case.id}:siblings")) if new else ():
+            form = variant_of(sibling)
             wanted = [p for p in sorted(new) if (p, form) not in self._seen and self._planned[p, form] < TRIES]
             if wanted:
                 self._planned.update((pattern, form) for pattern in wanted)
@@ -41,6 +40,6 @@ class Siblings:
             words = changes.weights({word: 1.0 for change in waiting for word in change})
             change = c.weighted({change: math.prod(words[word] for word in change) for change in waiting})
             pattern, case = self._waiting[change].popleft()
-            if (pattern, variant(case)) not in self._seen:
+            if (pattern, variant_of(case)) not in self._seen:
                 return case, change
         return None

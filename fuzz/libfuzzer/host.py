@@ -93,12 +93,7 @@ def _fuzz(directory: Path, seed: int, wire: BinaryIO, answer: worker.Answer) -> 
         # faulthandler writes down where the process was.
         *(f"-handle_{name}=0" for name in ("abrt", "bus", "fpe", "ill", "int", "segv", "term", "usr1", "usr2", "xfsz")),
     ]
-    atheris.Setup(
-        ["libfuzzer", *flags, str(corpus)],
-        _faults_told(judge),
-        custom_mutator=_faults_told(inputs.changed),
-        custom_crossover=_faults_told(inputs.crossed),
-    )
+    atheris.Setup(["libfuzzer", *flags, str(corpus)], _faults_told(judge), custom_mutator=_faults_told(inputs.changed))
     gc.collect()
     gc.freeze()
     atheris.Fuzz()

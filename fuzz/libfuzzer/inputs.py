@@ -1,23 +1,23 @@
 """What libFuzzer's inputs mean: a case file's text, or else bytes that drive the generators. Any bytes are a valid case."""
 
 import random
-from collections.abc import Sequence
 
 from corpus import casefile
 from generators.errors import CaseError
 from generators.program.case import Case
 from generators.sampling.byte_choices import ByteChoices
 from generators.sampling.choices import Choices
-from generators.sampling.mutate import mutate, siblings
+from generators.sampling.mutate import mutate
 from generators.sampling.sample import draw
+from generators.sampling.variants import make_variants
 
 TEXT = b"case_format"
 """A case file written by `encode` begins so."""
 
 FRESH = 0.5
 """The share of inputs that owe nothing to earlier ones: coverage alone keeps a search beside what it has found."""
-SIBLINGS = 0.3
-"""Of the inputs made of others, the share that only takes another form (`generators.mutations.forms`)."""
+VARIANTS = 0.6
+"""Of the inputs made of others, the share that is another variant of the case (`generators.sampling.variants`)."""
 _FRESH_BYTES = 512
 _IN_BYTES = 0.5
 """Of an input that drives the generators, the share of changes made to its bytes, so that the generators write it anew."""
@@ -41,22 +41,14 @@ def encode(case: Case) -> bytes:
 
 def changed(data: bytes, most: int, seed: int) -> bytes:
     """An input made of one, at most `most` bytes long."""
-    return _made(data, most, Choices(f"change:{seed}"), ())
-
-
-def crossed(data: bytes, other: bytes, most: int, seed: int) -> bytes:
-    """An input made of two."""
-    return _made(data, most, Choices(f"cross:{seed}"), (other,))
-
-
-def _made(data: bytes, most: int, c: Choices, others: Sequence[bytes]) -> bytes:
+    c = Choices(f"change:{seed}")
     if c.chance(FRESH):
         return _bytes(c, _FRESH_BYTES)[:most]
     if not data.startswith(TEXT) and c.chance(_IN_BYTES):
         return _patched(data, c)[:most]
     case = decode(data)
-    forms = siblings(case, c) if c.chance(SIBLINGS) else []
-    made = encode(c.pick(forms) if forms else mutate(case, c, tuple(decode(other) for other in others)).case)
+    variants = make_variants(case, c) if c.chance(VARIANTS) else []
+    made = encode(c.pick(variants) if variants else mutate(case, c).case)
     return made if len(made) <= most else data[:most]
 
 

@@ -42,13 +42,12 @@ def test_any_bytes_are_one_valid_case(data: bytes) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.binary(max_size=300), st.binary(max_size=300), st.integers(0, 2**32 - 1))
-def test_what_mutating_and_crossing_make_is_a_valid_case(data: bytes, other: bytes, seed: int) -> None:
+@given(st.binary(max_size=300), st.integers(0, 2**32 - 1))
+def test_mutation_makes_a_valid_case(data: bytes, seed: int) -> None:
     for start in (data, inputs.encode(inputs.decode(data))):
         made = inputs.changed(start, 1 << 16, seed)
         check(inputs.decode(made))
         assert inputs.changed(start, 1 << 16, seed) == made
-        check(inputs.decode(inputs.crossed(start, other, 1 << 16, seed)))
         assert len(inputs.changed(start, 100, seed)) <= 100
 
 

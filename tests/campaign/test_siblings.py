@@ -5,7 +5,7 @@ from fuzz.campaign.variants import TRIES, Siblings
 from generators.program.case import Case
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
-from generators.sampling.mutations.forms import HALF, TRAINING, variant
+from generators.sampling.variants import HALF, TRAINING, variant_of
 
 PATTERN = frozenset({"_sfdp_pattern_5"})
 
@@ -27,9 +27,9 @@ def taken(waiting: Siblings, changes: Yields[str]) -> list[tuple[Case, tuple[str
 def test_all_other_forms_of_a_case_wait_once() -> None:
     waiting = Siblings(1)
     waiting.plan(attention(), PATTERN, PATTERN)
-    forms = [variant(case) for case, _ in taken(waiting, Yields())]
+    forms = [variant_of(case) for case, _ in taken(waiting, Yields())]
     assert len(forms) == len(set(forms)) == 11
-    assert variant(attention()) not in forms
+    assert variant_of(attention()) not in forms
 
 
 def test_a_form_is_tried_for_a_pattern_a_few_times_and_then_no_more() -> None:

@@ -1,1 +1,0 @@
-"""Random edits of a case, by what they change."""

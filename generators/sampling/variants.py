@@ -1,0 +1,201 @@
+"""Variants of a case that rewrites tell apart: precision, mode, active dropout, one batch or several."""
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from generators.program.case import Attr, Case, Input, Op
+from generators.program.dtypes import LOW_PRECISION, category
+from generators.program.edits import fresh, reading, resized, substituted, untouched, valid
+from generators.program.emit import is_random
+from generators.program.type_check import attributes, make_op
+from generators.sampling.choices import Choices
+
+FLOAT32, HALF, MIXED = "float32", "half precision", "half precision with masks in float32"
+INFERENCE, TRAINING, DROPOUT = "inference", "training", "training with dropout"
+
+_PASSED_THROUGH = ("cast", "type_as", "to_own_dtype", "view", "reshape", "flatten")
+_PRODUCTS = ("matmul", "bmm", "einsum", "baddbmm")
+_RATE = 0.1
+
+
+class Variant(NamedTuple):
+    """What rewrites tell apart of a program."""
+
+    precision: str
+    mode: str
+    one_batch: bool
+
+    def changed(self, other: "Variant") -> tuple[str, ...]:
+        """What `other` has and this one does not, in words."""
+        words = (other.precision, other.mode, "one batch" if other.one_batch else "several batches")
+        return tuple(word for mine, its, word in zip(self, other, words, strict=True) if mine != its)
+
+
+def variant_of(case: Case) -> Variant:
+    """By the first floating input, the masks, dropout, and the first axis of the first input."""
+    precision = FLOAT32
+    if _dtype(case) in LOW_PRECISION:
+        precision = MIXED if any(mask.dtype == "float32" for mask in _masks(case)) else HALF
+    mode = INFERENCE
+    if case.training:
+        mode = DROPOUT if is_random(case) else TRAINING
+    return Variant(precision, mode, case.sizes.get(_batch(case)) == 1)
+
+
+def make_variants(case: Case, c: Choices) -> list[Case]:
+    """The case in its other variants, as far as they are valid."""
+    found = (valid(other) for other in _unchecked_variants(case, c))
+    return [reshape_views(other) for other in found if other is not None and not differentiates_flex(other)]
+
+
+def differentiates_flex(case: Case) -> bool:
+    """Whether flex_attention would have gradients or be given parameters: on the CPU it refuses both."""
+    calls = [op for op in case.ops if op.kind == "flex_attention"]
+    parameters = {item.name for item in case.inputs if item.parameter}
+    return bool(calls) and (case.training or any(parameters & set(op.args[:3]) for op in calls))
+
+
+def reshape_views(case: Case) -> Case:
+    """The case with reshape for view, which fails where it needs a copy: types do not say how a value lies in memory."""
+    ops = (make_op(op.name, "reshape", op.args, dict(op.attrs)) if op.kind == "view" else op for op in case.ops)
+    return replace(case, ops=tuple(ops))
+
+
+def _unchecked_variants(case: Case, c: Choices) -> Iterator[Case]:
+    dtype, own = _dtype(case), variant_of(case)
+    if not dtype:
+        return
+    precisions = (FLOAT32, HALF, MIXED) if _masks(case) else (FLOAT32, HALF)
+    half = dtype if dtype in LOW_PRECISION else c.pick(LOW_PRECISION)
+    for wanted in map(Variant._make, itertools.product(precisions, (INFERENCE, TRAINING, DROPOUT), (False, True))):
+        other = _of_batches(case, one=wanted.one_batch) if wanted.one_batch != own.one_batch else case
+        if other is None:
+            continue
+        other = _in_precision(other, wanted.precision, dtype, half)
+        other = _in_mode(other, wanted.mode, own.mode)
+        if wanted != own and variant_of(other) == wanted:
+            yield other
+
+
+def _of_batches(case: Case, *, one: bool) -> Case | None:
+    batch = _batch(case)
+    return resized(case, {**case.sizes, batch: 1 if one else 2}) if batch else None
+
+
+def _in_precision(case: Case, precision: str, dtype: str, half: str) -> Case:
+    new = "float32" if precision == FLOAT32 else half
+    masks = {mask.name: "float32" if precision == MIXED else new for mask in _masks(case)}
+    case = case if new == dtype else in_dtype(case, dtype, new, casts=True)
+    if all(item.dtype == masks.get(item.name, item.dtype) for item in case.inputs):
+        return case
+    return replace(case, inputs=tuple(replace(i, dtype=masks.get(i.name, i.dtype)) for i in case.inputs))
+
+
+def _in_mode(case: Case, mode: str, before: str) -> Case:
+    if mode == before:
+        return case
+    if mode == INFERENCE:
+        return in_mode(case, "inference")
+    case = _with_dropout(case) if mode == DROPOUT else _without_dropout(case)
+    return _with_detached_masks(in_mode(case, "training")) if before == INFERENCE else case
+
+
+def _with_dropout(case: Case) -> Case:
+    """The case with active dropout: its own, or one between a softmax (with its casts and views) and the product."""
+    own = [op.name for op in case.ops if op.kind == "dropout"]
+    if own:
+        ops = (make_op(op.name, "dropout", op.args, {"p": _RATE}) if op.name in own else op for op in case.ops)
+        return replace(case, ops=tuple(ops), contracts=untouched(case, own))
+    for softmax in [op.name for op in case.ops if op.kind == "softmax"]:
+        weights = softmax
+        while step := next((op for op in case.ops if op.args[:1] == (weights,) and op.kind in _PASSED_THROUGH), None):
+            weights = step.name
+        products = [place for place, op in enumerate(case.ops) if weights in op.args and op.kind in _PRODUCTS]
+        if products:
+            dropped = make_op(fresh(case, "dropped"), "dropout", (weights,), {"p": _RATE})
+            after = (
+                reading(op, weights, dropped.name) if op.kind in _PRODUCTS else op for op in case.ops[products[0] :]
+            )
+            case = replace(case, ops=(*case.ops[: products[0]], dropped, *after), contracts=())
+    return case
+
+
+def _without_dropout(case: Case) -> Case:
+    while dropout := next((op for op in case.ops if op.kind == "dropout"), None):
+        case = substituted(case, {dropout.name: dropout.args[0]})
+        case = replace(case, ops=tuple(op for op in case.ops if op.name != dropout.name))
+    return case
+
+
+def _with_detached_masks(case: Case) -> Case:
+    """The case with masks that need no gradient, as in models: rewrites do not match others."""
+    for mask in _masks(case):
+        if any(op.kind == "detach" and op.args == (mask.name,) for op in case.ops):
+            continue
+        fixed = make_op(fresh(case, "fixed"), "detach", (mask.name,), {})
+        case = substituted(case, {mask.name: fixed.name})
+        case = replace(case, ops=(fixed, *case.ops))
+    return case
+
+
+def _masks(case: Case) -> list[Input]:
+    """The floating inputs that are masks: by their values, or because the bias of a contract depends on them."""
+    attended = _dependencies(case, {name for c in case.contracts for name in (c.q, c.k, c.v)})
+    added = _dependencies(case, {c.bias for c in case.contracts if c.bias}) - attended
+    given = (item for item in case.inputs if not item.parameter and category(item.dtype) == 2)
+    return [item for item in given if item.values.kind.endswith("mask") or item.name in added]
+
+
+def _dependencies(case: Case, names: set[str]) -> set[str]:
+    """These values and all that they depend on."""
+    found = set(names)
+    for op in reversed(case.ops):
+        if op.name in found:
+            found.update(op.args)
+    return found
+
+
+def _dtype(case: Case) -> str:
+    return next((i.dtype for i in case.inputs if category(i.dtype) == 2), "")
+
+
+def _batch(case: Case) -> str:
+    """The name of the batch dimension, "" where there is none."""
+    first = next((i.shape[0] for i in case.inputs if not i.parameter and i.shape), None)
+    return str(first) if first is not None and first.is_name else ""
+
+
+_FLOAT16_MAX, _LOW = 65504.0, 3e4
+
+
+def in_dtype(case: Case, old: str, new: str, *, casts: bool) -> Case:
+    """The case with inputs of dtype `old` in `new`, and with `casts` also the casts to it.
+
+    Numbers beyond the range of float16, which eager refuses, become +-3e4, which masks as well.
+    """
+
+    def convert(op: Op) -> Op:
+        attrs = attributes(op)
+        changed = {key: _within_float16(value) for key, value in attrs.items()} if new == "float16" else attrs
+        if casts and attrs.get("dtype") == old:
+            changed = {**changed, "dtype": new}
+        return op if changed == attrs else make_op(op.name, op.kind, op.args, changed)
+
+    inputs = tuple(replace(item, dtype=new) if item.dtype == old else item for item in case.inputs)
+    # The lowest number, which contracts may have as fill, is another one in another dtype.
+    contracts = tuple(contract for contract in case.contracts if contract.fill == -math.inf)
+    return replace(case, inputs=inputs, ops=tuple(map(convert, case.ops)), contracts=contracts)
+
+
+def _within_float16(value: Attr) -> Attr:
+    return math.copysign(_LOW, value) if isinstance(value, float) and _FLOAT16_MAX < abs(value) < math.inf else value
+
+
+def in_mode(case: Case, mode: str) -> Case:
+    """The case in another mode."""
+    # A contract says how much is dropped in its mode.
+    kept = () if any(op.kind in ("dropout", "sdpa") for op in case.ops) else case.contracts
+    return replace(case, mode=mode, contracts=kept)

@@ -30,7 +30,7 @@ from generators.program.sizes import Size
 from triage.attribution.ablation import DYNAMIC
 from triage.attribution.bisector import bisect, bisect_command
 from triage.attribution.cause import Attribution, RootCause, attribute
-from triage.report import reproducer
+from triage.report.repro import Bug, run, write_script
 
 HERE = Path(__file__).resolve().parent
 SEEDS = HERE.parent / "corpus" / "seeds"
@@ -226,10 +226,9 @@ def _bisected(known: Known, found: Attribution) -> None:
     with tempfile.TemporaryDirectory(prefix="attnfuzz-attribution-") as scratch:
         repro = Path(scratch) / "repro.py"
         own_random, dynamic = get_spec(known.entry.subject).random, known.entry.subject == DYNAMIC
-        repro.write_text(
-            reproducer.text(known.entry.case, result.verdict, known.name, own_random=own_random, dynamic=dynamic)
-        )
-        codes = [reproducer.run(repro, sys.executable, backend=backend).code for backend in ("inductor", "eager")]
+        bug = Bug(case=known.entry.case, result=result, title=known.name, own_random=own_random, dynamic=dynamic)
+        repro.write_text(write_script(bug).text)
+        codes = [run(repro, sys.executable, backend=backend).code for backend in ("inductor", "eager")]
         began = time.monotonic()
         lines = [asked(repro, sys.executable).line for asked in (bisect, bisect_command)]
     print(

@@ -57,11 +57,11 @@ _PROCESSES = {
 _PLURALS = {"batch": "batches", "head": "heads", "query": "queries", "key": "keys"}
 
 
-def describe(result: SubjectResult) -> str:
-    """What is wrong, and what explains it, in one line; "" where nothing is to be said."""
+def describe(result: SubjectResult, *, brief: bool = False) -> str:
+    """What is wrong, and what explains it, in one line; "" where nothing is to be said. `brief`: see `describe_failure`."""
     if result.failure is None and result.message:
         return result.message  # Until every subject gives a typed failure.
-    parts = [describe_failure(result.failure)] if result.failure is not None else []
+    parts = [describe_failure(result.failure, brief=brief)] if result.failure is not None else []
     if result.excuse:
         parts.append(_EXCUSES[result.excuse])
     if result.writes:
@@ -74,10 +74,19 @@ def describe_writes(writes: Sequence[Write]) -> str:
     return "; ".join(_describe_write(write) for write in writes)
 
 
-def describe_failure(failure: AnyFailure) -> str:
-    """A failure in one line."""
-    prefix = "" if isinstance(failure, RelationBroken) else _CALLS.get(failure.call, "")
-    return prefix + _describe(failure)
+def describe_failure(failure: AnyFailure, *, brief: bool = False) -> str:
+    """A failure in one line. `brief`: only what is seen, for a text that says elsewhere what decided, which subject failed
+    and which relation is broken."""
+    match failure:
+        case WrongValue() if brief:
+            text = _describe_error(failure)
+        case FaultyOperation() if brief:
+            text = _describe_faulty_eager(failure)
+        case RelationBroken() if brief:
+            text = _describe_relation(failure)
+        case _:
+            text = _describe(failure)
+    return text if isinstance(failure, RelationBroken) else _CALLS.get(failure.call, "") + text
 
 
 def _describe(failure: AnyFailure) -> str:
@@ -139,14 +148,16 @@ def _describe(failure: AnyFailure) -> str:
 
 
 def _describe_wrong_value(failure: WrongValue) -> str:
-    absent = "no gradient came, and with 0 in its place " if failure.gradient_missing else ""
-    off = f"{failure.value}: {absent}element {list(failure.index)} is off by {failure.error:.2g} from float64"
+    off = _describe_error(failure)
     if failure.eager_error is None:
         return f"{off}, {failure.ratio:.2g} times what rounding explains (limit {failure.limit:.3g})"
-    return (
-        f"{off}, eager's by {failure.eager_error:.2g} "
-        f"(worst row {failure.ratio:.2g} times what rounding explains, limit {failure.limit:g})"
-    )
+    return f"{off} (worst row {failure.ratio:.2g} times what rounding explains, limit {failure.limit:g})"
+
+
+def _describe_error(failure: WrongValue) -> str:
+    absent = "no gradient came, and with 0 in its place " if failure.gradient_missing else ""
+    off = f"{failure.value}: {absent}element {list(failure.index)} is off by {failure.error:.2g} from float64"
+    return off if failure.eager_error is None else f"{off}, eager's by {failure.eager_error:.2g}"
 
 
 def _describe_biased_errors(failure: BiasedErrors) -> str:
@@ -239,13 +250,17 @@ def _describe_impossible(failure: ImpossibleUnderDropout) -> str:
 
 
 def _describe_faulty_operation(failure: FaultyOperation) -> str:
-    off = "is not finite" if math.isinf(failure.error) else f"is off by {failure.error:.2g} from float64"
-    said = f"{failure.operation} gives {failure.given:.3g} where float64 gives {failure.exact:.3g}"
-    said += f": eager's {failure.value} {off}"
+    said = _describe_faulty_eager(failure)
     if failure.subject_is_wrong:
         said += "; this subject's is wrong too"
         return said + (", though its own call is right" if failure.subject_call_is_right else "")
     return said + ("; this subject's is right" if failure.subject_is_wrong is False else "")
+
+
+def _describe_faulty_eager(failure: FaultyOperation) -> str:
+    off = "is not finite" if math.isinf(failure.error) else f"is off by {failure.error:.2g} from float64"
+    said = f"{failure.operation} gives {failure.given:.3g} where float64 gives {failure.exact:.3g}"
+    return f"{said}: eager's {failure.value} {off}"
 
 
 def _describe_form(failure: FormDiffers) -> str:

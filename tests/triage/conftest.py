@@ -1,14 +1,18 @@
-"""Cases to report: a real bug of torch 2.13.0, and ablations as a worker would give them."""
+"""Cases to report: a real bug of torch 2.13.0, and ladders as a worker would give them."""
 
 from dataclasses import replace
 
 import pytest
 
 from corpus import casefile
+from corpus.entry import Entry
 from fuzz.protocol import Hello, SubjectResult, Verdict
+from fuzz.protocol.failures import WrongValue
 from generators.program.case import Case
 from tests.replay.conftest import FakePython, fake_python
 from triage.attribution.ablation import AOT_EAGER, DYNAMIC, EAGER, INDUCTOR, NO_PATTERNS, PASSES, Ablation
+from triage.report.build import Evidence
+from triage.report.repro import Run, Script
 
 __all__ = ["FakePython", "fake_python"]
 
@@ -28,11 +32,17 @@ ops:
 returns: [out]
 """
 NUMBERS = {"compiled_error": 0.97, "eager_error": 2.2e-07, "scale": 2.3, "rows_wrong": 64.0, "rows_total": 64.0}
+OFF = WrongValue("output 0", (1, 0), error=0.9, ratio=9e4, limit=32.0, eager_error=2e-7)
 
 
 @pytest.fixture
 def case() -> Case:
     return casefile.loads(SOFTMAX_OVER_QUERIES)
+
+
+@pytest.fixture
+def entry(case: Case) -> Entry:
+    return Entry(case)
 
 
 def ablation(**verdicts: Verdict) -> Ablation:
@@ -41,6 +51,10 @@ def ablation(**verdicts: Verdict) -> Ablation:
     found |= dict.fromkeys((PASSES, INDUCTOR, DYNAMIC), Verdict.WRONG_RESULT) | verdicts
     found[NO_PATTERNS] = found.pop("no_patterns")
     result = SubjectResult("", Verdict.OK, numbers=NUMBERS, fired=("_sfdp_pattern_1_inference", "pointless_view"))
-    message = "output 0: element [1, 0] is off by 0.9 from float64"
-    stages = {name: replace(result, subject=name, verdict=v, message=message) for name, v in found.items()}
+    stages = {name: replace(result, subject=name, verdict=v, failure=OFF) for name, v in found.items()}
     return Ablation(Hello("2.13.0", "3.11", "cpu", "g++", 1, 1.0), stages, INDUCTOR)
+
+
+def ran(log: str = "") -> Evidence:
+    """A repro.py that showed the bug."""
+    return Evidence(Script("import torch\n"), Run(1, "output 0: values up to 2.3\n", log))

@@ -1,6 +1,7 @@
-"""What a report says, from verdicts as workers give them."""
+"""What reports hold, from verdicts as workers give them."""
 
 import ast
+import math
 import subprocess
 import sys
 from dataclasses import replace
@@ -8,21 +9,23 @@ from pathlib import Path
 
 import pytest
 
+from corpus.entry import Entry, Found
 from fuzz.protocol import FINDINGS, SubjectResult, Verdict
+from fuzz.protocol.failures import AnyFailure, FaultyOperation, Raised
 from generators.program.case import Case
 from generators.program.emit import source
 from generators.sampling.sample import sample
-from tests.triage.conftest import NUMBERS, ablation
+from tests.triage.conftest import NUMBERS, OFF, ablation, ran
 from triage.attribution.ablation import EAGER, EMULATED_CASTS, INDUCTOR, Ablation
 from triage.attribution.bisector import Bisection
 from triage.attribution.cause import Attribution, RootCause
 from triage.attribution.explain import explain
-from triage.report import reproducer
-from triage.report.diagnosis import blame, refusal
-from triage.report.draft import commands, issue, refused
-from triage.report.title import title
-
-RUN = reproducer.Run(1, "output 0 up to 2.3; off float64: eager 2.2e-07, inductor 0.97; same: False\n", "a log\n")
+from triage.report import repro
+from triage.report.build import write_refusal, write_report
+from triage.report.diagnosis import refuse
+from triage.report.model import MAX_LINES, Report
+from triage.report.repro import Bug, write_script
+from triage.report.wording import title
 
 
 def with_stage(base: Ablation, name: str, verdict: Verdict) -> Ablation:
@@ -32,215 +35,180 @@ def with_stage(base: Ablation, name: str, verdict: Verdict) -> Ablation:
 @pytest.mark.parametrize("verdict", [v for v in Verdict if not v.is_finding])
 def test_what_is_no_finding_is_refused_with_the_numbers(case: Case, verdict: Verdict) -> None:
     found = ablation(passes=verdict, inductor=verdict)
-    why = refusal(found)
+    why = refuse(found)
     assert why is not None
-    draft = refused(case, found, why)
-    assert not draft.is_issue
-    assert draft.text.startswith(f"# Not a bug to report: {verdict}\n\n{why}\n")
-    assert "| 0.97 |" in draft.text
-    assert "eager: 2.2e-07" in draft.text
+    refusal = write_refusal(case, found, why)
+    assert (refusal.verdict, refusal.why, refusal.eager_error) == (verdict, why, "2.2e-07")
+    assert {row.error for row in refusal.table} == {"0.97"}
+    assert why in refusal.render() and source(case).strip() in refusal.render()
 
 
 def test_casts_that_inductor_elides_by_design_are_refused() -> None:
-    assert "emulate_precision_casts=True" in (refusal(with_stage(ablation(), EMULATED_CASTS, Verdict.OK)) or "")
-    assert refusal(with_stage(ablation(), EMULATED_CASTS, Verdict.WRONG_RESULT)) is None
+    assert refuse(with_stage(ablation(), EMULATED_CASTS, Verdict.OK)) is not None
+    assert refuse(with_stage(ablation(), EMULATED_CASTS, Verdict.WRONG_RESULT)) is None
 
 
-def test_what_eager_does_too_is_refused() -> None:
-    assert "Eager fails too" in (refusal(ablation(eager=Verdict.NONDETERMINISTIC)) or "")
+def test_what_eager_does_too_or_no_user_runs_is_refused() -> None:
+    assert refuse(ablation(eager=Verdict.NONDETERMINISTIC)) is not None
+    assert refuse(ablation(inductor=Verdict.OK)) is not None
 
 
-EAGER_MESSAGE = (
-    "aten.bmm gives nan where float64 gives 0.31: eager's output 0 is not finite; this subject's is wrong too"
-)
+def test_a_compiler_that_is_wrong_in_its_own_way_is_not_excused_by_a_wrong_eager() -> None:
+    assert refuse(ablation(eager=Verdict.EAGER_SUSPECT)) is None
 
 
-def suspected(case: Case, error: float = float("inf")) -> tuple[Ablation, str]:
+BMM = FaultyOperation("aten.bmm", math.nan, 0.31, "output 0", math.inf, subject_is_wrong=True)
+
+
+def suspected(error: float = math.inf) -> Ablation:
     numbers = {"eager_error": error, "scale": 1.9, "rows_wrong": 3.0, "rows_total": 80.0, "compiled_error": error}
-    result = SubjectResult("eager", Verdict.EAGER_SUSPECT, EAGER_MESSAGE, numbers)
-    found = replace(ablation(), accused=EAGER, stages=ablation().stages | {EAGER: result})
-    return found, title(case, result, "cpu")
+    result = SubjectResult("eager", Verdict.EAGER_SUSPECT, numbers=numbers, failure=BMM)
+    return replace(ablation(), accused=EAGER, stages=ablation().stages | {EAGER: result})
 
 
-def test_eager_that_is_wrong_is_reported_and_no_compiler_blamed(case: Case) -> None:
-    found, name = suspected(case)
-    assert refusal(found) is None
-    assert name == "[CPU] attention with softmax over dim -2: eager gives NaN or inf, float64 is finite (aten.bmm)"
-    assert "eager off by 0.5 (float64), values up to 1.9 (aten.bmm)" in suspected(case, 0.5)[1]
-    draft = issue(
-        case, found, replace(RUN, output="output 0 up to 1.9; off float64: eager inf\n"), "PyTorch version: 2.13.0"
-    )
-    assert (
-        "The module below is wrong in eager, without a compiler (torch 2.13.0, cpu): aten.bmm gives nan where"
-        in draft.text
-    )
-    assert "`aten.bmm` is the first whose result rounding does not explain" in draft.text
-    assert "; 3 of 80 rows are wrong" in draft.text
-    for words in ("torch.compile", "this subject", "bisector", "TORCH_COMPILE_BACKEND"):
-        assert words not in draft.text
-    assert "inductor" not in commands(draft, "out/report.md")[0]
+def test_eager_that_is_wrong_is_reported_and_no_compiler_blamed(entry: Entry) -> None:
+    found = suspected()
+    assert refuse(found) is None
+    cause = RootCause("eager", "operation", "aten.bmm", "not finite")
+    report = write_report(entry, found, replace(ran(), attribution=Attribution(cause, ablation=found)))
+    assert (report.at_fault, report.upstream) == ("eager", True)
+    assert "aten.bmm" in report.title and "aten.bmm" in report.cause and "3 of 80" in report.summary
+    assert "0.5" in title(entry.case, suspected(0.5).result, "cpu")
+    for words in ("torch.compile", "this subject", "bisector", "TORCH_COMPILE_BACKEND", "[Inductor]"):
+        assert words not in report.render()
+    assert "inductor" not in report.commands("out/report.md")[0]
 
 
-def test_a_compiler_that_is_wrong_in_its_own_way_is_not_acquitted_by_such_an_eager() -> None:
-    assert refusal(ablation(eager=Verdict.EAGER_SUSPECT)) is None
-
-
-def test_what_only_an_internal_subject_shows_is_refused() -> None:
-    assert "no user runs them so" in (refusal(ablation(inductor=Verdict.OK)) or "")
-
-
-@pytest.mark.parametrize(
-    ("found", "words"),
-    [
-        (ablation(aot_eager=Verdict.WRONG_RESULT), "before Inductor"),
-        (ablation(), "a rewrite of the graph (_sfdp_pattern_1_inference)"),
-        (ablation(no_patterns=Verdict.WRONG_RESULT), "graph passes alone show it"),
-        (ablation(passes=Verdict.OK), "in lowering or code generation."),
-        (ablation(passes=Verdict.SKIPPED), "open"),
-    ],
-)
-def test_the_ablation_tells_who_is_to_blame(found: Ablation, words: str) -> None:
-    assert words in blame(found)
-
-
-def test_an_issue_has_all_that_pytorchs_form_asks_for(case: Case) -> None:
-    draft = issue(case, ablation(), RUN, "PyTorch version: 2.13.0")
-    assert draft.is_issue
-    assert source(case).strip() in draft.text
-    assert RUN.output.strip() in draft.text
-    order = [
-        "### In my words",
-        "### Describe",
-        "```python",
-        "| ablation |",
-        "`_sfdp_pattern_1",
-        "**Repro",
-        "### Versions",
-    ]
-    places = [draft.text.index(words) for words in order]
+def test_an_issue_has_all_that_pytorchs_form_asks_for(entry: Entry) -> None:
+    report = write_report(entry, ablation(), ran("a log"), environment="PyTorch version: 2.13.0")
+    assert (report.at_fault, report.exit_code, report.program) == ("compiled", "1", source(entry.case).strip())
+    assert report.fired == ablation().result.fired
+    text = report.render()
+    parts = ["### In my words", "### Describe", report.program, report.output, "| run with |", "`_sfdp_pattern_1"]
+    places = [text.index(words) for words in (*parts, "### Reproduce", "### Versions", report.environment)]
     assert places == sorted(places)
-    assert len(draft.text.splitlines()) < 120
-    assert "a log" not in draft.text
+    assert len(text.splitlines()) <= MAX_LINES
+    assert report.log == "" and "a log" not in text
 
 
-def test_cause_bisection_and_explanation_follow_the_ablation(case: Case) -> None:
+def test_cause_bisection_and_explanation_follow_the_table(entry: Entry) -> None:
     cause = RootCause(
-        "inductor",
-        "joint_graph_passes",
-        "_sfdp_pattern_1",
-        "constants of the program ignored",
-        ("It goes away with it off.",),
+        "inductor", "joint_graph_passes", "_sfdp_pattern_1", "constants ignored", ("It goes away with it off.",)
     )
-    found = Attribution(
-        cause, case.id, "inductor", "2.13.0", ablation(), Bisection("inductor", "joint_graph_passes", "pass_pattern_0")
-    )
+    bisection = Bisection("inductor", "joint_graph_passes", "pass_pattern_0")
+    found = Attribution(cause, entry.case.id, "inductor", "2.13.0", ablation(), bisection)
     wrong = ablation().result
 
     def judge(other: Case) -> SubjectResult:
         mended = any(op.kind == "softmax" and op.attr("dim") is None for op in other.ops)
         return replace(wrong, verdict=Verdict.OK) if mended else wrong
 
-    draft = issue(case, ablation(), RUN, "PyTorch version: 2.13.0", found, explain(case, wrong, judge, rewrite=True))
-    parts = [
-        "the rewrites of attention, here `_sfdp_pattern_1`: constants of the program ignored.",
-        "```python",
-        "| ablation |",
-        "- It goes away with it off.",
-        "**inductor, joint_graph_passes: pass_pattern_0**",
-        "Needs dim of softmax = -2",
-        "```diff\n- weights = scores.softmax(dim=-2)",
-        "**Repro",
-        "### Versions",
-    ]
-    places = [draft.text.index(words) for words in parts]
+    explanation = explain(entry.case, wrong, judge, rewrite=True)
+    report = write_report(entry, ablation(), replace(ran(), attribution=found, explanation=explanation))
+    assert "_sfdp_pattern_1" in report.cause and "constants ignored" in report.cause
+    assert (list(report.evidence), list(report.diff)) == (list(cause.evidence), explanation.diff())
+    assert report.bisector == bisection.line and list(report.conditions) == explanation.sentences
+    text = report.render()
+    places = [text.index(part) for part in ("| run with |", *report.evidence, report.bisector, *report.conditions)]
     assert places == sorted(places)
-    assert len(draft.text.splitlines()) < 120
+    assert len(text.splitlines()) <= MAX_LINES
 
 
-def test_a_report_that_would_be_long_leaves_the_program_to_the_script(case: Case) -> None:
+def test_a_report_that_would_be_long_leaves_the_program_to_the_script(entry: Entry) -> None:
     lines = "\n".join(f"line {number}" for number in range(70))
-    text = issue(case, ablation(), RUN, lines).text
-    assert len(text.splitlines()) < 120
-    assert "lines, at the top of repro.py" in text
+    report = write_report(entry, ablation(), ran(), environment=lines)
+    assert len(report.render().splitlines()) <= MAX_LINES
+    assert report.program not in report.render()
 
 
-def test_an_error_is_told_by_its_log(case: Case) -> None:
-    text = issue(case, ablation(inductor=Verdict.COMPILE_ERROR), RUN, "PyTorch version: 2.13.0").text
-    assert "### Error logs\n\n```\na log\n```\n" in text
-    assert "off float64" not in text
+def test_an_error_is_shown_by_its_log(entry: Entry) -> None:
+    report = write_report(entry, ablation(inductor=Verdict.COMPILE_ERROR), ran("a log\n"))
+    assert (report.log, report.output) == ("a log", "")
+    assert "```\na log\n```\n" in report.render()
 
 
 @pytest.mark.parametrize(
-    ("result", "words"),
+    ("verdict", "failure", "words"),
     [
-        (SubjectResult("", Verdict.WRONG_RESULT, numbers=NUMBERS), "compiled off by 0.97, eager by 2.2e-07 (float64)"),
-        (SubjectResult("", Verdict.WRONG_GRADIENT, numbers=NUMBERS), "gradient off by 0.97"),
-        (SubjectResult("", Verdict.NONFINITE, "output 0: 3"), "compiled gives NaN or inf"),
-        (SubjectResult("", Verdict.COMPILE_ERROR, "IndexError: no"), "compiling raises IndexError: no"),
-        (SubjectResult("", Verdict.TIMEOUT, "no end after 60 s"), "no end after 60 s"),
+        (Verdict.WRONG_RESULT, OFF, ["0.97", "2.2e-07"]),
+        (Verdict.WRONG_GRADIENT, OFF, ["gradient", "0.97"]),
+        (Verdict.NONFINITE, None, ["NaN"]),
+        (Verdict.COMPILE_ERROR, Raised("IndexError", "no"), ["compiling", "IndexError: no"]),
     ],
 )
-def test_the_title_is_the_symptom(case: Case, result: SubjectResult, words: str) -> None:
-    assert title(case, result, "cpu").startswith(f"[Inductor][CPU] attention with softmax over dim -2: {words}")
+def test_the_title_is_the_symptom(case: Case, verdict: Verdict, failure: AnyFailure | None, words: list[str]) -> None:
+    found = title(case, SubjectResult("inductor", verdict, numbers=NUMBERS, failure=failure), "cpu")
+    assert found.startswith("[Inductor][CPU] attention with softmax over dim -2: ")
+    assert all(word in found for word in words)
 
 
-def test_the_command_to_open_an_issue_leaves_out_a_body_too_long_for_an_address(case: Case) -> None:
-    draft = issue(case, ablation(), RUN, "PyTorch version: 2.13.0")
-    assert "--body-file out/report.md --web" in commands(draft, "out/report.md")[1]
-    assert "--body-file" not in commands(replace(draft, text="x" * 9000), "out/report.md")[1]
+def test_the_command_to_open_an_issue_leaves_out_a_body_too_long_for_an_address(entry: Entry) -> None:
+    report = write_report(entry, ablation(), ran())
+    assert "--body-file out/report.md --web" in report.commands("out/report.md")[1]
+    assert "--body-file" not in replace(report, cause="x" * 9000).commands("out/report.md")[1]
 
 
 @pytest.mark.parametrize(
-    ("verdict", "message", "fired", "words"),
+    ("verdict", "failure", "fired", "words"),
     [
-        (Verdict.WRONG_RESULT, "output 0: off", ("pointless_view", "_sfdp_pattern_11_inference"), "_sfdp_pattern_11"),
-        (Verdict.NONFINITE, "output 0: 3", ("pointless_view",), "inductor attention NaN"),
+        (Verdict.WRONG_RESULT, OFF, ("pointless_view", "_sfdp_pattern_11_inference"), "_sfdp_pattern_11"),
+        (Verdict.NONFINITE, None, ("pointless_view",), "inductor attention NaN"),
         (
             Verdict.COMPILE_ERROR,
-            "InductorError: IndexError: list index out of range",
+            Raised("InductorError", "IndexError: list index out of range"),
             ("_sfdp_pattern_11",),
             "InductorError IndexError list index out of range",
         ),
-        (Verdict.EAGER_SUSPECT, EAGER_MESSAGE, (), "bmm NaN"),
+        (Verdict.EAGER_SUSPECT, BMM, (), "bmm NaN"),
     ],
 )
 def test_duplicates_are_searched_by_what_others_would_have_written(
-    case: Case, verdict: Verdict, message: str, fired: tuple[str, ...], words: str
+    entry: Entry, verdict: Verdict, failure: AnyFailure | None, fired: tuple[str, ...], words: str
 ) -> None:
-    found = replace(
-        ablation(), stages=ablation().stages | {INDUCTOR: SubjectResult(INDUCTOR, verdict, message, fired=fired)}
-    )
-    search = commands(issue(case, found, RUN, "PyTorch version: 2.13.0"), "out/report.md")[0]
-    assert search == f"gh search issues --repo pytorch/pytorch {words}"
+    result = SubjectResult(INDUCTOR, verdict, failure=failure, fired=fired)
+    report: Report = write_report(entry, replace(ablation(), stages=ablation().stages | {INDUCTOR: result}), ran())
+    assert report.search == words
+
+
+def test_a_report_says_what_other_versions_gave(case: Case) -> None:
+    found = Found("wrong_result", "inductor", torch="2.13.0+cpu")
+    entry = Entry(case, found=found, seen={"2.9.1": "compile_error", "2.12.1": "ok"})
+    assert write_report(entry, ablation(), ran()).seen == "2.9.1 compile error, 2.12.1 ok, 2.13.0 wrong result"
+    assert write_report(replace(entry, seen={}), ablation(), ran()).seen == ""
 
 
 @pytest.mark.parametrize("mode", ["inference", "training"])
 @pytest.mark.parametrize("verdict", sorted(FINDINGS))
 def test_repro_is_one_short_file_that_imports_torch_alone(case: Case, verdict: Verdict, mode: str) -> None:
-    text = reproducer.text(replace(case, mode=mode), verdict, 'a "title" with \\ in it')
+    text = script(replace(case, mode=mode), verdict, 'a "title" with \\ in it')
     assert imported(text) - set(sys.stdlib_module_names) == {"torch"}
     assert len(text.splitlines()) < 100
 
 
 @pytest.mark.parametrize("verdict", [Verdict.WRONG_RESULT, Verdict.EAGER_SUSPECT])
 def test_repro_has_one_thread_and_says_where_it_cannot_run(tmp_path: Path, case: Case, verdict: Verdict) -> None:
-    text = reproducer.text(case, verdict, "title")
-    assert "\ntorch.set_num_threads(1)  # as where it was found" in text
+    text = script(case, verdict)
+    assert "\ntorch.set_num_threads(1)" in text
     (tmp_path / "torch.py").write_text("raise OSError('libtorch.so is broken')")
     (tmp_path / "repro.py").write_text(text)
     done = subprocess.run(
         [sys.executable, "repro.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
     )
-    assert (done.returncode, done.stdout) == (reproducer.CANT_RUN, "")
-    assert done.stderr == "this can't run here: OSError('libtorch.so is broken')\n"
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (repro.CANT_RUN, "", 1)
+    assert "OSError('libtorch.so is broken')" in done.stderr
 
 
+@pytest.mark.samples
 def test_repro_has_the_text_that_ran() -> None:
     for index in range(30):
         drawn = sample(7, index)
-        text = reproducer.text(drawn, Verdict.WRONG_RESULT, "title")
+        text = script(drawn)
         assert source(drawn).strip() in text
         assert imported(text) - set(sys.stdlib_module_names) == {"torch"}
+
+
+def script(case: Case, verdict: Verdict = Verdict.WRONG_RESULT, title: str = "title") -> str:
+    return write_script(Bug(case=case, result=SubjectResult("inductor", verdict), title=title)).text
 
 
 def imported(text: str) -> set[str]:

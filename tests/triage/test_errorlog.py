@@ -1,6 +1,6 @@
 """A traceback in a report: frames of a graph pass are there, this machine's directories are not."""
 
-from triage.report.traceback_excerpt import abridged
+from triage.report.traceback_excerpt import shorten_log
 
 HOME = "/home/somebody/venv/lib/python3.11/site-packages"
 
@@ -23,7 +23,7 @@ LOG = (
 
 
 def test_the_deepest_frame_of_a_pass_is_shown_and_the_end() -> None:
-    text = abridged(LOG)
+    text = shorten_log(LOG)
     lines = text.splitlines()
     assert lines[0] == "Traceback (most recent call last):"
     assert '  File "torch/_inductor/fx_passes/fuse_attention.py", line 102, in step\n    step(102)\n' in text
@@ -33,11 +33,11 @@ def test_the_deepest_frame_of_a_pass_is_shown_and_the_end() -> None:
 
 
 def test_paths_begin_at_their_package() -> None:
-    short = abridged(
+    short = shorten_log(
         frame("/tmp/x1y2/out/repro.py", 1) + frame(f"{HOME}/triton/jit.py", 2) + "OSError: /opt/a/torch/lib/x.so"
     )
     assert short == (
         '  File "repro.py", line 1, in step\n    step(1)\n  File "triton/jit.py", line 2, in step\n    step(2)\n'
         "OSError: torch/lib/x.so"
     )
-    assert "/home" not in abridged(LOG) and "/tmp" not in abridged(LOG)
+    assert "/home" not in shorten_log(LOG) and "/tmp" not in shorten_log(LOG)

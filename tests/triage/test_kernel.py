@@ -14,14 +14,16 @@ from corpus import casefile, entry
 from corpus.entry import Entry, Expectation
 from fuzz.evaluator import WorkerConfig
 from fuzz.protocol import FINDINGS, SubjectResult, Verdict
+from fuzz.protocol.failures import AnyFailure, RelationBroken, WrongValue
 from generators.program.case import Case
 from tests.triage.test_draft import imported
 from tests.triage.test_report import ROOT, report
 from triage.attribution import size_search
 from triage.attribution.size_search import Boundary, resized, search_sizes
-from triage.report import kernel
-from triage.report.kernel_draft import kernel_title
-from triage.report.kernel_repro import forward_of, replaying, texts
+from triage.report.build import Options, build
+from triage.report.model import Report
+from triage.report.repro import Bug, forward_of, scripts, write_worker_script
+from triage.report.wording import title
 
 PLANTED = "tests.check.planted_attention"
 ATTENTION = """
@@ -32,8 +34,8 @@ inputs:
   w: {shape: [1, H, S, D], dtype: float32, values: {seed: 1}}
   z: {shape: [1, H, S, D], dtype: float32, values: {seed: 2}}
 ops:
-  - {name: turned, op: transpose, args: [w], dim0: -2, dim1: -1}
-  - {name: products, op: matmul, args: [x, turned]}
+  - {name: kt, op: transpose, args: [w], dim0: -2, dim1: -1}
+  - {name: products, op: matmul, args: [x, kt]}
   - {name: scores, op: mul, args: [products], other: 0.25}
   - {name: weights, op: softmax, args: [scores], dim: -1}
   - {name: out, op: matmul, args: [weights, z]}
@@ -49,12 +51,16 @@ def attention() -> Case:
     return casefile.loads(ATTENTION)
 
 
-def found(verdict: Verdict, message: str = "") -> SubjectResult:
-    return SubjectResult("", verdict, message)
+def found(verdict: Verdict, failure: AnyFailure | None = None) -> SubjectResult:
+    return SubjectResult("", verdict, failure=failure)
+
+
+def bug(case: Case, subject: str, result: SubjectResult) -> Bug:
+    return Bug(case=case, result=replace(result, subject=subject), title="a title")
 
 
 def written(case: Case, subject: str, result: SubjectResult) -> list[str]:
-    return list(texts(case, subject, result, "a title", device="cpu", seconds=60, memory_mib=4096))
+    return [script.text for script in scripts(bug(case, subject, result))]
 
 
 def run(text: str, directory: Path) -> subprocess.CompletedProcess[str]:
@@ -72,7 +78,7 @@ def run(text: str, directory: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("mode", ["inference", "training"])
-@pytest.mark.parametrize("verdict", sorted(FINDINGS))
+@pytest.mark.parametrize("verdict", sorted(FINDINGS - {Verdict.EAGER_SUSPECT}))
 def test_repro_is_one_short_file_that_needs_torch_and_the_kernel_alone(
     attention: Case, verdict: Verdict, mode: str
 ) -> None:
@@ -95,7 +101,7 @@ def test_repro_reads_as_the_module_and_a_second_one_with_the_kernel(attention: C
             "from kernels.attention import attention as attend",
             "torch.set_num_threads(1)",
             "class Module(nn.Module):",
-            "turned = w.transpose(-2, -1)",
+            "kt = w.transpose(-2, -1)",
             "def inputs():",
             "class WithKernel(Module):",
             "out = attend(x, w, z, scale=0.25)",
@@ -119,6 +125,7 @@ def test_a_finite_fill_that_is_as_good_as_none_is_not_handed_to_the_kernel(atten
     assert "out = attend(x, w, z, scale=0.25, mask=~m)\n" in forward_of(casefile.loads(text))
 
 
+@pytest.mark.worker
 @pytest.mark.parametrize(
     ("function", "result", "code", "says"),
     [
@@ -143,7 +150,7 @@ def test_repro_exits_with_1_where_the_function_is_wrong_and_with_0_where_it_is_r
 @pytest.mark.parametrize("form", range(3))
 def test_repro_exits_with_125_where_it_cannot_run(tmp_path: Path, attention: Case, form: int) -> None:
     subject = f"{PLANTED}:right" if form < 2 else "triton"
-    result = found(Verdict.NONFINITE, "-q and -scale: not finite" if form < 2 else "")
+    result = found(Verdict.NONFINITE, RelationBroken("-q and -scale", "not_finite") if form < 2 else None)
     text = written(attention, subject, result)[0 if form == 0 else -1]
     (tmp_path / "repro.py").write_text(text)
     done = subprocess.run(
@@ -156,10 +163,10 @@ def test_repro_exits_with_125_where_it_cannot_run(tmp_path: Path, attention: Cas
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (125, "", 1)
-    assert done.stderr.startswith("this can't run here: ModuleNotFoundError(")
-    assert "; run it " in done.stderr
+    assert "ModuleNotFoundError(" in done.stderr
 
 
+@pytest.mark.worker
 def test_a_right_function_in_low_precision_is_right(tmp_path: Path) -> None:
     case = casefile.loads(ATTENTION.replace("float32", "bfloat16"))
     done = run(written(case, f"{PLANTED}:right", found(Verdict.WRONG_GRADIENT))[0], tmp_path)
@@ -181,10 +188,12 @@ def test_the_boundary_of_each_dimension_is_told_by_a_rule_and_its_control(attent
     )
     assert lines["H"].rule == "only where H > 1"
     assert lines["D"].words == "D = 8: any D (25 sizes tried, 1 to 130)"
-    title = kernel_title(
-        case, "triton", SubjectResult("", Verdict.WRONG_GRADIENT, "grad of input 1: off"), [*lines.values()]
+    wrong = WrongValue("grad of input 1", (0,), error=1.0, ratio=99.0, limit=12.0)
+    result = SubjectResult("triton", Verdict.WRONG_GRADIENT, failure=wrong)
+    assert (
+        title(case, result, "cpu", [*lines.values()])
+        == "attention kernel triton: wrong gradient dk where H > 1 and S > 64 and S % 64 != 0"
     )
-    assert title == "attention kernel triton: wrong gradient dk where H > 1 and S > 64 and S % 64 != 0"
 
 
 def test_a_boundary_says_when_time_ran_out(attention: Case) -> None:
@@ -209,6 +218,7 @@ contracts:
     assert other.contracts[0].scale == 0.5
 
 
+@pytest.mark.worker
 def test_a_wrong_gradient_becomes_a_report_with_its_place_and_its_boundary(tmp_path: Path, attention: Case) -> None:
     subject, out = f"{PLANTED}:first_rows", tmp_path / "out"
     file = entry.save(Entry(attention, expect=Expectation("pass", subject=subject)), tmp_path)
@@ -220,7 +230,7 @@ def test_a_wrong_gradient_becomes_a_report_with_its_place_and_its_boundary(tmp_p
     assert done.stdout.startswith(f"attention kernel {subject}: wrong gradient dq where H > 1 and S > 1\n")
     assert "gh issue" not in done.stdout
     text = (out / "report.md").read_text()
-    assert "Where: dq: head 1, first 5 query rows of each; head 0 correct." in text
+    assert "dq: head 1, first 5 query rows of each; head 0 correct." in text
     assert "out = attend(x, w, z, scale=0.25)\n# x [1, H, S, D] = [1, 2, 7, 8] float32\n" in text
     assert "- H = 2: only where H > 1 (" in text
     assert "; passes at 1)" in text
@@ -231,6 +241,7 @@ def test_a_wrong_gradient_becomes_a_report_with_its_place_and_its_boundary(tmp_p
     assert run((out / "repro.py").read_text(), tmp_path).returncode == 1
 
 
+@pytest.mark.worker
 def test_what_is_written_out_of_bounds_in_the_backward_pass_is_shown_by_borders(
     tmp_path: Path, attention: Case
 ) -> None:
@@ -238,16 +249,17 @@ def test_what_is_written_out_of_bounds_in_the_backward_pass_is_shown_by_borders(
     done = report(entry.save(Entry(attention), tmp_path), "--out", out, "--subject", subject)
     assert done.returncode == 0, done.stderr
     text = (out / "report.md").read_text()
-    assert text.startswith(f"# attention kernel {subject}: writes out of bounds")
+    assert text.startswith(f"# attention kernel {subject}: out-of-bounds write")
     assert "\nwrote 28 bytes beside torch.zeros_like of shape [1, 2, 7, 8]\n" in text
 
 
+@pytest.mark.worker
 @pytest.mark.parametrize(("function", "code"), [("too_far", 1), ("right", 0)])
 def test_what_a_plain_run_can_not_show_is_shown_by_a_worker(
     tmp_path: Path, attention: Case, function: str, code: int
 ) -> None:
     case = replace(attention, mode="inference")
-    text = replaying(case, f"{PLANTED}:{function}", found(Verdict.OUT_OF_BOUNDS), "a title", "cpu")
+    text = write_worker_script(bug(case, f"{PLANTED}:{function}", found(Verdict.OUT_OF_BOUNDS))).text
     (tmp_path / "repro.py").write_text(text)
     done = subprocess.run(
         [sys.executable, tmp_path / "repro.py"], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
@@ -257,6 +269,7 @@ def test_what_a_plain_run_can_not_show_is_shown_by_a_worker(
     assert not re.search(r"case\.yaml|expected", done.stdout)
 
 
+@pytest.mark.worker
 def test_a_right_function_gets_no_report(tmp_path: Path, attention: Case) -> None:
     file = entry.save(Entry(attention), tmp_path)
     done = report(file, "--out", tmp_path / "out", "--subject", f"{PLANTED}:right")
@@ -265,11 +278,15 @@ def test_a_right_function_gets_no_report(tmp_path: Path, attention: Case) -> Non
     assert not (tmp_path / "out" / "repro.py").exists()
 
 
+@pytest.mark.worker
 @pytest.mark.parametrize(
     ("subject", "message"),
     [
         ("inductor", "error: subject 'inductor' is not an attention function"),
-        ("tests.check.planted:wrong_gradient", "error: tests.check.planted:wrong_gradient computes no attention"),
+        (
+            "tests.check.planted:wrong_gradient",
+            "error: tests.check.planted:wrong_gradient is neither an attention function",
+        ),
     ],
 )
 def test_what_is_no_attention_function_is_an_error(tmp_path: Path, attention: Case, subject: str, message: str) -> None:
@@ -279,6 +296,7 @@ def test_what_is_no_attention_function_is_an_error(tmp_path: Path, attention: Ca
     assert done.stderr.startswith(message)
 
 
+@pytest.mark.worker
 def test_statistics_stored_without_a_mask_are_told_by_their_rule(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -287,9 +305,9 @@ def test_statistics_stored_without_a_mask_are_told_by_their_rule(
     out = tmp_path / "out"
     out.mkdir()
     subject = "benchmarks.defects:statistics_without_mask"
-    draft = kernel.draft(Entry(casefile.loads(text)), subject, WorkerConfig(timeout=60), out)
-    assert "wrong gradient dq where S > 64 and S % 64 != 0" in draft.title
-    assert "head 1, first 63 query rows of each; head 0 correct" in draft.text
-    assert "passes at 64 and 128" in draft.text
-    assert "beside torch.empty of shape [1, 2, 65]" in draft.text
-    assert draft.is_issue
+    made = build(Entry(casefile.loads(text)), Options(WorkerConfig(device="cpu", timeout=60), subject), out)
+    assert isinstance(made, Report)
+    assert "wrong gradient dq where S > 64 and S % 64 != 0" in made.title
+    assert "head 1, first 63 query rows of each; head 0 correct" in made.where
+    assert "passes at 64 and 128" in "".join(made.conditions)
+    assert "beside torch.empty of shape [1, 2, 65]" in made.output

@@ -9,13 +9,10 @@ from corpus.entry import Entry
 from corpus.ledger import Ledger
 from fuzz.campaign.budget import counted
 from fuzz.campaign.store import FindingRow
-from fuzz.protocol import Verdict
-from fuzz.subjects import get_spec, is_named
 from triage.cluster.attributions import kept
 from triage.cluster.clusters import Cluster, cluster, split
 from triage.cluster.findings import of_row, torch_of
-from triage.report.kernel_draft import kernel_title
-from triage.report.title import title
+from triage.report.wording import title
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +30,8 @@ class Met:
     @property
     def title(self) -> str:
         """Its symptom in one line."""
-        result, case = self.row.result, self.entry.case
-        alone = is_named(result.subject) or get_spec(result.subject).is_attention
-        if alone and result.verdict is not Verdict.EAGER_SUSPECT:
-            return kernel_title(case, result.subject, result)
         found = self.entry.found
-        return title(case, result, found.device if found and found.device else self.entry.device)
+        return title(self.entry.case, self.row.result, found.device if found and found.device else self.entry.device)
 
 
 @dataclass(frozen=True, slots=True)

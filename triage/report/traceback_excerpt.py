@@ -12,18 +12,18 @@ _PASS = re.compile(r"fx_passes|pattern_matcher")
 _LAST_FRAMES, _PASS_FRAMES, _OTHER_LINES = 3, 2, 6
 
 
-def abridged(log: str) -> str:
+def shorten_log(log: str) -> str:
     """The log without chatter and without this machine's directories. Of a long one: the deepest frames of a graph pass, the
     last frames of each traceback, and what it ends with."""
     lines = [
-        _PATH.sub(_from_package, line.rstrip())
+        _PATH.sub(_path_from_package, line.rstrip())
         for line in log.splitlines()
         if line.strip() and not _CHATTER.match(line)
     ]
     if len(lines) <= _MOST:
         return "\n".join(lines)
-    blocks = _blocks(lines)
-    kept = _kept(blocks)
+    blocks = _split_into_blocks(lines)
+    kept = _choose_blocks(blocks)
     told: list[str] = []
     for number, block in enumerate(blocks):
         if number in kept:
@@ -33,7 +33,7 @@ def abridged(log: str) -> str:
     return "\n".join(told)
 
 
-def _from_package(found: re.Match[str]) -> str:
+def _path_from_package(found: re.Match[str]) -> str:
     path = found[0]
     for mark in ("/site-packages/", "/dist-packages/"):
         if mark in path:
@@ -42,7 +42,7 @@ def _from_package(found: re.Match[str]) -> str:
     return f"torch/{after}" if mark and before else path.rpartition("/")[2]
 
 
-def _blocks(lines: list[str]) -> list[list[str]]:
+def _split_into_blocks(lines: list[str]) -> list[list[str]]:
     """A frame with its text is one block, every other line another."""
     blocks: list[list[str]] = []
     for line in lines:
@@ -53,7 +53,7 @@ def _blocks(lines: list[str]) -> list[list[str]]:
     return blocks
 
 
-def _kept(blocks: list[list[str]]) -> set[int]:
+def _choose_blocks(blocks: list[list[str]]) -> set[int]:
     """The blocks to show, by number."""
     frames = [number for number, block in enumerate(blocks) if block[0].startswith(_FRAME)]
     others = [number for number in range(len(blocks)) if number not in frames]

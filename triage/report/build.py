@@ -1,0 +1,288 @@
+"""From a case to its report: judge it again, reproduce it, find the cause and what it takes, and put all of it together."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from corpus.entry import Entry, Expectation, sort_by_version
+from fuzz.evaluator import ROOT, Evaluator, WorkerConfig, open_evaluator, public_version
+from fuzz.localisation import named, where_text
+from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol.failures import RelationBroken
+from fuzz.protocol.render import describe
+from fuzz.subjects import get_spec, is_named
+from generators.errors import UserError
+from generators.program.attention_stub import emit_attention_stub
+from generators.program.case import Case
+from generators.program.emit import source
+from generators.program.type_check import types_of
+from triage.attribution.ablation import DYNAMIC, EAGER, MATH, PASSES, Ablation, cheapest, run_ablation
+from triage.attribution.bisector import bisect
+from triage.attribution.cause import Attribution, attributed
+from triage.attribution.explain import Explanation, explain
+from triage.attribution.size_search import Boundary, search_sizes
+from triage.report import environment, picture, repro
+from triage.report.diagnosis import refuse, refuse_unshown
+from triage.report.model import Refusal, Report, Row
+from triage.report.relations import SIDES
+from triage.report.repro import CANT_RUN, TIMEOUT_EXIT, WITHOUT_NUMBERS, Bug, Run, Script
+from triage.report.traceback_excerpt import shorten_log
+from triage.report.wording import describe_cause, is_of_further_call, search_words, summarize, title
+
+_SIZE_TIMEOUT = 20.0
+"""Seconds for one case with another size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to look into a case. `config.device` is that of the case; `subject`: the attention function to report about,
+    None for torch.compile and eager; `explain_seconds`: for what it takes to fail; `modes`: of torch.compile, besides."""
+
+    config: WorkerConfig
+    subject: str | None = None
+    explain_seconds: float = 60.0
+    modes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What was learnt of a finding. `sizes`: which sizes fail, for attention functions; `explanation`: what it takes, for all else."""
+
+    script: Script
+    run: Run
+    attribution: Attribution | None = None
+    explanation: Explanation | None = None
+    sizes: Sequence[Boundary] = field(default=())
+
+
+def build(entry: Entry, options: Options, out: Path) -> Report | Refusal:
+    """The report about a case, with repro.py and where.png beside it in `out`; or why there is none.
+
+    Raises UserError when eager refuses the case, the subject computes no attention, or repro.py can't run.
+    """
+    subject = options.subject
+    config = options.config
+    if subject is not None:
+        entry = replace(entry, expect=Expectation("pass", subject=subject, device=config.device))
+        config = replace(config, named=(subject,) if is_named(subject) else ())
+        options = replace(options, config=config)
+    with open_evaluator(config, repeat=2, located=True, remember=True) as evaluator:
+        ablation = (
+            run_ablation(entry, evaluator, modes=options.modes)
+            if subject is None
+            else _run_kernel(entry.case, subject, evaluator)
+        )
+        why, evidence = refuse(ablation), None
+        if why is None:
+            _say(
+                f"{ablation.result.verdict} under {ablation.accused}: running repro.py and controls, which takes some minutes"
+            )
+            evidence = _investigate(entry, ablation, evaluator, options, out / "repro.py")
+    if evidence is None:
+        for file in ("repro.py", picture.FILE):
+            (out / file).unlink(missing_ok=True)  # one of an earlier report would seem to belong to this one
+        return write_refusal(entry.case, ablation, why or refuse_unshown(ablation))
+    return write_report(
+        entry,
+        ablation,
+        evidence,
+        environment=environment.collect(options.config.python, ablation.hello.torch),
+        triton=environment.version("triton", options.config.python),
+        drawn=picture.save(entry.case, ablation.result, out),
+    )
+
+
+def write_report(
+    entry: Entry, ablation: Ablation, evidence: Evidence, *, environment: str = "", triton: str = "", drawn: str = ""
+) -> Report:
+    """The report about what `ablation` accuses; `drawn`: what where.png shows."""
+    case, result, hello = entry.case, ablation.result, ablation.hello
+    attribution, explanation, run = evidence.attribution, evidence.explanation, evidence.run
+    kernel, backend = repro.is_kernel(result), get_spec(ablation.accused).sdpa
+    broken = result.failure if isinstance(result.failure, RelationBroken) else None
+    cause = attribution.cause if attribution else None
+    device = hello.device_name if hello.device != "cpu" else f"CPU ({hello.device_name})"
+    return Report(
+        at_fault="kernel" if kernel else "eager" if result.verdict is Verdict.EAGER_SUSPECT else "compiled",
+        upstream=not kernel or bool(backend),
+        title=title(case, result, hello.device, evidence.sizes),
+        search=search_words(case, result),
+        summary=summarize(case, ablation),
+        cause=describe_cause(ablation, cause) if cause else "",
+        evidence=cause.evidence if cause else (),
+        program=source(case).strip(),
+        calls=_list_calls(case) if kernel else (),
+        relation=broken.relation if broken and kernel else "",
+        sides=SIDES[broken.relation].strip() if broken and kernel else "",
+        exit_code="it did not end" if run.code == TIMEOUT_EXIT else str(run.code),
+        output="" if result.verdict in WITHOUT_NUMBERS else run.output.strip(),
+        log=shorten_log(run.log) if result.verdict in WITHOUT_NUMBERS else "",
+        why_a_worker=evidence.script.why_a_worker,
+        place=repro.place_of(ablation.accused) if kernel else "",
+        home=_home_of(ablation.accused) if kernel else "",
+        table=table_of((attribution.ablation if attribution else None) or ablation),
+        fired=() if kernel else result.fired,
+        bisector=attribution.bisection.line if attribution and attribution.bisection else "",
+        conditions=[b.words for b in evidence.sizes] if kernel else explanation.sentences if explanation else (),
+        diff=explanation.diff() if explanation else (),
+        where=named(case, where_text(case, result.where)),
+        picture=named(case, drawn),
+        seen=_list_versions(entry, ablation),
+        versions=f"torch {hello.torch}, triton {triton or 'not installed'}, Python {hello.python}, {device}"
+        if kernel
+        else "",
+        interpreted=kernel and hello.device == "cpu" and not backend and bool(triton),
+        environment=environment,
+    )
+
+
+def write_refusal(case: Case, ablation: Ablation, why: str) -> Refusal:
+    """Why the case is not reported."""
+    result = ablation.result
+    error = result.numbers.get("eager_error")
+    return Refusal(
+        verdict=str(result.verdict),
+        why=why,
+        failure=describe(result),
+        table=table_of(ablation),
+        eager_error="not measured" if error is None else f"{error:.2g}",
+        environment=f"torch {ablation.hello.torch} on {ablation.hello.device}",
+        case=case.id,
+        program=source(case).strip(),
+    )
+
+
+def table_of(ablation: Ablation) -> list[Row]:
+    """Every way the case was run."""
+    labels = {name: ablation.label(name) for name in ablation.stages}
+    return [
+        Row(f"`{labels[name]}`" if "=" in labels[name] else labels[name], *_cells(result))
+        for name, result in ablation.stages.items()
+    ]
+
+
+def _cells(result: SubjectResult) -> tuple[str, str, str]:
+    error = result.numbers.get("compiled_error")
+    shown = "-" if error is None else f"{error:.2g}"
+    same = "-" if result.same is None else str(result.same)
+    if is_of_further_call(result):
+        shown, same = f"{shown} (of the unchanged call, which is right)", "-"
+    elif result.verdict is Verdict.NONFINITE:
+        shown = "not finite"
+    return str(result.verdict).replace("_", " "), shown, same
+
+
+def _run_kernel(case: Case, subject: str, evaluator: Evaluator) -> Ablation:
+    """Eager, PyTorch's MATH backend and the attention function, each in a check of its own."""
+    hello = evaluator.hello
+    if hello.attention and subject not in hello.attention:
+        raise UserError(f"{subject} is neither an attention function (see docs/kernels.md) nor torch.compile")
+    return Ablation(
+        hello,
+        {name: evaluator.evaluate_or_raise(case, name) for name in dict.fromkeys((EAGER, MATH, subject))},
+        subject,
+    )
+
+
+def _investigate(
+    entry: Entry, ablation: Ablation, evaluator: Evaluator, options: Options, file: Path
+) -> Evidence | None:
+    """Write repro.py, run it, and look for the cause; None where no script shows the bug."""
+    result, config = ablation.result, options.config
+    # Which other arguments a further call has depends on the sizes: others may pass by chance.
+    may_search = options.subject is not None and not is_of_further_call(result)
+    sizes = _explore_sizes(entry.case, ablation, config) if may_search else []
+    bug = Bug(
+        case=entry.case,
+        result=result,
+        title=title(entry.case, result, config.device, sizes),
+        device=config.device,
+        dynamic=ablation.accused == DYNAMIC,
+        own_random=get_spec(entry.subject).random,
+        seconds=config.timeout,
+        memory_mib=config.memory_mib,
+    )
+    shown = _reproduce(bug, config, file)
+    if shown is None:
+        return None
+    is_lost = result.verdict in repro.ENDS_PROCESS or result.verdict is Verdict.TIMEOUT
+    evaluator.repeat = 2 if options.subject or result.verdict is Verdict.NONDETERMINISTIC else 1
+    bisectable = not (is_lost or options.subject or result.verdict is Verdict.EAGER_SUSPECT)
+    attribution = attributed(entry, evaluator, bisect(file, config.python) if bisectable else None, ablation)
+    explanation = None
+    if not is_lost and not options.subject and options.explain_seconds:
+        base = cheapest(ablation, entry)
+        explanation = explain(
+            entry.case,
+            ablation.stages[PASSES] if ablation.fails(PASSES) else result,
+            lambda case: evaluator.judge(case, base),
+            options.explain_seconds,
+            rewrite="sfdp" in attribution.cause.part,
+        )
+    return Evidence(*shown, attribution, explanation, sizes)
+
+
+def _explore_sizes(case: Case, ablation: Ablation, config: WorkerConfig) -> list[Boundary]:
+    repeat = 2 if ablation.result.verdict is Verdict.NONDETERMINISTIC else 1
+    limited = replace(config, timeout=min(config.timeout, _SIZE_TIMEOUT))
+    with open_evaluator(limited, repeat=repeat, remember=True) as evaluator:
+
+        def judge(other: Case) -> Verdict | None:
+            if emit_attention_stub(other) is None:
+                return None
+            result = evaluator.judge(other, ablation.accused)
+            # A further call has other sizes: its failure says nothing of these.
+            return Verdict.OK if is_of_further_call(result) else result.verdict
+
+        return search_sizes(case, ablation.result.verdict, judge)
+
+
+def _reproduce(bug: Bug, config: WorkerConfig, file: Path) -> tuple[Script, Run] | None:
+    """The first script that shows the bug, and its run; None where none does."""
+    for script in repro.scripts(bug):
+        try:
+            file.write_text(script.text, encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"{file}: can't be written: {error.strerror}") from error
+        # A worker's script needs more than torch of its interpreter, and is told whose torch to test.
+        python, arguments = (sys.executable, (config.python,)) if script.why_a_worker else (config.python, ())
+        importable = (str(ROOT), str(Path.cwd())) if bug.is_of_kernel else ()
+        run = repro.run(file, python, seconds=3 * config.timeout, importable=importable, arguments=arguments)
+        if run.code == CANT_RUN and not bug.is_of_kernel:
+            raise UserError(f"{file} does not run under {config.python}: {run.log.strip()[-200:]}")
+        if run.code not in (0, CANT_RUN) and (bug.result.verdict in WITHOUT_NUMBERS or run.output.strip()):
+            return script, run
+    return None
+
+
+def _list_calls(case: Case) -> list[str]:
+    """The calls of the attention function, and what its operands are: "# q [B, H, S, D] = [1, 2, 65, 16] float32"."""
+    types = types_of(case)
+    names = dict.fromkeys(name for contract in case.contracts for name in contract.reads.values())
+    calls = [line.strip() for line in repro.forward_of(case).splitlines() if "attend(" in line]
+    return calls + [
+        f"# {name} [{', '.join(map(str, types[name].shape))}] = {list(types[name].sizes(case.sizes))} {types[name].dtype}"
+        for name in names
+    ]
+
+
+def _list_versions(entry: Entry, ablation: Ablation) -> str:
+    """What the case's file says of other versions of torch, and this one: "2.12.1 ok, 2.13.0 wrong result"; "" without others."""
+    here = public_version(ablation.hello.torch)
+    found = {} if entry.found is None else {public_version(entry.found.torch): entry.found.verdict}
+    seen = sort_by_version({**found, **entry.seen, here: str(ablation.result.verdict)})
+    told = [f"{version} {verdict.replace('_', ' ')}" for version, verdict in seen.items() if version]
+    return ", ".join(told) if len(told) > 1 else ""
+
+
+def _home_of(subject: str) -> str:
+    """Whose bug it is to fix."""
+    if get_spec(subject).sdpa:
+        return "at https://github.com/pytorch/pytorch/issues, as a bug of this backend"
+    return "with attnfuzz, whose `kernels/` has it" if get_spec(subject).function else "with the author of the function"
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()

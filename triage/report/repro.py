@@ -1,0 +1,351 @@
+"""repro.py: a script that shows a failure with torch alone, or with torch and the attention function; and how to run it."""
+
+import json
+import os
+import re
+import subprocess
+import tempfile
+import textwrap
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from corpus.entry import Entry, Expectation, dumps
+from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol.failures import DropoutMask, OutOfBounds, RelationBroken, Write
+from fuzz.relations import MEANINGS
+from fuzz.subjects import get_spec, is_named
+from generators.program.attention_stub import emit_attention_stub
+from generators.program.case import Case
+from generators.program.dtypes import LOW_PRECISION, category
+from generators.program.emit import is_random, source
+from generators.program.type_check import low_precision, types_of
+from triage.rendering import render
+from triage.report.relations import SIDES
+
+TIMEOUT_EXIT = 124
+"""The exit code recorded for a run that was stopped, as timeout(1) gives."""
+
+CANT_RUN = 125
+"""The exit code of a script that can't run where it is, which `git bisect run` skips."""
+
+MAX_LINES = 100
+
+FACTOR, FACTOR_LOW_PRECISION = 10, 4
+"""A kernel's error may be this many times eager's. Measured: over three findings of each defect in
+benchmarks/defects.py all but two exceed it, and none of 80 cases of the bundled kernels does. In low precision eager
+rounds at every step and is itself far off, so less room is needed."""
+
+UNITS = 8
+"""Units in the last place of the largest magnitude that are no error: eager may be exact by luck."""
+
+FAR, FAR_LOW_PRECISION = 0.0005, 0.05
+"""Eager off by this share of a row's size is wrong: `astray_share` in fuzz/check/oracle/constants.py."""
+
+ENDS_PROCESS = frozenset({Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY})
+RAISES = frozenset({Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR, Verdict.OUT_OF_MEMORY})
+WITHOUT_NUMBERS = ENDS_PROCESS | RAISES | {Verdict.TIMEOUT}
+"""What fails in these ways prints no numbers but a log."""
+
+_IMPORTS = {
+    Verdict.COMPILE_ERROR: {"traceback"},
+    Verdict.RUNTIME_ERROR: {"traceback"},
+    Verdict.OUT_OF_MEMORY: {"resource", "subprocess", "traceback"},
+    Verdict.WORKER_DIED: {"subprocess"},
+    Verdict.TIMEOUT: {"faulthandler"},
+}
+_OF_MEMORY = frozenset({Verdict.OUT_OF_BOUNDS, Verdict.NONFINITE, Verdict.NONDETERMINISTIC, Verdict.WORKER_DIED})
+_CAST = re.compile(r"torch\.(float|double|half|bfloat)|\.(float|half|bfloat16|double)\(\)|dtype=")
+_FILL = re.compile(r", fill=[^,)]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bug:
+    """What a script shows. `dynamic` compiles with symbolic sizes, which a dynamic case does anyway; `own_random` lets
+    Inductor draw random numbers of its own; `seconds` and `memory_mib`: the limits that a hang or hunger for memory breaks."""
+
+    case: Case
+    result: SubjectResult
+    title: str
+    device: str = "cpu"
+    dynamic: bool = False
+    own_random: bool = False
+    seconds: float = 60.0
+    memory_mib: int = 4096
+
+    @property
+    def is_of_kernel(self) -> bool:
+        """Whether an attention function is at fault, not torch.compile or eager."""
+        return is_kernel(self.result)
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """The text of a repro.py. `why_a_worker`: why it needs a checkout of attnfuzz; "" where torch and the kernel do."""
+
+    text: str
+    why_a_worker: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of repro.py: its exit code, and what it wrote on stdout and on stderr."""
+
+    code: int
+    output: str
+    log: str
+
+
+def is_kernel(result: SubjectResult) -> bool:
+    """Whether a result accuses an attention function."""
+    return is_attention(result.subject) and result.verdict is not Verdict.EAGER_SUSPECT
+
+
+def is_attention(subject: str) -> bool:
+    """Whether the subject is an attention function."""
+    return is_named(subject) or get_spec(subject).is_attention
+
+
+def scripts(bug: Bug) -> Iterator[Script]:
+    """Scripts that may show the bug, the best one first. About an attention function: one that runs it as it is (not
+    where it is known to write out of bounds), one that puts borders around what it allocates, and one that asks a worker.
+    Where a relation between two calls is broken, the first makes both calls."""
+    if not bug.is_of_kernel:
+        yield write_script(bug)
+        return
+    subject, verdict = bug.result.subject, bug.result.verdict
+    if isinstance(bug.result.failure, RelationBroken):
+        yield write_script(bug)
+    else:
+        has_borders = is_named(subject) or bool(get_spec(subject).function and not get_spec(subject).backend)
+        has_borders &= verdict not in RAISES | {Verdict.TIMEOUT, Verdict.METADATA}
+        if not (has_borders and _is_of_memory(bug.result)):
+            yield write_script(bug)
+        if has_borders:
+            yield write_script(bug, borders=True)
+    yield write_worker_script(bug)
+
+
+def write_script(bug: Bug, *, borders: bool = False) -> Script:
+    """The script that needs torch alone, or torch and the kernel. `borders`: around what the kernel allocates."""
+    case, verdict, subject = bug.case, bug.result.verdict, bug.result.subject
+    program = source(case).strip()
+    who = "kernel" if bug.is_of_kernel else "eager" if verdict is Verdict.EAGER_SUSPECT else "compiled"
+    module, _, function = (subject if is_named(subject) else get_spec(subject).function).partition(":")
+    failure = bug.result.failure
+    relation = failure.relation if bug.is_of_kernel and isinstance(failure, RelationBroken) else ""
+    compiles = not is_named(subject) and bool(get_spec(subject).backend) and who != "eager"
+    names = json.dumps([item.name for item in case.inputs if not item.parameter])
+    text = render(
+        "repro.py.j2",
+        title=_quotable(bug.title),
+        about=textwrap.fill(_about(bug, who, relation, borders=borders), 118, break_on_hyphens=False),
+        imports=sorted({"sys"} | ({"os"} if module or who == "compiled" else set()) | _IMPORTS.get(verdict, set())),
+        source=program,
+        module=module,
+        function=function,
+        place=place_of(subject) if bug.is_of_kernel else "",
+        interpreted=bug.device == "cpu",
+        sdpa_backend=get_spec(subject).sdpa,
+        forward=forward_of(case) if bug.is_of_kernel else "",
+        relation=relation,
+        sides=SIDES[relation].strip() if relation else "",
+        extras=[n for n in ("softcap", "alibi", "sinks") if any(getattr(c, n) is not None for c in case.contracts)],
+        who=who,
+        sdpa=any(op.kind == "sdpa" for op in case.ops) and not relation,
+        casts=bool(_CAST.search(program.partition("\ndef inputs")[0])) and not relation,
+        borders=borders,
+        compiles=compiles,
+        call="run(Module(), backend=BACKEND)"
+        if who == "compiled"
+        else f"run(WithKernel(){', backend="inductor"' if compiles else ''})",
+        training=case.training,
+        gradients=case.training and is_differentiable(case),
+        dynamic=bug.dynamic or case.dynamic,
+        random=is_random(case),
+        own_random=bug.own_random,
+        names=names,
+        parameters=any(item.parameter for item in case.inputs),
+        inputs_kept=any(write.place == "itself" for write in writes_of(bug.result)),
+        to_device="" if bug.device == "cpu" else f'.to("{bug.device}")',
+        arguments="inputs()" if bug.device == "cpu" else f'[a.to("{bug.device}") for a in inputs()]',
+        coarsest=coarsest_dtype(case),
+        factor=_factor(case),
+        units=UNITS,
+        share=_share(case),
+        raises=verdict in RAISES,
+        misshapen=verdict is Verdict.METADATA,
+        flickers=verdict is Verdict.NONDETERMINISTIC,
+        hangs=verdict is Verdict.TIMEOUT,
+        hungry=verdict is Verdict.OUT_OF_MEMORY,
+        dies=verdict in ENDS_PROCESS,
+        seconds=round(bug.seconds),
+        memory_mib=bug.memory_mib,
+    )
+    return Script(_shorten(text, program))
+
+
+def write_worker_script(bug: Bug) -> Script:
+    """The script that asks a worker to judge the case."""
+    subject = bug.result.subject
+    entry = Entry(bug.case, expect=Expectation("pass", subject=subject, device=bug.device))
+    place = "in a checkout of attnfuzz" + (f", {place_of(subject)}" if is_named(subject) else "")
+    why = _why_a_worker(bug.result)
+    about = (
+        f"A plain run of {_quotable(subject)} does not show this: {why}. Run it {place}. Give another interpreter to test"
+        " its torch. Exits with 0 without the bug, 1 with it, 125 if it can't tell."
+    )
+    text = render(
+        "replay.py.j2",
+        title=_quotable(bug.title),
+        about=textwrap.fill(about, 118, break_on_hyphens=False),
+        subject=_quotable(subject),
+        device=bug.device,
+        place=place,
+        case=dumps(entry).strip(),
+    )
+    return Script(text, why)
+
+
+def place_of(subject: str) -> str:
+    """Where a script that imports the function has to be run; "" where torch is enough."""
+    if is_named(subject):
+        return f"where {subject.partition(':')[0]} can be imported"
+    return "in a checkout of attnfuzz" if get_spec(subject).function else ""
+
+
+def forward_of(case: Case) -> str:
+    """`forward` of the case with calls of `attend` in the place of its attention. Finite fills are as good as -inf here."""
+    text = emit_attention_stub(case) or ""
+    start = text.index("    def forward(")
+    return _FILL.sub("", text[start : text.index("\n\n\ndef inputs()", start)]).rstrip()
+
+
+def writes_of(result: SubjectResult) -> tuple[Write, ...]:
+    """All memory that was written out of bounds."""
+    return result.writes + (result.failure.writes if isinstance(result.failure, OutOfBounds) else ())
+
+
+def coarsest_dtype(case: Case) -> str:
+    """The least precise floating dtype of a value."""
+    found = {value.dtype for value in types_of(case).values()}
+    return next((dtype for dtype in (*LOW_PRECISION, "float32") if dtype in found), "float64")
+
+
+def is_differentiable(case: Case) -> bool:
+    """Whether something it returns can have a gradient."""
+    types = types_of(case)
+    return any(category(types[name].dtype) == 2 for name in case.returns)
+
+
+def run(
+    path: Path,
+    python: str,
+    *,
+    backend: str = "inductor",
+    seconds: float = 300.0,
+    importable: tuple[str, ...] = (),
+    arguments: tuple[str, ...] = (),
+    environment: Mapping[str, str] | None = None,
+) -> Run:
+    """Run a repro.py with `arguments` under `python` with a compile cache of its own, and `environment` besides ours. It
+    can import from the directories `importable`."""
+    with tempfile.TemporaryDirectory(prefix="attnfuzz-repro-") as scratch:
+        variables = {
+            **os.environ,
+            **(environment or {}),
+            "TORCH_COMPILE_BACKEND": backend,
+            "TORCHINDUCTOR_CACHE_DIR": os.environ.get("TORCHINDUCTOR_CACHE_DIR", scratch),
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        }
+        if importable:
+            variables["PYTHONPATH"] = os.pathsep.join(filter(None, (*importable, os.environ.get("PYTHONPATH", ""))))
+        try:
+            done = subprocess.run(
+                [python, path.name, *arguments],
+                cwd=path.parent,
+                env=variables,
+                capture_output=True,
+                timeout=seconds,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as stopped:
+            return Run(TIMEOUT_EXIT, _decode(stopped.stdout), _decode(stopped.stderr))
+    return Run(done.returncode, _decode(done.stdout), _decode(done.stderr))
+
+
+def trace(path: Path, python: str, seconds: float = 300.0) -> Path:
+    """Run a repro.py once more with TORCH_TRACE; gives trace.zip beside it, with what torch wrote."""
+    archive = path.with_name("trace.zip")
+    with tempfile.TemporaryDirectory(prefix="attnfuzz-trace-") as directory:
+        run(path, python, seconds=seconds, environment={"TORCH_TRACE": directory})
+        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+            for written in sorted(Path(directory).rglob("*")):
+                if written.is_file():
+                    file.write(written, written.relative_to(directory))
+    return archive
+
+
+def _about(bug: Bug, who: str, relation: str, *, borders: bool) -> str:
+    """The docstring: what is run, what counts as the bug, and the exit codes."""
+    subject, factor = _quotable(bug.result.subject), _factor(bug.case)
+    codes = "Exits with 0 without the bug, 125 if it can't run, 1 with the bug"
+    if who == "compiled":
+        return f"{codes}. TORCH_COMPILE_BACKEND names the backend, by default inductor."
+    if who == "eager":
+        far = "" if is_random(bug.case) else f", or off by more than {_share(bug.case)} of its row's size"
+        return f"Compiles nothing. {codes}: eager is not finite where float64 is{far}."
+    if relation:
+        return (
+            f"Calls {subject} as the module does, and again with other arguments. By the relation {relation},"
+            f" {MEANINGS[relation]}. {codes}: where float64 is finite, the two sides differ by more than {factor} times"
+            f" eager's errors plus {UNITS} eps of the largest value, or one is not finite."
+        )
+    wrong = "a value is not finite"
+    if not is_random(bug.case):
+        of = " (for a gradient: of all gradients)" if bug.case.training else ""
+        wrong = (
+            f"an error is more than {factor} times eager's largest plus {UNITS} eps of {coarsest_dtype(bug.case)} times"
+            f" the largest magnitude of its tensor{of}"
+        )
+    beside = ", or memory beside what it allocates is written" if borders else ""
+    return f"Runs the module in float64, in eager, and with {subject}. {codes}: where float64 and eager are finite, {wrong}{beside}."
+
+
+def _why_a_worker(result: SubjectResult) -> str:
+    """What a worker does and a plain run does not, as far as it may be why only a worker shows the bug."""
+    failure = result.failure
+    if isinstance(failure, DropoutMask) or (failure is not None and failure.is_of_further_call):
+        return "it takes further calls with other arguments, which attnfuzz's workers make"
+    if _is_of_memory(result):
+        return "it takes memory that is filled and fenced, as attnfuzz's workers do"
+    return "its error is small, and only attnfuzz's workers compute what rounding explains element by element"
+
+
+def _is_of_memory(result: SubjectResult) -> bool:
+    return result.verdict in _OF_MEMORY or bool(result.writes)
+
+
+def _factor(case: Case) -> int:
+    return FACTOR_LOW_PRECISION if coarsest_dtype(case) in LOW_PRECISION else FACTOR
+
+
+def _share(case: Case) -> float:
+    return FAR_LOW_PRECISION if low_precision(case) else FAR
+
+
+def _shorten(text: str, program: str) -> str:
+    """The text, with fewer empty lines around the program where it is long."""
+    if text.count("\n") < MAX_LINES:
+        return text
+    before, middle, after = text.partition(program)
+    return before + middle + re.sub(r"\n\n\n+", "\n\n", after)
+
+
+def _quotable(text: str) -> str:
+    return text.replace("\\", "/").replace('"', "'")
+
+
+def _decode(data: bytes | None) -> str:
+    return (data or b"").decode(errors="replace")

@@ -1,0 +1,267 @@
+"""What reports and pages say of a finding, in words: its title, what happens, where the fault is, how to search for it."""
+
+import math
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from fuzz.campaign.symptom import attention_patterns
+from fuzz.localisation import gradient, named
+from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol.failures import (
+    AnyFailure,
+    DifferentElements,
+    FaultyOperation,
+    FormDiffers,
+    Nondeterministic,
+    NotFinite,
+    Raised,
+    RelationBroken,
+    WrongValue,
+)
+from fuzz.protocol.render import describe
+from fuzz.relations import MEANINGS
+from fuzz.subjects import get_spec
+from generators.program.case import Case, Op, TensorType
+from generators.program.dtypes import LOW_PRECISION
+from generators.program.type_check import attributes, types_of
+from triage.attribution.ablation import EAGER, MATH, Ablation
+from triage.attribution.root_cause import RootCause
+from triage.attribution.size_search import Boundary
+from triage.report.repro import is_kernel
+
+_SEARCH_WORDS = 6
+_VERDICTS = {
+    Verdict.WRONG_RESULT: ("returns a wrong result", "wrong result"),
+    Verdict.WRONG_GRADIENT: ("computes a wrong gradient", "wrong gradient"),
+    Verdict.NONFINITE: ("returns NaN or infinity where eager and float64 are finite", "NaN or infinity"),
+    Verdict.METADATA: ("returns a tensor of another form than eager's", "another dtype, shape or stride than eager"),
+    Verdict.NONDETERMINISTIC: ("returns different results for equal inputs", "nondeterministic result"),
+    Verdict.OUT_OF_BOUNDS: ("writes out of bounds", "out-of-bounds write"),
+    Verdict.EAGER_SUSPECT: ("returns a wrong result in eager mode", "wrong result in eager mode"),
+    Verdict.COMPILE_ERROR: ("fails to compile", "compile error"),
+    Verdict.RUNTIME_ERROR: ("compiles and then raises", "runtime error"),
+    Verdict.TIMEOUT: ("hangs", "hang"),
+    Verdict.WORKER_DIED: ("crashes the process", "crash"),
+    Verdict.OUT_OF_MEMORY: ("runs out of memory", "out of memory"),
+}
+"""Of each verdict that is a finding: what the program does, and the symptom."""
+
+_PRODUCTS = frozenset({"matmul", "bmm", "einsum", "baddbmm"})
+_SOFTMAX = frozenset({"softmax", "log_softmax"})
+_MASKED = frozenset({"where", "masked_fill"})
+_VIEWS = frozenset(
+    {
+        "view",
+        "reshape",
+        "permute",
+        "transpose",
+        "mT",
+        "unsqueeze",
+        "squeeze",
+        "unflatten",
+        "flatten",
+        "expand",
+        "chunk",
+        "unbind",
+        "select",
+        "contiguous",
+        "clone",
+        "scalar",
+    }
+)
+_MASK_VALUES = {
+    "small_counts": "an integer mask of values other than 0 and 1",
+    "signed": "an integer mask of negative values",
+    "empty_row": "a mask that hides whole rows",
+    "empty_row_mask": "a mask that hides whole rows",
+    "zeros": "a mask that hides every key",
+}
+
+
+def title(case: Case, result: SubjectResult, device: str, boundaries: Sequence[Boundary] = ()) -> str:
+    """One line such as "[Inductor][CPU] attention with softmax over dim -2: compiled off by 2.3, eager by 3e-08 (float64)",
+    or "attention kernel pkg:attention: wrong gradient dq where S > 64 and S % 64 != 0"."""
+    if not is_kernel(result):
+        compiler = "" if result.verdict is Verdict.EAGER_SUSPECT else "[Inductor]"
+        return f"{compiler}[{device.upper()}] {describe_program(case)}: {_symptom(result)}"
+    backend = get_spec(result.subject).sdpa
+    who = f"scaled_dot_product_attention, {backend} backend" if backend else f"attention kernel {result.subject}"
+    what = _VERDICTS[result.verdict][1]
+    if result.verdict is Verdict.WRONG_GRADIENT and value_of(result):
+        what += f" {gradient(case, value_of(result))}"
+    if isinstance(result.failure, RelationBroken):
+        what += f", by the relation {result.failure.relation}"
+    rules = [b.rule.removeprefix("only where ") for b in boundaries if b.rule.startswith("only where ")]
+    return f"{who}: {what}{' where ' if rules else ''}{' and '.join(rules)}"
+
+
+def summarize(case: Case, ablation: Ablation) -> str:
+    """What happens, with which torch and device, by how much; then what is right."""
+    result, subject = ablation.result, ablation.accused
+    where = f"torch {ablation.hello.torch}, {ablation.hello.device_name or ablation.hello.device}"
+    does = _VERDICTS[result.verdict][0]
+    if not is_kernel(result):
+        under = "" if result.verdict is Verdict.EAGER_SUSPECT else f" with `{ablation.label(subject)}`"
+        return f"The module below {does}{under} ({where}): {_detail(case, result)}."
+    mode = "forward and backward" if case.training else "forward"
+    happens = f"`{subject}` {does} in the attention below, {mode}: {_detail(case, result)}."
+    if isinstance(result.failure, RelationBroken):
+        relation = result.failure.relation
+        happens = (
+            f"`{subject}` is right for the call below. Called again with other arguments, it breaks a relation that holds"
+            f" for every attention function ({relation}: {MEANINGS[relation]}): {_detail(case, result)}."
+        )
+    eager = "is wrong in another way" if ablation.fails(EAGER) else "is right"
+    if subject == MATH:
+        return f"{happens} Eager with the same dtypes {eager}."
+    math_backend = {True: "fails too", False: "is right", None: "does not support it"}[ablation.fails(MATH)]
+    return (
+        f"{happens} Eager with the same dtypes {eager}; `F.scaled_dot_product_attention` with the MATH backend, called"
+        f" with the same arguments, {math_backend}."
+    )
+
+
+def describe_cause(ablation: Ablation, cause: RootCause) -> str:
+    """Where the fault is, in one sentence, or two for an operation of eager."""
+    failure = ablation.result.failure
+    if ablation.result.verdict is Verdict.EAGER_SUSPECT and isinstance(failure, FaultyOperation):
+        return (
+            "Every operation that eager ran was computed again in float64 from the same arguments:"
+            f" `{failure.operation}` is the first with an error that rounding does not explain, and with its wrong"
+            " elements corrected the module is right."
+        )
+    if cause.who == "inductor":
+        where = f"`{cause.part}`" if cause.part else "in a part not yet known"
+        kind = {"lowering": "the lowering", "codegen": "code generation"}.get(cause.stage, "the rewrite")
+        kind = "the attention pattern" if "sfdp" in cause.part else kind
+        return f"The fault is in Inductor's `{cause.stage}`, {kind} {where}: {cause.mechanism}."
+    if cause.who == "aot":
+        return f"The fault is before Inductor, in Dynamo or AOTAutograd{f' ({cause.part})' if cause.part else ''}: {cause.mechanism}."
+    return f"The fault is in `{cause.part}`: {cause.mechanism}."
+
+
+def search_words(case: Case, result: SubjectResult) -> str:
+    """What others would have written about the same bug: an operation, a rewrite or an exception by name, and the symptom."""
+    failure = result.failure
+    symptom = "NaN" if result.verdict is Verdict.NONFINITE else _VERDICTS[result.verdict][1]
+    if is_kernel(result):
+        backend = get_spec(result.subject).sdpa.partition("_")[0].lower()
+        return f"scaled_dot_product_attention {backend} {symptom}"
+    if isinstance(failure, FaultyOperation):
+        wrong = "NaN" if failure.is_not_finite else "wrong result"
+        return f"{failure.operation.removeprefix('aten.')} {wrong}"
+    if isinstance(failure, Raised):
+        return " ".join([failure.error, *re.findall(r"[A-Za-z_]{2,}", failure.text)[:_SEARCH_WORDS]])
+    patterns = sorted(attention_patterns(result.fired))
+    if patterns:
+        return f"_{patterns[0]}"
+    sdpa = any(op.kind == "sdpa" for op in case.ops)
+    return f"inductor {'scaled_dot_product_attention' if sdpa else 'attention'} {symptom}"
+
+
+def value_of(result: SubjectResult) -> str:
+    """The value that is wrong, as executions name it; "" where it is none."""
+    return str(result.where.get("value") or getattr(result.failure, "value", ""))
+
+
+def count_rows(result: SubjectResult) -> str:
+    """How many rows are wrong; "" where that is not known, or the numbers are of a call that is right."""
+    wrong, total = (result.numbers.get(name, 0.0) for name in ("rows_wrong", "rows_total"))
+    if not wrong or is_of_further_call(result):
+        return ""
+    return (
+        f"{wrong:.0f} of {total:.0f} rows {'is' if wrong == 1 else 'are'} wrong"
+        if total > 1
+        else "its only row is wrong"
+    )
+
+
+def is_of_further_call(result: SubjectResult) -> bool:
+    """Whether a further call with other arguments fails, so that the case's own call and its numbers are right."""
+    return result.failure is not None and result.failure.is_of_further_call
+
+
+def _detail(case: Case, result: SubjectResult) -> str:
+    """The failure, with the program's names for its values, and how many rows are wrong."""
+    told = describe(replace(result, failure=_renamed(case, result.failure)), brief=True)
+    return "; ".join(filter(None, [told, count_rows(result)])) or result.verdict.explanation
+
+
+def _renamed(case: Case, failure: AnyFailure | None) -> AnyFailure | None:
+    """The failure of "grad of q" where executions say "grad of input 0"."""
+    match failure:
+        case WrongValue() | DifferentElements() | NotFinite() | Nondeterministic() | FormDiffers() | FaultyOperation():
+            return replace(failure, value=named(case, failure.value))
+        case _:
+            return failure
+
+
+def _symptom(result: SubjectResult) -> str:
+    """How the compiled program fails, or eager, with its numbers."""
+    numbers, verdict, failure = result.numbers, result.verdict, result.failure
+    size = f", values up to {numbers['scale']:.2g}" if "scale" in numbers else ""
+    if verdict is Verdict.EAGER_SUSPECT:
+        operation = f" ({failure.operation})" if isinstance(failure, FaultyOperation) else ""
+        error = numbers.get("eager_error", math.inf)
+        if not math.isfinite(error):
+            return f"eager gives NaN or inf, float64 is finite{operation}"
+        return f"eager off by {error:.2g} (float64){size}{operation}"
+    if verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT) and "compiled_error" in numbers:
+        what = "gradient" if verdict is Verdict.WRONG_GRADIENT else "compiled"
+        return f"{what} off by {numbers['compiled_error']:.2g}, eager by {numbers['eager_error']:.2g} (float64){size}"
+    if verdict is Verdict.NONFINITE:
+        return "compiled gives NaN or inf, eager and float64 are finite"
+    if verdict in (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR):
+        when = "compiling" if verdict is Verdict.COMPILE_ERROR else "the compiled program"
+        return f"{when} raises {textwrap.shorten(describe(result), 90)}"
+    return describe(result) or verdict.explanation
+
+
+def describe_program(case: Case) -> str:
+    """The program in a few words: what it computes and what is unusual about it."""
+    kinds = [op.kind for op in case.ops]
+    if "sdpa" in kinds:
+        what = "scaled_dot_product_attention"
+    elif _SOFTMAX & set(kinds) and sum(kind in _PRODUCTS for kind in kinds) > 1:
+        what = "attention"
+    else:
+        what = ", ".join(kind for kind in kinds if kind not in _VIEWS) or ", ".join(kinds)
+    unusual = list(dict.fromkeys(_unusual_parts(case)))[:2]
+    if unusual:
+        what += f" with {' and '.join(unusual)}"
+    elif what == "attention":
+        what += f" written as {', '.join(kind for kind in kinds if kind not in _VIEWS)}"
+    low = sorted({item.dtype for item in case.inputs if item.dtype in LOW_PRECISION})
+    what += f" in {' and '.join(low)}" if low else ""
+    what += " in training" if case.training else ""
+    return what + (" with symbolic sizes" if case.dynamic else "")
+
+
+def _unusual_parts(case: Case) -> Iterator[str]:
+    types = types_of(case)
+    for op in case.ops:
+        yield from _unusual_in(op, types)
+    kinds = {op.kind for op in case.ops}
+    for item in case.inputs:
+        masks = not item.parameter and item.values.kind in _MASK_VALUES
+        if masks and (kinds & _MASKED or item.values.kind == "empty_row_mask" or "sdpa" in kinds):
+            yield _MASK_VALUES[item.values.kind]
+
+
+def _unusual_in(op: Op, types: dict[str, TensorType]) -> Iterator[str]:
+    attrs = attributes(op)
+    scale = attrs.get("scale")
+    if op.kind == "sdpa" and isinstance(scale, float) and scale < 0:
+        yield "a negative scale"
+    if op.kind == "sdpa" and attrs["is_causal"]:
+        yield "is_causal"
+    if op.kind in _SOFTMAX and attrs["dim"] not in (-1, types[op.args[0]].rank - 1):
+        yield f"softmax over dim {attrs['dim']}"
+    if op.kind in ("add", "sub") and len(op.args) == 2:
+        left, right = (types[name] for name in op.args)
+        if right.dtype == "bool" or "int" in right.dtype:
+            yield f"a mask of dtype {right.dtype} added"
+        elif left.rank != right.rank:
+            yield f"a mask of rank {right.rank} added to scores of rank {left.rank}"

@@ -140,7 +140,7 @@ def write_script(bug: Bug, *, borders: bool = False) -> Script:
     text = render(
         "repro.py.j2",
         title=_quotable(bug.title),
-        about=textwrap.fill(_about(bug, who, relation, borders=borders), 118, break_on_hyphens=False),
+        about=textwrap.fill(_about(bug, who, relation, borders=borders), 124, break_on_hyphens=False),
         imports=sorted({"sys"} | ({"os"} if module or who == "compiled" else set()) | _IMPORTS.get(verdict, set())),
         source=program,
         module=module,
@@ -199,7 +199,7 @@ def write_worker_script(bug: Bug) -> Script:
     text = render(
         "replay.py.j2",
         title=_quotable(bug.title),
-        about=textwrap.fill(about, 118, break_on_hyphens=False),
+        about=textwrap.fill(about, 124, break_on_hyphens=False),
         subject=_quotable(subject),
         device=bug.device,
         place=place,

@@ -87,7 +87,7 @@ def test_repro_is_one_short_file_that_needs_torch_and_the_kernel_alone(
         *plain, replayed = written(case, subject, found(verdict))
         for text in plain:
             assert imported(text) - set(sys.stdlib_module_names) == {"torch", *needs}
-            assert len(text.splitlines()) < 100
+            assert len(text.splitlines()) < 110
         assert f'shown(CASE, "{subject}", "cpu", ' in replayed
         ast.parse(replayed)
 
@@ -109,7 +109,7 @@ def test_repro_reads_as_the_module_and_a_second_one_with_the_kernel(attention: C
     ]
     assert places == sorted(places)
     assert "BORDER" not in text
-    assert len(text.splitlines()) < 100
+    assert len(text.splitlines()) < 110
 
 
 def test_a_finite_fill_that_is_as_good_as_none_is_not_handed_to_the_kernel(attention: Case) -> None:

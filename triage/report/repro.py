@@ -135,7 +135,10 @@ def write_script(bug: Bug, *, borders: bool = False) -> Script:
     module, _, function = (subject if is_named(subject) else get_spec(subject).function).partition(":")
     failure = bug.result.failure
     relation = failure.relation if bug.is_of_kernel and isinstance(failure, RelationBroken) else ""
-    compiles = not is_named(subject) and bool(get_spec(subject).backend) and who != "eager"
+    compiles = who == "compiled" or bool(bug.is_of_kernel and not is_named(subject) and get_spec(subject).backend)
+    call = "run(Module(), backend=BACKEND)"
+    if who == "kernel":
+        call = 'run(WithKernel(), backend="inductor")' if compiles else "run(WithKernel())"
     names = json.dumps([item.name for item in case.inputs if not item.parameter])
     text = render(
         "repro.py.j2",
@@ -145,6 +148,7 @@ def write_script(bug: Bug, *, borders: bool = False) -> Script:
         source=program,
         module=module,
         function=function,
+        called="kernel" if relation else "attend",
         place=place_of(subject) if bug.is_of_kernel else "",
         interpreted=bug.device == "cpu",
         sdpa_backend=get_spec(subject).sdpa,
@@ -157,9 +161,7 @@ def write_script(bug: Bug, *, borders: bool = False) -> Script:
         casts=bool(_CAST.search(program.partition("\ndef inputs")[0])) and not relation,
         borders=borders,
         compiles=compiles,
-        call="run(Module(), backend=BACKEND)"
-        if who == "compiled"
-        else f"run(WithKernel(){', backend="inductor"' if compiles else ''})",
+        call=call,
         training=case.training,
         gradients=case.training and is_differentiable(case),
         dynamic=bug.dynamic or case.dynamic,

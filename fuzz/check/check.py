@@ -14,6 +14,7 @@ from fuzz.check.check_attention import attended
 from fuzz.check.check_compiled import compiled
 from fuzz.check.controls import ControlError, apply_controls
 from fuzz.check.coverage import Coverage
+from fuzz.check.exceptions import SuppressOutOfMemory
 from fuzz.check.oracle import constants, dynamo_same
 from fuzz.check.oracle.eager_audit import Suspicion
 from fuzz.check.oracle.noise import Noise
@@ -158,15 +159,12 @@ class Case:
         """`judgement` on what a subject gave, or, where that accuses nobody, that eager is the suspect."""
         if judgement.verdict.is_finding or judgement.verdict is Verdict.SKIPPED:
             return judgement
-        try:
-            by_calls = subject.attention is not None and not subject.attention.compiled
-            call_is_right = by_calls and judgement.verdict in (Verdict.OK, Verdict.ROUNDING)
+        by_calls = subject.attention is not None and not subject.attention.compiled
+        call_is_right = by_calls and judgement.verdict in (Verdict.OK, Verdict.ROUNDING)
+        with SuppressOutOfMemory():
             itself = subject.name == EAGER
             return self._suspicion.judgement(run, itself=itself, call_is_right=call_is_right) or judgement
-        except Exception as error:
-            if exceptions.verdict(error) is not Verdict.OUT_OF_MEMORY:
-                raise
-            return judgement
+        return judgement
 
     def decided(
         self,
@@ -175,12 +173,10 @@ class Case:
         others: Callable[[], list[Execution]] = list,
     ) -> Judgement:
         """The verdict on the runs of a subject; `handed` and `others` as `Judge.judge` has them."""
-        try:
+        with SuppressOutOfMemory() as memory:
             judgement = self.judge.judge(runs[0], handed, others)
-        except Exception as error:
-            if exceptions.verdict(error) is not Verdict.OUT_OF_MEMORY:
-                raise
-            return Judgement(Verdict.SKIPPED, NotTaken(Refusal.NO_MEMORY, exceptions.line(error)))
+        if memory.error is not None:
+            return Judgement(Verdict.SKIPPED, NotTaken(Refusal.NO_MEMORY, exceptions.line(memory.error)))
         return judgement if self.request.random else self.repeated(judgement, runs)
 
     def repeated(self, judgement: Judgement, runs: list[Execution]) -> Judgement:
@@ -226,12 +222,9 @@ class Case:
 
 def _map(judgement: Judgement) -> ErrorMap | None:
     """How far the value that `judgement` calls wrong is off; None where it calls none wrong."""
-    try:
+    with SuppressOutOfMemory():
         return judgement.map() if judgement.where else None
-    except Exception as error:
-        if exceptions.verdict(error) is not Verdict.OUT_OF_MEMORY:
-            raise
-        return None
+    return None
 
 
 def _different(runs: list[Execution]) -> str | None:

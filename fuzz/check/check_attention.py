@@ -8,6 +8,7 @@ from fuzz.check import exceptions
 from fuzz.check.attention import calls
 from fuzz.check.attention.harness import StandIn
 from fuzz.check.coverage import Coverage
+from fuzz.check.exceptions import SuppressOutOfMemory
 from fuzz.check.oracle import constants, dynamo_same
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.refusals import Unsupported
@@ -79,12 +80,10 @@ def _judged(case: "Case", subject: Subject, stand_in: StandIn, runs: list[Execut
         return Judgement(exceptions.verdict(error), exceptions.as_failure(error))
     if stand_in.attention.compiled:
         return case.decided(runs, stand_in.dtypes, functools.partial(_uncompiled, case, stand_in))
-    try:
+    with SuppressOutOfMemory() as memory:
         judgement = calls.judged(recorded, stand_in.function, training=case.request.training, again=not stand_in.damage)
-    except Exception as error:
-        if exceptions.verdict(error) is not Verdict.OUT_OF_MEMORY:
-            raise
-        return Judgement(Verdict.SKIPPED, NotTaken(Refusal.NO_MEMORY, exceptions.line(error)))
+    if memory.error is not None:
+        return Judgement(Verdict.SKIPPED, NotTaken(Refusal.NO_MEMORY, exceptions.line(memory.error)))
     promised = case.device in stand_in.function.capabilities.deterministic
     return case.repeated(judgement, runs) if promised else judgement
 

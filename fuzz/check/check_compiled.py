@@ -54,16 +54,13 @@ def _fused(case: "Case", subject: Subject, run: Execution) -> Judgement | None:
     request = case.request
     if request.random or request.stand_in is None:
         return None
-    try:
+    with exceptions.SuppressOutOfMemory():
         bare = Bare(request.stand_in, case.device, training=request.training)
         judgement = _as_call(bare, case, subject, run)
         if judgement is None:
             return None
         return excused(judgement, case, subject, lambda again: _as_call(bare, case, subject, again) is not None)
-    except Exception as error:
-        if exceptions.verdict(error) is not Verdict.OUT_OF_MEMORY:
-            raise
-        return None
+    return None
 
 
 def _as_call(bare: Bare, case: "Case", subject: Subject, run: Execution) -> Judgement | None:

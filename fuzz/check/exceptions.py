@@ -1,6 +1,7 @@
 """What an exception from torch means for a verdict."""
 
 import re
+from contextlib import AbstractContextManager
 
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import Raised
@@ -17,9 +18,28 @@ _NOISE = re.compile(r"^(Set TORCH|You can suppress|The above exception|Hint:|fro
 
 def verdict(error: BaseException) -> Verdict:
     """compile_error when the error came out of a compiler, out_of_memory for allocations, else runtime_error."""
-    if any(isinstance(link, MemoryError) or _MEMORY.search(str(link)) for link in _chain(error)):
+    if is_out_of_memory(error):
         return Verdict.OUT_OF_MEMORY
     return Verdict.COMPILE_ERROR if _from_compiler(error) else Verdict.RUNTIME_ERROR
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation failed."""
+    return any(isinstance(link, MemoryError) or _MEMORY.search(str(link)) for link in _chain(error))
+
+
+class SuppressOutOfMemory(AbstractContextManager["SuppressOutOfMemory"]):
+    """Within it, an allocation that fails ends the block, and nothing else; `error` is the exception then.
+
+    What there is no memory left to judge accuses nobody.
+    """
+
+    error: BaseException | None = None
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
+        if isinstance(error, Exception) and is_out_of_memory(error):
+            self.error = error
+        return self.error is not None
 
 
 def as_failure(error: BaseException) -> Raised:

@@ -25,7 +25,7 @@ Ran = tuple[Callable[..., Any], nn.Module]
 
 def looked_into(judgement: Judgement, case: "Case", subject: Subject, ran: Ran, run: Execution) -> Judgement:
     """`judgement` on `run`, which `ran` gave, or what more runs make of it."""
-    try:
+    with exceptions.SuppressOutOfMemory():
         if judgement.verdict is Verdict.NONFINITE and case.request.random:
             # With other random numbers something else may be divided by 0.
             rest = case.judge.judge(_patched(run, case.eager))
@@ -36,9 +36,6 @@ def looked_into(judgement: Judgement, case: "Case", subject: Subject, ran: Ran, 
         if judgement.verdict is Verdict.RANDOM_STREAM:
             with subject.allowed():
                 return _of_many_seeds(judgement, case, ran, run, tf32=subject.tf32)
-    except Exception as error:
-        if exceptions.verdict(error) is not Verdict.OUT_OF_MEMORY:
-            raise
     return judgement
 
 
@@ -90,7 +87,7 @@ def _is_wrong_again(case: "Case", subject: Subject, is_wrong: Callable[[Executio
         try:
             run = case.execute(subject.compile(module, case.request.dynamic), module)
         except Exception as error:
-            if exceptions.verdict(error) is Verdict.OUT_OF_MEMORY:
+            if exceptions.is_out_of_memory(error):
                 raise
             return None
         return is_wrong(run)
@@ -122,7 +119,7 @@ def _of_many_seeds(judgement: Judgement, case: "Case", ran: Ran, run: Execution,
         if certain is not judgement and comparison.take(constants.DROPOUT_SEEDS[1]):
             return _of_steady(judgement, judge, comparison.steady(eager, run))
     except _DoesNotRun as failure:
-        if exceptions.verdict(failure) is Verdict.OUT_OF_MEMORY:
+        if exceptions.is_out_of_memory(failure):
             raise
     return judgement
 

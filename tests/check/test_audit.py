@@ -59,7 +59,7 @@ def guilty(text: str, *, training: bool = False) -> str:
     module = program.module(training)
     audit = Audit()
     execute(module, module, program.inputs(), training=training, mode=audit)
-    return audit.guilty.operation if audit.guilty else ""
+    return audit.faulty.operation if audit.faulty else ""
 
 
 def judged(text: str, compiled: Callable[..., Any] | None = None, *, training: bool = False) -> Any:
@@ -228,7 +228,7 @@ def test_fused_attention_in_float64_is_the_math_backend(form: str) -> None:
     audit = Audit()
     with planted_nan():
         repaired = run(audit)
-    assert audit.guilty is not None and audit.guilty.operation == FLASH and audit.guilty.is_not_finite
+    assert audit.faulty is not None and audit.faulty.operation == FLASH and audit.faulty.is_not_finite
     for name, value in exact.values.items():
         assert torch.allclose(repaired.values[name], value, rtol=0, atol=1e-13), name
 

@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import torch
 
-from fuzz.check.oracle.error_map import MOST, MOST_OF_AXIS, error_map
+from fuzz.check.oracle.constants import MAP_AXIS, MAP_BLOCKS
+from fuzz.check.oracle.error_map import error_map
 from fuzz.check.subjects import Subject
 from fuzz.protocol import Result, Verdict, from_json
 from tests.check.in_process import judged
@@ -27,8 +28,8 @@ def test_a_large_value_is_told_in_blocks_that_hide_no_wrong_element() -> None:
     value[2, 4, 999, 76] = 3.0
     found = error_map("out", value != 0, value, exact)
     assert found is not None
-    assert math.prod(found.counts) == len(found.errors) <= MOST
-    assert max(found.counts) <= MOST_OF_AXIS
+    assert math.prod(found.counts) == len(found.errors) <= MAP_BLOCKS
+    assert max(found.counts) <= MAP_AXIS
     assert found.wrong == (len(found.errors) - 1,)
     assert found.errors[-1] == 3.0
     assert sum(found.errors) == 3.0

@@ -7,10 +7,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fuzz.check.exceptions import SuppressOutOfMemory
 from fuzz.check.oracle.noise import Noise
 from fuzz.check.oracle.reference import reference
 from fuzz.check.oracle.rows import Envelope
-from fuzz.check.program import Program, execute
+from fuzz.check.oracle.verdict import Judge
+from fuzz.check.program import Execution, Program, execute
+from fuzz.protocol import Verdict
 from tests.check.sources import plain, source
 
 LOW = [torch.float32, torch.bfloat16, torch.float16]
@@ -169,3 +172,30 @@ def test_inputs_keep_their_strides_and_are_no_views() -> None:
         assert torch.equal(given, made)
         assert given.stride() == made.stride() and given.storage_offset() == made.storage_offset()
         assert not given._is_view()
+
+
+def test_replicas_for_one_subject_are_gone_when_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(value: Tensor) -> Execution:
+        return Execution("tensor", {"output 0": value})
+
+    exact = torch.linspace(1, 2, 12, dtype=torch.float64).reshape(3, 4)
+    judge = Judge(run(exact.float()), run(exact), lambda _: run(exact.float()), lambda: torch.float32, random=False)
+    wrong, noisy = run(exact.float() * 1.01), [run(exact.float() * 1.001)]
+    assert not judge.judge(wrong, others=lambda: noisy).verdict.is_finding
+
+    def exhausted(*_: Any) -> Any:
+        raise MemoryError
+
+    with monkeypatch.context() as patch, SuppressOutOfMemory() as memory:
+        patch.setattr("fuzz.check.oracle.verdict.where", exhausted)
+        judge.judge(run(exact.float() * 1.2), others=lambda: noisy)
+    assert memory.error is not None
+    assert judge.judge(wrong).verdict is Verdict.WRONG_RESULT
+
+
+def test_only_a_failed_allocation_is_suppressed() -> None:
+    with SuppressOutOfMemory() as memory:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+    assert memory.error is not None
+    with pytest.raises(ValueError, match="no"), SuppressOutOfMemory():
+        raise ValueError("no")

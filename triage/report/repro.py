@@ -41,7 +41,7 @@ UNITS = 8
 """Units in the last place of the largest magnitude that are no error: eager may be exact by luck."""
 
 FAR, FAR_LOW_PRECISION = 0.0005, 0.05
-"""Eager off by this share of a row's size is wrong: `astray_share` in fuzz/check/oracle/constants.py."""
+"""Eager off by this share of a row's size is wrong: `suspicious_share` in fuzz/check/oracle/constants.py."""
 
 ENDS_PROCESS = frozenset({Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY})
 RAISES = frozenset({Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR, Verdict.OUT_OF_MEMORY})

@@ -141,7 +141,7 @@ class _Asked:
             except (Unsupported, NotImplementedError):
                 raise
             except Exception as error:
-                if exceptions.verdict(error) is Verdict.OUT_OF_MEMORY:
+                if exceptions.is_out_of_memory(error):
                     raise
                 raise Failed(error) from error
             out = guard.returned(out)

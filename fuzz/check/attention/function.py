@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fuzz.check.oracle.attention.refusals import Unsupported
+from fuzz.check.oracle.constants import LOWEST_FILL
 
 Function = Callable[..., Any]
 
@@ -178,10 +179,6 @@ def fill_matters(fill: float, mask: object, causal: object, columns: int) -> boo
     """Whether a finite `fill` in the place of -inf can be told from it: a row that keeps no key is the mean of v then."""
     if fill == float("-inf") or not isinstance(mask, Tensor):
         return False
-    if fill > SURELY_NOTHING or causal is not None or mask.dtype != torch.bool:
+    if fill > LOWEST_FILL or causal is not None or mask.dtype != torch.bool:
         return True
     return columns == 0 or not bool(mask.any(-1).all())
-
-
-#: exp of anything this low is 0 beside the scores of a case.
-SURELY_NOTHING = -1e4

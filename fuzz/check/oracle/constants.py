@@ -151,6 +151,33 @@ UNREAD_ROUNDING = 16.0
 MOST_SCORES = 1 << 20
 
 
+#: A result within so many unit roundoffs of the dtype's largest number may be infinite: the last steps before are left out.
+FINITE_MARGIN = 16
+
+#: A fill of masked scores this low or lower is as good as -inf: exp of it is 0 beside the scores of a case.
+LOWEST_FILL = -1e4
+
+#: Both sides of a relation are equal where they are less than so many times the dtype's smallest normal number, below which
+#: rounding is absolute; and nothing follows where a score may be larger than the second number, near the end of float32.
+SMALLEST_RELATED = 64
+LARGEST_RELATED = 1e30
+
+#: Masks are compared with themselves so many indices further along an axis: near ones, and powers of two, which tiles are.
+MASK_LAGS = (*range(1, 8), *(1 << power for power in range(3, 20)))
+
+#: Axes longer than this are told by ranges of wrong indices alone, and no more ranges of an axis are told.
+LONGEST_AXIS = 512
+
+#: So many blocks an axis, and a value, is cut into at most for a map of its errors.
+MAP_AXIS = 128
+MAP_BLOCKS = 1 << 14
+
+
+def finite_limit(dtype: torch.dtype) -> float:
+    """The magnitude from which a result in this dtype may be infinite."""
+    return torch.finfo(dtype).max * (1 - FINITE_MARGIN * UNIT_ROUNDOFF[dtype])
+
+
 def budget_limit(dtype: torch.dtype) -> float:
     """How many times its budget an element of a kernel with inputs of this dtype may be off."""
     return BUDGET_LOW_PRECISION if dtype in LOW_PRECISION else BUDGET
@@ -166,7 +193,7 @@ def wrong_limit(dtype: torch.dtype) -> float:
     return WRONG_LOW_PRECISION if dtype in LOW_PRECISION else WRONG
 
 
-def astray_share(dtype: torch.dtype) -> float:
+def suspicious_share(dtype: torch.dtype) -> float:
     """The share of a row's size from which eager is so far off, in a program whose coarsest float dtype is `dtype`, that
     its operations are audited. Measured over 300 generated programs: 1 goes beyond."""
     return ILL_CONDITIONED if dtype in LOW_PRECISION else ILL_CONDITIONED / 100

@@ -258,17 +258,17 @@ def _of_value(name: str, eager: Sample, compiled: Sample, unit: float) -> Iterat
     # Elements that hardly vary would tell of rounding, and a constant one has no distribution.
     scale = mean.abs() + constants.TENSOR_SHARE * mean.abs().nan_to_num(0.0, 0.0, 0.0).max()
     still = (eager.constant[name] & compiled.constant[name]).flatten()[compiled.chosen[name]]
-    told = variance.sqrt() > constants.DROPOUT_FLOOR * unit * scale
-    told &= both.isfinite().all(0) & ~still
-    if not bool(told.any()):
+    varies = variance.sqrt() > constants.DROPOUT_FLOOR * unit * scale
+    varies &= both.isfinite().all(0) & ~still
+    if not bool(varies.any()):
         return
-    mine, theirs, mean, variance = mine[:, told], theirs[:, told], mean[told], variance[told]
+    mine, theirs, mean, variance = mine[:, varies], theirs[:, varies], mean[varies], variance[varies]
     sizes = mean.abs() / variance.sqrt()
     signed = mean.sign() / variance.sqrt()
     moved = ((mine - mean) * signed, (theirs - mean) * signed)
     spread = ((mine - mean).square() / variance, (theirs - mean).square() / variance)
     seeds = len(mine)
-    for numbers, named in _groups(compiled.constant[name].shape, compiled.chosen[name][told]):
+    for numbers, named in _groups(compiled.constant[name].shape, compiled.chosen[name][varies]):
         there, ids = numbers.unique(return_inverse=True)
         count = len(there)
         size, *own = (

@@ -26,9 +26,9 @@ from fuzz.protocol.failures import FaultyOperation
 
 @dataclass(frozen=True)
 class _Proof:
-    """The guilty operation, and by name the elements of eager's values that are wrong because of it."""
+    """The faulty operation, and by name the elements of eager's values that are wrong because of it."""
 
-    guilty: FaultyOperation
+    faulty: FaultyOperation
     wrong: dict[str, Tensor] = field(default_factory=dict)
 
 
@@ -79,7 +79,7 @@ class Suspicion:
             each = [self._shares(run.values.get(one), one, found) for one, found in proof.wrong.items()]
             shared = True if any(each) else False if False in each else None
         failure = replace(
-            proof.guilty,
+            proof.faulty,
             value=name,
             error=mine,
             subject_is_wrong=shared,
@@ -92,26 +92,26 @@ class Suspicion:
         """Whether a subject's value is off where eager's is; None where the two can't be compared."""
         if value is None or value.shape != wrong.shape:
             return None
-        return bool((self._astray(name, value) & wrong).any())
+        return bool((self._suspicious(name, value) & wrong).any())
 
     @cached_property
     def _proof(self) -> _Proof | None:
         doubtful = {name: value for name, value in self._floating.items() if self._is_doubtful(name, value)}
-        suspicious = {name: self._astray(name, value) for name, value in doubtful.items()}
-        suspicious = {name: astray for name, astray in suspicious.items() if astray.any()}
+        suspicious = {name: self._suspicious(name, value) for name, value in doubtful.items()}
+        suspicious = {name: found for name, found in suspicious.items() if found.any()}
         if not suspicious:
             return None
         audit = Audit()
         repaired = self._audited(audit)
-        if audit.guilty is None:
+        if audit.faulty is None:
             return None
         wrong = {}
-        for name, astray in suspicious.items():
+        for name, found in suspicious.items():
             value = repaired.values.get(name)
-            if value is not None and value.shape == astray.shape:
-                wrong[name] = astray & ~self._astray(name, value)
+            if value is not None and value.shape == found.shape:
+                wrong[name] = found & ~self._suspicious(name, value)
         wrong = {name: found for name, found in wrong.items() if found.any()}
-        return _Proof(audit.guilty, wrong) if wrong else None
+        return _Proof(audit.faulty, wrong) if wrong else None
 
     @cached_property
     def _floating(self) -> dict[str, Tensor]:
@@ -131,14 +131,14 @@ class Suspicion:
         )
 
     def _is_doubtful(self, name: str, value: Tensor) -> bool:
-        """Whether an element may be astray, for a fraction of the cost: no row's size is less than the tensor's share."""
+        """Whether an element may be suspicious, for a fraction of the cost: no row's size is less than the tensor's share."""
         truth = self._truth(name)
-        allowed = constants.astray_share(self._coarsest) * constants.TENSOR_SHARE * truth.abs().max()
+        allowed = constants.suspicious_share(self._coarsest) * constants.TENSOR_SHARE * truth.abs().max()
         return not bool((value.double() - truth).abs().max() <= allowed)
 
-    def _astray(self, name: str, value: Tensor) -> Tensor:
+    def _suspicious(self, name: str, value: Tensor) -> Tensor:
         terms = self._terms if name.startswith("grad of") else 0.0
-        return Envelope(value, self._truth(name), [], self._coarsest, terms).astray()
+        return Envelope(value, self._truth(name), [], self._coarsest, terms).suspicious()
 
     def _truth(self, name: str) -> Tensor:
         value = self._eager.values[name]

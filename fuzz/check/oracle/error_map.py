@@ -5,11 +5,8 @@ import math
 import torch
 from torch import Tensor
 
+from fuzz.check.oracle.constants import MAP_AXIS, MAP_BLOCKS
 from fuzz.protocol import ErrorMap
-
-MOST_OF_AXIS = 128
-MOST = 1 << 14
-"""So many blocks an axis, and a value, is cut into at most."""
 
 
 def error_map(name: str, wrong: Tensor, value: Tensor, exact: Tensor) -> ErrorMap | None:
@@ -34,12 +31,12 @@ def error_map(name: str, wrong: Tensor, value: Tensor, exact: Tensor) -> ErrorMa
 
 def _block(shape: torch.Size) -> tuple[int, ...]:
     """How many elements of each axis make a block."""
-    block = [-(-size // MOST_OF_AXIS) for size in shape]
+    block = [-(-size // MAP_AXIS) for size in shape]
 
     def counts() -> list[int]:
         return [-(-size // width) for size, width in zip(shape, block, strict=True)]
 
-    while math.prod(counts()) > MOST:
+    while math.prod(counts()) > MAP_BLOCKS:
         block[counts().index(max(counts()))] *= 2
     return tuple(block)
 

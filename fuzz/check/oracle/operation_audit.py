@@ -30,18 +30,18 @@ Float64 = Callable[..., Any]
 
 
 class Audit(TorchDispatchMode):
-    """Below autograd: `guilty` is the first operation that is wrong, None while there is none.
+    """Below autograd: `faulty` is the first operation that is wrong, None while there is none.
 
-    Wrong elements are replaced by those of float64, so that the run ends as it does without the mistake. `told`, if
-    given, hears of every result that is audited, with the share of the limit that its worst row takes.
+    Wrong elements are replaced by those of float64, so that the run ends as it does without the mistake. `record`, if
+    given, is called with every result that is audited, with the share of the limit that its worst row takes.
     """
 
     supports_higher_order_operators = True
 
-    def __init__(self, told: Callable[[str, float], None] | None = None) -> None:
+    def __init__(self, record: Callable[[str, float], None] | None = None) -> None:
         super().__init__()
-        self.guilty: FaultyOperation | None = None
-        self._told = told
+        self.faulty: FaultyOperation | None = None
+        self._record = record
         self._chance = torch.Generator().manual_seed(0)
 
     def __torch_dispatch__(
@@ -70,29 +70,29 @@ class Audit(TorchDispatchMode):
         ):
             return  # numbers of 8 bits are not audited
         try:
-            twin = _Twin(func, exactly, taken, self._chance)
+            replay = _Float64Replay(func, exactly, taken, self._chance)
         except (RuntimeError, ValueError, TypeError):  # there is no such operation in float64
             return
         name = f"{func.namespace}.{func.overloadpacket.__name__}"
         for index in judged:
             value = values[index]
-            if twin.gives(index, value):
-                known = twin.envelope(index, value, leeway=math.sqrt(_added_up(name, value, given)))
-                self._judge(name, value, twin.exact[index], known, given)
+            if replay.gives(index, value):
+                known = replay.envelope(index, value, tolerance_factor=math.sqrt(_added_up(name, value, given)))
+                self._judge(name, value, replay.exact[index], known, given)
 
     def _judge(self, name: str, value: Tensor, truth: Tensor, known: Envelope, given: list[Tensor]) -> None:
-        if self._told is not None:
+        if self._record is not None:
             errors = known.judge(value)
-            self._told(name, math.inf if errors.nonfinite else errors.ratio / known.limit)
+            self._record(name, math.inf if errors.nonfinite else errors.ratio / known.limit)
         wrong = known.wrong(value)
         if any(_magnitude(leaf) > constants.NO_OVERFLOW_WITHIN for leaf in given):
             wrong &= value.isfinite()
         if not wrong.any():
             return
-        if self.guilty is None:
+        if self.faulty is None:
             error = (value.double() - truth).abs().nan_to_num(math.inf).masked_fill(~wrong, -1.0)
             worst = int(error.argmax())
-            self.guilty = FaultyOperation(name, float(value.flatten()[worst]), float(truth.flatten()[worst]))
+            self.faulty = FaultyOperation(name, float(value.flatten()[worst]), float(truth.flatten()[worst]))
         value.copy_(torch.where(wrong, truth.to(value.dtype), value))
 
 
@@ -110,7 +110,7 @@ def _in_float64(func: Any) -> Float64 | None:
     return func
 
 
-class _Twin:
+class _Float64Replay:
     """One operation in float64: `exact` are the leaves of its result. Raises what the operation raises."""
 
     def __init__(self, func: OpOverload, exactly: Float64, taken: Any, chance: torch.Generator) -> None:
@@ -126,42 +126,42 @@ class _Twin:
         """Whether it defines the leaf `index` of a result, too: not what a kernel keeps for itself."""
         return index < len(self.exact) and _is_floating(self.exact[index]) and self.exact[index].shape == value.shape
 
-    def envelope(self, index: int, value: Tensor, leeway: float) -> Envelope:
+    def envelope(self, index: int, value: Tensor, tolerance_factor: float) -> Envelope:
         """What is known of that leaf, from more replicas if `value` seems wrong."""
-        known = self._envelope(index, value, leeway)
+        known = self._envelope(index, value, tolerance_factor)
         more = constants.REPLICAS_BEFORE_WRONG - len(self._replicas)
         if more > 0 and known.wrong(value).any():
             self._replicas += [self._replica() for _ in range(more)]
-            known = self._envelope(index, value, leeway)
+            known = self._envelope(index, value, tolerance_factor)
         return known
 
-    def _envelope(self, index: int, value: Tensor, leeway: float) -> Envelope:
+    def _envelope(self, index: int, value: Tensor, tolerance_factor: float) -> Envelope:
         exact, replicas = self.exact[index], [replica[index] for replica in self._replicas]
         coarsest = max(self._coarsest, value.dtype, key=lambda dtype: constants.UNIT_ROUNDOFF[dtype])
-        return Envelope(exact.to(value.dtype), exact, replicas, coarsest, leeway=leeway)
+        return Envelope(exact.to(value.dtype), exact, replicas, coarsest, tolerance_factor=tolerance_factor)
 
     def _replica(self) -> list[Any]:
         if self._in_steps is not None:
             try:
-                found = self._stirred(self._in_steps)
+                found = self._perturb(self._in_steps)
             except (RuntimeError, ValueError, TypeError, AssertionError):  # not for these arguments
                 found = []
             if [_shape(leaf) for leaf in found] == [_shape(leaf) for leaf in self.exact]:
                 return found
             self._in_steps = None
-        return self._stirred(self._exactly)
+        return self._perturb(self._exactly)
 
-    def _stirred(self, call: Float64) -> list[Any]:
+    def _perturb(self, call: Float64) -> list[Any]:
         args, kwargs = tree_map(self._moved, self._taken)
-        with _Stir(torch.finfo(self._coarsest).eps, self._chance):
+        with _PerturbationMode(torch.finfo(self._coarsest).eps, self._chance):
             return tree_leaves(call(*args, **kwargs))
 
     def _moved(self, value: Any) -> Any:
         wide = _raised(value)
-        return _stirred(wide, torch.finfo(value.dtype).eps, self._chance) if _is_floating(value) else wide
+        return _perturb(wide, torch.finfo(value.dtype).eps, self._chance) if _is_floating(value) else wide
 
 
-class _Stir(TorchDispatchMode):
+class _PerturbationMode(TorchDispatchMode):
     """Every result in float64 is moved by up to the relative amount `ulp`."""
 
     def __init__(self, ulp: float, chance: torch.Generator) -> None:
@@ -176,11 +176,11 @@ class _Stir(TorchDispatchMode):
             return result
         for leaf in tree_leaves(result):
             if _is_floating(leaf) and leaf.dtype == torch.float64:
-                leaf.copy_(_stirred(leaf, self._ulp, self._chance))
+                leaf.copy_(_perturb(leaf, self._ulp, self._chance))
         return result
 
 
-def _stirred(value: Tensor, ulp: float, chance: torch.Generator) -> Tensor:
+def _perturb(value: Tensor, ulp: float, chance: torch.Generator) -> Tensor:
     # Not by an ulp exactly: terms that cancel would often move together. A factor leaves zero and infinity alone.
     moves = torch.rand(value.shape, generator=chance, dtype=torch.float64).mul_(2).sub_(1)
     return value * (1 + moves.to(value.device) * ulp)

@@ -51,20 +51,20 @@ class Envelope:
         replicas: list[Tensor],
         coarsest: torch.dtype,
         terms: float = 0.0,
-        leeway: float = 1.0,
+        tolerance_factor: float = 1.0,
     ) -> None:
         """`eager` and `replicas` against `exact` (all of one shape). `coarsest`: the least precise float dtype the
-        program computes in. `terms`: magnitude of the terms behind the value where its own size says nothing. `leeway`:
+        program computes in. `terms`: magnitude of the terms behind the value where its own size says nothing. `tolerance_factor`:
         how many times the usual limit an error may be."""
         self.shape = eager.shape
-        self.limit = leeway * constants.wrong_limit(coarsest)
-        self._astray = constants.astray_share(coarsest)
+        self.limit = tolerance_factor * constants.wrong_limit(coarsest)
+        self._suspicious_share = constants.suspicious_share(coarsest)
         self._exact = _rows(exact)
         values = [_rows(eager), *(_rows(replica) for replica in replicas)]
         # A compiled program may overflow where eager just does not: leave the last steps before infinity out.
-        self._roof = torch.finfo(eager.dtype).max * (1 - 16 * constants.UNIT_ROUNDOFF[eager.dtype])
+        self._finite_limit = constants.finite_limit(eager.dtype)
         self._eager_finite = values[0].isfinite()
-        self.expected_finite = self._eager_finite & (self._exact.abs() < self._roof)
+        self.expected_finite = self._eager_finite & (self._exact.abs() < self._finite_limit)
         self._judged = self.expected_finite.clone()
         for value in values[1:]:
             self._judged &= value.isfinite()
@@ -120,11 +120,11 @@ class Envelope:
         off = self._errors(values).masked_fill_(~finite, 0.0) > allowed.unsqueeze(-1)
         return (off | (self._judged & ~finite)).reshape(self.shape)
 
-    def astray(self) -> Tensor:
+    def suspicious(self) -> Tensor:
         """Which elements of eager are not finite where the truth is, well within the dtype's range, or off by more than
-        `constants.astray_share` of their row's size."""
-        lost = ~self._eager_finite & (self._exact.abs() < self._roof)
-        far = self._eager > (self._astray * self._size + self._floor).unsqueeze(-1)
+        `constants.suspicious_share` of their row's size."""
+        lost = ~self._eager_finite & (self._exact.abs() < self._finite_limit)
+        far = self._eager > (self._suspicious_share * self._size + self._floor).unsqueeze(-1)
         return (lost | far).reshape(self.shape)
 
     def _errors(self, values: Tensor) -> Tensor:

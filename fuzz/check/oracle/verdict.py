@@ -72,9 +72,8 @@ class Judge:
         self._exact = exact
         self._replica = replica
         self._random = random
-        self._replicas = [replica(number) for number in range(constants.REPLICAS)]
+        self._known = _Replicas([replica(number) for number in range(constants.REPLICAS)])
         self._coarsest = coarsest()
-        self._envelopes: dict[tuple[str, torch.dtype], Envelope] = {}
         self._terms = max(
             (float(grad.abs().nan_to_num(0.0, 0.0, 0.0).max()) for grad in exact.gradients.values() if grad.numel()),
             default=0.0,
@@ -96,36 +95,33 @@ class Judge:
         form = metadata(self._eager, compiled)
         if form is not None:
             return Judgement(Verdict.METADATA, form)
-        judgement = self._measure(compiled, coarsest)
-        if judgement.verdict in DOUBTED and len(self._replicas) < constants.REPLICAS_BEFORE_WRONG:
-            more = range(len(self._replicas), constants.REPLICAS_BEFORE_WRONG)
-            self._replicas += [self._replica(number) for number in more]
-            self._envelopes.clear()
-            judgement = self._measure(compiled, coarsest)
+        known = self._known
+        judgement = self._measure(compiled, coarsest, known)
+        if judgement.verdict in DOUBTED and len(known.runs) < constants.REPLICAS_BEFORE_WRONG:
+            more = range(len(known.runs), constants.REPLICAS_BEFORE_WRONG)
+            known = self._known = _Replicas(known.runs + [self._replica(number) for number in more])
+            judgement = self._measure(compiled, coarsest, known)
         right = others() if judgement.verdict in DOUBTED else []
         if right:
-            self._envelopes.clear()
-            before, self._replicas = self._replicas, self._replicas + right
-            judgement = self._measure(compiled, coarsest)
+            known = _Replicas(known.runs + right)  # for this subject alone
+            judgement = self._measure(compiled, coarsest, known)
         if judgement.verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT) and self._random:
             judgement = Judgement(Verdict.RANDOM_STREAM, judgement.failure, judgement.numbers)
         if judgement.verdict in DOUBTED:
-            judgement = self._located(judgement, compiled, coarsest)
-        if right:
-            self._envelopes.clear()
-            self._replicas = before
+            judgement = self._located(judgement, compiled, coarsest, known)
         if judgement.verdict.is_finding or handed is not None:
             return judgement
         layout = stride_order(self._eager, compiled)
         return judgement if layout is None else Judgement(Verdict.METADATA, layout, judgement.numbers)
 
-    def _measure(self, compiled: Execution, coarsest: torch.dtype) -> Judgement:
+    def _measure(self, compiled: Execution, coarsest: torch.dtype, known: "_Replicas") -> Judgement:
         judgements = [
-            self._one(name, eager, compiled.values.get(name), coarsest) for name, eager in self._eager.values.items()
+            self._one(name, eager, compiled.values.get(name), coarsest, known)
+            for name, eager in self._eager.values.items()
         ]
         # A gradient that eager lacks is one that is zero there.
         judgements += [
-            self._one(name, torch.zeros_like(value), value, coarsest)
+            self._one(name, torch.zeros_like(value), value, coarsest, known)
             for name, value in compiled.gradients.items()
             if name not in self._eager.gradients
         ]
@@ -135,7 +131,9 @@ class Judge:
         totals = {key: sum(item.numbers[key] for item in judgements) for key in ("rows_wrong", "rows_total")}
         return replace(worst, numbers={**worst.numbers, **totals})
 
-    def _located(self, judgement: Judgement, compiled: Execution, coarsest: torch.dtype) -> Judgement:
+    def _located(
+        self, judgement: Judgement, compiled: Execution, coarsest: torch.dtype, known: "_Replicas"
+    ) -> Judgement:
         name = judgement.value
         eager, value = self._eager.values.get(name), compiled.values.get(name)
         if eager is None:
@@ -143,13 +141,15 @@ class Judge:
             eager = torch.zeros_like(value)
         value = torch.zeros_like(eager) if value is None else value
         if eager.is_floating_point():
-            wrong = self._envelope(name, eager, coarsest).wrong(value)
+            wrong = self._envelope(name, eager, coarsest, known).wrong(value)
             exact = self._exact.values.get(name, torch.zeros_like(eager))
         else:
             wrong, exact = eager != value, eager
         return replace(judgement, where=where(name, wrong), map=partial(error_map, name, wrong, value, exact))
 
-    def _one(self, name: str, eager: Tensor, compiled: Tensor | None, coarsest: torch.dtype) -> Judgement:
+    def _one(
+        self, name: str, eager: Tensor, compiled: Tensor | None, coarsest: torch.dtype, known: "_Replicas"
+    ) -> Judgement:
         # A gradient that doesn't exist is one that is zero: frameworks differ in which they return.
         value = torch.zeros_like(eager) if compiled is None else compiled
         rows = float(math.prod(eager.shape[:-1]))
@@ -164,23 +164,31 @@ class Judge:
                 {"ratio": math.inf, "rows_wrong": rows, "rows_total": rows, "limit": 0.0},
                 name,
             )
-        envelope = self._envelope(name, eager, coarsest)
+        envelope = self._envelope(name, eager, coarsest, known)
         errors, limit = envelope.judge(value), envelope.limit
         verdict = _verdict(errors, limit, wrong)
         return Judgement(verdict, _failure(name, errors, limit, verdict), _numbers(errors, limit), name)
 
-    def _envelope(self, name: str, eager: Tensor, coarsest: torch.dtype) -> Envelope:
+    def _envelope(self, name: str, eager: Tensor, coarsest: torch.dtype, known: "_Replicas") -> Envelope:
         key = (name, coarsest)
-        if key not in self._envelopes:
+        if key not in known.envelopes:
             zeros = torch.zeros_like(eager)
-            self._envelopes[key] = Envelope(
+            known.envelopes[key] = Envelope(
                 eager,
                 self._exact.values.get(name, zeros),
-                [replica.values.get(name, zeros) for replica in self._replicas],
+                [run.values.get(name, zeros) for run in known.runs],
                 coarsest,
                 self._terms if name.startswith("grad of") else 0.0,
             )
-        return self._envelopes[key]
+        return known.envelopes[key]
+
+
+@dataclass(frozen=True)
+class _Replicas:
+    """Right runs under noise, and the envelopes made of them: by value and the least precise dtype."""
+
+    runs: list[Execution]
+    envelopes: dict[tuple[str, torch.dtype], Envelope] = field(default_factory=dict)
 
 
 def metadata(eager: Execution, compiled: Execution) -> FormDiffers | None:

@@ -4,8 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
-#: Axes longer than this are told by ranges alone, and no more ranges of an axis are told.
-MOST = 512
+from fuzz.check.oracle.constants import LONGEST_AXIS
 
 
 def where(value: str, wrong: Tensor) -> dict[str, Any]:
@@ -24,11 +23,11 @@ def where(value: str, wrong: Tensor) -> dict[str, Any]:
         "value": value,
         "shape": list(wrong.shape),
         "wrong": total,
-        "ranges": [_ranges(count)[:MOST] for count in counts],
-        "counts": [count if len(count) <= MOST else [] for count in counts],
+        "ranges": [_ranges(count)[:LONGEST_AXIS] for count in counts],
+        "counts": [count if len(count) <= LONGEST_AXIS else [] for count in counts],
         "spanned": spanned,
         "product": total == spanned,
-        "pairs": _ranges(_along(wrong.flatten(0, 1), 0))[:MOST] if wrong.dim() == 4 else [],
+        "pairs": _ranges(_along(wrong.flatten(0, 1), 0))[:LONGEST_AXIS] if wrong.dim() == 4 else [],
     }
 
 

@@ -9,7 +9,6 @@ alone, which `problems` checks under the real scores where weights are large eno
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 
 import torch
@@ -18,7 +17,6 @@ from torch import Tensor
 from fuzz.check import exceptions
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.attention.refusals import Failed
-from fuzz.protocol import Verdict
 from fuzz.protocol.failures import DropoutMask
 
 Function = Callable[..., Tensor]
@@ -110,7 +108,7 @@ def _differentiated(out: Tensor, values: Tensor, dout: Tensor) -> Tensor:
     except NotImplementedError:
         raise
     except Exception as error:
-        if exceptions.verdict(error) is Verdict.OUT_OF_MEMORY:
+        if exceptions.is_out_of_memory(error):
             raise
         raise Failed(error) from error
     return grad
@@ -148,8 +146,9 @@ def _repeated(mask: Tensor, p: float) -> Iterator[DropoutMask]:
     """Masks that come again a few indices, or a power of two, further along an axis."""
     for number, axis in enumerate(_AXES):
         size = mask.shape[number]
-        lags = [lag for lag in chain(range(1, 8), (1 << power for power in range(3, 20))) if lag < size]
-        for lag in lags:
+        for lag in constants.MASK_LAGS:
+            if lag >= size:
+                break
             left, right = mask.narrow(number, 0, size - lag), mask.narrow(number, lag, size - lag)
             found = list(_alike(left, right, DropoutMask("repeated", p, axis=axis, lag=lag)))
             if found:

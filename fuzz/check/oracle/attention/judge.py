@@ -121,12 +121,12 @@ class _Bench:
         laid_out = []
         for name in [name for name in given if name in truth]:
             value = given[name]
-            roof = torch.finfo(value.dtype).max * (1 - 16 * constants.UNIT_ROUNDOFF[value.dtype])
-            finite = truth[name].abs().lt(roof) & (live if name == "out" else True)
+            limit = constants.finite_limit(value.dtype)
+            finite = truth[name].abs().lt(limit) & (live if name == "out" else True)
             # What a query with shaky weights gives goes into dk and dv of every key.
             firm = ~self._shaky if name in ("out", "dq") else ~self._shaky.any()
             laid_out.append(
-                _Result(name, value, truth[name], allowed[name], finite, finite & allowed[name].lt(roof) & firm)
+                _Result(name, value, truth[name], allowed[name], finite, finite & allowed[name].lt(limit) & firm)
             )
         return laid_out
 

@@ -18,7 +18,7 @@ from fuzz.check.oracle.attention.error_bound import budget
 from fuzz.check.oracle.attention.exact import Exact
 from fuzz.check.oracle.attention.refusals import Unsupported
 from fuzz.check.oracle.attention.relation_table import RELATIONS
-from fuzz.check.oracle.constants import MOST_SCORES, UNIT_ROUNDOFF, budget_limit
+from fuzz.check.oracle.constants import LARGEST_RELATED, MOST_SCORES, SMALLEST_RELATED, UNIT_ROUNDOFF, budget_limit
 from fuzz.protocol.failures import RelationBroken
 
 Function = Callable[..., Tensor]
@@ -87,7 +87,7 @@ class _Trial:
             return RelationBroken("", "shape", shape=tuple(left.shape), expected_shape=tuple(right.shape))
         terms = equation.left + equation.right
         empty = torch.stack([_mapped(term, _empty(term.call)) for term in terms]).sum(0) > 0
-        tiny = 64 * torch.finfo(self._call.q.dtype).smallest_normal
+        tiny = SMALLEST_RELATED * torch.finfo(self._call.q.dtype).smallest_normal
         same = (left == right) | (left.isnan() & right.isnan()) | empty | ((left.abs() < tiny) & (right.abs() < tiny))
         if same.all():
             return None
@@ -180,4 +180,4 @@ def _is_tame(call: Call) -> bool:
     if not (math.isfinite(options["scale"]) and all(bool(x.isfinite().all()) for x in given)):
         return False
     largest = [float(x.double().abs().max()) for x in (call.q, call.k)]
-    return max(1.0, abs(options["scale"])) * largest[0] * largest[1] * call.q.shape[3] < 1e30
+    return max(1.0, abs(options["scale"])) * largest[0] * largest[1] * call.q.shape[3] < LARGEST_RELATED

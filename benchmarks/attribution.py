@@ -1,11 +1,13 @@
-"""Whether attribution is right: planted mistakes whose place is known, bugs of torch that are known, and cases of yours.
+"""Whether attribution is right: planted mistakes whose place is known, bugs of torch that are known, and cases of
+yours.
 
     python -m benchmarks.attribution [--only PREFIX] [--device cpu] [--bisect] [--evidence] [CASE_OR_DIRECTORY...]
 
-Prints a line for each finding: what was planted, the cause that triage names, whether that is right, and the seconds. Plants
-are mistakes in replacements of attention and in Inductor's relu (benchmarks/planted_torch), and in copies of the bundled
-kernels (benchmarks/defects.py). `--evidence` adds the sentences that the cause rests on. With `--bisect` repro.py is written too and PyTorch's bisector run on it, in both ways, which
-takes minutes each. Exits with 1 where one is wrong.
+Prints a line for each finding: what was planted, the cause that triage names, whether that is right, and the seconds.
+Plants are mistakes in replacements of attention and in Inductor's relu (benchmarks/planted_torch), and in copies of the
+bundled kernels (benchmarks/defects.py). `--evidence` adds the sentences that the cause rests on. With `--bisect`
+repro.py is written too and PyTorch's bisector run on it, in both ways, which takes minutes each. Exits with 1 where one
+is wrong.
 """
 
 import argparse
@@ -50,10 +52,16 @@ returns: [out]
 """
 
 REPLACEMENTS = {
-    "scale_dropped": "sfdp-01-inference", "scale_squared": "sfdp-05-inference", "mask_dropped": "sfdp-14-inference",
-    "mask_negated": "sfdp-15-inference", "causal_added": "sfdp-11-inference", "queries_and_keys_swapped": "sfdp-02-inference",
-    "heads_rolled": "sfdp-09-inference", "queries_reversed": "sfdp-19-inference", "output_transposed": "sfdp-23-inference",
-}  # fmt: skip
+    "scale_dropped": "sfdp-01-inference",
+    "scale_squared": "sfdp-05-inference",
+    "mask_dropped": "sfdp-14-inference",
+    "mask_negated": "sfdp-15-inference",
+    "causal_added": "sfdp-11-inference",
+    "queries_and_keys_swapped": "sfdp-02-inference",
+    "heads_rolled": "sfdp-09-inference",
+    "queries_reversed": "sfdp-19-inference",
+    "output_transposed": "sfdp-23-inference",
+}
 """By plant: the seed that the pattern takes."""
 
 KERNELS: dict[str, tuple[str, dict[str, object]]] = {
@@ -232,7 +240,8 @@ def _bisected(known: Known, found: Attribution) -> None:
         began = time.monotonic()
         lines = [asked(repro, sys.executable).line for asked in (bisect, bisect_command)]
     print(
-        f"  repro.py exits with {codes[0]}, in eager with {codes[1]}; the bisector says: {lines[0]}; by its command: {lines[1]}"
+        f"  repro.py exits with {codes[0]}, in eager with {codes[1]}; the bisector says: {lines[0]}; "
+        f"by its command: {lines[1]}"
         f" ({time.monotonic() - began:.0f} s)",
         flush=True,
     )

@@ -2,11 +2,11 @@
 
     python -m benchmarks.coverage [--cases 3000] [--seed 1] [--workers 2] [--device cpu] [--json PATH]
 
-Judges the seeds of the corpus, and cases sampled as a campaign with that seed samples them, in workers under `passes`, those
-with active dropout under `passes_random` too, and on CUDA seeds in float32 with TF32 allowed, without which no pattern takes them
-there (`inductor_tf32`, `inductor_tf32_random`). Prints a line for every pattern: how many sampled cases fired it or "never",
-whether a seed does, and where the registry or torch's source says why the pattern can't fire, that. Ends with what else was
-reached, by kind, and the verdicts. Shared machines only change how long it takes.
+Judges the seeds of the corpus, and cases sampled as a campaign with that seed samples them, in workers under `passes`,
+those with active dropout under `passes_random` too, and on CUDA seeds in float32 with TF32 allowed, without which no
+pattern takes them there (`inductor_tf32`, `inductor_tf32_random`). Prints a line for every pattern: how many sampled
+cases fired it or "never", whether a seed does, and where the registry or torch's source says why the pattern can't
+fire, that. Ends with what else was reached, by kind, and the verdicts. Shared machines only change how long it takes.
 """
 
 import argparse
@@ -28,6 +28,7 @@ from fuzz.campaign.symptom import PROCESS
 from fuzz.check.coverage import Pattern, registered_patterns, untold
 from fuzz.evaluator import WorkerConfig, open_evaluator
 from fuzz.protocol import Result
+from fuzz.protocol.render import describe
 from generators.program.case import Case
 from generators.program.emit import is_random
 from generators.sampling.sample import sample
@@ -39,7 +40,7 @@ SEEDS = ROOT / "corpus" / "seeds"
 KNOWN = (
     (
         re.compile(r"_sfdp_pattern_(29|30)_half_"),
-        "F.sdpa in half precision is taken apart in float32 unless torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp",
+        "F.sdpa in half precision is decomposed, unless torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp",
     ),
     # Since 2.13 these are not registered any more.
     (
@@ -69,7 +70,8 @@ class Counts:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, name: str, result: Result) -> None:
-        """Count a case once for everything it reached under any subject. A process lost to it, which tells nothing, is told."""
+        """Count a case once for everything it reached under any subject. A process lost to it, which tells nothing, is
+        told."""
         with self.lock:
             self.judged += 1
             self.rejected += result.rejected is not None
@@ -78,7 +80,7 @@ class Counts:
             self.verdicts.update(one.verdict for one in result.results)
             for one in result.results:
                 if one.verdict in PROCESS:
-                    print(f"{name} under {one.subject}: {one.verdict}: {one.message}", file=sys.stderr, flush=True)
+                    print(f"{name} under {one.subject}: {one.verdict}: {describe(one)}", file=sys.stderr, flush=True)
             if self.judged % REPORTED == 0:
                 print(f"{self.judged} cases: {len(self.rewrites)} rewrites", file=sys.stderr, flush=True)
 

@@ -89,7 +89,8 @@ DEFECTS = {
     "group_overwritten": Defect(
         "backward.py",
         "        slope = 0.0\n        if ALIBI:\n            slope = tl.load(alibi + h)\n        if RIGHT:",
-        "        slope = 0.0\n        key_sums = key_sums * 0.0\n        if ALIBI:\n            slope = tl.load(alibi + h)\n        if RIGHT:",
+        "        slope = 0.0\n        key_sums = key_sums * 0.0\n        if ALIBI:\n"
+        "            slope = tl.load(alibi + h)\n        if RIGHT:",
         "dk of grouped queries keeps the last head of the group only",
     ),
     "softcap_without_derivative": Defect(
@@ -117,7 +118,8 @@ def __getattr__(name: str) -> Callable[..., Any]:
 
 
 def planted(name: str) -> Callable[..., Any]:
-    """`attention` of a copy of the kernels that has the defect. Raises ValueError when the kernels lack the old text."""
+    """`attention` of a copy of the kernels that has the defect. Raises ValueError when the kernels lack the old
+    text."""
     defect = DEFECTS[name]
     package = f"planted_{name}"
     if package not in sys.modules:

@@ -1,11 +1,12 @@
-"""False alarms of the dropout statistics: right programs with active dropout, eager held against itself with other seeds.
+"""False alarms of the dropout statistics: right programs with active dropout, eager held against itself with other
+seeds.
 
     python -m benchmarks.dropout [--cases 500] [--seed 1] [--seeds 64 | --subject passes]
 
-Prints, for each number of seeds, how many programs exceed the limit there and the largest S (fuzz/check/oracle/dropout.py)
-of whole tensors, of their parts and of slopes. With --subject every program is compiled with it instead and draws one number
-before it runs, so that its masks are others than eager's, and the verdicts are counted.
-Exits with 1 for a false alarm: an S beyond the last limit, or a finding that dropout statistics made.
+Prints, for each number of seeds, how many programs exceed the limit there and the largest S
+(fuzz/check/oracle/dropout.py) of whole tensors, of their parts and of slopes. With --subject every program is compiled
+with it instead and draws one number before it runs, so that its masks are others than eager's, and the verdicts are
+counted. Exits with 1 for a false alarm: an S beyond the last limit, or a finding that dropout statistics made.
 """
 
 import argparse
@@ -26,6 +27,7 @@ from fuzz.check.oracle import constants, dropout
 from fuzz.check.recheck import compared
 from fuzz.check.subjects import find
 from fuzz.protocol import Check, Verdict
+from fuzz.protocol.render import describe
 from generators.program.emit import is_random, source
 from generators.sampling.sample import sample
 
@@ -110,7 +112,7 @@ def _compiled(requests: Iterator[Check], name: str) -> int:
             verdicts[one.verdict] += 1
             if one.verdict.is_finding:
                 accused += "seeds" in one.numbers
-                print(f"case {request.id}: {one.verdict}: {one.message}", flush=True)
+                print(f"case {request.id}: {one.verdict}: {describe(one)}", flush=True)
     print(f"{name}: {', '.join(f'{verdict} {count}' for verdict, count in verdicts.most_common())}")
     return 1 if accused else 0
 

@@ -1,4 +1,5 @@
-"""The bundled kernels over every length from 1 to 130, and the 14 shapes of FlagGems' table: errors in units of the budget.
+"""The bundled kernels over every length from 1 to 130, and the 14 shapes of FlagGems' table: errors in units of the
+budget.
 
     python -m benchmarks.kernel_sweep [--quick]
 

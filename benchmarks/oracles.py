@@ -3,10 +3,10 @@
     .venv/bin/python -m benchmarks.oracles identities --function math --calls 1000
     .venv/bin/python -m benchmarks.oracles relations --function sdpa_flash --calls 1000
 
-`identities` prints the largest ratio of each gradient identity by dtype, and the calls it comes from; `relations` what breaks,
-and how often each relation that holds in real numbers holds bit for bit. A function is `math` (kernels.reference, gradients
-by autograd), or an attention subject: triton, sdpa_math, sdpa_flash. Known to be wrong and left out: sdpa_flash
-with `causal` and a negative scale, which gives NaN or zeros in torch 2.13.0 on CPU.
+`identities` prints the largest ratio of each gradient identity by dtype, and the calls it comes from; `relations` what
+breaks, and how often each relation that holds in real numbers holds bit for bit. A function is `math`
+(kernels.reference, gradients by autograd), or an attention subject: triton, sdpa_math, sdpa_flash. Known to be wrong
+and left out: sdpa_flash with `causal` and a negative scale, which gives NaN or zeros in torch 2.13.0 on CPU.
 """
 
 import argparse

@@ -2,8 +2,9 @@
 
     python -m benchmarks.planted [--workers 2] [--budget 10m] [--seed 1] [NAME...]
 
-For every defect runs `python -m fuzz.run --subject benchmarks.defects:NAME --fail-fast` and prints the seconds to the first
-suspicion and to the saved finding, its verdict, operations and sizes, and where the error is. Exits with 1 when one is missed.
+For every defect runs `python -m fuzz.run --subject benchmarks.defects:NAME --fail-fast` and prints the seconds to the
+first suspicion and to the saved finding, its verdict, operations and sizes, and where the error is. Exits with 1 when
+one is missed.
 """
 
 import argparse

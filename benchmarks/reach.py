@@ -1,12 +1,14 @@
 """What a search reaches with the same number of cases, under Inductor's graph passes alone and judging nothing.
 
-    python -m benchmarks.reach [--engine random] [--engine guided] [--seed 1] [--cases 3000] [--at-once 2] [--json PATH] [--plot PATH]
+    python -m benchmarks.reach [--engine random] [--engine guided] [--seed 1] [--cases 3000] [--at-once 2]
+        [--json PATH] [--plot PATH]
     python -m benchmarks.reach --from PATH.json [--plot PATH]
 
-Compiles case after case as the subjects `passes` and `passes_random` do, and tells the search what it reached: no eager run is
-compared, nothing is shrunk. That takes a third of a second a case, so that an hour's cases of a campaign fit in half an hour of
-one processor, and campaigns that shrink more are not behind. Begins from nothing, without seed files. Prints how many distinct
-rewrites were reached after so many cases, and by what the cases came about. Shared machines only change how long it takes.
+Compiles case after case as the subjects `passes` and `passes_random` do, and tells the search what it reached: no eager
+run is compared, nothing is shrunk. That takes a third of a second a case, so that an hour's cases of a campaign fit in
+half an hour of one processor, and campaigns that shrink more are not behind. Begins from nothing, without seed files.
+Prints how many distinct rewrites were reached after so many cases, and by what the cases came about. Shared machines
+only change how long it takes.
 """
 
 import argparse
@@ -41,8 +43,8 @@ STEPS = 12
 
 @dataclass(frozen=True)
 class Reach:
-    """One search. `rewrites` and `patterns`: after each of `STEPS` equal parts of its cases; `found`: how many rewrites were
-    new by what brought them about; `made`: how many cases came about so."""
+    """One search. `rewrites` and `patterns`: after each of `STEPS` equal parts of its cases; `found`: how many rewrites
+    were new by what brought them about; `made`: how many cases came about so."""
 
     engine: str
     seed: int
@@ -152,8 +154,8 @@ def line(run: Reach) -> str:
     """A search in one line."""
     ways = ", ".join(f"{run.found.get(way, 0)} by {count} {way}" for way, count in sorted(run.made.items()))
     return (
-        f"{run.engine} seed {run.seed}: {run.cases} cases in {run.seconds / 60:.0f} min, {run.refused} refused; rewrites"
-        f" {list(run.rewrites)}, of attention {list(run.patterns)}; {ways}"
+        f"{run.engine} seed {run.seed}: {run.cases} cases in {run.seconds / 60:.0f} min, {run.refused} refused; "
+        f"rewrites {list(run.rewrites)}, of attention {list(run.patterns)}; {ways}"
     )
 
 

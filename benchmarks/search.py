@@ -1,13 +1,13 @@
 """What each engine reaches in the compiler, from nothing, against time.
 
-    python -m benchmarks.search [--engine random] [--engine guided] [--engine atheris] [--seed 1] [--budget 10m] [--workers 2]
-        [--device cpu] [--at-once 1] [--out DIR] [--json PATH] [--plot PATH]
+    python -m benchmarks.search [--engine random] [--engine guided] [--engine atheris] [--seed 1] [--budget 10m]
+        [--workers 2] [--device cpu] [--at-once 1] [--out DIR] [--json PATH] [--plot PATH]
     python -m benchmarks.search --from PATH.json [--plot PATH]
 
 Runs `python -m fuzz.run --engine E --seed N --subject passes ...` for every engine and seed, so many at once and
-without seed files, and counts distinct rewrites, lowerings (fallbacks among them) and other things reached (operations of
-the graph, kernels; fuzz/check/coverage.py) by their first time. Run directories in --out are gone on with: their budgets add
-up. Prints a line for each run and a table of medians; --json keeps the curves, --plot draws them.
+without seed files, and counts distinct rewrites, lowerings (fallbacks among them) and other things reached (operations
+of the graph, kernels; fuzz/check/coverage.py) by their first time. Run directories in --out are gone on with: their
+budgets add up. Prints a line for each run and a table of medians; --json keeps the curves, --plot draws them.
 """
 
 import argparse
@@ -35,8 +35,8 @@ KINDS = ("rewrites", "patterns", "lowerings", "others")
 
 @dataclass(frozen=True)
 class Run:
-    """One campaign. `seconds`: its length; `curves`: by kind, how many distinct names were reached by each moment, `patterns`
-    being the rewrites of attention; `findings`: saved, by verdict; `torch`: its version."""
+    """One campaign. `seconds`: its length; `curves`: by kind, how many distinct names were reached by each moment,
+    `patterns` being the rewrites of attention; `findings`: saved, by verdict; `torch`: its version."""
 
     engine: str
     seed: int
@@ -182,7 +182,8 @@ def table(runs: list[Run]) -> list[str]:
 
 
 def plot(runs: list[Run], path: Path) -> None:
-    """Draw rewrites and lowerings against minutes on one machine of two cores: worker time over two. A line is a seed."""
+    """Draw rewrites and lowerings against minutes on one machine of two cores: worker time over two. A line is a
+    seed."""
     styles = {"guided": ("black", "-"), "random": ("0.55", "-"), "atheris": ("0.3", ":")}
     kinds = ("rewrites", "lowerings")
     figure, axes = blank(len(kinds), (10, 4))

@@ -1,4 +1,5 @@
-"""Attention in Triton with gradients: natively on a GPU, and through Triton's interpreter (TRITON_INTERPRET=1) on CPU."""
+"""Attention in Triton with gradients: natively on a GPU, and through Triton's interpreter (TRITON_INTERPRET=1) on
+CPU."""
 
 from typing import Any
 
@@ -43,16 +44,16 @@ def attention(
 ) -> Tensor:
     """softmax(scale * q k^T, shaped, kept) v, differentiable in q, k, v, bias and sinks, bitwise repeatable.
 
-    q [batch, heads, seq_len, head_dim], k [batch, kv_heads, kv_len, head_dim], v [batch, kv_heads, kv_len, value_dim], of
-    one dtype (float32, bfloat16, float16), with any strides; head_dim and value_dim up to 256; heads a multiple of
+    q [batch, heads, seq_len, head_dim], k [batch, kv_heads, kv_len, head_dim], v [batch, kv_heads, kv_len, value_dim],
+    of one dtype (float32, bfloat16, float16), with any strides; head_dim and value_dim up to 256; heads a multiple of
     kv_heads: query head h reads key head h * kv_heads // heads. Gives [batch, heads, seq_len, value_dim] of that dtype.
 
-    The score of query i and key j, in float32, is scale * q_i . k_j; with `softcap`, softcap * tanh(score / softcap); with
-    `alibi` ([heads]), minus alibi[h] * |i + off - j|; plus `bias` (broadcasts to [batch, heads, seq_len, kv_len]).
+    The score of query i and key j, in float32, is scale * q_i . k_j; with `softcap`, softcap * tanh(score / softcap);
+    with `alibi` ([heads]), minus alibi[h] * |i + off - j|; plus `bias` (broadcasts to [batch, heads, seq_len, kv_len]).
     Kept are the keys where `mask` (bool, broadcasts likewise) is True and i + off - left <= j <= i + off + right, for
-    `window` = (left, right), -1 meaning unbounded. `causal` sets right to 0, and off to 0 ("top_left") or
-    kv_len - seq_len ("bottom_right"); off is 0 otherwise. `sinks` ([heads]) adds exp(sinks[h]) to the denominator. A row
-    that keeps no key gives 0 and has gradients 0. `dropout` = (p, seed) drops weights where `dropout_mask` is False and
+    `window` = (left, right), -1 meaning unbounded. `causal` sets right to 0, and off to 0 ("top_left") or kv_len -
+    seq_len ("bottom_right"); off is 0 otherwise. `sinks` ([heads]) adds exp(sinks[h]) to the denominator. A row that
+    keeps no key gives 0 and has gradients 0. `dropout` = (p, seed) drops weights where `dropout_mask` is False and
     multiplies the others by 1 / (1 - p).
 
     `round_weights` rounds weights and score gradients to the inputs' dtype before products, as flash kernels do; False
@@ -116,7 +117,8 @@ def attention_with_lse(
     kept = None if mask is None else mask.expand(*q.shape[:3], k.size(2))
     slopes = None if alibi is None else alibi.float().contiguous()
     out, lse = _Attention.apply(
-        q, k, v, bias, None if sinks is None else sinks.contiguous(), kept, slopes, float(scale), float(softcap or 0.0), left, right, offset, p, seed,
+        q, k, v, bias, None if sinks is None else sinks.contiguous(), kept, slopes, float(scale),
+        float(softcap or 0.0), left, right, offset, p, seed,
         round_weights, round_scores, list(tile or ()),
     )  # fmt: skip
     return out, lse
@@ -160,7 +162,8 @@ class _Attention(torch.autograd.Function):
 
 
 def _check(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, alibi: Tensor | None, sinks: Tensor | None
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, alibi: Tensor | None,
+    sinks: Tensor | None
 ) -> None:  # fmt: skip
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.dim() != 4:

@@ -1,4 +1,5 @@
-"""The backward kernels: delta, then dk and dv over blocks of keys, then dq (and the scores' gradient) over blocks of queries.
+"""The backward kernels: delta, then dk and dv over blocks of keys, then dq (and the scores' gradient) over blocks of
+queries.
 
 No atomics: every element is written once by one program, so a repeat is bitwise equal.
 """
@@ -64,19 +65,22 @@ def keys_kernel(
             slope = tl.load(alibi + h)
         if RIGHT:
             key_sums, value_sums = over_queries(
-                key_sums, value_sums, key, value, q_of, dout_of, lse_of, delta_of, bias_of, mask_of, slope, start, inner_start,
+                key_sums, value_sums, key, value, q_of, dout_of, lse_of, delta_of, bias_of, mask_of, slope, start,
+                inner_start,
                 j, d, head, q_i, q_d, dout_i, dout_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap,
                 left, right, offset, dropout_p, factor, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT,
                 ROUND_SCORES, ROUND_WEIGHTS, BLOCK_I, True,
             )  # fmt: skip
         key_sums, value_sums = over_queries(
-            key_sums, value_sums, key, value, q_of, dout_of, lse_of, delta_of, bias_of, mask_of, slope, inner_start, inner_stop,
+            key_sums, value_sums, key, value, q_of, dout_of, lse_of, delta_of, bias_of, mask_of, slope, inner_start,
+            inner_stop,
             j, d, head, q_i, q_d, dout_i, dout_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap,
             left, right, offset, dropout_p, factor, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT,
             ROUND_SCORES, ROUND_WEIGHTS, BLOCK_I, False,
         )  # fmt: skip
         key_sums, value_sums = over_queries(
-            key_sums, value_sums, key, value, q_of, dout_of, lse_of, delta_of, bias_of, mask_of, slope, inner_stop, stop,
+            key_sums, value_sums, key, value, q_of, dout_of, lse_of, delta_of, bias_of, mask_of, slope, inner_stop,
+            stop,
             j, d, head, q_i, q_d, dout_i, dout_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap,
             left, right, offset, dropout_p, factor, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT,
             ROUND_SCORES, ROUND_WEIGHTS, BLOCK_I, True,
@@ -92,7 +96,8 @@ def query_range(
     first, rows, left, right, offset, BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr, LEFT: tl.constexpr,
     RIGHT: tl.constexpr,
 ):  # fmt: skip
-    """As `key_range`: the queries that see the keys from `first` on, and the whole blocks of them that see all of these."""
+    """As `key_range`: the queries that see the keys from `first` on, and the whole blocks of them that see all of
+    these."""
     start, inner_start = 0, 0
     stop = rows
     inner_stop = rows // BLOCK_I * BLOCK_I
@@ -116,8 +121,8 @@ def over_queries(
     SOFTCAP: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, DROPOUT: tl.constexpr,
     ROUND_SCORES: tl.constexpr, ROUND_WEIGHTS: tl.constexpr, BLOCK_I: tl.constexpr, BOUNDED: tl.constexpr,
 ):  # fmt: skip
-    """Add what the queries from `start` to `stop` give to dk and dv. Tiles are transposed, [keys, queries]: a transposed
-    accumulator as the operand of a product gave wrong gradients on Hopper with Triton 3.4."""
+    """Add what the queries from `start` to `stop` give to dk and dv. Tiles are transposed, [keys, queries]: a
+    transposed accumulator as the operand of a product gave wrong gradients on Hopper with Triton 3.4."""
     BLOCK_J: tl.constexpr = key.shape[0]
     for block in range(start, stop, BLOCK_I):
         i = block + tl.arange(0, BLOCK_I)
@@ -125,7 +130,8 @@ def over_queries(
                      BOUNDED, d.shape[0] != HEAD_DIM)  # fmt: skip
         dots = product(key, tl.trans(query), tl.zeros([BLOCK_J, BLOCK_I], tl.float32))
         s, tanh = scores(
-            dots, i[None, :], j[:, None], bias, bias_i, bias_j, mask, mask_i, mask_j, slope, scale, softcap, left, right,
+            dots, i[None, :], j[:, None], bias, bias_i, bias_j, mask, mask_i, mask_j, slope, scale, softcap, left,
+            right,
             offset, rows, columns, key.dtype, ALIBI, SOFTCAP, ROUND_SCORES, BOUNDED, LEFT, RIGHT,
         )  # fmt: skip
         weights = tl.exp2(s - base_of(lse, i, rows)[None, :])
@@ -163,8 +169,8 @@ def queries_kernel(
     ALIBI: tl.constexpr, SOFTCAP: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, DROPOUT: tl.constexpr,
     ROUND_SCORES: tl.constexpr, ROUND_WEIGHTS: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr,
 ):  # fmt: skip
-    """`dq` of one block of queries of one head; where `dscores` [batch * heads, rows, columns] is given (zeros, float32),
-    the gradient of the biased scores too."""
+    """`dq` of one block of queries of one head; where `dscores` [batch * heads, rows, columns] is given (zeros,
+    float32), the gradient of the biased scores too."""
     first = (tl.num_programs(0) - 1 - tl.program_id(0)) * BLOCK_I
     head = tl.program_id(1)
     b, h = (head // heads).to(tl.int64), (head % heads).to(tl.int64)
@@ -193,7 +199,8 @@ def queries_kernel(
         sums = over_keys(
             sums, query, upstream, base, shift, k, v, bias, mask, dscores, slope, start, inner_start, i, d, head,
             k_j, k_d, v_j, v_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset,
-            dropout_p, factor, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT, ROUND_SCORES, ROUND_WEIGHTS,
+            dropout_p, factor, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT, ROUND_SCORES,
+            ROUND_WEIGHTS,
             BLOCK_J, True,
         )  # fmt: skip
     sums = over_keys(
@@ -216,7 +223,8 @@ def queries_kernel(
 def over_keys(
     sums, query, upstream, base, shift, k, v, bias, mask, dscores, slope, start, stop, i, d, head,
     k_j, k_d, v_j, v_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset,
-    dropout_p, factor, seed, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, ALIBI: tl.constexpr, SOFTCAP: tl.constexpr,
+    dropout_p, factor, seed, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, ALIBI: tl.constexpr,
+    SOFTCAP: tl.constexpr,
     LEFT: tl.constexpr, RIGHT: tl.constexpr, DROPOUT: tl.constexpr, ROUND_SCORES: tl.constexpr,
     ROUND_WEIGHTS: tl.constexpr, BLOCK_J: tl.constexpr, BOUNDED: tl.constexpr,
 ):  # fmt: skip
@@ -228,7 +236,8 @@ def over_keys(
                    BOUNDED, d.shape[0] != HEAD_DIM)  # fmt: skip
         dots = product(query, tl.trans(key), tl.zeros([BLOCK_I, BLOCK_J], tl.float32))
         s, tanh = scores(
-            dots, i[:, None], j[None, :], bias, bias_i, bias_j, mask, mask_i, mask_j, slope, scale, softcap, left, right,
+            dots, i[:, None], j[None, :], bias, bias_i, bias_j, mask, mask_i, mask_j, slope, scale, softcap, left,
+            right,
             offset, rows, columns, query.dtype, ALIBI, SOFTCAP, ROUND_SCORES, BOUNDED, LEFT, RIGHT,
         )  # fmt: skip
         weights = tl.exp2(s - base[:, None])

@@ -16,8 +16,8 @@ def forward_kernel(
     ALIBI: tl.constexpr, SOFTCAP: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, DROPOUT: tl.constexpr,
     ROUND_SCORES: tl.constexpr, ROUND_WEIGHTS: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr,
 ):  # fmt: skip
-    """`out` [batch, heads, rows, VALUE_DIM] and lse [batch * heads, rows], natural log, float32. `factor` multiplies the sums:
-    1 / (1 - dropout_p). See kernels.attention."""
+    """`out` [batch, heads, rows, VALUE_DIM] and lse [batch * heads, rows], natural log, float32. `factor` multiplies
+    the sums: 1 / (1 - dropout_p). See kernels.attention."""
     first = (tl.num_programs(0) - 1 - tl.program_id(0)) * BLOCK_I
     head = tl.program_id(1)
     b, h = (head // heads).to(tl.int64), (head % heads).to(tl.int64)
@@ -97,7 +97,8 @@ def over_keys(
     RIGHT: tl.constexpr, DROPOUT: tl.constexpr, ROUND_SCORES: tl.constexpr, ROUND_WEIGHTS: tl.constexpr,
     BLOCK_J: tl.constexpr, BOUNDED: tl.constexpr,
 ):  # fmt: skip
-    """The online softmax over the keys from `start` to `stop`: running maximum (base 2), sum of weights, weighted values."""
+    """The online softmax over the keys from `start` to `stop`: running maximum (base 2), sum of weights, weighted
+    values."""
     BLOCK_I: tl.constexpr = query.shape[0]
     for block in range(start, stop, BLOCK_J):
         j = block + tl.arange(0, BLOCK_J)
@@ -105,7 +106,8 @@ def over_keys(
                    BOUNDED, d.shape[0] != HEAD_DIM)  # fmt: skip
         dots = product(query, key, tl.zeros([BLOCK_I, BLOCK_J], tl.float32))
         s, _ = scores(
-            dots, i[:, None], j[None, :], bias, bias_i, bias_j, mask, mask_i, mask_j, slope, scale, softcap, left, right,
+            dots, i[:, None], j[None, :], bias, bias_i, bias_j, mask, mask_i, mask_j, slope, scale, softcap, left,
+            right,
             offset, rows, columns, query.dtype, ALIBI, SOFTCAP, ROUND_SCORES, BOUNDED, LEFT, RIGHT,
         )  # fmt: skip
         higher = tl.maximum(top, tl.max(s, 1))

@@ -1,4 +1,5 @@
-"""The kernels as two torch operators, `attnfuzz::attention_forward` and `attnfuzz::attention_backward`, opaque to a compiler.
+"""The kernels as two torch operators, `attnfuzz::attention_forward` and `attnfuzz::attention_backward`, opaque to a
+compiler.
 
 Sizes of 0 are settled here: no kernel is launched for nothing.
 """
@@ -38,7 +39,8 @@ def attention_forward(
 ) -> tuple[Tensor, Tensor]:
     """(out [batch, heads, seq_len, value_dim], logsumexp [batch, heads, seq_len] float32, natural log).
 
-    softcap 0.0: none; left and right -1: unbounded; tile (): the schedule's own. The rest as `kernels.attention.attention`.
+    softcap 0.0: none; left and right -1: unbounded; tile (): the schedule's own. The rest as
+    `kernels.attention.attention`.
     """
     out = _like(q, v.size(-1))
     batch, heads, rows, _ = q.shape
@@ -55,7 +57,8 @@ def attention_forward(
             forward_kernel[(triton.cdiv(rows, plan.block_i), batch * heads)](
                 q, k, v, bias, _bytes(mask), alibi, sinks, out, lse,
                 *q.stride(), *k.stride(), *v.stride(), *out.stride(), *_strides(bias, q, k), *_strides(mask, q, k),
-                heads, heads // k.size(1), rows, columns, scale, softcap, left, right, offset, dropout_p, _factor(dropout_p), seed,
+                heads, heads // k.size(1), rows, columns, scale, softcap, left, right, offset, dropout_p,
+                _factor(dropout_p), seed,
                 **_constants(q, v, alibi, softcap, left, right, dropout_p),
                 ROUND_SCORES=round_scores, ROUND_WEIGHTS=round_weights, **_options(plan),
             )  # fmt: skip
@@ -90,9 +93,11 @@ def attention_backward(
     tile: Sequence[int],
     with_scores: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """(dq, dk, dv, delta [batch, heads, seq_len], dscores [batch, heads, seq_len, kv_len] or, without `with_scores`, [0]).
+    """(dq, dk, dv, delta [batch, heads, seq_len], dscores [batch, heads, seq_len, kv_len] or, without `with_scores`,
+    [0]).
 
-    delta is the sum of out * dout over features, float32; dscores the gradient of the scores that the bias was added to.
+    delta is the sum of out * dout over features, float32; dscores the gradient of the scores that the bias was added
+    to.
     """
     batch, heads, rows, _ = q.shape
     kv_heads, columns = k.shape[1:3]
@@ -114,11 +119,13 @@ def attention_backward(
             VALUE_DIM=v.size(-1), BLOCK_D=constants["BLOCK_D"], BLOCK_I=by_queries.block_i,
         )  # fmt: skip
         keys_kernel[(triton.cdiv(columns, by_keys.block_j), batch * kv_heads)](
-            q, k, v, bias, _bytes(mask), alibi, dout, lse, delta, dk, dv, *strides, *dk.stride(), *dv.stride(), *edges, *numbers,
+            q, k, v, bias, _bytes(mask), alibi, dout, lse, delta, dk, dv, *strides, *dk.stride(), *dv.stride(),
+            *edges, *numbers,
             **constants, **_options(by_keys),
         )  # fmt: skip
         queries_kernel[(triton.cdiv(rows, by_queries.block_i), batch * heads)](
-            q, k, v, bias, _bytes(mask), alibi, dout, lse, delta, dq, dscores if with_scores else None, *strides, *dq.stride(),
+            q, k, v, bias, _bytes(mask), alibi, dout, lse, delta, dq, dscores if with_scores else None, *strides,
+            *dq.stride(),
             *edges, *numbers, **constants, **_options(by_queries),
         )  # fmt: skip
     return dq, dk, dv, delta, dscores

@@ -30,8 +30,8 @@ def math_attention(
 
     With scale, mask (bool, True keeps), bias (of q's dtype) or causal="top_left" the result is, bit for bit, that of
     `torch.ops.aten._scaled_dot_product_attention_math` (aten/src/ATen/native/transformers/attention.cpp): float16 and
-    bfloat16 computed in float32, sqrt(|scale|) on q and on k with the sign on q, keys repeated for grouped queries, rows
-    without a key 0, the kept weights' 1 / (1 - dropout_p) on v. The other arguments mean what they mean to
+    bfloat16 computed in float32, sqrt(|scale|) on q and on k with the sign on q, keys repeated for grouped queries,
+    rows without a key 0, the kept weights' 1 / (1 - dropout_p) on v. The other arguments mean what they mean to
     `kernels.attention.attention`. `dropout_mask` (bool, [batch, heads, seq_len, kv_len]) says which weights are kept.
     float64 inputs are computed in float64.
     """
@@ -70,7 +70,8 @@ def documented_attention(
     """What PyTorch's documentation of `scaled_dot_product_attention` gives as its equivalent, without the dropout.
 
     It is not MATH: it scales once, after the product; does not compute half precision in float32; and gives NaN for a
-    row without a key. https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html
+    row without a key.
+    https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html
     """
     rows, columns = query.size(-2), key.size(-2)
     factor = 1 / math.sqrt(query.size(-1)) if scale is None else scale
@@ -124,7 +125,8 @@ def _band(
 
 
 def _safe_softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:
-    """Softmax over the last axis with rows that are -inf throughout at 0; a sink is one more term in the denominator."""
+    """Softmax over the last axis with rows that are -inf throughout at 0; a sink is one more term in the
+    denominator."""
     if sinks is not None:
         column = sinks.to(scores.dtype)[:, None, None].expand(*scores.shape[:-1], 1)
         return _safe_softmax(torch.cat((scores, column), dim=-1), None)[..., :-1]

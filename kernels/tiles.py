@@ -1,7 +1,7 @@
 """What forward and backward share: products and rounding on any backend, and the scores of one tile.
 
-Under Triton's interpreter `tl.dot` of bfloat16 multiplies bit patterns and `.to(tl.bfloat16)` truncates, so operands are
-widened before every product and rounded by integer arithmetic. `INTERPRETED` follows TRITON_INTERPRET at import.
+Under Triton's interpreter `tl.dot` of bfloat16 multiplies bit patterns and `.to(tl.bfloat16)` truncates, so operands
+are widened before every product and rounded by integer arithmetic. `INTERPRETED` follows TRITON_INTERPRET at import.
 """
 
 import triton
@@ -35,7 +35,8 @@ def product(a, b, accumulator):
 
 @triton.jit
 def weighed(weights, x, accumulator, ROUND: tl.constexpr):
-    """Gives accumulator + weights @ x for float32 weights: rounded to the dtype of x before (ROUND), or x widened to them."""
+    """Gives accumulator + weights @ x for float32 weights: rounded to the dtype of x before (ROUND), or x widened to
+    them."""
     if ROUND:
         return product(rounded(weights, x.dtype), x, accumulator)
     return product(weights, x.to(tl.float32), accumulator)
@@ -86,8 +87,9 @@ def scores(
     """(log2(e) times the scores of a tile, tanh of the softcap or `dots`) from the products q . k.
 
     `i` and `j` are the query and key numbers, shaped to broadcast to the tile; `bias` and `mask` point at the head's
-    first element. BOUNDED: the tile reaches over the far edge of the axis that is looped over, or over an edge of the band
-    of kept keys. Along the other axis any tile may reach over the edge, which harms nothing but what is never stored.
+    first element. BOUNDED: the tile reaches over the far edge of the axis that is looped over, or over an edge of the
+    band of kept keys. Along the other axis any tile may reach over the edge, which harms nothing but what is never
+    stored.
     """
     if ROUND:
         dots = rounded(dots, DTYPE).to(tl.float32)

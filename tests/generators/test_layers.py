@@ -1,4 +1,5 @@
-"""torch's own layers, flex_attention and autocast as cases: typed as torch types them, readable, kept by files, shrunk."""
+"""torch's own layers, flex_attention and autocast as cases: typed as torch types them, readable, kept by files,
+shrunk."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -98,7 +99,8 @@ def attention(**attrs: object) -> Case:
     x = b.input("x", ("B", "S", "H*D"))
     keys, scores = (b.input(n, s, Values("ones"), "bool") for n, s in (("keys", ("B", "S")), ("scores", ("S", "S"))))
     given = {"heads": "H", "batch_first": True, "masks": "attn_mask+key_padding_mask", **attrs}
-    return b.case([b.op("multihead_attention", x, x, x, scores, keys, to="out", **given)], dynamic=False)  # type: ignore[arg-type]
+    out = b.op("multihead_attention", x, x, x, scores, keys, to="out", **given)  # type: ignore[arg-type]
+    return b.case([out], dynamic=False)
 
 
 def test_the_text_of_a_layer_is_what_a_person_writes() -> None:

@@ -1,4 +1,5 @@
-"""The bundled kernels: every feature within its budget of float64, forward and backward, whatever the sizes and strides."""
+"""The bundled kernels: every feature within its budget of float64, forward and backward, whatever the sizes and
+strides."""
 
 from typing import Any
 

@@ -1,4 +1,5 @@
-"""What a campaign's own path, workers and all, makes of a bug that Inductor plants: the smallest program that has it."""
+"""What a campaign's own path, workers and all, makes of a bug that Inductor plants: the smallest program that has
+it."""
 
 import pytest
 

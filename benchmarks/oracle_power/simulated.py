@@ -1,7 +1,8 @@
 """A flash attention in plain torch, forward and backward, that makes one mistake on request.
 
-Blocks of keys with an online softmax, float32 inside, weights and gradients of scores rounded to the inputs' dtype, delta from
-the rounded output: FlashAttention-2's numerics. `benchmarks.mistakes` says what the names of mistakes stand for.
+Blocks of keys with an online softmax, float32 inside, weights and gradients of scores rounded to the inputs' dtype,
+delta from the rounded output: FlashAttention-2's numerics. `benchmarks.oracle_power.mistakes` says what the names of
+mistakes stand for.
 """
 
 import math
@@ -78,7 +79,8 @@ class _Simulated(torch.autograd.Function):
 
 
 class Kernel:
-    """One call: keys and values repeated for their query heads and padded with zeros to whole blocks, all in float32."""
+    """One call: keys and values repeated for their query heads and padded with zeros to whole blocks, all in
+    float32."""
 
     def __init__(self, call: Call, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> None:
         self.call, self.wrong, self.dtype = call, call.wrong, q.dtype
@@ -305,7 +307,8 @@ class Kernel:
         return (_finite(lse) - _finite(torch.stack(tops).amax(0))).exp()[..., None]
 
     def _overwritten(self, lse: Tensor) -> Tensor:
-        """The statistics, as rows past the end of one head leave them for the next head when nothing masks their store."""
+        """The statistics, as rows past the end of one head leave them for the next head when nothing masks their
+        store."""
         if self.wrong == "statistics_without_mask":
             over = -self.rows % BLOCK
             lse.flatten(0, 1)[1:, :over] = math.log(max(1, self.columns))

@@ -1,4 +1,5 @@
-"""What the oracle, and the published criteria, raise on attention that is right: cases as campaigns over kernels draw them."""
+"""What the oracle, and the published criteria, raise on attention that is right: cases as campaigns over kernels draw
+them."""
 
 import functools
 from collections import Counter
@@ -9,16 +10,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.criteria import CRITERIA, Tried
-from benchmarks.problem import Problem
-from benchmarks.recording import Recorder
-from benchmarks.simulated import simulated
+from benchmarks.oracle_power.criteria import CRITERIA, Tried
+from benchmarks.oracle_power.problem import Problem
+from benchmarks.oracle_power.recording import Recorder
+from benchmarks.oracle_power.simulated import simulated
 from fuzz.check.attention.function import Attention
 from fuzz.check.check import check
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.attention.refusals import Unsupported
 from fuzz.check.subjects import Subject, available
 from fuzz.protocol import Check, Verdict
+from fuzz.protocol.failures import AnyFailure, FaultyOperation
+from fuzz.protocol.render import describe
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
 from generators.program.dtypes import FLOATS
@@ -28,16 +31,21 @@ from generators.sampling.sample import sample
 MATH, SIMULATED, FLASH = "math_attention", "simulated", "sdpa_flash"
 BACKENDS = (FLASH, "sdpa_efficient", "sdpa_cudnn")
 SHARES = {"triton": 25, "triton_compiled": 0, "passes": 8, "inductor": 200}
-"""On CPU, one case of so many meets these subjects; 0: none does. On a GPU the kernels are native and meet all cases."""
+"""On CPU, one case of so many meets these subjects; 0: none does. On a GPU the kernels are native and meet all
+cases."""
 _MATTERS = {
-    "row": constants.ROW_RATIO, "rms": constants.RMS_RATIO, "bias": constants.TREND_SHARE, "scale": constants.TREND_SHARE,
-}  # fmt: skip
+    "row": constants.ROW_RATIO,
+    "rms": constants.RMS_RATIO,
+    "bias": constants.TREND_SHARE,
+    "scale": constants.TREND_SHARE,
+}
 
 
 @dataclass
 class Counts:
-    """What became of some cases. By subject: verdicts; by (subject, criterion): outcomes judged, and raised; by "subject dtype":
-    the largest of every statistic the oracle has limits for (benchmarks/calibration keeps what they were set by)."""
+    """What became of some cases. By subject: verdicts; by (subject, criterion): outcomes judged, and raised; by
+    "subject dtype": the largest of every statistic the oracle has limits for (the limits were set by
+    benchmarks/calibration)."""
 
     cases: int = 0
     rejected: int = 0
@@ -49,8 +57,8 @@ class Counts:
     eager: list[dict[str, Any]] = field(default_factory=list)
 
     def measure(self, subject: str, dtype: str, numbers: Mapping[str, float]) -> None:
-        """Count the statistics of one result: a trend's standing where it is large enough to matter, its size where it stands
-        out."""
+        """Count the statistics of one result: of a trend, its deviations where its size matters, its size where it
+        stands out."""
         unit = constants.UNIT_ROUNDOFF[getattr(torch, dtype)]
         found = {"ratio": numbers["ratio"]} if "ratio" in numbers else {}
         for name in ("row", "rms", "bias", "scale"):
@@ -90,9 +98,9 @@ class Counts:
             lines.append(f"{name:16} {judged:7} {findings:8}  " + " ".join(f"{part:>11}" for part in asked))
         for key, found in sorted(self.largest.items()):
             lines.append(f"{key:24} " + ", ".join(f"{name} {value:.3g}" for name, value in sorted(found.items())))
-        told = "FINDING {subject} seed {seed} index {index} {id}: {verdict}, {message} {fired}"
-        lines += [told.format(**found) for found in self.findings]
-        suspected = Counter(found["message"].partition(" gives ")[0] for found in _once(self.eager))
+        finding = "FINDING {subject} seed {seed} index {index} {id}: {verdict}, {failure} {fired}"
+        lines += [finding.format(**found) for found in self.findings]
+        suspected = Counter(found["about"] for found in _once(self.eager))
         lines += [f"eager suspected in {count} cases: {name}" for name, count in suspected.most_common()]
         return lines
 
@@ -154,10 +162,18 @@ def _judge(case: Case, seed: int, index: int, device: str, counts: Counts) -> No
             where = counts.eager if answer.verdict is Verdict.EAGER_SUSPECT else counts.findings
             where.append(
                 {"subject": answer.subject, "seed": seed, "index": index, "id": case.id, "verdict": str(answer.verdict),
-                 "message": answer.message, "numbers": answer.numbers, "fired": answer.fired}
+                 "about": _about(answer.failure), "failure": describe(answer), "numbers": answer.numbers,
+                 "fired": answer.fired}
             )  # fmt: skip
     if not random:
         _count_criteria(recorders, counts)
+
+
+def _about(failure: AnyFailure | None) -> str:
+    """The operation that is wrong, else the kind of failure."""
+    if isinstance(failure, FaultyOperation):
+        return failure.operation
+    return failure.kind if failure is not None else ""
 
 
 def _met(index: int, device: str, recorders: dict[str, Recorder]) -> Iterator[tuple[str, Subject]]:
@@ -186,8 +202,8 @@ def _recording(name: str, attention: Attention, recorders: dict[str, Recorder]) 
 
 
 def _where_right(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    # Flash, on CPU and CUDA, and cuDNN turn masked keys into the heaviest ones: they multiply -inf by the scale. Those of
-    # CUDA take the maximum of scores without the scale, and misread rows that are not aligned, or end the process.
+    # Flash, on CPU and CUDA, and cuDNN turn masked keys into the heaviest ones: they multiply -inf by the scale. Those
+    # of CUDA take the maximum of scores without the scale, and misread rows that are not aligned, or end the process.
     @functools.wraps(function)
     def attention(
         q: Tensor, k: Tensor, v: Tensor, *, scale: float, causal: str | None = None, **options: Any

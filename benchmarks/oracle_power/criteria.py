@@ -1,8 +1,9 @@
 """How six projects decide whether an attention is right, as the project's notes on numerics give them.
 
-Each criterion says whether a subject passes. Those of ratios take the low-precision eager result the project compares with, the
-subject's and the float64 result, by name (out, dq, dk, dv, dbias), and judge every value there is; where the project's own
-reference is float32, float64 stands for it unless a line says otherwise. The last two call the subject themselves.
+Each criterion says whether a subject passes. Those of ratios take the low-precision eager result the project compares
+with, the subject's and the float64 result, by name (out, dq, dk, dv, dbias), and judge every value there is; where the
+project's own reference is float32, float64 stands for it unless a line says otherwise. The last two call the subject
+themselves.
 """
 
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 from torch._dynamo.utils import same
 
-from benchmarks.problem import Outcome, Problem
+from benchmarks.oracle_power.problem import Outcome, Problem
 
 FLASH_FACTORS = {"out": 2.0}
 FLASH_GRADIENTS = 3.0
@@ -29,9 +30,9 @@ PADDING = 8
 def flash_attention(
     eager: Outcome, subject: Outcome, reference: Outcome, kept_share: float | None, dropout: float
 ) -> bool:
-    """FlashAttention, tests/test_flash_attn.py: max|out - ref| <= 2 max|out_pt - ref|, gradients 3, and with dropout the share
-    that is dropped within 0.01 of p. `eager` is `Problem.scale_first`, `reference` float32 rounded to the inputs' dtype
-    (`Problem.single`; `Problem.exact` for float32, which is none of its dtypes)."""
+    """FlashAttention, tests/test_flash_attn.py: max|out - ref| <= 2 max|out_pt - ref|, gradients 3, and with dropout
+    the share that is dropped within 0.01 of p. `eager` is `Problem.scale_first`, `reference` float32 rounded to the
+    inputs' dtype (`Problem.single`; `Problem.exact` for float32, which is none of its dtypes)."""
     if kept_share is not None and not abs(1 - kept_share - dropout) <= FLASH_KEPT:
         return False
     return all(
@@ -77,8 +78,8 @@ def dynamo_same(eager: Outcome, subject: Outcome, exact: Outcome) -> bool:
 
 
 def xformers(problem: Problem, function: Callable[..., Tensor], subject: Outcome) -> bool:
-    """xformers, tests/test_mem_eff_attention.py: inputs inside of storage that is NaN elsewhere, and bitwise equality with the
-    run on plain inputs; here of a repeat, too. It asks what is read, not what is computed."""
+    """xformers, tests/test_mem_eff_attention.py: inputs inside of storage that is NaN elsewhere, and bitwise equality
+    with the run on plain inputs; here of a repeat, too. It asks what is read, not what is computed."""
     return all(
         _equal(subject[name], other[name])
         for other in (problem.run(function), _surrounded(problem).run(function))
@@ -87,8 +88,8 @@ def xformers(problem: Problem, function: Callable[..., Tensor], subject: Outcome
 
 
 def cudnn(problem: Problem, function: Callable[..., Tensor]) -> bool:
-    """CuDNN frontend, test/python/test_mhas_v2.py: sparse small integers (here -2 to 2, three of four zero) amid NaN, compared
-    with float32 eager by |res - ref| <= atol + 2e-2 |ref|, atol 2e-2, or 7e-2 for bfloat16 gradients."""
+    """CuDNN frontend, test/python/test_mhas_v2.py: sparse small integers (here -2 to 2, three of four zero) amid NaN,
+    compared with float32 eager by |res - ref| <= atol + 2e-2 |ref|, atol 2e-2, or 7e-2 for bfloat16 gradients."""
     generator = torch.Generator().manual_seed(0)
 
     def integers(x: Tensor) -> Tensor:

@@ -4,12 +4,12 @@ import functools
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from benchmarks.criteria import CRITERIA, Tried
-from benchmarks.mistakes import ALL, MISTAKES
-from benchmarks.power_cases import CONFIGURATIONS, SHARED, VARIANTS, request
-from benchmarks.problem import Problem
-from benchmarks.recording import Recorder
-from benchmarks.simulated import simulated
+from benchmarks.oracle_power.cases import CONFIGURATIONS, SHARED, VARIANTS, request
+from benchmarks.oracle_power.criteria import CRITERIA, Tried
+from benchmarks.oracle_power.mistakes import ALL, MISTAKES
+from benchmarks.oracle_power.problem import Problem
+from benchmarks.oracle_power.recording import Recorder
+from benchmarks.oracle_power.simulated import simulated
 from fuzz.check.attention.function import Attention
 from fuzz.check.check import check
 from fuzz.check.program import Program, execute
@@ -32,8 +32,9 @@ RIGHT = ""
 
 @dataclass
 class Line:
-    """What became of one mistake in one dtype. `configuration`, `verdict`, `statistic` (what was too large)
-    and `message` are of the first configuration that shows it to the oracle, else of the last one tried; `criteria` says who sees it, None for who can't be asked."""
+    """What became of one mistake in one dtype. `configuration`, `verdict`, `statistic` (what was too large) and
+    `message` are of the first configuration that shows it to the oracle, else of the last one tried; `criteria` says
+    who sees it, None for who can't be asked."""
 
     mistake: str
     variant: str
@@ -51,7 +52,8 @@ class Line:
 
 
 def tasks(names: list[str], dtypes: list[str]) -> list[tuple[str, str, tuple[str, ...]]]:
-    """(variant, dtype, mistakes) for `looked_for`: what shares its cases. Every variant has the right simulation, too."""
+    """(variant, dtype, mistakes) for `looked_for`: what shares its cases. Every variant has the right simulation,
+    too."""
     found = []
     for variant in VARIANTS:
         for dtype in dtypes:

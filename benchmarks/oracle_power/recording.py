@@ -1,4 +1,5 @@
-"""What an attention function is called with and gives while something else runs: the arguments, the output, the gradients."""
+"""What an attention function is called with and gives while something else runs: the arguments, the output, the
+gradients."""
 
 import functools
 from collections.abc import Callable
@@ -8,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.problem import Outcome, Problem
+from benchmarks.oracle_power.problem import Outcome, Problem
 
 
 @dataclass

@@ -1,4 +1,5 @@
-"""The cases mistakes are looked for with: kinds of attention, each in the same six configurations of sizes and values."""
+"""The cases mistakes are looked for with: kinds of attention, each in the same six configurations of sizes and
+values."""
 
 from dataclasses import dataclass
 
@@ -59,26 +60,41 @@ class Variant:
 VARIANTS = {
     "causal": Variant(),
     "full": Variant("", ""),
-    "bottom_right": Variant("scores = scores.masked_fill(j > i + T - S, float('-inf'))", 'causal="bottom_right"', longer=16),
+    "bottom_right": Variant(
+        "scores = scores.masked_fill(j > i + T - S, float('-inf'))", 'causal="bottom_right"', longer=16
+    ),
     "negative_scale": Variant(scale=-0.5),
     "grouped": Variant(heads=(4, 2)),
     "tail": Variant("", "", shorter=12),
     "features": Variant(wider=8),
     "softcap": Variant(f"scores = 2.0 * torch.tanh(scores / 2.0)\n{_CAUSAL}", 'causal="top_left", softcap=2.0'),
-    "window": Variant("scores = scores.masked_fill((j > i) | (j < i - 20), float('-inf'))", 'causal="top_left", window=(20, 0)'),
-    "bias": Variant("scores = scores + bias", "bias=bias",
-                    ("bias", "torch.randn((1, H, S, T), generator=rng(3))", True)),
-    "shared_bias": Variant("scores = scores + bias", "bias=bias",
-                           ("bias", "torch.randn((1, 1, S, T), generator=rng(3))", True)),
-    "alibi": Variant(f"scores = scores - (slopes.detach()[:, None, None] * (i - j).abs()).to(q.dtype)\n{_CAUSAL}",
-                     'causal="top_left", alibi=slopes.detach()', ("slopes", "2.0 ** -torch.arange(3.0, 3.0 + H)", False)),
-    "sinks": Variant(f"{_CAUSAL}\nscores = torch.cat([scores, sinks.detach()[:, None, None].expand(B, H, S, 1)], -1)",
-                     'causal="top_left", sinks=sinks.detach()', ("sinks", "torch.randn((H,), generator=rng(3))", True)),
+    "window": Variant(
+        "scores = scores.masked_fill((j > i) | (j < i - 20), float('-inf'))", 'causal="top_left", window=(20, 0)'
+    ),
+    "bias": Variant(
+        "scores = scores + bias", "bias=bias", ("bias", "torch.randn((1, H, S, T), generator=rng(3))", True)
+    ),
+    "shared_bias": Variant(
+        "scores = scores + bias", "bias=bias", ("bias", "torch.randn((1, 1, S, T), generator=rng(3))", True)
+    ),
+    "alibi": Variant(
+        f"scores = scores - (slopes.detach()[:, None, None] * (i - j).abs()).to(q.dtype)\n{_CAUSAL}",
+        'causal="top_left", alibi=slopes.detach()',
+        ("slopes", "2.0 ** -torch.arange(3.0, 3.0 + H)", False),
+    ),
+    "sinks": Variant(
+        f"{_CAUSAL}\nscores = torch.cat([scores, sinks.detach()[:, None, None].expand(B, H, S, 1)], -1)",
+        'causal="top_left", sinks=sinks.detach()',
+        ("sinks", "torch.randn((H,), generator=rng(3))", True),
+    ),
     # Softmax alone would give NaN in the rows this is about.
-    "empty_rows": Variant(keywords="mask=keep", extra=("keep", "(torch.arange(S) % 8 != 3)[:, None].expand(S, T).tril()", False),
-                          body="return F.scaled_dot_product_attention(q, k, v, keep, scale=0.125)"),
+    "empty_rows": Variant(
+        keywords="mask=keep",
+        extra=("keep", "(torch.arange(S) % 8 != 3)[:, None].expand(S, T).tril()", False),
+        body="return F.scaled_dot_product_attention(q, k, v, keep, scale=0.125)",
+    ),
     "dropout": Variant(f"{_CAUSAL}", 'causal="top_left", dropout=(0.2, 0)', dropout=0.2),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""One call of an attention function with what it gives, beside eager implementations of the same call and the exact result."""
+"""One call of an attention function with what it gives, beside eager implementations of the same call and the exact
+result."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -17,8 +18,8 @@ Outcome = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Problem:
-    """The arguments of one call (docs/kernels.md), and `dout`, the gradient that came back; None for the forward pass alone.
-    A bias that requires a gradient has one taken.
+    """The arguments of one call (docs/kernels.md), and `dout`, the gradient that came back; None for the forward pass
+    alone. A bias that requires a gradient has one taken.
 
     `kept` is the dropout mask eager implementations are given, bool [batch, heads, seq_len, kv_len].
     """
@@ -51,18 +52,20 @@ class Problem:
 
     @cached_property
     def naive(self) -> Outcome:
-        """Every step in the inputs' dtype, as code in plain torch computes it: scale after the product, softmax, product."""
+        """Every step in the inputs' dtype, as code in plain torch computes it: scale after the product, softmax,
+        product."""
         return self._differentiated(lambda q, k, v, options: self._naive(q, k, v, options, first=False))
 
     @cached_property
     def scale_first(self) -> Outcome:
-        """As `naive`, with the scale on k: `attention_ref(upcast=False, reorder_ops=True)` of FlashAttention's tests."""
+        """As `naive`, with the scale on k: `attention_ref(upcast=False, reorder_ops=True)` of FlashAttention's
+        tests."""
         return self._differentiated(lambda q, k, v, options: self._naive(q, k, v, options, first=True))
 
     @cached_property
     def flex(self) -> Outcome:
-        """Flex attention in eager mode: scores in float32, weights and gradients of scores rounded to the inputs' dtype.
-        torch/_higher_order_ops/flex_attention.py, `math_attention` and `sdpa_dense_backward`."""
+        """Flex attention in eager mode: scores in float32, weights and gradients of scores rounded to the inputs'
+        dtype. torch/_higher_order_ops/flex_attention.py, `math_attention` and `sdpa_dense_backward`."""
         return self._differentiated(self._flex)
 
     @property
@@ -76,7 +79,8 @@ class Problem:
         return {**options, "dropout_p": self.dropout, "dropout_mask": self.kept}
 
     def with_mask_of(self, function: Callable[..., Tensor]) -> "Problem":
-        """This problem with the dropout mask that `function` draws: what it keeps of equal weights for one-hot values."""
+        """This problem with the dropout mask that `function` draws: what it keeps of equal weights for one-hot
+        values."""
         if not self.dropout:
             return self
         with torch.no_grad():

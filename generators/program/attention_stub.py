@@ -1,4 +1,4 @@
-"""A case with its attention left to someone else: the same text, in which a call of `attend` stands for a contract."""
+"""The attention stub of a case: its text with a call of `attend` in the place of each contract."""
 
 import math
 from collections.abc import Mapping
@@ -11,20 +11,20 @@ from generators.program.values import number
 
 
 def emit_attention_stub(case: Case) -> str | None:
-    """The text of the case in which `attend`, a global of whoever runs it, computes the output of each contract.
+    """The text of the case in which `attend`, a global that the caller defines, computes the output of each contract.
 
         out = attend(q, k, v, scale=0.25, causal="top_left", mask=keep)
 
-    q [batch, heads, seq_len, head_dim], k [batch, kv_heads, kv_len, head_dim] and v [batch, kv_heads, kv_len, value_dim]
-    give [batch, heads, seq_len, value_dim]; other layouts are converted in the text. Operations that nothing needs any
-    more are gone; arguments and parameters stay. A finite `fill` stands beside the mask it belongs to.
+    q is [batch, heads, seq_len, head_dim], k [batch, kv_heads, kv_len, head_dim], v [batch, kv_heads, kv_len,
+    value_dim], and the result [batch, heads, seq_len, value_dim]; the text converts other layouts. Operations that are
+    not needed any more are dropped; arguments and parameters stay. A finite `fill` is an argument beside its mask.
 
-    None where there is no contract, or none that a call can say: q, k and v of several dtypes, a bias on top of a
-    finite fill, steps in place on what the call reads or gives; and in training an input that nothing would read any
-    more, though it has a gradient of zeros, and slopes or sinks with a gradient, which an attention function need not give.
+    None without a contract, or where a call cannot express it: q, k and v of several dtypes, a bias on top of a finite
+    fill, in-place steps on what the call reads or returns. In training also where an input would no longer be read (it
+    has a gradient of zeros), and where slopes or sinks have a gradient, which attention functions need not provide.
     """
     types = types_of(case)
-    if not case.contracts or not all(_can_be_said(c, types) for c in case.contracts):
+    if not case.contracts or not all(_is_expressible(c, types) for c in case.contracts):
         return None
     contracts = {c.output: c for c in case.contracts}
     needed = set(case.returns)
@@ -41,7 +41,7 @@ def emit_attention_stub(case: Case) -> str | None:
 
 
 def _loses_gradient(case: Case, needed: set[str]) -> bool:
-    """Whether a floating input that the case reads is not needed by its stand-in, as a bias taken zero times."""
+    """Whether a floating input that the case reads is not needed by its stub, as a bias with factor 0."""
     used = {name for name, _ in case.uses()}
     return any(i.name in used - needed and category(i.dtype) == 2 for i in case.inputs)
 
@@ -55,7 +55,7 @@ def _differentiates_heads(case: Case, types: Mapping[str, TensorType]) -> bool:
     return any(name in reached for contract in case.contracts for name in (contract.alibi, contract.sinks))
 
 
-def _can_be_said(contract: Contract, types: Mapping[str, TensorType]) -> bool:
+def _is_expressible(contract: Contract, types: Mapping[str, TensorType]) -> bool:
     one_dtype = len({types[name].dtype for name in (contract.q, contract.k, contract.v)}) == 1
     return one_dtype and (contract.bias is None or contract.fill == -math.inf)
 

@@ -87,15 +87,14 @@ class Contract:
     4. s = `fill` where the boolean `mask` does not keep a key; True means `keep` or `drop`, as `mask_means` says
     5. s = s + bias; bias: floating
     6. s = -inf unless i + off - left <= j <= i + off + right; `window` is (left, right), -1 for no bound. `causal` sets
-       right to 0; `top_left` counts from the first key (off = 0), `bottom_right` from the last (off = kv_len - seq_len).
-       Without `causal`, off is 0
+       right to 0; off is 0 for `top_left` and without `causal`, kv_len - seq_len for `bottom_right`
     7. p = softmax(s); sinks, floating, [heads], puts one more term exp(sinks[h]) into the denominator only
     8. output = p v, with p dropped out with probability `dropout` and what is kept divided by 1 - dropout
 
-    `q`, `k`, `v`, `alibi`, `mask`, `bias`, `sinks` and `output` name values of the program. `layout` says how the axes of
-    q, k, v and output read: `bhsd` is [batch, heads, seq_len, head_dim], `bshd` has heads and seq_len exchanged, `bsd` has
-    no head axis (one head). Fewer key than query heads means grouped queries: query head h reads key head
-    h * kv_heads // heads. `mask` and `bias` broadcast to [batch, heads, seq_len, kv_len] (no head axis for `bsd`).
+    `q`, `k`, `v`, `alibi`, `mask`, `bias`, `sinks` and `output` name values of the program. `layout` is the order of
+    axes of q, k, v and output: `bhsd` is [batch, heads, seq_len, head_dim], `bshd` has heads and seq_len exchanged,
+    `bsd` has no head axis (one head). With fewer key heads than query heads, query head h reads key head h * kv_heads
+    // heads. `mask` and `bias` broadcast to [batch, heads, seq_len, kv_len] (no head axis for `bsd`).
     """
 
     q: str

@@ -22,10 +22,10 @@ def check_contract(contract: Contract, case: Case, types: Mapping[str, TensorTyp
 
 
 def inside(case: Case, contract: Contract) -> frozenset[str]:
-    """The operations a contract speaks for: those its output depends on, back to the values it reads.
+    """The operations a contract describes: those its output depends on, back to the values it reads.
 
-    Where they read an input past these values (k, say, whose transpose the contract names), the contract speaks for what
-    lies between as well, and so for all that its output depends on.
+    Where they also read an input behind these values (k, say, where the contract names its transpose), it is all
+    operations that the output depends on.
     """
     found, leaves = _behind(case, contract, frozenset(contract.reads.values()))
     return found if not leaves else _behind(case, contract, frozenset())[0]

@@ -53,22 +53,22 @@ _COUNTS = frozenset({"small_counts", "signed"})
 
 
 OVERLOOKED = frozenset({"axes:unusual", "compared:unusual", "fill:unusual", "softmax_axis"})
-"""What a pattern of attention has to look at, and Inductor's matcher does not: numbers and axes of a program. One case in
-eight that is drawn has some of it."""
+"""Numbers and axes that decide whether a pattern of attention fits, and that Inductor's matcher ignores. One random
+case in eight has some of these."""
 
 _HIDING = -100.0
 """A score of this or less hides its key."""
 
 _USUAL_AXES = {4: ((0, 1, 2, 3), (0, 2, 1, 3), (0, 1, 3, 2), (0, 2, 3, 1)), 3: ((0, 1, 2), (0, 2, 1), (1, 0, 2))}
-"""By rank, how attention turns its tensors: heads apart and together again, and the key."""
+"""By rank, the permutations that attention uses: heads split and merged, and k transposed."""
 
 
 def features(case: Case) -> frozenset[str]:
     """The words for a case, among them `mode:training`, `op:where`, `softmax_axis`, `mask:int64`, `values:counts`.
 
-    Views, copies and the many spellings of one operation are no feature: rewrites see through them. What a rewrite should look
-    at and may not is one: axes turned as no attention turns them (`axes:unusual`), a fill that hides nothing
-    (`fill:unusual`), a mask compared with something else than 0 (`compared:unusual`).
+    Views, copies and spellings of one operation are no features: rewrites see through them. What a rewrite may
+    overlook is one: axes permuted as no attention does (`axes:unusual`), a fill that hides nothing (`fill:unusual`), a
+    mask compared with something else than 0 (`compared:unusual`).
     """
     types = types_of(case)
     words = {"mode:training"} if case.training else set()

@@ -13,9 +13,9 @@ SortKey = tuple[float, ...]
 
 
 def sort_key(case: Case) -> SortKey:
-    """Smaller is simpler. First the number of operations, then of returned values and of inputs; then inference
-    before training, static before dynamic shapes, no autocast before autocast, plain operations and attributes, float32, plain values and layouts;
-    then the sizes, last plain names. The id breaks no tie: equal keys mean neither is simpler.
+    """Smaller is simpler. First the number of operations, then of returned values and of inputs; then inference before
+    training, static before dynamic shapes, no autocast before autocast, plain operations and attributes, float32, plain
+    values and layouts; then the sizes, last plain names. With equal keys neither is simpler.
     """
     return (
         len(case.ops),

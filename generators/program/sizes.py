@@ -45,7 +45,7 @@ class Size:
     @classmethod
     @lru_cache(maxsize=4096)
     def parse(cls, text: str) -> "Size":
-        """Read `3*H*D + 1`: names, whole numbers, `*`, `+` and `-`. Raises CaseError on anything else."""
+        """Read `3*H*D + 1`: names, integers, `*`, `+` and `-`. Raises CaseError on anything else."""
         if len(text) > MAX_TEXT:
             raise CaseError(f"size of {len(text)} characters: at most {MAX_TEXT} are allowed")
         total, sign, position = cls(()), 1, 0
@@ -73,7 +73,7 @@ class Size:
                 product = factor if product is None else product * factor
                 want_factor = False
         if want_factor or product is None:
-            raise CaseError(f"size {text!r}: expected a name or a whole number at its end")
+            raise CaseError(f"size {text!r}: expected a name or an integer at its end")
         return total + product.times(sign)
 
     def __add__(self, other: "Size | int") -> "Size":
@@ -86,7 +86,7 @@ class Size:
         return Size._of_terms((a + b, c * d) for a, c in self.terms for b, d in Size.of(other).terms)
 
     def times(self, factor: int) -> "Size":
-        """This size multiplied by a whole number."""
+        """This size multiplied by an integer."""
         return Size._of_terms((names, c * factor) for names, c in self.terms)
 
     def value(self, dims: Mapping[str, int]) -> int:

@@ -63,8 +63,9 @@ def _outliers(shape: str, seed: int, scale: float) -> str:
 
 
 def _one_row(shape: str, seed: int, scale: float) -> str:
-    # One position along the second last axis dominates: a needle among the keys.
-    return f"{_randn(shape, seed)} * torch.where(torch.arange({shape}[-2]) == {seed} % {shape}[-2], {scale!r}, 1.0)[:, None]"
+    # One position along the second-last axis dominates.
+    chosen = f"torch.arange({shape}[-2]) == {seed} % {shape}[-2]"
+    return f"{_randn(shape, seed)} * torch.where({chosen}, {scale!r}, 1.0)[:, None]"
 
 
 def _random_bool(shape: str, seed: int, scale: float) -> str:

@@ -1,4 +1,4 @@
-"""Writing a case line by line: every line is typed as it is added, so a generator's mistake shows where it is made."""
+"""Builds a case line by line. Every line is type-checked as it is added."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,7 +11,7 @@ from generators.program.type_check import check, infer, is_in_place, make_op, pr
 from generators.sampling.choices import Choices
 
 _CUT_OFF = 0.6
-"""So often are gradients kept from what is no parameter: rewrites make no fused call of a mask that asks for one."""
+"""How often such a value is detached: rewrites make no fused call of a mask that needs a gradient."""
 
 
 class Builder:
@@ -66,7 +66,7 @@ class Builder:
         return name
 
     def fixed(self, c: Choices, name: str) -> str:
-        """A value that comes from outside and is mostly not learned, such as a mask: then cut off from gradients in training."""
+        """An outside value such as a mask, in training mostly detached: few of them are learned."""
         differentiable = self.mode == "training" and self.is_float(name)
         return self.op("detach", name) if differentiable and c.chance(_CUT_OFF) else name
 

@@ -13,15 +13,18 @@ _RANGE = 1 << 8 * _WIDTH
 
 
 class ByteChoices(Choices):
-    """Decisions read from bytes, two for each. When they are used up every decision has its likeliest outcome, the first
-    of equals, so any bytes decide on a whole case and a short input is a conventional one."""
+    """Decisions read from bytes, two for each.
+
+    When the bytes are used up every decision has its likeliest outcome, the first of equals. So any bytes are a case,
+    and a short input is a conventional one.
+    """
 
     def __init__(self, data: bytes) -> None:
         super().__init__("")
         self._data, self._at = data, 0
 
     def below(self, n: int) -> int:
-        """A whole number from 0 to n - 1."""
+        """An integer from 0 to n - 1."""
         drawn = self._drawn()
         return 0 if drawn is None else int(drawn * n)
 
@@ -36,7 +39,7 @@ class ByteChoices(Choices):
         return max(options, key=lambda option: options[option]) if drawn is None else self._at_weight(options, drawn)
 
     def along(self, sums: Sequence[float]) -> int:
-        """An index of a list, with likelihood proportional to its weight; `sums` are the running sums of the weights."""
+        """An index of a list, with likelihood proportional to its weight; `sums`: running sums of the weights."""
         return self.weighted({i: after - before for i, (before, after) in enumerate(pairwise((0.0, *sums)))})
 
     def _drawn(self) -> float | None:

@@ -14,7 +14,7 @@ Preferences = Mapping[str, object]
 class Choices:
     """Decisions drawn from a seed: the same seed gives the same decisions on every platform and Python version.
 
-    A compiler matches a spelling only when every step of it is as expected, and its mistakes lie one or two steps beside
+    A compiler matches a program only when every step is as expected, and its mistakes lie one or two steps away from
     that. So most decisions have a conventional outcome, and `deviation` is the probability of another one.
     """
 

@@ -95,7 +95,7 @@ def layer_norm(b: Builder, c: Choices, x: str) -> str:
 
 
 def rms_norm(b: Builder, c: Choices, x: str, *, around_one: bool = False) -> str:
-    """RMSNorm over the last axis, in float32 and back as Llama writes it, or fused; `around_one` as Gemma: (1 + weight)."""
+    """RMSNorm over the last axis, in float32 and back as in Llama, or fused; `around_one`: (1 + weight) as in Gemma."""
     size = b.shape(x)[-1]
     spread = Values(scale=0.2) if around_one else Values("uniform", scale=2.0)
     weight = b.input("gain", (size,), spread, parameter=True)
@@ -115,9 +115,7 @@ def rms_norm(b: Builder, c: Choices, x: str, *, around_one: bool = False) -> str
 def rotary_angles(
     b: Builder, c: Choices, length: Size, half: Size, *, start: Size | None = None, pairs: bool = False
 ) -> tuple[str, str]:
-    """Cosines and sines of rotary positions, [length, 2 * half]: a caller's, or computed; with `pairs`, angles stand twice
-    side by side.
-    """
+    """Cosines and sines of rotary positions, [length, 2 * half], given or computed; with `pairs` angles repeat."""
     if c.chance(0.65):
         cos, sin = (b.input(name, (length, half * 2), Values("uniform", scale=2.0)) for name in ("cos", "sin"))
         return cos, sin

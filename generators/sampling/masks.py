@@ -1,4 +1,4 @@
-"""Which keys a query may see: every way of saying it, every shape and dtype eager accepts, every value a caller passes."""
+"""Masks: every spelling, every shape and dtype that eager accepts, every value that callers pass."""
 
 from dataclasses import dataclass, replace
 

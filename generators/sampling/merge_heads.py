@@ -32,7 +32,7 @@ def project_output(b: Builder, c: Choices, value: str, hint: str, embed: Size, *
 
 
 def restore_axes(b: Builder, c: Choices, heads: Heads, output: str) -> str:
-    """The output with its axes back as those of q, k and v came, where that is [B, S, H, D] and a contract can say so."""
+    """The output with axes [B, S, H, D], where q, k and v came so and there is a contract to adapt."""
     at = next((i for i, contract in enumerate(b.contracts) if contract.output == output), None)
     if at is None or any(head.order != "bshd" or b.rank(head.source) != 4 for head in (heads.q, heads.k, heads.v)):
         return output

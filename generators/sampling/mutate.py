@@ -1,7 +1,7 @@
 """Random edits of a case: its sizes, values, memory layouts, dtypes, mode, and attributes of its operations.
 
-Rewriting the program itself (other spellings, inserted or removed operations, two cases joined) was tried and dropped: it
-reached hardly anything that random cases and variants did not.
+Edits of the program itself (other spellings, inserted or removed operations, two cases joined) were tried and dropped:
+they reached next to nothing that random cases and variants did not.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -28,18 +28,18 @@ DYNAMIC = 0.02
 EMPTY = 0.006
 """The share with a size of 0."""
 WRITTEN = 0.1
-"""For kernels, the share tried with programs that families write, of which many have no contract that a kernel can fill."""
+"""For kernels, the share of tries with a family's writer; many of those programs have no contract for a kernel."""
 _EMPTY = {"S": 3.0, "T": 3.0, "B": 2.0}
-TURNED = 0.25
-"""For kernels, the share of cases whose contract has heads behind lengths, [B, S, H, D], where q, k and v come so."""
+HEADS_INNER = 0.25
+"""For kernels, the share of cases whose contract has layout [B, S, H, D], where q, k and v come so."""
 AUTOCAST = 0.03
-"""The share under autocast; a case keeps what it computes in where autocast would make no well-typed program of it."""
+"""The share under autocast, where the case is still well typed under it."""
 _DTYPES = {"float32": 5.0, "bfloat16": 2.5, "float16": 2.5}
 
 
 @dataclass(frozen=True, slots=True)
 class SampleSpec:
-    """What a case is to be like: the family that writes it, its dtype, and its mode. What is empty is drawn."""
+    """The family, dtype and mode of a case. What is empty is drawn."""
 
     family: str = ""
     dtype: str = ""
@@ -52,8 +52,9 @@ ANY = SampleSpec()
 def sample(seed: int, index: int, *, contracted: bool = False, spec: SampleSpec = ANY) -> Case:
     """Case number `index` of the campaign with this seed: the same on every machine.
 
-    With `contracted` it is one for attention kernels: an attention alone that a call of a kernel can stand in for, with
-    sizes around the edges of tiles, and soft caps, windows, ALiBi and sinks more often. With `spec` it is of that spec.
+    With `contracted` it is one for attention kernels: an attention alone that a call of a kernel can replace, with
+    sizes around the edges of tiles, and soft caps, windows, ALiBi and sinks more often. `spec` fixes family, dtype and
+    mode.
     """
     if contracted:
         cases = (_for_kernels(f"{seed}:{index}:contracted:{attempt}") for attempt in itertools.count())
@@ -72,7 +73,7 @@ def _choices(seed: int, index: int) -> tuple[Choices, Choices]:
 
 
 def draw(c: Choices, rare: Choices, *, spec: SampleSpec = ANY, empty: str = "") -> Case:
-    """The case that these choices decide on; `rare` decides what few attentions have; `empty` names a dimension of size 0."""
+    """The case that these choices decide on. `rare` decides rare features; `empty` names a dimension of size 0."""
     drawn = FAMILIES[spec.family] if spec.family else _family(c, FAMILIES)
     c.preferences = drawn.preferences
     c.deviation = c.weighted({0.02: 2.0, 0.08: 5.0, 0.2: 2.0, 0.5: 1.0})
@@ -128,14 +129,14 @@ def _for_kernels(seed: str) -> Case:
         # The first queries would see no key.
         dims["S"], dims["T"] = dims["T"], dims["S"]
     b = Builder(dims, c.weighted(_DTYPES), "training" if c.chance(0.5) else "inference")
-    return b.case(_bare(b, c, features, turned=c.chance(TURNED)), dynamic=False)
+    return b.case(_bare(b, c, features, heads_inner=c.chance(HEADS_INNER)), dynamic=False)
 
 
-def _bare(b: Builder, c: Choices, features: AttentionFeatures, *, turned: bool = False) -> list[str]:
+def _bare(b: Builder, c: Choices, features: AttentionFeatures, *, heads_inner: bool = False) -> list[str]:
     heads = head_inputs(b, c)
     attention = attend(b, c, heads, features)
     output = attention.output
-    if turned and (back := restore_axes(b, c, heads, output)) != output:
+    if heads_inner and (back := restore_axes(b, c, heads, output)) != output:
         output = back
     elif c.chance(0.3):
         output = merge_heads(b, c, output)

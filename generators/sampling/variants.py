@@ -59,7 +59,7 @@ def differentiates_flex(case: Case) -> bool:
 
 
 def reshape_views(case: Case) -> Case:
-    """The case with reshape for view, which fails where it needs a copy: types do not say how a value lies in memory."""
+    """The case with reshape for view, which fails where it needs a copy, as types do not say."""
     ops = (make_op(op.name, "reshape", op.args, dict(op.attrs)) if op.kind == "view" else op for op in case.ops)
     return replace(case, ops=tuple(ops))
 
@@ -104,7 +104,7 @@ def _in_mode(case: Case, mode: str, before: str) -> Case:
 
 
 def _with_dropout(case: Case) -> Case:
-    """The case with active dropout: its own, or one between a softmax (with its casts and views) and the product."""
+    """The case with active dropout: its own, or one between softmax and product."""
     own = [op.name for op in case.ops if op.kind == "dropout"]
     if own:
         ops = (make_op(op.name, "dropout", op.args, {"p": _RATE}) if op.name in own else op for op in case.ops)

@@ -33,8 +33,7 @@ def attend(
     sinks: Tensor | None = None,
     dropout: tuple[float, int] | None = None,
 ) -> Tensor:
-    """q [batch, heads, seq_len, head_dim], k [batch, kv_heads, kv_len, head_dim], v [.., kv_len, value_dim]; any
-    dtype."""
+    """q [batch, heads, seq_len, head_dim], k [batch, kv_heads, kv_len, head_dim], v [.., kv_len, value_dim]."""
     heads, kv_heads, seq_len, kv_len = q.size(1), k.size(1), q.size(2), k.size(2)
     shared = [h * kv_heads // heads for h in range(heads)]
     k, v = k[:, shared], v[:, shared]
@@ -145,8 +144,7 @@ def overwrites(case: Case) -> bool:
 
 
 def agrees(case: Case) -> bool:
-    """Whether the stand-in gives what the case does, outputs and gradients; what an empty row makes NaN is not
-    compared."""
+    """Whether outputs and gradients of the stub are the case's; what an empty row makes NaN is not compared."""
     text = emit_attention_stub(case)
     assert text is not None
     expected, got = (in_float64(t, training=case.training) for t in (source(case), text))

@@ -24,8 +24,7 @@ def values_of(case: Case, contract: Contract) -> dict[str, torch.Tensor]:
 
 
 def contract_holds(case: Case) -> bool:
-    """Whether all contracts say what is computed, as far as that can be seen: not with live dropout or steps in
-    place."""
+    """Whether all contracts hold; live dropout and in-place steps cannot be checked."""
     if is_random(case) or overwrites(case):
         return True
     found = ((contract, values_of(case, contract)) for contract in case.contracts)

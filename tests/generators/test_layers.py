@@ -1,5 +1,4 @@
-"""torch's own layers, flex_attention and autocast as cases: typed as torch types them, readable, kept by files,
-shrunk."""
+"""torch's own layers, flex_attention and autocast as cases: types, text, files and shrinking."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -99,8 +98,7 @@ def attention(**attrs: object) -> Case:
     x = b.input("x", ("B", "S", "H*D"))
     keys, scores = (b.input(n, s, Values("ones"), "bool") for n, s in (("keys", ("B", "S")), ("scores", ("S", "S"))))
     given = {"heads": "H", "batch_first": True, "masks": "attn_mask+key_padding_mask", **attrs}
-    out = b.op("multihead_attention", x, x, x, scores, keys, to="out", **given)  # type: ignore[arg-type]
-    return b.case([out], dynamic=False)
+    return b.case([b.op("multihead_attention", x, x, x, scores, keys, to="out", **given)], dynamic=False)  # type: ignore[arg-type]
 
 
 def test_the_text_of_a_layer_is_what_a_person_writes() -> None:

@@ -1,4 +1,4 @@
-"""flex_attention: attention whose scores and mask are functions of the places of a query and a key."""
+"""flex_attention: attention whose scores and mask are functions of the positions of a query and a key."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,8 +12,8 @@ NAMES = ("flex_attention", "create_block_mask", "score_mod", "mask_mod")
 """What the text of a call defines or imports."""
 
 _GIVEN = {"alibi": "slopes", "relative": "table", "document": "documents"}
-"""The modifications that read a tensor, and what it is: slopes [heads], a table [heads, seq_len + kv_len - 1] of numbers
-by distance, the document each place belongs to, [batch, seq_len]."""
+"""The modifications that read a tensor, and which: slopes [heads], a table of numbers by distance
+[heads, seq_len + kv_len - 1], the document of each position [batch, seq_len]."""
 _SCORES = {
     "causal": 'torch.where(q_idx >= kv_idx, score, -float("inf"))',
     "alibi": "score + {given}[h] * (kv_idx - q_idx)",

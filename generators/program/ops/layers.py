@@ -1,8 +1,8 @@
 """torch's own attention layers: nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer.
 
-Their parameters are the layer's own, drawn from `seed`. `fast_path: false` switches torch.backends.mha's fast path off, for
-the whole case. `masks` says which tensors follow the first arguments; with `causal` the text makes the causal mask itself
-and gives the hint that it is one, which would be a lie about any other mask.
+Parameters belong to the layer and are drawn from `seed`. `fast_path: false` switches the fast path of
+torch.backends.mha off, for the whole case. `masks` says which tensors follow the first arguments. With `causal` the
+text makes the causal mask itself and passes the hint that it is one.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ def _asked(attrs: Mapping[str, Attr]) -> Sequence[str]:
 
 
 def _float(call: Call, args: Sequence[TensorType]) -> str:
-    """The dtype these arguments of a layer have together. Raises CaseError unless it is that of the layer's parameters."""
+    """The common dtype of these arguments. Raises CaseError unless it is that of the layer's parameters."""
     dtype, own = one_float(call, args), call.text("dtype")
     if dtype != own and not call.autocast:
         raise CaseError(f"needs arguments of the layer's dtype, {own}, got {dtype}")

@@ -14,9 +14,9 @@ from generators.program.values import number
 class Kind(Enum):
     """The kinds of attribute; each says what a case file may hold there."""
 
-    AXIS = "a whole number, an axis"
-    AXES = "a list of whole numbers, axes"
-    INT = "a whole number"
+    AXIS = "an integer, an axis"
+    AXES = "a list of integers, axes"
+    INT = "an integer"
     NUMBER = "a number"
     SIZE = "a size such as 3*H*D"
     SIZES = "a list of sizes such as [B, S, H*D]"
@@ -60,7 +60,7 @@ class Call:
     autocast: str | None = None
 
     def number(self, name: str) -> int:
-        """A whole-number attribute."""
+        """An integer attribute."""
         value = self.attrs[name]
         assert isinstance(value, int)
         return value
@@ -135,10 +135,10 @@ class OpSpec:
     """One operation: how many arguments, its attributes, the type of its result, and its source text.
 
     `owns_memory` says the result is a new tensor in every case, so that it may be overwritten in place.
-    `init` is the right-hand side of the submodule that the module form needs, if this line uses one; `before` are lines
-    that stand before this one, and `within` the context it runs in.
-    `optional` names the arguments beyond the fewest that these attributes ask for, in order; None: attributes do not say.
-    `cost` is its place in simplicity: of two operations that do the same, the shrinker prefers the lower.
+    `init` is the right-hand side of the submodule that a module form needs; `before` are lines before this one,
+    `within` is the context it runs in. `optional` names, in order, the arguments beyond the fewest that these
+    attributes require; None: attributes do not decide. `cost`: of two operations that do the same, the shrinker
+    prefers the lower.
     """
 
     kind: str
@@ -191,8 +191,10 @@ def must_float(call: Call) -> None:
 
 
 def one_float(call: Call, args: Sequence[TensorType]) -> str:
-    """The dtype of a product of these arguments. Raises CaseError unless they have one floating dtype, or autocast gives
-    them one."""
+    """The dtype of a product of these arguments.
+
+    Raises CaseError unless they have one floating dtype, or autocast gives them one.
+    """
     dtypes = {arg.dtype for arg in args}
     if call.autocast and "float64" not in dtypes and all(category(dtype) == 2 for dtype in dtypes):
         return call.autocast

@@ -1,4 +1,4 @@
-"""Writers of attention that is no plain self-attention: cross, latent, linear, local, slot attention, and over views."""
+"""Writers of other attention than self-attention: cross, latent, linear, local, slot attention, and over views."""
 
 from generators.program.sizes import Size, shape_of
 from generators.sampling.attention import attend

@@ -145,7 +145,7 @@ def write_gpt_oss(b: Builder, c: Choices) -> list[str]:
 
 
 def write_gptj(b: Builder, c: Choices) -> list[str]:
-    """GPT-J and GPT-NeoX: rotary positions on pairs or on a part of the head, attention and feed-forward in parallel."""
+    """GPT-J and GPT-NeoX: rotary positions on pairs or on part of a head, feed-forward in parallel."""
     limit_dims(b)
     b.dims["E"] = max(1, b.dims["D"] // 4)
     b.dims["A"] = c.pick((0, 2, 4))

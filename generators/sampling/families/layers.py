@@ -1,4 +1,4 @@
-"""Writers of torch's attention layers: nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer."""
+"""Writers of nn.MultiheadAttention, nn.TransformerEncoderLayer and nn.TransformerDecoderLayer."""
 
 from generators.program.case import Attr
 from generators.program.ops import OPS

@@ -19,9 +19,9 @@ Write = Callable[[Builder, Choices], list[str]]
 class Family:
     """How the models of one kind spell attention.
 
-    weight: how often it is drawn, relative to the others. preferences: its outcomes of named decisions (the names given to
-    `Choices.choose` and `Choices.choose_default`). write: writes the whole program; `Builder.dims` has B, H, S, T, D and V,
-    and a writer may change them or add others.
+    weight: how often it is drawn, relative to the others. preferences: outcomes of named decisions (the names that
+    calls of `Choices.choose` and `Choices.choose_default` have). write: writes the whole program; `Builder.dims` has
+    B, H, S, T, D and V, and a writer may change them or add others.
     """
 
     weight: float
@@ -123,7 +123,7 @@ _ALL = {
     "fused": Family(5.0, {"fused": "sdpa"}),
     "fused_forms": Family(2.5, write=fused.write_sdpa),
     "gemma": Family(1.0, {**_SCALED_SCORES, "softmax.upcast": "argument", "softmax.back": "to"}, decoders.write_gemma),
-    # GPT-2: scores divided by a constant tensor, `where` with the lowest number under a causal buffer, keys and values returned.
+    # GPT-2: scores divided by a tensor, `where` with the lowest number under a causal buffer, keys and values returned.
     "gpt2": Family(12.0, {**_GPT2, "returns": "keys"}),
     # GPT-2 with an attention mask: `where` under a causal buffer, then a mask added.
     "gpt2_masked": Family(6.0, {**_GPT2, "order": "bhsd", "mask.kind": "where_and_add"}),

@@ -36,7 +36,7 @@ _ALL = Size.parse("B*Y*X")
 
 
 def write_swin(b: Builder, c: Choices) -> list[str]:
-    """Swin: attention within windows of [B, Y*W, X*W, embed], a bias by relative position, a mask if windows are shifted.
+    """Swin: attention within windows of [B, Y*W, X*W, embed], a bias by relative position, a mask if shifted.
 
     Version 2 normalises q and k and learns a scale per head.
     """

@@ -1,7 +1,7 @@
-"""What every command line shares: options, settings from pyproject.toml, one-line errors, exit codes.
+"""What all command lines share: options, settings from pyproject.toml, errors of one line, exit codes.
 
-Exit codes: what the command returns (0, or 1 where it documents one), 2 for usage and configuration, 3 for a fault
-of our own (with its traceback), 130 when interrupted.
+Exit codes: what the command returns (0, or 1 where it documents one), 2 for a wrong option or file, 3 for a bug in
+attnfuzz (with its traceback), 130 when interrupted.
 """
 
 import os
@@ -17,10 +17,10 @@ from generators.errors import UserError
 
 USAGE, FAULT, INTERRUPTED = 2, 3, 130
 
-#: Packages of pyproject.toml that the parent imports.
+#: Packages that the parent process needs; an interpreter without them can still run workers.
 NEEDED = frozenset({"cyclopts", "jinja2", "matplotlib", "packaging", "rich", "yaml"})
 
-#: The keys `[tool.attnfuzz]` may hold; each is the default of the option of that name, in every command that has it.
+#: The keys `[tool.attnfuzz]` may hold: all options of fuzz.run. Each is the default of that option in every command.
 SETTINGS = (
     "against",
     "budget",
@@ -33,6 +33,7 @@ SETTINGS = (
     "out",
     "python",
     "seed",
+    "seeds",
     "shrink_time",
     "subject",
     "timeout",
@@ -64,7 +65,7 @@ def call(command: Callable[..., int | None], name: str, arguments: Sequence[str]
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output left (`| head`); nobody is there to be told.
+        # The reader of our output has gone (`| head`).
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
     except Exception:
@@ -73,7 +74,7 @@ def call(command: Callable[..., int | None], name: str, arguments: Sequence[str]
 
 def _fault() -> int:
     traceback.print_exc()
-    print("error: this is a fault of attnfuzz itself; please report it with the lines above", file=sys.stderr)
+    print("error: this is a bug in attnfuzz; please report it with the traceback above", file=sys.stderr)
     return FAULT
 
 
@@ -107,11 +108,8 @@ def settings_for(command: Callable[..., Any], start: Path | None = None) -> dict
         if path.is_file():
             known = set(signature(command).parameters)
             if "budget" not in known:
-                known -= {
-                    "out",
-                    "seed",
-                    "subject",
-                }  # what a campaign draws, writes and compares is not what one case's command does
+                # They mean something else to the commands that take cases.
+                known -= {"out", "seed", "subject"}
             return {key: value for key, value in _table(path).items() if key in known}
     return {}
 

@@ -12,16 +12,16 @@ Queued = list[tuple["Case", frozenset[str]]]
 
 
 def cmin(run: Path, *, into: Path) -> None:
-    """Write few, small cases that together reach all that the queue of a campaign reached.
+    """Select a few small cases that together keep the coverage of a campaign's queue.
 
-    A campaign begins with them when it is given the directory: `python -m fuzz.run --engine guided --seeds DIR`.
+    Start a campaign from them with `python -m fuzz.run --seeds DIR`.
 
     Parameters
     ----------
     run
         Directory of a campaign with --engine guided or atheris, as given to `fuzz.run --out`.
     into
-        Where the case files go; made when it is not there.
+        Directory for the case files.
     """
     from corpus import entry
     from corpus.entry import SUFFIX, Entry
@@ -35,19 +35,19 @@ def cmin(run: Path, *, into: Path) -> None:
         results.close()
     if not queue:
         raise UserError(f"{run}: its queue is empty; only a campaign with --engine guided or atheris has one")
-    chosen = cover(queue)
+    chosen = select_cover(queue)
     for case, names in chosen:
         entry.write(Entry(case, note=_note(names)), into / f"{case.id}{SUFFIX}")
     everything = frozenset[str]().union(*(names for _, names in queue))
-    print(f"{len(chosen)} of {len(queue)} cases reach all {len(everything)} things; written to {into}")
+    print(f"{len(chosen)} of {len(queue)} cases keep all {len(everything)} coverage items; written to {into}")
 
 
-def cover(queue: Queued) -> Queued:
-    """Cases that reach all that the queue does, each with what it adds: greedily, most for its operations first."""
+def select_cover(queue: Queued) -> Queued:
+    """Cases with the coverage of the queue, each with what it adds: greedily, most items per operation first."""
     missing = set[str]().union(*(names for _, names in queue))
     left, chosen = list(queue), []
     while missing:
-        # What is left of a case shrinks only, so that a full pass for every choice is short.
+        # A full pass for every choice is short, since what a case adds only shrinks.
         case, names = max(left, key=lambda item: (len(item[1] & missing) / (4 + len(item[0].ops)), item[0].id))
         chosen.append((case, frozenset(names & missing)))
         missing -= names
@@ -57,7 +57,7 @@ def cover(queue: Queued) -> Queued:
 
 def _note(names: frozenset[str]) -> str:
     shown = sorted(names, key=lambda name: (" with " in name, name))
-    more = f" and {len(shown) - 8} other things" if len(shown) > 8 else ""
+    more = f" and {len(shown) - 8} more" if len(shown) > 8 else ""
     return f"Reaches {', '.join(shown[:8])}{more}."
 
 

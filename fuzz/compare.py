@@ -24,48 +24,47 @@ def compare(
     timeout: str = "120s",
     memory: int = 8192,
 ) -> int:
-    """Judge the same cases under several interpreters, and so torch versions; print what regressed, what was fixed, what
-    fails in all, and where the error against float64 merely grew.
+    """Judge the same cases under several torch versions: what regressed, what was fixed, what fails in all, and where the
+    error against float64 grew.
 
-    What regressed or was fixed is asked twice, the second time of fresh workers.
+    Regressions and fixes are confirmed in fresh workers.
 
-    Exit code 0: nothing regressed. 1: something did. 2: bad usage, or an interpreter that can't be used. 3: attnfuzz failed
-    itself on a case. 130: interrupted; what was done by then is told.
+    Exit code 0: no regression. 1: regressions. 2: wrong option, file or interpreter. 3: a bug in attnfuzz. 130:
+    interrupted; the cases judged so far are reported.
 
     Parameters
     ----------
     case
         Case files, or directories of them.
     python
-        An interpreter; repeat it, the oldest torch first. Each needs torch 2.11 or later and nothing of attnfuzz's.
+        An interpreter with torch 2.11 or later; repeat it, the oldest torch first. It needs no other package.
     baseline
-        A file of --save-baseline, which stands for the oldest version: with it one --python is enough.
+        A file of --save-baseline that stands for the oldest version; then one --python is enough.
     save_baseline
-        Write what the last interpreter gives to this file.
+        Write the results of the last interpreter to this file.
     seed
-        Instead of case files: random cases of this seed, under Inductor's graph passes and, where they fail, in full.
+        Compare random cases of this seed instead of case files: under Inductor's graph passes, and failures in full.
     cases
-        How many random cases; 100 when left out.
+        Number of random cases, by default 100.
     out
-        Where random cases that changed are saved.
+        Directory for random cases that changed.
     subject
-        Run under this subject instead of the case's own; may be repeated. `package.module:function` is one too.
+        Run under this subject instead of the case's own; may be repeated. Also package.module:function.
     device
-        cpu or cuda; by default the device a case is about.
+        cpu or cuda; by default the device in the case file.
     growth
-        An error so many times the earlier one has grown, unless it is no more than rounding explains; 4 when left out.
+        Report errors that grew by this factor beyond what rounding explains, by default 4.
     record
         Write the verdicts into the case files, by torch version, under `seen`.
     json
         Write the comparison to this file as JSON.
     markdown
-        Write it to this file as Markdown.
+        Write the comparison to this file as Markdown.
     timeout
-        How long one stage of a case may take, such as 60s.
+        Time limit for one stage of a case, such as 60s.
     memory
-        MiB of memory a worker may use.
+        Memory limit of a worker, in MiB.
     """
-    from fuzz.campaign.budget import duration
     from fuzz.evaluator import WorkerConfig
     from fuzz.versions import baseline as baselines
     from fuzz.versions.comparison import of_files, of_seed
@@ -74,16 +73,16 @@ def compare(
     from generators.errors import UserError
 
     if len(python or [sys.executable]) + (baseline is not None) < 2 and not (save_baseline or record):
-        raise UserError("a comparison takes two versions: --python A --python B, or --baseline FILE and --python B")
+        raise UserError("two versions are needed: --python A --python B, or --baseline FILE --python B")
     if case and seed is not None:
-        raise UserError("give case files, or --seed for random cases, not both")
+        raise UserError("give either case files or --seed")
     if seed is None and cases is not None:
-        raise UserError(f"--cases {cases} is how many random cases: it needs --seed")
+        raise UserError("--cases needs --seed")
     if record and (seed is not None or subject or device):
-        raise UserError("--record notes what the files' own subjects give: leave --seed, --subject and --device out")
+        raise UserError("--record can't be combined with --seed, --subject or --device")
     for option, number, least in (("seed", seed, 0), ("cases", cases, 1), ("growth", growth, 1)):
         if number is not None and not number >= least:
-            raise UserError(f"--{option} {number}: at least {least} is needed")
+            raise UserError(f"--{option} must be >= {least}, got {number}")
     before = None if baseline is None else baselines.load(baseline)
     if seed is None:
         from corpus.entry import load_all
@@ -91,10 +90,8 @@ def compare(
         questions = of_files(load_all(case), subject or [], device)
     else:
         questions = of_seed(seed, cases or 100, subject or [], device)
-    setup = WorkerConfig(
-        named=tuple(s for s in subject or () if ":" in s), timeout=duration(timeout, "timeout"), memory_mib=memory
-    )
-    setups = [replace(setup, python=interpreter) for interpreter in python or [sys.executable]]
+    config = WorkerConfig.from_options(None, "cpu", subject or (), timeout, memory)
+    setups = [replace(config, python=interpreter) for interpreter in python or [sys.executable]]
     wishes = Wishes(json, markdown, save_baseline, record, out if seed is not None else None, growth or GROWTH)
     ending = session(questions, setups, before, wishes)
     print(ending.text)

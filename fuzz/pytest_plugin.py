@@ -26,7 +26,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """The options of a replay."""
     group = parser.getgroup("attnfuzz", "replay of *.case.yaml")
     group.addoption(
-        "--case-python", default=sys.executable, metavar="PYTHON", help="the interpreter, and so torch, to replay under"
+        "--case-python",
+        default=sys.executable,
+        metavar="PYTHON",
+        help="interpreter, and so torch version, of the workers",
     )
     group.addoption(
         "--case-subject",
@@ -35,7 +38,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="SUBJECT",
         help="replay under this subject instead of the case's own; may be repeated",
     )
-    group.addoption("--case-timeout", type=float, default=180.0, metavar="SECONDS", help="limit of one stage of a case")
+    group.addoption(
+        "--case-timeout", type=float, default=180.0, metavar="SECONDS", help="time limit for one stage of a case"
+    )
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -22,36 +22,30 @@ def replay(
     timeout: str = "120s",
     memory: int = 8192,
 ) -> int:
-    """Run each case in a worker; print its verdict, the numbers behind it, and whether that was expected.
+    """Run each case in a worker and compare its verdict with what the case file expects.
 
-    Exit code 0: all as expected, which for a bug is "known bug, still there" or "still there, as found". 1: something was
-    not, "no longer there" included. 2: bad usage or a bad file.
+    Exit code 0: all as expected, known bugs that still show included. 1: something was not as expected, including known
+    bugs that no longer show. 2: wrong option or file.
 
     Parameters
     ----------
     cases
         Case files, or directories of them.
     subject
-        Run under this subject instead of the case's own; may be repeated. `package.module:function` is one too.
+        Run under this subject instead of the case's own; may be repeated. Also package.module:function.
     python
-        The interpreter, and so the torch version, to run under; the current one by default.
+        Interpreter, and so torch version, of the worker; by default the current one.
     device
-        cpu or cuda; by default the device the case is about.
+        cpu or cuda; by default the device in the case file.
     timeout
-        How long one stage of a case may take, such as 60s.
+        Time limit for one stage of a case, such as 60s.
     memory
-        MiB of memory a worker may use.
+        Memory limit of the worker, in MiB.
     """
     from corpus.entry import load_all
-    from fuzz.campaign.budget import duration
     from fuzz.evaluator import WorkerConfig
 
-    config = WorkerConfig(
-        python=python or sys.executable,
-        named=tuple(s for s in subject or () if ":" in s),
-        timeout=duration(timeout, "timeout"),
-        memory_mib=memory,
-    )
+    config = WorkerConfig.from_options(python, "cpu", subject or (), timeout, memory)
     entries = load_all(cases)
     unexpected = 0
     with Replayer(config) as replayer:
@@ -72,7 +66,7 @@ def shown(text: str, subject: str, device: str, python: str = sys.executable) ->
     from fuzz.protocol import Verdict
     from generators.errors import UserError
 
-    config = WorkerConfig(python=python, named=(subject,) if ":" in subject else (), timeout=120.0, memory_mib=8192)
+    config = WorkerConfig.from_options(python, "cpu", (subject,), timeout="120s", memory=8192)
     entry = loads(text)
     try:
         with Replayer(config) as replayer:

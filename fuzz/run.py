@@ -1,6 +1,5 @@
 """Run a campaign: `python -m fuzz.run --budget 1h`."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,88 +32,80 @@ def run(
 ) -> int:
     """Generate cases, judge them, and shrink, confirm and save what fails.
 
-    Exit code 0: budget spent, nothing new. 1: new findings saved, bugs that should be gone among them. 2: bad usage. 3: a fault of attnfuzz, which also counts
-    where the run went on without the cases it kept from being judged.
-    130: interrupted; Ctrl-C once finishes the cases in hand, twice stops at once.
+    Exit code 0: budget spent, no new finding. 1: new findings, including regressions of fixed bugs. 2: wrong option or
+    file. 3: a bug in attnfuzz, even if the campaign went on without the cases it could not judge. 130: interrupted; the
+    first Ctrl-C finishes running cases, the second stops at once.
 
     Parameters
     ----------
     budget
-        How long: 90s, 10m, 1h30m, or 500x for 500 cases.
+        How long to run: 90s, 10m, 1h30m, or 500x for 500 cases.
     seed
-        Which cases: with --engine random the same seed gives the same; what the other engines come to goes by what the
-        compiler did, and by the clock. Drawn at random when left out.
+        Seed of the random cases; drawn at random by default. With --engine random the same seed gives the same cases.
+        The other engines also depend on what the compiler did and on timing.
     workers
-        How many worker processes.
+        Number of worker processes.
     device
         cpu or cuda.
     python
-        The interpreter, and so the torch version, the workers run under; the current one when left out.
+        Interpreter, and so torch version, of the workers; by default the current one.
     against
-        Another interpreter, with an earlier torch: only what fails under --python and passes there is a finding, a
-        regression. What fails under both is set aside.
+        Interpreter with an earlier torch. Only regressions become findings: cases that fail under --python and pass there.
+        Failures in both versions are set aside.
     out
-        Directory of this run, runs/<start> when left out. One that holds a run already is continued.
+        Directory of this run, by default runs/START_TIME. A directory that holds a run is continued.
     corpus
-        Where the case files of findings go; those that are there are no news.
+        Directory for the case files of findings. Findings already there are known.
     ledger
-        The bugs people decided about (docs/triage.md): those it lists turn no run red, one that it calls fixed and that is
-        back does. corpus/ledger.yaml of this checkout when left out; /dev/null for none.
+        Bugs that were triaged (docs/triage.md), by default corpus/ledger.yaml of this checkout; /dev/null for none. Listed
+        bugs do not make a run fail, unless they are listed as fixed.
     subject
-        What to compare with eager, repeatable: passes, inductor, inductor_dynamic, inductor_tf32, aot_eager; passes_random,
-        inductor_random and inductor_tf32_random, which draw dropout's numbers themselves; the attention functions triton,
-        triton_compiled and sdpa_math, sdpa_flash, sdpa_efficient, sdpa_cudnn; or package.module:function, a function that
-        takes a module and gives a callable, or one that computes attention (docs/kernels.md). All the built-in ones of the
-        device when left out.
+        What to compare with eager; may be repeated. Compilers: passes, inductor, inductor_dynamic, inductor_tf32 and
+        aot_eager; passes_random, inductor_random and inductor_tf32_random have dropout drawn by the compiler. Attention
+        functions: triton, triton_compiled, sdpa_math, sdpa_flash, sdpa_efficient and sdpa_cudnn. Or package.module:function,
+        a function that compiles a module or computes attention (docs/kernels.md). By default all built-in ones for the
+        device.
     engine
-        How cases come about: guided follows what compilers reach and mutates what reached something new; random draws
-        every case from the seed, the same on every machine; atheris lets libFuzzer follow the lines of Inductor's rewrites
-        and lowerings that run, and needs the package atheris. Functions that compute attention, by themselves, are always
-        given random cases, and atheris does without them.
+        guided mutates cases that increased coverage of the compiler; random draws every case from the seed, the same on
+        every machine; atheris uses libFuzzer with line coverage of Inductor's rewrites and lowerings, and needs the
+        package atheris. Attention functions always get random cases and do not support atheris.
     seeds
-        Case files a guided search or libFuzzer begins with: a directory; corpus/seeds of this checkout when left out.
+        Directory of case files to start from, for guided and atheris; by default corpus/seeds of this checkout.
     fail_fast
         Stop at the first finding.
     timeout
-        How long one stage of a case may take.
+        Time limit for one stage of a case.
     memory
-        MiB of memory a worker may use.
+        Memory limit of a worker, in MiB.
     shrink_time
-        Wall time to shrink one failure.
+        Time limit for shrinking one failure.
     """
-    from fuzz.campaign.budget import Budget, duration
+    from fuzz.campaign.budget import Budget
     from fuzz.campaign.schedule import chosen_subjects
     from fuzz.campaign.search import ENGINES
+    from fuzz.durations import parse_duration
     from generators.errors import UserError
 
     limits = Budget.parse(budget)
-    stage_seconds, shrink_seconds = duration(timeout, "timeout"), duration(shrink_time, "shrink-time")
+    shrink_seconds = parse_duration(shrink_time, "shrink-time")
     if device not in ("cpu", "cuda"):
-        raise UserError(f"unknown device {device!r}: there are cpu and cuda")
+        raise UserError(f"--device must be cpu or cuda, got {device!r}")
     subjects = chosen_subjects(subject or [], device)
     if engine not in ENGINES:
-        raise UserError(f"unknown engine {engine!r}: there are {', '.join(ENGINES)}")
+        raise UserError(f"--engine must be one of {', '.join(ENGINES)}, got {engine!r}")
     if seeds is not None and engine == "random":
-        raise UserError("--seeds is what a guided search or libFuzzer begins with, and the engine is random")
+        raise UserError("--seeds needs --engine guided or atheris")
     if workers < 1:
-        raise UserError(f"--workers {workers}: at least 1 is needed")
-    if memory < 512:
-        raise UserError(f"--memory {memory}: importing torch alone takes 400 MiB; give at least 512")
+        raise UserError(f"--workers must be >= 1, got {workers}")
     if seed is not None and seed < 0:
-        raise UserError(f"--seed {seed}: a whole number from 0 on is needed")
+        raise UserError(f"--seed must be >= 0, got {seed}")
 
     from fuzz.campaign.campaign import Options
     from fuzz.campaign.directory import default_path
     from fuzz.campaign.search import seed_cases
     from fuzz.evaluator import ROOT, WorkerConfig
 
-    setup = WorkerConfig(
-        python=python or sys.executable,
-        device=device,
-        named=tuple(s for s in subjects if ":" in s),
-        timeout=stage_seconds,
-        memory_mib=memory,
-    )
+    config = WorkerConfig.from_options(python, device, subjects, timeout, memory)
     options = Options(
         budget=limits,
         seed=-1 if seed is None else seed,
@@ -123,13 +114,13 @@ def run(
         out=out or default_path(),
         corpus=corpus,
         known=(ROOT / "corpus" / "known",),
-        setup=setup,
+        setup=config,
         shrink_seconds=shrink_seconds,
         fail_fast=fail_fast,
         engine=engine,
         ledger=_ledger(ledger),
         seeds=seed_cases(seeds or ROOT / "corpus" / "seeds") if engine != "random" else (),
-        against=replace(setup, python=against) if against is not None else None,
+        against=replace(config, python=against) if against is not None else None,
     )
     return _campaign(options)
 

@@ -20,35 +20,34 @@ def shrink(
 ) -> int:
     """Find the simplest case that fails as this one does under the same subject; save it and print its source.
 
-    Exit code 0: saved, or already the simplest. 1: the case does not fail, so there is nothing to shrink.
+    Exit code 0: saved. 1: the case does not fail. 2: wrong option or file.
 
     Parameters
     ----------
     case
         A case file.
     out
-        The directory to save to; the file's own by default.
+        Directory to save to; by default that of the case file.
     subject
-        Shrink under this subject instead of the case's own; `passes` is much quicker where it shows the failure.
+        Shrink under this subject instead of the case's own; `passes` is much faster if it shows the failure.
     python
-        The interpreter, and so the torch version, to run under; the current one by default.
+        Interpreter, and so torch version, of the worker; by default the current one.
     device
-        cpu or cuda; by default the device the case is about.
+        cpu or cuda; by default the device in the case file.
     timeout
-        How long one check may take.
+        Time limit for one stage of a case, such as 60s.
     shrink_time
-        How long to shrink; the smallest case by then is kept.
+        Time limit for shrinking; the smallest case found by then is saved.
     memory
-        MiB of memory the worker may use.
+        Memory limit of the worker, in MiB.
     """
-    import sys
     from dataclasses import replace
 
     from corpus.entry import Entry, load, save
     from corpus.shrink import shrink as shrink_case
-    from fuzz.campaign.budget import duration
     from fuzz.campaign.finding_store import found_as
     from fuzz.campaign.investigate import alike
+    from fuzz.durations import parse_duration
     from fuzz.evaluator import WorkerConfig, open_evaluator
     from fuzz.protocol import SubjectResult
     from generators.errors import UserError
@@ -58,16 +57,10 @@ def shrink(
     entry = load(case)
     directory = out or case.parent
     if not os.access(next(p for p in (directory, *directory.absolute().parents) if p.exists()), os.W_OK):
-        raise UserError(f"{directory}: can't be written; give another directory with --out")
+        raise UserError(f"{directory} is not writable; give another directory with --out")
     subject = subject or entry.subject
-    config = WorkerConfig(
-        python=python or sys.executable,
-        device=device or entry.device,
-        named=(subject,) if ":" in subject else (),
-        timeout=duration(timeout, "timeout"),
-        memory_mib=memory,
-    )
-    deadline = time.monotonic() + duration(shrink_time, "shrink_time")
+    config = WorkerConfig.from_options(python, device or entry.device, (subject,), timeout, memory)
+    deadline = time.monotonic() + parse_duration(shrink_time, "shrink-time")
     probes = 0
 
     with open_evaluator(config) as evaluator:
@@ -81,8 +74,8 @@ def shrink(
         evaluator.require(subject)
         wanted = judge(entry.case)
         if wanted is None or not wanted.verdict.is_finding:
-            said = "eager rejects it" if wanted is None else f"{subject} says {wanted.verdict}"
-            print(f"{case}: {said}; nothing to shrink")
+            why = "eager rejects it" if wanted is None else f"{subject} says {wanted.verdict}"
+            print(f"{case}: {why}; nothing to shrink")
             return 1
         hello = evaluator.hello
         contracted = subject in hello.attention
@@ -94,9 +87,9 @@ def shrink(
         )[-1]
         shown = judge(smallest) or wanted
     print(source(smallest))
-    print(
-        f"{len(entry.case.ops)} operations became {len(smallest.ops)} in {probes} checks; {shown.verdict} under {subject}"
-    )
+    before, after = len(entry.case.ops), len(smallest.ops)
+    size = f"{before} to {after} operations" if smallest != entry.case else f"already minimal, {after} operations"
+    print(f"{size}, {probes} checks; {shown.verdict} under {subject}")
     print(f"saved: {save(replace(Entry(smallest, note=entry.note), found=found_as(shown, hello)), directory)}")
     return 0
 

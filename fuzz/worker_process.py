@@ -6,11 +6,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
+from fuzz.durations import parse_duration
 from fuzz.process import explain_exit, find_last_words, find_place, read_tail, session_rss_mib
 from fuzz.protocol import (
     EAGER,
@@ -31,6 +32,7 @@ from fuzz.protocol import (
 )
 from fuzz.protocol.failures import Process, ProcessLost
 from fuzz.protocol.render import describe_failure
+from fuzz.subjects import is_named
 from generators.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -38,6 +40,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 START_SECONDS = 180.0
 """How long a worker may take to say hello: importing torch from a cold disk takes most of a minute."""
+
+MIN_MEMORY_MIB = 512
 
 FAULT_CODE = 3
 """The exit code of a worker that fails itself (fuzz/check/worker.py)."""
@@ -70,6 +74,21 @@ class WorkerConfig:
     command: tuple[str, ...] | None = None
     module: str = "fuzz.check.worker"
     arguments: tuple[str, ...] = ()
+
+    @classmethod
+    def from_options(
+        cls, python: str | None, device: str, subjects: Iterable[str], timeout: str, memory: int
+    ) -> "WorkerConfig":
+        """The configuration that options of a command line ask for. Raises `UserError`."""
+        if memory < MIN_MEMORY_MIB:
+            raise UserError(f"--memory must be at least {MIN_MEMORY_MIB} (importing torch takes 400 MiB), got {memory}")
+        return cls(
+            python=python or sys.executable,
+            device=device,
+            named=tuple(subject for subject in subjects if is_named(subject)),
+            timeout=parse_duration(timeout, "timeout"),
+            memory_mib=memory,
+        )
 
     def argv(self) -> list[str]:
         """The command line of a worker."""

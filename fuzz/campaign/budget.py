@@ -4,9 +4,9 @@ import re
 from dataclasses import dataclass
 from typing import Self
 
+from fuzz.durations import format_duration, parse_duration
 from generators.errors import UserError
 
-_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
 _CASES = re.compile(r"(\d+)x")
 
 
@@ -23,38 +23,9 @@ class Budget:
         counted = _CASES.fullmatch(text.strip())
         if counted:
             if int(counted[1]) == 0:
-                raise UserError(f"budget {text!r} is no case at all: give at least 1x")
+                raise UserError(f"budget must be at least 1x, got {text!r}")
             return cls(cases=int(counted[1]))
-        return cls(seconds=duration(text, "budget", "90s, 10m, 1h30m or 500x (cases)"))
+        return cls(seconds=parse_duration(text, "budget", "90s, 10m, 1h30m or 500x (cases)"))
 
     def __str__(self) -> str:
-        return f"{self.cases}x" if self.seconds is None else spell(self.seconds)
-
-
-def duration(text: str, what: str, expected: str = "60s, 10m or 1h30m") -> float:
-    """Seconds in `text`. Raises `UserError` naming `what` and `expected` when it is not a positive duration."""
-    match = _DURATION.fullmatch(text.strip())
-    if match is None or not any(match.groups()):
-        unit = ": the unit is missing" if re.fullmatch(r"[\d.]+", text.strip()) else ""
-        raise UserError(f"{what} {text!r} is not understood{unit}; expected {expected}")
-    hours, minutes, seconds = (float(part or 0) for part in match.groups())
-    total = hours * 3600 + minutes * 60 + seconds
-    if total == 0:
-        raise UserError(f"{what} {text!r} is no time at all; expected {expected}")
-    return total
-
-
-def counted(number: int, noun: str) -> str:
-    """So many of them: "1 finding", "2 findings"."""
-    return f"{number} {noun}{'s' * (number != 1)}"
-
-
-def spell(seconds: float) -> str:
-    """Seconds the way a person writes them: `45s`, `3m20s`, `1h05m`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{seconds:.3g}s" if seconds < 10 and seconds != whole else f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02d}s" if whole % 60 else f"{whole // 60}m"
-    minutes = whole % 3600 // 60
-    return f"{whole // 3600}h{minutes:02d}m" if minutes else f"{whole // 3600}h"
+        return f"{self.cases}x" if self.seconds is None else format_duration(self.seconds)

@@ -4,10 +4,11 @@ import sys
 import time
 from typing import TYPE_CHECKING, TextIO
 
-from fuzz.campaign.budget import Budget, counted, spell
+from fuzz.campaign.budget import Budget
 from fuzz.campaign.events import CampaignStarted, Event, FindingSaved
 from fuzz.campaign.stats import Statistics
 from fuzz.campaign.summary import finding_text
+from fuzz.durations import format_count, format_duration
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -18,11 +19,11 @@ _LINE_SECONDS = 5.0
 def started_text(event: CampaignStarted) -> str:
     """The first line: what runs where."""
     goes_on = f" from case {event.index}" if event.index else ""
-    known = f", {counted(event.known, 'finding')} known" if event.known else ""
-    pending = f", {counted(event.pending, 'suspicion')} waiting" if event.pending else ""
+    known = f", {format_count(event.known, 'finding')} known" if event.known else ""
+    pending = f", {format_count(event.pending, 'suspicion')} waiting" if event.pending else ""
     against = f" against torch {event.against}" if event.against else ""
     return (
-        f"seed {event.seed}{goes_on}, budget {event.budget}, {counted(event.workers, 'worker')}, torch {event.torch}{against} on"
+        f"seed {event.seed}{goes_on}, budget {event.budget}, {format_count(event.workers, 'worker')}, torch {event.torch}{against} on"
         f" {event.device} ({event.device_name}), {', '.join(event.subjects)}; into {event.out}{known}{pending}"
     )
 
@@ -54,10 +55,10 @@ class LineScreen:
         """The line."""
         s = self._statistics
         return (
-            f"{spell(s.elapsed)} of {self._budget}: {s.cases} cases, {s.rate:.1f} checks/s, {s.torch_share:.0%} in torch,"
-            f" {s.rejected} rejected, {counted(s.raised, 'suspicion')}, {counted(s.findings.total(), 'finding')},"
-            f" {counted(s.duplicates, 'duplicate')}, {counted(len(s.rewrites), 'rewrite')}, {counted(len(s.reached), 'other thing')}"
-            f" reached, {counted(s.deaths, 'worker death')}"
+            f"{format_duration(s.elapsed)} of {self._budget}: {s.cases} cases, {s.rate:.1f} checks/s, {s.torch_share:.0%} in torch,"
+            f" {s.rejected} rejected, {format_count(s.raised, 'suspicion')}, {format_count(s.findings.total(), 'finding')},"
+            f" {format_count(s.duplicates, 'duplicate')}, {format_count(len(s.rewrites), 'rewrite')}, {format_count(len(s.reached), 'other thing')}"
+            f" reached, {format_count(s.deaths, 'worker death')}"
         )
 
 
@@ -108,12 +109,12 @@ class LiveScreen:
 def rows(s: Statistics, budget: Budget) -> list[tuple[str, str]]:
     """The block's rows: name and value."""
     if budget.seconds is not None:
-        left = f"{spell(s.elapsed)}, {spell(max(budget.seconds - s.elapsed, 0))} left"
+        left = f"{format_duration(s.elapsed)}, {format_duration(max(budget.seconds - s.elapsed, 0))} left"
     else:
-        left = f"{spell(s.elapsed)}, {max((budget.cases or 0) - s.cases, 0)} cases left"
+        left = f"{format_duration(s.elapsed)}, {max((budget.cases or 0) - s.cases, 0)} cases left"
     share = f"{s.rejected / s.cases:.1%}" if s.cases else "none yet"
     by_verdict = ", ".join(f"{count} {verdict}" for verdict, count in s.findings.most_common()) or "none yet"
-    found = f", the last {spell(time.time() - s.last_find)} ago" if s.last_find else ""
+    found = f", the last {format_duration(time.time() - s.last_find)} ago" if s.last_find else ""
     attention = sum(name.startswith("_sfdp") for name in s.rewrites)
     memory = ", ".join(f"{rss:.0f}" for _, rss in sorted(s.rss_mib.items()))
     table = [
@@ -124,7 +125,7 @@ def rows(s: Statistics, budget: Budget) -> list[tuple[str, str]]:
         ("suspicions", f"{s.raised} raised, {s.duplicates} explained by findings, {s.outcomes.total()} worked on"),
         (
             "coverage",
-            f"{counted(len(s.rewrites), 'rewrite')} ({attention} of attention), {counted(len(s.reached), 'other thing')} reached",
+            f"{format_count(len(s.rewrites), 'rewrite')} ({attention} of attention), {format_count(len(s.reached), 'other thing')} reached",
         ),
         ("workers", f"{memory} MiB, {s.deaths} died, {s.recycled} recycled"),
     ]

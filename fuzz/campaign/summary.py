@@ -10,11 +10,11 @@ from pathlib import Path
 
 from corpus import entry as corpus_entry
 from corpus.ledger import Bug
-from fuzz.campaign.budget import counted, spell
 from fuzz.campaign.events import FindingSaved
 from fuzz.campaign.stats import Statistics
 from fuzz.campaign.store import FindingRow, Results
 from fuzz.campaign.symptom import operation_of
+from fuzz.durations import format_count, format_duration
 from fuzz.expectation import State
 from fuzz.protocol import EAGER, Verdict
 from fuzz.protocol.failures import RelationBroken
@@ -27,7 +27,7 @@ def finding_text(event: FindingSaved) -> str:
     """A finding when it is saved: what fails, the program, the numbers, where it is, and how to see it again."""
     kind = "internal finding" if event.internal else "finding"
     lines = [
-        f"{kind}: {event.verdict} under {event.subject}, {counted(event.ops, 'operation')}: {event.verdict.explanation}",
+        f"{kind}: {event.verdict} under {event.subject}, {format_count(event.ops, 'operation')}: {event.verdict.explanation}",
         f"  {event.message}",
     ]
     lines += [f"  {event.ledger}"] if event.ledger else []
@@ -82,7 +82,7 @@ def summary(
     rejected = f"{stats.rejected / stats.cases:.1%}" if stats.cases else "none"
     lines = [
         (
-            f"{stats.ended}: {stats.cases} cases in {spell(stats.elapsed)}, {stats.rate:.1f} checks/s,"
+            f"{stats.ended}: {stats.cases} cases in {format_duration(stats.elapsed)}, {stats.rate:.1f} checks/s,"
             f" {stats.torch_share:.0%} of worker time in torch ({stats.oracle_share:.0%} for the oracle), rejected {rejected}"
         )
     ]
@@ -96,11 +96,11 @@ def summary(
         again = f"--out {shlex.quote(stats.started.out)}" if stats.started else "the same --out"
         verb = "waits" if waiting == 1 else "wait"
         lines.append(
-            f"  {counted(waiting, 'suspicion')} {verb}; run again with --budget 10m {again} to work on {'it' if waiting == 1 else 'them'}"
+            f"  {format_count(waiting, 'suspicion')} {verb}; run again with --budget 10m {again} to work on {'it' if waiting == 1 else 'them'}"
         )
     if stats.faults:
         lines.append(
-            f"{counted(len(stats.faults), 'case')} could not be judged because of a fault of attnfuzz itself; please report it:"
+            f"{format_count(len(stats.faults), 'case')} could not be judged because of a fault of attnfuzz itself; please report it:"
         )
         lines += [
             f"  {fault.text.splitlines()[-1]}: {fault.path}, and what the worker said beside it"
@@ -108,14 +108,14 @@ def summary(
         ]
     if internal:
         lines.append(
-            f"{counted(len(internal), 'internal finding')}, shown by no public subject since none was chosen (--subject inductor)"
+            f"{format_count(len(internal), 'internal finding')}, shown by no public subject since none was chosen (--subject inductor)"
         )
         lines += [line for row in internal for line in _row_lines(row)]
     listed = {row.case_id: (bugs or {})[row.case_id] for row in known if row.case_id in (bugs or {})}
     lines += _bug_lines(listed, known, stats)
     known = [row for row in known if row.case_id not in listed]
     if known:
-        lines.append(f"{counted(len(known), 'known finding')} {'was' if len(known) == 1 else 'were'} met again:")
+        lines.append(f"{format_count(len(known), 'known finding')} {'was' if len(known) == 1 else 'were'} met again:")
         lines += [f"  {row.result.verdict} {row.case_id}, met {row.count}x: {row.file}" for row in known]
     aside = []
     if stats.started and all(map(is_named, stats.started.subjects)):
@@ -123,12 +123,12 @@ def summary(
         new = [row for row in new if row not in aside]
     if aside:
         lines.append(
-            f"{counted(len(aside), 'mistake')} of torch's own eager mode, met on the way and saved; yours has no part in them:"
+            f"{format_count(len(aside), 'mistake')} of torch's own eager mode, met on the way and saved; yours has no part in them:"
         )
         lines += [f"  {operation_of(row.result)}: {row.file}" for row in aside]
     where = f"in {stats.started.out}" if stats.started else "in all"
     news = f", {this_run} of them by this run" if this_run != len(new) else ""
-    lines.append(f"{counted(len(new), 'finding')} {where}{news}" + (":" if new else ""))
+    lines.append(f"{format_count(len(new), 'finding')} {where}{news}" + (":" if new else ""))
     lines += [line for row in new for line in _row_lines(row)]
     return "\n".join(lines)
 
@@ -143,7 +143,11 @@ def _bug_lines(listed: Mapping[str, Bug], rows: list[FindingRow], stats: Statist
         if row.case_id in listed:
             met[listed[row.case_id].id] += row.count
     by_id = {bug.id: bug for bug in listed.values()}
-    lines = [f"{counted(len(met), 'bug')} of the ledger {'was' if len(met) == 1 else 'were'} met again:"] if met else []
+    lines = (
+        [f"{format_count(len(met), 'bug')} of the ledger {'was' if len(met) == 1 else 'were'} met again:"]
+        if met
+        else []
+    )
     for bug_id, count in met.most_common():
         bug = by_id[bug_id]
         status = _STATUSES.get(bug.status.kind, bug.status.kind)
@@ -174,7 +178,7 @@ _SET_ASIDE = {
 def _row_lines(row: FindingRow) -> list[str]:
     case = corpus_entry.loads(row.entry, row.file).case
     result = row.result
-    head = f"  {result.verdict} under {result.subject}, {counted(len(case.ops), 'operation')}, met {row.count}x"
+    head = f"  {result.verdict} under {result.subject}, {format_count(len(case.ops), 'operation')}, met {row.count}x"
     message = describe(result) or Verdict(result.verdict).explanation
     return [head, f"    {message}", *reproduce_lines(row.file, row.case_id, row.result.subject, "    ")]
 

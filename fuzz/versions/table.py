@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fuzz.campaign.budget import counted
 from fuzz.campaign.symptom import attention_patterns
+from fuzz.durations import format_count
 from fuzz.versions.baseline import cell_data
 from fuzz.versions.verdicts import Cell, Change, Row, of_change
 
@@ -27,7 +27,7 @@ class Comparison:
         """How many cases, which versions, what changed."""
         cut = f" of {self.cut}, then interrupted" if self.cut else ""
         counts = [f"{len(rows)} {change}" for change, rows in of_change(self.rows)]
-        return f"{counted(len(self.rows), 'comparison')}{cut}, torch {', '.join(self.versions)}: {', '.join(counts) or 'none'}"
+        return f"{format_count(len(self.rows), 'comparison')}{cut}, torch {', '.join(self.versions)}: {', '.join(counts) or 'none'}"
 
 
 def text(told: Comparison) -> str:

@@ -1,3 +1,4 @@
+import inspect
 import os
 import subprocess
 import sys
@@ -5,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.cli import call
+from fuzz import run as fuzz_run
+from fuzz.cli import call, settings_for
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,55 +25,57 @@ def run(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "named"),
     [
-        ((), "--budget requires an argument"),
-        (("--budget", "10"), "budget '10' is not understood: the unit is missing; expected 90s, 10m, 1h30m or 500x"),
-        (("--budget", "5s", "--subject", "tpu"), "unknown subject 'tpu': there are passes, inductor, "),
-        (("--budget", "5s", "--subject", "a.b:"), "unknown subject 'a.b:'"),
-        (("--budget", "5s", "--device", "tpu"), "unknown device 'tpu'"),
-        (("--budget", "5s", "--workers", "0"), "--workers 0: at least 1"),
-        (("--budget", "5s", "--seed", "-3"), "--seed -3: a whole number from 0 on"),
-        (("--budget", "5s", "--memory", "10"), "--memory 10: "),
-        (("--budget", "5s", "--timeout", "5"), "timeout '5' is not understood: the unit is missing"),
+        ((), "--budget"),
+        (("--budget", "10"), "'10'"),
+        (("--budget", "5s", "--subject", "tpu"), "'tpu'"),
+        (("--budget", "5s", "--subject", "a.b:"), "'a.b:'"),
+        (("--budget", "5s", "--device", "tpu"), "--device"),
+        (("--budget", "5s", "--engine", "steam"), "--engine"),
+        (("--budget", "5s", "--workers", "0"), "--workers"),
+        (("--budget", "5s", "--seed", "-3"), "--seed"),
+        (("--budget", "5s", "--memory", "10"), "--memory"),
+        (("--budget", "5s", "--timeout", "5"), "timeout"),
         (("--budget", "5s", "--frobnicate"), "--frobnicate"),
-        (("--budget", "5s", "--out", "/dev/null/run"), "--out /dev/null/run: can't be written: Not a directory"),
-        (
-            ("--budget", "5s", "--corpus", "/dev/null/found"),
-            "--corpus /dev/null/found: can't be written: Not a directory",
-        ),
-        (("--budget", "5s", "--ledger", "none.yaml"), "none.yaml: can't be read as a ledger: No such file"),
-        (("--budget", "5s", "--python", "/nonexistent"), "interpreter '/nonexistent' does not start: No such file"),
-        (("--budget", "5s", "--against", "/nonexistent"), "interpreter '/nonexistent' does not start: No such file"),
-        (
-            ("--budget", "5s", "--python", "/bin/true"),
-            "the worker under /bin/true can't be used: ended with exit code 0",
-        ),
+        (("--budget", "5s", "--out", "/dev/null/run"), "--out"),
+        (("--budget", "5s", "--corpus", "/dev/null/found"), "--corpus"),
+        (("--budget", "5s", "--ledger", "none.yaml"), "none.yaml"),
+        (("--budget", "5s", "--python", "/nonexistent"), "'/nonexistent'"),
+        (("--budget", "5s", "--against", "/nonexistent"), "'/nonexistent'"),
+        (("--budget", "5s", "--python", "/bin/true"), "/bin/true"),
     ],
 )
-def test_bad_usage_is_one_line_and_exit_code_2(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+def test_bad_usage_is_one_line_and_exit_code_2(tmp_path: Path, arguments: tuple[str, ...], named: str) -> None:
     done = run(*arguments, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith("error: ")
-    assert said in done.stderr
+    assert named in done.stderr
     assert not (tmp_path / "runs").exists()
 
 
 def test_settings_come_from_the_project_and_options_win(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text('[tool.attnfuzz]\nbudget = "7"\nworkers = 3\n')
-    assert "budget '7' is not understood" in run(cwd=tmp_path).stderr
-    assert "budget '8' is not understood" in run("--budget", "8", cwd=tmp_path).stderr
+    assert "'7'" in run(cwd=tmp_path).stderr
+    assert "'8'" in run("--budget", "8", cwd=tmp_path).stderr
     (tmp_path / "pyproject.toml").write_text('[tool.attnfuzz]\nbudgets = "7"\n')
-    assert "[tool.attnfuzz] has no setting 'budgets'; there are against, budget, corpus" in run(cwd=tmp_path).stderr
+    assert "'budgets'" in run(cwd=tmp_path).stderr
     (tmp_path / "pyproject.toml").write_text("[tool.attnfuzz\n")
-    assert "not readable as TOML" in run("--budget", "5s", cwd=tmp_path).stderr
+    assert "pyproject.toml" in run("--budget", "5s", cwd=tmp_path).stderr
+
+
+@pytest.mark.parametrize("option", inspect.signature(fuzz_run.run).parameters)
+def test_every_option_can_be_set_in_the_project(tmp_path: Path, option: str) -> None:
+    spelled = option.replace("_", "-")
+    (tmp_path / "pyproject.toml").write_text(f'[tool.attnfuzz]\n{spelled} = "given"\n')
+    assert settings_for(fuzz_run.run, tmp_path) == {option: "given"}
 
 
 def test_help_imports_neither_torch_nor_the_campaign() -> None:
     code = (
-        "import sys; from fuzz import door, run; door.call(run.run, 'fuzz.run', ['--budget', '5']);"
+        "import sys; from fuzz import cli, run; cli.call(run.run, 'fuzz.run', ['--budget', '5']);"
         "print([m for m in sys.modules if m in ('torch', 'numpy', 'rich.live')])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -84,4 +88,4 @@ def test_an_interpreter_without_our_packages_is_told_which_to_use(capsys: pytest
         raise ModuleNotFoundError("No module named 'rich'", name="rich")
 
     assert call(command, "fuzz.run", []) == 2
-    assert "has no rich: use .venv/bin/python" in capsys.readouterr().err
+    assert "rich" in capsys.readouterr().err

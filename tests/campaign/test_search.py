@@ -172,7 +172,7 @@ def test_cmin_writes_few_small_cases_that_reach_everything(tmp_path: Path, capsy
 def test_a_cover_prefers_what_is_small() -> None:
     small, large = case("exp"), case("exp", "tanh", "sin", "cos")
     queue = [(large, frozenset("abc")), (small, frozenset("ab")), (case("sin"), frozenset("c"))]
-    assert [chosen for chosen, _ in cmin.cover(queue)] == [small, case("sin")]
+    assert [chosen for chosen, _ in cmin.select_cover(queue)] == [small, case("sin")]
 
 
 def test_what_can_not_be_minimised_is_refused(tmp_path: Path) -> None:

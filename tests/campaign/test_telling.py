@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.campaign.budget import counted
 from fuzz.campaign.events import FindingSaved
 from fuzz.campaign.session import session
 from fuzz.campaign.summary import finding_text, numbers_text, summary
+from fuzz.durations import format_count
 from fuzz.expectation import State
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import AnyFailure, NotFinite, RelationBroken
@@ -42,7 +42,11 @@ def saved(
 
 
 def test_one_of_a_thing_is_told_without_an_s(tmp_path: Path) -> None:
-    assert [counted(number, "suspicion") for number in (0, 1, 2)] == ["0 suspicions", "1 suspicion", "2 suspicions"]
+    assert [format_count(number, "suspicion") for number in (0, 1, 2)] == [
+        "0 suspicions",
+        "1 suspicion",
+        "2 suspicions",
+    ]
     assert "under inductor, 1 operation: " in saved()
     ending = session(options(tmp_path, rules=[WRONG]), sampler("softmax"))
     assert "\n1 finding in " in ending.summary

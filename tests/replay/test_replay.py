@@ -89,27 +89,28 @@ def test_what_a_campaign_found_is_not_called_known(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "named"),
     [
-        ([], "error: name at least one case file (*.case.yaml) or a directory of them"),
-        (["nowhere.case.yaml"], "error: nowhere.case.yaml: can't be read: No such file or directory"),
-        (["README"], "error: README: can't be read: No such file or directory"),
-        (["pyproject.toml"], "error: pyproject.toml:2: not YAML: "),
-        ([SEEDS, "--device", "tpu"], "error: device 'tpu' is not one of cpu, cuda"),
-        ([SEEDS, "--timeout", "60"], "error: timeout '60' is not understood: the unit is missing"),
-        ([SEEDS, "--python", "/nowhere/python"], "error: interpreter '/nowhere/python' does not start"),
-        ([SEEDS, "--subject", "magic"], "error: unknown subject 'magic'"),
-        ([SEEDS, "--subjet", "passes"], "error: "),
+        ([], "case file"),
+        (["nowhere.case.yaml"], "nowhere.case.yaml"),
+        (["README"], "README"),
+        (["pyproject.toml"], "pyproject.toml:2"),
+        ([SEEDS, "--device", "tpu"], "'tpu'"),
+        ([SEEDS, "--timeout", "60"], "'60'"),
+        ([SEEDS, "--python", "/nowhere/python"], "'/nowhere/python'"),
+        ([SEEDS, "--subject", "magic"], "'magic'"),
+        ([SEEDS, "--subjet", "passes"], "--subjet"),
     ],
 )
 def test_bad_usage_is_one_line_and_exit_code_2(
-    fake_python: FakePython, arguments: list[str | Path], message: str
+    fake_python: FakePython, arguments: list[str | Path], named: str
 ) -> None:
     if "--python" not in arguments:
         arguments = [*arguments, "--python", fake_python("ok")]
     done = run("replay", *arguments)
     assert done.returncode == 2
-    assert done.stderr.startswith(message)
+    assert done.stderr.startswith("error: ")
+    assert named in done.stderr
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
 

@@ -56,7 +56,7 @@ def cluster(
     """
     from corpus import ledger as ledgers
     from corpus.entry import DEVICES
-    from fuzz.campaign.budget import counted, duration
+    from fuzz.durations import format_count, parse_duration
     from fuzz.evaluator import ROOT, WorkerConfig
     from generators.errors import UserError
     from triage.cluster.clusters import cluster as clustered
@@ -71,7 +71,7 @@ def cluster(
     known = ledgers.Ledger(file) if not file.exists() and (update or ledger is None) else ledgers.load(file)
     findings = gather(paths)
     setup = WorkerConfig(
-        python or sys.executable, device or "cpu", timeout=duration(timeout, "timeout"), memory_mib=memory
+        python or sys.executable, device or "cpu", timeout=parse_duration(timeout, "timeout"), memory_mib=memory
     )
     attributed = _attributed(findings, known, setup, frozenset(subject or ()), device or "", again=again)
     clusters = clustered(attributed, known)
@@ -79,7 +79,7 @@ def cluster(
         had = len(known.bugs)
         known = record(updated(known, clusters), clusters)
         clusters = clustered(attributed, known)
-        _say(f"{file}: {counted(len(known.bugs) - had, 'bug')} added, the others brought up to date\n")
+        _say(f"{file}: {format_count(len(known.bugs) - had, 'bug')} added, the others brought up to date\n")
     _say(table(clusters, known))
     return int(any(one.is_news for one in clusters))
 

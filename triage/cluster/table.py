@@ -4,8 +4,8 @@ import shlex
 from collections.abc import Sequence
 
 from corpus.ledger import Ledger
-from fuzz.campaign.budget import counted
 from fuzz.campaign.summary import reproduce_lines
+from fuzz.durations import format_count
 from triage.cluster.clusters import Cluster
 
 
@@ -16,8 +16,8 @@ def table(clusters: Sequence[Cluster], ledger: Ledger) -> str:
         return "no findings"
     missing = sum(one.bug is None for one in clusters)
     back = sum(bool(one.back_in) for one in clusters)
-    head = f"{counted(findings, 'finding')} of {counted(len(clusters), 'root cause')}; {ledger.path} lacks {missing or 'none'}"
-    head += f"; {counted(back, 'fixed bug')} {'is' if back == 1 else 'are'} back" if back else ""
+    head = f"{format_count(findings, 'finding')} of {format_count(len(clusters), 'root cause')}; {ledger.path} lacks {missing or 'none'}"
+    head += f"; {format_count(back, 'fixed bug')} {'is' if back == 1 else 'are'} back" if back else ""
     return "\n\n".join([head, *("\n".join(_lines(number, one)) for number, one in enumerate(clusters, 1))])
 
 
@@ -39,7 +39,7 @@ def _lines(number: int, one: Cluster) -> list[str]:
     days = " to ".join(dict.fromkeys(filter(None, (one.first_seen, one.last_seen))))
     seen = ", ".join(
         [
-            counted(one.count, "finding"),
+            format_count(one.count, "finding"),
             f"met {one.met}x",
             *([days] if days else []),
             *([f"torch {', '.join(one.versions)}"] if one.versions else []),
@@ -50,7 +50,7 @@ def _lines(number: int, one: Cluster) -> list[str]:
         f"status   {status_text(one)}",
         f"cause    {cause}",
         f"seen     {seen}",
-        f"example  {shlex.quote(str(example.path))}, {counted(len(example.entry.case.ops), 'operation')}",
+        f"example  {shlex.quote(str(example.path))}, {format_count(len(example.entry.case.ops), 'operation')}",
     ]
     return [
         f"{number}. {one.title}",

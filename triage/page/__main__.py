@@ -55,12 +55,12 @@ def made(run: Path, ledger: Path | None = None) -> "tuple[str, list[Group]]":
 
 def said(groups: "list[Group]") -> str:
     """What was found in a few words: "43 findings of 6 bugs, 2 for somebody to look at"."""
-    from fuzz.campaign.budget import counted
+    from fuzz.durations import format_count
 
     findings, news = sum(len(group.findings) for group in groups), sum(group.news for group in groups)
-    of_bugs = f" of {counted(len(groups), 'bug')}" if findings != len(groups) else ""
+    of_bugs = f" of {format_count(len(groups), 'bug')}" if findings != len(groups) else ""
     known = f"{news} for somebody to look at" if news else "all of them known"
-    return f"{counted(findings, 'finding')}{of_bugs}, {known}" if groups else "nothing found"
+    return f"{format_count(findings, 'finding')}{of_bugs}, {known}" if groups else "nothing found"
 
 
 def _write(file: Path, text: str) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fuzz.campaign.budget import counted, spell
 from fuzz.campaign.investigate import Outcome
 from fuzz.campaign.store import Results
+from fuzz.durations import format_count, format_duration
 from fuzz.protocol import Verdict
 from triage.page import charts
 from triage.page.finding_view import when, words
@@ -116,11 +116,11 @@ def _facts(timeline: Timeline, results: Results) -> list[tuple[str, str]]:
         ("torch", f"{started.get('torch')} under Python {started.get('python')}"),
         (
             "device",
-            f"{started.get('device')} ({started.get('device_name')}), {counted(int(started.get('workers') or 1), 'worker')}",
+            f"{started.get('device')} ({started.get('device_name')}), {format_count(int(started.get('workers') or 1), 'worker')}",
         ),
         ("seed", str(results.meta("seed") or started.get("seed"))),
         ("began", f"{when(timeline.first_event)} UTC"),
-        ("ran for", f"{spell(timeline.seconds)}{runs}; budget of the last run: {started.get('budget')}"),
+        ("ran for", f"{format_duration(timeline.seconds)}{runs}; budget of the last run: {started.get('budget')}"),
         ("cases", f"{len(timeline.cases)}, of which eager refused {timeline.rejected}"),
         ("checks", f"{len(timeline.checks)}, shrinking and confirming included: {rate:.1f} a second"),
         (
@@ -133,7 +133,7 @@ def _facts(timeline: Timeline, results: Results) -> list[tuple[str, str]]:
 
 
 def _charts(timeline: Timeline) -> list[Chart]:
-    told = f"{len(timeline.cases)} cases and {len(timeline.checks)} checks in {spell(timeline.seconds)}"
+    told = f"{len(timeline.cases)} cases and {len(timeline.checks)} checks in {format_duration(timeline.seconds)}"
     reached = f"{len(timeline.fired)} rewrites and {len(timeline.things)} other things"
     drawn = (
         (charts.rates(timeline), f"Cases and checks a second over time: {told} in all."),

@@ -7,7 +7,6 @@ from pathlib import Path
 from corpus import entry as corpus_entry
 from corpus.entry import Entry
 from corpus.ledger import Ledger
-from fuzz.campaign.budget import counted
 from fuzz.campaign.store import FindingRow
 from triage.cluster.attributions import kept
 from triage.cluster.clusters import Cluster, cluster, split
@@ -100,7 +99,9 @@ def _group(found: Cluster, met: dict[str, Met]) -> Group:
         notes.append(f"CauseKey cause: {', or '.join(map(str, found.roots))}.")
         parts = ", ".join(found.parts)
         notes += (
-            [f"Parts at fault, over {counted(len(members), 'finding')}: {parts}."] if parts and len(members) > 1 else []
+            [f"Parts at fault, over {format_count(len(members), 'finding')}: {parts}."]
+            if parts and len(members) > 1
+            else []
         )
     elif not known:
         notes.append(UNTOLD)

@@ -72,7 +72,7 @@ def report(
     import sys
 
     from corpus import ledger as ledgers
-    from fuzz.campaign.budget import duration
+    from fuzz.durations import parse_duration
     from fuzz.evaluator import ROOT, WorkerConfig
     from generators.errors import UserError
     from triage.attribution.ablation import MODES
@@ -81,9 +81,9 @@ def report(
     for wanted in mode or ():
         if wanted not in MODES.values():
             raise UserError(f"mode {wanted!r} is not one of {', '.join(MODES.values())}")
-    seconds = 0.0 if explain == "0s" else duration(explain, "explain")
+    seconds = 0.0 if explain == "0s" else parse_duration(explain, "explain")
     config = WorkerConfig(
-        python or sys.executable, device or "", timeout=duration(timeout, "timeout"), memory_mib=memory
+        python or sys.executable, device or "", timeout=parse_duration(timeout, "timeout"), memory_mib=memory
     )
     options = Options(config, subject, seconds, tuple(mode or ()))
     cases = list(find_cases(what, ledgers.load(ledger or ROOT / "corpus" / "ledger.yaml")))

@@ -143,37 +143,31 @@ def test_what_was_seen_is_recorded_and_the_rest_of_a_file_stays(python: Make, fi
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "named"),
     [
-        ((), "a comparison takes two versions: --python A --python B"),
-        (("--python", "FAKE", "--python", "FAKE"), "name at least one case file"),
-        (("--python", "FAKE", "--python", "FAKE", "CORPUS", "--seed", "1"), "give case files, or --seed"),
-        (("--python", "FAKE", "--python", "FAKE", "CORPUS", "--cases", "5"), "it needs --seed"),
-        (("--python", "FAKE", "--python", "FAKE", "--seed", "1", "--cases", "0"), "--cases 0: at least 1"),
-        (("--python", "FAKE", "--python", "FAKE", "CORPUS", "--growth", "0.5"), "--growth 0.5: at least 1"),
-        (
-            ("--python", "FAKE", "--python", "FAKE", "CORPUS", "--subject", "tpu"),
-            "unknown subject 'tpu'; there are aot_eager",
-        ),
-        (("--python", "FAKE", "--python", "FAKE", "CORPUS", "--device", "tpu"), "device 'tpu' is not one of cpu, cuda"),
-        (
-            ("--python", "FAKE", "--python", "FAKE", "CORPUS", "--json", "/nowhere/x"),
-            "--json /nowhere/x: no file can be made",
-        ),
-        (("--python", "FAKE", "--baseline", "/nowhere", "CORPUS"), "--baseline /nowhere: can't be read: No such file"),
-        (("--python", "FAKE", "--record", "CORPUS", "--subject", "passes"), "leave --seed, --subject and --device out"),
-        (("--python", "FAKE", "--python", "/nonexistent", "CORPUS"), "interpreter '/nonexistent' does not start"),
+        ((), "--python A --python B"),
+        (("--python", "FAKE", "--python", "FAKE"), "case file"),
+        (("--python", "FAKE", "--python", "FAKE", "CORPUS", "--seed", "1"), "--seed"),
+        (("--python", "FAKE", "--python", "FAKE", "CORPUS", "--cases", "5"), "--seed"),
+        (("--python", "FAKE", "--python", "FAKE", "--seed", "1", "--cases", "0"), "--cases"),
+        (("--python", "FAKE", "--python", "FAKE", "CORPUS", "--growth", "0.5"), "--growth"),
+        (("--python", "FAKE", "--python", "FAKE", "CORPUS", "--subject", "tpu"), "'tpu'"),
+        (("--python", "FAKE", "--python", "FAKE", "CORPUS", "--device", "tpu"), "'tpu'"),
+        (("--python", "FAKE", "--python", "FAKE", "CORPUS", "--json", "/nowhere/x"), "--json /nowhere/x"),
+        (("--python", "FAKE", "--baseline", "/nowhere", "CORPUS"), "--baseline /nowhere"),
+        (("--python", "FAKE", "--record", "CORPUS", "--subject", "passes"), "--record"),
+        (("--python", "FAKE", "--python", "/nonexistent", "CORPUS"), "'/nonexistent'"),
         (("--python", "FAKE", "--python", "OLD", "CORPUS"), "has torch 2.7.0; 2.11 or later is needed"),
     ],
 )
 def test_bad_usage_is_one_line_and_exit_code_2(
-    python: Make, files: Path, tmp_path: Path, arguments: tuple[str, ...], said: str
+    python: Make, files: Path, tmp_path: Path, arguments: tuple[str, ...], named: str
 ) -> None:
     old = python("2.7.0", unusable="/opt/old/python has torch 2.7.0; 2.11 or later is needed")
     names = {"FAKE": str(python("2.13.0")), "CORPUS": str(files), "OLD": str(old)}
     done = run(*(names.get(argument, argument) for argument in arguments), cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
-    assert done.stderr.startswith("error: ") and said in done.stderr
+    assert done.stderr.startswith("error: ") and named in done.stderr
 
 
 def test_a_baseline_that_is_none_is_refused(python: Make, files: Path, tmp_path: Path) -> None:

@@ -1,14 +1,14 @@
 """Where a value is wrong, in words: "heads 1-7, first 63 query rows of each; head 0 correct".
 
-The data is `SubjectResult.where`, see fuzz/check/oracle/where.py.
+The data is `SubjectResult.where`, a `WrongElements`.
 """
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from fuzz.axes import BATCH, FEATURE, HEAD, KEY, QUERY, of_attention
+from fuzz.protocol import WrongElements
 from generators.program.case import Case, Contract
 from generators.program.type_check import types_of
 
@@ -29,11 +29,11 @@ _SHOWN = 4
 """So many ranges of an axis are named."""
 
 
-def where_text(case: Case, where: Mapping[str, Any]) -> str:
+def where_text(case: Case, where: WrongElements | None) -> str:
     """In one line where a value of the case is wrong; "" where nothing is known of it."""
-    if not where or not where["wrong"] or not where["shape"]:
+    if where is None or not where.wrong or not where.shape:
         return ""
-    return f"{where['value']}: {words(where, labels(case, where['value'], len(where['shape'])))}"
+    return f"{where.value}: {words(where, labels(case, where.value, len(where.shape)))}"
 
 
 def labels(case: Case, value: str, rank: int) -> tuple[str, ...]:
@@ -93,10 +93,10 @@ def _of_contract(contract: Contract, name: str, rank: int) -> tuple[str, ...]:
     return tuple(label or row for label in layout) if row and len(layout) == rank else ()
 
 
-def words(where: Mapping[str, Any], names: Sequence[str]) -> str:
+def words(where: WrongElements, names: Sequence[str]) -> str:
     """The wrong elements, axis by axis; `names` says what the axes are."""
-    shape: list[int] = where["shape"]
-    axes = [(name, size, ranges) for name, size, ranges in zip(names, shape, where["ranges"], strict=True) if size > 1]
+    shape = where.shape
+    axes = [(name, size, ranges) for name, size, ranges in zip(names, shape, where.ranges, strict=True) if size > 1]
     partial = [i for i, (_, size, ranges) in enumerate(axes) if not _whole(ranges, size)]
     lone = _lone(where, names)
     phrases = []
@@ -114,17 +114,17 @@ def words(where: Mapping[str, Any], names: Sequence[str]) -> str:
     ]
     if 0 < len(right) <= 2:
         text += f"; {' and '.join(right)} correct"
-    if not where["product"]:
-        text += f" ({where['wrong']} of the {where['spanned']} elements there)"
+    if not where.product:
+        text += f" ({where.wrong} of the {where.spanned} elements there)"
     return text
 
 
-def _lone(where: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+def _lone(where: WrongElements, names: Sequence[str]) -> list[str]:
     """The few pairs of batch and head that are right while every batch and every head has something wrong."""
-    shape, pairs = where["shape"], where.get("pairs")
+    shape, pairs = where.shape, where.pairs
     if not pairs or tuple(names[:2]) != (BATCH, HEAD) or shape[0] == 1 or shape[1] == 1:
         return []
-    if not all(_whole(where["ranges"][axis], shape[axis]) for axis in (0, 1)):
+    if not all(_whole(where.ranges[axis], shape[axis]) for axis in (0, 1)):
         return []
     missing = _missing(pairs, shape[0] * shape[1])
     return [f"head {index % shape[1]} of batch {index // shape[1]}" for index in missing]

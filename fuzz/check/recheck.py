@@ -30,7 +30,7 @@ def looked_into(judgement: Judgement, case: "Case", subject: Subject, ran: Ran, 
             # With other random numbers something else may be divided by 0.
             rest = case.judge.judge(_patched(run, case.eager))
             if rest.verdict is Verdict.RANDOM_STREAM:
-                judgement = replace(judgement, verdict=Verdict.RANDOM_STREAM, where={})
+                judgement = replace(judgement, verdict=Verdict.RANDOM_STREAM, where=None)
         if judgement.verdict in DOUBTED:
             return _excused(judgement, case, subject, run)
         if judgement.verdict is Verdict.RANDOM_STREAM:
@@ -76,7 +76,7 @@ def excused(judgement: Judgement, case: "Case", subject: Subject, is_wrong: Call
 
 
 def _by_design(judgement: Judgement, excuse: str) -> Judgement:
-    return replace(judgement, verdict=Verdict.PRECISION_POLICY, excuse=excuse, where={})
+    return replace(judgement, verdict=Verdict.PRECISION_POLICY, excuse=excuse, where=None)
 
 
 def _is_wrong_again(case: "Case", subject: Subject, is_wrong: Callable[[Execution], bool]) -> bool | None:

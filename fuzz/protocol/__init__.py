@@ -16,6 +16,7 @@ from fuzz.protocol.messages import (
     Stage,
     SubjectResult,
     Unusable,
+    WrongElements,
     from_json,
     subject_result,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "SubjectResult",
     "Unusable",
     "Verdict",
+    "WrongElements",
     "from_json",
     "subject_result",
 ]

@@ -142,6 +142,26 @@ class ErrorMap:
         return tuple(-(-size // width) for size, width in zip(self.shape, self.block, strict=True))
 
 
+@dataclass(frozen=True)
+class WrongElements:
+    """Which elements of a tensor are wrong, axis by axis.
+
+    `wrong`: their number; `ranges`: by axis the indices that have a wrong element, as (first, last); `counts`: by axis the
+    wrong elements at each index, empty for long axes; `spanned`: the number of elements whose every index is in the ranges,
+    and `product`: whether all of those are wrong; `pairs`: of four axes the first two taken as one, its ranges (a head that
+    is right in one batch of many shows only there).
+    """
+
+    value: str
+    shape: tuple[int, ...]
+    wrong: int
+    ranges: tuple[tuple[tuple[int, ...], ...], ...]
+    counts: tuple[tuple[int, ...], ...]
+    spanned: int
+    product: bool
+    pairs: tuple[tuple[int, ...], ...] = ()
+
+
 CASTS, TF32 = "casts", "tf32"
 """Why a difference is by design: casts that Inductor leaves out, or TF32 where it is allowed."""
 
@@ -154,7 +174,7 @@ class SubjectResult:
     the failure; `writes`: memory written out of bounds besides; `numbers`: what led to the verdict (absolute errors
     against float64 and ratios, see fuzz/check/oracle/verdict.py); `fired`: names of the graph rewrites that were applied,
     sorted; `same`: what torch._dynamo.utils.same says with its defaults, None where it was not asked; `where`: which
-    elements of a value are wrong (fuzz/check/oracle/where.py), empty when none is; `reached`: what else of the compiler
+    elements of a value are wrong; `reached`: what else of the compiler
     the case reached, each a kind and a name (fuzz/check/coverage.py), sorted; `map`: how far that value is off, where it
     was requested; `observations`: what the controls of the request saw.
     """
@@ -166,7 +186,7 @@ class SubjectResult:
     fired: tuple[str, ...] = ()
     same: bool | None = None
     seconds: float = 0.0
-    where: dict[str, Any] = field(default_factory=dict)
+    where: WrongElements | None = None
     reached: tuple[str, ...] = ()
     map: ErrorMap | None = None
     failure: AnyFailure | None = None
@@ -216,7 +236,7 @@ def subject_result(data: Mapping[str, Any]) -> SubjectResult:
 
     Raises `ValueError` when it is none.
     """
-    result = decode(SubjectResult, data)
+    result = decode(SubjectResult, {key: value for key, value in data.items() if (key, value) != ("where", {})})
     if result.failure is None:
         result = replace(result, failure=read_sentence(result.verdict, str(data.get("message", ""))))
     return result

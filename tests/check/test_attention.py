@@ -101,9 +101,9 @@ def test_a_wrong_gradient_is_located(attending: Client) -> None:
     result = judged(attending, "first_rows", training=True)
     assert result.verdict == Verdict.WRONG_GRADIENT
     where = result.where
-    assert where["value"] == "dq" and where["shape"] == [2, 4, 17, 16]
-    assert where["ranges"][:3] == [[[0, 1]], [[1, 3]], [[0, 4]]]
-    assert sum(where["counts"][1]) == where["wrong"] and where["counts"][1][0] == 0
+    assert where is not None and where.value == "dq" and where.shape == (2, 4, 17, 16)
+    assert where.ranges[:3] == (((0, 1),), ((1, 3),), ((0, 4),))
+    assert sum(where.counts[1]) == where.wrong and where.counts[1][0] == 0
 
 
 def test_what_it_has_no_keyword_for_is_not_asked_of_it(attending: Client) -> None:

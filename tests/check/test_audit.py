@@ -91,7 +91,7 @@ def test_eager_that_shares_its_kernel_with_what_is_compiled_is_the_suspect(
     assert failure.is_not_finite and math.isfinite(failure.exact)
     assert failure.subject_is_wrong is (None if subject == "eager" else True)
     # The last query sees every key, and the kernel is right there.
-    assert result.where["ranges"][2] == [[0, 15]]
+    assert result.where is not None and result.where.ranges[2] == ((0, 15),)
     assert result.numbers["eager_error"] == float("inf") and result.numbers["scale"] < 10
     assert result.same is not None
 
@@ -137,7 +137,7 @@ def test_a_compiled_program_that_is_right_is_told_from_one_that_shares_the_mista
     assert apart.failure.subject_is_wrong is False
     assert apart.numbers["compiled_error"] < 1e-5 < apart.numbers["eager_error"]
     assert (apart.numbers["rows_wrong"], apart.numbers["rows_total"]) == (1, 4 * 17)
-    assert apart.where["ranges"][:2] == [[[0, 0]], [[3, 3]]]
+    assert apart.where.ranges[:2] == (((0, 0),), ((3, 3),))
     assert judged(text) is None
 
 

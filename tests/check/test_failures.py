@@ -6,7 +6,9 @@ from dataclasses import fields
 from typing import get_args
 
 import pytest
+import torch
 
+from fuzz.check.oracle.where import locate
 from fuzz.protocol import SubjectResult, Verdict, subject_result
 from fuzz.protocol.codec import encode
 from fuzz.protocol.failures import (
@@ -101,6 +103,17 @@ def test_every_kind_is_among_them() -> None:
     kinds = {failure.kind for failure in FAILURES}
     assert kinds == {kind.kind for kind in get_args(AnyFailure)}
     assert all(kind.__doc__ and fields(kind) for kind in get_args(AnyFailure))
+
+
+def test_wrong_elements_are_read_from_every_version() -> None:
+    where = locate("output 0", torch.eye(3, dtype=torch.bool))
+    sent = SubjectResult("passes", Verdict.WRONG_RESULT, where=where)
+    assert subject_result(json.loads(json.dumps(encode(sent)))) == sent
+    stored = {"value": "output 0", "shape": [3, 3], "wrong": 3, "ranges": [[[0, 2]], [[0, 2]]]}
+    stored |= {"counts": [[1, 1, 1], [1, 1, 1]], "spanned": 9, "product": False, "pairs": []}
+    old = {"subject": "passes", "verdict": "wrong_result", "where": stored}
+    assert subject_result(old) == sent
+    assert subject_result(old | {"where": {}}).where is None
 
 
 @pytest.mark.parametrize("excuse", [CASTS, TF32])

@@ -187,7 +187,7 @@ def test_replicas_for_one_subject_are_gone_when_memory_runs_out(monkeypatch: pyt
         raise MemoryError
 
     with monkeypatch.context() as patch, SuppressOutOfMemory() as memory:
-        patch.setattr("fuzz.check.oracle.verdict.where", exhausted)
+        patch.setattr("fuzz.check.oracle.verdict.locate", exhausted)
         judge.judge(run(exact.float() * 1.2), others=lambda: noisy)
     assert memory.error is not None
     assert judge.judge(wrong).verdict is Verdict.WRONG_RESULT

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fuzz.axes import BATCH, FEATURE, HEAD, KEY, QUERY
-from fuzz.check.oracle.where import where
+from fuzz.check.oracle.where import locate
 from fuzz.localisation import labels, where_text, words
 from fuzz.tiles import tile_rule
 from generators.program.case import Case, Contract, Input, Op
@@ -63,9 +63,9 @@ PLACES = [
 def test_places_read_as_a_person_would_say_them(mask: Tensor, names: tuple[str, ...], text: str) -> None:
     if text == "last of two":
         text = "features 63, 127"
-    data = where("output 0", mask)
+    data = locate("output 0", mask)
     assert words(data, names) == text
-    assert data["wrong"] == int(mask.sum())
+    assert data.wrong == int(mask.sum())
 
 
 def test_axes_are_called_what_the_contract_calls_them() -> None:
@@ -86,9 +86,9 @@ def test_axes_are_called_what_the_contract_calls_them() -> None:
     assert labels(case, "input 2 afterwards", 2) == (QUERY, KEY)
     assert labels(case, "grad of input 3", 2) == ("B", "D")
     assert labels(case, "grad of parameter w", 2) == ("axis 0", "axis 1")
-    data = where("grad of input 1", wrong((2, 3, 4, 5), ALL, 2))
+    data = locate("grad of input 1", wrong((2, 3, 4, 5), ALL, 2))
     assert where_text(case, data) == "grad of input 1: last key row of each head"
-    assert where_text(case, {}) == ""
+    assert where_text(case, None) == ""
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import torch
 from corpus import casefile
 from fuzz.axes import of_attention
 from fuzz.check.oracle.error_map import error_map
-from fuzz.check.oracle.where import where
+from fuzz.check.oracle.where import locate
 from fuzz.localisation import where_text
 from fuzz.protocol import ErrorMap, SubjectResult, Verdict
 from generators.program.case import Case
@@ -24,7 +24,7 @@ def found(name: str, wrong: torch.Tensor) -> SubjectResult:
     """A result whose wrong elements are off by 1, the others by 1e-8."""
     errors = error_map(name, wrong, wrong.double().clamp(min=1e-8), torch.zeros(wrong.shape))
     return SubjectResult(
-        "inductor", Verdict.WRONG_RESULT, numbers={"eager_error": 2e-7}, where=where(name, wrong), map=errors
+        "inductor", Verdict.WRONG_RESULT, numbers={"eager_error": 2e-7}, where=locate(name, wrong), map=errors
     )
 
 

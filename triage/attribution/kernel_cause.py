@@ -46,7 +46,7 @@ def cause(case: Case, ablation: Ablation, trials: Evaluator) -> RootCause:
 
 def place(case: Case, result: SubjectResult) -> str:
     """Which computation is wrong: "attention_forward", "attention_backward (dq)"."""
-    value = str(result.where.get("value") or result.message.partition(":")[0])
+    value = result.where.value if result.where is not None else result.message.partition(":")[0]
     wrong_gradient = result.verdict is Verdict.WRONG_GRADIENT or value.startswith(
         ("grad of", "dq", "dk", "dv", "dbias")
     )

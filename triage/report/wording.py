@@ -163,7 +163,7 @@ def search_words(case: Case, result: SubjectResult) -> str:
 
 def value_of(result: SubjectResult) -> str:
     """The value that is wrong, as executions name it; "" where it is none."""
-    return str(result.where.get("value") or getattr(result.failure, "value", ""))
+    return result.where.value if result.where is not None else str(getattr(result.failure, "value", ""))
 
 
 def count_rows(result: SubjectResult) -> str:

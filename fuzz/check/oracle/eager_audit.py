@@ -18,7 +18,7 @@ from fuzz.check.oracle.error_map import error_map
 from fuzz.check.oracle.operation_audit import Audit
 from fuzz.check.oracle.rows import Envelope
 from fuzz.check.oracle.verdict import Judgement
-from fuzz.check.oracle.where import where
+from fuzz.check.oracle.where import locate
 from fuzz.check.program import Execution
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import FaultyOperation
@@ -86,7 +86,7 @@ class Suspicion:
             subject_call_is_right=bool(shared) and call_is_right,
         )
         located = partial(error_map, name, wrong, self._eager.values[name], truth)
-        return Judgement(Verdict.EAGER_SUSPECT, failure, numbers, name, where(name, wrong), located)
+        return Judgement(Verdict.EAGER_SUSPECT, failure, numbers, name, locate(name, wrong), located)
 
     def _shares(self, value: Tensor | None, name: str, wrong: Tensor) -> bool | None:
         """Whether a subject's value is off where eager's is; None where the two can't be compared."""

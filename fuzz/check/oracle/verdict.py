@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,9 +16,9 @@ from fuzz.check.oracle import constants
 from fuzz.check.oracle.dynamo_same import same_bits
 from fuzz.check.oracle.error_map import error_map
 from fuzz.check.oracle.rows import Envelope, Errors
-from fuzz.check.oracle.where import where
+from fuzz.check.oracle.where import locate
 from fuzz.check.program import Execution
-from fuzz.protocol import ErrorMap, Verdict
+from fuzz.protocol import ErrorMap, Verdict, WrongElements
 from fuzz.protocol.failures import (
     AnyFailure,
     DifferentElements,
@@ -46,7 +45,7 @@ class Judgement:
     failure: AnyFailure | None = None
     numbers: dict[str, float] = field(default_factory=dict)
     value: str = ""
-    where: dict[str, Any] = field(default_factory=dict)
+    where: WrongElements | None = None
     map: Callable[[], ErrorMap | None] = field(default=lambda: None, compare=False, repr=False)
     excuse: str = ""
     writes: tuple[Write, ...] = ()
@@ -145,7 +144,7 @@ class Judge:
             exact = self._exact.values.get(name, torch.zeros_like(eager))
         else:
             wrong, exact = eager != value, eager
-        return replace(judgement, where=where(name, wrong), map=partial(error_map, name, wrong, value, exact))
+        return replace(judgement, where=locate(name, wrong), map=partial(error_map, name, wrong, value, exact))
 
     def _one(
         self, name: str, eager: Tensor, compiled: Tensor | None, coarsest: torch.dtype, known: "_Replicas"

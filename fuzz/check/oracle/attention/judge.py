@@ -21,7 +21,7 @@ from fuzz.check.oracle.attention.statistics import Directions, Statistics
 from fuzz.check.oracle.attention.trends import Trends
 from fuzz.check.oracle.error_map import error_map
 from fuzz.check.oracle.verdict import SEVERITY, Judgement
-from fuzz.check.oracle.where import where
+from fuzz.check.oracle.where import locate
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import AnyFailure, EmptyRowsNotZero, IllConditioned, NotFinite, WrongValue
 
@@ -60,7 +60,7 @@ class _Result:
         if wrong is None:
             return Judgement(verdict, failure, numbers, self.name)
         located = partial(error_map, self.name, wrong, self.value, self.exact)
-        return Judgement(verdict, failure, numbers, self.name, where(self.name, wrong), located)
+        return Judgement(verdict, failure, numbers, self.name, locate(self.name, wrong), located)
 
 
 class _Bench:
@@ -96,7 +96,7 @@ class _Bench:
         failure = EmptyRowsNotZero("out", count, tuple(torch.nonzero(wrong)[0].tolist()))
         numbers = {"rows_wrong": float(count), "rows_total": float(self._exact.live.numel())}
         located = partial(error_map, "out", wrong, self._call.out, torch.zeros_like(self._call.out))
-        return Judgement(Verdict.WRONG_RESULT, failure, numbers, "out", where("out", wrong), located)
+        return Judgement(Verdict.WRONG_RESULT, failure, numbers, "out", locate("out", wrong), located)
 
     def _laid_out(self) -> list[_Result]:
         call, exact = self._call, self._exact

@@ -15,7 +15,7 @@ from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.error_bound import score_error, shaky
 from fuzz.check.oracle.attention.exact import Exact
 from fuzz.check.oracle.verdict import Judgement
-from fuzz.check.oracle.where import where
+from fuzz.check.oracle.where import locate
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import ImpossibleUnderDropout, NotFinite
 
@@ -81,7 +81,7 @@ def _judgement(failure: NotFinite | ImpossibleUnderDropout, wrong: Tensor) -> Ju
     verdict = Verdict.NONFINITE if isinstance(failure, NotFinite) else Verdict.WRONG_RESULT
     rows = wrong.any(-1)
     numbers = {"rows_wrong": float(rows.sum()), "rows_total": float(rows.numel())}
-    return Judgement(verdict, failure, numbers, "out", where("out", wrong))
+    return Judgement(verdict, failure, numbers, "out", locate("out", wrong))
 
 
 def _first(wrong: Tensor) -> tuple[int, ...]:

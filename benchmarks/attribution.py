@@ -23,7 +23,7 @@ from pathlib import Path
 from benchmarks.defects import DEFECTS
 from corpus import casefile, entry
 from corpus.entry import Entry, Expectation
-from corpus.passes.plain import Plain, spelled
+from corpus.passes.plain_attention import Plain, spell
 from fuzz.evaluator import WorkerConfig
 from fuzz.subjects import get_spec
 from generators.errors import UserError
@@ -182,7 +182,7 @@ def _call(subject: str, how: dict[str, object]) -> Entry:
     if "alibi" in how:
         extra["alibi"] = tensor("slopes", 4, "H", kind="uniform")
     q, k, v = tensor("q", 0, "1", "H", "S", "D"), tensor("k", 1, "1", "K", "T", "D"), tensor("v", 2, "1", "K", "T", "D")
-    case = spelled(Plain(dims, q, k, v, **{"scale": 0.25, **extra}))  # type: ignore[arg-type]
+    case = spell(Plain(dims, q, k, v, **{"scale": 0.25, **extra}))  # type: ignore[arg-type]
     assert case is not None, subject
     return Entry(case, expect=_subject(subject))
 

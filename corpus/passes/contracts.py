@@ -2,71 +2,57 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
-from corpus.passes.plain import Plain, spelled, usual_scale
-from corpus.passes.reading import plain_of
+from corpus.passes.plain_attention import Plain, default_scale, read_contract, spell
 from generators.program.case import Case, Input
 from generators.program.edits import input_like
 from generators.program.sizes import Size
 from generators.program.type_check import types_of
 
 
-def plainer_contract(case: Case) -> Iterator[Case]:
+def simplify_contract(case: Case) -> Iterator[Case]:
     """A contract spelled plainly in place of the whole case: bare, as it is, and with one thing fewer or simpler.
 
     Only for failures that depend on the contract: whatever else is in the case goes, and what it computes changes.
     """
     types = types_of(case)
     for contract in case.contracts:
-        as_given = plain_of(case, contract, types)
+        as_given = read_contract(case, contract, types)
         q, k, v = (replace(item, layout="contiguous") for item in (as_given.q, as_given.k, as_given.v))
         contiguous = replace(as_given, q=q, k=k, v=v)
         for plain in (_bare(contiguous), contiguous, as_given, *_fewer(as_given), *_simpler(as_given)):
-            smaller = spelled(_with_plain_name(plain))
+            smaller = spell(_with_plain_name(plain))
             if smaller is not None:
                 yield smaller
 
 
+_LEFT_OUT: dict[str, Any] = {
+    "alibi": None, "sinks": None, "window": None, "causal": None, "softcap": None, "bias": None, "mask": None,
+    "dropout": 0.0,
+}  # fmt: skip
+"""Fields in the order they are left out, and what they are then."""
+
+
 def _bare(plain: Plain) -> Plain:
     """Nothing that could be left out."""
-    bare = replace(
-        plain,
-        alibi=None,
-        sinks=None,
-        window=None,
-        causal=None,
-        softcap=None,
-        bias=None,
-        mask=None,
-        dropout=0.0,
-        scale=_plainest_scale(plain),
-    )
+    bare = replace(plain, **_LEFT_OUT, scale=_plainest_scale(plain))
     return _with_heads(_with_value_dim(bare), bare.k.shape[1], bare.k.shape[1])
 
 
 def _plainest_scale(plain: Plain) -> float:
-    return usual_scale(plain) if plain.fused else 1.0
+    return default_scale(plain) if plain.fused else 1.0
 
 
 def _fewer(plain: Plain) -> Iterator[Plain]:
     """One thing left out."""
-    if plain.alibi is not None:
-        yield replace(plain, alibi=None)
-    if plain.sinks is not None:
-        yield replace(plain, sinks=None)
-    if plain.window is not None:
-        yield replace(plain, window=None)
-    if plain.causal is not None:
-        # Alone, a window that sees nothing to the right is as causal as before.
-        yield replace(plain, causal=None, window=None if plain.window is None else (plain.window[0], -1))
-    if plain.softcap is not None:
-        yield replace(plain, softcap=None)
-    if plain.bias is not None:
-        yield replace(plain, bias=None)
-    if plain.mask is not None:
-        yield replace(plain, mask=None)
-    if plain.dropout:
-        yield replace(plain, dropout=0.0)
+    for name, nothing in _LEFT_OUT.items():
+        fewer = {name: nothing}
+        if name == "causal" and plain.window is not None:
+            # Alone, a window that sees nothing to the right is as causal as before.
+            fewer["window"] = (plain.window[0], -1)
+        if getattr(plain, name) != nothing:
+            yield replace(plain, **fewer)
     sizes, one = dict(plain.dims), Size.of(1)
     heads, kv_heads = plain.q.shape[1], plain.k.shape[1]
     if heads.value(sizes) != 1:

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
+from corpus.passes.candidates import well_typed
 from generators.program.case import Case
-from generators.program.edits import renamed_dims, resized, valid, with_sizes
+from generators.program.edits import renamed_dims, resized, with_sizes
 from generators.program.sizes import Size
 
 
-def smaller_dims(case: Case) -> Iterator[Case]:
+def shrink_dims(case: Case) -> Iterator[Case]:
     """Every dimension 2 (or 1) at once; one dimension at 1, 2, 3, 4, half and one less; equal ones together."""
     yield from _all_small(case)
     for group in [[name] for name, _ in case.dims] + _equal(case):
@@ -15,29 +16,28 @@ def smaller_dims(case: Case) -> Iterator[Case]:
         yield from _set(case, group, (1, 2, 3, 4, value // 2, value - 1))
 
 
-def smaller_numbers(case: Case) -> Iterator[Case]:
+@well_typed
+def shrink_numbers(case: Case) -> Iterator[Case]:
     """A size that stands as a number in the shapes of inputs, smaller wherever it stands."""
     written = {size.constant or 0 for item in case.inputs for size in item.shape}
     for value in sorted(number for number in written if number > 1):
         for new in dict.fromkeys((1, 2, 3, 4, value // 2, value - 1)):
             if 0 < new < value:
-                smaller = valid(with_sizes(case, _in_place_of(value, new)))
-                if smaller is not None:
-                    yield smaller
+                yield with_sizes(case, _in_place_of(value, new))
 
 
 def _in_place_of(value: int, new: int) -> Callable[[Size], Size]:
     return lambda size: Size.of(new) if size.constant == value else size
 
 
-def bisected_together(case: Case) -> Iterator[Case]:
+def bisect_together(case: Case) -> Iterator[Case]:
     """Every dimension 2 (or 1) at once; equal ones together, in ever smaller steps."""
     yield from _all_small(case)
     for group in _equal(case):
         yield from _set(case, group, _bisected(case.sizes[group[0]]))
 
 
-def bisected_dim(at: int) -> Callable[[Case], Iterator[Case]]:
+def bisect_dim(at: int) -> Callable[[Case], Iterator[Case]]:
     """A pass for one dimension, by its place: what fails from some long length on is found in few steps."""
 
     def bisected(case: Case) -> Iterator[Case]:
@@ -75,20 +75,17 @@ def _set(case: Case, names: list[str], sizes: Iterable[int]) -> Iterator[Case]:
                 yield smaller
 
 
+@well_typed
 def merge_dims(case: Case) -> Iterator[Case]:
     """One name for two dimensions of equal size, and a number for a dimension of size 1."""
     names = [name for name, _ in case.dims]
     for i, keep in enumerate(names):
         for drop in names[i + 1 :]:
             if case.sizes[keep] == case.sizes[drop]:
-                smaller = valid(renamed_dims(case, {drop: keep}))
-                if smaller is not None:
-                    yield smaller
+                yield renamed_dims(case, {drop: keep})
     ones = [name for name, size in case.dims if size == 1]
     for chosen in [ones, *([name] for name in ones)]:
-        smaller = valid(with_sizes(case, _leaving_out(chosen)))
-        if smaller is not None:
-            yield smaller
+        yield with_sizes(case, _leaving_out(chosen))
 
 
 def _leaving_out(ones: list[str]) -> Callable[[Size], Size]:

@@ -3,31 +3,27 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
+from corpus.passes.candidates import well_typed
 from generators.program.case import Case, Op
 from generators.program.dtypes import category
 from generators.program.edits import input_like, substituted, untouched, valid, with_op
 from generators.program.type_check import attributes, make_op, types_of
 
 
+@well_typed
 def return_less(case: Case) -> Iterator[Case]:
     """Return one value only: each that is returned now, then earlier ones, halving the distance."""
     if len(case.returns) > 1:
         for name in case.returns:
-            smaller = valid(replace(case, returns=(name,)))
-            if smaller is not None:
-                yield smaller
+            yield replace(case, returns=(name,))
         for name in case.returns:
-            smaller = valid(replace(case, returns=tuple(r for r in case.returns if r != name)))
-            if smaller is not None:
-                yield smaller
+            yield replace(case, returns=tuple(r for r in case.returns if r != name))
     types = types_of(case)
     floats = [op.name for op in case.ops if category(types[op.name].dtype) == 2 and op.name not in case.returns]
     step = len(floats)
     while step:
         for at in range(step - 1, len(floats), max(1, step)):
-            smaller = valid(replace(case, returns=(floats[at],)))
-            if smaller is not None:
-                yield smaller
+            yield replace(case, returns=(floats[at],))
         step //= 2
 
 
@@ -58,6 +54,7 @@ def bypass(case: Case) -> Iterator[Case]:
                 yield smaller
 
 
+@well_typed
 def share(case: Case) -> Iterator[Case]:
     """One operation in place of several that do the same to the same values."""
     first: dict[tuple[object, ...], str] = {}
@@ -65,11 +62,10 @@ def share(case: Case) -> Iterator[Case]:
         same = first.setdefault((op.kind, op.args, op.attrs), op.name)
         if same != op.name:
             contracts = tuple(c.renamed({op.name: same}) for c in case.contracts)
-            smaller = valid(replace(substituted(case, {op.name: same}), contracts=contracts))
-            if smaller is not None:
-                yield smaller
+            yield replace(substituted(case, {op.name: same}), contracts=contracts)
 
 
+@well_typed
 def compose(case: Case) -> Iterator[Case]:
     """One permutation of axes in place of two in a row; one view in place of two."""
     types = types_of(case)
@@ -85,9 +81,7 @@ def compose(case: Case) -> Iterator[Case]:
             new = make_op(op.name, "reshape", before.args, {"sizes": types[op.name].shape})
         else:
             continue
-        smaller = valid(with_op(case, op, new))
-        if smaller is not None:
-            yield smaller
+        yield with_op(case, op, new)
 
 
 _VIEWS = frozenset({"view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze"})

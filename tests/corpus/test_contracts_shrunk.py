@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from corpus.passes import CONTRACT_PASSES, PASSES, Pass
-from corpus.passes.contracts import plainer_contract
-from corpus.passes.dimensions import smaller_dims
+from corpus.passes.contracts import simplify_contract
+from corpus.passes.dimensions import shrink_dims
 from corpus.passes.program import bypass
 from generators.program.case import Case
 from generators.program.emit import is_random, source
@@ -16,7 +16,7 @@ from tests.generators.plain import agrees, by_contract, close, in_float64, overw
 
 pytestmark = pytest.mark.samples
 
-CASES = [next(smaller_dims(sample(77, i, contracted=True))) for i in range(30)]
+CASES = [next(shrink_dims(sample(77, i, contracted=True))) for i in range(30)]
 
 
 def holds(case: Case) -> bool:
@@ -51,7 +51,7 @@ def test_what_lies_outside_a_contract_goes_without_it() -> None:
 def test_what_is_respelled_has_a_stand_in_that_gives_the_same_with_gradients() -> None:
     drawn, compared = random.Random(1), 0
     for case in CASES:
-        candidates = [c for c in plainer_contract(case) if not is_random(c)]
+        candidates = [c for c in simplify_contract(case) if not is_random(c)]
         for candidate in drawn.sample(candidates, min(len(candidates), 4)):
             assert agrees(candidate), source(candidate)
             compared += candidate.training

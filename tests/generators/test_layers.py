@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from corpus.casefile import dumps, loads
-from corpus.passes.attributes import default_attributes
-from corpus.passes.modes import plainer_mode
+from corpus.passes.spelling import drop_attributes, simplify_mode
 from generators.errors import CaseError
 from generators.program.case import Case, Values
 from generators.program.emit import is_random, source
@@ -89,7 +88,7 @@ def test_autocast_is_seldom_and_kept_by_files_and_ids() -> None:
         assert loads(dumps(case)) == case
         assert f"dtype=torch.{case.autocast}):" in source(case)
         assert replace(case, autocast=None).id != case.id
-    assert any(smaller.autocast is None for smaller in plainer_mode(cases[0]))
+    assert any(smaller.autocast is None for smaller in simplify_mode(cases[0]))
 
 
 def attention(**attrs: object) -> Case:
@@ -110,7 +109,7 @@ def test_the_text_of_a_layer_is_what_a_person_writes() -> None:
 
 
 def test_a_mask_goes_with_the_attribute_that_asks_for_it() -> None:
-    smaller = [case.ops[0] for case in default_attributes(attention())]
+    smaller = [case.ops[0] for case in drop_attributes(attention())]
     assert ("x", "x", "x") in [op.args for op in smaller]
     assert ("x", "x", "x", "keys") in [op.args for op in smaller]
 

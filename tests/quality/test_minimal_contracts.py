@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from corpus.casefile import dumps, loads
-from corpus.passes.contracts import plainer_contract
+from corpus.passes.contracts import simplify_contract
 from corpus.shrink import shrink
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case, Contract
@@ -247,5 +247,5 @@ def test_other_failures_do_not_know_of_contracts() -> None:
 
 def test_without_a_contract_there_is_nothing_to_respell() -> None:
     start = next(case for i in range(100) if not (case := sample(23, i)).contracts)
-    assert list(plainer_contract(start)) == []
+    assert list(simplify_contract(start)) == []
     assert shrink(start, anything, contracted=True) == [start]

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterator
 
-from corpus.passes.contracts import plainer_contract
+from corpus.passes.contracts import simplify_contract
 from fuzz.evaluator import Evaluator
 from fuzz.localisation import gradient
 from fuzz.protocol import SubjectResult, Verdict
@@ -127,7 +127,7 @@ def _needed(case: Case, subject: str, trials: Evaluator) -> tuple[list[str], lis
 
 def _fewer(case: Case, own: list[str]) -> Iterator[tuple[str, Case]]:
     """Spellings of the contract with exactly one feature fewer."""
-    for other in plainer_contract(case):
+    for other in simplify_contract(case):
         left = features(other)
         gone = [name for name in own if name not in left]
         if len(gone) == 1 and len(left) == len(own) - 1:

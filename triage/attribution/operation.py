@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from corpus.passes.contracts import plainer_contract
+from corpus.passes.contracts import simplify_contract
 from fuzz.campaign.symptom import operation_of
 from fuzz.evaluator import Evaluator
 from fuzz.protocol import SubjectResult, Verdict
@@ -115,7 +115,7 @@ def _without_causality(case: Case) -> Iterator[Case]:
         if other is not None:
             yield other
         return
-    for other in plainer_contract(case):
+    for other in simplify_contract(case):
         if (
             other.contracts
             and other.contracts[0].causal is None

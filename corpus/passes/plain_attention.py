@@ -1,13 +1,18 @@
 """An attention and nothing else, in the plainest lines for each thing that its contract says."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from corpus.passes.names import renamed_values
+from corpus.passes.spelling import rename_values
 from generators.errors import CaseError
-from generators.program.case import Case, Contract, Input
+from generators.program.case import Case, Contract, Input, TensorType
+from generators.program.contracts import as_bhsd
+from generators.program.edits import input_like
+from generators.program.ops import OPS
 from generators.program.ops.shaping import quotient
 from generators.program.sizes import Size
+from generators.program.values import DISTRIBUTIONS
 from generators.sampling.builder import Builder
 from generators.sampling.position_masks import Pattern, offset, places
 
@@ -39,12 +44,12 @@ class Plain:
     fused: bool = False
 
 
-def usual_scale(plain: Plain) -> float:
+def default_scale(plain: Plain) -> float:
     """The scale that the fused call has by itself."""
     return 1 / math.sqrt(max(1, plain.q.shape[-1].value(dict(plain.dims))))
 
 
-def spelled(plain: Plain) -> Case | None:
+def spell(plain: Plain) -> Case | None:
     """The case, its contract beside it and its output alone returned; None where the sizes do not go together."""
     b = Builder(dict(plain.dims), plain.q.dtype, plain.mode)
     try:
@@ -52,7 +57,7 @@ def spelled(plain: Plain) -> Case | None:
         case = b.case([b.contracts[0].output], dynamic=plain.dynamic)
     except CaseError:
         return None
-    return next(renamed_values(case))
+    return next(rename_values(case))
 
 
 def _given(b: Builder, item: Input) -> str:
@@ -73,7 +78,7 @@ def _by_sdpa(b: Builder, plain: Plain) -> Contract:
         to="out",
         is_causal=plain.causal is not None,
         dropout_p=plain.dropout,
-        scale=None if plain.scale == usual_scale(plain) else plain.scale,
+        scale=None if plain.scale == default_scale(plain) else plain.scale,
         enable_gqa=grouped,
     )
     mask, bias = (names[-1] if item else None for item in (plain.mask, plain.bias))
@@ -127,18 +132,16 @@ def _in_steps(b: Builder, plain: Plain) -> Contract:
         k,
         v,
         output,
-        "bhsd",
-        plain.scale,
-        plain.softcap,
-        alibi,
-        mask,
-        "keep" if mask is None or plain.keeps else "drop",
-        -math.inf,
-        bias,
-        plain.causal,
-        plain.window,
-        sinks,
-        plain.dropout,
+        scale=plain.scale,
+        softcap=plain.softcap,
+        alibi=alibi,
+        mask=mask,
+        mask_means="keep" if mask is None or plain.keeps else "drop",
+        bias=bias,
+        causal=plain.causal,
+        window=plain.window,
+        sinks=sinks,
+        dropout=plain.dropout,
     )
 
 
@@ -187,3 +190,84 @@ def _with_column(b: Builder, scores: str, sinks: str) -> str:
     if b.dtype_of(column) != b.dtype_of(scores):
         column = b.op("cast", column, dtype=b.dtype_of(scores))
     return b.op("cat", scores, column, to="joined", dim=-1)
+
+
+def read_contract(case: Case, contract: Contract, types: Mapping[str, TensorType]) -> Plain:
+    """What the contract says, over inputs like the values it reads, lying in memory as these do."""
+    q, k, v = (_head(case, contract, name, types) for name in (contract.q, contract.k, contract.v))
+    alibi, bias, sinks = (
+        None if name is None else _like(case, name, types[name])
+        for name in (contract.alibi, contract.bias, contract.sinks)
+    )
+    mask, keeps = None, contract.mask_means == "keep"
+    if contract.mask is not None:
+        mask, keeps = _mask(case, contract.mask, types, keeps=keeps)
+    if contract.layout == "bsd":
+        bias, mask = (_with_head_axis(item) for item in (bias, mask))
+    fused = any(op.name == contract.output and op.kind == "sdpa" for op in case.ops)
+    # Kernels know no finite fill: one stands in for -inf, in rows that keep a key.
+    return Plain(
+        case.dims,
+        q,
+        k,
+        v,
+        scale=contract.scale,
+        softcap=contract.softcap,
+        alibi=alibi,
+        mask=mask,
+        keeps=keeps,
+        bias=bias,
+        causal=contract.causal,
+        window=contract.window,
+        sinks=sinks,
+        dropout=contract.dropout,
+        mode=case.mode,
+        dynamic=case.dynamic,
+        fused=fused,
+    )
+
+
+def _head(case: Case, contract: Contract, name: str, types: Mapping[str, TensorType]) -> Input:
+    kind = types[name]
+    item = _like(case, name, TensorType(as_bhsd(contract, kind), kind.dtype))
+    given = any(i.name == name for i in case.inputs)
+    if not given or contract.layout == "bshd":
+        # Mostly a transposition has made it from [batch, length, heads, dim].
+        item = replace(item, layout="heads_inner")
+    return item
+
+
+def _like(case: Case, name: str, kind: TensorType) -> Input:
+    """An input in place of a value: with the numbers of the input it is or is a view of, else plain ones."""
+    origin = _origin(case, name)
+    if origin is not None:
+        numbers = DISTRIBUTIONS[origin.values.kind]
+        if kind.dtype in numbers.dtypes and kind.rank >= numbers.min_rank:
+            layout = origin.layout if origin.name == name else "contiguous"
+            return Input(name, kind.shape, kind.dtype, origin.values, layout)
+    return input_like(name, kind, 0)
+
+
+def _origin(case: Case, name: str) -> Input | None:
+    """The input that a value is a view or a cast of."""
+    made = {op.name: op for op in case.ops}
+    while name in made and len(made[name].args) == 1 and not OPS[made[name].kind].owns_memory:
+        name = made[name].args[0]
+    return next((i for i in case.inputs if i.name == name), None)
+
+
+def _mask(case: Case, name: str, types: Mapping[str, TensorType], *, keeps: bool) -> tuple[Input, bool]:
+    """The mask before it was negated and expanded, and whether True in it keeps a key."""
+    made = {op.name: op for op in case.ops}
+    while name in made and made[name].kind in ("logical_not", "expand", "expand_as"):
+        keeps = keeps != (made[name].kind == "logical_not")
+        name = made[name].args[0]
+    if _origin(case, name) is None:
+        keeps = False
+    return _like(case, name, types[name]), keeps
+
+
+def _with_head_axis(item: Input | None) -> Input | None:
+    if item is None or len(item.shape) < 3:
+        return item
+    return replace(item, shape=(item.shape[0], Size.of(1), *item.shape[1:]))

@@ -1,0 +1,151 @@
+"""The same program in plainer words: attributes, operations, mode, dtypes, numbers, names."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from corpus.passes.candidates import well_typed
+from generators.program.case import Attr, Case, Contract, Op
+from generators.program.dtypes import FLOATS
+from generators.program.edits import with_input, with_op
+from generators.program.naming import plain_names
+from generators.program.ops import OPS
+from generators.program.type_check import attributes, make_op, types_of
+
+
+@well_typed
+def drop_attributes(case: Case) -> Iterator[Case]:
+    """One attribute left at its default, or at a simpler word of its list, without the arguments it asked for."""
+    for op in case.ops:
+        given = dict(op.attrs)
+        for name, value in given.items():
+            attribute = OPS[op.kind].attributes[name]
+            options: list[Attr] = [] if attribute.required else [attribute.default]
+            if value in attribute.words:
+                options += attribute.words[: attribute.words.index(str(value))]
+            for option in options:
+                yield with_op(case, op, _with_attributes(op, {**given, name: option}))
+
+
+def _with_attributes(op: Op, attrs: Mapping[str, Attr]) -> Op:
+    """The operation with other attributes, and of its arguments those that they ask for."""
+    new = make_op(op.name, op.kind, op.args, attrs)
+    optional = OPS[op.kind].optional
+    if optional is None:
+        return new
+    least = OPS[op.kind].arity[0]
+    before, now = optional(attributes(op)), optional(attributes(new))
+    kept = [arg for name, arg in zip(before, op.args[least:], strict=True) if name in now]
+    return replace(new, args=(*op.args[:least], *kept))
+
+
+@well_typed
+def respell_operations(case: Case) -> Iterator[Case]:
+    """One operation respelled as a simpler one that gives the same."""
+    types = types_of(case)
+    for op in case.ops:
+        args, attrs = op.args, attributes(op)
+        rank = types[op.name].rank
+        options: list[Op] = []
+        if op.kind in ("reshape", "flatten", "unflatten"):
+            options.append(make_op(op.name, "view", args, {"sizes": types[op.name].shape}))
+        if op.kind == "reshape" or (op.kind == "view" and any(str(s) == "-1" for s in _sizes(attrs["sizes"]))):
+            options.append(make_op(op.name, op.kind, args, {"sizes": types[op.name].shape}))
+        if op.kind == "mT" or (op.kind == "permute" and attrs["dims"] == (*range(rank - 2), rank - 1, rank - 2)):
+            options.append(make_op(op.name, "transpose", args, {}))
+        if op.kind == "transpose" and {_axis(attrs["dim0"], rank), _axis(attrs["dim1"], rank)} == {rank - 1, rank - 2}:
+            options.append(make_op(op.name, "transpose", args, {}))
+        if op.kind == "expand_as":
+            options.append(make_op(op.name, "expand", args[:1], {"sizes": types[op.name].shape}))
+        if op.kind == "type_as":
+            options.append(make_op(op.name, "cast", args[:1], {"dtype": types[op.name].dtype}))
+        if op.kind in ("unbind", "max"):
+            options.append(make_op(op.name, "select" if op.kind == "unbind" else "amax", args, attrs))
+        if op.kind in ("bmm", "einsum"):
+            options.append(make_op(op.name, "matmul", args, {}))
+        if op.kind == "linear" and len(args) == 3:
+            options.append(make_op(op.name, "linear", args[:2], {}))
+        if op.kind == "div" and isinstance(attrs["other"], int | float):
+            options.append(make_op(op.name, "mul", args, attrs))
+        if op.kind == "softmax" and attrs["dim"] == rank - 1:
+            options.append(make_op(op.name, "softmax", args, {**attrs, "dim": -1}))
+        for option in options:
+            yield with_op(case, op, option)
+
+
+def _sizes(value: Attr) -> tuple[object, ...]:
+    return value if isinstance(value, tuple) else ()
+
+
+def _axis(value: Attr, rank: int) -> int:
+    return value % rank if isinstance(value, int) and rank else -1
+
+
+@well_typed
+def simplify_mode(case: Case) -> Iterator[Case]:
+    """Static shapes for dynamic ones, no autocast, inference for training."""
+    contracts = _without_dropout(case)
+    if case.training and case.dynamic:
+        yield replace(case, mode="inference", dynamic=False, contracts=contracts)
+    if case.dynamic:
+        yield replace(case, dynamic=False)
+    if case.autocast:
+        yield replace(case, autocast=None)
+    if case.training:
+        yield replace(case, mode="inference", contracts=contracts)
+
+
+def _without_dropout(case: Case) -> tuple[Contract, ...]:
+    """The contracts as they are in inference, which turns dropout off unless an operation has it always on."""
+    stays = any(op.attr("active") == "always" for op in case.ops)
+    return tuple(replace(c, dropout=0.0) for c in case.contracts if not (stays and c.dropout))
+
+
+@well_typed
+def use_float32(case: Case) -> Iterator[Case]:
+    """float32 for every other floating dtype: all at once, then one dtype at a time."""
+    used = {i.dtype for i in case.inputs} | {str(op.attr("dtype")) for op in case.ops}
+    others = [d for d in FLOATS if d in used and d != "float32"]
+    for chosen in ([others] if len(others) > 1 else []) + [[d] for d in others]:
+        inputs = tuple(replace(i, dtype="float32") if i.dtype in chosen else i for i in case.inputs)
+        ops = tuple(
+            make_op(o.name, o.kind, o.args, {**dict(o.attrs), "dtype": "float32"}) if o.attr("dtype") in chosen else o
+            for o in case.ops
+        )
+        yield replace(case, inputs=inputs, ops=ops)
+
+
+@well_typed
+def round_numbers(case: Case) -> Iterator[Case]:
+    """One number attribute, or the scale of one input, made shorter."""
+    for op in case.ops:
+        given = dict(op.attrs)
+        for name, value in given.items():
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                continue
+            for plain in _plainer(value):
+                yield with_op(case, op, make_op(op.name, op.kind, op.args, {**given, name: plain}))
+    for item in case.inputs:
+        for plain in _plainer(item.values.scale):
+            yield with_input(case, item, replace(item, values=replace(item.values, scale=float(plain))))
+
+
+def _plainer(value: float) -> Iterator[float]:
+    if not math.isfinite(value):
+        return
+    options: list[float] = [1.0, 2.0, 0.5, -1.0, float(round(value)), round(value, 1), float(f"{value:.1g}")]
+    if isinstance(value, int):
+        options = [1, 2, -1]
+    yield from dict.fromkeys(o for o in options if o != value)
+
+
+def rename_values(case: Case) -> Iterator[Case]:
+    """The same program with the plain name for every value."""
+    names = plain_names(case)
+    yield replace(
+        case,
+        inputs=tuple(replace(i, name=names[i.name]) for i in case.inputs),
+        ops=tuple(replace(o, name=names[o.name], args=tuple(names[a] for a in o.args)) for o in case.ops),
+        returns=tuple(names[r] for r in case.returns),
+        contracts=tuple(c.renamed(names) for c in case.contracts),
+    )

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from corpus.entry import Entry
-from fuzz.campaign.symptom import PROCESS
+from fuzz.bug_identity import PROCESS
 from fuzz.evaluator import Evaluator, WorkerConfig, open_evaluator
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.controls import Control

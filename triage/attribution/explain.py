@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fuzz.campaign.symptom import attention_patterns, kind_of
+from fuzz.bug_identity import attention_patterns, kind_of
 from fuzz.protocol import FINDINGS, SubjectResult, Verdict
 from fuzz.protocol.failures import normalize
 from fuzz.tiles import tile_rule

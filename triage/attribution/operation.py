@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from corpus.passes.contracts import simplify_contract
-from fuzz.campaign.symptom import operation_of
+from fuzz.bug_identity import operation_of
 from fuzz.evaluator import Evaluator
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.relations import relation_of

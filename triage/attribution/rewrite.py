@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from fuzz.campaign.symptom import PROCESS, SILENT, VALUES, rewrites
+from fuzz.bug_identity import PROCESS, SILENT, VALUES, rewrites
 from fuzz.evaluator import Evaluator, shows_bug
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.controls import ConstantDiffers, ConstantsNotCompared, Control, Operand, PatternMatched

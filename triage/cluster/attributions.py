@@ -10,7 +10,7 @@ from pathlib import Path
 from corpus.atomic_write import replace_file
 from corpus.entry import Entry
 from corpus.ledger import CauseKey
-from fuzz.campaign.symptom import EAGER
+from fuzz.bug_identity import EAGER
 from fuzz.evaluator import Evaluator, WorkerConfig, WorkerFault, open_evaluator
 from fuzz.protocol import Verdict
 from fuzz.subjects import compiler_of, is_named

@@ -10,8 +10,7 @@ from packaging.version import InvalidVersion, Version
 
 from corpus import entry as corpus_entry
 from corpus.entry import SUFFIX, Entry
-from fuzz.campaign.stats import FILE as STATISTICS
-from fuzz.campaign.store import FILE, FindingRow, Results
+from fuzz.runs import RESULTS_FILE, STATISTICS_FILE, FindingRow, Results
 from generators.errors import UserError
 
 
@@ -44,12 +43,14 @@ def gather(paths: Sequence[Path]) -> list[Finding]:
     of_runs: list[Finding] = []
     of_files: list[Finding] = []
     for path in paths:
-        if (path / FILE).is_file():
+        if (path / RESULTS_FILE).is_file():
             of_runs += _of_run(path)
         elif path.is_dir() or path.name.endswith(SUFFIX):
             of_files += _of_files(path)
         else:
-            raise UserError(f"{path}: no run directory (it has no {FILE}), case file (*{SUFFIX}) or directory of them")
+            raise UserError(
+                f"{path}: no run directory (it has no {RESULTS_FILE}), case file (*{SUFFIX}) or directory of them"
+            )
     return _merged(of_runs, of_files)
 
 
@@ -64,7 +65,7 @@ def of_row(row: FindingRow, entry: Entry, run: Path, torch: str) -> Finding:
 def torch_of(run: Path) -> str:
     """The version of torch a run was last of, "" where it did not come to tell."""
     try:
-        return str(json.loads((run / STATISTICS).read_text(encoding="utf-8")).get("torch") or "")
+        return str(json.loads((run / STATISTICS_FILE).read_text(encoding="utf-8")).get("torch") or "")
     except (OSError, ValueError):
         return ""
 
@@ -84,7 +85,9 @@ def _of_run(path: Path) -> Iterator[Finding]:
 def _of_files(path: Path) -> Iterator[Finding]:
     files = list(corpus_entry.case_files(path))
     if not files:
-        raise UserError(f"{path}: neither a run directory (it has no {FILE}) nor one with case files (*{SUFFIX}) in it")
+        raise UserError(
+            f"{path}: neither a run directory (it has no {RESULTS_FILE}) nor one with case files (*{SUFFIX}) in it"
+        )
     for file in files:
         entry = corpus_entry.load(file)
         if entry.expectation.status == "known":

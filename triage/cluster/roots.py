@@ -19,7 +19,7 @@ import re
 
 from corpus.entry import Entry
 from corpus.ledger import CauseKey
-from fuzz.campaign.symptom import EAGER, PROCESS, SILENT, VALUES
+from fuzz.bug_identity import EAGER, PROCESS, SILENT, VALUES
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import normalize
 from fuzz.subjects import compiler_of

@@ -4,8 +4,8 @@ import shlex
 from collections.abc import Sequence
 
 from corpus.ledger import Ledger
-from fuzz.campaign.summary import reproduce_lines
 from fuzz.durations import format_count
+from fuzz.runs import reproduce_lines
 from triage.cluster.clusters import Cluster
 
 

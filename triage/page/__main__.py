@@ -32,8 +32,8 @@ def page(run: Path, *, out: Path | None = None, ledger: Path | None = None) -> N
 def made(run: Path, ledger: Path | None = None) -> "tuple[str, list[Group]]":
     """The page of a run directory, and what it lists. Raises UserError when it is none."""
     from corpus import ledger as ledgers
-    from fuzz.campaign.store import Results
     from fuzz.evaluator import ROOT
+    from fuzz.runs import Results
     from triage.page import campaign_view, finding_view
     from triage.page.groups import Met, groups_of
     from triage.page.timeline import Timeline

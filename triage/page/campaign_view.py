@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fuzz.campaign.investigate import Outcome
-from fuzz.campaign.store import Results
 from fuzz.durations import format_count, format_duration
 from fuzz.protocol import Verdict
+from fuzz.runs import Outcome, Results
 from triage.page import charts
 from triage.page.finding_view import when, words
 from triage.page.timeline import Timeline

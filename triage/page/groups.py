@@ -7,8 +7,8 @@ from pathlib import Path
 from corpus import entry as corpus_entry
 from corpus.entry import Entry
 from corpus.ledger import Ledger
-from fuzz.campaign.store import FindingRow
 from fuzz.durations import format_count
+from fuzz.runs import FindingRow
 from triage.cluster.attributions import kept
 from triage.cluster.clusters import Cluster, cluster, split
 from triage.cluster.findings import of_row, torch_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fuzz.campaign.log import FILE
+from fuzz.runs import EVENTS_FILE
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class Timeline:
     def read(cls, run: Path) -> "Timeline":
         """The timeline of a run directory, which may be written to still; an empty one where there are no events."""
         timeline = cls()
-        for event in _events(run / FILE):
+        for event in _events(run / EVENTS_FILE):
             timeline.hear(event)
         return timeline
 

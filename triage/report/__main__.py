@@ -102,11 +102,11 @@ def report(
 
 def find_cases(what: Path, ledger: "Ledger") -> "Iterator[tuple[str, Path]]":
     """The case files to report about, and for those of a run the directory's name below --out. Raises UserError."""
-    from fuzz.campaign.store import FILE
+    from fuzz.runs import RESULTS_FILE
     from generators.errors import UserError
     from triage.cluster.clusters import kept_clusters
 
-    if (what / FILE).is_file():
+    if (what / RESULTS_FILE).is_file():
         clusters = kept_clusters([what], ledger)
         if not clusters:
             raise UserError(f"{what}: this run found nothing to report")

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from fuzz.campaign.symptom import attention_patterns
+from fuzz.bug_identity import attention_patterns
 from fuzz.localisation import gradient, named
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import (

@@ -19,7 +19,6 @@ which stand beside `name`, `op` and `args`. Sizes are integers or text such as `
 mappings with the fields of `generators.case.Contract`.
 """
 
-import re
 from collections.abc import Mapping
 
 from corpus.records import build, fields_of, read_size, to_data
@@ -87,21 +86,18 @@ def decode(root: Node) -> Case:
     try:
         check(case)
     except CaseError as error:
-        _place(entries, case, str(error)).fail(str(error))
+        _place(entries, case, error).fail(str(error))
     return case
 
 
-def _place(entries: Mapping[str, Node], case: Case, message: str) -> Node:
-    """The line that a message of `check` is about: that of the input, operation or section it begins with."""
-    named = re.match(r"(?:op|input|parameter|name) '([^']*)'", message)
-    if named is None:
-        section = {"contract": "contracts", "nothing": "returns"}.get(word := re.split(r"\W", message)[0], word)
-        node = entries.get(section, entries["case_format"])
-    else:
-        lines = dict(zip((op.name for op in case.ops), entries["ops"].items(), strict=True))
-        inputs = entries["inputs"].entries()
-        first, second = (lines, inputs) if message.startswith(("op", "name")) else (inputs, lines)
-        node = first.get(named[1]) or second.get(named[1]) or entries["case_format"]
+def _place(entries: Mapping[str, Node], case: Case, error: CaseError) -> Node:
+    """The line that an error of `check` is about."""
+    field, name = error.place
+    node = entries.get(field, entries["case_format"])
+    if name and field == "inputs":
+        node = node.entries()[name]
+    elif name and field == "ops":
+        node = dict(zip((op.name for op in case.ops), node.items(), strict=True))[name]
     return Node(None, node.origin, node.line)
 
 

@@ -146,7 +146,10 @@ def types_of(case: Case) -> dict[str, TensorType]:
     """The type of every input and value. Raises CaseError where the program is not well typed."""
     types = {i.name: i.type for i in case.inputs}
     for op in case.ops:
-        types[op.name] = infer(op, types, case.sizes, case.autocast)
+        try:
+            types[op.name] = infer(op, types, case.sizes, case.autocast)
+        except CaseError as error:
+            raise error.at("ops", op.name) from None
     return types
 
 
@@ -159,46 +162,53 @@ def check(case: Case) -> dict[str, TensorType]:
     """The types of a case's values. Raises CaseError, one line, on anything that is not a valid case."""
     _check_dims(case)
     if case.mode not in MODES:
-        raise CaseError(f"mode is {case.mode!r}, expected one of {', '.join(MODES)}")
+        raise CaseError(f"mode is {case.mode!r}, expected one of {', '.join(MODES)}").at("mode")
     if case.autocast is not None and case.autocast not in AUTOCAST:
-        raise CaseError(f"autocast is {case.autocast!r}, expected one of {', '.join(AUTOCAST)}")
+        raise CaseError(f"autocast is {case.autocast!r}, expected one of {', '.join(AUTOCAST)}").at("autocast")
     if case.autocast is not None and case.contracts:
-        raise CaseError("contracts: none can be said of what runs under autocast")
+        raise CaseError("contracts are not allowed under autocast").at("contracts")
     if len(case.inputs) + len(case.ops) > MAX_LINES:
-        raise CaseError(f"{len(case.inputs) + len(case.ops)} inputs and operations; at most {MAX_LINES}")
+        raise CaseError(f"{len(case.inputs) + len(case.ops)} inputs and operations; at most {MAX_LINES}").at("ops")
     seen: set[str] = set()
-    for name in (*(i.name for i in case.inputs), *(o.name for o in case.ops)):
+    for field, name in (*(("inputs", i.name) for i in case.inputs), *(("ops", o.name) for o in case.ops)):
         if not VALUE_NAME.fullmatch(name) or name in RESERVED:
-            raise CaseError(f"name {name!r}: expected a lower-case identifier that Python and torch leave free")
+            wanted = "expected a lower-case identifier that Python and torch leave free"
+            raise CaseError(f"name {name!r}: {wanted}").at(field, name)
         if name in seen:
-            raise CaseError(f"name {name!r} is defined twice")
+            raise CaseError(f"name {name!r} is defined twice").at(field, name)
         seen.add(name)
     for item in case.inputs:
-        _check_input(item, case.sizes)
+        try:
+            _check_input(item, case.sizes)
+        except CaseError as error:
+            raise error.at("inputs", item.name) from None
     if all(i.parameter for i in case.inputs):
-        raise CaseError("a case needs at least one input that is not a parameter")
+        raise CaseError("a case needs at least one input that is not a parameter").at("inputs")
     types = types_of(case)
     if not case.returns:
-        raise CaseError("nothing is returned")
+        raise CaseError("nothing is returned").at("returns")
     for name in case.returns:
         if name not in types:
-            raise CaseError(f"returns: {name!r} is not defined")
+            raise CaseError(f"returns: {name!r} is not defined").at("returns")
     if len(set(case.returns)) != len(case.returns):
-        raise CaseError("returns: a value is returned twice")
+        raise CaseError("returns: a value is returned twice").at("returns")
     _check_in_place(case)
     for contract in case.contracts:
-        check_contract(contract, case, types)
+        try:
+            check_contract(contract, case, types)
+        except CaseError as error:
+            raise error.at("contracts") from None
     return types
 
 
 def _check_dims(case: Case) -> None:
     if len(dict(case.dims)) != len(case.dims):
-        raise CaseError("dims: a name is given twice")
+        raise CaseError("dims: a name is given twice").at("dims")
     for name, size in case.dims:
         if not DIM_NAME.fullmatch(name) or name in RESERVED:
-            raise CaseError(f"dims: {name!r} is not a capitalised name of at most 8 letters and digits")
+            raise CaseError(f"dims: {name!r} is not a capitalised name of at most 8 letters and digits").at("dims")
         if not 0 <= size <= MAX_DIM:
-            raise CaseError(f"dims: {name} is {size}, expected 0 to {MAX_DIM}")
+            raise CaseError(f"dims: {name} is {size}, expected 0 to {MAX_DIM}").at("dims")
 
 
 def _check_input(item: Input, dims: Mapping[str, int]) -> None:
@@ -244,7 +254,8 @@ def _check_in_place(case: Case) -> None:
             continue
         target = makers.get(op.args[0])
         if target is None or not OPS[target.kind].owns_memory or counts[target.name] > 1:
-            raise CaseError(f"op {op.name!r}: only a new tensor with no other use can be overwritten in place")
+            error = CaseError(f"op {op.name!r}: only a new tensor with no other use can be overwritten in place")
+            raise error.at("ops", op.name)
 
 
 def pruned(case: Case) -> Case:

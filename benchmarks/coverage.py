@@ -25,7 +25,7 @@ import torch
 
 from corpus.entry import load_directory
 from fuzz.campaign.symptom import PROCESS
-from fuzz.check.coverage import Pattern, registered_patterns, untold
+from fuzz.check.coverage import Pattern, missing_hooks, registered_patterns
 from fuzz.evaluator import WorkerConfig, open_evaluator
 from fuzz.protocol import Result
 from fuzz.protocol.render import describe
@@ -197,7 +197,7 @@ def table(rows: list[dict[str, Any]], counts: Counts, seconds: float, device: st
         ),
         f"rewrites: {len(counts.rewrites)}; other things reached: {told}",
     ]
-    return lines + [f"not told by this torch: {part} ({names} missing)" for part, names in untold().items()]
+    return lines + [f"not told by this torch: {part} ({names} missing)" for part, names in missing_hooks().items()]
 
 
 if __name__ == "__main__":

@@ -22,9 +22,10 @@ import torch
 from torch import nn
 
 from fuzz.check import settings
-from fuzz.check.check import Case, Clock, Rejected, check
+from fuzz.check.case_run import CaseRun, Clock, Rejected
+from fuzz.check.check import check
 from fuzz.check.oracle import constants, dropout
-from fuzz.check.recheck import compared
+from fuzz.check.recheck import compare_over_seeds
 from fuzz.check.subjects import find
 from fuzz.protocol import Check, Verdict
 from fuzz.protocol.render import describe
@@ -43,7 +44,7 @@ def main() -> int:
         "--subject", default="", help="compile every program with this subject, and give it other random numbers"
     )
     options = parser.parse_args()
-    settings.settle()
+    settings.configure_torch()
     requests = itertools.islice(_random_cases(options.seed, options.subject), options.cases)
     return _compiled(requests, options.subject) if options.subject else _eager(requests, options.seeds)
 
@@ -63,12 +64,12 @@ def _eager(requests: Iterator[Check], most: int) -> int:
     cases = 0
     for request in requests:
         try:
-            case = Case(request, "cpu", lambda stage: None, Clock(), Clock())
+            case = CaseRun(request, "cpu", lambda stage: None, Clock(), Clock())
         except Rejected:
             continue
         cases += 1
         module = case.program.module(request.training)
-        comparison = compared(case, (module, module), case.eager, case.eager, case.coarsest())
+        comparison = compare_over_seeds(case, (module, module), case.eager, case.eager, case.coarsest())
         for seeds in stages:
             started = time.process_time()
             if not comparison.take(seeds):

@@ -87,7 +87,7 @@ def searched(engine: str, seed: int, count: int) -> Reach:
     """What one search reaches with `count` cases, in a process where nothing else is compiled meanwhile."""
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
-    settings.settle()
+    settings.configure_torch()
     with tempfile.TemporaryDirectory(prefix="attnfuzz-reach-") as scratch:
         results = Results(Path(scratch))
         try:
@@ -143,7 +143,7 @@ def compiled(index: int, case: Case, subjects: tuple[str, ...]) -> Result:
                 execute(call, module, program.inputs(), training=case.training)
         except Exception as error:
             print(f"{case.id} under {name}: {type(error).__name__}", file=sys.stderr)
-        settings.forget()
+        settings.reset_caches()
         seconds = time.perf_counter() - began
         told.append(SubjectResult(name, Verdict.OK, fired=coverage.fired, seconds=seconds, reached=coverage.reached))
     program.close()

@@ -40,7 +40,7 @@ _RECYCLE_SHARE = 0.5
 class Evaluator:
     """Asks one worker about cases: starts it, replaces it, and completes what a lost process could not say.
 
-    `repeat` and `located` are those of its checks; with `remember` a case is evaluated once under the same subjects and
+    `repeat` and `with_error_map` are those of its checks; with `remember` a case is evaluated once under the same subjects and
     controls. Only one thread may ask; `kill` may be called from any other.
     """
 
@@ -49,14 +49,14 @@ class Evaluator:
         process: WorkerProcess,
         *,
         repeat: int = 2,
-        located: bool = False,
+        with_error_map: bool = False,
         remember: bool = False,
         recycle_checks: int = RECYCLE_CHECKS,
         on_recycle: Callable[[int, float], None] = lambda checks, rss_mib: None,
         scratch: tempfile.TemporaryDirectory[str] | None = None,
     ) -> None:
         self.process = process
-        self.repeat, self.located, self.remember = repeat, located, remember
+        self.repeat, self.with_error_map, self.remember = repeat, with_error_map, remember
         self.killed = False
         """Whether `kill` was called: nothing that looks like a death accuses anybody."""
         self.seconds = 0.0
@@ -96,7 +96,7 @@ class Evaluator:
         subjects: tuple[str, ...],
         *,
         controls: tuple[Control, ...] = (),
-        located: bool | None = None,
+        with_error_map: bool | None = None,
         fresh: bool = False,
     ) -> Result:
         """Evaluate a case under subjects; `fresh`: in a new process. A lost process is a result too.
@@ -109,8 +109,8 @@ class Evaluator:
         if fresh:
             self.process.close()
         began = time.monotonic()
-        located = self.located if located is None else located
-        self.submit(build_check(case, subjects, repeat=self.repeat, located=located, controls=controls))
+        with_error_map = self.with_error_map if with_error_map is None else with_error_map
+        self.submit(build_check(case, subjects, repeat=self.repeat, with_error_map=with_error_map, controls=controls))
         result = self.collect()
         self.recycle()
         self.seconds += time.monotonic() - began
@@ -174,7 +174,7 @@ class Evaluator:
                 replace(self.config, device=device),
                 own_cache=self.process.cache is not None,
                 repeat=self.repeat,
-                located=self.located,
+                with_error_map=self.with_error_map,
                 remember=self.remember,
             )
         return self._others[device]
@@ -195,13 +195,18 @@ class Evaluator:
 
 
 def open_evaluator(
-    config: WorkerConfig, *, own_cache: bool = True, repeat: int = 2, located: bool = False, remember: bool = False
+    config: WorkerConfig,
+    *,
+    own_cache: bool = True,
+    repeat: int = 2,
+    with_error_map: bool = False,
+    remember: bool = False,
 ) -> Evaluator:
     """An evaluator whose log lasts as long as it does; so does compiled code, unless torch's own cache is wanted."""
     scratch = tempfile.TemporaryDirectory(prefix="attnfuzz-")
     directory = Path(scratch.name)
     process = WorkerProcess(config, directory / "cache" if own_cache else None, directory / "worker.log")
-    return Evaluator(process, repeat=repeat, located=located, remember=remember, scratch=scratch)
+    return Evaluator(process, repeat=repeat, with_error_map=with_error_map, remember=remember, scratch=scratch)
 
 
 def shows_bug(result: SubjectResult | None) -> bool | None:
@@ -210,9 +215,14 @@ def shows_bug(result: SubjectResult | None) -> bool | None:
 
 
 def build_check(
-    case: Case, subjects: tuple[str, ...], *, repeat: int = 2, located: bool = False, controls: tuple[Control, ...] = ()
+    case: Case,
+    subjects: tuple[str, ...],
+    *,
+    repeat: int = 2,
+    with_error_map: bool = False,
+    controls: tuple[Control, ...] = (),
 ) -> Check:
-    """The request to judge `case` under `subjects`; `located`: with maps of the errors."""
+    """The request to judge `case` under `subjects`; `with_error_map`: with maps of the errors."""
     return Check(
         id=0,
         source=source(case),
@@ -221,8 +231,8 @@ def build_check(
         dynamic=case.dynamic,
         random=is_random(case),
         repeat=repeat,
-        stand_in=emit_attention_stub(case) if case.contracts else None,
-        located=located,
+        attention_stub=emit_attention_stub(case) if case.contracts else None,
+        with_error_map=with_error_map,
         controls=controls,
     )
 

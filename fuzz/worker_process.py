@@ -205,7 +205,7 @@ class WorkerProcess:
                 self._stage = message.stage
             elif isinstance(message, Result) and message.id == self._id:
                 self.checks += 1
-                if message.spent:
+                if message.device_lost:
                     self._bury("its device is lost to it")
                 return message
 

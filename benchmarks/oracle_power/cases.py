@@ -142,7 +142,7 @@ def request(variant: str, configuration: str, dtype: str, subjects: tuple[str, .
         training=True,
         random=kind.dropout > 0,
         repeat=1,
-        stand_in=_source(
+        attention_stub=_source(
             f"return attend(q, k, v, scale={kind.scale}{keywords})", kind, CONFIGURATIONS[configuration], dtype
         ),
     )

@@ -148,7 +148,7 @@ def _judge(case: Case, seed: int, index: int, device: str, counts: Counts) -> No
         dynamic=case.dynamic,
         random=random,
         repeat=1,
-        stand_in=emit_attention_stub(case),
+        attention_stub=emit_attention_stub(case),
     )
     result = check(asked, subjects, device, lambda _: None, lambda: 0.0)
     dtype = next((item.dtype for item in case.inputs if item.dtype in FLOATS), "float32")

@@ -48,6 +48,6 @@ def _called(call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
 
 def _started() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    settings.settle()
+    settings.configure_torch()
     gc.collect()
     gc.freeze()

@@ -137,7 +137,7 @@ def shared_problem(variant: str, dtype: str, device: str, configuration: str = S
     """The call of one configuration, recorded while the simulation without a mistake ran."""
     recorder = Recorder(simulated())
     program = Program(
-        request(variant, configuration, dtype, ()).stand_in or "", device, {"attend": recorder.attention()}
+        request(variant, configuration, dtype, ()).attention_stub or "", device, {"attend": recorder.attention()}
     )
     module = program.module(training=True)
     execute(module, module, program.inputs(), training=True)

@@ -136,6 +136,7 @@ class Campaign:
                 known=findings,
                 pending=self.desk.waiting,
                 against=self.against,
+                missing_hooks=hello.missing_hooks,
             )
         )
         return hello

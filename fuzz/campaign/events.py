@@ -23,7 +23,7 @@ class Event:
 @dataclass(frozen=True, slots=True)
 class CampaignStarted(Event):
     """`index`: the next case's number, above 0 when an earlier run is continued; `known`: findings known before; `against`:
-    the torch version of `--against`, empty without one."""
+    the torch version of `--against`, empty without one; `missing_hooks`: as in `Hello`."""
 
     seed: int
     index: int
@@ -39,6 +39,7 @@ class CampaignStarted(Event):
     known: int
     pending: int
     against: str = ""
+    missing_hooks: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,14 +17,17 @@ _LINE_SECONDS = 5.0
 
 
 def started_text(event: CampaignStarted) -> str:
-    """The first line: what runs where."""
+    """What runs where, and what of the coverage this torch can't show."""
     goes_on = f" from case {event.index}" if event.index else ""
     known = f", {format_count(event.known, 'finding')} known" if event.known else ""
     pending = f", {format_count(event.pending, 'suspicion')} waiting" if event.pending else ""
     against = f" against torch {event.against}" if event.against else ""
+    missing = (
+        f"\nno coverage of {part}: torch {event.torch} has no {names}" for part, names in event.missing_hooks.items()
+    )
     return (
         f"seed {event.seed}{goes_on}, budget {event.budget}, {format_count(event.workers, 'worker')}, torch {event.torch}{against} on"
-        f" {event.device} ({event.device_name}), {', '.join(event.subjects)}; into {event.out}{known}{pending}"
+        f" {event.device} ({event.device_name}), {', '.join(event.subjects)}; into {event.out}{known}{pending}{''.join(missing)}"
     )
 
 

@@ -124,7 +124,7 @@ class Slot(threading.Thread):
 
     def _probe(self, evaluator: Evaluator, case: Case, subject: str, *, fresh: bool) -> SubjectResult | None:
         # What fresh workers say may be kept as a finding.
-        result = self._answer(case, lambda: evaluator.evaluate(case, (subject,), located=fresh, fresh=fresh))
+        result = self._answer(case, lambda: evaluator.evaluate(case, (subject,), with_error_map=fresh, fresh=fresh))
         one = result.results[0] if result.rejected is None and result.results else None
         verdict = one.verdict if one else Verdict.REJECTED
         self.campaign.bus.emit(

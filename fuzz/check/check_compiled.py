@@ -1,30 +1,28 @@
-"""The check of a subject that computes a case as a whole."""
+"""Checks a subject that computes a case as a whole."""
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
 
 from fuzz.check import exceptions
 from fuzz.check.attention.pure_attention import Bare
+from fuzz.check.case_run import CaseRun
 from fuzz.check.coverage import Coverage, attention_patterns
+from fuzz.check.exceptions import SubjectError, SuppressOutOfMemory
 from fuzz.check.oracle import dynamo_same
 from fuzz.check.oracle.attention.judge import judge as judge_call
 from fuzz.check.oracle.verdict import Judgement
 from fuzz.check.program import Execution
-from fuzz.check.recheck import excused, looked_into
-from fuzz.check.subjects import Subject, SubjectError
+from fuzz.check.recheck import apply_precision_policy, recheck
+from fuzz.check.subjects import Subject
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import NotTaken, Refusal
-
-if TYPE_CHECKING:
-    from fuzz.check.check import Case
 
 FUSED_ROUNDS = ("weights", "sums", "exponentials")
 """What the fused calls of rewrites round: flash on CPU rounds most."""
 
 
-def compiled(case: "Case", subject: Subject, coverage: Coverage) -> tuple[Judgement, bool | None]:
+def check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tuple[Judgement, bool | None]:
     """The verdict on `subject`, and what `torch._dynamo.utils.same` says."""
     if subject.spec.random and not case.request.random:
         return Judgement(Verdict.SKIPPED, NotTaken(Refusal.NOT_RANDOM)), None
@@ -37,33 +35,35 @@ def compiled(case: "Case", subject: Subject, coverage: Coverage) -> tuple[Judgem
         return Judgement(Verdict.SKIPPED, NotTaken(Refusal.UNSUPPORTED, str(error))), None
     except Exception as error:
         return Judgement(exceptions.verdict(error), exceptions.as_failure(error)), None
-    judgement = case.unless_eager_is_wrong(case.decided(runs), runs[0], subject)
+    judgement = case.suspect_eager(case.judge_runs(runs), runs[0], subject)
     if judgement.verdict is Verdict.SKIPPED:
         return judgement, None
     if judgement.verdict is Verdict.EAGER_SUSPECT:
         return judgement, dynamo_same.same(case.eager, runs[0], case.exact)
-    judgement = looked_into(judgement, case, subject, (call, module), runs[0])
+    judgement = recheck(judgement, case, subject, (call, module), runs[0])
     if not judgement.verdict.is_finding and attention_patterns(coverage.fired):
-        judgement = _fused(case, subject, runs[0]) or judgement
+        judgement = _judge_fused_call(case, subject, runs[0]) or judgement
     return judgement, dynamo_same.same(case.eager, runs[0], case.exact)
 
 
-def _fused(case: "Case", subject: Subject, run: Execution) -> Judgement | None:
+def _judge_fused_call(case: CaseRun, subject: Subject, run: Execution) -> Judgement | None:
     """What is wrong with the attention of a program that a rewrite made a fused call of: eager in low precision is less
     accurate than that, and what it allows would hide much. None where nothing is, or the case is not bare."""
     request = case.request
-    if request.random or request.stand_in is None:
+    if request.random or request.attention_stub is None:
         return None
-    with exceptions.SuppressOutOfMemory():
-        bare = Bare(request.stand_in, case.device, training=request.training)
+    with SuppressOutOfMemory():
+        bare = Bare(request.attention_stub, case.device, training=request.training)
         judgement = _as_call(bare, case, subject, run)
         if judgement is None:
             return None
-        return excused(judgement, case, subject, lambda again: _as_call(bare, case, subject, again) is not None)
+        return apply_precision_policy(
+            judgement, case, subject, lambda again: _as_call(bare, case, subject, again) is not None
+        )
     return None
 
 
-def _as_call(bare: Bare, case: "Case", subject: Subject, run: Execution) -> Judgement | None:
+def _as_call(bare: Bare, case: CaseRun, subject: Subject, run: Execution) -> Judgement | None:
     """What is wrong with `run` as a call of an attention function."""
     call = bare.call(run, case.eager.cotangents)
     if call is None or (subject.tf32 and call.q.dtype == torch.float32):

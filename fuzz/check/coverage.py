@@ -1,7 +1,6 @@
-"""What of the compiler a case reached, from the compiler itself. The only module that touches the pattern matcher's entries,
-Inductor's lowering and the counters of Dynamo.
+"""What a case reached of the compiler, counted by hooks in it: the pattern matcher, Inductor's passes and lowering, counters.
 
-What a torch lacks of these is not told: `untold` names it.
+Where this torch lacks a hook, that part of the coverage is missing, and `missing_hooks` says so.
 """
 
 import importlib
@@ -9,7 +8,6 @@ import inspect
 import operator
 import re
 import sys
-import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +16,8 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+
+from fuzz.check.torch_internals import find
 
 _MATCHER = "torch._inductor.pattern_matcher"
 _PIPELINE = "torch._inductor.compile_fx"
@@ -29,13 +29,13 @@ _COUNTERS = "torch._dynamo.utils"
 #: What each part of the coverage needs: a module and a name in it.
 PARTS = {
     "rewrites": (
-        (_MATCHER, "ReplacementPatternEntry"),
-        (_MATCHER, "GraphPatternEntry"),
-        (_MATCHER, "LoweringPatternEntry"),
+        (_MATCHER, "ReplacementPatternEntry.apply"),
+        (_MATCHER, "GraphPatternEntry.apply"),
+        (_MATCHER, "LoweringPatternEntry.apply"),
     ),
     "operations": ((_PIPELINE, "_recursive_post_grad_passes"),),
     "attention of the program": ((_PIPELINE, "_recursive_pre_grad_passes"),),
-    "lowerings": ((_GRAPH, "GraphLowering"),),
+    "lowerings": ((_GRAPH, "GraphLowering.call_function"),),
     "fallbacks": ((_LOWERING, "fallbacks"),),
     "graph breaks and passes": ((_COUNTERS, "counters"),),
     "kernels": ((_METRICS, "generated_kernel_count"),),
@@ -75,18 +75,17 @@ class Coverage:
     @property
     def reached(self) -> tuple[str, ...]:
         """Everything else so far, sorted."""
-        asked = self._attentions["asked"] + sum(n for name, n in self._fired.items() if "sfdp" in name)
-        math = {"sdpa math"} if asked > self._attentions["fused"] else set[str]()
+        requested = self._attentions["requested"] + sum(n for name, n in self._fired.items() if "sfdp" in name)
+        math = {"sdpa math"} if requested > self._attentions["fused"] else set[str]()
         return tuple(sorted(self._reached | math))
 
     def __enter__(self) -> None:
-        for _, name in PARTS["rewrites"]:
-            self._hook(_part(_MATCHER, name), "apply", self._noting_rewrite)
-        pipeline = sys.modules.get(_PIPELINE) or _module(_PIPELINE)
-        self._hook(pipeline, "_recursive_pre_grad_passes", self._noting_program)
-        self._hook(pipeline, "_recursive_post_grad_passes", self._noting_graph)
-        self._hook(_part(_GRAPH, "GraphLowering"), "call_function", self._noting_lowering)
-        self._before = _counts()
+        for module, path in PARTS["rewrites"]:
+            self._hook(module, path, self._note_rewrites)
+        self._hook(_PIPELINE, "_recursive_pre_grad_passes", self._note_programs)
+        self._hook(_PIPELINE, "_recursive_post_grad_passes", self._note_graphs)
+        self._hook(_GRAPH, "GraphLowering.call_function", self._note_lowerings)
+        self._before = _count()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -94,36 +93,38 @@ class Coverage:
         while self._originals:
             owner, name, original = self._originals.pop()
             setattr(owner, name, original)
-        for group, counts in _counts().items():
+        for group, counts in _count().items():
             new = counts - self._before.get(group, Counter())
             if group == "kernels":
                 self._reached.update(self._kernels(new))
             else:
                 self._reached.update(f"{group} {name}" for name in new)
 
-    def _hook(self, owner: Any, name: str, noting: Callable[[Any], Any]) -> None:
-        original = getattr(owner, name, None)
+    def _hook(self, module: str, path: str, wrap: Callable[[Any], Any]) -> None:
+        original = find(module, path)
         if original is not None:
+            owner_path, _, name = path.rpartition(".")
+            owner = find(module, owner_path) if owner_path else sys.modules[module]
             self._originals.append((owner, name, original))
-            setattr(owner, name, noting(original))
+            setattr(owner, name, wrap(original))
 
-    def _noting_rewrite(self, apply: Any) -> Any:
+    def _note_rewrites(self, apply: Any) -> Any:
         def noted(entry: Any, *args: Any, **kwargs: Any) -> Any:
             self._fired[rewrite_name(entry)] += 1
             return apply(entry, *args, **kwargs)
 
         return noted
 
-    def _noting_program(self, passes: Any) -> Any:
+    def _note_programs(self, passes: Any) -> Any:
         def noted(graph: Any, *args: Any, **kwargs: Any) -> Any:
             for node in getattr(getattr(graph, "graph", None), "nodes", ()):
                 if getattr(node.target, "__name__", "") == "scaled_dot_product_attention":
-                    self._attentions["asked"] += 1
+                    self._attentions["requested"] += 1
             return passes(graph, *args, **kwargs)
 
         return noted
 
-    def _noting_graph(self, passes: Any) -> Any:
+    def _note_graphs(self, passes: Any) -> Any:
         depth = [0]
 
         def noted(graph: Any, *args: Any, **kwargs: Any) -> Any:
@@ -148,8 +149,8 @@ class Coverage:
                         self._reached.add(f"sdpa {short}")
                         self._attentions["fused"] += not short.endswith("_backward")
 
-    def _noting_lowering(self, call_function: Any) -> Any:
-        fallbacks = _part(_LOWERING, "fallbacks") or ()
+    def _note_lowerings(self, call_function: Any) -> Any:
+        fallbacks = find(_LOWERING, "fallbacks") or ()
 
         def noted(graph: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
             lowered = call_function(graph, target, *args, **kwargs)
@@ -166,10 +167,10 @@ class Coverage:
         return [f"kernels {plain if kind == 'all' else kind} {_bucket(count)}" for kind, count in new.items()]
 
 
-def untold() -> dict[str, str]:
-    """By part of the coverage, what this torch lacks of what tells it."""
+def missing_hooks() -> dict[str, str]:
+    """By part of the coverage, the names in torch that it needs and this torch lacks."""
     lacks = {
-        part: ", ".join(f"{module}.{name}" for module, name in needs if _part(module, name) is None)
+        part: ", ".join(f"{module}.{name}" for module, name in needs if find(module, name) is None)
         for part, needs in PARTS.items()
     }
     return {part: names for part, names in lacks.items() if names}
@@ -208,7 +209,7 @@ def registered_patterns(device: str) -> list[Pattern]:
     for name, how in listed:
         module = importlib.import_module(f"torch._inductor.fx_passes.serialized_patterns.{how['search_fn'].__name__}")
         graph = getattr(module, name)
-        text = _part(_MATCHER, "PatternPrettyPrinter").run(graph)
+        text = importlib.import_module(_MATCHER).PatternPrettyPrinter.run(graph)
         first = skipped.setdefault(text, name)
         after = next((other for other, before in earlier.items() if _covers(before, graph)), "")
         if name in registered:
@@ -252,22 +253,8 @@ def _stands_for(general: Any, special: Any, bound: dict[str, Any], *, root: bool
     return all(_stands_for(one, other, bound) for one, other in pairs)
 
 
-def _module(name: str) -> Any:
-    with warnings.catch_warnings():
-        # Inductor defines its first parts with what torch itself deprecates.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        try:
-            return importlib.import_module(name)
-        except ImportError:
-            return None
-
-
-def _part(module: str, name: str) -> Any:
-    return getattr(_module(module), name, None)
-
-
-def _counts() -> dict[str, Counter[str]]:
-    counters = _part(_COUNTERS, "counters") or {}
+def _count() -> dict[str, Counter[str]]:
+    counters = find(_COUNTERS, "counters") or {}
     passes = Counter[str]()
     for name, count in counters.get("inductor", {}).items():
         if not _NO_PASS.search(str(name)):
@@ -277,7 +264,7 @@ def _counts() -> dict[str, Counter[str]]:
         breaks[_reason(str(reason))] += count
     kernels = Counter[str]()
     for kind, name in (("all", "generated_kernel_count"), ("cpp_vec", "generated_cpp_vec_kernel_count")):
-        kernels[kind] = _part(_METRICS, name) or 0
+        kernels[kind] = find(_METRICS, name) or 0
     return {"pass": passes, "graph_break": breaks, "kernels": kernels}
 
 

@@ -28,6 +28,10 @@ def is_out_of_memory(error: BaseException) -> bool:
     return any(isinstance(link, MemoryError) or _MEMORY.search(str(link)) for link in _chain(error))
 
 
+class SubjectError(Exception):
+    """A subject that doesn't exist, can't be imported, or needs what this torch lacks; the text is one line."""
+
+
 class SuppressOutOfMemory(AbstractContextManager["SuppressOutOfMemory"]):
     """Within it, an allocation that fails ends the block, and nothing else; `error` is the exception then.
 
@@ -35,6 +39,11 @@ class SuppressOutOfMemory(AbstractContextManager["SuppressOutOfMemory"]):
     """
 
     error: BaseException | None = None
+
+    @property
+    def line(self) -> str:
+        """What was raised, in one line; "" where nothing was."""
+        return "" if self.error is None else line(self.error)
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
         if isinstance(error, Exception) and is_out_of_memory(error):

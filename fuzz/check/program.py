@@ -131,7 +131,7 @@ def execute(
     return Execution(structure, {name: out.detach() for name, out in outputs.items()}, mutated, gradients, cotangents)
 
 
-def device_lost(device: str) -> bool:
+def is_device_lost(device: str) -> bool:
     """Whether this process can compute nothing more there: CUDA refuses all work after an access outside of memory."""
     if device != "cuda":
         return False

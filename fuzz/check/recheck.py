@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fuzz.check import exceptions, settings
+from fuzz.check.case_run import CaseRun
+from fuzz.check.exceptions import SuppressOutOfMemory
 from fuzz.check.oracle import constants, dropout
 from fuzz.check.oracle.noise import Noise
 from fuzz.check.oracle.verdict import DOUBTED, Judge, Judgement
@@ -16,42 +18,44 @@ from fuzz.check.subjects import Subject
 from fuzz.protocol import Verdict
 from fuzz.protocol.messages import CASTS, TF32
 
-if TYPE_CHECKING:
-    from fuzz.check.check import Case
-
-#: What is called like a module, and the module it was made from.
-Ran = tuple[Callable[..., Any], nn.Module]
+Compiled = tuple[Callable[..., Any], nn.Module]
+"""What is called like a module, and the module it was made from."""
 
 
-def looked_into(judgement: Judgement, case: "Case", subject: Subject, ran: Ran, run: Execution) -> Judgement:
-    """`judgement` on `run`, which `ran` gave, or what more runs make of it."""
-    with exceptions.SuppressOutOfMemory():
+def recheck(judgement: Judgement, case: CaseRun, subject: Subject, compiled: Compiled, run: Execution) -> Judgement:
+    """`judgement` on `run`, which `compiled` gave, or what more runs make of it."""
+    with SuppressOutOfMemory():
         if judgement.verdict is Verdict.NONFINITE and case.request.random:
             # With other random numbers something else may be divided by 0.
-            rest = case.judge.judge(_patched(run, case.eager))
+            rest = case.judge.judge(_with_eager_where_nonfinite(run, case.eager))
             if rest.verdict is Verdict.RANDOM_STREAM:
                 judgement = replace(judgement, verdict=Verdict.RANDOM_STREAM, where=None)
         if judgement.verdict in DOUBTED:
-            return _excused(judgement, case, subject, run)
+            return _explain_by_rounding(judgement, case, subject, run)
         if judgement.verdict is Verdict.RANDOM_STREAM:
             with subject.allowed():
-                return _of_many_seeds(judgement, case, ran, run, tf32=subject.tf32)
+                return _compare_seeds(judgement, case, compiled, run, tf32=subject.tf32)
     return judgement
 
 
-def _patched(run: Execution, eager: Execution) -> Execution:
+def _with_eager_where_nonfinite(run: Execution, eager: Execution) -> Execution:
     """`run` with eager's elements where it is not finite."""
 
-    def patched(values: dict[str, Tensor]) -> dict[str, Tensor]:
+    def replace_nonfinite(values: dict[str, Tensor]) -> dict[str, Tensor]:
         return {
             name: torch.where(value.isfinite(), value, eager.values.get(name, torch.zeros_like(value)))
             for name, value in values.items()
         }
 
-    return replace(run, outputs=patched(run.outputs), mutated=patched(run.mutated), gradients=patched(run.gradients))
+    return replace(
+        run,
+        outputs=replace_nonfinite(run.outputs),
+        mutated=replace_nonfinite(run.mutated),
+        gradients=replace_nonfinite(run.gradients),
+    )
 
 
-def _excused(judgement: Judgement, case: "Case", subject: Subject, run: Execution) -> Judgement:
+def _explain_by_rounding(judgement: Judgement, case: CaseRun, subject: Subject, run: Execution) -> Judgement:
     """`judgement`, or that rounding by design explains it: found out by running, never guessed."""
     judge = case.judge
     if subject.tf32:
@@ -59,10 +63,12 @@ def _excused(judgement: Judgement, case: "Case", subject: Subject, run: Executio
             judge = _judge_in_tf32(case)
             if not judge.judge(run).verdict.is_finding:
                 return _by_design(judgement, TF32)
-    return excused(judgement, case, subject, lambda again: judge.judge(again).verdict.is_finding)
+    return apply_precision_policy(judgement, case, subject, lambda again: judge.judge(again).verdict.is_finding)
 
 
-def excused(judgement: Judgement, case: "Case", subject: Subject, is_wrong: Callable[[Execution], bool]) -> Judgement:
+def apply_precision_policy(
+    judgement: Judgement, case: CaseRun, subject: Subject, is_wrong: Callable[[Execution], bool]
+) -> Judgement:
     """`judgement`, or that casts which Inductor leaves out explain it: `is_wrong` judges what the subject gives without them."""
     # Without low precision the setting changes nothing on CPU; on CUDA it decides over fused multiply-adds too.
     low = case.coarsest() in constants.LOW_PRECISION or case.device != "cpu"
@@ -79,7 +85,7 @@ def _by_design(judgement: Judgement, excuse: str) -> Judgement:
     return replace(judgement, verdict=Verdict.PRECISION_POLICY, excuse=excuse, where=None)
 
 
-def _is_wrong_again(case: "Case", subject: Subject, is_wrong: Callable[[Execution], bool]) -> bool | None:
+def _is_wrong_again(case: CaseRun, subject: Subject, is_wrong: Callable[[Execution], bool]) -> bool | None:
     """Whether `subject`, compiled and run once more, is a finding still; None when it does not run."""
     module = case.program.module(case.request.training)
     torch._dynamo.reset()
@@ -93,7 +99,7 @@ def _is_wrong_again(case: "Case", subject: Subject, is_wrong: Callable[[Executio
         return is_wrong(run)
 
 
-def _judge_in_tf32(case: "Case") -> Judge:
+def _judge_in_tf32(case: CaseRun) -> Judge:
     """A judge by what eager gives while TF32 is allowed; to be made and asked while it is."""
     return Judge(
         case.execute(), case.exact, case.replica, lambda: _with_tf32(case.coarsest()), random=case.request.random
@@ -104,27 +110,27 @@ def _with_tf32(coarsest: torch.dtype) -> torch.dtype:
     return max(coarsest, constants.TF32_LIKE, key=lambda dtype: constants.UNIT_ROUNDOFF[dtype])
 
 
-def _of_many_seeds(judgement: Judgement, case: "Case", ran: Ran, run: Execution, *, tf32: bool) -> Judgement:
+def _compare_seeds(judgement: Judgement, case: CaseRun, compiled: Compiled, run: Execution, *, tf32: bool) -> Judgement:
     """`judgement`, or what is wrong whatever random numbers are drawn; with `tf32`, beside eager with TF32."""
     eager = case.execute() if tf32 else case.eager
     coarsest = _with_tf32(case.coarsest()) if tf32 else case.coarsest()
-    comparison = compared(case, ran, run, eager, coarsest)
+    comparison = compare_over_seeds(case, compiled, run, eager, coarsest)
     judge = Judge(eager, case.exact, case.replica, lambda: coarsest, random=False)
     plain = case.program.module(case.request.training)
     try:
         found = comparison.difference(lambda number: _seeded(case, (plain, plain), number))
         if found is not None:
-            return _accused(found)
-        certain = _of_steady(judgement, judge, comparison.steady(eager, run))
+            return _accuse(found)
+        certain = _judge_steady(judgement, judge, comparison.steady(eager, run))
         if certain is not judgement and comparison.take(constants.DROPOUT_SEEDS[1]):
-            return _of_steady(judgement, judge, comparison.steady(eager, run))
-    except _DoesNotRun as failure:
+            return _judge_steady(judgement, judge, comparison.steady(eager, run))
+    except RunFailed as failure:
         if exceptions.is_out_of_memory(failure):
             raise
     return judgement
 
 
-def _accused(found: dropout.Difference) -> Judgement:
+def _accuse(found: dropout.Difference) -> Judgement:
     of_output = found.value and not found.value.startswith("grad of")
     verdict = Verdict.WRONG_RESULT if of_output else Verdict.WRONG_GRADIENT
     if found.kind == dropout.NONFINITE:
@@ -132,7 +138,7 @@ def _accused(found: dropout.Difference) -> Judgement:
     return Judgement(verdict, found.failure, {"ratio": found.errors, "seeds": float(found.seeds)}, found.value)
 
 
-def _of_steady(judgement: Judgement, judge: Judge, steady: Execution | None) -> Judgement:
+def _judge_steady(judgement: Judgement, judge: Judge, steady: Execution | None) -> Judgement:
     """`judgement`, or what is wrong with a run that has eager's values wherever numbers are random."""
     if steady is None:
         return judgement
@@ -140,16 +146,18 @@ def _of_steady(judgement: Judgement, judge: Judge, steady: Execution | None) -> 
     return certain if certain.verdict in DOUBTED else judgement
 
 
-def compared(case: "Case", ran: Ran, run: Execution, eager: Execution, coarsest: torch.dtype) -> dropout.Comparison:
-    """Eager, which gave `eager` and rounds to `coarsest`, and what `ran` calls, which gave `run`, over seeds."""
+def compare_over_seeds(
+    case: CaseRun, compiled: Compiled, run: Execution, eager: Execution, coarsest: torch.dtype
+) -> dropout.Comparison:
+    """Eager, which gave `eager` and rounds to `coarsest`, beside `compiled`, which gave `run`, over seeds."""
     plain = case.program.module(case.request.training)
     return dropout.Comparison(
-        _seeded(case, (plain, plain)), _seeded(case, ran), eager, run, case.program.inputs, coarsest
+        _seeded(case, (plain, plain)), _seeded(case, compiled), eager, run, case.program.inputs, coarsest
     )
 
 
-def _seeded(case: "Case", ran: Ran, noise: int | None = None) -> dropout.Run:
-    call, module = ran
+def _seeded(case: CaseRun, compiled: Compiled, noise: int | None = None) -> dropout.Run:
+    call, module = compiled
 
     def run(seed: int, inputs: list[Any], gradients: bool) -> Execution:
         try:
@@ -163,10 +171,10 @@ def _seeded(case: "Case", ran: Ran, noise: int | None = None) -> dropout.Run:
                 seed=seed,
             )
         except Exception as error:
-            raise _DoesNotRun(exceptions.line(error)) from error
+            raise RunFailed(exceptions.line(error)) from error
 
     return run
 
 
-class _DoesNotRun(Exception):
+class RunFailed(Exception):
     """With another seed a case raises: it drew what it can't compute with."""

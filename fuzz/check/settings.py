@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 
-def settle() -> None:
+def configure_torch() -> None:
     """Make runs comparable and counters honest; call once, before the first compile.
 
     * one thread per operation, so that sums are taken in one order;
@@ -118,10 +118,10 @@ def tf32_allowed() -> Iterator[None]:
             backend.allow_tf32 = allowed
 
 
-def forget() -> None:
+def reset_caches() -> None:
     """Drop what torch remembers of the programs compiled so far, so that a worker's memory doesn't grow with cases."""
     torch._dynamo.reset()
-    if next(_forgotten) % CALLS_PER_COLLECTION:
+    if next(_resets) % CALLS_PER_COLLECTION:
         return
     for module, *path in _CACHES:
         found: Any = sys.modules.get(module)
@@ -135,7 +135,7 @@ def forget() -> None:
 
 #: Collecting costs some 10 ms once what start-up made is frozen.
 CALLS_PER_COLLECTION = 8
-_forgotten = itertools.count(1)
+_resets = itertools.count(1)
 
 #: Caches torch._dynamo.reset leaves alone, keyed on shapes or on code objects, none of them bounded.
 _CACHES = (

@@ -13,7 +13,8 @@ from torch import nn
 
 from fuzz.check import graph_passes, settings
 from fuzz.check.attention import sdpa
-from fuzz.check.attention.function import Attention, Function, SubjectError
+from fuzz.check.attention.function import Attention, Function
+from fuzz.check.exceptions import SubjectError
 from fuzz.subjects import SUBJECTS, Spec, get_spec, is_named
 
 __all__ = ["Subject", "SubjectError", "available", "find"]

@@ -1,23 +1,26 @@
 """Private names of torch, looked up by name, so that a torch without one can say so."""
 
 import importlib
+import sys
 import warnings
 from typing import Any
 
 import torch
 
-from fuzz.check.attention.function import SubjectError
+from fuzz.check.exceptions import SubjectError
 
 
 def find(module: str, path: str) -> Any | None:
     """`path` in a module of torch, "Class.method" included; None where this torch lacks it."""
-    with warnings.catch_warnings():
-        # Inductor defines its first parts with what torch itself deprecates.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        try:
-            found: Any = importlib.import_module(module)
-        except ImportError:
-            return None
+    found: Any = sys.modules.get(module)
+    if found is None:
+        with warnings.catch_warnings():
+            # Inductor defines its first parts with what torch itself deprecates.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            try:
+                found = importlib.import_module(module)
+            except ImportError:
+                return None
     for name in path.split("."):
         found = getattr(found, name, None)
     return found

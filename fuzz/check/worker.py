@@ -112,7 +112,7 @@ def _start(options: argparse.Namespace) -> "dict[str, Subject]":
     from fuzz.check import settings
     from fuzz.check.subjects import SubjectError, available, find
 
-    settings.settle()
+    settings.configure_torch()
     subjects = available(options.device)
     try:
         for name in options.subject:
@@ -125,6 +125,8 @@ def _start(options: argparse.Namespace) -> "dict[str, Subject]":
 def _hello(device: str, subjects: "dict[str, Subject]", cxx: str | None, seconds: float) -> Hello:
     import torch
 
+    from fuzz.check.coverage import missing_hooks
+
     return Hello(
         torch=torch.__version__,
         python=platform.python_version(),
@@ -134,8 +136,8 @@ def _hello(device: str, subjects: "dict[str, Subject]", cxx: str | None, seconds
         seconds=round(seconds, 3),
         device_name=torch.cuda.get_device_name() if device == "cuda" else platform.machine(),
         subjects=tuple(sorted(subjects)),
-        public=tuple(sorted(name for name, subject in subjects.items() if subject.spec.public)),
         attention=tuple(sorted(name for name, subject in subjects.items() if subject.attention)),
+        missing_hooks=missing_hooks(),
     )
 
 

@@ -49,7 +49,8 @@ class Message:
 @dataclass(frozen=True)
 class Hello(Message):
     """The worker is ready. `cxx`: the C++ compiler Inductor would use, None without one; `seconds`: start-up time;
-    `attention`: those of its subjects that compute a case's attention and need a `stand_in`."""
+    `attention`: those of its subjects that compute a case's attention and need an `attention_stub`; `missing_hooks`: by
+    kind of coverage, the names of torch that it needs and this torch lacks."""
 
     type: ClassVar[str] = "hello"
     torch: str
@@ -60,8 +61,8 @@ class Hello(Message):
     seconds: float
     device_name: str = ""
     subjects: tuple[str, ...] = ()
-    public: tuple[str, ...] = ()
     attention: tuple[str, ...] = ()
+    missing_hooks: dict[str, str] = field(default_factory=dict)
     protocol: int = PROTOCOL_VERSION
 
 
@@ -76,8 +77,8 @@ class Unusable(Message):
 @dataclass(frozen=True)
 class Check(Message):
     """Run one case. `source`: the emitted Python text; `random`: it has active dropout; `repeat`: compiled runs
-    compared bit by bit (1: no determinism check); `stand_in`: the source with its attention replaced by calls of a global
-    `attend`, None for a case without a contract; `located`: results have maps; `controls`: experiments to run the subjects under."""
+    compared bit by bit (1: no determinism check); `attention_stub`: the source with its attention replaced by calls of a
+    global `attend`, None for a case without a contract; `with_error_map`: results have maps; `controls`: experiments to run the subjects under."""
 
     type: ClassVar[str] = "check"
     id: int
@@ -87,8 +88,8 @@ class Check(Message):
     dynamic: bool = False
     random: bool = False
     repeat: int = 2
-    stand_in: str | None = None
-    located: bool = False
+    attention_stub: str | None = None
+    with_error_map: bool = False
     controls: tuple[Control, ...] = ()
 
 
@@ -199,8 +200,8 @@ class SubjectResult:
 class Result(Message):
     """The answer to a `Check`. `rejected`: why eager refuses the case (then no results), else None;
     `torch_seconds`: the part of `seconds` inside torch; `rss_mib`: resident memory of the worker now; `oracle_seconds`: the
-    part of `torch_seconds` that is neither eager's nor a subject's; `spent`: the process can judge nothing more, since the
-    device is lost to it, and subjects after the one that lost it have no result."""
+    part of `torch_seconds` that is neither eager's nor a subject's; `device_lost`: the process can compute nothing more
+    on its device, and subjects after the one that lost it have no result."""
 
     type: ClassVar[str] = "result"
     id: int
@@ -210,7 +211,7 @@ class Result(Message):
     torch_seconds: float = 0.0
     rss_mib: float = 0.0
     oracle_seconds: float = 0.0
-    spent: bool = False
+    device_lost: bool = False
 
 
 _TYPES: dict[str, type[Message]] = {kind.type: kind for kind in (Hello, Unusable, Check, Exit, Drawn, Stage, Result)}

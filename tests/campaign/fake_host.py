@@ -24,7 +24,7 @@ def main() -> None:
     directory = Path(sys.argv[sys.argv.index("--corpus") + 1])
     directory.mkdir(parents=True, exist_ok=True)
     subjects = fake_worker.SUBJECTS
-    hello = Hello("2.13.0", "3.11.7", "cpu", "g++ 12.2", os.getpid(), 0.1, "fake", subjects, subjects[1:3], ("triton",))
+    hello = Hello("2.13.0", "3.11.7", "cpu", "g++ 12.2", os.getpid(), 0.1, "fake", subjects, ("triton",))
     fake_worker.send(hello)
     sys.stderr.write("INFO: Running with entropic power schedule\n")
     if "end" in rules:

@@ -32,19 +32,18 @@ def main() -> None:
         sys.exit(0)
     cxx = rules.get("cxx", "g++ 12.2")
     more = tuple(rules.get("subjects", ()))
-    public, attention = SUBJECTS[1:3] + more, tuple(rules.get("attention", ()))
     send(
         Hello(
-            rules.get("torch", "2.13.0"),
-            "3.11.7",
-            "cpu",
-            cxx,
-            os.getpid(),
-            0.1,
-            "fake",
-            SUBJECTS + more,
-            public,
-            attention,
+            torch=rules.get("torch", "2.13.0"),
+            python="3.11.7",
+            device="cpu",
+            cxx=cxx,
+            pid=os.getpid(),
+            seconds=0.1,
+            device_name="fake",
+            subjects=SUBJECTS + more,
+            attention=tuple(rules.get("attention", ())),
+            missing_hooks=rules.get("missing_hooks", {}),
         )
     )
     for checks, line in enumerate(sys.stdin, 1):
@@ -82,7 +81,7 @@ def answer(check: Check, rules: dict[str, Any], checks: int) -> None:
         )
     spent = bool(rule_for(rules, check, "spent", checks))
     rss = rules.get("rss", 100.0) + rules.get("growth", 0.0) * checks
-    send(Result(check.id, rejected, tuple(results), 0.002, 0.002, rss, spent=spent))
+    send(Result(check.id, rejected, tuple(results), 0.002, 0.002, rss, device_lost=spent))
 
 
 def rule_for(rules: dict[str, Any], check: Check, stage: str, checks: int) -> dict[str, Any]:

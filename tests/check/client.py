@@ -52,7 +52,7 @@ class Client:
         training: bool = False,
         dynamic: bool = False,
         random: bool = False,
-        stand_in: str | None = None,
+        attention_stub: str | None = None,
         controls: tuple[Control, ...] = (),
     ) -> Result:
         """What the worker makes of `source`."""
@@ -63,7 +63,7 @@ class Client:
             training=training,
             dynamic=dynamic,
             random=random,
-            stand_in=stand_in,
+            attention_stub=attention_stub,
             controls=controls,
         )
         self._write(asked)

@@ -23,14 +23,14 @@ def judged(
     dropout: bool = False,
     scale: float = 0.25,
     text: str = "",
-    stand_in: str = "",
+    attention_stub: str = "",
     repeat: int = 2,
-    located: bool = False,
+    with_error_map: bool = False,
     **options: str,
 ) -> SubjectResult:
     """What is said of a function, or a subject, on the case of `text`, plain attention when it is left out; `options` are those
     of `source`."""
-    settings.settle()
+    settings.configure_torch()
     if not isinstance(subject, Subject):
         function = subject
         subject = Subject("asked", attention=Attention(lambda: function))
@@ -42,8 +42,8 @@ def judged(
         training=training,
         random=dropout,
         repeat=repeat,
-        located=located,
-        stand_in=stand_in or source(f"return attend(q, k, v, scale={scale}{keywords})", **options),
+        with_error_map=with_error_map,
+        attention_stub=attention_stub or source(f"return attend(q, k, v, scale={scale}{keywords})", **options),
     )
     result = check(request, {subject.name: subject}, "cpu", lambda _: None, lambda: 0.0)
     assert result.rejected is None, result.rejected

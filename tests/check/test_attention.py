@@ -37,16 +37,16 @@ def attending(cache: str) -> Iterator[Client]:
 
 
 def judged(
-    worker: Client, name: str, text: str = "", stand_in: str | None = ATTEND, *, training: bool = False
+    worker: Client, name: str, text: str = "", attention_stub: str | None = ATTEND, *, training: bool = False
 ) -> SubjectResult:
     name = f"{HOME}:{name}" if name in NAMES else name
-    return worker.one(text or plain(), name, training=training, stand_in=stand_in)
+    return worker.one(text or plain(), name, training=training, attention_stub=attention_stub)
 
 
-def test_they_are_public_and_said_to_be_what_they_are(attending: Client) -> None:
+def test_they_are_said_to_be_what_they_are(attending: Client) -> None:
     hello = attending.hello
     named = {f"{HOME}:{name}" for name in NAMES}
-    assert named <= set(hello.attention) and named <= set(hello.public)
+    assert named <= set(hello.attention)
     assert {"triton", "triton_compiled", "sdpa_math", "sdpa_flash"} <= set(hello.attention)
     assert "passes" not in hello.attention and "sdpa_cudnn" not in hello.subjects
 
@@ -108,11 +108,11 @@ def test_a_wrong_gradient_is_located(attending: Client) -> None:
 
 def test_what_it_has_no_keyword_for_is_not_asked_of_it(attending: Client) -> None:
     causal = source("return F.scaled_dot_product_attention(q, k, v, scale=0.25, is_causal=True)")
-    stand_in = source('return attend(q, k, v, scale=0.25, causal="top_left")')
-    assert judged(attending, "right", causal, stand_in).verdict in (Verdict.OK, Verdict.ROUNDING)
-    result = judged(attending, "without_last_key", causal, stand_in)
+    attention_stub = source('return attend(q, k, v, scale=0.25, causal="top_left")')
+    assert judged(attending, "right", causal, attention_stub).verdict in (Verdict.OK, Verdict.ROUNDING)
+    result = judged(attending, "without_last_key", causal, attention_stub)
     assert result.failure == NotTaken(Refusal.UNSUPPORTED, "it has no parameter causal")
-    result = judged(attending, "right", causal, stand_in=None)
+    result = judged(attending, "right", causal, attention_stub=None)
     assert result.failure == NotTaken(Refusal.NO_CONTRACT)
 
 
@@ -129,8 +129,8 @@ def test_a_finite_fill_is_left_alone_where_it_can_be_told(
         "return scores.softmax(-1) @ v",
         extra=mask,
     )
-    stand_in = source(f"return attend(q, k, v, scale=0.25, mask=rest[0], fill={fill})", extra=mask)
-    result = judged(attending, "right", filled, stand_in)
+    attention_stub = source(f"return attend(q, k, v, scale=0.25, mask=rest[0], fill={fill})", extra=mask)
+    result = judged(attending, "right", filled, attention_stub)
     assert result.verdict in ((verdict, Verdict.OK) if verdict is Verdict.ROUNDING else (verdict,)), result.failure
 
 
@@ -140,15 +140,15 @@ def test_any_strides_and_expanded_keys(attending: Client, layout: str, name: str
     axes = "1, 2" if layout.startswith("B, S") else "2, 3"
     lines = [f"q, k, v = (x.transpose({axes}) for x in (q, k, v))", "k = k[:, :1].expand(B, H, S, D)"]
     text = source(*lines, "return (q @ k.transpose(-2, -1) / 4.0).softmax(-1) @ v", layout=layout)
-    stand_in = source(*lines, "return attend(q, k, v, scale=0.25)", layout=layout)
-    result = judged(attending, name, text, stand_in, training=True)
+    attention_stub = source(*lines, "return attend(q, k, v, scale=0.25)", layout=layout)
+    result = judged(attending, name, text, attention_stub, training=True)
     backends = (Verdict.SKIPPED,) if name == "sdpa_flash" and axes == "2, 3" else ()
     assert result.verdict in (Verdict.OK, Verdict.ROUNDING, *backends), result.failure
 
 
 def test_text_around_it_that_needs_other_strides_accuses_nobody(attending: Client) -> None:
-    stand_in = source("return attend(q, k, v, scale=0.25).transpose(1, 2).view(B, H, S, D)")
-    result = judged(attending, "right", plain(), stand_in)
+    attention_stub = source("return attend(q, k, v, scale=0.25).transpose(1, 2).view(B, H, S, D)")
+    result = judged(attending, "right", plain(), attention_stub)
     assert result.verdict == Verdict.SKIPPED and is_failure(result.failure, "not_taken", why=Refusal.TEXT_FAILS)
 
 

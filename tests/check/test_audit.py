@@ -103,7 +103,7 @@ def test_a_function_whose_own_call_is_right_has_no_part_in_what_is_wrong_before_
     )
     eager = text.replace("OUT", "(q @ k.transpose(-2, -1) / 4.0).softmax(dim=-1) @ v")
     called = text.replace("OUT", "attend(q, k, v, scale=0.25)")
-    result = worker.one(eager, "sdpa_math", stand_in=called)
+    result = worker.one(eager, "sdpa_math", attention_stub=called)
     assert result.verdict == Verdict.EAGER_SUSPECT
     assert isinstance(result.failure, FaultyOperation)
     assert result.failure.subject_is_wrong and result.failure.subject_call_is_right

@@ -58,7 +58,7 @@ def zeroed_head(module: torch.nn.Module, _dynamic: bool) -> Callable[..., torch.
 def test_a_check_tells_the_map_where_it_is_asked_and_the_message_carries_it() -> None:
     subject = Subject("zeroed", zeroed_head)
     assert judged(subject).map is None
-    result = judged(subject, located=True)
+    result = judged(subject, with_error_map=True)
     assert result.verdict is Verdict.WRONG_RESULT and result.map is not None
     batches, heads, rows, features = result.map.shape
     marked = {number // features % (heads * rows) for number in result.map.wrong}

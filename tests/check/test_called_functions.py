@@ -46,9 +46,9 @@ def test_a_gradient_that_does_not_come_is_a_wrong_one(name: str) -> None:
     }.get(name, "return ((q @ k.transpose(-2, -1)) * 0.25).softmax(-1) @ v")
     keyword = f", {name}=rest[0]" if name in ("bias", "sinks") else ""
     text = source(eager, extra=extra)
-    stand_in = source(f"return attend(q, k, v, scale=0.25{keyword})", extra=extra)
-    assert judged(right, training=True, text=text, stand_in=stand_in).verdict in RIGHT
-    result = judged(without_gradient_of(name), training=True, text=text, stand_in=stand_in)
+    attention_stub = source(f"return attend(q, k, v, scale=0.25{keyword})", extra=extra)
+    assert judged(right, training=True, text=text, attention_stub=attention_stub).verdict in RIGHT
+    result = judged(without_gradient_of(name), training=True, text=text, attention_stub=attention_stub)
     assert result.verdict is Verdict.WRONG_GRADIENT
     assert is_failure(result.failure, "wrong_value", value=f"d{name}", gradient_missing=True), result.failure
 
@@ -74,11 +74,11 @@ def test_a_wrong_gradient_of_the_sinks_is_seen(dtype: str) -> None:
         "return scores.softmax(-1)[..., :-1] @ v",
         extra=extra, dtype=dtype,
     )  # fmt: skip
-    stand_in = source("return attend(q, k, v, scale=0.25, sinks=rest[0])", extra=extra, dtype=dtype)
+    attention_stub = source("return attend(q, k, v, scale=0.25, sinks=rest[0])", extra=extra, dtype=dtype)
     for subject in (right, find("triton")):
-        result = judged(subject, training=True, text=text, stand_in=stand_in)
+        result = judged(subject, training=True, text=text, attention_stub=attention_stub)
         assert result.verdict in RIGHT, result.failure
-    result = judged(halving, training=True, text=text, stand_in=stand_in)
+    result = judged(halving, training=True, text=text, attention_stub=attention_stub)
     assert result.verdict is Verdict.WRONG_GRADIENT and is_failure(result.failure, "wrong_value", value="dsinks")
 
 
@@ -143,8 +143,8 @@ def test_writing_out_of_bounds_is_told_of_a_function_that_skips_the_case_after_i
 @pytest.mark.parametrize("name", ["triton", "triton_compiled"])
 def test_text_that_needs_strides_of_eager_s_is_skipped_wherever_it_raises(name: str) -> None:
     text = source("return (q @ k.transpose(-2, -1) * 0.25).softmax(-1).matmul(v).transpose(1, 2).reshape(B, S, H * D)")
-    stand_in = source("return attend(q, k, v, scale=0.25).transpose(1, 2).view(B, S, H * D)")
-    result = judged(find(name), text=text, stand_in=stand_in)
+    attention_stub = source("return attend(q, k, v, scale=0.25).transpose(1, 2).view(B, S, H * D)")
+    result = judged(find(name), text=text, attention_stub=attention_stub)
     assert result.verdict is Verdict.SKIPPED
     assert is_failure(result.failure, "not_taken", why=Refusal.TEXT_FAILS), result.failure
 
@@ -164,7 +164,7 @@ def test_sizes_of_0_are_judged_like_others(name: str, empty: str, training: bool
         right if name == "math" else find(name),
         training=training,
         text=text.format(body="return (q @ k.transpose(-2, -1) * 0.25).softmax(-1) @ v"),
-        stand_in=text.format(body="return attend(q, k, v, scale=0.25)"),
+        attention_stub=text.format(body="return attend(q, k, v, scale=0.25)"),
     )
     assert result.verdict in (*RIGHT, Verdict.CONVENTION, Verdict.SKIPPED), result.failure
 

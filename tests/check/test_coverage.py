@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fuzz.check.coverage import Coverage, registered_patterns, untold
+from fuzz.check import torch_internals
+from fuzz.check.coverage import Coverage, missing_hooks, registered_patterns
 from fuzz.check.subjects import find
 from fuzz.protocol.failures import NotTaken, Refusal
 from tests.check.client import Client
@@ -86,21 +87,19 @@ def test_the_way_a_program_s_own_fused_attention_is_computed() -> None:
 @pytest.mark.parametrize(
     ("module", "name", "part", "still"),
     [
-        ("torch._inductor.graph", "GraphLowering", "lowerings", FUSED),
+        ("torch._inductor.graph", "GraphLowering.call_function", "lowerings", FUSED),
         ("torch._inductor.compile_fx", "_recursive_pre_grad_passes", "attention of the program", FUSED),
         ("torch._dynamo.utils", "counters", "graph breaks and passes", FUSED),
-        ("torch._inductor.pattern_matcher", "ReplacementPatternEntry", "rewrites", f"sdpa {FLASH}"),
+        ("torch._inductor.pattern_matcher", "ReplacementPatternEntry.apply", "rewrites", f"sdpa {FLASH}"),
     ],
 )
 def test_what_a_torch_lacks_is_named_and_the_rest_is_told(
     monkeypatch: pytest.MonkeyPatch, module: str, name: str, part: str, still: str
 ) -> None:
-    import fuzz.check.coverage as told
-
-    original = told._part
+    original = torch_internals.find
     missing = (module, name)
-    monkeypatch.setattr(told, "_part", lambda *asked: None if asked == missing else original(*asked))
-    assert untold() == {part: f"{module}.{name}"}
+    monkeypatch.setattr("fuzz.check.coverage.find", lambda *path: None if path == missing else original(*path))
+    assert missing_hooks() == {part: f"{module}.{name}"}
     coverage = reached(Attention())
     assert still in (*coverage.fired, *coverage.reached)
 

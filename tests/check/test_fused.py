@@ -34,11 +34,11 @@ def texts(*before: str, after: str = "out", scale: float = 0.25, **more: Any) ->
     [((), "out", "B, H, S, D"), (MOVED, "out.permute(0, 2, 1, 3)", "B, S, H, D"), (MOVED, MERGED, "B, S, H, D")],
 )
 def test_a_case_that_only_moves_data_is_read_as_one_call(before: tuple[str, ...], after: str, layout: str) -> None:
-    written, stand_in = texts(*before, after=after, layout=layout, dtype="float32")
+    written, attention_stub = texts(*before, after=after, layout=layout, dtype="float32")
     program = Program(written)
     module = program.module(True)
     run = execute(module, module, program.inputs(), training=True)
-    call = Bare(stand_in, "cpu", training=True).call(run, run.cotangents)
+    call = Bare(attention_stub, "cpu", training=True).call(run, run.cotangents)
     assert call is not None
     assert call.out is not None
     assert call.dout is not None
@@ -52,11 +52,11 @@ def test_a_case_that_only_moves_data_is_read_as_one_call(before: tuple[str, ...]
 
 @pytest.mark.parametrize("before", ["q = q * 3.0", "v = v + 1.0", "k = q"])
 def test_a_case_that_computes_something_is_not(before: str) -> None:
-    written, stand_in = texts(before)
+    written, attention_stub = texts(before)
     program = Program(written)
     module = program.module(False)
     run = execute(module, module, program.inputs(), training=False)
-    assert Bare(stand_in, "cpu", training=False).call(run, {}) is None
+    assert Bare(attention_stub, "cpu", training=False).call(run, {}) is None
 
 
 def rounding(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -76,8 +76,8 @@ def judged(computed: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch, *, 
         return computed
 
     monkeypatch.setattr(check_compiled, "attention_patterns", lambda names: ("_sfdp_pattern_1",) if fused else names)
-    written, stand_in = texts()
-    request = Check(1, written, ("s",), stand_in=stand_in)
+    written, attention_stub = texts()
+    request = Check(1, written, ("s",), attention_stub=attention_stub)
     return check(request, {"s": Subject("s", compile_)}, "cpu", lambda stage: None, lambda: 0.0).results[0]
 
 

@@ -85,8 +85,8 @@ def test_fills_that_can_be_told_from_minus_infinity() -> None:
     assert not fill_matters(-5.0, None, None, 2)
 
 
-def judged(attention: Attention, stand_in: str = "") -> tuple[Verdict, AnyFailure | None]:
-    request = Check(1, plain(), ("s",), stand_in=stand_in or source("return attend(q, k, v, scale=0.25)"))
+def judged(attention: Attention, attention_stub: str = "") -> tuple[Verdict, AnyFailure | None]:
+    request = Check(1, plain(), ("s",), attention_stub=attention_stub or source("return attend(q, k, v, scale=0.25)"))
     result = check(request, {"s": Subject("s", attention=attention)}, "cpu", lambda _: None, lambda: 0.0)
     return result.results[0].verdict, result.results[0].failure
 

@@ -47,8 +47,8 @@ def judged(worker: Client, name: str, text: str, *, training: bool = False, rand
     return worker.one(text, subject(name), training=training, random=random)
 
 
-def test_named_subjects_are_public(worker: Client) -> None:
-    assert subject("zeroed_row") in worker.hello.public
+def test_named_subjects_are_there(worker: Client) -> None:
+    assert subject("zeroed_row") in worker.hello.subjects
 
 
 @pytest.mark.parametrize(("name", "verdict", "kind", "fields"), FORMS, ids=[form[0] for form in FORMS])

@@ -22,7 +22,7 @@ RESULT = SubjectResult(
     "passes", Verdict.WRONG_RESULT, "output 0: …", {"ratio": 1e6}, ("_sfdp_pattern_1",), same=False, seconds=0.1
 )
 MESSAGES = [
-    Hello("2.13.0", "3.11.7", "cpu", "g++ 12.2", 17, 2.1, "x86_64", ("passes",), ()),
+    Hello("2.13.0", "3.11.7", "cpu", "g++ 12.2", 17, 2.1, "x86_64", ("passes",), (), {"rewrites": "torch.no_such"}),
     Unusable("no torch"),
     Check(7, "import torch\n", ("passes", "a.b:c"), training=True, random=True, repeat=1),
     Exit(),

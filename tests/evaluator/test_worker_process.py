@@ -113,8 +113,8 @@ def test_a_check_says_what_the_contracts_of_a_case_say_whatever_the_subjects() -
     contracted = next(
         c for c in (sample(1, index, contracted=True) for index in range(20)) if emit_attention_stub(c) is not None
     )
-    assert build_check(contracted, ("passes",)).stand_in == emit_attention_stub(contracted)
-    assert CHECK.stand_in is None
+    assert build_check(contracted, ("passes",)).attention_stub == emit_attention_stub(contracted)
+    assert CHECK.attention_stub is None
 
 
 def test_a_death_in_eager_rejects_the_case(tmp_path: Path) -> None:

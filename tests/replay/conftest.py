@@ -28,7 +28,7 @@ def fake_python(tmp_path: Path) -> FakePython:
                 say(type="unusable", reason={unusable!r})
                 sys.exit(2)
             say(type="hello", torch={torch!r}, python="3.11", device="cpu", cxx="g++", pid=1, seconds=0.1,
-                subjects=["inductor", "passes"], public=["inductor"])
+                subjects=["inductor", "passes"])
             for line in sys.stdin:
                 check = json.loads(line)
                 if check["type"] == "exit":

@@ -63,7 +63,9 @@ returns: [out]
 @pytest.fixture(scope="module")
 def trials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluator]:
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-    with open_evaluator(WorkerConfig(timeout=120, memory_mib=8192), repeat=1, located=True, remember=True) as made:
+    with open_evaluator(
+        WorkerConfig(timeout=120, memory_mib=8192), repeat=1, with_error_map=True, remember=True
+    ) as made:
         yield made
 
 
@@ -71,7 +73,9 @@ def trials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluator]:
 def planted_trials() -> Iterator[Evaluator]:
     with (
         planted(",".join(PLANTS)),
-        open_evaluator(WorkerConfig(timeout=120, memory_mib=8192), repeat=1, located=True, remember=True) as made,
+        open_evaluator(
+            WorkerConfig(timeout=120, memory_mib=8192), repeat=1, with_error_map=True, remember=True
+        ) as made,
     ):
         yield made
 

@@ -63,7 +63,7 @@ def attribute(entry: Entry, setup: WorkerConfig, bisection: Bisection | None = N
     `setup.named` has the function of the user's that a case is about, if any. Raises UserError where the case shows no bug,
     or can't be judged.
     """
-    with open_evaluator(setup, repeat=1, located=True, remember=True) as trials:
+    with open_evaluator(setup, repeat=1, with_error_map=True, remember=True) as trials:
         return attributed(entry, trials, bisection)
 
 

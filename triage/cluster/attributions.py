@@ -102,7 +102,7 @@ def attributor(setup: WorkerConfig, device: str = "") -> Iterator[Attributor]:
             repeat = 2 if _verdict(entry) == Verdict.NONDETERMINISTIC else 1
             if (own, repeat) not in known:
                 known[own, repeat] = stack.enter_context(
-                    open_evaluator(own, repeat=repeat, located=True, remember=True)
+                    open_evaluator(own, repeat=repeat, with_error_map=True, remember=True)
                 )
             return attributed(entry, known[own, repeat]).cause
 

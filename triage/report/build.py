@@ -67,7 +67,7 @@ def build(entry: Entry, options: Options, out: Path) -> Report | Refusal:
         entry = replace(entry, expect=Expectation("pass", subject=subject, device=config.device))
         config = replace(config, named=(subject,) if is_named(subject) else ())
         options = replace(options, config=config)
-    with open_evaluator(config, repeat=2, located=True, remember=True) as evaluator:
+    with open_evaluator(config, repeat=2, with_error_map=True, remember=True) as evaluator:
         ablation = (
             run_ablation(entry, evaluator, modes=options.modes)
             if subject is None

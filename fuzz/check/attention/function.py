@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fuzz.check.exceptions import SubjectError
 from fuzz.check.oracle.attention.refusals import Unsupported
 from fuzz.check.oracle.constants import LOWEST_FILL
 
@@ -17,10 +18,6 @@ Function = Callable[..., Any]
 DTYPES = ("float32", "bfloat16", "float16")
 DEVICES = ("cpu", "cuda")
 ROUNDS = ("scores", "weights", "sums", "exponentials")
-
-
-class SubjectError(Exception):
-    """A subject that doesn't exist, can't be imported or declares what nobody understands; the text is one line."""
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from fuzz.check.attention.function import SubjectError
 from fuzz.check.coverage import rewrite_name
+from fuzz.check.exceptions import SubjectError
 from fuzz.check.torch_internals import require
 from fuzz.protocol.controls import Observation, Operand, PatternMatched
 

@@ -6,7 +6,8 @@ import inspect
 from dataclasses import replace
 from typing import Any
 
-from fuzz.check.attention.function import Function, SubjectError
+from fuzz.check.attention.function import Function
+from fuzz.check.exceptions import SubjectError
 
 
 def tiled(function: Function, tile: list[int]) -> Function:

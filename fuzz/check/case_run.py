@@ -1,0 +1,151 @@
+"""A case that eager accepts: how its module runs, and how what a subject gave is judged."""
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import nn
+
+from fuzz.check import exceptions, settings
+from fuzz.check.exceptions import SuppressOutOfMemory
+from fuzz.check.oracle import constants, dynamo_same
+from fuzz.check.oracle.eager_audit import Suspicion
+from fuzz.check.oracle.noise import Noise
+from fuzz.check.oracle.reference import reference
+from fuzz.check.oracle.verdict import Judge, Judgement
+from fuzz.check.program import Execution, Program, execute
+from fuzz.check.subjects import Subject
+from fuzz.protocol import EAGER, NOISE, REFERENCE, Check, Verdict
+from fuzz.protocol.failures import Nondeterministic, NotTaken, Refusal
+
+Announce = Callable[[str], None]
+"""Called with the name of each stage before it starts."""
+
+
+class Rejected(Exception):
+    """Eager refuses the case; the text says how, in one line."""
+
+
+class Clock:
+    """Adds up the time spent inside torch: within `with clock:`, which doesn't nest."""
+
+    seconds = 0.0
+
+    def __enter__(self) -> None:
+        self._since = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += time.perf_counter() - self._since
+
+
+class CaseRun:
+    """A case that eager accepts, with everything its subjects are judged by. Raises `Rejected`.
+
+    `clock` adds up all work in torch, `running` the part of eager and the subjects; the rest is the oracle's.
+    """
+
+    def __init__(self, request: Check, device: str, announce: Announce, clock: Clock, running: Clock) -> None:
+        self.request = request
+        self.clock, self.running = clock, running
+        self.device = device
+        self._cotangents: dict[str, torch.Tensor] | None = None
+        self._dtypes: set[torch.dtype] = set()
+        announce(EAGER)
+        try:
+            with clock, running:
+                self.program = Program(request.source, device)
+                self.eager = self.execute()
+        except Exception as error:
+            raise Rejected(exceptions.line(error)) from error
+        self._cotangents = self.eager.cotangents
+        try:
+            announce(REFERENCE)
+            with clock:
+                self.exact = reference(
+                    self.program.module(request.training),
+                    self.program.inputs(),
+                    training=request.training,
+                    cotangents=self._cotangents,
+                )
+            announce(NOISE)
+            with clock:
+                self.judge = Judge(self.eager, self.exact, self.replica, self.coarsest, random=request.random)
+        except Exception as error:
+            raise Rejected(f"no reference: {exceptions.line(error)}") from error
+        self._suspicion = Suspicion(
+            self.eager, self.exact, lambda audit: self.execute(mode=audit), self.coarsest(), random=request.random
+        )
+
+    def suspect_eager(self, judgement: Judgement, run: Execution, subject: Subject) -> Judgement:
+        """`judgement` on `run`, or, where that accuses nobody, that eager is wrong if it is."""
+        if judgement.verdict.is_finding or judgement.verdict is Verdict.SKIPPED:
+            return judgement
+        with SuppressOutOfMemory():
+            by_calls = subject.attention is not None and not subject.attention.compiled
+            call_is_right = by_calls and judgement.verdict in (Verdict.OK, Verdict.ROUNDING)
+            itself = subject.name == EAGER
+            return self._suspicion.judgement(run, itself=itself, call_is_right=call_is_right) or judgement
+        return judgement
+
+    def judge_runs(
+        self,
+        runs: list[Execution],
+        handed: set[torch.dtype] | None = None,
+        others: Callable[[], list[Execution]] = list,
+    ) -> Judgement:
+        """The verdict on the runs of a subject; `handed` and `others` as `Judge.judge` has them."""
+        with SuppressOutOfMemory() as caught:
+            judgement = self.judge.judge(runs[0], handed, others)
+            return judgement if self.request.random else self.compare_runs(judgement, runs)
+        return Judgement(Verdict.SKIPPED, NotTaken(Refusal.NO_MEMORY, caught.line))
+
+    def compare_runs(self, judgement: Judgement, runs: list[Execution]) -> Judgement:
+        """`judgement`, unless it is harmless and the runs differ from each other, where eager's do not."""
+        if judgement.verdict.is_finding:
+            return judgement
+        different = _find_difference(runs)
+        if different is None or _find_difference([self.eager, self.execute()]) is not None:
+            return judgement
+        return Judgement(Verdict.NONDETERMINISTIC, Nondeterministic(different))
+
+    def execute(
+        self,
+        call: Callable[..., Any] | None = None,
+        module: nn.Module | None = None,
+        mode: AbstractContextManager[Any] | None = None,
+    ) -> Execution:
+        """One run of the case's module, or of `call` in its place, whose parameters are those of `module`."""
+        if module is None:
+            module = self.program.module(self.request.training)
+        return execute(
+            module if call is None else call,
+            module,
+            self.program.inputs(),
+            training=self.request.training,
+            cotangents=self._cotangents,
+            mode=mode,
+        )
+
+    def replica(self, number: int) -> Execution:
+        """Eager under noise of that number."""
+        noise = Noise(number)
+        # A fused layer rounds within as often as one in steps, where a replica can move it.
+        with settings.fast_path_off():
+            execution = self.execute(mode=noise)
+        self._dtypes |= noise.dtypes
+        return execution
+
+    def coarsest(self) -> torch.dtype:
+        """The least precise float dtype that the replicas so far rounded to."""
+        return max(self._dtypes, key=lambda dtype: constants.UNIT_ROUNDOFF[dtype], default=torch.float32)
+
+
+def _find_difference(runs: list[Execution]) -> str | None:
+    """The name of a value that is not equal bit for bit in all runs."""
+    for run in runs[1:]:
+        for name, value in runs[0].values.items():
+            if name not in run.values or not dynamo_same.same_bits(value, run.values[name]):
+                return name
+    return None

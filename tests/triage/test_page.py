@@ -15,10 +15,11 @@ from fuzz.campaign.log import FILE as EVENTS
 from fuzz.campaign.store import FILE as STORE
 from fuzz.campaign.store import FindingRow, Results
 from fuzz.protocol import ErrorMap, Result, SubjectResult, Verdict
+from fuzz.protocol.failures import Recorded
 from generators.program.case import Case
 from tests.triage.conftest import NUMBERS
-from triage.page.__main__ import made
-from triage.page.charts import binned
+from triage.page.__main__ import make_page
+from triage.page.charts import count_per_second
 from triage.page.timeline import Timeline
 
 ROOT = Path(__file__).parents[2]
@@ -62,9 +63,9 @@ def found(case: Case) -> SubjectResult:
     return SubjectResult(
         "inductor",
         Verdict.WRONG_RESULT,
-        f"output 0: off {HOSTILE}",
-        NUMBERS,
-        ("_sfdp_pattern_1_inference",),
+        numbers=NUMBERS,
+        failure=Recorded(f"output 0: off {HOSTILE}"),
+        fired=("_sfdp_pattern_1_inference",),
         same=False,
         map=errors,
     )
@@ -102,22 +103,21 @@ def test_a_page_holds_findings_numbers_pictures_and_coverage(run: Path, tmp_path
     out = tmp_path / "page.html"
     done = page(run, "--out", out)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"{out}: 1 finding, 1 for somebody to look at\n"
+    assert done.stdout == f"{out}: 1 finding, 1 need triage\n"
     text = out.read_text()
     plain = html.unescape(re.sub(r"<[^>]*>", "", text))
     assert "[Inductor][CPU] attention with softmax over dim -2: compiled off by 0.97" in plain
     assert "python -m fuzz.replay 'corpus/found/a b.case.yaml'" in plain
     assert "weights = scores.softmax(dim=-2)" in plain
-    assert "False: it refuses the difference" in plain
     assert "Error of output 0 against float64, by batch, head and query row" in text
     assert text.count('src="data:image/png;base64,') == 1
     assert text.count('src="data:image/svg+xml;base64,') == 2
-    assert "half training 1×" in plain and "these fired in no case: 2." in plain
-    assert "It ended: budget spent." in plain
+    assert "half training 1×" in plain and "Patterns that never fired: 2." in plain
+    assert "budget spent" in plain
 
 
 def test_what_cases_and_messages_say_is_text_and_nothing_leaves_the_file(run: Path) -> None:
-    text, _ = made(run)
+    text, _ = make_page(run)
     assert HOSTILE not in text
     assert html.escape(HOSTILE, quote=False).replace("'", "&#39;") in text
     assert "<script" not in text
@@ -132,19 +132,19 @@ def test_a_campaign_that_still_runs_is_shown_and_left_alone(run: Path, case: Cas
     results = Results(run)
     try:
         results.judged(1, case, Result(2, "no such thing", ()), (2, frozenset()), [], [])
-        text, _ = made(run)
+        text, _ = make_page(run)
         results.set_meta({"still": "writable"})
     finally:
         results.close()
     assert "no such thing" in text
-    assert "It has not ended, or was killed" in text
-    assert "in 2 runs" in text
+    assert "running or was killed" in text
+    assert "in 2 sessions" in text
 
 
 def test_a_campaign_that_found_nothing_says_so(tmp_path: Path) -> None:
     Results(tmp_path).close()
-    text, groups = made(tmp_path)
-    assert groups == [] and "Nothing found." in text and "It has not begun." in text
+    text, groups = make_page(tmp_path)
+    assert groups == [] and "No findings." in text and "has not started" in text
 
 
 def test_known_findings_are_no_news(run: Path, case: Case) -> None:
@@ -153,9 +153,9 @@ def test_known_findings_are_no_news(run: Path, case: Case) -> None:
     results = Results(directory)
     results.add_finding(None, finding(case, "known"), "signature")
     results.close()
-    text, groups = made(directory)
+    text, groups = make_page(directory)
     assert [group.news for group in groups] == [False]
-    assert "1 finding, all of them known." in text
+    assert "1 finding, all known." in text
 
 
 def listing(case: Case, status: str, directory: Path) -> Path:
@@ -175,10 +175,10 @@ bugs:
 
 def test_what_the_ledger_lists_stands_under_its_title_and_status(run: Path, case: Case, tmp_path: Path) -> None:
     ledger = listing(case, "reported https://example.org/1", tmp_path)
-    text, groups = made(run, ledger)
+    text, groups = make_page(run, ledger)
     assert [(group.title, group.news) for group in groups] == [("softmax over any axis is taken for the last", False)]
     assert '<a href="https://example.org/1" rel="noreferrer">' in text
-    assert "CauseKey cause: inductor, joint_graph_passes, attention patterns, constants ignored." in text
+    assert "Root cause: inductor, joint_graph_passes, attention patterns, constants ignored." in text
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_a_fixed_bug_that_is_back_is_for_somebody_to_look_at(
     results.close()
     (tmp_path / "stats.json").write_text('{"torch": "2.13.0+cpu"}')
     ledger = listing(case, f"fixed {version}", tmp_path)
-    text, groups = made(tmp_path, ledger)
+    text, groups = make_page(tmp_path, ledger)
     assert [group.news for group in groups] == [back]
     assert (f"The ledger calls it fixed {version}, and it is back in torch 2.13.0." in text) is back
 
@@ -212,4 +212,4 @@ def test_time_without_a_campaign_does_not_count(run: Path) -> None:
     timeline = Timeline.read(run)
     assert timeline.seconds == 8 + 2
     assert list(timeline.cases) == [2.0, 4.0, 10.0]
-    assert binned(timeline.cases, 5, timeline.seconds) == [2 / 5, 1 / 5]
+    assert count_per_second(timeline.cases, 5, timeline.seconds) == [2 / 5, 1 / 5]

@@ -15,7 +15,7 @@ from fuzz.protocol import ErrorMap, SubjectResult, Verdict
 from generators.program.case import Case
 from triage.report import picture
 from triage.report.panels import panels
-from triage.report.picture import described
+from triage.report.picture import describe
 
 SHAPE = (2, 4, 8, 16)
 
@@ -57,7 +57,7 @@ def test_a_wrong_head_row_and_feature_show_where_they_were_planted(case: Case) -
 
 def test_the_picture_is_told_in_words_too(case: Case) -> None:
     result = planted()
-    assert described(case, result) == (
+    assert describe(case, result) == (
         "Error of output 0 against float64, by batch, head and query row, and by query row and feature. Wrong: batch 1,"
         " head 2, last 3 query rows, feature 3."
     )
@@ -91,7 +91,7 @@ def test_blocks_are_named_by_their_first_element(case: Case) -> None:
 
 def test_a_single_number_has_no_picture(case: Case) -> None:
     result = SubjectResult("inductor", Verdict.WRONG_RESULT, map=ErrorMap("output 0", (1, 1), (1, 1), (0.5,), (0,)))
-    assert picture.png(case, result) is None and described(case, result) == ""
+    assert picture.png(case, result) is None and describe(case, result) == ""
     assert picture.png(case, SubjectResult("inductor", Verdict.WRONG_RESULT)) is None
 
 

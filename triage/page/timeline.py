@@ -1,4 +1,4 @@
-"""What the events of a run directory tell: how a campaign went over time, and what it reached."""
+"""A campaign over time and what it reached, from the events of its run directory."""
 
 import json
 from array import array
@@ -13,21 +13,20 @@ from fuzz.runs import EVENTS_FILE
 
 @dataclass(slots=True)
 class Timeline:
-    """A campaign over its own time: seconds in which it ran, however often it was stopped and continued.
+    """A campaign in seconds of its own time, which stands still while it is stopped.
 
-    `cases`, `checks`: when each case was judged, and each check of any kind; `rewrites`, `reached`: how many different
-    ones were known at a time; `found`: when findings were saved; `fired` and `things`: how many cases met each rewrite
-    and each other thing of the compiler.
+    `started`: the last `CampaignStarted`, empty before the first; `ended`: why the last session ended, "" while it runs
+    or where it was killed; `cases`, `checks`: when each case, and each check of any kind, was judged; `rewrites`,
+    `reached`: how many distinct ones were known when; `found`: when findings were saved; `fired`, `things`: in how many
+    cases each rewrite, and each other thing of the compiler, was reached.
     """
 
     seconds: float = 0.0
     first_event: float = 0.0
     last_event: float = 0.0
     started: Mapping[str, Any] = field(default_factory=dict)
-    """The last `CampaignStarted`; empty before the first."""
     sessions: int = 0
     ended: str = ""
-    """Why the last session ended; "" while it runs, or where it was killed."""
     rejected: int = 0
     torch_seconds: float = 0.0
     cases: "array[float]" = field(default_factory=lambda: array("d"))
@@ -47,11 +46,11 @@ class Timeline:
         """The timeline of a run directory, which may be written to still; an empty one where there are no events."""
         timeline = cls()
         for event in _events(run / EVENTS_FILE):
-            timeline.hear(event)
+            timeline.record(event)
         return timeline
 
-    def hear(self, event: Mapping[str, Any]) -> None:
-        """Take in one event."""
+    def record(self, event: Mapping[str, Any]) -> None:
+        """Add one event."""
         when = float(event["time"])
         self.first_event = self.first_event or when
         self.last_event = when
@@ -92,7 +91,7 @@ def _grow(counts: Counter[str], curve: list[tuple[float, int]], names: object, a
 
 
 def _events(path: Path) -> Iterator[Mapping[str, Any]]:
-    """The events in order; a line that a kill or a writer at work left incomplete is passed over."""
+    """The events in order; incomplete lines, of a killed or working writer, are skipped."""
     try:
         file = path.open(encoding="utf-8", errors="replace")
     except OSError:

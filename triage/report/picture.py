@@ -54,10 +54,10 @@ def save(case: Case, result: SubjectResult, directory: Path) -> str:
         (directory / FILE).write_bytes(drawn)
     except OSError as error:
         raise UserError(f"{directory / FILE}: can't be written: {error.strerror}") from error
-    return described(case, result)
+    return describe(case, result)
 
 
-def described(case: Case, result: SubjectResult) -> str:
+def describe(case: Case, result: SubjectResult) -> str:
     """What the picture shows, in a sentence, for those who can't see it; empty where there is none."""
     grids = panels(case, result.map) if result.map is not None else ()
     if not grids or result.map is None:

@@ -1,0 +1,194 @@
+"""The findings that a campaign's page lists, in groups of one cause, each under a title and a status."""
+
+import base64
+import math
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from corpus import entry as corpus_entry
+from corpus.entry import Entry
+from corpus.ledger import Ledger
+from fuzz.durations import format_count
+from fuzz.localisation import where_text
+from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol.failures import RelationBroken
+from fuzz.protocol.render import describe
+from fuzz.relations import MEANINGS
+from fuzz.runs import FindingRow
+from fuzz.subjects import is_named
+from generators.program.emit import source
+from triage.cluster.attributions import kept
+from triage.cluster.clusters import Cluster, cluster, split
+from triage.cluster.findings import of_row, torch_of
+from triage.report import picture
+from triage.report.wording import is_of_further_call, title
+
+MAX_OTHERS = 30
+"""So many further findings of a group are listed."""
+
+_NOTES = {
+    "internal": "Only Inductor's graph passes show it; this campaign ran no public subject that could confirm it.",
+    "known": "Known before this campaign, which hit it again.",
+    "open": "Its root cause is not known yet: run python -m triage.cluster.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFinding:
+    """A finding as a campaign stored it, and the entry its row holds."""
+
+    row: FindingRow
+    entry: Entry
+
+    @classmethod
+    def read(cls, row: FindingRow) -> "StoredFinding":
+        """Parse a row. Raises CaseError when it holds no case file."""
+        return cls(row, corpus_entry.loads(row.entry, row.file))
+
+    @property
+    def title(self) -> str:
+        """Its symptom in one line."""
+        found = self.entry.found
+        return title(self.entry.case, self.row.result, found.device if found and found.device else self.entry.device)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Findings of one cause, the one to show first. `status` as in the ledger; `notes`: what else is known, in sentences;
+    `news`: it needs triage."""
+
+    title: str
+    status: str
+    findings: tuple[StoredFinding, ...]
+    notes: tuple[str, ...] = ()
+    news: bool = True
+
+
+def group_findings(run: Path, findings: Sequence[StoredFinding], ledger: Ledger) -> list[Group]:
+    """A group for every root cause that the ledger lists or `triage.cluster` found, and for every finding without a known
+    cause: news first. Nothing is attributed here, which would need torch, and minutes."""
+    public = {one.row.case_id: one for one in findings if one.row.kind != "internal"}
+    torch = torch_of(run)
+    listed, rest = split([of_row(one.row, one.entry, run, torch) for one in public.values()], ledger)
+    groups = [_group(one, public) for one in cluster([*listed, *kept(rest)], ledger)]
+    groups += [
+        Group(one.title, "internal", (one,), (_NOTES["internal"],), news=False)
+        for one in findings
+        if one.row.kind == "internal"
+    ]
+    return sorted(groups, key=lambda group: not group.news)
+
+
+def describe_group(number: int, group: Group) -> dict[str, object]:
+    """The group by its first finding, as the page's template reads it."""
+    first, rows = group.findings[0], [one.row for one in group.findings]
+    result, case = first.row.result, first.entry.case
+    image = picture.png(case, result, narrow=True)
+    status, _, about = group.status.partition(" ")
+    is_link = about.startswith(("https://", "http://"))
+    broken = result.failure.relation if isinstance(result.failure, RelationBroken) else ""
+    notes = [f"The function was called again with other arguments ({broken}): {MEANINGS[broken]}."] if broken else []
+    return {
+        "anchor": f"finding-{number}",
+        "title": group.title,
+        "status": spell_out(status),
+        "about": "" if is_link else about,
+        "link": about if is_link else "",
+        "news": group.news,
+        "verdict": spell_out(result.verdict),
+        "verdicts": ", ".join(dict.fromkeys(spell_out(row.result.verdict) for row in rows)),
+        "meaning": result.verdict.explanation,
+        "subject": result.subject,
+        "count": sum(row.count for row in rows),
+        "first_seen": format_time(min(row.first_seen for row in rows)),
+        "last_seen": format_time(max(row.last_seen for row in rows)),
+        "failure": describe(result),
+        "notes": [*group.notes, *notes],
+        "where": where_text(case, result.where),
+        "numbers": list_numbers(result),
+        "fired": result.fired,
+        "program": source(case).strip(),
+        "commands": _list_commands(first.row),
+        "case_name": Path(first.row.file).name,
+        "case_file": first.row.entry.strip(),
+        "others": [(one.row.file, one.title) for one in group.findings[1 : MAX_OTHERS + 1]],
+        "others_count": len(rows) - 1,
+        "image": embed("image/png", image) if image else "",
+        "image_text": picture.describe(case, result),
+    }
+
+
+def list_numbers(result: SubjectResult) -> list[tuple[str, str]]:
+    """The errors against float64, and what decided, as pairs of words and numbers."""
+    numbers, rows = result.numbers, []
+    further = is_of_further_call(result)
+    which = " (of the unchanged call, which is right)" if further else ""
+    which += " where it is finite" if result.verdict is Verdict.NONFINITE else ""
+    subject = "the subject" if result.verdict is Verdict.EAGER_SUSPECT or "peer_error" in numbers else "compiled"
+    for key, who in (("eager_error", "eager"), ("peer_error", "a right kernel"), ("compiled_error", subject)):
+        if key in numbers and not (key == "compiled_error" and result.subject == "eager"):
+            rows.append((f"largest error of {who}{which}", _format_number(numbers[key])))
+    if "scale" in numbers:
+        rows.append(("largest value", _format_number(numbers["scale"])))
+    if {"ratio", "limit"} <= numbers.keys() and not further:
+        rows.append(("worst row, relative to rounding", f"{numbers['ratio']:.3g} (limit {numbers['limit']:.3g})"))
+    if numbers.get("rows_wrong"):
+        rows.append(("wrong rows", f"{numbers['rows_wrong']:.0f} of {numbers.get('rows_total', math.nan):.0f}"))
+    if result.same is not None:
+        rows.append(("torch._dynamo.utils.same", str(result.same)))
+    return rows
+
+
+def spell_out(name: str | Verdict) -> str:
+    """A verdict, outcome or the like as words: "wrong result"."""
+    return str(name).replace("_", " ")
+
+
+def format_time(seconds: float) -> str:
+    """A time in UTC, so that it is the same wherever the page is made."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def embed(kind: str, data: bytes) -> str:
+    """A file as a data address."""
+    return f"data:{kind};base64,{base64.b64encode(data).decode()}"
+
+
+def _group(found: Cluster, findings: dict[str, StoredFinding]) -> Group:
+    # The simplest that has a picture says most.
+    members = tuple(sorted((findings[one.id] for one in found.findings), key=lambda one: one.row.result.map is None))
+    known, bug = all(one.row.kind == "known" for one in members), found.bug
+    notes = []
+    if found.back_in:
+        notes.append(f"The ledger calls it {bug.status if bug else 'fixed'}, and it is back in torch {found.back_in}.")
+    if bug:
+        notes += [f"In the ledger as {bug.id}.", *filter(None, [bug.note])]
+    if not found.open:
+        notes.append(f"Root cause: {', or '.join(map(str, found.roots))}.")
+        if found.parts and len(members) > 1:
+            notes.append(f"Parts at fault in {format_count(len(members), 'finding')}: {', '.join(found.parts)}.")
+    elif not known:
+        notes.append(_NOTES["open"])
+    notes += [_NOTES["known"]] if known else []
+    status = str(bug.status) if bug else "known" if known else "new"
+    name = members[0].title if found.open and bug is None else found.title
+    # What a file beside the ledger holds is known too.
+    return Group(name, status, members, tuple(notes), found.is_news and not (bug is None and known))
+
+
+def _format_number(value: float) -> str:
+    return f"{value:.2g}" if math.isfinite(value) else "not finite"
+
+
+def _list_commands(row: FindingRow) -> list[str]:
+    """What a person types in a checkout to see it again, and to get a report of it."""
+    file = shlex.quote(row.file)
+    # Only the person at the keyboard may have a function of theirs imported.
+    allowed = f" --subject {shlex.quote(row.result.subject)}" if is_named(row.result.subject) else ""
+    return [
+        f"python -m fuzz.replay {file}{allowed}",
+        f"python -m triage.report {file}{allowed} --out reports/{row.case_id}",
+    ]

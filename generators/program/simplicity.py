@@ -69,7 +69,7 @@ def _value_cost(value: Attr) -> float:
 
 
 def number_cost(value: float) -> float:
-    """How much there is to read in a number: 0 for 0 and 1, little for small whole numbers, more for long ones."""
+    """How much there is to read in a number: 0 for 0 and 1, little for small integers, more for long ones."""
     text = repr(value).removesuffix(".0")
     return (len(text) - 1) / 4 + (value < 0) / 4 + (0.1 if abs(value) > 1 else 0.0)
 

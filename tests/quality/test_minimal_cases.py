@@ -92,7 +92,7 @@ def test_an_ignored_axis_comes_down_to_two_products_and_a_softmax_of_one_input()
         smallest = shrink(start, softmax_over_queries)[-1]
         assert [op.kind for op in smallest.ops] == ["matmul", "softmax", "matmul"]
         assert [set(i.type.sizes(smallest.sizes)) for i in smallest.inputs] == [{1}]
-        assert "product = x @ x\n" in source(smallest)
+        assert "scores = x @ x\n" in source(smallest)
 
 
 def test_a_misread_mask_comes_down_to_a_comparison_and_a_fill() -> None:

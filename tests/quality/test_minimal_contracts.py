@@ -129,12 +129,12 @@ def rng(seed):
 
 class Module(nn.Module):
     def forward(self, x, y):
-        turned = y.transpose(-2, -1)
-        product = x @ turned
+        kt = y.transpose(-2, -1)
+        scores = x @ kt
         ones = torch.ones((S, 1), dtype=torch.bool, device=x.device)
         triu = ones.triu(1)
-        masked = product.masked_fill(triu, float("-inf"))
-        probs = masked.softmax(dim=-1)
+        scores2 = scores.masked_fill(triu, float("-inf"))
+        probs = scores2.softmax(dim=-1)
         out = probs @ y
         return out
 
@@ -155,9 +155,9 @@ def rng(seed):
 
 class Module(nn.Module):
     def forward(self, x, y):
-        turned = y.transpose(-2, -1)
-        product = x @ turned
-        probs = product.softmax(dim=-1)
+        kt = y.transpose(-2, -1)
+        scores = x @ kt
+        probs = scores.softmax(dim=-1)
         out = probs @ y
         return out
 

@@ -55,9 +55,9 @@ def _stem(b: Builder, c: Choices) -> str:
         b.dims["P"] = b.dims["S"]
         table = b.input("positions", ("P", _EMBED), Values(scale=0.5), parameter=True)
         if c.chance(0.5):
-            place = b.op("embedding", b.op("arange", to="at", stop="S"), table, to="place")
+            place = b.op("embedding", b.op("arange", to="at", stop="S"), table, to="position")
         else:
-            place = b.op("narrow", table, to="place", dim=0, stop="S")
+            place = b.op("narrow", table, to="position", dim=0, stop="S")
         x = b.op("add", x, place)
     return x
 

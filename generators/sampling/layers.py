@@ -120,7 +120,9 @@ def rotary_angles(
         cos, sin = (b.input(name, (length, half * 2), Values("uniform", scale=2.0)) for name in ("cos", "sin"))
         return cos, sin
     first = start or Size.of(0)
-    places = b.op("unsqueeze", b.op("arange", to="places", start=first, stop=first + length, dtype="float32"), dim=-1)
+    places = b.op(
+        "unsqueeze", b.op("arange", to="positions", start=first, stop=first + length, dtype="float32"), dim=-1
+    )
     steps = b.op("arange", to="steps", stop=half, dtype="float32")
     rate = -math.log(c.pick((1e4, 1e4, 5e5))) / max(1, b.size(half))
     angles = b.op("mul", places, b.op("exp", b.op("mul", steps, other=rate), to="rates"), to="angles")
@@ -133,17 +135,19 @@ def rotary_angles(
 
 
 def rotate(b: Builder, x: str, cos: str, sin: str, *, pairs: bool = False) -> str:
-    """Rotary positions applied to [..., S, D]: the halves of the last axis turned, or with `pairs` its neighbours."""
+    """Rotary positions applied to [..., S, D]: the halves of the last axis rotated, or with `pairs` its neighbours."""
     size = b.shape(x)[-1]
     if pairs:
         even = b.op("narrow", x, to="even", stop=size, step=2)
         odd = b.op("narrow", x, to="odd", start=1, stop=size, step=2)
-        turned = b.op("flatten", b.op("stack", b.op("neg", odd), even, to="turned", dim=-1), start=-2, end=-1)
+        rotated_half = b.op(
+            "flatten", b.op("stack", b.op("neg", odd), even, to="rotated_half", dim=-1), start=-2, end=-1
+        )
     else:
         middle = quotient(size, Size.of(2), b.size(size) // 2)
         low, high = b.op("narrow", x, to="low", stop=middle), b.op("narrow", x, to="high", start=middle, stop=size)
-        turned = b.op("cat", b.op("neg", high), low, to="turned", dim=-1)
-    return b.op("add", b.op("mul", x, cos), b.op("mul", turned, sin), to="rotated")
+        rotated_half = b.op("cat", b.op("neg", high), low, to="rotated_half", dim=-1)
+    return b.op("add", b.op("mul", x, cos), b.op("mul", rotated_half, sin), to="rotated")
 
 
 def feed_forward(b: Builder, c: Choices, x: str, act: str = "gelu", *, bias: bool = True, times: int = 2) -> str:

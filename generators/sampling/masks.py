@@ -188,7 +188,7 @@ def _keep(b: Builder, c: Choices, scores: str, pattern: Pattern) -> _Seen:
         if c.chance(0.75):
             return _Seen(seen, pattern)
         mask = _boolean_input(b, c, scores)
-        return _Seen(b.op("logical_and", *c.pick(((seen, mask), (mask, seen))), to="seen"), pattern, mask)
+        return _Seen(b.op("logical_and", *c.pick(((seen, mask), (mask, seen))), to="keep"), pattern, mask)
     if c.choose("mask.keep", {"causal": 35.0, "given": 65.0}) == "causal":
         return _Seen(_causal(b, c, scores), _TOP_LEFT)
     mask = _boolean_input(b, c, scores)
@@ -216,16 +216,16 @@ def _fill(b: Builder, c: Choices, scores: str, pattern: Pattern) -> float | str:
 def _filled(b: Builder, c: Choices, scores: str, pattern: Pattern, *, in_place: bool) -> Masked:
     seen = _keep(b, c, scores, pattern)
     # A caller's mask may as well say which keys to drop, and so may a triangle.
-    turned = bool(pattern) or c.chance(0.6)
+    inverted = bool(pattern) or c.chance(0.6)
     drop = seen.value
-    if turned:
+    if inverted:
         drop = b.op("logical_not", drop, to="drop", form=c.pick(("operator", "method")))
     if c.chance(0.3):
         drop = b.op("expand_as", drop, scores)
     fill = _fill(b, c, scores, pattern)
     form = "in_place" if in_place and b.may_overwrite(scores) else c.choose_default({"method": 8.0, "function": 1.0})
     result = b.op("masked_fill", scores, drop, to="scores", value=fill, form=form)
-    if turned and seen.pattern and fill == NEG_INF:
+    if inverted and seen.pattern and fill == NEG_INF:
         return seen.masked(result)
     return Masked(result, drop, "drop", _fill_value(fill, b, scores))
 

@@ -36,8 +36,8 @@ def restore_axes(b: Builder, c: Choices, heads: Heads, output: str) -> str:
     at = next((i for i, contract in enumerate(b.contracts) if contract.output == output), None)
     if at is None or any(head.order != "bshd" or b.rank(head.source) != 4 for head in (heads.q, heads.k, heads.v)):
         return output
-    turned = permute_axes(b, c, output, "bhsd", "bshd", "out")
+    moved = permute_axes(b, c, output, "bhsd", "bshd", "out")
     b.contracts[at] = replace(
-        b.contracts[at], q=heads.q.source, k=heads.k.source, v=heads.v.source, output=turned, layout="bshd"
+        b.contracts[at], q=heads.q.source, k=heads.k.source, v=heads.v.source, output=moved, layout="bshd"
     )
-    return turned
+    return moved

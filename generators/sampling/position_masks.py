@@ -33,18 +33,18 @@ def spell_pattern(b: Builder, c: Choices, pattern: Pattern, query: Size, key: Si
     left, right = pattern.window or (-1, -1)
     right = 0 if pattern.causal else right
     if c.chance(0.5):
-        seen = b.op("ones", to="seen", sizes=(query, key), dtype="bool")
+        seen = b.op("ones", to="keep", sizes=(query, key), dtype="bool")
         seen = b.op("tril", seen, diagonal=start + right) if right >= 0 else seen
         return b.op("triu", seen, diagonal=start - left) if left >= 0 else seen
     rows, columns = places(b, query, key, start)
     if left < 0 and right == 0:
-        return b.op("le", columns, rows, to="seen")
+        return b.op("le", columns, rows, to="keep")
     distance = b.op("sub", rows, columns, to="distance")
     if left == right:
-        return b.op("le", b.op("abs", distance), to="seen", other=left)
+        return b.op("le", b.op("abs", distance), to="keep", other=left)
     near = b.op("le", distance, to="near", other=left) if left >= 0 else ""
     past = b.op("ge", distance, to="past", other=-right) if right >= 0 else ""
-    return b.op("logical_and", past, near, to="seen") if near and past else near or past
+    return b.op("logical_and", past, near, to="keep") if near and past else near or past
 
 
 def places(b: Builder, query: Size, key: Size, start: Size, dtype: str = "int64") -> tuple[str, str]:

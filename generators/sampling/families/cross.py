@@ -98,7 +98,7 @@ def write_local_attention(b: Builder, c: Choices) -> list[str]:
     out = attend(b, c, Heads(*found)).output
     if c.chance(0.5):
         return [out]
-    apart = b.op("reshape", out, to="apart", sizes=shape_of(batch, count, heads, block, "V"))
+    apart = b.op("reshape", out, to="blocks", sizes=shape_of(batch, count, heads, block, "V"))
     apart = b.op("permute", apart, dims=(0, 2, 1, 3, 4))
     return [b.op("reshape", apart, to="out", sizes=shape_of(batch, heads, count * block, "V"))]
 

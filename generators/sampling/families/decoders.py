@@ -47,7 +47,7 @@ def write_bloom(b: Builder, c: Choices) -> list[str]:
         b.op("exp", b.op("mul", steps, other=-8 * math.log(2) / max(1, b.size(heads))), to="slopes"),
         sizes=(Size.of(1), heads, Size.of(1), Size.of(1)),
     )
-    alibi = b.op("mul", slopes, b.op("arange", to="places", stop=length, dtype="float32"), to="alibi")
+    alibi = b.op("mul", slopes, b.op("arange", to="positions", stop=length, dtype="float32"), to="alibi")
     alibi = b.op("expand", b.op("cast", alibi, dtype=b.dtype), sizes=(batch, heads, Size.of(1), length))
     bias = b.op("reshape", alibi, to="bias", sizes=(batch * heads, Size.of(1), length))
     scale = 1 / math.sqrt(max(1, b.size(head_dim)))

@@ -142,7 +142,7 @@ def write_vit(b: Builder, c: Choices) -> list[str]:
         x = b.op("transpose", b.op("flatten", features, to="x", start=2), dim0=1, dim1=2)
     token = b.input("cls", (1, 1, embed), parameter=True)
     x = b.op("cat", b.op("expand", token, sizes=shape_of("B", -1, -1)), x, to="x", dim=1)
-    x = b.op("add", x, b.input("places", (1, _PATCHES + 1, embed), Values(scale=0.5), parameter=True), to="x")
+    x = b.op("add", x, b.input("positions", (1, _PATCHES + 1, embed), Values(scale=0.5), parameter=True), to="x")
     qkv = linear(b, c, layer_norm(b, c, x), "qkv", embed * 3, bias=c.chance(0.8))
     attention = attend(b, c, split_packed(b, c, qkv, Size.of("H"), head_dim))
     x = b.op("add", x, project_output(b, c, attention.output, "proj", embed, bias=True), to="x")

@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Callable
+from functools import cache
+from itertools import islice
 
 import pytest
 
@@ -19,7 +21,7 @@ from generators.sampling.sample import sample
 pytestmark = pytest.mark.samples
 
 Bug = Callable[[Case], bool]
-STARTS = 6
+STARTS = 4
 MOST_PROBES = 150
 
 
@@ -170,38 +172,38 @@ def inputs():
 """
 
 
-def starts(bug: Bug, *, fused: bool = False) -> list[Case]:
-    """The first sampled cases that have the bug, said by one fused call or in steps."""
+@cache
+def sampled(index: int) -> Case:
+    return sample(23, index, contracted=True)
+
+
+@cache
+def shrunk(bug: Bug, *, fused: bool) -> list[tuple[list[Case], list[Case]]]:
+    """Of the first sampled cases that have the bug, in one fused call or in steps: the trajectory, and all probes."""
+
+    def is_start(case: Case) -> bool:
+        return bug(case) and any(op.kind == "sdpa" for op in case.ops) == fused
+
     found = []
-    for index in range(4000):
-        case = sample(23, index, contracted=True)
-        if bug(case) and any(op.kind == "sdpa" for op in case.ops) == fused:
-            found.append(case)
-            if len(found) == STARTS:
-                break
+    for start in islice(filter(is_start, map(sampled, range(4000))), STARTS):
+        probes: list[Case] = []
+
+        def fails(case: Case, probes: list[Case] = probes) -> bool:
+            probes.append(case)
+            return bug(case)
+
+        found.append((shrink(start, fails, contracted=True), probes))
     assert len(found) == STARTS
     return found
 
 
-def watched(start: Case, bug: Bug) -> tuple[list[Case], list[Case]]:
-    """The trajectory of a shrink, and every case that was asked about."""
-    asked: list[Case] = []
-
-    def fails(case: Case) -> bool:
-        asked.append(case)
-        return bug(case)
-
-    return shrink(start, fails, contracted=True), asked
-
-
 def minima(bug: Bug, *, fused: bool = False) -> list[Case]:
-    return [shrink(case, bug, contracted=True)[-1] for case in starts(bug, fused=fused)]
+    return [trajectory[-1] for trajectory, _ in shrunk(bug, fused=fused)]
 
 
 @pytest.mark.parametrize("bug", KINDS, ids=lambda bug: bug.__name__)
 def test_it_comes_down_to_the_plainest_lines_in_few_probes_with_a_stand_in_all_the_way(bug: Bug) -> None:
-    for start in starts(bug):
-        trajectory, asked = watched(start, bug)
+    for trajectory, asked in shrunk(bug, fused=False):
         assert [op.kind for op in trajectory[-1].ops] == KINDS[bug], source(trajectory[-1])
         assert len(asked) == len({case.id for case in asked}) <= MOST_PROBES
         assert all(case.contracts and emit_attention_stub(case) is not None for case in asked)

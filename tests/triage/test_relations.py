@@ -1,4 +1,4 @@
-"""Findings about a relation between two calls of an attention function: what their report says, and what its script runs."""
+"""Reports about a broken relation between two calls of an attention function, and the scripts that show it."""
 
 import sys
 from dataclasses import replace

@@ -57,8 +57,7 @@ class StoredFinding:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Findings of one cause, the one to show first. `status` as in the ledger; `notes`: what else is known, in sentences;
-    `news`: it needs triage."""
+    """Findings of one cause, the one to show first. `status`: as in the ledger; `news`: it needs triage."""
 
     title: str
     status: str
@@ -68,8 +67,9 @@ class Group:
 
 
 def group_findings(run: Path, findings: Sequence[StoredFinding], ledger: Ledger) -> list[Group]:
-    """A group for every root cause that the ledger lists or `triage.cluster` found, and for every finding without a known
-    cause: news first. Nothing is attributed here, which would need torch, and minutes."""
+    """A group for every known root cause, and for every finding without one; news first.
+
+    A cause is known if the ledger lists it or `triage.cluster` found it. None is searched here: that needs torch."""
     public = {one.row.case_id: one for one in findings if one.row.kind != "internal"}
     torch = torch_of(run)
     listed, rest = split([of_row(one.row, one.entry, run, torch) for one in public.values()], ledger)

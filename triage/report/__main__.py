@@ -1,4 +1,4 @@
-"""Turn a case into a report, for PyTorch or for a kernel's author: `python -m triage.report WHAT --out DIR`. Nothing is ever sent."""
+"""Turn a case into a report: `python -m triage.report WHAT --out DIR`. Nothing is ever sent."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,12 +29,12 @@ def report(
 ) -> int:
     """Write report.md (the draft of an issue), repro.py (one file that needs only torch) and where.png for a case.
 
-    For a run directory, write one of each for every root cause that `triage.cluster` found and for every finding without a
-    known cause.
+    For a run directory, write one of each for every root cause that `triage.cluster` found and for every finding
+    without a known cause.
 
-    The case is run again with every backend from eager to Inductor, and repro.py is run. What is no bug of torch.compile
-    (rounding, an unstable program, NaN by design, casts elided by design, a difference that PyTorch's own check accepts)
-    gets a report.md that says why; the exit code is 0 then too.
+    The case is run again with every backend from eager to Inductor, and repro.py is run. What is no bug of
+    torch.compile (rounding, an unstable program, NaN by design, casts elided by design, a difference that PyTorch's own
+    check accepts) gets a report.md that says why; the exit code is 0 then too.
 
     where.png shows which heads, rows and features are wrong. There is none for a single number.
 

@@ -1,4 +1,4 @@
-"""From a case to its report: judge it again, reproduce it, find the cause and what it takes, and put all of it together."""
+"""From a case to its report: judge it again, reproduce it, find the cause and the conditions, put it together."""
 
 import sys
 from collections.abc import Sequence
@@ -37,7 +37,8 @@ _SIZE_TIMEOUT = 20.0
 @dataclass(frozen=True, slots=True)
 class Options:
     """How to look into a case. `config.device` is that of the case; `subject`: the attention function to report about,
-    None for torch.compile and eager; `explain_seconds`: for what it takes to fail; `modes`: of torch.compile, besides."""
+    None for torch.compile and eager; `explain_seconds`: to find the conditions of the failure; `modes`: more of
+    torch.compile to run."""
 
     config: WorkerConfig
     subject: str | None = None
@@ -47,7 +48,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What was learnt of a finding. `sizes`: which sizes fail, for attention functions; `explanation`: what it takes, for all else."""
+    """What was learnt of a finding. `sizes`: those that fail, of a kernel; `explanation`: what all else needs to fail."""
 
     script: Script
     run: Run
@@ -75,9 +76,7 @@ def build(entry: Entry, options: Options, out: Path) -> Report | Refusal:
         )
         why, evidence = refuse(ablation), None
         if why is None:
-            _say(
-                f"{ablation.result.verdict} under {ablation.accused}: running repro.py and controls, which takes some minutes"
-            )
+            _say(f"{ablation.result.verdict} with {ablation.accused}: running repro.py and controls for some minutes")
             evidence = _investigate(entry, ablation, evaluator, options, out / "repro.py")
     if evidence is None:
         for file in ("repro.py", picture.FILE):
@@ -261,14 +260,12 @@ def _list_calls(case: Case) -> list[str]:
     types = types_of(case)
     names = dict.fromkeys(name for contract in case.contracts for name in contract.reads.values())
     calls = [line.strip() for line in repro.forward_of(case).splitlines() if "attend(" in line]
-    return calls + [
-        f"# {name} [{', '.join(map(str, types[name].shape))}] = {list(types[name].sizes(case.sizes))} {types[name].dtype}"
-        for name in names
-    ]
+    shapes = {name: (", ".join(map(str, types[name].shape)), types[name].sizes(case.sizes)) for name in names}
+    return calls + [f"# {name} [{dims}] = {list(s)} {types[name].dtype}" for name, (dims, s) in shapes.items()]
 
 
 def _list_versions(entry: Entry, ablation: Ablation) -> str:
-    """What the case's file says of other versions of torch, and this one: "2.12.1 ok, 2.13.0 wrong result"; "" without others."""
+    """Other versions of torch in the case's file, and this one: "2.12.1 ok, 2.13.0 wrong result"; "" without others."""
     here = public_version(ablation.hello.torch)
     found = {} if entry.found is None else {public_version(entry.found.torch): entry.found.verdict}
     seen = sort_by_version({**found, **entry.seen, here: str(ablation.result.verdict)})

@@ -72,6 +72,6 @@ def _explain_rounding(result: SubjectResult) -> str:
     if {"ratio", "limit"} <= numbers.keys():
         ratio = f" ({numbers['ratio']:.2g} times as much at worst, limit {numbers['limit']:g})"
     return (
-        f"{errors}{same}: filing this would be wrong. One-ulp changes of its operations change eager about as much{ratio},"
-        " and PyTorch guarantees no order of floating-point accumulation (pytorch#179578)."
+        f"{errors}{same}: filing this would be wrong. One-ulp changes of its operations change eager about as much"
+        f"{ratio}, and PyTorch guarantees no order of floating-point accumulation (pytorch#179578)."
     )

@@ -1,4 +1,4 @@
-"""What report.md says of a finding, whatever is at fault: a compiler, an operation of eager or an attention function."""
+"""What report.md says of a finding, be it of a compiler, of an operation of eager or of an attention function."""
 
 import shlex
 from collections.abc import Sequence
@@ -51,11 +51,15 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A finding. `at_fault`: `compiled`, `eager` or `kernel`; `upstream`: the report is for PyTorch; `search`: words that
-    others would use; `cause` with its `evidence`: sentences; `calls`: of the kernel, and the shapes of what it reads;
-    `relation`: which one is broken, with `sides` its code; `exit_code`, `output` and `log`: of repro.py, which runs at
-    `place` and needs a worker for the reason `why_a_worker`, both "" where torch is enough; `conditions`: what it takes to
-    fail, with `diff` the nearest program that is right; `picture`: what where.png shows; `seen`: other versions of torch."""
+    """A finding.
+
+    at_fault: `compiled`, `eager` or `kernel`; upstream: the report is for PyTorch, else it is for `home`;
+    search: words that others would use; cause, evidence: sentences;
+    calls: of the kernel, and the shapes of what it reads; relation, sides: the broken relation and its code;
+    exit_code, output, log: of repro.py; place, why_a_worker: where it runs, why it asks a worker, or "";
+    conditions: what it takes to fail; diff: the nearest program that is right; picture: what where.png shows;
+    seen: verdicts of other versions of torch; interpreted: Triton's interpreter ran the kernel.
+    """
 
     at_fault: str
     upstream: bool

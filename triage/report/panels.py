@@ -16,7 +16,7 @@ _TICKS = 12
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One side of a grid: what it counts, how many cells it has, which of them are named, and the elements of one cell."""
+    """One side of a grid: what it counts, its number of cells, the names of some, and the elements in a cell."""
 
     name: str
     cells: int
@@ -26,7 +26,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A grid of cells, row by row. `errors`: the largest error of each, as in `ErrorMap`; `wrong`: which hold a wrong element."""
+    """Cells, row by row. `errors`: the largest error in each, as in `ErrorMap`; `wrong`: which have a wrong element."""
 
     rows: Axis
     columns: Axis

@@ -1,7 +1,6 @@
 """Where a value is wrong, as a picture: its errors by head and query row, and by query row and feature.
 
-Dark is far off, wrong cells are outlined, so that it reads without colours. The one place that draws with matplotlib what
-a case got wrong; matplotlib is imported when something is drawn.
+Dark cells are far off, wrong cells are outlined: it reads without colours. matplotlib is imported to draw.
 """
 
 import io
@@ -32,8 +31,7 @@ _HEIGHTS = (1.3, 3.2)
 
 
 def png(case: Case, result: SubjectResult, *, narrow: bool = False) -> bytes | None:
-    """The picture as a PNG file; None where the result has no map of its errors, or one of a single element. `narrow`: its
-    grids one below the other, for a column or a phone."""
+    """The picture as a PNG file; None without a map of errors, or for one element. `narrow`: grids below each other."""
     grids = panels(case, result.map) if result.map is not None else ()
     if not grids or result.map is None:
         return None
@@ -45,7 +43,7 @@ def png(case: Case, result: SubjectResult, *, narrow: bool = False) -> bytes | N
 
 
 def save(case: Case, result: SubjectResult, directory: Path) -> str:
-    """Write `where.png` there and give what it shows; where there is nothing to draw, "", and no file of an earlier report."""
+    """Write `where.png` and return what it shows. With nothing to draw remove an older file and return ""."""
     drawn = png(case, result)
     if drawn is None:
         (directory / FILE).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""repro.py: a script that shows a failure with torch alone, or with torch and the attention function; and how to run it."""
+"""repro.py: a script that shows a failure with torch alone, or with torch and the attention function."""
 
 import json
 import os
@@ -62,8 +62,8 @@ _FILL = re.compile(r", fill=[^,)]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bug:
-    """What a script shows. `dynamic` compiles with symbolic sizes, which a dynamic case does anyway; `own_random` lets
-    Inductor draw random numbers of its own; `seconds` and `memory_mib`: the limits that a hang or hunger for memory breaks."""
+    """What a script shows. `dynamic`: compile with symbolic sizes, as dynamic cases always do; `own_random`: Inductor
+    draws its own random numbers; `seconds` and `memory_mib`: limits for hangs and for running out of memory."""
 
     case: Case
     result: SubjectResult
@@ -108,9 +108,11 @@ def is_attention(subject: str) -> bool:
 
 
 def scripts(bug: Bug) -> Iterator[Script]:
-    """Scripts that may show the bug, the best one first. About an attention function: one that runs it as it is (not
-    where it is known to write out of bounds), one that puts borders around what it allocates, and one that asks a worker.
-    Where a relation between two calls is broken, the first makes both calls."""
+    """Scripts that may show the bug, the best one first.
+
+    For an attention function: one that runs it as it is (unless it is known to write out of bounds), one with borders
+    around what it allocates, and one that asks a worker. For a broken relation, one that makes both calls and one that
+    asks a worker."""
     if not bug.is_of_kernel:
         yield write_script(bug)
         return
@@ -195,8 +197,8 @@ def write_worker_script(bug: Bug) -> Script:
     place = "in a checkout of attnfuzz" + (f", {place_of(subject)}" if is_named(subject) else "")
     why = _why_a_worker(bug.result)
     about = (
-        f"A plain run of {_quotable(subject)} does not show this: {why}. Run it {place}. Give another interpreter to test"
-        " its torch. Exits with 0 without the bug, 1 with it, 125 if it can't tell."
+        f"A plain run of {_quotable(subject)} does not show this: {why}. Run it {place}. Give another interpreter to"
+        " test its torch. Exits with 0 without the bug, 1 with it, 125 if it can't tell."
     )
     text = render(
         "replay.py.j2",
@@ -218,7 +220,7 @@ def place_of(subject: str) -> str:
 
 
 def forward_of(case: Case) -> str:
-    """`forward` of the case with calls of `attend` in the place of its attention. Finite fills are as good as -inf here."""
+    """`forward` of the case with calls of `attend` for its attention. Finite fills are as good as -inf here."""
     text = emit_attention_stub(case) or ""
     start = text.index("    def forward(")
     return _FILL.sub("", text[start : text.index("\n\n\ndef inputs()", start)]).rstrip()
@@ -251,8 +253,8 @@ def run(
     arguments: tuple[str, ...] = (),
     environment: Mapping[str, str] | None = None,
 ) -> Run:
-    """Run a repro.py with `arguments` under `python` with a compile cache of its own, and `environment` besides ours. It
-    can import from the directories `importable`."""
+    """Run a repro.py under `python` with its own compile cache, `environment` in addition to ours, and the directories
+    `importable` to import from."""
     with tempfile.TemporaryDirectory(prefix="attnfuzz-repro-") as scratch:
         variables = {
             **os.environ,
@@ -312,7 +314,8 @@ def _about(bug: Bug, who: str, relation: str, *, borders: bool) -> str:
             f" the largest magnitude of its tensor{of}"
         )
     beside = ", or memory beside what it allocates is written" if borders else ""
-    return f"Runs the module in float64, in eager, and with {subject}. {codes}: where float64 and eager are finite, {wrong}{beside}."
+    what = f"Runs the module in float64, in eager, and with {subject}"
+    return f"{what}. {codes}: where float64 and eager are finite, {wrong}{beside}."
 
 
 def _why_a_worker(result: SubjectResult) -> str:

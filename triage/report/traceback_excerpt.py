@@ -1,4 +1,4 @@
-"""What a run wrote on stderr, cut down to what a maintainer needs: the frames that tell, and paths from their package on."""
+"""What a run wrote on stderr, cut down to the frames that a maintainer needs, with paths relative to their package."""
 
 import re
 
@@ -13,8 +13,7 @@ _LAST_FRAMES, _PASS_FRAMES, _OTHER_LINES = 3, 2, 6
 
 
 def shorten_log(log: str) -> str:
-    """The log without chatter and without this machine's directories. Of a long one: the deepest frames of a graph pass, the
-    last frames of each traceback, and what it ends with."""
+    """The log without chatter and this machine's directories. Of a long one: the deepest frames of a graph pass, the last frames of each traceback, and its end."""
     lines = [
         _PATH.sub(_path_from_package, line.rstrip())
         for line in log.splitlines()

@@ -1,4 +1,4 @@
-"""What reports and pages say of a finding, in words: its title, what happens, where the fault is, how to search for it."""
+"""What reports and pages say of a finding: its title, what happens, where the fault is, how to search for it."""
 
 import math
 import re
@@ -81,8 +81,8 @@ _MASK_VALUES = {
 
 
 def title(case: Case, result: SubjectResult, device: str, boundaries: Sequence[Boundary] = ()) -> str:
-    """One line such as "[Inductor][CPU] attention with softmax over dim -2: compiled off by 2.3, eager by 3e-08 (float64)",
-    or "attention kernel pkg:attention: wrong gradient dq where S > 64 and S % 64 != 0"."""
+    """One line such as "[Inductor][CPU] attention with softmax over dim 0: compiled off by 2.3, eager by 3e-08
+    (float64)", or "attention kernel pkg:attention: wrong gradient dq where S > 64 and S % 64 != 0"."""
     if not is_kernel(result):
         compiler = "" if result.verdict is Verdict.EAGER_SUSPECT else "[Inductor]"
         return f"{compiler}[{device.upper()}] {describe_program(case)}: {_symptom(result)}"
@@ -110,8 +110,8 @@ def summarize(case: Case, ablation: Ablation) -> str:
     if isinstance(result.failure, RelationBroken):
         relation = result.failure.relation
         happens = (
-            f"`{subject}` is right for the call below. Called again with other arguments, it breaks a relation that holds"
-            f" for every attention function ({relation}: {MEANINGS[relation]}): {_detail(case, result)}."
+            f"`{subject}` is right for the call below. Called again with other arguments, it breaks a relation that"
+            f" holds for every attention function ({relation}: {MEANINGS[relation]}): {_detail(case, result)}."
         )
     eager = "is wrong in another way" if ablation.fails(EAGER) else "is right"
     if subject == MATH:
@@ -138,12 +138,13 @@ def describe_cause(ablation: Ablation, cause: RootCause) -> str:
         kind = "the attention pattern" if "sfdp" in cause.part else kind
         return f"The fault is in Inductor's `{cause.stage}`, {kind} {where}: {cause.mechanism}."
     if cause.who == "aot":
-        return f"The fault is before Inductor, in Dynamo or AOTAutograd{f' ({cause.part})' if cause.part else ''}: {cause.mechanism}."
+        part = f" ({cause.part})" if cause.part else ""
+        return f"The fault is before Inductor, in Dynamo or AOTAutograd{part}: {cause.mechanism}."
     return f"The fault is in `{cause.part}`: {cause.mechanism}."
 
 
 def search_words(case: Case, result: SubjectResult) -> str:
-    """What others would have written about the same bug: an operation, a rewrite or an exception by name, and the symptom."""
+    """What others would write about the same bug: an operation, a rewrite or an exception by name, and the symptom."""
     failure = result.failure
     symptom = "NaN" if result.verdict is Verdict.NONFINITE else _VERDICTS[result.verdict][1]
     if is_kernel(result):

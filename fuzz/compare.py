@@ -67,8 +67,8 @@ def compare(
     """
     from fuzz.evaluator import WorkerConfig
     from fuzz.versions import baseline as baselines
-    from fuzz.versions.comparison import of_files, of_seed
-    from fuzz.versions.session import Wishes, session
+    from fuzz.versions.comparison import make_file_tasks, make_random_tasks
+    from fuzz.versions.comparison_run import OutputOptions, run_comparison
     from fuzz.versions.verdicts import GROWTH
     from generators.errors import UserError
 
@@ -87,17 +87,17 @@ def compare(
     if seed is None:
         from corpus.entry import load_all
 
-        questions = of_files(load_all(case), subject or [], device)
+        tasks = make_file_tasks(load_all(case), subject or [], device)
     else:
-        questions = of_seed(seed, cases or 100, subject or [], device)
+        tasks = make_random_tasks(seed, cases or 100, subject or [], device)
     config = WorkerConfig.from_options(None, "cpu", subject or (), timeout, memory)
-    setups = [replace(config, python=interpreter) for interpreter in python or [sys.executable]]
-    wishes = Wishes(json, markdown, save_baseline, record, out if seed is not None else None, growth or GROWTH)
-    ending = session(questions, setups, before, wishes)
-    print(ending.text)
-    if ending.interrupted:
+    configs = [replace(config, python=interpreter) for interpreter in python or [sys.executable]]
+    output = OutputOptions(json, markdown, save_baseline, record, out if seed is not None else None, growth or GROWTH)
+    done = run_comparison(tasks, configs, before, output)
+    print(done.text)
+    if done.interrupted:
         return INTERRUPTED
-    return FAULT if ending.faults else 1 if ending.regressed else 0
+    return FAULT if done.faults else 1 if done.regressed else 0
 
 
 if __name__ == "__main__":

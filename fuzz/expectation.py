@@ -6,6 +6,7 @@ from enum import Enum
 
 from corpus.entry import DEFAULT_SUBJECT, Expectation
 from fuzz.protocol import Result, SubjectResult, Verdict
+from fuzz.protocol.render import describe
 from generators.errors import UserError
 
 
@@ -43,7 +44,7 @@ def compare(expectation: Expectation, result: Result, torch: str, *, as_found: b
         return Outcome(State.FAILED, f"eager refuses the case: {result.rejected}")
     judged = [r for r in result.results if r.verdict is not Verdict.SKIPPED]
     if not judged:
-        reason = "; ".join(r.message for r in result.results if r.message)
+        reason = "; ".join(filter(None, map(describe, result.results)))
         return Outcome(State.SKIPPED, reason or "no subject takes this case")
     outcome = _of_verdicts(expectation, judged, torch, as_found=as_found)
     lost = _not_reached(expectation, judged, torch)
@@ -55,11 +56,11 @@ def _of_verdicts(expectation: Expectation, judged: Sequence[SubjectResult], torc
     if expectation.status == "known":
         return _known(expectation, judged, findings, torch, as_found=as_found)
     if findings:
-        return Outcome(State.FAILED, f"expected no finding: {_told(findings)}")
+        return Outcome(State.FAILED, f"expected no finding: {_summarize(findings)}")
     other = [r for r in judged if r.verdict not in (Verdict.OK, Verdict.ROUNDING)]
     if expectation.status == "rounding" and other:
-        return Outcome(State.FAILED, f"expected rounding: {_told(other)}")
-    return Outcome(State.MET, _told(judged))
+        return Outcome(State.FAILED, f"expected rounding: {_summarize(other)}")
+    return Outcome(State.MET, _summarize(judged))
 
 
 def _not_reached(expectation: Expectation, judged: Sequence[SubjectResult], torch: str) -> str:
@@ -88,14 +89,14 @@ def _known(
     bug = expectation.url or ("what was found" if as_found else "the known bug")
     if not expectation.holds_for(torch):
         if findings:
-            return Outcome(State.FAILED, f"{bug} is not expected in torch {torch}: {_told(findings)}")
-        return Outcome(State.MET, f"{bug} does not show in torch {torch}: {_told(judged)}")
+            return Outcome(State.FAILED, f"{bug} is not expected in torch {torch}: {_summarize(findings)}")
+        return Outcome(State.MET, f"{bug} does not show in torch {torch}: {_summarize(judged)}")
     wanted = _verdict(expectation)
     if any(wanted in (None, r.verdict) for r in findings):
-        return Outcome(State.STILL if as_found else State.KNOWN, f"{bug}: {_told(findings)}")
+        return Outcome(State.STILL if as_found else State.KNOWN, f"{bug}: {_summarize(findings)}")
     expected = wanted or "a finding"
     return Outcome(
-        State.FAILED if findings else State.GONE, f"expected {expected} ({bug}) in torch {torch}: {_told(judged)}"
+        State.FAILED if findings else State.GONE, f"expected {expected} ({bug}) in torch {torch}: {_summarize(judged)}"
     )
 
 
@@ -108,5 +109,5 @@ def _verdict(expectation: Expectation) -> Verdict | None:
     return known[expectation.verdict]
 
 
-def _told(results: Sequence[SubjectResult]) -> str:
-    return "; ".join(f"{r.subject}: {r.verdict}" + (f", {r.message}" if r.message else "") for r in results)
+def _summarize(results: Sequence[SubjectResult]) -> str:
+    return "; ".join(", ".join(filter(None, [f"{r.subject}: {r.verdict}", describe(r)])) for r in results)

@@ -16,7 +16,7 @@ from corpus.entry import SUFFIX, Entry, load
 from fuzz.evaluator import WorkerConfig
 from fuzz.expectation import State
 from fuzz.protocol import Result
-from fuzz.replay import Replayer, told
+from fuzz.replay import Replayer, describe_result
 from generators.errors import CaseError, UserError
 
 _REPLAYER = pytest.StashKey[Replayer]()
@@ -99,7 +99,7 @@ class CaseItem(pytest.Item):
             raise UnexpectedError(outcome.reason)
 
     def _record(self, result: Result) -> None:
-        self.add_report_section("call", "verdict", "\n".join(told(result, self.entry.case)))
+        self.add_report_section("call", "verdict", "\n".join(describe_result(result, self.entry.case)))
         for judged in result.results:
             self.user_properties.append((f"{judged.subject} verdict", judged.verdict.value))
             self.user_properties += [(f"{judged.subject} {key}", value) for key, value in judged.numbers.items()]

@@ -51,7 +51,11 @@ def replay(
     with Replayer(config) as replayer:
         for path, entry in entries.items():
             result, outcome = replayer.run(entry, tuple(subject or ()), device)
-            print("\n".join((f"{path}: {outcome.state.value}", *(f"  {line}" for line in told(result, entry.case)))))
+            print(
+                "\n".join(
+                    (f"{path}: {outcome.state.value}", *(f"  {line}" for line in describe_result(result, entry.case)))
+                )
+            )
             if outcome.state.is_unexpected or not result.results:
                 print(f"  {outcome.reason}")
             unexpected += outcome.state.is_unexpected
@@ -59,8 +63,8 @@ def replay(
 
 
 def shown(text: str, subject: str, device: str, python: str = sys.executable) -> int:
-    """Judge the case of a file's text under a subject and print what a worker of the interpreter `python` says. The exit
-    code: 1 with a finding, 0 without, 125 (which `git bisect run` skips) where it can't be judged."""
+    """Judge the case in a file's text under a subject and print the result. Gives the exit code: 1 for a finding, 0 for
+    none, 125 (which `git bisect run` skips) if it can't be judged."""
     from corpus.entry import loads
     from fuzz.evaluator import WorkerConfig
     from fuzz.protocol import Verdict
@@ -74,38 +78,38 @@ def shown(text: str, subject: str, device: str, python: str = sys.executable) ->
     except UserError as error:
         print(f"this can't run here: {error}", file=sys.stderr)
         return 125
-    print("\n".join(told(result, entry.case)) or f"eager refuses the case: {result.rejected}")
+    print("\n".join(describe_result(result, entry.case)) or f"eager refuses the case: {result.rejected}")
     verdicts = [judged.verdict for judged in result.results]
     if any(verdict.is_finding for verdict in verdicts):
         return 1
     return 0 if verdicts and Verdict.SKIPPED not in verdicts else 125
 
 
-def told(result: "Result", case: "Case") -> list[str]:
-    """What a result says of a case, in lines: one for each subject, one for where it is wrong, and one for its numbers and
-    rewrites."""
+def describe_result(result: "Result", case: "Case") -> list[str]:
+    """A result in lines: for each subject its verdict, where a value is wrong, its numbers and the rewrites that fired."""
     from fuzz.localisation import where_text
     from fuzz.protocol import Verdict
-    from fuzz.relations import explained, is_of_another_call
+    from fuzz.protocol.failures import RelationBroken
+    from fuzz.protocol.render import describe
+    from fuzz.relations import MEANINGS
 
     lines = []
     for judged in result.results:
-        message = f": {judged.message}" if judged.message else ""
-        lines.append(f"{judged.subject} {judged.verdict}{message}")
-        meaning = explained(judged.message)
-        if meaning:
-            lines.append(f"  {meaning}")
+        failure = judged.failure
+        lines.append(": ".join(filter(None, [f"{judged.subject} {judged.verdict}", describe(judged)])))
+        if isinstance(failure, RelationBroken):
+            lines.append(f"  called again with other arguments ({failure.relation}): {MEANINGS[failure.relation]}")
         where = where_text(case, judged.where)
         if where:
             lines.append(f"  where: {where}")
-        numbers = ", ".join(f"{key} {value:.3g}" for key, value in judged.numbers.items())
-        same = [] if judged.same is None else [f"torch._dynamo.utils.same {judged.same}"]
-        fired = [f"fired {', '.join(judged.fired)}"] if judged.fired else []
-        details = "; ".join([*([numbers] if numbers else []), *same, *fired])
-        if details:
+        details = [", ".join(f"{key} {value:.3g}" for key, value in judged.numbers.items())]
+        details += [] if judged.same is None else [f"torch._dynamo.utils.same {judged.same}"]
+        details += [f"fired {', '.join(judged.fired)}"] if judged.fired else []
+        if any(details):
             about = "of what is finite: " if judged.verdict is Verdict.NONFINITE else ""
-            about = "of the case's own call, which is right: " if is_of_another_call(judged.message) else about
-            lines.append(f"  {about}{details}")
+            if failure is not None and failure.is_of_further_call:
+                about = "of the case's own call, which is right: "
+            lines.append(f"  {about}{'; '.join(filter(None, details))}")
         if judged.reached:
             lines.append(f"  reached {', '.join(judged.reached)}")
     return lines

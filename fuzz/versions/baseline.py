@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from fuzz.protocol import Verdict
-from fuzz.versions.interpreters import Question
-from fuzz.versions.verdicts import Cell, Row
+from fuzz.versions.interpreters import Task
+from fuzz.versions.verdicts import Row, VersionResult
 from generators.errors import UserError
 
 FORMAT = 1
@@ -20,15 +20,15 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A version's cells by what was asked."""
+    """A version's results by what was asked."""
 
     torch: str
-    cells: Mapping[str, Cell]
+    results: Mapping[str, VersionResult]
 
-    def cell(self, question: Question) -> Cell:
+    def result(self, task: Task) -> VersionResult:
         """What the version gave."""
-        missing = Cell(Verdict.SKIPPED, "the baseline lacks it")
-        return self.cells.get(_key(question.case.id, question.subject, question.device), missing)
+        missing = VersionResult(Verdict.SKIPPED, "the baseline lacks it")
+        return self.results.get(_key(task.case.id, task.subject, task.device), missing)
 
 
 def load(path: Path) -> Baseline:
@@ -42,30 +42,34 @@ def load(path: Path) -> Baseline:
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise UserError(f"--baseline {path}: no baseline of format {FORMAT}; --save-baseline writes one")
     try:
-        return Baseline(str(data["torch"]), {key: cell_from(value) for key, value in data["cells"].items()})
+        return Baseline(str(data["torch"]), {key: decode_result(value) for key, value in data["cells"].items()})
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"--baseline {path}: broken: {type(error).__name__}: {error}") from error
 
 
 def text(torch: str, rows: Sequence[Row]) -> str:
-    """A file that holds the last version's cells."""
-    cells = {
-        _key(row.case, row.subject, row.device): cell_data(row.cells[-1]) for row in rows if row.cells[-1].is_judged
+    """A file that holds the last version's results."""
+    results = {
+        _key(row.case, row.subject, row.device): encode_result(row.results[-1])
+        for row in rows
+        if row.results[-1].is_judged
     }
-    return json.dumps({"format": FORMAT, "torch": torch, "cells": cells}, indent=1) + "\n"
+    return json.dumps({"format": FORMAT, "torch": torch, "cells": results}, indent=1) + "\n"
 
 
-def cell_data(cell: Cell) -> dict[str, Any]:
-    """A cell as JSON-ready data; what JSON has no number for (inf, nan) is text."""
-    numbers = {name: value if math.isfinite(value) else str(value) for name, value in cell.numbers.items()}
-    data = {"verdict": cell.verdict.value, "message": cell.message, "numbers": numbers, "fired": list(cell.fired)}
+def encode_result(result: VersionResult) -> dict[str, Any]:
+    """A result as JSON-ready data; what JSON has no number for (inf, nan) is text."""
+    numbers = {name: value if math.isfinite(value) else str(value) for name, value in result.numbers.items()}
+    data = {"verdict": result.verdict.value, "message": result.detail, "numbers": numbers, "fired": list(result.fired)}
     return {key: value for key, value in data.items() if value}
 
 
-def cell_from(data: Mapping[str, Any]) -> Cell:
-    """A cell from its JSON form. Raises what `dict`, `float` and `Verdict` raise."""
+def decode_result(data: Mapping[str, Any]) -> VersionResult:
+    """A result from its JSON form. Raises what `dict`, `float` and `Verdict` raise."""
     numbers = {str(key): float(value) for key, value in data.get("numbers", {}).items()}
-    return Cell(Verdict(data["verdict"]), str(data.get("message", "")), numbers, tuple(map(str, data.get("fired", ()))))
+    return VersionResult(
+        Verdict(data["verdict"]), str(data.get("message", "")), numbers, tuple(map(str, data.get("fired", ())))
+    )
 
 
 def _key(case: str, subject: str, device: str) -> str:

@@ -8,8 +8,8 @@ from corpus.entry import DEVICES, Entry
 from fuzz.campaign.investigate import public_for
 from fuzz.subjects import SUBJECTS, find_proxy, is_named
 from fuzz.versions.baseline import Baseline
-from fuzz.versions.interpreters import Interpreters, Question
-from fuzz.versions.verdicts import GROWTH, Cell, Change, Row
+from fuzz.versions.interpreters import Interpreters, Task
+from fuzz.versions.verdicts import GROWTH, Change, Row, VersionResult
 from generators.errors import UserError
 from generators.program.emit import is_random
 from generators.sampling.sample import sample
@@ -17,54 +17,52 @@ from generators.sampling.sample import sample
 _TURNED = (Change.REGRESSED, Change.FIXED)
 
 
-def of_files(entries: Mapping[Path, Entry], subjects: Sequence[str], device: str | None) -> list[Question]:
+def make_file_tasks(entries: Mapping[Path, Entry], subjects: Sequence[str], device: str | None) -> list[Task]:
     """What is asked about case files: each under its own subject, or under `subjects`."""
     _check_device(device)
-    questions = []
+    tasks = []
     for path, entry in entries.items():
         if is_named(entry.subject) and not subjects:
             # A case file is data: that it names a function is no reason to import it.
             raise UserError(
                 f"{path}: is about {entry.subject}, which runs code of yours: allow it with --subject {entry.subject}"
             )
-        questions += [
-            Question(str(path), entry.case, subject, device or entry.device, chosen=bool(subjects))
+        tasks += [
+            Task(str(path), entry.case, subject, device or entry.device, chosen=bool(subjects))
             for subject in subjects or (entry.subject,)
         ]
-    return questions
+    return tasks
 
 
-def of_seed(seed: int, cases: int, subjects: Sequence[str], device: str | None) -> list[Question]:
+def make_random_tasks(seed: int, cases: int, subjects: Sequence[str], device: str | None) -> list[Task]:
     """What is asked about the first `cases` random cases of a seed: under Inductor's graph passes, or under `subjects`."""
     _check_device(device)
-    questions = []
+    tasks = []
     for index in range(cases):
         case = sample(seed, index)
         cheap = find_proxy(random=is_random(case))
         name = f"case {index} of seed {seed}"
-        questions += [
-            Question(name, case, subject, device or "cpu", chosen=bool(subjects)) for subject in subjects or (cheap,)
-        ]
-    return questions
+        tasks += [Task(name, case, subject, device or "cpu", chosen=bool(subjects)) for subject in subjects or (cheap,)]
+    return tasks
 
 
 def compare(
-    questions: Sequence[Question],
+    tasks: Sequence[Task],
     interpreters: Interpreters,
     baseline: Baseline | None = None,
     limit: float = GROWTH,
-    progress: Callable[[Question], None] = lambda question: None,
+    progress: Callable[[Task], None] = lambda task: None,
 ) -> Iterator[Row]:
-    """A row for each question, as it is answered: the baseline's cell, if there is one, and each interpreter's.
+    """A row for each task, as it is answered: the baseline's result, if there is one, and each interpreter's.
 
     What regressed or was fixed is asked again, of fresh workers. What an internal subject of torch.compile shows, users need
     not meet: a case that fails under one has a second row, under the public one.
     """
-    for question in questions:
-        progress(question)
-        row = _row(question, interpreters, baseline, limit)
-        public = _public(question)
-        if public is None or not any(cell.fails for cell in row.cells):
+    for task in tasks:
+        progress(task)
+        row = _row(task, interpreters, baseline, limit)
+        public = _public(task)
+        if public is None or not any(result.fails for result in row.results):
             yield row
             continue
         shown = _row(public, interpreters, baseline, limit)
@@ -72,32 +70,32 @@ def compare(
         yield shown
 
 
-def _row(question: Question, interpreters: Interpreters, baseline: Baseline | None, limit: float) -> Row:
-    before = () if baseline is None else (baseline.cell(question),)
-    cells = [interpreter.judge(question) for interpreter in interpreters.all]
-    row = Row(question.name, question.case.id, question.subject, question.device, (*before, *cells), limit)
+def _row(task: Task, interpreters: Interpreters, baseline: Baseline | None, limit: float) -> Row:
+    before = () if baseline is None else (baseline.result(task),)
+    results = [interpreter.judge(task) for interpreter in interpreters.all]
+    row = Row(task.name, task.case.id, task.subject, task.device, (*before, *results), limit)
     if row.change not in _TURNED:
         return row
     # The last version, and the latest one that differs from it: without either there is no change.
-    judged = [place for place, cell in enumerate(row.cells) if cell.is_judged]
-    for place in (judged[-1], max(p for p in judged if row.cells[p].fails is not row.cells[judged[-1]].fails)):
+    judged = [place for place, result in enumerate(row.results) if result.is_judged]
+    for place in (judged[-1], max(p for p in judged if row.results[p].fails is not row.results[judged[-1]].fails)):
         at = place - len(before)
         if at >= 0:
-            cells[at] = _again(cells[at], interpreters.all[at].judge(question, fresh=True))
-    return replace(row, cells=(*before, *cells))
+            results[at] = _confirm(results[at], interpreters.all[at].judge(task, fresh=True))
+    return replace(row, results=(*before, *results))
 
 
-def _again(first: Cell, second: Cell) -> Cell:
+def _confirm(first: VersionResult, second: VersionResult) -> VersionResult:
     return replace(first, steady=second.is_judged and first.fails == second.fails)
 
 
-def _public(question: Question) -> Question | None:
+def _public(task: Task) -> Task | None:
     """The same case under the public subject that shows what this internal one does; None when users can run this one, or
     asked for it by name."""
-    if question.chosen or question.subject not in SUBJECTS:
+    if task.chosen or task.subject not in SUBJECTS:
         return None
-    public = public_for(question.subject, [name for name, spec in SUBJECTS.items() if spec.public])
-    return None if public in (None, question.subject) else replace(question, subject=str(public))
+    public = public_for(task.subject, [name for name, spec in SUBJECTS.items() if spec.public])
+    return None if public in (None, task.subject) else replace(task, subject=str(public))
 
 
 def _check_device(device: str | None) -> None:

@@ -6,15 +6,16 @@ from typing import Self
 
 from fuzz.evaluator import WorkerConfig, WorkerFault, open_evaluator, public_version
 from fuzz.protocol import Result, Verdict
-from fuzz.versions.verdicts import Cell
+from fuzz.protocol.render import describe
+from fuzz.versions.verdicts import VersionResult
 from generators.errors import UserError
 from generators.program.case import Case
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """A case to be judged under one subject on one device; `name`: its file, or what else it is known by; `chosen`: a person
-    chose the subject, and wants to hear of no other."""
+class Task:
+    """A case to be judged under one subject on one device; `name`: its file, or what else it is known by; `chosen`: the
+    user chose the subject, so that no other is shown."""
 
     name: str
     case: Case
@@ -47,20 +48,20 @@ class Interpreter:
             raise UserError(self._unusable[devices[0]])
         return frozenset(subjects)
 
-    def judge(self, question: Question, *, fresh: bool = False) -> Cell:
+    def judge(self, task: Task, *, fresh: bool = False) -> VersionResult:
         """What this version makes of a case; a worker that is lost is a verdict too. `fresh`: ask a new worker."""
-        if question.device in self._unusable:
-            return Cell(Verdict.SKIPPED, self._unusable[question.device])
-        evaluator = self._evaluator.on(question.device)
+        if task.device in self._unusable:
+            return VersionResult(Verdict.SKIPPED, self._unusable[task.device])
+        evaluator = self._evaluator.on(task.device)
         try:
             hello = evaluator.hello
-            if question.subject not in hello.subjects:
-                return Cell(Verdict.SKIPPED, f"torch {hello.torch} has no {question.subject}")
-            return cell_of(evaluator.evaluate(question.case, (question.subject,), fresh=fresh))
+            if task.subject not in hello.subjects:
+                return VersionResult(Verdict.SKIPPED, f"torch {hello.torch} has no {task.subject}")
+            return make_result(evaluator.evaluate(task.case, (task.subject,), fresh=fresh))
         except UserError as error:
-            return Cell(Verdict.SKIPPED, str(error))
+            return VersionResult(Verdict.SKIPPED, str(error))
         except WorkerFault as fault:
-            return Cell(Verdict.SKIPPED, f"attnfuzz failed: {str(fault).splitlines()[-1].strip()}", fault=True)
+            return VersionResult(Verdict.SKIPPED, f"attnfuzz failed: {str(fault).splitlines()[-1].strip()}", fault=True)
 
     def close(self) -> None:
         """End the workers."""
@@ -70,8 +71,8 @@ class Interpreter:
 class Interpreters:
     """Several of them, in the order in which a person upgrades; ended on exit."""
 
-    def __init__(self, setups: Sequence[WorkerConfig]) -> None:
-        self.all = [Interpreter(setup) for setup in setups]
+    def __init__(self, configs: Sequence[WorkerConfig]) -> None:
+        self.all = [Interpreter(config) for config in configs]
 
     def __enter__(self) -> Self:
         return self
@@ -80,20 +81,20 @@ class Interpreters:
         for interpreter in self.all:
             interpreter.close()
 
-    def start(self, questions: Sequence[Question]) -> list[str]:
+    def start(self, tasks: Sequence[Task]) -> list[str]:
         """Start all workers before any work; gives the torch versions. Raises `UserError` for an interpreter that can't be
         used, and for a subject that none of them has."""
-        devices = sorted({question.device for question in questions})
+        devices = sorted({task.device for task in tasks})
         known: frozenset[str] = frozenset().union(*[interpreter.start(devices) for interpreter in self.all])
-        for question in questions:
-            if known and question.subject not in known:
-                raise UserError(f"unknown subject {question.subject!r}; there are {', '.join(sorted(known))}")
+        for task in tasks:
+            if known and task.subject not in known:
+                raise UserError(f"unknown subject {task.subject!r}; there are {', '.join(sorted(known))}")
         return [interpreter.torch for interpreter in self.all]
 
 
-def cell_of(result: Result) -> Cell:
-    """The cell for a result that was asked about one subject."""
+def make_result(result: Result) -> VersionResult:
+    """What a version made of a case, from the answer about one subject."""
     if result.rejected is not None or not result.results:
-        return Cell(Verdict.REJECTED, f"eager refuses it: {result.rejected}")
+        return VersionResult(Verdict.REJECTED, f"eager refuses it: {result.rejected}")
     one = result.results[0]
-    return Cell(one.verdict, one.message, dict(one.numbers), one.fired)
+    return VersionResult(one.verdict, describe(one), dict(one.numbers), one.fired)

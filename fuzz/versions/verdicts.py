@@ -56,12 +56,12 @@ _MEANINGS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """What one version made of a case under one subject. `steady`: it said so twice, or was asked once; `fault`: attnfuzz
-    failed itself. The rest is `fuzz.protocol.SubjectResult`'s."""
+class VersionResult:
+    """What one version made of a case under one subject. `detail`: what is wrong, for people; `steady`: a second run in a
+    fresh worker agreed, or there was none; `fault`: attnfuzz failed itself."""
 
     verdict: Verdict
-    message: str = ""
+    detail: str = ""
     numbers: Mapping[str, float] = field(default_factory=dict)
     fired: tuple[str, ...] = ()
     steady: bool = True
@@ -87,7 +87,7 @@ class Row:
     case: str
     subject: str
     device: str
-    cells: tuple[Cell, ...]
+    results: tuple[VersionResult, ...]
     limit: float = GROWTH
     overruled: bool = False
 
@@ -96,50 +96,50 @@ class Row:
         """What became of the case."""
         if self.overruled:
             return Change.INTERNAL
-        judged = [cell for cell in self.cells if cell.is_judged]
+        judged = [result for result in self.results if result.is_judged]
         if len(judged) < 2:
             return Change.UNJUDGED
-        if not all(cell.steady for cell in judged):
+        if not all(result.steady for result in judged):
             return Change.UNSTEADY
-        if all(cell.fails for cell in judged):
+        if all(result.fails for result in judged):
             return Change.FAILS
         if judged[-1].fails:
             return Change.REGRESSED
-        if any(cell.fails for cell in judged):
+        if any(result.fails for result in judged):
             return Change.FIXED
-        if growth(judged[0], judged[-1]) >= self.limit:
+        if compute_growth(judged[0], judged[-1]) >= self.limit:
             return Change.GREW
-        patterns = [attention_patterns(cell.fired) for cell in judged]
+        patterns = [attention_patterns(result.fired) for result in judged]
         return Change.REWRITTEN if patterns[0] != patterns[-1] else Change.SAME
 
     @property
     def growth(self) -> float:
         """How many times the first version's error the last one's is, 0 where that is rounding or was not measured."""
-        judged = [cell for cell in self.cells if cell.is_judged]
-        return growth(judged[0], judged[-1]) if len(judged) > 1 else 0.0
+        judged = [result for result in self.results if result.is_judged]
+        return compute_growth(judged[0], judged[-1]) if len(judged) > 1 else 0.0
 
-    def turn(self) -> int | None:
+    def find_turn(self) -> int | None:
         """The version, by its place, since which a case that regressed fails, or one that was fixed passes."""
-        judged = [(place, cell.fails) for place, cell in enumerate(self.cells) if cell.is_judged]
+        judged = [(place, result.fails) for place, result in enumerate(self.results) if result.is_judged]
         last = judged[-1][1] if judged else False
         others = [place for place, fails in judged if fails is not last]
         return next((place for place, _ in judged if others and place > others[-1]), None)
 
-    def telling(self) -> Cell | None:
-        """The cell whose message says most: the last that fails, else the last that could not be judged."""
-        backwards = self.cells[::-1]
-        fails = next((cell for cell in backwards if cell.fails), None)
-        return fails or next((cell for cell in backwards if not cell.is_judged), None)
+    def find_most_telling(self) -> VersionResult | None:
+        """The result whose detail says most: the last that fails, else the last that could not be judged."""
+        backwards = self.results[::-1]
+        fails = next((result for result in backwards if result.fails), None)
+        return fails or next((result for result in backwards if not result.is_judged), None)
 
 
-def growth(before: Cell, after: Cell) -> float:
+def compute_growth(before: VersionResult, after: VersionResult) -> float:
     """How many times the error against float64 of `before` that of `after` is.
 
     0 where it is no more than rounding explains, by the measure of either version: one whose eager lost precision
     explains more. 0 too where one of them was not measured, or is a finding.
     """
     old, new = before.numbers, after.numbers
-    if not {before.verdict, after.verdict} <= _MEASURED or not _complete(old) or not _complete(new):
+    if not {before.verdict, after.verdict} <= _MEASURED or not _is_measured(old) or not _is_measured(new):
         return 0.0
     error, ratio = new["compiled_error"], new["ratio"]
     if not math.isclose(old["scale"], new["scale"], rel_tol=SAME_SCALE):
@@ -151,7 +151,7 @@ def growth(before: Cell, after: Cell) -> float:
     return times if ratio > ROUNDING else 0.0
 
 
-def of_change(rows: Sequence[Row]) -> Iterator[tuple[Change, list[Row]]]:
+def group_by_change(rows: Sequence[Row]) -> Iterator[tuple[Change, list[Row]]]:
     """The changes that there are, in their order, each with its rows."""
     for change in Change:
         found = [row for row in rows if row.change is change]
@@ -159,7 +159,7 @@ def of_change(rows: Sequence[Row]) -> Iterator[tuple[Change, list[Row]]]:
             yield change, found
 
 
-def _complete(numbers: Mapping[str, float]) -> bool:
+def _is_measured(numbers: Mapping[str, float]) -> bool:
     return all(math.isfinite(numbers.get(name, math.nan)) for name in ("ratio", "compiled_error", "scale"))
 
 

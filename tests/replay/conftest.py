@@ -33,7 +33,7 @@ def fake_python(tmp_path: Path) -> FakePython:
                 check = json.loads(line)
                 if check["type"] == "exit":
                     break
-                results = [dict(subject=s, verdict={verdict!r}, message="as told", numbers=dict(ratio=12.5),
+                results = [dict(subject=s, verdict={verdict!r}, failure=dict(kind="recorded", text="as told"), numbers=dict(ratio=12.5),
                                 fired=["_sfdp_pattern_1"], same=False) for s in check["subjects"]]
                 rejected = {rejected!r}
                 say(type="result", id=check["id"], rejected=rejected, results=[] if rejected else results)

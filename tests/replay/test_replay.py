@@ -8,7 +8,8 @@ import pytest
 
 from corpus.entry import Entry, Expectation, Found, save
 from fuzz.protocol import Result, SubjectResult, Verdict
-from fuzz.replay import told
+from fuzz.protocol.failures import AnyFailure, NotFinite, Recorded, RelationBroken
+from fuzz.replay import describe_result
 from generators.program.emit import source
 from generators.sampling.sample import sample
 from tests.replay.conftest import FakePython
@@ -57,16 +58,20 @@ def test_the_exit_code_says_whether_all_was_as_expected(
 
 
 @pytest.mark.parametrize(
-    ("verdict", "message", "words"),
+    ("verdict", "failure", "words"),
     [
-        (Verdict.WRONG_RESULT, "out: off", "  rows_wrong 0"),
-        (Verdict.NONFINITE, "out: 3 elements not finite", "  of what is finite: rows_wrong 0"),
-        (Verdict.NONFINITE, "-q and -scale: 3 of 7 elements", "  of the case's own call, which is right: rows_wrong 0"),
+        (Verdict.WRONG_RESULT, Recorded("out: off"), "  rows_wrong 0"),
+        (Verdict.NONFINITE, NotFinite("out", 3, (0,)), "  of what is finite: rows_wrong 0"),
+        (
+            Verdict.NONFINITE,
+            RelationBroken("-q and -scale", "not_finite", count=3, total=7),
+            "  of the case's own call, which is right: rows_wrong 0",
+        ),
     ],
 )
-def test_numbers_say_what_they_are_of(verdict: Verdict, message: str, words: str) -> None:
-    judged = SubjectResult("triton", verdict, message, {"rows_wrong": 0.0})
-    assert told(Result(1, None, (judged,)), CASE)[-1] == words
+def test_numbers_say_what_they_are_of(verdict: Verdict, failure: AnyFailure, words: str) -> None:
+    judged = SubjectResult("triton", verdict, numbers={"rows_wrong": 0.0}, failure=failure)
+    assert describe_result(Result(1, None, (judged,)), CASE)[-1] == words
 
 
 @pytest.mark.parametrize(

@@ -6,17 +6,19 @@ import pytest
 
 from fuzz.protocol import Verdict
 from fuzz.versions.table import Comparison, data, markdown, text
-from fuzz.versions.verdicts import Cell, Change, Row, growth
+from fuzz.versions.verdicts import Change, Row, VersionResult, compute_growth
 
 FIRED = ("_sfdp_pattern_5_inference", "pointless_view")
 
 
-def cell(verdict: str, message: str = "", *, error: float = 1e-7, ratio: float = 0.5, scale: float = 1.0) -> Cell:
-    return Cell(Verdict(verdict), message, {"compiled_error": error, "ratio": ratio, "scale": scale}, FIRED)
+def result(
+    verdict: str, message: str = "", *, error: float = 1e-7, ratio: float = 0.5, scale: float = 1.0
+) -> VersionResult:
+    return VersionResult(Verdict(verdict), message, {"compiled_error": error, "ratio": ratio, "scale": scale}, FIRED)
 
 
-def row(*cells: Cell | str, name: str = "a.case.yaml") -> Row:
-    made = tuple(given if isinstance(given, Cell) else cell(given) for given in cells)
+def row(*results: VersionResult | str, name: str = "a.case.yaml") -> Row:
+    made = tuple(given if isinstance(given, VersionResult) else result(given) for given in results)
     return Row(name, "0123456789ab", "inductor", "cpu", made)
 
 
@@ -39,7 +41,7 @@ def row(*cells: Cell | str, name: str = "a.case.yaml") -> Row:
     ],
 )
 def test_what_became_of_a_case(verdicts: tuple[str, ...], change: Change, turn: int | None) -> None:
-    assert (row(*verdicts).change, row(*verdicts).turn()) == (change, turn)
+    assert (row(*verdicts).change, row(*verdicts).find_turn()) == (change, turn)
 
 
 @pytest.mark.parametrize(
@@ -58,34 +60,34 @@ def test_what_became_of_a_case(verdicts: tuple[str, ...], change: Change, turn: 
 def test_an_error_grew_only_beyond_rounding(
     before: tuple[float, float], after: tuple[float, float], times: float
 ) -> None:
-    old, new = (cell("rounding", error=error, ratio=ratio) for error, ratio in (before, after))
-    assert growth(old, new) == pytest.approx(times)
+    old, new = (result("rounding", error=error, ratio=ratio) for error, ratio in (before, after))
+    assert compute_growth(old, new) == pytest.approx(times)
     assert (row(old, new).change is Change.GREW) == (times >= 4.0)
 
 
 def test_errors_of_different_outputs_are_compared_by_what_rounding_explains() -> None:
-    small = cell("rounding", error=1e-9, ratio=2.0, scale=1e-3)
-    assert growth(small, cell("rounding", error=1e-6, ratio=3.0, scale=10.0)) == pytest.approx(1.5)
+    small = result("rounding", error=1e-9, ratio=2.0, scale=1e-3)
+    assert compute_growth(small, result("rounding", error=1e-6, ratio=3.0, scale=10.0)) == pytest.approx(1.5)
 
 
 def test_errors_of_unstable_programs_say_nothing() -> None:
-    assert growth(cell("ok"), cell("ill_conditioned", error=1.0, ratio=50.0)) == 0.0
+    assert compute_growth(result("ok"), result("ill_conditioned", error=1.0, ratio=50.0)) == 0.0
 
 
 def test_a_lost_attention_pattern_is_told() -> None:
-    lost = Cell(Verdict.OK, fired=("pointless_view",))
-    form = Cell(Verdict.OK, fired=("_sfdp_pattern_5_half_inference",))
-    assert row(cell("ok"), lost).change is Change.REWRITTEN
-    assert row(cell("ok"), form).change is Change.SAME
-    told = text(Comparison(("2.12.1", "2.13.0"), (row(cell("ok"), lost),)))
+    lost = VersionResult(Verdict.OK, fired=("pointless_view",))
+    form = VersionResult(Verdict.OK, fired=("_sfdp_pattern_5_half_inference",))
+    assert row(result("ok"), lost).change is Change.REWRITTEN
+    assert row(result("ok"), form).change is Change.SAME
+    told = text(Comparison(("2.12.1", "2.13.0"), (row(result("ok"), lost),)))
     assert "2.12.1: _sfdp_pattern_5_inference; since 2.13.0: none" in told
 
 
 def test_the_table_names_what_changed_and_counts_the_rest() -> None:
     rows = (
         row("ok", "wrong_result", name="bad.case.yaml"),
-        row(cell("compile_error", "KeyError: a | b"), cell("ok"), name="good.case.yaml"),
-        row(cell("ok"), cell("rounding", error=5e-6, ratio=20.0), name="worse.case.yaml"),
+        row(result("compile_error", "KeyError: a | b"), result("ok"), name="good.case.yaml"),
+        row(result("ok"), result("rounding", error=5e-6, ratio=20.0), name="worse.case.yaml"),
         row("ok", "ok", name="quiet.case.yaml"),
     )
     told = Comparison(("2.12.1", "2.13.0"), rows, 9)

@@ -196,4 +196,4 @@ def test_an_interrupt_keeps_what_is_done(python: Make, tmp_path: Path) -> None:
     assert process.returncode == 130
     assert "1 comparison of 2, then interrupted, torch 2.12.1, 2.13.0: 1 no change" in out
     assert len(json.loads(told.read_text())["rows"]) == 1
-    assert "a baseline holds all cases" in out and not (tmp_path / "b.json").exists()
+    assert not (tmp_path / "b.json").exists()

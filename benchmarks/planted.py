@@ -72,7 +72,7 @@ def _told(name: str, events: list[dict[str, Any]]) -> bool:
     sizes = next((line for line in found["source"].splitlines() if " = " in line and line[0].isupper()), "all sizes 1")
     print(
         f"{name}: seen after {seen - began:.0f} s, saved after {found['time'] - began:.0f} s and {cases} cases: "
-        f"{found['verdict']}, {found['ops']} operations, {sizes}; {found['where'] or found['message']}",
+        f"{found['verdict']}, {found['ops']} operations, {sizes}; {found['where'] or found['failure']['kind']}",
         flush=True,
     )
     return True

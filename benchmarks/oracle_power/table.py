@@ -43,7 +43,7 @@ class Line:
     configuration: str = ""
     verdict: str = ""
     statistic: str = ""
-    message: str = ""
+    description: str = ""
     criteria: dict[str, bool | None] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def printed(lines: list[Line]) -> list[str]:
         f"without a mistake, {len(right)} kinds and dtypes: ours raises {ours}; {raised or 'the criteria raise none'}"
     )
     rows += [
-        f"  RAISED {line.variant} {line.dtype} {line.configuration}: {line.message}" for line in right if line.seen
+        f"  RAISED {line.variant} {line.dtype} {line.configuration}: {line.description}" for line in right if line.seen
     ]
     return rows
 
@@ -110,7 +110,7 @@ def printed(lines: list[Line]) -> list[str]:
 def _take(line: Line, configuration: str, answer: SubjectResult) -> None:
     # An eager that is wrong, as cuDNN's backward is in rows without a key, is another matter.
     line.seen = answer.verdict.is_finding and answer.verdict is not Verdict.EAGER_SUSPECT
-    line.configuration, line.verdict, line.message = configuration, str(answer.verdict), describe(answer)
+    line.configuration, line.verdict, line.description = configuration, str(answer.verdict), describe(answer)
     line.statistic = _statistic(answer.failure) if line.seen and answer.failure is not None else ""
 
 

@@ -18,8 +18,8 @@ from fuzz.durations import format_count, format_duration
 from fuzz.expectation import State
 from fuzz.protocol import EAGER, Verdict
 from fuzz.protocol.failures import RelationBroken
+from fuzz.protocol.relations import MEANINGS
 from fuzz.protocol.render import describe
-from fuzz.relations import MEANINGS
 from fuzz.subjects import is_named
 
 

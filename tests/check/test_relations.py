@@ -188,7 +188,7 @@ def test_another_shape_is_a_broken_relation() -> None:
         out = math_attention(q, k, v, **options)
         return out[:, :, :-1] if k.shape[2] > 21 else out
 
-    (found,) = [one for one in said(attend) if one.relation == "every key twice"]
+    (found,) = [one for one in said(attend) if one.relation == "masked keys appended"]
     assert (found.aspect, found.shape, found.expected_shape) == ("shape", (2, 4, 16, 16), (2, 4, 17, 16))
 
 
@@ -197,7 +197,7 @@ def test_numbers_that_are_not_finite_on_one_side_are_told_from_wrong_ones() -> N
         out = math_attention(q, k, v, **options)
         return out / 0.0 if k.shape[2] > 21 else out
 
-    (found,) = [one for one in said(attend) if one.relation == "every key twice"]
+    (found,) = [one for one in said(attend) if one.relation == "masked keys appended"]
     assert found.aspect == "not_finite"
 
 

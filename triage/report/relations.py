@@ -28,10 +28,6 @@ shape = (*q.shape[:3], k.shape[2])
 o_changed = o | {{n: o[n].expand(shape).contiguous() for n in ("mask", "bias") if n in o}}
 yield f(q, k, v, **o_changed), {_AS_BEFORE}
 """,
-    "q * 2^n and k / 2^n": f"""
-for n in 1, 2, 3:
-    yield f(q * 2**n, k / 2**n, v, **o), {_AS_BEFORE}
-""",
     "q * 4^n and scale / 4^n": f"""
 for n in 1, 2:
     yield f(q * 4**n, k, v, **o | {{"scale": o["scale"] / 4**n}}), {_AS_BEFORE}
@@ -39,23 +35,12 @@ for n in 1, 2:
     "-q and -scale": f"""
 yield f(-q, k, v, **o | {{"scale": -o["scale"]}}), {_AS_BEFORE}
 """,
-    "v * 2^n": f"""
-for n in 1, 2, 3:
-    yield f(q, k, v * 2**n, **o), {_AS_BEFORE} * 2**n
-""",
     "-v": f"""
 yield f(q, k, -v, **o), -{_AS_BEFORE}
 """,
     "keys repeated for each query head": f"""
 {_GROUP}
 yield f(q, k.repeat_interleave(group, 1), v.repeat_interleave(group, 1), **o), {_AS_BEFORE}
-""",
-    "some heads alone": f"""
-{_GROUP}
-count = group if k.shape[1] > 1 else 1
-for heads in torch.arange(q.shape[1]).split(count):
-    keys = heads[:1] // group
-    yield f(q[:, heads], k[:, keys], v[:, keys], **part(o, 1, heads)), {_AS_BEFORE}[:, heads]
 """,
     "one batch alone": f"""
 for batch in torch.arange(q.shape[0]).split(1):
@@ -73,11 +58,6 @@ for cut in sorted({{1, len(rows) // 2, len(rows) - 1}} - {{0}}):
     some = rows[cut:] if end else rows[:cut]
     yield f(q[:, :, some], k, v, **part(o, 2, some)), {_AS_BEFORE}[:, :, some]
 """,
-    "queries permuted": f"""
-{_ROWS}
-for order in rows.flip(0), rows.roll(1):
-    yield f(q[:, :, order], k, v, **part(o, 2, order)), {_AS_BEFORE}[:, :, order]
-""",
     "features of 0 appended": f"""
 for more in 1, 3, 8, 16:
     q1, k1, v1 = (nn.functional.pad(x, (0, more)) for x in (q, k, v))
@@ -85,10 +65,6 @@ for more in 1, 3, 8, 16:
         yield f(q1, k1, v1, **o), nn.functional.pad({_AS_BEFORE}, (0, more))
     else:
         yield f(q1, k1, v, **o), {_AS_BEFORE}
-""",
-    "some value features alone": f"""
-for part_of_v in slice(0, 1), slice(0, v.shape[3] // 2), slice(v.shape[3] // 2, None):
-    yield f(q, k, v[..., part_of_v].contiguous(), **o), {_AS_BEFORE}[..., part_of_v]
 """,
     "keys permuted": f"""
 {_KEYS}
@@ -112,16 +88,6 @@ for more in 1, 5, 64:
     tall = torch.cat([v, torch.full_like(v[:, :, wide[len(keys):]], 1000.0)], 2)
     yield f(q, k[:, :, wide], tall, **o_changed), {_AS_BEFORE}
 """,
-    "every key twice": f"""
-twice = torch.arange(k.shape[2]).repeat(2)
-yield f(q, k[:, :, twice], v[:, :, twice], **part(o, 3, twice)), {_AS_BEFORE}
-""",
-    "v in two parts": f"""
-for first in slice(None, None, 2), slice(k.shape[2] // 2):
-    some = torch.zeros_like(v[:1, :1, :, :1], dtype=torch.bool)
-    some[:, :, first] = True
-    yield f(q, k, v.masked_fill(some, 0), **o) + f(q, k, v.masked_fill(~some, 0), **o), {_AS_BEFORE}
-""",
     "queries and keys cut off under causality": f"""
 {_ROWS}
 {_KEYS}
@@ -135,10 +101,6 @@ for cut in sorted({{1, least // 2, least - 1}} - {{0}}):
 for order in torch.arange(q.shape[3]).flip(0), torch.arange(q.shape[3]).roll(1):
     signs = ((-1.0) ** order).to(q)
     yield f(q[..., order] * signs, k[..., order] * signs, v, **o), {_AS_BEFORE}
-""",
-    "a number added to every score": f"""
-for shift in 1, -2, 8:
-    yield f(q, k, v, **o | {{"bias": o.get("bias", q.new_zeros(1, 1, 1, 1)) + shift}}), {_AS_BEFORE}
 """,
     "sinks as one more key": f"""
 shape = (*q.shape[:3], k.shape[2])

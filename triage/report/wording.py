@@ -20,8 +20,8 @@ from fuzz.protocol.failures import (
     RelationBroken,
     WrongValue,
 )
+from fuzz.protocol.relations import MEANINGS
 from fuzz.protocol.render import describe
-from fuzz.relations import MEANINGS
 from fuzz.subjects import get_spec
 from generators.program.case import Case, Op, TensorType
 from generators.program.dtypes import LOW_PRECISION

@@ -1,6 +1,6 @@
 """Metamorphic relations of an attention function's output: an oracle that needs no second implementation.
 
-A relation (changes.py) changes a call so that what must come out follows from what came out. A mistake that eager,
+A relation (relation_table.py) changes a call so that what must come out follows from what came out. A mistake that eager,
 the reference and a kernel share is not hidden from it: a head mapping, an offset, an order of steps.
 """
 
@@ -13,11 +13,10 @@ import torch
 from torch import Tensor
 
 from fuzz.check.oracle.attention.call import Call
-from fuzz.check.oracle.attention.equations import Equation, Relation, Term
 from fuzz.check.oracle.attention.error_bound import budget
 from fuzz.check.oracle.attention.exact import Exact
 from fuzz.check.oracle.attention.refusals import Unsupported
-from fuzz.check.oracle.attention.relation_table import RELATIONS
+from fuzz.check.oracle.attention.relation_table import RELATIONS, Equation, Relation, Term
 from fuzz.check.oracle.constants import LARGEST_RELATED, MOST_SCORES, SMALLEST_RELATED, UNIT_ROUNDOFF, budget_limit
 from fuzz.protocol.failures import RelationBroken
 

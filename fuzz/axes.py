@@ -11,7 +11,7 @@ _PRODUCTS = frozenset({"matmul", "bmm"})
 _BY_RANK = {3: (BATCH, QUERY, FEATURE), 4: (BATCH, HEAD, QUERY, FEATURE)}
 
 
-def of_attention(case: Case, name: str, rank: int) -> tuple[str, ...]:
+def find_attention_axes(case: Case, name: str, rank: int) -> tuple[str, ...]:
     """The axes of a value that is weights times values, or that with axes swapped; () where it is something else."""
     made = {op.name: op for op in case.ops}
     moves: list[Op] = []

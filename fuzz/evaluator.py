@@ -143,7 +143,7 @@ class Evaluator:
         self._sent = check
 
     def collect(self) -> Result:
-        """The result of the check submitted last, with the verdicts that a lost process had reached. Raises `WorkerFault`."""
+        """The result of the last check, with the verdicts that a lost process had reached. Raises `WorkerFault`."""
         check, self._sent = self._sent, None
         assert check is not None
         result = self.process.receive()

@@ -11,7 +11,7 @@ from generators.errors import UserError
 
 
 class State(Enum):
-    """How a replay ended. `KNOWN` is a bug that somebody wrote down, `STILL` what a campaign found, which show as expected."""
+    """How a replay ended. `KNOWN`: a recorded bug still shows; `STILL`: what a campaign found still shows."""
 
     MET = "as expected"
     KNOWN = "known bug, still there"
@@ -35,8 +35,8 @@ class Outcome:
 
 
 def compare(expectation: Expectation, result: Result, torch: str, *, as_found: bool = False) -> Outcome:
-    """Hold the verdicts in `result`, given under torch version `torch`, against the expectation. `as_found`: it is what a
-    campaign saw, and nobody has written down that the bug is known.
+    """Compare the verdicts in `result`, given under torch version `torch`, with the expectation. `as_found`: the
+    expectation is what a campaign saw, not a bug that somebody recorded.
 
     Raises UserError when the expectation names a verdict that does not exist or accuses nobody.
     """

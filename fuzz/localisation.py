@@ -7,7 +7,7 @@ import itertools
 import re
 from collections.abc import Sequence
 
-from fuzz.axes import BATCH, FEATURE, HEAD, KEY, QUERY, of_attention
+from fuzz.axes import BATCH, FEATURE, HEAD, KEY, QUERY, find_attention_axes
 from fuzz.protocol import WrongElements
 from generators.program.case import Case, Contract
 from generators.program.type_check import types_of
@@ -29,7 +29,7 @@ _SHOWN = 4
 """So many ranges of an axis are named."""
 
 
-def where_text(case: Case, where: WrongElements | None) -> str:
+def describe_where(case: Case, where: WrongElements | None) -> str:
     """In one line where a value of the case is wrong; "" where nothing is known of it."""
     if where is None or not where.wrong or not where.shape:
         return ""
@@ -37,8 +37,7 @@ def where_text(case: Case, where: WrongElements | None) -> str:
 
 
 def labels(case: Case, value: str, rank: int) -> tuple[str, ...]:
-    """What the axes of a value are: in attention's words where a contract names it, or its operations are attention's, else
-    by the sizes' names."""
+    """What the axes of a value are: attention's where a contract or the operations tell, else the names of its sizes."""
     if value in _OF_CALLS:
         return _OF_CALLS[value][-rank:]
     name = _name(case, value)
@@ -46,7 +45,7 @@ def labels(case: Case, value: str, rank: int) -> tuple[str, ...]:
         found = _of_contract(contract, name, rank)
         if found:
             return found
-    found = of_attention(case, name, rank)
+    found = find_attention_axes(case, name, rank)
     if found:
         return found
     kind = types_of(case).get(name)

@@ -87,7 +87,7 @@ def shown(text: str, subject: str, device: str, python: str = sys.executable) ->
 
 def describe_result(result: "Result", case: "Case") -> list[str]:
     """A result in lines: for each subject its verdict, where a value is wrong, its numbers and the rewrites that fired."""
-    from fuzz.localisation import where_text
+    from fuzz.localisation import describe_where
     from fuzz.protocol import Verdict
     from fuzz.protocol.failures import RelationBroken
     from fuzz.protocol.render import describe
@@ -99,7 +99,7 @@ def describe_result(result: "Result", case: "Case") -> list[str]:
         lines.append(": ".join(filter(None, [f"{judged.subject} {judged.verdict}", describe(judged)])))
         if isinstance(failure, RelationBroken):
             lines.append(f"  called again with other arguments ({failure.relation}): {MEANINGS[failure.relation]}")
-        where = where_text(case, judged.where)
+        where = describe_where(case, judged.where)
         if where:
             lines.append(f"  where: {where}")
         details = [", ".join(f"{key} {value:.3g}" for key, value in judged.numbers.items())]

@@ -31,7 +31,7 @@ from fuzz.campaign.suspicion_queue import Desk
 from fuzz.campaign.symptom import failure_of
 from fuzz.campaign.worker_thread import Slot
 from fuzz.evaluator import WorkerConfig, public_version
-from fuzz.localisation import where_text
+from fuzz.localisation import describe_where
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.protocol.render import describe
 from fuzz.subjects import is_named
@@ -329,7 +329,7 @@ class Campaign:
                 path=str(path),
                 internal=not new,
                 source=source(case),
-                where=where_text(case, shown.where),
+                where=describe_where(case, shown.where),
                 ledger=_in_ledger(bug) if bug else "",
                 seen=seen,
             )

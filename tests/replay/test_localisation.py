@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fuzz.axes import BATCH, FEATURE, HEAD, KEY, QUERY
 from fuzz.check.oracle.where import locate
-from fuzz.localisation import labels, where_text, words
+from fuzz.localisation import describe_where, labels, words
 from fuzz.tiles import tile_rule
 from generators.program.case import Case, Contract, Input, Op
 from generators.program.sizes import Size
@@ -87,8 +87,8 @@ def test_axes_are_called_what_the_contract_calls_them() -> None:
     assert labels(case, "grad of input 3", 2) == ("B", "D")
     assert labels(case, "grad of parameter w", 2) == ("axis 0", "axis 1")
     data = locate("grad of input 1", wrong((2, 3, 4, 5), ALL, 2))
-    assert where_text(case, data) == "grad of input 1: last key row of each head"
-    assert where_text(case, None) == ""
+    assert describe_where(case, data) == "grad of input 1: last key row of each head"
+    assert describe_where(case, None) == ""
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from corpus import casefile
-from fuzz.axes import of_attention
+from fuzz.axes import find_attention_axes
 from fuzz.check.oracle.error_map import error_map
 from fuzz.check.oracle.where import locate
-from fuzz.localisation import where_text
+from fuzz.localisation import describe_where
 from fuzz.protocol import ErrorMap, SubjectResult, Verdict
 from generators.program.case import Case
 from triage.report import picture
@@ -61,7 +61,7 @@ def test_the_picture_is_told_in_words_too(case: Case) -> None:
         "Error of output 0 against float64, by batch, head and query row, and by query row and feature. Wrong: batch 1,"
         " head 2, last 3 query rows, feature 3."
     )
-    assert where_text(case, result.where).startswith("output 0: batch 1, head 2, last 3 query rows")
+    assert describe_where(case, result.where).startswith("output 0: batch 1, head 2, last 3 query rows")
 
 
 def test_a_png_is_drawn_wide_or_for_a_column(case: Case) -> None:
@@ -113,6 +113,6 @@ ops:
 returns: [out, other, merged]
 """
     case = casefile.loads(text)
-    assert of_attention(case, "out", 4) == ("batch", "query row", "head", "feature")
-    assert of_attention(case, "other", 4) == ("batch", "query row", "feature", "head")
-    assert of_attention(case, "merged", 4) == ()
+    assert find_attention_axes(case, "out", 4) == ("batch", "query row", "head", "feature")
+    assert find_attention_axes(case, "other", 4) == ("batch", "query row", "feature", "head")
+    assert find_attention_axes(case, "merged", 4) == ()

@@ -12,7 +12,7 @@ from corpus import entry as corpus_entry
 from corpus.entry import Entry
 from corpus.ledger import Ledger
 from fuzz.durations import format_count
-from fuzz.localisation import where_text
+from fuzz.localisation import describe_where
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import RelationBroken
 from fuzz.protocol.render import describe
@@ -107,7 +107,7 @@ def describe_group(number: int, group: Group) -> dict[str, object]:
         "last_seen": format_time(max(row.last_seen for row in rows)),
         "failure": describe(result),
         "notes": [*group.notes, *notes],
-        "where": where_text(case, result.where),
+        "where": describe_where(case, result.where),
         "numbers": list_numbers(result),
         "fired": result.fired,
         "program": source(case).strip(),

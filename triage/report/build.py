@@ -7,7 +7,7 @@ from pathlib import Path
 
 from corpus.entry import Entry, Expectation, sort_by_version
 from fuzz.evaluator import ROOT, Evaluator, WorkerConfig, open_evaluator, public_version
-from fuzz.localisation import named, where_text
+from fuzz.localisation import describe_where, named
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import RelationBroken
 from fuzz.protocol.render import describe
@@ -125,7 +125,7 @@ def write_report(
         bisector=attribution.bisection.line if attribution and attribution.bisection else "",
         conditions=[b.words for b in evidence.sizes] if kernel else explanation.sentences if explanation else (),
         diff=explanation.diff() if explanation else (),
-        where=named(case, where_text(case, result.where)),
+        where=named(case, describe_where(case, result.where)),
         picture=named(case, drawn),
         seen=_list_versions(entry, ablation),
         versions=f"torch {hello.torch}, triton {triton or 'not installed'}, Python {hello.python}, {device}"

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fuzz.localisation import where_text
+from fuzz.localisation import describe_where
 from fuzz.protocol import SubjectResult
 from generators.errors import UserError
 from generators.program.case import Case
@@ -61,7 +61,7 @@ def describe(case: Case, result: SubjectResult) -> str:
     if not grids or result.map is None:
         return ""
     told = f"Error of {result.map.value} against float64, {', and '.join(grid.title for grid in grids)}"
-    where = where_text(case, result.where).partition(": ")[2]
+    where = describe_where(case, result.where).partition(": ")[2]
     return f"{told}. Wrong: {where}." if where else f"{told}."
 
 

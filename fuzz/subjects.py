@@ -12,7 +12,8 @@ class Spec:
     """One way to run a case.
 
     backend: that of torch.compile ("passes": only Inductor's graph passes, see fuzz/check/graph_passes.py), "" to run
-    the module or function as it is, "unknown" for a user's function; mode: that of torch.compile; dynamic: every size is symbolic;
+    the module or function as it is, "unknown" for a user's function; mode: that of torch.compile;
+    dynamic: every size is symbolic;
     function: the attention function, "package.module:function", in the place of the case's own attention;
     sdpa: the backend of F.scaled_dot_product_attention in its place; twin: a function that must give the same bits;
     random: for cases with active dropout, with random numbers of its own instead of eager's; tf32: TF32 is allowed;
@@ -96,7 +97,7 @@ def is_named(subject: str) -> bool:
 
 
 def get_spec(subject: str) -> Spec:
-    """The row of a built-in subject. Of a user's function nothing is known before it is imported: it may use Inductor."""
+    """The row of a built-in subject. Nothing is known of a user's function: it may use Inductor."""
     return Spec("unknown") if is_named(subject) else SUBJECTS.get(subject, Spec(public=False))
 
 

@@ -21,7 +21,7 @@ from fuzz.protocol.failures import NotTaken, OutOfBounds, Refusal
 
 
 def check_attention(case: CaseRun, subject: Subject, coverage: Coverage) -> tuple[Judgement, bool | None]:
-    """The verdict on the attention function of `subject`, and what `torch._dynamo.utils.same` says of the case with it."""
+    """The verdict on the attention function of `subject`, and what `torch._dynamo.utils.same` says of the case."""
     request = case.request
     if request.attention_stub is None or subject.attention is None:
         return Judgement(Verdict.SKIPPED, NotTaken(Refusal.NO_CONTRACT)), None

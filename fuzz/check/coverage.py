@@ -1,4 +1,4 @@
-"""What a case reached of the compiler, counted by hooks in it: the pattern matcher, Inductor's passes and lowering, counters.
+"""What a case reached of the compiler, by hooks in the pattern matcher, in Inductor's passes and lowering, and counters.
 
 Where this torch lacks a hook, that part of the coverage is missing, and `missing_hooks` says so.
 """

@@ -69,7 +69,7 @@ def _explain_by_rounding(judgement: Judgement, case: CaseRun, subject: Subject, 
 def apply_precision_policy(
     judgement: Judgement, case: CaseRun, subject: Subject, is_wrong: Callable[[Execution], bool]
 ) -> Judgement:
-    """`judgement`, or that casts which Inductor leaves out explain it: `is_wrong` judges what the subject gives without them."""
+    """`judgement`, or that casts which Inductor leaves out explain it. `is_wrong` judges a run with all casts."""
     # Without low precision the setting changes nothing on CPU; on CUDA it decides over fused multiply-adds too.
     low = case.coarsest() in constants.LOW_PRECISION or case.device != "cpu"
     if low and subject.spec.uses_inductor and settings.can_keep_casts():

@@ -1,4 +1,4 @@
-"""The state of torch that every check relies on, set once per worker. The only module that writes torch's configuration."""
+"""The state of torch that every check relies on, set once per worker. Only this module writes torch's configuration."""
 
 import gc
 import itertools
@@ -164,7 +164,7 @@ def _leave_caches_warm() -> None:
 
 
 def _let_go_of_symbols() -> None:
-    """Break the cycles from symbolic sizes, which live in C++ where the collector doesn't see them, to what has them."""
+    """Break cycles through symbolic sizes, which live in C++, where the collector doesn't see them."""
     kind = getattr(sys.modules.get("torch.fx.experimental.symbolic_shapes"), "ShapeEnv", None)
     for item in gc.get_objects():
         if type(item) is kind:

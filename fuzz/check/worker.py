@@ -1,8 +1,8 @@
-"""A worker: checks one case after the other, as told over its standard input (fuzz/protocol.py).
+"""A worker: checks one case after the other, as requested on its standard input (see fuzz/protocol).
 
     python -m fuzz.check.worker [--device cpu] [--subject package.module:function] [--memory-limit MIB]
 
-Standard output carries the protocol and nothing else. Exit codes: 0 told to finish, 2 can't work here, 3 fault of ours.
+Standard output carries the protocol and nothing else. Exit codes: 0 finished, 2 can't work here, 3 our fault.
 """
 
 import argparse
@@ -37,7 +37,7 @@ Answer = Callable[[Check], Result]
 Serve = Callable[[BinaryIO, Answer], int]
 
 
-class Unworkable(Exception):
+class WorkerUnavailable(Exception):
     """This process can't check anything; the text says why in one line."""
 
 
@@ -46,7 +46,7 @@ def main(
 ) -> int:
     """Serve until told to exit. Returns the exit code.
 
-    `before` is called before torch is imported and may raise `Unworkable`; `serve` takes the place of answering one
+    `before` is called before torch is imported and may raise `WorkerUnavailable`; `serve` takes the place of answering one
     check after the other.
     """
     started = time.perf_counter()
@@ -60,7 +60,7 @@ def main(
             _limit_memory(options.memory_limit)
         before()
         subjects = _start(options)
-    except Unworkable as reason:
+    except WorkerUnavailable as reason:
         send(wire, Unusable(str(reason)))
         return 2
     cxx = _cxx()
@@ -81,9 +81,11 @@ def main(
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m fuzz.check.worker", description=__doc__.splitlines()[0])
-    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--subject", action="append", default=[], help="an importable package.module:function")
-    parser.add_argument("--memory-limit", type=int, default=0, help="MiB of memory, 0: no limit")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="where cases run (default: cpu)")
+    parser.add_argument(
+        "--subject", action="append", default=[], help="a function to import, package.module:function; may be repeated"
+    )
+    parser.add_argument("--memory-limit", type=int, default=0, help="limit of memory in MiB; 0 for none (default)")
     return parser.parse_args(arguments)
 
 
@@ -102,13 +104,13 @@ def _start(options: argparse.Namespace) -> "dict[str, Subject]":
     try:
         import torch
     except ImportError as error:
-        raise Unworkable(f"{sys.executable} can't import torch: {error}") from error
+        raise WorkerUnavailable(f"{sys.executable} can't import torch: {error}") from error
     version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
     if version < OLDEST_TORCH:
         oldest = ".".join(map(str, OLDEST_TORCH))
-        raise Unworkable(f"{sys.executable} has torch {torch.__version__}; {oldest} or later is needed")
+        raise WorkerUnavailable(f"{sys.executable} has torch {torch.__version__}; {oldest} or later is needed")
     if options.device == "cuda" and not torch.cuda.is_available():
-        raise Unworkable(f"torch {torch.__version__} in {sys.executable} sees no CUDA device")
+        raise WorkerUnavailable(f"torch {torch.__version__} in {sys.executable} sees no CUDA device")
     from fuzz.check import settings
     from fuzz.check.subjects import SubjectError, available, find
 
@@ -118,7 +120,7 @@ def _start(options: argparse.Namespace) -> "dict[str, Subject]":
         for name in options.subject:
             subjects[name] = find(name)
     except SubjectError as error:
-        raise Unworkable(str(error)) from error
+        raise WorkerUnavailable(str(error)) from error
     return subjects
 
 
@@ -154,19 +156,19 @@ def _cxx() -> str | None:
 
 
 def _serve(wire: BinaryIO, answer: Answer) -> int:
-    while (message := asked()) is not None:
+    while (message := read_check()) is not None:
         send(wire, answer(message))
     return 0
 
 
-def asked() -> Check | None:
-    """What the parent asks next; None when it told this process to finish."""
+def read_check() -> Check | None:
+    """The next request; None when the parent ends this process. Raises `ProtocolError`."""
     line = sys.stdin.buffer.readline()
     message = from_json(line) if line else Exit()
     if isinstance(message, Exit):
         return None
     if not isinstance(message, Check):
-        raise ProtocolError(f"a parent doesn't say {message.type!r}")
+        raise ProtocolError(f"a parent does not send {message.type!r}")
     return message
 
 

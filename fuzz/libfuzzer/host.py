@@ -1,4 +1,4 @@
-"""A worker that libFuzzer drives: it says which case it draws, waits to be asked about it, and answers as any worker does.
+"""A worker that libFuzzer drives: it says which case it draws, waits for the request, and answers as any worker.
 
     python -m fuzz.libfuzzer.host --corpus DIR --seed N [options of fuzz.check.worker]
 
@@ -45,12 +45,12 @@ def main() -> int:
 
 def _follow() -> None:
     if sys.version_info < OLDEST_PYTHON:
-        raise worker.Unworkable(
+        raise worker.WorkerUnavailable(
             f"--engine atheris needs Python >= 3.11 and {sys.executable} is {sys.version.split()[0]}"
         )
     for module, package in (("atheris", "atheris"), ("yaml", "pyyaml")):
         if importlib.util.find_spec(module) is None:
-            raise worker.Unworkable(
+            raise worker.WorkerUnavailable(
                 f"--engine atheris needs the package {package}: {sys.executable} -m pip install {package}"
             )
     if importlib.util.find_spec("torch") is not None:
@@ -76,7 +76,7 @@ def _fuzz(directory: Path, seed: int, wire: BinaryIO, answer: worker.Answer) -> 
         # So libFuzzer names its files, and it writes them after their first run. It begins with no bytes every time.
         again = not data or (corpus / hashlib.sha1(data, usedforsecurity=False).hexdigest()).exists()
         worker.send(wire, Drawn(inputs.encode(case).decode(), again))
-        check = worker.asked()
+        check = worker.read_check()
         if check is None:
             _end(0)
         worker.send(wire, answer(check))
@@ -93,14 +93,18 @@ def _fuzz(directory: Path, seed: int, wire: BinaryIO, answer: worker.Answer) -> 
         # faulthandler writes down where the process was.
         *(f"-handle_{name}=0" for name in ("abrt", "bus", "fpe", "ill", "int", "segv", "term", "usr1", "usr2", "xfsz")),
     ]
-    atheris.Setup(["libfuzzer", *flags, str(corpus)], _faults_told(judge), custom_mutator=_faults_told(inputs.changed))
+    atheris.Setup(
+        ["libfuzzer", *flags, str(corpus)],
+        _exiting_on_fault(judge),
+        custom_mutator=_exiting_on_fault(inputs.mutate_input),
+    )
     gc.collect()
     gc.freeze()
     atheris.Fuzz()
     return 0
 
 
-def _faults_told(function: Callable[P, R]) -> Callable[P, R]:
+def _exiting_on_fault(function: Callable[P, R]) -> Callable[P, R]:
     """`function`, ending the process as a worker ends on a fault of ours; libFuzzer would call it a crash and go on."""
 
     @functools.wraps(function)

@@ -1,4 +1,4 @@
-"""What libFuzzer's inputs mean: a case file's text, or else bytes that drive the generators. Any bytes are a valid case."""
+"""What libFuzzer's inputs mean: a case file's text, or bytes that drive the generators. Any bytes are a valid case."""
 
 import random
 
@@ -20,7 +20,7 @@ VARIANTS = 0.6
 """Of the inputs made of others, the share that is another variant of the case (`generators.sampling.variants`)."""
 _FRESH_BYTES = 512
 _IN_BYTES = 0.5
-"""Of an input that drives the generators, the share of changes made to its bytes, so that the generators write it anew."""
+"""The share of changes to an input's bytes, where those drive the generators."""
 
 
 def decode(data: bytes) -> Case:
@@ -39,7 +39,7 @@ def encode(case: Case) -> bytes:
     return casefile.dumps(case).encode()
 
 
-def changed(data: bytes, most: int, seed: int) -> bytes:
+def mutate_input(data: bytes, most: int, seed: int) -> bytes:
     """An input made of one, at most `most` bytes long."""
     c = Choices(f"change:{seed}")
     if c.chance(FRESH):

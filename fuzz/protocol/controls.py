@@ -10,7 +10,7 @@ from typing import ClassVar
 
 @dataclass(frozen=True)
 class Control:
-    """One control by its name in fuzz/check/controls, with its argument: the rewrite it switches off, the sizes of a tile."""
+    """A control by its name in fuzz/check/controls, with its argument, such as the rewrite it switches off."""
 
     name: str
     argument: str = ""
@@ -18,7 +18,7 @@ class Control:
 
 @dataclass(frozen=True)
 class Operand:
-    """What a pattern was matched with under `name`: a tensor's sizes, strides and dtype, or the text of anything else."""
+    """What a pattern's argument `name` matched: a tensor's sizes, strides and dtype, or the text of anything else."""
 
     name: str
     shape: tuple[str, ...] = ()

@@ -78,7 +78,8 @@ class Unusable(Message):
 class Check(Message):
     """Run one case. `source`: the emitted Python text; `random`: it has active dropout; `repeat`: compiled runs
     compared bit by bit (1: no determinism check); `attention_stub`: the source with its attention replaced by calls of a
-    global `attend`, None for a case without a contract; `with_error_map`: results have maps; `controls`: experiments to run the subjects under."""
+    global `attend`, None for a case without a contract; `with_error_map`: results have maps; `controls`:
+    experiments to run the subjects under."""
 
     type: ClassVar[str] = "check"
     id: int

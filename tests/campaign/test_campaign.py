@@ -35,6 +35,14 @@ def events(given: Options, name: str) -> list[dict[str, Any]]:
     return [line for line in lines if line["event"] == name]
 
 
+def test_a_campaign_says_which_coverage_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing = {"lowerings": "torch._inductor.graph.GraphLowering.call_function"}
+    given = options(tmp_path, budget="1x", setup=setup(missing_hooks=missing))
+    session(given, sampler("softmax"))
+    assert [event["missing_hooks"] for event in events(given, "CampaignStarted")] == [missing]
+    assert missing["lowerings"] in capsys.readouterr().err
+
+
 def test_one_bug_met_often_is_one_minimal_finding_with_a_count(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -45,10 +45,10 @@ def test_any_bytes_are_one_valid_case(data: bytes) -> None:
 @given(st.binary(max_size=300), st.integers(0, 2**32 - 1))
 def test_mutation_makes_a_valid_case(data: bytes, seed: int) -> None:
     for start in (data, inputs.encode(inputs.decode(data))):
-        made = inputs.changed(start, 1 << 16, seed)
+        made = inputs.mutate_input(start, 1 << 16, seed)
         check(inputs.decode(made))
-        assert inputs.changed(start, 1 << 16, seed) == made
-        assert len(inputs.changed(start, 100, seed)) <= 100
+        assert inputs.mutate_input(start, 1 << 16, seed) == made
+        assert len(inputs.mutate_input(start, 100, seed)) <= 100
 
 
 def test_a_case_file_that_was_cut_is_bytes_like_any_other() -> None:

@@ -1,11 +1,13 @@
 """Control experiments: what they change, what they observe, and what a torch without a part of it says."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from torch._inductor import config
 
 from fuzz.check.controls import CONTROLS, ControlError, apply_controls, inductor
+from fuzz.check.controls.pattern_constants import read_known_pattern
 from fuzz.check.subjects import Subject, SubjectError, find
 from fuzz.protocol import Verdict
 from fuzz.protocol.controls import Control, PatternMatched
@@ -95,12 +97,22 @@ def test_a_function_without_tiles_is_skipped() -> None:
         attention.loaded()
 
 
+@pytest.mark.parametrize("later", [False, True], ids=["torch 2.11", "torch 2.15"])
+def test_patterns_that_torch_knows_are_read(later: bool) -> None:
+    values: tuple[Any, ...] = (test_controls_add_up, [], None, None, "pattern")
+    names = ("search_fn", "example_inputs", "trace_fn", "scalar_workaround", "search_fn_pattern")
+    known = SimpleNamespace(**dict(zip(names, values, strict=True))) if later else values
+    assert read_known_pattern(known) == values
+
+
 @pytest.mark.worker
 def test_a_worker_says_what_controls_observe_and_forgets_it(worker: Client) -> None:
     plainly = worker.one(plain(), "passes")
     assert plainly.observations == () and any("_sfdp_pattern_1" in name for name in plainly.fired)
     recorded = worker.one(plain(), "passes", controls=(Control("matches_recorded"),))
     assert {type(item) for item in recorded.observations} == {PatternMatched}
+    compared = worker.one(plain(), "passes", controls=(Control("constants_compared"),))
+    assert (compared.verdict, compared.observations, compared.fired) == (plainly.verdict, (), plainly.fired)
     assert (recorded.verdict, recorded.fired) == (plainly.verdict, plainly.fired)
     assert not any("told" in name for name in recorded.reached)
     off = worker.one(plain(), "passes", controls=(Control("without_attention_patterns"),))

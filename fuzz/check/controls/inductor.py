@@ -15,7 +15,7 @@ from fuzz.protocol.controls import Observation, Operand, PatternMatched
 
 @contextmanager
 def refusing(refuses: Callable[[Any, Any], bool]) -> Iterator[None]:
-    """While entered, an entry of the pattern matcher does not take a match where `refuses(entry, match)`, in every pass."""
+    """While entered, entries of the pattern matcher leave a match alone where `refuses(entry, match)`, in every pass."""
     matcher = require("torch._inductor.pattern_matcher", "PatternMatcherPass")
     apply = require("torch._inductor.pattern_matcher", "PatternMatcherPass.apply")
 

@@ -38,7 +38,7 @@ class Unlike(Exception):
 
 @contextmanager
 def compare_constants(record: Callable[[Observation], None]) -> Iterator[None]:
-    """While entered, no pattern of attention takes a program with other constants than its own. Records those that differ.
+    """While entered, no pattern of attention takes a program with other constants; those that differ are recorded.
 
     Raises `SubjectError` where this torch lacks what it takes.
     """
@@ -64,7 +64,7 @@ def compare_constants(record: Callable[[Observation], None]) -> Iterator[None]:
 
 def differences(entry: Any, match: Any) -> list[tuple[str, str, str]]:
     """Constants that differ: the operation, the program's and the pattern's. Raises `Unlike`."""
-    known = require(*_KNOWN)
+    known = map(read_known_pattern, require(*_KNOWN))
     origin = next((item for item in known if item[4] is entry.pattern), None)
     if origin is None:
         raise Unlike("the pattern's text is not known")
@@ -75,9 +75,15 @@ def differences(entry: Any, match: Any) -> list[tuple[str, str, str]]:
         return _compared(_by_examples(origin), match, _as_examples(origin, match))
 
 
+def read_known_pattern(item: Any) -> tuple[Any, ...]:
+    """Search function, example inputs, trace function, scalars and serialized pattern; a tuple before torch 2.15."""
+    names = ("search_fn", "example_inputs", "trace_fn", "scalar_workaround", "search_fn_pattern")
+    return item if isinstance(item, tuple) else tuple(getattr(item, name) for name in names)
+
+
 @dataclass(frozen=True)
 class _As:
-    """What constants of a pattern stand for: those that follow from the examples' dtype. `exact`: sizes are the program's."""
+    """What constants of a pattern mean that follow from the examples' dtype. `exact`: sizes are the program's."""
 
     means: dict[Any, Any]
     exact: bool

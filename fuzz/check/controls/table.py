@@ -24,7 +24,7 @@ class ControlError(Exception):
 
 @dataclass(frozen=True)
 class Spec:
-    """One control. Exactly one is set: `enter` makes what surrounds compiling and running, `launch` a changed attention function."""
+    """One control: `enter` makes what surrounds compiling and running, or `launch` a changed attention function."""
 
     argument: str = ""
     enter: Callable[[str, Record], AbstractContextManager[Any]] | None = None

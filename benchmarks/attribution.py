@@ -24,14 +24,16 @@ from benchmarks.defects import DEFECTS
 from corpus import casefile, entry
 from corpus.entry import Entry, Expectation
 from corpus.passes.plain_attention import Plain, spell
-from fuzz.evaluator import WorkerConfig
+from fuzz.evaluator import WorkerConfig, open_evaluator
 from fuzz.subjects import get_spec
 from generators.errors import UserError
 from generators.program.case import Input, Values
 from generators.program.sizes import Size
 from triage.attribution.ablation import DYNAMIC
+from triage.attribution.attribute import Attribution, RootCause, attribute
 from triage.attribution.bisector import bisect, bisect_command
-from triage.attribution.cause import Attribution, RootCause, attribute
+from triage.attribution.render import describe_evidence
+from triage.attribution.root_cause import MechanismKind
 from triage.report.repro import Bug, run, write_script
 
 HERE = Path(__file__).resolve().parent
@@ -151,7 +153,7 @@ def _in_kernel(name: str, part: str) -> Callable[[RootCause], bool]:
 def _as_known(file: str) -> Callable[[RootCause], bool]:
     if file.startswith("sfdp-"):
         return _in_pattern(file)
-    return lambda cause: cause.who == "sdpa_flash" and "overlap" in cause.mechanism
+    return lambda cause: cause.who == "sdpa_flash" and cause.mechanism.name is MechanismKind.OVERLAPPING_ROWS
 
 
 def _call(subject: str, how: dict[str, object]) -> Entry:
@@ -190,22 +192,23 @@ def _call(subject: str, how: dict[str, object]) -> Entry:
 def _told(known: Known, device: str, *, with_bisector: bool, with_evidence: bool) -> bool:
     """Print one line; whether the cause is right, or not known."""
     subject = known.entry.subject
-    setup = WorkerConfig(device=device, named=(subject,) if ":" in subject else (), timeout=120.0, memory_mib=8192)
+    config = WorkerConfig(device=device, named=(subject,) if ":" in subject else (), timeout=120.0, memory_mib=8192)
     began = time.monotonic()
     with planted(known.plant):
         try:
-            found = attribute(known.entry, setup)
+            with open_evaluator(config, repeat=1, with_error_map=True, remember=True) as evaluator:
+                found = attribute(known.entry, evaluator)
         except UserError as error:
             print(f"{known.name}: NO FINDING: {error}", flush=True)
             return known.right is None
         right = known.right is None or known.right(found.cause)
         word = "" if known.right is None else "right: " if right else "WRONG: "
         print(
-            f"{known.name}: {word}{found.cause.named}: {found.cause.mechanism} ({time.monotonic() - began:.0f} s)",
+            f"{known.name}: {word}{found.cause.place}: {found.cause.mechanism} ({time.monotonic() - began:.0f} s)",
             flush=True,
         )
         if with_evidence:
-            print("\n".join(f"  {sentence}" for sentence in found.cause.evidence), flush=True)
+            print("\n".join(f"  {sentence}" for sentence in describe_evidence(found.cause.evidence)), flush=True)
         if with_bisector and found.cause.who == "inductor":
             _bisected(known, found)
     return right
@@ -229,7 +232,6 @@ def planted(name: str) -> Iterator[None]:
 
 def _bisected(known: Known, found: Attribution) -> None:
     """Print what repro.py does, and what the bisector says of it by both of its doors."""
-    assert found.ablation is not None
     result = found.ablation.result
     with tempfile.TemporaryDirectory(prefix="attnfuzz-attribution-") as scratch:
         repro = Path(scratch) / "repro.py"

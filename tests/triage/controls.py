@@ -1,4 +1,4 @@
-"""Evaluator by rule: what each control gives is known."""
+"""An evaluator by rule: what each control gives is known."""
 
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.protocol.controls import Control
@@ -6,9 +6,9 @@ from generators.program.case import Case
 
 
 class Controls:
-    """An evaluator for which the controls named in `right` mend the failure `wrong`, the subjects in `given` give that, and all else fails.
+    """An evaluator under which the controls named in `right` pass, the ones in `given` give that, and all else is `wrong`.
 
-    Controls are named as "name" or "name argument"; without controls the subject's name counts.
+    Controls are named as "name" or "name argument"; without a control the subject's name counts.
     """
 
     def __init__(self, wrong: SubjectResult, *right: str, **given: SubjectResult) -> None:
@@ -17,7 +17,7 @@ class Controls:
         self._wrong, self._right, self._given = wrong, right, given
 
     def judge(self, _case: Case, subject: str, *controls: Control) -> SubjectResult:
-        """By the last control, else the subject."""
+        """By the last control, else by the subject."""
         name = f"{controls[-1].name} {controls[-1].argument}".strip() if controls else subject
         self.asked.append(name)
         return self._given.get(name) or (SubjectResult(subject, Verdict.OK) if name in self._right else self._wrong)

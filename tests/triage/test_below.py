@@ -9,22 +9,24 @@ import pytest
 from corpus.entry import Entry, Expectation, Found
 from fuzz.evaluator import Evaluator, WorkerConfig
 from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol.failures import Process, ProcessLost
 from generators.errors import UserError
 from generators.program.case import Case
 from tests.triage.controls import Controls
-from triage.attribution.cause import RootCause, attributed
+from triage.attribution.attribute import RootCause, attribute
+from triage.attribution.root_cause import Mechanism, MechanismKind
 from triage.cluster import attributions
 from triage.cluster.attributions import attributor
 
 REACHED = ("lowering aten.add", "lowering aten.exp", "lowering aten.relu", "op aten.mm")
-WRONG = SubjectResult("inductor", Verdict.WRONG_RESULT, "output 0: off", reached=REACHED)
+WRONG = SubjectResult("inductor", Verdict.WRONG_RESULT, reached=REACHED)
 BEFORE = ("eager", "aot_eager", "aot_eager_decomp_partition", "passes")
 
 
 def below(case: Case, *right: str) -> RootCause:
     entry = Entry(case, expect=Expectation("known", subject="inductor"))
     controls = Controls(WRONG, *BEFORE, *right, passes_dynamic=SubjectResult("", Verdict.OK))
-    return attributed(entry, cast("Evaluator", controls)).cause
+    return attribute(entry, cast("Evaluator", controls)).cause
 
 
 @pytest.mark.parametrize(
@@ -46,27 +48,37 @@ def test_a_lowering_is_at_fault_only_where_no_other_mends_it(
     assert (found.who, found.stage, found.part) == ("inductor", stage, part)
 
 
-@pytest.mark.parametrize("verdict", [Verdict.TIMEOUT, Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY])
+@pytest.mark.parametrize(
+    ("verdict", "how"),
+    [
+        (Verdict.TIMEOUT, Process.TIMEOUT),
+        (Verdict.WORKER_DIED, Process.SIGNAL),
+        (Verdict.OUT_OF_MEMORY, Process.OUT_OF_MEMORY),
+    ],
+)
 @pytest.mark.parametrize(("subject", "stage"), [("passes", "graph_passes"), ("inductor", "codegen")])
-def test_where_the_process_is_lost_no_control_is_tried(case: Case, verdict: Verdict, subject: str, stage: str) -> None:
-    lost = SubjectResult("", verdict, "SIGSEGV in relu at 731")
-    controls = Controls(lost, *BEFORE[: BEFORE.index(subject)] if subject in BEFORE else BEFORE)
-    found = attributed(Entry(case, expect=Expectation("known", subject=subject)), cast("Evaluator", controls)).cause
+def test_where_the_process_is_lost_no_control_is_tried(
+    case: Case, verdict: Verdict, how: Process, subject: str, stage: str
+) -> None:
+    failure = ProcessLost(how, "SIGSEGV", "relu (kernel.cpp)")
+    controls = Controls(
+        SubjectResult("", verdict, failure=failure), *BEFORE[: BEFORE.index(subject)] if subject in BEFORE else BEFORE
+    )
+    found = attribute(Entry(case, expect=Expectation("known", subject=subject)), cast("Evaluator", controls)).cause
     assert (found.who, found.stage, found.part) == ("inductor", stage, "")
-    words = verdict.value.replace("_", " ")
-    assert found.mechanism == (words if verdict is Verdict.OUT_OF_MEMORY else f"{words}: SIGSEGV in relu at N")
+    assert found.mechanism == Mechanism(MechanismKind.of(verdict), failure.identity())
     assert {*BEFORE, "inductor", "inductor_dynamic", "pattern_matcher_off"} >= set(controls.asked)
 
 
 def test_what_differs_from_run_to_run_is_judged_by_two_runs(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     @contextmanager
-    def open_evaluator(_config: WorkerConfig, repeat: int, **_options: object) -> Iterator[Controls]:
+    def open_evaluator(_config: WorkerConfig, repeat: int = 1, **_: object) -> Iterator[Controls]:
         differs = SubjectResult("", Verdict.NONDETERMINISTIC if repeat == 2 else Verdict.OK)
         yield Controls(differs, *BEFORE)
 
     monkeypatch.setattr(attributions, "open_evaluator", open_evaluator)
-    with attributor(WorkerConfig()) as ask:
+    with attributor(WorkerConfig()) as find_cause:
         found = Found("nondeterministic", "inductor", (), "2.13.0+cpu", "cpu", "")
-        assert ask(Entry(case, found=found)).mechanism == "nondeterministic"
+        assert find_cause(Entry(case, found=found)).mechanism.name is MechanismKind.NONDETERMINISTIC
         with pytest.raises(UserError, match="shows no bug"):
-            ask(Entry(case, found=Found("wrong_result", "inductor", (), "2.13.0+cpu", "cpu", "")))
+            find_cause(Entry(case, found=Found("wrong_result", "inductor", (), "2.13.0+cpu", "cpu", "")))

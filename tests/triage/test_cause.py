@@ -10,12 +10,14 @@ from benchmarks.attribution import RELU, planted
 from corpus import casefile, entry
 from corpus.entry import Entry, Expectation
 from fuzz.evaluator import Evaluator, WorkerConfig, open_evaluator
+from fuzz.protocol.controls import ConstantDiffers, Control
 from generators.errors import UserError
 from tests.triage.conftest import SOFTMAX_OVER_QUERIES
+from triage.attribution.attribute import RootCause, attribute
 from triage.attribution.bisector import parsed
-from triage.attribution.cause import RootCause, attribute, attributed
-from triage.attribution.rewrite import CONSTANTS_IGNORED, OTHER_RESULT
+from triage.attribution.root_cause import Experiment, MechanismKind
 
+CONFIG = WorkerConfig(timeout=120, memory_mib=8192)
 SEEDS = Path(entry.__file__).parent / "seeds"
 PLANTS = {
     "scale_dropped": "sfdp-01-inference", "queries_and_keys_swapped": "sfdp-02-inference", "scale_squared": "sfdp-05-inference",
@@ -61,22 +63,15 @@ returns: [out]
 
 
 @pytest.fixture(scope="module")
-def trials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluator]:
+def evaluator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluator]:
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-    with open_evaluator(
-        WorkerConfig(timeout=120, memory_mib=8192), repeat=1, with_error_map=True, remember=True
-    ) as made:
+    with open_evaluator(CONFIG, repeat=1, with_error_map=True, remember=True) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def planted_trials() -> Iterator[Evaluator]:
-    with (
-        planted(",".join(PLANTS)),
-        open_evaluator(
-            WorkerConfig(timeout=120, memory_mib=8192), repeat=1, with_error_map=True, remember=True
-        ) as made,
-    ):
+def planted_evaluator() -> Iterator[Evaluator]:
+    with planted(",".join(PLANTS)), open_evaluator(CONFIG, repeat=1, with_error_map=True, remember=True) as made:
         yield made
 
 
@@ -88,52 +83,53 @@ def named(cause: RootCause) -> tuple[str, str, str]:
     return cause.who, cause.stage, cause.part
 
 
-def test_a_pattern_that_ignores_the_programs_constants_is_named_with_the_constant(trials: Evaluator) -> None:
-    cause = attributed(of(SOFTMAX_OVER_QUERIES), trials).cause
+def test_a_pattern_that_ignores_the_programs_constants_is_named_with_the_constant(evaluator: Evaluator) -> None:
+    cause = attribute(of(SOFTMAX_OVER_QUERIES), evaluator).cause
     assert named(cause) == ("inductor", "joint_graph_passes", "_sfdp_pattern_1")
-    assert cause.mechanism == CONSTANTS_IGNORED
-    assert cause.evidence[-1].endswith("others than its own: softmax over [-2] where the pattern has [-1].")
+    assert cause.mechanism.name is MechanismKind.CONSTANTS_IGNORED
+    differs = [one for one in cause.evidence if isinstance(one, ConstantDiffers)]
+    assert {(one.program, one.expected) for one in differs} == {("[-2]", "[-1]")}
 
 
-def test_a_scale_that_is_a_tensor_is_told_from_constants(trials: Evaluator) -> None:
-    assert attributed(of(SCALED_BY_A_TENSOR), trials).cause.mechanism == "a 0-d tensor as scale"
+def test_a_scale_that_is_a_tensor_is_told_from_constants(evaluator: Evaluator) -> None:
+    assert attribute(of(SCALED_BY_A_TENSOR), evaluator).cause.mechanism.name is MechanismKind.TENSOR_AS_SCALE
 
 
-def test_a_mask_of_rank_1_is_told_from_constants(trials: Evaluator) -> None:
-    cause = attributed(of(MASK_OF_RANK_1), trials).cause
-    assert cause.mechanism == "mask of rank 1"
-    assert cause.evidence[-1] == "It goes away where the replacement expands the mask to the scores' shape."
+def test_a_mask_of_rank_1_is_told_from_constants(evaluator: Evaluator) -> None:
+    cause = attribute(of(MASK_OF_RANK_1), evaluator).cause
+    assert str(cause.mechanism) == "mask of rank 1"
+    assert cause.evidence[-1] == Experiment(True, control=Control("sdpa", "mask_expanded"))
 
 
-def test_the_four_training_patterns_in_two_dtypes_have_one_mechanism(trials: Evaluator) -> None:
+def test_the_four_training_patterns_in_two_dtypes_have_one_mechanism(evaluator: Evaluator) -> None:
     for number in ("07", "08"):
-        found = attributed(entry.load(SEEDS / "patterns" / f"sfdp-{number}-training.case.yaml"), trials).cause
+        found = attribute(entry.load(SEEDS / "patterns" / f"sfdp-{number}-training.case.yaml"), evaluator).cause
         assert named(found) == ("inductor", "joint_graph_passes", f"_sfdp_pattern_{int(number)}")
-        assert found.mechanism == "an operation is given tensors of two dtypes"
+        assert found.mechanism.name is MechanismKind.TWO_DTYPES
 
 
-def test_a_backend_that_is_wrong_on_overlapping_rows_is_named_with_that(trials: Evaluator) -> None:
-    found = attributed(entry.load(SEEDS / "fused-attention-on-overlapping-strides.case.yaml"), trials).cause
+def test_a_backend_that_is_wrong_on_overlapping_rows_is_named_with_that(evaluator: Evaluator) -> None:
+    found = attribute(entry.load(SEEDS / "fused-attention-on-overlapping-strides.case.yaml"), evaluator).cause
     assert found.who == "sdpa_flash"
-    assert found.mechanism == "operands whose rows overlap in memory"
+    assert found.mechanism.name is MechanismKind.OVERLAPPING_ROWS
 
 
-def test_what_shows_no_bug_is_refused(trials: Evaluator) -> None:
+def test_what_shows_no_bug_is_refused(evaluator: Evaluator) -> None:
     with pytest.raises(UserError, match="shows no bug under torch"):
-        attributed(entry.load(SEEDS / "patterns" / "sfdp-01-inference.case.yaml"), trials)
+        attribute(entry.load(SEEDS / "patterns" / "sfdp-01-inference.case.yaml"), evaluator)
 
 
 @pytest.mark.parametrize("plant", PLANTS)
-def test_a_mistake_planted_in_a_replacement_is_found_in_that_pattern(planted_trials: Evaluator, plant: str) -> None:
-    found = attributed(entry.load(SEEDS / "patterns" / f"{PLANTS[plant]}.case.yaml"), planted_trials).cause
+def test_a_mistake_planted_in_a_replacement_is_found_in_that_pattern(planted_evaluator: Evaluator, plant: str) -> None:
+    found = attribute(entry.load(SEEDS / "patterns" / f"{PLANTS[plant]}.case.yaml"), planted_evaluator).cause
     assert named(found) == ("inductor", "joint_graph_passes", f"_sfdp_pattern_{int(PLANTS[plant].split('-')[1])}")
-    assert found.mechanism == OTHER_RESULT
+    assert found.mechanism.name is MechanismKind.OTHER_RESULT
 
 
 @pytest.mark.parametrize("plant", ["relu_accuracy", "relu_compile_error"])
 def test_a_lowering_that_is_wrong_is_named(plant: str) -> None:
-    with planted(plant):
-        found = attribute(of(RELU, "inductor"), WorkerConfig(timeout=120, memory_mib=8192)).cause
+    with planted(plant), open_evaluator(CONFIG, repeat=1, with_error_map=True, remember=True) as made:
+        found = attribute(of(RELU, "inductor"), made).cause
     assert named(found) == ("inductor", "lowering", "relu")
 
 

@@ -11,15 +11,17 @@ import pytest
 
 from corpus.entry import Entry, Found
 from fuzz.protocol import FINDINGS, SubjectResult, Verdict
+from fuzz.protocol.controls import Control
 from fuzz.protocol.failures import AnyFailure, FaultyOperation, Raised
 from generators.program.case import Case
 from generators.program.emit import source
 from generators.sampling.sample import sample
 from tests.triage.conftest import NUMBERS, OFF, ablation, ran
 from triage.attribution.ablation import EAGER, EMULATED_CASTS, INDUCTOR, Ablation
+from triage.attribution.attribute import Attribution
 from triage.attribution.bisector import Bisection
-from triage.attribution.cause import Attribution, RootCause
 from triage.attribution.explain import explain
+from triage.attribution.root_cause import Experiment, Mechanism, MechanismKind, RootCause
 from triage.report import repro
 from triage.report.build import write_refusal, write_report
 from triage.report.diagnosis import refuse
@@ -69,7 +71,7 @@ def suspected(error: float = math.inf) -> Ablation:
 def test_eager_that_is_wrong_is_reported_and_no_compiler_blamed(entry: Entry) -> None:
     found = suspected()
     assert refuse(found) is None
-    cause = RootCause("eager", "operation", "aten.bmm", "not finite")
+    cause = RootCause("eager", "operation", "aten.bmm", Mechanism(MechanismKind.NOT_FINITE))
     report = write_report(entry, found, replace(ran(), attribution=Attribution(cause, ablation=found)))
     assert (report.at_fault, report.upstream) == ("eager", True)
     assert "aten.bmm" in report.title and "aten.bmm" in report.cause and "3 of 80" in report.summary
@@ -92,11 +94,11 @@ def test_an_issue_has_all_that_pytorchs_form_asks_for(entry: Entry) -> None:
 
 
 def test_cause_bisection_and_explanation_follow_the_table(entry: Entry) -> None:
-    cause = RootCause(
-        "inductor", "joint_graph_passes", "_sfdp_pattern_1", "constants ignored", ("It goes away with it off.",)
-    )
+    shown = Experiment(True, control=Control("without_pattern", "1"))
+    mechanism = Mechanism(MechanismKind.CONSTANTS_IGNORED)
+    cause = RootCause("inductor", "joint_graph_passes", "_sfdp_pattern_1", mechanism, (shown,))
     bisection = Bisection("inductor", "joint_graph_passes", "pass_pattern_0")
-    found = Attribution(cause, entry.case.id, "inductor", "2.13.0", ablation(), bisection)
+    found = Attribution(cause, ablation(), bisection)
     wrong = ablation().result
 
     def judge(other: Case) -> SubjectResult:
@@ -105,8 +107,9 @@ def test_cause_bisection_and_explanation_follow_the_table(entry: Entry) -> None:
 
     explanation = explain(entry.case, wrong, judge, rewrite=True)
     report = write_report(entry, ablation(), replace(ran(), attribution=found, explanation=explanation))
-    assert "_sfdp_pattern_1" in report.cause and "constants ignored" in report.cause
-    assert (list(report.evidence), list(report.diff)) == (list(cause.evidence), explanation.diff())
+    assert "_sfdp_pattern_1" in report.cause and str(cause.mechanism) in report.cause
+    assert len(report.evidence) == len(cause.evidence)
+    assert list(report.diff) == explanation.diff()
     assert report.bisector == bisection.line and list(report.conditions) == explanation.sentences
     text = report.render()
     places = [text.index(part) for part in ("| run with |", *report.evidence, report.bisector, *report.conditions)]

@@ -8,9 +8,9 @@ from fuzz.protocol import SubjectResult, Verdict
 from generators.program.case import Case
 from generators.program.type_check import attributes
 from triage.attribution.explain import Explanation, explain
-from triage.attribution.perturbations import variations
+from triage.attribution.perturbations import perturb
 
-FAILS = SubjectResult("passes", Verdict.WRONG_RESULT, "output 0: off", fired=("_sfdp_pattern_1_inference",))
+FAILS = SubjectResult("passes", Verdict.WRONG_RESULT, fired=("_sfdp_pattern_1_inference",))
 RIGHT = SubjectResult("passes", Verdict.OK, fired=("_sfdp_pattern_1_inference",))
 SQUARE = """
 case_format: 1
@@ -37,12 +37,12 @@ def test_the_property_that_matters_is_named_with_a_control_and_its_diff(case: Ca
         return any(op.kind == "softmax" and attributes(op)["dim"] == -2 for op in other.ops)
 
     found = explained(case, fails)
-    assert found.needs == ["dim of softmax = -2 (right with -1, -3, -4)"]
+    assert found.needs == ["dim of softmax = -2 (passes with -1, -3, -4)"]
     assert {"mode (inference, training tried)", "dtype (float32, bfloat16, float16 tried)"} <= set(found.free)
     assert found.control is not None
     assert found.control.property == "dim of softmax"
     assert found.diff() == ["- weights = scores.softmax(dim=-2)", "+ weights = scores.softmax(dim=-1)"]
-    assert found.sentences[-1].endswith("cases judged, each with one property changed.")
+    assert found.whole
 
 
 def test_sizes_are_told_by_a_rule(case: Case) -> None:
@@ -63,20 +63,19 @@ def test_what_no_rewrite_takes_is_no_condition_of_the_mistake(case: Case) -> Non
     found = explained(case, lambda other: not other.training, rewrite=True, passing=replace(RIGHT, fired=()))
     assert found.needs == []
     assert "mode" in found.matched
-    assert "No rewrite took the program with another mode, of those tried." in found.sentences
 
 
 def test_a_failure_of_another_kind_is_neither(case: Case) -> None:
-    other = SubjectResult("passes", Verdict.COMPILE_ERROR, "RuntimeError: no")
+    other = SubjectResult("passes", Verdict.COMPILE_ERROR)
     found = explained(case, lambda varied: varied.canonical() == case.canonical(), passing=other)
     assert (found.needs, found.free, found.control) == ([], [], None)
 
 
 def test_every_variation_is_another_case_with_a_name_for_what_changed(case: Case) -> None:
-    made = variations(case)
+    made = perturb(case)
     assert len({one.case.canonical() for one in made}) == len(made) > 30
     assert all(one.property and one.is_now != one.becomes for one in made if "==" not in one.property)
 
 
-def test_time_that_runs_out_is_told(case: Case) -> None:
-    assert "until time ran out" in explain(case, FAILS, lambda other: FAILS, seconds=-1).sentences[-1]
+def test_time_that_runs_out_is_recorded(case: Case) -> None:
+    assert not explain(case, FAILS, lambda other: FAILS, seconds=-1).whole

@@ -19,7 +19,8 @@ from generators.program.case import Case
 from tests.triage.test_draft import imported
 from tests.triage.test_report import ROOT, report
 from triage.attribution import size_search
-from triage.attribution.size_search import Boundary, resized, search_sizes
+from triage.attribution.case_edits import resized
+from triage.attribution.size_search import Boundary, search_sizes
 from triage.report.build import Options, build
 from triage.report.model import Report
 from triage.report.repro import Bug, forward_of, scripts, write_worker_script

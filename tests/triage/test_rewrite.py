@@ -7,55 +7,55 @@ import pytest
 
 from fuzz.evaluator import Evaluator
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.controls import ConstantDiffers, ConstantsNotCompared, PatternMatched
+from fuzz.protocol.controls import ConstantDiffers, ConstantsNotCompared, Control, PatternMatched
+from fuzz.protocol.failures import AnyFailure, FormDiffers, NotTaken, Raised, Refusal
 from generators.program.case import Case
 from tests.triage.controls import Controls
-from triage.attribution import rewrite
-from triage.attribution.rewrite import OTHER_RESULT
-from triage.attribution.root_cause import RootCause
+from triage.attribution.experiments import Study, mechanism_of
+from triage.attribution.rewrite import find_rewrite_cause
+from triage.attribution.root_cause import CaseChange, Experiment, FusedCall, Mechanism, MechanismKind, RootCause
 
-WRONG = SubjectResult("passes", Verdict.WRONG_RESULT, "output 0: off", fired=("_sfdp_pattern_1_inference",))
+WRONG = SubjectResult("passes", Verdict.WRONG_RESULT, fired=("_sfdp_pattern_1_inference",))
 MATCHED = (PatternMatched("_sfdp_pattern_1_inference"), PatternMatched("_sfdp_pattern_2_inference"))
-
 NOT_COMPARED = ConstantsNotCompared("_sfdp_pattern_1_inference", why="sizes are symbolic")
+EQUAL = Experiment(False, control=Control("constants_compared"))
 
 
 def caused(case: Case, wrong: SubjectResult, *right: str, **given: SubjectResult) -> RootCause:
     recorded = SubjectResult("", wrong.verdict, observations=MATCHED)
     controls = Controls(wrong, "without_attention_patterns", *right, matches_recorded=recorded, **given)
-    return rewrite.cause(case, "passes", wrong, cast("Evaluator", controls))
+    return find_rewrite_cause(Study(cast("Evaluator", controls), case, "passes", wrong))
 
 
 def test_constants_are_called_equal_only_where_they_were_compared(case: Case) -> None:
-    equal = "All constants of the program are the pattern's."
-    assert equal in caused(case, WRONG, "without_pattern 1").evidence
+    assert EQUAL in caused(case, WRONG, "without_pattern 1").evidence
+    skipped = SubjectResult("", Verdict.SKIPPED, failure=NotTaken(Refusal.UNSUPPORTED, "torch has no such name"))
     for compared, why in (
-        (SubjectResult("", Verdict.SKIPPED, "torch has no such name"), "the control ends with skipped, torch has no such name"),
-        (SubjectResult("", Verdict.WORKER_DIED, "SIGSEGV"), "the control ends with worker died, SIGSEGV"),
-        (SubjectResult("", Verdict.WRONG_RESULT, observations=(NOT_COMPARED,)),
-         "_sfdp_pattern_1_inference: sizes are symbolic"),
-    ):  # fmt: skip
+        (skipped, "skipped: torch has no such name"),
+        (SubjectResult("", Verdict.WORKER_DIED), "worker_died"),
+        (SubjectResult("", Verdict.WRONG_RESULT, observations=(NOT_COMPARED,)), "sizes are symbolic"),
+    ):
         evidence = caused(case, WRONG, "without_pattern 1", constants_compared=compared).evidence
-        assert equal not in evidence
-        assert f"The constants of the program and the pattern could not be compared: {why}." in evidence
+        assert EQUAL not in evidence
+        assert [one.why for one in evidence if isinstance(one, ConstantsNotCompared)] == [why]
 
 
 def test_a_control_without_a_verdict_blames_no_constants(case: Case) -> None:
     differs = ConstantDiffers("_sfdp_pattern_1_inference", "amax", program="[-2]", expected="[-1]")
-    assert (
-        caused(case, WRONG, constants_compared=SubjectResult("", Verdict.SKIPPED, observations=(differs,))).mechanism
-        == OTHER_RESULT
-    )
+    for verdict, kind in ((Verdict.SKIPPED, MechanismKind.OTHER_RESULT), (Verdict.OK, MechanismKind.CONSTANTS_IGNORED)):
+        found = caused(case, WRONG, constants_compared=SubjectResult("", verdict, observations=(differs,)))
+        assert found.mechanism == Mechanism(kind)
+        assert differs in found.evidence
 
 
-def test_a_pattern_is_said_to_show_it_alone_only_where_it_does(case: Case) -> None:
-    assert (
-        caused(case, WRONG, "only_pattern 1", "only_pattern 2").evidence[0]
-        == "It goes away with the patterns of attention off; none shows it alone."
-    )
+def test_where_no_pattern_is_enough_to_leave_out_each_is_tried_alone(case: Case) -> None:
     found = caused(case, WRONG, "only_pattern 1")
     assert found.part == "_sfdp_pattern_2"
-    assert found.evidence[0] == "It goes away with the patterns of attention off; _sfdp_pattern_2 shows it alone."
+    assert [(one.control, one.passes) for one in found.evidence[:3] if isinstance(one, Experiment)] == [
+        (Control("without_attention_patterns"), True),
+        (Control("only_pattern", "1"), True),
+        (Control("only_pattern", "2"), False),
+    ]
 
 
 @pytest.mark.parametrize("steps", [(), ("sdpa by_steps",)])
@@ -63,25 +63,40 @@ def test_a_pattern_is_said_to_show_it_alone_only_where_it_does(case: Case) -> No
     "verdict", [Verdict.WORKER_DIED, Verdict.TIMEOUT, Verdict.OUT_OF_MEMORY, Verdict.NONDETERMINISTIC]
 )
 def test_what_is_no_wrong_value_is_called_by_its_name(case: Case, verdict: Verdict, steps: tuple[str, ...]) -> None:
-    found = caused(case, SubjectResult("passes", verdict, "", fired=WRONG.fired), "without_pattern 1", *steps)
-    assert (found.part, found.mechanism) == ("_sfdp_pattern_1", verdict.value.replace("_", " "))
+    found = caused(case, SubjectResult("passes", verdict, fired=WRONG.fired), "without_pattern 1", *steps)
+    assert (found.part, found.mechanism.name) == ("_sfdp_pattern_1", MechanismKind.of(verdict))
 
 
-def test_a_fused_call_that_is_wrong_is_told_by_what_it_takes(case: Case) -> None:
+def test_a_fused_call_that_is_wrong_is_found_with_what_it_takes(case: Case) -> None:
     found = caused(case, WRONG, "without_pattern 1", "sdpa by_steps")
-    assert (found.who, found.mechanism) == ("sdpa_flash", "wrong")
-    assert (
-        caused(case, WRONG, "without_pattern 1", "sdpa by_steps", "sdpa operands_copied").mechanism
-        == "operands that are not contiguous"
-    )
+    assert (found.who, found.mechanism.name) == ("sdpa_flash", MechanismKind.WRONG)
+    found = caused(case, WRONG, "without_pattern 1", "sdpa by_steps", "sdpa operands_copied")
+    assert found.mechanism.name is MechanismKind.NOT_CONTIGUOUS
 
 
-def test_a_change_that_the_pattern_does_not_take_says_nothing_of_the_fused_call(case: Case) -> None:
+def test_a_change_after_which_the_pattern_does_not_match_says_nothing_of_the_fused_call(case: Case) -> None:
     right = SubjectResult("passes", Verdict.OK, fired=WRONG.fired)
     found = caused(case, WRONG, "without_pattern 1", "sdpa by_steps", passes=right)
-    assert (found.mechanism, found.evidence[-1]) == (
-        "operands that are not contiguous",
-        "It goes away with contiguous copies of the operands.",
-    )
+    assert found.mechanism.name is MechanismKind.NOT_CONTIGUOUS
+    assert found.evidence[-1] == Experiment(True, change=CaseChange.CONTIGUOUS)
     found = caused(case, WRONG, "without_pattern 1", "sdpa by_steps", passes=replace(right, fired=()))
-    assert (found.mechanism, found.evidence[-1]) == ("wrong", "The fused call is that of _sfdp_pattern_1.")
+    assert (found.mechanism.name, found.evidence[-1]) == (MechanismKind.WRONG, FusedCall("_sfdp_pattern_1"))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "failure", "mechanism"),
+    [
+        (Verdict.METADATA, FormDiffers("strides", "(1,)", "(2,)"), Mechanism(MechanismKind.STRIDES)),
+        (Verdict.METADATA, FormDiffers("dtype", "a", "b"), Mechanism(MechanismKind.FORM)),
+        (Verdict.RUNTIME_ERROR, Raised("RuntimeError", "expected scalar type Half"), Mechanism(MechanismKind.TWO_DTYPES)),
+        (
+            Verdict.COMPILE_ERROR,
+            Raised("ValueError", "size 3 of a FakeTensor"),
+            Mechanism(MechanismKind.COMPILING_RAISES, "ValueError: size N of a Tensor"),
+        ),
+    ],
+)  # fmt: skip
+def test_a_mechanism_is_told_by_the_failures_fields(
+    verdict: Verdict, failure: AnyFailure, mechanism: Mechanism
+) -> None:
+    assert mechanism_of(SubjectResult("passes", verdict, failure=failure)) == mechanism

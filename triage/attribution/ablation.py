@@ -1,4 +1,4 @@
-"""The ablation: one case under every backend from eager to Inductor, and Inductor with one thing changed."""
+"""The ablation: one case under every backend from eager to Inductor, and under Inductor with one thing changed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,6 @@ DECOMPOSED = "aot_eager_decomp_partition"
 MATH = "sdpa_math"
 NO_PATTERNS, EMULATED_CASTS, TF32 = "pattern matcher off", "casts emulated", "TF32 allowed"
 CONSTANTS, MATH_FORCED, ATTENTION_OFF = "constants compared", "SDPA on MATH", "rewrites of attention off"
-UNFUSED, UNVECTORISED = "fusion off", "vectorisation off"
 MODES = {name: spec.mode for name, spec in SUBJECTS.items() if spec.mode}
 
 _LABELS = {
@@ -36,10 +35,10 @@ _LABELS = {
 
 @dataclass(frozen=True, slots=True)
 class Ablation:
-    """The verdict of every stage by its name, in order, and who gave it.
+    """The result of every stage by its name, in order, and who gave it.
 
-    `accused` is the stage the report is about: `inductor`, or `inductor_dynamic` where only that fails; `eager` where eager
-    itself is wrong and nothing else is; `passes` where the public stages were left out.
+    `accused` is the stage that the report is about: `inductor`, or `inductor_dynamic` where only that fails; `eager` where
+    eager itself is wrong and nothing else is; `passes` where the public stages were left out.
     """
 
     hello: Hello
@@ -53,83 +52,79 @@ class Ablation:
         return self.stages[self.accused]
 
     def fails(self, stage: str) -> bool | None:
-        """Whether that stage shows a bug too; None where it was not run or could not take the case."""
+        """Whether that stage shows a bug too; None where it was not run or does not take the case."""
         return shows_bug(self.stages.get(stage))
 
     def label(self, stage: str) -> str:
-        """The stage in words a user of torch.compile knows."""
+        """The stage in words that a user of torch.compile knows."""
         return self.labels.get(stage) or _LABELS.get(stage, stage)
 
 
-def run_ablation(entry: Entry, trials: Evaluator, *, full: bool = True, modes: tuple[str, ...] = ()) -> Ablation:
-    """The ablation as these trials find it. Not `full`: where the graph passes alone show the failure, code generation is left
-    out, which costs twenty times as much."""
-    case, hello = entry.case, trials.hello
-    stages = {name: trials.evaluate_or_raise(case, name) for name in (EAGER, AOT_EAGER)}
-    stages[DECOMPOSED] = trials.evaluate_or_raise(case, DECOMPOSED)
-    stages[PASSES] = trials.evaluate_or_raise(case, subject_of(PASSES, entry))
-    if full or not _settled(entry, stages):
+def run_ablation(entry: Entry, evaluator: Evaluator, *, full: bool = True, modes: tuple[str, ...] = ()) -> Ablation:
+    """Evaluate a case at every stage.
+
+    Not `full`: where the graph passes alone show the failure, code generation is left out, which costs twenty times as much.
+    Raises UserError.
+    """
+    case, hello = entry.case, evaluator.hello
+
+    def evaluate(*subjects: str) -> dict[str, SubjectResult]:
+        return {name: evaluator.evaluate_or_raise(case, subject_of(name, entry)) for name in subjects}
+
+    stages = evaluate(EAGER, AOT_EAGER, DECOMPOSED, PASSES)
+    if full or not _is_decided(entry, stages):
         if not hello.cxx and hello.device == "cpu":
             raise UserError(
                 f"worker {hello.pid} has no C++ compiler, which torch.compile needs on the CPU; install g++"
             )
-        names = [*([] if case.dynamic else [INDUCTOR]), *([] if _own_random(entry) else [DYNAMIC])]
-        stages |= {name: trials.evaluate_or_raise(case, subject_of(name, entry)) for name in names}
-        accused = _accused(entry, stages)
-        base = _base(accused, entry)
-        stages[NO_PATTERNS] = trials.evaluate_or_raise(case, base, Control("pattern_matcher_off"))
-        if low_precision(case):
-            stages[EMULATED_CASTS] = trials.evaluate_or_raise(case, base, Control("casts_emulated"))
-        if hello.device == "cuda":
-            stages[TF32] = trials.evaluate_or_raise(case, base, Control("tf32"))
-        asked = {name: words for name, words in MODES.items() if words in modes}
-        stages |= {name: trials.evaluate_or_raise(case, name) for name in asked}
-    return Ablation(hello, stages, _accused(entry, stages))
+        stages |= evaluate(*([] if case.dynamic else [INDUCTOR]), *([] if _draws_own_random(entry) else [DYNAMIC]))
+        is_dynamic = case.dynamic or _find_accused(entry, stages) == DYNAMIC
+        base = DYNAMIC if is_dynamic else subject_of(INDUCTOR, entry)
+        for stage, control, applies in (
+            (NO_PATTERNS, "pattern_matcher_off", True),
+            (EMULATED_CASTS, "casts_emulated", low_precision(case)),
+            (TF32, "tf32", hello.device == "cuda"),
+        ):
+            if applies:
+                stages[stage] = evaluator.evaluate_or_raise(case, base, Control(control))
+        stages |= evaluate(*(name for name, mode in MODES.items() if mode in modes))
+    return Ablation(hello, stages, _find_accused(entry, stages))
 
 
 def cheapest(ablation: Ablation, entry: Entry) -> str:
-    """The subject that shows the failure for the least time: the base of controls."""
+    """The subject that shows the failure in the least time: controls are applied to it."""
     if ablation.accused == EAGER:
         return EAGER
-    if ablation.fails(PASSES):
-        return subject_of(PASSES, entry)
-    if ablation.fails(INDUCTOR):
-        return subject_of(INDUCTOR, entry)
-    return DYNAMIC
+    stage = next((stage for stage in (PASSES, INDUCTOR) if ablation.fails(stage)), DYNAMIC)
+    return subject_of(stage, entry)
 
 
 def subject_of(stage: str, entry: Entry) -> str:
     """The subject that a stage is for this case: one that draws random numbers of its own has other subjects."""
-    return (find_variant(stage, random=True) or stage) if _own_random(entry) else stage
+    return (find_variant(stage, random=True) or stage) if _draws_own_random(entry) else stage
 
 
-def _own_random(entry: Entry) -> bool:
+def _draws_own_random(entry: Entry) -> bool:
     return get_spec(entry.subject).random
 
 
-def _settled(entry: Entry, stages: Mapping[str, SubjectResult]) -> bool:
+def _is_decided(entry: Entry, stages: Mapping[str, SubjectResult]) -> bool:
     """Whether the stages so far show who is at fault."""
-    eager = stages[EAGER].verdict is Verdict.EAGER_SUSPECT and entry.subject == EAGER
-    return eager or any(_own(stages[name]) for name in (AOT_EAGER, DECOMPOSED, PASSES))
+    is_eager = stages[EAGER].verdict is Verdict.EAGER_SUSPECT and entry.subject == EAGER
+    return is_eager or any(_is_faulty(stages[name]) for name in (AOT_EAGER, DECOMPOSED, PASSES))
 
 
-def _own(result: SubjectResult) -> bool:
+def _is_faulty(result: SubjectResult) -> bool:
     """Whether a subject is at fault itself, not eager."""
     return result.verdict.is_finding and result.verdict is not Verdict.EAGER_SUSPECT
 
 
-def _accused(entry: Entry, stages: Mapping[str, SubjectResult]) -> str:
+def _find_accused(entry: Entry, stages: Mapping[str, SubjectResult]) -> str:
     public = [name for name in (INDUCTOR, DYNAMIC) if name in stages]
-    own = {name for name in (*public, PASSES, DECOMPOSED, AOT_EAGER) if _own(stages[name])}
-    if stages[EAGER].verdict is Verdict.EAGER_SUSPECT and (entry.subject == EAGER or not own & set(public or own)):
+    faulty = [name for name in (*public, PASSES, DECOMPOSED, AOT_EAGER) if _is_faulty(stages[name])]
+    is_relevant = set(faulty) & set(public or faulty)
+    if stages[EAGER].verdict is Verdict.EAGER_SUSPECT and (entry.subject == EAGER or not is_relevant):
         return EAGER
     if not public:
-        return next((name for name in (PASSES, DECOMPOSED, AOT_EAGER) if name in own), PASSES)
-    return min(public, key=lambda name: (name not in own, name != entry.subject))
-
-
-def _base(accused: str, entry: Entry) -> str:
-    """What the controls of the public stages are controls of."""
-    if accused == DYNAMIC or entry.case.dynamic:
-        return DYNAMIC
-    return subject_of(INDUCTOR, entry)
+        return next(iter(faulty), PASSES)
+    return min(public, key=lambda name: (name not in faulty, name != entry.subject))

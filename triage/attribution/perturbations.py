@@ -13,8 +13,7 @@ from generators.program.ops.spec import Kind
 from generators.program.sizes import Size
 from generators.program.type_check import attributes, make_op, types_of
 from generators.program.values import DISTRIBUTIONS
-from triage.attribution.operation import in_dtype
-from triage.attribution.size_search import resized
+from triage.attribution.case_edits import in_dtype, resized
 
 _SIZES = (1, 2, 3, 4, 5, 8, 16, 17)
 _NUMBERS = (1.0, 0.5, 2.0, -1.0)
@@ -23,7 +22,7 @@ _MOST_PLACES = 14
 
 
 @dataclass(frozen=True, slots=True)
-class Variation:
+class Perturbation:
     """The case with one property changed: which, what it is in the case, and what here. `near`: how small a step it is."""
 
     property: str
@@ -33,9 +32,9 @@ class Variation:
     near: int = 0
 
 
-def variations(case: Case) -> list[Variation]:
+def perturb(case: Case) -> list[Perturbation]:
     """All of them, a round of one of each property after the other, since time may run out."""
-    groups: dict[str, list[Variation]] = {}
+    groups: dict[str, list[Perturbation]] = {}
     for made in itertools.chain(
         _attributes(case),
         _masks(case),
@@ -51,7 +50,7 @@ def variations(case: Case) -> list[Variation]:
     return [made for together in itertools.zip_longest(*groups.values()) for made in together if made is not None]
 
 
-def _attributes(case: Case) -> Iterator[Variation]:
+def _attributes(case: Case) -> Iterator[Perturbation]:
     """One attribute of one operation."""
     types = types_of(case)
     kinds = [op.kind for op in case.ops]
@@ -65,7 +64,7 @@ def _attributes(case: Case) -> Iterator[Variation]:
                 new = make_op(op.name, op.kind, op.args, {**dict(op.attrs), name: other})
                 made = _with_op(case, op, new)
                 if made is not None:
-                    yield Variation(f"{name} of {which}", _shown(value), _shown(other), made)
+                    yield Perturbation(f"{name} of {which}", _shown(value), _shown(other), made)
 
 
 def _other_values(op: Op, name: str, value: Attr, rank: int) -> Iterator[Attr]:
@@ -90,7 +89,7 @@ def _other_values(op: Op, name: str, value: Attr, rank: int) -> Iterator[Attr]:
         yield from (value - 1, value + 1)
 
 
-def _masks(case: Case) -> Iterator[Variation]:
+def _masks(case: Case) -> Iterator[Perturbation]:
     """Rank and dtype of inputs that are no floats, or have few axes."""
     for item in case.inputs:
         rank = len(item.shape)
@@ -103,7 +102,7 @@ def _masks(case: Case) -> Iterator[Variation]:
                 yield from _input(case, item, other, f"dtype of {item.name}", "bool", dtype)
 
 
-def _modes(case: Case) -> Iterator[Variation]:
+def _modes(case: Case) -> Iterator[Perturbation]:
     mode = "inference" if case.training else "training"
     yield from _whole(replace(case, mode=mode), "mode", case.mode, mode)
     yield from _whole(
@@ -111,17 +110,17 @@ def _modes(case: Case) -> Iterator[Variation]:
     )
 
 
-def _dtypes(case: Case) -> Iterator[Variation]:
+def _dtypes(case: Case) -> Iterator[Perturbation]:
     found = sorted({item.dtype for item in case.inputs if item.dtype in FLOATS})
     if len(found) != 1:
         return
     for dtype in ("float32", *LOW_PRECISION):
         other = in_dtype(case, dtype)
         if other is not None and dtype != found[0]:
-            yield Variation("dtype", found[0], dtype, other)
+            yield Perturbation("dtype", found[0], dtype, other)
 
 
-def _layouts(case: Case) -> Iterator[Variation]:
+def _layouts(case: Case) -> Iterator[Perturbation]:
     for item in case.inputs:
         for layout in ("contiguous", "transposed", "padded"):
             yield from _input(
@@ -129,7 +128,7 @@ def _layouts(case: Case) -> Iterator[Variation]:
             )
 
 
-def _values(case: Case) -> Iterator[Variation]:
+def _values(case: Case) -> Iterator[Perturbation]:
     for item in case.inputs:
         for kind in ("normal", "uniform", "zero_one", "small_counts", "random", "ones", "causal"):
             if kind in DISTRIBUTIONS and item.dtype in DISTRIBUTIONS[kind].dtypes and kind != item.values.kind:
@@ -139,15 +138,15 @@ def _values(case: Case) -> Iterator[Variation]:
     yield from _whole(replace(case, inputs=seeds), "random values", "these", "others")
 
 
-def _sizes(case: Case) -> Iterator[Variation]:
+def _sizes(case: Case) -> Iterator[Perturbation]:
     for name, size in case.dims:
         for other in dict.fromkeys((size + 1, size - 1, *_SIZES)):
             made = resized(case, name, other) if 0 < other != size else None
             if made is not None:
-                yield Variation(name, str(size), str(other), made, near=1)
+                yield Perturbation(name, str(size), str(other), made, near=1)
 
 
-def _coincidences(case: Case) -> Iterator[Variation]:
+def _coincidences(case: Case) -> Iterator[Perturbation]:
     """Places that share a dimension's name, each varied apart from the others as far as the program lets it be."""
     for name, size in case.dims:
         split, places = _split(case, name)
@@ -160,7 +159,7 @@ def _coincidences(case: Case) -> Iterator[Variation]:
             made = _resized_together(split, group, size + 1)
             if made is not None:
                 words = places[group[0]]
-                yield Variation(
+                yield Perturbation(
                     f"{words} == {name}",
                     "",
                     f"{words} = {size + 1}, {name} = {size}",
@@ -249,13 +248,13 @@ def _named_apart(case: Case, group: tuple[str, ...], name: str) -> Case:
     return made or case
 
 
-def _whole(case: Case, what: str, is_now: str, becomes: str) -> Iterator[Variation]:
+def _whole(case: Case, what: str, is_now: str, becomes: str) -> Iterator[Perturbation]:
     made = valid(case)
     if made is not None:
-        yield Variation(what, is_now, becomes, made)
+        yield Perturbation(what, is_now, becomes, made)
 
 
-def _input(case: Case, item: Input, other: Input, what: str, is_now: str, becomes: str) -> Iterator[Variation]:
+def _input(case: Case, item: Input, other: Input, what: str, is_now: str, becomes: str) -> Iterator[Perturbation]:
     inputs = tuple(other if i is item else i for i in case.inputs)
     yield from _whole(replace(case, inputs=inputs), what, is_now, becomes)
 

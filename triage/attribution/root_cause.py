@@ -1,31 +1,175 @@
-"""A root cause, as attribution tells it."""
+"""A root cause: where a fault is, how it works, and the experiments that show it. All of it is data; render.py has the words."""
 
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, ClassVar, Self
+
+from fuzz.protocol import Verdict
+from fuzz.protocol.codec import decode, encode
+from fuzz.protocol.controls import ConstantDiffers, ConstantsNotCompared, Control
+
+DYNAMO, JOINT_PASSES, GRAPH_PASSES = "dynamo/aot", "joint_graph_passes", "graph_passes"
+LOWERING, CODEGEN = "lowering", "codegen"
+OPERATION, KERNEL = "operation", "kernel"
+"""Stages: where a fault is. `OPERATION`: one of ATen; `KERNEL`: an attention function that is not part of torch."""
+
+PATTERNS = "patterns of attention"
+"""The part that stands for all attention patterns of Inductor."""
+
+
+class MechanismKind(StrEnum):
+    """How a fault works. The value is what ledgers hold, with the detail for "{}"; so it must not change."""
+
+    # What a rewrite of attention overlooks.
+    CONSTANTS_IGNORED = "constants of the program ignored"
+    OTHER_RESULT = "the replacement computes something else"
+    TENSOR_AS_SCALE = "a 0-d tensor as scale"
+    ADDED_MASK_HIDES = "a boolean mask that is added is taken for one that hides"
+    MASK_OF_RANK = "mask of rank {}"
+    MASK_BROADCASTS = "a mask that broadcasts"
+    DIMENSION_BROADCASTS = "a dimension that broadcasts"
+    INTEGER_DIVISOR = "a whole number as divisor"
+    INTEGER_MASK = "a mask of integers other than 0 and 1"
+    # What an operation gets wrong.
+    NEGATIVE_CAUSAL = "a negative scale with is_causal"
+    NEGATIVE_SCALE = "a negative scale"
+    OVERLAPPING_ROWS = "operands whose rows overlap in memory"
+    NOT_CONTIGUOUS = "operands that are not contiguous"
+    WRONG = "wrong"
+    WRONG_IN = "wrong in {}"
+    NOT_FINITE = "not finite"
+    NOT_FINITE_IN = "not finite in {}"
+    # How an attention function fails.
+    WRONG_VALUES = "wrong values"
+    RELATION = "the relation {} is broken"
+    FURTHER_CALL = "wrong when called again with other arguments"
+    DROPOUT = "dropout of another distribution"
+    WRITES = "writes out of bounds"
+    RESULTS_DIFFER = "different results for equal inputs"
+    # How anything fails.
+    TWO_DTYPES = "an operation is given tensors of two dtypes"
+    COMPILING_RAISES = "compiling raises {}"
+    RUNNING_RAISES = "running raises {}"
+    STRIDES = "strides in another order"
+    FORM = "another form of result"
+    OTHER_VALUES = "other values"
+    WRONG_RESULT = "wrong result"
+    WRONG_GRADIENT = "wrong gradient"
+    NONFINITE = "nonfinite"
+    NONDETERMINISTIC = "nondeterministic"
+    OUT_OF_BOUNDS = "out of bounds"
+    EAGER_SUSPECT = "eager suspect"
+    METADATA = "metadata"
+    COMPILE_ERROR = "compile error"
+    RUNTIME_ERROR = "runtime error"
+    TIMEOUT = "timeout"
+    WORKER_DIED = "worker died"
+    OUT_OF_MEMORY = "out of memory"
+
+    @classmethod
+    def of(cls, verdict: Verdict) -> Self:
+        """The kind that says no more than the verdict."""
+        return cls(verdict.value.replace("_", " "))
+
+
+@dataclass(frozen=True, slots=True)
+class Mechanism:
+    """How a fault works: a kind, and what it leaves open, such as the exception without what changes from case to case."""
+
+    name: MechanismKind
+    detail: str = ""
+
+    def __str__(self) -> str:
+        if self.detail and "{}" not in self.name.value:
+            return f"{self.name.value}: {self.detail}"
+        return self.name.value.format(self.detail)
+
+
+class CaseChange(StrEnum):
+    """What a case beside the finding's has instead."""
+
+    POSITIVE_SCALE = "positive_scale"
+    NOT_CAUSAL = "not_causal"
+    CONTIGUOUS = "contiguous"
+    FLOAT32 = "float32"
+    FLOAT_DIVISOR = "float_divisor"
+    ZERO_ONE_MASK = "zero_one_mask"
+    WITHOUT_FEATURE = "without_feature"
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """What came of one change: another subject, a control, another case. `passes`: None without a verdict.
+
+    `subject`: "" for the one of the finding; `detail`: of the change of the case; `device`: "" for that of the finding.
+    """
+
+    kind: ClassVar[str] = "experiment"
+    passes: bool | None
+    subject: str = ""
+    control: Control | None = None
+    change: CaseChange | None = None
+    detail: str = ""
+    device: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Bisected:
+    """PyTorch's bisector finds the failure gone without this part of Inductor."""
+
+    kind: ClassVar[str] = "bisected"
+    subsystem: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoControls:
+    """No control was tried, since each would lose its process too."""
+
+    kind: ClassVar[str] = "no_controls"
+
+
+@dataclass(frozen=True, slots=True)
+class FusedCall:
+    """The faulty operation is the fused call of this pattern's replacement."""
+
+    kind: ClassVar[str] = "fused_call"
+    pattern: str
+
+
+Evidence = Experiment | ConstantDiffers | ConstantsNotCompared | Bisected | NoControls | FusedCall
 
 
 @dataclass(frozen=True, slots=True)
 class RootCause:
-    """Where a fault is: `who` is at fault ("inductor", "eager", "aot", or the attention function), at which `stage`, in which
-    `part` ("_sfdp_pattern_5", "relu", "aten.bmm"; "" if open), by which `mechanism`, a short stable phrase; `evidence` is
-    sentences, one for each control experiment."""
+    """Where a fault is and how it works.
+
+    `who` is at fault: "inductor", "eager", "aot", or the attention function; `stage` as above, or a subsystem of the
+    bisector's; `part`: "_sfdp_pattern_5", "relu", "aten.bmm"; "" where it is not known.
+    """
 
     who: str
     stage: str
     part: str
-    mechanism: str
-    evidence: tuple[str, ...] = ()
+    mechanism: Mechanism
+    evidence: tuple[Evidence, ...] = ()
 
     @property
-    def named(self) -> str:
+    def place(self) -> str:
         """Where it is, in a few words: "inductor, joint_graph_passes: _sfdp_pattern_5"."""
         return f"{self.who}, {self.stage}{f': {self.part}' if self.part else ''}"
 
+    @property
+    def is_attention_pattern(self) -> bool:
+        """Whether a rewrite of attention is at fault."""
+        return self.part == PATTERNS or self.part.startswith("_sfdp_pattern_")
+
     def to_dict(self) -> dict[str, Any]:
         """As JSON-ready data."""
-        return {**asdict(self), "evidence": list(self.evidence)}
+        data: dict[str, Any] = encode(self)
+        return data
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """The cause that `to_dict` wrote. Raises KeyError or TypeError for anything else."""
-        return cls(data["who"], data["stage"], data["part"], data["mechanism"], tuple(data["evidence"]))
+    def from_dict(cls, data: Any) -> Self:
+        """The cause that `to_dict` wrote. Raises ValueError for anything else, what older versions wrote included."""
+        return decode(cls, data)

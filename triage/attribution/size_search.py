@@ -1,17 +1,15 @@
-"""The boundary of a finding: which sizes of each dimension fail, found by trying them."""
+"""Which sizes of each dimension fail, found by trying them."""
 
 import itertools
-import math
 import time
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fuzz.protocol import FINDINGS, Verdict
 from fuzz.tiles import tile_rule
-from generators.errors import CaseError
 from generators.program.case import Case
-from generators.program.contracts import check_contract
-from generators.program.type_check import check, types_of
+from generators.program.type_check import types_of
+from triage.attribution.case_edits import resized
 
 SECONDS = 60.0
 MOST = 25
@@ -84,28 +82,6 @@ def search_sizes(case: Case, verdict: Verdict, judge: Judge, seconds: float = SE
         Boundary(name, size, sizes(name, alike), sizes(name, _PASSING), sizes(name, FINDINGS - alike))
         for name, size in case.dims
     ]
-
-
-def resized(case: Case, name: str, size: int) -> Case | None:
-    """The case with one dimension of another size, None where it is no case then or its attention another one."""
-    other = replace(case, dims=tuple((n, size if n == name else s) for n, s in case.dims))
-    try:
-        types = check(replace(other, contracts=()))
-        # Where the fused call takes its scale from head_dim, so does the contract.
-        implied = {
-            op.name: types[op.args[0]].shape[-1].value(other.sizes)
-            for op in case.ops
-            if op.kind == "sdpa" and op.attr("scale") is None
-        }
-        contracts = tuple(
-            replace(c, scale=1 / math.sqrt(max(1, implied[c.output]))) if c.output in implied else c
-            for c in case.contracts
-        )
-        for contract in contracts:
-            check_contract(contract, other, types)
-    except CaseError:
-        return None
-    return replace(other, contracts=contracts)
 
 
 def _in_turn(case: Case) -> Iterator[tuple[str, int]]:

@@ -24,25 +24,25 @@ def cluster(
     timeout: str = "120s",
     memory: int = 8192,
 ) -> int:
-    """Group findings by their root cause, over any number of campaigns, and hold them against the ledger.
+    """Group findings by root cause, over any number of campaigns, and compare them with the ledger.
 
-    Each finding is attributed once, which takes seconds to a minute; the result is kept in its run directory (of a case
-    file alone, in runs/attributions), so that an interrupted command goes on where it was and a second one is instant.
-    What the ledger lists is not attributed again. docs/triage.md says when two findings have one root cause.
+    Each finding is attributed once, which takes seconds to a minute. The result is stored in its run directory (for a
+    case file alone, in runs/attributions), so an interrupted command continues where it was and a second one is
+    instant. Findings that the ledger lists are not attributed. docs/triage.md says when two have one root cause.
 
-    Exit code 0: somebody decided about every cluster in the ledger. 1: one is new, or called fixed and back.
+    Exit code 0: the ledger has a decision on every cluster. 1: one is new, or fixed and back.
 
     Parameters
     ----------
     paths
         Run directories, case files, and directories of case files.
     ledger
-        The ledger; corpus/ledger.yaml of this checkout when left out. With --update it need not exist.
+        The ledger; corpus/ledger.yaml of this checkout by default. With --update it need not exist.
     update
-        Write into the ledger: entries with status new for clusters it lacks, each with its simplest case beside the ledger,
-        and what was met when and where. What a person wrote stays.
+        Write to the ledger: an entry with status new for each cluster it lacks, with its simplest case as example, and
+        when and where bugs were met. What a person wrote stays.
     again
-        Attribute anew, also what is kept or listed.
+        Attribute all findings, also those that are stored or listed.
     subject
         A function of yours, package.module:function, that findings are about and that may be imported; repeatable.
     python
@@ -59,62 +59,56 @@ def cluster(
     from fuzz.durations import format_count, parse_duration
     from fuzz.evaluator import ROOT, WorkerConfig
     from generators.errors import UserError
-    from triage.cluster.clusters import cluster as clustered
-    from triage.cluster.clusters import updated
-    from triage.cluster.findings import gather
-    from triage.cluster.ledger_update import record
+    from triage.cluster import clusters, findings, ledger_update
     from triage.cluster.table import table
 
     if device is not None and device not in DEVICES:
         raise UserError(f"device {device!r} is not one of {', '.join(DEVICES)}")
     file = ledger or ROOT / "corpus" / "ledger.yaml"
     known = ledgers.Ledger(file) if not file.exists() and (update or ledger is None) else ledgers.load(file)
-    findings = gather(paths)
-    setup = WorkerConfig(
+    found = findings.gather(paths)
+    config = WorkerConfig(
         python or sys.executable, device or "cpu", timeout=parse_duration(timeout, "timeout"), memory_mib=memory
     )
-    attributed = _attributed(findings, known, setup, frozenset(subject or ()), device or "", again=again)
-    clusters = clustered(attributed, known)
+    attributed = _attribute(found, known, config, frozenset(subject or ()), device or "", again=again)
+    made = clusters.cluster(attributed, known)
     if update:
-        had = len(known.bugs)
-        known = record(updated(known, clusters), clusters)
-        clusters = clustered(attributed, known)
-        _say(f"{file}: {format_count(len(known.bugs) - had, 'bug')} added, the others brought up to date\n")
-    _say(table(clusters, known))
-    return int(any(one.is_news for one in clusters))
+        before = len(known.bugs)
+        known = ledger_update.record(clusters.update_ledger(known, made), made)
+        made = clusters.cluster(attributed, known)
+        _print(f"{file}: added {format_count(len(known.bugs) - before, 'bug')}, updated the others\n")
+    _print(table(made, known))
+    return int(any(one.is_news for one in made))
 
 
-def _attributed(
+def _attribute(
     findings: list["Finding"],
     ledger: "Ledger",
-    setup: "WorkerConfig",
+    config: "WorkerConfig",
     allowed: frozenset[str],
     device: str,
     *,
     again: bool,
 ) -> list["Attributed"]:
     from triage.cluster.attributions import Attributions, attributor
-    from triage.cluster.clusters import split
+    from triage.cluster.clusters import split_listed
     from triage.report.environment import version
 
-    told, rest = ([], findings) if again else split(findings, ledger)
+    listed, rest = ([], findings) if again else split_listed(findings, ledger)
     if not rest:
-        return told
-    with attributor(setup, device) as ask:
-        attributions = Attributions(ask, version("torch", setup.python), allowed, device)
+        return listed
+    with attributor(config, device) as find_cause:
+        attributions = Attributions(find_cause, version("torch", config.python), allowed, device)
         work = rest if again else attributions.missing(rest)
 
-        def tell(finding: "Finding") -> None:
-            entry, number = finding.entry, work.index(finding) + 1
-            _say(
-                f"attributing {number} of {len(work)}: {entry.expectation.verdict} under {entry.subject}, {finding.path}",
-                sys.stderr,
-            )
+        def on_start(finding: "Finding") -> None:
+            what = f"{finding.entry.expectation.verdict} under {finding.entry.subject}, {finding.path}"
+            _print(f"attributing {work.index(finding) + 1} of {len(work)}: {what}", sys.stderr)
 
-        return [*told, *attributions.all(rest, tell, again=again)]
+        return [*listed, *attributions.attribute_all(rest, on_start, again=again)]
 
 
-def _say(text: str, stream: TextIO | None = None) -> None:
+def _print(text: str, stream: TextIO | None = None) -> None:
     stream = stream or sys.stdout
     stream.write(text + "\n")
     stream.flush()

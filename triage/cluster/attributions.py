@@ -1,4 +1,4 @@
-"""Attributing many findings: every result is kept beside its run at once, so that no work is done or lost twice."""
+"""Attributing many findings: every cause is stored beside its run at once, so that no work is lost or done twice."""
 
 import json
 import re
@@ -10,129 +10,112 @@ from pathlib import Path
 from corpus.atomic_write import replace_file
 from corpus.entry import Entry
 from corpus.ledger import CauseKey
-from fuzz.bug_identity import EAGER
 from fuzz.evaluator import Evaluator, WorkerConfig, WorkerFault, open_evaluator
 from fuzz.protocol import Verdict
-from fuzz.subjects import compiler_of, is_named
+from fuzz.subjects import is_named
 from generators.errors import UserError
-from triage.attribution.cause import RootCause, attributed
+from triage.attribution.attribute import attribute
+from triage.attribution.root_cause import RootCause
+from triage.cluster.cause_key import OPEN, key_of, open_key
 from triage.cluster.findings import Finding
-from triage.cluster.roots import root_of, way_of
 
 DIRECTORY = "attributions"
 LOOSE = Path("runs")
-"""Beside what the causes of findings without a run are kept."""
+"""Where the causes of findings without a run are stored."""
 
 Attributor = Callable[[Entry], RootCause]
-"""Says what a finding is the fault of. Raises UserError, which says why, where that can't be told."""
-
-OPEN = "open"
-"""The stage of a root that nobody could tell."""
+"""Finds the cause of a finding. Raises UserError where it can't, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attributed:
-    """A finding with its root; `why_open`: why its cause could not be told, "" where it was."""
+    """A finding with the key of its cause; `why_open`: why the cause is not known, "" where it is."""
 
     finding: Finding
-    root: CauseKey
+    key: CauseKey
     cause: RootCause | None = None
     why_open: str = ""
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the cause is not known."""
+        return self.key.stage == OPEN
+
 
 class Attributions:
-    """The causes of findings under one torch version: read where they are kept, else asked for and kept.
+    """The causes of findings under one torch version: read where they are stored, else found and stored.
 
-    `allowed`: the functions of the user's own that may be imported; `device`: the one judged on, "" for the one that each
-    finding is about.
+    `allowed`: functions of the user's that may be imported; `device`: to judge on, "" for the one each finding is about.
     """
 
     def __init__(self, attributor: Attributor, torch: str, allowed: Iterable[str] = (), device: str = "") -> None:
         self._attributor, self._torch, self._allowed, self._device = attributor, torch, frozenset(allowed), device
 
     def missing(self, findings: Iterable[Finding]) -> list[Finding]:
-        """Those whose cause is not kept."""
-        return [finding for finding in findings if self._kept(finding) is None]
+        """Those whose cause is not stored."""
+        return [finding for finding in findings if _read(self._path(finding)) is None]
 
-    def all(
-        self,
-        findings: Iterable[Finding],
-        tell: Callable[[Finding], None] = lambda finding: None,
-        *,
-        again: bool = False,
+    def attribute_all(
+        self, findings: Iterable[Finding], on_start: Callable[[Finding], None] = lambda _: None, *, again: bool = False
     ) -> Iterator[Attributed]:
-        """Each with its root; `tell` hears of a finding before it is worked on, which takes seconds to a minute. `again`: what
-        is kept is not read."""
+        """Each finding with its cause; `on_start` is called before the work on one, which takes seconds to a minute.
+        `again`: what is stored is not read."""
         for finding in findings:
-            cause = None if again else self._kept(finding)
+            cause = None if again else _read(self._path(finding))
             if cause is None:
-                tell(finding)
+                on_start(finding)
                 try:
-                    cause = self._asked(finding)
+                    cause = self._attribute(finding.entry)
                 except (UserError, WorkerFault) as error:
-                    yield unattributed(finding, " ".join(str(error).split()))
+                    yield _leave_open(finding, " ".join(str(error).split()))
                     continue
                 replace_file(self._path(finding), json.dumps(cause.to_dict(), indent=1).encode())
-            yield Attributed(finding, root_of(cause, finding.entry), cause)
+            yield Attributed(finding, key_of(cause), cause)
 
-    def _asked(self, finding: Finding) -> RootCause:
-        subject = finding.entry.subject
-        if is_named(subject) and subject not in self._allowed:
-            raise UserError(f"it is about {subject}, which runs code of yours: allow it with --subject {subject}")
-        return self._attributor(finding.entry)
-
-    def _kept(self, finding: Finding) -> RootCause | None:
-        return _read(self._path(finding))
+    def _attribute(self, entry: Entry) -> RootCause:
+        if is_named(entry.subject) and entry.subject not in self._allowed:
+            raise UserError(f"it runs {entry.subject}, which is code of yours: allow it with --subject {entry.subject}")
+        return self._attributor(entry)
 
     def _path(self, finding: Finding) -> Path:
         return _directory(finding) / f"{_name(finding)}-{self._torch}-{self._device or finding.entry.device}.json"
 
 
 @contextmanager
-def attributor(setup: WorkerConfig, device: str = "") -> Iterator[Attributor]:
-    """Attributes by what workers of this setup say, one for each device and function of the user's. `device`: the one to judge
-    on, "" for the one that each finding is about."""
+def attributor(config: WorkerConfig, device: str = "") -> Iterator[Attributor]:
+    """Attributes with one worker for each device and function of the user's. `device`: to judge on, "" for the one each
+    finding is about."""
     with ExitStack() as stack:
         known: dict[tuple[WorkerConfig, int], Evaluator] = {}
 
-        def ask(entry: Entry) -> RootCause:
+        def find_cause(entry: Entry) -> RootCause:
             named = (entry.subject,) if is_named(entry.subject) else ()
-            own = replace(setup, device=device or entry.device, named=named)
-            # What differs from run to run shows in two.
-            repeat = 2 if _verdict(entry) == Verdict.NONDETERMINISTIC else 1
+            own = replace(config, device=device or entry.device, named=named)
+            verdict = entry.found.verdict if entry.found else entry.expectation.verdict
+            repeat = 2 if verdict == Verdict.NONDETERMINISTIC else 1
             if (own, repeat) not in known:
-                known[own, repeat] = stack.enter_context(
-                    open_evaluator(own, repeat=repeat, with_error_map=True, remember=True)
-                )
-            return attributed(entry, known[own, repeat]).cause
+                evaluator = open_evaluator(own, repeat=repeat, with_error_map=True, remember=True)
+                known[own, repeat] = stack.enter_context(evaluator)
+            return attribute(entry, known[own, repeat]).cause
 
-        yield ask
-
-
-def _verdict(entry: Entry) -> str:
-    return entry.found.verdict if entry.found else entry.expectation.verdict
+        yield find_cause
 
 
-def kept(findings: Iterable[Finding]) -> Iterator[Attributed]:
-    """Each with the root that is kept, under whatever torch it was told, on the device it is about rather than another;
-    nothing is run."""
+def load_attributed(findings: Iterable[Finding]) -> Iterator[Attributed]:
+    """Each with the cause that is stored, under any torch version, best for the device it is about; runs nothing."""
     for finding in findings:
         own = f"-{finding.entry.device}.json"
-        names = sorted((path.name for path in _directory(finding).glob(f"{_name(finding)}-*.json")), reverse=True)
-        files = [_directory(finding) / name for name in sorted(names, key=lambda name: not name.endswith(own))]
+        files = sorted(_directory(finding).glob(f"{_name(finding)}-*.json"), reverse=True)
+        files.sort(key=lambda file: not file.name.endswith(own))
         cause = next(filter(None, map(_read, files)), None)
         if cause is None:
-            yield unattributed(finding, "python -m triage.cluster was not run on it")
+            yield _leave_open(finding, "python -m triage.cluster was not run on it")
         else:
-            yield Attributed(finding, root_of(cause, finding.entry), cause)
+            yield Attributed(finding, key_of(cause), cause)
 
 
-def unattributed(finding: Finding, why: str) -> Attributed:
-    """A finding whose cause is not told: apart from all that fail in another way, or by other rewrites."""
-    entry = finding.entry
-    who = EAGER if entry.expectation.verdict == Verdict.EAGER_SUSPECT else compiler_of(entry.subject)
-    fired = "+".join(sorted(name for name in entry.found.fired if "sfdp" in name)) if entry.found else ""
-    return Attributed(finding, CauseKey(who, OPEN, fired, f"{way_of(entry)} ({finding.id})"), None, why)
+def _leave_open(finding: Finding, why: str) -> Attributed:
+    return Attributed(finding, open_key(finding.entry), None, why)
 
 
 def _directory(finding: Finding) -> Path:
@@ -146,5 +129,5 @@ def _name(finding: Finding) -> str:
 def _read(path: Path) -> RootCause | None:
     try:
         return RootCause.from_dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, KeyError):
-        return None  # none there, or of another version of ours: it is told anew
+    except (OSError, ValueError):
+        return None  # none there, or written by another version: it is attributed again

@@ -54,7 +54,7 @@ def gather(paths: Sequence[Path]) -> list[Finding]:
     return _merged(of_runs, of_files)
 
 
-def of_row(row: FindingRow, entry: Entry, run: Path, torch: str) -> Finding:
+def read_row(row: FindingRow, entry: Entry, run: Path, torch: str) -> Finding:
     """The finding that a row of a run's store tells, whose `entry` is read; `torch`: what the run was last of."""
     if row.kind == "new" and entry.found is not None:
         torch = entry.found.torch or torch
@@ -62,7 +62,7 @@ def of_row(row: FindingRow, entry: Entry, run: Path, torch: str) -> Finding:
     return Finding(entry, Path(row.file), run, row.count, _day(first), _day(row.last_seen), _versions(torch))
 
 
-def torch_of(run: Path) -> str:
+def read_torch(run: Path) -> str:
     """The version of torch a run was last of, "" where it did not come to tell."""
     try:
         return str(json.loads((run / STATISTICS_FILE).read_text(encoding="utf-8")).get("torch") or "")
@@ -76,10 +76,10 @@ def _of_run(path: Path) -> Iterator[Finding]:
         rows = results.findings()
     finally:
         results.close()
-    torch = torch_of(path)
+    torch = read_torch(path)
     for row in rows:
         if row.kind == "new" or (row.kind == "known" and row.count):
-            yield of_row(row, corpus_entry.loads(row.entry, row.file), path, torch)
+            yield read_row(row, corpus_entry.loads(row.entry, row.file), path, torch)
 
 
 def _of_files(path: Path) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Writing what clusters tell into the ledger, and an example of each new bug beside it."""
+"""Writing clusters to the ledger, and an example of each new bug beside it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,8 +13,10 @@ EXAMPLES = "known"
 
 
 def record(ledger: Ledger, clusters: Sequence[Cluster]) -> Ledger:
-    """Save the ledger and give it back; a bug that its file lacks gets the simplest case of its cluster as example. Raises
-    UserError."""
+    """Save the ledger and return it; a bug that its file lacks gets the simplest case of its cluster as example.
+
+    Raises UserError.
+    """
     check_writable(ledger.path)
     # Which examples the others have, if any, a person decided.
     had = {bug.id for bug in load(ledger.path).bugs} if ledger.path.exists() else set[str]()

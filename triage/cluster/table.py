@@ -1,4 +1,4 @@
-"""Clusters in words, for stdout."""
+"""Clusters as text for stdout."""
 
 import shlex
 from collections.abc import Sequence
@@ -16,7 +16,8 @@ def table(clusters: Sequence[Cluster], ledger: Ledger) -> str:
         return "no findings"
     missing = sum(one.bug is None for one in clusters)
     back = sum(bool(one.back_in) for one in clusters)
-    head = f"{format_count(findings, 'finding')} of {format_count(len(clusters), 'root cause')}; {ledger.path} lacks {missing or 'none'}"
+    head = f"{format_count(findings, 'finding')} of {format_count(len(clusters), 'root cause')}, "
+    head += f"{missing} of them not in {ledger.path}" if missing else f"all of them in {ledger.path}"
     head += f"; {format_count(back, 'fixed bug')} {'is' if back == 1 else 'are'} back" if back else ""
     return "\n\n".join([head, *("\n".join(_lines(number, one)) for number, one in enumerate(clusters, 1))])
 
@@ -26,16 +27,16 @@ def status_text(one: Cluster) -> str:
     if one.back_in:
         return f"regression: fixed in {one.bug.status.about if one.bug else ''} and back in {one.back_in}"
     if one.bug is None:
-        return "not in the ledger" + (" (add it with --update)" if not one.open else "")
+        return "not in the ledger" + (" (add it with --update)" if not one.is_open else "")
     return "new (not reported yet)" if one.bug.status.kind == "new" else str(one.bug.status)
 
 
 def _lines(number: int, one: Cluster) -> list[str]:
     indent = " " * (len(str(number)) + 2)
-    root = one.roots[0]
-    parts = f" ({', '.join(one.parts)})" if one.parts and one.parts != (root.part,) else ""
+    key = one.keys[0]
+    parts = f" ({', '.join(one.parts)})" if one.parts and one.parts != (key.part,) else ""
     why = next((m.why_open for m in one.members if m.why_open), "")
-    cause = f"not told: {why}" if one.open else f"{root}{parts}"
+    cause = f"not known: {why}" if one.is_open else f"{key}{parts}"
     days = " to ".join(dict.fromkeys(filter(None, (one.first_seen, one.last_seen))))
     seen = ", ".join(
         [

@@ -20,9 +20,9 @@ from fuzz.relations import MEANINGS
 from fuzz.runs import FindingRow
 from fuzz.subjects import is_named
 from generators.program.emit import source
-from triage.cluster.attributions import kept
-from triage.cluster.clusters import Cluster, cluster, split
-from triage.cluster.findings import of_row, torch_of
+from triage.cluster.attributions import load_attributed
+from triage.cluster.clusters import Cluster, cluster, split_listed
+from triage.cluster.findings import read_row, read_torch
 from triage.report import picture
 from triage.report.wording import is_of_further_call, title
 
@@ -71,9 +71,9 @@ def group_findings(run: Path, findings: Sequence[StoredFinding], ledger: Ledger)
 
     A cause is known if the ledger lists it or `triage.cluster` found it. None is searched here: that needs torch."""
     public = {one.row.case_id: one for one in findings if one.row.kind != "internal"}
-    torch = torch_of(run)
-    listed, rest = split([of_row(one.row, one.entry, run, torch) for one in public.values()], ledger)
-    groups = [_group(one, public) for one in cluster([*listed, *kept(rest)], ledger)]
+    torch = read_torch(run)
+    listed, rest = split_listed([read_row(one.row, one.entry, run, torch) for one in public.values()], ledger)
+    groups = [_group(one, public) for one in cluster([*listed, *load_attributed(rest)], ledger)]
     groups += [
         Group(one.title, "internal", (one,), (_NOTES["internal"],), news=False)
         for one in findings
@@ -166,15 +166,15 @@ def _group(found: Cluster, findings: dict[str, StoredFinding]) -> Group:
         notes.append(f"The ledger calls it {bug.status if bug else 'fixed'}, and it is back in torch {found.back_in}.")
     if bug:
         notes += [f"In the ledger as {bug.id}.", *filter(None, [bug.note])]
-    if not found.open:
-        notes.append(f"Root cause: {', or '.join(map(str, found.roots))}.")
+    if not found.is_open:
+        notes.append(f"Root cause: {', or '.join(map(str, found.keys))}.")
         if found.parts and len(members) > 1:
             notes.append(f"Parts at fault in {format_count(len(members), 'finding')}: {', '.join(found.parts)}.")
     elif not known:
         notes.append(_NOTES["open"])
     notes += [_NOTES["known"]] if known else []
     status = str(bug.status) if bug else "known" if known else "new"
-    name = members[0].title if found.open and bug is None else found.title
+    name = members[0].title if found.is_open and bug is None else found.title
     # What a file beside the ledger holds is known too.
     return Group(name, status, members, tuple(notes), found.is_news and not (bug is None and known))
 

@@ -104,10 +104,10 @@ def find_cases(what: Path, ledger: "Ledger") -> "Iterator[tuple[str, Path]]":
     """The case files to report about, and for those of a run the directory's name below --out. Raises UserError."""
     from fuzz.runs import RESULTS_FILE
     from generators.errors import UserError
-    from triage.cluster.clusters import kept_clusters
+    from triage.cluster.clusters import load_clusters
 
     if (what / RESULTS_FILE).is_file():
-        clusters = kept_clusters([what], ledger)
+        clusters = load_clusters([what], ledger)
         if not clusters:
             raise UserError(f"{what}: this run found nothing to report")
         for one in clusters:

@@ -18,9 +18,10 @@ from generators.program.case import Case
 from generators.program.emit import source
 from generators.program.type_check import types_of
 from triage.attribution.ablation import DYNAMIC, EAGER, MATH, PASSES, Ablation, cheapest, run_ablation
+from triage.attribution.attribute import Attribution, attribute
 from triage.attribution.bisector import bisect
-from triage.attribution.cause import Attribution, attributed
 from triage.attribution.explain import Explanation, explain
+from triage.attribution.render import describe_evidence
 from triage.attribution.size_search import Boundary, search_sizes
 from triage.report import environment, picture, repro
 from triage.report.diagnosis import refuse, refuse_unshown
@@ -109,7 +110,7 @@ def write_report(
         search=search_words(case, result),
         summary=summarize(case, ablation),
         cause=describe_cause(ablation, cause) if cause else "",
-        evidence=cause.evidence if cause else (),
+        evidence=describe_evidence(cause.evidence) if cause else (),
         program=source(case).strip(),
         calls=_list_calls(case) if kernel else (),
         relation=broken.relation if broken and kernel else "",
@@ -208,7 +209,7 @@ def _investigate(
     is_lost = result.verdict in repro.ENDS_PROCESS or result.verdict is Verdict.TIMEOUT
     evaluator.repeat = 2 if options.subject or result.verdict is Verdict.NONDETERMINISTIC else 1
     bisectable = not (is_lost or options.subject or result.verdict is Verdict.EAGER_SUSPECT)
-    attribution = attributed(entry, evaluator, bisect(file, config.python) if bisectable else None, ablation)
+    attribution = attribute(entry, evaluator, bisect(file, config.python) if bisectable else None, ablation)
     explanation = None
     if not is_lost and not options.subject and options.explain_seconds:
         base = cheapest(ablation, entry)
@@ -217,7 +218,7 @@ def _investigate(
             ablation.stages[PASSES] if ablation.fails(PASSES) else result,
             lambda case: evaluator.judge(case, base),
             options.explain_seconds,
-            rewrite="sfdp" in attribution.cause.part,
+            rewrite=attribution.cause.is_attention_pattern,
         )
     return Evidence(*shown, attribution, explanation, sizes)
 

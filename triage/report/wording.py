@@ -135,7 +135,7 @@ def describe_cause(ablation: Ablation, cause: RootCause) -> str:
     if cause.who == "inductor":
         where = f"`{cause.part}`" if cause.part else "in a part not yet known"
         kind = {"lowering": "the lowering", "codegen": "code generation"}.get(cause.stage, "the rewrite")
-        kind = "the attention pattern" if "sfdp" in cause.part else kind
+        kind = "the attention pattern" if cause.is_attention_pattern else kind
         return f"The fault is in Inductor's `{cause.stage}`, {kind} {where}: {cause.mechanism}."
     if cause.who == "aot":
         part = f" ({cause.part})" if cause.part else ""

@@ -1,0 +1,72 @@
+"""Root causes as data, and their evidence in words."""
+
+import json
+
+import pytest
+
+from corpus.ledger import Ledger, load
+from fuzz.evaluator import ROOT
+from fuzz.protocol import FINDINGS
+from fuzz.protocol.controls import ConstantDiffers, ConstantsNotCompared, Control
+from triage.attribution.render import CHANGES, CONTROLS, SUBJECTS, describe_evidence
+from triage.attribution.root_cause import (
+    Bisected,
+    CaseChange,
+    Evidence,
+    Experiment,
+    FusedCall,
+    Mechanism,
+    MechanismKind,
+    NoControls,
+    RootCause,
+)
+
+EVIDENCE: tuple[Evidence, ...] = (
+    Experiment(True, control=Control("without_pattern", "1")),
+    *(Experiment(False, change=change, detail="mask") for change in CaseChange),
+    *(Experiment(None, subject=subject) for subject in SUBJECTS),
+    *(Experiment(False, control=Control(*name.split(" "))) for name in CONTROLS),
+    Experiment(False, subject="triton", device="cpu"),
+    ConstantDiffers("_sfdp_pattern_1_inference", "amax", "[-2]", "[-1]"),
+    ConstantsNotCompared("", "skipped"),
+    Bisected("lowerings", "relu"),
+    FusedCall("_sfdp_pattern_1"),
+    NoControls(),
+)
+
+
+def test_a_root_cause_survives_its_file() -> None:
+    mechanism = Mechanism(MechanismKind.COMPILING_RAISES, "RuntimeError: no")
+    cause = RootCause("inductor", "joint_graph_passes", "_sfdp_pattern_1", mechanism, EVIDENCE)
+    assert RootCause.from_dict(json.loads(json.dumps(cause.to_dict()))) == cause
+
+
+@pytest.mark.parametrize(
+    "data", [{}, [], {"who": "inductor", "stage": "", "part": "", "mechanism": "wrong", "evidence": ["It."]}]
+)
+def test_a_file_of_an_older_version_is_refused(data: object) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        RootCause.from_dict(data)
+
+
+def test_every_kind_of_evidence_has_words() -> None:
+    assert set(CHANGES) == set(CaseChange)
+    assert all(describe_evidence(EVIDENCE))
+
+
+def test_experiments_with_one_outcome_share_a_sentence() -> None:
+    tiles = [
+        Experiment(passes, control=Control("tile", f"{n},{n}")) for n, passes in ((16, True), (32, True), (64, False))
+    ]
+    assert len(describe_evidence(tiles)) == 2
+
+
+def test_every_finding_has_a_mechanism_by_its_verdict() -> None:
+    assert {MechanismKind.of(verdict).value for verdict in FINDINGS} == {v.value.replace("_", " ") for v in FINDINGS}
+
+
+def test_the_mechanisms_of_our_ledger_are_in_the_closed_list() -> None:
+    ledger: Ledger = load(ROOT / "corpus" / "ledger.yaml")
+    stems = [kind.value.partition("{}")[0] for kind in MechanismKind]
+    for bug in ledger.bugs:
+        assert any(bug.roots[0].mechanism.startswith(stem) for stem in stems)

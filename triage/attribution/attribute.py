@@ -1,0 +1,188 @@
+"""From a case to its root cause, with the evidence."""
+
+import itertools
+from dataclasses import dataclass, replace
+
+from corpus.entry import Entry
+from fuzz.bug_identity import PROCESS
+from fuzz.evaluator import Evaluator
+from fuzz.protocol import Verdict
+from fuzz.protocol.controls import Control
+from fuzz.subjects import get_spec, is_named
+from generators.errors import UserError
+from triage.attribution.ablation import (
+    AOT_EAGER,
+    ATTENTION_OFF,
+    CONSTANTS,
+    DECOMPOSED,
+    DYNAMIC,
+    EAGER,
+    INDUCTOR,
+    MATH,
+    MATH_FORCED,
+    PASSES,
+    Ablation,
+    cheapest,
+    run_ablation,
+)
+from triage.attribution.bisector import Bisection
+from triage.attribution.experiments import Study, mechanism_of, passes
+from triage.attribution.kernel_cause import find_kernel_cause, place
+from triage.attribution.operation import find_operation_cause
+from triage.attribution.rewrite import find_rewrite_cause
+from triage.attribution.root_cause import (
+    CODEGEN,
+    DYNAMO,
+    GRAPH_PASSES,
+    KERNEL,
+    LOWERING,
+    OPERATION,
+    Bisected,
+    Experiment,
+    Mechanism,
+    MechanismKind,
+    NoControls,
+    RootCause,
+)
+
+__all__ = ["Attribution", "RootCause", "attribute"]
+
+_SYMBOLIC = "passes_dynamic"
+_BEFORE_CODEGEN = (
+    (AOT_EAGER, "aot", DYNAMO, ""),
+    (DECOMPOSED, "aot", DYNAMO, "decompositions or the partitioner"),
+    (PASSES, "inductor", GRAPH_PASSES, ""),
+)
+"""The stages of the ablation before code generation: who is at fault where one is the first that fails, at which stage, in which part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """A finding's cause, with the ablation and the bisection that it rests on."""
+
+    cause: RootCause
+    ablation: Ablation
+    bisection: Bisection | None = None
+
+
+def attribute(
+    entry: Entry, evaluator: Evaluator, bisection: Bisection | None = None, ablation: Ablation | None = None
+) -> Attribution:
+    """Say who is at fault by what, after the ablation and under controls; `ablation`: one that was run before.
+
+    Raises UserError where the case shows no bug, or can't be judged.
+    """
+    is_attention = is_named(entry.subject) or get_spec(entry.subject).is_attention
+    if ablation is None and is_attention:
+        ablation = run_kernel_ablation(entry, evaluator)
+    ablation = ablation or run_ablation(entry, evaluator, full=False)
+    result = ablation.result
+    if not result.verdict.is_finding:
+        raise UserError(f"case {entry.case.id} shows no bug under torch {ablation.hello.torch}: {result.verdict}")
+    study = Study(evaluator, entry.case, ablation.accused, result)
+    if result.verdict in PROCESS:
+        cause = _find_lost_cause(study, ablation, is_attention=is_attention)
+    elif result.verdict is Verdict.EAGER_SUSPECT:
+        cause = find_operation_cause(replace(study, subject=EAGER))
+    elif is_attention:
+        cause = find_kernel_cause(study, ablation)
+    else:
+        cause = _find_compiler_cause(entry, study, ablation, bisection)
+    return Attribution(cause, _with_controls(entry, cause, ablation, evaluator), bisection)
+
+
+def run_kernel_ablation(entry: Entry, evaluator: Evaluator) -> Ablation:
+    """Eager, PyTorch's MATH backend and the attention function that the case is about."""
+    subjects = dict.fromkeys((EAGER, MATH, entry.subject))
+    stages = {name: evaluator.evaluate_or_raise(entry.case, name) for name in subjects}
+    return Ablation(evaluator.hello, stages, entry.subject)
+
+
+def _with_controls(entry: Entry, cause: RootCause, ablation: Ablation, evaluator: Evaluator) -> Ablation:
+    """The ablation with the controls that name the rewrite; they have been evaluated already."""
+    number = cause.part.removeprefix("_sfdp_pattern_")
+    if not number.isdigit():
+        return ablation
+    base = cheapest(ablation, entry)
+    words = "graph passes" if base.startswith(PASSES) else base
+    stages, labels = dict(ablation.stages), dict(ablation.labels)
+    for name, control, label in (
+        (f"without {cause.part}", Control("without_pattern", number), f"the rewrite `{cause.part}` off, all others on"),
+        (ATTENTION_OFF, Control("without_attention_patterns"), "all rewrites of attention off"),
+        (MATH_FORCED, Control("sdpa_math"), "`sdpa_kernel(SDPBackend.MATH)`"),
+        (CONSTANTS, Control("constants_compared"), "patterns must have the program's constants"),
+    ):
+        stages[name], labels[name] = evaluator.judge(entry.case, base, control), f"{words}, {label}"
+    return replace(ablation, stages=stages, labels=labels)
+
+
+def _find_lost_cause(study: Study, ablation: Ablation, *, is_attention: bool) -> RootCause:
+    """The cause of a lost process, by the ablation alone: each control would cost a process, and as long as a hang."""
+    result = study.result
+    identity = result.failure.identity() if result.failure is not None else ""
+    mechanism = Mechanism(MechanismKind.of(result.verdict), identity)
+    if is_attention:
+        return RootCause(ablation.accused, KERNEL, place(study.case, result), mechanism, (NoControls(),))
+    if ablation.accused == EAGER:
+        return RootCause("eager", OPERATION, "", mechanism, (NoControls(),))
+    for name, who, stage, _ in _BEFORE_CODEGEN:
+        if ablation.fails(name):
+            return RootCause(who, stage, "", mechanism, (NoControls(),))
+    return RootCause("inductor", CODEGEN, "", mechanism, (NoControls(),))
+
+
+def _find_compiler_cause(entry: Entry, study: Study, ablation: Ablation, bisection: Bisection | None) -> RootCause:
+    def shown(stage: str) -> Experiment:
+        return Experiment(passes(ablation.stages.get(stage)), subject=stage)
+
+    for name, who, stage, part in _BEFORE_CODEGEN[:2]:
+        if ablation.fails(name):
+            evidence = tuple(map(shown, dict.fromkeys((AOT_EAGER, name))))
+            return RootCause(who, stage, part, mechanism_of(study.result, MechanismKind.OTHER_VALUES), evidence)
+    evaluator, case = study.evaluator, entry.case
+    study = replace(study, subject=cheapest(ablation, entry))
+    before = [shown(DECOMPOSED), shown(PASSES)]
+    if ablation.fails(PASSES):
+        cause = find_rewrite_cause(replace(study, result=ablation.stages[PASSES]))
+    elif study.subject == DYNAMIC and evaluator.fails(case, _SYMBOLIC):
+        before.append(Experiment(False, subject=_SYMBOLIC))
+        cause = find_rewrite_cause(replace(study, subject=_SYMBOLIC, result=evaluator.judge(case, _SYMBOLIC)))
+    elif (without_patterns := study.try_control("pattern_matcher_off")).passes:
+        before.append(without_patterns)
+        cause = find_rewrite_cause(study)
+    else:
+        if ablation.accused == DYNAMIC and ablation.fails(INDUCTOR) is False:
+            before.append(shown(INDUCTOR))
+        cause = _find_codegen_cause(study, bisection)
+    return replace(cause, evidence=(*before, *cause.evidence))
+
+
+def _find_codegen_cause(study: Study, bisection: Bisection | None) -> RootCause:
+    """What is at fault below the graph passes: a lowering by the bisector's word, else what our own controls show."""
+    mechanism = mechanism_of(study.result, MechanismKind.of(study.result.verdict))
+    if (
+        bisection is not None
+        and bisection.subsystem
+        and (bisection.backend == "inductor" or bisection.subsystem == "lowerings")
+    ):
+        stage = LOWERING if bisection.subsystem == "lowerings" else bisection.subsystem
+        shown = Bisected(bisection.subsystem, bisection.detail)
+        return RootCause("inductor", stage, bisection.detail, mechanism, (shown,))
+    # Every lowering that is left to eager breaks a fusion, so a single one is at fault only where no other passes too.
+    lowerings = _find_lowerings(study)
+    if len(lowerings) == 1:
+        control = lowerings[0].control
+        return RootCause("inductor", LOWERING, control.argument if control else "", mechanism, tuple(lowerings))
+    tried = []
+    for name, part in (("unfused", "fusion"), ("unvectorized", "vectorised code")):
+        tried.append(study.try_control(name))
+        if tried[-1].passes:
+            return RootCause("inductor", CODEGEN, part, mechanism, (tried[-1], *lowerings))
+    return RootCause("inductor", CODEGEN, "", mechanism, (*tried, *lowerings))
+
+
+def _find_lowerings(study: Study) -> list[Experiment]:
+    """The first two lowerings without which it passes, each by itself."""
+    reached = (item.partition(" ") for item in study.result.reached)
+    names = dict.fromkeys(name.removeprefix("aten.") for kind, _, name in reached if kind == "lowering")
+    return list(itertools.islice((e for e in (study.try_control("eager", n) for n in names) if e.passes), 2))

@@ -1,0 +1,95 @@
+"""The evidence for a root cause in sentences: the one place with words for experiments."""
+
+import itertools
+from collections.abc import Iterable
+
+from fuzz.protocol.controls import ConstantDiffers, ConstantsNotCompared
+from triage.attribution.root_cause import Bisected, CaseChange, Evidence, Experiment, FusedCall
+
+CONTROLS = {
+    "pattern_matcher_off": "the pattern matcher off",
+    "without_attention_patterns": "all patterns of attention off",
+    "without_pattern": "_sfdp_pattern_{} off and all other rewrites on",
+    "only_pattern": "_sfdp_pattern_{} as the only pattern of attention",
+    "without_rewrite": "the rewrite {} off and all others on",
+    "constants_compared": "patterns that must have the constants of the program",
+    "sdpa scale_as_tensor": "a replacement that multiplies the query by the scale",
+    "sdpa mask_added": "a replacement that passes the mask as 0.0 and 1.0",
+    "sdpa mask_expanded": "a replacement that expands the mask to the shape of the scores",
+    "sdpa operands_expanded": "a replacement that expands its operands to equal batches and heads",
+    "sdpa operands_copied": "a replacement that copies its operands into contiguous memory",
+    "sdpa by_steps": "a replacement that computes attention in plain steps",
+    "eager": "the lowering of {} left to eager and all others on",
+    "unfused": "fusion off",
+    "unvectorized": "vectorisation off",
+    "tile": "tiles of {}",
+    "warps": "num_warps = {}",
+    "stages": "num_stages = {}",
+}
+CHANGES = {
+    CaseChange.POSITIVE_SCALE: "a positive scale",
+    CaseChange.NOT_CAUSAL: "no causality",
+    CaseChange.CONTIGUOUS: "contiguous copies of the operands",
+    CaseChange.FLOAT32: "float32",
+    CaseChange.FLOAT_DIVISOR: "the divisor as a float",
+    CaseChange.ZERO_ONE_MASK: "a mask of 0 and 1",
+    CaseChange.WITHOUT_FEATURE: "no {}",
+}
+SUBJECTS = {
+    "eager": "eager in the same dtypes",
+    "sdpa_math": "PyTorch's MATH backend",
+    "aot_eager": 'backend="aot_eager"',
+    "aot_eager_decomp_partition": 'backend="aot_eager_decomp_partition"',
+    "passes": "Inductor's graph passes alone (the graph is interpreted)",
+    "passes_dynamic": "Inductor's graph passes alone and symbolic sizes",
+    "inductor": "sizes that are numbers",
+}
+_OPERATIONS = {"amax": "softmax over", "sum": "softmax over", "full": "the fill", "convert_element_type": "a cast to"}
+
+
+def describe_evidence(evidence: Iterable[Evidence]) -> list[str]:
+    """What a root cause rests on, a sentence for each kind of experiment and outcome."""
+
+    def outcome(item: Evidence) -> object:
+        if not isinstance(item, Experiment):
+            return type(item)
+        return item.passes, item.device, item.change, item.control and item.control.name, bool(item.subject)
+
+    return [_describe(list(alike)) for _, alike in itertools.groupby(evidence, outcome)]
+
+
+def describe_constant(item: ConstantDiffers) -> str:
+    """A constant that differs: "softmax over [-2] where the pattern has [-1]"."""
+    return f"{_OPERATIONS.get(item.operation, item.operation)} {item.program} where the pattern has {item.expected}"
+
+
+def _describe(alike: list[Evidence]) -> str:
+    """A sentence for evidence of one kind and outcome."""
+    match alike[0]:
+        case Experiment(device="cpu", passes=passes):
+            if passes:
+                return "It passes in Triton's interpreter on the CPU, so it takes a GPU, its compiler or its order of execution."
+            return "It fails in Triton's interpreter on the CPU too, so the kernel is wrong however it is compiled."
+        case Experiment(passes=passes):
+            words = " or ".join(_describe_change(one) for one in alike if isinstance(one, Experiment))
+            return f"It {'passes' if passes else 'fails' if passes is False else 'gives no verdict'} with {words}."
+        case ConstantDiffers():
+            found = dict.fromkeys(describe_constant(one) for one in alike if isinstance(one, ConstantDiffers))
+            return f"The program has {'; '.join(found)}."
+        case ConstantsNotCompared(pattern=pattern, why=why):
+            of = f" of {pattern}" if pattern else ""
+            return f"The constants of the program and the pattern{of} could not be compared: {why}."
+        case Bisected(subsystem=subsystem, detail=detail):
+            return f"PyTorch's bisector finds that it passes without {detail or 'a part'} of {subsystem}."
+        case FusedCall(pattern=pattern):
+            return f"The operation is the fused call in the replacement of {pattern}."
+        case _:
+            return "No control was tried, since each would lose its process too."
+
+
+def _describe_change(one: Experiment) -> str:
+    if one.control is not None:
+        name, argument = one.control.name, one.control.argument
+        words = CONTROLS.get(f"{name} {argument}") or CONTROLS[name]
+        return words.format(argument.replace(",", " x "))
+    return CHANGES[one.change].format(one.detail) if one.change else SUBJECTS.get(one.subject, one.subject)

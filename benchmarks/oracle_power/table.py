@@ -33,7 +33,7 @@ RIGHT = ""
 @dataclass
 class Line:
     """What became of one mistake in one dtype. `configuration`, `verdict`, `statistic` (what was too large) and
-    `message` are of the first configuration that shows it to the oracle, else of the last one tried; `criteria` says
+    `description` are of the first configuration that shows it to the oracle, else of the last; `criteria` says
     who sees it, None for who can't be asked."""
 
     mistake: str

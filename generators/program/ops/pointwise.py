@@ -202,16 +202,6 @@ def _where_text(line: Line) -> str:
     return f"torch.where({line.args[0]}, {', '.join(values)})"
 
 
-def _clamp(call: Call) -> TensorType:
-    must_float(call)
-    return call.args[0]
-
-
-def _power(call: Call) -> TensorType:
-    must_float(call)
-    return call.args[0]
-
-
 _OTHER = Attribute(Kind.NUMBER)
 _ARITHMETIC = {"other": _OTHER, "reverse": flag(), "form": word(*FORMS)}
 
@@ -262,14 +252,14 @@ OPS = [
     OpSpec(
         "pow",
         (1, 1),
-        _power,
+        _float_unary,
         lambda line: f"{line.args[0]} ** {line.number('exponent')}",
         {"exponent": Attribute(Kind.NUMBER, 2)},
     ),
     OpSpec(
         "clamp",
         (1, 1),
-        _clamp,
+        _float_unary,
         lambda line: f"{line.args[0]}.clamp(min={line.number('min')}, max={line.number('max')})",
         {"min": Attribute(Kind.NUMBER, -100.0), "max": Attribute(Kind.NUMBER, 100.0)},
     ),

@@ -1,28 +1,30 @@
 """Writers of nn.MultiheadAttention, nn.TransformerEncoderLayer and nn.TransformerDecoderLayer."""
 
-from generators.program.case import Attr
+from generators.program.case import Attr, Values
 from generators.program.ops import OPS
 from generators.program.sizes import Size
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
-from generators.sampling.layer_inputs import EMBED, draw_masks, layer_attributes, rows
+from generators.sampling.heads import draw_layout, draw_values
 
+_EMBED = Size.parse("H*D")
+_MOST_FEATURES = 128
 _MASKS = {"none": 6.0, "attn_mask": 3.0, "key_padding_mask": 4.0, "attn_mask+key_padding_mask": 1.0}
 
 
 def write_multihead_attention(b: Builder, c: Choices) -> list[str]:
     """nn.MultiheadAttention: self and cross attention, every mask and flag, fast path on and off."""
-    attrs = layer_attributes(b, c, "any")
+    attrs = _draw_attributes(b, c)
     batched, own = c.chance(0.9), c.chance(0.65)
-    query = rows(b, c, "x", "S", EMBED, attrs, batched=batched)
+    query = _draw_rows(b, c, "x", "S", _EMBED, attrs, batched=batched)
     key = value = query
     if not own:
-        width = Size.of("V") if c.chance(0.3) else EMBED
-        key = rows(b, c, "memory", "T", width, attrs, batched=batched)
-        value = rows(b, c, "values", "T", EMBED, attrs, batched=batched) if c.chance(0.3) else key
+        width = Size.of("V") if c.chance(0.3) else _EMBED
+        key = _draw_rows(b, c, "memory", "T", width, attrs, batched=batched)
+        value = _draw_rows(b, c, "values", "T", _EMBED, attrs, batched=batched) if c.chance(0.3) else key
     masks = c.choose("layer.masks", _MASKS)
     causal = own and not masks.startswith("attn_mask") and c.chance(0.25)
-    given = draw_masks(b, c, masks, "S" if own else "T", batched=batched, causal=causal)
+    given = _draw_masks(b, c, masks, "S" if own else "T", batched=batched, causal=causal)
     attrs |= {
         "causal": causal,
         "masks": masks,
@@ -41,16 +43,16 @@ def write_multihead_attention(b: Builder, c: Choices) -> list[str]:
 
 def write_transformer_layers(b: Builder, c: Choices) -> list[str]:
     """nn.TransformerEncoderLayer and nn.TransformerDecoderLayer: masks, norms, fast path on and off."""
-    attrs = layer_attributes(b, c, "any")
+    attrs = _draw_attributes(b, c)
     b.dims["M"] = c.pick((1, 8, 16, 64))
     attrs |= {"feedforward": "M", "activation": c.pick(("relu", "gelu")), "norm_first": c.chance(0.4)}
     batched = c.chance(0.9)
-    x = rows(b, c, "x", "S", EMBED, attrs, batched=batched)
+    x = _draw_rows(b, c, "x", "S", _EMBED, attrs, batched=batched)
     if c.chance(0.6):
         for _ in range(c.weighted({1: 3.0, 2: 1.0})):
             x = _layer(b, c, "transformer_encoder_layer", (x,), attrs, batched=batched)
         return [x]
-    memory = rows(b, c, "memory", "T", EMBED, attrs, batched=batched)
+    memory = _draw_rows(b, c, "memory", "T", _EMBED, attrs, batched=batched)
     return [_layer(b, c, "transformer_decoder_layer", (x, memory), attrs, batched=batched)]
 
 
@@ -58,5 +60,69 @@ def _layer(b: Builder, c: Choices, kind: str, args: tuple[str, ...], attrs: dict
     masks = "none" if c.chance(0.4) else c.pick(OPS[kind].attributes["masks"].words)
     own = "src_mask" if len(args) == 1 else "tgt_mask"
     causal = own not in masks.split("+") and c.chance(0.3)
-    given = draw_masks(b, c, masks, "T", batched=batched, causal=causal)
+    given = _draw_masks(b, c, masks, "T", batched=batched, causal=causal)
     return b.op(kind, *args, *given, to="layer", **attrs, masks=masks, causal=causal)
+
+
+def _draw_attributes(b: Builder, c: Choices) -> dict[str, Attr]:
+    """The attributes that all of these layers have. Reduces sizes to those of a small layer."""
+    if b.dims["H"] * b.dims["D"] > _MOST_FEATURES:
+        b.dims["D"] = 8
+    if b.dims["H"] % 2 and c.chance(0.7):
+        # The fast path takes even numbers of heads.
+        b.dims["H"] = 2
+    return {
+        "heads": "H",
+        "batch_first": c.chance(0.75),
+        "bias": c.chance(0.85),
+        "dtype": b.dtype,
+        "fast_path": c.chance(0.7),
+        "seed": c.below(100),
+        "dropout": c.weighted({0.0: 6.0, 0.1: 2.0, 0.5: 1.0}),
+    }
+
+
+def _draw_rows(
+    b: Builder, c: Choices, name: str, length: str, width: Size, attrs: dict[str, Attr], *, batched: bool
+) -> str:
+    """Tokens as the layer reads them, [batch, length, width], or with length first, or without batch."""
+    shape: tuple[Size | str, ...] = (length, width)
+    if batched:
+        shape = ("B", length, width) if attrs["batch_first"] else (length, "B", width)
+    return b.input(name, shape, draw_values(c), layout=draw_layout(c, len(shape)))
+
+
+def _draw_masks(b: Builder, c: Choices, masks: str, memory: str, *, batched: bool, causal: bool) -> list[str]:
+    """The masks of these names, which `+` joins; masks over memory have its length.
+
+    All boolean (True hides a key) or all added, as the mask of `causal` is: torch deprecates mixtures.
+    """
+    added = causal or c.chance(0.3)
+    return [
+        (_draw_padding_mask if name.endswith("key_padding_mask") else _draw_attn_mask)(
+            b, c, "S" if name.startswith(("src", "tgt")) else memory, added=added, batched=batched
+        )
+        for name in masks.split("+")
+        if name != "none"
+    ]
+
+
+def _draw_padding_mask(b: Builder, c: Choices, key: str, *, added: bool, batched: bool) -> str:
+    shape: tuple[Size | str, ...] = ("B", key) if batched else (key,)
+    if added:
+        return b.fixed(c, b.input("padding", shape, Values("padding_mask", scale=c.pick((float("-inf"), -1e4)))))
+    keep = b.input("keep", shape, Values(c.weighted({"padding": 8.0, "random": 1.0, "ones": 1.0}), scale=0.7), "bool")
+    return b.op("logical_not", keep, to="drop")
+
+
+def _draw_attn_mask(b: Builder, c: Choices, key: str, *, added: bool, batched: bool) -> str:
+    shape: tuple[Size | str, ...] = ("S", key)
+    if c.chance(0.3):
+        shape = (Size.parse("B*H") if batched else Size.of("H"), "S", key)
+    if added:
+        values = Values("causal_mask", scale=float("-inf")) if c.chance(0.4) else Values("normal")
+        return b.fixed(c, b.input("bias", shape, values))
+    if c.chance(0.6):
+        ones = b.op("ones", to="ones", sizes=tuple(Size.of(s) for s in shape), dtype="bool")
+        return b.op("triu", ones, to="drop", diagonal=1)
+    return b.input("drop", shape, Values("random", scale=0.3), "bool")

@@ -62,7 +62,7 @@ def attend(
     """
     fused = c.choose("fused", {"no": 95.0, "sdpa": 5.0}) == "sdpa" and not features and not bias
     if fused and len({b.dtype_of(head.value) for head in (heads.q, heads.k, heads.v)}) == 1:
-        return _by_sdpa(b, c, heads)
+        return _call_sdpa(b, c, heads)
     scale = _draw_scale(b, c, heads)
     q = insert_noop(b, c, heads.q.value)
     grouped = heads.group != Size.of(1)
@@ -90,11 +90,11 @@ def attend(
     if features.sinks:
         sinks = add_sinks(b, c, scores)
         scores = sinks.scores
-    scores = _flattened_again(b, c, scores)
+    scores = _flatten_scores(b, c, scores)
     probs = spell_softmax(b, c, scores, v)
     seen = b.op("narrow", probs.value, to="probs", stop=b.shape(v)[-2]) if sinks else probs.value
     weights, dropout = _dropout(b, c, insert_noop(b, c, seen))
-    output = _weigh(b, c, weights, insert_noop(b, c, v))
+    output = _weight_values(b, c, weights, insert_noop(b, c, v))
     said = probs.contractual and masked.contractual and scale.contractual and not _adds_bias(b)
     if alibi:
         # The distances are counted from the corner that the contract names.
@@ -160,7 +160,7 @@ def _draw_scale(b: Builder, c: Choices, heads: Heads) -> _Scale:
     return _Scale(place, value, divide, "number" if place == "none" else carrier)
 
 
-def _scaled(b: Builder, c: Choices, value: str, scale: _Scale, number: float) -> str:
+def _apply_scale(b: Builder, c: Choices, value: str, scale: _Scale, number: float) -> str:
     kind = "div" if scale.divide else "mul"
     form = c.choose_default({"operator": 6.0, "method": 3.0, "function": 1.0, "in_place": 2.0 * b.may_overwrite(value)})
     if scale.carrier == "number":
@@ -180,36 +180,36 @@ def _scaled(b: Builder, c: Choices, value: str, scale: _Scale, number: float) ->
 def _scores(b: Builder, c: Choices, heads: Heads, q: str, k: str, scale: _Scale, *, direct: bool) -> str:
     number = math.sqrt(scale.value) if scale.place == "both" else scale.value
     if scale.place in ("q", "both"):
-        q = _scaled(b, c, q, scale, number)
+        q = _apply_scale(b, c, q, scale, number)
     late = c.chance(0.5)
     if scale.place in ("k", "both") and not late:
-        k, direct = _scaled(b, c, k, scale, number), False
+        k, direct = _apply_scale(b, c, k, scale, number), False
     rank = b.rank(q)
     product = c.choose_default({"matmul": 76.0, "einsum": 8.0, "flat": 10.0, "baddbmm": 2.0}, "scores.product")
     k_late = scale.place in ("k", "both") and late
     if product == "einsum" and not k_late and b.size(b.shape(k)[-3]) == b.size(b.shape(q)[-3]):
         equation = "bhqd,bhkd->bhqk" if rank == 4 else "bqd,bkd->bqk"
         scores = b.op("einsum", q, k, to="scores", equation=equation)
-        return _scaled(b, c, scores, scale, number) if scale.place == "scores" else scores
+        return _apply_scale(b, c, scores, scale, number) if scale.place == "scores" else scores
     folds = product == "flat" and rank == 4 and b.size(b.shape(k)[-3]) == b.size(b.shape(q)[-3])
     folded = folds and c.choose("scores.fold", {"before": 1.0, "after": 1.0}) == "before"
     if folded:
         # BART and CLIP transpose a k that has three axes already.
-        kt = _transposed(b, c, _flat(b, c, k))
+        kt = _transpose_key(b, c, _flat(b, c, k))
     elif direct and rank == 4 and len(heads.k.order) == 4:
         kt = permute_axes(b, c, heads.k.source, heads.k.order, "bhds", "kt")
     else:
-        kt = _transposed(b, c, k)
+        kt = _transpose_key(b, c, k)
     if k_late:
-        kt = _scaled(b, c, kt, scale, number)
+        kt = _apply_scale(b, c, kt, scale, number)
     if folded or (product in ("flat", "baddbmm") and b.size(b.shape(kt)[-3]) == b.size(b.shape(q)[-3])):
         scores = _flat_product(b, c, q, kt, add=product == "baddbmm")
     else:
         scores = b.op("matmul", q, kt, to="scores", form=c.weighted({"operator": 6.0, "function": 4.0, "method": 1.0}))
-    return _scaled(b, c, scores, scale, number) if scale.place == "scores" else scores
+    return _apply_scale(b, c, scores, scale, number) if scale.place == "scores" else scores
 
 
-def _transposed(b: Builder, c: Choices, k: str) -> str:
+def _transpose_key(b: Builder, c: Choices, k: str) -> str:
     rank = b.rank(k)
     form = c.choose("scores.transpose", {"transpose": 60.0, "positive": 12.0, "permute": 20.0, "mT": 6.0})
     if form == "mT":
@@ -245,7 +245,7 @@ def _flat_product(b: Builder, c: Choices, a: str, kt: str, *, add: bool) -> str:
     return b.op("view", product, sizes=(*b.shape(a)[:2], *b.shape(product)[1:]))
 
 
-def _flattened_again(b: Builder, c: Choices, scores: str) -> str:
+def _flatten_scores(b: Builder, c: Choices, scores: str) -> str:
     """Scores that came from a product over [B * H, S, T] may go back to that form for the softmax, as in BART."""
     flat = any(op.kind == "bmm" for op in b.ops) and b.rank(scores) == 4
     return _flat(b, c, scores) if flat and c.choose("scores.again", {"flat": 6.0, "not": 4.0}) == "flat" else scores
@@ -282,7 +282,7 @@ def _dropout(b: Builder, c: Choices, probs: str) -> tuple[str, float]:
     return dropped, p if active == "always" or (active == "mode" and b.mode == "training") else 0.0
 
 
-def _weigh(b: Builder, c: Choices, weights: str, v: str) -> str:
+def _weight_values(b: Builder, c: Choices, weights: str, v: str) -> str:
     if b.rank(weights) == 3 and b.rank(v) == 4:
         out = b.op("bmm", weights, _flat(b, c, v), to="out")
         return b.op("view", out, sizes=(*b.shape(v)[:2], *b.shape(out)[1:]))
@@ -298,7 +298,7 @@ def _weigh(b: Builder, c: Choices, weights: str, v: str) -> str:
     return b.op("matmul", weights, v, to="out", form=c.weighted({"operator": 6.0, "function": 4.0, "method": 2.0}))
 
 
-def _by_sdpa(b: Builder, c: Choices, heads: Heads) -> AttentionValues:
+def _call_sdpa(b: Builder, c: Choices, heads: Heads) -> AttentionValues:
     """The fused call, with its own ways of saying mask, scale and groups."""
     q, k, v = heads.q.value, heads.k.value, heads.v.value
     grouped = heads.group != Size.of(1)

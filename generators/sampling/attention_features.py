@@ -6,7 +6,7 @@ from generators.program.case import Values
 from generators.program.sizes import Size
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
-from generators.sampling.position_masks import Pattern, offset, places
+from generators.sampling.position_masks import Pattern, offset, position_indices
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class AttentionFeatures:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class FeatureScores:
     """Scores after a step, the value a contract names for it, and whether a contract may: it asks no gradient of it."""
 
     scores: str
@@ -81,17 +81,19 @@ def spell_softcap(b: Builder, c: Choices, scores: str) -> tuple[str, float]:
     return b.op("mul", scores, other=cap, reverse=c.chance(0.3)), cap
 
 
-def spell_alibi(b: Builder, c: Choices, scores: str, pattern: Pattern) -> Named:
+def spell_alibi(b: Builder, c: Choices, scores: str, pattern: Pattern) -> FeatureScores:
     """Slopes [H], given or a geometric row, times the distances, taken from the scores, [B, H, S, T] or [B, S, T]."""
     query, key = b.shape(scores)[-2:]
-    heads = _heads(b, scores)
+    heads = _num_heads(b, scores)
     contractual = True
     if c.chance(0.4):
         steps = b.op("arange", to="steps", start=1, stop=heads + 1, dtype="float32")
         slopes = b.op("exp", b.op("mul", steps, other=c.pick((-0.5, -1.0, -0.1))), to="slopes")
     else:
-        slopes, contractual = _given(b, c, "slopes", heads, Values("uniform", scale=c.pick((1.0, 0.2))), "float32")
-    rows, columns = places(b, query, key, offset(pattern, query, key), c.pick(("int64", "float32")))
+        slopes, contractual = _draw_per_head(
+            b, c, "slopes", heads, Values("uniform", scale=c.pick((1.0, 0.2))), "float32"
+        )
+    rows, columns = position_indices(b, query, key, offset(pattern, query, key), c.pick(("int64", "float32")))
     ahead = c.chance(0.5)
     distance = b.op("sub", *((columns, rows) if ahead else (rows, columns)), to="distance")
     distance = b.op("abs", distance)
@@ -99,15 +101,15 @@ def spell_alibi(b: Builder, c: Choices, scores: str, pattern: Pattern) -> Named:
     if b.dtype_of(scores) != "float32" and c.chance(0.5):
         sloped = b.op("cast", sloped, dtype=b.dtype_of(scores))
     if c.chance(0.5):
-        return Named(b.op("sub", scores, sloped, to="scores"), slopes, contractual)
-    return Named(b.op("add", scores, b.op("neg", sloped), to="scores"), slopes, contractual)
+        return FeatureScores(b.op("sub", scores, sloped, to="scores"), slopes, contractual)
+    return FeatureScores(b.op("add", scores, b.op("neg", sloped), to="scores"), slopes, contractual)
 
 
-def add_sinks(b: Builder, c: Choices, scores: str) -> Named:
+def add_sinks(b: Builder, c: Choices, scores: str) -> FeatureScores:
     """The scores with one more column, a number a head, as gpt-oss writes it: softmax, then drop the column."""
-    heads = _heads(b, scores)
+    heads = _num_heads(b, scores)
     dtype = c.pick((b.dtype, b.dtype_of(scores), "float32"))
-    sinks, contractual = _given(b, c, "sinks", heads, Values("normal", scale=c.pick((1.0, 1.0, 3.0))), dtype)
+    sinks, contractual = _draw_per_head(b, c, "sinks", heads, Values("normal", scale=c.pick((1.0, 1.0, 3.0))), dtype)
     lead = (1,) * (b.rank(scores) - 3)
     column = b.op(c.pick(("view", "reshape")), sinks, to="column", sizes=(*lead, heads, 1, 1))
     column = b.op("expand", column, sizes=(*b.shape(scores)[:-1], 1))
@@ -116,14 +118,14 @@ def add_sinks(b: Builder, c: Choices, scores: str) -> Named:
     joined = b.op("cat", scores, column, to="joined", dim=-1)
     if c.chance(0.3):
         joined = b.op("sub", joined, b.op("amax", joined, to="top", dim=-1, keepdim=True))
-    return Named(joined, sinks, contractual)
+    return FeatureScores(joined, sinks, contractual)
 
 
-def _heads(b: Builder, scores: str) -> Size:
+def _num_heads(b: Builder, scores: str) -> Size:
     return b.shape(scores)[1] if b.rank(scores) == 4 else Size.of(1)
 
 
-def _given(b: Builder, c: Choices, hint: str, heads: Size, values: Values, dtype: str) -> tuple[str, bool]:
+def _draw_per_head(b: Builder, c: Choices, hint: str, heads: Size, values: Values, dtype: str) -> tuple[str, bool]:
     """A tensor of one number a head from outside; in training mostly cut off from gradients."""
     value = b.input(hint, (heads,), values, dtype, parameter=c.chance(0.5))
     fixed = b.fixed(c, value)

@@ -25,7 +25,7 @@ _PATTERN_KINDS = {"fill": 4.0, "where": 3.0, "add": 2.0, "where_and_add": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
-class Masked:
+class MaskedScores:
     """Scores after masking, and what a Contract says of it, if one can (`contractual`)."""
 
     scores: str
@@ -38,30 +38,30 @@ class Masked:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _KeepMask:
     """A boolean value, True where a key is kept; the pattern in it, and the mask it is joined with, if any."""
 
     value: str
     pattern: Pattern = NO_PATTERN
     mask: str | None = None
 
-    def masked(self, scores: str) -> Masked:
+    def masked(self, scores: str) -> MaskedScores:
         """Scores from which all that is not seen is gone for good: -inf."""
-        return Masked(scores, self.mask, pattern=self.pattern)
+        return MaskedScores(scores, self.mask, pattern=self.pattern)
 
 
-def apply_mask(b: Builder, c: Choices, scores: str, pattern: Pattern) -> Masked:
+def apply_mask(b: Builder, c: Choices, scores: str, pattern: Pattern) -> MaskedScores:
     """Mask `scores`, [B, H, S, T] or [B, S, T], by the pattern, or without one in some way, or not at all."""
     in_place = b.may_overwrite(scores) and c.deviates()
     kind = c.weighted(_PATTERN_KINDS) if pattern else c.choose("mask.kind", _KINDS)
     if kind == "add":
-        return _added(b, c, scores, pattern, in_place=in_place)
+        return _add_mask(b, c, scores, pattern, in_place=in_place)
     if kind == "scaled_padding":
-        return _scaled_padding(b, c, scores)
+        return _add_scaled_padding(b, c, scores)
     if kind == "equal_0":
-        return _filled_where_zero(b, c, scores)
+        return _fill_where_zero(b, c, scores)
     if kind == "fill":
-        return _filled(b, c, scores, pattern, in_place=in_place)
+        return _fill_masked(b, c, scores, pattern, in_place=in_place)
     if kind == "where":
         return _where(b, c, scores, pattern)
     if kind == "where_and_add":
@@ -70,7 +70,7 @@ def apply_mask(b: Builder, c: Choices, scores: str, pattern: Pattern) -> Masked:
         return replace(
             first, scores=b.op("add", first.scores, bias, to="scores"), bias=bias, contractual=b.is_float(bias)
         )
-    return Masked(scores)
+    return MaskedScores(scores)
 
 
 def _shape(b: Builder, c: Choices, scores: str) -> tuple[Size, ...]:
@@ -129,18 +129,18 @@ def _additive_values(c: Choices, rank: int) -> Values:
     return Values(kind, scale=scale)
 
 
-def _added(b: Builder, c: Choices, scores: str, pattern: Pattern, *, in_place: bool) -> Masked:
+def _add_mask(b: Builder, c: Choices, scores: str, pattern: Pattern, *, in_place: bool) -> MaskedScores:
     if pattern or c.choose("mask.from", {"given": 3.0, "made": 1.0}) == "made":
-        return _pattern_added(b, c, scores, pattern)
+        return _add_pattern(b, c, scores, pattern)
     mask = _additive_input(b, c, scores)
     if c.deviates():
-        return Masked(b.op("add", mask, scores, to="scores"), bias=mask, contractual=b.is_float(mask))
+        return MaskedScores(b.op("add", mask, scores, to="scores"), bias=mask, contractual=b.is_float(mask))
     fits = in_place and b.dtype_of(mask) == b.dtype_of(scores)
     form = "in_place" if fits else c.choose_default({"operator": 8.0, "method": 1.0, "function": 1.0})
-    return Masked(b.op("add", scores, mask, to="scores", form=form), bias=mask, contractual=b.is_float(mask))
+    return MaskedScores(b.op("add", scores, mask, to="scores", form=form), bias=mask, contractual=b.is_float(mask))
 
 
-def _pattern_added(b: Builder, c: Choices, scores: str, pattern: Pattern) -> Masked:
+def _add_pattern(b: Builder, c: Choices, scores: str, pattern: Pattern) -> MaskedScores:
     """A tensor of zeros and low numbers, made inside and added: by the pattern, or causal from the first key."""
     query, key = b.shape(scores)[-2:]
     if not pattern and c.choose("mask.triangle", {"triu": 1.0, "keep": 1.0}) == "triu":
@@ -148,8 +148,8 @@ def _pattern_added(b: Builder, c: Choices, scores: str, pattern: Pattern) -> Mas
         full = b.op("full", to="causal", sizes=(query, key), value=low, dtype=b.dtype_of(scores))
         bias = b.op("triu", full, diagonal=1)
         added = b.op("add", scores, bias, to="scores")
-        return Masked(added, pattern=_TOP_LEFT) if low == NEG_INF else Masked(added, bias=bias)
-    seen = _keep(b, c, scores, pattern) if pattern else _Seen(_causal(b, c, scores), _TOP_LEFT)
+        return MaskedScores(added, pattern=_TOP_LEFT) if low == NEG_INF else MaskedScores(added, bias=bias)
+    seen = _draw_keep(b, c, scores, pattern) if pattern else _KeepMask(_causal(b, c, scores), _TOP_LEFT)
     shape = b.shape(seen.value) if pattern else (query, key)
     zeros = b.op("full", to="bias", sizes=shape, value=0.0, dtype=b.dtype_of(scores))
     bias = b.op("masked_fill", zeros, b.op("logical_not", seen.value), to="bias", value=NEG_INF)
@@ -181,18 +181,18 @@ def _boolean_input(b: Builder, c: Choices, scores: str) -> str:
     return b.input("keep", shape, Values(c.weighted(kinds), scale=0.7), "bool")
 
 
-def _keep(b: Builder, c: Choices, scores: str, pattern: Pattern) -> _Seen:
+def _draw_keep(b: Builder, c: Choices, scores: str, pattern: Pattern) -> _KeepMask:
     """Which keys are kept: those of the pattern, now and then joined with a caller's mask; or one of these alone."""
     if pattern:
         seen = spell_pattern(b, c, pattern, *b.shape(scores)[-2:])
         if c.chance(0.75):
-            return _Seen(seen, pattern)
+            return _KeepMask(seen, pattern)
         mask = _boolean_input(b, c, scores)
-        return _Seen(b.op("logical_and", *c.pick(((seen, mask), (mask, seen))), to="keep"), pattern, mask)
+        return _KeepMask(b.op("logical_and", *c.pick(((seen, mask), (mask, seen))), to="keep"), pattern, mask)
     if c.choose("mask.keep", {"causal": 35.0, "given": 65.0}) == "causal":
-        return _Seen(_causal(b, c, scores), _TOP_LEFT)
+        return _KeepMask(_causal(b, c, scores), _TOP_LEFT)
     mask = _boolean_input(b, c, scores)
-    return _Seen(mask, mask=mask)
+    return _KeepMask(mask, mask=mask)
 
 
 def _fill_value(fill: float | str, b: Builder, value: str) -> float:
@@ -213,8 +213,8 @@ def _fill(b: Builder, c: Choices, scores: str, pattern: Pattern) -> float | str:
     return -1e4 if fill == -1e9 and b.dtype_of(scores) == "float16" else fill
 
 
-def _filled(b: Builder, c: Choices, scores: str, pattern: Pattern, *, in_place: bool) -> Masked:
-    seen = _keep(b, c, scores, pattern)
+def _fill_masked(b: Builder, c: Choices, scores: str, pattern: Pattern, *, in_place: bool) -> MaskedScores:
+    seen = _draw_keep(b, c, scores, pattern)
     # A caller's mask may as well say which keys to drop, and so may a triangle.
     inverted = bool(pattern) or c.chance(0.6)
     drop = seen.value
@@ -227,10 +227,10 @@ def _filled(b: Builder, c: Choices, scores: str, pattern: Pattern, *, in_place: 
     result = b.op("masked_fill", scores, drop, to="scores", value=fill, form=form)
     if inverted and seen.pattern and fill == NEG_INF:
         return seen.masked(result)
-    return Masked(result, drop, "drop", _fill_value(fill, b, scores))
+    return MaskedScores(result, drop, "drop", _fill_value(fill, b, scores))
 
 
-def _filled_where_zero(b: Builder, c: Choices, scores: str) -> Masked:
+def _fill_where_zero(b: Builder, c: Choices, scores: str) -> MaskedScores:
     """As DistilBERT does: a mask of one number a key, compared with 0, viewed and expanded, the rest -inf."""
     batch, *_, key = b.shape(scores)
     dtype = c.weighted({"int64": 5.0, "bool": 2.0, "float32": 1.0, "uint8": 0.5} | {b.dtype: 4.0})
@@ -248,11 +248,11 @@ def _filled_where_zero(b: Builder, c: Choices, scores: str) -> Masked:
         drop = b.op("expand_as", drop, scores) if expand == "expand_as" else b.op("expand", drop, sizes=b.shape(scores))
     fill = c.choose("mask.fill", _EQUAL_0_FILLS)
     result = b.op("masked_fill", scores, drop, to="scores", value=fill)
-    return Masked(result, drop, "drop", _fill_value(fill, b, scores))
+    return MaskedScores(result, drop, "drop", _fill_value(fill, b, scores))
 
 
-def _where(b: Builder, c: Choices, scores: str, pattern: Pattern) -> Masked:
-    seen = _keep(b, c, scores, pattern)
+def _where(b: Builder, c: Choices, scores: str, pattern: Pattern) -> MaskedScores:
+    seen = _draw_keep(b, c, scores, pattern)
     keep = seen.value
     fill = _fill(b, c, scores, pattern)
     reverse = c.deviates() and c.chance(0.5) and not pattern
@@ -265,14 +265,14 @@ def _where(b: Builder, c: Choices, scores: str, pattern: Pattern) -> Masked:
         result = b.op("where", keep, scores, to="scores", other=fill, reverse=reverse)
     if seen.pattern and fill == NEG_INF and not reverse:
         return seen.masked(result)
-    return Masked(result, keep, "drop" if reverse else "keep", _fill_value(fill, b, scores))
+    return MaskedScores(result, keep, "drop" if reverse else "keep", _fill_value(fill, b, scores))
 
 
-def _scaled_padding(b: Builder, c: Choices, scores: str) -> Masked:
+def _add_scaled_padding(b: Builder, c: Choices, scores: str) -> MaskedScores:
     """As BERT does: (1 - padding) * a large negative number, broadcast over heads and queries, added."""
     batch, *_, key = b.shape(scores)
     kind = c.weighted({"zero_one": 4.0, "small_counts": 1.0})
     mask = b.fixed(c, b.input("padding", (batch, key), Values(kind), b.dtype_of(scores)))
     view = b.op("view", mask, sizes=(batch, *(Size.of(1),) * (b.rank(scores) - 2), key))
     low = b.op("mul", b.op("sub", view, other=1.0, reverse=True, to="masked"), other=c.pick((-1e4, -3e4)), to="bias")
-    return Masked(b.op("add", scores, low, to="scores"), bias=low)
+    return MaskedScores(b.op("add", scores, low, to="scores"), bias=low)

@@ -36,7 +36,7 @@ def spell_pattern(b: Builder, c: Choices, pattern: Pattern, query: Size, key: Si
         seen = b.op("ones", to="keep", sizes=(query, key), dtype="bool")
         seen = b.op("tril", seen, diagonal=start + right) if right >= 0 else seen
         return b.op("triu", seen, diagonal=start - left) if left >= 0 else seen
-    rows, columns = places(b, query, key, start)
+    rows, columns = position_indices(b, query, key, start)
     if left < 0 and right == 0:
         return b.op("le", columns, rows, to="keep")
     distance = b.op("sub", rows, columns, to="distance")
@@ -47,7 +47,7 @@ def spell_pattern(b: Builder, c: Choices, pattern: Pattern, query: Size, key: Si
     return b.op("logical_and", past, near, to="keep") if near and past else near or past
 
 
-def places(b: Builder, query: Size, key: Size, start: Size, dtype: str = "int64") -> tuple[str, str]:
+def position_indices(b: Builder, query: Size, key: Size, start: Size, dtype: str = "int64") -> tuple[str, str]:
     """Where the queries stand, [S, 1], and the keys, [T]; query 0 stands at `start`."""
     rows = b.op("arange", to="rows", start=start, stop=start + query, dtype=dtype)
     return b.op("unsqueeze", rows, dim=-1), b.op("arange", to="columns", stop=key, dtype=dtype)

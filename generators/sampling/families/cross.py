@@ -144,12 +144,12 @@ def write_strided(b: Builder, c: Choices) -> list[str]:
     )
     for name, (length, dim) in _AXES.items():
         how = common or c.pick(("heads", "length", "every", "select", "windows", "batch", "columns"))
-        value = _viewed(b, c, name, how, Size.of(length), Size.of(dim))
+        value = _view_of(b, c, name, how, Size.of(length), Size.of(dim))
         found.append(Head.of(value))
     return [attend(b, c, Heads(*found)).output]
 
 
-def _viewed(b: Builder, c: Choices, name: str, how: str, length: Size, dim: Size) -> str:
+def _view_of(b: Builder, c: Choices, name: str, how: str, length: Size, dim: Size) -> str:
     batch, heads = Size.of("B"), Size.of("H")
     values = draw_values(c)
     if how == "heads":

@@ -10,7 +10,7 @@ from generators.sampling.choices import Choices
 from generators.sampling.heads import Heads, make_head, split_heads
 from generators.sampling.layers import apply_linear, draw_stream, layer_norm, limit_dims, project, rms_norm, weight_of
 from generators.sampling.merge_heads import merge_heads, project_output
-from generators.sampling.position_masks import places
+from generators.sampling.position_masks import position_indices
 
 
 def write_albert(b: Builder, c: Choices) -> list[str]:
@@ -54,7 +54,7 @@ def write_t5_positions(b: Builder, c: Choices) -> list[str]:
 
 def _position_bias(b: Builder, length: Size, heads: Size) -> str:
     """[1, heads, length, length]: half of the buckets for keys behind, half of each for small distances one by one."""
-    rows, columns = places(b, length, length, Size.of(0))
+    rows, columns = position_indices(b, length, length, Size.of(0))
     relative = b.op("sub", columns, rows, to="relative")
     side, exact = _BUCKETS // 2, _BUCKETS // 4
     ahead = b.op("mul", b.op("cast", b.op("gt", relative, to="ahead", other=0), dtype="int64"), other=side)

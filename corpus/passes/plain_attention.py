@@ -14,7 +14,7 @@ from generators.program.ops.shaping import quotient
 from generators.program.sizes import Size
 from generators.program.values import DISTRIBUTIONS
 from generators.sampling.builder import Builder
-from generators.sampling.position_masks import Pattern, offset, places
+from generators.sampling.position_masks import Pattern, offset, position_indices
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ def _capped(b: Builder, scores: str, cap: float) -> str:
 def _sloped(b: Builder, scores: str, slopes: str, pattern: Pattern) -> str:
     """The scores less a slope a head times the distances."""
     query, key = b.shape(scores)[-2:]
-    rows, columns = places(b, query, key, offset(pattern, query, key))
+    rows, columns = position_indices(b, query, key, offset(pattern, query, key))
     distance = b.op("abs", b.op("sub", rows, columns, to="distance"))
     column = b.op("view", slopes, to="column", sizes=(*b.shape(slopes), 1, 1))
     return b.op("sub", scores, b.op("mul", column, distance, to="alibi"))

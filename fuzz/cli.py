@@ -57,7 +57,7 @@ def call(command: Callable[..., int | None], name: str, arguments: Sequence[str]
         if error.name not in NEEDED:
             return _fault()
         print(
-            f"error: {sys.executable} has no {error.name}: use .venv/bin/python, which `make venv` makes in the checkout",
+            f"error: {sys.executable} has no {error.name}: use .venv/bin/python, which `make venv` creates",
             file=sys.stderr,
         )
         return USAGE

@@ -24,8 +24,8 @@ def compare(
     timeout: str = "120s",
     memory: int = 8192,
 ) -> int:
-    """Judge the same cases under several torch versions: what regressed, what was fixed, what fails in all, and where the
-    error against float64 grew.
+    """Judge the same cases under several torch versions: what regressed, was fixed or fails in all, and where the error
+    against float64 grew.
 
     Regressions and fixes are confirmed in fresh workers.
 

@@ -40,8 +40,8 @@ _RECYCLE_SHARE = 0.5
 class Evaluator:
     """Asks one worker about cases: starts it, replaces it, and completes what a lost process could not say.
 
-    `repeat` and `with_error_map` are those of its checks; with `remember` a case is evaluated once under the same subjects and
-    controls. Only one thread may ask; `kill` may be called from any other.
+    `repeat` and `with_error_map` are those of its checks; with `remember` a case is evaluated once under the same
+    subjects and controls. Only one thread may ask; `kill` may be called from any other.
     """
 
     def __init__(

@@ -37,7 +37,7 @@ def describe_where(case: Case, where: WrongElements | None) -> str:
 
 
 def labels(case: Case, value: str, rank: int) -> tuple[str, ...]:
-    """What the axes of a value are: attention's where a contract or the operations tell, else the names of its sizes."""
+    """What the axes of a value are: attention's where contract or operations tell, else the names of its sizes."""
     if value in _OF_CALLS:
         return _OF_CALLS[value][-rank:]
     name = _name(case, value)

@@ -50,20 +50,20 @@ def run(
     python
         Interpreter, and so torch version, of the workers; by default the current one.
     against
-        Interpreter with an earlier torch. Only regressions become findings: cases that fail under --python and pass there.
-        Failures in both versions are set aside.
+        Interpreter with an earlier torch. Only regressions become findings: cases that fail under --python and pass
+        there. Failures in both versions are set aside.
     out
         Directory of this run, by default runs/START_TIME. A directory that holds a run is continued.
     corpus
         Directory for the case files of findings. Findings already there are known.
     ledger
-        Bugs that were triaged (docs/triage.md), by default corpus/ledger.yaml of this checkout; /dev/null for none. Listed
-        bugs do not make a run fail, unless they are listed as fixed.
+        Bugs that were triaged (docs/triage.md), by default corpus/ledger.yaml of this checkout; /dev/null for none.
+        Listed bugs do not make a run fail, unless they are listed as fixed.
     subject
         What to compare with eager; may be repeated. Compilers: passes, inductor, inductor_dynamic, inductor_tf32 and
         aot_eager; passes_random, inductor_random and inductor_tf32_random have dropout drawn by the compiler. Attention
-        functions: triton, triton_compiled, sdpa_math, sdpa_flash, sdpa_efficient and sdpa_cudnn. Or package.module:function,
-        a function that compiles a module or computes attention (docs/kernels.md). By default all built-in ones for the
+        functions: triton, triton_compiled, sdpa_math, sdpa_flash, sdpa_efficient and sdpa_cudnn. Or
+        package.module:function, a function that compiles a module or computes attention (docs/kernels.md). By default all built-in ones for the
         device.
     engine
         guided mutates cases that increased coverage of the compiler; random draws every case from the seed, the same on

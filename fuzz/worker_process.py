@@ -1,4 +1,4 @@
-"""One worker process: start it, send it a check, receive the result, end it. Its death, hang or hunger is a result too."""
+"""One worker process: start it, send a check, receive the result, end it. Its death, hang or hunger is a result."""
 
 import os
 import select

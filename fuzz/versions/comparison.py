@@ -35,7 +35,7 @@ def make_file_tasks(entries: Mapping[Path, Entry], subjects: Sequence[str], devi
 
 
 def make_random_tasks(seed: int, cases: int, subjects: Sequence[str], device: str | None) -> list[Task]:
-    """What is asked about the first `cases` random cases of a seed: under Inductor's graph passes, or under `subjects`."""
+    """Tasks for the first `cases` random cases of a seed: under Inductor's graph passes, or under `subjects`."""
     _check_device(device)
     tasks = []
     for index in range(cases):

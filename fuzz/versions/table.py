@@ -17,7 +17,7 @@ _LONGEST = 300
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What is told: `versions`, first to last, by label; the rows so far; of how many cases, where it was interrupted."""
+    """`versions`: labels, first to last; `cut`: of how many cases, if the comparison was interrupted."""
 
     versions: tuple[str, ...]
     rows: tuple[Row, ...]

@@ -46,11 +46,11 @@ _MEANINGS = {
     Change.REGRESSED: "passes in an earlier version and fails in the last one",
     Change.GREW: "fails in none, but is further from float64 in the last version than in the first, beyond rounding",
     Change.FIXED: "fails in an earlier version and passes in the last one",
-    Change.REWRITTEN: "passes in all, but the compiler takes another of its patterns for the attention, or none any more",
+    Change.REWRITTEN: "passes in all, but another attention pattern of the compiler matches, or none any more",
     Change.FAILS: "a finding in every version that could judge it",
     Change.UNSTEADY: "a fresh worker contradicts what was seen first, so nothing is said about versions",
     Change.UNJUDGED: "fewer than two versions could judge it",
-    Change.INTERNAL: "what an internal subject says of cases that stand under a public one as well, which is what counts",
+    Change.INTERNAL: "the verdict of an internal subject; the row of the public subject counts",
     Change.SAME: "passes in all, with errors that did not grow beyond rounding",
 }
 

@@ -107,11 +107,11 @@ def _searched(engine: str, seed: int, count: int, results: Results) -> Reach:
     made, found = Counter[str](), Counter[str]()
     rewrites, patterns = [], []
     for index in range(count):
-        chosen = search.next(index)
+        chosen = search.choose(index)
         case = chosen.case
-        result = compiled(index, case, schedule.subjects_for(case, aimed=chosen.aimed))
-        schedule.account(result.seconds, {one.subject: one.seconds for one in result.results})
-        search.judged(case, result)
+        result = compiled(index, case, schedule.subjects_for(case, targeted=chosen.is_targeted))
+        schedule.add_time(result.seconds, {one.subject: one.seconds for one in result.results})
+        search.record(case, result)
         refused += result.rejected is not None
         news = {name for one in result.results for name in one.fired} - fired
         fired |= news

@@ -56,7 +56,14 @@ def read_size(node: Node) -> Size:
         node.fail(str(error))
 
 
-_READERS = {str: Node.text, int: Node.whole, float: Node.number, bool: Node.flag, Size: read_size}
+def read_plain(node: Node) -> Any:
+    """Any data, as it stands there."""
+    if isinstance(node.value, dict):
+        return {key: read_plain(item) for key, item in node.entries().items()}
+    return [read_plain(item) for item in node.items()] if isinstance(node.value, list) else node.value
+
+
+_READERS = {Any: read_plain, str: Node.text, int: Node.whole, float: Node.number, bool: Node.flag, Size: read_size}
 
 
 @cache
@@ -80,8 +87,8 @@ def to_data(value: Any, always: Container[str] = ()) -> Data:
     """A field's value as data: tuples as lists, dataclasses as mappings, sizes as integers or text."""
     if isinstance(value, Size):
         return value.constant if value.constant is not None else str(value)
-    if isinstance(value, tuple):
+    if isinstance(value, (tuple, list)):
         return [to_data(item, always) for item in value]
     if is_dataclass(value):
         return fields_of(value, always)
-    return dict(value) if isinstance(value, Mapping) else value
+    return {key: to_data(item, always) for key, item in value.items()} if isinstance(value, Mapping) else value

@@ -8,7 +8,7 @@ from fuzz.cli import FAULT, INTERRUPTED, enter
 
 if TYPE_CHECKING:
     from corpus.ledger import Ledger
-    from fuzz.campaign.campaign import Options
+    from fuzz.campaign.options import Options
 
 
 def run(
@@ -100,8 +100,8 @@ def run(
     if seed is not None and seed < 0:
         raise UserError(f"--seed must be >= 0, got {seed}")
 
-    from fuzz.campaign.campaign import Options
     from fuzz.campaign.directory import default_path
+    from fuzz.campaign.options import Options
     from fuzz.campaign.search import seed_cases
     from fuzz.evaluator import ROOT, WorkerConfig
 
@@ -134,9 +134,9 @@ def _ledger(path: Path | None) -> "Ledger | None":
 
 
 def _campaign(options: "Options") -> int:
-    from fuzz.campaign.session import session
+    from fuzz.campaign.session import run_campaign
 
-    ending = session(options)
+    ending = run_campaign(options)
     if ending.summary:
         print(ending.summary)
     if ending.faults and not ending.interrupted:

@@ -199,9 +199,9 @@ class CampaignEnded(Event):
 
 
 class Listener(Protocol):
-    """Hears every event, one at a time; `tick` is called a few times a second by the main thread."""
+    """Gets every event, one at a time; `tick` is called a few times a second by the main thread."""
 
-    def hear(self, event: Event, when: float) -> None:
+    def on_event(self, event: Event, when: float) -> None:
         """`when`: seconds since the epoch."""
 
     def tick(self) -> None:
@@ -223,7 +223,7 @@ class Bus:
         with self._lock:
             when = time.time()
             for listener in self._listeners:
-                listener.hear(event, when)
+                listener.on_event(event, when)
 
     def tick(self) -> None:
         """Let listeners do what they do from time to time."""

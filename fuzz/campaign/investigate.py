@@ -8,6 +8,7 @@ from typing import Protocol
 from corpus.shrink import shrink
 from fuzz.campaign.symptom import EAGER, PROCESS, VALUES, attention_patterns, identity_of, kind_of
 from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol.render import describe
 from fuzz.subjects import INDUCTOR, compiler_of, get_spec
 from generators.program.case import Case
 
@@ -55,14 +56,14 @@ class Stopped(Exception):
 class Conclusion:
     """What became of a suspicion: the smallest case that confirms, and how the two subjects see it.
 
-    `shown` is what the public subject says of `case` (the internal one, for `INTERNAL`); `cheap` what the cheapest
+    `shown` is what the public subject says of `case` (the internal one, for `INTERNAL`); `proxy` what the cheapest
     subject that shows it says, which is what later failures are compared with.
     """
 
     outcome: Outcome
     case: Case
     shown: SubjectResult
-    cheap: SubjectResult
+    proxy: SubjectResult
     message: str = ""
 
 
@@ -79,7 +80,7 @@ def investigate(
     suspect: SubjectResult,
     public: Sequence[str],
     probe: Prober,
-    time_is_up: Callable[[], bool],
+    is_time_up: Callable[[], bool],
     progress: Callable[[Case], None] = lambda case: None,
     *,
     contracted: bool = False,
@@ -107,15 +108,15 @@ def investigate(
     if shown.verdict in VALUES | {Verdict.METADATA} and shown.same and not contracted:
         return Conclusion(Outcome.WITHIN_SAME, case, shown, suspect, "torch._dynamo.utils.same accepts it")
 
-    trajectory = _shrunk(case, suspect, probe, time_is_up, progress, contracted=contracted and not eager)
-    confirmed = _smallest_confirmed(trajectory, shown, subject, probe, contracted=contracted)
+    trajectory = _shrink(case, suspect, probe, is_time_up, progress, contracted=contracted and not eager)
+    confirmed = _find_smallest_confirmed(trajectory, shown, subject, probe, contracted=contracted)
     if confirmed is None:
         return Conclusion(Outcome.UNCONFIRMED, case, shown, suspect, f"{subject} does not repeat it in fresh workers")
     minimal, shown = confirmed
-    cheap = shown if suspect.subject == subject else probe(minimal, suspect.subject)
-    if cheap is None or not cheap.verdict.is_finding:
-        cheap = shown
-    return Conclusion(Outcome.INTERNAL if internal else Outcome.FINDING, minimal, shown, cheap)
+    proxy = shown if suspect.subject == subject else probe(minimal, suspect.subject)
+    if proxy is None or not proxy.verdict.is_finding:
+        proxy = shown
+    return Conclusion(Outcome.INTERNAL if internal else Outcome.FINDING, minimal, shown, proxy)
 
 
 def alike(result: SubjectResult | None, wanted: SubjectResult, *, exact: bool, contracted: bool = False) -> bool:
@@ -135,20 +136,20 @@ def alike(result: SubjectResult | None, wanted: SubjectResult, *, exact: bool, c
     return wanted.verdict in PROCESS or identity_of(result) == identity_of(wanted)
 
 
-def _shrunk(
+def _shrink(
     case: Case,
     suspect: SubjectResult,
     probe: Prober,
-    time_is_up: Callable[[], bool],
+    is_time_up: Callable[[], bool],
     progress: Callable[[Case], None],
     *,
     contracted: bool,
 ) -> list[Case]:
     probes = 0
 
-    def spent() -> bool:
+    def is_spent() -> bool:
         # Every probe that fails like this costs a worker, or the whole time limit.
-        return time_is_up() or (suspect.verdict in PROCESS and probes >= _PROCESS_PROBES)
+        return is_time_up() or (suspect.verdict in PROCESS and probes >= _PROCESS_PROBES)
 
     def still_fails(candidate: Case) -> bool:
         nonlocal probes
@@ -158,10 +159,10 @@ def _shrunk(
             progress(candidate)
         return fails
 
-    return shrink(case, still_fails, spent, contracted=contracted)
+    return shrink(case, still_fails, is_spent, contracted=contracted)
 
 
-def _smallest_confirmed(
+def _find_smallest_confirmed(
     trajectory: list[Case], wanted: SubjectResult, subject: str, probe: Prober, *, contracted: bool
 ) -> tuple[Case, SubjectResult] | None:
     """The last case of the trajectory that confirms; found by bisection when the very last does not."""
@@ -169,7 +170,7 @@ def _smallest_confirmed(
     low, high = 0, len(trajectory) - 1
     middle = high
     while low <= high:
-        result = _confirmed(trajectory[middle], wanted, subject, probe, contracted=contracted)
+        result = _confirm(trajectory[middle], wanted, subject, probe, contracted=contracted)
         if result is None:
             high = middle - 1
         else:
@@ -179,7 +180,7 @@ def _smallest_confirmed(
     return best
 
 
-def _confirmed(
+def _confirm(
     case: Case, wanted: SubjectResult, subject: str, probe: Prober, *, contracted: bool
 ) -> SubjectResult | None:
     """What the last of `CONFIRMATIONS` fresh workers says, if all say the same; else None."""
@@ -190,3 +191,63 @@ def _confirmed(
             return None
         first = result
     return first
+
+
+class Baseline:
+    """`--against`: a second interpreter, where what fails in the same way is no regression, and so no finding. A prober that lets a failure through only where the other interpreter, of torch `torch`, passes the case or fails in
+    another way: what raised and is silently wrong now got worse. `probe` asks the campaign's own one, `other` the other."""
+
+    def __init__(self, probe: Prober, other: Prober, torch: str) -> None:
+        self._probe, self._other, self._torch = probe, other, torch
+        self._answers: dict[tuple[str, str], SubjectResult | None] = {}
+
+    def __call__(self, case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
+        """What the campaign's interpreter says; None where it fails and the other does in the same way, or can't judge it."""
+        result = self._probe(case, subject, fresh=fresh)
+        if result is None or not result.verdict.is_finding or _is_worse(result, self._ask(case, subject, fresh=fresh)):
+            return result
+        return None
+
+    def conclude_early(self, case: Case, suspect: SubjectResult) -> Conclusion | None:
+        """What there is to conclude before any work: that this failure is no regression; None where it may be one."""
+        subject = EAGER if suspect.verdict is Verdict.EAGER_SUSPECT else suspect.subject
+        return (
+            None
+            if _is_worse(suspect, self._ask(case, subject, fresh=False))
+            else self._set_aside(case, suspect, subject)
+        )
+
+    def revise(self, conclusion: Conclusion) -> Conclusion:
+        """The conclusion, or, where it came to nothing because of the other interpreter, that."""
+        if conclusion.outcome not in (Outcome.INTERNAL_ONLY, Outcome.UNCONFIRMED):
+            return conclusion
+        # The last subject asked about is the one that users meet.
+        asked = [subject for case_id, subject in self._answers if case_id == conclusion.case.id]
+        if not asked or _is_worse(conclusion.shown, self._answers[conclusion.case.id, asked[-1]]):
+            return conclusion
+        return self._set_aside(conclusion.case, conclusion.shown, asked[-1])
+
+    def verdicts_of(self, conclusion: Conclusion) -> dict[str, str]:
+        """What the other version said of the minimal case, for its file."""
+        there = self._answers.get((conclusion.case.id, conclusion.shown.subject))
+        return {} if there is None else {self._torch: str(there.verdict)}
+
+    def _ask(self, case: Case, subject: str, *, fresh: bool) -> SubjectResult | None:
+        there = self._other(case, subject, fresh=fresh)
+        self._answers[case.id, subject] = there
+        return there
+
+    def _set_aside(self, case: Case, shown: SubjectResult, subject: str) -> Conclusion:
+        there = self._answers[case.id, subject]
+        if there is not None and there.verdict.is_finding and there.verdict not in PROCESS:
+            said = ": ".join(filter(None, [f"{there.verdict} under {subject}", describe(there)]))
+            return Conclusion(Outcome.IN_BOTH, case, shown, shown, f"also in torch {self._torch}: {said}")
+        why = "eager refuses the case" if there is None else f"{subject}: {describe(there) or there.verdict}"
+        return Conclusion(Outcome.NOT_COMPARED, case, shown, shown, f"torch {self._torch} can't judge it: {why}")
+
+
+def _is_worse(here: SubjectResult, there: SubjectResult | None) -> bool:
+    """Whether a failure is none there, or another one. That a process was lost there says nothing of the case."""
+    if there is None or there.verdict is Verdict.SKIPPED or there.verdict in PROCESS:
+        return False
+    return not there.verdict.is_finding or kind_of(there.verdict) != kind_of(here.verdict)

@@ -1,17 +1,16 @@
-"""`--engine atheris`: a slot whose cases libFuzzer draws, in a process of its own that also judges them.
+"""`--engine atheris`: a thread whose cases libFuzzer draws, in a process of its own that also judges them.
 
-The slot's ordinary worker shows, shrinks and confirms what that process fails on, while libFuzzer waits.
+The thread's ordinary worker shows, shrinks and confirms what that process fails on, while libFuzzer waits.
 """
 
 import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from corpus import casefile
 from fuzz.campaign.investigate import Stopped
-from fuzz.campaign.worker_thread import Job, Slot
+from fuzz.campaign.worker_thread import Job, Shared, WorkerThread
 from fuzz.evaluator import WorkerConfig, build_check
 from fuzz.protocol import Drawn, Hello, Result
 from fuzz.protocol.failures import ProcessLost
@@ -20,9 +19,6 @@ from fuzz.worker_process import WorkerProcess
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.sampling.choices import Choices
-
-if TYPE_CHECKING:
-    from fuzz.campaign.campaign import Campaign
 
 MODULE = "fuzz.libfuzzer.host"
 
@@ -92,67 +88,59 @@ class Host(WorkerProcess):
         return None
 
 
-class LibFuzzerSlot(Slot):
+class LibFuzzerThread(WorkerThread):
     """Judges the cases libFuzzer draws until the campaign is over."""
 
-    def __init__(self, campaign: "Campaign", number: int, config: WorkerConfig, directory: Path) -> None:
-        super().__init__(campaign, number, config, directory)
+    def __init__(self, shared: Shared, number: int) -> None:
+        super().__init__(shared, number)
+        options, out = shared.options, shared.options.out
         self.host = Host(
-            config,
-            directory / f"atheris-{number}",
-            f"{campaign.seed}:{number}:{campaign.results.position()[0]}",
-            campaign.options.seeds,
-            directory / "cache" / f"worker-{number}",
-            directory / "workers" / f"atheris-{number}.log",
+            options.setup,
+            out / f"atheris-{number}",
+            f"{options.seed}:{number}:{shared.results.position()[0]}",
+            options.seeds,
+            out / "cache" / f"worker-{number}",
+            out / "workers" / f"atheris-{number}.log",
             on_start=self._on_start,
             on_death=self._on_death,
         )
         # A new process would have to run all of the corpus again before it comes to anything new.
-        self.drawer = self._make_evaluator(self.host, RECYCLE_CHECKS)
+        self.host_evaluator = self._make_evaluator(self.host, RECYCLE_CHECKS)
+        self.evaluators.append(self.host_evaluator)
 
     def start_worker(self) -> Hello:
         """Start libFuzzer's process ahead of the thread, to learn whether it can work."""
         return self.host.start()
 
-    def kill(self) -> None:
-        """End both processes at once; called from other threads."""
-        super().kill()
-        self.drawer.kill()
-
-    def close(self) -> None:
-        """End both processes."""
-        super().close()
-        self.drawer.close()
-
-    def _judge_next(self) -> bool:
+    def judge_next(self) -> bool:
         """Judge one case; False when the budget of cases is spent."""
-        campaign = self.campaign
-        if not campaign.indices.left:
+        shared = self.shared
+        if not shared.numbers.has_next:
             return False
-        drawn = self._drawn()
+        drawn = self._draw()
         case = casefile.loads(drawn.case, "libFuzzer's case")
-        check = build_check(case, campaign.schedule.always if drawn.again else campaign.schedule.subjects_for(case))
-        self.drawer.submit(check)
-        result = self._answer(case, self.drawer.collect)
-        if not drawn.again or self._news(case, result):
-            index = campaign.indices.take()
+        check = build_check(case, shared.schedule.always if drawn.again else shared.schedule.subjects_for(case))
+        self.host_evaluator.submit(check)
+        result = self.receive(case, self.host_evaluator.collect)
+        if not drawn.again or self._is_new_failure(case, result):
+            index = shared.numbers.take()
             if index is None:
                 return False
-            self._judged(Job(index, case, check), result)
+            self.record(Job(index, case, check), result)
         if not drawn.again:
-            self.drawer.recycle()
+            self.host_evaluator.recycle()
         return True
 
-    def _news(self, case: Case, result: Result) -> bool:
+    def _is_new_failure(self, case: Case, result: Result) -> bool:
         """Whether a case of an earlier process fails and was not judged then: a kill may come between libFuzzer's keeping
         it and the store's."""
-        suspect, _ = self.campaign.desk.sort(case, result.results)
-        return bool(suspect) and not self.campaign.results.raised(case.id)
+        unexplained, _ = self.shared.suspicions.split(case, result.results)
+        return bool(unexplained) and not self.shared.results.has_raised(case.id)
 
-    def _drawn(self) -> Drawn:
+    def _draw(self) -> Drawn:
         for _ in range(_LIVES):
             drawn = self.host.draw()
-            if self.campaign.killed:
+            if self.shared.control.is_killed:
                 raise Stopped
             if drawn is not None:
                 return drawn

@@ -17,7 +17,7 @@ class EventLog:
         if self._file.tell():
             self._file.write("\n" if _broken(directory / FILE) else "")
 
-    def hear(self, event: Event, when: float) -> None:
+    def on_event(self, event: Event, when: float) -> None:
         """Write one line."""
         data = {"time": round(when, 3), **event.to_dict()}
         self._file.write(json.dumps(data) + "\n")

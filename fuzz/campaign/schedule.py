@@ -43,10 +43,10 @@ class Schedule:
         self._total = 0.0
         self._lock = threading.Lock()
 
-    def subjects_for(self, case: Case, *, aimed: bool = False) -> tuple[str, ...]:
+    def subjects_for(self, case: Case, *, targeted: bool = False) -> tuple[str, ...]:
         """What `case` meets: of the expensive subjects one that compiles it, and all that compute its attention. One that
-        is `aimed` at something meets what that takes: in eager's random stream no pattern with dropout fires."""
-        if aimed and self._random_proxy is not None and is_random(case):
+        is `targeted` at something meets what that takes: in eager's random stream no pattern with dropout fires."""
+        if targeted and self._random_proxy is not None and is_random(case):
             return tuple(self._random_proxy if get_spec(subject).is_proxy else subject for subject in self.always)
         due: list[str] = []
         with self._lock:
@@ -65,7 +65,7 @@ class Schedule:
     def _has_static_form(self, spec: Spec) -> bool:
         return replace(spec, dynamic=False) in map(get_spec, self.sometimes)
 
-    def account(self, seconds: float, by_subject: dict[str, float]) -> None:
+    def add_time(self, seconds: float, by_subject: dict[str, float]) -> None:
         """Note what a case took in all, and under each subject."""
         with self._lock:
             self._total += seconds
@@ -74,7 +74,7 @@ class Schedule:
                     self._spent[subject] += part
 
 
-class Indices:
+class CaseNumbers:
     """Case numbers, each handed out once; those handed out and never judged come first after a restart."""
 
     def __init__(self, cursor: int, beyond: frozenset[int], budget: Budget) -> None:
@@ -97,11 +97,11 @@ class Indices:
             return self._next - 1
 
     @property
-    def left(self) -> bool:
+    def has_next(self) -> bool:
         """Whether there are cases to hand out."""
         return self._left != 0
 
-    def judged(self, index: int) -> tuple[int, frozenset[int]]:
+    def finish(self, index: int) -> tuple[int, frozenset[int]]:
         """Note that `index` has its verdict; gives cursor and beyond, to be stored with it."""
         with self._lock:
             self._beyond.add(index)

@@ -17,18 +17,18 @@ _LINE_SECONDS = 5.0
 
 
 def started_text(event: CampaignStarted) -> str:
-    """What runs where, and what of the coverage this torch can't show."""
-    goes_on = f" from case {event.index}" if event.index else ""
+    """What runs where, and what coverage this torch can't give."""
+    resumed = f" from case {event.index}" if event.index else ""
     known = f", {format_count(event.known, 'finding')} known" if event.known else ""
     pending = f", {format_count(event.pending, 'suspicion')} waiting" if event.pending else ""
     against = f" against torch {event.against}" if event.against else ""
-    missing = (
-        f"\nno coverage of {part}: torch {event.torch} has no {names}" for part, names in event.missing_hooks.items()
-    )
-    return (
-        f"seed {event.seed}{goes_on}, budget {event.budget}, {format_count(event.workers, 'worker')}, torch {event.torch}{against} on"
-        f" {event.device} ({event.device_name}), {', '.join(event.subjects)}; into {event.out}{known}{pending}{''.join(missing)}"
-    )
+    where = f"torch {event.torch}{against} on {event.device} ({event.device_name})"
+    what = f"seed {event.seed}{resumed}, budget {event.budget}, {format_count(event.workers, 'worker')}, {where}"
+    lines = [f"{what}, {', '.join(event.subjects)}; output in {event.out}{known}{pending}"]
+    lines += [
+        f"no coverage of {part}: torch {event.torch} has no {names}" for part, names in event.missing_hooks.items()
+    ]
+    return "\n".join(lines)
 
 
 class LineScreen:
@@ -38,18 +38,18 @@ class LineScreen:
         self._statistics, self._budget = statistics, budget
         self._last = time.monotonic()
 
-    def hear(self, event: Event, when: float) -> None:  # noqa: ARG002 - a listener's signature
-        """Tell the start, and findings on stdout as they are saved."""
+    def on_event(self, event: Event, when: float) -> None:  # noqa: ARG002 - a listener's signature
+        """Print the start, and findings on stdout as they are saved."""
         if isinstance(event, CampaignStarted):
-            _say(sys.stderr, started_text(event))
+            _print(sys.stderr, started_text(event))
         elif isinstance(event, FindingSaved):
-            _say(sys.stdout, finding_text(event))
+            _print(sys.stdout, finding_text(event))
 
     def tick(self) -> None:
         """Print the line when it is time."""
         if time.monotonic() - self._last >= _LINE_SECONDS:
             self._last = time.monotonic()
-            _say(sys.stderr, self.line())
+            _print(sys.stderr, self.line())
 
     def close(self) -> None:
         """Nothing is open."""
@@ -60,7 +60,7 @@ class LineScreen:
         return (
             f"{format_duration(s.elapsed)} of {self._budget}: {s.cases} cases, {s.rate:.1f} checks/s, {s.torch_share:.0%} in torch,"
             f" {s.rejected} rejected, {format_count(s.raised, 'suspicion')}, {format_count(s.findings.total(), 'finding')},"
-            f" {format_count(s.duplicates, 'duplicate')}, {format_count(len(s.rewrites), 'rewrite')}, {format_count(len(s.reached), 'other thing')}"
+            f" {format_count(s.duplicates, 'duplicate')}, {format_count(len(s.rewrites), 'rewrite')}, {format_count(len(s.reached), 'other compiler event')}"
             f" reached, {format_count(s.deaths, 'worker death')}"
         )
 
@@ -77,7 +77,7 @@ class LiveScreen:
         # Lines longer than the terminal are cut rather than wrapped, which would make the block jump.
         self._live = Live(console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
 
-    def hear(self, event: Event, when: float) -> None:  # noqa: ARG002 - a listener's signature
+    def on_event(self, event: Event, when: float) -> None:  # noqa: ARG002 - a listener's signature
         """Open the block at the start; print findings above it, on stdout if that is no terminal."""
         if isinstance(event, CampaignStarted):
             self._console.print(started_text(event), markup=False)
@@ -86,7 +86,7 @@ class LiveScreen:
             if sys.stdout.isatty():
                 self._console.print(finding_text(event), markup=False)
             else:
-                _say(sys.stdout, finding_text(event))
+                _print(sys.stdout, finding_text(event))
 
     def tick(self) -> None:
         """Redraw."""
@@ -104,12 +104,12 @@ class LiveScreen:
         table = Table(box=None, show_header=False, pad_edge=False)
         table.add_column(style="bold", no_wrap=True)
         table.add_column(no_wrap=True, overflow="ellipsis")
-        for name, value in rows(self._statistics, self._budget):
+        for name, value in list_rows(self._statistics, self._budget):
             table.add_row(name, value)
         return table
 
 
-def rows(s: Statistics, budget: Budget) -> list[tuple[str, str]]:
+def list_rows(s: Statistics, budget: Budget) -> list[tuple[str, str]]:
     """The block's rows: name and value."""
     if budget.seconds is not None:
         left = f"{format_duration(s.elapsed)}, {format_duration(max(budget.seconds - s.elapsed, 0))} left"
@@ -128,18 +128,18 @@ def rows(s: Statistics, budget: Budget) -> list[tuple[str, str]]:
         ("suspicions", f"{s.raised} raised, {s.duplicates} explained by findings, {s.outcomes.total()} worked on"),
         (
             "coverage",
-            f"{format_count(len(s.rewrites), 'rewrite')} ({attention} of attention), {format_count(len(s.reached), 'other thing')} reached",
+            f"{format_count(len(s.rewrites), 'rewrite')} ({attention} of attention), {format_count(len(s.reached), 'other compiler event')} reached",
         ),
         ("workers", f"{memory} MiB, {s.deaths} died, {s.recycled} recycled"),
     ]
     return table + [(f"worker {worker}", text) for worker, text in sorted(s.working.items())]
 
 
-def _say(stream: TextIO, text: str) -> None:
+def _print(stream: TextIO, text: str) -> None:
     stream.write(text + "\n")
     stream.flush()
 
 
-def screen_for(stream: TextIO, statistics: Statistics, budget: Budget) -> LineScreen | LiveScreen:
+def make_screen(stream: TextIO, statistics: Statistics, budget: Budget) -> LineScreen | LiveScreen:
     """The live block when `stream` is a terminal, else lines."""
     return LiveScreen(statistics, budget) if stream.isatty() else LineScreen(statistics, budget)

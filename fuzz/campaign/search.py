@@ -1,4 +1,4 @@
-"""Which case comes next: drawn from the seed, or made of one that reached something rare."""
+"""Which case comes next: a random one, or one made from a case that reached something rare."""
 
 import threading
 from collections.abc import Iterable, Sequence
@@ -7,9 +7,9 @@ from typing import NamedTuple, Protocol
 
 from corpus.entry import case_files, load
 from fuzz.campaign.search_queue import ATTENTION, WITH, Queue, pattern_of, reached
-from fuzz.campaign.source_bandit import Yields
+from fuzz.campaign.source_bandit import SourceBandit
 from fuzz.campaign.store import Results
-from fuzz.campaign.variants import Siblings
+from fuzz.campaign.variants import VariantQueue
 from fuzz.protocol import Result
 from fuzz.subjects import get_spec
 from generators.errors import UserError
@@ -21,8 +21,8 @@ from generators.sampling.sample import ANY, SampleSpec
 
 ENGINES = ("guided", "random", "atheris")
 
-SOURCES = {"drawn": 0.4, "mutated": 0.2, "sibling": 0.4}
-"""Where a case comes from, before the search learns what brings something new."""
+SOURCES = {"random": 0.4, "mutated": 0.2, "variant": 0.4}
+"""Where a case comes from, before the search learns what reaches something new."""
 
 _FAMILIES = {name: family.weight for name, family in FAMILIES.items()}
 _ATTEMPTS = 8
@@ -53,117 +53,117 @@ class Next(NamedTuple):
     source: str
 
     @property
-    def aimed(self) -> bool:
+    def is_targeted(self) -> bool:
         """Whether it is there for something that it may reach (`Schedule.subjects_for`)."""
-        return self.source in ("seed", "sibling")
+        return self.source in ("seed", "variant")
 
 
 class Search(Protocol):
-    """Threads of slots call it."""
+    """Threads share it."""
 
-    def next(self, index: int) -> Next:
+    def choose(self, index: int) -> Next:
         """What to judge as number `index`."""
 
-    def judged(self, case: Case, result: Result) -> tuple[frozenset[str], bool]:
+    def record(self, case: Case, result: Result) -> tuple[frozenset[str], bool]:
         """What `case` reached, and whether it is worth keeping. Called once for every case, before its verdicts are stored."""
 
 
 class Random:
-    """Every case is drawn from the seed: the same on every machine. libFuzzer's slots draw their own; with `queue`, what
-    reaches something new is kept there."""
+    """Every case is random, from the seed: the same on every machine. libFuzzer draws its own; with `queue`, what reaches
+    something new is kept there."""
 
     def __init__(self, draw: Draw, queue: Queue | None = None) -> None:
         self._draw, self._queue = draw, queue
 
-    def next(self, index: int) -> Next:
+    def choose(self, index: int) -> Next:
         """Case number `index` of the seed."""
-        return Next(self._draw(index), "drawn")
+        return Next(self._draw(index), "random")
 
-    def judged(self, case: Case, result: Result) -> tuple[frozenset[str], bool]:
+    def record(self, case: Case, result: Result) -> tuple[frozenset[str], bool]:
         """What the case reached, and whether any of it is new to the queue."""
         names = reached(case, result.results)
         return names, self._queue is not None and bool(self._queue.new(case, names))
 
 
 class Guided:
-    """`seeds` first; then cases drawn from the seed, mutations of cases that reached something rare, and, of each case that an
-    attention rewrite took for the first time, siblings: the other forms that rewrites tell apart. Families to draw, edits to
-    mutate with and forms to go to are taken as they are likely to bring something new. What was judged before is passed over."""
+    """`seeds` first; then random cases, mutations of cases that reached something rare, and variants of cases that an
+    attention rewrite matched for the first time: the other forms that rewrites tell apart. Families, edits and forms are
+    chosen as they are likely to reach something new. Cases that were judged before are skipped."""
 
     def __init__(self, draw: Draw, seed: int, seeds: Sequence[Case], results: Results) -> None:
         self._draw, self._seed, self._seeds = draw, seed, seeds
         self.queue = Queue(results)
         self._lock = threading.Lock()
-        known = [name for name in results.reached() if _followed(name)]
-        self._sources, self._families, self._edits, self._changes = (Yields[str](known) for _ in range(4))
-        self._made: dict[str, _Made] = {}
+        known = [name for name in results.reached() if _is_followed(name)]
+        self._sources, self._families, self._edits, self._changes = (SourceBandit[str](known) for _ in range(4))
+        self._origins: dict[str, Origin] = {}
         self._given = {*results.cases(), *(case.id for case in seeds)}
-        self._siblings = Siblings(seed)
+        self._variants = VariantQueue(seed)
         for case, names in results.queue():
-            self._siblings.plan(case, _patterns(names), _patterns(names))
+            self._variants.plan(case, _list_patterns(names), _list_patterns(names))
 
-    def next(self, index: int) -> Next:
-        """Seed file number `index`, or what comes to mind after them; a queue that grew since gives another case."""
+    def choose(self, index: int) -> Next:
+        """Seed file number `index`, and after them what the search chooses, which depends on all that was reached."""
         if index < len(self._seeds):
             return Next(self._seeds[index], "seed")
         c = Choices(f"{self._seed}:{index}:guided")
         with self._lock:
             for _ in range(_ATTEMPTS):
-                case, made = self._next(index, c)
+                case, origin = self._make(index, c)
                 if case.id not in self._given:
                     break
             self._given.add(case.id)
-            self._made[case.id] = made
-        return Next(case, made.source)
+            self._origins[case.id] = origin
+        return Next(case, origin.source)
 
-    def _next(self, index: int, c: Choices) -> tuple[Case, "_Made"]:
+    def _make(self, index: int, c: Choices) -> tuple[Case, "Origin"]:
         sources = self._sources.weights(SOURCES)
         source = c.weighted(sources)
-        if source == "sibling" and (found := self._siblings.take(c, self._changes)):
-            return found[0], _Made(source, found[1])
-        if source == "sibling":
-            source = c.weighted({other: sources[other] for other in ("drawn", "mutated")})
+        if source == "variant" and (found := self._variants.take(c, self._changes)):
+            return found[0], Origin(source, found[1])
+        if source == "variant":
+            source = c.weighted({other: sources[other] for other in ("random", "mutated")})
         parent = self.queue.pick(c) if source == "mutated" else None
         if parent is not None:
             mutant = mutate(parent, c, self._edits.weights(WEIGHTS))
-            return mutant.case, _Made(source, tuple(dict.fromkeys(mutant.edits)))
+            return mutant.case, Origin(source, tuple(dict.fromkeys(mutant.edits)))
         family = c.weighted(self._families.weights(_FAMILIES))
-        return self._draw(index, SampleSpec(family)), _Made("drawn", (family,))
+        return self._draw(index, SampleSpec(family)), Origin("random", (family,))
 
-    def judged(self, case: Case, result: Result) -> tuple[frozenset[str], bool]:
+    def record(self, case: Case, result: Result) -> tuple[frozenset[str], bool]:
         """What the case reached, and whether any of it is new."""
         names = reached(case, result.results)
         news = self.queue.new(case, names)
         with self._lock:
-            made = self._made.pop(case.id, None)
-            if made is not None:
-                self._credit(case, made, result)
-            self._siblings.plan(case, _patterns(names), _patterns(news))
+            origin = self._origins.pop(case.id, None)
+            if origin is not None:
+                self._credit(case, origin, result)
+            self._variants.plan(case, _list_patterns(names), _list_patterns(news))
         return names, bool(news)
 
-    def _credit(self, case: Case, made: "_Made", result: Result) -> None:
+    def _credit(self, case: Case, origin: "Origin", result: Result) -> None:
         # Whether a case meets an expensive subject, and so what that reaches, is chance.
-        told = [one for one in result.results if get_spec(one.subject).is_proxy] or result.results[:1]
-        names = list(filter(_followed, reached(case, told)))
-        price = sum(one.seconds for one in told)
-        self._sources.credit([made.source], names, price)
-        ways = {"drawn": self._families, "mutated": self._edits, "sibling": self._changes}[made.source]
-        ways.credit(made.ways, names, price)
+        cheap = [one for one in result.results if get_spec(one.subject).is_proxy] or result.results[:1]
+        names = list(filter(_is_followed, reached(case, cheap)))
+        price = sum(one.seconds for one in cheap)
+        self._sources.credit([origin.source], names, price)
+        ways = {"random": self._families, "mutated": self._edits, "variant": self._changes}[origin.source]
+        ways.credit(origin.ways, names, price)
 
 
-class _Made(NamedTuple):
+class Origin(NamedTuple):
     """How a case came about: from where, and by which family, edits or change of form."""
 
     source: str
     ways: tuple[str, ...]
 
 
-def _followed(name: str) -> bool:
+def _is_followed(name: str) -> bool:
     """Whether a thing reached is a decision of the compiler's: operations are the program's own, and kernels are sizes."""
     return WITH not in name and not name.startswith(("op ", "kernels "))
 
 
-def _patterns(names: Iterable[str]) -> frozenset[str]:
+def _list_patterns(names: Iterable[str]) -> frozenset[str]:
     """The attention patterns among things reached, whatever their form."""
     rewrites = (name.removeprefix("rewrite ") for name in names if name.startswith("rewrite "))
     return frozenset(pattern_of(name) for name in rewrites if name.startswith(ATTENTION))

@@ -14,7 +14,7 @@ KEPT_FOR_ONE = 16
 """So many cases are remembered for each thing reached, the shortest."""
 
 WITH = " with "
-"""Between a pattern and what is unusual about a case that it took."""
+"""Between a pattern and what is unusual about a case that it matched."""
 
 ATTENTION = "_sfdp_pattern_"
 """Begins the names of attention patterns."""
@@ -24,8 +24,8 @@ _REFRESH = 25
 
 
 def reached(case: Case, results: Iterable[SubjectResult]) -> frozenset[str]:
-    """What a case reached in compilers, by name: rewrites, what else workers tell, and every unusual thing about the case
-    that an attention rewrite took in its stride: mistakes of rewrites lie there."""
+    """What a case reached in compilers, by name: rewrites, what else workers report, and everything unusual about the case
+    that an attention rewrite matched nevertheless, where rewrites go wrong."""
     results = tuple(results)
     fired = {name for result in results for name in result.fired}
     patterns = {pattern_of(name) for name in fired if name.startswith(ATTENTION)}

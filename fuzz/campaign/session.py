@@ -1,4 +1,4 @@
-"""From options to a finished run: directory, store, listeners, signals, and what is said at the end."""
+"""From options to a finished run: directory, store, listeners, signals and the summary."""
 
 import errno
 import secrets
@@ -11,24 +11,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
-from fuzz.campaign.campaign import Campaign, Options, Sampler
+from fuzz.campaign.campaign import Campaign, Sampler
+from fuzz.campaign.control import StopReason
 from fuzz.campaign.directory import RunDirectory
 from fuzz.campaign.events import Bus
 from fuzz.campaign.log import EventLog
-from fuzz.campaign.screen import screen_for
+from fuzz.campaign.options import Options
+from fuzz.campaign.screen import make_screen
 from fuzz.campaign.stats import Statistics
 from fuzz.campaign.store import Results
-from fuzz.campaign.summary import summary
+from fuzz.campaign.summary import summarize
 from fuzz.protocol import Hello
 from fuzz.subjects import get_spec
 from generators.errors import UserError
 from generators.sampling.sample import sample
 
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class RunResult:
     """How a run ended. `new`: findings it saved; `summary`: text for stdout; `faults`: cases that a fault of ours kept from
     being judged."""
 
@@ -38,15 +40,15 @@ class Ending:
     faults: int = 0
 
 
-def session(options: Options, sampler: Sampler = sample) -> Ending:
-    """Run a campaign in its directory. Raises `UserError` for whatever a user can mend, a full disk included."""
+def run_campaign(options: Options, sampler: Sampler = sample) -> RunResult:
+    """Run a campaign in its directory. Raises `UserError` for whatever a user can fix, a full disk included."""
     try:
-        _writable(options.corpus)
+        _require_writable(options.corpus)
         directory = RunDirectory.open(options.out)
         try:
             results = Results(options.out)
             try:
-                return _run(_settled(options, results), results, sampler)
+                return _run(_resolve_seed(options, results), results, sampler)
             finally:
                 results.close()
         except _Refused as refused:
@@ -55,7 +57,7 @@ def session(options: Options, sampler: Sampler = sample) -> Ending:
         finally:
             directory.close()
     except OSError as error:
-        if error.errno not in _NO_ROOM:
+        if error.errno not in _DISK_ERRORS:
             raise
         raise UserError(f"{options.out}: {error.strerror}; all findings so far are saved") from error
     except sqlite3.OperationalError as error:
@@ -68,15 +70,15 @@ class _Refused(Exception):
     """The campaign can't begin; the text is a `UserError`'s."""
 
 
-def _run(options: Options, results: Results, sampler: Sampler) -> Ending:
+def _run(options: Options, results: Results, sampler: Sampler) -> RunResult:
     statistics = Statistics(options.out)
-    bus = Bus([EventLog(options.out), statistics, screen_for(sys.stderr, statistics, options.budget)])
+    bus = Bus([EventLog(options.out), statistics, make_screen(sys.stderr, statistics, options.budget)])
     try:
         campaign = Campaign(options, results, bus, sampler)
-        with _interruptible(campaign) as interrupted:
+        with _handle_signals(campaign) as interrupted:
             try:
                 try:
-                    _able(campaign.prepare(), options)
+                    _require_compiler(campaign.prepare(), options)
                 except UserError as error:
                     if interrupted:
                         raise KeyboardInterrupt from error
@@ -86,11 +88,12 @@ def _run(options: Options, results: Results, sampler: Sampler) -> Ending:
                 campaign.close()
     finally:
         bus.close()
-    text = summary(results, statistics, campaign.desk.waiting, campaign.new, campaign.keeper.bugs)
-    return Ending(campaign.new, bool(interrupted), text, len(statistics.faults))
+    new = campaign.investigations.new
+    text = summarize(results, statistics, waiting=campaign.suspicions.waiting, new=new, bugs=campaign.known.bugs)
+    return RunResult(new=new, interrupted=bool(interrupted), summary=text, faults=len(statistics.faults))
 
 
-def _settled(options: Options, results: Results) -> Options:
+def _resolve_seed(options: Options, results: Results) -> Options:
     """Options with the seed of the run that is continued, or a new one. Raises `UserError` when they differ."""
     stored = results.meta("seed")
     if stored is None:
@@ -98,11 +101,11 @@ def _settled(options: Options, results: Results) -> Options:
         results.set_meta({"seed": str(seed)})
         return replace(options, seed=seed)
     if options.seed not in (-1, int(stored)):
-        raise UserError(f"--out {options.out} holds a run with seed {stored}; leave --seed out to go on with it")
+        raise UserError(f"--out {options.out} holds a run with seed {stored}; leave --seed out to continue it")
     return replace(options, seed=int(stored))
 
 
-def _able(hello: Hello, options: Options) -> None:
+def _require_compiler(hello: Hello, options: Options) -> None:
     compiled = [s for s in options.subjects if get_spec(s).needs_cxx]
     if hello.cxx is None and options.setup.device == "cpu" and compiled:
         raise UserError(
@@ -111,7 +114,7 @@ def _able(hello: Hello, options: Options) -> None:
         )
 
 
-def _writable(corpus: Path) -> None:
+def _require_writable(corpus: Path) -> None:
     try:
         corpus.mkdir(parents=True, exist_ok=True)
         probe = corpus / ".writable"
@@ -122,14 +125,14 @@ def _writable(corpus: Path) -> None:
 
 
 @contextmanager
-def _interruptible(campaign: Campaign) -> Iterator[list[int]]:
+def _handle_signals(campaign: Campaign) -> Iterator[list[int]]:
     """While entered the first SIGINT or SIGTERM lets cases in hand finish, the second ends the run at once."""
     received: list[int] = []
 
     def handle(number: int, _frame: FrameType | None) -> None:
         received.append(number)
         if len(received) == 1:
-            campaign.stop("interrupted")
+            campaign.control.stop(StopReason.INTERRUPTED)
         else:
             campaign.kill()
 

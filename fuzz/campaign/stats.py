@@ -63,7 +63,7 @@ class Statistics:
         self.ended = ""
         self._worker_of: dict[int, int] = {}
 
-    def hear(self, event: Event, when: float) -> None:
+    def on_event(self, event: Event, when: float) -> None:
         """Count."""
         self.last_update = when
         match event:

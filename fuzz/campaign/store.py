@@ -134,21 +134,21 @@ class Results:
         with self._transaction():
             self._set_meta(values)
 
-    def judged(
+    def record_case(
         self,
         index: int,
         case: Case,
         result: Result,
-        position: tuple[int, frozenset[int]],
-        suspect: Iterable[SubjectResult],
-        explained: Iterable[str],
-        reached: frozenset[str] = frozenset(),
         *,
+        position: tuple[int, frozenset[int]],
+        unexplained: Iterable[SubjectResult] = (),
+        explained: Iterable[str] = (),
+        reached: frozenset[str] = frozenset(),
         queued: bool = False,
     ) -> list[Suspicion]:
-        """One case's verdicts, in one transaction. `position`: cursor and beyond, as `Indices.judged` gives
-        them; `suspect`: failures no finding explains; `explained`: ids of findings that explain others; `reached`: what
-        the case reached, for which it is `queued` or not."""
+        """One case's verdicts, in one transaction. `position`: cursor and beyond, as `CaseNumbers.finish` gives them;
+        `unexplained`: failures no finding explains; `explained`: ids of findings that explain others; `reached`: what the
+        case reached, for which it is `queued` or not."""
         now, raised = time.time(), []
         with self._transaction():
             self._set_meta({"cursor": str(position[0]), "beyond": json.dumps(sorted(position[1]))})
@@ -171,7 +171,7 @@ class Results:
                 )
             for finding in explained:
                 self._seen_again(finding, now)
-            for one in suspect:
+            for one in unexplained:
                 cursor = self._db.execute(
                     "INSERT INTO suspicions (case_id, case_index, case_text, result, raised) VALUES (?, ?, ?, ?, ?)",
                     (case.id, index, casefile.dumps(case), _to_json(one), now),
@@ -193,7 +193,7 @@ class Results:
             ).fetchone()
         return Suspicion(row[0], row[1], casefile.loads(row[2], f"{self.path}: suspicion {row[0]}"), _from_json(row[3]))
 
-    def raised(self, case_id: str) -> bool:
+    def has_raised(self, case_id: str) -> bool:
         """Whether this case has raised a suspicion."""
         with self._lock:
             return self._db.execute("SELECT 1 FROM suspicions WHERE case_id = ?", (case_id,)).fetchone() is not None

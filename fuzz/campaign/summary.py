@@ -7,6 +7,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from corpus import entry as corpus_entry
 from corpus.ledger import Bug
@@ -70,109 +71,122 @@ def numbers_text(numbers: Mapping[str, float], verdict: Verdict, subject: str) -
     return text
 
 
-def summary(
-    results: Results, stats: Statistics, waiting: int, this_run: int, bugs: Mapping[str, Bug] | None = None
+def summarize(
+    results: Results, stats: Statistics, *, waiting: int, new: int, bugs: Mapping[str, Bug] = MappingProxyType({})
 ) -> str:
-    """The end of a run: what was done, what was found, what is left. `bugs`: entries of the ledger by the ids of their
-    examples."""
-    outcomes = results.counts("outcomes")
+    """The end of a run: what was done, what was found, what is left. `waiting`: suspicions; `new`: findings of this run;
+    `bugs`: entries of the ledger by the ids of their examples."""
     rows = results.findings()
-    new, known = [r for r in rows if r.kind == "new"], [r for r in rows if r.kind == "known" and r.count]
-    internal = [r for r in rows if r.kind == "internal"]
+    found = [row for row in rows if row.kind == "new"]
+    of_eager: list[FindingRow] = []
+    if stats.started and all(map(is_named, stats.started.subjects)):
+        of_eager = [row for row in found if row.result.verdict is Verdict.EAGER_SUSPECT]
+        found = [row for row in found if row not in of_eager]
+    where = f"in {stats.started.out}" if stats.started else "in all"
+    earlier = f", {new} of them from this run" if new != len(found) else ""
+    return "\n".join(
+        [
+            *_work_lines(results.counts("outcomes"), stats),
+            *_waiting_lines(waiting, stats),
+            *_fault_lines(stats),
+            *_internal_lines([row for row in rows if row.kind == "internal"]),
+            *_known_lines([row for row in rows if row.kind == "known" and row.count], bugs, stats),
+            *_eager_lines(of_eager),
+            f"{format_count(len(found), 'finding')} {where}{earlier}" + (":" if found else ""),
+            *(line for row in found for line in _row_lines(row)),
+        ]
+    )
+
+
+_SET_ASIDE = {
+    "internal_only": "shown by an internal subject only",
+    "within_same": "accepted by torch._dynamo.utils.same",
+    "unconfirmed": "not repeated three times in fresh workers",
+    "in_both": "failing in the torch of --against too, so not regressions",
+    "not_compared": "that the torch of --against can't judge",
+}
+
+
+def _work_lines(outcomes: Mapping[str, int], stats: Statistics) -> list[str]:
     rejected = f"{stats.rejected / stats.cases:.1%}" if stats.cases else "none"
-    lines = [
-        (
-            f"{stats.ended}: {stats.cases} cases in {format_duration(stats.elapsed)}, {stats.rate:.1f} checks/s,"
-            f" {stats.torch_share:.0%} of worker time in torch ({stats.oracle_share:.0%} for the oracle), rejected {rejected}"
-        )
-    ]
+    times = f"{stats.torch_share:.0%} of worker time in torch ({stats.oracle_share:.0%} for the oracle)"
+    cases = f"{format_count(stats.cases, 'case')} in {format_duration(stats.elapsed)}"
+    lines = [f"{stats.ended}: {cases}, {stats.rate:.1f} checks/s, {times}, rejected {rejected}"]
     lines += [f"  rejected {count}x: {reason}" for reason, count in stats.reasons.most_common(5)]
     lines += [_coverage(subject, stats) for subject in sorted(stats.skipped) if is_named(subject)]
-    lines += [f"  {subject} took no case it met: {reason}" for subject, reason in sorted(stats.idle().items())]
-    for label in ("internal_only", "within_same", "unconfirmed", "in_both", "not_compared"):
-        if outcomes.get(label):
-            lines.append(f"  set aside: {outcomes[label]} {_SET_ASIDE[label]}")
-    if waiting:
-        again = f"--out {shlex.quote(stats.started.out)}" if stats.started else "the same --out"
-        verb = "waits" if waiting == 1 else "wait"
-        lines.append(
-            f"  {format_count(waiting, 'suspicion')} {verb}; run again with --budget 10m {again} to work on {'it' if waiting == 1 else 'them'}"
-        )
-    if stats.faults:
-        lines.append(
-            f"{format_count(len(stats.faults), 'case')} could not be judged because of a fault of attnfuzz itself; please report it:"
-        )
-        lines += [
-            f"  {fault.text.splitlines()[-1]}: {fault.path}, and what the worker said beside it"
+    lines += [f"  {subject} took none of its cases: {reason}" for subject, reason in sorted(stats.idle().items())]
+    lines += [f"  set aside: {outcomes[label]} {words}" for label, words in _SET_ASIDE.items() if outcomes.get(label)]
+    return lines
+
+
+def _waiting_lines(waiting: int, stats: Statistics) -> list[str]:
+    if not waiting:
+        return []
+    out = f"--out {shlex.quote(stats.started.out)}" if stats.started else "the same --out"
+    return [f"  {format_count(waiting, 'suspicion')} not investigated yet; to continue: --budget 10m {out}"]
+
+
+def _fault_lines(stats: Statistics) -> list[str]:
+    if not stats.faults:
+        return []
+    return [
+        f"{format_count(len(stats.faults), 'case')} could not be judged because of a fault of attnfuzz itself; please report it:",
+        *(
+            f"  {fault.text.splitlines()[-1]}: {fault.path}, and the worker's output beside it"
             for fault in stats.faults[:5]
-        ]
-    if internal:
-        lines.append(
-            f"{format_count(len(internal), 'internal finding')}, shown by no public subject since none was chosen (--subject inductor)"
-        )
-        lines += [line for row in internal for line in _row_lines(row)]
-    listed = {row.case_id: (bugs or {})[row.case_id] for row in known if row.case_id in (bugs or {})}
-    lines += _bug_lines(listed, known, stats)
-    known = [row for row in known if row.case_id not in listed]
-    if known:
-        lines.append(f"{format_count(len(known), 'known finding')} {'was' if len(known) == 1 else 'were'} met again:")
-        lines += [f"  {row.result.verdict} {row.case_id}, met {row.count}x: {row.file}" for row in known]
-    aside = []
-    if stats.started and all(map(is_named, stats.started.subjects)):
-        aside = [row for row in new if row.result.verdict is Verdict.EAGER_SUSPECT]
-        new = [row for row in new if row not in aside]
-    if aside:
-        lines.append(
-            f"{format_count(len(aside), 'mistake')} of torch's own eager mode, met on the way and saved; yours has no part in them:"
-        )
-        lines += [f"  {operation_of(row.result)}: {row.file}" for row in aside]
-    where = f"in {stats.started.out}" if stats.started else "in all"
-    news = f", {this_run} of them by this run" if this_run != len(new) else ""
-    lines.append(f"{format_count(len(new), 'finding')} {where}{news}" + (":" if new else ""))
-    lines += [line for row in new for line in _row_lines(row)]
-    return "\n".join(lines)
+        ),
+    ]
+
+
+def _internal_lines(rows: list[FindingRow]) -> list[str]:
+    if not rows:
+        return []
+    reason = "kept apart, since no public subject was chosen to show them (--subject inductor)"
+    return [
+        f"{format_count(len(rows), 'internal finding')}, {reason}:",
+        *(line for row in rows for line in _row_lines(row)),
+    ]
+
+
+def _eager_lines(rows: list[FindingRow]) -> list[str]:
+    if not rows:
+        return []
+    return [
+        f"{format_count(len(rows), 'mistake')} of torch's own eager mode, not caused by your function, saved too:",
+        *(f"  {operation_of(row.result)}: {row.file}" for row in rows),
+    ]
+
+
+def _known_lines(rows: list[FindingRow], bugs: Mapping[str, Bug], stats: Statistics) -> list[str]:
+    """Bugs of the ledger that were met again, most often first, and other known findings."""
+    met = Counter[str]()
+    for row in rows:
+        if row.case_id in bugs:
+            met[bugs[row.case_id].id] += row.count
+    by_id = {bug.id: bug for bug in bugs.values()}
+    lines = [f"{format_count(len(met), 'known bug')} of the ledger met again:"] if met else []
+    for bug_id, count in met.most_common():
+        bug = by_id[bug_id]
+        about = f" ({bug.status.about})" if bug.status.about else ""
+        if bug.status.kind == "fixed" and stats.started:
+            about = f" ({bug.status.about}; this is {stats.started.torch})"
+        lines.append(f"  {_STATUSES.get(bug.status.kind, bug.status.kind)}: {bug.title}{about}, met {count}x")
+    others = [row for row in rows if row.case_id not in bugs]
+    if others:
+        lines.append(f"{format_count(len(others), 'known finding')} met again:")
+        lines += [f"  {row.result.verdict} {row.case_id}, met {row.count}x: {row.file}" for row in others]
+    return lines
 
 
 _STATUSES = {"new": "not reported yet", "not_a_bug": "not a bug"}
 
 
-def _bug_lines(listed: Mapping[str, Bug], rows: list[FindingRow], stats: Statistics) -> list[str]:
-    """The bugs of the ledger that were met again, most often first."""
-    met = Counter[str]()
-    for row in rows:
-        if row.case_id in listed:
-            met[listed[row.case_id].id] += row.count
-    by_id = {bug.id: bug for bug in listed.values()}
-    lines = (
-        [f"{format_count(len(met), 'bug')} of the ledger {'was' if len(met) == 1 else 'were'} met again:"]
-        if met
-        else []
-    )
-    for bug_id, count in met.most_common():
-        bug = by_id[bug_id]
-        status = _STATUSES.get(bug.status.kind, bug.status.kind)
-        about = f" ({bug.status.about})" if bug.status.about else ""
-        if bug.status.kind == "fixed":
-            about = f" ({bug.status.about}; this is {stats.started.torch})" if stats.started else about
-        lines.append(f"  {status}: {bug.title}{about}, met {count}x")
-    return lines
-
-
 def _coverage(subject: str, stats: Statistics) -> str:
-    """How many cases a function of the user's took, and what kept it from the others."""
+    """How many cases a function of the user's took, and why not the others."""
     met = sum(count for key, count in stats.verdicts.items() if key.rpartition(" ")[0] == subject)
     reasons = stats.skipped[subject]
-    told = ", ".join(f"{reason} ({count})" for reason, count in reasons.most_common(5))
-    return f"  {subject} took {met - reasons.total()} of {met} cases; of the others: {told}"
-
-
-_SET_ASIDE = {
-    "internal_only": "that only an internal subject shows",
-    "within_same": "that torch._dynamo.utils.same accepts",
-    "unconfirmed": "that did not repeat three times in fresh workers",
-    "in_both": "that the torch of --against fails too, and so no regressions",
-    "not_compared": "that the torch of --against can't judge",
-}
+    listed = ", ".join(f"{reason} ({count})" for reason, count in reasons.most_common(5))
+    return f"  {subject} took {met - reasons.total()} of {met} cases; the others: {listed}"
 
 
 def _row_lines(row: FindingRow) -> list[str]:

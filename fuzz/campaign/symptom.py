@@ -1,13 +1,17 @@
 """When two failures are taken for the same bug."""
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import AnyFailure, FaultyOperation
 from fuzz.protocol.recorded import read_sentence
 from fuzz.subjects import compiler_of
+from generators.program.case import Case, Contract, TensorType
+from generators.program.dtypes import LOW_PRECISION
 from generators.program.features import OVERLOOKED
+from generators.program.type_check import types_of
 
 PROCESS = frozenset({Verdict.TIMEOUT, Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY})
 """Verdicts on a subject whose process was lost."""
@@ -17,6 +21,7 @@ SILENT = VALUES | {Verdict.METADATA, Verdict.NONDETERMINISTIC, Verdict.OUT_OF_BO
 """Verdicts that come without an error message."""
 EAGER = "eager"
 """The subject that is not compiled. What it shows by itself, users meet without a compiler."""
+_OPTIONS = ("softcap", "alibi", "mask", "bias", "causal", "window", "sinks", "dropout")
 
 # Inductor gives every pattern a form per mode and dtype: _sfdp_pattern_5_inference, _sfdp_pattern_13_half_training.
 _SFDP = re.compile(r"_?(sfdp_pattern_\d+)")
@@ -128,3 +133,32 @@ class Symptom:
 
     def _takes_no_more_than(self, other: "Symptom") -> bool:
         return self.fired <= other.fired and self.features <= other.features
+
+
+def contract_features(case: Case) -> frozenset[str]:
+    """What a case asks of an attention function: the rest of it does not concern the function. Words such as `mode:training`, `with:causal`, `grouped`, `scale:negative`."""
+    types = types_of(case)
+    words = {"mode:training"} if case.training else set()
+    if any(op.kind == "unfold" for op in case.ops):
+        words.add("layout:overlapping")
+    for contract in case.contracts:
+        words.update(_of_contract(contract, types, case.sizes))
+    return frozenset(words)
+
+
+def _of_contract(contract: Contract, types: Mapping[str, TensorType], dims: Mapping[str, int]) -> Iterator[str]:
+    for option in _OPTIONS:
+        if getattr(contract, option):
+            yield f"with:{option}"
+    if contract.scale <= 0:
+        yield "scale:negative" if contract.scale < 0 else "scale:zero"
+    if any(types[name].dtype in LOW_PRECISION for name in (contract.q, contract.k, contract.v)):
+        yield "dtype:low"
+    q, k, v = (types[name].sizes(dims) for name in (contract.q, contract.k, contract.v))
+    heads, rows = {"bhsd": (1, 2), "bshd": (2, 1)}.get(contract.layout, (0, 1))
+    if len(q) == 4 and q[heads] != k[heads]:
+        yield "grouped"
+    if q[rows] != k[rows]:
+        yield "lengths"
+    if q[-1] != v[-1]:
+        yield "value_dim"

@@ -1,10 +1,10 @@
-"""Which siblings of cases are worth judging: other forms of what an attention rewrite took, in which it was not seen yet."""
+"""Which variants of cases are worth judging: forms in which an attention rewrite was not seen yet."""
 
 import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection
 
-from fuzz.campaign.source_bandit import Yields
+from fuzz.campaign.source_bandit import SourceBandit
 from generators.program.case import Case
 from generators.sampling.choices import Choices
 from generators.sampling.variants import Variant, make_variants, variant_of
@@ -13,7 +13,7 @@ TRIES = 2
 """A pattern is tried so often in each form it was not seen in; more tries are left to chance."""
 
 
-class Siblings:
+class VariantQueue:
     """Cases that wait to be judged. Not for several threads at once. `seed`: the campaign's."""
 
     def __init__(self, seed: int) -> None:
@@ -24,18 +24,18 @@ class Siblings:
         self._planned: Counter[tuple[str, Variant]] = Counter()
 
     def plan(self, case: Case, patterns: Collection[str], new: Collection[str]) -> None:
-        """Note that a case was taken by these patterns, and line up its siblings for those that were new in its form."""
+        """Note that these patterns matched a case, and queue its variants for those that are new in its form."""
         own = variant_of(case)
         self._seen.update((pattern, own) for pattern in patterns)
-        for sibling in make_variants(case, Choices(f"{self._seed}:{case.id}:siblings")) if new else ():
-            form = variant_of(sibling)
+        for other in make_variants(case, Choices(f"{self._seed}:{case.id}:siblings")) if new else ():
+            form = variant_of(other)
             wanted = [p for p in sorted(new) if (p, form) not in self._seen and self._planned[p, form] < TRIES]
             if wanted:
                 self._planned.update((pattern, form) for pattern in wanted)
-                self._waiting[own.changed(form)].append((wanted[0], sibling))
+                self._waiting[own.changed(form)].append((wanted[0], other))
 
-    def take(self, c: Choices, changes: Yields[str]) -> tuple[Case, tuple[str, ...]] | None:
-        """A sibling and what it changes; such changes more often as are likely to bring something new. None when none waits."""
+    def take(self, c: Choices, changes: SourceBandit[str]) -> tuple[Case, tuple[str, ...]] | None:
+        """A variant and what it changes, preferring changes that are likely to reach something new. None when none waits."""
         while waiting := [change for change, cases in self._waiting.items() if cases]:
             words = changes.weights({word: 1.0 for change in waiting for word in change})
             change = c.weighted({change: math.prod(words[word] for word in change) for change in waiting})

@@ -5,14 +5,14 @@ import sys
 from pathlib import Path
 
 from fuzz import cli
-from fuzz.campaign.session import session
+from fuzz.campaign.session import run_campaign
 from tests.campaign.fakes import options, sampler, setup
 
 
 def run(directory: Path, budget: str, rules: str) -> int:
     """Run; 130 when interrupted."""
     given = options(directory, budget, seed=-1, workers=2, setup=setup(**json.loads(rules)))
-    ending = session(given, sampler("softmax", "relu", "log", "amax", every=3))
+    ending = run_campaign(given, sampler("softmax", "relu", "log", "amax", every=3))
     sys.stdout.write(ending.summary + "\n")
     return cli.INTERRUPTED if ending.interrupted else 1 if ending.new else 0
 

@@ -4,8 +4,8 @@ import itertools
 import json
 from pathlib import Path
 
-from fuzz.campaign.contract_features import asked
-from fuzz.campaign.session import session
+from fuzz.campaign.session import run_campaign
+from fuzz.campaign.symptom import contract_features
 from fuzz.evaluator import WorkerConfig
 from generators.program.case import Case
 from generators.program.emit import source
@@ -19,14 +19,14 @@ SUBJECT = "tests.check.planted_attention:without_last_key"
 def plain(seed: int, index: int, *, contracted: bool) -> Case:
     """Attention that is asked for nothing but itself."""
     cases = (sample(seed, 1000 * index + attempt, contracted=contracted) for attempt in itertools.count())
-    return next(case for case in cases if asked(case) <= PLAIN and "dropout" not in source(case))
+    return next(case for case in cases if contract_features(case) <= PLAIN and "dropout" not in source(case))
 
 
 def test_a_kernel_with_one_fault_gives_one_finding_and_says_where(tmp_path: Path) -> None:
     given = options(
         tmp_path, "20x", seed=3, subjects=(SUBJECT,), setup=WorkerConfig(named=(SUBJECT,)), shrink_seconds=20.0
     )
-    ending = session(given, plain)
+    ending = run_campaign(given, plain)
     assert ending.new == 1, ending.summary
     assert f"wrong_result under {SUBJECT}" in ending.summary
     (found,) = (tmp_path / "found").glob("*.case.yaml")

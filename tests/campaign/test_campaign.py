@@ -1,4 +1,5 @@
 import json
+import shutil
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -7,8 +8,9 @@ import pytest
 
 from corpus import entry as corpus_entry
 from corpus.entry import Entry, Expectation, Found
-from fuzz.campaign.campaign import Options
-from fuzz.campaign.session import session
+from fuzz.campaign.control import DiskFull, StopReason
+from fuzz.campaign.options import Options
+from fuzz.campaign.session import run_campaign
 from fuzz.campaign.store import FindingRow, Results
 from generators.errors import UserError
 from generators.program.case import Case
@@ -38,7 +40,7 @@ def events(given: Options, name: str) -> list[dict[str, Any]]:
 def test_a_campaign_says_which_coverage_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     missing = {"lowerings": "torch._inductor.graph.GraphLowering.call_function"}
     given = options(tmp_path, budget="1x", setup=setup(missing_hooks=missing))
-    session(given, sampler("softmax"))
+    run_campaign(given, sampler("softmax"))
     assert [event["missing_hooks"] for event in events(given, "CampaignStarted")] == [missing]
     assert missing["lowerings"] in capsys.readouterr().err
 
@@ -47,7 +49,7 @@ def test_one_bug_met_often_is_one_minimal_finding_with_a_count(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = options(tmp_path, rules=[WRONG])
-    ending = session(given, sampler("softmax"))
+    ending = run_campaign(given, sampler("softmax"))
     assert (ending.new, ending.interrupted) == (1, False)
     (entry,) = found(given)
     assert [op.kind for op in entry.case.ops] == ["softmax"]
@@ -69,7 +71,7 @@ def test_different_bugs_are_different_findings(tmp_path: Path) -> None:
     error = {"match": "relu", "verdict": "compile_error", "failure": raised("KeyError", "buf7")}
     leaky = {"match": "log\\(", "verdict": "compile_error", "failure": raised("AssertionError", "no layout")}
     given = options(tmp_path, budget="60x", rules=[WRONG, error, leaky])
-    assert session(given, sampler("softmax", "relu", "log")).new == 3
+    assert run_campaign(given, sampler("softmax", "relu", "log")).new == 3
     assert sorted(op.kind for entry in found(given) for op in entry.case.ops) == ["log", "relu", "softmax"]
 
 
@@ -83,7 +85,7 @@ def test_the_end_of_a_worker_is_one_finding_and_the_campaign_goes_on(tmp_path: P
         setup=setup(rules=rules, timeout=0.3 if action == "hang" else 10.0, memory_mib=200),
         shrink_seconds=3.0,
     )
-    assert session(given, sampler("softmax")).new == 1
+    assert run_campaign(given, sampler("softmax")).new == 1
     (entry,) = found(given)
     assert entry.found is not None
     assert entry.found.verdict == verdict
@@ -96,7 +98,7 @@ def test_a_lost_process_does_not_take_an_earlier_verdict_with_it(tmp_path: Path)
     given = options(
         tmp_path, budget="12x", subjects=("passes", "inductor", "tests.fake:one"), setup=setup(rules=[dies, WRONG])
     )
-    session(given, sampler("softmax"))
+    run_campaign(given, sampler("softmax"))
     judged = [event["verdicts"] for event in events(given, "CaseJudged")]
     assert {"passes": "wrong_result", "tests.fake:one": "worker_died"}.items() <= next(
         verdicts for verdicts in judged if verdicts.get("tests.fake:one") == "worker_died"
@@ -105,30 +107,28 @@ def test_a_lost_process_does_not_take_an_earlier_verdict_with_it(tmp_path: Path)
 
 def test_what_no_public_subject_shows_is_no_finding(tmp_path: Path) -> None:
     given = options(tmp_path, rules=[{**WRONG, "subjects": ["passes"]}])
-    ending = session(given, sampler("softmax"))
-    assert ending.new == 0
+    assert run_campaign(given, sampler("softmax")).new == 0
     assert found(given) == []
-    assert "that only an internal subject shows" in ending.summary
+    assert rows(given)[1]["internal_only"] > 0
 
 
 def test_what_pytorchs_own_check_accepts_is_no_finding(tmp_path: Path) -> None:
     given = options(tmp_path, rules=[{**WRONG, "same": True}])
-    assert session(given, sampler("softmax")).new == 0
+    assert run_campaign(given, sampler("softmax")).new == 0
     assert set(rows(given)[1]) == {"within_same", "waiting"}
 
 
 def test_without_a_public_subject_findings_stay_in_the_run_directory(tmp_path: Path) -> None:
     given = options(tmp_path, rules=[WRONG], subjects=("passes",))
-    ending = session(given, sampler("softmax"))
-    assert ending.new == 0
+    assert run_campaign(given, sampler("softmax")).new == 0
     assert found(given) == []
     assert len(list((given.out / "internal").glob("*.case.yaml"))) == 1
-    assert "1 internal finding," in ending.summary
+    assert [row.kind for row in rows(given)[0]] == ["internal"]
 
 
 def test_a_failure_that_fresh_workers_dont_repeat_is_no_finding(tmp_path: Path) -> None:
     given = options(tmp_path, budget="20x", rules=[{**WRONG, "from_check": 2}])
-    assert session(given, sampler("softmax")).new == 0
+    assert run_campaign(given, sampler("softmax")).new == 0
     assert found(given) == []
     assert rows(given)[1]["unconfirmed"] > 0
 
@@ -137,7 +137,7 @@ def test_a_minimum_that_fresh_workers_dont_repeat_is_walked_back(tmp_path: Path)
     fragile = {**WRONG, "match": "softmax", "from_check": 2}
     robust = {**WRONG, "match": r"(?s)sin.*softmax|softmax.*sin"}
     given = options(tmp_path, budget="12x", rules=[robust, fragile])
-    assert session(given, lambda seed, index, **_: case("exp", "sin", "softmax", "tanh")).new == 1
+    assert run_campaign(given, lambda seed, index, **_: case("exp", "sin", "softmax", "tanh")).new == 1
     (entry,) = found(given)
     kinds = [op.kind for op in entry.case.ops]
     assert {"sin", "softmax"} <= set(kinds)
@@ -152,7 +152,7 @@ def test_known_findings_are_counted_and_dont_turn_a_run_red(tmp_path: Path) -> N
         found=Found("wrong_result", "inductor", ("_sfdp_pattern_5_inference",)),
     )
     corpus_entry.save(known, given.known[0])
-    ending = session(given, sampler("softmax"))
+    ending = run_campaign(given, sampler("softmax"))
     assert ending.new == 0
     assert found(given) == []
     assert "met 20x" in ending.summary
@@ -166,71 +166,72 @@ def test_a_known_bug_of_another_torch_version_is_news(tmp_path: Path) -> None:
         found=Found("wrong_result", "inductor", ("_sfdp_pattern_5_inference",)),
     )
     corpus_entry.save(known, given.known[0])
-    assert session(given, sampler("softmax")).new == 1
+    assert run_campaign(given, sampler("softmax")).new == 1
 
 
 def test_findings_of_an_earlier_run_in_the_same_corpus_are_no_news(tmp_path: Path) -> None:
-    assert session(options(tmp_path, rules=[WRONG]), sampler("softmax")).new == 1
+    assert run_campaign(options(tmp_path, rules=[WRONG]), sampler("softmax")).new == 1
     again = options(tmp_path, seed=2, rules=[WRONG], out=tmp_path / "second")
-    assert session(again, sampler("softmax")).new == 0
+    assert run_campaign(again, sampler("softmax")).new == 0
 
 
 def test_a_run_goes_on_where_it_ended(tmp_path: Path) -> None:
     given = options(tmp_path, budget="10x", rules=[WRONG])
-    assert session(given, sampler("softmax")).new == 1
-    assert session(given, sampler("softmax")).new == 0
+    assert run_campaign(given, sampler("softmax")).new == 1
+    assert run_campaign(given, sampler("softmax")).new == 0
     assert [event["index"] for event in events(given, "CaseJudged")] == list(range(20))
     assert len(found(given)) == 1
 
 
 def test_a_run_goes_on_with_its_own_seed_alone(tmp_path: Path) -> None:
-    session(options(tmp_path, budget="2x", seed=1), sampler())
-    session(options(tmp_path, budget="2x", seed=-1), sampler())
+    run_campaign(options(tmp_path, budget="2x", seed=1), sampler())
+    run_campaign(options(tmp_path, budget="2x", seed=-1), sampler())
     with pytest.raises(UserError, match="holds a run with seed 1"):
-        session(options(tmp_path, budget="2x", seed=2), sampler())
+        run_campaign(options(tmp_path, budget="2x", seed=2), sampler())
 
 
 def test_a_finding_whose_file_was_not_written_is_written_at_the_next_start(tmp_path: Path) -> None:
     given = options(tmp_path, rules=[WRONG])
-    session(given, sampler("softmax"))
+    run_campaign(given, sampler("softmax"))
     (path,) = given.corpus.glob("*.case.yaml")
     text = path.read_text()
     path.unlink()
-    assert session(given, sampler("softmax")).new == 0
+    assert run_campaign(given, sampler("softmax")).new == 0
     assert path.read_text() == text
 
 
 def test_fail_fast_stops_at_the_first_finding(tmp_path: Path) -> None:
     given = options(tmp_path, budget="1000x", rules=[WRONG], fail_fast=True)
-    ending = session(given, sampler("softmax"))
+    ending = run_campaign(given, sampler("softmax"))
     assert ending.new == 1
-    assert "fail-fast" in ending.summary
+    (ended,) = events(given, "CampaignEnded")
+    assert ended["reason"] == StopReason.FAIL_FAST
     assert len(events(given, "CaseJudged")) < 1000
 
 
 def test_rejected_cases_are_counted_by_reason(tmp_path: Path) -> None:
     rules = [{"match": "softmax", "subjects": ["eager"], "rejected": "RuntimeError: no such thing"}]
-    ending = session(options(tmp_path, budget="10x", rules=rules), sampler("softmax"))
+    ending = run_campaign(options(tmp_path, budget="10x", rules=rules), sampler("softmax"))
     assert "rejected 50.0%" in ending.summary
     assert "rejected 5x: RuntimeError: no such thing" in ending.summary
 
 
 def test_workers_are_replaced_before_their_memory_grows_past_the_limit(tmp_path: Path) -> None:
     given = options(tmp_path, budget="10x", setup=setup(rules=[], growth=900.0))
-    session(given, sampler())
+    run_campaign(given, sampler())
     assert {event["checks"] for event in events(given, "WorkerRecycled")} == {3}
     assert len(events(given, "WorkerStarted")) > 2
 
 
 def test_a_worker_that_is_large_from_the_start_is_not_replaced_for_that(tmp_path: Path) -> None:
     given = options(tmp_path, budget="10x", setup=setup(memory_mib=1000, rules=[], rss=900.0, growth=1.0))
-    session(given, sampler())
+    run_campaign(given, sampler())
     assert not events(given, "WorkerRecycled")
 
 
 def test_the_statistics_are_there_at_the_end(tmp_path: Path) -> None:
     given = options(tmp_path, rules=[WRONG])
-    session(given, sampler("softmax"))
+    run_campaign(given, sampler("softmax"))
     stats = json.loads((given.out / "stats.json").read_text())
     assert (stats["cases_done"], stats["seed"], stats["findings"]) == (40, 1, {"wrong_result": 1})
     assert stats["execs_done"] > 40
@@ -243,33 +244,46 @@ def test_one_campaign_at_a_time_uses_a_directory(tmp_path: Path) -> None:
 
     def sample(seed: int, index: int, **_: object) -> Case:
         try:
-            session(given, sampler())
+            run_campaign(given, sampler())
         except UserError as error:
             failures.append(str(error))
         return case("exp")
 
-    session(given, sample)
+    run_campaign(given, sample)
     assert failures == [f"--out {given.out}: another campaign is running there"]
 
 
-def test_a_disk_that_fills_up_is_one_line_and_costs_no_finding(tmp_path: Path) -> None:
-    full = {
-        "match": "relu",
-        "verdict": "compile_error",
-        "failure": raised("OSError", "[Errno 28] No space left on device"),
-    }
-    given = options(tmp_path, budget="200x", rules=[WRONG, full])
-    cases = sampler("softmax")
-    with pytest.raises(UserError, match="no space left on device; all findings so far are saved"):
-        session(given, lambda seed, index, **_: case("relu") if index == 150 else cases(seed, index))
+def test_a_disk_that_fills_up_ends_the_campaign_and_costs_no_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = options(tmp_path, budget="200x", rules=[WRONG])
+    cases, usage = sampler("softmax"), shutil.disk_usage
+
+    def sample(seed: int, index: int, **_: object) -> Case:
+        if index == 150:
+            monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(path)._replace(free=2**20))
+        return cases(seed, index)
+
+    with pytest.raises(DiskFull):
+        run_campaign(given, sample)
     assert len(found(given)) == 1
+    (ended,) = events(given, "CampaignEnded")
+    assert ended["reason"] == StopReason.DISK_FULL
+
+
+def test_a_program_that_says_that_the_disk_is_full_is_a_finding_as_any_other(tmp_path: Path) -> None:
+    says = raised("OSError", "[Errno 28] No space left on device")
+    given = options(tmp_path, rules=[{"match": "softmax", "verdict": "compile_error", "failure": says}])
+    assert run_campaign(given, sampler("softmax")).new == 1
+    (ended,) = events(given, "CampaignEnded")
+    assert ended["reason"] == StopReason.BUDGET
 
 
 def test_a_compiler_is_asked_for_where_one_is_needed(tmp_path: Path) -> None:
     given = options(tmp_path, setup=setup(cxx=None))
     with pytest.raises(UserError, match=r"no C\+\+ compiler for inductor: .*--subject passes"):
-        session(given, sampler())
-    session(options(tmp_path, budget="3x", setup=setup(cxx=None), subjects=("passes",)), sampler())
+        run_campaign(given, sampler())
+    run_campaign(options(tmp_path, budget="3x", setup=setup(cxx=None), subjects=("passes",)), sampler())
 
 
 def test_a_store_of_something_else_is_refused(tmp_path: Path) -> None:
@@ -277,11 +291,11 @@ def test_a_store_of_something_else_is_refused(tmp_path: Path) -> None:
     given.out.mkdir()
     (given.out / "results.sqlite").write_text("not a database, but long enough to be taken for one" * 20)
     with pytest.raises(UserError, match="not usable as a campaign's store"):
-        session(given, sampler())
+        run_campaign(given, sampler())
     (given.out / "results.sqlite").unlink()
     sqlite3.connect(given.out / "results.sqlite").execute("PRAGMA user_version=77")
     with pytest.raises(UserError, match="store of format 77"):
-        session(given, sampler())
+        run_campaign(given, sampler())
 
 
 def test_a_fault_of_ours_is_raised_where_it_can_be_seen(tmp_path: Path) -> None:
@@ -291,12 +305,12 @@ def test_a_fault_of_ours_is_raised_where_it_can_be_seen(tmp_path: Path) -> None:
         return case("exp")
 
     with pytest.raises(ZeroDivisionError):
-        session(options(tmp_path), sample)
+        run_campaign(options(tmp_path), sample)
 
 
 def test_a_fault_of_ours_is_told_and_accuses_nobody(tmp_path: Path) -> None:
     given = options(tmp_path, rules=[{"match": "softmax", "subjects": ["passes"], "do": "fail"}])
-    ending = session(given, sampler("softmax"))
+    ending = run_campaign(given, sampler("softmax"))
     assert (ending.new, ending.faults) == (0, 20)
     assert not found(given)
     assert "20 cases could not be judged because of a fault of attnfuzz itself" in ending.summary

@@ -10,7 +10,7 @@ from corpus import entry as corpus_entry
 from corpus import ledger
 from corpus.entry import Entry, Found
 from corpus.ledger import Ledger
-from fuzz.campaign.session import Ending, session
+from fuzz.campaign.session import RunResult, run_campaign
 from fuzz.campaign.store import FindingRow, Results
 from tests.campaign.fakes import case, options, raised, sampler
 from tests.campaign.test_campaign import WRONG, events, found
@@ -47,9 +47,9 @@ def store(out: Path) -> list[FindingRow]:
         results.close()
 
 
-def campaign(directory: Path, status: str, **given: Any) -> tuple[Ending, Any]:
+def campaign(directory: Path, status: str, **given: Any) -> tuple[RunResult, Any]:
     asked = options(directory, ledger=ledger_of(directory, status), rules=[WRONG, OTHER], **given)
-    return session(asked, sampler("softmax")), asked
+    return run_campaign(asked, sampler("softmax")), asked
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_what_the_ledger_lists_is_told_and_turns_no_campaign_red(tmp_path: Path,
     ending, given = campaign(tmp_path, status)
     assert ending.new == 0
     assert found(given) == []
-    assert f"1 bug of the ledger was met again:\n  {told}\n" in ending.summary
+    assert f"1 known bug of the ledger met again:\n  {told}\n" in ending.summary
     # No time was spent on shrinking it.
     assert events(given, "SuspicionOpened") == []
 
@@ -95,7 +95,7 @@ def test_a_bug_nobody_decided_about_is_a_finding_that_names_its_entry(
     ending, given = campaign(tmp_path, "new")
     assert ending.new == 1
     assert len(found(given)) == 1
-    assert "in the ledger, and nobody decided about it yet: softmax: attention is wrong" in capsys.readouterr().out
+    assert "known, status: new (softmax: attention is wrong)" in capsys.readouterr().out
     # Saved in the corpus it is no news any more, as any finding.
     again, _ = campaign(tmp_path, "new", out=tmp_path / "another")
     assert again.new == 0
@@ -103,21 +103,21 @@ def test_a_bug_nobody_decided_about_is_a_finding_that_names_its_entry(
 
 def test_another_bug_beside_a_known_one_is_found(tmp_path: Path) -> None:
     given = options(tmp_path, "60x", ledger=ledger_of(tmp_path, f"known {URL}"), rules=[WRONG, OTHER])
-    assert session(given, sampler("softmax", "relu")).new == 1
+    assert run_campaign(given, sampler("softmax", "relu")).new == 1
     assert [op.kind for entry in found(given) for op in entry.case.ops] == ["relu"]
 
 
 def test_a_failure_that_shrinks_to_a_case_listed_under_a_bug_is_no_news(tmp_path: Path) -> None:
     """Though what is seen of it is not what is seen of the example."""
     first = options(tmp_path / "first", rules=[OTHER])
-    assert session(first, sampler("relu")).new == 1
+    assert run_campaign(first, sampler("relu")).new == 1
     ((entry,), known) = (found(first), ledger_of(tmp_path, f"known {URL}"))
     bug = known.bugs[0]
     listed = Ledger(
         known.path, (ledger.Bug(bug.id, bug.title, bug.roots, bug.status, "", bug.cases, (entry.case.id,)),)
     )
     given = options(tmp_path, ledger=listed, rules=[OTHER])
-    ending = session(given, sampler("relu"))
+    ending = run_campaign(given, sampler("relu"))
     assert ending.new == 0 and found(given) == []
     assert f"known: attention is wrong ({URL})" in ending.summary
 
@@ -125,7 +125,7 @@ def test_a_failure_that_shrinks_to_a_case_listed_under_a_bug_is_no_news(tmp_path
 def minimum(directory: Path) -> Entry:
     """What the failure of `OTHER` shrinks to."""
     first = options(directory, rules=[OTHER])
-    assert session(first, sampler("relu")).new == 1
+    assert run_campaign(first, sampler("relu")).new == 1
     (entry,) = found(first)
     return entry
 
@@ -150,7 +150,7 @@ def listing(directory: Path, *bugs: tuple[str, str, str]) -> Ledger:
     [
         (f"known {URL}", 0, ""),
         ("fixed 2.14.0", 0, ""),
-        ("new", 1, "in the ledger, and nobody decided about it yet: relu: relu is wrong"),
+        ("new", 1, "known, status: new (relu: relu is wrong)"),
         ("fixed 2.13.0", 1, "regression: fixed in 2.13.0 and back: relu is wrong"),
     ],
 )
@@ -160,14 +160,14 @@ def test_an_entry_without_an_example_counts_for_the_cases_it_lists(
     entry = minimum(tmp_path / "first")
     given = options(tmp_path, rules=[OTHER], ledger=listing(tmp_path, ("relu", status, entry.case.id)))
     capsys.readouterr()
-    ending = session(given, sampler("relu"))
+    ending = run_campaign(given, sampler("relu"))
     assert (ending.new, len(found(given))) == (new, new)
     assert said in capsys.readouterr().out
     if not new:
         # Shrunk once, and known by that from then on.
         assert "relu is wrong" in ending.summary and ", met 20x" in ending.summary
         assert len(events(given, "SuspicionOpened")) == 1
-        again = session(given, sampler("relu"))
+        again = run_campaign(given, sampler("relu"))
         assert again.new == 0 and ", met 40x" in again.summary
         assert len(events(given, "SuspicionOpened")) == 1
 
@@ -177,6 +177,6 @@ def test_a_case_is_of_the_bug_that_lists_it_rather_than_of_one_that_looks_alike(
     alike = ledger_of(tmp_path, "new", replace(entry, case=case("relu", rows=7)))
     bugs = listing(tmp_path, ("exact", "fixed 2.13.0", entry.case.id)).bugs
     given = options(tmp_path, rules=[OTHER], ledger=Ledger(alike.path, (*alike.bugs, *bugs)))
-    session(given, sampler("relu"))
+    run_campaign(given, sampler("relu"))
     (saved,) = events(given, "FindingSaved")
     assert saved["ledger"] == "regression: fixed in 2.13.0 and back: exact is wrong"

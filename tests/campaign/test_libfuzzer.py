@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fuzz import cmin
-from fuzz.campaign.campaign import Options
+from fuzz.campaign.options import Options
 from fuzz.campaign.search import seed_cases
-from fuzz.campaign.session import session
+from fuzz.campaign.session import run_campaign
 from fuzz.evaluator import WorkerConfig, WorkerFault
 from fuzz.libfuzzer import inputs
 from generators.errors import UserError
@@ -71,7 +71,7 @@ def test_what_libfuzzer_draws_is_judged_shrunk_and_saved_as_any_case(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     options = fuzzed(tmp_path, rules=[WRONG])
-    assert session(options).new == 1
+    assert run_campaign(options).new == 1
     (entry,) = found(options)
     assert [op.kind for op in entry.case.ops] == ["softmax"]
     assert [event["index"] for event in events(options, "CaseJudged")] == list(range(20))
@@ -79,14 +79,14 @@ def test_what_libfuzzer_draws_is_judged_shrunk_and_saved_as_any_case(
     assert "entropic" not in "".join(capfd.readouterr())
     assert "entropic" in (options.out / "workers" / "atheris-0.log").read_text()
     # The next run goes on, in libFuzzer's corpus too.
-    assert session(options).new == 0
+    assert run_campaign(options).new == 0
     assert [event["index"] for event in events(options, "CaseJudged")] == list(range(40))
     assert (options.out / "atheris-0" / "next").read_text() == "42"
 
 
 def test_what_libfuzzer_reaches_can_be_minimised(tmp_path: Path) -> None:
     options = fuzzed(tmp_path, rules=[{"match": "softmax", "fired": ["mul_softmax_pattern"]}])
-    session(options)
+    run_campaign(options)
     cmin.cmin(options.out, into=tmp_path / "small")
     (kept,) = seed_cases(tmp_path / "small")
     assert "softmax" in [op.kind for op in kept.ops]
@@ -98,7 +98,7 @@ def test_the_end_of_libfuzzers_process_is_a_suspicion_and_costs_one_case(
 ) -> None:
     rules = [{"match": "softmax", "subjects": ["passes", "inductor"], "do": act}]
     options = fuzzed(tmp_path, "6x", rules=rules, timeout=0.5)
-    session(options)
+    run_campaign(options)
     raised = [(event["index"], event["verdict"]) for event in events(options, "SuspicionRaised")]
     assert raised[0] == (0, verdict)
     assert len(events(options, "CaseJudged")) == 6
@@ -108,33 +108,33 @@ def test_the_end_of_libfuzzers_process_is_a_suspicion_and_costs_one_case(
 
 def test_cases_that_libfuzzer_kept_are_run_again_and_not_counted_again(tmp_path: Path) -> None:
     options = fuzzed(tmp_path, "4x", kept=["exp"])
-    session(options)
-    session(options)
+    run_campaign(options)
+    run_campaign(options)
     assert [event["index"] for event in events(options, "CaseJudged")] == list(range(8))
     assert case("exp").id not in [event["case"] for event in events(options, "CaseJudged")]
 
 
 def test_a_kept_case_that_fails_and_was_never_judged_is_judged(tmp_path: Path) -> None:
     options = fuzzed(tmp_path, "4x", kept=["relu"], rules=[{**WRONG, "match": "relu", "subjects": ["passes"]}])
-    session(options)
-    session(options)
+    run_campaign(options)
+    run_campaign(options)
     assert [event["case"] for event in events(options, "CaseJudged")].count(case("relu").id) == 1
 
 
 def test_a_process_that_never_draws_is_told_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"ends before it gives a case, 3 times in a row; see .*atheris-0\.log"):
-        session(fuzzed(tmp_path, end=1))
+        run_campaign(fuzzed(tmp_path, end=1))
 
 
 def test_a_fault_of_ours_in_libfuzzers_process_is_raised_where_it_can_be_seen(tmp_path: Path) -> None:
     with pytest.raises(WorkerFault):
-        session(fuzzed(tmp_path, end=3))
+        run_campaign(fuzzed(tmp_path, end=3))
 
 
 def test_subjects_that_nothing_is_compiled_for_are_refused(tmp_path: Path) -> None:
     given = fuzzed(tmp_path)
     with pytest.raises(UserError, match="--engine atheris follows Inductor: of --subject, one that compiles"):
-        session(options(tmp_path, engine="atheris", setup=given.setup, subjects=("triton",)), sampler())
+        run_campaign(options(tmp_path, engine="atheris", setup=given.setup, subjects=("triton",)), sampler())
 
 
 def test_an_interpreter_without_atheris_is_refused_before_work_starts(tmp_path: Path) -> None:
@@ -171,6 +171,6 @@ def test_under_libfuzzer_new_lines_of_inductor_are_kept_and_gone_on_from(tmp_pat
 
 def test_an_empty_corpus_of_libfuzzers_begins_with_the_seeds(tmp_path: Path) -> None:
     options = replace(fuzzed(tmp_path, "1x"), seeds=(case("exp"), case("tanh")))
-    session(options)
+    run_campaign(options)
     kept = (options.out / "atheris-0" / "corpus").iterdir()
     assert sorted(inputs.decode(path.read_bytes()).ops[0].kind for path in kept) == ["exp", "tanh"]

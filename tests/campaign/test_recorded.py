@@ -7,7 +7,7 @@ import pytest
 
 from corpus import entry as corpus_entry
 from corpus.entry import Entry, Found
-from fuzz.campaign.finding_store import recorded_result
+from fuzz.campaign.known_bugs import recorded_result
 from fuzz.campaign.symptom import Symptom
 from fuzz.protocol import SubjectResult, Verdict, subject_result
 from fuzz.protocol.codec import encode

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from fuzz.campaign.budget import Budget
-from fuzz.campaign.schedule import Indices, Schedule, chosen_subjects
+from fuzz.campaign.schedule import CaseNumbers, Schedule, chosen_subjects
 from fuzz.subjects import SUBJECTS
 from generators.errors import UserError
 from tests.campaign.fakes import case
@@ -19,7 +19,7 @@ def test_every_case_meets_the_cheap_subject_and_the_dear_ones_take_their_share()
         subjects = schedule.subjects_for(case("exp"))
         assert subjects[0] == "passes"
         by_subject = {subject: cost[subject] for subject in subjects}
-        schedule.account(sum(by_subject.values()), by_subject)
+        schedule.add_time(sum(by_subject.values()), by_subject)
         for subject, seconds in by_subject.items():
             spent[subject] += seconds
     total = sum(spent.values())
@@ -29,11 +29,11 @@ def test_every_case_meets_the_cheap_subject_and_the_dear_ones_take_their_share()
 
 def test_what_is_aimed_at_a_pattern_with_dropout_meets_the_subject_in_which_it_can_fire() -> None:
     schedule = Schedule(DEFAULT)
-    schedule.account(1000.0, dict.fromkeys(DEFAULT, 1000.0))
+    schedule.add_time(1000.0, dict.fromkeys(DEFAULT, 1000.0))
     dropping = replace(case("dropout"), mode="training")
     dropping = replace(dropping, ops=(replace(dropping.ops[0], attrs=(("p", 0.1),)),))
-    assert schedule.subjects_for(dropping) == schedule.subjects_for(case("exp"), aimed=True) == ("passes",)
-    assert schedule.subjects_for(dropping, aimed=True) == ("passes_random",)
+    assert schedule.subjects_for(dropping) == schedule.subjects_for(case("exp"), targeted=True) == ("passes",)
+    assert schedule.subjects_for(dropping, targeted=True) == ("passes_random",)
 
 
 @pytest.mark.parametrize("given", [["inductor"], ["aot_eager"], ["my.kernel:call"], ["passes", "my.kernel:call"]])
@@ -48,8 +48,8 @@ def test_unknown_subjects_are_refused_with_those_there_are(name: str) -> None:
 
 
 def test_numbers_are_handed_out_once_and_holes_first() -> None:
-    indices = Indices(3, frozenset({4, 6}), Budget(cases=4))
+    indices = CaseNumbers(3, frozenset({4, 6}), Budget(cases=4))
     assert [indices.take() for _ in range(5)] == [3, 5, 7, 8, None]
-    assert indices.judged(5) == (3, frozenset({4, 5, 6}))
-    assert indices.judged(3) == (7, frozenset())
-    assert indices.judged(8) == (7, frozenset({8}))
+    assert indices.finish(5) == (3, frozenset({4, 5, 6}))
+    assert indices.finish(3) == (7, frozenset())
+    assert indices.finish(8) == (7, frozenset({8}))

@@ -9,11 +9,11 @@ import pytest
 from corpus import entry
 from corpus.entry import Entry, Expectation
 from fuzz import cmin
-from fuzz.campaign.campaign import Options
+from fuzz.campaign.options import Options
 from fuzz.campaign.search import seed_cases
 from fuzz.campaign.search_queue import KEPT_FOR_ONE, Queue
-from fuzz.campaign.session import session
-from fuzz.campaign.source_bandit import Yields
+from fuzz.campaign.session import run_campaign
+from fuzz.campaign.source_bandit import SourceBandit
 from fuzz.campaign.store import Results
 from fuzz.protocol import Result
 from generators.errors import UserError
@@ -38,7 +38,7 @@ def queue_of(given: Options) -> list[tuple[Case, frozenset[str]]]:
 
 def test_what_reaches_something_new_is_queued_once_and_stored(tmp_path: Path) -> None:
     given = guided(tmp_path)
-    session(given, sampler("softmax", "log", every=4))
+    run_campaign(given, sampler("softmax", "log", every=4))
     queued = queue_of(given)
     assert {name for _, names in queued for name in names} == {"rewrite mul_softmax_pattern", "op aten.log"}
     assert 1 <= len(queued) <= 2
@@ -47,7 +47,7 @@ def test_what_reaches_something_new_is_queued_once_and_stored(tmp_path: Path) ->
 def test_mutations_of_what_is_queued_are_judged(tmp_path: Path) -> None:
     """One seed has a softmax, nothing that is drawn has: whatever else has one was made of it."""
     given = guided(tmp_path, budget="40x", seeds=(case("softmax", "exp"),))
-    session(given, sampler())
+    run_campaign(given, sampler())
     results = Results(given.out)
     try:
         assert results.reached()["rewrite mul_softmax_pattern"] > 4
@@ -62,7 +62,7 @@ def test_what_an_attention_rewrite_took_is_tried_in_its_other_forms(tmp_path: Pa
         {"match": "softmax", "fired": ["_sfdp_pattern_5_inference"]},
     ]
     given = options(tmp_path, "30x", engine="guided", rules=rules, seeds=(case("softmax", "exp"),))
-    session(given, sampler())
+    run_campaign(given, sampler())
     results = Results(given.out)
     try:
         assert results.reached()["op half"] >= 4
@@ -72,9 +72,9 @@ def test_what_an_attention_rewrite_took_is_tried_in_its_other_forms(tmp_path: Pa
 
 def test_a_search_goes_on_with_its_queue(tmp_path: Path) -> None:
     given = guided(tmp_path, budget="20x", seeds=(case("softmax", "exp"),))
-    session(given, sampler())
+    run_campaign(given, sampler())
     before = queue_of(given)
-    session(given, sampler())
+    run_campaign(given, sampler())
     results = Results(given.out)
     try:
         assert Queue(results).size == len(before) == 1
@@ -88,8 +88,8 @@ def test_no_case_is_judged_twice(tmp_path: Path) -> None:
     """Siblings, mutations and what a run that goes on comes up with again."""
     rules = [{"match": "softmax", "fired": ["_sfdp_pattern_5_inference"]}]
     given = options(tmp_path, "40x", engine="guided", rules=rules, seeds=(case("softmax", "exp"),))
-    session(given, sampler("softmax"))
-    session(given, sampler("softmax"))
+    run_campaign(given, sampler("softmax"))
+    run_campaign(given, sampler("softmax"))
     events = map(json.loads, (given.out / "events.ndjson").read_text().splitlines())
     judged = [event["case"] for event in events if event["event"] == "CaseJudged"]
     # What is drawn small programs may be equal by chance.
@@ -103,7 +103,7 @@ def test_what_a_queued_case_reaches_later_is_in_the_queue_too(tmp_path: Path) ->
         for name in ("first", "second"):
             names = frozenset({name})
             assert queue.new(one, names)
-            results.judged(0, one, Result(1, None, ()), (1, frozenset()), [], [], names, queued=True)
+            results.record_case(0, one, Result(1, None, ()), position=(1, frozenset()), reached=names, queued=True)
         assert queue.size == Queue(results).size == 1
         assert list(results.queue()) == [(one, frozenset({"first", "second"}))]
     finally:
@@ -126,7 +126,7 @@ def test_what_is_rare_is_chosen_more_often(tmp_path: Path) -> None:
 
 
 def test_ways_that_still_bring_something_new_are_gone_more_often() -> None:
-    ways: Yields[str] = Yields(known=["old"])
+    ways: SourceBandit[str] = SourceBandit(known=["old"])
     own = {"rich": 1.0, "poor": 1.0, "dear": 1.0, "untried": 1.0}
     assert set(ways.weights(own).values()) == {0.5}
     for step in range(40):
@@ -139,7 +139,7 @@ def test_ways_that_still_bring_something_new_are_gone_more_often() -> None:
 
 
 def test_a_way_whose_finds_are_met_again_is_exhausted() -> None:
-    ways: Yields[str] = Yields()
+    ways: SourceBandit[str] = SourceBandit()
     own = {"first": 1.0, "second": 1.0}
     for way in ("first", "second"):
         for step in range(40):
@@ -161,7 +161,7 @@ def test_of_each_thing_the_shortest_cases_are_kept(tmp_path: Path) -> None:
 
 def test_cmin_writes_few_small_cases_that_reach_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = guided(tmp_path, budget="60x")
-    session(given, sampler("softmax", "log", every=4))
+    run_campaign(given, sampler("softmax", "log", every=4))
     cmin.cmin(given.out, into=tmp_path / "small")
     cases = seed_cases(tmp_path / "small")
     assert 1 <= len(cases) <= 2
@@ -179,7 +179,7 @@ def test_what_can_not_be_minimised_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no results\.sqlite, so no campaign's directory"):
         cmin.cmin(tmp_path, into=tmp_path / "small")
     given = options(tmp_path, "4x")
-    session(given, sampler())
+    run_campaign(given, sampler())
     with pytest.raises(UserError, match="only a campaign with --engine guided or atheris has one"):
         cmin.cmin(given.out, into=tmp_path / "small")
 
@@ -203,7 +203,7 @@ def test_functions_that_compute_attention_are_given_random_cases(tmp_path: Path)
     worker = setup(rules=RULES, subjects=[name], attention=[name])
     drawn = sampler()
     given = guided(tmp_path, "6x", subjects=(name,), seeds=(case("softmax", "exp"),), setup=worker)
-    session(given, lambda seed, index, contracted: drawn(seed, index))
+    run_campaign(given, lambda seed, index, contracted: drawn(seed, index))
     results = Results(given.out)
     try:
         assert results.position()[0] == 6

@@ -13,7 +13,7 @@ from corpus import entry as corpus_entry
 from corpus import ledger
 from corpus.entry import Entry, Found
 from corpus.ledger import Bug, CauseKey, Ledger, Status
-from fuzz.campaign.session import session
+from fuzz.campaign.session import run_campaign
 from fuzz.cli import call
 from generators.errors import UserError
 from tests.campaign.fakes import case, options, sampler
@@ -252,7 +252,7 @@ def test_the_command_groups_runs_and_files_and_keeps_the_ledger(
     tmp_path: Path, fake: Asked, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = options(tmp_path, rules=[WRONG])
-    assert session(given, sampler("softmax")).new == 1
+    assert run_campaign(given, sampler("softmax")).new == 1
     corpus_entry.save(entry(2, "compile_error", kind="relu"), tmp_path / "more")
     arguments = [str(given.out), str(given.corpus), "more", "--ledger", "kept/ledger.yaml"]
     capsys.readouterr()
@@ -281,7 +281,7 @@ def test_the_command_groups_runs_and_files_and_keeps_the_ledger(
         "[Inductor] attention is rewritten wrongly: constants of the program ignored"
     ]
     again = options(tmp_path, rules=[WRONG], ledger=made, out=tmp_path / "again", corpus=tmp_path / "other")
-    assert session(again, sampler("softmax")).new == 0
+    assert run_campaign(again, sampler("softmax")).new == 0
 
     # What comes on top is news; what can't be attributed any more is told with the reason, and stays out of the ledger.
     fake.refused = (corpus_entry.load(corpus_entry.save(entry(5), tmp_path / "more")).case.id,)
@@ -338,13 +338,13 @@ def test_bad_usage_is_told_in_one_line(
 
 def test_a_finding_of_a_run_is_counted_once_beside_its_file_and_adds_up_over_runs(tmp_path: Path) -> None:
     first = options(tmp_path, rules=[WRONG])
-    session(first, sampler("softmax"))
+    run_campaign(first, sampler("softmax"))
     second = options(tmp_path, rules=[WRONG], out=tmp_path / "second", seed=2)
-    session(second, sampler("softmax"))
+    run_campaign(second, sampler("softmax"))
     for paths in ([first.out, second.out, first.corpus], [first.corpus, second.out, first.out]):
         (finding,) = gather(paths)
         assert finding.met == 40
         assert finding.versions == {"2.13.0"}
     internal = options(tmp_path, rules=[WRONG], subjects=("passes",), out=tmp_path / "third", corpus=tmp_path / "none")
-    session(internal, sampler("softmax"))
+    run_campaign(internal, sampler("softmax"))
     assert gather([internal.out]) == []

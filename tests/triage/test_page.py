@@ -85,7 +85,7 @@ def run(tmp_path: Path, case: Case) -> Path:
     directory.mkdir()
     results = Results(directory)
     ok = Result(1, None, (SubjectResult("passes", Verdict.OK), SubjectResult("inductor", Verdict.ROUNDING)))
-    results.judged(0, case, ok, (1, frozenset()), [], [])
+    results.record_case(0, case, ok, position=(1, frozenset()))
     results.add_finding(None, finding(case), "signature")
     results.close()
     log(
@@ -131,7 +131,7 @@ def test_a_campaign_that_still_runs_is_shown_and_left_alone(run: Path, case: Cas
         file.write('{"time": 2000000003, "event": "CaseJ')
     results = Results(run)
     try:
-        results.judged(1, case, Result(2, "no such thing", ()), (2, frozenset()), [], [])
+        results.record_case(1, case, Result(2, "no such thing", ()), position=(2, frozenset()))
         text, _ = make_page(run)
         results.set_meta({"still": "writable"})
     finally:

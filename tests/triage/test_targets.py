@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from corpus.ledger import Ledger
-from fuzz.campaign.session import session
+from fuzz.campaign.session import run_campaign
 from generators.errors import UserError
 from tests.campaign.fakes import options, sampler
 from tests.campaign.test_campaign import WRONG, found
@@ -17,7 +17,7 @@ EMPTY = Ledger(Path("ledger.yaml"))
 
 def test_a_run_gives_one_case_for_each_bug_in_a_directory_of_its_own(tmp_path: Path) -> None:
     given = options(tmp_path, rules=[WRONG])
-    session(given, sampler("softmax"))
+    run_campaign(given, sampler("softmax"))
     ((name, path),) = find_cases(given.out, EMPTY)
     assert name == found(given)[0].case.id
     assert path.is_file()
@@ -33,6 +33,6 @@ def test_what_is_nothing_of_these_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"nowhere: not a case file, a run directory or an id in ledger\.yaml"):
         list(find_cases(Path("nowhere"), EMPTY))
     given = options(tmp_path, "2x")
-    session(given, sampler())
+    run_campaign(given, sampler())
     with pytest.raises(UserError, match="found nothing to report"):
         list(find_cases(given.out, EMPTY))

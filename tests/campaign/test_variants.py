@@ -1,7 +1,7 @@
 """What of a pattern's other forms is tried: those it was not seen in, a few times each, first those whose changes paid."""
 
-from fuzz.campaign.source_bandit import Yields
-from fuzz.campaign.variants import TRIES, Siblings
+from fuzz.campaign.source_bandit import SourceBandit
+from fuzz.campaign.variants import TRIES, VariantQueue
 from generators.program.case import Case
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
@@ -17,7 +17,7 @@ def attention(width: int = 4) -> Case:
     return b.case([b.op("matmul", b.op("softmax", scores, to="weights"), q, to="out")], dynamic=False)
 
 
-def taken(waiting: Siblings, changes: Yields[str]) -> list[tuple[Case, tuple[str, ...]]]:
+def taken(waiting: VariantQueue, changes: SourceBandit[str]) -> list[tuple[Case, tuple[str, ...]]]:
     found: list[tuple[Case, tuple[str, ...]]] = []
     while one := waiting.take(Choices(f"take {len(found)}"), changes):
         found.append(one)
@@ -25,40 +25,40 @@ def taken(waiting: Siblings, changes: Yields[str]) -> list[tuple[Case, tuple[str
 
 
 def test_all_other_forms_of_a_case_wait_once() -> None:
-    waiting = Siblings(1)
+    waiting = VariantQueue(1)
     waiting.plan(attention(), PATTERN, PATTERN)
-    forms = [variant_of(case) for case, _ in taken(waiting, Yields())]
+    forms = [variant_of(case) for case, _ in taken(waiting, SourceBandit())]
     assert len(forms) == len(set(forms)) == 11
     assert variant_of(attention()) not in forms
 
 
 def test_a_form_is_tried_for_a_pattern_a_few_times_and_then_no_more() -> None:
-    waiting = Siblings(1)
+    waiting = VariantQueue(1)
     for width in range(2, 10):
         waiting.plan(attention(width), PATTERN, PATTERN)
-    assert len(taken(waiting, Yields())) == 11 * TRIES
+    assert len(taken(waiting, SourceBandit())) == 11 * TRIES
 
 
 def test_a_form_the_pattern_was_seen_in_meanwhile_is_left_out() -> None:
-    waiting = Siblings(1)
+    waiting = VariantQueue(1)
     waiting.plan(attention(), PATTERN, PATTERN)
-    other, change = next(one for one in taken(waiting, Yields()) if one[1] == (TRAINING,))
-    waiting = Siblings(1)
+    other, change = next(one for one in taken(waiting, SourceBandit()) if one[1] == (TRAINING,))
+    waiting = VariantQueue(1)
     waiting.plan(attention(), PATTERN, PATTERN)
     waiting.plan(other, PATTERN, frozenset())
-    assert change not in [made for _, made in taken(waiting, Yields())]
+    assert change not in [made for _, made in taken(waiting, SourceBandit())]
 
 
 def test_changes_that_brought_something_new_come_first() -> None:
-    waiting, changes = Siblings(1), Yields[str]()
+    waiting, changes = VariantQueue(1), SourceBandit[str]()
     waiting.plan(attention(), PATTERN, PATTERN)
-    words = {word for _, change in taken(waiting, Yields()) for word in change}
+    words = {word for _, change in taken(waiting, SourceBandit()) for word in change}
     for step in range(200):
         for word in words:
             changes.credit([word], {f"new {step}"} if word == HALF else {"old"}, 1.0)
     first = []
     for seed in range(40):
-        waiting = Siblings(seed)
+        waiting = VariantQueue(seed)
         waiting.plan(attention(), PATTERN, PATTERN)
         found = waiting.take(Choices(f"first {seed}"), changes)
         assert found is not None

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fuzz.campaign.session import session
+from fuzz.campaign.session import run_campaign
 from generators.errors import UserError
 from tests.campaign.fakes import case, options, raised, sampler, setup
 from tests.campaign.test_campaign import WRONG, events, found, rows
@@ -21,7 +21,7 @@ def test_what_fails_in_this_version_alone_is_a_finding_with_what_the_other_says(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = given(tmp_path, [WRONG], [])
-    assert session(asked, sampler("softmax")).new == 1
+    assert run_campaign(asked, sampler("softmax")).new == 1
     (entry,) = found(asked)
     assert [op.kind for op in entry.case.ops] == ["softmax"]
     assert entry.seen == {OLD: "ok"}
@@ -31,20 +31,18 @@ def test_what_fails_in_this_version_alone_is_a_finding_with_what_the_other_says(
 
 def test_what_fails_in_both_is_set_aside_and_kept(tmp_path: Path) -> None:
     asked = given(tmp_path, [WRONG], [WRONG])
-    ending = session(asked, sampler("softmax"))
-    assert ending.new == 0 and found(asked) == []
+    assert run_campaign(asked, sampler("softmax")).new == 0 and found(asked) == []
     findings, outcomes = rows(asked)
     assert findings == [] and set(outcomes) == {"in_both"} and outcomes["in_both"] == 20
     closed = events(asked, "SuspicionClosed")
     assert {event["message"] for event in closed} == {f"also in torch {OLD}: wrong_result under passes"}
-    assert "20 that the torch of --against fails too, and so no regressions" in ending.summary
 
 
 def test_a_case_is_not_shrunk_to_one_that_fails_in_both(tmp_path: Path) -> None:
     # Without its ReLU a case fails in the old version too.
     right = {"match": r"relu\(", "verdict": "ok"}
     asked = given(tmp_path, [WRONG], [right, WRONG], budget="4x")
-    assert session(asked, lambda seed, index, **_: case("exp", "relu", "tanh", "softmax", "sin")).new == 1
+    assert run_campaign(asked, lambda seed, index, **_: case("exp", "relu", "tanh", "softmax", "sin")).new == 1
     (entry,) = found(asked)
     assert sorted(op.kind for op in entry.case.ops) == ["relu", "softmax"]
 
@@ -52,46 +50,44 @@ def test_a_case_is_not_shrunk_to_one_that_fails_in_both(tmp_path: Path) -> None:
 def test_a_bug_of_both_does_not_hide_a_regression_of_its_kind(tmp_path: Path) -> None:
     old = {**WRONG, "match": "relu"}
     asked = given(tmp_path, [WRONG, old], [old])
-    assert session(asked, sampler("relu", "softmax")).new == 1
+    assert run_campaign(asked, sampler("relu", "softmax")).new == 1
     (entry,) = found(asked)
     assert [op.kind for op in entry.case.ops] == ["softmax"]
 
 
 def test_what_only_the_public_subject_shows_in_both_is_no_regression(tmp_path: Path) -> None:
     asked = given(tmp_path, [WRONG], [{**WRONG, "subjects": ["inductor"]}])
-    assert session(asked, sampler("softmax")).new == 0
+    assert run_campaign(asked, sampler("softmax")).new == 0
     assert set(rows(asked)[1]) == {"in_both"}
 
 
 def test_what_the_other_version_cant_judge_is_told_apart(tmp_path: Path) -> None:
     refuses = {"match": "softmax", "subjects": ["eager"], "rejected": "no such operator"}
     asked = given(tmp_path, [WRONG], [refuses])
-    ending = session(asked, sampler("softmax"))
-    assert ending.new == 0
+    assert run_campaign(asked, sampler("softmax")).new == 0
     assert set(rows(asked)[1]) == {"not_compared"}
-    assert "that the torch of --against can't judge" in ending.summary
 
 
 def test_the_death_of_the_other_version_says_nothing_of_the_case(tmp_path: Path) -> None:
     asked = given(tmp_path, [WRONG], [{"match": "softmax", "subjects": ["passes"], "do": "die"}], budget="4x")
-    assert session(asked, sampler("softmax")).new == 0
+    assert run_campaign(asked, sampler("softmax")).new == 0
     assert set(rows(asked)[1]) == {"not_compared"}
 
 
 def test_what_raised_and_is_silently_wrong_now_got_worse(tmp_path: Path) -> None:
     raises = {"match": "softmax", "verdict": "compile_error", "failure": raised("KeyError", "buf0")}
     asked = given(tmp_path, [WRONG], [raises])
-    assert session(asked, sampler("softmax")).new == 1
+    assert run_campaign(asked, sampler("softmax")).new == 1
 
 
 def test_a_run_goes_on_with_the_version_it_began_with(tmp_path: Path) -> None:
-    session(given(tmp_path, [], [], budget="2x"), sampler())
+    run_campaign(given(tmp_path, [], [], budget="2x"), sampler())
     with pytest.raises(UserError, match=r"holds a run with --against torch 2\.12\.1"):
-        session(options(tmp_path, budget="2x"), sampler())
+        run_campaign(options(tmp_path, budget="2x"), sampler())
 
 
 def test_an_interpreter_that_cant_be_used_is_told_before_any_work(tmp_path: Path) -> None:
     asked = options(tmp_path, against=setup(unusable="/usr/bin/python3 can't import torch"))
     with pytest.raises(UserError, match="can't import torch"):
-        session(asked, sampler("softmax"))
+        run_campaign(asked, sampler("softmax"))
     assert not (tmp_path / "run").exists()

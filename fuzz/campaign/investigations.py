@@ -1,0 +1,238 @@
+"""Work on suspicions: when it begins, how long it may take, and what is saved of it."""
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import Protocol
+
+from corpus.ledger import Bug
+from fuzz.campaign.control import Control, StopReason
+from fuzz.campaign.events import Bus, Duplicate, FindingSaved, ShrinkProgress, SuspicionClosed, SuspicionOpened
+from fuzz.campaign.finding_store import FindingStore
+from fuzz.campaign.investigate import Baseline, Conclusion, Outcome, Stopped, investigate
+from fuzz.campaign.known_bugs import Explanation, KnownBugs
+from fuzz.campaign.options import Options
+from fuzz.campaign.schedule import Schedule
+from fuzz.campaign.store import Results, Suspicion
+from fuzz.campaign.suspicion_queue import SuspicionQueue
+from fuzz.campaign.symptom import failure_of
+from fuzz.localisation import describe_where
+from fuzz.protocol import Hello, SubjectResult, Verdict
+from fuzz.protocol.render import describe
+from fuzz.subjects import is_named
+from generators.program.case import Case
+from generators.program.emit import source
+
+TIME_SHARE = 0.5
+"""The share of worker time that investigations may take while cases are left to judge."""
+
+_LAST_SECONDS = 40.0
+"""No investigation begins this shortly before the end: its case would be saved half shrunk. One that has begun may go on
+for `_GRACE_SECONDS` after it."""
+_GRACE_SECONDS = 20.0
+
+
+class ProbingWorker(Protocol):
+    """The worker of a thread, as far as an investigation needs it."""
+
+    number: int
+
+    def start_worker(self) -> Hello:
+        """What it says of itself; starts it."""
+
+    def probe(self, case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
+        """Judge a case under one subject."""
+
+    def probe_baseline(self, case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
+        """Judge a case under one subject in the interpreter of `--against`."""
+
+
+class Investigations:
+    """Takes suspicions from the queue and investigates them in the threads that call. Threads share it."""
+
+    def __init__(
+        self,
+        options: Options,
+        *,
+        results: Results,
+        bus: Bus,
+        control: Control,
+        known: KnownBugs,
+        findings: FindingStore,
+        suspicions: SuspicionQueue,
+    ) -> None:
+        self.new = 0
+        """Findings saved by this run, of eager only where something else than the user's own functions is tested."""
+        self.baseline_torch = ""
+        """The torch version of `--against`."""
+        self._options, self._results, self._bus, self._control = options, results, bus, control
+        self._known, self._findings, self._suspicions = known, findings, suspicions
+        self._public = Schedule(options.subjects).public
+        self._seconds = 0.0
+        self._open: dict[int, float] = {}
+        """When work on each suspicion began."""
+        self._lock = threading.Lock()
+        self._saving = threading.Lock()
+
+    @property
+    def is_drained(self) -> bool:
+        """With all cases judged: whether there is nothing left to work on, nor about to be."""
+        with self._lock:
+            return not self._open and not self._suspicions.is_due
+
+    def take(self, *, cases_left: bool) -> tuple[Suspicion, str] | None:
+        """A suspicion to work on now, with its signature; None while cases come first."""
+        with self._lock:
+            now = time.monotonic()
+            seconds = self._seconds + sum(now - began for began in self._open.values())
+            if cases_left and seconds > TIME_SHARE * self._control.elapsed * self._options.workers:
+                return None
+            if self._control.seconds_left < min(_LAST_SECONDS, (self._options.budget.seconds or 0.0) / 4):
+                return None
+            taken = self._suspicions.take()
+            if taken is not None:
+                self._open[taken[0].id] = now
+            return taken
+
+    def work_on(self, suspicion: Suspicion, signature: str, worker: ProbingWorker) -> None:
+        """Show, shrink and confirm a suspicion; save what comes of it. Raises `Stopped`."""
+        began, fruitful = time.monotonic(), None
+        self._bus.emit(
+            SuspicionOpened(
+                suspicion=suspicion.id, case=suspicion.case.id, worker=worker.number, ops=len(suspicion.case.ops)
+            )
+        )
+        try:
+            conclusion, seen = self._investigate(suspicion, worker, began)
+            fruitful = self._conclude(suspicion, conclusion, worker, time.monotonic() - began, seen)
+        finally:
+            with self._lock:
+                self._open.pop(suspicion.id)
+                self._seconds += time.monotonic() - began
+            self._suspicions.finish(signature, fruitful=fruitful)
+
+    def _investigate(
+        self, suspicion: Suspicion, worker: ProbingWorker, began: float
+    ) -> tuple[Conclusion, Mapping[str, str]]:
+        probes = 0
+
+        def probe(case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
+            nonlocal probes
+            probes += 1
+            if self._control.is_stopped:
+                raise Stopped  # It stays in the store, for the next run.
+            return worker.probe(case, subject, fresh=fresh)
+
+        def probe_baseline(case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
+            if self._control.is_stopped:
+                raise Stopped
+            return worker.probe_baseline(case, subject, fresh=fresh)
+
+        def is_time_up() -> bool:
+            late = self._control.seconds_left < -_GRACE_SECONDS
+            return late or time.monotonic() - began > self._options.shrink_seconds
+
+        def report_progress(case: Case) -> None:
+            self._bus.emit(ShrinkProgress(suspicion=suspicion.id, case=case.id, ops=len(case.ops), probes=probes))
+
+        baseline = Baseline(probe, probe_baseline, self.baseline_torch) if self.baseline_torch else None
+        conclusion = baseline.conclude_early(suspicion.case, suspicion.result) if baseline else None
+        conclusion = conclusion or investigate(
+            suspicion.case,
+            suspicion.result,
+            self._public,
+            baseline or probe,
+            is_time_up,
+            report_progress,
+            contracted=suspicion.result.subject in self._known.attention,
+        )
+        if baseline is None:
+            return conclusion, {}
+        return baseline.revise(conclusion), baseline.verdicts_of(conclusion)
+
+    def _conclude(
+        self,
+        suspicion: Suspicion,
+        conclusion: Conclusion,
+        worker: ProbingWorker,
+        seconds: float,
+        seen: Mapping[str, str],
+    ) -> bool | None:
+        """Write down what came of a suspicion. Whether it was a new finding; None where that says nothing of the next
+        failure of this kind."""
+        outcome, message, explanation = conclusion.outcome, conclusion.message, None
+        found = outcome in (Outcome.FINDING, Outcome.INTERNAL)
+        if found:
+            hello = worker.start_worker()
+            with self._saving:  # Two threads may come to the same minimum at once.
+                explanation = self._explain(conclusion, hello)
+                if explanation is None:
+                    self._save(suspicion, conclusion, hello, seen)
+                else:
+                    found, outcome = False, Outcome.DUPLICATE
+                    message = f"its minimum is explained by {explanation.case_id}"
+        if not found:
+            self._results.settle(suspicion.id, outcome, message, explanation.case_id if explanation else None)
+        self._bus.emit(
+            SuspicionClosed(
+                suspicion=suspicion.id, case=suspicion.case.id, outcome=outcome, message=message, seconds=seconds
+            )
+        )
+        if explanation is not None:
+            self._bus.emit(
+                Duplicate(
+                    case=suspicion.case.id,
+                    verdict=conclusion.shown.verdict,
+                    finding=explanation.case_id,
+                    known=explanation.known,
+                )
+            )
+        # That the baseline fails too is soon known.
+        return None if outcome in (Outcome.IN_BOTH, Outcome.NOT_COMPARED) else found
+
+    def _explain(self, conclusion: Conclusion, hello: Hello) -> Explanation | None:
+        """What explains a minimal case: it is a minimum already, the ledger lists it, or a finding looks like it."""
+        explanation = self._known.explain_minimum(conclusion.case.id)
+        if explanation is None:
+            explanation = self._findings.explain_listed(conclusion, hello)
+            if explanation is not None:
+                self._suspicions.settle_explained(explanation)
+        return explanation or self._known.explain(self._known.symptom(conclusion.proxy, conclusion.case))
+
+    def _save(self, suspicion: Suspicion, conclusion: Conclusion, hello: Hello, seen: Mapping[str, str]) -> None:
+        case, shown = conclusion.case, conclusion.shown
+        bug = self._known.find_watched(case, self._known.symptom(conclusion.proxy, case))
+        path, explanation = self._findings.save(suspicion.id, conclusion, hello, seen)
+        self._suspicions.settle_explained(explanation)
+        is_public = conclusion.outcome is Outcome.FINDING
+        # Whoever tests functions of theirs alone does not test eager.
+        of_eager = shown.verdict is Verdict.EAGER_SUSPECT and all(map(is_named, self._options.subjects))
+        counts = is_public and not of_eager
+        self.new += counts
+        self._bus.emit(
+            FindingSaved(
+                case=case.id,
+                verdict=shown.verdict,
+                subject=shown.subject,
+                message=describe(shown),
+                failure=failure_of(shown),
+                numbers=shown.numbers,
+                fired=shown.fired,
+                same=shown.same,
+                ops=len(case.ops),
+                path=str(path),
+                internal=not is_public,
+                source=source(case),
+                where=describe_where(case, shown.where),
+                ledger=_describe_bug(bug) if bug else "",
+                seen=seen,
+            )
+        )
+        if counts and self._options.fail_fast:
+            self._control.stop(StopReason.FAIL_FAST)
+
+
+def _describe_bug(bug: Bug) -> str:
+    if bug.status.is_open:
+        return f"known, status: new ({bug.id}: {bug.title})"
+    return f"regression: fixed in {bug.status.about} and back: {bug.title}"

@@ -1,0 +1,142 @@
+"""What a campaign knows of bugs: which failures are explained, by what, and what the ledger says of them."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from corpus import entry as corpus_entry
+from corpus.entry import Entry
+from corpus.ledger import Bug, Ledger
+from fuzz.campaign.symptom import Symptom, contract_features
+from fuzz.protocol import SubjectResult, Verdict, subject_result
+from generators.errors import UserError
+from generators.program.case import Case
+from generators.program.features import features
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A finding as far as later failures are compared with it; `known`: it was in the corpus before this run."""
+
+    case_id: str
+    symptom: Symptom
+    known: bool
+
+
+class KnownBugs:
+    """Findings that explain later failures, and bugs of the ledger. Threads share it.
+
+    A bug of the ledger that is open, or fixed and back in this torch version, explains nothing: it is watched for, and a
+    failure of it is a finding. All others explain the failures that look like one of their examples.
+    """
+
+    def __init__(self, ledger: Ledger | None = None) -> None:
+        self.attention: frozenset[str] = frozenset()
+        """Subjects that compute attention alone."""
+        self.bugs: dict[str, Bug] = {}
+        """The bugs of the ledger that explain failures, by the ids of the cases they explain them by."""
+        self._ledger = ledger
+        self._explanations: list[Explanation] = []
+        self._minima: dict[str, Explanation] = {}
+        """By case id: the finding that has this minimum, or that is of the same bug."""
+        self._watched: list[tuple[Symptom, Bug]] = []
+        self._watched_cases: dict[str, Bug] = {}
+        self._lock = threading.RLock()
+
+    def symptom(self, result: SubjectResult, case: Case) -> Symptom:
+        """What is seen of a bug when a subject gives `result` on `case`."""
+        alone = result.subject in self.attention and result.verdict is not Verdict.EAGER_SUSPECT
+        return Symptom.of(result, contract_features(case) if alone else features(case))
+
+    def load_ledger(self, torch: str) -> Iterator[tuple[Path, Entry]]:
+        """Take in the ledger under this torch version; gives the examples that explain failures. Raises `CaseError`."""
+        for bug in self._ledger.bugs if self._ledger is not None else ():
+            assert self._ledger is not None
+            examples = [(path, corpus_entry.load(path)) for path in self._ledger.examples(bug)]
+            if bug.status.is_open or bug.status.is_back_in(torch):
+                cases = {*bug.findings, *(entry.case.id for _, entry in examples)}
+                self._watched_cases |= dict.fromkeys(cases, bug)
+                self._watched += [(self.symptom(recorded_result(entry), entry.case), bug) for _, entry in examples]
+                continue
+            for path, entry in examples:
+                explanation = self.add_entry(entry, bug)
+                for case_id in bug.findings:
+                    self._minima.setdefault(case_id, explanation)
+                yield path, entry
+
+    def learn(self, entry: Entry, *, known: bool = True, torch: str = "", reported: bool = False) -> bool:
+        """Explain failures by an entry from now on. False where it explains none: it was learned before, is expected to
+        pass, or shows a bug that is watched for.
+
+        `torch`: only where it is expected to fail in this version; `reported`: it is no finding of a campaign, so that one
+        of an open bug is still to be found.
+        """
+        expected, watched = entry.expect, self._watched_cases.get(entry.case.id)
+        if any(explanation.case_id == entry.case.id for explanation in self._explanations):
+            return False
+        if watched is not None and (reported or not watched.status.is_open):
+            return False
+        if torch and expected is not None and (expected.status != "known" or not expected.holds_for(torch)):
+            return False
+        if (entry.found is None and (expected is None or not expected.verdict)) or self._is_back(entry):
+            return False
+        self.add_entry(entry, self._bug_of(entry.case.id) if known else None, known=known)
+        return True
+
+    def add_entry(self, entry: Entry, bug: Bug | None, *, known: bool = True) -> Explanation:
+        """Explain failures by an entry, and so by a bug of the ledger where one is given."""
+        if bug is not None:
+            self.bugs[entry.case.id] = bug
+        return self.add(Explanation(entry.case.id, self.symptom(recorded_result(entry), entry.case), known))
+
+    def add(self, explanation: Explanation) -> Explanation:
+        """Explain failures by a finding."""
+        with self._lock:
+            self._explanations.append(explanation)
+            self._minima[explanation.case_id] = explanation
+        return explanation
+
+    def explain(self, symptom: Symptom) -> Explanation | None:
+        """The finding that explains a failure."""
+        with self._lock:
+            return next((one for one in self._explanations if one.symptom.explains(symptom)), None)
+
+    def explain_minimum(self, case_id: str) -> Explanation | None:
+        """The finding whose minimal case this is, or that the ledger calls the same bug."""
+        with self._lock:
+            return self._minima.get(case_id)
+
+    def find_listed(self, case_id: str) -> Bug | None:
+        """The bug of the ledger that lists this case and is not watched for."""
+        return None if case_id in self._watched_cases else self._bug_of(case_id)
+
+    def find_watched(self, case: Case, symptom: Symptom) -> Bug | None:
+        """The bug of the ledger that a finding shows: an open one, or one that is back."""
+        exact = self._watched_cases.get(case.id)
+        return exact or next((bug for known, bug in self._watched if known.explains(symptom)), None)
+
+    def _bug_of(self, case_id: str) -> Bug | None:
+        return self._ledger.of_case(case_id) if self._ledger is not None else None
+
+    def _is_back(self, entry: Entry) -> bool:
+        """Whether it shows a bug that should be gone."""
+        if self._bug_of(entry.case.id) is not None:
+            bug = self._watched_cases.get(entry.case.id)
+        else:
+            bug = self.find_watched(entry.case, self.symptom(recorded_result(entry), entry.case))
+        return bug is not None and not bug.status.is_open
+
+
+def recorded_result(entry: Entry) -> SubjectResult:
+    """The result an entry records. Raises `UserError` for a verdict or a failure that there is not."""
+    found, expected = entry.found, entry.expectation
+    data: dict[str, Any] = {"subject": entry.subject, "verdict": expected.verdict or Verdict.OK.value}
+    if found is not None:
+        data = {"subject": found.subject, "verdict": found.verdict, "message": found.message, "fired": found.fired}
+        data |= {"numbers": found.numbers} | ({"failure": found.failure} if found.failure else {})
+    try:
+        return subject_result(data)
+    except ValueError as error:
+        raise UserError(f"{entry.file_name}: what was found is not readable: {error}") from error

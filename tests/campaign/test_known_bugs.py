@@ -1,0 +1,87 @@
+"""What a campaign knows of bugs, without a campaign."""
+
+from pathlib import Path
+
+import pytest
+
+from corpus import ledger
+from corpus.entry import Entry, Expectation, Found, save
+from corpus.ledger import Bug, Ledger
+from fuzz.campaign.known_bugs import Explanation, KnownBugs, recorded_result
+from fuzz.protocol.codec import encode
+from fuzz.protocol.failures import Raised
+from tests.campaign.fakes import case
+
+TORCH = "2.13.0"
+URL = "https://github.com/pytorch/pytorch/issues/1"
+
+
+def entry(kind: str, rows: int = 2, verdict: str = "compile_error", error: str = "KeyError") -> Entry:
+    found = Found(verdict, "inductor", torch=TORCH, failure=encode(Raised(error, kind)))
+    return Entry(case(kind, rows=rows), found=found)
+
+
+def ledger_with(directory: Path, status: str, example: Entry | None, *findings: str) -> Ledger:
+    paths = (save(example, directory).name,) if example else ()
+    bug = Bug(
+        id="bug",
+        title="wrong",
+        roots=(ledger.CauseKey("inductor", "lowering", "relu", "wrong"),),
+        status=ledger.Status(*status.split(" ", 1)),
+        cases=paths,
+        findings=findings,
+    )
+    return Ledger(directory / "ledger.yaml", (bug,))
+
+
+def explanation(known: KnownBugs, one: Entry) -> Explanation | None:
+    return known.explain(known.symptom(recorded_result(one), one.case))
+
+
+def test_a_finding_explains_failures_that_look_like_it_and_no_others() -> None:
+    known = KnownBugs()
+    assert known.learn(entry("relu"), known=False)
+    assert not known.learn(entry("relu"), known=False)
+    alike = explanation(known, entry("relu", rows=5))
+    assert alike is not None and (alike.case_id, alike.known) == (entry("relu").case.id, False)
+    assert known.explain_minimum(entry("relu").case.id) == alike
+    assert explanation(known, entry("relu", error="IndexError")) is None
+    assert known.explain_minimum(entry("log").case.id) is None
+
+
+def test_what_is_expected_to_pass_or_of_another_torch_explains_nothing() -> None:
+    known, one = KnownBugs(), case("relu")
+    assert not known.learn(Entry(one))
+    assert not known.learn(Entry(one, expect=Expectation("pass", verdict="compile_error")), torch=TORCH)
+    old = Expectation("known", URL, "<2.13", "inductor", "compile_error")
+    assert not known.learn(Entry(one, expect=old), torch=TORCH)
+    assert known.learn(Entry(one, expect=old), torch="2.12.0")
+
+
+@pytest.mark.parametrize(
+    ("status", "explains"), [(f"known {URL}", True), ("fixed 2.14.0", True), ("new", False), ("fixed 2.13.0", False)]
+)
+def test_open_bugs_and_those_that_are_back_are_watched_for_and_others_explain(
+    tmp_path: Path, status: str, explains: bool
+) -> None:
+    example, listed = entry("relu"), entry("log")
+    known = KnownBugs(ledger_with(tmp_path, status, example, listed.case.id))
+    assert [one.case.id for _, one in known.load_ledger(TORCH)] == [example.case.id] * explains
+    assert (explanation(known, entry("relu", rows=5)) is not None) is explains
+    assert (known.explain_minimum(listed.case.id) is not None) is explains
+    assert (known.find_listed(listed.case.id) is not None) is explains
+    symptom = known.symptom(recorded_result(example), example.case)
+    for one in (case("exp"), listed.case):
+        watched = known.find_watched(one, symptom)
+        assert (watched is not None) is not explains
+    assert list(known.bugs) == [example.case.id] * explains
+
+
+@pytest.mark.parametrize(("status", "saved", "reported"), [("new", True, False), ("fixed 2.13.0", False, False)])
+def test_a_saved_finding_of_an_open_bug_is_no_news_and_one_that_is_back_is(
+    tmp_path: Path, status: str, *, saved: bool, reported: bool
+) -> None:
+    for given, expected in ((False, saved), (True, reported)):
+        known = KnownBugs(ledger_with(tmp_path, status, entry("relu")))
+        list(known.load_ledger(TORCH))
+        assert known.learn(entry("relu"), torch=TORCH, reported=given) is expected

@@ -37,8 +37,8 @@ _LABELS = {
 class Ablation:
     """The result of every stage by its name, in order, and who gave it.
 
-    `accused` is the stage that the report is about: `inductor`, or `inductor_dynamic` where only that fails; `eager` where
-    eager itself is wrong and nothing else is; `passes` where the public stages were left out.
+    `accused` is the stage that the report is about: `inductor`, or `inductor_dynamic` where only that fails; `eager`
+    where eager itself is wrong and nothing else is; `passes` where the public stages were left out.
     """
 
     hello: Hello
@@ -63,7 +63,7 @@ class Ablation:
 def run_ablation(entry: Entry, evaluator: Evaluator, *, full: bool = True, modes: tuple[str, ...] = ()) -> Ablation:
     """Evaluate a case at every stage.
 
-    Not `full`: where the graph passes alone show the failure, code generation is left out, which costs twenty times as much.
+    Not `full`: where the graph passes alone show the failure, code generation, twenty times as slow, is left out.
     Raises UserError.
     """
     case, hello = entry.case, evaluator.hello

@@ -53,7 +53,7 @@ _BEFORE_CODEGEN = (
     (DECOMPOSED, "aot", DYNAMO, "decompositions or the partitioner"),
     (PASSES, "inductor", GRAPH_PASSES, ""),
 )
-"""The stages of the ablation before code generation: who is at fault where one is the first that fails, at which stage, in which part."""
+"""Stages of the ablation before code generation, and who is at fault, where, if one is the first that fails."""
 
 
 @dataclass(frozen=True, slots=True)

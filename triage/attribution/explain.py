@@ -106,7 +106,7 @@ class Explanation:
             f"It needs {'; '.join(self.needs)}." if self.needs else "",
             f"It does not depend on {'; '.join(self.free)}." if self.free else "",
             f"The pattern stops matching with another {' or '.join(matched)}." if matched else "",
-            f"{judged} cases were judged, each with one property changed{'' if self.whole else ', until time ran out'}.",
+            f"{judged} cases were judged, each with one property changed{'' if self.whole else '; time ran out'}.",
         ]
         return [line for line in lines if line]
 
@@ -145,8 +145,8 @@ class Explanation:
 def explain(
     case: Case, result: SubjectResult, judge: Judge, seconds: float = SECONDS, *, rewrite: bool = False
 ) -> Explanation:
-    """Perturb the case for about so many seconds. `result` is what `judge` gives for the case itself; `rewrite` says that
-    a rewrite of attention is at fault."""
+    """Perturb the case for about so many seconds. `result` is what `judge` gives for the case itself; `rewrite`: a
+    rewrite of attention is at fault."""
     began = time.monotonic()
     counts: dict[str, int] = defaultdict(int)
     tried: list[PerturbationResult] = []

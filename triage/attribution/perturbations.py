@@ -23,7 +23,7 @@ _MOST_PLACES = 14
 
 @dataclass(frozen=True, slots=True)
 class Perturbation:
-    """The case with one property changed: which, what it is in the case, and what here. `near`: how small a step it is."""
+    """The case with one property changed: which, what it was, and what it is. `near`: the smaller, the closer."""
 
     property: str
     is_now: str
@@ -208,7 +208,7 @@ def _renamed(value: Attr, name: str, fresh: Callable[[str], Size], words: str) -
 
 
 def _moving(split: Case, places: Mapping[str, str], place: str, size: int) -> tuple[str, ...]:
-    """The smallest set of places, that one among them, that can have another size while the rest keeps it; () for none."""
+    """The smallest set of places around this one that can have another size while the rest keeps it; () for none."""
     others = [other for other in places if other != place]
     for count in range(min(4, len(others)) + 1):
         for more in itertools.combinations(others, count):

@@ -68,7 +68,9 @@ def _describe(alike: list[Evidence]) -> str:
     match alike[0]:
         case Experiment(device="cpu", passes=passes):
             if passes:
-                return "It passes in Triton's interpreter on the CPU, so it takes a GPU, its compiler or its order of execution."
+                return (
+                    "It passes in Triton's interpreter on the CPU, so it takes a GPU, its compiler or its scheduling."
+                )
             return "It fails in Triton's interpreter on the CPU too, so the kernel is wrong however it is compiled."
         case Experiment(passes=passes):
             words = " or ".join(_describe_change(one) for one in alike if isinstance(one, Experiment))

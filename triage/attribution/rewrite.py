@@ -1,4 +1,4 @@
-"""Which rewrite of the graph is at fault, and by which mistake: each is switched off by itself, then changed by itself."""
+"""Which rewrite of the graph is at fault, and by which mistake. Each is switched off, then changed, by itself."""
 
 import re
 from collections.abc import Iterator

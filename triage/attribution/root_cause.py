@@ -1,4 +1,4 @@
-"""A root cause: where a fault is, how it works, and the experiments that show it. All of it is data; render.py has the words."""
+"""A root cause as data: where a fault is, how it works, and the experiments that show it. render.py has the words."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -74,7 +74,7 @@ class MechanismKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Mechanism:
-    """How a fault works: a kind, and what it leaves open, such as the exception without what changes from case to case."""
+    """How a fault works: a kind, and its detail, such as the exception without what changes from case to case."""
 
     name: MechanismKind
     detail: str = ""

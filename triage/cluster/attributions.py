@@ -45,7 +45,7 @@ class Attributed:
 class Attributions:
     """The causes of findings under one torch version: read where they are stored, else found and stored.
 
-    `allowed`: functions of the user's that may be imported; `device`: to judge on, "" for the one each finding is about.
+    `allowed`: functions of the user's that may be imported; `device`: to judge on, "" for that of each finding.
     """
 
     def __init__(self, attributor: Attributor, torch: str, allowed: Iterable[str] = (), device: str = "") -> None:

@@ -49,7 +49,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What was learnt of a finding. `sizes`: those that fail, of a kernel; `explanation`: what all else needs to fail."""
+    """What was learnt of a finding. `sizes`: those that fail, of a kernel; `explanation`: what all else needs."""
 
     script: Script
     run: Run

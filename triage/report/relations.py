@@ -125,5 +125,5 @@ out = {_AS_BEFORE}
 yield out, out.clamp(low, high)
 """,
 }
-"""By name, the body of a generator of pairs that are equal for every attention `f(q, k, v, **o)`: the result with changed
-arguments, and what it must be. A worker draws one such change; these are a few that stand for all."""
+"""By name, the body of a generator of pairs that are equal for every attention `f(q, k, v, **o)`: the result with
+changed arguments, and what it must be. A worker draws one such change; these are a few that stand for all."""

@@ -13,7 +13,8 @@ _LAST_FRAMES, _PASS_FRAMES, _OTHER_LINES = 3, 2, 6
 
 
 def shorten_log(log: str) -> str:
-    """The log without chatter and this machine's directories. Of a long one: the deepest frames of a graph pass, the last frames of each traceback, and its end."""
+    """The log without chatter and this machine's directories. Of a long one: the deepest frames of a graph
+    pass, the last frames of each traceback, and its end."""
     lines = [
         _PATH.sub(_path_from_package, line.rstrip())
         for line in log.splitlines()

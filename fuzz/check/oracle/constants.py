@@ -41,9 +41,9 @@ NO_OVERFLOW_WITHIN = 2.0**40
 #: Pairs of runs with other dropout seeds: more are taken only while a statistic of fuzz/check/oracle/dropout.py exceeds
 #: the limit that goes with so many, for a whole tensor and for parts of it. The last limit bounds false alarms whatever
 #: distribution the numbers have; the others only decide over cost. torch 2.13.0, CPU, right programs with dropout:
-#: python -m benchmarks.dropout --cases 520 --seeds 64 gave 12 programs beyond the limits of 16 seeds, none beyond those of
-#: 64 (largest S 3.7 of whole tensors, 4.5 of parts); --cases 100 --seed 2 none of 256 (4.1 and 4.4, limit 8). The first 16
-#: seeds take 0.08 s (median, 95 %: 0.34 s). --cases 300 --seed 3 --subject passes, and --seed 4, accused none of 600.
+#: of 520, 12 were beyond the limits of 16 seeds, none beyond those of 64 (largest S 3.7 of whole tensors, 4.5 of parts); of
+#: 100, none was beyond those of 256 (4.1 and 4.4, limit 8). The first 16 seeds take 0.08 s (median, 95 %: 0.34 s). Of 600
+#: compiled ones none was accused. Measured by benchmarks/dropout.py of commit f515f8a.
 DROPOUT_SEEDS = (16, 64, 256)
 DROPOUT_WHOLE = {16: 2.6, 64: 4.0, 256: 8.0}
 DROPOUT_PARTS = {16: 3.5, 64: 5.0, 256: 8.0}
@@ -113,9 +113,9 @@ RMS_RATIO = 1.3
 SMALLEST_TREND = 16.0
 ROW_RATIO = 2.0
 
-#: How many times its rounding a gradient identity (oracle/attention/identities.py) may be off. By `python -m benchmarks.oracles
-#: identities` right implementations (math, sdpa_flash, triton; 1,000 cases sampled) reach 2.9 (bfloat16, float16) and 7.4
-#: (float32, all inputs constant); with an output gradient of ones throughout, 3.8.
+#: How many times its rounding a gradient identity (oracle/attention/identities.py) may be off. Right implementations (math,
+#: sdpa_flash, triton; 1,000 cases sampled) reach 2.9 (bfloat16, float16) and 7.4 (float32, all inputs constant); with an output
+#: gradient of ones throughout, 3.8. Measured by benchmarks/oracles.py of commit f515f8a.
 IDENTITY_LOW_PRECISION = 8.0
 IDENTITY = 26.0
 

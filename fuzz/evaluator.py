@@ -124,7 +124,7 @@ class Evaluator:
         if result.results:
             return result.results[0]
         why = result.rejected or ""
-        return SubjectResult(subject, Verdict.SKIPPED, why, failure=NotTaken(Refusal.NO_VERDICT, why))
+        return SubjectResult(subject, Verdict.SKIPPED, failure=NotTaken(Refusal.NO_VERDICT, why))
 
     def evaluate_or_raise(self, case: Case, subject: str, *controls: Control) -> SubjectResult:
         """As `judge`. Raises `UserError` where eager refuses the case."""

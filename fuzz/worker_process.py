@@ -276,7 +276,7 @@ class WorkerProcess:
         if stage in _OWN_STAGES:
             # Not compiled yet: that accuses eager or ourselves, so the case can't be judged.
             return Result(id=self._id, rejected=f"{verdict} in {stage}: {text}", results=(), seconds=seconds)
-        lost = SubjectResult(subject=stage, verdict=verdict, message=text, failure=failure, seconds=seconds)
+        lost = SubjectResult(subject=stage, verdict=verdict, failure=failure, seconds=seconds)
         return Result(id=self._id, rejected=None, results=(lost,), seconds=seconds)
 
     def _release(self) -> None:

@@ -11,7 +11,6 @@ from corpus.entry import Entry, Found
 from fuzz.campaign.investigate import Conclusion, Outcome
 from fuzz.campaign.known_bugs import Explanation, KnownBugs, recorded_result
 from fuzz.campaign.store import FindingRow, Results
-from fuzz.campaign.symptom import failure_of
 from fuzz.protocol import Hello, SubjectResult
 from fuzz.protocol.codec import encode
 from fuzz.protocol.render import describe
@@ -96,7 +95,7 @@ def found_as(shown: SubjectResult, hello: Hello) -> Found:
         message=describe(shown),
         numbers=shown.numbers,
         date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        failure=encode(failure_of(shown)) or {},
+        failure=encode(shown.failure) or {},
     )
 
 

@@ -15,7 +15,6 @@ from fuzz.campaign.options import Options
 from fuzz.campaign.schedule import Schedule
 from fuzz.campaign.store import Results, Suspicion
 from fuzz.campaign.suspicion_queue import SuspicionQueue
-from fuzz.campaign.symptom import failure_of
 from fuzz.localisation import describe_where
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.protocol.render import describe
@@ -215,7 +214,7 @@ class Investigations:
                 verdict=shown.verdict,
                 subject=shown.subject,
                 message=describe(shown),
-                failure=failure_of(shown),
+                failure=shown.failure,
                 numbers=shown.numbers,
                 fired=shown.fired,
                 same=shown.same,

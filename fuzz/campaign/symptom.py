@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import AnyFailure, FaultyOperation
-from fuzz.protocol.recorded import read_sentence
+from fuzz.protocol.failures import FaultyOperation
 from fuzz.subjects import compiler_of
 from generators.program.case import Case, Contract, TensorType
 from generators.program.dtypes import LOW_PRECISION
@@ -56,20 +55,14 @@ def attention_patterns(fired: tuple[str, ...]) -> frozenset[str]:
 
 def operation_of(result: SubjectResult) -> str:
     """The operation of eager that is wrong, by name; "" where none is."""
-    failure = failure_of(result)
+    failure = result.failure
     return failure.operation if isinstance(failure, FaultyOperation) else ""
-
-
-def failure_of(result: SubjectResult) -> AnyFailure | None:
-    """What is wrong."""
-    # Until every subject gives a typed failure.
-    return result.failure or read_sentence(result.verdict, result.message)
 
 
 def identity_of(result: SubjectResult) -> str:
     """What tells failures of one kind apart that have no numbers: the normalized exception, the place where the process was
     lost, or the operation of eager that is wrong; empty for all others."""
-    failure = failure_of(result)
+    failure = result.failure
     # Which allocation is the one too many is chance.
     silent = result.verdict in SILENT or result.verdict is Verdict.OUT_OF_MEMORY
     return "" if silent or failure is None else failure.identity()

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 from fuzz.check import settings
 from fuzz.check.case_run import Announce, CaseRun, Clock, Rejected
@@ -17,7 +16,6 @@ from fuzz.check.subjects import Subject
 from fuzz.protocol import Check, ErrorMap, Result, SubjectResult, Verdict
 from fuzz.protocol.controls import Observation
 from fuzz.protocol.failures import NotTaken, Refusal
-from fuzz.protocol.render import describe
 
 
 def check(
@@ -73,7 +71,7 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> SubjectRe
             judgement = Judgement(Verdict.SKIPPED, NotTaken(Refusal.CONTROL, str(error)))
         with case.running:
             settings.reset_caches()
-    result = SubjectResult(
+    return SubjectResult(
         subject=name,
         verdict=judgement.verdict,
         numbers=judgement.numbers,
@@ -88,7 +86,6 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> SubjectRe
         writes=judgement.writes,
         observations=tuple(dict.fromkeys(observed)),
     )
-    return replace(result, message=describe(result))
 
 
 def _map_errors(judgement: Judgement) -> ErrorMap | None:

@@ -183,7 +183,6 @@ class SubjectResult:
 
     subject: str
     verdict: Verdict
-    message: str = ""
     numbers: dict[str, float] = field(default_factory=dict)
     fired: tuple[str, ...] = ()
     same: bool | None = None
@@ -234,11 +233,11 @@ def from_json(line: str | bytes) -> Message:
 
 
 def subject_result(data: Mapping[str, Any]) -> SubjectResult:
-    """A `SubjectResult` from its JSON form, that of versions which kept no fields of a failure included.
+    """A `SubjectResult` from its JSON form, that of versions which stored a sentence in place of a failure included.
 
     Raises `ValueError` when it is none.
     """
-    result = decode(SubjectResult, {key: value for key, value in data.items() if (key, value) != ("where", {})})
+    result = decode(SubjectResult, data)
     if result.failure is None:
         result = replace(result, failure=read_sentence(result.verdict, str(data.get("message", ""))))
     return result

@@ -59,8 +59,6 @@ _PLURALS = {"batch": "batches", "head": "heads", "query": "queries", "key": "key
 
 def describe(result: SubjectResult, *, brief: bool = False) -> str:
     """What is wrong, and what explains it, in one line; "" where nothing is to be said. `brief`: see `describe_failure`."""
-    if result.failure is None and result.message:
-        return result.message  # Until every subject gives a typed failure.
     parts = [describe_failure(result.failure, brief=brief)] if result.failure is not None else []
     if result.excuse:
         parts.append(_EXCUSES[result.excuse])

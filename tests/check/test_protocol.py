@@ -19,7 +19,7 @@ from fuzz.protocol import (
 )
 
 RESULT = SubjectResult(
-    "passes", Verdict.WRONG_RESULT, "output 0: …", {"ratio": 1e6}, ("_sfdp_pattern_1",), same=False, seconds=0.1
+    "passes", Verdict.WRONG_RESULT, numbers={"ratio": 1e6}, fired=("_sfdp_pattern_1",), same=False, seconds=0.1
 )
 MESSAGES = [
     Hello("2.13.0", "3.11.7", "cpu", "g++ 12.2", 17, 2.1, "x86_64", ("passes",), (), {"rewrites": "torch.no_such"}),

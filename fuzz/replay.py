@@ -90,8 +90,8 @@ def describe_result(result: "Result", case: "Case") -> list[str]:
     from fuzz.localisation import describe_where
     from fuzz.protocol import Verdict
     from fuzz.protocol.failures import RelationBroken
+    from fuzz.protocol.relations import MEANINGS
     from fuzz.protocol.render import describe
-    from fuzz.relations import MEANINGS
 
     lines = []
     for judged in result.results:

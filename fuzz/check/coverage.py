@@ -1,4 +1,4 @@
-"""What a case reached of the compiler, by hooks in the pattern matcher, in Inductor's passes and lowering, and counters.
+"""What a case reached of the compiler: hooks in the pattern matcher, passes and lowerings of Inductor, and counters.
 
 Where this torch lacks a hook, that part of the coverage is missing, and `missing_hooks` says so.
 """
@@ -54,9 +54,10 @@ class Coverage:
     """While entered, collects what is reached.
 
     `fired` are the names of the rewrites that were applied: a replacement gives its pattern's name
-    ("_sfdp_pattern_5_inference"), any other rewrite its handler's ("mul_softmax_pattern"). `reached` is everything else, a
-    kind and a name each: "op aten.bmm" (of a graph after all passes), "lowering aten.addmm", "fallback aten.sort",
-    "sdpa _scaled_dot_product_flash_attention_for_cpu", "graph_break Call to ...", "kernels cpp 3-4", "pass pad_mm".
+    ("_sfdp_pattern_5_inference"), any other rewrite its handler's ("mul_softmax_pattern"). `reached` is everything
+    else, a kind and a name each: "op aten.bmm" (of a graph after all passes), "lowering aten.addmm", "fallback
+    aten.sort", "sdpa _scaled_dot_product_flash_attention_for_cpu", "graph_break Call to ...", "kernels cpp 3-4", "pass
+    pad_mm".
     """
 
     def __init__(self) -> None:
@@ -183,9 +184,11 @@ def attention_patterns(names: tuple[str, ...]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Pattern:
-    """A pattern of attention that torch has. `same_as`: the one that stands for it, since it has the same graph and is
-    registered first; `after`: the one that is tried before it and whose graph, forwards, covers its own; `refuses_cuda`: its
-    check says no there."""
+    """An attention pattern of torch.
+
+    `same_as`: the pattern registered first with the same graph; `after`: the pattern tried earlier whose forward graph
+    covers this one; `refuses_cuda`: its check refuses CUDA.
+    """
 
     name: str
     same_as: str = ""
@@ -194,8 +197,10 @@ class Pattern:
 
 
 def registered_patterns(device: str) -> list[Pattern]:
-    """All patterns of attention for `device`, in the order in which they are tried. Raises `ImportError` or `AttributeError`,
-    which say what is missing, in a torch that keeps them elsewhere."""
+    """All attention patterns for `device`, in the order in which they are tried.
+
+    Raises ImportError or AttributeError naming what is missing, in a torch that keeps them elsewhere.
+    """
     where = torch.device(device)
     joint = importlib.import_module("torch._inductor.fx_passes.joint_graph")
     fuse = importlib.import_module("torch._inductor.fx_passes.fuse_attention")

@@ -106,8 +106,8 @@ def _load_kernel(path: str) -> Function:
 def _import(name: str) -> Subject:
     """The subject behind `package.module:function`. Raises `SubjectError`.
 
-    That is a `Subject`, or a function. It computes attention when its first parameters are q, k and v (or query, key and
-    value), with the keywords and capabilities of docs/kernels.md; else it takes a module and returns a callable.
+    That is a `Subject`, or a function. It computes attention when its first parameters are q, k and v (or query, key
+    and value), with the keywords and capabilities of docs/kernels.md; else it takes a module and returns a callable.
     """
     try:
         function: Any = _load(name)

@@ -46,8 +46,8 @@ def main(
 ) -> int:
     """Serve until told to exit. Returns the exit code.
 
-    `before` is called before torch is imported and may raise `WorkerUnavailable`; `serve` takes the place of answering one
-    check after the other.
+    `before` is called before torch is imported and may raise `WorkerUnavailable`; `serve` takes the place of answering
+    one check after the other.
     """
     started = time.perf_counter()
     options = _options(arguments)

@@ -1,4 +1,4 @@
-"""What a campaign and its workers say to each other. Both sides import it; it needs nothing but the standard library."""
+"""The protocol of a campaign and its workers. Both sides import it; standard library only."""
 
 from fuzz.protocol.messages import (
     EAGER,

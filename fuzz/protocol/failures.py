@@ -75,9 +75,9 @@ class Failure:
 
 @dataclass(frozen=True)
 class WrongValue(Failure):
-    """An element is off from float64, further than rounding explains where the verdict is a finding. `ratio`: the worst row's error over what rounding
-    explains; `limit`: the ratio that counts as wrong; `eager_error`: None where eager is not compared;
-    `gradient_missing`: no gradient came, and 0 stands in its place."""
+    """An element is off from float64, further than rounding explains where the verdict is a finding. `ratio`: the worst
+    row's error over what rounding explains; `limit`: the ratio that counts as wrong; `eager_error`: None where eager is
+    not compared; `gradient_missing`: no gradient came, and 0 stands in its place."""
 
     kind: ClassVar[str] = "wrong_value"
     value: str
@@ -234,8 +234,8 @@ class DropoutMask(Failure):
 
 @dataclass(frozen=True)
 class ImpossibleUnderDropout(Failure):
-    """No dropout mask gives such an output. `aspect`: `too_large`, `zero_rows` or `off_expectation`; `share`: of what it
-    is without dropout, over the head `index` or over all where that is empty."""
+    """No dropout mask gives such an output. `aspect`: `too_large`, `zero_rows` or `off_expectation`; `share`: of what
+    it is without dropout, over the head `index` or over all where that is empty."""
 
     kind: ClassVar[str] = "impossible_under_dropout"
     value: str
@@ -247,8 +247,8 @@ class ImpossibleUnderDropout(Failure):
 
 @dataclass(frozen=True)
 class FaultyOperation(Failure):
-    """Eager is wrong: `operation` gives `given` where float64 gives `exact`. `value` is off by `error` (inf: not finite)
-    because of it. `subject_is_wrong`: whether the subject's value is too, None where that can't be told;
+    """Eager is wrong: `operation` gives `given` where float64 gives `exact`. `value` is off by `error` (inf: not
+    finite) because of it. `subject_is_wrong`: whether the subject's value is too, None where that can't be told;
     `subject_call_is_right`: the subject's own call was judged right."""
 
     kind: ClassVar[str] = "faulty_operation"
@@ -280,8 +280,8 @@ class OutOfBounds(Failure):
 
 @dataclass(frozen=True)
 class FormDiffers(Failure):
-    """Not the numbers but the form differs from eager's. `aspect`: `structure`, `mutation`, `dtype`, `shape`, `device` or
-    `strides`; `actual` and `expected`: both, as text; `value` is "" for the structure."""
+    """Not the numbers but the form differs from eager's. `aspect`: `structure`, `mutation`, `dtype`, `shape`, `device`
+    or `strides`; `actual` and `expected`: both, as text; `value` is "" for the structure."""
 
     kind: ClassVar[str] = "form_differs"
     aspect: str
@@ -378,8 +378,7 @@ AnyFailure = (
 
 
 def normalize(text: str) -> str:
-    """A text without what changes from case to case: numbers, addresses, paths, generated names, and the stage of compiling
-    at which a tensor was met."""
+    """A text without what varies between cases: numbers, addresses, paths, generated names, the stage of compiling."""
     text = re.sub(r"0x[0-9a-fA-F]+", "0x", text)
     text = re.sub(r"(/[\w.+-]+){2,}", "PATH", text)
     text = re.sub(r"\b(Fake|Functional|Proxy)Tensor\b", "Tensor", text)

@@ -77,9 +77,9 @@ class Unusable(Message):
 @dataclass(frozen=True)
 class Check(Message):
     """Run one case. `source`: the emitted Python text; `random`: it has active dropout; `repeat`: compiled runs
-    compared bit by bit (1: no determinism check); `attention_stub`: the source with its attention replaced by calls of a
-    global `attend`, None for a case without a contract; `with_error_map`: results have maps; `controls`:
-    experiments to run the subjects under."""
+    compared bit by bit (1: no determinism check); `attention_stub`: the source with its attention replaced by calls of
+    a global `attend`, None for a case without a contract; `with_error_map`: results have maps; `controls`: experiments
+    to run the subjects under."""
 
     type: ClassVar[str] = "check"
     id: int
@@ -103,8 +103,7 @@ class Exit(Message):
 
 @dataclass(frozen=True)
 class Drawn(Message):
-    """The case libFuzzer wants run next, as a case file's text. `again`: it comes from the corpus of an earlier process, to
-    learn what it covers."""
+    """The case libFuzzer wants run next, as a case file's text; `again`: it is from an earlier process's corpus."""
 
     type: ClassVar[str] = "drawn"
     case: str
@@ -122,10 +121,10 @@ class Stage(Message):
 
 @dataclass(frozen=True)
 class ErrorMap:
-    """How far a value is off, block by block. `value` and `shape` as in `SubjectResult.where`; `block`: the elements of a
-    block along each axis, of which the last may have fewer; then, of all blocks in row-major order, `errors`: the largest
-    absolute error against float64, infinite where an element is not finite and should be, NaN where nothing is judged; and
-    `wrong`: the numbers of the blocks that have a wrong element."""
+    """How far a value is off, block by block. `value` and `shape` as in `SubjectResult.where`; `block`: the elements of
+    a block along each axis, of which the last may have fewer; then, of all blocks in row-major order, `errors`: the
+    largest absolute error against float64, infinite where an element is not finite and should be, NaN where nothing is
+    judged; and `wrong`: the numbers of the blocks that have a wrong element."""
 
     value: str
     shape: tuple[int, ...]
@@ -148,10 +147,10 @@ class ErrorMap:
 class WrongElements:
     """Which elements of a tensor are wrong, axis by axis.
 
-    `wrong`: their number; `ranges`: by axis the indices that have a wrong element, as (first, last); `counts`: by axis the
-    wrong elements at each index, empty for long axes; `spanned`: the number of elements whose every index is in the ranges,
-    and `product`: whether all of those are wrong; `pairs`: of four axes the first two taken as one, its ranges (a head that
-    is right in one batch of many shows only there).
+    `wrong`: their number; `ranges`: by axis the indices that have a wrong element, as (first, last); `counts`: by axis
+    the wrong elements at each index, empty for long axes; `spanned`: the number of elements whose every index is in the
+    ranges, and `product`: whether all of those are wrong; `pairs`: of four axes the first two taken as one, its ranges
+    (a head that is right in one batch of many shows only there).
     """
 
     value: str
@@ -174,11 +173,11 @@ class SubjectResult:
 
     `failure`: what is wrong, or why the subject does not take the case; `excuse`: `CASTS` or `TF32` where that explains
     the failure; `writes`: memory written out of bounds besides; `numbers`: what led to the verdict (absolute errors
-    against float64 and ratios, see fuzz/check/oracle/verdict.py); `fired`: names of the graph rewrites that were applied,
-    sorted; `same`: what torch._dynamo.utils.same says with its defaults, None where it was not asked; `where`: which
-    elements of a value are wrong; `reached`: what else of the compiler
-    the case reached, each a kind and a name (fuzz/check/coverage.py), sorted; `map`: how far that value is off, where it
-    was requested; `observations`: what the controls of the request saw.
+    against float64 and ratios, see fuzz/check/oracle/verdict.py); `fired`: names of the graph rewrites that were
+    applied, sorted; `same`: what torch._dynamo.utils.same says with its defaults, None where it was not asked; `where`:
+    which elements of a value are wrong; `reached`: what else of the compiler the case reached, each a kind and a name
+    (fuzz/check/coverage.py), sorted; `map`: how far that value is off, where it was requested; `observations`: what the
+    controls of the request saw.
     """
 
     subject: str
@@ -198,10 +197,10 @@ class SubjectResult:
 
 @dataclass(frozen=True)
 class Result(Message):
-    """The answer to a `Check`. `rejected`: why eager refuses the case (then no results), else None;
-    `torch_seconds`: the part of `seconds` inside torch; `rss_mib`: resident memory of the worker now; `oracle_seconds`: the
-    part of `torch_seconds` that is neither eager's nor a subject's; `device_lost`: the process can compute nothing more
-    on its device, and subjects after the one that lost it have no result."""
+    """The answer to a `Check`. `rejected`: why eager refuses the case (then no results), else None; `torch_seconds`:
+    the part of `seconds` inside torch; `rss_mib`: resident memory of the worker now; `oracle_seconds`: the part of
+    `torch_seconds` that is neither eager's nor a subject's; `device_lost`: the process can compute nothing more on its
+    device, and subjects after the one that lost it have no result."""
 
     type: ClassVar[str] = "result"
     id: int

@@ -1,4 +1,4 @@
-"""Failures read from the sentences of older versions, which stored nothing else: stores, case files and run directories.
+"""Failures read from the sentences that older versions kept in stores, case files and run directories.
 
 The one place that reads a sentence. What it gives has the identity of the same failure met today.
 """

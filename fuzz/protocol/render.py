@@ -1,4 +1,4 @@
-"""Failures in words: the one place where what a worker found becomes a sentence. Nothing reads these sentences again."""
+"""Failures in words: the one place that turns what a worker found into sentences, which nothing reads again."""
 
 import math
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ _PLURALS = {"batch": "batches", "head": "heads", "query": "queries", "key": "key
 
 
 def describe(result: SubjectResult, *, brief: bool = False) -> str:
-    """What is wrong, and what explains it, in one line; "" where nothing is to be said. `brief`: see `describe_failure`."""
+    """What is wrong and what explains it, in one line, or "". `brief`: see `describe_failure`."""
     parts = [describe_failure(result.failure, brief=brief)] if result.failure is not None else []
     if result.excuse:
         parts.append(_EXCUSES[result.excuse])
@@ -73,8 +73,7 @@ def describe_writes(writes: Sequence[Write]) -> str:
 
 
 def describe_failure(failure: AnyFailure, *, brief: bool = False) -> str:
-    """A failure in one line. `brief`: only what is seen, for a text that says elsewhere what decided, which subject failed
-    and which relation is broken."""
+    """A failure in one line. `brief`: without the limit, the subject and the broken relation."""
     match failure:
         case WrongValue() if brief:
             text = _describe_error(failure)

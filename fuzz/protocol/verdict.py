@@ -64,7 +64,7 @@ _EXPLANATIONS = {
     Verdict.ILL_CONDITIONED: "differs, but a one-ulp change moves eager just as far",
     Verdict.CONVENTION: "differs only where eager or the exact result is not finite",
     Verdict.RANDOM_STREAM: "active dropout drew other random numbers; values are not comparable",
-    Verdict.PRECISION_POLICY: "off by rounding that is by design: casts Inductor leaves out, or TF32 where it is allowed",
+    Verdict.PRECISION_POLICY: "off by rounding that is by design: casts that Inductor drops, or allowed TF32",
     Verdict.WRONG_RESULT: "an output is further from the exact result than rounding explains",
     Verdict.WRONG_GRADIENT: "a gradient is further from the exact one than rounding explains",
     Verdict.NONFINITE: "NaN or infinity where eager and the exact result are finite",

@@ -15,8 +15,8 @@ from fuzz.durations import format_count
 from fuzz.localisation import describe_where
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import RelationBroken
+from fuzz.protocol.relations import MEANINGS
 from fuzz.protocol.render import describe
-from fuzz.relations import MEANINGS
 from fuzz.runs import FindingRow
 from fuzz.subjects import is_named
 from generators.program.emit import source

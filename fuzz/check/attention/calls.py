@@ -23,8 +23,10 @@ from fuzz.protocol.failures import FURTHER_CALL, WITHOUT_DROPOUT, MissingGradien
 
 
 def judged(calls: Sequence[Call], loaded: Loaded, *, training: bool, again: bool = True) -> Judgement:
-    """The gravest verdict on the calls of one run. `training`: gradients were asked for; `again`: the function may be called
-    with other arguments."""
+    """The gravest verdict on the calls of one run.
+
+    `training`: gradients were requested; `again`: the function may be called with other arguments.
+    """
     judgements = [_one(call, loaded, training=training, again=again) for call in calls] or [Judgement(Verdict.OK)]
     return max(judgements, key=lambda item: (SEVERITY.index(item.verdict), item.numbers.get("ratio", 0.0)))
 
@@ -99,8 +101,11 @@ def _of_unread(call: Call, rounds: tuple[str, ...], asked: "_Asked") -> Judgemen
 
 
 def _wide_enough(asked: "_Asked", call: Call) -> Tensor | None:
-    """Values of a width that shows the mask in a few pieces: those of the call, or wider ones for which the function draws
-    the same mask; None where it takes no others, or draws another. Raises `Unsupported` and NotImplementedError."""
+    """The values of the call, or wider ones that show its dropout mask in a few pieces.
+
+    None where the function refuses wider values or draws another mask for them. Raises `Unsupported` and
+    NotImplementedError.
+    """
     size = max(call.q.size(2), call.k.size(2))
     if size <= constants.PIECES * call.v.size(3):
         return call.v
@@ -114,8 +119,11 @@ def _wide_enough(asked: "_Asked", call: Call) -> Tensor | None:
 
 
 class _Asked:
-    """The function, called again with other arguments, in guarded memory. `Unsupported` is raised for calls outside of what
-    it declares, and once it wrote where it should not; `Failed` for what it raises, unless it refuses the call."""
+    """The function, called again with other arguments in guarded memory.
+
+    Calls raise `Unsupported` for what the function does not declare and after an out-of-bounds write, `Failed` for any
+    error but a refusal.
+    """
 
     def __init__(self, loaded: Loaded) -> None:
         self._loaded = loaded

@@ -24,11 +24,12 @@ ROUNDS = ("scores", "weights", "sums", "exponentials")
 class Capabilities:
     """What a function takes, all of it when nothing is said. Sizes of values count as `head_dims` do.
 
-    `rounds`: what it rounds to the inputs' dtype on the way, the weights (and gradients of scores) as flash kernels do, and
-    the scores (and gradients of weights) as eager code does, the sums over queries that dk and dv are as CPU flash does;
-    and with "exponentials" weights are off by up to 1e-4 systematically, as those of CPU flash are in low precision. It is held
-    to that. `deterministic`: devices on which two runs are equal bit for bit, which is checked; `exact_relations`: those on which
-    sums are taken in one order whatever the shape, so that relations between its outputs hold bit for bit (see changes.py).
+    `rounds`: what it rounds to the inputs' dtype on the way, the weights (and gradients of scores) as flash kernels do,
+    and the scores (and gradients of weights) as eager code does, the sums over queries that dk and dv are as CPU flash
+    does; and with "exponentials" weights are off by up to 1e-4 systematically, as those of CPU flash are in low
+    precision. It is held to that. `deterministic`: devices on which two runs are equal bit for bit, which is checked;
+    `exact_relations`: those on which sums are taken in one order whatever the shape, so that relations between its
+    outputs hold bit for bit (relation_table.py).
     """
 
     dtypes: tuple[str, ...] | None = None
@@ -167,13 +168,14 @@ def called(function: Function, q: Tensor, k: Tensor, v: Tensor, **options: Any) 
     expected = [*q.shape[:3], v.shape[3]]
     if list(out.shape) != expected or out.dtype != q.dtype or out.device != q.device:
         raise TypeError(
-            f"it returned {list(out.shape)} of {out.dtype} on {out.device}, expected {expected} of {q.dtype} on {q.device}"
+            f"it returned {list(out.shape)} of {out.dtype} on {out.device}, "
+            f"expected {expected} of {q.dtype} on {q.device}"
         )
     return out
 
 
 def fill_matters(fill: float, mask: object, causal: object, columns: int) -> bool:
-    """Whether a finite `fill` in the place of -inf can be told from it: a row that keeps no key is the mean of v then."""
+    """Whether a finite `fill` differs from -inf: with it, a row that keeps no key gives the mean of v."""
     if fill == float("-inf") or not isinstance(mask, Tensor):
         return False
     if fill > LOWEST_FILL or causal is not None or mask.dtype != torch.bool:

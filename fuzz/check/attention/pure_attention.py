@@ -1,7 +1,6 @@
 """Cases that are an attention and data movement: their results as those of one call of an attention function.
 
-Found by running the stand-in's text on numbers that name their places: whatever comes out as such a number was moved, and
-only moved, from there.
+Found by running the stub on numbers that name their places: a number that comes out was only moved.
 """
 
 import math
@@ -47,7 +46,7 @@ class Bare:
             program.close()
 
     def call(self, run: Execution, cotangents: dict[str, Tensor]) -> Call | None:
-        """The call whose results `run` shows, with gradients where only the attention's output has one; None for none."""
+        """The call whose results `run` shows, with gradients where only its output has one; None without one."""
         if self._output is None:
             return None
         name, places = self._output

@@ -15,7 +15,7 @@ from fuzz.protocol.controls import Observation, Operand, PatternMatched
 
 @contextmanager
 def refusing(refuses: Callable[[Any, Any], bool]) -> Iterator[None]:
-    """While entered, entries of the pattern matcher leave a match alone where `refuses(entry, match)`, in every pass."""
+    """While entered, the pattern matcher of every pass skips a match where `refuses(entry, match)`."""
     matcher = require("torch._inductor.pattern_matcher", "PatternMatcherPass")
     apply = require("torch._inductor.pattern_matcher", "PatternMatcherPass.apply")
 

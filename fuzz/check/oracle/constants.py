@@ -32,24 +32,24 @@ TF32_LIKE = torch.float16
 #: An operation that is handed finite numbers beyond this may overflow within, where its result would not: products of
 #: three such numbers, and sums of some thousands of them, stay below the largest float32.
 #:
-#: The limits above serve for single operations as well. Measured on torch 2.13.0, CPU, every operation of 2,000 generated
-#: programs audited (34,309 results; three dtypes, 33 % in training, 600 of the programs for attention kernels): right results
-#: took at most 0.11 of their limit. 8 programs were accused, 2 for the negative scale of fused attention and 6 for
-#: bfloat16 products that spread NaN between rows (docs/oracle.md).
+#: The limits above serve for single operations as well. Measured on torch 2.13.0, CPU, every operation of 2,000
+#: generated programs audited (34,309 results; three dtypes, 33 % in training, 600 of the programs for attention
+#: kernels): right results took at most 0.11 of their limit. 8 programs were accused, 2 for the negative scale of fused
+#: attention and 6 for bfloat16 products that spread NaN between rows (docs/oracle.md).
 NO_OVERFLOW_WITHIN = 2.0**40
 
 #: Pairs of runs with other dropout seeds: more are taken only while a statistic of fuzz/check/oracle/dropout.py exceeds
 #: the limit that goes with so many, for a whole tensor and for parts of it. The last limit bounds false alarms whatever
 #: distribution the numbers have; the others only decide over cost. torch 2.13.0, CPU, right programs with dropout:
-#: of 520, 12 were beyond the limits of 16 seeds, none beyond those of 64 (largest S 3.7 of whole tensors, 4.5 of parts); of
-#: 100, none was beyond those of 256 (4.1 and 4.4, limit 8). The first 16 seeds take 0.08 s (median, 95 %: 0.34 s). Of 600
+#: of 520, 12 exceeded the limits of 16 seeds, none those of 64 (largest S 3.7 of whole tensors, 4.5 of parts); of 100,
+#: none exceeded those of 256 (4.1 and 4.4, limit 8). The first 16 seeds take 0.08 s (median, 95 %: 0.34 s). Of 600
 #: compiled ones none was accused. Measured by benchmarks/dropout.py of commit f515f8a.
 DROPOUT_SEEDS = (16, 64, 256)
 DROPOUT_WHOLE = {16: 2.6, 64: 4.0, 256: 8.0}
 DROPOUT_PARTS = {16: 3.5, 64: 5.0, 256: 8.0}
 
-#: Smallest relative differences that count. Kernels round p to a multiple of 1/256 (FlashAttention 2), which changes the
-#: variance by 2 % at p = 0.1.
+#: Smallest relative differences that count. Kernels round p to a multiple of 1/256 (FlashAttention 2), which changes
+#: the variance by 2 % at p = 0.1.
 DROPOUT_MEAN = 0.01
 DROPOUT_VARIANCE = 0.05
 
@@ -71,14 +71,14 @@ DROPOUT_ELEMENTS = 8192
 DROPOUT_APART = 1_000_000
 DROPOUT_SECONDS = 20.0
 
-#: A dropout mask is wrong when -log of Chernoff's bound on its probability exceeds the first number: 2e-11, for some 1000
-#: tests of a mask. Its keep rate may be off by what rounding p to 8 bits does, as FlashAttention 2 rounds it.
+#: A dropout mask is wrong when -log of Chernoff's bound on its probability exceeds the first number: 2e-11, for some
+#: 1000 tests of a mask. Its keep rate may be off by what rounding p to 8 bits does, as FlashAttention 2 rounds it.
 MASK_DOUBT = 24.5
 MASK_QUANTUM = 1 / 256
 
-#: Units of roundoff by which a kept weight may miss 1 / (1 - p): of one weight (it and the output are rounded, in numerator
-#: and denominator) and of their mean, where the roundings of 1 / kv_len, 1 / (1 - p) and their
-#: product may be those of all. Right masks of 150 random sizes and p in float32 are off by 2.4 at most.
+#: Units of roundoff by which a kept weight may miss 1 / (1 - p): of one weight (it and the output are rounded, in
+#: numerator and denominator) and of their mean, where the roundings of 1 / kv_len, 1 / (1 - p) and their product may be
+#: those of all. Right masks of 150 random sizes and p in float32 are off by 2.4 at most.
 MASK_SCALE = 8.0
 MASK_SCALE_MEAN = 4.0
 
@@ -86,9 +86,9 @@ MASK_SCALE_MEAN = 4.0
 MASK_LARGE = 16.0
 
 #: How often an attention kernel's first-order budget (oracle/attention/budget.py) an error may be. From the project's
-#: notes on numerics: correct fused and MATH kernels reach 1.9 (bfloat16), 2.1 (float16), 5.0 (float32); beyond these was
-#: always a bug. By `python -m benchmarks.oracle_power --correct` (benchmarks/calibration) right functions reached 1.9, 1.5 and,
-#: where terms of a sum are equal and round alike, 4.4.
+#: notes on numerics: correct fused and MATH kernels reach 1.9 (bfloat16), 2.1 (float16), 5.0 (float32); beyond these
+#: was always a bug. By `python -m benchmarks.oracle_power --correct` (benchmarks/calibration) right functions reached
+#: 1.9, 1.5 and, where terms of a sum are equal and round alike, 4.4.
 BUDGET_LOW_PRECISION = 4.0
 BUDGET = 12.0
 
@@ -97,30 +97,31 @@ BUDGET = 12.0
 PEERS = 8
 PEERS_BEFORE_WRONG = 32
 
-#: Where scores take few values weights round alike, and their errors add up in place of going as the root of their squares,
-#: which the budget counts on: an error may be so many times the largest of those peers before it is called wrong. bfloat16,
-#: tokens drawn from 16, 1,024 and 2,048 keys: right kernels reach 9.2 budgets, and so do peers.
+#: Where scores take few values weights round alike, and their errors add up in place of going as the root of their
+#: squares, which the budget counts on: an error may be so many times the largest of those peers before it is called
+#: wrong. bfloat16, tokens drawn from 16, 1,024 and 2,048 keys: right kernels reach 9.2 budgets, and so do peers.
 PEERS_MARGIN = 1.5
 
-#: A statistic over all elements is wrong from so many standard deviations of its peers, and where it also matters: a bias
-#: or change of the scale of this share of the unit roundoff, errors (of the whole, of the worst row) so many times theirs.
-#: Numbers below so many times the smallest normal one are left out. Right functions reached 4.3 deviations where it mattered,
-#: 1.23 times the errors of their peers and 1.33 times those of a row (benchmarks/calibration). CPU flash, whose exponentials
-#: are off by up to 1e-4, reaches 1.26 times the errors in float16: the limit for a row serves it for the whole.
+#: A statistic over all elements is wrong from so many standard deviations of its peers, and where it also matters: a
+#: bias or change of the scale of this share of the unit roundoff, errors (of the whole, of the worst row) so many times
+#: theirs. Numbers below so many times the smallest normal one are left out. Right functions reached 4.3 deviations
+#: where it mattered, 1.23 times the errors of their peers and 1.33 times those of a row (benchmarks/calibration). CPU
+#: flash, whose exponentials are off by up to 1e-4, reaches 1.26 times the errors in float16: the limit for a row serves
+#: it for the whole.
 TREND_DEVIATIONS = 8.0
 TREND_SHARE = 1 / 32
 RMS_RATIO = 1.3
 SMALLEST_TREND = 16.0
 ROW_RATIO = 2.0
 
-#: How many times its rounding a gradient identity (oracle/attention/identities.py) may be off. Right implementations (math,
-#: sdpa_flash, triton; 1,000 cases sampled) reach 2.9 (bfloat16, float16) and 7.4 (float32, all inputs constant); with an output
-#: gradient of ones throughout, 3.8. Measured by benchmarks/oracles.py of commit f515f8a.
+#: How many times its rounding a gradient identity (oracle/attention/identities.py) may be off. Right implementations
+#: (math, sdpa_flash, triton; 1,000 cases sampled) reach 2.9 (bfloat16, float16) and 7.4 (float32, all inputs constant);
+#: with an output gradient of ones throughout, 3.8. Measured by benchmarks/oracles.py of commit f515f8a.
 IDENTITY_LOW_PRECISION = 8.0
 IDENTITY = 26.0
 
-#: Weights that are exp of so much less than the largest one's, 2e-9, do not count; and exp(0.25) is 1.28, of which the first
-#: order is off by a tenth: a score that may be off by more says nothing of its weight.
+#: Weights that are exp of so much less than the largest one's, 2e-9, do not count; and exp(0.25) is 1.28, of which the
+#: first order is off by a tenth: a score that may be off by more says nothing of its weight.
 NEGLIGIBLE = 20.0
 FIRST_ORDER = 0.25
 
@@ -130,8 +131,8 @@ LARGEST_SCORE = torch.finfo(torch.float32).max / 16
 #: The relative change of the scale behind a trend's direction: float64 leaves ten digits of the difference.
 STRETCH = 1e-6
 
-#: Blocks that peers go by. Queries whose share of dk and dv is added up before it is rounded: CPU flash's blocks have 32 or more.
-#: Keys by which weights are scaled: those of kernels are from 16 to 128, and the last is all of them.
+#: Blocks that peers go by. Queries whose share of dk and dv is added up before it is rounded: CPU flash's blocks have
+#: 32 or more. Keys by which weights are scaled: those of kernels are from 16 to 128, and the last is all of them.
 QUERY_BLOCK = 32
 KEY_BLOCKS = (16, 64, 128, 1 << 20)
 
@@ -139,8 +140,8 @@ KEY_BLOCKS = (16, 64, 128, 1 << 20)
 RELATIONS_TRIED = 2
 
 #: A dropout mask is read off in pieces as wide as values may be, a dozen calls for each: in no more than so many. With
-#: both, on torch 2.13.0, CPU, 25 cases sampled for kernels: the oracle took 54 % of the time of the interpreted bundled kernels, 61 %
-#: to 65 % of cases with dropout; kernels get 7 % of a campaign that chose no subjects.
+#: both, on torch 2.13.0, CPU, 25 cases sampled for kernels: the oracle took 54 % of the time of the interpreted bundled
+#: kernels, 61 % to 65 % of cases with dropout; kernels get 7 % of a campaign that chose no subjects.
 PIECES = 2
 
 #: Units of roundoff by which an output may exceed the largest that any dropout mask gives: weights and the output are
@@ -151,18 +152,21 @@ UNREAD_ROUNDING = 16.0
 MOST_SCORES = 1 << 20
 
 
-#: A result within so many unit roundoffs of the dtype's largest number may be infinite: the last steps before are left out.
+#: A result within so many unit roundoffs of the dtype's largest number may be infinite: the last steps before are left
+#: out.
 FINITE_MARGIN = 16
 
 #: A fill of masked scores this low or lower is as good as -inf: exp of it is 0 beside the scores of a case.
 LOWEST_FILL = -1e4
 
-#: Both sides of a relation are equal where they are less than so many times the dtype's smallest normal number, below which
-#: rounding is absolute; and nothing follows where a score may be larger than the second number, near the end of float32.
+#: Both sides of a relation are equal where they are less than so many times the dtype's smallest normal number, below
+#: which rounding is absolute; and nothing follows where a score may be larger than the second number, near the end of
+#: float32.
 SMALLEST_RELATED = 64
 LARGEST_RELATED = 1e30
 
-#: Masks are compared with themselves so many indices further along an axis: near ones, and powers of two, which tiles are.
+#: Masks are compared with themselves so many indices further along an axis: near ones, and powers of two, which tiles
+#: are.
 MASK_LAGS = (*range(1, 8), *(1 << power for power in range(3, 20)))
 
 #: Axes longer than this are told by ranges of wrong indices alone, and no more ranges of an axis are told.
@@ -194,6 +198,6 @@ def wrong_limit(dtype: torch.dtype) -> float:
 
 
 def suspicious_share(dtype: torch.dtype) -> float:
-    """The share of a row's size from which eager is so far off, in a program whose coarsest float dtype is `dtype`, that
-    its operations are audited. Measured over 300 generated programs: 1 goes beyond."""
+    """The share of a row's size from which eager is so far off, in a program whose coarsest float dtype is `dtype`,
+    that its operations are audited. Measured over 300 generated programs: 1 goes beyond."""
     return ILL_CONDITIONED if dtype in LOW_PRECISION else ILL_CONDITIONED / 100

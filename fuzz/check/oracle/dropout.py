@@ -1,10 +1,10 @@
 """Whether active dropout that drew other numbers than eager's has their distribution: told from runs with many seeds.
 
-Eager runs with seeds of its own, so that with pair i of n the numbers d_i = statistic(compiled_i) - statistic(eager_i) are
-independent and, where both have one distribution, as likely positive as negative. Then for S = sum d / sqrt(sum d^2), of any
-statistic, P(S > x) <= exp(-x^2 / 2) whatever the distribution is (Efron, JASA 64, 1969): no outlier raises a false
-alarm. x_e is element e of a value, m_e and v_e its mean and variance over all 2 n runs; g runs over the whole tensor,
-every slice along an axis, every head of every batch and every row:
+Eager runs with seeds of its own. For pair i of n, d_i = statistic(compiled_i) - statistic(eager_i) are independent and,
+where both have one distribution, as likely positive as negative. Then S = sum d / sqrt(sum d^2) has
+P(S > x) <= exp(-x^2 / 2) whatever the distribution is (Efron, JASA 64, 1969): no outlier raises
+a false alarm. x_e is element e of a value, m_e and v_e its mean and variance over all 2 n runs; g runs over the whole
+tensor, every slice along an axis, every head of every batch and every row:
 
     mean      sum_(e in g) sign(m_e) (x_e - m_e) / sqrt(v_e)
     variance  sum_(e in g) (x_e - m_e)^2 / v_e
@@ -39,9 +39,9 @@ _LEAST = {MEAN: constants.DROPOUT_MEAN, VARIANCE: constants.DROPOUT_VARIANCE}
 
 @dataclass(frozen=True)
 class Difference:
-    """One statistic of one group: `value` is the tensor's name, `part` its group as an index ("" for all of it), `s` is S
-    (signed) of `seeds` pairs, `effect` the mean or variance of compiled over eager's, or the share of seeds
-    off the slope, or not finite."""
+    """One statistic of one group: `value` is the tensor's name, `part` its group as an index ("" for all of it), `s` is
+    S (signed) of `seeds` pairs, `effect` the mean or variance of compiled over eager's, or the share of seeds off the
+    slope, or not finite."""
 
     value: str
     kind: str
@@ -77,8 +77,8 @@ class Difference:
 class Comparison:
     """Two ways to run a case, compared over as many seeds as it takes.
 
-    `first_eager` and `first_compiled` are runs with seed 0; `inputs` gives fresh inputs; `coarsest` is the least precise
-    float dtype the case computes in.
+    `first_eager` and `first_compiled` are runs with seed 0; `inputs` gives fresh inputs; `coarsest` is the least
+    precise float dtype the case computes in.
     """
 
     def __init__(
@@ -161,8 +161,10 @@ class Comparison:
 
 
 class Inputs:
-    """The inputs of the case, and those moved a little to either side, with the `distances` between them by the names of
-    gradients. They are made once, unless running has `changed` them."""
+    """The inputs of the case, and those moved a little to either side; `distances` between them by name of gradient.
+
+    Made once, unless running has `changed` them.
+    """
 
     def __init__(self, fresh: Callable[[], list[Any]], *, changed: bool) -> None:
         self._fresh, self.changed = fresh, changed
@@ -310,7 +312,7 @@ def _balance(differences: Tensor) -> Tensor:
 
 
 def _groups(shape: torch.Size, flat: Tensor) -> Iterator[tuple[Tensor, Callable[[int], str]]]:
-    """Every way to divide the elements `flat` of a tensor: the number of each element's part, and its name as an index."""
+    """Every way to divide the elements `flat` of a tensor: each element's part number, and the parts' names."""
     yield torch.zeros_like(flat), lambda _: ""
     for axis, size in enumerate(shape):
         if size > 1:

@@ -1,8 +1,8 @@
 """Whether eager is the side that is wrong.
 
-A difference from float64 accuses nobody: rounding, overflow and rows without a key explain most. Eager is the suspect when
-one of its operations is wrong by itself (audit.py) and eager with that result put right is right too. Both are run, and
-only for a case whose eager result is nothing like the truth, which takes one comparison to see.
+A difference from float64 accuses nobody: rounding, overflow and rows without a key explain most. Eager is the suspect
+when one of its operations is wrong by itself (audit.py) and eager with that result put right is right too. Both are
+run, and only for a case whose eager result is nothing like the truth, which takes one comparison to see.
 """
 
 import math
@@ -53,9 +53,9 @@ class Suspicion:
         self._random = random
 
     def judgement(self, run: Execution, *, itself: bool = False, call_is_right: bool = False) -> Judgement | None:
-        """That eager is the suspect, with what a subject made of the same values in `run`; None when nothing speaks against
-        eager. `itself`: the subject is eager; `call_is_right`: it is a function that was judged right on the calls it got,
-        so that what is wrong was so before or after them.
+        """That eager is the suspect, with what a subject made of the same values in `run`; None when nothing speaks
+        against eager. `itself`: the subject is eager; `call_is_right`: it is a function that was judged right on the
+        calls it got, so that what is wrong was so before or after them.
 
         A subject that shares the mistake, as one that calls the same kernel does, acquits nobody.
         """
@@ -131,7 +131,7 @@ class Suspicion:
         )
 
     def _is_doubtful(self, name: str, value: Tensor) -> bool:
-        """Whether an element may be suspicious, for a fraction of the cost: no row's size is less than the tensor's share."""
+        """A cheap bound on whether an element may be suspicious: no row's size is below the tensor's share."""
         truth = self._truth(name)
         allowed = constants.suspicious_share(self._coarsest) * constants.TENSOR_SHARE * truth.abs().max()
         return not bool((value.double() - truth).abs().max() <= allowed)

@@ -1,4 +1,4 @@
-"""Operations that take functions, such as flex_attention, under a dispatch mode. The only module that touches how they run."""
+"""How operations that take functions, such as flex_attention, run under a dispatch mode."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ def is_higher_order(func: Any) -> bool:
 
 
 def in_steps(mode: TorchDispatchMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The operation by its definition in plain ones, each of which `mode` sees. Raises NotImplementedError without one."""
+    """The operation decomposed into plain ones that `mode` sees. Raises NotImplementedError without a definition."""
     definition = func.py_kernels.get(DispatchKey.CompositeExplicitAutograd)
     if definition is None:
         raise NotImplementedError(f"{func.name()} has no definition in plain operations")

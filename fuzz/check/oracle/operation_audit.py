@@ -1,9 +1,9 @@
 """Which operation of an eager run is wrong by itself.
 
 Every aten operation, backward ones included, is computed again in float64 from the very arguments it got. What rounding
-can do to it is known from the same with every element of every argument moved by up to one ulp of its dtype, and so every
-result on the way where PyTorch knows how to take the operation apart: that carries the cancellation in a product, a sum
-or a formula into the envelope (rows.py). An operation beyond it is wrong whatever came before.
+can do to it is known from the same with every element of every argument moved by up to one ulp of its dtype, and so
+every result on the way where PyTorch knows how to take the operation apart: that carries the cancellation in a product,
+a sum or a formula into the envelope (rows.py). An operation beyond it is wrong whatever came before.
 
 Not audited: what draws random numbers, views, memory that nobody has written to, and what float64 can't compute.
 """

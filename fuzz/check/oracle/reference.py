@@ -24,9 +24,9 @@ def reference(
     """`module` in float64 on `inputs`, with the gradients for `cotangents`.
 
     Casts inside the module to lower float dtypes become casts to float64. F.scaled_dot_product_attention is taken apart
-    (its MATH backend), and so are torch's attention layers: fused kernels are wrong in float64 where they are wrong in other
-    dtypes. Constants keep the value their dtype gives
-    them, and random operations draw what they draw in lower precision.
+    (its MATH backend), and so are torch's attention layers: fused kernels are wrong in float64 where they are wrong in
+    other dtypes. Constants keep the value their dtype gives them, and random operations draw what they draw in lower
+    precision.
     """
     exact = copy.deepcopy(module).double()
     raised = [value.double() if _is_lower(value) else value for value in inputs]

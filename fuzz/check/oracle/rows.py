@@ -21,8 +21,8 @@ class Errors:
     """How far one tensor is from the truth. Errors and scale are absolute; `worst` indexes the tensor's worst element.
 
     ill_conditioned: eager's own noise in the worst row is of the row's size; nonfinite: positions where the subject is
-    not finite and should be (`first_nonfinite` is one of them); unlike: positions where the subject is finite and eager is not, or
-    the other way round, without anything being wrong with that.
+    not finite and should be (`first_nonfinite` is one of them); unlike: positions where the subject is finite and eager
+    is not, or the other way round, without anything being wrong with that.
     """
 
     ratio: float
@@ -54,8 +54,8 @@ class Envelope:
         tolerance_factor: float = 1.0,
     ) -> None:
         """`eager` and `replicas` against `exact` (all of one shape). `coarsest`: the least precise float dtype the
-        program computes in. `terms`: magnitude of the terms behind the value where its own size says nothing. `tolerance_factor`:
-        how many times the usual limit an error may be."""
+        program computes in. `terms`: magnitude of the terms behind the value where its own size says nothing.
+        `tolerance_factor`: how many times the usual limit an error may be."""
         self.shape = eager.shape
         self.limit = tolerance_factor * constants.wrong_limit(coarsest)
         self._suspicious_share = constants.suspicious_share(coarsest)

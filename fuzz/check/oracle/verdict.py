@@ -86,9 +86,9 @@ class Judge:
     ) -> Judgement:
         """The verdict on one execution of a subject.
 
-        `handed`: the dtypes an attention function was handed. It rounds to them whatever the case around it does, and lays
-        its output out as it likes. `others` gives right executions under noise that round in other places than eager; it
-        is called before such a function is called wrong.
+        `handed`: the dtypes an attention function was handed. It rounds to them whatever the case around it does, and
+        lays its output out as it likes. `others` gives right executions under noise that round in other places than
+        eager; it is called before such a function is called wrong.
         """
         coarsest = max((self._coarsest, *(handed or ())), key=lambda dtype: constants.UNIT_ROUNDOFF[dtype])
         form = metadata(self._eager, compiled)

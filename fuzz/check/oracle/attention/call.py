@@ -9,12 +9,13 @@ from torch import Tensor
 
 @dataclass(eq=False)
 class Call:
-    """q [batch, heads, seq_len, head_dim], k [batch, kv_heads, kv_len, head_dim], v [batch, kv_heads, kv_len, value_dim] and
-    the keyword arguments, all detached.
+    """One call of an attention function: its arguments, all detached, and its results.
 
-    `out` [batch, heads, seq_len, value_dim]; `dout`, its gradient, and `gradients` by name (dq, dk, dv, dbias, dsinks) only
-    where a backward pass came. `differentiable`: the output has a gradient; `wanted`: the names of the gradients that the
-    arguments want.
+    q [batch, heads, seq_len, head_dim], k [batch, kv_heads, kv_len, head_dim], v [batch, kv_heads, kv_len, value_dim].
+
+    `out` [batch, heads, seq_len, value_dim]; `dout`, its gradient, and `gradients` by name (dq, dk, dv, dbias, dsinks)
+    only where a backward pass came. `differentiable`: the output has a gradient; `wanted`: the names of the gradients
+    that the arguments want.
     """
 
     q: Tensor
@@ -73,7 +74,7 @@ class Call:
         return rows - torch.arange(self.k.size(2), device=self.q.device)
 
     def kept(self) -> Tensor | None:
-        """The keys that mask, causality and window keep, as a bool tensor that broadcasts to the scores; None for all."""
+        """The keys that mask, causality and window keep: bool, broadcasts to the scores; None for all."""
         mask: Tensor | None = self.options.get("mask")
         left, right = self.options.get("window") or (-1, -1)
         if self.options.get("causal") is not None:

@@ -25,8 +25,8 @@ Function = Callable[..., Tensor]
 def weights(call: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any]) -> Tensor:
     """What `call(q, k, v, **options)` multiplies values with: [batch, heads, seq_len, kv_len] in q's dtype.
 
-    q [batch, heads, seq_len, head_dim], k [batch, kv_heads, kv_len, head_dim], v [batch, kv_heads, kv_len, value_dim], whose
-    values don't matter. It calls ceil(kv_len / value_dim) times. Raises what `call` raises.
+    q [batch, heads, seq_len, head_dim], k [batch, kv_heads, kv_len, head_dim], v [batch, kv_heads, kv_len, value_dim],
+    whose values don't matter. It calls ceil(kv_len / value_dim) times. Raises what `call` raises.
     """
     keys, width = v.shape[2:]
     with torch.no_grad():
@@ -35,9 +35,10 @@ def weights(call: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[st
 
 
 def extracted(call: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any]) -> Tensor:
-    """Which weights `call` keeps for the `dropout` = (p, seed) among its `options`: bool [batch, heads, seq_len, kv_len].
+    """Which weights `call` keeps: bool [batch, heads, seq_len, kv_len].
 
-    Of the options only the dropout is passed on, with a scale of 0. Raises KeyError without dropout, and what `call` raises.
+    Of `options` only `dropout` = (p, seed) is passed on, with a scale of 0. Raises KeyError without it, and what `call`
+    raises.
     """
     return weights(call, q, k, v, _flat(options)) != 0
 
@@ -52,8 +53,10 @@ def beginning(call: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[
 
 
 def extracted_backward(call: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any]) -> Tensor:
-    """The same as the gradient of v has it, from rows of the identity as gradients of the output, one head of a group at a
-    time. Raises what `call` raises, `Failed` and NotImplementedError for what differentiating it raises."""
+    """The mask that the gradient of v uses: output gradients are rows of the identity, one head of a group at a time.
+
+    Raises what `call` raises, and `Failed` and NotImplementedError for what its backward raises.
+    """
     rows, width = q.shape[2], v.shape[3]
     groups = max(1, q.shape[1] // max(1, k.shape[1]))
     found = torch.zeros(*q.shape[:3], k.shape[2], dtype=torch.bool, device=q.device)
@@ -74,8 +77,8 @@ def extracted_backward(call: Function, q: Tensor, k: Tensor, v: Tensor, options:
 def problems(
     function: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any], *, backward: bool = False
 ) -> tuple[Tensor, list[DropoutMask]]:
-    """The mask `function` uses on q, k and v with `options` (`dropout` = (p, seed) among them), and all that is wrong with its
-    dropout: keep rate, scale of what is kept, repetition, dependence on the seed, on scores and, with
+    """The mask `function` uses on q, k and v with `options` (`dropout` = (p, seed) among them), and all that is wrong
+    with its dropout: keep rate, scale of what is kept, repetition, dependence on the seed, on scores and, with
     `backward`, between forward and backward. Shapes as for `weights`. Raises KeyError without dropout, and what the
     function raises.
     """
@@ -119,7 +122,7 @@ def _flat(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _identity(size: int, width: int, like: Tensor) -> Iterator[Tensor]:
-    """The identity of `size`, `width` columns at a time and as many zeros as that takes, in dtype and device of `like`."""
+    """The identity of `size` in pieces of `width` columns, padded with zeros, in dtype and on the device of `like`."""
     whole = torch.eye(size, math.ceil(size / width) * width if width else 0, dtype=like.dtype, device=like.device)
     return iter(whole.split(width, -1) if width else ())
 
@@ -168,8 +171,7 @@ def _alike(left: Tensor, right: Tensor, problem: DropoutMask) -> Iterator[Dropou
 
 
 def _doubt(number: int, count: int, share: float, quantum: float) -> float:
-    """-log of Chernoff's bound on the probability of `number` or worse among `count` where the share is `share`, or off it by
-    as much as `quantum`."""
+    """-log of Chernoff's bound on P(`number` or worse among `count`), for a share within `quantum` of `share`."""
     if not count:
         return 0.0
     seen = number / count

@@ -1,10 +1,10 @@
 """How far rounding may take an attention kernel from float64, to first order, for every element of its results.
 
-With s the scores, P = softmax(s), o = P v, dP = do v^T, delta = sum_d o do, dS = P (dP - delta), everything in float64, ua
-the unit roundoff of float32 (the accumulators), uw that of what P and dS are rounded to, us that of what scores and dP are
-rounded to (0 for kernels that keep them in float32), u that of the results:
+With s the scores, P = softmax(s), o = P v, dP = do v^T, delta = sum_d o do, dS = P (dP - delta), all in float64, and
+the unit roundoffs ua of float32 (the accumulators), uw of what P and dS are rounded to, us of what scores and dP are
+rounded to (0 for kernels that keep them in float32), u of the results:
 
-    ds    = ua (|scale| sum_d |q||k| + 2|s| + (max s - s) + |bias|) + us (2|scale q k| + |s|)   absolute error of a score
+    ds    = ua (|scale| sum_d |q||k| + 2|s| + (max s - s) + |bias|) + us (2|scale q k| + |s|)  absolute error of a score
     o     : u|o| + uw (sqrt(sum_j P^2 v^2) + |P|_2 |o|) + sum_j P ds |v - o| + (2 + sqrt(kv_len)/2) ua sum_j P|v|
     delta : u sqrt(sum_d (o do)^2) + sqrt(sum_d (do T_o)^2) + us |P dP|_2       T_o: the budget of o without u|o|
     dv    : u|dv| + uw sqrt(sum_i P^2 do^2) + sum_i P (ds + dlse + 2 ua)|do|
@@ -97,7 +97,7 @@ def budget(exact: Exact, rounds: tuple[str, ...] = ("weights",)) -> dict[str, Te
 
 
 def shaky(exact: Exact, rounds: tuple[str, ...] = ("weights",)) -> Tensor:
-    """Rows, [..., 1], in which a score that counts is off by so much that the first order says nothing of its weight."""
+    """Rows, [..., 1], in which the error of a score that counts is too large for the first order to hold."""
     ds = score_error(exact, rounded="scores" in rounds)
     if not ds.size(-1):
         return torch.zeros_like(exact.live)
@@ -106,7 +106,7 @@ def shaky(exact: Exact, rounds: tuple[str, ...] = ("weights",)) -> Tensor:
 
 
 def _drift(summed: Tensor) -> float:
-    """How many roundings of a sum over the rows of `summed` may add up: partial sums of equal terms round alike for a while."""
+    """How many roundings of a sum over the rows of `summed` may add up: partial sums of equal terms round alike."""
     return math.sqrt(summed.size(-2)) / 2
 
 

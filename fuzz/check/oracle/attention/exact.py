@@ -14,10 +14,11 @@ class Exact:
     """The float64 truth of a call; q, k and v with one head for each query head.
 
     scores, products (scaled, before anything else), weights (softmax, 0 in rows without a key), used (weights after
-    dropout) and `terms`, the magnitudes summed up in a score: [batch, heads, seq_len, kv_len]; `slope`, the derivative of the softcap, likewise; `peak`, the largest
-    score of a row, [..., 1]; `live`, rows that keep a key, and `sink`, the weight of its sink, [..., 1]. With a gradient: `dweights` (of the weights after
-    dropout's share), `delta` [..., 1], `dscores` (of the scores as the softmax takes them). `results` by name: out, dq, dk, dv,
-    with sinks dsinks (of the shapes the call has) and dscores.
+    dropout) and `terms`, the magnitudes summed up in a score: [batch, heads, seq_len, kv_len]; `slope`, the derivative
+    of the softcap, likewise; `peak`, the largest score of a row, [..., 1]; `live`, rows that keep a key, and `sink`,
+    the weight of its sink, [..., 1]. With a gradient: `dweights` (of the weights after dropout's share), `delta` [...,
+    1], `dscores` (of the scores as the softmax takes them). `results` by name: out, dq, dk, dv, with sinks dsinks (of
+    the shapes the call has) and dscores.
     """
 
     dtype: torch.dtype
@@ -93,8 +94,28 @@ class Exact:
             if sinks is not None:
                 results["dsinks"] = -(sink * delta).sum((0, 2, 3))
         return cls(
-            dtype, group, scale, q, k, v, products, s, terms, slope, peak, p, used, live, sink, share, do, dp, delta, ds, results
-        )  # fmt: skip
+            dtype=dtype,
+            group=group,
+            scale=scale,
+            q=q,
+            k=k,
+            v=v,
+            products=products,
+            scores=s,
+            terms=terms,
+            slope=slope,
+            peak=peak,
+            weights=p,
+            used=used,
+            live=live,
+            sink=sink,
+            share=share,
+            dout=do,
+            dweights=dp,
+            delta=delta,
+            dscores=ds,
+            results=results,
+        )
 
 
 def softmax(s: Tensor, sinks: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:

@@ -8,10 +8,11 @@ With P the weights, dS the gradient of the scores and s = scale q . k, for every
     <dQ, Q> = <dK, K>              both are sum_ij dS_ij s_ij
     <dV, V> = <dO, O>              both are sum_ij P_ij dO_i . V_j: forward and backward dropped the same weights
 
-Float64 is used for one thing: how large the terms are that were rounded on the way to each sum. A sum of squares of them, in
-units of the roundoff u of the dtype, is what a residual is measured by. The terms are the elements that are summed, and
-behind them, where they cancel (one key that takes all the weight has a gradient of 0 that is all rounding): weights and
-dS, which may be rounded to that dtype, delta = dO . O, which may be taken from a rounded output, and scores in float32.
+Float64 is used for one thing: how large the terms are that were rounded on the way to each sum. A sum of squares of
+them, in units of the roundoff u of the dtype, is what a residual is measured by. The terms are the elements that are
+summed, and behind them, where they cancel (one key that takes all the weight has a gradient of 0 that is all rounding):
+weights and dS, which may be rounded to that dtype, delta = dO . O, which may be taken from a rounded output, and scores
+in float32.
 """
 
 from dataclasses import dataclass
@@ -30,7 +31,8 @@ from fuzz.protocol.failures import GradientIdentityBroken
 class Identity:
     """One identity of a call: `residual` of each sum over what rounding explains, `ratio`, of one shape.
 
-    `sums` names the identity; a ratio is NaN where nothing can be said: what is not finite, or a row of no key that is not 0.
+    `sums` names the identity; a ratio is NaN where nothing can be said: what is not finite, or a row of no key that is
+    not 0.
     """
 
     sums: str
@@ -64,8 +66,8 @@ def broken(call: Call) -> list[GradientIdentityBroken]:
 
 
 def identities(made: Call) -> list[Identity]:
-    """All that hold for a call of an attention function with its gradients, which are of this call alone. Of dropout only the
-    probability is looked at. None without gradients of q, k and v."""
+    """All that hold for a call of an attention function with its gradients, which are of this call alone. Of dropout
+    only the probability is looked at. None without gradients of q, k and v."""
     if not (made.q.numel() and made.k.numel() and made.v.numel()) or made.out is None or made.dout is None:
         return []
     if not {"dq", "dk", "dv"} <= made.gradients.keys():
@@ -170,7 +172,7 @@ class _Sizes:
         return rounded.sum(-1, keepdim=True) + systematic.sum(-1, keepdim=True) ** 2 + self.edelta
 
     def _sum_of_rounded(self, value: Tensor, terms: Tensor, unit: float) -> Tensor:
-        """Squares of the rounding of the sum over the axis before the last of a float32 result that is rounded to `unit`."""
+        """Squared rounding of the sum over the axis before the last, of a float32 result rounded to `unit`."""
         others = (self.ua * terms) ** 2 + max(self.call.low, _lowest(value.dtype)) ** 2
         return unit**2 * _pooled(value.double()) + others.sum(-2)
 
@@ -231,13 +233,13 @@ class _Sizes:
 
 
 def _lowest(dtype: torch.dtype) -> float:
-    """The absolute rounding error of the smallest numbers: half a subnormal step of float16, what is flushed elsewhere."""
+    """The absolute rounding error of the smallest numbers: half a subnormal step in float16, else what is flushed."""
     tiny = torch.finfo(dtype).smallest_normal
     return tiny * UNIT_ROUNDOFF[dtype] if dtype == torch.float16 else tiny
 
 
 def _pooled(errors: Tensor) -> Tensor:
-    """The sum of squares over the axis before the last, with equal numbers added up before: what is alike rounds alike."""
+    """The sum of squares over the axis before the last, equal numbers added up first since they round alike."""
     ordered = errors.float().sort(-2).values
     new = torch.zeros_like(ordered, dtype=torch.int64)
     new[..., 1:, :] = ordered.diff(dim=-2) != 0

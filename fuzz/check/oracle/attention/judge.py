@@ -167,7 +167,7 @@ class _Bench:
         return Judgement(Verdict.OK if right else Verdict.ROUNDING, None, numbers, result.name)
 
     def _has_trends(self, result: _Result) -> bool:
-        """Whether the errors of a result can be compared with peers: code that rounds scores does so wherever it likes."""
+        """Whether peers can simulate the errors of a result: code that rounds scores may do so anywhere."""
         return self._low and "scores" not in self._rounds and result.name in ("out", "dq", "dk", "dv")
 
     def _trends(self, result: _Result, r: Tensor) -> Trends:
@@ -216,7 +216,7 @@ class _Bench:
         return self._peers.online()
 
     def _worst_of_peers(self, result: _Result) -> float:
-        """The largest error of right kernels in units of the budget: larger ones than it allows where terms are equal."""
+        """The largest error of right kernels in budgets: beyond the limit where terms are equal."""
         peers = [*self._online, *self._draw(constants.PEERS_BEFORE_WRONG)] if self._low else []
         errors = [result.errors(peer[result.name]) for peer in peers if result.name in peer]
         return max((float(one.abs().max()) for one in errors), default=0.0)
@@ -255,8 +255,7 @@ class _Bench:
 
 
 def _telling(judgement: Judgement) -> tuple[int, bool, float, float]:
-    """What makes one of several results speak for the call: how grave it is, that it is the output, and that little of it
-    is wrong, which says most about the cause."""
+    """The order in which results speak for a call: the gravest, the output, the one with the fewest wrong rows."""
     numbers = judgement.numbers
     few = -numbers["rows_wrong"] / numbers["rows_total"] if numbers["rows_wrong"] else -2.0
     return SEVERITY.index(judgement.verdict), judgement.value == "out", few, numbers["ratio"]

@@ -1,7 +1,7 @@
 """Metamorphic relations of an attention function's output: an oracle that needs no second implementation.
 
-A relation (relation_table.py) changes a call so that what must come out follows from what came out. A mistake that eager,
-the reference and a kernel share is not hidden from it: a head mapping, an offset, an order of steps.
+A relation (relation_table.py) changes a call so that what must come out follows from what came out. A mistake that
+eager, the reference and a kernel share is not hidden from it: a head mapping, an offset, an order of steps.
 """
 
 import math
@@ -35,10 +35,10 @@ def broken(
     """Which of up to `most` relations of a call, drawn by `chance` from those that apply, the function breaks.
 
     `attend(q, k, v, **options)` gives the output of docs/kernels.md; a call it refuses (`Unsupported`,
-    NotImplementedError) is skipped. Raises what it raises else. With `exact`, for a function that sums in one order whatever the shape, relations
-    that are exact have to hold bit for bit, on contiguous tensors; without, to within the sum of the budgets of both
-    sides. Nothing is said with dropout, of numbers that are not finite, of scores beyond float32, or of rows that keep
-    no key.
+    NotImplementedError) is skipped. Raises what it raises else. With `exact`, for a function that sums in one order
+    whatever the shape, relations that are exact have to hold bit for bit, on contiguous tensors; without, to within the
+    sum of the budgets of both sides. Nothing is said with dropout, of numbers that are not finite, of scores beyond
+    float32, or of rows that keep no key.
     """
     call = given.but()
     if not _is_tame(call):
@@ -125,7 +125,7 @@ class _Trial:
 
 
 def _allowed(call: Call) -> Tensor:
-    """How far rounding may take each output, in the shape of the output: its first-order budget, and that of summing."""
+    """How far rounding may take each element of the output: its first-order budget and that of summing."""
     known = budget(Exact.of(call), ("weights", "scores"))
     # Weights and sums of equal terms are rounded alike, step by step; the budget counts one rounding of their sum.
     largest = call.v.double().abs().amax(2, keepdim=True).repeat_interleave(call.group, 1)
@@ -168,7 +168,7 @@ def _scores(call: Call) -> int:
 
 
 def _is_tame(call: Call) -> bool:
-    """Whether anything can be said: numbers that are finite, with scores far from the end of float32, and no dropout."""
+    """Whether relations can be judged: finite numbers, scores far below the largest float32, no dropout."""
     options = call.options
     if not (call.q.numel() and call.k.numel() and call.v.numel()) or (options.get("dropout") or (0.0,))[0]:
         return False

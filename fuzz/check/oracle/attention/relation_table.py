@@ -1,8 +1,9 @@
 """The table of metamorphic relations: how a call of an attention function may be changed, and what must hold then.
 
-Each builder takes a call and chance, and gives an equation between outputs, None where the relation does not apply: where an
-option makes places count, an axis is too short, or a changed number would be rounded. In real numbers every equation holds;
-`exact` says that it holds bit for bit too where products are summed in one order whatever the shape (docs/oracle.md).
+Each builder takes a call and chance, and gives an equation between outputs, None where the relation does not apply:
+where an option makes places count, an axis is too short, or a changed number would be rounded. In real numbers every
+equation holds; `exact` says that it holds bit for bit too where products are summed in one order whatever the shape
+(docs/oracle.md).
 """
 
 from collections.abc import Callable
@@ -21,7 +22,7 @@ Map = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """What `map` makes of the output of a call. `spread`, `map` itself when it is linear, makes the same of its budget."""
+    """`map` of the output of a call; `spread` does the same to its budget (it is `map` where that is linear)."""
 
     call: Call
     map: Map = lambda out: out
@@ -39,7 +40,7 @@ class Equation:
 
 @dataclass(frozen=True)
 class Relation:
-    """What must hold between outputs: its name, whether it holds bit for bit, and what makes the equation for a call."""
+    """A named equation between outputs, built for a call; `exact`: it holds bit for bit."""
 
     name: str
     exact: bool
@@ -70,7 +71,8 @@ def _along(x: Tensor | None, axis: int, index: Tensor) -> Tensor | None:
 
 
 def select(call: Call, axis: int, chosen: list[int]) -> tuple[Call, Tensor]:
-    """The call with only the chosen batches (0), query heads with all key heads (1), queries (2) or keys (3); and their index."""
+    """The call with the chosen batches (0), query heads with all key heads (1), queries (2) or keys (3); and `chosen`
+    as a tensor."""
     index = torch.tensor(chosen, device=call.q.device)
     extras = {name: _along(call.options.get(name), axis, index) for name in ("mask", "bias")}
     q, k, v = call.q, call.k, call.v

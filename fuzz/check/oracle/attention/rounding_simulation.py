@@ -1,10 +1,10 @@
 """Right kernels made up: the float64 truth of a call with the rounding of a class of kernels, at random.
 
-Where a kernel rounds its weights, before or after they are divided by the row's sum and by which running maximum they are
-scaled, decides how they round; a peer multiplies them by a random number before it rounds and divides by it after, one number for
-all rows. What peers agree on is rounding's own trend on these inputs; how far they lie apart is its chance. Where scores take
-few values, or lie close together, weights round alike in all rows, and no chance is left: the peers that are `online` show
-what comes of that.
+Where a kernel rounds its weights, before or after they are divided by the row's sum and by which running maximum they
+are scaled, decides how they round; a peer multiplies them by a random number before it rounds and divides by it after,
+one number for all rows. What peers agree on is rounding's own trend on these inputs; how far they lie apart is its
+chance. Where scores take few values, or lie close together, weights round alike in all rows, and no chance is left: the
+peers that are `online` show what comes of that.
 """
 
 import functools

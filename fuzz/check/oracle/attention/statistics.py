@@ -53,7 +53,7 @@ def _along(r: Tensor, direction: Tensor) -> float:
 
 
 def standing(value: float, peers: Tensor, online: Tensor) -> float:
-    """By how many standard deviations, of the peers and of those online together, a statistic lies off the peers' mean."""
+    """How many standard deviations (of all peers) a statistic lies off the mean of `peers`."""
     count = len(peers)
     spread = float(peers.var()) * (1 + 1 / count) + (float(online.var()) if len(online) > 1 else 0.0)
     spread = spread**0.5

@@ -1,4 +1,4 @@
-"""What is wrong a little in many elements: the statistics of a result beside those of right kernels on the same inputs."""
+"""Small errors in many elements: statistics of a result beside those of right kernels on the same inputs."""
 
 import math
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ from fuzz.protocol.failures import BiasedErrors
 
 
 class Trends:
-    """Compares `mine`, of the result `value`, with at least two peers that round at random, and with some `online` ones, whose weights round as those of
-    kernels do that go from one block of keys to the next: a trend that one of these has too is rounding. `least`: the smallest
-    bias or change of the scale that matters; infinite for functions whose exponentials are off by more than rounding, whose
-    errors may be larger as well.
+    """Compares `mine`, of the result `value`, with at least two peers that round at random, and with some `online`
+    ones, whose weights round as those of kernels do that go from one block of keys to the next: a trend that one of
+    these has too is rounding. `least`: the smallest bias or change of the scale that matters; infinite for functions
+    whose exponentials are off by more than rounding, whose errors may be larger as well.
 
     failure: the trend that is wrong, None for none. numbers: scale and bias as changes beside
     whatever is nearest, and their standing; rms and row as multiples of what the peers have, and their standing.

@@ -1,8 +1,9 @@
 """What is wrong with the output of a call with dropout whatever its mask is, for functions whose mask can't be read.
 
-With P the weights before dropout of p, each is dropped by itself, so that an output is sum_j P_ij v_j m_ij / (1 - p) with
-m_ij = 1 for what is kept: no larger than sum_j P_ij |v_j| / (1 - p), 0 only where all that counts is dropped, and on the whole
-what it is without dropout. How far sums may be from that is Hoeffding's inequality, for any p and any scores.
+With P the weights before dropout of p, each is dropped by itself, so that an output is sum_j P_ij v_j m_ij / (1 - p)
+with m_ij = 1 for what is kept: no larger than sum_j P_ij |v_j| / (1 - p), 0 only where all that counts is dropped, and
+on the whole what it is without dropout. How far sums may be from that is Hoeffding's inequality, for any p and any
+scores.
 """
 
 import math
@@ -57,7 +58,7 @@ def _surely_not_zero(exact: Exact, p: float, tiny: float) -> Tensor:
 
 
 def _off(exact: Exact, out: Tensor, p: float, firm: Tensor, slack: float) -> Judgement | None:
-    """That all heads, or one, along their exact outputs without dropout, are further from those than masks take them."""
+    """A finding where all heads, or one, lie further from the output without dropout than masks explain."""
     along = exact.results["out"].masked_fill(~firm, 0.0)
     terms = exact.weights * (along @ exact.v.mT) / (1 - p)
     squares, mine, theirs = (x.sum((-1, -2)) for x in (terms.square(), out * along, along.square()))

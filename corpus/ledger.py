@@ -97,12 +97,12 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """One entry. `roots`: its cause, then other causes that are the same bug; `cases`: example files, relative to the
+    """One entry. `causes`: its own, then other causes that are the same bug; `cases`: example files, relative to the
     ledger; `findings`: the ids of all cases with this bug; dates are ISO 8601; `versions`: torch versions with it."""
 
     id: str
     title: str
-    roots: tuple[CauseKey, ...]
+    causes: tuple[CauseKey, ...]
     status: Status = Status()
     note: str = ""
     cases: tuple[str, ...] = ()
@@ -118,16 +118,16 @@ class Ledger:
 
     path: Path
     bugs: tuple[Bug, ...] = ()
-    _of_root: Mapping[CauseKey, Bug] = field(init=False, repr=False, compare=False)
+    _of_cause: Mapping[CauseKey, Bug] = field(init=False, repr=False, compare=False)
     _of_case: Mapping[str, Bug] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_of_root", {root: bug for bug in self.bugs for root in bug.roots})
+        object.__setattr__(self, "_of_cause", {cause: bug for bug in self.bugs for cause in bug.causes})
         object.__setattr__(self, "_of_case", {case: bug for bug in self.bugs for case in bug.findings})
 
-    def of_root(self, root: CauseKey) -> Bug | None:
+    def find_cause(self, cause: CauseKey) -> Bug | None:
         """The bug that has this cause."""
-        return self._of_root.get(root)
+        return self._of_cause.get(cause)
 
     def of_case(self, case_id: str) -> Bug | None:
         """The bug that this case was found of."""
@@ -152,7 +152,7 @@ def loads(content: bytes | str, path: Path) -> Ledger:
     nodes = entries["bugs"].items()
     bugs = tuple(_bug(node) for node in nodes)
     _once(((bug.id, node) for bug, node in zip(bugs, nodes, strict=True)), "id")
-    _once(((root, node) for bug, node in zip(bugs, nodes, strict=True) for root in bug.roots), "cause")
+    _once(((cause, node) for bug, node in zip(bugs, nodes, strict=True) for cause in bug.causes), "cause")
     _once(((case, node) for bug, node in zip(bugs, nodes, strict=True) for case in bug.findings), "finding")
     return Ledger(path, bugs)
 
@@ -169,7 +169,7 @@ def _bug(node: Node) -> Bug:
     return Bug(
         id=entries["id"].text(),
         title=entries["title"].text(),
-        roots=tuple(_root(one) for one in (entries["cause"], *also)),
+        causes=tuple(_read_cause(one) for one in (entries["cause"], *also)),
         status=_status(entries["status"]) if "status" in entries else Status(),
         note=entries["note"].text() if "note" in entries else "",
         cases=_texts(entries, "cases", re.compile(rf".+{re.escape(SUFFIX)}"), f"a case file (*{SUFFIX})"),
@@ -180,7 +180,7 @@ def _bug(node: Node) -> Bug:
     )
 
 
-def _root(node: Node) -> CauseKey:
+def _read_cause(node: Node) -> CauseKey:
     entries = node.record(("who", "stage", "mechanism"), ("part",))
     return CauseKey(**{key: entries[key].text() if key in entries else "" for key in _CAUSE})
 
@@ -261,7 +261,7 @@ def _updates(text: str, before: Bug, node: Node, bug: Bug) -> Iterator[Edit]:
         # An empty list of findings replaces one too: a finding that moved to another entry would be listed twice.
         if value != getattr(before, key) and (value or (key == "findings" and key in entries)):
             yield set_key(text, node, key, to_data(value))
-    causes = [_cause(root) for root in bug.roots if root not in before.roots]
+    causes = [_cause_data(cause) for cause in bug.causes if cause not in before.causes]
     if causes and "also" in entries:
         yield append_items(text, entries["also"], causes)
     elif causes:
@@ -270,12 +270,12 @@ def _updates(text: str, before: Bug, node: Node, bug: Bug) -> Iterator[Edit]:
 
 def _entry(bug: Bug) -> dict[str, Data]:
     """A new entry, its fields in their order."""
-    data = fields_of(bug, always=("id", "title"), without=("roots", "status"))
-    cause, *also = [_cause(root) for root in bug.roots]
+    data = fields_of(bug, always=("id", "title"), without=("causes", "status"))
+    cause, *also = [_cause_data(cause) for cause in bug.causes]
     written: dict[str, Data] = {"status": str(bug.status), "cause": cause, "also": also}
     order = ("id", "title", "status", "note", "cause", "also", "cases", *_KEPT)
     return {key: value for key in order if (value := {**data, **written}.get(key))}
 
 
-def _cause(root: CauseKey) -> Data:
-    return {key: value for key in _CAUSE if (value := getattr(root, key)) or key != "part"}
+def _cause_data(cause: CauseKey) -> Data:
+    return {key: value for key in _CAUSE if (value := getattr(cause, key)) or key != "part"}

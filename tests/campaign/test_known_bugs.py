@@ -26,7 +26,7 @@ def ledger_with(directory: Path, status: str, example: Entry | None, *findings: 
     bug = Bug(
         id="bug",
         title="wrong",
-        roots=(ledger.CauseKey("inductor", "lowering", "relu", "wrong"),),
+        causes=(ledger.CauseKey("inductor", "lowering", "relu", "wrong"),),
         status=ledger.Status(*status.split(" ", 1)),
         cases=paths,
         findings=findings,

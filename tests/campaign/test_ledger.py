@@ -114,7 +114,7 @@ def test_a_failure_that_shrinks_to_a_case_listed_under_a_bug_is_no_news(tmp_path
     ((entry,), known) = (found(first), ledger_of(tmp_path, f"known {URL}"))
     bug = known.bugs[0]
     listed = Ledger(
-        known.path, (ledger.Bug(bug.id, bug.title, bug.roots, bug.status, "", bug.cases, (entry.case.id,)),)
+        known.path, (ledger.Bug(bug.id, bug.title, bug.causes, bug.status, "", bug.cases, (entry.case.id,)),)
     )
     given = options(tmp_path, ledger=listed, rules=[OTHER])
     ending = run_campaign(given, sampler("relu"))

@@ -39,12 +39,12 @@ def test_what_a_person_wrote_stays_when_it_is_brought_up_to_date(tmp_path: Path)
     read = written(tmp_path / "ledger.yaml", HAND_WRITTEN)
     (bug,) = read.bugs
     assert str(bug.status) == "reported https://github.com/pytorch/pytorch/issues/1"
-    assert read.of_root(CauseKey("inductor", "joint_graph_passes", "", "fill ignored")) == bug
+    assert read.find_cause(CauseKey("inductor", "joint_graph_passes", "", "fill ignored")) == bug
     assert read.examples(bug) == [tmp_path / "known/constants.case.yaml"]
     met = Bug(
         bug.id,
         "a machine's title",
-        bug.roots[:1],
+        bug.causes[:1],
         Status(),
         "",
         (),
@@ -61,7 +61,7 @@ def test_what_a_person_wrote_stays_when_it_is_brought_up_to_date(tmp_path: Path)
     text = read.path.read_text()
     assert text.startswith(expected)
     again = ledger.load(read.path)
-    assert again.bugs[0].title == bug.title and again.bugs[0].roots == bug.roots and again.bugs[0].note == bug.note
+    assert again.bugs[0].title == bug.title and again.bugs[0].causes == bug.causes and again.bugs[0].note == bug.note
     assert again.bugs[1] == Bug("bmm", "aten.bmm: NaN", (ROOT,), findings=("1" * 12,))
     # And nothing changes where there is nothing to say.
     ledger.save(again)

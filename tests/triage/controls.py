@@ -6,7 +6,7 @@ from generators.program.case import Case
 
 
 class Controls:
-    """An evaluator under which the controls named in `right` pass, the ones in `given` give that, and all else is `wrong`.
+    """An evaluator under which the controls in `right` pass, those in `given` give that, and all else is `wrong`.
 
     Controls are named as "name" or "name argument"; without a control the subject's name counts.
     """

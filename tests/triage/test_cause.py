@@ -20,7 +20,8 @@ from triage.attribution.root_cause import Experiment, MechanismKind
 CONFIG = WorkerConfig(timeout=120, memory_mib=8192)
 SEEDS = Path(entry.__file__).parent / "seeds"
 PLANTS = {
-    "scale_dropped": "sfdp-01-inference", "queries_and_keys_swapped": "sfdp-02-inference", "scale_squared": "sfdp-05-inference",
+    "scale_dropped": "sfdp-01-inference", "queries_and_keys_swapped": "sfdp-02-inference",
+    "scale_squared": "sfdp-05-inference",
     "causal_added": "sfdp-11-inference", "mask_dropped": "sfdp-14-inference", "queries_reversed": "sfdp-19-inference",
 }  # fmt: skip
 SCALED_BY_A_TENSOR = """
@@ -137,21 +138,18 @@ def test_a_lowering_that_is_wrong_is_named(plant: str) -> None:
     ("output", "line"),
     [
         (
-            "Bisection complete: BisectionResult(backend='inductor', subsystem='joint_graph_passes', debug_info='pass_pattern_0')",
+            "BisectionResult(backend='inductor', subsystem='joint_graph_passes', debug_info='pass_pattern_0')",
             "inductor, joint_graph_passes: pass_pattern_0",
         ),
         (
-            "Bisection complete: BisectionResult(backend='inductor', subsystem='lowerings', bisect_number=3, debug_info='relu_1')",
+            "BisectionResult(backend='inductor', subsystem='lowerings', bisect_number=3, debug_info='relu_1')",
             "inductor, lowerings: relu",
         ),
-        (
-            "Bisection complete: BisectionResult(backend='aot_eager', subsystem=None, bisect_number=None, debug_info=None)",
-            "aot_eager",
-        ),
-        ("Bisection complete: None", "it found nothing"),
-        ("Bisection complete: no issue found", "it found nothing"),
-        ("Traceback", "it did not end as it should"),
+        ("BisectionResult(backend='aot_eager', subsystem=None, bisect_number=None, debug_info=None)", "aot_eager"),
+        ("None", "it found nothing"),
+        ("no issue found", "it found nothing"),
+        ("", "it did not end as it should"),
     ],
 )
 def test_the_bisectors_last_line_is_read(output: str, line: str) -> None:
-    assert parsed(f"some\n{output}\n").line == line
+    assert parsed(f"some\nBisection complete: {output}\n" if output else "Traceback").line == line

@@ -21,6 +21,7 @@ from triage.attribution.ablation import EAGER, EMULATED_CASTS, INDUCTOR, Ablatio
 from triage.attribution.attribute import Attribution
 from triage.attribution.bisector import Bisection
 from triage.attribution.explain import explain
+from triage.attribution.render import describe_explanation
 from triage.attribution.root_cause import Experiment, Mechanism, MechanismKind, RootCause
 from triage.report import repro
 from triage.report.build import write_refusal, write_report
@@ -110,7 +111,7 @@ def test_cause_bisection_and_explanation_follow_the_table(entry: Entry) -> None:
     assert "_sfdp_pattern_1" in report.cause and str(cause.mechanism) in report.cause
     assert len(report.evidence) == len(cause.evidence)
     assert list(report.diff) == explanation.diff()
-    assert report.bisector == bisection.line and list(report.conditions) == explanation.sentences
+    assert report.bisector == bisection.line and list(report.conditions) == describe_explanation(explanation)
     text = report.render()
     places = [text.index(part) for part in ("| run with |", *report.evidence, report.bisector, *report.conditions)]
     assert places == sorted(places)

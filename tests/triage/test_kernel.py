@@ -20,6 +20,7 @@ from tests.triage.test_draft import imported
 from tests.triage.test_report import ROOT, report
 from triage.attribution import size_search
 from triage.attribution.case_edits import resized
+from triage.attribution.render import describe_boundary
 from triage.attribution.size_search import Boundary, search_sizes
 from triage.report.build import Options, build
 from triage.report.model import Report
@@ -183,12 +184,12 @@ def test_the_boundary_of_each_dimension_is_told_by_a_rule_and_its_control(attent
 
     case = replace(attention, dims=(("H", 2), ("S", 65), ("D", 8)))
     lines = {b.name: b for b in search_sizes(case, Verdict.WRONG_GRADIENT, judge)}
-    assert lines["S"].words == (
+    assert describe_boundary(lines["S"]) == (
         "S = 65: only where S > 64 and S % 64 != 0 (24 sizes tried, 1 to 130; passes at 64 and 128;"
         " fails in another way where S < 64)"
     )
     assert lines["H"].rule == "only where H > 1"
-    assert lines["D"].words == "D = 8: any D (25 sizes tried, 1 to 130)"
+    assert describe_boundary(lines["D"]) == "D = 8: any D (25 sizes tried, 1 to 130)"
     wrong = WrongValue("grad of input 1", (0,), error=1.0, ratio=99.0, limit=12.0)
     result = SubjectResult("triton", Verdict.WRONG_GRADIENT, failure=wrong)
     assert (
@@ -199,7 +200,7 @@ def test_the_boundary_of_each_dimension_is_told_by_a_rule_and_its_control(attent
 
 def test_a_boundary_says_when_time_ran_out(attention: Case) -> None:
     lines = search_sizes(attention, Verdict.WRONG_RESULT, lambda case: Verdict.OK, seconds=-1)
-    assert lines[0].words == "H = 2: no other size could be judged"
+    assert describe_boundary(lines[0]) == "H = 2: no other size could be judged"
     assert Boundary("S", 3, frozenset({3}), frozenset()).rule == "any S"
 
 

@@ -69,4 +69,4 @@ def test_the_mechanisms_of_our_ledger_are_in_the_closed_list() -> None:
     ledger: Ledger = load(ROOT / "corpus" / "ledger.yaml")
     stems = [kind.value.partition("{}")[0] for kind in MechanismKind]
     for bug in ledger.bugs:
-        assert any(bug.roots[0].mechanism.startswith(stem) for stem in stems)
+        assert any(bug.causes[0].mechanism.startswith(stem) for stem in stems)

@@ -92,7 +92,10 @@ def attribute(
 
 
 def run_kernel_ablation(entry: Entry, evaluator: Evaluator) -> Ablation:
-    """Eager, PyTorch's MATH backend and the attention function that the case is about."""
+    """Eager, PyTorch's MATH backend and the attention function that the case is about. Raises UserError."""
+    known = evaluator.hello.attention
+    if known and entry.subject not in known:
+        raise UserError(f"{entry.subject} is neither an attention function (see docs/kernels.md) nor torch.compile")
     subjects = dict.fromkeys((EAGER, MATH, entry.subject))
     stages = {name: evaluator.evaluate_or_raise(entry.case, name) for name in subjects}
     return Ablation(evaluator.hello, stages, entry.subject)

@@ -97,19 +97,6 @@ class Explanation:
                 listed.append(_describe_free(name, group))
         return listed + [f"{kind} of {', '.join(names)}" for kind, names in inputs.items()]
 
-    @property
-    def sentences(self) -> list[str]:
-        """What it takes, what does not matter, and what that rests on."""
-        matched = [name for name in self.matched if "==" not in name]
-        judged = sum(one.fails is not None for one in self.tried)
-        lines = [
-            f"It needs {'; '.join(self.needs)}." if self.needs else "",
-            f"It does not depend on {'; '.join(self.free)}." if self.free else "",
-            f"The pattern stops matching with another {' or '.join(matched)}." if matched else "",
-            f"{judged} cases were judged, each with one property changed{'' if self.whole else '; time ran out'}.",
-        ]
-        return [line for line in lines if line]
-
     def diff(self) -> list[str]:
         """The lines of the program that differ in the control."""
         return self._diff(self.control)[:_DIFF_LINES] if self.control is not None else []

@@ -1,10 +1,13 @@
-"""The evidence for a root cause in sentences: the one place with words for experiments."""
+"""The evidence for a root cause, and what a failure takes, in sentences: the one place with words for experiments."""
 
 import itertools
 from collections.abc import Iterable
 
 from fuzz.protocol.controls import ConstantDiffers, ConstantsNotCompared
+from fuzz.tiles import tile_rule
+from triage.attribution.explain import Explanation
 from triage.attribution.root_cause import Bisected, CaseChange, Evidence, Experiment, FusedCall
+from triage.attribution.size_search import Boundary
 
 CONTROLS = {
     "pattern_matcher_off": "the pattern matcher off",
@@ -61,6 +64,33 @@ def describe_evidence(evidence: Iterable[Evidence]) -> list[str]:
 def describe_constant(item: ConstantDiffers) -> str:
     """A constant that differs: "softmax over [-2] where the pattern has [-1]"."""
     return f"{_OPERATIONS.get(item.operation, item.operation)} {item.program} where the pattern has {item.expected}"
+
+
+def describe_explanation(found: Explanation) -> list[str]:
+    """What the failure takes, what does not matter, and what that rests on."""
+    matched = [name for name in found.matched if "==" not in name]
+    judged = sum(one.fails is not None for one in found.tried)
+    sentences = [
+        f"It needs {'; '.join(found.needs)}." if found.needs else "",
+        f"It does not depend on {'; '.join(found.free)}." if found.free else "",
+        f"The pattern stops matching with another {' or '.join(matched)}." if matched else "",
+        f"{judged} cases were judged, each with one property changed{'' if found.whole else '; time ran out'}.",
+    ]
+    return [sentence for sentence in sentences if sentence]
+
+
+def describe_boundary(one: Boundary) -> str:
+    """Which sizes fail, what that rests on, and the nearest sizes that pass: the control experiment."""
+    tried = sorted(one.failing | one.passing | one.otherwise)
+    if len(tried) == 1:
+        return f"{one.name} = {one.size}: no other size could be judged"
+    details = [f"{len(tried)} sizes tried, {tried[0]} to {tried[-1]}"]
+    if near := sorted(sorted(one.passing, key=lambda size: abs(size - one.size))[:2]):
+        details.append(f"passes at {' and '.join(map(str, near))}")
+    if one.otherwise:
+        rule = tile_rule(one.otherwise, one.failing | one.passing, one.name)
+        details.append(f"fails in another way {rule.removeprefix('only ')}")
+    return f"{one.name} = {one.size}: {one.rule} ({'; '.join(details)})"
 
 
 def _describe(alike: list[Evidence]) -> str:

@@ -47,20 +47,6 @@ class Boundary:
         others = self.passing | self.otherwise
         return tile_rule(self.failing, others, self.name) if others else f"any {self.name}"
 
-    @property
-    def words(self) -> str:
-        """The rule, what it rests on, and the nearest sizes that pass: the control experiment."""
-        tried = sorted(self.failing | self.passing | self.otherwise)
-        if len(tried) == 1:
-            return f"{self.name} = {self.size}: no other size could be judged"
-        told = [f"{len(tried)} sizes tried, {tried[0]} to {tried[-1]}"]
-        near = sorted(sorted(self.passing, key=lambda size: abs(size - self.size))[:2])
-        told += [f"passes at {' and '.join(map(str, near))}"] if near else []
-        if self.otherwise:
-            apart = tile_rule(self.otherwise, self.failing | self.passing, self.name)
-            told.append(f"fails in another way {apart.removeprefix('only ')}")
-        return f"{self.name} = {self.size}: {self.rule} ({'; '.join(told)})"
-
 
 def search_sizes(case: Case, verdict: Verdict, judge: Judge, seconds: float = SECONDS) -> list[Boundary]:
     """Every dimension of a case that gives `verdict`, by trying other sizes in turn for about so many seconds."""

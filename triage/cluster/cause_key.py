@@ -3,9 +3,9 @@
 `key_of` gives equal keys to exactly those:
 
 1. The same place: who is at fault, the stage, and the part. All attention patterns of Inductor (`_sfdp_pattern_*`) are
-   one part: they share a matcher and a check of what it matched, and what these overlook shows under any pattern. Each is
-   a part where the mistake is in its replacement, or where no more is known than how it fails (a crash, a hang). An
-   operation of ATen is one part whether eager or a backend of F.scaled_dot_product_attention called it.
+   one part: they share a matcher and a check of what it matched, and what these overlook shows under any pattern. Each
+   is a part where the mistake is in its replacement, or where no more is known than how it fails (a crash, a hang).
+   An operation of ATen is one part whether eager or a backend of F.scaled_dot_product_attention called it.
 2. The same mechanism. An exception is one by its type and text, without numbers, names and kinds of tensors. For an
    attention function all wrong values are one mechanism: which of them shows is chance.
 

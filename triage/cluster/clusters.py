@@ -6,12 +6,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from corpus.ledger import Bug, CauseKey, Ledger
+from fuzz.bug_identity import PROCESS
 from generators.program.simplicity import sort_key
-from triage.attribution.root_cause import JOINT_PASSES, PATTERNS
+from triage.attribution.root_cause import JOINT_PASSES, PATTERNS, MechanismKind
 from triage.cluster.attributions import Attributed, load_attributed
 from triage.cluster.findings import Finding, gather
 
 _COMPILERS = {"inductor": "[Inductor]", "aot": "[AOTAutograd]", "eager": ""}
+_SAY_ALL = (
+    *(kind.value.partition("{}")[0] for kind in (MechanismKind.COMPILING_RAISES, MechanismKind.RUNNING_RAISES)),
+    *(MechanismKind.of(verdict).value for verdict in PROCESS),
+)
+"""How the mechanisms begin that say by themselves what goes wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +118,7 @@ def load_clusters(paths: Sequence[Path], ledger: Ledger) -> list[Cluster]:
 
 def split_listed(findings: Sequence[Finding], ledger: Ledger) -> tuple[list[Attributed], list[Finding]]:
     """The findings that the ledger lists, which need no attribution, and the others."""
-    listed = [Attributed(finding, bug.roots[0]) for finding in findings if (bug := ledger.of_case(finding.id))]
+    listed = [Attributed(finding, bug.causes[0]) for finding in findings if (bug := ledger.of_case(finding.id))]
     return listed, [finding for finding in findings if ledger.of_case(finding.id) is None]
 
 
@@ -125,10 +131,10 @@ def update_ledger(ledger: Ledger, clusters: Sequence[Cluster]) -> Ledger:
     for one in listed:
         bug = bugs[one.bug.id] if one.bug else Bug(_new_id(one.keys[0], bugs), one.title, one.keys)
         # An entry that lists a finding under a key that no entry has gets that key: the next finding is known by it.
-        keys = {member.key for member in one.members if not member.is_open and ledger.of_root(member.key) is None}
+        keys = {member.key for member in one.members if not member.is_open and ledger.find_cause(member.key) is None}
         bugs[bug.id] = replace(
             bug,
-            roots=(*bug.roots, *sorted(keys - set(bug.roots))),
+            causes=(*bug.causes, *sorted(keys - set(bug.causes))),
             findings=tuple(sorted({*bug.findings, *(finding.id for finding in one.findings)})),
             first_seen=one.first_seen,
             last_seen=one.last_seen,
@@ -141,10 +147,14 @@ def title_of(key: CauseKey) -> str:
     """The title of a bug that nobody has named, from its key alone."""
     is_pattern = key.part == PATTERNS or "sfdp" in key.part
     what = "attention" if is_pattern or not key.part else key.part
-    where = f" ({key.part})" if is_pattern and key.part != PATTERNS else ""
-    verb = "rewritten" if key.stage == JOINT_PASSES else "compiled" if key.who in _COMPILERS else "computed"
-    how = "is wrong in eager" if key.who == "eager" else f"is {verb} wrongly{where}"
-    return f"{_COMPILERS.get(key.who, f'{key.who}:')} {what} {how}: {key.mechanism}".strip()
+    where = f"({key.part})" if is_pattern and key.part != PATTERNS else ""
+    if key.mechanism.startswith(_SAY_ALL):
+        how = "in eager" if key.who == "eager" else ""
+    else:
+        verb = "rewritten" if key.stage == JOINT_PASSES else "compiled" if key.who in _COMPILERS else "computed"
+        how = "is wrong in eager" if key.who == "eager" else f"is {verb} wrongly"
+    words = (_COMPILERS.get(key.who, f"{key.who}:"), what, how, where)
+    return f"{' '.join(filter(None, words))}: {key.mechanism}"
 
 
 def _find_bugs(members: Iterable[Attributed], ledger: Ledger) -> dict[CauseKey, Bug]:
@@ -152,7 +162,7 @@ def _find_bugs(members: Iterable[Attributed], ledger: Ledger) -> dict[CauseKey, 
     attribution learns more. Of several the first by id."""
     found: dict[CauseKey, Bug] = {}
     for member in members:
-        bug = ledger.of_root(member.key)
+        bug = ledger.find_cause(member.key)
         if bug is None and not member.is_open:
             bug = ledger.of_case(member.finding.id)
         if bug is not None and (member.key not in found or bug.id < found[member.key].id):
@@ -162,7 +172,7 @@ def _find_bugs(members: Iterable[Attributed], ledger: Ledger) -> dict[CauseKey, 
 
 def _cluster(group: list[Attributed], bug: Bug | None) -> Cluster:
     members = sorted(group, key=lambda m: (m.is_open, sort_key(m.finding.entry.case), m.finding.id))
-    return Cluster(bug.roots if bug else tuple(sorted({m.key for m in members})), tuple(members), bug)
+    return Cluster(bug.causes if bug else tuple(sorted({m.key for m in members})), tuple(members), bug)
 
 
 def _new_id(key: CauseKey, taken: Iterable[str]) -> str:

@@ -17,11 +17,11 @@ from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
 from generators.program.emit import source
 from generators.program.type_check import types_of
-from triage.attribution.ablation import DYNAMIC, EAGER, MATH, PASSES, Ablation, cheapest, run_ablation
-from triage.attribution.attribute import Attribution, attribute
+from triage.attribution.ablation import DYNAMIC, PASSES, Ablation, cheapest, run_ablation
+from triage.attribution.attribute import Attribution, attribute, run_kernel_ablation
 from triage.attribution.bisector import bisect
 from triage.attribution.explain import Explanation, explain
-from triage.attribution.render import describe_evidence
+from triage.attribution.render import describe_boundary, describe_evidence, describe_explanation
 from triage.attribution.size_search import Boundary, search_sizes
 from triage.report import environment, picture, repro
 from triage.report.diagnosis import refuse, refuse_unshown
@@ -73,7 +73,7 @@ def build(entry: Entry, options: Options, out: Path) -> Report | Refusal:
         ablation = (
             run_ablation(entry, evaluator, modes=options.modes)
             if subject is None
-            else _run_kernel(entry.case, subject, evaluator)
+            else run_kernel_ablation(entry, evaluator)
         )
         why, evidence = refuse(ablation), None
         if why is None:
@@ -124,7 +124,11 @@ def write_report(
         table=table_of((attribution.ablation if attribution else None) or ablation),
         fired=() if kernel else result.fired,
         bisector=attribution.bisection.line if attribution and attribution.bisection else "",
-        conditions=[b.words for b in evidence.sizes] if kernel else explanation.sentences if explanation else (),
+        conditions=list(map(describe_boundary, evidence.sizes))
+        if kernel
+        else describe_explanation(explanation)
+        if explanation
+        else (),
         diff=explanation.diff() if explanation else (),
         where=named(case, describe_where(case, result.where)),
         picture=named(case, drawn),
@@ -171,18 +175,6 @@ def _cells(result: SubjectResult) -> tuple[str, str, str]:
     elif result.verdict is Verdict.NONFINITE:
         shown = "not finite"
     return str(result.verdict).replace("_", " "), shown, same
-
-
-def _run_kernel(case: Case, subject: str, evaluator: Evaluator) -> Ablation:
-    """Eager, PyTorch's MATH backend and the attention function, each in a check of its own."""
-    hello = evaluator.hello
-    if hello.attention and subject not in hello.attention:
-        raise UserError(f"{subject} is neither an attention function (see docs/kernels.md) nor torch.compile")
-    return Ablation(
-        hello,
-        {name: evaluator.evaluate_or_raise(case, name) for name in dict.fromkeys((EAGER, MATH, subject))},
-        subject,
-    )
 
 
 def _investigate(

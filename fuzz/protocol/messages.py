@@ -236,7 +236,7 @@ def subject_result(data: Mapping[str, Any]) -> SubjectResult:
 
     Raises `ValueError` when it is none.
     """
-    result = decode(SubjectResult, data)
+    result = decode(SubjectResult, {key: value for key, value in data.items() if (key, value) != ("where", {})})
     if result.failure is None:
         result = replace(result, failure=read_sentence(result.verdict, str(data.get("message", ""))))
     return result

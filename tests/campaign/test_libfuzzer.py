@@ -133,7 +133,7 @@ def test_a_fault_of_ours_in_libfuzzers_process_is_raised_where_it_can_be_seen(tm
 
 def test_subjects_that_nothing_is_compiled_for_are_refused(tmp_path: Path) -> None:
     given = fuzzed(tmp_path)
-    with pytest.raises(UserError, match="--engine atheris follows Inductor: of --subject, one that compiles"):
+    with pytest.raises(UserError, match="--subject"):
         run_campaign(options(tmp_path, engine="atheris", setup=given.setup, subjects=("triton",)), sampler())
 
 

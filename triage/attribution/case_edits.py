@@ -1,17 +1,15 @@
 """A case with one thing changed, as experiments need it. All give None where the result is no other case."""
 
 import itertools
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from corpus.passes.contracts import simplify_contract
-from generators.errors import CaseError
+from generators.program import edits
 from generators.program.case import Attr, Case, Op
-from generators.program.contracts import check_contract
 from generators.program.dtypes import LOW_PRECISION
 from generators.program.edits import valid
-from generators.program.type_check import check, make_op
+from generators.program.type_check import make_op
 
 _FLOATS = ("float32", *LOW_PRECISION)
 _INTEGERS = frozenset({"int64", "int32", "int8", "uint8"})
@@ -95,24 +93,8 @@ def with_zero_one_masks(case: Case) -> Case | None:
 
 def resized(case: Case, name: str, size: int) -> Case | None:
     """One dimension has another size. None also where the attention would be another one."""
-    other = replace(case, dims=tuple((n, size if n == name else s) for n, s in case.dims))
-    try:
-        types = check(replace(other, contracts=()))
-        # Where the fused call takes its scale from head_dim, so does the contract.
-        implied = {
-            op.name: types[op.args[0]].shape[-1].value(other.sizes)
-            for op in case.ops
-            if op.kind == "sdpa" and op.attr("scale") is None
-        }
-        contracts = tuple(
-            replace(c, scale=1 / math.sqrt(max(1, implied[c.output]))) if c.output in implied else c
-            for c in case.contracts
-        )
-        for contract in contracts:
-            check_contract(contract, other, types)
-    except CaseError:
-        return None
-    return replace(other, contracts=contracts)
+    other = edits.resized(case, {**case.sizes, name: size})
+    return other if other is not None and len(other.contracts) == len(case.contracts) else None
 
 
 def _with_attributes(case: Case, change: Callable[[Op, str, Attr], Attr]) -> Case:

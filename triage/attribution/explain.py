@@ -47,7 +47,6 @@ class Explanation:
 
     case: Case
     tried: tuple[PerturbationResult, ...]
-    seconds: float
     whole: bool = True
     rewrite: bool = False
 
@@ -148,7 +147,7 @@ def explain(
         if found.verdict in FINDINGS or found.verdict in _PASSING:
             counts[one.property] += 1
             tried.append(PerturbationResult(one, _fails_alike(result, found), bool(attention_patterns(found.fired))))
-    return Explanation(case, tuple(tried), time.monotonic() - began, whole, rewrite)
+    return Explanation(case, tuple(tried), whole, rewrite)
 
 
 def _fails_alike(result: SubjectResult, other: SubjectResult) -> bool | None:

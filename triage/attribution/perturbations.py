@@ -2,12 +2,12 @@
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from generators.program.case import Attr, Case, Input, Op, Values
 from generators.program.dtypes import FLOATS, LOW_PRECISION
-from generators.program.edits import valid
+from generators.program.edits import renamed_dims, valid, with_input, with_sizes
 from generators.program.ops import OPS
 from generators.program.ops.spec import Kind
 from generators.program.sizes import Size
@@ -35,16 +35,8 @@ class Perturbation:
 def perturb(case: Case) -> list[Perturbation]:
     """All of them, a round of one of each property after the other, since time may run out."""
     groups: dict[str, list[Perturbation]] = {}
-    for made in itertools.chain(
-        _attributes(case),
-        _masks(case),
-        _modes(case),
-        _dtypes(case),
-        _layouts(case),
-        _coincidences(case),
-        _values(case),
-        _sizes(case),
-    ):
+    ways = (_attributes, _masks, _modes, _dtypes, _layouts, _coincidences, _values, _sizes)
+    for made in itertools.chain.from_iterable(way(case) for way in ways):
         if made.case.canonical() != case.canonical():
             groups.setdefault(made.property, []).append(made)
     return [made for together in itertools.zip_longest(*groups.values()) for made in together if made is not None]
@@ -55,15 +47,15 @@ def _attributes(case: Case) -> Iterator[Perturbation]:
     types = types_of(case)
     kinds = [op.kind for op in case.ops]
     for op in case.ops:
-        which = f"{op.kind}" if kinds.count(op.kind) == 1 else f"{op.kind} `{op.name}`"
+        which = op.kind if kinds.count(op.kind) == 1 else f"{op.kind} `{op.name}`"
+        rank = types[op.args[0]].rank if op.args else 0
         for name, value in attributes(op).items():
             if name == "form":
                 continue
-            rank = types[op.args[0]].rank if op.args else 0
             for other in _other_values(op, name, value, rank):
                 new = make_op(op.name, op.kind, op.args, {**dict(op.attrs), name: other})
-                made = _with_op(case, op, new)
-                if made is not None:
+                made = valid(replace(case, ops=tuple(new if o is op else o for o in case.ops)))
+                if made is not None and len(made.ops) == len(case.ops):
                     yield Perturbation(f"{name} of {which}", _shown(value), _shown(other), made)
 
 
@@ -105,9 +97,8 @@ def _masks(case: Case) -> Iterator[Perturbation]:
 def _modes(case: Case) -> Iterator[Perturbation]:
     mode = "inference" if case.training else "training"
     yield from _whole(replace(case, mode=mode), "mode", case.mode, mode)
-    yield from _whole(
-        replace(case, dynamic=not case.dynamic), "sizes", *("symbolic", "numbers")[:: 1 if case.dynamic else -1]
-    )
+    now, then = ("symbolic", "numbers") if case.dynamic else ("numbers", "symbolic")
+    yield from _whole(replace(case, dynamic=not case.dynamic), "sizes", now, then)
 
 
 def _dtypes(case: Case) -> Iterator[Perturbation]:
@@ -123,9 +114,8 @@ def _dtypes(case: Case) -> Iterator[Perturbation]:
 def _layouts(case: Case) -> Iterator[Perturbation]:
     for item in case.inputs:
         for layout in ("contiguous", "transposed", "padded"):
-            yield from _input(
-                case, item, replace(item, layout=layout), f"memory layout of {item.name}", item.layout, layout
-            )
+            other = replace(item, layout=layout)
+            yield from _input(case, item, other, f"memory layout of {item.name}", item.layout, layout)
 
 
 def _values(case: Case) -> Iterator[Perturbation]:
@@ -153,58 +143,25 @@ def _coincidences(case: Case) -> Iterator[Perturbation]:
         if split is None or not 2 <= len(places) <= _MOST_PLACES:
             continue
         groups = dict.fromkeys(group for place in places if (group := _moving(split, places, place, size + 1)))
-        if len(groups) < 2:
-            continue
-        for group in groups:
+        for group in groups if len(groups) > 1 else ():
             made = _resized_together(split, group, size + 1)
             if made is not None:
-                words = places[group[0]]
-                yield Perturbation(
-                    f"{words} == {name}",
-                    "",
-                    f"{words} = {size + 1}, {name} = {size}",
-                    _named_apart(made, group, name),
-                    near=2,
-                )
+                where = places[group[0]]
+                becomes = f"{where} = {size + 1}, {name} = {size}"
+                yield Perturbation(f"{where} == {name}", "", becomes, _named_apart(made, group, name), near=2)
 
 
 def _split(case: Case, name: str) -> tuple[Case | None, dict[str, str]]:
     """The case with a dimension of its own for every place where `name` stands, and these places in words."""
-    places: dict[str, str] = {}
-    used = {dim for dim, _ in case.dims}
-
-    def fresh(words: str) -> Size:
-        dim = next(d for d in (f"Z{i}" for i in itertools.count()) if d not in used)
-        used.add(dim)
-        places[dim] = words
-        return Size.of(dim)
-
-    inputs = tuple(
-        replace(
-            item,
-            shape=tuple(
-                fresh(f"{item.name}.shape[{axis}]") if str(s) == name else s for axis, s in enumerate(item.shape)
-            ),
-        )
-        for item in case.inputs
-    )
-    ops = tuple(
-        replace(
-            op, attrs=tuple((key, _renamed(value, name, fresh, f"a size of `{op.name}`")) for key, value in op.attrs)
-        )
-        for op in case.ops
-    )
-    size = case.sizes[name]
-    dims = (*case.dims, *((dim, size) for dim in places))
-    return valid(replace(case, dims=dims, inputs=inputs, ops=ops, contracts=())), places
-
-
-def _renamed(value: Attr, name: str, fresh: Callable[[str], Size], words: str) -> Attr:
-    if isinstance(value, Size):
-        return fresh(words) if str(value) == name else value
-    if isinstance(value, tuple):
-        return tuple(fresh(words) if isinstance(part, Size) and str(part) == name else part for part in value)
-    return value
+    words = [f"{i.name}.shape[{axis}]" for i in case.inputs for axis, size in enumerate(i.shape) if str(size) == name]
+    for op in case.ops:
+        parts = (part for _, value in op.attrs for part in (value if isinstance(value, tuple) else (value,)))
+        words += [f"a size of `{op.name}`" for part in parts if isinstance(part, Size) and str(part) == name]
+    unused = (dim for number in itertools.count() if (dim := f"Z{number}") not in case.sizes)
+    places = dict(zip(unused, words, strict=False))
+    dims = iter(places)  # `with_sizes` goes through the sizes in the order of `words`
+    split = with_sizes(case, lambda size: Size.of(next(dims)) if str(size) == name else size)
+    return valid(replace(split, dims=(*case.dims, *((dim, case.sizes[name]) for dim in places)), contracts=())), places
 
 
 def _moving(split: Case, places: Mapping[str, str], place: str, size: int) -> tuple[str, ...]:
@@ -226,26 +183,7 @@ def _named_apart(case: Case, group: tuple[str, ...], name: str) -> Case:
     """The split case with two names: `name` for all places that stayed, another for those that moved."""
     moved = next(f"{name[:6]}{i}" for i in itertools.count(2) if f"{name[:6]}{i}" not in case.sizes)
     names = {dim: moved if dim in group else name for dim in case.sizes if re.fullmatch(r"Z\d+", dim)}
-
-    def size(part: Size) -> Size:
-        return Size.of(names.get(str(part), part))
-
-    def attr(value: Attr) -> Attr:
-        if isinstance(value, Size):
-            return size(value)
-        return (
-            tuple(size(part) if isinstance(part, Size) else part for part in value)
-            if isinstance(value, tuple)
-            else value
-        )
-
-    inputs = tuple(replace(item, shape=tuple(map(size, item.shape))) for item in case.inputs)
-    ops = tuple(replace(op, attrs=tuple((key, attr(value)) for key, value in op.attrs)) for op in case.ops)
-    dims = dict(case.dims)
-    kept = {n: s for n, s in dims.items() if n not in names}
-    sizes = {new: dims[old] for old, new in names.items()}
-    made = valid(replace(case, dims=tuple((kept | sizes).items()), inputs=inputs, ops=ops))
-    return made or case
+    return valid(renamed_dims(case, names)) or case
 
 
 def _whole(case: Case, what: str, is_now: str, becomes: str) -> Iterator[Perturbation]:
@@ -255,14 +193,7 @@ def _whole(case: Case, what: str, is_now: str, becomes: str) -> Iterator[Perturb
 
 
 def _input(case: Case, item: Input, other: Input, what: str, is_now: str, becomes: str) -> Iterator[Perturbation]:
-    inputs = tuple(other if i is item else i for i in case.inputs)
-    yield from _whole(replace(case, inputs=inputs), what, is_now, becomes)
-
-
-def _with_op(case: Case, op: Op, new: Op) -> Case | None:
-    """The case with another operation; what follows may need another shape, which makes it none."""
-    made = valid(replace(case, ops=tuple(new if o is op else o for o in case.ops)))
-    return None if made is None or len(made.ops) != len(case.ops) else made
+    return _whole(with_input(case, item, other), what, is_now, becomes)
 
 
 def _shown(value: Attr) -> str:

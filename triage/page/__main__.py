@@ -23,17 +23,11 @@ def page(run: Path, *, out: Path | None = None, ledger: Path | None = None) -> N
     ledger
         The ledger of bugs; by default corpus/ledger.yaml of this checkout.
     """
-    from generators.errors import UserError
+    from corpus.atomic_write import replace_file
 
     file = out or run / "page.html"
     html, groups = make_page(run, ledger)
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        temporary = file.with_name(f".{file.name}.tmp")
-        temporary.write_text(html, encoding="utf-8")
-        temporary.replace(file)
-    except OSError as error:
-        raise UserError(f"{file}: can't be written: {error.strerror}") from error
+    replace_file(file, html.encode())
     print(f"{file}: {summarize(groups)}")  # noqa: T201 - a command line prints its result
 
 

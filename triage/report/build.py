@@ -77,7 +77,8 @@ def build(entry: Entry, options: Options, out: Path) -> Report | Refusal:
         )
         why, evidence = refuse(ablation), None
         if why is None:
-            _say(f"{ablation.result.verdict} with {ablation.accused}: running repro.py and controls for some minutes")
+            what = f"{ablation.result.verdict} with {ablation.accused}"
+            sys.stderr.write(f"{what}: running repro.py and controls for some minutes\n")
             evidence = _investigate(entry, ablation, evaluator, options, out / "repro.py")
     if evidence is None:
         for file in ("repro.py", picture.FILE):
@@ -271,8 +272,3 @@ def _home_of(subject: str) -> str:
     if get_spec(subject).sdpa:
         return "at https://github.com/pytorch/pytorch/issues, as a bug of this backend"
     return "with attnfuzz, whose `kernels/` has it" if get_spec(subject).function else "with the author of the function"
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()

@@ -17,27 +17,25 @@ def collect(python: str, torch: str) -> str:
 
     `torch` is the version, all that is said where collect_env fails.
     """
-    command = [python, "-m", "torch.utils.collect_env"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=180, check=True)
-    except (OSError, subprocess.SubprocessError):
+    output = _run(python, "-m", "torch.utils.collect_env", seconds=180)
+    if not output:
         return f"PyTorch version: {torch}\n(python -m torch.utils.collect_env failed)"
-    lines = [line.rstrip() for line in done.stdout.splitlines() if line.strip()]
-    lines = [
-        line for line in lines if not line.startswith("Collecting environment") and "Could not collect" not in line
-    ]
-    if len(lines) <= MAX_LINES:
-        return "\n".join(lines)
-    return "\n".join([line for line in lines if _TELLING.match(line)][:MAX_LINES])
+    lines = [line.rstrip() for line in output.splitlines() if line.strip() and "Could not collect" not in line]
+    lines = [line for line in lines if not line.startswith("Collecting environment")]
+    if len(lines) > MAX_LINES:
+        lines = [line for line in lines if _TELLING.match(line)][:MAX_LINES]
+    return "\n".join(lines)
 
 
 def version(distribution: str, python: str) -> str:
     """The version of a package under that interpreter, "" where it has none."""
-    program = f"from importlib.metadata import version; print(version({distribution!r}))"
+    return _run(python, "-c", f"from importlib.metadata import version; print(version({distribution!r}))", seconds=60)
+
+
+def _run(*command: str, seconds: float) -> str:
+    """What a command prints, "" where it fails."""
     try:
-        done = subprocess.run(
-            [python, "-c", program], capture_output=True, text=True, errors="replace", timeout=60, check=True
-        )
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=seconds, check=True)
     except (OSError, subprocess.SubprocessError):
         return ""
     return done.stdout.strip()

@@ -8,18 +8,7 @@ from dataclasses import replace
 
 from fuzz.bug_identity import attention_patterns
 from fuzz.localisation import gradient, named
-from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import (
-    AnyFailure,
-    DifferentElements,
-    FaultyOperation,
-    FormDiffers,
-    Nondeterministic,
-    NotFinite,
-    Raised,
-    RelationBroken,
-    WrongValue,
-)
+from fuzz.protocol import SubjectResult, Verdict, failures
 from fuzz.protocol.relations import MEANINGS
 from fuzz.protocol.render import describe
 from fuzz.subjects import get_spec
@@ -91,7 +80,7 @@ def title(case: Case, result: SubjectResult, device: str, boundaries: Sequence[B
     what = _VERDICTS[result.verdict][1]
     if result.verdict is Verdict.WRONG_GRADIENT and value_of(result):
         what += f" {gradient(case, value_of(result))}"
-    if isinstance(result.failure, RelationBroken):
+    if isinstance(result.failure, failures.RelationBroken):
         what += f", by the relation {result.failure.relation}"
     rules = [b.rule.removeprefix("only where ") for b in boundaries if b.rule.startswith("only where ")]
     return f"{who}: {what}{' where ' if rules else ''}{' and '.join(rules)}"
@@ -107,7 +96,7 @@ def summarize(case: Case, ablation: Ablation) -> str:
         return f"The module below {does}{under} ({where}): {_detail(case, result)}."
     mode = "forward and backward" if case.training else "forward"
     happens = f"`{subject}` {does} in the attention below, {mode}: {_detail(case, result)}."
-    if isinstance(result.failure, RelationBroken):
+    if isinstance(result.failure, failures.RelationBroken):
         relation = result.failure.relation
         happens = (
             f"`{subject}` is right for the call below. Called again with other arguments, it breaks a relation that"
@@ -126,7 +115,7 @@ def summarize(case: Case, ablation: Ablation) -> str:
 def describe_cause(ablation: Ablation, cause: RootCause) -> str:
     """Where the fault is, in one sentence, or two for an operation of eager."""
     failure = ablation.result.failure
-    if ablation.result.verdict is Verdict.EAGER_SUSPECT and isinstance(failure, FaultyOperation):
+    if ablation.result.verdict is Verdict.EAGER_SUSPECT and isinstance(failure, failures.FaultyOperation):
         return (
             "Every operation that eager ran was computed again in float64 from the same arguments:"
             f" `{failure.operation}` is the first with an error that rounding does not explain, and with its wrong"
@@ -150,10 +139,10 @@ def search_words(case: Case, result: SubjectResult) -> str:
     if is_kernel(result):
         backend = get_spec(result.subject).sdpa.partition("_")[0].lower()
         return f"scaled_dot_product_attention {backend} {symptom}"
-    if isinstance(failure, FaultyOperation):
+    if isinstance(failure, failures.FaultyOperation):
         wrong = "NaN" if failure.is_not_finite else "wrong result"
         return f"{failure.operation.removeprefix('aten.')} {wrong}"
-    if isinstance(failure, Raised):
+    if isinstance(failure, failures.Raised):
         return " ".join([failure.error, *re.findall(r"[A-Za-z_]{2,}", failure.text)[:_SEARCH_WORDS]])
     patterns = sorted(attention_patterns(result.fired))
     if patterns:
@@ -190,10 +179,17 @@ def _detail(case: Case, result: SubjectResult) -> str:
     return "; ".join(filter(None, [told, count_rows(result)])) or result.verdict.explanation
 
 
-def _renamed(case: Case, failure: AnyFailure | None) -> AnyFailure | None:
+def _renamed(case: Case, failure: failures.AnyFailure | None) -> failures.AnyFailure | None:
     """The failure of "grad of q" where executions say "grad of input 0"."""
     match failure:
-        case WrongValue() | DifferentElements() | NotFinite() | Nondeterministic() | FormDiffers() | FaultyOperation():
+        case (
+            failures.WrongValue()
+            | failures.DifferentElements()
+            | failures.NotFinite()
+            | failures.Nondeterministic()
+            | failures.FormDiffers()
+            | failures.FaultyOperation()
+        ):
             return replace(failure, value=named(case, failure.value))
         case _:
             return failure
@@ -204,7 +200,7 @@ def _symptom(result: SubjectResult) -> str:
     numbers, verdict, failure = result.numbers, result.verdict, result.failure
     size = f", values up to {numbers['scale']:.2g}" if "scale" in numbers else ""
     if verdict is Verdict.EAGER_SUSPECT:
-        operation = f" ({failure.operation})" if isinstance(failure, FaultyOperation) else ""
+        operation = f" ({failure.operation})" if isinstance(failure, failures.FaultyOperation) else ""
         error = numbers.get("eager_error", math.inf)
         if not math.isfinite(error):
             return f"eager gives NaN or inf, float64 is finite{operation}"

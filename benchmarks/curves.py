@@ -1,11 +1,26 @@
-"""Curves of what searches reach, drawn alike. Needs matplotlib when something is drawn, not before."""
+"""Searches kept as JSON and drawn as curves."""
 
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def write_runs(runs: Sequence[Any], path: Path) -> None:
+    """Write dataclasses as a JSON list, one a line."""
+    path.write_text("[" + ",\n".join(json.dumps(asdict(run)) for run in runs) + "]\n")
+
+
+def read_runs(kind: type[T], path: Path) -> list[T]:
+    """What `write_runs` wrote."""
+    return [kind(**run) for run in json.loads(path.read_text())]
 
 
 def blank(panels: int, inches: tuple[float, float]) -> tuple[Any, list[Any]]:
-    """A figure with so many panels side by side, of this size in all: the figure, and the axes of each panel."""
+    """A figure with so many panels side by side, and the axes of each panel. `inches`: width and height."""
     import matplotlib as mpl
 
     mpl.use("Agg")

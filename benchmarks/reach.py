@@ -4,15 +4,12 @@
         [--json PATH] [--plot PATH]
     python -m benchmarks.reach --from PATH.json [--plot PATH]
 
-Compiles case after case as the subjects `passes` and `passes_random` do, and tells the search what it reached: no eager
-run is compared, nothing is shrunk. That takes a third of a second a case, so that an hour's cases of a campaign fit in
-half an hour of one processor, and campaigns that shrink more are not behind. Begins from nothing, without seed files.
-Prints how many distinct rewrites were reached after so many cases, and by what the cases came about. Shared machines
-only change how long it takes.
+Compiles case after case as the subjects `passes` and `passes_random` do, without seed files. No eager run is compared
+and nothing is shrunk, so that a case takes a third of a second and engines that shrink more are not behind. Prints how
+many distinct rewrites were reached after each twelfth of the cases, and where the cases came from.
 """
 
 import argparse
-import json
 import logging
 import multiprocessing
 import sys
@@ -21,10 +18,11 @@ import time
 import warnings
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.curves import blank, save
+from benchmarks.curves import blank, read_runs, save, write_runs
 from fuzz.campaign.schedule import Schedule
 from fuzz.campaign.search import Guided, Random, Search
 from fuzz.campaign.store import Results
@@ -43,8 +41,8 @@ STEPS = 12
 
 @dataclass(frozen=True)
 class Reach:
-    """One search. `rewrites` and `patterns`: after each of `STEPS` equal parts of its cases; `found`: how many rewrites
-    were new by what brought them about; `made`: how many cases came about so."""
+    """One search. `rewrites` and `patterns`: after each of `STEPS` equal parts of its cases; by source, `made`:
+    cases, `found`: new rewrites."""
 
     engine: str
     seed: int
@@ -66,37 +64,33 @@ def main() -> int:
     parser.add_argument("--at-once", type=int, default=2)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path)
-    parser.add_argument("--from", dest="given", type=Path, help="searches that --json kept, to tell or draw again")
+    parser.add_argument("--from", dest="given", type=Path, help="print and draw the searches that --json kept")
     options = parser.parse_args()
     if options.given:
-        runs = [Reach(**run) for run in json.loads(options.given.read_text())]
+        runs = read_runs(Reach, options.given)
     else:
         wanted = [(engine, seed) for seed in options.seed or [1] for engine in options.engine or ("random", "guided")]
         with ProcessPoolExecutor(options.at_once, multiprocessing.get_context("spawn")) as pool:
-            running = [pool.submit(searched, engine, seed, options.cases) for engine, seed in wanted]
+            running = [pool.submit(run_search, engine, seed, options.cases) for engine, seed in wanted]
             runs = [one.result() for one in running]
     print("\n".join(map(line, runs)))
     if options.plot:
         plot(runs, options.plot)
     if options.json:
-        options.json.write_text(json.dumps([asdict(run) for run in runs]).replace("}, {", "},\n{") + "\n")
+        write_runs(runs, options.json)
     return 0
 
 
-def searched(engine: str, seed: int, count: int) -> Reach:
+def run_search(engine: str, seed: int, count: int) -> Reach:
     """What one search reaches with `count` cases, in a process where nothing else is compiled meanwhile."""
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     settings.configure_torch()
-    with tempfile.TemporaryDirectory(prefix="attnfuzz-reach-") as scratch:
-        results = Results(Path(scratch))
-        try:
-            return _searched(engine, seed, count, results)
-        finally:
-            results.close()
+    with tempfile.TemporaryDirectory(prefix="attnfuzz-reach-") as scratch, closing(Results(Path(scratch))) as results:
+        return _search(engine, seed, count, results)
 
 
-def _searched(engine: str, seed: int, count: int, results: Results) -> Reach:
+def _search(engine: str, seed: int, count: int, results: Results) -> Reach:
     def draw(index: int, spec: SampleSpec = ANY) -> Case:
         return sample(seed, index, spec=spec)
 
@@ -109,7 +103,7 @@ def _searched(engine: str, seed: int, count: int, results: Results) -> Reach:
     for index in range(count):
         chosen = search.choose(index)
         case = chosen.case
-        result = compiled(index, case, schedule.subjects_for(case, targeted=chosen.is_targeted))
+        result = compile_case(index, case, schedule.subjects_for(case, targeted=chosen.is_targeted))
         schedule.add_time(result.seconds, {one.subject: one.seconds for one in result.results})
         search.record(case, result)
         refused += result.rejected is not None
@@ -125,7 +119,7 @@ def _searched(engine: str, seed: int, count: int, results: Results) -> Reach:
     return Reach(engine, seed, count, refused, seconds, tuple(rewrites), tuple(patterns), dict(made), dict(found))
 
 
-def compiled(index: int, case: Case, subjects: tuple[str, ...]) -> Result:
+def compile_case(index: int, case: Case, subjects: tuple[str, ...]) -> Result:
     """What a case reaches under these subjects; all verdicts are `ok`."""
     started = time.perf_counter()
     try:

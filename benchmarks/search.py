@@ -1,13 +1,12 @@
 """What each engine reaches in the compiler, from nothing, against time.
 
     python -m benchmarks.search [--engine random] [--engine guided] [--engine atheris] [--seed 1] [--budget 10m]
-        [--workers 2] [--device cpu] [--at-once 1] [--out DIR] [--json PATH] [--plot PATH]
+        [--workers 2] [--device cpu] [--json PATH] [--plot PATH]
     python -m benchmarks.search --from PATH.json [--plot PATH]
 
-Runs `python -m fuzz.run --engine E --seed N --subject passes ...` for every engine and seed, so many at once and
-without seed files, and counts distinct rewrites, lowerings (fallbacks among them) and other things reached (operations
-of the graph, kernels; fuzz/check/coverage.py) by their first time. Run directories in --out are gone on with: their
-budgets add up. Prints a line for each run and a table of medians; --json keeps the curves, --plot draws them.
+Runs `python -m fuzz.run --engine E --seed N --subject passes ...` for every engine and seed, without seed files, and
+counts distinct rewrites, lowerings (fallbacks among them) and other things reached (operations of the graph, kernels;
+fuzz/check/coverage.py) by their first time. Prints a table of medians; --json keeps the curves, --plot draws them.
 """
 
 import argparse
@@ -16,20 +15,18 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.curves import blank, save
+from benchmarks.curves import blank, read_runs, save, write_runs
 from fuzz.campaign.search import ENGINES
 
 MOMENTS = 60
 """A curve has so many points, evenly spaced."""
-TOLD = 6
-"""And so many of them are printed."""
-SUBJECTS = ("--subject", "passes", "--subject", "passes_random", "--subject", "inductor")
+SUBJECTS = ("passes", "passes_random", "inductor")
 KINDS = ("rewrites", "patterns", "lowerings", "others")
 
 
@@ -57,89 +54,51 @@ def main() -> int:
     parser.add_argument("--budget", default="10m")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--at-once", type=int, default=1)
-    parser.add_argument("--out", type=Path)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path)
-    parser.add_argument("--from", dest="given", type=Path, help="runs that --json kept, to tell or draw again")
+    parser.add_argument("--from", dest="given", type=Path, help="print and draw the campaigns that --json kept")
     options = parser.parse_args()
     if options.given:
-        runs = [Run(**run) for run in json.loads(options.given.read_text())]
-        print("\n".join(map(line, runs)))
+        runs = read_runs(Run, options.given)
     else:
-        runs = _all(options)
+        wanted = [(engine, seed) for seed in options.seed or [1] for engine in options.engine or ENGINES]
+        runs = [run_campaign(*one, options.budget, options.workers, options.device) for one in wanted]
+    print("\n".join(table(runs)))
     if options.json:
-        options.json.write_text(json.dumps([asdict(run) for run in runs], indent=None).replace("}, {", "},\n{") + "\n")
+        write_runs(runs, options.json)
     if options.plot:
         plot(runs, options.plot)
-    print("\n".join(table(runs)))
     return 0
 
 
-def _all(options: argparse.Namespace) -> list[Run]:
-    wanted = [(engine, seed) for seed in options.seed or [1] for engine in options.engine or ENGINES]
-    with tempfile.TemporaryDirectory(prefix="attnfuzz-search-") as scratch, ThreadPoolExecutor(options.at_once) as pool:
-        out = options.out or Path(scratch)
-
-        def one(engine_seed: tuple[str, int]) -> Run:
-            run = campaign(*engine_seed, options.budget, options.workers, options.device, out)
-            print(line(run), flush=True)
-            return run
-
-        return list(pool.map(one, wanted))
-
-
-def campaign(engine: str, seed: int, budget: str, workers: int, device: str, out: Path) -> Run:
-    """Run one campaign in its directory below `out`, or go on with it."""
-    here = (out / f"{engine}-{seed}").absolute()
-    (here / "none").mkdir(parents=True, exist_ok=True)
-    seeds = ["--seeds", str(here / "none")] if engine != "random" else []
-    command = [
-        sys.executable,
-        "-m",
-        "fuzz.run",
-        "--engine",
-        engine,
-        *seeds,
-        "--seed",
-        str(seed),
-        "--budget",
-        budget,
-        "--workers",
-        str(workers),
-        "--device",
-        device,
-        *SUBJECTS,
-        "--out",
-        str(here / "run"),
-        "--corpus",
-        str(here / "found"),
-        "--ledger",
-        "/dev/null",
-    ]
-    with (here / "log").open("ab") as log:
-        subprocess.run(command, stdout=log, stderr=log, check=False)
-    return read(engine, seed, map(json.loads, (here / "run" / "events.ndjson").read_text().splitlines()))
+def run_campaign(engine: str, seed: int, budget: str, workers: int, device: str) -> Run:
+    """Run one campaign in a directory of its own."""
+    with tempfile.TemporaryDirectory(prefix="attnfuzz-search-") as scratch:
+        here = Path(scratch)
+        (here / "none").mkdir()
+        options = {"engine": engine, "seed": seed, "budget": budget, "workers": workers, "device": device,
+                   "out": here / "run", "corpus": here / "found", "ledger": "/dev/null"}  # fmt: skip
+        if engine != "random":
+            options["seeds"] = here / "none"
+        command = [sys.executable, "-m", "fuzz.run", *(f"--{name}={value}" for name, value in options.items())]
+        command += [f"--subject={subject}" for subject in SUBJECTS]
+        subprocess.run(command, stdout=sys.stderr, check=False)
+        return read_events(engine, seed, map(json.loads, (here / "run" / "events.ndjson").read_text().splitlines()))
 
 
-def read(engine: str, seed: int, events: Iterable[dict[str, Any]]) -> Run:
-    """A campaign's events, of one run or several after each other, as curves over the time they took together."""
-    elapsed = before = 0.0
-    began = None
+def read_events(engine: str, seed: int, events: Iterable[dict[str, Any]]) -> Run:
+    """A campaign's events as curves over its time."""
+    elapsed = began = 0.0
     cases = rejected = workers = 0
     torch = ""
-    saved: list[str] = []
+    findings = Counter[str]()
     first: dict[str, dict[str, float]] = {kind: {} for kind in KINDS}
     for event in events:
         if event["event"] == "CampaignStarted":
-            before, began, workers, torch = elapsed, event["time"], event["workers"], event["torch"]
-        if began is None:
-            continue
-        elapsed = before + event["time"] - began
-        if event["event"] == "CampaignEnded":
-            began = None
+            began, workers, torch = event["time"], event["workers"], event["torch"]
+        elapsed = event["time"] - began
         if event["event"] == "FindingSaved" and not event["internal"]:
-            saved.append(event["verdict"])
+            findings[event["verdict"]] += 1
         if event["event"] != "CaseJudged":
             continue
         cases, rejected = cases + 1, rejected + (event["rejected"] is not None)
@@ -154,19 +113,7 @@ def read(engine: str, seed: int, events: Iterable[dict[str, Any]]) -> Run:
     curves = {
         kind: [sum(when <= moment for when in names.values()) for moment in moments] for kind, names in first.items()
     }
-    findings = {verdict: saved.count(verdict) for verdict in sorted(set(saved))}
-    return Run(engine, seed, workers, torch, cases, rejected, round(elapsed, 1), curves, findings)
-
-
-def line(run: Run) -> str:
-    """A run in one line: what it reached by some moments."""
-    findings = ", ".join(f"{count} {verdict}" for verdict, count in run.findings.items()) or "none"
-    every = MOMENTS // TOLD
-    curves = "; ".join(f"{kind} {run.curves[kind][every - 1 :: every]}" for kind in KINDS)
-    return (
-        f"{run.engine} seed {run.seed}, torch {run.torch}, {run.workers} workers for {run.seconds / 60:.0f} min:"
-        f" {run.cases} cases, {run.rejected} rejected; {curves}; findings: {findings}"
-    )
+    return Run(engine, seed, workers, torch, cases, rejected, round(elapsed, 1), curves, dict(findings))
 
 
 def table(runs: list[Run]) -> list[str]:
@@ -174,16 +121,15 @@ def table(runs: list[Run]) -> list[str]:
     lines = [f"| engine | seeds | cases | {' | '.join(KINDS)} | findings |", "|---" * (len(KINDS) + 4) + "|"]
     for engine in dict.fromkeys(run.engine for run in runs):
         own = [run for run in runs if run.engine == engine]
-        told = [f"{statistics.median(run.curves[kind][-1] for run in own):g}" for kind in KINDS]
+        reached = [f"{statistics.median(run.curves[kind][-1] for run in own):g}" for kind in KINDS]
         cases = statistics.median(run.cases for run in own)
         found = statistics.median(sum(run.findings.values()) for run in own)
-        lines.append(f"| {engine} | {len(own)} | {cases:g} | {' | '.join(told)} | {found:g} |")
+        lines.append(f"| {engine} | {len(own)} | {cases:g} | {' | '.join(reached)} | {found:g} |")
     return lines
 
 
 def plot(runs: list[Run], path: Path) -> None:
-    """Draw rewrites and lowerings against minutes on one machine of two cores: worker time over two. A line is a
-    seed."""
+    """Draw rewrites and lowerings against minutes of two workers. A line is a seed."""
     styles = {"guided": ("black", "-"), "random": ("0.55", "-"), "atheris": ("0.3", ":")}
     kinds = ("rewrites", "lowerings")
     figure, axes = blank(len(kinds), (10, 4))

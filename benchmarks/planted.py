@@ -54,11 +54,11 @@ def main() -> int:
             ]
             subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
             events = [json.loads(line) for line in (out / "events.ndjson").read_text().splitlines()]
-        missed += not _told(name, events)
+        missed += not _report(name, events)
     return 1 if missed else 0
 
 
-def _told(name: str, events: list[dict[str, Any]]) -> bool:
+def _report(name: str, events: list[dict[str, Any]]) -> bool:
     """Print one line on a run; whether it found something."""
     began = next(e["time"] for e in events if e["event"] == "CampaignStarted")
     # What eager gets wrong on the way is no planted defect.

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from fuzz.check import exceptions
 from fuzz.check.attention import calls
-from fuzz.check.attention.harness import StandIn
+from fuzz.check.attention.harness import AttentionHarness
 from fuzz.check.case_run import CaseRun
 from fuzz.check.coverage import Coverage
 from fuzz.check.exceptions import SubjectError, SuppressOutOfMemory
@@ -27,7 +27,9 @@ def check_attention(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
         return Judgement(Verdict.SKIPPED, NotTaken(Refusal.NO_CONTRACT)), None
     try:
         with case.running:
-            stand_in = StandIn(request.attention_stub, subject.attention, case.device, training=request.training)
+            harness = AttentionHarness(
+                request.attention_stub, subject.attention, case.device, training=request.training
+            )
     except (SubjectError, Unsupported) as refusal:
         return Judgement(Verdict.SKIPPED, NotTaken(Refusal.UNSUPPORTED, str(refusal))), None
     except Exception as error:
@@ -36,14 +38,14 @@ def check_attention(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
         return _skip_text(error), None
     runs: list[Execution] = []
     try:
-        judgement = _run_and_judge(case, subject, stand_in, runs, coverage)
-        damage = stand_in.damage
+        judgement = _run_and_judge(case, subject, harness, runs, coverage)
+        damage = harness.damage
     finally:
-        stand_in.program.close()
-    if judgement.verdict is Verdict.SKIPPED and not (damage or stand_in.differences):
+        harness.program.close()
+    if judgement.verdict is Verdict.SKIPPED and not (damage or harness.differences):
         return judgement, None
-    if stand_in.differences and not judgement.verdict.is_finding:
-        judgement = Judgement(Verdict.WRONG_RESULT, stand_in.differences[0], judgement.numbers)
+    if harness.differences and not judgement.verdict.is_finding:
+        judgement = Judgement(Verdict.WRONG_RESULT, harness.differences[0], judgement.numbers)
     if damage:
         if judgement.verdict.is_finding:
             judgement = replace(judgement, writes=damage)
@@ -56,32 +58,34 @@ def check_attention(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
 
 
 def _run_and_judge(
-    case: CaseRun, subject: Subject, stand_in: StandIn, runs: list[Execution], coverage: Coverage
+    case: CaseRun, subject: Subject, harness: AttentionHarness, runs: list[Execution], coverage: Coverage
 ) -> Judgement:
     """The verdict on what a function gives; `runs` takes the executions."""
     recorded: list[Call] = []
-    module = stand_in.module()
+    module = harness.module()
     try:
         with case.running, coverage:
             call = subject.compile(module, case.request.dynamic)
             for _ in range(max(1, case.request.repeat)):
-                runs.append(case.execute(call, module, stand_in.fresh()))
-                recorded = recorded or stand_in.calls
-                if stand_in.damage:
+                runs.append(case.execute(call, module, harness.fresh()))
+                recorded = recorded or harness.calls
+                if harness.damage:
                     break
     except Unsupported as refusal:
         return Judgement(Verdict.SKIPPED, NotTaken(Refusal.UNSUPPORTED, str(refusal)))
     except NotImplementedError as error:  # in the backward pass
         return Judgement(Verdict.SKIPPED, NotTaken(Refusal.NOT_IMPLEMENTED, exceptions.line(error)))
     except Exception as error:
-        if not stand_in.accuses(error):
+        if not harness.accuses(error):
             return _skip_text(error)
         return Judgement(exceptions.verdict(error), exceptions.as_failure(error))
-    if stand_in.attention.compiled:
-        return case.judge_runs(runs, stand_in.dtypes, functools.partial(_run_uncompiled, case, stand_in))
+    if harness.attention.compiled:
+        return case.judge_runs(runs, harness.dtypes, functools.partial(_run_uncompiled, case, harness))
     with SuppressOutOfMemory() as caught:
-        judgement = calls.judged(recorded, stand_in.function, training=case.request.training, again=not stand_in.damage)
-        is_deterministic = case.device in stand_in.function.capabilities.deterministic
+        judgement = calls.judge_calls(
+            recorded, harness.function, training=case.request.training, again=not harness.damage
+        )
+        is_deterministic = case.device in harness.function.capabilities.deterministic
         return case.compare_runs(judgement, runs) if is_deterministic else judgement
     return Judgement(Verdict.SKIPPED, NotTaken(Refusal.NO_MEMORY, caught.line))
 
@@ -90,11 +94,11 @@ def _skip_text(error: Exception) -> Judgement:
     return Judgement(Verdict.SKIPPED, NotTaken(Refusal.TEXT_FAILS, exceptions.line(error)))
 
 
-def _run_uncompiled(case: CaseRun, stand_in: StandIn) -> list[Execution]:
+def _run_uncompiled(case: CaseRun, harness: AttentionHarness) -> list[Execution]:
     """The case with the same function, not compiled, under noise."""
     if case.request.random:
         return []
-    with stand_in.uncompiled() as program:
+    with harness.uncompiled() as program:
         return [
             case.execute(None, program.module(case.request.training), Noise(number))
             for number in range(constants.REPLICAS_BEFORE_WRONG)

@@ -5,7 +5,7 @@ import math
 import torch
 
 from fuzz.check import exceptions
-from fuzz.check.attention.pure_attention import Bare
+from fuzz.check.attention.pure_attention import PureAttention
 from fuzz.check.case_run import CaseRun
 from fuzz.check.coverage import Coverage, attention_patterns
 from fuzz.check.exceptions import SubjectError, SuppressOutOfMemory
@@ -47,25 +47,27 @@ def check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tuple
 
 
 def _judge_fused_call(case: CaseRun, subject: Subject, run: Execution) -> Judgement | None:
-    """What is wrong with the attention of a program that a rewrite made a fused call of: eager in low precision is less
-    accurate than that, and what it allows would hide much. None where nothing is, or the case is not bare."""
+    """What is wrong with a case that is one attention, which a rewrite made a fused call; None for nothing.
+
+    Eager in low precision is less accurate than a fused call, so that its tolerance would hide much.
+    """
     request = case.request
     if request.random or request.attention_stub is None:
         return None
     with SuppressOutOfMemory():
-        bare = Bare(request.attention_stub, case.device, training=request.training)
-        judgement = _as_call(bare, case, subject, run)
+        pure = PureAttention(request.attention_stub, case.device, training=request.training)
+        judgement = _judge_as_call(pure, case, subject, run)
         if judgement is None:
             return None
         return apply_precision_policy(
-            judgement, case, subject, lambda again: _as_call(bare, case, subject, again) is not None
+            judgement, case, subject, lambda again: _judge_as_call(pure, case, subject, again) is not None
         )
     return None
 
 
-def _as_call(bare: Bare, case: CaseRun, subject: Subject, run: Execution) -> Judgement | None:
+def _judge_as_call(pure: PureAttention, case: CaseRun, subject: Subject, run: Execution) -> Judgement | None:
     """What is wrong with `run` as a call of an attention function."""
-    call = bare.call(run, case.eager.cotangents)
+    call = pure.call(run, case.eager.cotangents)
     if call is None or (subject.tf32 and call.q.dtype == torch.float32):
         return None
     # A program that takes the scale to q, or its root to q and to k, rounds there, unless it is a power of 4.

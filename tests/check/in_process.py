@@ -16,7 +16,7 @@ DROPPED = "return F.dropout(((q @ k.transpose(-2, -1)) * {scale}).softmax(-1), 0
 Function = Callable[..., Any]
 
 
-def judged(
+def run_subject(
     subject: Function | Subject,
     *,
     training: bool = False,
@@ -28,8 +28,7 @@ def judged(
     with_error_map: bool = False,
     **options: str,
 ) -> SubjectResult:
-    """What is said of a function, or a subject, on the case of `text`, plain attention when it is left out; `options` are those
-    of `source`."""
+    """The result of a function or subject on `text` (default: plain attention); `options` are those of `source`."""
     settings.configure_torch()
     if not isinstance(subject, Subject):
         function = subject

@@ -1,4 +1,4 @@
-"""Hand-written sources in the form generators.emit prints: programs torch 2.13 compiles rightly, and some it doesn't."""
+"""Hand-written sources as generators.emit prints them: programs that torch 2.13 compiles rightly or wrongly."""
 
 import torch
 from torch.nn import functional

@@ -1,4 +1,4 @@
-"""Weights that round alike: errors add up in right kernels then, which accuses none of them, and what is wrong is seen still."""
+"""Weights that round alike: errors add up in right kernels, which are not accused; wrong ones still are."""
 
 from collections.abc import Callable
 

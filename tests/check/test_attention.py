@@ -36,7 +36,7 @@ def attending(cache: str) -> Iterator[Client]:
         yield client
 
 
-def judged(
+def run_subject(
     worker: Client, name: str, text: str = "", attention_stub: str | None = ATTEND, *, training: bool = False
 ) -> SubjectResult:
     name = f"{HOME}:{name}" if name in NAMES else name
@@ -53,7 +53,7 @@ def test_they_are_said_to_be_what_they_are(attending: Client) -> None:
 
 @pytest.mark.parametrize("training", [False, True])
 def test_a_right_one_is_right(attending: Client, training: bool) -> None:
-    result = judged(attending, "right", training=training)
+    result = run_subject(attending, "right", training=training)
     assert result.verdict in (Verdict.OK, Verdict.ROUNDING), result.failure
     assert result.same is True
 
@@ -85,20 +85,20 @@ def test_a_right_one_is_right(attending: Client, training: bool) -> None:
 def test_a_fault_ends_as_its_verdict(
     attending: Client, name: str, verdict: Verdict, kind: str, fields: dict[str, Any]
 ) -> None:
-    result = judged(attending, name)
+    result = run_subject(attending, name)
     assert result.verdict == verdict, result.failure
     assert is_failure(result.failure, kind, **fields), result.failure
 
 
 def test_a_backward_pass_is_watched_too(attending: Client) -> None:
-    assert judged(attending, "beside_dv").verdict in (Verdict.OK, Verdict.ROUNDING)
-    result = judged(attending, "beside_dv", training=True)
+    assert run_subject(attending, "beside_dv").verdict in (Verdict.OK, Verdict.ROUNDING)
+    result = run_subject(attending, "beside_dv", training=True)
     assert result.verdict == Verdict.OUT_OF_BOUNDS
     assert result.failure == OutOfBounds((Write("torch.zeros_like at planted_attention.py:83", "after", 7),))
 
 
 def test_a_wrong_gradient_is_located(attending: Client) -> None:
-    result = judged(attending, "first_rows", training=True)
+    result = run_subject(attending, "first_rows", training=True)
     assert result.verdict == Verdict.WRONG_GRADIENT
     where = result.where
     assert where is not None and where.value == "dq" and where.shape == (2, 4, 17, 16)
@@ -109,10 +109,10 @@ def test_a_wrong_gradient_is_located(attending: Client) -> None:
 def test_what_it_has_no_keyword_for_is_not_asked_of_it(attending: Client) -> None:
     causal = source("return F.scaled_dot_product_attention(q, k, v, scale=0.25, is_causal=True)")
     attention_stub = source('return attend(q, k, v, scale=0.25, causal="top_left")')
-    assert judged(attending, "right", causal, attention_stub).verdict in (Verdict.OK, Verdict.ROUNDING)
-    result = judged(attending, "without_last_key", causal, attention_stub)
+    assert run_subject(attending, "right", causal, attention_stub).verdict in (Verdict.OK, Verdict.ROUNDING)
+    result = run_subject(attending, "without_last_key", causal, attention_stub)
     assert result.failure == NotTaken(Refusal.UNSUPPORTED, "it has no parameter causal")
-    result = judged(attending, "right", causal, attention_stub=None)
+    result = run_subject(attending, "right", causal, attention_stub=None)
     assert result.failure == NotTaken(Refusal.NO_CONTRACT)
 
 
@@ -130,7 +130,7 @@ def test_a_finite_fill_is_left_alone_where_it_can_be_told(
         extra=mask,
     )
     attention_stub = source(f"return attend(q, k, v, scale=0.25, mask=rest[0], fill={fill})", extra=mask)
-    result = judged(attending, "right", filled, attention_stub)
+    result = run_subject(attending, "right", filled, attention_stub)
     assert result.verdict in ((verdict, Verdict.OK) if verdict is Verdict.ROUNDING else (verdict,)), result.failure
 
 
@@ -141,14 +141,14 @@ def test_any_strides_and_expanded_keys(attending: Client, layout: str, name: str
     lines = [f"q, k, v = (x.transpose({axes}) for x in (q, k, v))", "k = k[:, :1].expand(B, H, S, D)"]
     text = source(*lines, "return (q @ k.transpose(-2, -1) / 4.0).softmax(-1) @ v", layout=layout)
     attention_stub = source(*lines, "return attend(q, k, v, scale=0.25)", layout=layout)
-    result = judged(attending, name, text, attention_stub, training=True)
+    result = run_subject(attending, name, text, attention_stub, training=True)
     backends = (Verdict.SKIPPED,) if name == "sdpa_flash" and axes == "2, 3" else ()
     assert result.verdict in (Verdict.OK, Verdict.ROUNDING, *backends), result.failure
 
 
 def test_text_around_it_that_needs_other_strides_accuses_nobody(attending: Client) -> None:
     attention_stub = source("return attend(q, k, v, scale=0.25).transpose(1, 2).view(B, H, S, D)")
-    result = judged(attending, "right", plain(), attention_stub)
+    result = run_subject(attending, "right", plain(), attention_stub)
     assert result.verdict == Verdict.SKIPPED and is_failure(result.failure, "not_taken", why=Refusal.TEXT_FAILS)
 
 

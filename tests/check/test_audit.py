@@ -62,7 +62,7 @@ def guilty(text: str, *, training: bool = False) -> str:
     return audit.faulty.operation if audit.faulty else ""
 
 
-def judged(text: str, compiled: Callable[..., Any] | None = None, *, training: bool = False) -> Any:
+def run_subject(text: str, compiled: Callable[..., Any] | None = None, *, training: bool = False) -> Any:
     """The judgement on eager beside a compiled program, by default one that shares whatever eager does."""
     program = Program(text)
 
@@ -121,7 +121,7 @@ def test_so_is_one_of_the_backward_pass() -> None:
     with planted("tanh_backward", lost_gradient):
         assert guilty(text) == ""
         assert guilty(text, training=True) == "aten.tanh_backward"
-        found = judged(text, training=True)
+        found = run_subject(text, training=True)
     assert found.verdict == Verdict.EAGER_SUSPECT and found.failure.value == "grad of input 0"
 
 
@@ -132,13 +132,13 @@ def test_a_compiled_program_that_is_right_is_told_from_one_that_shares_the_mista
         return torch.stack([torch.mm(x, y.mT) for x, y in zip(q[0], k[0], strict=True)]).relu()
 
     with planted("bmm", lost_row):
-        shared, apart = judged(text), judged(text, right)
+        shared, apart = run_subject(text), run_subject(text, right)
     assert shared.failure.subject_is_wrong is True and shared.failure.given == 0.0
     assert apart.failure.subject_is_wrong is False
     assert apart.numbers["compiled_error"] < 1e-5 < apart.numbers["eager_error"]
     assert (apart.numbers["rows_wrong"], apart.numbers["rows_total"]) == (1, 4 * 17)
     assert apart.where.ranges[:2] == (((0, 0),), ((3, 3),))
-    assert judged(text) is None
+    assert run_subject(text) is None
 
 
 _BIASED = "scores = q @ k.transpose(-2, -1) / 4.0 + rest[0]"
@@ -161,14 +161,17 @@ def test_masks_never_make_a_suspect(mask: str, dtype: str, training: bool) -> No
     )
     for text in (unfused, fused):
         assert guilty(text, training=training) == ""
-        assert judged(text, training=training) is None
+        assert run_subject(text, training=training) is None
 
 
 @pytest.mark.parametrize(
     "body",
     [
         "return (q * 60000) @ k.transpose(-2, -1)",
-        "return (q * 3e4 * k).softmax(dim=-1), (q * 60000).pow(2).mean(dim=-1), torch.linalg.vector_norm(q * 30000, dim=-1)",
+        (
+            "return (q * 3e4 * k).softmax(dim=-1), (q * 60000).pow(2).mean(dim=-1), "
+            "torch.linalg.vector_norm(q * 30000, dim=-1)"
+        ),
         "return torch.log(q), torch.sqrt(k), q / (k - k), (q - q) / (k - k)",
         "return torch.exp(q * 20), torch.logsumexp(q * 1000, dim=-1), F.layer_norm(q * 1000, [D])",
     ],
@@ -183,10 +186,16 @@ def test_overflow_and_what_has_no_answer_never_make_a_suspect(body: str, dtype: 
 @pytest.mark.parametrize(
     "body",
     [
-        "both = torch.cat([q, -q], dim=-1) * 1000\nreturn both.sum(dim=-1), both.mean(dim=(-2, -1)), q - q * (1 + 2**-7)",
+        (
+            "both = torch.cat([q, -q], dim=-1) * 1000\n"
+            "return both.sum(dim=-1), both.mean(dim=(-2, -1)), q - q * (1 + 2**-7)"
+        ),
         "return F.layer_norm(q.expand(60, B, H, S, D).reshape(-1, D) + 3, [D], v[0, 0, 0], k[0, 0, 0])",
         "return F.embedding(torch.zeros(4000, dtype=torch.int64), q[0, 0])",
-        "parts = q.unbind(1)\nparts[0].clone().add_(1).mul_(parts[1])[..., 1:].neg_()\nreturn q.transpose(1, 2).contiguous() * 2",
+        (
+            "parts = q.unbind(1)\nparts[0].clone().add_(1).mul_(parts[1])[..., 1:].neg_()\n"
+            "return q.transpose(1, 2).contiguous() * 2"
+        ),
         "return F.gelu(q * 8), F.silu(k * 20), torch.cumsum(v, -1), torch.tanh(q * 10), F.dropout(q, 0.5, True)",
     ],
     ids=["cancellation", "long sums of a layer norm", "long sums of an embedding", "in place and views", "tails"],

@@ -9,7 +9,7 @@ from fuzz.check.oracle.constants import MAP_AXIS, MAP_BLOCKS
 from fuzz.check.oracle.error_map import error_map
 from fuzz.check.subjects import Subject
 from fuzz.protocol import Result, Verdict, from_json
-from tests.check.in_process import judged
+from tests.check.in_process import run_subject
 
 
 def test_a_small_value_is_told_element_by_element() -> None:
@@ -57,8 +57,8 @@ def zeroed_head(module: torch.nn.Module, _dynamic: bool) -> Callable[..., torch.
 
 def test_a_check_tells_the_map_where_it_is_asked_and_the_message_carries_it() -> None:
     subject = Subject("zeroed", zeroed_head)
-    assert judged(subject).map is None
-    result = judged(subject, with_error_map=True)
+    assert run_subject(subject).map is None
+    result = run_subject(subject, with_error_map=True)
     assert result.verdict is Verdict.WRONG_RESULT and result.map is not None
     batches, heads, rows, features = result.map.shape
     marked = {number // features % (heads * rows) for number in result.map.wrong}

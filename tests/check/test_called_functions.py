@@ -13,7 +13,7 @@ from fuzz.protocol import Verdict
 from fuzz.protocol.failures import FURTHER_CALL, OutOfBounds, Refusal
 from kernels.reference import math_attention
 from tests.check.failures import is_failure
-from tests.check.in_process import judged
+from tests.check.in_process import run_subject
 from tests.check.sources import source
 
 RIGHT = (Verdict.OK, Verdict.ROUNDING)
@@ -47,8 +47,8 @@ def test_a_gradient_that_does_not_come_is_a_wrong_one(name: str) -> None:
     keyword = f", {name}=rest[0]" if name in ("bias", "sinks") else ""
     text = source(eager, extra=extra)
     attention_stub = source(f"return attend(q, k, v, scale=0.25{keyword})", extra=extra)
-    assert judged(right, training=True, text=text, attention_stub=attention_stub).verdict in RIGHT
-    result = judged(without_gradient_of(name), training=True, text=text, attention_stub=attention_stub)
+    assert run_subject(right, training=True, text=text, attention_stub=attention_stub).verdict in RIGHT
+    result = run_subject(without_gradient_of(name), training=True, text=text, attention_stub=attention_stub)
     assert result.verdict is Verdict.WRONG_GRADIENT
     assert is_failure(result.failure, "wrong_value", value=f"d{name}", gradient_missing=True), result.failure
 
@@ -70,15 +70,17 @@ def test_a_wrong_gradient_of_the_sinks_is_seen(dtype: str) -> None:
 
     extra = "torch.randn(H, generator=rng(4))"
     text = source(
-        "scores = torch.cat([q @ k.transpose(-2, -1) * 0.25, rest[0][:, None, None].expand(B, H, S, 1).type_as(q)], -1)",
+        "sink = rest[0][:, None, None].expand(B, H, S, 1).type_as(q)",
+        "scores = torch.cat([q @ k.transpose(-2, -1) * 0.25, sink], -1)",
         "return scores.softmax(-1)[..., :-1] @ v",
-        extra=extra, dtype=dtype,
-    )  # fmt: skip
+        extra=extra,
+        dtype=dtype,
+    )
     attention_stub = source("return attend(q, k, v, scale=0.25, sinks=rest[0])", extra=extra, dtype=dtype)
     for subject in (right, find("triton")):
-        result = judged(subject, training=True, text=text, attention_stub=attention_stub)
+        result = run_subject(subject, training=True, text=text, attention_stub=attention_stub)
         assert result.verdict in RIGHT, result.failure
-    result = judged(halving, training=True, text=text, attention_stub=attention_stub)
+    result = run_subject(halving, training=True, text=text, attention_stub=attention_stub)
     assert result.verdict is Verdict.WRONG_GRADIENT and is_failure(result.failure, "wrong_value", value="dsinks")
 
 
@@ -90,7 +92,7 @@ def test_a_second_call_that_returns_something_else_is_told(returned: Callable[[T
         out = right(q, k, v, **options)
         return out if next(calls) < 2 else returned(out)
 
-    result = judged(fickle)
+    result = run_subject(fickle)
     assert result.verdict is Verdict.RUNTIME_ERROR
     assert is_failure(result.failure, "raised", error="TypeError", call=FURTHER_CALL), result.failure
 
@@ -110,7 +112,7 @@ def test_a_backward_pass_that_fails_when_the_mask_is_read_is_told() -> None:
         out: Tensor = Divided.apply(right(q, k, v, scale=scale, **options), scale)  # type: ignore[no-untyped-call]
         return out
 
-    result = judged(dividing, training=True, dropout=True)
+    result = run_subject(dividing, training=True, dropout=True)
     assert result.verdict is Verdict.RUNTIME_ERROR
     assert is_failure(result.failure, "raised", error="ZeroDivisionError", call=FURTHER_CALL), result.failure
 
@@ -132,7 +134,7 @@ def test_writing_out_of_bounds_is_told_of_a_function_that_skips_the_case_after_i
         out: Tensor = Late.apply(right(q, k, v, scale=scale))  # type: ignore[no-untyped-call]
         return out
 
-    result = judged(late, training=True)
+    result = run_subject(late, training=True)
     assert result.verdict is Verdict.OUT_OF_BOUNDS
     assert isinstance(result.failure, OutOfBounds)
     (write,) = result.failure.writes
@@ -144,7 +146,7 @@ def test_writing_out_of_bounds_is_told_of_a_function_that_skips_the_case_after_i
 def test_text_that_needs_strides_of_eager_s_is_skipped_wherever_it_raises(name: str) -> None:
     text = source("return (q @ k.transpose(-2, -1) * 0.25).softmax(-1).matmul(v).transpose(1, 2).reshape(B, S, H * D)")
     attention_stub = source("return attend(q, k, v, scale=0.25).transpose(1, 2).view(B, S, H * D)")
-    result = judged(find(name), text=text, attention_stub=attention_stub)
+    result = run_subject(find(name), text=text, attention_stub=attention_stub)
     assert result.verdict is Verdict.SKIPPED
     assert is_failure(result.failure, "not_taken", why=Refusal.TEXT_FAILS), result.failure
 
@@ -160,7 +162,7 @@ def test_sizes_of_0_are_judged_like_others(name: str, empty: str, training: bool
         "class Module(nn.Module):", "    def forward(self, q, k, v):", "        {body}", "",
         "def inputs():", "    return [torch.randn(B, H, S, D), torch.randn(B, H, T, D), torch.randn(B, H, T, V)]", "",
     ])  # fmt: skip
-    result = judged(
+    result = run_subject(
         right if name == "math" else find(name),
         training=training,
         text=text.format(body="return (q @ k.transpose(-2, -1) * 0.25).softmax(-1) @ v"),
@@ -179,7 +181,7 @@ def by_an_ulp(**capabilities: Any) -> Callable[..., Tensor]:
 
 def test_relations_hold_to_the_bit_where_that_is_declared() -> None:
     shapes = [f"2, 4, {length}, 16" for length in range(18, 22)]
-    declared = [judged(by_an_ulp(exact_relations=("cpu",)), dims=dims) for dims in shapes]
+    declared = [run_subject(by_an_ulp(exact_relations=("cpu",)), dims=dims) for dims in shapes]
     assert any(is_failure(result.failure, "relation_broken", aspect="bitwise") for result in declared)
-    assert all(judged(by_an_ulp(), dims=dims).verdict in RIGHT for dims in shapes)
-    assert all(judged(find("triton"), dims=dims).verdict in RIGHT for dims in shapes)
+    assert all(run_subject(by_an_ulp(), dims=dims).verdict in RIGHT for dims in shapes)
+    assert all(run_subject(find("triton"), dims=dims).verdict in RIGHT for dims in shapes)

@@ -34,7 +34,7 @@ def under(*controls: Control, subject: str = "passes") -> Subject:
     "values", [{"no_such_setting": 1}, {"cpp__no_such_setting": 1}, {"pattern_matcher": False, "no_such__setting": 1}]
 )
 def test_a_setting_that_this_torch_lacks_skips_the_control(values: dict[str, Any]) -> None:
-    with pytest.raises(SubjectError), inductor.configured(**values):
+    with pytest.raises(SubjectError), inductor.patch_config(**values):
         pass
 
 

@@ -21,7 +21,7 @@ P = 0.1
 BODY = f"return F.dropout((q @ k.transpose(-2, -1) / 4.0).softmax(dim=-1), {P}, self.training) @ v"
 
 
-def judged(computed: Callable[..., Any], body: str = BODY, *, training: bool = True, **more: Any) -> SubjectResult:
+def run_subject(computed: Callable[..., Any], body: str = BODY, *, training: bool = True, **more: Any) -> SubjectResult:
     subject = Subject("planted", lambda module, dynamic: computed)
     return of(subject, source(body, **more), training=training)
 
@@ -56,7 +56,7 @@ def dropping(p: float = P, scale: float | None = None) -> Callable[..., Tensor]:
 @pytest.mark.parametrize("training", [True, False])
 def test_another_stream_of_the_same_dropout_is_right(dtype: str, training: bool) -> None:
     body = BODY.replace("self.training", "True")
-    result = judged(dropping(), body, dtype=dtype, training=training)
+    result = run_subject(dropping(), body, dtype=dtype, training=training)
     assert result.verdict == Verdict.RANDOM_STREAM
 
 
@@ -65,7 +65,7 @@ def test_a_fused_kernel_that_takes_dropout_is_right() -> None:
         torch.rand(1)
         return functional.scaled_dot_product_attention(q, k, v, dropout_p=P, scale=0.25)
 
-    assert judged(run).verdict == Verdict.RANDOM_STREAM
+    assert run_subject(run).verdict == Verdict.RANDOM_STREAM
 
 
 WRONG = {
@@ -81,7 +81,7 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_another_distribution_is_wrong(name: str) -> None:
     computed, kind = WRONG[name]
-    result = judged(computed)
+    result = run_subject(computed)
     assert result.verdict == Verdict.WRONG_RESULT
     found = statistic(result)
     assert (found.value, found.statistic, found.seeds) == ("output 0", kind, 256)
@@ -89,14 +89,14 @@ def test_another_distribution_is_wrong(name: str) -> None:
 
 
 def test_it_is_said_by_how_much() -> None:
-    assert statistic(judged(dropping(scale=1.0))).effect == pytest.approx(0.9, abs=0.05)
-    assert statistic(judged(lambda q, k, v: weights(q, k) @ v)).effect == pytest.approx(0)
+    assert statistic(run_subject(dropping(scale=1.0))).effect == pytest.approx(0.9, abs=0.05)
+    assert statistic(run_subject(lambda q, k, v: weights(q, k) @ v)).effect == pytest.approx(0)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_low_precision_hides_none_of_it(dtype: str) -> None:
-    assert judged(dropping(scale=1.0), dtype=dtype).verdict == Verdict.WRONG_RESULT
-    assert judged(dropping(0.2), dtype=dtype).verdict == Verdict.WRONG_RESULT
+    assert run_subject(dropping(scale=1.0), dtype=dtype).verdict == Verdict.WRONG_RESULT
+    assert run_subject(dropping(0.2), dtype=dtype).verdict == Verdict.WRONG_RESULT
 
 
 def test_one_head_without_dropout_is_seen_and_named() -> None:
@@ -104,7 +104,7 @@ def test_one_head_without_dropout_is_seen_and_named() -> None:
         out = dropping()(q, k, v)
         return torch.cat([out[:, :2], (weights(q, k) @ v)[:, 2:3], out[:, 3:]], 1)
 
-    result = judged(run)
+    result = run_subject(run)
     assert result.verdict == Verdict.WRONG_RESULT
     found = statistic(result)
     assert (found.value, found.statistic) == ("output 0", "variance")
@@ -151,7 +151,7 @@ class TwoMasks(torch.autograd.Function):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_another_mask_in_backward_is_a_wrong_gradient(dtype: str) -> None:
     dropped: Callable[[Tensor], Tensor] = TwoMasks.apply
-    result = judged(lambda q, k, v: dropped(weights(q, k)) @ v, dtype=dtype)
+    result = run_subject(lambda q, k, v: dropped(weights(q, k)) @ v, dtype=dtype)
     assert result.verdict == Verdict.WRONG_GRADIENT
     assert statistic(result).statistic == "slope"
 
@@ -189,7 +189,7 @@ def test_gradients_with_another_keep_rate_are_wrong() -> None:
         right = dropping()(q, k, v)
         return right.detach() + (1 - P) * (right - right.detach())
 
-    result = judged(run)
+    result = run_subject(run)
     assert result.verdict == Verdict.WRONG_GRADIENT
 
 

@@ -1,4 +1,4 @@
-"""A program that a rewrite makes a fused call of is held to what fused attention rounds, where its text is an attention alone."""
+"""A program that is one attention, and that a rewrite fuses, is held to the rounding of fused attention."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fuzz.check import check_compiled
-from fuzz.check.attention.pure_attention import Bare
+from fuzz.check.attention.pure_attention import PureAttention
 from fuzz.check.check import check
 from fuzz.check.program import Program, execute
 from fuzz.check.subjects import Subject
@@ -37,7 +37,7 @@ def test_a_case_that_only_moves_data_is_read_as_one_call(before: tuple[str, ...]
     program = Program(written)
     module = program.module(True)
     run = execute(module, module, program.inputs(), training=True)
-    call = Bare(attention_stub, "cpu", training=True).call(run, run.cotangents)
+    call = PureAttention(attention_stub, "cpu", training=True).call(run, run.cotangents)
     assert call is not None
     assert call.out is not None
     assert call.dout is not None
@@ -55,7 +55,7 @@ def test_a_case_that_computes_something_is_not(before: str) -> None:
     program = Program(written)
     module = program.module(False)
     run = execute(module, module, program.inputs(), training=False)
-    assert Bare(attention_stub, "cpu", training=False).call(run, {}) is None
+    assert PureAttention(attention_stub, "cpu", training=False).call(run, {}) is None
 
 
 def rounding(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -68,7 +68,7 @@ def fusing(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return right(q, k, v, scale=0.25)
 
 
-def judged(computed: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch, *, fused: bool) -> SubjectResult:
+def run_subject(computed: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch, *, fused: bool) -> SubjectResult:
     """The verdict on what computes a program whose scale is 0.25."""
 
     def compile_(_module: nn.Module, _dynamic: bool) -> Callable[..., Tensor]:
@@ -81,8 +81,8 @@ def judged(computed: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch, *, 
 
 
 def test_what_eager_in_low_precision_allows_is_wrong_in_a_fused_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not judged(fusing, monkeypatch, fused=True).verdict.is_finding
-    assert not judged(rounding, monkeypatch, fused=False).verdict.is_finding
-    found = judged(rounding, monkeypatch, fused=True)
+    assert not run_subject(fusing, monkeypatch, fused=True).verdict.is_finding
+    assert not run_subject(rounding, monkeypatch, fused=False).verdict.is_finding
+    found = run_subject(rounding, monkeypatch, fused=True)
     assert found.verdict == Verdict.WRONG_RESULT
     assert getattr(found.failure, "value", None) == "out"

@@ -1,4 +1,4 @@
-"""Programs that a rewrite made a fused call of, judged as such a call: what is by design is tried, and nothing ends the worker."""
+"""Fused programs judged as a call: rounding by design is tried, and nothing ends the worker."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,14 +8,14 @@ import torch
 from torch._inductor import config
 
 from fuzz.check import check_compiled
-from fuzz.check.attention.pure_attention import Bare
+from fuzz.check.attention.pure_attention import PureAttention
 from fuzz.check.oracle.verdict import Judgement
 from fuzz.check.program import Program, execute
 from fuzz.check.subjects import find
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import NotFinite
 from fuzz.protocol.messages import CASTS
-from tests.check.in_process import judged
+from tests.check.in_process import run_subject
 from tests.check.sources import source
 
 FUSED = "return torch.matmul(torch.matmul(q, k.transpose(-2, -1)).mul(0.25).softmax(dim=-1), v)"
@@ -25,7 +25,7 @@ WRONG = Judgement(Verdict.WRONG_RESULT, NotFinite("out", 1, (0,)))
 def under_passes(monkeypatch: pytest.MonkeyPatch, judge: Callable[..., Judgement]) -> SubjectResult:
     monkeypatch.setattr(check_compiled, "judge_call", judge)
     torch._dynamo.reset()
-    result = judged(find("passes"), text=source(FUSED, dtype="bfloat16"), dtype="bfloat16")
+    result = run_subject(find("passes"), text=source(FUSED, dtype="bfloat16"), dtype="bfloat16")
     assert any(name.startswith("_sfdp_pattern") for name in result.fired)
     return result
 
@@ -60,4 +60,4 @@ def test_text_that_looks_at_numbers_is_no_bare_attention(line: str) -> None:
     program = Program(plain)
     module = program.module(training=False)
     run = execute(module, module, program.inputs(), training=False)
-    assert Bare(text, "cpu", training=False).call(run, {}) is None
+    assert PureAttention(text, "cpu", training=False).call(run, {}) is None

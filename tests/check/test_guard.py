@@ -85,7 +85,7 @@ def test_fills_that_can_be_told_from_minus_infinity() -> None:
     assert not fill_matters(-5.0, None, None, 2)
 
 
-def judged(attention: Attention, attention_stub: str = "") -> tuple[Verdict, AnyFailure | None]:
+def run_subject(attention: Attention, attention_stub: str = "") -> tuple[Verdict, AnyFailure | None]:
     request = Check(1, plain(), ("s",), attention_stub=attention_stub or source("return attend(q, k, v, scale=0.25)"))
     result = check(request, {"s": Subject("s", attention=attention)}, "cpu", lambda _: None, lambda: 0.0)
     return result.results[0].verdict, result.results[0].failure
@@ -100,10 +100,10 @@ def test_a_twin_is_equal_bit_for_bit() -> None:
     def missing() -> Any:
         raise ImportError("no such module")
 
-    assert judged(Attention(lambda: right, twin=lambda: right))[0] in (Verdict.OK, Verdict.ROUNDING)
-    assert judged(Attention(lambda: right, twin=missing))[0] in (Verdict.OK, Verdict.ROUNDING)
+    assert run_subject(Attention(lambda: right, twin=lambda: right))[0] in (Verdict.OK, Verdict.ROUNDING)
+    assert run_subject(Attention(lambda: right, twin=missing))[0] in (Verdict.OK, Verdict.ROUNDING)
     different = DifferentElements("output", 2, 2176, than="reference")
-    assert judged(Attention(lambda: right, twin=lambda: off)) == (Verdict.WRONG_RESULT, different)
+    assert run_subject(Attention(lambda: right, twin=lambda: off)) == (Verdict.WRONG_RESULT, different)
 
 
 def test_a_function_that_cannot_be_imported_is_skipped_with_the_reason() -> None:
@@ -111,12 +111,12 @@ def test_a_function_that_cannot_be_imported_is_skipped_with_the_reason() -> None
         raise ImportError("No module named 'nowhere'")
 
     refused = NotTaken(Refusal.UNSUPPORTED, "can't be imported: No module named 'nowhere'")
-    assert judged(Attention(missing)) == (Verdict.SKIPPED, refused)
+    assert run_subject(Attention(missing)) == (Verdict.SKIPPED, refused)
 
 
 def test_compiled_code_takes_the_function_in() -> None:
     attention = Attention(lambda: right, compiled=True)
-    assert judged(attention)[0] in (Verdict.OK, Verdict.ROUNDING)
+    assert run_subject(attention)[0] in (Verdict.OK, Verdict.ROUNDING)
     softcapped = source("return attend(q, k, v, scale=0.25, softcap=2.0)")
     refused = NotTaken(Refusal.UNSUPPORTED, "it has no parameter softcap")
-    assert judged(attention, softcapped) == (Verdict.SKIPPED, refused)
+    assert run_subject(attention, softcapped) == (Verdict.SKIPPED, refused)

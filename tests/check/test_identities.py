@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fuzz.check.oracle.attention.call import Call
-from fuzz.check.oracle.attention.identities import broken
+from fuzz.check.oracle.attention.identities import find_violations
 from fuzz.protocol.failures import GradientIdentityBroken
 from kernels.reference import math_attention
 
@@ -19,17 +19,17 @@ def ran(dtype: torch.dtype, rows: int = 17, columns: int = 23, seed: int = 0, **
     """A call with two query heads a key head, and its gradients by autograd."""
     generator = torch.Generator().manual_seed(seed)
 
-    def drawn(*shape: int) -> Tensor:
+    def draw(*shape: int) -> Tensor:
         return torch.randn(shape, generator=generator).to(dtype)
 
     options = {"scale": 0.25, **options}
-    leaves = [drawn(2, 4, rows, 16), drawn(2, 2, columns, 16), drawn(2, 2, columns, 12)]
+    leaves = [draw(2, 4, rows, 16), draw(2, 2, columns, 16), draw(2, 2, columns, 12)]
     leaves += [options["bias"]] if "bias" in options else []
     leaves = [leaf.detach().requires_grad_() for leaf in leaves]
     given = {**options, **({"bias": leaves[3]} if "bias" in options else {})}
     p, seed = given.pop("dropout", (0.0, 0))
     out = math_attention(*leaves[:3], dropout_p=p, dropout_mask=kept(p, seed, rows, columns), **given)
-    dout = drawn(*out.shape)
+    dout = draw(*out.shape)
     named = dict(zip(("dq", "dk", "dv", "dbias"), torch.autograd.grad(out, leaves, dout), strict=False))
     q, k, v = (leaf.detach() for leaf in leaves[:3])
     return {"q": q, "k": k, "v": v, "out": out.detach(), "dout": dout, **named, **options}
@@ -43,7 +43,7 @@ def said(call: dict[str, Any]) -> list[GradientIdentityBroken]:
     gradients: dict[str, Tensor] = {name: call[name] for name in ("dq", "dk", "dv", "dbias") if name in call}
     named = {*gradients, "q", "k", "v", "out", "dout"}
     options = {name: x for name, x in call.items() if name not in named}
-    return broken(Call(call["q"], call["k"], call["v"], options, call["out"], call["dout"], gradients))
+    return find_violations(Call(call["q"], call["k"], call["v"], options, call["out"], call["dout"], gradients))
 
 
 def equations(call: dict[str, Any]) -> set[str]:

@@ -7,18 +7,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from fuzz.check.oracle.attention.dropout_masks import extracted, extracted_backward, problems
+from fuzz.check.oracle.attention.dropout_masks import check_dropout, extract_backward_mask, extract_mask
 from fuzz.protocol.failures import DropoutMask
 
 Kept = Callable[[tuple[int, ...], float, int, Tensor], Tensor]
 LOW = [torch.float32, torch.bfloat16, torch.float16]
 
 
-def drawn(shape: tuple[int, ...], p: float, seed: int, _weights: Tensor) -> Tensor:
+def draw(shape: tuple[int, ...], p: float, seed: int, _weights: Tensor) -> Tensor:
     return torch.rand(shape, generator=torch.Generator().manual_seed(seed)) >= p
 
 
-def attending(kept: Kept = drawn, scale_of: Callable[[float], float] = lambda p: 1 / (1 - p)) -> Callable[..., Tensor]:
+def attending(kept: Kept = draw, scale_of: Callable[[float], float] = lambda p: 1 / (1 - p)) -> Callable[..., Tensor]:
     def attention(
         q: Tensor,
         k: Tensor,
@@ -48,10 +48,10 @@ def operands(dtype: torch.dtype = torch.float32, value_dim: int = 16) -> tuple[T
     return q, k, v
 
 
-def told(
+def check(
     function: Callable[..., Tensor], p: float = 0.2, *, backward: bool = False, **options: Any
 ) -> list[DropoutMask]:
-    return problems(function, *operands(), {"scale": 0.25, "dropout": (p, 7), **options}, backward=backward)[1]
+    return check_dropout(function, *operands(), {"scale": 0.25, "dropout": (p, 7), **options}, backward=backward)[1]
 
 
 @pytest.mark.parametrize("dtype", LOW, ids=str)
@@ -59,15 +59,15 @@ def told(
 def test_the_mask_is_the_one_that_was_used(dtype: torch.dtype, value_dim: int) -> None:
     q, k, v = operands(dtype, value_dim)
     options = {"scale": 0.25, "dropout": (0.3, 7), "causal": "top_left"}
-    expected = drawn((2, 4, 65, 80), 0.3, 7, q)
-    assert torch.equal(extracted(attending(), q, k, v, options), expected)
-    assert torch.equal(extracted_backward(attending(), q, k, v, options), expected)
+    expected = draw((2, 4, 65, 80), 0.3, 7, q)
+    assert torch.equal(extract_mask(attending(), q, k, v, options), expected)
+    assert torch.equal(extract_backward_mask(attending(), q, k, v, options), expected)
 
 
 def test_it_is_whole_where_real_weights_underflow() -> None:
     q, k, v = operands(torch.float16)
-    mask, found = problems(attending(), q * 100, k * 100, v, {"scale": 1.0, "dropout": (0.3, 7)})
-    assert torch.equal(mask, drawn((2, 4, 65, 80), 0.3, 7, q)) and not found
+    mask, found = check_dropout(attending(), q * 100, k * 100, v, {"scale": 1.0, "dropout": (0.3, 7)})
+    assert torch.equal(mask, draw((2, 4, 65, 80), 0.3, 7, q)) and not found
 
 
 @pytest.mark.parametrize("dtype", LOW, ids=str)
@@ -75,7 +75,7 @@ def test_it_is_whole_where_real_weights_underflow() -> None:
 @pytest.mark.parametrize("causal", [None, "top_left"])
 def test_a_right_function_has_no_problems(dtype: torch.dtype, p: float, causal: str | None) -> None:
     q, k, v = operands(dtype)
-    _, found = problems(attending(), q, k, v, {"scale": 0.25, "causal": causal, "dropout": (p, 7)}, backward=True)
+    _, found = check_dropout(attending(), q, k, v, {"scale": 0.25, "causal": causal, "dropout": (p, 7)}, backward=True)
     assert found == []
 
 
@@ -90,7 +90,7 @@ def test_right_masks_of_many_seeds_and_sizes_have_no_problems() -> None:
             torch.randn(batch, heads, keys, 16),
         )
         p = float(torch.rand((), generator=chance))
-        found += problems(attending(), q, k, v, {"scale": 0.5, "dropout": (p, seed)}, backward=True)[1]
+        found += check_dropout(attending(), q, k, v, {"scale": 0.5, "dropout": (p, seed)}, backward=True)[1]
     assert found == []
 
 
@@ -98,18 +98,18 @@ def of_part(axis: int, size: int) -> Kept:
     """One mask for all indices of an axis, or every `size` of them."""
 
     def kept(shape: tuple[int, ...], p: float, seed: int, weights: Tensor) -> Tensor:
-        whole = drawn(shape, p, seed, weights)
+        whole = draw(shape, p, seed, weights)
         return whole.index_select(axis, torch.arange(shape[axis]) % size)
 
     return kept
 
 
 def first_keys_only(shape: tuple[int, ...], p: float, seed: int, weights: Tensor) -> Tensor:
-    return drawn(shape, p, seed, weights) | (torch.arange(shape[-1]) >= 64)
+    return draw(shape, p, seed, weights) | (torch.arange(shape[-1]) >= 64)
 
 
 def by_weight(shape: tuple[int, ...], p: float, seed: int, weights: Tensor) -> Tensor:
-    return drawn(shape, p, seed, weights).gather(-1, weights.argsort(stable=True))
+    return draw(shape, p, seed, weights).gather(-1, weights.argsort(stable=True))
 
 
 def restless(shape: tuple[int, ...], p: float, seed: int, _weights: Tensor) -> Tensor:
@@ -117,8 +117,8 @@ def restless(shape: tuple[int, ...], p: float, seed: int, _weights: Tensor) -> T
 
 
 WRONG: dict[str, tuple[Callable[..., Tensor], str, dict[str, Any]]] = {
-    "p for 1 - p": (attending(lambda shape, p, *rest: drawn(shape, 1 - p, *rest)), "keep_rate", {"expected": 0.8}),
-    "p too high": (attending(lambda shape, p, *rest: drawn(shape, 1.1 * p, *rest)), "keep_rate", {"expected": 0.8}),
+    "p for 1 - p": (attending(lambda shape, p, *rest: draw(shape, 1 - p, *rest)), "keep_rate", {"expected": 0.8}),
+    "p too high": (attending(lambda shape, p, *rest: draw(shape, 1.1 * p, *rest)), "keep_rate", {"expected": 0.8}),
     "the last keys always kept": (attending(first_keys_only), "keep_rate", {}),
     "not scaled": (attending(scale_of=lambda p: 1.0), "scale", {"seen": pytest.approx(1), "expected": 1.25}),
     "scaled twice": (attending(scale_of=lambda p: (1 - p) ** -2), "scale", {"seen": pytest.approx(1.5625)}),
@@ -127,7 +127,7 @@ WRONG: dict[str, tuple[Callable[..., Tensor], str, dict[str, Any]]] = {
     "one mask for all tiles of queries": (attending(of_part(2, 32)), "repeated", {"axis": "query", "lag": 32}),
     "one mask for all tiles of keys": (attending(of_part(3, 16)), "repeated", {"axis": "key", "lag": 16}),
     "the seed ignored": (
-        attending(lambda shape, p, _, w: drawn(shape, p, 0, w)),
+        attending(lambda shape, p, _, w: draw(shape, p, 0, w)),
         "same_for_seeds",
         {"seeds": (7, 8), "seen": 1},
     ),
@@ -139,8 +139,8 @@ WRONG: dict[str, tuple[Callable[..., Tensor], str, dict[str, Any]]] = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_mask_is_found(name: str) -> None:
     function, problem, fields = WRONG[name]
-    found = [vars(one) for one in told(function) if one.problem == problem]
-    assert any(all(one[field] == value for field, value in fields.items()) for one in found), told(function)
+    found = [vars(one) for one in check(function) if one.problem == problem]
+    assert any(all(one[field] == value for field, value in fields.items()) for one in found), check(function)
 
 
 def test_scales_that_real_scores_need_are_told() -> None:
@@ -149,7 +149,7 @@ def test_scales_that_real_scores_need_are_told() -> None:
         factor = 1 - dropout[0] if options["scale"] else 1.0
         return once(q, k, v, **options) * factor
 
-    (found,) = told(attention)
+    (found,) = check(attention)
     assert (found.problem, found.under_scores, found.expected) == ("scale", True, 1.25)
     assert found.seen == pytest.approx(1) and found.worst == pytest.approx(0.2)
 
@@ -158,8 +158,8 @@ def test_another_mask_in_backward_is_told() -> None:
     class Product(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, v: Tensor, weights: Tensor, p: float, seed: int) -> Tensor:
-            ctx.save_for_backward(weights * drawn(tuple(weights.shape), p, seed + 100, weights) / (1 - p))
-            return (weights * drawn(tuple(weights.shape), p, seed, weights) / (1 - p)) @ v
+            ctx.save_for_backward(weights * draw(tuple(weights.shape), p, seed + 100, weights) / (1 - p))
+            return (weights * draw(tuple(weights.shape), p, seed, weights) / (1 - p)) @ v
 
         @staticmethod
         def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
@@ -171,23 +171,23 @@ def test_another_mask_in_backward_is_told() -> None:
     product: Callable[..., Tensor] = Product.apply
 
     q, k, v = operands()
-    found = problems(attention, q[:, :2], k, v, {"scale": 0.25, "dropout": (0.2, 7)}, backward=True)[1]
+    found = check_dropout(attention, q[:, :2], k, v, {"scale": 0.25, "dropout": (0.2, 7)}, backward=True)[1]
     assert [one.problem for one in found] == ["backward_differs"]
 
 
 def test_probabilities_of_zero_and_one_keep_all_and_nothing() -> None:
-    assert told(attending(), p=0.0) == []
-    assert told(attending(scale_of=lambda p: 0.0), p=1.0) == []
-    (found,) = told(attending(lambda shape, p, *rest: drawn(shape, 0.5, *rest)), p=0.0)
+    assert check(attending(), p=0.0) == []
+    assert check(attending(scale_of=lambda p: 0.0), p=1.0) == []
+    (found,) = check(attending(lambda shape, p, *rest: draw(shape, 0.5, *rest)), p=0.0)
     assert (found.problem, found.p) == ("extreme_rate", 0.0)
 
 
 def test_too_few_weights_to_tell_accuse_nobody() -> None:
     q = torch.randn(1, 1, 3, 4)
-    _, found = problems(attending(of_part(2, 1)), q, q, q, {"scale": 0.5, "dropout": (0.5, 0)}, backward=True)
+    _, found = check_dropout(attending(of_part(2, 1)), q, q, q, {"scale": 0.5, "dropout": (0.5, 0)}, backward=True)
     assert found == []
 
 
 def test_dropout_has_to_be_asked_for() -> None:
     with pytest.raises(KeyError):
-        problems(attending(), *operands(), {"scale": 1.0})
+        check_dropout(attending(), *operands(), {"scale": 1.0})

@@ -43,7 +43,7 @@ def worker(cache: str) -> Iterator[Client]:
         yield client
 
 
-def judged(worker: Client, name: str, text: str, *, training: bool = False, random: bool = False) -> SubjectResult:
+def run_subject(worker: Client, name: str, text: str, *, training: bool = False, random: bool = False) -> SubjectResult:
     return worker.one(text, subject(name), training=training, random=random)
 
 
@@ -55,14 +55,14 @@ def test_named_subjects_are_there(worker: Client) -> None:
 def test_a_fault_ends_as_its_verdict(
     worker: Client, name: str, verdict: Verdict, kind: str, fields: dict[str, Any]
 ) -> None:
-    result = judged(worker, name, plain())
+    result = run_subject(worker, name, plain())
     assert result.verdict == verdict
     assert is_failure(result.failure, kind, **fields) if kind else result.failure is None
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_one_lost_row_is_seen_in_any_precision(worker: Client, dtype: str) -> None:
-    result = judged(worker, "zeroed_row", plain(dtype))
+    result = run_subject(worker, "zeroed_row", plain(dtype))
     assert result.verdict == Verdict.WRONG_RESULT
     assert result.numbers["rows_wrong"] == 1
     assert result.numbers["rows_total"] == 2 * 4 * 17
@@ -71,12 +71,12 @@ def test_one_lost_row_is_seen_in_any_precision(worker: Client, dtype: str) -> No
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_an_ulp_is_rounding(worker: Client, dtype: str) -> None:
-    assert judged(worker, "one_ulp_up", plain(dtype)).verdict in (Verdict.OK, Verdict.ROUNDING)
+    assert run_subject(worker, "one_ulp_up", plain(dtype)).verdict in (Verdict.OK, Verdict.ROUNDING)
 
 
 def test_a_wrong_gradient_shows_in_training_only(worker: Client) -> None:
-    assert judged(worker, "wrong_gradient", plain()).verdict == Verdict.OK
-    result = judged(worker, "wrong_gradient", plain(), training=True)
+    assert run_subject(worker, "wrong_gradient", plain()).verdict == Verdict.OK
+    result = run_subject(worker, "wrong_gradient", plain(), training=True)
     assert result.verdict == Verdict.WRONG_GRADIENT
     assert is_failure(result.failure, "wrong_value", value="grad of input 0")
 
@@ -87,21 +87,21 @@ def test_nan_by_design_is_a_convention(worker: Client) -> None:
         "return scores.softmax(dim=-1) @ v",
         extra="torch.ones(S, S).tril(-1).bool()",
     )
-    assert judged(worker, "finite", empty_rows).verdict == Verdict.CONVENTION
+    assert run_subject(worker, "finite", empty_rows).verdict == Verdict.CONVENTION
 
 
 def test_values_under_another_random_stream_are_compared_by_their_distribution(worker: Client) -> None:
     dropped = source("return F.dropout((q @ k.transpose(-2, -1) / 4.0).softmax(dim=-1), 0.1, self.training) @ v")
-    assert judged(worker, "reseeded", dropped, training=True, random=True).verdict == Verdict.RANDOM_STREAM
-    assert judged(worker, "zeroed_row", dropped, training=True, random=True).verdict == Verdict.WRONG_RESULT
-    assert judged(worker, "nan_column", dropped, training=True, random=True).verdict == Verdict.NONFINITE
+    assert run_subject(worker, "reseeded", dropped, training=True, random=True).verdict == Verdict.RANDOM_STREAM
+    assert run_subject(worker, "zeroed_row", dropped, training=True, random=True).verdict == Verdict.WRONG_RESULT
+    assert run_subject(worker, "nan_column", dropped, training=True, random=True).verdict == Verdict.NONFINITE
 
 
 @pytest.mark.parametrize("name", RELUS)
 def test_bugs_inductor_plants_itself(worker: Client, name: str) -> None:
     if worker.hello.cxx is None:
         pytest.skip("no C++ compiler")
-    result = judged(worker, name, source("return F.relu(q @ k.transpose(-2, -1)) @ v"))
+    result = run_subject(worker, name, source("return F.relu(q @ k.transpose(-2, -1)) @ v"))
     assert result.verdict == RELUS[name]
     if result.verdict == Verdict.COMPILE_ERROR:
         assert isinstance(result.failure, Raised) and result.failure.error == "CppCompileError"
@@ -110,6 +110,6 @@ def test_bugs_inductor_plants_itself(worker: Client, name: str) -> None:
 
 def test_a_lost_row_that_pytorchs_own_check_misses(worker: Client) -> None:
     large = source("return (q @ k.transpose(-2, -1) / 8.0).softmax(dim=-1) @ v", dims="2, 8, 512, 64", dtype="bfloat16")
-    result = judged(worker, "zeroed_row", large)
+    result = run_subject(worker, "zeroed_row", large)
     assert result.same is True
     assert result.verdict == Verdict.WRONG_RESULT and result.numbers["rows_wrong"] == 1

@@ -1,4 +1,4 @@
-"""Metamorphic relations: right functions keep every one, and mistakes that all implementations could share break one."""
+"""Metamorphic relations: right functions keep all, and mistakes that implementations could share break one."""
 
 import math
 from random import Random
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fuzz.check.oracle.attention.call import Call
-from fuzz.check.oracle.attention.metamorphic import broken
+from fuzz.check.oracle.attention.metamorphic import find_violations
 from fuzz.check.oracle.attention.refusals import Unsupported
 from fuzz.check.oracle.attention.relation_table import RELATIONS
 from fuzz.check.subjects import available
@@ -21,7 +21,7 @@ ALL = (torch.float32, torch.float16, torch.bfloat16)
 EVERY = len(RELATIONS)
 
 
-def drawn(*shape: int, seed: int, dtype: torch.dtype = torch.float32) -> Tensor:
+def draw(*shape: int, seed: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
@@ -29,9 +29,9 @@ def qkv(
     dtype: torch.dtype = torch.float32, rows: int = 17, columns: int = 21, heads: int = 4, kv_heads: int = 2
 ) -> tuple[Tensor, Tensor, Tensor]:
     return (
-        drawn(2, heads, rows, 16, seed=0, dtype=dtype),
-        drawn(2, kv_heads, columns, 16, seed=1, dtype=dtype),
-        drawn(2, kv_heads, columns, 16, seed=2, dtype=dtype),
+        draw(2, heads, rows, 16, seed=0, dtype=dtype),
+        draw(2, kv_heads, columns, 16, seed=1, dtype=dtype),
+        draw(2, kv_heads, columns, 16, seed=2, dtype=dtype),
     )
 
 
@@ -39,7 +39,7 @@ def said(
     attend: Any, dtype: torch.dtype = torch.float32, *, exact: bool = False, sizes: Any = None, **options: Any
 ) -> list[RelationBroken]:
     call = Call(*qkv(dtype, **(sizes or {})), {"scale": 0.25, **options})
-    return broken(attend, call, Random(0), EVERY, exact=exact)
+    return find_violations(attend, call, Random(0), EVERY, exact=exact)
 
 
 def names(found: list[RelationBroken]) -> set[str]:
@@ -50,7 +50,7 @@ OPTIONS: list[dict[str, Any]] = [
     {},
     {"causal": "top_left", "alibi": torch.tensor([1.0, 0.5, 0.25, 0.125])},
     {"causal": "bottom_right", "window": (3, -1), "sinks": torch.tensor([1.0, -1.0, 0.0, 3.0])},
-    {"mask": drawn(2, 1, 17, 21, seed=5) > 0.0, "softcap": 2.0},
+    {"mask": draw(2, 1, 17, 21, seed=5) > 0.0, "softcap": 2.0},
     {"mask": (torch.arange(17) != 4)[:, None], "sinks": torch.tensor([1.0, -1.0, 0.0, 3.0])},
     {"bias": torch.linspace(-3, 3, 21).expand(4, 17, 21), "scale": -0.5},
 ]
@@ -67,7 +67,9 @@ def test_right_functions_break_nothing(dtype: torch.dtype, options: dict[str, An
 def test_kernels_and_backends_break_nothing(dtype: torch.dtype) -> None:
     q, k, v = qkv(dtype)
     assert (
-        broken(attention, Call(q[:1], k[:1], v[:1], {"scale": 0.25, "causal": "top_left"}), Random(1), 6, exact=True)
+        find_violations(
+            attention, Call(q[:1], k[:1], v[:1], {"scale": 0.25, "causal": "top_left"}), Random(1), 6, exact=True
+        )
         == []
     )
     flash = available("cpu")["sdpa_flash"].attention
@@ -76,9 +78,16 @@ def test_kernels_and_backends_break_nothing(dtype: torch.dtype) -> None:
 
 
 def shared(
-    q: Tensor, k: Tensor, v: Tensor, *, scale: float, fault: str, mask: Tensor | None = None, bias: Tensor | None = None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    scale: float,
+    fault: str,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
     causal: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Attention in float32 with one mistake."""
     dtype, group = q.dtype, q.shape[1] // k.shape[1]
     q, k, v = q.float(), k.float(), v.float()
@@ -118,12 +127,12 @@ def shared(
 
 FAULTS: list[tuple[str, dict[str, Any], str]] = [
     ("heads interleaved", {}, "keys repeated for each query head"),
-    ("bias before scale", {"bias": drawn(4, 17, 21, seed=3)}, "q * 4^n and scale / 4^n"),
+    ("bias before scale", {"bias": draw(4, 17, 21, seed=3)}, "q * 4^n and scale / 4^n"),
     ("one key ahead", {"causal": "bottom_right"}, "queries and keys cut off under causality"),
     ("one key ahead", {"causal": "top_left"}, "a mask for causal and window"),
     (
         "batch taken for head",
-        {"mask": drawn(2, 1, 17, 21, seed=4) > 0.0, "sizes": {"heads": 2}},
+        {"mask": draw(2, 1, 17, 21, seed=4) > 0.0, "sizes": {"heads": 2}},
         "mask and bias expanded",
     ),
     ("negative scale twice", {}, "-q and -scale"),
@@ -180,7 +189,7 @@ def test_a_function_may_refuse_a_changed_call() -> None:
             raise NotImplementedError("other keys")
         return math_attention(new_q, new_k, new_v, **options)
 
-    assert broken(attend, Call(q, k, v, {"scale": 0.25}), Random(0), EVERY) == []
+    assert find_violations(attend, Call(q, k, v, {"scale": 0.25}), Random(0), EVERY) == []
 
 
 def test_another_shape_is_a_broken_relation() -> None:
@@ -208,7 +217,7 @@ def test_as_many_are_tried_as_are_wanted() -> None:
         calls.append(1)
         return math_attention(q, k, v, **options)
 
-    assert broken(attend, Call(*qkv(), {"scale": 0.25}), Random(3), 2) == []
+    assert find_violations(attend, Call(*qkv(), {"scale": 0.25}), Random(3), 2) == []
     assert 2 <= len(calls) <= 6
 
 
@@ -220,7 +229,7 @@ def test_nothing_is_said_where_nothing_follows(options: dict[str, Any]) -> None:
     assert said(attend, **options) == []
     q, k, v = qkv()
     v[0, 0, 3] = torch.nan
-    assert broken(attend, Call(q, k, v, {"scale": 1.0}), Random(0), EVERY) == []
+    assert find_violations(attend, Call(q, k, v, {"scale": 1.0}), Random(0), EVERY) == []
 
 
 def test_rows_of_no_key_are_never_compared() -> None:

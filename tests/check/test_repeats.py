@@ -1,4 +1,4 @@
-"""Two runs on equal inputs: equal bit for bit where that is promised, and nobody is accused where eager is not either."""
+"""Two runs on equal inputs: equal bit for bit where that is promised and eager is deterministic."""
 
 import itertools
 from typing import Any
@@ -10,7 +10,7 @@ from torch import Tensor
 from fuzz.check.subjects import Subject
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import Nondeterministic
-from tests.check.in_process import judged
+from tests.check.in_process import run_subject
 from tests.check.sources import source
 from tests.check.test_called_functions import RIGHT, right
 
@@ -37,13 +37,13 @@ def restless(**capabilities: Any) -> Any:
 
 @pytest.mark.parametrize("dropout", [False, True])
 def test_a_function_that_gives_other_gradients_the_second_time_is_told(dropout: bool) -> None:
-    result = judged(restless(), training=True, dropout=dropout)
+    result = run_subject(restless(), training=True, dropout=dropout)
     assert result.verdict is Verdict.NONDETERMINISTIC
     assert result.failure == Nondeterministic("grad of input 0")
 
 
 def test_one_that_does_not_promise_it_is_not() -> None:
-    assert judged(restless(deterministic=("cuda",)), training=True).verdict in RIGHT
+    assert run_subject(restless(deterministic=("cuda",)), training=True).verdict in RIGHT
 
 
 def test_nobody_is_accused_where_eager_does_not_repeat_itself() -> None:
@@ -52,7 +52,7 @@ def test_nobody_is_accused_where_eager_does_not_repeat_itself() -> None:
         *counted, "return (q @ k.transpose(-2, -1) / 4.0).softmax(-1) @ v * (1 + torch.counted % 2 * 2.0**-22)"
     )
     try:
-        result = judged(Subject("eager"), text=text)
+        result = run_subject(Subject("eager"), text=text)
     finally:
         del torch.counted  # type: ignore[attr-defined]
     assert result.verdict in RIGHT, result.failure

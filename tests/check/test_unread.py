@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from fuzz.check.oracle.attention.call import Call
-from fuzz.check.oracle.attention.unknown_mask import without_mask
+from fuzz.check.oracle.attention.unknown_mask import judge_unknown_mask
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import WITHOUT_DROPOUT
 from tests.check.failures import is_failure
-from tests.check.in_process import judged
+from tests.check.in_process import run_subject
 from tests.check.test_called_functions import RIGHT, right
 
 NARROW = "2, 4, 80, 16"
@@ -33,7 +33,7 @@ def of_one_width(change: Callable[[Tensor], Tensor] = lambda out: out) -> Callab
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_right_ones_accuse_nobody(training: bool, dtype: str) -> None:
-    result = judged(of_one_width(), training=training, dropout=True, dims=NARROW, dtype=dtype)
+    result = run_subject(of_one_width(), training=training, dropout=True, dims=NARROW, dtype=dtype)
     assert result.verdict is Verdict.RANDOM_STREAM, result.failure
 
 
@@ -45,13 +45,13 @@ def test_right_ones_accuse_nobody(training: bool, dtype: str) -> None:
     (lambda out: out * 1.25, "off_expectation", {"index": (), "share": pytest.approx(1.25, abs=0.05)}),
 ])  # fmt: skip
 def test_what_no_mask_explains_is_told(change: Callable[[Tensor], Tensor], aspect: str, fields: dict[str, Any]) -> None:
-    result = judged(of_one_width(change), dropout=True, dims=NARROW)
+    result = run_subject(of_one_width(change), dropout=True, dims=NARROW)
     assert result.verdict is Verdict.WRONG_RESULT
     assert is_failure(result.failure, "impossible_under_dropout", aspect=aspect, **fields), result.failure
 
 
 def test_nor_what_is_not_finite() -> None:
-    result = judged(of_one_width(lambda out: out * torch.nan), dropout=True, dims=NARROW)
+    result = run_subject(of_one_width(lambda out: out * torch.nan), dropout=True, dims=NARROW)
     assert result.verdict is Verdict.NONFINITE
     assert is_failure(result.failure, "not_finite", value="out", count=10240)
 
@@ -63,7 +63,7 @@ def test_what_is_wrong_without_dropout_is_told_of_it() -> None:
         return attention(q, k[:, :, :-1], v[:, :, :-1], **options)
 
     without_last_key.capabilities = {"value_dim": False}  # type: ignore[attr-defined]
-    result = judged(without_last_key, dropout=True, dims=NARROW)
+    result = run_subject(without_last_key, dropout=True, dims=NARROW)
     assert result.verdict is Verdict.WRONG_RESULT
     assert is_failure(result.failure, "wrong_value", value="out", call=WITHOUT_DROPOUT)
 
@@ -73,8 +73,8 @@ def test_a_mask_is_read_with_wider_values_where_they_are_taken() -> None:
         outs = [right(q[:, [h]], k[:, [h]], v[:, [h]], scale=scale, dropout=dropout) for h in range(q.shape[1])]
         return torch.cat(outs, 1)
 
-    assert judged(right, dropout=True, training=True, dims=NARROW).verdict in RIGHT
-    result = judged(repeating, dropout=True, dims=NARROW)
+    assert run_subject(right, dropout=True, training=True, dims=NARROW).verdict in RIGHT
+    result = run_subject(repeating, dropout=True, dims=NARROW)
     assert result.verdict is Verdict.WRONG_RESULT
     assert is_failure(result.failure, "dropout_mask", problem="repeated", axis="head", lag=1, seen=1.0)
 
@@ -83,7 +83,7 @@ def test_a_function_whose_mask_depends_on_the_width_of_values_is_not_accused() -
     def by_width(q: Tensor, k: Tensor, v: Tensor, *, scale: float, dropout: tuple[float, int] | None = None) -> Tensor:
         return right(q, k, v, scale=scale, dropout=(dropout[0], dropout[1] + v.shape[3]) if dropout else None)
 
-    assert judged(by_width, dropout=True, dims=NARROW).verdict is Verdict.RANDOM_STREAM
+    assert run_subject(by_width, dropout=True, dims=NARROW).verdict is Verdict.RANDOM_STREAM
 
 
 @pytest.mark.parametrize("p", [0.05, 0.2, 0.5, 0.9])
@@ -97,5 +97,5 @@ def test_many_right_masks_are_within_the_bounds(p: float, size: int, spread: flo
         )
         call = Call(q * spread, k, v, {"scale": 0.4, "dropout": (p, seed)})
         call.out = right(call.q, k, v, scale=0.4, dropout=(p, seed))
-        found = without_mask(call, ("weights",))
+        found = judge_unknown_mask(call, ("weights",))
         assert found is None, found

@@ -9,37 +9,39 @@ import torch
 from torch import Tensor
 
 from fuzz.check import exceptions
-from fuzz.check.attention.function import Loaded, called
+from fuzz.check.attention.function import Loaded, call_checked
 from fuzz.check.attention.guard import Guard
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.attention import dropout_masks, identities, metamorphic
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.judge import judge
 from fuzz.check.oracle.attention.refusals import Failed, Unsupported
-from fuzz.check.oracle.attention.unknown_mask import without_mask
+from fuzz.check.oracle.attention.unknown_mask import judge_unknown_mask
 from fuzz.check.oracle.verdict import SEVERITY, Judgement
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import FURTHER_CALL, WITHOUT_DROPOUT, MissingGradient, OutOfBounds, Write
 
 
-def judged(calls: Sequence[Call], loaded: Loaded, *, training: bool, again: bool = True) -> Judgement:
+def judge_calls(calls: Sequence[Call], loaded: Loaded, *, training: bool, again: bool = True) -> Judgement:
     """The gravest verdict on the calls of one run.
 
     `training`: gradients were requested; `again`: the function may be called with other arguments.
     """
-    judgements = [_one(call, loaded, training=training, again=again) for call in calls] or [Judgement(Verdict.OK)]
+    judgements = [_judge_call(call, loaded, training=training, again=again) for call in calls] or [
+        Judgement(Verdict.OK)
+    ]
     return max(judgements, key=lambda item: (SEVERITY.index(item.verdict), item.numbers.get("ratio", 0.0)))
 
 
-def _one(call: Call, loaded: Loaded, *, training: bool, again: bool) -> Judgement:
+def _judge_call(call: Call, loaded: Loaded, *, training: bool, again: bool) -> Judgement:
     if training and call.wanted and not call.differentiable:
         return Judgement(Verdict.WRONG_GRADIENT, MissingGradient("out"))
-    asked = _Asked(loaded)
+    attend = _FurtherCalls(loaded)
     try:
-        judgement = _judged(call, loaded, asked if again else None)
+        judgement = _judge_numbers(call, loaded, attend if again else None)
         if judgement.verdict.is_finding:
             return judgement
-        wrong = identities.broken(call)
+        wrong = identities.find_violations(call)
         if wrong:
             return Judgement(Verdict.WRONG_GRADIENT, wrong[0], judgement.numbers)
         if not again:
@@ -47,52 +49,54 @@ def _one(call: Call, loaded: Loaded, *, training: bool, again: bool) -> Judgemen
         # A call always meets the same relations, and calls of one shape, whose numbers differ, meet others.
         seed = [*call.q.shape, *call.k.shape, *call.options, float(call.q.double().sum()), float(call.k.double().sum())]
         exact = call.q.device.type in loaded.capabilities.exact_relations
-        breaches = metamorphic.broken(asked, call, Random(str(seed)), constants.RELATIONS_TRIED, exact=exact)
+        violations = metamorphic.find_violations(
+            attend, call, Random(str(seed)), constants.RELATIONS_TRIED, exact=exact
+        )
     except Failed as failure:
         error = failure.error
         return Judgement(exceptions.verdict(error), replace(exceptions.as_failure(error), call=FURTHER_CALL))
-    if asked.damage:
-        return asked.verdict
-    if not breaches:
+    if attend.damage:
+        return attend.verdict
+    if not violations:
         return judgement
-    verdict = Verdict.NONFINITE if breaches[0].aspect == "not_finite" else Verdict.WRONG_RESULT
-    return Judgement(verdict, breaches[0], judgement.numbers)
+    verdict = Verdict.NONFINITE if violations[0].aspect == "not_finite" else Verdict.WRONG_RESULT
+    return Judgement(verdict, violations[0], judgement.numbers)
 
 
-def _judged(call: Call, loaded: Loaded, asked: "_Asked | None") -> Judgement:
-    """The verdict on the numbers of a call, whose dropout mask is read off the function where it can be asked."""
+def _judge_numbers(call: Call, loaded: Loaded, attend: "_FurtherCalls | None") -> Judgement:
+    """The verdict on the numbers of a call, whose dropout mask is read off the function where `attend` is given."""
     probability, _ = call.options.get("dropout") or (0.0, 0)
     rounds = loaded.capabilities.rounds
     if probability <= 0.0:
         return judge(call, rounds)
-    certain = without_mask(call, rounds)
+    certain = judge_unknown_mask(call, rounds)
     if certain is not None:
         return certain
-    if asked is None:
+    if attend is None:
         return Judgement(Verdict.RANDOM_STREAM)
     backward = call.differentiable and "dv" in call.gradients
     try:
-        values = _wide_enough(asked, call)
+        values = _widen_values(attend, call)
         if values is None:
-            return _of_unread(call, rounds, asked)
-        mask, wrong = dropout_masks.problems(asked, call.q, call.k, values, call.options, backward=backward)
+            return _judge_without_dropout(call, rounds, attend)
+        mask, wrong = dropout_masks.check_dropout(attend, call.q, call.k, values, call.options, backward=backward)
     except (Unsupported, NotImplementedError):  # it does not take the calls that show the mask
-        return asked.verdict if asked.damage else _of_unread(call, rounds, asked)
-    if asked.damage:
-        return asked.verdict
+        return attend.verdict if attend.damage else _judge_without_dropout(call, rounds, attend)
+    if attend.damage:
+        return attend.verdict
     if wrong:
         return Judgement(Verdict.WRONG_RESULT, wrong[0])
     return judge(call, rounds, mask)
 
 
-def _of_unread(call: Call, rounds: tuple[str, ...], asked: "_Asked") -> Judgement:
+def _judge_without_dropout(call: Call, rounds: tuple[str, ...], attend: "_FurtherCalls") -> Judgement:
     """The verdict on a call whose mask stays unknown: on what the function gives for it without dropout."""
     plain = call.but(dropout=None)
     try:
         with torch.no_grad():
-            plain.out = asked(plain.q, plain.k, plain.v, **plain.options)
+            plain.out = attend(plain.q, plain.k, plain.v, **plain.options)
     except (Unsupported, NotImplementedError):
-        return asked.verdict if asked.damage else Judgement(Verdict.RANDOM_STREAM)
+        return attend.verdict if attend.damage else Judgement(Verdict.RANDOM_STREAM)
     judgement = judge(plain, rounds)
     if not judgement.verdict.is_finding:
         return Judgement(Verdict.RANDOM_STREAM)
@@ -100,7 +104,7 @@ def _of_unread(call: Call, rounds: tuple[str, ...], asked: "_Asked") -> Judgemen
     return replace(judgement, failure=replace(judgement.failure, call=WITHOUT_DROPOUT))
 
 
-def _wide_enough(asked: "_Asked", call: Call) -> Tensor | None:
+def _widen_values(attend: "_FurtherCalls", call: Call) -> Tensor | None:
     """The values of the call, or wider ones that show its dropout mask in a few pieces.
 
     None where the function refuses wider values or draws another mask for them. Raises `Unsupported` and
@@ -110,15 +114,15 @@ def _wide_enough(asked: "_Asked", call: Call) -> Tensor | None:
     if size <= constants.PIECES * call.v.size(3):
         return call.v
     wide = call.v.new_ones((*call.v.shape[:3], size))
-    first = dropout_masks.beginning(asked, call.q, call.k, call.v, call.options)
+    first = dropout_masks.extract_first_keys(attend, call.q, call.k, call.v, call.options)
     try:
-        whole = dropout_masks.extracted(asked, call.q, call.k, wide, call.options)
+        whole = dropout_masks.extract_mask(attend, call.q, call.k, wide, call.options)
     except Failed:  # nobody asks for values this wide
         return None
     return wide if torch.equal(whole[..., : first.shape[-1]], first) else None
 
 
-class _Asked:
+class _FurtherCalls:
     """The function, called again with other arguments in guarded memory.
 
     Calls raise `Unsupported` for what the function does not declare and after an out-of-bounds write, `Failed` for any
@@ -145,7 +149,7 @@ class _Asked:
                 for name, value in {"q": q, "k": k, "v": v, **options}.items()
             }
             try:
-                out = called(self._loaded.function, **given)
+                out = call_checked(self._loaded.function, **given)
             except (Unsupported, NotImplementedError):
                 raise
             except Exception as error:

@@ -160,7 +160,7 @@ class Loaded:
             raise Unsupported(f"it has no parameter {missing[0]}")
 
 
-def called(function: Function, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+def call_checked(function: Function, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
     """What a function gives. Raises TypeError for anything but a tensor of the shape, dtype and device that follow."""
     out = function(q, k, v, **options)
     if not isinstance(out, Tensor):

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fuzz.check.attention.function import Attention, Function, called, fill_matters
+from fuzz.check.attention.function import Attention, Function, call_checked, fill_matters
 from fuzz.check.attention.guard import Guard
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.refusals import Unsupported
@@ -21,8 +21,8 @@ DIFFERENTIATED = ("q", "k", "v", "bias", "sinks")
 """The arguments that may want a gradient."""
 
 
-class StandIn:
-    """The program of a stand-in's source, which calls a global `attend`.
+class AttentionHarness:
+    """The program of an attention stub, which calls a global `attend`.
 
     `dtypes` are those the function was handed; `calls` its calls, `differences` how its output is not its twin's, and
     `damage` what was written where it should not be, all since `fresh`. Raises `Unsupported` and `SubjectError`.
@@ -39,8 +39,8 @@ class StandIn:
         self.differences: list[DifferentElements] = []
         self._raised = False
         if attention.compiled:
-            self._try()
-        call = _traced(self.function.function) if attention.compiled else self._guarded
+            self._dry_run()
+        call = _make_contiguous(self.function.function) if attention.compiled else self._attend
         self.program = Program(source, device, {"attend": call})
 
     def module(self) -> nn.Module:
@@ -62,7 +62,7 @@ class StandIn:
     @contextmanager
     def uncompiled(self) -> Iterator[Program]:
         """The program with the function called as it is, by nothing that compiles or watches it."""
-        program = Program(self._source, self._device, {"attend": _traced(self.function.function)})
+        program = Program(self._source, self._device, {"attend": _make_contiguous(self.function.function)})
         try:
             yield program
         finally:
@@ -77,7 +77,7 @@ class StandIn:
             trace = trace.tb_next
         return self.attention.compiled or self._raised or self.program.filename not in files
 
-    def _try(self) -> None:
+    def _dry_run(self) -> None:
         """Find out, without compiling anything, whether the function takes the case."""
 
         def attend(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
@@ -98,7 +98,7 @@ class StandIn:
             raise Unsupported(f"it does not take a fill of {fill:g} that can be told from -inf")
         self.function.check(q, k, v, options, training=self.training)
 
-    def _guarded(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
         self._check(q, k, v, options)
         guard = self.guard
         assert guard is not None
@@ -106,12 +106,12 @@ class StandIn:
             name: guard.given(name, value) if isinstance(value, Tensor) else value
             for name, value in {"q": q, "k": k, "v": v, **options}.items()
         }
-        call = Call(q.detach(), k.detach(), v.detach(), {name: _detached(value) for name, value in options.items()})
+        call = Call(q.detach(), k.detach(), v.detach(), {name: _detach(value) for name, value in options.items()})
         call.wanted = tuple(f"d{name}" for name in DIFFERENTIATED if _wants_gradient(given.get(name)))
         for name in DIFFERENTIATED:
-            _noted(given.get(name), functools.partial(call.gradients.__setitem__, f"d{name}"))
+            _watch_gradient(given.get(name), functools.partial(call.gradients.__setitem__, f"d{name}"))
         try:
-            out = called(self.function.function, **given)
+            out = call_checked(self.function.function, **given)
         except Unsupported:
             raise
         except NotImplementedError as error:
@@ -120,9 +120,9 @@ class StandIn:
             self._raised = True
             raise
         if self.attention.twin is not None:
-            self._compare(out, _twin(self.attention.twin), {"q": q, "k": k, "v": v, **options})
+            self._compare(out, _load_twin(self.attention.twin), {"q": q, "k": k, "v": v, **options})
         call.out, call.differentiable = out.detach(), out.requires_grad
-        _noted(out, functools.partial(setattr, call, "dout"))
+        _watch_gradient(out, functools.partial(setattr, call, "dout"))
         self.calls.append(call)
         return guard.returned(out)
 
@@ -130,13 +130,13 @@ class StandIn:
         if twin is None:
             return
         with torch.no_grad():
-            expected = called(twin, **given)
+            expected = call_checked(twin, **given)
         if not same_bits(out.detach(), expected):
             different = int((out != expected).sum()) if out.shape == expected.shape else out.numel()
             self.differences.append(DifferentElements("output", different, out.numel(), than="reference"))
 
 
-def _detached(value: object) -> object:
+def _detach(value: object) -> object:
     return value.detach() if isinstance(value, Tensor) else value
 
 
@@ -144,20 +144,20 @@ def _wants_gradient(value: object) -> bool:
     return isinstance(value, Tensor) and value.requires_grad
 
 
-def _noted(value: Tensor | None, note: Callable[[Tensor], None]) -> None:
+def _watch_gradient(value: Tensor | None, note: Callable[[Tensor], None]) -> None:
     """Have `note` called with a copy of the gradient of a value, when it comes."""
     if value is not None and value.requires_grad:
         value.register_hook(lambda gradient: note(gradient.detach().clone()))
 
 
-def _twin(load: Callable[[], Function]) -> Function | None:
+def _load_twin(load: Callable[[], Function]) -> Function | None:
     try:
         return load()
     except ImportError:
         return None
 
 
-def _traced(function: Function) -> Function:
+def _make_contiguous(function: Function) -> Function:
     def attend(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
         options.pop("fill", None)
         return function(q, k, v, **options).clone(memory_format=torch.contiguous_format)

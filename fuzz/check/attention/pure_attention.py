@@ -19,15 +19,15 @@ _APART = 1 << 32
 """Places of different tensors lie this far apart; float64 holds them exactly."""
 
 
-class Bare:
+class PureAttention:
     """Reads the results of a case as one call's. A case that is more than an attention has none."""
 
-    def __init__(self, stand_in: str, device: str, *, training: bool) -> None:
+    def __init__(self, stub: str, device: str, *, training: bool) -> None:
         self._given: dict[str, Any] = {}
         self._sources: dict[str, tuple[int, Tensor]] = {}
         self._output: tuple[str, Tensor] | None = None
         self._outputs = 0
-        program = Program(stand_in, device, {"attend": self._attend})
+        program = Program(stub, device, {"attend": self._attend})
         self._answer: Callable[[Tensor], Tensor] = _nothing
         self._calls = 0
         try:
@@ -56,9 +56,9 @@ class Bare:
             return None
         options = {key: item for key, item in given.items() if key not in ("q", "k", "v")}
         shape = torch.Size((*given["q"].shape[:3], given["v"].shape[3]))
-        call = Call(given["q"], given["k"], given["v"], options, _returned(value, places, shape))
+        call = Call(given["q"], given["k"], given["v"], options, _undo_moves(value, places, shape))
         if self._outputs == 1 and name in cotangents:
-            call.dout = _returned(cotangents[name].to(value.dtype), places, shape)
+            call.dout = _undo_moves(cotangents[name].to(value.dtype), places, shape)
             for key, (index, where) in self._sources.items():
                 gradient = run.gradients.get(f"grad of input {index}")
                 if gradient is not None and gradient.dtype == given[key].dtype:
@@ -121,7 +121,7 @@ def _places(like: Tensor, index: int) -> Tensor:
     return numbers.reshape(like.shape)
 
 
-def _returned(value: Tensor, places: Tensor, shape: torch.Size) -> Tensor:
+def _undo_moves(value: Tensor, places: Tensor, shape: torch.Size) -> Tensor:
     """The attention's output, of `shape`, from what is returned: each of its elements was at `places` before."""
     output = value.new_empty(value.numel())
     output[places.long().flatten()] = value.flatten()

@@ -14,7 +14,7 @@ from fuzz.protocol.controls import Observation, Operand, PatternMatched
 
 
 @contextmanager
-def refusing(refuses: Callable[[Any, Any], bool]) -> Iterator[None]:
+def refuse_matches(refuses: Callable[[Any, Any], bool]) -> Iterator[None]:
     """While entered, the pattern matcher of every pass skips a match where `refuses(entry, match)`."""
     matcher = require("torch._inductor.pattern_matcher", "PatternMatcherPass")
     apply = require("torch._inductor.pattern_matcher", "PatternMatcherPass.apply")
@@ -23,29 +23,29 @@ def refusing(refuses: Callable[[Any, Any], bool]) -> Iterator[None]:
         entries = [entry for listed in list(self.patterns.values()) for entry in listed]
         checks = [(entry, entry.extra_check) for entry in {id(entry): entry for entry in entries}.values()]
         for entry, check in checks:
-            entry.extra_check = _refusing_check(entry, check, refuses)
+            entry.extra_check = _make_refusing_check(entry, check, refuses)
         try:
             return apply(self, graph)
         finally:
             for entry, check in checks:
                 entry.extra_check = check
 
-    with _replaced(matcher, "apply", applied):
+    with _patch(matcher, "apply", applied):
         yield
 
 
-def _refusing_check(
+def _make_refusing_check(
     entry: Any, check: Callable[[Any], Any], refuses: Callable[[Any, Any], bool]
 ) -> Callable[[Any], Any]:
     return lambda match: False if refuses(entry, match) else check(match)
 
 
-def without(is_off: Callable[[str], bool]) -> AbstractContextManager[None]:
+def disable_rewrites(is_off: Callable[[str], bool]) -> AbstractContextManager[None]:
     """While entered, rewrites do not fire where `is_off(name)`."""
-    return refusing(lambda entry, _: is_off(rewrite_name(entry)))
+    return refuse_matches(lambda entry, _: is_off(rewrite_name(entry)))
 
 
-def matches_recorded(record: Callable[[Observation], None]) -> AbstractContextManager[None]:
+def record_matches(record: Callable[[Observation], None]) -> AbstractContextManager[None]:
     """While entered, records every match of a pattern of attention with its operands; changes nothing."""
 
     def refuses(entry: Any, match: Any) -> bool:
@@ -55,7 +55,7 @@ def matches_recorded(record: Callable[[Observation], None]) -> AbstractContextMa
             record(PatternMatched(pattern=name, operands=tuple(operands)))
         return False
 
-    return refusing(refuses)
+    return refuse_matches(refuses)
 
 
 def _operand(name: str, value: Any) -> Operand:
@@ -71,15 +71,15 @@ def _operand(name: str, value: Any) -> Operand:
 
 
 @contextmanager
-def unfused() -> Iterator[None]:
+def disable_fusion() -> Iterator[None]:
     """While entered, Inductor's scheduler puts no two operations into one kernel."""
     require("torch._inductor.scheduler", "Scheduler.can_fuse")
-    with _replaced(require("torch._inductor.scheduler", "Scheduler"), "can_fuse", lambda *_args, **_options: False):
+    with _patch(require("torch._inductor.scheduler", "Scheduler"), "can_fuse", lambda *_args, **_options: False):
         yield
 
 
 @contextmanager
-def left_to_eager(operation: str) -> Iterator[None]:
+def fall_back_to_eager(operation: str) -> Iterator[None]:
     """While entered, calls of that operation ("relu") are not lowered: the compiled program calls eager's."""
     name = "fallback_node_due_to_unsupported_type"
     original = require("torch._inductor.graph", name)
@@ -88,12 +88,12 @@ def left_to_eager(operation: str) -> Iterator[None]:
         packet = getattr(node.target, "overloadpacket", None)
         return str(packet).rpartition(".")[2] == operation or original(node, *args, **options)
 
-    with _replaced(importlib.import_module("torch._inductor.graph"), name, changed):
+    with _patch(importlib.import_module("torch._inductor.graph"), name, changed):
         yield
 
 
 @contextmanager
-def configured(**values: Any) -> Iterator[None]:
+def patch_config(**values: Any) -> Iterator[None]:
     """While entered, Inductor has these settings, dots written as two underscores."""
     config: Any = importlib.import_module("torch._inductor.config")
     wanted = {name.replace("__", "."): value for name, value in values.items()}
@@ -105,7 +105,7 @@ def configured(**values: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+def _patch(owner: Any, name: str, value: Any) -> Iterator[None]:
     original = getattr(owner, name)
     setattr(owner, name, value)
     try:

@@ -10,7 +10,7 @@ from fuzz.check.attention.function import Function
 from fuzz.check.exceptions import SubjectError
 
 
-def tiled(function: Function, tile: list[int]) -> Function:
+def set_tile(function: Function, tile: list[int]) -> Function:
     """`function` with a tile of (queries, keys). Raises `SubjectError` where it takes none."""
     if "tile" not in inspect.signature(function).parameters:
         raise SubjectError(f"{getattr(function, '__name__', function)} has no parameter `tile`")
@@ -22,7 +22,7 @@ def tiled(function: Function, tile: list[int]) -> Function:
     return attention
 
 
-def scheduled(setting: str, function: Function, numbers: list[int]) -> Function:
+def set_schedule(setting: str, function: Function, numbers: list[int]) -> Function:
     """`function` of (a copy of) the bundled kernels, launched with `setting` (num_warps, num_stages) = `numbers[0]`.
 
     Raises `SubjectError` for any other function.

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from fuzz.check.controls.inductor import refusing
+from fuzz.check.controls.inductor import refuse_matches
 from fuzz.check.coverage import rewrite_name
 from fuzz.check.torch_internals import require
 from fuzz.protocol.controls import ConstantDiffers, ConstantsNotCompared, Observation
@@ -58,7 +58,7 @@ def compare_constants(record: Callable[[Observation], None]) -> Iterator[None]:
 
     for names in (_KNOWN, _TO_PATTERN, _MODE_OF, _MODE):
         require(*names)  # must raise here: within a pass it would be an error of the compiler
-    with refusing(refuses):
+    with refuse_matches(refuses):
         yield
 
 
@@ -69,10 +69,10 @@ def differences(entry: Any, match: Any) -> list[tuple[str, str, str]]:
     if origin is None:
         raise Unlike("the pattern's text is not known")
     try:
-        return _compared(_by_operands(origin, match), match, _As({}, exact=True))
+        return _compare(_by_operands(origin, match), match, _As({}, exact=True))
     except Unlike:
         # Some operations leave no trace for some sizes; the serialized pattern was traced with the authors' examples.
-        return _compared(_by_examples(origin), match, _as_examples(origin, match))
+        return _compare(_by_examples(origin), match, _as_examples(origin, match))
 
 
 def read_known_pattern(item: Any) -> tuple[Any, ...]:
@@ -100,7 +100,7 @@ def _as_examples(origin: Any, match: Any) -> _As:
     return _As(means | dict.fromkeys((root, 1 / root, root**0.5, root**-0.5)), exact=False)
 
 
-def _compared(traced: Any, match: Any, known: _As) -> list[tuple[str, str, str]]:
+def _compare(traced: Any, match: Any, known: _As) -> list[tuple[str, str, str]]:
     outputs = getattr(traced, "outputs", [traced])
     found: dict[tuple[str, str, str], None] = {}
     for expression, node in zip(outputs, match.output_nodes(), strict=False):
@@ -182,8 +182,8 @@ def _walk(expression: Any, node: Any, seen: set[tuple[int, int]], known: _As) ->
         elif not _equal(name, node, wanted, given, known):
             yield (
                 name,
-                _shown(given),
-                _shown(known.means.get(wanted, wanted) if not isinstance(wanted, list) else wanted),
+                _format(given),
+                _format(known.means.get(wanted, wanted) if not isinstance(wanted, list) else wanted),
             )
 
 
@@ -220,7 +220,7 @@ def _axes(value: Any, rank: int) -> Any:
     return value % max(1, rank) - max(1, rank) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def _shown(value: Any) -> str:
+def _format(value: Any) -> str:
     return str(list(value)) if isinstance(value, (list, tuple)) else str(value).removeprefix("torch.")
 
 

@@ -13,7 +13,7 @@ _MODULE, _SDPA = "torch._inductor.fx_passes.fuse_attention", "_scaled_dot_produc
 
 
 @contextmanager
-def replaced(call: Callable[..., Any]) -> Iterator[None]:
+def replace_sdpa(call: Callable[..., Any]) -> Iterator[None]:
     """While entered, replacements of attention compute `call(sdpa, q, k, v, **options)` where they would call sdpa.
 
     Raises `SubjectError` where this torch calls it in another way.

@@ -31,8 +31,8 @@ class Spec:
     launch: Callable[[Function, list[int]], Function] | None = None
 
 
-def _configured(**settings: Any) -> Spec:
-    return Spec(enter=lambda _argument, _record: inductor.configured(**settings))
+def _config(**settings: Any) -> Spec:
+    return Spec(enter=lambda _argument, _record: inductor.patch_config(**settings))
 
 
 def _is_pattern(name: str, number: str) -> bool:
@@ -40,25 +40,25 @@ def _is_pattern(name: str, number: str) -> bool:
 
 
 CONTROLS: dict[str, Spec] = {
-    "pattern_matcher_off": _configured(pattern_matcher=False),
-    "casts_emulated": _configured(emulate_precision_casts=True),
-    "unvectorized": _configured(cpp__simdlen=1),
-    "unfused": Spec(enter=lambda _, __: inductor.unfused()),
-    "eager": Spec(r"\w+", enter=lambda operation, _: inductor.left_to_eager(operation)),
-    "matches_recorded": Spec(enter=lambda _, record: inductor.matches_recorded(record)),
+    "pattern_matcher_off": _config(pattern_matcher=False),
+    "casts_emulated": _config(emulate_precision_casts=True),
+    "unvectorized": _config(cpp__simdlen=1),
+    "unfused": Spec(enter=lambda _, __: inductor.disable_fusion()),
+    "eager": Spec(r"\w+", enter=lambda operation, _: inductor.fall_back_to_eager(operation)),
+    "matches_recorded": Spec(enter=lambda _, record: inductor.record_matches(record)),
     "constants_compared": Spec(enter=lambda _, record: compare_constants(record)),
-    "without_attention_patterns": Spec(enter=lambda _, __: inductor.without(lambda name: "sfdp" in name)),
-    "without_pattern": Spec(r"\d+", enter=lambda n, _: inductor.without(lambda name: _is_pattern(name, n))),
+    "without_attention_patterns": Spec(enter=lambda _, __: inductor.disable_rewrites(lambda name: "sfdp" in name)),
+    "without_pattern": Spec(r"\d+", enter=lambda n, _: inductor.disable_rewrites(lambda name: _is_pattern(name, n))),
     "only_pattern": Spec(
-        r"\d+", enter=lambda n, _: inductor.without(lambda name: "sfdp" in name and not _is_pattern(name, n))
+        r"\d+", enter=lambda n, _: inductor.disable_rewrites(lambda name: "sfdp" in name and not _is_pattern(name, n))
     ),
-    "without_rewrite": Spec(r".+", enter=lambda rewrite, _: inductor.without(lambda name: name == rewrite)),
-    "sdpa": Spec("|".join(sdpa_forms.FORMS), enter=lambda form, _: sdpa_forms.replaced(sdpa_forms.FORMS[form])),
+    "without_rewrite": Spec(r".+", enter=lambda rewrite, _: inductor.disable_rewrites(lambda name: name == rewrite)),
+    "sdpa": Spec("|".join(sdpa_forms.FORMS), enter=lambda form, _: sdpa_forms.replace_sdpa(sdpa_forms.FORMS[form])),
     "sdpa_math": Spec(enter=lambda _, __: sdpa_kernel(SDPBackend.MATH)),
     "tf32": Spec(),
-    "tile": Spec(r"\d+,\d+", launch=launch.tiled),
-    "warps": Spec(r"\d+", launch=partial(launch.scheduled, "num_warps")),
-    "stages": Spec(r"\d+", launch=partial(launch.scheduled, "num_stages")),
+    "tile": Spec(r"\d+,\d+", launch=launch.set_tile),
+    "warps": Spec(r"\d+", launch=partial(launch.set_schedule, "num_warps")),
+    "stages": Spec(r"\d+", launch=partial(launch.set_schedule, "num_stages")),
 }
 
 
@@ -79,19 +79,19 @@ def _apply(subject: Subject, control: Control, record: Record) -> Subject:
         if subject.attention is None:
             raise ControlError(f"{subject.name} is no attention function: it has no {control.name}")
         numbers = [int(number) for number in control.argument.split(",")]
-        return replace(subject, attention=_launched(subject.attention, spec.launch, numbers))
+        return replace(subject, attention=_launch(subject.attention, spec.launch, numbers))
     if subject.attention is not None:
         raise ControlError(f"{subject.name} is an attention function: {control.name} is for compilers")
     if spec.enter is None:
         return replace(subject, tf32=True)
-    return replace(subject, under=_nested(subject.under, partial(spec.enter, control.argument, record)))
+    return replace(subject, under=_nest(subject.under, partial(spec.enter, control.argument, record)))
 
 
-def _launched(attention: Attention, change: Callable[[Function, list[int]], Function], numbers: list[int]) -> Attention:
+def _launch(attention: Attention, change: Callable[[Function, list[int]], Function], numbers: list[int]) -> Attention:
     return replace(attention, load=lambda: change(attention.loaded().function, numbers))
 
 
-def _nested(
+def _nest(
     outer: Callable[[], AbstractContextManager[Any]], inner: Callable[[], AbstractContextManager[Any]]
 ) -> Callable[[], AbstractContextManager[None]]:
     @contextmanager

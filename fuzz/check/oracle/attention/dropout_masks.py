@@ -3,7 +3,7 @@
 On columns of the identity as values an attention's output is its weights. With a scale of 0 and nothing else about the
 scores all weights before dropout are 1 / kv_len, so that what is not 0 was kept: that gives the whole mask, where under
 real scores a small weight may underflow. It takes for granted that the random numbers depend on positions and the seed
-alone, which `problems` checks under the real scores where weights are large enough.
+alone, which `check_dropout` checks under the real scores where weights are large enough.
 """
 
 import math
@@ -34,7 +34,7 @@ def weights(call: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[st
     return torch.cat([q.new_empty(*q.shape[:3], 0), *found], -1)[..., :keys]
 
 
-def extracted(call: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any]) -> Tensor:
+def extract_mask(call: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any]) -> Tensor:
     """Which weights `call` keeps: bool [batch, heads, seq_len, kv_len].
 
     Of `options` only `dropout` = (p, seed) is passed on, with a scale of 0. Raises KeyError without it, and what `call`
@@ -43,8 +43,8 @@ def extracted(call: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[
     return weights(call, q, k, v, _flat(options)) != 0
 
 
-def beginning(call: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any]) -> Tensor:
-    """The first value_dim keys of what `extracted` gives, by one call."""
+def extract_first_keys(call: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any]) -> Tensor:
+    """The first value_dim keys of what `extract_mask` gives, by one call."""
     keys, width = v.shape[2:]
     piece = next(_identity(keys, width, v))
     with torch.no_grad():
@@ -52,7 +52,7 @@ def beginning(call: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[
     return out[..., :keys] != 0
 
 
-def extracted_backward(call: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any]) -> Tensor:
+def extract_backward_mask(call: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any]) -> Tensor:
     """The mask that the gradient of v uses: output gradients are rows of the identity, one head of a group at a time.
 
     Raises what `call` raises, and `Failed` and NotImplementedError for what its backward raises.
@@ -69,12 +69,12 @@ def extracted_backward(call: Function, q: Tensor, k: Tensor, v: Tensor, options:
             heads = slice(member, None, groups)
             dout = torch.zeros_like(out)
             dout[:, heads] = piece
-            grad = _differentiated(out, values, dout)
+            grad = _differentiate(out, values, dout)
             found[:, heads, here] = (grad.mT != 0)[:, :, : here.stop - here.start]
     return found
 
 
-def problems(
+def check_dropout(
     function: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any], *, backward: bool = False
 ) -> tuple[Tensor, list[DropoutMask]]:
     """The mask `function` uses on q, k and v with `options` (`dropout` = (p, seed) among them), and all that is wrong
@@ -90,22 +90,22 @@ def problems(
     if not 0 < p < 1:
         share = float(mask.double().mean())
         return mask, [] if share == (p <= 0) else [DropoutMask("extreme_rate", p, seen=share)]
-    found = [*_rates(mask, p), *_repeated(mask, p)]
+    found = [*_check_rates(mask, p), *_check_repeats(mask, p)]
     if not found:
-        found += _scaled(flat * flat.shape[-1], mask, p, q.dtype)
-    if not torch.equal(mask, extracted(function, q, k, v, options)):
+        found += _check_scale(flat * flat.shape[-1], mask, p, q.dtype)
+    if not torch.equal(mask, extract_mask(function, q, k, v, options)):
         found.append(DropoutMask("not_repeatable", p, seeds=(seed,)))
-    other = extracted(function, q, k, v, {**options, "dropout": (p, seed + 1)})
-    found += _alike(mask, other, DropoutMask("same_for_seeds", p, seeds=(seed, seed + 1)))
-    found += _under_real_scores(function, q, k, v, options, mask)
+    other = extract_mask(function, q, k, v, {**options, "dropout": (p, seed + 1)})
+    found += _check_independence(mask, other, DropoutMask("same_for_seeds", p, seeds=(seed, seed + 1)))
+    found += _check_under_scores(function, q, k, v, options, mask)
     if backward:
-        different = mask != extracted_backward(function, q, k, v, options)
+        different = mask != extract_backward_mask(function, q, k, v, options)
         if bool(different.any()):
             found.append(DropoutMask("backward_differs", p, int(different.sum()), mask.numel()))
     return mask, found
 
 
-def _differentiated(out: Tensor, values: Tensor, dout: Tensor) -> Tensor:
+def _differentiate(out: Tensor, values: Tensor, dout: Tensor) -> Tensor:
     try:
         (grad,) = torch.autograd.grad(out, values, dout, retain_graph=True)
     except NotImplementedError:
@@ -127,13 +127,13 @@ def _identity(size: int, width: int, like: Tensor) -> Iterator[Tensor]:
     return iter(whole.split(width, -1) if width else ())
 
 
-def _rates(mask: Tensor, p: float) -> Iterator[DropoutMask]:
+def _check_rates(mask: Tensor, p: float) -> Iterator[DropoutMask]:
     """A share kept that is none for 1 - p, of all weights and of those at one index of an axis."""
     parts: list[tuple[str, Tensor]] = [("", mask.flatten().unsqueeze(0))]
     parts += [(axis, mask.movedim(number, 0).flatten(1)) for number, axis in enumerate(_AXES) if mask.shape[number] > 1]
     for axis, rows in parts:
         kept, count = rows.sum(1).tolist(), rows.shape[1]
-        doubts = [_doubt(number, count, 1 - p, constants.MASK_QUANTUM) for number in kept]
+        doubts = [_bound_chance(number, count, 1 - p, constants.MASK_QUANTUM) for number in kept]
         worst = max(range(len(doubts)), key=doubts.__getitem__)
         if doubts[worst] > constants.MASK_DOUBT:
             errors = (kept[worst] - count * (1 - p)) / math.sqrt(count * p * (1 - p))
@@ -145,7 +145,7 @@ def _rates(mask: Tensor, p: float) -> Iterator[DropoutMask]:
 _AXES = ("batch", "head", "query", "key")
 
 
-def _repeated(mask: Tensor, p: float) -> Iterator[DropoutMask]:
+def _check_repeats(mask: Tensor, p: float) -> Iterator[DropoutMask]:
     """Masks that come again a few indices, or a power of two, further along an axis."""
     for number, axis in enumerate(_AXES):
         size = mask.shape[number]
@@ -153,24 +153,24 @@ def _repeated(mask: Tensor, p: float) -> Iterator[DropoutMask]:
             if lag >= size:
                 break
             left, right = mask.narrow(number, 0, size - lag), mask.narrow(number, lag, size - lag)
-            found = list(_alike(left, right, DropoutMask("repeated", p, axis=axis, lag=lag)))
+            found = list(_check_independence(left, right, DropoutMask("repeated", p, axis=axis, lag=lag)))
             if found:
                 yield found[0]
                 break
 
 
-def _alike(left: Tensor, right: Tensor, problem: DropoutMask) -> Iterator[DropoutMask]:
+def _check_independence(left: Tensor, right: Tensor, problem: DropoutMask) -> Iterator[DropoutMask]:
     """`problem`, where two masks agree in more elements than independent ones do."""
     p = problem.p
     agree, count = int((left == right).sum()), left.numel()
     # What the shares kept really are decides how often independent masks agree.
     a, b = float(left.double().mean()), float(right.double().mean())
     expected = min(max(a * b + (1 - a) * (1 - b), p * p + (1 - p) ** 2), 1.0)
-    if agree > expected * count and _doubt(agree, count, expected, 0.0) > constants.MASK_DOUBT:
+    if agree > expected * count and _bound_chance(agree, count, expected, 0.0) > constants.MASK_DOUBT:
         yield replace(problem, count=agree, total=count, seen=agree / count, expected=expected)
 
 
-def _doubt(number: int, count: int, share: float, quantum: float) -> float:
+def _bound_chance(number: int, count: int, share: float, quantum: float) -> float:
     """-log of Chernoff's bound on P(`number` or worse among `count`), for a share within `quantum` of `share`."""
     if not count:
         return 0.0
@@ -183,7 +183,7 @@ def _doubt(number: int, count: int, share: float, quantum: float) -> float:
     return count * max(0.0, doubt)
 
 
-def _scaled(
+def _check_scale(
     ratios: Tensor, kept: Tensor, p: float, dtype: torch.dtype, *, under_scores: bool = False
 ) -> Iterator[DropoutMask]:
     """Kept weights over what they were that are not 1 / (1 - p)."""
@@ -196,7 +196,7 @@ def _scaled(
         yield DropoutMask("scale", p, seen=mean / (1 - p), expected=1 / (1 - p), worst=worst, under_scores=under_scores)
 
 
-def _under_real_scores(
+def _check_under_scores(
     function: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any], mask: Tensor
 ) -> Iterator[DropoutMask]:
     """What is wrong under the scores of q and k that is not under equal ones."""
@@ -208,4 +208,4 @@ def _under_real_scores(
     if different:
         yield DropoutMask("depends_on_scores", p, different, int(large.sum()))
         return
-    yield from _scaled(after.double() / before.double(), large & mask, p, q.dtype, under_scores=True)
+    yield from _check_scale(after.double() / before.double(), large & mask, p, q.dtype, under_scores=True)

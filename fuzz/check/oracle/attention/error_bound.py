@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from fuzz.check.oracle import constants
-from fuzz.check.oracle.attention.exact import Exact, grouped
+from fuzz.check.oracle.attention.exact import Exact, sum_groups
 from fuzz.check.oracle.constants import UNIT_ROUNDOFF
 
 
@@ -88,15 +88,17 @@ def budget(exact: Exact, rounds: tuple[str, ...] = ("weights",)) -> dict[str, Te
     edv = uw**2 * (used.mT**2 @ do**2) + ((used * (relative + _drift(q) * ua) + least).mT @ do.abs()) ** 2
     for name, squares in (("dk", scale * edk), ("dv", edv)):
         # Some kernels round what each query head of a group gives before they add it up.
-        heads = grouped(by_head[name] ** 2, exact.group).sqrt() if exact.group > 1 else 0.0
-        sums = unit * grouped(by_head[name].abs(), exact.group) * math.sqrt(q.size(2) / 32) if "sums" in rounds else 0.0
+        heads = sum_groups(by_head[name] ** 2, exact.group).sqrt() if exact.group > 1 else 0.0
+        sums = (
+            unit * sum_groups(by_head[name].abs(), exact.group) * math.sqrt(q.size(2) / 32) if "sums" in rounds else 0.0
+        )
         allowed[name] = sums + (
-            unit * (exact.results[name].abs() + heads) + tiny + math.sqrt(3) * grouped(squares, exact.group).sqrt()
+            unit * (exact.results[name].abs() + heads) + tiny + math.sqrt(3) * sum_groups(squares, exact.group).sqrt()
         )
     return allowed
 
 
-def shaky(exact: Exact, rounds: tuple[str, ...] = ("weights",)) -> Tensor:
+def ill_conditioned(exact: Exact, rounds: tuple[str, ...] = ("weights",)) -> Tensor:
     """Rows, [..., 1], in which the error of a score that counts is too large for the first order to hold."""
     ds = score_error(exact, rounded="scores" in rounds)
     if not ds.size(-1):

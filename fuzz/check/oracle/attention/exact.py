@@ -87,8 +87,8 @@ class Exact:
             grad = ds * slope
             results |= {
                 "dq": scale * (grad @ k),
-                "dk": grouped(scale * (grad.mT @ q), group),
-                "dv": grouped(used.mT @ do, group),
+                "dk": sum_groups(scale * (grad.mT @ q), group),
+                "dv": sum_groups(used.mT @ do, group),
                 "dscores": ds,
             }
             if sinks is not None:
@@ -135,6 +135,6 @@ def softmax(s: Tensor, sinks: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     return peak, e / total.masked_fill(total == 0, 1.0), live
 
 
-def grouped(value: Tensor, group: int) -> Tensor:
+def sum_groups(value: Tensor, group: int) -> Tensor:
     """Sum over the query heads of each group: [batch, kv_heads, ...]."""
     return value.unflatten(1, (-1, group)).sum(2) if group > 1 else value

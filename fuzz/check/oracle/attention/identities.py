@@ -59,7 +59,7 @@ class Identity:
         )
 
 
-def broken(call: Call) -> list[GradientIdentityBroken]:
+def find_violations(call: Call) -> list[GradientIdentityBroken]:
     """Every identity that a call with its gradients breaks."""
     limit = identity_limit(call.q.dtype)
     return [one.failure(limit) for one in identities(call) if one.worst > limit]
@@ -81,19 +81,21 @@ def identities(made: Call) -> list[Identity]:
     call = _Call(q, k, v, out, dout, dq, dk, dv)
     sizes = _Sizes(call, Exact.of(made.but(dropout=None)), dropout[0] if dropout else 0.0)
     found = [
-        call.judged(
+        call.measure(
             "<dQ, Q> = <dK, K>", call.per_head(dq, q) - (dk.double() * k.double()).sum((2, 3)), sizes.of_scores()
         ),
-        call.judged(
+        call.measure(
             "<dV, V> = <dO, O>", (dv.double() * v.double()).sum((2, 3)) - call.per_head(dout, out), sizes.of_outputs()
         ),
     ]
     if softcap is None and sinks is None:
-        found.append(call.judged("sum_j dK_j = 0", dk.double().sum(2), sizes.of_keys()))
+        found.append(call.measure("sum_j dK_j = 0", dk.double().sum(2), sizes.of_keys()))
     if sinks is None and not (dropout and dropout[0]):
         live = dout.double() * sizes.live
         found.append(
-            call.judged("sum_j dV_j = sum_i dO_i", dv.double().sum(2) - call.grouped(live.sum(2)), sizes.of_values())
+            call.measure(
+                "sum_j dV_j = sum_i dO_i", dv.double().sum(2) - call.sum_groups(live.sum(2)), sizes.of_values()
+            )
         )
     if dbias is not None and sinks is None:
         rows = dbias.double().sum(-1, keepdim=True)
@@ -112,11 +114,11 @@ class _Call:
         self.low = _lowest(self.q.dtype)
         self.kv_heads = self.k.shape[1]
         self.group = self.q.shape[1] // self.kv_heads
-        finite = [self.grouped((~x.isfinite()).sum((2, 3)).double()) == 0 for x in tensors]
+        finite = [self.sum_groups((~x.isfinite()).sum((2, 3)).double()) == 0 for x in tensors]
         #: Whether all numbers of a head are finite, bool [batch, kv_heads].
         self.sound = torch.stack(finite).all(0)
 
-    def grouped(self, value: Tensor) -> Tensor:
+    def sum_groups(self, value: Tensor) -> Tensor:
         """Sums over the query heads that read one key head, [batch, kv_heads, ...]."""
         if value.shape[1] == self.kv_heads:
             return value
@@ -124,9 +126,9 @@ class _Call:
 
     def per_head(self, left: Tensor, right: Tensor) -> Tensor:
         """The product of two tensors of queries, [batch, kv_heads]."""
-        return self.grouped((left.double() * right.double()).sum((2, 3)))
+        return self.sum_groups((left.double() * right.double()).sum((2, 3)))
 
-    def judged(self, sums: str, residual: Tensor, squares: Tensor) -> Identity:
+    def measure(self, sums: str, residual: Tensor, squares: Tensor) -> Identity:
         """An identity of residuals [batch, kv_heads, ...] and the squares of their rounding."""
         sound = self.sound.view(*self.sound.shape, *[1] * (residual.dim() - 2))
         return Identity(sums, residual, _ratio(residual, squares.sqrt(), sound))
@@ -145,7 +147,7 @@ class _Sizes:
         self.live = (given.weights > 0).any(-1, keepdim=True)
         # Where a row of no key gives the mean of v, other sums hold.
         empty = ~self.live & (out != 0).any(-1, keepdim=True)
-        call.sound &= call.grouped(empty.double()).sum((2, 3)) == 0
+        call.sound &= call.sum_groups(empty.double()).sum((2, 3)) == 0
         # Dropped weights are not known here: the mean of kept / (1 - p) is 1, that of its square 1 / (1 - p).
         self.more = 1 / (1 - p) if p < 1 else 1.0
         self.relative = error + (given.weights * error).sum(-1, keepdim=True) + 2 * self.ua
@@ -174,7 +176,7 @@ class _Sizes:
     def _sum_of_rounded(self, value: Tensor, terms: Tensor, unit: float) -> Tensor:
         """Squared rounding of the sum over the axis before the last, of a float32 result rounded to `unit`."""
         others = (self.ua * terms) ** 2 + max(self.call.low, _lowest(value.dtype)) ** 2
-        return unit**2 * _pooled(value.double()) + others.sum(-2)
+        return unit**2 * _pool_squares(value.double()) + others.sum(-2)
 
     def _rounded(self, value: Tensor, terms: Tensor) -> Tensor:
         """Squares of the rounding of a float32 result with these magnitudes of terms to the dtype of the call."""
@@ -183,20 +185,20 @@ class _Sizes:
     def of_keys(self) -> Tensor:
         """Of sum_j dK_j, [batch, kv_heads, head_dim]."""
         call = self.call
-        terms = self.scale * call.grouped(self.ds.mT @ self.q.abs())
-        rows = self.scale**2 * call.grouped(_pooled(self.q * self._of_row().sqrt()))
+        terms = self.scale * call.sum_groups(self.ds.mT @ self.q.abs())
+        rows = self.scale**2 * call.sum_groups(_pool_squares(self.q * self._of_row().sqrt()))
         return self._sum_of_rounded(call.dk, terms, call.unit) + rows
 
     def of_values(self) -> Tensor:
         """Of sum_j dV_j - sum_i dO_i, [batch, kv_heads, value_dim]."""
         call, p = self.call, self.weights
-        terms = call.grouped(p.mT @ self.dout.abs())
+        terms = call.sum_groups(p.mT @ self.dout.abs())
         rows = (self.uw**2 * p**2 + call.low**2).sum(-1, keepdim=True) + (p * self.relative).sum(-1, keepdim=True) ** 2
-        rows = _pooled(self.dout * rows.sqrt())
+        rows = _pool_squares(self.dout * rows.sqrt())
         # Equal weights are rounded alike, and their errors add up.
         off = (p.to(call.v.dtype).double() - p).sum(-1, keepdim=True)
-        alike = call.grouped((self.dout * off).sum(2)) ** 2
-        return self._sum_of_rounded(call.dv, terms, call.unit) + call.grouped(rows) + alike
+        alike = call.sum_groups((self.dout * off).sum(2)) ** 2
+        return self._sum_of_rounded(call.dv, terms, call.unit) + call.sum_groups(rows) + alike
 
     def of_bias(self, dbias: Tensor, unit: float) -> Tensor:
         """Of the sums of the rows of `dbias`, in its shape with one column."""
@@ -211,22 +213,22 @@ class _Sizes:
         systematic = ds * ((self.relative + 4 * self.ua) * given.products.abs() + self.ua * given.terms)
         rows = systematic.sum(-1, keepdim=True) ** 2 + (self.uw**2 * (ds * given.products) ** 2).sum(-1, keepdim=True)
         queries = self._product(call.dq, call.q, self.scale * (ds @ self._keys().abs()))
-        keys = self._product(call.dk, call.k, self.scale * call.grouped(ds.mT @ self.q.abs()))
-        return call.grouped(_pooled(rows.sqrt()).squeeze(-1) + queries) + keys
+        keys = self._product(call.dk, call.k, self.scale * call.sum_groups(ds.mT @ self.q.abs()))
+        return call.sum_groups(_pool_squares(rows.sqrt()).squeeze(-1) + queries) + keys
 
     def of_outputs(self) -> Tensor:
         """Of <dV, V> - <dO, O>, [batch, kv_heads]."""
         call, p = self.call, self.weights
         rounded = self.uw**2 * (self.more * (p * self.dp) ** 2 + (p * self.delta) ** 2)
         systematic = self.more * p * (self.dp * self.relative + self.ua * self.dp_terms)
-        rows = _pooled((rounded.sum(-1, keepdim=True) + systematic.sum(-1, keepdim=True) ** 2).sqrt()).squeeze(-1)
-        values = self._product(call.dv, call.v, call.grouped(p.mT @ self.dout.abs()))
-        return call.grouped(rows + self._product(call.out, call.dout, torch.zeros_like(self.dout))) + values
+        rows = _pool_squares((rounded.sum(-1, keepdim=True) + systematic.sum(-1, keepdim=True) ** 2).sqrt()).squeeze(-1)
+        values = self._product(call.dv, call.v, call.sum_groups(p.mT @ self.dout.abs()))
+        return call.sum_groups(rows + self._product(call.out, call.dout, torch.zeros_like(self.dout))) + values
 
     def _product(self, value: Tensor, other: Tensor, terms: Tensor) -> Tensor:
         """Squares of the rounding of a result in its product with an input, [batch, heads of both]."""
         errors = self._rounded(value.double(), terms).sqrt() * other.double()
-        return _pooled(errors.flatten(2).unsqueeze(-1)).squeeze(-1)
+        return _pool_squares(errors.flatten(2).unsqueeze(-1)).squeeze(-1)
 
     def _keys(self) -> Tensor:
         return self.call.k.double().repeat_interleave(self.call.group, 1)
@@ -238,7 +240,7 @@ def _lowest(dtype: torch.dtype) -> float:
     return tiny * UNIT_ROUNDOFF[dtype] if dtype == torch.float16 else tiny
 
 
-def _pooled(errors: Tensor) -> Tensor:
+def _pool_squares(errors: Tensor) -> Tensor:
     """The sum of squares over the axis before the last, equal numbers added up first since they round alike."""
     ordered = errors.float().sort(-2).values
     new = torch.zeros_like(ordered, dtype=torch.int64)

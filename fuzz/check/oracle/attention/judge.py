@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.attention.call import Call
-from fuzz.check.oracle.attention.error_bound import budget, shaky
+from fuzz.check.oracle.attention.error_bound import budget, ill_conditioned
 from fuzz.check.oracle.attention.exact import Exact
 from fuzz.check.oracle.attention.rounding_simulation import Peers
 from fuzz.check.oracle.attention.statistics import Directions, Statistics
@@ -33,7 +33,7 @@ def judge(call: Call, rounds: tuple[str, ...], dropped: Tensor | None = None) ->
     """
     if call.out is None:
         return Judgement(Verdict.OK)
-    return _Bench(call, rounds, dropped).verdict()
+    return _Judge(call, rounds, dropped).verdict()
 
 
 @dataclass
@@ -63,7 +63,7 @@ class _Result:
         return Judgement(verdict, failure, numbers, self.name, locate(self.name, wrong), located)
 
 
-class _Bench:
+class _Judge:
     def __init__(self, call: Call, rounds: tuple[str, ...], dropped: Tensor | None) -> None:
         self._call, self._rounds, self._dropped = call, rounds, dropped
         self._exact = Exact.of(call, dropped)
@@ -71,22 +71,22 @@ class _Bench:
         self._limit = constants.budget_limit(call.q.dtype)
         self._peers = Peers(self._exact, rounds, call.options.get("sinks"))
         self._drawn: list[dict[str, Tensor]] = []
-        self._shaky = shaky(self._exact, rounds)
+        self._ill_conditioned = ill_conditioned(self._exact, rounds)
         overflows = bool((self._exact.products.abs() > constants.LARGEST_SCORE).any())
-        self._results = [] if overflows else self._laid_out()
+        self._results = [] if overflows else self._make_results()
 
     def verdict(self) -> Judgement:
-        judgements = [self._judged(result) for result in self._results if result.value.numel()]
-        stray = self._stray()
+        judgements = [self._judge(result) for result in self._results if result.value.numel()]
+        stray = self._check_empty_rows()
         if stray is not None:
             return stray
         if not judgements:
             return Judgement(Verdict.OK)
-        worst = max(judgements, key=_telling)
+        worst = max(judgements, key=_rank)
         totals = {key: sum(item.numbers[key] for item in judgements) for key in ("rows_wrong", "rows_total")}
         return replace(worst, numbers={**worst.numbers, **totals})
 
-    def _stray(self) -> Judgement | None:
+    def _check_empty_rows(self) -> Judgement | None:
         """That rows without a key give numbers: 0 and NaN are conventions there, and nothing else is."""
         assert self._call.out is not None
         wrong = ~self._exact.live & self._call.out.isfinite() & (self._call.out != 0)
@@ -98,7 +98,7 @@ class _Bench:
         located = partial(error_map, "out", wrong, self._call.out, torch.zeros_like(self._call.out))
         return Judgement(Verdict.WRONG_RESULT, failure, numbers, "out", locate("out", wrong), located)
 
-    def _laid_out(self) -> list[_Result]:
+    def _make_results(self) -> list[_Result]:
         call, exact = self._call, self._exact
         allowed, truth = budget(exact, self._rounds), dict(exact.results)
         assert call.out is not None
@@ -123,14 +123,14 @@ class _Bench:
             value = given[name]
             limit = constants.finite_limit(value.dtype)
             finite = truth[name].abs().lt(limit) & (live if name == "out" else True)
-            # What a query with shaky weights gives goes into dk and dv of every key.
-            firm = ~self._shaky if name in ("out", "dq") else ~self._shaky.any()
+            # What a query with ill-conditioned weights gives goes into dk and dv of every key.
+            firm = ~self._ill_conditioned if name in ("out", "dq") else ~self._ill_conditioned.any()
             laid_out.append(
                 _Result(name, value, truth[name], allowed[name], finite, finite & allowed[name].lt(limit) & firm)
             )
         return laid_out
 
-    def _judged(self, result: _Result) -> Judgement:
+    def _judge(self, result: _Result) -> Judgement:
         wrong = Verdict.WRONG_RESULT if result.name == "out" else Verdict.WRONG_GRADIENT
         missing = result.finite & ~result.value.isfinite()
         if bool(missing.any()):
@@ -254,7 +254,7 @@ class _Bench:
         }
 
 
-def _telling(judgement: Judgement) -> tuple[int, bool, float, float]:
+def _rank(judgement: Judgement) -> tuple[int, bool, float, float]:
     """The order in which results speak for a call: the gravest, the output, the one with the fewest wrong rows."""
     numbers = judgement.numbers
     few = -numbers["rows_wrong"] / numbers["rows_total"] if numbers["rows_wrong"] else -2.0

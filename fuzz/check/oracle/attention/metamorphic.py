@@ -23,7 +23,7 @@ from fuzz.protocol.failures import RelationBroken
 Function = Callable[..., Tensor]
 
 
-def broken(
+def find_violations(
     attend: Function,
     given: Call,
     chance: Random,
@@ -56,7 +56,7 @@ def broken(
         if equation is None:
             continue
         try:
-            wrong = trial.judged(equation, bitwise=exact and relation.exact)
+            wrong = trial.check(equation, bitwise=exact and relation.exact)
         except (Unsupported, NotImplementedError):
             continue
         tried += 1
@@ -78,36 +78,36 @@ class _Trial:
         #: Whether a function that computes scores in the dtype of q may have infinite ones.
         self._may_overflow = dots * max(1.0, abs(call.options["scale"])) > torch.finfo(call.q.dtype).max / 2
 
-    def judged(self, equation: Equation, *, bitwise: bool) -> RelationBroken | None:
+    def check(self, equation: Equation, *, bitwise: bool) -> RelationBroken | None:
         """How the equation does not hold; None where it does."""
         left = self._sum(equation.left)
         right = self._sum(equation.right) if equation.value is None else torch.full_like(left, equation.value)
         if left.shape != right.shape:
             return RelationBroken("", "shape", shape=tuple(left.shape), expected_shape=tuple(right.shape))
         terms = equation.left + equation.right
-        empty = torch.stack([_mapped(term, _empty(term.call)) for term in terms]).sum(0) > 0
+        empty = torch.stack([_spread(term, _mark_empty_rows(term.call)) for term in terms]).sum(0) > 0
         tiny = SMALLEST_RELATED * torch.finfo(self._call.q.dtype).smallest_normal
         same = (left == right) | (left.isnan() & right.isnan()) | empty | ((left.abs() < tiny) & (right.abs() < tiny))
         if same.all():
             return None
         unlike = ~(left.isfinite() & right.isfinite() | same)
         if unlike.any() and not self._may_overflow and not empty.any():
-            return _breach("not_finite", left, right, unlike.double())
+            return _violation("not_finite", left, right, unlike.double())
         same |= unlike
         error = (left - right).abs().masked_fill(same, 0.0)
         if not error.any():
             return None
         if bitwise:
-            return _breach("bitwise", left, right, error)
+            return _violation("bitwise", left, right, error)
         if any(_scores(term.call) > MOST_SCORES for term in terms):
             return None
-        allowed = torch.stack([_mapped(term, self._budget(term.call)) for term in terms]).sum(0)
+        allowed = torch.stack([_spread(term, self._budget(term.call)) for term in terms]).sum(0)
         limit = budget_limit(self._call.q.dtype)
         ratio = (error / allowed).nan_to_num(0.0, posinf=0.0)
         worst = float(ratio.max())
         if worst <= limit:
             return None
-        return _breach("rounding", left, right, ratio.where(ratio > limit, 0.0), ratio=worst, limit=limit)
+        return _violation("rounding", left, right, ratio.where(ratio > limit, 0.0), ratio=worst, limit=limit)
 
     def _sum(self, terms: tuple[Term, ...]) -> Tensor:
         return torch.stack([term.map(self._output(term.call).double()) for term in terms]).sum(0)
@@ -120,11 +120,11 @@ class _Trial:
 
     def _budget(self, call: Call) -> Tensor:
         if call not in self._budgets:
-            self._budgets[call] = _allowed(call)
+            self._budgets[call] = _bound_rounding(call)
         return self._budgets[call]
 
 
-def _allowed(call: Call) -> Tensor:
+def _bound_rounding(call: Call) -> Tensor:
     """How far rounding may take each element of the output: its first-order budget and that of summing."""
     known = budget(Exact.of(call), ("weights", "scores"))
     # Weights and sums of equal terms are rounded alike, step by step; the budget counts one rounding of their sum.
@@ -132,7 +132,7 @@ def _allowed(call: Call) -> Tensor:
     return known["out"] + math.sqrt(call.k.shape[2]) * UNIT_ROUNDOFF[torch.float32] * largest
 
 
-def _breach(
+def _violation(
     aspect: str, left: Tensor, right: Tensor, blame: Tensor, *, ratio: float = 0.0, limit: float = 0.0
 ) -> RelationBroken:
     worst = tuple(int(x) for x in torch.unravel_index(blame.argmax(), blame.shape))
@@ -149,11 +149,11 @@ def _breach(
     )
 
 
-def _mapped(term: Term, size: Tensor) -> Tensor:
+def _spread(term: Term, size: Tensor) -> Tensor:
     return (term.spread or term.map)(size)
 
 
-def _empty(call: Call) -> Tensor:
+def _mark_empty_rows(call: Call) -> Tensor:
     """1 where a row keeps no key, else 0, in the shape of the output."""
     mask, bias = call.kept(), call.added()
     shape = (*call.q.shape[:3], call.k.shape[2])

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.attention.error_bound import score_error
-from fuzz.check.oracle.attention.exact import Exact, grouped, softmax
+from fuzz.check.oracle.attention.exact import Exact, softmax, sum_groups
 
 
 class Peers:
@@ -50,10 +50,10 @@ class Peers:
         s = exact.scores + self._noise * (2 * self._random(exact.scores.shape) - 1)
         if self._scores:
             # The product, and what is left of it after the scale and whatever is added, are stored.
-            off = self._rounded(self._rounded(exact.products)) - exact.products
-            s = self._rounded(s + off * exact.slope)
+            off = self._round(self._round(exact.products)) - exact.products
+            s = self._round(s + off * exact.slope)
         _, p, _ = softmax(s, self._sinks)
-        used = self._weighed(p)
+        used = self._round_weights(p)
         out = (used @ exact.v).to(exact.dtype)
         results = {"out": out}
         if exact.dout is None:
@@ -61,23 +61,26 @@ class Peers:
         do = exact.dout
         dp = do @ exact.v.mT
         dp = dp if exact.share is None else dp * exact.share
-        dp = self._rounded(dp) if self._scores else dp
+        dp = self._round(dp) if self._scores else dp
         delta = (out.double() * do).sum(-1, keepdim=True)
         # The scale comes before this is rounded or after: in float16 it decides what is subnormal.
         before, after = (exact.scale, 1.0) if self._drawn % 3 == 0 else (1.0, exact.scale)
         grad = p * (dp - delta) * exact.slope * before
-        grad = self._rounded(grad) if self._weights else grad
-        grad = self._rounded(grad) if self._scores else grad
+        grad = self._round(grad) if self._weights else grad
+        grad = self._round(grad) if self._scores else grad
         # Kernels for grouped heads round what each head gives, or only their sum.
         each = exact.group > 1 and (self._sums or self._drawn % 2 == 0)
-        by_head = {"dk": after * self._summed(grad, exact.q), "dv": self._summed(self._weighed(p), do)}
+        by_head = {
+            "dk": after * self._sum_over_queries(grad, exact.q),
+            "dv": self._sum_over_queries(self._round_weights(p), do),
+        }
         results["dq"] = (after * (grad @ exact.k)).to(exact.dtype)
         for name, value in by_head.items():
             rounded = value.to(exact.dtype).double() if each else value
-            results[name] = self._over_groups(rounded).to(exact.dtype)
+            results[name] = self._sum_groups(rounded).to(exact.dtype)
         return results
 
-    def _summed(self, left: Tensor, right: Tensor) -> Tensor:
+    def _sum_over_queries(self, left: Tensor, right: Tensor) -> Tensor:
         """The sum over queries, left^T @ right."""
         if not self._sums:
             return left.mT @ right
@@ -86,25 +89,25 @@ class Peers:
             total = (total + rows[0].mT @ rows[1]).to(self._exact.dtype).double()
         return total
 
-    def _over_groups(self, value: Tensor) -> Tensor:
+    def _sum_groups(self, value: Tensor) -> Tensor:
         if not self._sums or self._exact.group == 1:
-            return grouped(value, self._exact.group)
+            return sum_groups(value, self._exact.group)
         heads = value.unflatten(1, (-1, self._exact.group)).unbind(2)
         return functools.reduce(lambda total, head: (total + head).to(self._exact.dtype).double(), heads)
 
-    def _weighed(self, p: Tensor) -> Tensor:
+    def _round_weights(self, p: Tensor) -> Tensor:
         if self._block:
-            p = self._rounded_online(p)
+            p = self._round_online(p)
         elif self._weights:
-            p = self._rounded(p)
+            p = self._round(p)
         return p if self._exact.share is None else p * self._exact.share
 
-    def _rounded(self, value: Tensor) -> Tensor:
+    def _round(self, value: Tensor) -> Tensor:
         """Rounded to the call's dtype after it was multiplied by a random number, and divided by it again."""
         factor = torch.exp2(self._random((1,)))
         return (value * factor).to(self._exact.dtype).double() / factor
 
-    def _rounded_online(self, p: Tensor) -> Tensor:
+    def _round_online(self, p: Tensor) -> Tensor:
         """Weights rounded as exp(score - the largest score up to the end of their block)."""
         blocks = p.split(self._block, -1)
         top = 1 - p.sum(-1, keepdim=True) if self._sink_first else p.new_zeros((*p.shape[:-1], 1))

@@ -42,17 +42,17 @@ class Statistics:
             worst=float(r.abs().max()),
             row=float(squares.mean(-1).max().sqrt()),
             rms=float(squares.mean().sqrt()),
-            bias=_along(flat, directions.bias),
-            scale=_along(flat, directions.scale),
+            bias=_project(flat, directions.bias),
+            scale=_project(flat, directions.scale),
         )
 
 
-def _along(r: Tensor, direction: Tensor) -> float:
+def _project(r: Tensor, direction: Tensor) -> float:
     length = float(direction.square().sum())
     return float((r * direction).sum()) / length if length > 0 else 0.0
 
 
-def standing(value: float, peers: Tensor, online: Tensor) -> float:
+def count_deviations(value: float, peers: Tensor, online: Tensor) -> float:
     """How many standard deviations (of all peers) a statistic lies off the mean of `peers`."""
     count = len(peers)
     spread = float(peers.var()) * (1 + 1 / count) + (float(online.var()) if len(online) > 1 else 0.0)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fuzz.check.oracle import constants
-from fuzz.check.oracle.attention.statistics import Statistics, standing
+from fuzz.check.oracle.attention.statistics import Statistics, count_deviations
 from fuzz.protocol.failures import BiasedErrors
 
 
@@ -26,7 +26,7 @@ class Trends:
     ) -> None:
         columns = {name: torch.tensor([getattr(peer, name) for peer in peers]) for name in _NAMES}
         z = {
-            name: standing(getattr(mine, name), column, torch.tensor([getattr(peer, name) for peer in online]))
+            name: count_deviations(getattr(mine, name), column, torch.tensor([getattr(peer, name) for peer in online]))
             for name, column in columns.items()
         }
         worst = {name: max(getattr(peer, name) for peer in (*peers, *online)) for name in ("rms", "row")}

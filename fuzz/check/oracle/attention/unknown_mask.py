@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.attention.call import Call
-from fuzz.check.oracle.attention.error_bound import score_error, shaky
+from fuzz.check.oracle.attention.error_bound import ill_conditioned, score_error
 from fuzz.check.oracle.attention.exact import Exact
 from fuzz.check.oracle.verdict import Judgement
 from fuzz.check.oracle.where import locate
@@ -21,13 +21,13 @@ from fuzz.protocol import Verdict
 from fuzz.protocol.failures import ImpossibleUnderDropout, NotFinite
 
 
-def without_mask(call: Call, rounds: tuple[str, ...]) -> Judgement | None:
+def judge_unknown_mask(call: Call, rounds: tuple[str, ...]) -> Judgement | None:
     """What is wrong with `call.out` for every mask of its dropout, or all but ones nobody meets; None for nothing."""
     out, (p, _) = call.out, call.options["dropout"]
     if out is None or not out.numel():
         return None
     exact = Exact.of(call.but(dropout=None))
-    firm = exact.live & ~shaky(exact, rounds)
+    firm = exact.live & ~ill_conditioned(exact, rounds)
     more = 1 / (1 - p) if p < 1 else 0.0
     unit, tiny = constants.UNIT_ROUNDOFF[out.dtype], torch.finfo(out.dtype).smallest_normal
     errors = score_error(exact, rounded="scores" in rounds)
@@ -46,7 +46,7 @@ def without_mask(call: Call, rounds: tuple[str, ...]) -> Judgement | None:
     if bool(empty.any()):
         failure = ImpossibleUnderDropout("out", "zero_rows", int(empty.sum()), _first(empty)[:-1])
         return _judgement(failure, empty.expand_as(out))
-    return _off(
+    return _check_expectation(
         exact, out.double().masked_fill(~firm, 0.0), p, firm, unit + 2 * float(ds[firm].max() if firm.any() else 0.0)
     )
 
@@ -57,7 +57,7 @@ def _surely_not_zero(exact: Exact, p: float, tiny: float) -> Tensor:
     return large.sum(-1, keepdim=True) * -math.log(p) > constants.MASK_DOUBT
 
 
-def _off(exact: Exact, out: Tensor, p: float, firm: Tensor, slack: float) -> Judgement | None:
+def _check_expectation(exact: Exact, out: Tensor, p: float, firm: Tensor, slack: float) -> Judgement | None:
     """A finding where all heads, or one, lie further from the output without dropout than masks explain."""
     along = exact.results["out"].masked_fill(~firm, 0.0)
     terms = exact.weights * (along @ exact.v.mT) / (1 - p)

@@ -16,8 +16,8 @@ from benchmarks.oracle_power.recording import Recorder
 from benchmarks.oracle_power.simulated import simulated
 from fuzz.check.attention.function import Attention
 from fuzz.check.check import check
+from fuzz.check.exceptions import Unsupported
 from fuzz.check.oracle import constants
-from fuzz.check.oracle.attention.refusals import Unsupported
 from fuzz.check.subjects import Subject, available
 from fuzz.protocol import Check, Verdict
 from fuzz.protocol.failures import AnyFailure, FaultyOperation

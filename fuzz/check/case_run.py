@@ -139,7 +139,7 @@ class CaseRun:
 
     def coarsest(self) -> torch.dtype:
         """The least precise float dtype that the replicas so far rounded to."""
-        return max(self._dtypes, key=lambda dtype: constants.UNIT_ROUNDOFF[dtype], default=torch.float32)
+        return constants.coarsest(*(self._dtypes or {torch.float32}))
 
 
 def _find_difference(runs: list[Execution]) -> str | None:

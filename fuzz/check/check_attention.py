@@ -8,10 +8,9 @@ from fuzz.check.attention import calls
 from fuzz.check.attention.harness import AttentionHarness
 from fuzz.check.case_run import CaseRun
 from fuzz.check.coverage import Coverage
-from fuzz.check.exceptions import SubjectError, SuppressOutOfMemory
+from fuzz.check.exceptions import SubjectError, SuppressOutOfMemory, Unsupported
 from fuzz.check.oracle import constants, dynamo_same
 from fuzz.check.oracle.attention.call import Call
-from fuzz.check.oracle.attention.refusals import Unsupported
 from fuzz.check.oracle.noise import Noise
 from fuzz.check.oracle.verdict import Judgement
 from fuzz.check.program import Execution, from_text

@@ -32,6 +32,18 @@ class SubjectError(Exception):
     """A subject that doesn't exist, can't be imported, or needs what this torch lacks; the text is one line."""
 
 
+class Unsupported(Exception):
+    """An attention function does not take this case; the text says why, in one line."""
+
+
+class Failed(Exception):
+    """An attention function raised `error` when it was called again, or differentiated, with arguments of ours."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(f"{type(error).__name__}: {error}")
+        self.error = error
+
+
 class SuppressOutOfMemory(AbstractContextManager["SuppressOutOfMemory"]):
     """Within it, an allocation that fails ends the block, and nothing else; `error` is the exception then.
 

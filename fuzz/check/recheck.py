@@ -107,7 +107,7 @@ def _judge_in_tf32(case: CaseRun) -> Judge:
 
 
 def _with_tf32(coarsest: torch.dtype) -> torch.dtype:
-    return max(coarsest, constants.TF32_LIKE, key=lambda dtype: constants.UNIT_ROUNDOFF[dtype])
+    return constants.coarsest(coarsest, constants.TF32_LIKE)
 
 
 def _compare_seeds(judgement: Judgement, case: CaseRun, compiled: Compiled, run: Execution, *, tf32: bool) -> Judgement:

@@ -11,7 +11,7 @@ from benchmarks.oracle_power.criteria import CRITERIA
 from benchmarks.oracle_power.mistakes import MISTAKES
 from benchmarks.oracle_power.processes import run_parts
 from benchmarks.oracle_power.table import RIGHT, looked_for, printed, tasks
-from fuzz.check.oracle.attention.refusals import Unsupported
+from fuzz.check.exceptions import Unsupported
 
 pytestmark = pytest.mark.samples
 

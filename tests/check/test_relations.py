@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from fuzz.check.exceptions import Unsupported
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.metamorphic import find_violations
-from fuzz.check.oracle.attention.refusals import Unsupported
 from fuzz.check.oracle.attention.relation_table import RELATIONS
 from fuzz.check.subjects import available
 from fuzz.protocol.failures import RelationBroken

@@ -11,11 +11,11 @@ from torch import Tensor
 from fuzz.check import exceptions
 from fuzz.check.attention.function import Loaded, call_checked
 from fuzz.check.attention.guard import Guard
+from fuzz.check.exceptions import Failed, Unsupported
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.attention import dropout_masks, identities, metamorphic
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.judge import judge
-from fuzz.check.oracle.attention.refusals import Failed, Unsupported
 from fuzz.check.oracle.attention.unknown_mask import judge_unknown_mask
 from fuzz.check.oracle.verdict import SEVERITY, Judgement
 from fuzz.protocol import Verdict
@@ -144,10 +144,7 @@ class _FurtherCalls:
             raise Unsupported("it wrote out of bounds")
         guard = Guard()
         with guard:
-            given = {
-                name: guard.given(name, value) if isinstance(value, Tensor) else value
-                for name, value in {"q": q, "k": k, "v": v, **options}.items()
-            }
+            given = guard.protect({"q": q, "k": k, "v": v, **options})
             try:
                 out = call_checked(self._loaded.function, **given)
             except (Unsupported, NotImplementedError):

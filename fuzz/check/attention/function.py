@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fuzz.check.exceptions import SubjectError
-from fuzz.check.oracle.attention.refusals import Unsupported
+from fuzz.check.exceptions import SubjectError, Unsupported
 from fuzz.check.oracle.constants import LOWEST_FILL
 
 Function = Callable[..., Any]

@@ -107,6 +107,12 @@ class Guard:
                 setattr(home, name, original)
         self._originals.clear()
 
+    def protect(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of a function, with tensors in guarded memory."""
+        return {
+            name: self.given(name, value) if isinstance(value, Tensor) else value for name, value in arguments.items()
+        }
+
     def given(self, name: str, value: Tensor) -> Tensor:
         """A copy of `value` with its strides, in guarded memory that nobody may change; gradients flow through it."""
         if value.requires_grad and torch.is_grad_enabled():

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from fuzz.check.attention.function import Attention, Function, call_checked, fill_matters
 from fuzz.check.attention.guard import Guard
+from fuzz.check.exceptions import Unsupported
 from fuzz.check.oracle.attention.call import Call
-from fuzz.check.oracle.attention.refusals import Unsupported
 from fuzz.check.oracle.dynamo_same import same_bits
 from fuzz.check.program import Program
 from fuzz.protocol.failures import DifferentElements, Write
@@ -102,10 +102,7 @@ class AttentionHarness:
         self._check(q, k, v, options)
         guard = self.guard
         assert guard is not None
-        given = {
-            name: guard.given(name, value) if isinstance(value, Tensor) else value
-            for name, value in {"q": q, "k": k, "v": v, **options}.items()
-        }
+        given = guard.protect({"q": q, "k": k, "v": v, **options})
         call = Call(q.detach(), k.detach(), v.detach(), {name: _detach(value) for name, value in options.items()})
         call.wanted = tuple(f"d{name}" for name in DIFFERENTIATED if _wants_gradient(given.get(name)))
         for name in DIFFERENTIATED:

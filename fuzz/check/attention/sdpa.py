@@ -4,7 +4,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fuzz.check.attention.function import DEVICES, Function
-from fuzz.check.oracle.attention.refusals import Unsupported
+from fuzz.check.exceptions import Unsupported
 
 
 def function(backend: str) -> Function:

@@ -177,6 +177,11 @@ MAP_AXIS = 128
 MAP_BLOCKS = 1 << 14
 
 
+def coarsest(*dtypes: torch.dtype) -> torch.dtype:
+    """The least precise of float dtypes."""
+    return max(dtypes, key=lambda dtype: UNIT_ROUNDOFF[dtype])
+
+
 def finite_limit(dtype: torch.dtype) -> float:
     """The magnitude from which a result in this dtype may be infinite."""
     return torch.finfo(dtype).max * (1 - FINITE_MARGIN * UNIT_ROUNDOFF[dtype])

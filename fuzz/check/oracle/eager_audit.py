@@ -8,17 +8,15 @@ run, and only for a case whose eager result is nothing like the truth, which tak
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from fuzz.check.oracle import constants
-from fuzz.check.oracle.error_map import error_map
 from fuzz.check.oracle.operation_audit import Audit
-from fuzz.check.oracle.rows import Envelope
+from fuzz.check.oracle.rows import Envelope, largest_finite
 from fuzz.check.oracle.verdict import Judgement
-from fuzz.check.oracle.where import locate
 from fuzz.check.program import Execution
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import FaultyOperation
@@ -68,7 +66,7 @@ class Suspicion:
         mine = _worst(self._eager.values[name], truth, wrong)
         numbers = {
             "eager_error": mine,
-            "scale": float(truth.abs().nan_to_num(0.0, 0.0, 0.0).max()),
+            "scale": largest_finite(truth),
             "rows_wrong": float(sum(int(_rows(found).any(-1).sum()) for found in proof.wrong.values())),
             "rows_total": float(sum(_rows(eager).shape[0] for eager in self._floating.values())),
         }
@@ -85,8 +83,7 @@ class Suspicion:
             subject_is_wrong=shared,
             subject_call_is_right=bool(shared) and call_is_right,
         )
-        located = partial(error_map, name, wrong, self._eager.values[name], truth)
-        return Judgement(Verdict.EAGER_SUSPECT, failure, numbers, name, locate(name, wrong), located)
+        return Judgement(Verdict.EAGER_SUSPECT, failure, numbers, name).locate(wrong, self._eager.values[name], truth)
 
     def _shares(self, value: Tensor | None, name: str, wrong: Tensor) -> bool | None:
         """Whether a subject's value is off where eager's is; None where the two can't be compared."""
@@ -121,14 +118,7 @@ class Suspicion:
     @cached_property
     def _terms(self) -> float:
         """The magnitude of all gradients: one that is exactly 0 holds the rounding of its terms."""
-        return max(
-            (
-                float(grad.abs().nan_to_num(0.0, 0.0, 0.0).max())
-                for grad in self._exact.gradients.values()
-                if grad.numel()
-            ),
-            default=0.0,
-        )
+        return max(map(largest_finite, self._exact.gradients.values()), default=0.0)
 
     def _is_doubtful(self, name: str, value: Tensor) -> bool:
         """A cheap bound on whether an element may be suspicious: no row's size is below the tensor's share."""

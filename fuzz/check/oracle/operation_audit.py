@@ -23,7 +23,7 @@ from fuzz.check.oracle import constants
 from fuzz.check.oracle.fused import definition, is_fused
 from fuzz.check.oracle.higher_order import in_steps, is_higher_order
 from fuzz.check.oracle.operations import EXACT, RANDOM, SCATTERING, UNWRITTEN
-from fuzz.check.oracle.rows import Envelope
+from fuzz.check.oracle.rows import Envelope, largest_finite
 from fuzz.protocol.failures import FaultyOperation
 
 Float64 = Callable[..., Any]
@@ -77,7 +77,7 @@ class Audit(TorchDispatchMode):
         for index in judged:
             value = values[index]
             if replay.gives(index, value):
-                known = replay.envelope(index, value, tolerance_factor=math.sqrt(_added_up(name, value, given)))
+                known = replay.envelope(index, value, tolerance_factor=math.sqrt(_count_summed(name, value, given)))
                 self._judge(name, value, replay.exact[index], known, given)
 
     def _judge(self, name: str, value: Tensor, truth: Tensor, known: Envelope, given: list[Tensor]) -> None:
@@ -85,7 +85,7 @@ class Audit(TorchDispatchMode):
             errors = known.judge(value)
             self._record(name, math.inf if errors.nonfinite else errors.ratio / known.limit)
         wrong = known.wrong(value)
-        if any(_magnitude(leaf) > constants.NO_OVERFLOW_WITHIN for leaf in given):
+        if any(largest_finite(leaf) > constants.NO_OVERFLOW_WITHIN for leaf in given):
             wrong &= value.isfinite()
         if not wrong.any():
             return
@@ -117,8 +117,8 @@ class _Float64Replay:
         self._exactly, self._taken, self._chance = exactly, taken, chance
         self._in_steps = None if func._schema.is_mutable else decomposition_table.get(func)
         dtypes = [leaf.dtype for leaf in tree_leaves(taken) if _is_floating(leaf)]
-        self._coarsest = max(dtypes, key=lambda dtype: constants.UNIT_ROUNDOFF[dtype], default=torch.float64)
-        args, kwargs = tree_map(_raised, taken)
+        self._coarsest = constants.coarsest(torch.float64, *dtypes)
+        args, kwargs = tree_map(_to_float64, taken)
         self.exact = tree_leaves(exactly(*args, **kwargs))
         self._replicas = [self._replica() for _ in range(constants.REPLICAS)]
 
@@ -137,7 +137,7 @@ class _Float64Replay:
 
     def _envelope(self, index: int, value: Tensor, tolerance_factor: float) -> Envelope:
         exact, replicas = self.exact[index], [replica[index] for replica in self._replicas]
-        coarsest = max(self._coarsest, value.dtype, key=lambda dtype: constants.UNIT_ROUNDOFF[dtype])
+        coarsest = constants.coarsest(self._coarsest, value.dtype)
         return Envelope(exact.to(value.dtype), exact, replicas, coarsest, tolerance_factor=tolerance_factor)
 
     def _replica(self) -> list[Any]:
@@ -152,12 +152,12 @@ class _Float64Replay:
         return self._perturb(self._exactly)
 
     def _perturb(self, call: Float64) -> list[Any]:
-        args, kwargs = tree_map(self._moved, self._taken)
+        args, kwargs = tree_map(self._perturb_argument, self._taken)
         with _PerturbationMode(torch.finfo(self._coarsest).eps, self._chance):
             return tree_leaves(call(*args, **kwargs))
 
-    def _moved(self, value: Any) -> Any:
-        wide = _raised(value)
+    def _perturb_argument(self, value: Any) -> Any:
+        wide = _to_float64(value)
         return _perturb(wide, torch.finfo(value.dtype).eps, self._chance) if _is_floating(value) else wide
 
 
@@ -186,7 +186,7 @@ def _perturb(value: Tensor, ulp: float, chance: torch.Generator) -> Tensor:
     return value * (1 + moves.to(value.device) * ulp)
 
 
-def _raised(value: Any) -> Any:
+def _to_float64(value: Any) -> Any:
     """An argument in float64, a copy."""
     if isinstance(value, torch.dtype):
         return torch.float64 if value.is_floating_point else value
@@ -195,7 +195,7 @@ def _raised(value: Any) -> Any:
     return value.clone() if isinstance(value, Tensor) else value
 
 
-def _added_up(name: str, value: Tensor, given: list[Tensor]) -> float:
+def _count_summed(name: str, value: Tensor, given: list[Tensor]) -> float:
     """About how many elements may have been added up into one of the result, each time rounding to its dtype.
 
     The error of such a sum goes with the square root of their number times that of moving each of them by an ulp.
@@ -210,8 +210,3 @@ def _shape(value: Any) -> torch.Size | None:
 
 def _is_floating(value: Any) -> bool:
     return isinstance(value, Tensor) and value.is_floating_point()
-
-
-def _magnitude(value: Tensor) -> float:
-    """The largest finite one; 0 for no elements."""
-    return float(value.abs().nan_to_num(0.0, 0.0, 0.0).max()) if value.numel() else 0.0

@@ -134,6 +134,11 @@ class Envelope:
         return values if self._all_judged else values.masked_fill(~self._judged, 0.0)
 
 
+def largest_finite(value: Tensor) -> float:
+    """The largest magnitude among the finite elements; 0 without any."""
+    return float(value.abs().nan_to_num(0.0, 0.0, 0.0).max()) if value.numel() else 0.0
+
+
 def _rows(value: Tensor) -> Tensor:
     wide = value.detach().to(torch.float64)
     return wide.reshape(-1, wide.shape[-1]) if wide.dim() > 1 else wide.reshape(1, -1)

@@ -15,7 +15,7 @@ from torch import Tensor
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.dynamo_same import same_bits
 from fuzz.check.oracle.error_map import error_map
-from fuzz.check.oracle.rows import Envelope, Errors
+from fuzz.check.oracle.rows import Envelope, Errors, largest_finite
 from fuzz.check.oracle.where import locate
 from fuzz.check.program import Execution
 from fuzz.protocol import ErrorMap, Verdict, WrongElements
@@ -50,6 +50,11 @@ class Judgement:
     excuse: str = ""
     writes: tuple[Write, ...] = ()
 
+    def locate(self, wrong: Tensor, value: Tensor, exact: Tensor) -> "Judgement":
+        """This judgement with the elements that the mask `wrong` marks, and the map of the errors of `value`."""
+        errors = partial(error_map, self.value, wrong, value, exact)
+        return replace(self, where=locate(self.value, wrong), map=errors)
+
 
 class Judge:
     """Judges any number of subjects on one case.
@@ -73,10 +78,7 @@ class Judge:
         self._random = random
         self._known = _Replicas([replica(number) for number in range(constants.REPLICAS)])
         self._coarsest = coarsest()
-        self._terms = max(
-            (float(grad.abs().nan_to_num(0.0, 0.0, 0.0).max()) for grad in exact.gradients.values() if grad.numel()),
-            default=0.0,
-        )
+        self._terms = max(map(largest_finite, exact.gradients.values()), default=0.0)
 
     def judge(
         self,
@@ -90,7 +92,7 @@ class Judge:
         lays its output out as it likes. `others` gives right executions under noise that round in other places than
         eager; it is called before such a function is called wrong.
         """
-        coarsest = max((self._coarsest, *(handed or ())), key=lambda dtype: constants.UNIT_ROUNDOFF[dtype])
+        coarsest = constants.coarsest(self._coarsest, *(handed or ()))
         form = metadata(self._eager, compiled)
         if form is not None:
             return Judgement(Verdict.METADATA, form)
@@ -107,7 +109,7 @@ class Judge:
         if judgement.verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT) and self._random:
             judgement = Judgement(Verdict.RANDOM_STREAM, judgement.failure, judgement.numbers)
         if judgement.verdict in DOUBTED:
-            judgement = self._located(judgement, compiled, coarsest, known)
+            judgement = self._locate(judgement, compiled, coarsest, known)
         if judgement.verdict.is_finding or handed is not None:
             return judgement
         layout = stride_order(self._eager, compiled)
@@ -130,7 +132,7 @@ class Judge:
         totals = {key: sum(item.numbers[key] for item in judgements) for key in ("rows_wrong", "rows_total")}
         return replace(worst, numbers={**worst.numbers, **totals})
 
-    def _located(
+    def _locate(
         self, judgement: Judgement, compiled: Execution, coarsest: torch.dtype, known: "_Replicas"
     ) -> Judgement:
         name = judgement.value
@@ -144,7 +146,7 @@ class Judge:
             exact = self._exact.values.get(name, torch.zeros_like(eager))
         else:
             wrong, exact = eager != value, eager
-        return replace(judgement, where=locate(name, wrong), map=partial(error_map, name, wrong, value, exact))
+        return judgement.locate(wrong, value, exact)
 
     def _one(
         self, name: str, eager: Tensor, compiled: Tensor | None, coarsest: torch.dtype, known: "_Replicas"

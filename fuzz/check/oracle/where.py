@@ -1,5 +1,6 @@
 """Which elements of a tensor are wrong, axis by axis, as data (fuzz/localisation.py puts it into words)."""
 
+import torch
 from torch import Tensor
 
 from fuzz.check.oracle.constants import LONGEST_AXIS
@@ -22,6 +23,16 @@ def locate(value: str, wrong: Tensor) -> WrongElements:
         product=total == spanned,
         pairs=_ranges(_along(wrong.flatten(0, 1), 0)) if wrong.dim() == 4 else (),
     )
+
+
+def first_index(mask: Tensor) -> tuple[int, ...]:
+    """The index of the first element that `mask` marks."""
+    return tuple(torch.nonzero(mask)[0].tolist())
+
+
+def largest_index(value: Tensor) -> tuple[int, ...]:
+    """The index of the largest element."""
+    return tuple(int(place) for place in torch.unravel_index(value.argmax(), value.shape))
 
 
 def _along(wrong: Tensor, axis: int) -> list[int]:

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from fuzz.check import exceptions
+from fuzz.check.exceptions import Failed
 from fuzz.check.oracle import constants
-from fuzz.check.oracle.attention.refusals import Failed
 from fuzz.protocol.failures import DropoutMask
 
 Function = Callable[..., Tensor]

@@ -24,6 +24,7 @@ from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.error_bound import score_error
 from fuzz.check.oracle.attention.exact import Exact
 from fuzz.check.oracle.constants import UNIT_ROUNDOFF, identity_limit
+from fuzz.check.oracle.where import largest_index
 from fuzz.protocol.failures import GradientIdentityBroken
 
 
@@ -47,7 +48,7 @@ class Identity:
     def failure(self, limit: float) -> GradientIdentityBroken:
         """What is broken and where."""
         known = self.ratio.nan_to_num(0.0)
-        worst = tuple(int(x) for x in torch.unravel_index(known.argmax(), known.shape))
+        worst = largest_index(known)
         return GradientIdentityBroken(
             equation=self.sums,
             count=int((known > limit).sum()),

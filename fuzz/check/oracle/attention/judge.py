@@ -7,7 +7,7 @@ everywhere.
 
 import math
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -19,9 +19,8 @@ from fuzz.check.oracle.attention.exact import Exact
 from fuzz.check.oracle.attention.rounding_simulation import Peers
 from fuzz.check.oracle.attention.statistics import Directions, Statistics
 from fuzz.check.oracle.attention.trends import Trends
-from fuzz.check.oracle.error_map import error_map
 from fuzz.check.oracle.verdict import SEVERITY, Judgement
-from fuzz.check.oracle.where import locate
+from fuzz.check.oracle.where import first_index, largest_index
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import AnyFailure, EmptyRowsNotZero, IllConditioned, NotFinite, WrongValue
 
@@ -57,10 +56,8 @@ class _Result:
         self, verdict: Verdict, failure: AnyFailure, numbers: dict[str, float], wrong: Tensor | None
     ) -> Judgement:
         """That the result is wrong; `wrong`: which elements, where that is known."""
-        if wrong is None:
-            return Judgement(verdict, failure, numbers, self.name)
-        located = partial(error_map, self.name, wrong, self.value, self.exact)
-        return Judgement(verdict, failure, numbers, self.name, locate(self.name, wrong), located)
+        judgement = Judgement(verdict, failure, numbers, self.name)
+        return judgement if wrong is None else judgement.locate(wrong, self.value, self.exact)
 
 
 class _Judge:
@@ -93,10 +90,10 @@ class _Judge:
         count = int(wrong.any(-1).sum())
         if not count:
             return None
-        failure = EmptyRowsNotZero("out", count, tuple(torch.nonzero(wrong)[0].tolist()))
+        failure = EmptyRowsNotZero("out", count, first_index(wrong))
         numbers = {"rows_wrong": float(count), "rows_total": float(self._exact.live.numel())}
-        located = partial(error_map, "out", wrong, self._call.out, torch.zeros_like(self._call.out))
-        return Judgement(Verdict.WRONG_RESULT, failure, numbers, "out", locate("out", wrong), located)
+        out = self._call.out
+        return Judgement(Verdict.WRONG_RESULT, failure, numbers, "out").locate(wrong, out, torch.zeros_like(out))
 
     def _make_results(self) -> list[_Result]:
         call, exact = self._call, self._exact
@@ -142,10 +139,10 @@ class _Judge:
         r = result.errors(result.value)
         numbers = self._numbers(result, r)
         if lost:
-            failure = NotFinite(result.name, lost, tuple(torch.nonzero(missing)[0].tolist()))
+            failure = NotFinite(result.name, lost, first_index(missing))
             return result.judgement(Verdict.NONFINITE, failure, numbers, missing)
         if numbers["ratio"] > numbers["limit"]:
-            index = _index(r)
+            index = largest_index(r.abs())
             error = abs(float(result.value[index]) - float(result.exact[index]))
             off = WrongValue(
                 result.name,
@@ -228,7 +225,7 @@ class _Judge:
 
     def _numbers(self, result: _Result, r: Tensor) -> dict[str, float]:
         per_row = r.abs().amax(-1)
-        index = _index(r)
+        index = largest_index(r.abs())
         flat = 0
         for size, place in zip(r.shape, index, strict=True):
             flat = flat * size + place
@@ -259,7 +256,3 @@ def _rank(judgement: Judgement) -> tuple[int, bool, float, float]:
     numbers = judgement.numbers
     few = -numbers["rows_wrong"] / numbers["rows_total"] if numbers["rows_wrong"] else -2.0
     return SEVERITY.index(judgement.verdict), judgement.value == "out", few, numbers["ratio"]
-
-
-def _index(r: Tensor) -> tuple[int, ...]:
-    return tuple(int(place) for place in torch.unravel_index(r.abs().argmax(), r.shape))

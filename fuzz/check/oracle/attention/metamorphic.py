@@ -12,12 +12,13 @@ from random import Random
 import torch
 from torch import Tensor
 
+from fuzz.check.exceptions import Unsupported
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.error_bound import budget
 from fuzz.check.oracle.attention.exact import Exact
-from fuzz.check.oracle.attention.refusals import Unsupported
 from fuzz.check.oracle.attention.relation_table import RELATIONS, Equation, Relation, Term
 from fuzz.check.oracle.constants import LARGEST_RELATED, MOST_SCORES, SMALLEST_RELATED, UNIT_ROUNDOFF, budget_limit
+from fuzz.check.oracle.where import largest_index
 from fuzz.protocol.failures import RelationBroken
 
 Function = Callable[..., Tensor]
@@ -135,7 +136,7 @@ def _bound_rounding(call: Call) -> Tensor:
 def _violation(
     aspect: str, left: Tensor, right: Tensor, blame: Tensor, *, ratio: float = 0.0, limit: float = 0.0
 ) -> RelationBroken:
-    worst = tuple(int(x) for x in torch.unravel_index(blame.argmax(), blame.shape))
+    worst = largest_index(blame)
     return RelationBroken(
         relation="",
         aspect=aspect,

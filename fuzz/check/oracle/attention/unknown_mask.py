@@ -16,7 +16,7 @@ from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.error_bound import ill_conditioned, score_error
 from fuzz.check.oracle.attention.exact import Exact
 from fuzz.check.oracle.verdict import Judgement
-from fuzz.check.oracle.where import locate
+from fuzz.check.oracle.where import first_index, locate
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import ImpossibleUnderDropout, NotFinite
 
@@ -35,16 +35,16 @@ def judge_unknown_mask(call: Call, rounds: tuple[str, ...]) -> Judgement | None:
     largest = more * (exact.weights @ exact.v.abs()) * (1 + constants.UNREAD_ROUNDING * unit) * (2 * ds).exp() + tiny
     lost = firm & ~out.isfinite() & (largest < torch.finfo(out.dtype).max)
     if bool(lost.any()):
-        return _judgement(NotFinite("out", int(lost.sum()), _first(lost)), lost)
+        return _judgement(NotFinite("out", int(lost.sum()), first_index(lost)), lost)
     beyond = firm & (out.double().abs() > largest)
     if bool(beyond.any()):
-        failure = ImpossibleUnderDropout("out", "too_large", int(beyond.sum()), _first(beyond))
+        failure = ImpossibleUnderDropout("out", "too_large", int(beyond.sum()), first_index(beyond))
         return _judgement(failure, beyond)
     if not 0 < p < 1:
         return None
     empty = _surely_not_zero(exact, p, tiny) & firm & (out == 0).all(-1, keepdim=True)
     if bool(empty.any()):
-        failure = ImpossibleUnderDropout("out", "zero_rows", int(empty.sum()), _first(empty)[:-1])
+        failure = ImpossibleUnderDropout("out", "zero_rows", int(empty.sum()), first_index(empty)[:-1])
         return _judgement(failure, empty.expand_as(out))
     return _check_expectation(
         exact, out.double().masked_fill(~firm, 0.0), p, firm, unit + 2 * float(ds[firm].max() if firm.any() else 0.0)
@@ -71,7 +71,7 @@ def _check_expectation(exact: Exact, out: Tensor, p: float, firm: Tensor, slack:
         doubt = 2 * apart.square() / square.masked_fill(square == 0, torch.inf)
         wrong = doubt > constants.MASK_DOUBT
         if bool(wrong.any()):
-            at = _first(doubt == doubt.max())
+            at = first_index(doubt == doubt.max())
             head, share = () if parts is whole else at, float(found[at] / expected[at])
             failure = ImpossibleUnderDropout("out", "off_expectation", index=head, share=share)
             return _judgement(failure, wrong[..., None, None].expand_as(out))
@@ -83,7 +83,3 @@ def _judgement(failure: NotFinite | ImpossibleUnderDropout, wrong: Tensor) -> Ju
     rows = wrong.any(-1)
     numbers = {"rows_wrong": float(rows.sum()), "rows_total": float(rows.numel())}
     return Judgement(verdict, failure, numbers, "out", locate("out", wrong))
-
-
-def _first(wrong: Tensor) -> tuple[int, ...]:
-    return tuple(torch.nonzero(wrong)[0].tolist())

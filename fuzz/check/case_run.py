@@ -132,7 +132,7 @@ class CaseRun:
         """Eager under noise of that number."""
         noise = Noise(number)
         # A fused layer rounds within as often as one in steps, where a replica can move it.
-        with settings.fast_path_off():
+        with settings.disable_fast_path():
             execution = self.execute(mode=noise)
         self._dtypes |= noise.dtypes
         return execution

@@ -59,7 +59,7 @@ def _explain_by_rounding(judgement: Judgement, case: CaseRun, subject: Subject, 
     """`judgement`, or that rounding by design explains it: found out by running, never guessed."""
     judge = case.judge
     if subject.tf32:
-        with settings.tf32_allowed():
+        with settings.allow_tf32_products():
             judge = _judge_in_tf32(case)
             if not judge.judge(run).verdict.is_finding:
                 return _by_design(judgement, TF32)
@@ -73,7 +73,7 @@ def apply_precision_policy(
     # Without low precision the setting changes nothing on CPU; on CUDA it decides over fused multiply-adds too.
     low = case.coarsest() in constants.LOW_PRECISION or case.device != "cpu"
     if low and subject.spec.uses_inductor and settings.can_keep_casts():
-        with settings.casts_kept():
+        with settings.keep_casts():
             kept = _is_wrong_again(case, subject, is_wrong)
         # A subject that is wrong at times only is not right because of the casts.
         if kept is False and _is_wrong_again(case, subject, is_wrong):

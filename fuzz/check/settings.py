@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from fuzz.check.torch_internals import patch
+
 
 def configure_torch() -> None:
     """Make runs comparable and counters honest; call once, before the first compile.
@@ -43,7 +45,7 @@ def restore_switches() -> None:
 
 
 @contextmanager
-def fast_path_off() -> Iterator[None]:
+def disable_fast_path() -> Iterator[None]:
     """While entered, torch's attention layers run step by step, not as one fused operation."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
@@ -54,27 +56,25 @@ def fast_path_off() -> Iterator[None]:
 
 
 def can_keep_casts() -> bool:
-    """Whether this torch can be told to round wherever eager does; `casts_kept` needs it."""
+    """Whether this torch can be told to round wherever eager does; `keep_casts` needs it."""
     import torch._inductor.config as inductor
 
     return hasattr(inductor, _CASTS)
 
 
 @contextmanager
-def casts_kept() -> Iterator[None]:
+def keep_casts() -> Iterator[None]:
     """While entered, what Inductor compiles rounds to low precision wherever eager does, which it leaves out by design.
 
     Programs are compiled afresh inside, and afresh again after. Raises AttributeError unless `can_keep_casts`.
     """
     import torch._inductor.config as inductor
 
-    before = getattr(inductor, _CASTS)
     torch._dynamo.reset()
-    setattr(inductor, _CASTS, True)
     try:
-        yield
+        with patch(inductor, _CASTS, True):
+            yield
     finally:
-        setattr(inductor, _CASTS, before)
         torch._dynamo.reset()
 
 
@@ -82,40 +82,29 @@ _CASTS = "emulate_precision_casts"
 
 
 @contextmanager
-def allowed(*, tf32: bool, own_random: bool) -> Iterator[None]:
+def allow(*, tf32: bool, own_random: bool) -> Iterator[None]:
     """While entered, what a subject is allowed: TF32, and random numbers of its own."""
-    with tf32_allowed() if tf32 else nullcontext(), own_random_stream() if own_random else nullcontext():
+    with allow_tf32_products() if tf32 else nullcontext(), use_own_random_stream() if own_random else nullcontext():
         yield
 
 
 @contextmanager
-def own_random_stream() -> Iterator[None]:
+def use_own_random_stream() -> Iterator[None]:
     """While entered, what Inductor compiles draws its own random numbers, as it does for users, and not eager's.
 
     Only then does it take dropout apart into the graph that its patterns of attention in training have.
     """
     import torch._inductor.config as inductor
 
-    before = inductor.fallback_random
-    inductor.fallback_random = False
-    try:
+    with patch(inductor, "fallback_random", False):
         yield
-    finally:
-        inductor.fallback_random = before
 
 
 @contextmanager
-def tf32_allowed() -> Iterator[None]:
+def allow_tf32_products() -> Iterator[None]:
     """While entered, float32 products on CUDA may be computed in TF32."""
-    backends: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn)
-    before = [backend.allow_tf32 for backend in backends]
-    for backend in backends:
-        backend.allow_tf32 = True
-    try:
+    with patch(torch.backends.cuda.matmul, "allow_tf32", True), patch(torch.backends.cudnn, "allow_tf32", True):
         yield
-    finally:
-        for backend, allowed in zip(backends, before, strict=True):
-            backend.allow_tf32 = allowed
 
 
 def reset_caches() -> None:

@@ -49,7 +49,7 @@ class Subject:
     @contextmanager
     def allowed(self) -> Iterator[None]:
         """The settings it is compiled and run under."""
-        with settings.allowed(tf32=self.tf32, own_random=self.spec.random), self.under():
+        with settings.allow(tf32=self.tf32, own_random=self.spec.random), self.under():
             yield
 
 

@@ -3,6 +3,8 @@
 import importlib
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -24,6 +26,17 @@ def find(module: str, path: str) -> Any | None:
     for name in path.split("."):
         found = getattr(found, name, None)
     return found
+
+
+@contextmanager
+def patch(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """While entered, an attribute has another value."""
+    original = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
 
 
 def require(module: str, path: str) -> Any:

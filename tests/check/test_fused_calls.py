@@ -34,7 +34,7 @@ def test_a_wrong_call_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     assert under_passes(monkeypatch, lambda *_: WRONG).verdict is Verdict.WRONG_RESULT
 
 
-def test_one_that_is_right_with_casts_kept_is_by_design(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_is_right_with_keep_casts_is_by_design(monkeypatch: pytest.MonkeyPatch) -> None:
     def judge(*_: Any) -> Judgement:
         return Judgement(Verdict.OK) if config.emulate_precision_casts else WRONG
 

@@ -41,7 +41,7 @@ def test_what_kept_casts_put_right_is_policy_and_keeps_its_numbers(worker: Clien
 
 
 @pytest.mark.parametrize(("name", "verdict"), [("zeroed_row", Verdict.WRONG_RESULT), ("nan_column", Verdict.NONFINITE)])
-def test_a_mistake_stays_one_with_casts_kept(worker: Client, name: str, verdict: Verdict) -> None:
+def test_a_mistake_stays_one_with_keep_casts(worker: Client, name: str, verdict: Verdict) -> None:
     result = worker.one(plain("bfloat16"), planted(name))
     assert result.verdict == verdict and result.where
 
@@ -63,7 +63,7 @@ def test_a_rewrite_that_is_wrong_stays_a_finding(worker: Client, dtype: str) -> 
 def test_kept_casts_reach_what_is_compiled_and_no_further() -> None:
     import torch._inductor.config as inductor
 
-    with settings.casts_kept():
+    with settings.keep_casts():
         assert inductor.emulate_precision_casts
     assert not inductor.emulate_precision_casts
 

@@ -9,7 +9,7 @@ import torch
 
 from fuzz.check.coverage import rewrite_name
 from fuzz.check.exceptions import SubjectError
-from fuzz.check.torch_internals import require
+from fuzz.check.torch_internals import patch, require
 from fuzz.protocol.controls import Observation, Operand, PatternMatched
 
 
@@ -30,7 +30,7 @@ def refuse_matches(refuses: Callable[[Any, Any], bool]) -> Iterator[None]:
             for entry, check in checks:
                 entry.extra_check = check
 
-    with _patch(matcher, "apply", applied):
+    with patch(matcher, "apply", applied):
         yield
 
 
@@ -74,7 +74,7 @@ def _operand(name: str, value: Any) -> Operand:
 def disable_fusion() -> Iterator[None]:
     """While entered, Inductor's scheduler puts no two operations into one kernel."""
     require("torch._inductor.scheduler", "Scheduler.can_fuse")
-    with _patch(require("torch._inductor.scheduler", "Scheduler"), "can_fuse", lambda *_args, **_options: False):
+    with patch(require("torch._inductor.scheduler", "Scheduler"), "can_fuse", lambda *_args, **_options: False):
         yield
 
 
@@ -88,7 +88,7 @@ def fall_back_to_eager(operation: str) -> Iterator[None]:
         packet = getattr(node.target, "overloadpacket", None)
         return str(packet).rpartition(".")[2] == operation or original(node, *args, **options)
 
-    with _patch(importlib.import_module("torch._inductor.graph"), name, changed):
+    with patch(importlib.import_module("torch._inductor.graph"), name, changed):
         yield
 
 
@@ -102,13 +102,3 @@ def patch_config(**values: Any) -> Iterator[None]:
             raise SubjectError(f"torch {torch.__version__} has no torch._inductor.config.{name}")
     with config.patch(wanted):
         yield
-
-
-@contextmanager
-def _patch(owner: Any, name: str, value: Any) -> Iterator[None]:
-    original = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)

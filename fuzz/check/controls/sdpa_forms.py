@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from fuzz.check.torch_internals import require
+from fuzz.check.torch_internals import patch, require
 
 _MODULE, _SDPA = "torch._inductor.fx_passes.fuse_attention", "_scaled_dot_product_attention"
 
@@ -24,11 +24,8 @@ def replace_sdpa(call: Callable[..., Any]) -> Iterator[None]:
     def changed(query: Any, key: Any, value: Any, **options: Any) -> Any:
         return call(original, query, key, value, **options)
 
-    setattr(module, _SDPA, changed)
-    try:
+    with patch(module, _SDPA, changed):
         yield
-    finally:
-        setattr(module, _SDPA, original)
 
 
 def _shape(*shapes: Any) -> tuple[Any, ...]:

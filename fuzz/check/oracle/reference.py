@@ -30,7 +30,7 @@ def reference(
     """
     exact = copy.deepcopy(module).double()
     raised = [value.double() if _is_lower(value) else value for value in inputs]
-    with _float64_by_default(), sdpa_kernel([SDPBackend.MATH]), _unforced(exact), settings.fast_path_off():
+    with _float64_by_default(), sdpa_kernel([SDPBackend.MATH]), _unforced(exact), settings.disable_fast_path():
         return execute(exact, exact, raised, training=training, cotangents=cotangents, mode=Float64())
 
 

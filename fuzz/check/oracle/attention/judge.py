@@ -17,8 +17,7 @@ from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.error_bound import budget, ill_conditioned
 from fuzz.check.oracle.attention.exact import Exact
 from fuzz.check.oracle.attention.rounding_simulation import Peers
-from fuzz.check.oracle.attention.statistics import Directions, Statistics
-from fuzz.check.oracle.attention.trends import Trends
+from fuzz.check.oracle.attention.trends import Directions, Statistics, Trends
 from fuzz.check.oracle.verdict import SEVERITY, Judgement
 from fuzz.check.oracle.where import first_index, largest_index
 from fuzz.protocol import Verdict

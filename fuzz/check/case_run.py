@@ -11,7 +11,7 @@ from torch import nn
 from fuzz.check import exceptions, settings
 from fuzz.check.exceptions import SuppressOutOfMemory
 from fuzz.check.oracle import constants, dynamo_same
-from fuzz.check.oracle.eager_audit import Suspicion
+from fuzz.check.oracle.eager_audit import EagerAudit
 from fuzz.check.oracle.noise import Noise
 from fuzz.check.oracle.reference import reference
 from fuzz.check.oracle.verdict import Judge, Judgement
@@ -74,7 +74,7 @@ class CaseRun:
                 self.judge = Judge(self.eager, self.exact, self.replica, self.coarsest, random=request.random)
         except Exception as error:
             raise Rejected(f"no reference: {exceptions.line(error)}") from error
-        self._suspicion = Suspicion(
+        self._eager_audit = EagerAudit(
             self.eager, self.exact, lambda audit: self.execute(mode=audit), self.coarsest(), random=request.random
         )
 
@@ -86,7 +86,7 @@ class CaseRun:
             by_calls = subject.attention is not None and not subject.attention.compiled
             call_is_right = by_calls and judgement.verdict in (Verdict.OK, Verdict.ROUNDING)
             itself = subject.name == EAGER
-            return self._suspicion.judgement(run, itself=itself, call_is_right=call_is_right) or judgement
+            return self._eager_audit.judge(run, itself=itself, call_is_right=call_is_right) or judgement
         return judgement
 
     def judge_runs(

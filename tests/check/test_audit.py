@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from fuzz.check.oracle.eager_audit import Suspicion
+from fuzz.check.oracle.eager_audit import EagerAudit
 from fuzz.check.oracle.operation_audit import Audit
 from fuzz.check.oracle.reference import reference
 from fuzz.check.program import Program, execute
@@ -74,8 +74,8 @@ def run_subject(text: str, compiled: Callable[..., Any] | None = None, *, traini
     eager = run()
     cotangents = eager.cotangents
     exact = reference(program.module(training), program.inputs(), training=training, cotangents=cotangents)
-    suspicion = Suspicion(eager, exact, lambda audit: run(mode=audit), torch.float32, random=False)
-    return suspicion.judgement(run(compiled))
+    audit = EagerAudit(eager, exact, lambda mode: run(mode=mode), torch.float32, random=False)
+    return audit.judge(run(compiled))
 
 
 @negative_scale

@@ -30,27 +30,27 @@ class _Proof:
     wrong: dict[str, Tensor] = field(default_factory=dict)
 
 
-class Suspicion:
+class EagerAudit:
     """What speaks against eager in one case.
 
-    `audited` runs eager within a mode. `coarsest`: the least precise float dtype the case computes in; `random`: it has
-    active dropout, so that a subject's values can't be compared.
+    `run_audited` runs eager within a mode. `coarsest`: the least precise float dtype the case computes in; `random`:
+    it has active dropout, so that a subject's values can't be compared.
     """
 
     def __init__(
         self,
         eager: Execution,
         exact: Execution,
-        audited: Callable[[Audit], Execution],
+        run_audited: Callable[[Audit], Execution],
         coarsest: torch.dtype,
         *,
         random: bool,
     ) -> None:
         self._eager, self._exact = eager, exact
-        self._audited, self._coarsest = audited, coarsest
+        self._run_audited, self._coarsest = run_audited, coarsest
         self._random = random
 
-    def judgement(self, run: Execution, *, itself: bool = False, call_is_right: bool = False) -> Judgement | None:
+    def judge(self, run: Execution, *, itself: bool = False, call_is_right: bool = False) -> Judgement | None:
         """That eager is the suspect, with what a subject made of the same values in `run`; None when nothing speaks
         against eager. `itself`: the subject is eager; `call_is_right`: it is a function that was judged right on the
         calls it got, so that what is wrong was so before or after them.
@@ -99,7 +99,7 @@ class Suspicion:
         if not suspicious:
             return None
         audit = Audit()
-        repaired = self._audited(audit)
+        repaired = self._run_audited(audit)
         if audit.faulty is None:
             return None
         wrong = {}

@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from fuzz.check.oracle.attention.call import Call
-from fuzz.protocol.relations import MEANINGS
 
 Map = Callable[[Tensor], Tensor]
 
@@ -45,11 +44,6 @@ class Relation:
     name: str
     exact: bool
     build: Callable[[Call, Random], Equation | None]
-
-    @property
-    def meaning(self) -> str:
-        """Why it holds, in one line."""
-        return MEANINGS[self.name]
 
 
 def equated(changed: Call, call: Call, of: Map = lambda out: out) -> Equation:

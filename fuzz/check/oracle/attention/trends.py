@@ -2,7 +2,6 @@
 
 With r = (result - truth) / budget over the elements that are judged:
 
-    worst  the largest |r|
     row    the largest root mean square of r over a row (the last axis)
     rms    the root mean square of r
     bias   the result as a multiple of the truth, less 1: sum r g / sum g^2 with g = truth / budget
@@ -30,9 +29,8 @@ class Directions:
 
 @dataclass(frozen=True)
 class Statistics:
-    """The five numbers; see above."""
+    """The four numbers; see above."""
 
-    worst: float
     row: float
     rms: float
     bias: float
@@ -44,7 +42,6 @@ class Statistics:
         squares = r.square()
         flat = r.flatten()
         return cls(
-            worst=float(r.abs().max()),
             row=float(squares.mean(-1).max().sqrt()),
             rms=float(squares.mean().sqrt()),
             bias=_project(flat, directions.bias),

@@ -14,7 +14,7 @@ from fuzz.protocol.controls import ConstantDiffers, Control
 from generators.errors import UserError
 from tests.triage.conftest import SOFTMAX_OVER_QUERIES
 from triage.attribution.attribute import RootCause, attribute
-from triage.attribution.bisector import parsed
+from triage.attribution.bisector import parse_output
 from triage.attribution.root_cause import Experiment, MechanismKind
 
 CONFIG = WorkerConfig(timeout=120, memory_mib=8192)
@@ -152,4 +152,4 @@ def test_a_lowering_that_is_wrong_is_named(plant: str) -> None:
     ],
 )
 def test_the_bisectors_last_line_is_read(output: str, line: str) -> None:
-    assert parsed(f"some\nBisection complete: {output}\n" if output else "Traceback").line == line
+    assert parse_output(f"some\nBisection complete: {output}\n" if output else "Traceback").line == line

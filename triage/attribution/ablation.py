@@ -91,7 +91,7 @@ def run_ablation(entry: Entry, evaluator: Evaluator, *, full: bool = True, modes
     return Ablation(hello, stages, _find_accused(entry, stages))
 
 
-def cheapest(ablation: Ablation, entry: Entry) -> str:
+def find_cheapest(ablation: Ablation, entry: Entry) -> str:
     """The subject that shows the failure in the least time: controls are applied to it."""
     if ablation.accused == EAGER:
         return EAGER

@@ -22,12 +22,12 @@ from triage.attribution.ablation import (
     MATH_FORCED,
     PASSES,
     Ablation,
-    cheapest,
+    find_cheapest,
     run_ablation,
 )
 from triage.attribution.bisector import Bisection
 from triage.attribution.experiments import Study, mechanism_of, passes
-from triage.attribution.kernel_cause import find_kernel_cause, place
+from triage.attribution.kernel_cause import find_kernel_cause, find_place
 from triage.attribution.operation import find_operation_cause
 from triage.attribution.rewrite import find_rewrite_cause
 from triage.attribution.root_cause import (
@@ -106,7 +106,7 @@ def _with_controls(entry: Entry, cause: RootCause, ablation: Ablation, evaluator
     number = cause.part.removeprefix("_sfdp_pattern_")
     if not number.isdigit():
         return ablation
-    base = cheapest(ablation, entry)
+    base = find_cheapest(ablation, entry)
     words = "graph passes" if base.startswith(PASSES) else base
     stages, labels = dict(ablation.stages), dict(ablation.labels)
     for name, control, label in (
@@ -125,7 +125,7 @@ def _find_lost_cause(study: Study, ablation: Ablation, *, is_attention: bool) ->
     identity = result.failure.identity() if result.failure is not None else ""
     mechanism = Mechanism(MechanismKind.of(result.verdict), identity)
     if is_attention:
-        return RootCause(ablation.accused, KERNEL, place(study.case, result), mechanism, (NoControls(),))
+        return RootCause(ablation.accused, KERNEL, find_place(study.case, result), mechanism, (NoControls(),))
     if ablation.accused == EAGER:
         return RootCause("eager", OPERATION, "", mechanism, (NoControls(),))
     for name, who, stage, _ in _BEFORE_CODEGEN:
@@ -143,7 +143,7 @@ def _find_compiler_cause(entry: Entry, study: Study, ablation: Ablation, bisecti
             evidence = tuple(map(shown, dict.fromkeys((AOT_EAGER, name))))
             return RootCause(who, stage, part, mechanism_of(study.result, MechanismKind.OTHER_VALUES), evidence)
     evaluator, case = study.evaluator, entry.case
-    study = replace(study, subject=cheapest(ablation, entry))
+    study = replace(study, subject=find_cheapest(ablation, entry))
     before = [shown(DECOMPOSED), shown(PASSES)]
     if ablation.fails(PASSES):
         cause = find_rewrite_cause(replace(study, result=ablation.stages[PASSES]))

@@ -51,7 +51,7 @@ def bisect_command(repro: Path, python: str, seconds: float = 4 * SECONDS) -> Bi
     return _run([python, "-m", "torch._inductor.compiler_bisector", "run", python, repro.name], repro, seconds)
 
 
-def parsed(output: str) -> Bisection:
+def parse_output(output: str) -> Bisection:
     """What the bisector's output says."""
     found = _DONE.search(output)
     if found is None:
@@ -101,4 +101,4 @@ def _run(command: list[str], repro: Path, seconds: float) -> Bisection:
             return Bisection(told=f"it did not end within {seconds:g} s")
     if "No module named 'torch._inductor.compiler_bisector'" in done.stderr:
         return Bisection(told="this torch has none")
-    return parsed(done.stdout)
+    return parse_output(done.stdout)

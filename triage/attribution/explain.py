@@ -4,7 +4,7 @@ import difflib
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fuzz.bug_identity import attention_patterns, kind_of
 from fuzz.protocol import FINDINGS, SubjectResult, Verdict
@@ -27,26 +27,12 @@ Judge = Callable[[Case], SubjectResult]
 
 
 @dataclass(frozen=True, slots=True)
-class PerturbationResult:
-    """A perturbation and what came of it. `fails`: as the case does, or passes (False), or neither (None);
-    `rewritten`: a pattern of attention matched."""
-
-    perturbation: Perturbation
-    fails: bool | None
-    rewritten: bool = False
-
-
-_Group = list[PerturbationResult]
-"""The results of one property."""
-
-
-@dataclass(frozen=True, slots=True)
 class Explanation:
     """What was tried around a case. `whole`: there was time for all of it; `rewrite`: a rewrite is at fault, so that a
     case passes too where no pattern matches."""
 
     case: Case
-    tried: tuple[PerturbationResult, ...]
+    tried: tuple[Perturbation, ...]
     whole: bool = True
     rewrite: bool = False
 
@@ -54,11 +40,10 @@ class Explanation:
     def control(self) -> Perturbation | None:
         """The nearest case that passes, one that is rewritten too if there is any."""
 
-        def distance(one: PerturbationResult) -> tuple[bool, int, int]:
-            return self._escapes(one), one.perturbation.near, len(self._diff(one.perturbation))
+        def distance(one: Perturbation) -> tuple[bool, int, int]:
+            return self._escapes(one), one.near, len(self._diff(one))
 
-        nearest = min((one for one in self.tried if one.fails is False), key=distance, default=None)
-        return None if nearest is None else nearest.perturbation
+        return min((one for one in self.tried if one.fails is False), key=distance, default=None)
 
     @property
     def needs(self) -> list[str]:
@@ -100,7 +85,7 @@ class Explanation:
         """The lines of the program that differ in the control."""
         return self._diff(self.control)[:_DIFF_LINES] if self.control is not None else []
 
-    def _escapes(self, one: PerturbationResult) -> bool:
+    def _escapes(self, one: Perturbation) -> bool:
         return self.rewrite and not one.rewritten
 
     def _diff(self, one: Perturbation) -> list[str]:
@@ -111,16 +96,16 @@ class Explanation:
         ]
         return changed or [f"# {one.property}: {one.becomes}"]
 
-    def _groups(self) -> dict[str, _Group]:
-        groups: dict[str, _Group] = defaultdict(list)
+    def _groups(self) -> dict[str, list[Perturbation]]:
+        groups: dict[str, list[Perturbation]] = defaultdict(list)
         for one in self.tried:
-            groups[one.perturbation.property].append(one)
+            groups[one.property].append(one)
         return groups
 
-    def _condition(self, name: str, group: _Group) -> str:
-        now = group[0].perturbation.is_now
-        passing = [one.perturbation.becomes for one in group if one.fails is False and not self._escapes(one)]
-        failing = [one.perturbation.becomes for one in group if one.fails]
+    def _condition(self, name: str, group: list[Perturbation]) -> str:
+        now = group[0].is_now
+        passing = [one.becomes for one in group if one.fails is False and not self._escapes(one)]
+        failing = [one.becomes for one in group if one.fails]
         if _is_size(name):
             rule = tile_rule({int(size) for size in (now, *failing)}, {int(size) for size in passing}, name)
             return rule.removeprefix("only where ").removeprefix("only at ")
@@ -135,7 +120,7 @@ def explain(
     rewrite of attention is at fault."""
     began = time.monotonic()
     counts: dict[str, int] = defaultdict(int)
-    tried: list[PerturbationResult] = []
+    tried: list[Perturbation] = []
     whole = True
     for one in perturb(case):
         if counts[one.property] >= MOST:
@@ -146,7 +131,9 @@ def explain(
         found = judge(one.case)
         if found.verdict in FINDINGS or found.verdict in _PASSING:
             counts[one.property] += 1
-            tried.append(PerturbationResult(one, _fails_alike(result, found), bool(attention_patterns(found.fired))))
+            tried.append(
+                replace(one, fails=_fails_alike(result, found), rewritten=bool(attention_patterns(found.fired)))
+            )
     return Explanation(case, tuple(tried), whole, rewrite)
 
 
@@ -173,10 +160,10 @@ def _is_size(name: str) -> bool:
     return name.isidentifier() and name[:1].isupper()
 
 
-def _describe_free(name: str, group: _Group) -> str:
+def _describe_free(name: str, group: list[Perturbation]) -> str:
     if name in ("random values", "sizes"):
         return {"sizes": "whether sizes are symbolic"}.get(name, name)
-    now = group[0].perturbation.is_now
-    others = dict.fromkeys(one.perturbation.becomes for one in group if one.fails)
+    now = group[0].is_now
+    others = dict.fromkeys(one.becomes for one in group if one.fails)
     values = sorted({now, *others}, key=int) if _is_size(name) else [now, *others][: _SHOWN + 1]
     return f"{name} ({', '.join(values)} tried)"

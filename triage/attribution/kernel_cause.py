@@ -38,12 +38,12 @@ def find_kernel_cause(study: Study, ablation: Ablation) -> RootCause:
         return find_backend_cause(study)
     needed, features = _find_features(study)
     controls = [Experiment(True, subject=name) for name in (MATH, EAGER) if ablation.fails(name) is False]
-    part = ", ".join([place(study.case, study.result), *needed])
+    part = ", ".join([find_place(study.case, study.result), *needed])
     evidence = (*controls, *features, *_try_launches(study))
     return RootCause(study.subject, KERNEL, part, _mechanism_of(study.result), evidence)
 
 
-def place(case: Case, result: SubjectResult) -> str:
+def find_place(case: Case, result: SubjectResult) -> str:
     """Which computation is wrong: "attention_forward", "attention_backward (dq)"."""
     value = result.where.value if result.where is not None else getattr(result.failure, "value", "")
     is_gradient = result.verdict is Verdict.WRONG_GRADIENT or value.startswith(("grad of", "dq", "dk", "dv", "dbias"))
@@ -53,7 +53,7 @@ def place(case: Case, result: SubjectResult) -> str:
     return f"attention_backward ({name})" if name.startswith("d") else "attention_backward"
 
 
-def features(case: Case) -> list[str]:
+def list_features(case: Case) -> list[str]:
     """What the case's contract has beyond plain attention, in words."""
     if not case.contracts:
         return []
@@ -84,7 +84,7 @@ def _try_launches(study: Study) -> list[Experiment]:
 
 def _find_features(study: Study) -> tuple[list[str], list[Experiment]]:
     """The features without which it passes, and what came of leaving out each."""
-    own = features(study.case)
+    own = list_features(study.case)
     tried: dict[str, Experiment] = {}
     for name, other in itertools.islice(_leave_out_one(study.case, own), _MAX_SPELLINGS):
         if name not in tried or not tried[name].passes:
@@ -99,7 +99,7 @@ def _leave_out_one(case: Case, own: list[str]) -> Iterator[tuple[str, Case]]:
     if not case.contracts:
         return
     for other in simplify_contract(case):
-        left = features(other)
+        left = list_features(other)
         gone = [name for name in own if name not in left]
         if len(gone) == 1 and len(left) == len(own) - 1:
             yield gone[0], other

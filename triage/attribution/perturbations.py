@@ -23,13 +23,19 @@ _MOST_PLACES = 14
 
 @dataclass(frozen=True, slots=True)
 class Perturbation:
-    """The case with one property changed: which, what it was, and what it is. `near`: the smaller, the closer."""
+    """The case with one property changed: which, what it was, and what it is. `near`: the smaller, the closer.
+
+    What came of it: `fails` as the unchanged case does, or passes (False), or neither (None); `rewritten`: a pattern of
+    attention matched.
+    """
 
     property: str
     is_now: str
     becomes: str
     case: Case
     near: int = 0
+    fails: bool | None = None
+    rewritten: bool = False
 
 
 def perturb(case: Case) -> list[Perturbation]:

@@ -17,7 +17,7 @@ from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
 from generators.program.emit import source
 from generators.program.type_check import types_of
-from triage.attribution.ablation import DYNAMIC, PASSES, Ablation, cheapest, run_ablation
+from triage.attribution.ablation import DYNAMIC, PASSES, Ablation, find_cheapest, run_ablation
 from triage.attribution.attribute import Attribution, attribute, run_kernel_ablation
 from triage.attribution.bisector import bisect
 from triage.attribution.explain import Explanation, explain
@@ -205,7 +205,7 @@ def _investigate(
     attribution = attribute(entry, evaluator, bisect(file, config.python) if bisectable else None, ablation)
     explanation = None
     if not is_lost and not options.subject and options.explain_seconds:
-        base = cheapest(ablation, entry)
+        base = find_cheapest(ablation, entry)
         explanation = explain(
             entry.case,
             ablation.stages[PASSES] if ablation.fails(PASSES) else result,

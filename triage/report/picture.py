@@ -32,8 +32,7 @@ _HEIGHTS = (1.3, 3.2)
 
 def png(case: Case, result: SubjectResult, *, narrow: bool = False) -> bytes | None:
     """The picture as a PNG file; None without a map of errors, or for one element. `narrow`: grids below each other."""
-    grids = panels(case, result.map) if result.map is not None else ()
-    if not grids or result.map is None:
+    if result.map is None or not (grids := panels(case, result.map)):
         return None
     figure = _figure(grids, result, narrow=narrow)
     figure.suptitle(f"{result.map.value} {list(result.map.shape)}: error against float64", fontsize=10)
@@ -57,8 +56,7 @@ def save(case: Case, result: SubjectResult, directory: Path) -> str:
 
 def describe(case: Case, result: SubjectResult) -> str:
     """What the picture shows, in a sentence, for those who can't see it; empty where there is none."""
-    grids = panels(case, result.map) if result.map is not None else ()
-    if not grids or result.map is None:
+    if result.map is None or not (grids := panels(case, result.map)):
         return ""
     told = f"Error of {result.map.value} against float64, {', and '.join(grid.title for grid in grids)}"
     where = describe_where(case, result.where).partition(": ")[2]

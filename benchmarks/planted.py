@@ -31,34 +31,17 @@ def main() -> int:
     missed = 0
     for name in options.names or DEFECTS:
         with tempfile.TemporaryDirectory(prefix="attnfuzz-planted-") as scratch:
-            out = Path(scratch)
-            command = [
-                sys.executable,
-                "-m",
-                "fuzz.run",
-                "--subject",
-                f"benchmarks.defects:{name}",
-                "--fail-fast",
-                "--workers",
-                options.workers,
-                "--budget",
-                options.budget,
-                "--seed",
-                options.seed,
-                "--device",
-                options.device,
-                "--out",
-                str(out),
-                "--corpus",
-                str(out / "found"),
-            ]
-            subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+            out = Path(scratch) / "run"
+            command = [sys.executable, "-m", "fuzz.run", "--fail-fast", f"--subject=benchmarks.defects:{name}"]
+            command += [f"--{key}={getattr(options, key)}" for key in ("workers", "budget", "seed", "device")]
+            command += [f"--out={out}", f"--corpus={scratch}/found"]
+            subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
             events = [json.loads(line) for line in (out / "events.ndjson").read_text().splitlines()]
-        missed += not _report(name, events)
+        missed += not print_found(name, events)
     return 1 if missed else 0
 
 
-def _report(name: str, events: list[dict[str, Any]]) -> bool:
+def print_found(name: str, events: list[dict[str, Any]]) -> bool:
     """Print one line on a run; whether it found something."""
     began = next(e["time"] for e in events if e["event"] == "CampaignStarted")
     # What eager gets wrong on the way is no planted defect.

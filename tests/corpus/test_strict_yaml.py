@@ -37,6 +37,7 @@ def exact(value: Data) -> object:
     return (type(value).__name__, value.hex() if isinstance(value, float) else value)
 
 
+@pytest.mark.samples
 @given(data)
 @example({"x": 5e-324, "y": -0.0, "z": 1e-5, "no": 1e22, "on": -math.inf, "12:30": math.nan})
 @example(

@@ -53,6 +53,7 @@ def backend(q: Tensor, k: Tensor, v: Tensor, kind: str, extra: dict[str, Any], s
         )
 
 
+@pytest.mark.samples
 @pytest.mark.parametrize("dtype", NAMES.values(), ids=NAMES)
 def test_the_reference_is_the_math_backend_bit_for_bit(dtype: torch.dtype) -> None:
     tried = 0

@@ -17,6 +17,8 @@ from triage.attribution.attribute import RootCause, attribute
 from triage.attribution.bisector import parse_output
 from triage.attribution.root_cause import Experiment, MechanismKind
 
+pytestmark = pytest.mark.worker
+
 CONFIG = WorkerConfig(timeout=120, memory_mib=8192)
 SEEDS = Path(entry.__file__).parent / "seeds"
 PLANTS = {

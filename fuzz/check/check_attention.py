@@ -13,7 +13,7 @@ from fuzz.check.oracle import constants, dynamo_same
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.noise import Noise
 from fuzz.check.oracle.verdict import Judgement
-from fuzz.check.program import Execution, from_text
+from fuzz.check.program import Execution, is_from_text
 from fuzz.check.subjects import Subject
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import NotTaken, OutOfBounds, Refusal
@@ -32,7 +32,7 @@ def check_attention(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
     except (SubjectError, Unsupported) as refusal:
         return Judgement(Verdict.SKIPPED, NotTaken(Refusal.UNSUPPORTED, str(refusal))), None
     except Exception as error:
-        if not from_text(error):
+        if not is_from_text(error):
             raise
         return _skip_text(error), None
     runs: list[Execution] = []

@@ -42,14 +42,14 @@ class Program:
     def inputs(self) -> list[Any]:
         """Fresh inputs: equal values, shapes, dtypes and strides at every call."""
         _seed(0)
-        return [_placed(value, self.device) for value in self._names["inputs"]()]
+        return [_place(value, self.device) for value in self._names["inputs"]()]
 
     def close(self) -> None:
         """Let go of the source."""
         linecache.cache.pop(self.filename, None)
 
 
-def from_text(error: BaseException) -> bool:
+def is_from_text(error: BaseException) -> bool:
     """Whether a case's text, or what torch did for it, raised an error, and nothing of ours that the text called."""
     ours = str(Path(__file__).parent)
     trace, inside = error.__traceback__, False
@@ -185,7 +185,7 @@ def _flatten(result: Any) -> tuple[str, list[Tensor]]:
     return repr(result), []
 
 
-def _placed(value: Any, device: str) -> Any:
+def _place(value: Any, device: str) -> Any:
     """A tensor on `device` with the strides and offset of `value` that is no view of another tensor.
 
     Dynamo never frees what it made of an input that is a view, about half a megabyte each; and `.to` would drop the

@@ -121,7 +121,7 @@ def _import(name: str) -> Subject:
         return Subject(name, lambda module, _dynamic: function(module))
     attention = Attention(lambda: function)
     try:
-        attention.loaded()
+        attention.resolve()
     except SubjectError as error:
         raise SubjectError(f"subject {name!r}: {error}") from error
     return Subject(name, attention=attention)

@@ -221,14 +221,14 @@ def from_json(line: str | bytes) -> Message:
     try:
         data = json.loads(line)
     except ValueError as error:
-        raise ProtocolError(f"not JSON: {_shown(line)}") from error
+        raise ProtocolError(f"not JSON: {_shorten(line)}") from error
     if not isinstance(data, dict) or data.get("type") not in _TYPES:
-        raise ProtocolError(f"not a message: {_shown(line)}")
+        raise ProtocolError(f"not a message: {_shorten(line)}")
     kind = _TYPES[data["type"]]
     try:
         return decode(kind, data)
     except ValueError as error:
-        raise ProtocolError(f"bad {kind.type} message ({error}): {_shown(line)}") from error
+        raise ProtocolError(f"bad {kind.type} message ({error}): {_shorten(line)}") from error
 
 
 def subject_result(data: Mapping[str, Any]) -> SubjectResult:
@@ -242,6 +242,6 @@ def subject_result(data: Mapping[str, Any]) -> SubjectResult:
     return result
 
 
-def _shown(line: str | bytes) -> str:
+def _shorten(line: str | bytes) -> str:
     text = line.decode(errors="replace") if isinstance(line, bytes) else line
     return text.strip()[:120]

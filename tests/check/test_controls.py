@@ -94,7 +94,7 @@ def test_a_function_without_tiles_is_skipped() -> None:
     attention = under(Control("tile", "16,16"), subject="sdpa_math").attention
     assert attention is not None
     with pytest.raises(SubjectError):
-        attention.loaded()
+        attention.resolve()
 
 
 @pytest.mark.parametrize("later", [False, True], ids=["torch 2.11", "torch 2.15"])

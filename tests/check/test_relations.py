@@ -74,7 +74,7 @@ def test_kernels_and_backends_break_nothing(dtype: torch.dtype) -> None:
     )
     flash = available("cpu")["sdpa_flash"].attention
     assert flash is not None
-    assert said(flash.loaded().function, dtype) == []
+    assert said(flash.resolve().function, dtype) == []
 
 
 def shared(

@@ -122,7 +122,7 @@ class Attention:
     compiled: bool = False
     twin: Callable[[], Function] | None = None
 
-    def loaded(self) -> "Loaded":
+    def resolve(self) -> "Loaded":
         """The function and what it takes. Raises `SubjectError`."""
         if isinstance(self._loaded, SubjectError):
             raise self._loaded

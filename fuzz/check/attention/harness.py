@@ -32,7 +32,7 @@ class AttentionHarness:
         self._source, self._device = source, device
         self.attention = attention
         self.training = training
-        self.function = attention.loaded()
+        self.function = attention.resolve()
         self.guard: Guard | None = None
         self.dtypes: set[torch.dtype] = set()
         self.calls: list[Call] = []

@@ -88,7 +88,7 @@ def _apply(subject: Subject, control: Control, record: Record) -> Subject:
 
 
 def _launch(attention: Attention, change: Callable[[Function, list[int]], Function], numbers: list[int]) -> Attention:
-    return replace(attention, load=lambda: change(attention.loaded().function, numbers))
+    return replace(attention, load=lambda: change(attention.resolve().function, numbers))
 
 
 def _nest(

@@ -92,7 +92,7 @@ class Comparison:
     ) -> None:
         self._inputs = Inputs(inputs, changed=bool(first_eager.mutated))
         self._unit = constants.UNIT_ROUNDOFF[coarsest]
-        self._likes = {**_zeros(first_compiled), **_zeros(first_eager)}
+        self._likes = {**_make_zeros(first_compiled), **_make_zeros(first_eager)}
         self._eager = Sample(eager, 0, self._likes, first_eager)
         self._compiled = Sample(compiled, constants.DROPOUT_APART, self._likes, first_compiled)
         self._started = time.process_time()
@@ -106,7 +106,7 @@ class Comparison:
         for seeds in constants.DROPOUT_SEEDS:
             if not self.take(seeds):
                 return None
-            worst = max(self.all(), key=_gravity, default=None)
+            worst = max(self.all(), key=_rank, default=None)
             if worst is None or worst.excess <= 1:
                 return None
         return None if worst is None or self._is_rounding(worst, noisy) else worst
@@ -169,7 +169,7 @@ class Inputs:
     def __init__(self, fresh: Callable[[], list[Any]], *, changed: bool) -> None:
         self._fresh, self.changed = fresh, changed
         self._plain = fresh()
-        self.moved = [_moved(fresh(), side) for side in (1, -1)]
+        self.moved = [_move(fresh(), side) for side in (1, -1)]
         self.distances = {
             f"grad of input {index}": (high.double() - low.double()).nan_to_num(0.0, 0.0, 0.0)
             for index, (high, low) in enumerate(zip(*self.moved, strict=True))
@@ -190,7 +190,7 @@ class Sample:
         self._run, self._start, self._likes = run, start, likes
         self._seen = dict(_all_values(first, likes)) if first else {}
         self._elements: dict[str, list[Tensor]] = {name: [] for name in likes}
-        self.chosen = {name: _chosen(like) for name, like in likes.items()}
+        self.chosen = {name: _choose(like) for name, like in likes.items()}
         self.slopes: list[tuple[float, float, float]] = []
         self.constant = {name: torch.ones_like(like, dtype=torch.bool) for name, like in likes.items()}
         self.count = 0
@@ -330,7 +330,7 @@ def _leading(sizes: torch.Size, number: int) -> str:
     return str([int(at) for at in torch.unravel_index(torch.tensor(number), sizes)])
 
 
-def _gravity(found: Difference) -> tuple[bool, bool, float]:
+def _rank(found: Difference) -> tuple[bool, bool, float]:
     """What is suspicious before what is not, outputs before gradients, and then the largest excess."""
     suspicious = found.excess > 1
     return suspicious, suspicious and bool(found.value) and not found.value.startswith("grad of"), found.excess
@@ -341,7 +341,7 @@ def _shift(found: Difference) -> float:
     return found.errors / math.sqrt(found.seeds)
 
 
-def _zeros(run: Execution) -> dict[str, Tensor]:
+def _make_zeros(run: Execution) -> dict[str, Tensor]:
     return {name: torch.zeros_like(value) for name, value in run.values.items()}
 
 
@@ -351,7 +351,7 @@ def _all_values(run: Execution, likes: dict[str, Tensor]) -> Iterator[tuple[str,
         yield name, run.values.get(name, like)
 
 
-def _chosen(like: Tensor) -> Tensor:
+def _choose(like: Tensor) -> Tensor:
     """Flat indices of the elements that are kept."""
     if like.numel() <= constants.DROPOUT_ELEMENTS:
         return torch.arange(like.numel(), device=like.device)
@@ -360,7 +360,7 @@ def _chosen(like: Tensor) -> Tensor:
     return drawn.unique().to(like.device)
 
 
-def _moved(inputs: list[Any], side: int) -> list[Any]:
+def _move(inputs: list[Any], side: int) -> list[Any]:
     """`inputs` with floating elements a little larger or smaller, at random; the other way round for the other side."""
     generator = torch.Generator().manual_seed(1)
     for value in inputs:

@@ -18,8 +18,8 @@ def error_map(name: str, wrong: Tensor, value: Tensor, exact: Tensor) -> ErrorMa
     # Without a number: infinite where there should be one, else below every error, so that a block's others count.
     errors = errors.masked_fill(~known, -1.0).masked_fill(wrong & ~known, math.inf)
     block = _block(value.shape)
-    largest = _pooled(errors, block, -1.0).flatten()
-    marked = _pooled(wrong.double(), block, 0.0).flatten().nonzero().flatten()
+    largest = _pool(errors, block, -1.0).flatten()
+    marked = _pool(wrong.double(), block, 0.0).flatten().nonzero().flatten()
     return ErrorMap(
         name,
         tuple(value.shape),
@@ -41,7 +41,7 @@ def _block(shape: torch.Size) -> tuple[int, ...]:
     return tuple(block)
 
 
-def _pooled(values: Tensor, block: tuple[int, ...], least: float) -> Tensor:
+def _pool(values: Tensor, block: tuple[int, ...], least: float) -> Tensor:
     """The largest of each block's values; `least` stands for what is not there at the ends."""
     for axis, width in enumerate(block):
         size = values.shape[axis]

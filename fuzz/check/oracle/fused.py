@@ -75,8 +75,8 @@ def _backward(
     weights = (scores - lse).exp().masked_fill(scores == -math.inf, 0.0)
     dscores = weights * (do @ v.mT - (out * do).sum(-1, keepdim=True))
     dk, dv = scale * (dscores.mT @ q), weights.mT @ do
-    return scale * (dscores @ k), _grouped(dk, group), _grouped(dv, group)
+    return scale * (dscores @ k), _sum_groups(dk, group), _sum_groups(dv, group)
 
 
-def _grouped(value: Tensor, group: int) -> Tensor:
+def _sum_groups(value: Tensor, group: int) -> Tensor:
     return value.unflatten(1, (-1, group)).sum(2)

@@ -30,7 +30,7 @@ def reference(
     """
     exact = copy.deepcopy(module).double()
     raised = [value.double() if _is_lower(value) else value for value in inputs]
-    with _float64_by_default(), sdpa_kernel([SDPBackend.MATH]), _unforced(exact), settings.disable_fast_path():
+    with _default_to_float64(), sdpa_kernel([SDPBackend.MATH]), _allow_backends(exact), settings.disable_fast_path():
         return execute(exact, exact, raised, training=training, cotangents=cotangents, mode=Float64())
 
 
@@ -47,7 +47,7 @@ class Float64(TorchDispatchMode):
         if is_higher_order(func):
             return in_steps(self, func, args, kwargs)
         if func.overloadpacket.__name__ in RANDOM:
-            return _drawn(func, args, kwargs)
+            return _draw(func, args, kwargs)
         if kwargs.get("dtype") in _LOWER:
             if not any(isinstance(arg, Tensor) for arg in args):
                 return func(*args, **kwargs).double()  # a constant: round it as the program would
@@ -57,7 +57,7 @@ class Float64(TorchDispatchMode):
         return func(*args, **kwargs)
 
 
-def _drawn(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _draw(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     # The CPU generator takes more bits for a float64 than for a float32: draw in float32, then widen.
     if kwargs.get("dtype") == torch.float64:
         kwargs = {**kwargs, "dtype": torch.float32}
@@ -65,12 +65,12 @@ def _drawn(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     result = func(*narrow, **kwargs)
     if isinstance(result, Tensor) and args and result is narrow[0] and result is not args[0]:
         return args[0].copy_(result)
-    return _widened(result)
+    return _widen(result)
 
 
-def _widened(result: Any) -> Any:
+def _widen(result: Any) -> Any:
     if isinstance(result, (tuple, list)):
-        return type(result)(_widened(item) for item in result)
+        return type(result)(_widen(item) for item in result)
     return result.double() if _is_lower(result) else result
 
 
@@ -79,7 +79,7 @@ def _is_lower(value: Any) -> bool:
 
 
 @contextmanager
-def _unforced(module: nn.Module) -> Iterator[None]:
+def _allow_backends(module: nn.Module) -> Iterator[None]:
     """While entered, the module's text asks for a backend of fused attention in vain."""
     names = type(module).forward.__globals__
     asked = names.get("sdpa_kernel")
@@ -94,7 +94,7 @@ def _unforced(module: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _float64_by_default() -> Iterator[None]:
+def _default_to_float64() -> Iterator[None]:
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:

@@ -85,7 +85,7 @@ MASK_SCALE_MEAN = 4.0
 #: How often the smallest normal number a weight has to be so that it can't underflow where it is kept.
 MASK_LARGE = 16.0
 
-#: How often an attention kernel's first-order budget (oracle/attention/budget.py) an error may be. From the project's
+#: How often an attention kernel's first-order budget (attention/error_bound.py) an error may be. From the project's
 #: notes on numerics: correct fused and MATH kernels reach 1.9 (bfloat16), 2.1 (float16), 5.0 (float32); beyond these
 #: was always a bug. By `python -m benchmarks.oracle_power --correct` (benchmarks/calibration) right functions reached
 #: 1.9, 1.5 and, where terms of a sum are equal and round alike, 4.4.

@@ -1,8 +1,8 @@
 """Whether eager is the side that is wrong.
 
 A difference from float64 accuses nobody: rounding, overflow and rows without a key explain most. Eager is the suspect
-when one of its operations is wrong by itself (audit.py) and eager with that result put right is right too. Both are
-run, and only for a case whose eager result is nothing like the truth, which takes one comparison to see.
+when one of its operations is wrong by itself (operation_audit.py) and eager with that result repaired is right. Both
+are run only for a case whose eager result is nothing like the truth.
 """
 
 import math

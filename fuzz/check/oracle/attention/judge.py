@@ -1,8 +1,8 @@
 """From one call of an attention function to a verdict.
 
-Every result is held against float64 in units of its budget (budget.py) and, in low precision, against right kernels of
-the same class on the same inputs (peers.py): the budget sees what is wrong somewhere, the peers what is wrong a little
-everywhere.
+Every result is compared with float64 in units of its budget (error_bound.py) and, in low precision, with simulated
+kernels on the same inputs (rounding_simulation.py). The budget shows what is wrong somewhere, the simulations what is
+wrong a little everywhere.
 """
 
 import math

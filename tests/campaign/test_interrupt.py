@@ -16,6 +16,8 @@ from corpus import entry as corpus_entry
 from fuzz.campaign.store import Results
 from tests.campaign.fakes import raised
 
+pytestmark = pytest.mark.worker
+
 ROOT = Path(__file__).parents[2]
 RULES = [
     {"match": "softmax", "verdict": "wrong_result", "fired": ["_sfdp_pattern_5_inference"], "same": False},

@@ -21,6 +21,8 @@ from tests.campaign.fakes import case, options, sampler, setup
 from tests.campaign.test_campaign import WRONG, events, found
 from tests.campaign.test_run import run
 
+pytestmark = pytest.mark.worker
+
 FAKE_HOST = Path(__file__).with_name("fake_host.py")
 
 

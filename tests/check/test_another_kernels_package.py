@@ -8,6 +8,8 @@ from fuzz.evaluator import WorkerConfig, open_evaluator
 from fuzz.protocol import Verdict
 from generators.sampling.sample import sample
 
+pytestmark = pytest.mark.worker
+
 
 def test_an_environment_with_the_other_package_keeps_working(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = tmp_path / "site" / "kernels"

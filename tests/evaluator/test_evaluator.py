@@ -12,6 +12,8 @@ from fuzz.worker_process import WorkerProcess
 from generators.errors import UserError
 from tests.campaign.fakes import case, setup
 
+pytestmark = pytest.mark.worker
+
 SOFTMAX, TANH = case("exp", "softmax"), case("tanh")
 BOTH = ("passes", "inductor")
 

@@ -19,6 +19,8 @@ from generators.program.attention_stub import emit_attention_stub
 from generators.sampling.sample import sample
 from tests.campaign.fakes import case, setup
 
+pytestmark = pytest.mark.worker
+
 CHECK = build_check(case("exp", "softmax"), ("passes", "inductor"))
 HARMLESS = build_check(case("tanh"), ("passes",))
 

@@ -10,6 +10,8 @@ from corpus.entry import Entry, Expectation, save
 from generators.sampling.sample import sample
 from tests.replay.conftest import FakePython
 
+pytestmark = pytest.mark.worker
+
 CASE = sample(1, 2)
 URL = "https://example.org/1"
 KNOWN = Expectation("known", URL, "<2.14", "inductor", "wrong_result")

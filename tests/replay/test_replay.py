@@ -14,6 +14,8 @@ from generators.program.emit import source
 from generators.sampling.sample import sample
 from tests.replay.conftest import FakePython
 
+pytestmark = pytest.mark.worker
+
 ROOT = Path(__file__).parents[2]
 SEEDS = ROOT / "corpus" / "seeds"
 CASE = sample(1, 2)

@@ -17,6 +17,8 @@ from corpus.entry import Entry, load, save
 from generators.sampling.sample import sample
 from tests.campaign.fakes import FAKE, case
 
+pytestmark = pytest.mark.worker
+
 ROOT = Path(__file__).parents[2]
 WRONG = {
     "match": "softmax",

@@ -66,7 +66,7 @@ def run(
         package.module:function, a function that compiles a module or computes attention (docs/kernels.md). By default all built-in ones for the
         device.
     engine
-        guided mutates cases that increased coverage of the compiler; random draws every case from the seed, the same on
+        guided judges random cases, and variants of those that increased coverage of the compiler; random draws every case from the seed, the same on
         every machine; atheris uses libFuzzer with line coverage of Inductor's rewrites and lowerings, and needs the
         package atheris. Attention functions always get random cases and do not support atheris.
     seeds

@@ -23,7 +23,7 @@ from generators.sampling.choices import Choices
 MODULE = "fuzz.libfuzzer.host"
 
 DRAW_SECONDS = 60.0
-"""How long libFuzzer may take to come up with a case: many times what mutating takes."""
+"""How long libFuzzer may take to come up with a case: many times what making one takes."""
 
 RECYCLE_CHECKS = 20_000
 """A new process first runs all of the corpus: memory replaces it sooner than this."""

@@ -1,4 +1,4 @@
-"""Which case comes next: a random one, or one made from a case that reached something rare."""
+"""Which case comes next: a random one, or a variant of one that an attention rewrite matched."""
 
 import threading
 from collections.abc import Iterable, Sequence
@@ -16,12 +16,11 @@ from generators.errors import UserError
 from generators.program.case import Case
 from generators.sampling.choices import Choices
 from generators.sampling.families.table import FAMILIES
-from generators.sampling.mutate import WEIGHTS, mutate
 from generators.sampling.sample import ANY, SampleSpec
 
 ENGINES = ("guided", "random", "atheris")
 
-SOURCES = {"random": 0.4, "mutated": 0.2, "variant": 0.4}
+SOURCES = {"random": 0.5, "variant": 0.5}
 """Where a case comes from, before the search learns what reaches something new."""
 
 _FAMILIES = {name: family.weight for name, family in FAMILIES.items()}
@@ -86,16 +85,16 @@ class Random:
 
 
 class Guided:
-    """`seeds` first; then random cases, mutations of cases that reached something rare, and variants of cases that an
-    attention rewrite matched for the first time: the other forms that rewrites tell apart. Families, edits and forms are
-    chosen as they are likely to reach something new. Cases that were judged before are skipped."""
+    """`seeds` first; then random cases, and variants of cases that an attention rewrite matched for the first time: the
+    other forms that rewrites tell apart. Families and forms are chosen as they are likely to reach something new. Cases
+    that were judged before are skipped."""
 
     def __init__(self, draw: Draw, seed: int, seeds: Sequence[Case], results: Results) -> None:
         self._draw, self._seed, self._seeds = draw, seed, seeds
         self.queue = Queue(results)
         self._lock = threading.Lock()
         known = [name for name in results.reached() if _is_followed(name)]
-        self._sources, self._families, self._edits, self._changes = (SourceBandit[str](known) for _ in range(4))
+        self._sources, self._families, self._changes = (SourceBandit[str](known) for _ in range(3))
         self._origins: dict[str, Origin] = {}
         self._given = {*results.cases(), *(case.id for case in seeds)}
         self._variants = VariantQueue(seed)
@@ -117,16 +116,9 @@ class Guided:
         return Next(case, origin.source)
 
     def _make(self, index: int, c: Choices) -> tuple[Case, "Origin"]:
-        sources = self._sources.weights(SOURCES)
-        source = c.weighted(sources)
+        source = c.weighted(self._sources.weights(SOURCES))
         if source == "variant" and (found := self._variants.take(c, self._changes)):
             return found[0], Origin(source, found[1])
-        if source == "variant":
-            source = c.weighted({other: sources[other] for other in ("random", "mutated")})
-        parent = self.queue.pick(c) if source == "mutated" else None
-        if parent is not None:
-            mutant = mutate(parent, c, self._edits.weights(WEIGHTS))
-            return mutant.case, Origin(source, tuple(dict.fromkeys(mutant.edits)))
         family = c.weighted(self._families.weights(_FAMILIES))
         return self._draw(index, SampleSpec(family)), Origin("random", (family,))
 
@@ -147,12 +139,12 @@ class Guided:
         names = list(filter(_is_followed, reached(case, cheap)))
         price = sum(one.seconds for one in cheap)
         self._sources.credit([origin.source], names, price)
-        ways = {"random": self._families, "mutated": self._edits, "variant": self._changes}[origin.source]
+        ways = self._families if origin.source == "random" else self._changes
         ways.credit(origin.ways, names, price)
 
 
 class Origin(NamedTuple):
-    """How a case came about: from where, and by which family, edits or change of form."""
+    """How a case came about: from where, and by which family or change of form."""
 
     source: str
     ways: tuple[str, ...]

@@ -8,19 +8,12 @@ from fuzz.campaign.store import Results
 from fuzz.protocol import SubjectResult
 from generators.program.case import Case
 from generators.program.features import features
-from generators.sampling.choices import Choices
-
-KEPT_FOR_ONE = 16
-"""So many cases are remembered for each thing reached, the shortest."""
 
 WITH = " with "
 """Between a pattern and what is unusual about a case that it matched."""
 
 ATTENTION = "_sfdp_pattern_"
 """Begins the names of attention patterns."""
-
-_REFRESH = 25
-"""Energies are computed anew after so many cases."""
 
 
 def reached(case: Case, results: Iterable[SubjectResult]) -> frozenset[str]:
@@ -40,17 +33,13 @@ def pattern_of(name: str) -> str:
 
 
 class Queue:
-    """Threads share it. What is in it is in the store of the campaign too, in the transaction that judges the case."""
+    """How often each thing was reached, and which cases are queued. Threads share it. The store of the campaign holds the
+    cases; they get there in the transaction that judges them."""
 
     def __init__(self, results: Results) -> None:
         self._lock = threading.Lock()
         self._counts = Counter(results.reached())
-        self._cases: dict[str, list[Case]] = {}
-        self._queued: set[str] = set()
-        self._energies: dict[str, float] = {}
-        self._stale = 0
-        for case, names in results.queue():
-            self._remember(case, names)
+        self._queued = {case.id for case, _ in results.queue()}
 
     @property
     def size(self) -> int:
@@ -62,25 +51,6 @@ class Queue:
         with self._lock:
             fresh = names - self._counts.keys()
             self._counts.update(names)
-            self._stale -= 1
             if fresh:
-                self._remember(case, names)
+                self._queued.add(case.id)
             return fresh
-
-    def pick(self, c: Choices) -> Case | None:
-        """A case that reached something rare: a thing reached n times is chosen 1/n times as often; None of an empty queue."""
-        with self._lock:
-            if self._stale <= 0:
-                self._energies = {name: 1.0 / self._counts[name] for name in self._cases}
-                self._stale = _REFRESH
-            return c.pick(self._cases[c.weighted(self._energies)]) if self._energies else None
-
-    def _remember(self, case: Case, names: Iterable[str]) -> None:
-        self._queued.add(case.id)
-        for name in sorted(names):
-            cases = self._cases.setdefault(name, [])
-            if any(known.id == case.id for known in cases):
-                continue
-            cases.append(case)
-            if len(cases) > KEPT_FOR_ONE:
-                cases.remove(max(cases, key=lambda known: len(known.ops)))

@@ -1,4 +1,4 @@
-"""Edits of a program that the shrinker's passes and the search's mutations are made of."""
+"""Edits of a program that the shrinker's passes and variants are made of."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping

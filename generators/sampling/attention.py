@@ -31,7 +31,7 @@ class AttentionValues:
 
 
 @dataclass(frozen=True, slots=True)
-class _Scale:
+class _ScaleSpelling:
     """Where a scale goes, what it is, whether it divides, and whether it is a number, a constant tensor or given."""
 
     place: str
@@ -127,7 +127,7 @@ def attend(
     return AttentionValues(output, k, v, (weights, masked.scores, k, v))
 
 
-def _draw_scale(b: Builder, c: Choices, heads: Heads) -> _Scale:
+def _draw_scale(b: Builder, c: Choices, heads: Heads) -> _ScaleSpelling:
     place = c.choose("scale.place", {"none": 16.0, "scores": 58.0, "q": 14.0, "k": 6.0, "both": 6.0})
     head_dim = max(1, b.size(b.shape(heads.q.value)[-1]))
     value: float | int = c.choose_default(
@@ -157,10 +157,10 @@ def _draw_scale(b: Builder, c: Choices, heads: Heads) -> _Scale:
     carrier = c.choose_default(
         {"number": 82.0, "scalar": 7.0, "full": 5.0, "learned": 4.0, "input": 2.0}, "scale.carrier"
     )
-    return _Scale(place, value, divide, "number" if place == "none" else carrier)
+    return _ScaleSpelling(place, value, divide, "number" if place == "none" else carrier)
 
 
-def _apply_scale(b: Builder, c: Choices, value: str, scale: _Scale, number: float) -> str:
+def _apply_scale(b: Builder, c: Choices, value: str, scale: _ScaleSpelling, number: float) -> str:
     kind = "div" if scale.divide else "mul"
     form = c.choose_default({"operator": 6.0, "method": 3.0, "function": 1.0, "in_place": 2.0 * b.may_overwrite(value)})
     if scale.carrier == "number":
@@ -177,7 +177,7 @@ def _apply_scale(b: Builder, c: Choices, value: str, scale: _Scale, number: floa
     return b.op(kind, value, factor, form=form)
 
 
-def _scores(b: Builder, c: Choices, heads: Heads, q: str, k: str, scale: _Scale, *, direct: bool) -> str:
+def _scores(b: Builder, c: Choices, heads: Heads, q: str, k: str, scale: _ScaleSpelling, *, direct: bool) -> str:
     number = math.sqrt(scale.value) if scale.place == "both" else scale.value
     if scale.place in ("q", "both"):
         q = _apply_scale(b, c, q, scale, number)

@@ -1,4 +1,4 @@
-"""A guided search keeps what reached something new, mutates it, goes on where it was, and is minimised by fuzz.cmin."""
+"""A guided search keeps what reached something new, judges its variants, continues, and is minimised by fuzz.cmin."""
 
 import json
 from pathlib import Path
@@ -11,14 +11,13 @@ from corpus.entry import Entry, Expectation
 from fuzz import cmin
 from fuzz.campaign.options import Options
 from fuzz.campaign.search import seed_cases
-from fuzz.campaign.search_queue import KEPT_FOR_ONE, Queue
+from fuzz.campaign.search_queue import Queue
 from fuzz.campaign.session import run_campaign
 from fuzz.campaign.source_bandit import SourceBandit
 from fuzz.campaign.store import Results
 from fuzz.protocol import Result
 from generators.errors import UserError
 from generators.program.case import Case
-from generators.sampling.choices import Choices
 from tests.campaign.fakes import case, options, sampler, setup
 
 RULES = [{"match": "softmax", "fired": ["mul_softmax_pattern"]}, {"match": "log\\(", "reached": ["op aten.log"]}]
@@ -44,19 +43,8 @@ def test_what_reaches_something_new_is_queued_once_and_stored(tmp_path: Path) ->
     assert 1 <= len(queued) <= 2
 
 
-def test_mutations_of_what_is_queued_are_judged(tmp_path: Path) -> None:
-    """One seed has a softmax, nothing that is drawn has: whatever else has one was made of it."""
-    given = guided(tmp_path, budget="40x", seeds=(case("softmax", "exp"),))
-    run_campaign(given, sampler())
-    results = Results(given.out)
-    try:
-        assert results.reached()["rewrite mul_softmax_pattern"] > 4
-    finally:
-        results.close()
-
-
 def test_what_an_attention_rewrite_took_is_tried_in_its_other_forms(tmp_path: Path) -> None:
-    """Nothing that is drawn has a softmax, and the seed's is in float32. Four of its siblings are in half precision."""
+    """Nothing that is drawn has a softmax, and the seed's is in float32. Four of its variants are in half precision."""
     rules = [
         {"match": r"softmax[\s\S]*float16", "reached": ["op half"]},
         {"match": "softmax", "fired": ["_sfdp_pattern_5_inference"]},
@@ -71,21 +59,27 @@ def test_what_an_attention_rewrite_took_is_tried_in_its_other_forms(tmp_path: Pa
 
 
 def test_a_search_goes_on_with_its_queue(tmp_path: Path) -> None:
-    given = guided(tmp_path, budget="20x", seeds=(case("softmax", "exp"),))
-    run_campaign(given, sampler())
-    before = queue_of(given)
-    run_campaign(given, sampler())
-    results = Results(given.out)
+    """The second run judges the variants of what the first one queued."""
+    rules = [{"match": "softmax", "fired": ["_sfdp_pattern_5_inference"]}]
+    first, second = (
+        options(tmp_path, budget, engine="guided", rules=rules, seeds=(case("softmax", "exp"),))
+        for budget in ("1x", "30x")
+    )
+    run_campaign(first, sampler())
+    before = queue_of(first)
+    assert len(before) == 1
+    run_campaign(second, sampler())
+    assert before[0][0] in [queued for queued, _ in queue_of(second)]
+    results = Results(second.out)
     try:
-        assert Queue(results).size == len(before) == 1
-        assert results.position()[0] == 40
-        assert results.reached()["rewrite mul_softmax_pattern"] > 4
+        assert results.position()[0] == 31
+        assert results.reached()["rewrite _sfdp_pattern_5_inference"] > 4
     finally:
         results.close()
 
 
 def test_no_case_is_judged_twice(tmp_path: Path) -> None:
-    """Siblings, mutations and what a run that goes on comes up with again."""
+    """Neither random cases nor variants, in a run that is continued either."""
     rules = [{"match": "softmax", "fired": ["_sfdp_pattern_5_inference"]}]
     given = options(tmp_path, "40x", engine="guided", rules=rules, seeds=(case("softmax", "exp"),))
     run_campaign(given, sampler("softmax"))
@@ -110,21 +104,6 @@ def test_what_a_queued_case_reaches_later_is_in_the_queue_too(tmp_path: Path) ->
         results.close()
 
 
-def test_what_is_rare_is_chosen_more_often(tmp_path: Path) -> None:
-    results = Results(_made(tmp_path))
-    try:
-        queue = Queue(results)
-        often, seldom = case("exp"), case("tanh")
-        for _ in range(99):
-            queue.new(often, frozenset({"often"}))
-        queue.new(seldom, frozenset({"seldom"}))
-        c = Choices("rare")
-        picked = [queue.pick(c) for _ in range(200)]
-        assert picked.count(seldom) > 180
-    finally:
-        results.close()
-
-
 def test_ways_that_still_bring_something_new_are_gone_more_often() -> None:
     ways: SourceBandit[str] = SourceBandit(known=["old"])
     own = {"rich": 1.0, "poor": 1.0, "dear": 1.0, "untried": 1.0}
@@ -145,18 +124,6 @@ def test_a_way_whose_finds_are_met_again_is_exhausted() -> None:
         for step in range(40):
             ways.credit([way], {f"thing {step}"}, 1.0)
     assert ways.weights(own)["first"] == ways.weights(own)["second"] < 0.05
-
-
-def test_of_each_thing_the_shortest_cases_are_kept(tmp_path: Path) -> None:
-    results = Results(_made(tmp_path))
-    try:
-        queue = Queue(results)
-        for length in range(KEPT_FOR_ONE + 5, 0, -1):
-            queue.new(case(*["exp"] * length), frozenset({"all", f"only {length}"}))
-        c = Choices("short")
-        assert min(len(found.ops) for _ in range(300) if (found := queue.pick(c))) == 1
-    finally:
-        results.close()
 
 
 def test_cmin_writes_few_small_cases_that_reach_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,7 @@ from tests.generators.test_sample import run_eager
 KINDS = tuple(itertools.product(("float32", "bfloat16", "float16"), ("inference", "training")))
 WITHOUT_GRADIENTS = ("flex",)
 SAMPLING = Path(generators.sampling.__file__).parent
-FORMER = ("anyone", "bert", "distilbert", "fused", "gpt2", "gpt2_masked", "mbart", "t5", "visformer")
+COMMON = ("anyone", "bert", "distilbert", "fused", "gpt2", "gpt2_masked", "mbart", "t5", "visformer")
 
 
 def test_preferences_name_decisions_that_are_made() -> None:
@@ -62,7 +62,7 @@ def test_every_family_is_drawn_and_the_common_ones_most() -> None:
     c, weights = Choices("0"), {name: family.weight for name, family in FAMILIES.items()}
     drawn = Counter(c.weighted(weights) for _ in range(5000))
     assert set(drawn) == set(FAMILIES)
-    assert 0.55 < sum(drawn[name] for name in FORMER) / drawn.total() < 0.65
+    assert 0.55 < sum(drawn[name] for name in COMMON) / drawn.total() < 0.65
 
 
 @pytest.mark.samples

@@ -6,6 +6,7 @@ text makes the causal mask itself and passes the hint that it is one.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from generators.errors import CaseError
 from generators.program.case import Attr, TensorType
@@ -160,39 +161,21 @@ def _transformer_made(name: str) -> Callable[[Line], str]:
     return made
 
 
-def _encoder(call: Call) -> TensorType:
-    x, *masks = call.args
-    _float(call, (x,))
+def _transformer(call: Call, streams: int) -> TensorType:
+    """The type of an encoder layer, of one stream, or a decoder layer, which has memory as its second."""
+    x, memory = call.args[0], call.args[streams - 1]
+    _float(call, call.args[:streams])
     _heads(call, x.shape[-1])
     call.probability("dropout")
-    _check_positive(call)
-    _check_causal(call, x, x, "src_mask")
-    for name, mask in zip(_asked(call.attrs), masks, strict=True):
-        _check_mask(call, name, mask, x, x)
-    return _after_residuals(call, x)
-
-
-def _decoder(call: Call) -> TensorType:
-    x, memory, *masks = call.args
-    _float(call, (x, memory))
-    _heads(call, x.shape[-1])
-    call.probability("dropout")
-    _check_positive(call)
-    _check_alike(call, x, memory)
-    must_equal(x.shape[-1], memory.shape[-1], call.dims, "width of memory")
-    _check_causal(call, x, x, "tgt_mask")
-    for name, mask in zip(_asked(call.attrs), masks, strict=True):
-        _check_mask(call, name, mask, x, memory if name.startswith("memory") else x)
-    return _after_residuals(call, x)
-
-
-def _check_positive(call: Call) -> None:
     if call.size("feedforward").value(call.dims) < 1:
         raise CaseError("feedforward has to be positive")
-
-
-def _after_residuals(call: Call, x: TensorType) -> TensorType:
-    """The type of what is added to `x`: under autocast what is added is in the lower dtype."""
+    if streams == 2:
+        _check_alike(call, x, memory)
+        must_equal(x.shape[-1], memory.shape[-1], call.dims, "width of memory")
+    _check_causal(call, x, x, "src_mask" if streams == 1 else "tgt_mask")
+    for name, mask in zip(_asked(call.attrs), call.args[streams:], strict=True):
+        _check_mask(call, name, mask, x, memory if name.startswith("memory") else x)
+    # Under autocast what is added is in the lower dtype.
     dtypes = [x.dtype, *([call.autocast] if call.autocast else [])]
     return TensorType(x.shape, promote([(dtype, x.rank) for dtype in dtypes]))
 
@@ -213,9 +196,10 @@ _TRANSFORMER = {
     "activation": word("relu", "gelu"),
     "norm_first": flag(),
 }
+_layer = partial(OpSpec, owns_memory=False, before=_before, optional=_asked, random=True)
 
 OPS = [
-    OpSpec(
+    _layer(
         "multihead_attention",
         (3, 5),
         _attention,
@@ -229,30 +213,22 @@ OPS = [
             "add_bias_kv": flag(),
             "add_zero_attn": flag(),
         },
-        owns_memory=False,
         init=_attention_made,
-        before=_before,
-        optional=_asked,
-        random=True,
         cost=4,
     ),
-    OpSpec(
+    _layer(
         "transformer_encoder_layer",
         (1, 3),
-        _encoder,
+        partial(_transformer, streams=1),
         lambda line: _called(line, 1, "src_mask"),
         {**_TRANSFORMER, "masks": word("none", "src_mask", "src_key_padding_mask", "src_mask+src_key_padding_mask")},
-        owns_memory=False,
         init=_transformer_made("TransformerEncoderLayer"),
-        before=_before,
-        optional=_asked,
-        random=True,
         cost=5,
     ),
-    OpSpec(
+    _layer(
         "transformer_decoder_layer",
         (2, 4),
-        _decoder,
+        partial(_transformer, streams=2),
         lambda line: _called(line, 2, "tgt_mask"),
         {
             **_TRANSFORMER,
@@ -265,11 +241,7 @@ OPS = [
                 "tgt_mask+memory_key_padding_mask",
             ),
         },
-        owns_memory=False,
         init=_transformer_made("TransformerDecoderLayer"),
-        before=_before,
-        optional=_asked,
-        random=True,
         cost=6,
     ),
 ]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from generators.errors import CaseError
 from generators.program.case import TensorType
-from generators.program.ops.spec import Attribute, Call, Kind, Line, OpSpec, must_equal, must_float, word
+from generators.program.ops.spec import Attribute, Call, Kind, Line, OpSpec, function, must_equal, must_float, word
 
 
 def _norm(call: Call) -> TensorType:
@@ -59,7 +59,7 @@ _EPS = {"eps": Attribute(Kind.NUMBER)}
 OPS = [
     OpSpec("layer_norm", (1, 3), _norm, _norm_text("layer_norm"), _EPS, cost=2),
     OpSpec("rms_norm", (1, 2), _norm, _norm_text("rms_norm"), _EPS, cost=2),
-    OpSpec("embedding", (2, 2), _embedding, lambda line: f"F.embedding({line.args[0]}, {line.args[1]})"),
+    function("F.embedding", (2, 2), _embedding),
     OpSpec(
         "dropout",
         (1, 1),

@@ -12,8 +12,9 @@ from generators.program.ops.spec import (
     Line,
     OpSpec,
     broadcast,
-    call_text,
     flag,
+    function,
+    method,
     must_float,
     same,
     word,
@@ -218,10 +219,7 @@ OPS = [
         for name in _SIGNS
     ),
     *(OpSpec(name, (1, 2), _compare, _comparison(name), {"other": _OTHER}) for name in _COMPARE),
-    *(
-        OpSpec(name, (2, 2), _extreme, lambda line, n=name: call_text(line, f"torch.{n}"))  # type: ignore[misc]
-        for name in ("maximum", "minimum")
-    ),
+    *(function(f"torch.{name}", (2, 2), _extreme) for name in ("maximum", "minimum")),
     OpSpec("logical_and", (2, 2), _logical, lambda line: f"{line.args[0]} & {line.args[1]}"),
     OpSpec("logical_or", (2, 2), _logical, lambda line: f"{line.args[0]} | {line.args[1]}"),
     OpSpec(
@@ -232,21 +230,17 @@ OPS = [
         {"form": word("operator", "method")},
     ),
     OpSpec("neg", (1, 1), _float_unary, lambda line: f"-{line.args[0]}"),
-    *(
-        OpSpec(name, (1, 1), _float_unary, lambda line, n=name: f"{line.args[0]}.{n}()")  # type: ignore[misc]
-        for name in ("exp", "sqrt", "rsqrt", "sigmoid", "log", "sin", "cos", "square")
-    ),
-    OpSpec("abs", (1, 1), _absolute, lambda line: f"{line.args[0]}.abs()"),
+    *(method(name, _float_unary) for name in ("exp", "sqrt", "rsqrt", "sigmoid", "log", "sin", "cos", "square")),
+    method("abs", _absolute),
     OpSpec("tanh", (1, 1), _float_unary, _tanh_text, {"form": word("method", "function")}),
-    *(
-        OpSpec(name, (1, 1), _float_unary, lambda line, n=name: call_text(line, f"F.{n}"))  # type: ignore[misc]
-        for name in ("relu", "silu", "softplus", "elu")
-    ),
+    *(function(f"F.{name}", (1, 1), _float_unary) for name in ("relu", "silu", "softplus", "elu")),
     OpSpec(
         "gelu",
         (1, 1),
         _float_unary,
-        lambda line: call_text(line, "F.gelu", "" if line.attrs["approximate"] == "none" else 'approximate="tanh"'),
+        lambda line: (
+            "F.gelu(" + line.args[0] + (', approximate="tanh")' if line.attrs["approximate"] == "tanh" else ")")
+        ),
         {"approximate": word("none", "tanh")},
     ),
     OpSpec(
@@ -287,5 +281,5 @@ OPS = [
         {"value": Attribute(Kind.NUMBER, float("-inf"), ("min",)), "form": word("method", "function", "in_place")},
     ),
     OpSpec("where", (2, 3), _where, _where_text, {"other": Attribute(Kind.NUMBER, None, ("min",)), "reverse": flag()}),
-    OpSpec("nan_to_num", (1, 1), same, lambda line: f"{line.args[0]}.nan_to_num()"),
+    method("nan_to_num", same),
 ]

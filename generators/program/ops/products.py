@@ -13,8 +13,8 @@ from generators.program.ops.spec import (
     Line,
     OpSpec,
     broadcast,
-    call_text,
     flag,
+    function,
     must_equal,
     one_float,
     show,
@@ -144,7 +144,7 @@ def _backend(line: Line) -> str | None:
 
 OPS = [
     OpSpec("matmul", (2, 2), _matmul, _matmul_text, {"form": word("operator", "function", "method")}),
-    OpSpec("bmm", (2, 2), _bmm, lambda line: call_text(line, "torch.bmm"), cost=2),
+    function("torch.bmm", (2, 2), _bmm, cost=2),
     OpSpec(
         "baddbmm",
         (3, 3),
@@ -161,7 +161,7 @@ OPS = [
         {"equation": Attribute(Kind.EQUATION, required=True)},
         cost=3,
     ),
-    OpSpec("linear", (2, 3), _linear, lambda line: call_text(line, "F.linear"), cost=2),
+    function("F.linear", (2, 3), _linear, cost=2),
     OpSpec(
         "sdpa",
         (3, 4),

@@ -48,11 +48,9 @@ def _softmax_text(name: str) -> Callable[[Line], str]:
         form = line.attrs["form"]
         if form == "module":
             return f"self.{line.name}({line.args[0]})"
-        if form == "functional":
-            return f"F.{name}({line.args[0]}, {axis}{dtype})"
-        if form == "torch":
-            return f"torch.{name}({line.args[0]}, {axis}{dtype})"
-        return f"{line.args[0]}.{name}({axis}{dtype})"
+        if form == "method":
+            return f"{line.args[0]}.{name}({axis}{dtype})"
+        return f"{'F' if form == 'functional' else 'torch'}.{name}({line.args[0]}, {axis}{dtype})"
 
     return text
 

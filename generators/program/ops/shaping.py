@@ -3,7 +3,7 @@
 from generators.errors import CaseError
 from generators.program.case import TensorType
 from generators.program.dtypes import category, promote
-from generators.program.ops.spec import Attribute, Call, Kind, Line, OpSpec, must_equal, same, show, word
+from generators.program.ops.spec import Attribute, Call, Kind, Line, OpSpec, method, must_equal, same, show, word
 from generators.program.sizes import Size, product
 
 DIM = Attribute(Kind.AXIS, -1)
@@ -202,57 +202,19 @@ def _index(call: Call) -> TensorType:
     return TensorType((*rows.shape, *table.shape[1:]), table.dtype)
 
 
-def _method(name: str, *attrs: str) -> "OpText":
-    return OpText(name, attrs)
-
-
-class OpText:
-    """The text `x.name(attr, attr)`, attributes in order."""
-
-    def __init__(self, name: str, attrs: tuple[str, ...]) -> None:
-        self.name, self.attrs = name, attrs
-
-    def __call__(self, line: Line) -> str:
-        """The text for one line."""
-        texts = []
-        for attr in self.attrs:
-            value = line.attrs[attr]
-            texts.append(", ".join(str(v) for v in value) if isinstance(value, tuple) else str(value))
-        return f"{line.args[0]}.{self.name}({', '.join(texts)})"
-
-
 _SIZES = Attribute(Kind.SIZES, required=True)
 _SOURCE = {"dim": Attribute(Kind.AXIS, 0), "index": Attribute(Kind.INT, 0)}
 
 OPS = [
-    OpSpec("view", (1, 1), _view, _method("view", "sizes"), {"sizes": _SIZES}, owns_memory=False),
-    OpSpec("reshape", (1, 1), _view, _method("reshape", "sizes"), {"sizes": _SIZES}, owns_memory=False),
-    OpSpec(
-        "permute",
-        (1, 1),
-        _permute,
-        _method("permute", "dims"),
-        {"dims": Attribute(Kind.AXES, required=True)},
-        owns_memory=False,
-    ),
-    OpSpec(
-        "transpose",
-        (1, 1),
-        _transpose,
-        _method("transpose", "dim0", "dim1"),
-        {"dim0": Attribute(Kind.AXIS, -2), "dim1": Attribute(Kind.AXIS, -1)},
-        owns_memory=False,
+    method("view", _view, {"sizes": _SIZES}, owns_memory=False),
+    method("reshape", _view, {"sizes": _SIZES}, owns_memory=False),
+    method("permute", _permute, {"dims": Attribute(Kind.AXES, required=True)}, owns_memory=False),
+    method(
+        "transpose", _transpose, {"dim0": Attribute(Kind.AXIS, -2), "dim1": Attribute(Kind.AXIS, -1)}, owns_memory=False
     ),
     OpSpec("mT", (1, 1), _mt, lambda line: f"{line.args[0]}.mT", owns_memory=False, cost=2),
-    OpSpec(
-        "unsqueeze",
-        (1, 1),
-        _unsqueeze,
-        _method("unsqueeze", "dim"),
-        {"dim": Attribute(Kind.AXIS, 0)},
-        owns_memory=False,
-    ),
-    OpSpec("squeeze", (1, 1), _squeeze, _method("squeeze", "dim"), {"dim": Attribute(Kind.AXIS, 0)}, owns_memory=False),
+    method("unsqueeze", _unsqueeze, {"dim": Attribute(Kind.AXIS, 0)}, owns_memory=False),
+    method("squeeze", _squeeze, {"dim": Attribute(Kind.AXIS, 0)}, owns_memory=False),
     OpSpec(
         "unflatten",
         (1, 1),
@@ -262,16 +224,8 @@ OPS = [
         owns_memory=False,
         cost=2,
     ),
-    OpSpec(
-        "flatten",
-        (1, 1),
-        _flatten,
-        _method("flatten", "start", "end"),
-        {"start": Attribute(Kind.AXIS, 0), "end": DIM},
-        owns_memory=False,
-        cost=2,
-    ),
-    OpSpec("expand", (1, 1), _expand, _method("expand", "sizes"), {"sizes": _SIZES}, owns_memory=False),
+    method("flatten", _flatten, {"start": Attribute(Kind.AXIS, 0), "end": DIM}, owns_memory=False, cost=2),
+    method("expand", _expand, {"sizes": _SIZES}, owns_memory=False),
     OpSpec(
         "expand_as",
         (2, 2),
@@ -280,14 +234,12 @@ OPS = [
         owns_memory=False,
         cost=2,
     ),
-    OpSpec(
+    method(
         "repeat_interleave",
-        (1, 1),
         _repeat_interleave,
-        _method("repeat_interleave", "repeats", "dim"),
         {"repeats": Attribute(Kind.SIZE, required=True), "dim": Attribute(Kind.AXIS, 0)},
     ),
-    OpSpec("repeat", (1, 1), _repeat, _method("repeat", "sizes"), {"sizes": _SIZES}),
+    method("repeat", _repeat, {"sizes": _SIZES}),
     OpSpec(
         "chunk",
         (1, 1),
@@ -305,7 +257,7 @@ OPS = [
         owns_memory=False,
         cost=2,
     ),
-    OpSpec("select", (1, 1), _select, _method("select", "dim", "index"), _SOURCE, owns_memory=False),
+    method("select", _select, _SOURCE, owns_memory=False),
     OpSpec(
         "narrow",
         (1, 1),
@@ -319,11 +271,9 @@ OPS = [
         },
         owns_memory=False,
     ),
-    OpSpec(
+    method(
         "unfold",
-        (1, 1),
         _unfold,
-        _method("unfold", "dim", "size", "step"),
         {"dim": Attribute(Kind.AXIS, 0), "size": Attribute(Kind.SIZE, required=True), "step": Attribute(Kind.INT, 1)},
         owns_memory=False,
         cost=2,
@@ -340,7 +290,7 @@ OPS = [
     OpSpec(
         "cat", (2, 4), _cat, lambda line: f"torch.cat([{', '.join(line.args)}], dim={line.attrs['dim']})", {"dim": DIM}
     ),
-    OpSpec("contiguous", (1, 1), same, _method("contiguous"), owns_memory=False),
+    method("contiguous", same, owns_memory=False),
     OpSpec(
         "clone",
         (1, 1),
@@ -353,7 +303,7 @@ OPS = [
         {"memory_format": word("preserve", "contiguous")},
     ),
     OpSpec("to_own_dtype", (1, 1), same, lambda line: f"{line.args[0]}.to({line.args[0]}.dtype)", owns_memory=False),
-    OpSpec("detach", (1, 1), same, _method("detach"), owns_memory=False),
-    OpSpec("roll", (1, 1), same, _method("roll", "shifts", "dim"), {"shifts": Attribute(Kind.INT, 1), "dim": DIM}),
-    OpSpec("flip", (1, 1), same, _method("flip", "dim"), {"dim": DIM}),
+    method("detach", same, owns_memory=False),
+    method("roll", same, {"shifts": Attribute(Kind.INT, 1), "dim": DIM}),
+    method("flip", same, {"dim": DIM}),
 ]

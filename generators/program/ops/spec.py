@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
 
 from generators.errors import CaseError
 from generators.program.case import Attr, TensorType
@@ -208,6 +209,25 @@ def same(call: Call) -> TensorType:
     return call.args[0]
 
 
-def call_text(line: Line, function: str, *rest: str) -> str:
-    """`function(first, rest...)` without empty parts."""
-    return f"{function}({', '.join([*line.args, *(r for r in rest if r)])})"
+def method(
+    kind: str,
+    infer: Callable[[Call], TensorType],
+    attributes: Mapping[str, Attribute] = MappingProxyType({}),
+    *,
+    owns_memory: bool = True,
+    cost: int = 1,
+) -> OpSpec:
+    """An operation written `x.kind(...)`, its attributes in order."""
+
+    def emit(line: Line) -> str:
+        values = [
+            line.sizes(name) if isinstance(line.attrs[name], tuple) else str(line.attrs[name]) for name in attributes
+        ]
+        return f"{line.args[0]}.{kind}({', '.join(values)})"
+
+    return OpSpec(kind, (1, 1), infer, emit, attributes, owns_memory, cost=cost)
+
+
+def function(name: str, arity: tuple[int, int], infer: Callable[[Call], TensorType], *, cost: int = 1) -> OpSpec:
+    """An operation written `module.kind(x, ...)`; `name` is `module.kind`."""
+    return OpSpec(name.split(".")[1], arity, infer, lambda line: f"{name}({', '.join(line.args)})", cost=cost)

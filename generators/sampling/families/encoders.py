@@ -34,8 +34,6 @@ def write_albert(b: Builder, c: Choices) -> list[str]:
 
 _BUCKETS = 16
 _FARTHEST = 20
-
-
 """Logarithms of no whole distance fall on the edge of a bucket, so that float32 and float64 count alike."""
 
 

@@ -147,9 +147,9 @@ def _around(b: Builder, c: Choices, style: _Style, x: str, before: str, attentio
 
 def _feed_forward(b: Builder, c: Choices, style: _Style, x: str) -> str:
     wide = _EMBED * c.pick((1, 2, 4))
-    act = c.weighted({"gelu": 4.0, "relu": 3.0, "silu": 2.0, "gated_feed_forward": 2.0})
+    act = c.weighted({"gelu": 4.0, "relu": 3.0, "silu": 2.0, "gated": 2.0})
     hidden = linear(b, c, x, "up", wide, bias=style.bias)
-    if act == "gated_feed_forward":
+    if act == "gated":
         gate = b.op("silu", linear(b, c, x, "gate", wide, bias=style.bias))
         hidden = b.op("mul", gate, hidden, to="hidden")
     elif act == "gelu":

@@ -159,7 +159,7 @@ def feed_forward(b: Builder, c: Choices, x: str, act: str = "gelu", *, bias: boo
 
 
 def gated_feed_forward(b: Builder, c: Choices, x: str, act: str = "silu") -> str:
-    """A gated_feed_forward feed-forward without biases: SwiGLU, or GeGLU with `gelu`."""
+    """A gated feed-forward without biases: SwiGLU, or GeGLU with `gelu`."""
     size = b.shape(x)[-1]
     gate = b.op(
         act, linear(b, c, x, "gate", size * 2, bias=False), **({"approximate": "tanh"} if act == "gelu" else {})

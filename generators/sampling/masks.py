@@ -78,19 +78,18 @@ def _shape(b: Builder, c: Choices, scores: str) -> tuple[Size, ...]:
     full = b.shape(scores)
     one = Size.of(1)
     batch, query, key = full[:-2], full[-2], full[-1]
+    shapes: dict[str, tuple[Size, ...]] = {
+        "square": (query, key),
+        "ones": (*(one,) * len(batch), query, key),
+        "batch": (batch[0], *(one,) * (len(batch) - 1), query, key),
+        "keys": (batch[0], *(one,) * len(batch), key),
+        "full": full,
+    }
     form = c.choose("mask.shape", {"square": 3.0, "ones": 4.0, "batch": 3.0, "keys": 4.0, "full": 2.0, "any": 4.0})
-    if form == "square":
-        return (query, key)
-    if form == "ones":
-        return (*(one,) * len(batch), query, key)
-    if form == "batch":
-        return (batch[0], *(one,) * (len(batch) - 1), query, key)
-    if form == "keys":
-        return (batch[0], *(one,) * len(batch), key)
-    if form == "full":
-        return full
-    shape = tuple(one if c.chance(0.4) else s for s in full)
-    return shape[c.below(len(shape)) :]
+    if form == "any":
+        shape = tuple(one if c.chance(0.4) else s for s in full)
+        return shape[c.below(len(shape)) :]
+    return shapes[form]
 
 
 def _additive_input(b: Builder, c: Choices, scores: str) -> str:

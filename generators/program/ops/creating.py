@@ -38,10 +38,17 @@ def _filled(name: str) -> OpSpec:
     )
 
 
-def _triangle(call: Call) -> TensorType:
-    if call.args[0].rank < 2:
-        raise CaseError("needs at least two axes")
-    return call.args[0]
+def _triangle(name: str) -> OpSpec:
+    def infer(call: Call) -> TensorType:
+        if call.args[0].rank < 2:
+            raise CaseError("needs at least two axes")
+        return call.args[0]
+
+    def emit(line: Line) -> str:
+        diagonal = line.attrs["diagonal"]
+        return f"{line.args[0]}.{name}({'' if diagonal == Size.of(0) else diagonal})"
+
+    return OpSpec(name, (1, 1), infer, emit, {"diagonal": Attribute(Kind.SIZE, Size.of(0))})
 
 
 def _arange(call: Call) -> TensorType:
@@ -54,11 +61,6 @@ def _arange(call: Call) -> TensorType:
 def _arange_text(line: Line) -> str:
     start = "" if line.attrs["start"] == Size.of(0) else f"{line.attrs['start']}, "
     return f"torch.arange({start}{line.attrs['stop']}, dtype={line.dtype()}, device={line.device})"
-
-
-def _triangle_text(line: Line, name: str) -> str:
-    diagonal = line.attrs["diagonal"]
-    return f"{line.args[0]}.{name}({'' if diagonal == Size.of(0) else diagonal})"
 
 
 OPS = [
@@ -78,16 +80,8 @@ OPS = [
     ),
     _filled("ones"),
     _filled("zeros"),
-    *(
-        OpSpec(
-            name,
-            (1, 1),
-            _triangle,
-            lambda line, n=name: _triangle_text(line, n),  # type: ignore[misc]
-            {"diagonal": Attribute(Kind.SIZE, Size.of(0))},
-        )
-        for name in ("tril", "triu")
-    ),
+    _triangle("tril"),
+    _triangle("triu"),
     OpSpec(
         "arange",
         (0, 0),

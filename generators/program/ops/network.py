@@ -4,7 +4,18 @@ from collections.abc import Callable
 
 from generators.errors import CaseError
 from generators.program.case import TensorType
-from generators.program.ops.spec import Attribute, Call, Kind, Line, OpSpec, function, must_equal, must_float, word
+from generators.program.ops.spec import (
+    Attribute,
+    Call,
+    Kind,
+    Line,
+    OpSpec,
+    function,
+    must_equal,
+    must_float,
+    spell,
+    word,
+)
 
 
 def _norm(call: Call) -> TensorType:
@@ -43,11 +54,11 @@ def _dropout(call: Call) -> TensorType:
 
 
 def _dropout_text(line: Line) -> str:
-    x, p, form = line.args[0], line.number("p"), line.attrs["form"]
+    form = str(line.attrs["form"])
     if form == "module":
-        return f"self.{line.name}({x})"
+        return f"self.{line.name}({line.args[0]})"
     when = {"mode": "self.training", "always": "True", "never": "False"}[str(line.attrs["active"])]
-    return f"F.dropout({x}, {p}, {when})" if form == "functional" else f"torch.dropout({x}, {p}, {when})"
+    return spell(form, "dropout", line.args[0], line.number("p"), when)
 
 
 def _dropout_module(line: Line) -> str | None:

@@ -17,6 +17,7 @@ from generators.program.ops.spec import (
     method,
     must_float,
     same,
+    spell,
     word,
 )
 
@@ -31,7 +32,7 @@ def _numbers(call: Call) -> list[bool | int | float]:
 
 
 def _operands(call: Call) -> TensorType:
-    if (len(call.args) == 1) == (call.attrs["other"] is None):
+    if (len(call.args) == 1) == (call.attrs.get("other") is None):
         raise CaseError("takes two arguments, or one and the attribute 'other'")
     shape = call.args[0].shape
     if len(call.args) == 2:
@@ -73,20 +74,12 @@ def _binary(name: str) -> Callable[[Line], str]:
         right = line.args[1] if len(line.args) == 2 else line.number("other")
         if line.attrs["reverse"]:
             left, right = right, left
-        form = line.attrs["form"]
-        if form == "operator" or line.attrs["reverse"]:
-            if right.startswith("-"):
-                right = f"({right})"
-            return f"{left} {_SIGNS[name]} {right}"
-        if form == "function":
-            return f"torch.{name}({left}, {right})"
-        return f"{left}.{name}{'_' if form == 'in_place' else ''}({right})"
+        form = str(line.attrs["form"])
+        if form != "operator" and not line.attrs["reverse"]:
+            return spell(form, name, left, right)
+        return f"{left} {_SIGNS[name]} {f'({right})' if right.startswith('-') else right}"
 
     return text
-
-
-def _compare(call: Call) -> TensorType:
-    return TensorType(_operands(call).shape, "bool")
 
 
 def _comparison(name: str) -> Callable[[Line], str]:
@@ -95,12 +88,6 @@ def _comparison(name: str) -> Callable[[Line], str]:
         return f"{line.args[0]} {_COMPARE[name]} {right}"
 
     return text
-
-
-def _extreme(call: Call) -> TensorType:
-    return TensorType(
-        broadcast(call.args[0].shape, call.args[1].shape, call.dims), promote([(a.dtype, a.rank) for a in call.args])
-    )
 
 
 def _logical(call: Call) -> TensorType:
@@ -120,14 +107,6 @@ def _absolute(call: Call) -> TensorType:
     if category(call.args[0].dtype) == 0:
         raise CaseError("abs of booleans")
     return call.args[0]
-
-
-def _tanh_text(line: Line) -> str:
-    return f"torch.tanh({line.args[0]})" if line.attrs["form"] == "function" else f"{line.args[0]}.tanh()"
-
-
-def _cast(call: Call) -> TensorType:
-    return TensorType(call.args[0].shape, call.text("dtype"))
 
 
 _CAST_METHODS = {
@@ -172,14 +151,6 @@ def _masked_fill(call: Call) -> TensorType:
     return TensorType(shape, value.dtype)
 
 
-def _masked_fill_text(line: Line) -> str:
-    value = line.number("value")
-    if line.attrs["form"] == "function":
-        return f"torch.masked_fill({line.args[0]}, {line.args[1]}, {value})"
-    mark = "_" if line.attrs["form"] == "in_place" else ""
-    return f"{line.args[0]}.masked_fill{mark}({line.args[1]}, {value})"
-
-
 def _where(call: Call) -> TensorType:
     condition, *values = call.args
     if condition.dtype != "bool":
@@ -189,9 +160,7 @@ def _where(call: Call) -> TensorType:
     shape = condition.shape
     for value in values:
         shape = broadcast(shape, value.shape, call.dims)
-    other = call.attrs["other"]
-    numbers = [other] if isinstance(other, int | float) else []
-    return TensorType(shape, promote([(v.dtype, v.rank) for v in values], numbers))
+    return TensorType(shape, promote([(v.dtype, v.rank) for v in values], _numbers(call)))
 
 
 def _where_text(line: Line) -> str:
@@ -218,8 +187,13 @@ OPS = [
         )
         for name in _SIGNS
     ),
-    *(OpSpec(name, (1, 2), _compare, _comparison(name), {"other": _OTHER}) for name in _COMPARE),
-    *(function(f"torch.{name}", (2, 2), _extreme) for name in ("maximum", "minimum")),
+    *(
+        OpSpec(
+            name, (1, 2), lambda call: TensorType(_operands(call).shape, "bool"), _comparison(name), {"other": _OTHER}
+        )
+        for name in _COMPARE
+    ),
+    *(function(f"torch.{name}", (2, 2), _operands) for name in ("maximum", "minimum")),
     OpSpec("logical_and", (2, 2), _logical, lambda line: f"{line.args[0]} & {line.args[1]}"),
     OpSpec("logical_or", (2, 2), _logical, lambda line: f"{line.args[0]} | {line.args[1]}"),
     OpSpec(
@@ -232,7 +206,13 @@ OPS = [
     OpSpec("neg", (1, 1), _float_unary, lambda line: f"-{line.args[0]}"),
     *(method(name, _float_unary) for name in ("exp", "sqrt", "rsqrt", "sigmoid", "log", "sin", "cos", "square")),
     method("abs", _absolute),
-    OpSpec("tanh", (1, 1), _float_unary, _tanh_text, {"form": word("method", "function")}),
+    OpSpec(
+        "tanh",
+        (1, 1),
+        _float_unary,
+        lambda line: spell(str(line.attrs["form"]), "tanh", *line.args),
+        {"form": word("method", "function")},
+    ),
     *(function(f"F.{name}", (1, 1), _float_unary) for name in ("relu", "silu", "softplus", "elu")),
     OpSpec(
         "gelu",
@@ -260,7 +240,7 @@ OPS = [
     OpSpec(
         "cast",
         (1, 1),
-        _cast,
+        lambda call: TensorType(call.args[0].shape, call.text("dtype")),
         _cast_text,
         {"dtype": Attribute(Kind.WORD, None, DTYPES, required=True), "form": word("to", "method", "type")},
         owns_memory=False,
@@ -277,7 +257,7 @@ OPS = [
         "masked_fill",
         (2, 2),
         _masked_fill,
-        _masked_fill_text,
+        lambda line: spell(str(line.attrs["form"]), "masked_fill", *line.args, line.number("value")),
         {"value": Attribute(Kind.NUMBER, float("-inf"), ("min",)), "form": word("method", "function", "in_place")},
     ),
     OpSpec("where", (2, 3), _where, _where_text, {"other": Attribute(Kind.NUMBER, None, ("min",)), "reverse": flag()}),

@@ -18,6 +18,7 @@ from generators.program.ops.spec import (
     must_equal,
     one_float,
     show,
+    spell,
     word,
 )
 from generators.program.sizes import Size
@@ -35,11 +36,8 @@ def _matmul(call: Call) -> TensorType:
 
 
 def _matmul_text(line: Line) -> str:
-    a, b = line.args
-    form = line.attrs["form"]
-    if form == "operator":
-        return f"{a} @ {b}"
-    return f"torch.matmul({a}, {b})" if form == "function" else f"{a}.matmul({b})"
+    form = str(line.attrs["form"])
+    return " @ ".join(line.args) if form == "operator" else spell(form, "matmul", *line.args)
 
 
 def _bmm(call: Call) -> TensorType:

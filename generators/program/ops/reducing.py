@@ -5,7 +5,7 @@ from collections.abc import Callable
 from generators.errors import CaseError
 from generators.program.case import TensorType
 from generators.program.dtypes import FLOATS, category
-from generators.program.ops.spec import Attribute, Call, Kind, Line, OpSpec, flag, must_float, word
+from generators.program.ops.spec import Attribute, Call, Kind, Line, OpSpec, flag, must_float, spell, word
 from generators.program.sizes import Size
 
 
@@ -45,12 +45,10 @@ def _softmax_text(name: str) -> Callable[[Line], str]:
     def text(line: Line) -> str:
         dtype = "" if line.attrs["dtype"] is None else f", dtype={line.dtype()}"
         axis = f"dim={line.attrs['dim']}"
-        form = line.attrs["form"]
-        if form == "module":
-            return f"self.{line.name}({line.args[0]})"
-        if form == "method":
-            return f"{line.args[0]}.{name}({axis}{dtype})"
-        return f"{'F' if form == 'functional' else 'torch'}.{name}({line.args[0]}, {axis}{dtype})"
+        form = str(line.attrs["form"])
+        return (
+            f"self.{line.name}({line.args[0]})" if form == "module" else spell(form, name, line.args[0], axis + dtype)
+        )
 
     return text
 

@@ -209,6 +209,13 @@ def same(call: Call) -> TensorType:
     return call.args[0]
 
 
+def spell(form: str, name: str, x: str, *rest: str) -> str:
+    """`x.name(rest)`, `x.name_(rest)`, `F.name(x, rest)` or `torch.name(x, rest)`."""
+    if form in ("method", "in_place"):
+        return f"{x}.{name}{'_' * (form == 'in_place')}({', '.join(rest)})"
+    return f"{'F' if form == 'functional' else 'torch'}.{name}({', '.join([x, *rest])})"
+
+
 def method(
     kind: str,
     infer: Callable[[Call], TensorType],

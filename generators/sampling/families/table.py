@@ -76,7 +76,7 @@ _LLAMA: Preferences = {
 _BMM: Preferences = {"scale.place": "none", "scores.product": "flat", "scores.transpose": "positive"}
 """Products of three axes, of a query that was scaled before."""
 
-_ALL = {
+FAMILIES: Mapping[str, Family] = {
     # ALBERT and BERT, two or three layers with shared or own weights.
     "albert": Family(1.2, _BERT, encoders.write_albert),
     # No preferences.
@@ -190,5 +190,4 @@ _ALL = {
     ),
     "xcit": Family(1.5, write=vision.write_xcit),
 }
-FAMILIES: Mapping[str, Family] = dict(sorted(_ALL.items()))
-"""By name. Draws depend on this order."""
+"""By name, in alphabetical order: draws depend on it."""

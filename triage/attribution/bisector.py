@@ -23,18 +23,18 @@ _FIELD = re.compile(r"(backend|subsystem|debug_info)='([^']*)'")
 
 @dataclass(frozen=True, slots=True)
 class Bisection:
-    """What the bisector says. `backend` is "" where it found nothing; `told` why it could not be asked, else ""."""
+    """What the bisector says. `backend` is "" where it found nothing; `error`: why it could not be asked, else ""."""
 
     backend: str = ""
     subsystem: str = ""
     detail: str = ""
-    told: str = ""
+    error: str = ""
 
     @property
     def line(self) -> str:
         """In one line: "inductor, joint_graph_passes: pass_pattern_0"."""
-        if self.told:
-            return self.told
+        if self.error:
+            return self.error
         if not self.backend:
             return "it found nothing"
         place = f", {self.subsystem}" if self.subsystem else ""
@@ -43,19 +43,33 @@ class Bisection:
 
 def bisect(repro: Path, python: str, seconds: float = SECONDS) -> Bisection:
     """Run the bisector on `test_fn` of a repro.py under that interpreter, with a cache directory of its own."""
-    return _run([python, "-c", _PROGRAM, str(repro.resolve())], repro, seconds)
-
-
-def bisect_command(repro: Path, python: str, seconds: float = 4 * SECONDS) -> Bisection:
-    """The same by the command that a report names, which starts repro.py anew for each step."""
-    return _run([python, "-m", "torch._inductor.compiler_bisector", "run", python, repro.name], repro, seconds)
+    ours = ("TORCH_BISECT", "TORCH_COMPILE_BACKEND")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    # State is kept in files under the cache directory: never two at once in one.
+    with tempfile.TemporaryDirectory(prefix="attnfuzz-bisect-") as scratch:
+        try:
+            done = subprocess.run(
+                [python, "-c", _PROGRAM, str(repro.resolve())],
+                cwd=repro.resolve().parent,
+                env=environment | {"TORCHINDUCTOR_CACHE_DIR": scratch, "TORCHINDUCTOR_COMPILE_THREADS": "1"},
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=seconds,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return Bisection(error=f"it did not end within {seconds:g} s")
+    if "No module named 'torch._inductor.compiler_bisector'" in done.stderr:
+        return Bisection(error="this torch has none")
+    return parse_output(done.stdout)
 
 
 def parse_output(output: str) -> Bisection:
     """What the bisector's output says."""
     found = _DONE.search(output)
     if found is None:
-        return Bisection(told="it did not end as it should")
+        return Bisection(error="it did not end as it should")
     values = dict(_FIELD.findall(found[1]))
     return Bisection(
         values.get("backend", ""),
@@ -69,36 +83,6 @@ def _detail(text: str, subsystem: str) -> str:
     operation = re.search(r"\baten[.:]+(\w+)|\bprims[.:]+(\w+)", text)
     if operation:
         return operation[1] or operation[2]
-    # A lowering is told by its node, "relu_1".
+    # A lowering is error by its node, "relu_1".
     first = text.strip().splitlines()[0][:60] if text.strip() else ""
     return re.sub(r"_\d+$", "", first) if subsystem == "lowerings" else first
-
-
-def _run(command: list[str], repro: Path, seconds: float) -> Bisection:
-    # State is kept in files under the cache directory: never two at once in one.
-    with tempfile.TemporaryDirectory(prefix="attnfuzz-bisect-") as scratch:
-        environment = {
-            **{
-                name: value
-                for name, value in os.environ.items()
-                if not name.startswith(("TORCH_BISECT", "TORCH_COMPILE_BACKEND"))
-            },
-            "TORCHINDUCTOR_CACHE_DIR": scratch,
-            "TORCHINDUCTOR_COMPILE_THREADS": "1",
-        }
-        try:
-            done = subprocess.run(
-                command,
-                cwd=repro.resolve().parent,
-                env=environment,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=seconds,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return Bisection(told=f"it did not end within {seconds:g} s")
-    if "No module named 'torch._inductor.compiler_bisector'" in done.stderr:
-        return Bisection(told="this torch has none")
-    return parse_output(done.stdout)

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from corpus.entry import load_directory
-from fuzz.campaign.symptom import PROCESS
+from fuzz.bug_identity import PROCESS
 from fuzz.check.coverage import Pattern, missing_hooks, registered_patterns
 from fuzz.evaluator import WorkerConfig, open_evaluator
 from fuzz.protocol import Result

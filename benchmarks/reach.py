@@ -25,12 +25,12 @@ from pathlib import Path
 from benchmarks.curves import blank, read_runs, save, write_runs
 from fuzz.campaign.schedule import Schedule
 from fuzz.campaign.search import Guided, Random, Search
-from fuzz.campaign.store import Results
 from fuzz.check import settings
 from fuzz.check.coverage import Coverage
 from fuzz.check.program import Program, execute
 from fuzz.check.subjects import find
 from fuzz.protocol import Result, SubjectResult, Verdict
+from fuzz.runs import Results
 from generators.program.case import Case
 from generators.program.emit import source
 from generators.sampling.sample import ANY, SampleSpec, sample

@@ -1,5 +1,155 @@
-"""What tells bugs apart: kinds of verdicts, the operation of eager, and the rewrites that can carry a bug."""
+"""When two failures are taken for the same bug."""
 
-from fuzz.campaign.symptom import EAGER, PROCESS, SILENT, VALUES, attention_patterns, kind_of, operation_of, rewrites
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
-__all__ = ["EAGER", "PROCESS", "SILENT", "VALUES", "attention_patterns", "kind_of", "operation_of", "rewrites"]
+from fuzz.protocol import EAGER, SubjectResult, Verdict
+from fuzz.protocol.failures import FaultyOperation
+from fuzz.subjects import compiler_of
+from generators.program.case import Case, Contract, TensorType
+from generators.program.dtypes import LOW_PRECISION
+from generators.program.features import OVERLOOKED
+from generators.program.type_check import types_of
+
+PROCESS = frozenset({Verdict.TIMEOUT, Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY})
+"""Verdicts on a subject whose process was lost."""
+VALUES = frozenset({Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT, Verdict.NONFINITE})
+"""Verdicts on numbers."""
+SILENT = VALUES | {Verdict.METADATA, Verdict.NONDETERMINISTIC, Verdict.OUT_OF_BOUNDS}
+"""Verdicts that come without an error message."""
+_OPTIONS = ("softcap", "alibi", "mask", "bias", "causal", "window", "sinks", "dropout")
+
+# Inductor gives every pattern a form per mode and dtype: _sfdp_pattern_5_inference, _sfdp_pattern_13_half_training.
+_SFDP = re.compile(r"_?(sfdp_pattern_\d+)")
+# Rewrites that hardly any case goes without say nothing about a bug.
+_EVERYDAY = re.compile(r"pointless_|fix_iota_device|bmm_to_mm|remove_noop|noop|view_to_reshape|same_meta")
+
+
+def kind_of(verdict: Verdict) -> str:
+    """Verdicts of one kind may come from one bug: a wrong value is wrong forwards, backwards, or not finite."""
+    return "value" if verdict in VALUES else verdict.value
+
+
+def accused(subject: str, verdict: Verdict) -> str:
+    """Who has the bug that a subject shows: eager, or the subject's compiler."""
+    return EAGER if verdict is Verdict.EAGER_SUSPECT else compiler_of(subject)
+
+
+def rewrites(fired: tuple[str, ...]) -> frozenset[str]:
+    """The rewrites that can carry a bug, attention patterns by their number alone."""
+    found = set()
+    for name in fired:
+        sfdp = _SFDP.match(name)
+        if sfdp or not _EVERYDAY.match(name):
+            found.add(sfdp[1] if sfdp else name)
+    return frozenset(found)
+
+
+def attention_patterns(fired: tuple[str, ...]) -> frozenset[str]:
+    """The attention patterns among the rewrites, by number."""
+    return frozenset(name for name in rewrites(fired) if name.startswith("sfdp"))
+
+
+def operation_of(result: SubjectResult) -> str:
+    """The operation of eager that is wrong, by name; "" where none is."""
+    failure = result.failure
+    return failure.operation if isinstance(failure, FaultyOperation) else ""
+
+
+def identity_of(result: SubjectResult) -> str:
+    """What tells failures of one kind apart that have no numbers: the normalized exception, the place where the process was
+    lost, or the operation of eager that is wrong; empty for all others."""
+    failure = result.failure
+    # Which allocation is the one too many is chance.
+    silent = result.verdict in SILENT or result.verdict is Verdict.OUT_OF_MEMORY
+    return "" if silent or failure is None else failure.identity()
+
+
+@dataclass(frozen=True, slots=True)
+class Symptom:
+    """What is seen of a bug: how it fails, the rewrites that fired, and the features of the case."""
+
+    verdict: Verdict
+    subject: str
+    fired: frozenset[str]
+    identity: str
+    """See `identity_of`."""
+    features: frozenset[str]
+
+    @classmethod
+    def of(cls, result: SubjectResult, features: frozenset[str]) -> "Symptom":
+        """The symptom a subject's result shows on a case with these features."""
+        # No rewrite has a part in what eager does.
+        fired = () if result.verdict is Verdict.EAGER_SUSPECT else result.fired
+        return cls(result.verdict, result.subject, rewrites(fired), identity_of(result), features)
+
+    @property
+    def signature(self) -> str:
+        """The coarse one: equal for most failures of one bug, and for few of different bugs."""
+        fired = sorted(f for f in self.fired if f.startswith("sfdp")) or sorted(self.fired)
+        who = accused(self.subject, self.verdict)
+        return "/".join([kind_of(self.verdict), who, self.identity or "+".join(fired) or "none"])
+
+    def explains(self, other: "Symptom") -> bool:
+        """Whether a minimal failure with this symptom accounts for `other`: all it takes is there too."""
+        return (
+            kind_of(self.verdict) == kind_of(other.verdict)
+            and accused(self.subject, self.verdict) == accused(other.subject, other.verdict)
+            and self.identity == other.identity
+            # A lost process names the place where it was lost; shrinking it is too dear to tell what it takes. And where an
+            # operation is named, eager's or the one that raises: that is the bug, whatever leads to it.
+            and (
+                self.verdict in {*PROCESS, Verdict.EAGER_SUSPECT}
+                or self._names_an_operation
+                or self._takes_no_more_than(other)
+                or self._is_overlooked_in(other)
+            )
+        )
+
+    @property
+    def _names_an_operation(self) -> bool:
+        """Whether it is an error that says which argument one of ATen's operations was given wrongly."""
+        return "aten::" in self.identity and "argument" in self.identity
+
+    def _is_overlooked_in(self, other: "Symptom") -> bool:
+        """Whether the case has something that a pattern of attention overlooked, as the other's has: all patterns share the
+        matcher that does. Another mistake of a pattern shows without that as well."""
+        overlooked = self.features & OVERLOOKED
+        by_patterns = any("sfdp" in name for name in self.fired) and any("sfdp" in name for name in other.fired)
+        in_one_mode = ("mode:training" in self.features) == ("mode:training" in other.features)
+        return (
+            self.verdict in SILENT and by_patterns and in_one_mode and bool(overlooked) and overlooked <= other.features
+        )
+
+    def _takes_no_more_than(self, other: "Symptom") -> bool:
+        return self.fired <= other.fired and self.features <= other.features
+
+
+def contract_features(case: Case) -> frozenset[str]:
+    """What a case asks of an attention function: the rest of it does not concern the function. Words such as `mode:training`, `with:causal`, `grouped`, `scale:negative`."""
+    types = types_of(case)
+    words = {"mode:training"} if case.training else set()
+    if any(op.kind == "unfold" for op in case.ops):
+        words.add("layout:overlapping")
+    for contract in case.contracts:
+        words.update(_of_contract(contract, types, case.sizes))
+    return frozenset(words)
+
+
+def _of_contract(contract: Contract, types: Mapping[str, TensorType], dims: Mapping[str, int]) -> Iterator[str]:
+    for option in _OPTIONS:
+        if getattr(contract, option):
+            yield f"with:{option}"
+    if contract.scale <= 0:
+        yield "scale:negative" if contract.scale < 0 else "scale:zero"
+    if any(types[name].dtype in LOW_PRECISION for name in (contract.q, contract.k, contract.v)):
+        yield "dtype:low"
+    q, k, v = (types[name].sizes(dims) for name in (contract.q, contract.k, contract.v))
+    heads, rows = {"bhsd": (1, 2), "bshd": (2, 1)}.get(contract.layout, (0, 1))
+    if len(q) == 4 and q[heads] != k[heads]:
+        yield "grouped"
+    if q[rows] != k[rows]:
+        yield "lengths"
+    if q[-1] != v[-1]:
+        yield "value_dim"

@@ -25,7 +25,7 @@ def cmin(run: Path, *, into: Path) -> None:
     """
     from corpus import entry
     from corpus.entry import SUFFIX, Entry
-    from fuzz.campaign.store import Results
+    from fuzz.runs import Results
     from generators.errors import UserError
 
     results = Results.reading(run)

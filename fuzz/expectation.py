@@ -1,12 +1,17 @@
-"""Whether what a worker says of a case is what the corpus expects of it."""
+"""Whether what a worker says of a case is what the corpus expects of it, and how to ask again."""
 
+import os
+import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 
 from corpus.entry import DEFAULT_SUBJECT, Expectation
 from fuzz.protocol import Result, SubjectResult, Verdict
 from fuzz.protocol.render import describe
+from fuzz.subjects import is_named
 from generators.errors import UserError
 
 
@@ -111,3 +116,26 @@ def _verdict(expectation: Expectation) -> Verdict | None:
 
 def _summarize(results: Sequence[SubjectResult]) -> str:
     return "; ".join(", ".join(filter(None, [f"{r.subject}: {r.verdict}", describe(r)])) for r in results)
+
+
+def reproduce_lines(path: str, case_id: str, subject: str, indent: str = "  ") -> list[str]:
+    """How to see a finding again, and how to report it."""
+    file = shlex.quote(path)
+    # Only the person at the keyboard may have a function of theirs imported.
+    allowed = f" --subject {subject}" if is_named(subject) else ""
+    report = shlex.quote(str(Path("reports") / case_id))
+    python = shlex.quote(_interpreter())
+    if is_named(subject) and os.environ.get("PYTHONPATH"):
+        python = f"PYTHONPATH={shlex.quote(os.environ['PYTHONPATH'])} {python}"
+    return [
+        f"{indent}Reproduce with: {python} -m fuzz.replay {file}{allowed}",
+        f'{indent}                (says "{State.STILL.value}" and exits with 0 while it shows, 1 when it is gone)',
+        f"{indent}                {python} -m triage.report {file}{allowed} --out {report}",
+    ]
+
+
+def _interpreter() -> str:
+    """The interpreter that has what attnfuzz needs, as a person here would type it."""
+    here = Path.cwd()
+    python = Path(sys.executable)
+    return str(python.relative_to(here)) if python.is_relative_to(here) else str(python)

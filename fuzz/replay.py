@@ -87,7 +87,7 @@ def shown(text: str, subject: str, device: str, python: str = sys.executable) ->
 
 def describe_result(result: "Result", case: "Case") -> list[str]:
     """A result in lines: each subject's verdict, where a value is wrong, its numbers and the rewrites that fired."""
-    from fuzz.localisation import describe_where
+    from fuzz.error_location import describe_where
     from fuzz.protocol import Verdict
     from fuzz.protocol.failures import RelationBroken
     from fuzz.protocol.relations import MEANINGS

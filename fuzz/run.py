@@ -80,7 +80,7 @@ def run(
     shrink_time
         Time limit for shrinking one failure.
     """
-    from fuzz.campaign.budget import Budget
+    from fuzz.campaign.options import Budget
     from fuzz.campaign.schedule import chosen_subjects
     from fuzz.campaign.search import ENGINES
     from fuzz.durations import parse_duration
@@ -100,9 +100,9 @@ def run(
     if seed is not None and seed < 0:
         raise UserError(f"--seed must be >= 0, got {seed}")
 
-    from fuzz.campaign.directory import default_path
     from fuzz.campaign.options import Options
     from fuzz.campaign.search import seed_cases
+    from fuzz.campaign.session import default_path
     from fuzz.evaluator import ROOT, WorkerConfig
 
     config = WorkerConfig.from_options(python, device, subjects, timeout, memory)

@@ -1,10 +1,346 @@
-"""What a campaign leaves in its run directory, for those who read it: results, findings, events, statistics."""
+"""The results of a campaign: one SQLite file. What is in it survives a kill at any instant.
 
-from fuzz.campaign.investigate import Outcome
-from fuzz.campaign.log import FILE as EVENTS_FILE
-from fuzz.campaign.stats import FILE as STATISTICS_FILE
-from fuzz.campaign.store import FILE as RESULTS_FILE
-from fuzz.campaign.store import FindingRow, Results
-from fuzz.campaign.summary import reproduce_lines
+A failure is written down, with its case, in the same transaction that marks its case as judged; a finding in the same
+one that settles its suspicion. A finding's file is written after its row, and again at the next start if it is missing.
+"""
 
-__all__ = ["EVENTS_FILE", "RESULTS_FILE", "STATISTICS_FILE", "FindingRow", "Outcome", "Results", "reproduce_lines"]
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Self
+
+from corpus import casefile
+from fuzz.protocol import Result, SubjectResult, subject_result
+from fuzz.protocol.codec import encode
+from fuzz.protocol.failures import normalize
+from generators.errors import UserError
+from generators.program.case import Case
+
+RESULTS_FILE, EVENTS_FILE, STATISTICS_FILE = "results.sqlite", "events.ndjson", "stats.json"
+"""What a campaign leaves in its run directory."""
+_FORMAT = 2
+_TABLES = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE verdicts (subject TEXT, verdict TEXT, count INTEGER NOT NULL, PRIMARY KEY (subject, verdict));
+CREATE TABLE rejected (reason TEXT PRIMARY KEY, count INTEGER NOT NULL);
+CREATE TABLE reached (name TEXT PRIMARY KEY, count INTEGER NOT NULL);
+CREATE TABLE queue (case_id TEXT PRIMARY KEY, case_text TEXT NOT NULL, reached TEXT NOT NULL, found REAL NOT NULL);
+CREATE TABLE suspicions (
+    id INTEGER PRIMARY KEY, case_id TEXT NOT NULL, case_index INTEGER, case_text TEXT NOT NULL,
+    result TEXT NOT NULL, raised REAL NOT NULL,
+    outcome TEXT,           -- NULL while it waits
+    explained_by TEXT,      -- the case id of a finding
+    note TEXT NOT NULL DEFAULT ''
+);
+CREATE INDEX waiting ON suspicions (outcome) WHERE outcome IS NULL;
+CREATE TABLE findings (
+    case_id TEXT PRIMARY KEY, verdict TEXT NOT NULL, subject TEXT NOT NULL, signature TEXT NOT NULL,
+    entry TEXT NOT NULL,    -- the case file
+    file TEXT NOT NULL, result TEXT NOT NULL, kind TEXT NOT NULL,  -- new, internal or known
+    count INTEGER NOT NULL, first_seen REAL NOT NULL, last_seen REAL NOT NULL
+);
+"""
+_JUDGED = "CREATE TABLE IF NOT EXISTS judged (case_id TEXT PRIMARY KEY) WITHOUT ROWID"
+"""Stores of campaigns begun without it are read and gone on with all the same."""
+
+
+class Outcome(StrEnum):
+    """How work on a suspicion ended."""
+
+    FINDING = "finding"
+    INTERNAL = "internal"
+    """Like a finding, but this campaign has no public subject to show it on."""
+    INTERNAL_ONLY = "internal_only"
+    """An internal subject shows it, the public one that shares its compiler does not."""
+    WITHIN_SAME = "within_same"
+    """torch._dynamo.utils.same, PyTorch's own check, accepts the difference."""
+    UNCONFIRMED = "unconfirmed"
+    """It did not show three times out of three in fresh workers, at any size."""
+    IN_BOTH = "in_both"
+    """The version of `--against` fails too: no regression."""
+    NOT_COMPARED = "not_compared"
+    """The version of `--against` can't judge it."""
+    DUPLICATE = "duplicate"
+    """Its minimum is one that a finding has, or explains."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """A failure not yet worked on: the case and what a subject made of it."""
+
+    id: int
+    index: int | None
+    case: Case
+    result: SubjectResult
+
+
+@dataclass(frozen=True, slots=True)
+class FindingRow:
+    """A finding as stored; `kind`: `new` (of this campaign), `internal` (no public subject shows it) or `known`."""
+
+    case_id: str
+    entry: str
+    file: str
+    result: SubjectResult
+    kind: str
+    count: int
+    first_seen: float
+    last_seen: float
+
+
+class Results:
+    """The open store. Threads share it."""
+
+    def __init__(self, directory: Path, *, reading: bool = False) -> None:
+        """Opens or creates the store in `directory`; `reading`: one that is there, to write nothing. Raises `UserError` when
+        the file is none of ours."""
+        self.path = directory / RESULTS_FILE
+        self._lock = threading.RLock()
+        try:
+            self._db = (
+                _read_only(self.path)
+                if reading
+                else sqlite3.connect(self.path, check_same_thread=False, isolation_level=None)
+            )
+        except sqlite3.OperationalError as error:
+            raise UserError(f"{self.path}: can't be opened: {error}") from error
+        try:
+            if not reading:
+                self._db.execute("PRAGMA journal_mode=WAL")
+                self._db.execute("PRAGMA synchronous=NORMAL")
+            version = self._db.execute("PRAGMA user_version").fetchone()[0]
+            if version == 0 and not reading:
+                with self._transaction():
+                    for statement in _TABLES.split(";\n"):
+                        self._db.execute(statement)
+                    self._db.execute(f"PRAGMA user_version={_FORMAT}")
+            elif version != _FORMAT:
+                way = "this version reads" if reading else "use another --out: this version writes"
+                raise UserError(f"{self.path}: store of format {version}, {way} {_FORMAT}")
+            if not reading:
+                self._db.execute(_JUDGED)
+        except sqlite3.DatabaseError as error:
+            self._db.close()
+            raise UserError(f"{self.path}: not usable as a campaign's store: {error}") from error
+
+    @classmethod
+    def reading(cls, directory: Path) -> Self:
+        """The store of a campaign, which may be running: nothing is written. Raises `UserError` where there is none."""
+        if not (directory / RESULTS_FILE).is_file():
+            raise UserError(f"{directory}: no {RESULTS_FILE}, so no campaign's directory")
+        return cls(directory, reading=True)
+
+    def close(self) -> None:
+        """Write everything into the one file and close it."""
+        with self._lock:
+            self._db.close()
+
+    def meta(self, key: str) -> str | None:
+        """A value by key."""
+        with self._lock:
+            row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def position(self) -> tuple[int, frozenset[int]]:
+        """The first case number that is not judged, and those after it that are."""
+        return int(self.meta("cursor") or 0), frozenset(json.loads(self.meta("beyond") or "[]"))
+
+    def set_meta(self, values: Mapping[str, str]) -> None:
+        """Store values by key."""
+        with self._transaction():
+            self._set_meta(values)
+
+    def record_case(
+        self,
+        index: int,
+        case: Case,
+        result: Result,
+        *,
+        position: tuple[int, frozenset[int]],
+        unexplained: Iterable[SubjectResult] = (),
+        explained: Iterable[str] = (),
+        reached: frozenset[str] = frozenset(),
+        queued: bool = False,
+    ) -> list[Suspicion]:
+        """One case's verdicts, in one transaction. `position`: cursor and beyond, as `CaseNumbers.finish` gives them;
+        `unexplained`: failures no finding explains; `explained`: ids of findings that explain others; `reached`: what the
+        case reached, for which it is `queued` or not."""
+        now, raised = time.time(), []
+        with self._transaction():
+            self._set_meta({"cursor": str(position[0]), "beyond": json.dumps(sorted(position[1]))})
+            if result.rejected is not None:
+                self._count("rejected", "reason", normalize(result.rejected))
+            for one in result.results:
+                self._db.execute(
+                    "INSERT INTO verdicts VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET count = count + 1",
+                    (one.subject, one.verdict.value),
+                )
+            for name in sorted(reached):
+                self._count("reached", "name", name)
+            self._db.execute("INSERT OR IGNORE INTO judged VALUES (?)", (case.id,))
+            if queued:
+                before = self._db.execute("SELECT reached FROM queue WHERE case_id = ?", (case.id,)).fetchone()
+                names = reached.union(json.loads(before[0]) if before else ())
+                self._db.execute(
+                    "INSERT INTO queue VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET reached = excluded.reached",
+                    (case.id, casefile.dumps(case), json.dumps(sorted(names)), now),
+                )
+            for finding in explained:
+                self._seen_again(finding, now)
+            for one in unexplained:
+                cursor = self._db.execute(
+                    "INSERT INTO suspicions (case_id, case_index, case_text, result, raised) VALUES (?, ?, ?, ?, ?)",
+                    (case.id, index, casefile.dumps(case), _to_json(one), now),
+                )
+                raised.append(Suspicion(int(cursor.lastrowid or 0), index, case, one))
+        return raised
+
+    def waiting(self) -> Iterator[Suspicion]:
+        """The suspicions that have no outcome, oldest first."""
+        with self._lock:
+            ids = [row[0] for row in self._db.execute("SELECT id FROM suspicions WHERE outcome IS NULL ORDER BY id")]
+        return (self.suspicion(i) for i in ids)
+
+    def suspicion(self, suspicion_id: int) -> Suspicion:
+        """A suspicion by its id."""
+        with self._lock:
+            row = self._db.execute(
+                "SELECT id, case_index, case_text, result FROM suspicions WHERE id = ?", (suspicion_id,)
+            ).fetchone()
+        return Suspicion(row[0], row[1], casefile.loads(row[2], f"{self.path}: suspicion {row[0]}"), _from_json(row[3]))
+
+    def has_raised(self, case_id: str) -> bool:
+        """Whether this case has raised a suspicion."""
+        with self._lock:
+            return self._db.execute("SELECT 1 FROM suspicions WHERE case_id = ?", (case_id,)).fetchone() is not None
+
+    def settle(self, suspicion_id: int, outcome: str, note: str = "", explained_by: str | None = None) -> None:
+        """A suspicion's outcome; when a finding explains it, that finding is counted once more."""
+        with self._transaction():
+            self._settle(suspicion_id, outcome, note, explained_by)
+            if explained_by is not None:
+                self._seen_again(explained_by, time.time())
+
+    def add_finding(self, suspicion_id: int | None, finding: FindingRow, signature: str) -> None:
+        """A finding, and the outcome of the suspicion that led to it. One that is there, and found anew, is counted on."""
+        with self._transaction():
+            self._db.execute(
+                "INSERT INTO findings VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
+                " entry = excluded.entry, file = excluded.file, result = excluded.result, kind = excluded.kind,"
+                " count = count + excluded.count, last_seen = excluded.last_seen WHERE excluded.count > 0",
+                (
+                    finding.case_id,
+                    finding.result.verdict.value,
+                    finding.result.subject,
+                    signature,
+                    finding.entry,
+                    finding.file,
+                    _to_json(finding.result),
+                    finding.kind,
+                    finding.count,
+                    finding.first_seen,
+                    finding.last_seen,
+                ),
+            )
+            if suspicion_id is not None:
+                self._settle(suspicion_id, "finding", "", finding.case_id)
+
+    def findings(self) -> list[FindingRow]:
+        """All findings, oldest first."""
+        with self._lock:
+            rows = self._db.execute(
+                "SELECT case_id, entry, file, result, kind, count, first_seen, last_seen FROM findings"
+                " ORDER BY first_seen, case_id"
+            ).fetchall()
+        return [
+            FindingRow(case_id, entry, file, _from_json(result), kind, count, first, last)
+            for case_id, entry, file, result, kind, count, first, last in rows
+        ]
+
+    def cases(self) -> frozenset[str]:
+        """The ids of all cases that were judged."""
+        with self._lock:
+            return frozenset(row[0] for row in self._db.execute("SELECT case_id FROM judged"))
+
+    def reached(self) -> dict[str, int]:
+        """How many cases reached each thing."""
+        with self._lock:
+            return dict(self._db.execute("SELECT name, count FROM reached").fetchall())
+
+    def queue(self) -> Iterator[tuple[Case, frozenset[str]]]:
+        """The cases that reached something new, oldest first, each with all that it reached."""
+        with self._lock:
+            rows = self._db.execute("SELECT case_id, case_text, reached FROM queue ORDER BY found, case_id").fetchall()
+        for case_id, text, names in rows:
+            yield casefile.loads(text, f"{self.path}: queued case {case_id}"), frozenset(json.loads(names))
+
+    def verdicts(self) -> dict[str, dict[str, int]]:
+        """By subject, how many cases had each verdict."""
+        told: dict[str, dict[str, int]] = {}
+        with self._lock:
+            rows = self._db.execute("SELECT subject, verdict, count FROM verdicts ORDER BY subject, verdict").fetchall()
+        for subject, verdict, count in rows:
+            told.setdefault(subject, {})[verdict] = count
+        return told
+
+    def counts(self, table: str) -> dict[str, int]:
+        """The counts of `rejected`, highest first; for `outcomes`, how suspicions ended."""
+        query = {
+            "rejected": "SELECT reason, count FROM rejected ORDER BY count DESC",
+            "outcomes": "SELECT coalesce(outcome, 'waiting'), count(*) FROM suspicions GROUP BY outcome",
+        }[table]
+        with self._lock:
+            return dict(self._db.execute(query).fetchall())
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self._lock:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    def _set_meta(self, values: Mapping[str, str]) -> None:
+        self._db.executemany(
+            "INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value", list(values.items())
+        )
+
+    def _count(self, table: str, column: str, value: str) -> None:
+        self._db.execute(
+            f"INSERT INTO {table} ({column}, count) VALUES (?, 1) ON CONFLICT DO UPDATE SET count = count + 1",  # noqa: S608 - the names are literals above
+            (value,),
+        )
+
+    def _settle(self, suspicion_id: int, outcome: str, note: str, explained_by: str | None) -> None:
+        self._db.execute(
+            "UPDATE suspicions SET outcome = ?, note = ?, explained_by = ? WHERE id = ?",
+            (outcome, note, explained_by, suspicion_id),
+        )
+
+    def _seen_again(self, case_id: str, now: float) -> None:
+        self._db.execute("UPDATE findings SET count = count + 1, last_seen = ? WHERE case_id = ?", (now, case_id))
+
+
+def _read_only(path: Path) -> sqlite3.Connection:
+    # Without a log of a writer beside it the file is all there is, and may lie where nothing can be written.
+    live = path.with_name(f"{RESULTS_FILE}-wal").exists()
+    uri = f"{path.resolve().as_uri()}?{'mode=ro' if live else 'immutable=1'}"
+    return sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None)
+
+
+def _to_json(result: SubjectResult) -> str:
+    return json.dumps(encode(replace(result, reached=())))
+
+
+def _from_json(text: str) -> SubjectResult:
+    return subject_result(json.loads(text))

@@ -13,10 +13,10 @@ from fuzz.campaign.options import Options
 from fuzz.campaign.schedule import CaseNumbers, Schedule
 from fuzz.campaign.search import Guided, Random, Search
 from fuzz.campaign.search_queue import Queue
-from fuzz.campaign.store import Results
 from fuzz.campaign.suspicion_queue import SuspicionQueue
 from fuzz.campaign.worker_thread import Shared, WorkerThread
 from fuzz.protocol import Hello
+from fuzz.runs import Results
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.sampling.sample import ANY, SampleSpec

@@ -8,7 +8,7 @@ import time
 from enum import StrEnum
 from pathlib import Path
 
-from fuzz.campaign.budget import Budget
+from fuzz.campaign.options import Budget
 from generators.errors import UserError
 
 MIN_FREE_MIB = 32

@@ -1,14 +1,17 @@
 """What happens in a campaign, as typed events. Screen, log and statistics listen; nothing else prints or logs."""
 
+import json
 import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any, Protocol
 
 from fuzz.protocol import Verdict
 from fuzz.protocol.codec import encode
 from fuzz.protocol.failures import AnyFailure
+from fuzz.runs import EVENTS_FILE
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,3 +239,31 @@ class Bus:
         with self._lock:
             for listener in self._listeners:
                 listener.close()
+
+
+class EventLog:
+    """Appends each event to events.ndjson as it happens, one JSON object a line, `time` (seconds since the epoch) first."""
+
+    def __init__(self, directory: Path) -> None:
+        # Line buffered: a kill costs no line, and breaks at most the last.
+        self._file = (directory / EVENTS_FILE).open("a", buffering=1, encoding="utf-8")
+        if self._file.tell():
+            self._file.write("\n" if _broken(directory / EVENTS_FILE) else "")
+
+    def on_event(self, event: Event, when: float) -> None:
+        """Write one line."""
+        data = {"time": round(when, 3), **event.to_dict()}
+        self._file.write(json.dumps(data) + "\n")
+
+    def tick(self) -> None:
+        """Nothing to do."""
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _broken(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(-1, 2)
+        return file.read(1) != b"\n"

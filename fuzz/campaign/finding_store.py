@@ -8,12 +8,12 @@ from pathlib import Path
 
 from corpus import entry as corpus_entry
 from corpus.entry import Entry, Found
-from fuzz.campaign.investigate import Conclusion, Outcome
+from fuzz.campaign.investigate import Conclusion
 from fuzz.campaign.known_bugs import Explanation, KnownBugs, recorded_result
-from fuzz.campaign.store import FindingRow, Results
 from fuzz.protocol import Hello, SubjectResult
 from fuzz.protocol.codec import encode
 from fuzz.protocol.render import describe
+from fuzz.runs import FindingRow, Outcome, Results
 from generators.program.case import Case
 
 

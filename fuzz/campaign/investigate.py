@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Protocol
 
 from corpus.shrink import shrink
-from fuzz.campaign.symptom import EAGER, PROCESS, VALUES, attention_patterns, identity_of, kind_of
-from fuzz.protocol import SubjectResult, Verdict
+from fuzz.bug_identity import PROCESS, VALUES, attention_patterns, identity_of, kind_of
+from fuzz.protocol import EAGER, SubjectResult, Verdict
 from fuzz.protocol.render import describe
+from fuzz.runs import Outcome
 from fuzz.subjects import INDUCTOR, compiler_of, get_spec
 from generators.program.case import Case
 
@@ -16,26 +16,6 @@ CONFIRMATIONS = 3
 """A finding is shown this often, each time by a fresh worker."""
 
 _PROCESS_PROBES = 40
-
-
-class Outcome(StrEnum):
-    """How work on a suspicion ended."""
-
-    FINDING = "finding"
-    INTERNAL = "internal"
-    """Like a finding, but this campaign has no public subject to show it on."""
-    INTERNAL_ONLY = "internal_only"
-    """An internal subject shows it, the public one that shares its compiler does not."""
-    WITHIN_SAME = "within_same"
-    """torch._dynamo.utils.same, PyTorch's own check, accepts the difference."""
-    UNCONFIRMED = "unconfirmed"
-    """It did not show three times out of three in fresh workers, at any size."""
-    IN_BOTH = "in_both"
-    """The version of `--against` fails too: no regression."""
-    NOT_COMPARED = "not_compared"
-    """The version of `--against` can't judge it."""
-    DUPLICATE = "duplicate"
-    """Its minimum is one that a finding has, or explains."""
 
 
 class Prober(Protocol):

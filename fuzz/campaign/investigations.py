@@ -9,15 +9,15 @@ from corpus.ledger import Bug
 from fuzz.campaign.control import Control, StopReason
 from fuzz.campaign.events import Bus, Duplicate, FindingSaved, ShrinkProgress, SuspicionClosed, SuspicionOpened
 from fuzz.campaign.finding_store import FindingStore
-from fuzz.campaign.investigate import Baseline, Conclusion, Outcome, Stopped, investigate
+from fuzz.campaign.investigate import Baseline, Conclusion, Stopped, investigate
 from fuzz.campaign.known_bugs import Explanation, KnownBugs
 from fuzz.campaign.options import Options
 from fuzz.campaign.schedule import Schedule
-from fuzz.campaign.store import Results, Suspicion
 from fuzz.campaign.suspicion_queue import SuspicionQueue
-from fuzz.localisation import describe_where
+from fuzz.error_location import describe_where
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.protocol.render import describe
+from fuzz.runs import Outcome, Results, Suspicion
 from fuzz.subjects import is_named
 from generators.program.case import Case
 from generators.program.emit import source

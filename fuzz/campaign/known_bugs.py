@@ -9,7 +9,7 @@ from typing import Any
 from corpus import entry as corpus_entry
 from corpus.entry import Entry
 from corpus.ledger import Bug, Ledger
-from fuzz.campaign.symptom import Symptom, contract_features
+from fuzz.bug_identity import Symptom, contract_features
 from fuzz.protocol import SubjectResult, Verdict, subject_result
 from generators.errors import UserError
 from generators.program.case import Case

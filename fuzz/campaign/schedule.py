@@ -3,7 +3,7 @@
 import threading
 from dataclasses import replace
 
-from fuzz.campaign.budget import Budget
+from fuzz.campaign.options import Budget
 from fuzz.subjects import SUBJECTS, Spec, get_spec, is_named
 from generators.errors import UserError
 from generators.program.case import Case

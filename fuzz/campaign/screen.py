@@ -4,8 +4,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, TextIO
 
-from fuzz.campaign.budget import Budget
 from fuzz.campaign.events import CampaignStarted, Event, FindingSaved
+from fuzz.campaign.options import Budget
 from fuzz.campaign.stats import Statistics
 from fuzz.campaign.summary import finding_text
 from fuzz.durations import format_count, format_duration

@@ -1,22 +1,28 @@
 """Which case comes next: a random one, or a variant of one that an attention rewrite matched."""
 
+import math
 import threading
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from corpus.entry import case_files, load
 from fuzz.campaign.search_queue import ATTENTION, WITH, Queue, pattern_of, reached
-from fuzz.campaign.source_bandit import SourceBandit
-from fuzz.campaign.store import Results
-from fuzz.campaign.variants import VariantQueue
 from fuzz.protocol import Result
+from fuzz.runs import Results
 from fuzz.subjects import get_spec
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.sampling.choices import Choices
 from generators.sampling.families.table import FAMILIES
 from generators.sampling.sample import ANY, SampleSpec
+from generators.sampling.variants import Variant, make_variants, variant_of
+
+_SINGLES, _TRIES = 1.0, 2.0
+"""What every way is credited with before its first try."""
+_MIN_PRICE, _MAX_PRICE = 0.4, 2.5
+"""Prices are noisy: they are clipped to these multiples of the mean of all ways."""
 
 ENGINES = ("guided", "random", "atheris")
 
@@ -26,6 +32,84 @@ SOURCES = {"random": 0.5, "variant": 0.5}
 _FAMILIES = {name: family.weight for name, family in FAMILIES.items()}
 _ATTEMPTS = 8
 """So often is something else looked for in the place of a case that was judged already."""
+
+TRIES = 2
+"""A pattern is tried so often in each form it was not seen in; more tries are left to chance."""
+
+
+class SourceBandit:
+    """Chooses among ways of making cases those that are likely to reach something new. `known`: what was reached before.
+    Not for several threads at once.
+
+    Of all that n tries reached, let m things have been reached once: m / n estimates the chance that the next try reaches
+    something new (Good and Turing; I. J. Good, "The population frequencies of species", Biometrika 40, 1953). It falls by
+    itself as a way is exhausted, and a way not tried yet counts as promising.
+    """
+
+    def __init__(self, known: Iterable[str] = ()) -> None:
+        self._tries: Counter[str] = Counter()
+        self._singles: Counter[str] = Counter()
+        self._prices: dict[str, float] = defaultdict(float)
+        self._finders: dict[str, tuple[str, ...]] = dict.fromkeys(known, ())
+        """By thing: the ways of the try that reached it, for as long as no other has."""
+
+    def credit(self, ways: Iterable[str], names: Iterable[str], price: float) -> None:
+        """Note a try: the ways taken together in it, all that it reached, and what it cost."""
+        ways = tuple(ways)
+        for way in ways:
+            self._tries[way] += 1
+            self._prices[way] += price
+        for name in names:
+            if name in self._finders:
+                self._singles.subtract(self._finders[name])
+            else:
+                self._singles.update(ways)
+            self._finders[name] = () if name in self._finders else ways
+
+    def weights(self, own: Mapping[str, float]) -> dict[str, float]:
+        """The weights of ways: each one's own, times the chance that it reaches something new, for its price."""
+        tries = self._tries.total()
+        mean = sum(self._prices.values()) / tries if tries else 0.0
+        return {way: weight * self._chance(way) / self._price(way, mean) for way, weight in own.items()}
+
+    def _chance(self, way: str) -> float:
+        return (self._singles[way] + _SINGLES) / (self._tries[way] + _TRIES)
+
+    def _price(self, way: str, mean: float) -> float:
+        tries = self._tries[way]
+        return min(_MAX_PRICE, max(_MIN_PRICE, self._prices[way] / tries / mean)) if tries and mean else 1.0
+
+
+class VariantQueue:
+    """Cases that wait to be judged. Not for several threads at once. `seed`: the campaign's."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._waiting: dict[tuple[str, ...], deque[tuple[str, Case]]] = defaultdict(deque)
+        """By what they change."""
+        self._seen: set[tuple[str, Variant]] = set()
+        self._planned: Counter[tuple[str, Variant]] = Counter()
+
+    def plan(self, case: Case, patterns: Collection[str], new: Collection[str]) -> None:
+        """Note that these patterns matched a case, and queue its variants for those that are new in its form."""
+        own = variant_of(case)
+        self._seen.update((pattern, own) for pattern in patterns)
+        for other in make_variants(case, Choices(f"{self._seed}:{case.id}:siblings")) if new else ():
+            form = variant_of(other)
+            wanted = [p for p in sorted(new) if (p, form) not in self._seen and self._planned[p, form] < TRIES]
+            if wanted:
+                self._planned.update((pattern, form) for pattern in wanted)
+                self._waiting[own.changed(form)].append((wanted[0], other))
+
+    def take(self, c: Choices, changes: SourceBandit) -> tuple[Case, tuple[str, ...]] | None:
+        """A variant and what it changes, preferring changes that are likely to reach something new. None when none waits."""
+        while waiting := [change for change, cases in self._waiting.items() if cases]:
+            words = changes.weights({word: 1.0 for change in waiting for word in change})
+            change = c.weighted({change: math.prod(words[word] for word in change) for change in waiting})
+            pattern, case = self._waiting[change].popleft()
+            if (pattern, variant_of(case)) not in self._seen:
+                return case, change
+        return None
 
 
 class Draw(Protocol):
@@ -94,7 +178,7 @@ class Guided:
         self.queue = Queue(results)
         self._lock = threading.Lock()
         known = [name for name in results.reached() if _is_followed(name)]
-        self._sources, self._families, self._changes = (SourceBandit[str](known) for _ in range(3))
+        self._sources, self._families, self._changes = (SourceBandit(known) for _ in range(3))
         self._origins: dict[str, Origin] = {}
         self._given = {*results.cases(), *(case.id for case in seeds)}
         self._variants = VariantQueue(seed)

@@ -4,8 +4,8 @@ import threading
 from collections import Counter
 from collections.abc import Iterable
 
-from fuzz.campaign.store import Results
 from fuzz.protocol import SubjectResult
+from fuzz.runs import Results
 from generators.program.case import Case
 from generators.program.features import features
 

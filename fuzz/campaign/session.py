@@ -1,32 +1,39 @@
 """From options to a finished run: directory, store, listeners, signals and the summary."""
 
 import errno
+import fcntl
+import itertools
+import os
 import secrets
+import shutil
 import signal
 import sqlite3
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
+from typing import IO, Self
 
 from fuzz.campaign.campaign import Campaign, Sampler
 from fuzz.campaign.control import StopReason
-from fuzz.campaign.directory import RunDirectory
-from fuzz.campaign.events import Bus
-from fuzz.campaign.log import EventLog
+from fuzz.campaign.events import Bus, EventLog
 from fuzz.campaign.options import Options
 from fuzz.campaign.screen import make_screen
 from fuzz.campaign.stats import Statistics
-from fuzz.campaign.store import Results
 from fuzz.campaign.summary import summarize
 from fuzz.protocol import Hello
+from fuzz.runs import RESULTS_FILE, Results
 from fuzz.subjects import get_spec
 from generators.errors import UserError
 from generators.sampling.sample import sample
 
+_SPARE_MIB = 64
+"""Refuse to start with less free space than this: logs and compiled code of a few minutes."""
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
+_SQLITE_DISK_ERRORS = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +45,59 @@ class RunResult:
     interrupted: bool
     summary: str
     faults: int = 0
+
+
+class RunDirectory:
+    """An open run directory: `results.sqlite`, `events.ndjson`, `stats.json`, `workers/*.log`, `cache/`, `internal/`, and,
+    where a fault of ours kept cases from being judged, `faults/`."""
+
+    def __init__(self, path: Path, lock: IO[bytes], made: Path | None) -> None:
+        self.path, self._lock, self._made = path, lock, made
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Make or enter the directory. Raises `UserError` when it can't be written, is full, is in use, or holds other
+        things."""
+        if path.is_dir() and not (path / RESULTS_FILE).exists() and any(path.iterdir()):
+            raise UserError(f"--out {path}: holds other files and no run; give a directory of its own")
+        made = None if path.exists() else path
+        while made is not None and not made.parent.exists():
+            made = made.parent
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            lock = (path / "lock").open("ab")
+            probe = path / ".space"
+            with probe.open("wb") as file:
+                os.posix_fallocate(file.fileno(), 0, _SPARE_MIB * 2**20)
+            probe.unlink()
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                (path / ".space").unlink(missing_ok=True)
+                raise UserError(f"--out {path}: less than {_SPARE_MIB} MiB are free there") from error
+            raise UserError(f"--out {path}: can't be written: {error.strerror}") from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            lock.close()
+            raise UserError(f"--out {path}: another campaign is running there") from error
+        return cls(path, lock, made)
+
+    def discard(self) -> None:
+        """Leave no trace of a campaign that never began; a directory that was there before stays as it is."""
+        if self._made is not None:
+            shutil.rmtree(self._made, ignore_errors=True)
+
+    def close(self) -> None:
+        """Drop the compiled code, which the next run makes anew, and let others in."""
+        shutil.rmtree(self.path / "cache", ignore_errors=True)
+        self._lock.close()
+
+
+def default_path() -> Path:
+    """`runs/<start>`, under the working directory; with a number where one of that second is there."""
+    start = Path("runs") / time.strftime("%Y-%m-%dT%H-%M-%S")
+    others = (start.with_name(f"{start.name}-{number}") for number in itertools.count(2))
+    return next(path for path in itertools.chain([start], others) if not path.exists())
 
 
 def run_campaign(options: Options, sampler: Sampler = sample) -> RunResult:
@@ -61,7 +121,7 @@ def run_campaign(options: Options, sampler: Sampler = sample) -> RunResult:
             raise
         raise UserError(f"{options.out}: {error.strerror}; all findings so far are saved") from error
     except sqlite3.OperationalError as error:
-        if "disk" not in str(error):
+        if error.sqlite_errorcode & 0xFF not in _SQLITE_DISK_ERRORS:
             raise
         raise UserError(f"{options.out}: {error}; all findings so far are saved") from error
 

@@ -24,8 +24,8 @@ from fuzz.campaign.events import (
     WorkerStarted,
 )
 from fuzz.protocol.failures import normalize
+from fuzz.runs import STATISTICS_FILE
 
-FILE = "stats.json"
 _WRITE_SECONDS = 2.0
 
 
@@ -33,7 +33,7 @@ class Statistics:
     """Counts events. Times are seconds since the epoch; what is not said to be in all is of this run alone."""
 
     def __init__(self, directory: Path) -> None:
-        self._path = directory / FILE
+        self._path = directory / STATISTICS_FILE
         self._written = 0.0
         self.started: CampaignStarted | None = None
         self.start_time = self.last_update = time.time()

@@ -1,26 +1,23 @@
 """Findings and the end of a campaign in words, for stdout."""
 
-import os
 import shlex
-import sys
 import textwrap
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 from types import MappingProxyType
 
 from corpus import entry as corpus_entry
 from corpus.ledger import Bug
+from fuzz.bug_identity import operation_of
 from fuzz.campaign.events import FindingSaved
 from fuzz.campaign.stats import Statistics
-from fuzz.campaign.store import FindingRow, Results
-from fuzz.campaign.symptom import operation_of
 from fuzz.durations import format_count, format_duration
-from fuzz.expectation import State
+from fuzz.expectation import reproduce_lines
 from fuzz.protocol import EAGER, Verdict
 from fuzz.protocol.failures import RelationBroken
 from fuzz.protocol.relations import MEANINGS
 from fuzz.protocol.render import describe
+from fuzz.runs import FindingRow, Results
 from fuzz.subjects import is_named
 
 
@@ -195,26 +192,3 @@ def _row_lines(row: FindingRow) -> list[str]:
     head = f"  {result.verdict} under {result.subject}, {format_count(len(case.ops), 'operation')}, met {row.count}x"
     message = describe(result) or Verdict(result.verdict).explanation
     return [head, f"    {message}", *reproduce_lines(row.file, row.case_id, row.result.subject, "    ")]
-
-
-def reproduce_lines(path: str, case_id: str, subject: str, indent: str = "  ") -> list[str]:
-    """How to see a finding again, and how to report it."""
-    file = shlex.quote(path)
-    # Only the person at the keyboard may have a function of theirs imported.
-    allowed = f" --subject {subject}" if is_named(subject) else ""
-    report = shlex.quote(str(Path("reports") / case_id))
-    python = shlex.quote(_interpreter())
-    if is_named(subject) and os.environ.get("PYTHONPATH"):
-        python = f"PYTHONPATH={shlex.quote(os.environ['PYTHONPATH'])} {python}"
-    return [
-        f"{indent}Reproduce with: {python} -m fuzz.replay {file}{allowed}",
-        f'{indent}                (says "{State.STILL.value}" and exits with 0 while it shows, 1 when it is gone)',
-        f"{indent}                {python} -m triage.report {file}{allowed} --out {report}",
-    ]
-
-
-def _interpreter() -> str:
-    """The interpreter that has what attnfuzz needs, as a person here would type it."""
-    here = Path.cwd()
-    python = Path(sys.executable)
-    return str(python.relative_to(here)) if python.is_relative_to(here) else str(python)

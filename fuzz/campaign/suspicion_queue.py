@@ -4,12 +4,11 @@ import threading
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+from fuzz.bug_identity import Symptom, accused, kind_of
 from fuzz.campaign.events import Bus, Duplicate
-from fuzz.campaign.investigate import Outcome
 from fuzz.campaign.known_bugs import Explanation, KnownBugs
-from fuzz.campaign.store import Results, Suspicion
-from fuzz.campaign.symptom import Symptom, accused, kind_of
 from fuzz.protocol import SubjectResult
+from fuzz.runs import Outcome, Results, Suspicion
 from generators.program.case import Case
 
 _LONGEST_WAIT = 10

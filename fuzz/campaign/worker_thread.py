@@ -23,11 +23,11 @@ from fuzz.campaign.investigations import Investigations
 from fuzz.campaign.options import Options
 from fuzz.campaign.schedule import CaseNumbers, Schedule
 from fuzz.campaign.search import Search
-from fuzz.campaign.store import Results
 from fuzz.campaign.suspicion_queue import SuspicionQueue
 from fuzz.evaluator import RECYCLE_CHECKS, Evaluator, WorkerFault, build_check, public_version
 from fuzz.protocol import Check, Hello, Result, SubjectResult, Verdict
 from fuzz.protocol.render import describe
+from fuzz.runs import Results
 from fuzz.worker_process import WorkerProcess
 from generators.program.case import Case
 

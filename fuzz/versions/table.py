@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fuzz.campaign.symptom import attention_patterns
+from fuzz.bug_identity import attention_patterns
 from fuzz.durations import format_count
 from fuzz.versions.baseline import encode_result
 from fuzz.versions.verdicts import Change, Row, VersionResult, group_by_change

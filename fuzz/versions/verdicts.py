@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from fuzz.campaign.symptom import attention_patterns
+from fuzz.bug_identity import attention_patterns
 from fuzz.protocol import Verdict
 
 GROWTH = 4.0

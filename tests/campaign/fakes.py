@@ -7,8 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fuzz.campaign.budget import Budget
-from fuzz.campaign.options import Options
+from fuzz.campaign.options import Budget, Options
 from fuzz.evaluator import WorkerConfig
 from generators.program.case import Case, Input, Op
 from generators.program.sizes import Size

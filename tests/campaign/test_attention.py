@@ -4,8 +4,8 @@ import itertools
 import json
 from pathlib import Path
 
+from fuzz.bug_identity import contract_features
 from fuzz.campaign.session import run_campaign
-from fuzz.campaign.symptom import contract_features
 from fuzz.evaluator import WorkerConfig
 from generators.program.case import Case
 from generators.program.emit import source

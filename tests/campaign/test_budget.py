@@ -1,6 +1,6 @@
 import pytest
 
-from fuzz.campaign.budget import Budget
+from fuzz.campaign.options import Budget
 from fuzz.durations import format_duration, parse_duration
 from generators.errors import UserError
 

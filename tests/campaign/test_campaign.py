@@ -11,7 +11,7 @@ from corpus.entry import Entry, Expectation, Found
 from fuzz.campaign.control import DiskFull, StopReason
 from fuzz.campaign.options import Options
 from fuzz.campaign.session import run_campaign
-from fuzz.campaign.store import FindingRow, Results
+from fuzz.runs import FindingRow, Results
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.emit import source

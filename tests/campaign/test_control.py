@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.campaign.budget import Budget
 from fuzz.campaign.control import Control, DiskFull, StopReason
+from fuzz.campaign.options import Budget
 
 
 def test_the_first_reason_to_stop_counts() -> None:

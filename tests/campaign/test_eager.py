@@ -3,9 +3,9 @@
 import math
 from pathlib import Path
 
+from fuzz.bug_identity import Symptom
 from fuzz.campaign.investigate import alike
 from fuzz.campaign.session import run_campaign
-from fuzz.campaign.symptom import Symptom
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.codec import encode
 from fuzz.protocol.failures import FaultyOperation

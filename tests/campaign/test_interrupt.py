@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from corpus import entry as corpus_entry
-from fuzz.campaign.store import Results
+from fuzz.runs import Results
 from tests.campaign.fakes import raised
 
 pytestmark = pytest.mark.worker

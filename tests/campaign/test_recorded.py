@@ -7,8 +7,8 @@ import pytest
 
 from corpus import entry as corpus_entry
 from corpus.entry import Entry, Found
+from fuzz.bug_identity import Symptom
 from fuzz.campaign.known_bugs import recorded_result
-from fuzz.campaign.symptom import Symptom
 from fuzz.protocol import SubjectResult, Verdict, subject_result
 from fuzz.protocol.codec import encode
 from fuzz.protocol.failures import (

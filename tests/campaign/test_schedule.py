@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from fuzz.campaign.budget import Budget
+from fuzz.campaign.options import Budget
 from fuzz.campaign.schedule import CaseNumbers, Schedule, chosen_subjects
 from fuzz.subjects import SUBJECTS
 from generators.errors import UserError

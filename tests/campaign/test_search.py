@@ -10,12 +10,11 @@ from corpus import entry
 from corpus.entry import Entry, Expectation
 from fuzz import cmin
 from fuzz.campaign.options import Options
-from fuzz.campaign.search import seed_cases
+from fuzz.campaign.search import SourceBandit, seed_cases
 from fuzz.campaign.search_queue import Queue
 from fuzz.campaign.session import run_campaign
-from fuzz.campaign.source_bandit import SourceBandit
-from fuzz.campaign.store import Results
 from fuzz.protocol import Result
+from fuzz.runs import Results
 from generators.errors import UserError
 from generators.program.case import Case
 from tests.campaign.fakes import case, options, sampler, setup
@@ -105,7 +104,7 @@ def test_what_a_queued_case_reaches_later_is_in_the_queue_too(tmp_path: Path) ->
 
 
 def test_ways_that_still_bring_something_new_are_gone_more_often() -> None:
-    ways: SourceBandit[str] = SourceBandit(known=["old"])
+    ways = SourceBandit(known=["old"])
     own = {"rich": 1.0, "poor": 1.0, "dear": 1.0, "untried": 1.0}
     assert set(ways.weights(own).values()) == {0.5}
     for step in range(40):
@@ -118,7 +117,7 @@ def test_ways_that_still_bring_something_new_are_gone_more_often() -> None:
 
 
 def test_a_way_whose_finds_are_met_again_is_exhausted() -> None:
-    ways: SourceBandit[str] = SourceBandit()
+    ways = SourceBandit()
     own = {"first": 1.0, "second": 1.0}
     for way in ("first", "second"):
         for step in range(40):

@@ -1,7 +1,6 @@
 """What of a pattern's other forms is tried: those it was not seen in, a few times each, first those whose changes paid."""
 
-from fuzz.campaign.source_bandit import SourceBandit
-from fuzz.campaign.variants import TRIES, VariantQueue
+from fuzz.campaign.search import TRIES, SourceBandit, VariantQueue
 from generators.program.case import Case
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
@@ -17,7 +16,7 @@ def attention(width: int = 4) -> Case:
     return b.case([b.op("matmul", b.op("softmax", scores, to="weights"), q, to="out")], dynamic=False)
 
 
-def taken(waiting: VariantQueue, changes: SourceBandit[str]) -> list[tuple[Case, tuple[str, ...]]]:
+def taken(waiting: VariantQueue, changes: SourceBandit) -> list[tuple[Case, tuple[str, ...]]]:
     found: list[tuple[Case, tuple[str, ...]]] = []
     while one := waiting.take(Choices(f"take {len(found)}"), changes):
         found.append(one)
@@ -50,7 +49,7 @@ def test_a_form_the_pattern_was_seen_in_meanwhile_is_left_out() -> None:
 
 
 def test_changes_that_brought_something_new_come_first() -> None:
-    waiting, changes = VariantQueue(1), SourceBandit[str]()
+    waiting, changes = VariantQueue(1), SourceBandit()
     waiting.plan(attention(), PATTERN, PATTERN)
     words = {word for _, change in taken(waiting, SourceBandit()) for word in change}
     for step in range(200):

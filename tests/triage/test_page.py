@@ -11,11 +11,9 @@ from pathlib import Path
 import pytest
 
 from corpus.entry import Entry, Found, dumps
-from fuzz.campaign.log import FILE as EVENTS
-from fuzz.campaign.store import FILE as STORE
-from fuzz.campaign.store import FindingRow, Results
 from fuzz.protocol import ErrorMap, Result, SubjectResult, Verdict
 from fuzz.protocol.failures import Recorded
+from fuzz.runs import EVENTS_FILE, RESULTS_FILE, FindingRow, Results
 from generators.program.case import Case
 from tests.triage.conftest import NUMBERS
 from triage.page.__main__ import make_page
@@ -54,7 +52,7 @@ def judged(fired: list[str]) -> dict[str, object]:
 
 def log(run: Path, *events: dict[str, object], start: float = 1e9) -> None:
     lines = [json.dumps({"time": start + 2 * number, **event}) for number, event in enumerate(events)]
-    with (run / EVENTS).open("a", encoding="utf-8") as file:
+    with (run / EVENTS_FILE).open("a", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")
 
 
@@ -126,7 +124,7 @@ def test_what_cases_and_messages_say_is_text_and_nothing_leaves_the_file(run: Pa
 
 
 def test_a_campaign_that_still_runs_is_shown_and_left_alone(run: Path, case: Case) -> None:
-    with (run / EVENTS).open("a") as file:
+    with (run / EVENTS_FILE).open("a") as file:
         log(run, STARTED, judged([]), start=2e9)
         file.write('{"time": 2000000003, "event": "CaseJ')
     results = Results(run)
@@ -200,8 +198,8 @@ def test_a_fixed_bug_that_is_back_is_for_somebody_to_look_at(
 
 def test_what_is_no_run_directory_is_an_error(tmp_path: Path) -> None:
     done = page(tmp_path)
-    assert (done.returncode, done.stderr) == (2, f"error: {tmp_path}: no {STORE}, so no campaign's directory\n")
-    (tmp_path / STORE).write_text("not a store, whatever its name says" * 100)
+    assert (done.returncode, done.stderr) == (2, f"error: {tmp_path}: no {RESULTS_FILE}, so no campaign's directory\n")
+    (tmp_path / RESULTS_FILE).write_text("not a store, whatever its name says" * 100)
     done = page(tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "not usable as a campaign's store" in done.stderr

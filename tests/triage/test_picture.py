@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from corpus import casefile
-from fuzz.axes import find_attention_axes
 from fuzz.check.oracle.error_map import error_map
 from fuzz.check.oracle.where import locate
-from fuzz.localisation import describe_where
+from fuzz.error_location import describe_where, find_attention_axes
 from fuzz.protocol import ErrorMap, SubjectResult, Verdict
 from generators.program.case import Case
 from triage.report import picture

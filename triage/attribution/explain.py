@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 from fuzz.bug_identity import attention_patterns, kind_of
 from fuzz.protocol import FINDINGS, SubjectResult, Verdict
-from fuzz.tiles import tile_rule
 from generators.program.case import Case
 from generators.program.emit import source
 from triage.attribution.perturbations import Perturbation, perturb
+from triage.attribution.size_rule import tile_rule
 
 SECONDS = 60.0
 MOST = 8

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator
 
 from corpus.passes.contracts import simplify_contract
-from fuzz.localisation import gradient
+from fuzz.error_location import gradient
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import DropoutMask, RelationBroken
 from generators.errors import UserError

@@ -4,9 +4,9 @@ import itertools
 from collections.abc import Iterable
 
 from fuzz.protocol.controls import ConstantDiffers, ConstantsNotCompared
-from fuzz.tiles import tile_rule
 from triage.attribution.explain import Explanation
 from triage.attribution.root_cause import Bisected, CaseChange, Evidence, Experiment, FusedCall
+from triage.attribution.size_rule import tile_rule
 from triage.attribution.size_search import Boundary
 
 CONTROLS = {

@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from fuzz.protocol import FINDINGS, Verdict
-from fuzz.tiles import tile_rule
 from generators.program.case import Case
 from generators.program.type_check import types_of
 from triage.attribution.case_edits import resized
+from triage.attribution.size_rule import tile_rule
 
 SECONDS = 60.0
 MOST = 25

@@ -15,8 +15,8 @@ person knows to be one bug are joined in the ledger (`also`).
 
 from corpus.entry import Entry
 from corpus.ledger import CauseKey
-from fuzz.bug_identity import EAGER, PROCESS, SILENT
-from fuzz.protocol import Verdict
+from fuzz.bug_identity import PROCESS, SILENT
+from fuzz.protocol import EAGER, Verdict
 from fuzz.subjects import compiler_of
 from triage.attribution.root_cause import KERNEL, OPERATION, PATTERNS, MechanismKind, RootCause
 

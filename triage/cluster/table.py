@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from corpus.ledger import Ledger
 from fuzz.durations import format_count
-from fuzz.runs import reproduce_lines
+from fuzz.expectation import reproduce_lines
 from triage.cluster.clusters import Cluster
 
 

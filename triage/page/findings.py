@@ -12,7 +12,7 @@ from corpus import entry as corpus_entry
 from corpus.entry import Entry
 from corpus.ledger import Ledger
 from fuzz.durations import format_count
-from fuzz.localisation import describe_where
+from fuzz.error_location import describe_where
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import RelationBroken
 from fuzz.protocol.relations import MEANINGS

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from corpus.entry import Entry, Expectation, sort_by_version
+from fuzz.error_location import describe_where, named
 from fuzz.evaluator import ROOT, Evaluator, WorkerConfig, open_evaluator, public_version
-from fuzz.localisation import describe_where, named
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import RelationBroken
 from fuzz.protocol.render import describe

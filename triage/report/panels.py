@@ -5,8 +5,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fuzz.axes import BATCH, FEATURE, HEAD, KEY, QUERY
-from fuzz.localisation import labels
+from fuzz.error_location import BATCH, FEATURE, HEAD, KEY, QUERY, labels
 from fuzz.protocol import ErrorMap
 from generators.program.case import Case
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fuzz.localisation import describe_where
+from fuzz.error_location import describe_where
 from fuzz.protocol import SubjectResult
 from generators.errors import UserError
 from generators.program.case import Case

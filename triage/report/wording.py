@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from fuzz.bug_identity import attention_patterns
-from fuzz.localisation import gradient, named
+from fuzz.error_location import gradient, named
 from fuzz.protocol import SubjectResult, Verdict, failures
 from fuzz.protocol.relations import MEANINGS
 from fuzz.protocol.render import describe

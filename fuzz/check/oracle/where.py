@@ -1,4 +1,4 @@
-"""Which elements of a tensor are wrong, axis by axis, as data (fuzz/localisation.py puts it into words)."""
+"""Which elements of a tensor are wrong, axis by axis, as data (fuzz/error_location.py puts it into words)."""
 
 import torch
 from torch import Tensor

@@ -6,10 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fuzz.axes import BATCH, FEATURE, HEAD, KEY, QUERY
 from fuzz.check.oracle.where import locate
-from fuzz.localisation import describe_where, labels, words
-from fuzz.tiles import tile_rule
+from fuzz.error_location import BATCH, FEATURE, HEAD, KEY, QUERY, describe_where, labels, words
 from generators.program.case import Case, Contract, Input, Op
 from generators.program.sizes import Size
 
@@ -89,33 +87,3 @@ def test_axes_are_called_what_the_contract_calls_them() -> None:
     data = locate("grad of input 1", wrong((2, 3, 4, 5), ALL, 2))
     assert describe_where(case, data) == "grad of input 1: last key row of each head"
     assert describe_where(case, None) == ""
-
-
-@pytest.mark.parametrize(
-    ("failing", "passing", "text"),
-    [
-        (range(65, 131), range(1, 65), "only where S > 64"),
-        ({100, 200}, {30, 50}, "only where S > 64"),
-        ({1, 2}, {3, 4, 100}, "only where S < 3"),
-        ({s for s in range(1, 131) if s % 64}, {64, 128}, "only where S % 64 != 0"),
-        ({64, 128}, {s for s in range(1, 131) if s % 64}, "only where S % 64 == 0"),
-        ({s for s in range(1, 131) if s > 64 and s % 64}, {*range(1, 65), 128}, "only where S > 64 and S % 64 != 0"),
-        (
-            {s for s in range(1, 131) if s % 32 == 1},
-            {s for s in range(1, 131) if s % 32 != 1},
-            "only where S % 32 == 1",
-        ),
-        (
-            {s for s in range(1, 131) if s % 64 > 32},
-            {s for s in range(1, 131) if s % 64 <= 32},
-            "only where S % 64 > 32",
-        ),
-        ({7, 9, 23}, {8, 11, 20, 39, 41}, "only at S = 7, 9, 23"),
-        ({17}, {16, 18}, "only at S = 17"),
-        ({64}, {1, 2, 63, 65, 128}, "only at S = 64"),
-        ({1}, set(), "at every size tried"),
-        (set(), {1}, "at no size tried"),
-    ],
-)
-def test_sizes_that_fail_are_told_by_a_rule(failing: set[int], passing: set[int], text: str) -> None:
-    assert tile_rule(set(failing), set(passing)) == text

@@ -3,7 +3,7 @@ from collections.abc import Sequence
 import pytest
 
 from corpus import casefile
-from fuzz.campaign.symptom import Symptom, rewrites
+from fuzz.bug_identity import Symptom, rewrites
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import AnyFailure, Process, ProcessLost, Raised, normalize
 from generators.program.features import features

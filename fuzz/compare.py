@@ -66,10 +66,9 @@ def compare(
         Memory limit of a worker, in MiB.
     """
     from fuzz.evaluator import WorkerConfig
-    from fuzz.versions import baseline as baselines
     from fuzz.versions.comparison import make_file_tasks, make_random_tasks
     from fuzz.versions.comparison_run import OutputOptions, run_comparison
-    from fuzz.versions.verdicts import GROWTH
+    from fuzz.versions.verdicts import GROWTH, load_baseline
     from generators.errors import UserError
 
     if len(python or [sys.executable]) + (baseline is not None) < 2 and not (save_baseline or record):
@@ -83,7 +82,7 @@ def compare(
     for option, number, least in (("seed", seed, 0), ("cases", cases, 1), ("growth", growth, 1)):
         if number is not None and not number >= least:
             raise UserError(f"--{option} must be >= {least}, got {number}")
-    before = None if baseline is None else baselines.load(baseline)
+    before = None if baseline is None else load_baseline(baseline)
     if seed is None:
         from corpus.entry import load_all
 

@@ -9,12 +9,10 @@ from pathlib import Path
 from corpus import entry as corpus_entry
 from corpus.entry import Entry
 from fuzz.evaluator import WorkerConfig
-from fuzz.versions import baseline, table
-from fuzz.versions.baseline import Baseline
-from fuzz.versions.comparison import compare
-from fuzz.versions.interpreters import Interpreters, Task
+from fuzz.versions import table
+from fuzz.versions.comparison import Interpreters, Task, compare
 from fuzz.versions.table import Comparison
-from fuzz.versions.verdicts import GROWTH, Change, Row, VersionResult
+from fuzz.versions.verdicts import GROWTH, Baseline, Change, Row, VersionResult, render_baseline
 from generators.errors import UserError
 
 _PROGRESS_SECONDS = 5.0
@@ -88,7 +86,7 @@ def _write_files(comparison: Comparison, tasks: Sequence[Task], output: OutputOp
     if output.save_baseline is not None and comparison.cut:
         lines.append(f"{output.save_baseline} was not written: a baseline needs all cases")
     elif output.save_baseline is not None:
-        _write(output.save_baseline, baseline.text(torch, comparison.rows))
+        _write(output.save_baseline, render_baseline(torch, comparison.rows))
     if output.kept is not None:
         cases = {task.case.id: task.case for task in tasks}
         for row in comparison.rows:

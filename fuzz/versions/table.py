@@ -8,8 +8,7 @@ from typing import Any
 
 from fuzz.bug_identity import attention_patterns
 from fuzz.durations import format_count
-from fuzz.versions.baseline import encode_result
-from fuzz.versions.verdicts import Change, Row, VersionResult, group_by_change
+from fuzz.versions.verdicts import Change, Row, VersionResult, encode_result, group_by_change
 
 FORMAT = 1
 _LONGEST = 300

@@ -58,8 +58,8 @@ def operation_of(result: SubjectResult) -> str:
 
 
 def identity_of(result: SubjectResult) -> str:
-    """What tells failures of one kind apart that have no numbers: the normalized exception, the place where the process was
-    lost, or the operation of eager that is wrong; empty for all others."""
+    """What tells failures of one kind apart that have no numbers: the normalized exception, the place where the process
+    was lost, or the operation of eager that is wrong; empty for all others."""
     failure = result.failure
     # Which allocation is the one too many is chance.
     silent = result.verdict in SILENT or result.verdict is Verdict.OUT_OF_MEMORY
@@ -97,8 +97,8 @@ class Symptom:
             kind_of(self.verdict) == kind_of(other.verdict)
             and accused(self.subject, self.verdict) == accused(other.subject, other.verdict)
             and self.identity == other.identity
-            # A lost process names the place where it was lost; shrinking it is too dear to tell what it takes. And where an
-            # operation is named, eager's or the one that raises: that is the bug, whatever leads to it.
+            # A lost process names the place where it was lost; shrinking it costs too much to tell what it takes. Where
+            # an operation is named, eager's or the one that raises, that is the bug, whatever leads to it.
             and (
                 self.verdict in {*PROCESS, Verdict.EAGER_SUSPECT}
                 or self._names_an_operation
@@ -113,8 +113,8 @@ class Symptom:
         return "aten::" in self.identity and "argument" in self.identity
 
     def _is_overlooked_in(self, other: "Symptom") -> bool:
-        """Whether the case has something that a pattern of attention overlooked, as the other's has: all patterns share the
-        matcher that does. Another mistake of a pattern shows without that as well."""
+        """Whether the case has something that a pattern of attention overlooked, as the other's has: all patterns share
+        the matcher that does. Another mistake of a pattern shows without that as well."""
         overlooked = self.features & OVERLOOKED
         by_patterns = any("sfdp" in name for name in self.fired) and any("sfdp" in name for name in other.fired)
         in_one_mode = ("mode:training" in self.features) == ("mode:training" in other.features)
@@ -127,7 +127,8 @@ class Symptom:
 
 
 def contract_features(case: Case) -> frozenset[str]:
-    """What a case asks of an attention function: the rest of it does not concern the function. Words such as `mode:training`, `with:causal`, `grouped`, `scale:negative`."""
+    """What a case asks of an attention function: the rest of it does not concern the function. Words such as
+    `mode:training`, `with:causal`, `grouped`, `scale:negative`."""
     types = types_of(case)
     words = {"mode:training"} if case.training else set()
     if any(op.kind == "unfold" for op in case.ops):

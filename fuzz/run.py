@@ -63,8 +63,8 @@ def run(
         What to compare with eager; may be repeated. Compilers: passes, inductor, inductor_dynamic, inductor_tf32 and
         aot_eager; passes_random, inductor_random and inductor_tf32_random have dropout drawn by the compiler. Attention
         functions: triton, triton_compiled, sdpa_math, sdpa_flash, sdpa_efficient and sdpa_cudnn. Or
-        package.module:function, a function that compiles a module or computes attention (docs/kernels.md). By default all built-in ones for the
-        device.
+        package.module:function, a function that compiles a module or computes attention (docs/kernels.md). By default
+        all built-in ones for the device.
     engine
         guided judges random cases, and variants of those that increased coverage of the compiler; random draws every case from the seed, the same on
         every machine; atheris uses libFuzzer with line coverage of Inductor's rewrites and lowerings, and needs the

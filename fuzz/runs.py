@@ -98,8 +98,8 @@ class Results:
     """The open store. Threads share it."""
 
     def __init__(self, directory: Path, *, reading: bool = False) -> None:
-        """Opens or creates the store in `directory`; `reading`: one that is there, to write nothing. Raises `UserError` when
-        the file is none of ours."""
+        """Opens or creates the store in `directory`; `reading`: one that is there, to write nothing. Raises `UserError`
+        when the file is none of ours."""
         self.path = directory / RESULTS_FILE
         self._lock = threading.RLock()
         try:
@@ -169,8 +169,8 @@ class Results:
         queued: bool = False,
     ) -> list[Suspicion]:
         """One case's verdicts, in one transaction. `position`: cursor and beyond, as `CaseNumbers.finish` gives them;
-        `unexplained`: failures no finding explains; `explained`: ids of findings that explain others; `reached`: what the
-        case reached, for which it is `queued` or not."""
+        `unexplained`: failures no finding explains; `explained`: ids of findings that explain others; `reached`: what
+        the case reached, for which it is `queued` or not."""
         now, raised = time.time(), []
         with self._transaction():
             self._set_meta({"cursor": str(position[0]), "beyond": json.dumps(sorted(position[1]))})
@@ -228,7 +228,7 @@ class Results:
                 self._seen_again(explained_by, time.time())
 
     def add_finding(self, suspicion_id: int | None, finding: FindingRow, signature: str) -> None:
-        """A finding, and the outcome of the suspicion that led to it. One that is there, and found anew, is counted on."""
+        """Store a finding and the outcome of its suspicion. A finding that is stored already is counted once more."""
         with self._transaction():
             self._db.execute(
                 "INSERT INTO findings VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET"

@@ -25,8 +25,8 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class CampaignStarted(Event):
-    """`index`: the next case's number, above 0 when an earlier run is continued; `known`: findings known before; `against`:
-    the torch version of `--against`, empty without one; `missing_hooks`: as in `Hello`."""
+    """`index`: the next case's number, above 0 when an earlier run is continued; `known`: findings known before;
+    `against`: the torch version of `--against`, empty without one; `missing_hooks`: as in `Hello`."""
 
     seed: int
     index: int
@@ -64,7 +64,8 @@ class WorkerDied(Event):
 
 @dataclass(frozen=True, slots=True)
 class WorkerFailed(Event):
-    """A worker ended because of a fault of attnfuzz, which says nothing of the case; `text`: its last lines, `path`: the case."""
+    """A worker ended because of a fault of attnfuzz, which says nothing of the case; `text`: its last lines, `path`:
+    the case."""
 
     worker: int
     case: str
@@ -83,8 +84,8 @@ class WorkerRecycled(Event):
 
 @dataclass(frozen=True, slots=True)
 class CaseJudged(Event):
-    """One sampled case has its verdicts, by subject; `rejected`: why eager refuses it, else None; `skipped`: why a subject
-    did not take it, by subject; `reached`: as in `fuzz.protocol.SubjectResult`, under any subject."""
+    """One sampled case has its verdicts, by subject; `rejected`: why eager refuses it, else None; `skipped`: why a
+    subject did not take it, by subject; `reached`: as in `fuzz.protocol.SubjectResult`, under any subject."""
 
     index: int
     case: str
@@ -170,8 +171,8 @@ class SuspicionClosed(Event):
 class FindingSaved(Event):
     """A confirmed, minimal, new failure; `path` is its case file; `internal`: only an internal subject shows it.
 
-    `source` is the program that fails; `numbers` as in `fuzz.protocol.SubjectResult`; `where`: what of it is wrong; `ledger`:
-    what the ledger says of it; `seen`: what other torch versions say, by version.
+    `source` is the program that fails; `numbers` as in `fuzz.protocol.SubjectResult`; `where`: what of it is wrong;
+    `ledger`: what the ledger says of it; `seen`: what other torch versions say, by version.
     """
 
     case: str
@@ -242,7 +243,8 @@ class Bus:
 
 
 class EventLog:
-    """Appends each event to events.ndjson as it happens, one JSON object a line, `time` (seconds since the epoch) first."""
+    """Appends each event to events.ndjson as it happens, one JSON object a line, `time` (seconds since the epoch)
+    first."""
 
     def __init__(self, directory: Path) -> None:
         # Line buffered: a kill costs no line, and breaks at most the last.

@@ -44,8 +44,8 @@ class FindingStore:
         return len(self._results.findings())
 
     def explain_listed(self, conclusion: Conclusion, hello: Hello) -> Explanation | None:
-        """What explains a minimal case that the ledger lists under a bug without an example: the case itself, which is the
-        example of this run from now on. Raises `UserError` when it can't be written."""
+        """What explains a minimal case that the ledger lists under a bug without an example: the case itself, which is
+        the example of this run from now on. Raises `UserError` when it can't be written."""
         bug = self._known.find_listed(conclusion.case.id)
         if bug is None:
             return None
@@ -58,7 +58,8 @@ class FindingStore:
     def save(
         self, suspicion: int, conclusion: Conclusion, hello: Hello, seen: Mapping[str, str]
     ) -> tuple[Path, Explanation]:
-        """Save a new finding and settle the suspicion; gives the case file. `seen`: what other torch versions say of it.
+        """Save a new finding and settle the suspicion; gives the case file. `seen`: what other torch versions say of
+        it.
 
         Raises `UserError` when it can't be written.
         """
@@ -77,7 +78,7 @@ class FindingStore:
 
 
 def write_fault(case: Case, text: str, directory: Path) -> Path:
-    """Write down a case that a fault of ours kept from being judged, and what the worker said. Gives the case's file."""
+    """Save a case that a fault of ours kept from being judged, and what the worker said. Gives the case's file."""
     entry = Entry(case=case)
     path = corpus_entry.write(entry, directory / entry.file_name)
     path.with_name(path.name.replace(".case.yaml", ".log")).write_text(f"{text}\n", encoding="utf-8")

@@ -83,7 +83,7 @@ def investigate(
             return Conclusion(Outcome.INTERNAL_ONLY, case, suspect, suspect, f"{subject} {said}")
         shown = on_public
         if eager or kind_of(shown.verdict) != kind_of(suspect.verdict):
-            # Users meet another failure than the internal subject saw: that one is pursued. And eager needs no compiler.
+            # Users meet another failure than the internal subject saw: work on that one. Eager needs no compiler.
             suspect = shown
     if shown.verdict in VALUES | {Verdict.METADATA} and shown.same and not contracted:
         return Conclusion(Outcome.WITHIN_SAME, case, shown, suspect, "torch._dynamo.utils.same accepts it")
@@ -101,9 +101,9 @@ def investigate(
 
 def alike(result: SubjectResult | None, wanted: SubjectResult, *, exact: bool, contracted: bool = False) -> bool:
     """Whether `result` is the failure `wanted` is: the verdict (its kind, unless `exact`), for errors the message, for
-    eager the operation, and the word of `torch._dynamo.utils.same` where that called it different (it is no judge of attention functions, which
-    are `contracted`), and, between results of one subject, one of the attention patterns that fired: with another pattern
-    it is another bug."""
+    eager the operation, and the word of `torch._dynamo.utils.same` where that called it different (it is no judge of
+    attention functions, which are `contracted`), and, between results of one subject, one of the attention patterns
+    that fired: with another pattern it is another bug."""
     if result is None or not result.verdict.is_finding:
         return False
     if wanted.verdict in VALUES and wanted.same is False and result.same is not False and not contracted:
@@ -174,15 +174,17 @@ def _confirm(
 
 
 class Baseline:
-    """`--against`: a second interpreter, where what fails in the same way is no regression, and so no finding. A prober that lets a failure through only where the other interpreter, of torch `torch`, passes the case or fails in
-    another way: what raised and is silently wrong now got worse. `probe` asks the campaign's own one, `other` the other."""
+    """`--against`: a second interpreter, where what fails in the same way is no regression, and so no finding. A prober
+    that lets a failure through only where the other interpreter, of torch `torch`, passes the case or fails in another
+    way: what raised and is silently wrong now got worse. `probe` asks the campaign's own one, `other` the other."""
 
     def __init__(self, probe: Prober, other: Prober, torch: str) -> None:
         self._probe, self._other, self._torch = probe, other, torch
         self._answers: dict[tuple[str, str], SubjectResult | None] = {}
 
     def __call__(self, case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
-        """What the campaign's interpreter says; None where it fails and the other does in the same way, or can't judge it."""
+        """What the campaign's interpreter says; None where it fails and the other does in the same way, or can't judge
+        it."""
         result = self._probe(case, subject, fresh=fresh)
         if result is None or not result.verdict.is_finding or _is_worse(result, self._ask(case, subject, fresh=fresh)):
             return result

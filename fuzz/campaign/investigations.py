@@ -26,8 +26,8 @@ TIME_SHARE = 0.5
 """The share of worker time that investigations may take while cases are left to judge."""
 
 _LAST_SECONDS = 40.0
-"""No investigation begins this shortly before the end: its case would be saved half shrunk. One that has begun may go on
-for `_GRACE_SECONDS` after it."""
+"""No investigation begins this shortly before the end: its case would be saved half shrunk. One that has begun may go
+on for `_GRACE_SECONDS` after it."""
 _GRACE_SECONDS = 20.0
 
 

@@ -28,8 +28,8 @@ class Explanation:
 class KnownBugs:
     """Findings that explain later failures, and bugs of the ledger. Threads share it.
 
-    A bug of the ledger that is open, or fixed and back in this torch version, explains nothing: it is watched for, and a
-    failure of it is a finding. All others explain the failures that look like one of their examples.
+    A bug of the ledger that is open, or fixed and back in this torch version, explains nothing: it is watched for, and
+    a failure of it is a finding. All others explain the failures that look like one of their examples.
     """
 
     def __init__(self, ledger: Ledger | None = None) -> None:
@@ -70,8 +70,8 @@ class KnownBugs:
         """Explain failures by an entry from now on. False where it explains none: it was learned before, is expected to
         pass, or shows a bug that is watched for.
 
-        `torch`: only where it is expected to fail in this version; `reported`: it is no finding of a campaign, so that one
-        of an open bug is still to be found.
+        `torch`: only where it is expected to fail in this version; `reported`: it is no finding of a campaign, so that
+        one of an open bug is still to be found.
         """
         expected, watched = entry.expect, self._watched_cases.get(entry.case.id)
         if any(explanation.case_id == entry.case.id for explanation in self._explanations):

@@ -132,8 +132,8 @@ class LibFuzzerThread(WorkerThread):
         return True
 
     def _is_new_failure(self, case: Case, result: Result) -> bool:
-        """Whether a case of an earlier process fails and was not judged then: a kill may come between libFuzzer's keeping
-        it and the store's."""
+        """Whether a case of an earlier process fails and was not judged then: a kill may come between libFuzzer's
+        keeping it and the store's."""
         unexplained, _ = self.shared.suspicions.split(case, result.results)
         return bool(unexplained) and not self.shared.results.has_raised(case.id)
 

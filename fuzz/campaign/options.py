@@ -37,9 +37,9 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`known`: directories of bugs that are no news; `shrink_seconds`: wall time to shrink one suspicion; `engine`: one of
-    ENGINES; `seeds`: cases a guided search or libFuzzer begins with; `ledger`: the bugs people decided about; `against`:
-    workers of another interpreter, where what fails there too is no finding."""
+    """`known`: directories of bugs that are no news; `shrink_seconds`: wall time to shrink one suspicion; `engine`: one
+    of ENGINES; `seeds`: cases a guided search or libFuzzer begins with; `ledger`: the bugs people decided about;
+    `against`: workers of another interpreter, where what fails there too is no finding."""
 
     budget: Budget
     seed: int

@@ -44,8 +44,9 @@ class Schedule:
         self._lock = threading.Lock()
 
     def subjects_for(self, case: Case, *, targeted: bool = False) -> tuple[str, ...]:
-        """What `case` meets: of the expensive subjects one that compiles it, and all that compute its attention. One that
-        is `targeted` at something meets what that takes: in eager's random stream no pattern with dropout fires."""
+        """What `case` meets: of the expensive subjects one that compiles it, and all that compute its attention. One
+        that is `targeted` at something meets what that takes: in eager's random stream no pattern with dropout fires.
+        """
         if targeted and self._random_proxy is not None and is_random(case):
             return tuple(self._random_proxy if get_spec(subject).is_proxy else subject for subject in self.always)
         due: list[str] = []

@@ -58,10 +58,11 @@ class LineScreen:
         """The line."""
         s = self._statistics
         return (
-            f"{format_duration(s.elapsed)} of {self._budget}: {s.cases} cases, {s.rate:.1f} checks/s, {s.torch_share:.0%} in torch,"
-            f" {s.rejected} rejected, {format_count(s.raised, 'suspicion')}, {format_count(s.findings.total(), 'finding')},"
-            f" {format_count(s.duplicates, 'duplicate')}, {format_count(len(s.rewrites), 'rewrite')}, {format_count(len(s.reached), 'other compiler event')}"
-            f" reached, {format_count(s.deaths, 'worker death')}"
+            f"{format_duration(s.elapsed)} of {self._budget}: {s.cases} cases, {s.rate:.1f} checks/s,"
+            f" {s.torch_share:.0%} in torch, {s.rejected} rejected, {format_count(s.raised, 'suspicion')},"
+            f" {format_count(s.findings.total(), 'finding')}, {format_count(s.duplicates, 'duplicate')},"
+            f" {format_count(len(s.rewrites), 'rewrite')},"
+            f" {format_count(len(s.reached), 'other compiler event')} reached, {format_count(s.deaths, 'worker death')}"
         )
 
 
@@ -120,16 +121,14 @@ def list_rows(s: Statistics, budget: Budget) -> list[tuple[str, str]]:
     found = f", the last {format_duration(time.time() - s.last_find)} ago" if s.last_find else ""
     attention = sum(name.startswith("_sfdp") for name in s.rewrites)
     memory = ", ".join(f"{rss:.0f}" for _, rss in sorted(s.rss_mib.items()))
+    rewrites, others = format_count(len(s.rewrites), "rewrite"), format_count(len(s.reached), "other compiler event")
     table = [
         ("elapsed", left),
         ("cases", f"{s.cases}, {s.rate:.1f} checks/s, {s.torch_share:.0%} of worker time in torch"),
         ("rejected", f"{s.rejected} ({share})"),
         ("findings", by_verdict + found),
         ("suspicions", f"{s.raised} raised, {s.duplicates} explained by findings, {s.outcomes.total()} worked on"),
-        (
-            "coverage",
-            f"{format_count(len(s.rewrites), 'rewrite')} ({attention} of attention), {format_count(len(s.reached), 'other compiler event')} reached",
-        ),
+        ("coverage", f"{rewrites} ({attention} of attention), {others} reached"),
         ("workers", f"{memory} MiB, {s.deaths} died, {s.recycled} recycled"),
     ]
     return table + [(f"worker {worker}", text) for worker, text in sorted(s.working.items())]

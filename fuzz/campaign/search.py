@@ -38,12 +38,12 @@ TRIES = 2
 
 
 class SourceBandit:
-    """Chooses among ways of making cases those that are likely to reach something new. `known`: what was reached before.
-    Not for several threads at once.
+    """Chooses among ways of making cases those that are likely to reach something new. `known`: what was reached
+    before. Not for several threads at once.
 
-    Of all that n tries reached, let m things have been reached once: m / n estimates the chance that the next try reaches
-    something new (Good and Turing; I. J. Good, "The population frequencies of species", Biometrika 40, 1953). It falls by
-    itself as a way is exhausted, and a way not tried yet counts as promising.
+    Of all that n tries reached, let m things have been reached once: m / n estimates the chance that the next try
+    reaches something new (Good and Turing; I. J. Good, "The population frequencies of species", Biometrika 40, 1953).
+    It falls by itself as a way is exhausted, and a way not tried yet counts as promising.
     """
 
     def __init__(self, known: Iterable[str] = ()) -> None:
@@ -102,7 +102,8 @@ class VariantQueue:
                 self._waiting[own.changed(form)].append((wanted[0], other))
 
     def take(self, c: Choices, changes: SourceBandit) -> tuple[Case, tuple[str, ...]] | None:
-        """A variant and what it changes, preferring changes that are likely to reach something new. None when none waits."""
+        """A variant and what it changes, preferring changes that are likely to reach something new. None when none
+        waits."""
         while waiting := [change for change, cases in self._waiting.items() if cases]:
             words = changes.weights({word: 1.0 for change in waiting for word in change})
             change = c.weighted({change: math.prod(words[word] for word in change) for change in waiting})
@@ -148,12 +149,13 @@ class Search(Protocol):
         """What to judge as number `index`."""
 
     def record(self, case: Case, result: Result) -> tuple[frozenset[str], bool]:
-        """What `case` reached, and whether it is worth keeping. Called once for every case, before its verdicts are stored."""
+        """What `case` reached, and whether it is worth keeping. Called once for every case, before its verdicts are
+        stored."""
 
 
 class Random:
-    """Every case is random, from the seed: the same on every machine. libFuzzer draws its own; with `queue`, what reaches
-    something new is kept there."""
+    """Every case is random, from the seed: the same on every machine. libFuzzer draws its own; with `queue`, what
+    reaches something new is kept there."""
 
     def __init__(self, draw: Draw, queue: Queue | None = None) -> None:
         self._draw, self._queue = draw, queue
@@ -235,7 +237,7 @@ class Origin(NamedTuple):
 
 
 def _is_followed(name: str) -> bool:
-    """Whether a thing reached is a decision of the compiler's: operations are the program's own, and kernels are sizes."""
+    """Whether a thing reached is a decision of the compiler: operations are the program's, kernels are sizes."""
     return WITH not in name and not name.startswith(("op ", "kernels "))
 
 

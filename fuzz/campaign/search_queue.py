@@ -1,4 +1,4 @@
-"""The queue of a guided search: cases that reached what no case before them had, and how often each thing is reached."""
+"""The queue of a guided search: cases that reached something first, and how often each thing is reached."""
 
 import threading
 from collections import Counter
@@ -17,8 +17,8 @@ ATTENTION = "_sfdp_pattern_"
 
 
 def reached(case: Case, results: Iterable[SubjectResult]) -> frozenset[str]:
-    """What a case reached in compilers, by name: rewrites, what else workers report, and everything unusual about the case
-    that an attention rewrite matched nevertheless, where rewrites go wrong."""
+    """What a case reached in compilers, by name: rewrites, what else workers report, and everything unusual about the
+    case that an attention rewrite matched nevertheless, where rewrites go wrong."""
     results = tuple(results)
     fired = {name for result in results for name in result.fired}
     patterns = {pattern_of(name) for name in fired if name.startswith(ATTENTION)}

@@ -38,8 +38,8 @@ _SQLITE_DISK_ERRORS = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """How a run ended. `new`: findings it saved; `summary`: text for stdout; `faults`: cases that a fault of ours kept from
-    being judged."""
+    """How a run ended. `new`: findings it saved; `summary`: text for stdout; `faults`: cases that a fault of ours kept
+    from being judged."""
 
     new: int
     interrupted: bool
@@ -48,8 +48,8 @@ class RunResult:
 
 
 class RunDirectory:
-    """An open run directory: `results.sqlite`, `events.ndjson`, `stats.json`, `workers/*.log`, `cache/`, `internal/`, and,
-    where a fault of ours kept cases from being judged, `faults/`."""
+    """An open run directory: `results.sqlite`, `events.ndjson`, `stats.json`, `workers/*.log`, `cache/`, `internal/`,
+    and, where a fault of ours kept cases from being judged, `faults/`."""
 
     def __init__(self, path: Path, lock: IO[bytes], made: Path | None) -> None:
         self.path, self._lock, self._made = path, lock, made

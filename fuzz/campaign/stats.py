@@ -137,7 +137,8 @@ class Statistics:
 
     @property
     def oracle_share(self) -> float:
-        """The share of all workers' time that the oracle took: reference, noise, judgement and whatever was run to decide."""
+        """The share of all workers' time that the oracle took: reference, noise, judgement and whatever was run to
+        decide."""
         return self._share(self.oracle_seconds)
 
     def _share(self, part: float) -> float:

@@ -24,10 +24,9 @@ from fuzz.subjects import is_named
 def finding_text(event: FindingSaved) -> str:
     """A finding when it is saved: what fails, the program, the numbers, where it is, and how to see it again."""
     kind = "internal finding" if event.internal else "finding"
-    lines = [
-        f"{kind}: {event.verdict} under {event.subject}, {format_count(event.ops, 'operation')}: {event.verdict.explanation}",
-        f"  {event.message}",
-    ]
+    operations = format_count(event.ops, "operation")
+    head = f"{kind}: {event.verdict} under {event.subject}, {operations}: {event.verdict.explanation}"
+    lines = [head, f"  {event.message}"]
     lines += [f"  {event.ledger}"] if event.ledger else []
     failure = event.failure
     if isinstance(failure, RelationBroken) and failure.relation in MEANINGS:
@@ -71,8 +70,8 @@ def numbers_text(numbers: Mapping[str, float], verdict: Verdict, subject: str) -
 def summarize(
     results: Results, stats: Statistics, *, waiting: int, new: int, bugs: Mapping[str, Bug] = MappingProxyType({})
 ) -> str:
-    """The end of a run: what was done, what was found, what is left. `waiting`: suspicions; `new`: findings of this run;
-    `bugs`: entries of the ledger by the ids of their examples."""
+    """The end of a run: what was done, what was found, what is left. `waiting`: suspicions; `new`: findings of this
+    run; `bugs`: entries of the ledger by the ids of their examples."""
     rows = results.findings()
     found = [row for row in rows if row.kind == "new"]
     of_eager: list[FindingRow] = []
@@ -127,7 +126,7 @@ def _fault_lines(stats: Statistics) -> list[str]:
     if not stats.faults:
         return []
     return [
-        f"{format_count(len(stats.faults), 'case')} could not be judged because of a fault of attnfuzz itself; please report it:",
+        f"{format_count(len(stats.faults), 'case')} could not be judged because attnfuzz itself failed; please report it:",
         *(
             f"  {fault.text.splitlines()[-1]}: {fault.path}, and the worker's output beside it"
             for fault in stats.faults[:5]

@@ -88,7 +88,8 @@ class SuspicionQueue:
                     self._settle(pending, explanation)
 
     def take(self) -> tuple[Suspicion, str] | None:
-        """The suspicion to work on next and its coarse signature, to be given to `finish`; None when none is worth work."""
+        """The suspicion to work on next and its coarse signature, to be given to `finish`; None when none is worth
+        work."""
         with self._lock:
             ready = [(signature, bucket) for signature, bucket in self._buckets.items() if bucket.is_ready]
             if not ready:

@@ -88,8 +88,8 @@ class Interpreters:
             interpreter.close()
 
     def start(self, tasks: Sequence[Task]) -> list[str]:
-        """Start all workers before any work; gives the torch versions. Raises `UserError` for an interpreter that can't be
-        used, and for a subject that none of them has."""
+        """Start all workers before any work; gives the torch versions. Raises `UserError` for an interpreter that can't
+        be used, and for a subject that none of them has."""
         devices = sorted({task.device for task in tasks})
         known: frozenset[str] = frozenset().union(*[interpreter.start(devices) for interpreter in self.all])
         for task in tasks:
@@ -147,8 +147,8 @@ def compare(
 ) -> Iterator[Row]:
     """A row for each task, as it is answered: the baseline's result, if there is one, and each interpreter's.
 
-    What regressed or was fixed is asked again, of fresh workers. What an internal subject of torch.compile shows, users need
-    not meet: a case that fails under one has a second row, under the public one.
+    What regressed or was fixed is asked again, of fresh workers. What an internal subject of torch.compile shows, users
+    need not meet: a case that fails under one has a second row, under the public one.
     """
     for task in tasks:
         progress(task)
@@ -182,8 +182,8 @@ def _confirm(first: VersionResult, second: VersionResult) -> VersionResult:
 
 
 def _public(task: Task) -> Task | None:
-    """The same case under the public subject that shows what this internal one does; None when users can run this one, or
-    asked for it by name."""
+    """The same case under the public subject that shows what this internal one does; None when users can run this one,
+    or asked for it by name."""
     if task.chosen or task.subject not in SUBJECTS:
         return None
     public = public_for(task.subject, [name for name, spec in SUBJECTS.items() if spec.public])

@@ -21,8 +21,8 @@ _WORTH_A_FILE = (Change.REGRESSED, Change.GREW, Change.FIXED, Change.FAILS)
 
 @dataclass(frozen=True, slots=True)
 class OutputOptions:
-    """What to write besides the text on stdout. `record`: the verdicts, into the case files; `kept`: a directory for random
-    cases that changed; `limit`: the growth that counts."""
+    """What to write besides the text on stdout. `record`: the verdicts, into the case files; `kept`: a directory for
+    random cases that changed; `limit`: the growth that counts."""
 
     json: Path | None = None
     markdown: Path | None = None

@@ -26,7 +26,8 @@ class Comparison:
         """How many cases, which versions, what changed."""
         cut = f" of {self.cut}, then interrupted" if self.cut else ""
         counts = [f"{len(rows)} {change}" for change, rows in group_by_change(self.rows)]
-        return f"{format_count(len(self.rows), 'comparison')}{cut}, torch {', '.join(self.versions)}: {', '.join(counts) or 'none'}"
+        comparisons = format_count(len(self.rows), "comparison")
+        return f"{comparisons}{cut}, torch {', '.join(self.versions)}: {', '.join(counts) or 'none'}"
 
 
 def text(comparison: Comparison) -> str:

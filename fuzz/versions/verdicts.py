@@ -14,9 +14,9 @@ from generators.errors import UserError
 
 GROWTH = 4.0
 """An error that is so many times the earlier one has grown. Below that is what another order of rounding does: over the
-corpus in torch 2.11.0, 2.12.1, 2.13.0 and 2.15.0, errors of right programs whose attention was fused and of eager, where it
-was not, differ by at most 3.1 times (279 results; 6 of them by more, where eager rounds to float16 and the fused form does
-not). The same program under two versions: by at most 1.7 times (411 pairs)."""
+corpus in torch 2.11.0, 2.12.1, 2.13.0 and 2.15.0, errors of right programs whose attention was fused and of eager,
+where it was not, differ by at most 3.1 times (279 results; 6 of them by more, where eager rounds to float16 and the
+fused form does not). The same program under two versions: by at most 1.7 times (411 pairs)."""
 
 ROUNDING = 1.0
 """An error of so many times what rounding explains, or fewer, is rounding, however it changed."""
@@ -61,8 +61,8 @@ _MEANINGS = {
 
 @dataclass(frozen=True, slots=True)
 class VersionResult:
-    """What one version made of a case under one subject. `detail`: what is wrong, for people; `steady`: a second run in a
-    fresh worker agreed, or there was none; `fault`: attnfuzz failed itself."""
+    """What one version made of a case under one subject. `detail`: what is wrong, for people; `steady`: a second run in
+    a fresh worker agreed, or there was none; `fault`: attnfuzz failed itself."""
 
     verdict: Verdict
     detail: str = ""
@@ -84,8 +84,8 @@ class VersionResult:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A case under one subject in all versions, first to last. `name`: its file, or what else it is known by; `limit`: the
-    growth that counts; `overruled`: the subject is internal, and a public one has a row of the same case."""
+    """A case under one subject in all versions, first to last. `name`: its file, or what else it is known by; `limit`:
+    the growth that counts; `overruled`: the subject is internal, and a public one has a row of the same case."""
 
     name: str
     case: str

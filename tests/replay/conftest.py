@@ -33,8 +33,9 @@ def fake_python(tmp_path: Path) -> FakePython:
                 check = json.loads(line)
                 if check["type"] == "exit":
                     break
-                results = [dict(subject=s, verdict={verdict!r}, failure=dict(kind="recorded", text="as told"), numbers=dict(ratio=12.5),
-                                fired=["_sfdp_pattern_1"], same=False) for s in check["subjects"]]
+                failure, numbers, fired = dict(kind="recorded", text="as told"), dict(ratio=12.5), ["_sfdp_pattern_1"]
+                results = [dict(subject=s, verdict={verdict!r}, failure=failure, numbers=numbers, fired=fired,
+                                same=False) for s in check["subjects"]]
                 rejected = {rejected!r}
                 say(type="result", id=check["id"], rejected=rejected, results=[] if rejected else results)
             """)

@@ -8,8 +8,8 @@ _TILES = tuple(2**power for power in range(10, 0, -1))
 def tile_rule(failing: Collection[int], passing: Collection[int], name: str = "S") -> str:
     """What tells the sizes that fail from those that pass.
 
-    Rules are tried from simple to involved: a bound, a remainder of a power of two, both; the sizes themselves where none
-    holds.
+    Rules are tried from simple to involved: a bound, a remainder of a power of two, both; the sizes themselves where
+    none holds.
     """
     if not failing:
         return "at no size tried"
@@ -32,7 +32,7 @@ def _round(low: int, high: int) -> int:
 
 
 def _below(failing: Collection[int], passing: Collection[int]) -> list[int]:
-    """The tiles that can explain something: above all sizes every size is its own remainder, and one size has no rule."""
+    """The tiles that can explain something: at most the largest size, and none for a single failing size."""
     largest = max(*failing, *passing)
     return [tile for tile in _TILES if tile < largest] if len(failing) > 1 else []
 

@@ -33,8 +33,10 @@ def pattern_of(name: str) -> str:
 
 
 class Queue:
-    """How often each thing was reached, and which cases are queued. Threads share it. The store of the campaign holds the
-    cases; they get there in the transaction that judges them."""
+    """How often each thing was reached, and which cases are queued. Threads share it.
+
+    The campaign's store holds the cases: they get there in the transaction that judges them.
+    """
 
     def __init__(self, results: Results) -> None:
         self._lock = threading.Lock()

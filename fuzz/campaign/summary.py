@@ -126,7 +126,7 @@ def _fault_lines(stats: Statistics) -> list[str]:
     if not stats.faults:
         return []
     return [
-        f"{format_count(len(stats.faults), 'case')} could not be judged because attnfuzz itself failed; please report it:",
+        f"{format_count(len(stats.faults), 'case')} could not be judged because attnfuzz failed; please report it:",
         *(
             f"  {fault.text.splitlines()[-1]}: {fault.path}, and the worker's output beside it"
             for fault in stats.faults[:5]

@@ -78,7 +78,10 @@ def test_lost_processes_are_alike_when_they_were_lost_at_one_place(signal: str, 
     assert minimal.explains(symptom(Verdict.WORKER_DIED, [], ["op:tanh"], failure=there)) is explained
 
 
-SCALE = "aten::scaled_dot_product_attention() Expected a value of type 'Optional[float]' for argument 'scale' but instead found type '{}'."
+SCALE = (
+    "aten::scaled_dot_product_attention() Expected a value of type 'Optional[float]' for argument 'scale' "
+    "but instead found type '{}'."
+)
 
 
 def test_an_error_that_names_an_operation_of_aten_is_one_whatever_leads_to_it() -> None:

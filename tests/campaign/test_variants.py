@@ -1,4 +1,4 @@
-"""What of a pattern's other forms is tried: those it was not seen in, a few times each, first those whose changes paid."""
+"""Which other forms of a pattern are tried: those it was not seen in, a few times each."""
 
 from fuzz.campaign.search import TRIES, SourceBandit, VariantQueue
 from generators.program.case import Case

@@ -67,8 +67,9 @@ def run(
         all built-in ones for the device.
     engine
         guided judges random cases, and variants of those that increased coverage of the compiler; random draws every
-        case from the seed, the same on every machine; atheris uses libFuzzer with line coverage of Inductor's rewrites and lowerings, and needs the
-        package atheris. Attention functions always get random cases and do not support atheris.
+        case from the seed, the same on every machine; atheris uses libFuzzer with line coverage of Inductor's
+        rewrites and lowerings, and needs the package atheris. Attention functions always get random cases and do not
+        support atheris.
     seeds
         Directory of case files to start from, for guided and atheris; by default corpus/seeds of this checkout.
     fail_fast

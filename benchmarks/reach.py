@@ -28,9 +28,9 @@ from fuzz.campaign.search import Guided, Random, Search
 from fuzz.check import settings
 from fuzz.check.coverage import Coverage
 from fuzz.check.program import Program, execute
-from fuzz.check.subjects import find
+from fuzz.check.subject_builder import find
 from fuzz.protocol import Result, SubjectResult, Verdict
-from fuzz.runs import Results
+from fuzz.run_store import Results
 from generators.program.case import Case
 from generators.program.emit import source
 from generators.sampling.sample import ANY, SampleSpec, sample

@@ -25,7 +25,7 @@ def cmin(run: Path, *, into: Path) -> None:
     """
     from corpus import entry
     from corpus.entry import SUFFIX, Entry
-    from fuzz.runs import Results
+    from fuzz.run_store import Results
     from generators.errors import UserError
 
     results = Results.reading(run)

@@ -11,7 +11,7 @@ from pathlib import Path
 from corpus.entry import DEFAULT_SUBJECT, Expectation
 from fuzz.protocol import Result, SubjectResult, Verdict
 from fuzz.protocol.render import describe
-from fuzz.subjects import is_named
+from fuzz.subjects import is_user_function
 from generators.errors import UserError
 
 
@@ -122,10 +122,10 @@ def reproduce_lines(path: str, case_id: str, subject: str, indent: str = "  ") -
     """How to see a finding again, and how to report it."""
     file = shlex.quote(path)
     # Only the person at the keyboard may have a function of theirs imported.
-    allowed = f" --subject {subject}" if is_named(subject) else ""
+    allowed = f" --subject {subject}" if is_user_function(subject) else ""
     report = shlex.quote(str(Path("reports") / case_id))
     python = shlex.quote(_interpreter())
-    if is_named(subject) and os.environ.get("PYTHONPATH"):
+    if is_user_function(subject) and os.environ.get("PYTHONPATH"):
         python = f"PYTHONPATH={shlex.quote(os.environ['PYTHONPATH'])} {python}"
     return [
         f"{indent}Reproduce with: {python} -m fuzz.replay {file}{allowed}",

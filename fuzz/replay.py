@@ -144,13 +144,13 @@ class Replayer:
         from dataclasses import replace
 
         from fuzz.expectation import compare
-        from fuzz.subjects import is_named
+        from fuzz.subjects import is_user_function
         from generators.errors import UserError
 
         evaluator = self.on(device or entry.device)
         subjects = subjects or (entry.subject,)
         for subject in subjects:
-            if is_named(subject) and subject not in evaluator.config.named:
+            if is_user_function(subject) and subject not in evaluator.config.named:
                 # A case file is data: that it names a function is no reason to import it.
                 raise UserError(
                     f"the case is about {subject}, which runs code of yours: allow it with --subject {subject}"

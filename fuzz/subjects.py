@@ -1,6 +1,6 @@
 """The built-in ways to run a case, in one table that campaigns and workers share. It imports no torch.
 
-fuzz/check/subjects.py turns a row into code. To add a subject, add a row.
+fuzz/check/subject_builder.py turns a row into code. To add a subject, add a row.
 """
 
 from dataclasses import dataclass, field, replace
@@ -91,20 +91,20 @@ SUBJECTS: dict[str, Spec] = {
 """By name, in the order in which they are due. `eager` checks the checker: it must agree with itself."""
 
 
-def is_named(subject: str) -> bool:
+def is_user_function(subject: str) -> bool:
     """Whether it is a function of the user's, `package.module:function`."""
     return ":" in subject
 
 
 def get_spec(subject: str) -> Spec:
     """The row of a built-in subject. Nothing is known of a user's function: it may use Inductor."""
-    return Spec("unknown") if is_named(subject) else SUBJECTS.get(subject, Spec(public=False))
+    return Spec("unknown") if is_user_function(subject) else SUBJECTS.get(subject, Spec(public=False))
 
 
 def compiler_of(subject: str) -> str:
     """Who has the bugs that a subject shows: subjects that share the compiler, or the kernels, share its bugs."""
     spec = get_spec(subject)
-    if is_named(subject) or spec.sdpa:
+    if is_user_function(subject) or spec.sdpa:
         return subject
     if spec.function:
         return next(name for name, other in SUBJECTS.items() if other.function == spec.function)

@@ -32,7 +32,7 @@ from fuzz.protocol import (
 )
 from fuzz.protocol.failures import Process, ProcessLost
 from fuzz.protocol.render import describe_failure
-from fuzz.subjects import is_named
+from fuzz.subjects import is_user_function
 from generators.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -85,7 +85,7 @@ class WorkerConfig:
         return cls(
             python=python or sys.executable,
             device=device,
-            named=tuple(subject for subject in subjects if is_named(subject)),
+            named=tuple(subject for subject in subjects if is_user_function(subject)),
             timeout=parse_duration(timeout, "timeout"),
             memory_mib=memory,
         )

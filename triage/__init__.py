@@ -2,5 +2,5 @@
 
 Sentences are rendered from typed data, each kind in one module: failures in fuzz/protocol/render.py; experiments,
 conditions and sizes in triage/attribution/render.py; titles, summaries and the place of a fault in
-triage/report/wording.py; why a finding is not reported in triage/report/diagnosis.py. Templates put them together.
+triage/report/wording.py; why a finding is not reported in triage/report/refusal.py. Templates put them together.
 """

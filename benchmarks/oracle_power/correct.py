@@ -18,7 +18,7 @@ from fuzz.check.attention.function import Attention
 from fuzz.check.check import check
 from fuzz.check.exceptions import Unsupported
 from fuzz.check.oracle import constants
-from fuzz.check.subjects import Subject, available
+from fuzz.check.subject_builder import Subject, available
 from fuzz.protocol import Check, Verdict
 from fuzz.protocol.failures import AnyFailure, FaultyOperation
 from fuzz.protocol.render import describe

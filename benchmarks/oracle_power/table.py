@@ -13,7 +13,7 @@ from benchmarks.oracle_power.simulated import simulated
 from fuzz.check.attention.function import Attention
 from fuzz.check.check import check
 from fuzz.check.program import Program, execute
-from fuzz.check.subjects import Subject
+from fuzz.check.subject_builder import Subject
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import (
     AnyFailure,

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable
 
-from fuzz.campaign.control import Control
 from fuzz.campaign.events import Bus, CampaignEnded, CampaignStarted
 from fuzz.campaign.finding_store import FindingStore
 from fuzz.campaign.investigations import Investigations
@@ -13,10 +12,11 @@ from fuzz.campaign.options import Options
 from fuzz.campaign.schedule import CaseNumbers, Schedule
 from fuzz.campaign.search import Guided, Random, Search
 from fuzz.campaign.search_queue import Queue
+from fuzz.campaign.stopping import StopCondition
 from fuzz.campaign.suspicion_queue import SuspicionQueue
 from fuzz.campaign.worker_thread import Shared, WorkerThread
 from fuzz.protocol import Hello
-from fuzz.runs import Results
+from fuzz.run_store import Results
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.sampling.sample import ANY, SampleSpec
@@ -32,7 +32,7 @@ class Campaign:
 
     def __init__(self, options: Options, results: Results, bus: Bus, sample: Sampler) -> None:
         self.options, self.results, self.bus = options, results, bus
-        self.control = Control(options.budget)
+        self.control = StopCondition(options.budget)
         self.known = KnownBugs(options.ledger)
         self.suspicions = SuspicionQueue(results, bus, self.known)
         self.findings = FindingStore(

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from fuzz.protocol import Verdict
 from fuzz.protocol.codec import encode
 from fuzz.protocol.failures import AnyFailure
-from fuzz.runs import EVENTS_FILE
+from fuzz.run_store import EVENTS_FILE
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from fuzz.campaign.known_bugs import Explanation, KnownBugs, recorded_result
 from fuzz.protocol import Hello, SubjectResult
 from fuzz.protocol.codec import encode
 from fuzz.protocol.render import describe
-from fuzz.runs import FindingRow, Outcome, Results
+from fuzz.run_store import FindingRow, Outcome, Results
 from generators.program.case import Case
 
 

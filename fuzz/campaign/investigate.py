@@ -8,7 +8,7 @@ from corpus.shrink import shrink
 from fuzz.bug_identity import PROCESS, VALUES, attention_patterns, identity_of, kind_of
 from fuzz.protocol import EAGER, SubjectResult, Verdict
 from fuzz.protocol.render import describe
-from fuzz.runs import Outcome
+from fuzz.run_store import Outcome
 from fuzz.subjects import INDUCTOR, compiler_of, get_spec
 from generators.program.case import Case
 

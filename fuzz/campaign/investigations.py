@@ -6,19 +6,19 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from corpus.ledger import Bug
-from fuzz.campaign.control import Control, StopReason
 from fuzz.campaign.events import Bus, Duplicate, FindingSaved, ShrinkProgress, SuspicionClosed, SuspicionOpened
 from fuzz.campaign.finding_store import FindingStore
 from fuzz.campaign.investigate import Baseline, Conclusion, Stopped, investigate
 from fuzz.campaign.known_bugs import Explanation, KnownBugs
 from fuzz.campaign.options import Options
 from fuzz.campaign.schedule import Schedule
+from fuzz.campaign.stopping import StopCondition, StopReason
 from fuzz.campaign.suspicion_queue import SuspicionQueue
 from fuzz.error_location import describe_where
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.protocol.render import describe
-from fuzz.runs import Outcome, Results, Suspicion
-from fuzz.subjects import is_named
+from fuzz.run_store import Outcome, Results, Suspicion
+from fuzz.subjects import is_user_function
 from generators.program.case import Case
 from generators.program.emit import source
 
@@ -55,7 +55,7 @@ class Investigations:
         *,
         results: Results,
         bus: Bus,
-        control: Control,
+        control: StopCondition,
         known: KnownBugs,
         findings: FindingStore,
         suspicions: SuspicionQueue,
@@ -205,7 +205,7 @@ class Investigations:
         self._suspicions.settle_explained(explanation)
         is_public = conclusion.outcome is Outcome.FINDING
         # Whoever tests functions of theirs alone does not test eager.
-        of_eager = shown.verdict is Verdict.EAGER_SUSPECT and all(map(is_named, self._options.subjects))
+        of_eager = shown.verdict is Verdict.EAGER_SUSPECT and all(map(is_user_function, self._options.subjects))
         counts = is_public and not of_eager
         self.new += counts
         self._bus.emit(

@@ -4,7 +4,7 @@ import threading
 from dataclasses import replace
 
 from fuzz.campaign.options import Budget
-from fuzz.subjects import SUBJECTS, Spec, get_spec, is_named
+from fuzz.subjects import SUBJECTS, Spec, get_spec, is_user_function
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.emit import is_random
@@ -33,8 +33,8 @@ class Schedule:
     """Hands out subjects so that the expensive ones take their share of worker time and no more."""
 
     def __init__(self, subjects: tuple[str, ...]) -> None:
-        always = tuple(s for s in subjects if not get_spec(s).share) + tuple(s for s in subjects if is_named(s))
-        attention = all(get_spec(s).is_attention or is_named(s) for s in subjects)
+        always = tuple(s for s in subjects if not get_spec(s).share) + tuple(s for s in subjects if is_user_function(s))
+        attention = all(get_spec(s).is_attention or is_user_function(s) for s in subjects)
         self.always = subjects if attention else always or subjects[:1]
         self.sometimes = tuple(s for s in subjects if s not in self.always)
         self._random_proxy = next((s for s in self.sometimes if get_spec(s).is_proxy and get_spec(s).random), None)

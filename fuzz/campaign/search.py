@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from corpus.entry import case_files, load
 from fuzz.campaign.search_queue import ATTENTION, WITH, Queue, pattern_of, reached
 from fuzz.protocol import Result
-from fuzz.runs import Results
+from fuzz.run_store import Results
 from fuzz.subjects import get_spec
 from generators.errors import UserError
 from generators.program.case import Case

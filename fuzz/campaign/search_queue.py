@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from fuzz.protocol import SubjectResult
-from fuzz.runs import Results
+from fuzz.run_store import Results
 from generators.program.case import Case
 from generators.program.features import features
 

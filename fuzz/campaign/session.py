@@ -18,14 +18,14 @@ from types import FrameType
 from typing import IO, Self
 
 from fuzz.campaign.campaign import Campaign, Sampler
-from fuzz.campaign.control import StopReason
 from fuzz.campaign.events import Bus, EventLog
 from fuzz.campaign.options import Options
 from fuzz.campaign.screen import make_screen
 from fuzz.campaign.stats import Statistics
+from fuzz.campaign.stopping import StopReason
 from fuzz.campaign.summary import summarize
 from fuzz.protocol import Hello
-from fuzz.runs import RESULTS_FILE, Results
+from fuzz.run_store import RESULTS_FILE, Results
 from fuzz.subjects import get_spec
 from generators.errors import UserError
 from generators.sampling.sample import sample

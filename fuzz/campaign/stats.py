@@ -24,7 +24,7 @@ from fuzz.campaign.events import (
     WorkerStarted,
 )
 from fuzz.protocol.failures import normalize
-from fuzz.runs import STATISTICS_FILE
+from fuzz.run_store import STATISTICS_FILE
 
 _WRITE_SECONDS = 2.0
 

@@ -17,8 +17,8 @@ from fuzz.protocol import EAGER, Verdict
 from fuzz.protocol.failures import RelationBroken
 from fuzz.protocol.relations import MEANINGS
 from fuzz.protocol.render import describe
-from fuzz.runs import FindingRow, Results
-from fuzz.subjects import is_named
+from fuzz.run_store import FindingRow, Results
+from fuzz.subjects import is_user_function
 
 
 def finding_text(event: FindingSaved) -> str:
@@ -75,7 +75,7 @@ def summarize(
     rows = results.findings()
     found = [row for row in rows if row.kind == "new"]
     of_eager: list[FindingRow] = []
-    if stats.started and all(map(is_named, stats.started.subjects)):
+    if stats.started and all(map(is_user_function, stats.started.subjects)):
         of_eager = [row for row in found if row.result.verdict is Verdict.EAGER_SUSPECT]
         found = [row for row in found if row not in of_eager]
     where = f"in {stats.started.out}" if stats.started else "in all"
@@ -109,7 +109,7 @@ def _work_lines(outcomes: Mapping[str, int], stats: Statistics) -> list[str]:
     cases = f"{format_count(stats.cases, 'case')} in {format_duration(stats.elapsed)}"
     lines = [f"{stats.ended}: {cases}, {stats.rate:.1f} checks/s, {times}, rejected {rejected}"]
     lines += [f"  rejected {count}x: {reason}" for reason, count in stats.reasons.most_common(5)]
-    lines += [_coverage(subject, stats) for subject in sorted(stats.skipped) if is_named(subject)]
+    lines += [_coverage(subject, stats) for subject in sorted(stats.skipped) if is_user_function(subject)]
     lines += [f"  {subject} took none of its cases: {reason}" for subject, reason in sorted(stats.idle().items())]
     lines += [f"  set aside: {outcomes[label]} {words}" for label, words in _SET_ASIDE.items() if outcomes.get(label)]
     return lines

@@ -8,7 +8,7 @@ from fuzz.bug_identity import Symptom, accused, kind_of
 from fuzz.campaign.events import Bus, Duplicate
 from fuzz.campaign.known_bugs import Explanation, KnownBugs
 from fuzz.protocol import SubjectResult
-from fuzz.runs import Outcome, Results, Suspicion
+from fuzz.run_store import Outcome, Results, Suspicion
 from generators.program.case import Case
 
 _LONGEST_WAIT = 10

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fuzz.campaign.control import Control, DiskFull, StopReason
 from fuzz.campaign.events import (
     Bus,
     CaseJudged,
@@ -23,11 +22,12 @@ from fuzz.campaign.investigations import Investigations
 from fuzz.campaign.options import Options
 from fuzz.campaign.schedule import CaseNumbers, Schedule
 from fuzz.campaign.search import Search
+from fuzz.campaign.stopping import DiskFull, StopCondition, StopReason
 from fuzz.campaign.suspicion_queue import SuspicionQueue
 from fuzz.evaluator import RECYCLE_CHECKS, Evaluator, WorkerFault, build_check, public_version
 from fuzz.protocol import Check, Hello, Result, SubjectResult, Verdict
 from fuzz.protocol.render import describe
-from fuzz.runs import Results
+from fuzz.run_store import Results
 from fuzz.worker_process import WorkerProcess
 from generators.program.case import Case
 
@@ -41,7 +41,7 @@ class Shared:
     options: Options
     results: Results
     bus: Bus
-    control: Control
+    control: StopCondition
     schedule: Schedule
     numbers: CaseNumbers
     search: Search

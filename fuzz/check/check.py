@@ -12,7 +12,7 @@ from fuzz.check.coverage import Coverage
 from fuzz.check.exceptions import SuppressOutOfMemory
 from fuzz.check.oracle.verdict import Judgement
 from fuzz.check.program import is_device_lost
-from fuzz.check.subjects import Subject
+from fuzz.check.subject_builder import Subject
 from fuzz.protocol import Check, ErrorMap, Result, SubjectResult, Verdict
 from fuzz.protocol.controls import Observation
 from fuzz.protocol.failures import NotTaken, Refusal

@@ -14,7 +14,7 @@ from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.noise import Noise
 from fuzz.check.oracle.verdict import Judgement
 from fuzz.check.program import Execution, is_from_text
-from fuzz.check.subjects import Subject
+from fuzz.check.subject_builder import Subject
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import NotTaken, OutOfBounds, Refusal
 

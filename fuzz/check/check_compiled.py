@@ -14,7 +14,7 @@ from fuzz.check.oracle.attention.judge import judge as judge_call
 from fuzz.check.oracle.verdict import Judgement
 from fuzz.check.program import Execution
 from fuzz.check.recheck import apply_precision_policy, recheck
-from fuzz.check.subjects import Subject
+from fuzz.check.subject_builder import Subject
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import NotTaken, Refusal
 

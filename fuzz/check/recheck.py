@@ -14,7 +14,7 @@ from fuzz.check.oracle import constants, dropout
 from fuzz.check.oracle.noise import Noise
 from fuzz.check.oracle.verdict import DOUBTED, Judge, Judgement
 from fuzz.check.program import Execution, execute
-from fuzz.check.subjects import Subject
+from fuzz.check.subject_builder import Subject
 from fuzz.protocol import Verdict
 from fuzz.protocol.messages import CASTS, TF32
 

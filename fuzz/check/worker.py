@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from fuzz.protocol import Check, Exit, Hello, Message, ProtocolError, Result, Stage, Unusable, from_json
 
 if TYPE_CHECKING:
-    from fuzz.check.subjects import Subject
+    from fuzz.check.subject_builder import Subject
 
 OLDEST_TORCH = (2, 11)
 
@@ -112,7 +112,7 @@ def _start(options: argparse.Namespace) -> "dict[str, Subject]":
     if options.device == "cuda" and not torch.cuda.is_available():
         raise WorkerUnavailable(f"torch {torch.__version__} in {sys.executable} sees no CUDA device")
     from fuzz.check import settings
-    from fuzz.check.subjects import SubjectError, available, find
+    from fuzz.check.subject_builder import SubjectError, available, find
 
     settings.configure_torch()
     subjects = available(options.device)

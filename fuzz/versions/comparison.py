@@ -10,7 +10,7 @@ from fuzz.campaign.investigate import public_for
 from fuzz.evaluator import WorkerConfig, WorkerFault, open_evaluator, public_version
 from fuzz.protocol import Result, Verdict
 from fuzz.protocol.render import describe
-from fuzz.subjects import SUBJECTS, find_proxy, is_named
+from fuzz.subjects import SUBJECTS, find_proxy, is_user_function
 from fuzz.versions.verdicts import GROWTH, Baseline, Change, Row, VersionResult
 from generators.errors import UserError
 from generators.program.case import Case
@@ -114,7 +114,7 @@ def make_file_tasks(entries: Mapping[Path, Entry], subjects: Sequence[str], devi
     _check_device(device)
     tasks = []
     for path, entry in entries.items():
-        if is_named(entry.subject) and not subjects:
+        if is_user_function(entry.subject) and not subjects:
             # A case file is data: that it names a function is no reason to import it.
             raise UserError(
                 f"{path}: is about {entry.subject}, which runs code of yours: allow it with --subject {entry.subject}"

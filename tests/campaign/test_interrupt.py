@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from corpus import entry as corpus_entry
-from fuzz.runs import Results
+from fuzz.run_store import Results
 from tests.campaign.fakes import raised
 
 pytestmark = pytest.mark.worker

@@ -11,7 +11,7 @@ from corpus import ledger
 from corpus.entry import Entry, Found
 from corpus.ledger import Ledger
 from fuzz.campaign.session import RunResult, run_campaign
-from fuzz.runs import FindingRow, Results
+from fuzz.run_store import FindingRow, Results
 from tests.campaign.fakes import case, options, raised, sampler
 from tests.campaign.test_campaign import WRONG, events, found
 

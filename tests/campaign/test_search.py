@@ -14,7 +14,7 @@ from fuzz.campaign.search import SourceBandit, seed_cases
 from fuzz.campaign.search_queue import Queue
 from fuzz.campaign.session import run_campaign
 from fuzz.protocol import Result
-from fuzz.runs import Results
+from fuzz.run_store import Results
 from generators.errors import UserError
 from generators.program.case import Case
 from tests.campaign.fakes import case, options, sampler, setup

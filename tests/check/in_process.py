@@ -6,7 +6,7 @@ from typing import Any
 from fuzz.check import settings
 from fuzz.check.attention.function import Attention
 from fuzz.check.check import check
-from fuzz.check.subjects import Subject
+from fuzz.check.subject_builder import Subject
 from fuzz.protocol import Check, SubjectResult
 from tests.check.sources import source
 

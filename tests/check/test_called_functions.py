@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fuzz.check.subjects import find
+from fuzz.check.subject_builder import find
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import FURTHER_CALL, OutOfBounds, Refusal
 from kernels.reference import math_attention

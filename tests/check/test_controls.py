@@ -8,7 +8,7 @@ from torch._inductor import config
 
 from fuzz.check.controls import CONTROLS, ControlError, apply_controls, inductor
 from fuzz.check.controls.pattern_constants import read_known_pattern
-from fuzz.check.subjects import Subject, SubjectError, find
+from fuzz.check.subject_builder import Subject, SubjectError, find
 from fuzz.protocol import Verdict
 from fuzz.protocol.controls import Control, PatternMatched
 from fuzz.protocol.failures import NotTaken, Refusal

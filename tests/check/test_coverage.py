@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from fuzz.check import torch_internals
 from fuzz.check.coverage import Coverage, missing_hooks, registered_patterns
-from fuzz.check.subjects import find
+from fuzz.check.subject_builder import find
 from fuzz.protocol.failures import NotTaken, Refusal
 from tests.check.client import Client
 from tests.check.sources import source

@@ -12,7 +12,7 @@ from torch.nn import functional
 from fuzz.check.check import check
 from fuzz.check.oracle.dropout import Comparison
 from fuzz.check.program import Execution, Program, execute
-from fuzz.check.subjects import Subject
+from fuzz.check.subject_builder import Subject
 from fuzz.protocol import Check, SubjectResult, Verdict
 from fuzz.protocol.failures import DropoutStatistic, WrongValue
 from tests.check.sources import source

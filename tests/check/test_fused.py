@@ -11,7 +11,7 @@ from fuzz.check import check_compiled
 from fuzz.check.attention.pure_attention import PureAttention
 from fuzz.check.check import check
 from fuzz.check.program import Program, execute
-from fuzz.check.subjects import Subject
+from fuzz.check.subject_builder import Subject
 from fuzz.protocol import Check, SubjectResult, Verdict
 from tests.check.planted_attention import right
 from tests.check.sources import source

@@ -11,7 +11,7 @@ from fuzz.check import check_compiled
 from fuzz.check.attention.pure_attention import PureAttention
 from fuzz.check.oracle.verdict import Judgement
 from fuzz.check.program import Program, execute
-from fuzz.check.subjects import find
+from fuzz.check.subject_builder import find
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import NotFinite
 from fuzz.protocol.messages import CASTS

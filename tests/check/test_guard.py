@@ -9,7 +9,7 @@ from torch import Tensor
 from fuzz.check.attention.function import Attention, fill_matters
 from fuzz.check.attention.guard import Guard
 from fuzz.check.check import check
-from fuzz.check.subjects import Subject
+from fuzz.check.subject_builder import Subject
 from fuzz.protocol import Check, Verdict
 from fuzz.protocol.failures import AnyFailure, DifferentElements, NotTaken, Refusal, Write
 from tests.check.planted_attention import right

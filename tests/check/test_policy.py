@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fuzz.check import settings
 from fuzz.check.check import check
-from fuzz.check.subjects import Subject
+from fuzz.check.subject_builder import Subject
 from fuzz.protocol import Check, SubjectResult, Verdict
 from fuzz.protocol.messages import CASTS, TF32
 from tests.check.client import Client

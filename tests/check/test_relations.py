@@ -12,7 +12,7 @@ from fuzz.check.exceptions import Unsupported
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.metamorphic import find_violations
 from fuzz.check.oracle.attention.relation_table import RELATIONS
-from fuzz.check.subjects import available
+from fuzz.check.subject_builder import available
 from fuzz.protocol.failures import RelationBroken
 from kernels.attention import attention
 from kernels.reference import math_attention

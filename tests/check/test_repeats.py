@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fuzz.check.subjects import Subject
+from fuzz.check.subject_builder import Subject
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import Nondeterministic
 from tests.check.in_process import run_subject

@@ -6,7 +6,7 @@ import pytest
 from fuzz.campaign.investigate import investigate
 from fuzz.evaluator import WorkerConfig, open_evaluator
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.runs import Outcome
+from fuzz.run_store import Outcome
 from generators.program.case import Case, Input
 from generators.program.emit import source
 from generators.program.sizes import Size

@@ -25,8 +25,8 @@ from triage.attribution.render import describe_explanation
 from triage.attribution.root_cause import Experiment, Mechanism, MechanismKind, RootCause
 from triage.report import repro
 from triage.report.build import write_refusal, write_report
-from triage.report.diagnosis import refuse
 from triage.report.model import MAX_LINES, Report
+from triage.report.refusal import refuse
 from triage.report.repro import Bug, write_script
 from triage.report.wording import title
 

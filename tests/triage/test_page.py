@@ -13,7 +13,7 @@ import pytest
 from corpus.entry import Entry, Found, dumps
 from fuzz.protocol import ErrorMap, Result, SubjectResult, Verdict
 from fuzz.protocol.failures import Recorded
-from fuzz.runs import EVENTS_FILE, RESULTS_FILE, FindingRow, Results
+from fuzz.run_store import EVENTS_FILE, RESULTS_FILE, FindingRow, Results
 from generators.program.case import Case
 from tests.triage.conftest import NUMBERS
 from triage.page.__main__ import make_page

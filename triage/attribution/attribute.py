@@ -8,7 +8,7 @@ from fuzz.bug_identity import PROCESS
 from fuzz.evaluator import Evaluator
 from fuzz.protocol import Verdict
 from fuzz.protocol.controls import Control
-from fuzz.subjects import get_spec, is_named
+from fuzz.subjects import get_spec, is_user_function
 from generators.errors import UserError
 from triage.attribution.ablation import (
     AOT_EAGER,
@@ -72,7 +72,7 @@ def attribute(
 
     Raises UserError where the case shows no bug, or can't be judged.
     """
-    is_attention = is_named(entry.subject) or get_spec(entry.subject).is_attention
+    is_attention = is_user_function(entry.subject) or get_spec(entry.subject).is_attention
     if ablation is None and is_attention:
         ablation = run_kernel_ablation(entry, evaluator)
     ablation = ablation or run_ablation(entry, evaluator, full=False)

@@ -12,7 +12,7 @@ from corpus.entry import Entry
 from corpus.ledger import CauseKey
 from fuzz.evaluator import Evaluator, WorkerConfig, WorkerFault, open_evaluator
 from fuzz.protocol import Verdict
-from fuzz.subjects import is_named
+from fuzz.subjects import is_user_function
 from generators.errors import UserError
 from triage.attribution.attribute import attribute
 from triage.attribution.root_cause import RootCause
@@ -73,7 +73,7 @@ class Attributions:
             yield Attributed(finding, key_of(cause), cause)
 
     def _attribute(self, entry: Entry) -> RootCause:
-        if is_named(entry.subject) and entry.subject not in self._allowed:
+        if is_user_function(entry.subject) and entry.subject not in self._allowed:
             raise UserError(f"it runs {entry.subject}, which is code of yours: allow it with --subject {entry.subject}")
         return self._attributor(entry)
 
@@ -89,7 +89,7 @@ def attributor(config: WorkerConfig, device: str = "") -> Iterator[Attributor]:
         known: dict[tuple[WorkerConfig, int], Evaluator] = {}
 
         def find_cause(entry: Entry) -> RootCause:
-            named = (entry.subject,) if is_named(entry.subject) else ()
+            named = (entry.subject,) if is_user_function(entry.subject) else ()
             own = replace(config, device=device or entry.device, named=named)
             verdict = entry.found.verdict if entry.found else entry.expectation.verdict
             repeat = 2 if verdict == Verdict.NONDETERMINISTIC else 1

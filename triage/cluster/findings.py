@@ -10,7 +10,7 @@ from packaging.version import InvalidVersion, Version
 
 from corpus import entry as corpus_entry
 from corpus.entry import SUFFIX, Entry
-from fuzz.runs import RESULTS_FILE, STATISTICS_FILE, FindingRow, Results
+from fuzz.run_store import RESULTS_FILE, STATISTICS_FILE, FindingRow, Results
 from generators.errors import UserError
 
 

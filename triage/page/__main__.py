@@ -35,7 +35,7 @@ def make_page(run: Path, ledger: Path | None = None) -> "tuple[str, list[Group]]
     """The page of a run directory, and what it lists. Raises UserError when it is none."""
     from corpus import ledger as ledgers
     from fuzz.evaluator import ROOT
-    from fuzz.runs import Results
+    from fuzz.run_store import Results
     from triage.page.campaign_view import describe_campaign
     from triage.page.findings import StoredFinding, describe_group, group_findings
     from triage.page.timeline import Timeline

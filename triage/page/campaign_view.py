@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fuzz.durations import format_count, format_duration
 from fuzz.protocol import Verdict
-from fuzz.runs import Outcome, Results
+from fuzz.run_store import Outcome, Results
 from triage.page.charts import draw_coverage, draw_rates
 from triage.page.findings import embed, format_time, spell_out
 from triage.page.timeline import Timeline

@@ -17,8 +17,8 @@ from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import RelationBroken
 from fuzz.protocol.relations import MEANINGS
 from fuzz.protocol.render import describe
-from fuzz.runs import FindingRow
-from fuzz.subjects import is_named
+from fuzz.run_store import FindingRow
+from fuzz.subjects import is_user_function
 from generators.program.emit import source
 from triage.cluster.attributions import load_attributed
 from triage.cluster.clusters import Cluster, cluster, split_listed
@@ -187,7 +187,7 @@ def _list_commands(row: FindingRow) -> list[str]:
     """What a person types in a checkout to see it again, and to get a report of it."""
     file = shlex.quote(row.file)
     # Only the person at the keyboard may have a function of theirs imported.
-    allowed = f" --subject {shlex.quote(row.result.subject)}" if is_named(row.result.subject) else ""
+    allowed = f" --subject {shlex.quote(row.result.subject)}" if is_user_function(row.result.subject) else ""
     return [
         f"python -m fuzz.replay {file}{allowed}",
         f"python -m triage.report {file}{allowed} --out reports/{row.case_id}",

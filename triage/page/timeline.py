@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fuzz.runs import EVENTS_FILE
+from fuzz.run_store import EVENTS_FILE
 
 
 @dataclass(slots=True)

@@ -102,7 +102,7 @@ def report(
 
 def find_cases(what: Path, ledger: "Ledger") -> "Iterator[tuple[str, Path]]":
     """The case files to report about, and for those of a run the directory's name below --out. Raises UserError."""
-    from fuzz.runs import RESULTS_FILE
+    from fuzz.run_store import RESULTS_FILE
     from generators.errors import UserError
     from triage.cluster.clusters import load_clusters
 
@@ -130,7 +130,7 @@ def _report(case: Path, out: Path, options: "Options", *, trace: bool, overwrite
     from dataclasses import replace
 
     from corpus.entry import DEVICES, load
-    from fuzz.subjects import is_named
+    from fuzz.subjects import is_user_function
     from generators.errors import UserError
     from triage.report import picture, repro
     from triage.report.build import build
@@ -138,7 +138,7 @@ def _report(case: Path, out: Path, options: "Options", *, trace: bool, overwrite
 
     entry = load(case)
     subject = options.subject or (entry.subject if repro.is_attention(entry.subject) else None)
-    if subject is not None and is_named(subject) and options.subject is None:
+    if subject is not None and is_user_function(subject) and options.subject is None:
         # A case file is data: that it names a function is no reason to import it.
         raise UserError(f"{case}: is about {subject}, which runs your code: allow it with --subject {subject}")
     if subject is not None and not repro.is_attention(subject):

@@ -11,7 +11,7 @@ from fuzz.evaluator import ROOT, Evaluator, WorkerConfig, open_evaluator, public
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import RelationBroken
 from fuzz.protocol.render import describe
-from fuzz.subjects import get_spec, is_named
+from fuzz.subjects import get_spec, is_user_function
 from generators.errors import UserError
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
@@ -24,8 +24,8 @@ from triage.attribution.explain import Explanation, explain
 from triage.attribution.render import describe_boundary, describe_evidence, describe_explanation
 from triage.attribution.size_search import Boundary, search_sizes
 from triage.report import environment, picture, repro
-from triage.report.diagnosis import refuse, refuse_unshown
 from triage.report.model import Refusal, Report, Row
+from triage.report.refusal import refuse, refuse_unshown
 from triage.report.relations import SIDES
 from triage.report.repro import CANT_RUN, TIMEOUT_EXIT, WITHOUT_NUMBERS, Bug, Run, Script
 from triage.report.traceback_excerpt import shorten_log
@@ -67,7 +67,7 @@ def build(entry: Entry, options: Options, out: Path) -> Report | Refusal:
     config = options.config
     if subject is not None:
         entry = replace(entry, expect=Expectation("pass", subject=subject, device=config.device))
-        config = replace(config, named=(subject,) if is_named(subject) else ())
+        config = replace(config, named=(subject,) if is_user_function(subject) else ())
         options = replace(options, config=config)
     with open_evaluator(config, repeat=2, with_error_map=True, remember=True) as evaluator:
         ablation = (

@@ -15,7 +15,7 @@ from corpus.entry import Entry, Expectation, dumps
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import DropoutMask, OutOfBounds, RelationBroken, Write
 from fuzz.protocol.relations import MEANINGS
-from fuzz.subjects import get_spec, is_named
+from fuzz.subjects import get_spec, is_user_function
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
 from generators.program.dtypes import LOW_PRECISION, category
@@ -104,7 +104,7 @@ def is_kernel(result: SubjectResult) -> bool:
 
 def is_attention(subject: str) -> bool:
     """Whether the subject is an attention function."""
-    return is_named(subject) or get_spec(subject).is_attention
+    return is_user_function(subject) or get_spec(subject).is_attention
 
 
 def scripts(bug: Bug) -> Iterator[Script]:
@@ -120,7 +120,7 @@ def scripts(bug: Bug) -> Iterator[Script]:
     if isinstance(bug.result.failure, RelationBroken):
         yield write_script(bug)
     else:
-        has_borders = is_named(subject) or bool(get_spec(subject).function and not get_spec(subject).backend)
+        has_borders = is_user_function(subject) or bool(get_spec(subject).function and not get_spec(subject).backend)
         has_borders &= verdict not in RAISES | {Verdict.TIMEOUT, Verdict.METADATA}
         if not (has_borders and _is_of_memory(bug.result)):
             yield write_script(bug)
@@ -134,10 +134,12 @@ def write_script(bug: Bug, *, borders: bool = False) -> Script:
     case, verdict, subject = bug.case, bug.result.verdict, bug.result.subject
     program = source(case).strip()
     who = "kernel" if bug.is_of_kernel else "eager" if verdict is Verdict.EAGER_SUSPECT else "compiled"
-    module, _, function = (subject if is_named(subject) else get_spec(subject).function).partition(":")
+    module, _, function = (subject if is_user_function(subject) else get_spec(subject).function).partition(":")
     failure = bug.result.failure
     relation = failure.relation if bug.is_of_kernel and isinstance(failure, RelationBroken) else ""
-    compiles = who == "compiled" or bool(bug.is_of_kernel and not is_named(subject) and get_spec(subject).backend)
+    compiles = who == "compiled" or bool(
+        bug.is_of_kernel and not is_user_function(subject) and get_spec(subject).backend
+    )
     call = "run(Module(), backend=BACKEND)"
     if who == "kernel":
         call = 'run(WithKernel(), backend="inductor")' if compiles else "run(WithKernel())"
@@ -194,7 +196,7 @@ def write_worker_script(bug: Bug) -> Script:
     """The script that asks a worker to judge the case."""
     subject = bug.result.subject
     entry = Entry(bug.case, expect=Expectation("pass", subject=subject, device=bug.device))
-    place = "in a checkout of attnfuzz" + (f", {place_of(subject)}" if is_named(subject) else "")
+    place = "in a checkout of attnfuzz" + (f", {place_of(subject)}" if is_user_function(subject) else "")
     why = _why_a_worker(bug.result)
     about = (
         f"A plain run of {_quotable(subject)} does not show this: {why}. Run it {place}. Give another interpreter to"
@@ -214,7 +216,7 @@ def write_worker_script(bug: Bug) -> Script:
 
 def place_of(subject: str) -> str:
     """Where a script that imports the function has to be run; "" where torch is enough."""
-    if is_named(subject):
+    if is_user_function(subject):
         return f"where {subject.partition(':')[0]} can be imported"
     return "in a checkout of attnfuzz" if get_spec(subject).function else ""
 

@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from fuzz.check.attention.function import Attention, Function
 from fuzz.check.controls import inductor, launch, sdpa_forms
 from fuzz.check.controls.pattern_constants import compare_constants
-from fuzz.check.subjects import Subject
+from fuzz.check.subject_builder import Subject
 from fuzz.protocol.controls import Control, Observation
 
 Record = Callable[[Observation], None]

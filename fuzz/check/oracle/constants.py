@@ -73,7 +73,7 @@ DROPOUT_SECONDS = 20.0
 
 #: A dropout mask is wrong when -log of Chernoff's bound on its probability exceeds the first number: 2e-11, for some
 #: 1000 tests of a mask. Its keep rate may be off by what rounding p to 8 bits does, as FlashAttention 2 rounds it.
-MASK_DOUBT = 24.5
+MASK_NEG_LOG_PROBABILITY = 24.5
 MASK_QUANTUM = 1 / 256
 
 #: Units of roundoff by which a kept weight may miss 1 / (1 - p): of one weight (it and the output are rounded, in
@@ -89,18 +89,18 @@ MASK_LARGE = 16.0
 #: notes on numerics: correct fused and MATH kernels reach 1.9 (bfloat16), 2.1 (float16), 5.0 (float32); beyond these
 #: was always a bug. By `python -m benchmarks.oracle_power --correct` (benchmarks/calibration) right functions reached
 #: 1.9, 1.5 and, where terms of a sum are equal and round alike, 4.4.
-BUDGET_LOW_PRECISION = 4.0
-BUDGET = 12.0
+ERROR_BOUNDS_LOW_PRECISION = 4.0
+ERROR_BOUNDS = 12.0
 
 #: Right kernels made up for a call in low precision, and how many before a trend is called wrong: the mean and the
 #: spread of a statistic come from them.
-PEERS = 8
-PEERS_BEFORE_WRONG = 32
+SIMULATED_KERNELS = 8
+SIMULATED_KERNELS_BEFORE_WRONG = 32
 
 #: Where scores take few values weights round alike, and their errors add up in place of going as the root of their
 #: squares, which the budget counts on: an error may be so many times the largest of those peers before it is called
 #: wrong. bfloat16, tokens drawn from 16, 1,024 and 2,048 keys: right kernels reach 9.2 budgets, and so do peers.
-PEERS_MARGIN = 1.5
+SIMULATED_KERNELS_MARGIN = 1.5
 
 #: A statistic over all elements is wrong from so many standard deviations of its peers, and where it also matters: a
 #: bias or change of the scale of this share of the unit roundoff, errors (of the whole, of the worst row) so many times
@@ -123,7 +123,7 @@ IDENTITY = 26.0
 #: Weights that are exp of so much less than the largest one's, 2e-9, do not count; and exp(0.25) is 1.28, of which the
 #: first order is off by a tenth: a score that may be off by more says nothing of its weight.
 NEGLIGIBLE = 20.0
-FIRST_ORDER = 0.25
+MAX_SCORE_ERROR = 0.25
 
 #: Scores beyond this overflow in float32, wherever a kernel multiplies by the scale.
 LARGEST_SCORE = torch.finfo(torch.float32).max / 16
@@ -187,9 +187,9 @@ def finite_limit(dtype: torch.dtype) -> float:
     return torch.finfo(dtype).max * (1 - FINITE_MARGIN * UNIT_ROUNDOFF[dtype])
 
 
-def budget_limit(dtype: torch.dtype) -> float:
+def error_bound_limit(dtype: torch.dtype) -> float:
     """How many times its budget an element of a kernel with inputs of this dtype may be off."""
-    return BUDGET_LOW_PRECISION if dtype in LOW_PRECISION else BUDGET
+    return ERROR_BOUNDS_LOW_PRECISION if dtype in LOW_PRECISION else ERROR_BOUNDS
 
 
 def identity_limit(dtype: torch.dtype) -> float:

@@ -135,7 +135,7 @@ def _check_rates(mask: Tensor, p: float) -> Iterator[DropoutMask]:
         kept, count = rows.sum(1).tolist(), rows.shape[1]
         doubts = [_bound_chance(number, count, 1 - p, constants.MASK_QUANTUM) for number in kept]
         worst = max(range(len(doubts)), key=doubts.__getitem__)
-        if doubts[worst] > constants.MASK_DOUBT:
+        if doubts[worst] > constants.MASK_NEG_LOG_PROBABILITY:
             errors = (kept[worst] - count * (1 - p)) / math.sqrt(count * p * (1 - p))
             index = worst if axis else None
             yield DropoutMask("keep_rate", p, kept[worst], count, expected=1 - p, worst=errors, axis=axis, index=index)
@@ -166,7 +166,7 @@ def _check_independence(left: Tensor, right: Tensor, problem: DropoutMask) -> It
     # What the shares kept really are decides how often independent masks agree.
     a, b = float(left.double().mean()), float(right.double().mean())
     expected = min(max(a * b + (1 - a) * (1 - b), p * p + (1 - p) ** 2), 1.0)
-    if agree > expected * count and _bound_chance(agree, count, expected, 0.0) > constants.MASK_DOUBT:
+    if agree > expected * count and _bound_chance(agree, count, expected, 0.0) > constants.MASK_NEG_LOG_PROBABILITY:
         yield replace(problem, count=agree, total=count, seen=agree / count, expected=expected)
 
 

@@ -104,7 +104,7 @@ def ill_conditioned(exact: Exact, rounds: tuple[str, ...] = ("weights",)) -> Ten
     if not ds.size(-1):
         return torch.zeros_like(exact.live)
     lowest = exact.peak - ds.amax(-1, keepdim=True) - constants.NEGLIGIBLE
-    return ((exact.scores + ds > lowest) & (ds > constants.FIRST_ORDER)).any(-1, keepdim=True)
+    return ((exact.scores + ds > lowest) & (ds > constants.MAX_SCORE_ERROR)).any(-1, keepdim=True)
 
 
 def _drift(summed: Tensor) -> float:

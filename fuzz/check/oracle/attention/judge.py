@@ -64,7 +64,7 @@ class _Judge:
         self._call, self._rounds, self._dropped = call, rounds, dropped
         self._exact = Exact.of(call, dropped)
         self._low = call.q.dtype in constants.LOW_PRECISION
-        self._limit = constants.budget_limit(call.q.dtype)
+        self._limit = constants.error_bound_limit(call.q.dtype)
         self._peers = Peers(self._exact, rounds, call.options.get("sinks"))
         self._drawn: list[dict[str, Tensor]] = []
         self._ill_conditioned = ill_conditioned(self._exact, rounds)
@@ -131,7 +131,7 @@ class _Judge:
         missing = result.finite & ~result.value.isfinite()
         if bool(missing.any()):
             # Where a right kernel overflows nobody is accused.
-            for peer in self._draw(constants.PEERS):
+            for peer in self._draw(constants.SIMULATED_KERNELS):
                 if result.name in peer:
                     missing &= peer[result.name].isfinite()
         lost = int(missing.sum())
@@ -172,7 +172,7 @@ class _Judge:
         # Numbers close to the smallest ones do not round in proportion.
         small = result.exact.abs() < constants.SMALLEST_TREND * torch.finfo(self._exact.dtype).smallest_normal
         mine = Statistics.of(r.masked_fill(small, 0.0), directions)
-        for count in (constants.PEERS, constants.PEERS_BEFORE_WRONG):
+        for count in (constants.SIMULATED_KERNELS, constants.SIMULATED_KERNELS_BEFORE_WRONG):
             for peer in self._draw(count)[len(result.peers) :]:
                 errors = result.errors(peer[result.name]).masked_fill(small, 0.0)
                 result.peers.append(Statistics.of(errors, directions))
@@ -213,7 +213,7 @@ class _Judge:
 
     def _worst_of_peers(self, result: _Result) -> float:
         """The largest error of right kernels in budgets: beyond the limit where terms are equal."""
-        peers = [*self._online, *self._draw(constants.PEERS_BEFORE_WRONG)] if self._low else []
+        peers = [*self._online, *self._draw(constants.SIMULATED_KERNELS_BEFORE_WRONG)] if self._low else []
         errors = [result.errors(peer[result.name]) for peer in peers if result.name in peer]
         return max((float(one.abs().max()) for one in errors), default=0.0)
 
@@ -236,7 +236,7 @@ class _Judge:
 
         limit = self._limit
         if float(per_row.max()) > limit:
-            limit = max(limit, constants.PEERS_MARGIN * self._worst_of_peers(result))
+            limit = max(limit, constants.SIMULATED_KERNELS_MARGIN * self._worst_of_peers(result))
         peers = [error(peer[result.name]) for peer in self._draw(2) if result.name in peer]
         return {
             "ratio": float(per_row.max()),

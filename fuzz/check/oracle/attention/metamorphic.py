@@ -17,7 +17,7 @@ from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.error_bound import budget
 from fuzz.check.oracle.attention.exact import Exact
 from fuzz.check.oracle.attention.relation_table import RELATIONS, Equation, Relation, Term
-from fuzz.check.oracle.constants import LARGEST_RELATED, MOST_SCORES, SMALLEST_RELATED, UNIT_ROUNDOFF, budget_limit
+from fuzz.check.oracle.constants import LARGEST_RELATED, MOST_SCORES, SMALLEST_RELATED, UNIT_ROUNDOFF, error_bound_limit
 from fuzz.check.oracle.where import largest_index
 from fuzz.protocol.failures import RelationBroken
 
@@ -103,7 +103,7 @@ class _Trial:
         if any(_scores(term.call) > MOST_SCORES for term in terms):
             return None
         allowed = torch.stack([_spread(term, self._budget(term.call)) for term in terms]).sum(0)
-        limit = budget_limit(self._call.q.dtype)
+        limit = error_bound_limit(self._call.q.dtype)
         ratio = (error / allowed).nan_to_num(0.0, posinf=0.0)
         worst = float(ratio.max())
         if worst <= limit:

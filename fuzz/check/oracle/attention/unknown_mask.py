@@ -54,7 +54,7 @@ def judge_unknown_mask(call: Call, rounds: tuple[str, ...]) -> Judgement | None:
 def _surely_not_zero(exact: Exact, p: float, tiny: float) -> Tensor:
     """Rows, [..., 1], of so many weights that to drop all of them is out of the question."""
     large = exact.weights * exact.v.abs().amax(-1).unsqueeze(-2) > constants.MASK_LARGE * tiny
-    return large.sum(-1, keepdim=True) * -math.log(p) > constants.MASK_DOUBT
+    return large.sum(-1, keepdim=True) * -math.log(p) > constants.MASK_NEG_LOG_PROBABILITY
 
 
 def _check_expectation(exact: Exact, out: Tensor, p: float, firm: Tensor, slack: float) -> Judgement | None:
@@ -69,7 +69,7 @@ def _check_expectation(exact: Exact, out: Tensor, p: float, firm: Tensor, slack:
         square, found, expected, rounded = parts
         apart = ((found - expected).abs() - rounded).clamp(min=0)
         doubt = 2 * apart.square() / square.masked_fill(square == 0, torch.inf)
-        wrong = doubt > constants.MASK_DOUBT
+        wrong = doubt > constants.MASK_NEG_LOG_PROBABILITY
         if bool(wrong.any()):
             at = first_index(doubt == doubt.max())
             head, share = () if parts is whole else at, float(found[at] / expected[at])

@@ -3,12 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.campaign.control import Control, DiskFull, StopReason
 from fuzz.campaign.options import Budget
+from fuzz.campaign.stopping import DiskFull, StopCondition, StopReason
 
 
 def test_the_first_reason_to_stop_counts() -> None:
-    control = Control(Budget(cases=3))
+    control = StopCondition(Budget(cases=3))
     assert (control.is_over, control.reason) == (False, StopReason.BUDGET)
     control.stop(StopReason.INTERRUPTED)
     control.kill()
@@ -16,13 +16,13 @@ def test_the_first_reason_to_stop_counts() -> None:
 
 
 def test_a_budget_of_time_ends_it() -> None:
-    control = Control(Budget(seconds=1e-9))
+    control = StopCondition(Budget(seconds=1e-9))
     control.begin()
     assert control.is_over and not control.is_stopped and control.seconds_left < 0
 
 
 def test_only_the_disk_says_that_it_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    control = Control(Budget(cases=3))
+    control = StopCondition(Budget(cases=3))
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=2**30))
     control.require_space(tmp_path)

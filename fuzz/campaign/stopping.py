@@ -30,7 +30,7 @@ class DiskFull(UserError):
     """There is no space left for results."""
 
 
-class Control:
+class StopCondition:
     """Whether a campaign of this budget goes on. Threads share it."""
 
     def __init__(self, budget: Budget) -> None:

@@ -15,7 +15,7 @@ from fuzz.check import graph_passes, settings
 from fuzz.check.attention import sdpa
 from fuzz.check.attention.function import Attention, Function
 from fuzz.check.exceptions import SubjectError
-from fuzz.subjects import SUBJECTS, Spec, get_spec, is_named
+from fuzz.subjects import SUBJECTS, Spec, get_spec, is_user_function
 
 __all__ = ["Subject", "SubjectError", "available", "find"]
 
@@ -60,7 +60,7 @@ def available(device: str = "cpu") -> dict[str, Subject]:
 
 def find(name: str) -> Subject:
     """The subject called `name`, or the function `package.module:function`. Raises `SubjectError`."""
-    if is_named(name):
+    if is_user_function(name):
         return _import(name)
     if name not in SUBJECTS:
         raise SubjectError(f"unknown subject {name!r}: choose from {', '.join(SUBJECTS)}, or package.module:function")

@@ -115,7 +115,7 @@ def known_findings() -> Iterator[Known]:
         yield Known(f"kernel {name}", _call(f"benchmarks.defects:{name}", **how), _in_kernel(name, part))
     for path, found in entry.load_directory(SEEDS).items():
         if found.expect is not None and found.expect.status == "known":
-            yield Known(f"known {path.name.partition('.')[0]}", found, _as_known(path.name))
+            yield Known(f"known {path.name.partition('.')[0]}", found, _match_known(path.name))
 
 
 def _subject(name: str) -> Expectation:
@@ -135,7 +135,7 @@ def _in_kernel(name: str, part: str) -> Callable[[RootCause], bool]:
     return lambda cause: cause.who == f"benchmarks.defects:{name}" and cause.part.startswith(part)
 
 
-def _as_known(file: str) -> Callable[[RootCause], bool]:
+def _match_known(file: str) -> Callable[[RootCause], bool]:
     if file.startswith("sfdp-"):
         return _in_pattern(file)
     return lambda cause: cause.who == "sdpa_flash" and cause.mechanism.name is MechanismKind.OVERLAPPING_ROWS

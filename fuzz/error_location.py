@@ -109,7 +109,7 @@ def find_attention_axes(case: Case, name: str, rank: int) -> tuple[str, ...]:
         elif op.kind == "sdpa" or (op.kind in _PRODUCTS and _is_weights(made, op.args[0])):
             axes = _BY_RANK[rank]
             for move in reversed(moves):
-                axes = _moved(axes, move)
+                axes = _move_axes(axes, move)
             return axes
         elif op.kind not in _SAME:
             break
@@ -123,7 +123,7 @@ def _is_weights(made: dict[str, Op], name: str) -> bool:
     return name in made and made[name].kind in _SOFTMAX
 
 
-def _moved(axes: tuple[str, ...], op: Op) -> tuple[str, ...]:
+def _move_axes(axes: tuple[str, ...], op: Op) -> tuple[str, ...]:
     if op.kind == "permute":
         dims = attributes(op)["dims"]
         assert isinstance(dims, tuple)

@@ -26,7 +26,7 @@ def run_parts(
     os.environ.update({**ENVIRONMENT, **(INTERPRETED if device == "cpu" else {})})
     context = multiprocessing.get_context("spawn")
     with context.Pool(workers, _started, maxtasksperchild=CHUNKS_PER_PROCESS[device]) as pool:
-        results = pool.imap_unordered(functools.partial(_called, call), arguments)
+        results = pool.imap_unordered(functools.partial(_call, call), arguments)
         for number in range(len(arguments)):
             try:
                 part = results.next(timeout=LONGEST)
@@ -42,7 +42,7 @@ def run_parts(
                 yield part
 
 
-def _called(call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+def _call(call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     return call(*arguments)
 
 

@@ -13,7 +13,7 @@ from generators.program.dtypes import DTYPES, LOW_PRECISION
 from generators.program.ops import OPS
 from generators.program.ops.flex import NAMES as FLEX_NAMES
 from generators.program.ops.products import EQUATION
-from generators.program.ops.spec import Attribute, Call, Kind, OpSpec
+from generators.program.ops.spec import Attribute, Call, Kind
 from generators.program.sizes import Size
 from generators.program.values import DISTRIBUTIONS, LAYOUTS
 
@@ -278,8 +278,3 @@ def pruned(case: Case) -> Case:
     values = {i.name for i in inputs} | {o.name for o in ops}
     contracts = tuple(c for c in case.contracts if values.issuperset((*c.reads.values(), c.output)))
     return replace(case, dims=tuple(d for d in case.dims if d[0] in names), inputs=inputs, ops=ops, contracts=contracts)
-
-
-def spec_of(op: Op) -> OpSpec:
-    """The table's entry for an operation."""
-    return OPS[op.kind]

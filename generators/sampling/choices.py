@@ -64,18 +64,18 @@ class Choices:
 
     def choose(self, name: str, options: Mapping[T, float]) -> T:
         """The family's preference, where it has one and does not deviate, else one by weight."""
-        preferred = self._preferred(name, options)
+        preferred = self._find_preferred(name, options)
         return self.weighted(options) if preferred is None or self.deviates() else preferred
 
     def choose_default(self, options: Mapping[T, float], name: str = "") -> T:
         """The family's preference or the heaviest option; when it deviates, one of the others."""
-        preferred = self._preferred(name, options)
+        preferred = self._find_preferred(name, options)
         usual = max(options, key=lambda option: options[option]) if preferred is None else preferred
         if not self.deviates():
             return usual
         others = {option: weight for option, weight in options.items() if option != usual and weight}
         return self.weighted(others) if others else usual
 
-    def _preferred(self, name: str, options: Mapping[T, float]) -> T | None:
+    def _find_preferred(self, name: str, options: Mapping[T, float]) -> T | None:
         wanted = self.preferences.get(name)
         return next((option for option in options if option == wanted), None) if wanted is not None else None

@@ -90,7 +90,7 @@ def test_no_case_is_judged_twice(tmp_path: Path) -> None:
 
 
 def test_what_a_queued_case_reaches_later_is_in_the_queue_too(tmp_path: Path) -> None:
-    results = Results(_made(tmp_path))
+    results = Results(_make_run(tmp_path))
     try:
         queue, one = Queue(results), case("exp")
         for name in ("first", "second"):
@@ -159,7 +159,7 @@ def test_seeds_are_read_before_work_starts(tmp_path: Path) -> None:
     assert [len(one.ops) for one in seed_cases(tmp_path / "seeds")] == [1, 2]
 
 
-def _made(directory: Path) -> Path:
+def _make_run(directory: Path) -> Path:
     (directory / "run").mkdir()
     return directory / "run"
 

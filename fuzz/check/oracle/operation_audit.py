@@ -77,7 +77,7 @@ class Audit(TorchDispatchMode):
         for index in judged:
             value = values[index]
             if replay.gives(index, value):
-                known = replay.envelope(index, value, tolerance_factor=math.sqrt(_count_summed(name, value, given)))
+                known = replay.envelope(index, value, tolerance_factor=math.sqrt(_count_terms(name, value, given)))
                 self._judge(name, value, replay.exact[index], known, given)
 
     def _judge(self, name: str, value: Tensor, truth: Tensor, known: Envelope, given: list[Tensor]) -> None:
@@ -195,7 +195,7 @@ def _to_float64(value: Any) -> Any:
     return value.clone() if isinstance(value, Tensor) else value
 
 
-def _count_summed(name: str, value: Tensor, given: list[Tensor]) -> float:
+def _count_terms(name: str, value: Tensor, given: list[Tensor]) -> float:
     """About how many elements may have been added up into one of the result, each time rounding to its dtype.
 
     The error of such a sum goes with the square root of their number times that of moving each of them by an ulp.

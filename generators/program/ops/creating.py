@@ -10,7 +10,7 @@ _DTYPE = Attribute(Kind.WORD, "float32", DTYPES)
 _BOOL = Attribute(Kind.WORD, "bool", DTYPES)
 
 
-def _made(call: Call) -> TensorType:
+def _infer_created(call: Call) -> TensorType:
     sizes = call.sizes("sizes")
     if any(s.value(call.dims) < 0 for s in sizes):
         raise CaseError("a size is negative")
@@ -28,11 +28,11 @@ def _full_text(line: Line) -> str:
     return f"torch.full({_sizes_text(line)}, {value}, dtype={line.dtype()}, device={line.device})"
 
 
-def _filled(name: str) -> OpSpec:
+def _spec_filled_like(name: str) -> OpSpec:
     return OpSpec(
         name,
         (0, 0),
-        _made,
+        _infer_created,
         lambda line: f"torch.{name}({_sizes_text(line)}, dtype={line.dtype()}, device={line.device})",
         {"sizes": Attribute(Kind.SIZES, required=True), "dtype": _BOOL},
     )
@@ -74,12 +74,12 @@ OPS = [
     OpSpec(
         "full",
         (0, 0),
-        _made,
+        _infer_created,
         _full_text,
         {"sizes": Attribute(Kind.SIZES, ()), "value": Attribute(Kind.NUMBER, 1.0, ("min",)), "dtype": _DTYPE},
     ),
-    _filled("ones"),
-    _filled("zeros"),
+    _spec_filled_like("ones"),
+    _spec_filled_like("zeros"),
     _triangle("tril"),
     _triangle("triu"),
     OpSpec(

@@ -100,7 +100,7 @@ def _attention(call: Call) -> TensorType:
     return TensorType((*lead, *([] if call.attrs["average_attn_weights"] else [heads]), length, seen), dtype)
 
 
-def _made(line: Line, name: str, *arguments: str) -> str:
+def _construct(line: Line, name: str, *arguments: str) -> str:
     """The layer, its parameters drawn."""
     words = [*arguments, *(["batch_first=True"] if line.attrs["batch_first"] else [])]
     if line.attrs["dtype"] != "float32":
@@ -123,7 +123,7 @@ def _attention_made(line: Line) -> str:
         words.append(f"dropout={line.number('dropout')}")
     words += _flags(line, "bias", "add_bias_kv", "add_zero_attn")
     words += [f"{name}={size}" for name, size in (("kdim", kdim), ("vdim", vdim)) if size != embed]
-    return _made(line, "MultiheadAttention", *words)
+    return _construct(line, "MultiheadAttention", *words)
 
 
 def _before(line: Line) -> list[str]:
@@ -136,7 +136,7 @@ def _before(line: Line) -> list[str]:
     return [f"causal_mask = {made}"]
 
 
-def _called(line: Line, arguments: int, causal_mask: str, *more: str) -> str:
+def _call_layer(line: Line, arguments: int, causal_mask: str, *more: str) -> str:
     """The call of the layer: its arguments, masks and hints."""
     words = [*line.args[:arguments]]
     words += [f"{name}={mask}" for name, mask in zip(_asked(line.attrs), line.args[arguments:], strict=True)]
@@ -146,7 +146,7 @@ def _called(line: Line, arguments: int, causal_mask: str, *more: str) -> str:
 
 
 def _attention_text(line: Line) -> str:
-    call = _called(line, 3, "attn_mask", *_flags(line, "need_weights", "average_attn_weights"))
+    call = _call_layer(line, 3, "attn_mask", *_flags(line, "need_weights", "average_attn_weights"))
     return f"{call}[{0 if line.attrs['gives'] == 'output' else 1}]"
 
 
@@ -156,7 +156,7 @@ def _transformer_made(name: str) -> Callable[[Line], str]:
         words.append(f"dropout={line.number('dropout')}")
         if line.attrs["activation"] != "relu":
             words.append(f'activation="{line.attrs["activation"]}"')
-        return _made(line, name, *words, *_flags(line, "norm_first", "bias"))
+        return _construct(line, name, *words, *_flags(line, "norm_first", "bias"))
 
     return made
 
@@ -220,7 +220,7 @@ OPS = [
         "transformer_encoder_layer",
         (1, 3),
         partial(_transformer, streams=1),
-        lambda line: _called(line, 1, "src_mask"),
+        lambda line: _call_layer(line, 1, "src_mask"),
         {**_TRANSFORMER, "masks": word("none", "src_mask", "src_key_padding_mask", "src_mask+src_key_padding_mask")},
         init=_transformer_made("TransformerEncoderLayer"),
         cost=5,
@@ -229,7 +229,7 @@ OPS = [
         "transformer_decoder_layer",
         (2, 4),
         partial(_transformer, streams=2),
-        lambda line: _called(line, 2, "tgt_mask"),
+        lambda line: _call_layer(line, 2, "tgt_mask"),
         {
             **_TRANSFORMER,
             "masks": word(

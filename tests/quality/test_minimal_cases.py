@@ -16,7 +16,7 @@ from generators.sampling.sample import sample
 pytestmark = pytest.mark.samples
 
 Bug = Callable[[Case], bool]
-STARTS = 4
+STARTS = 6
 
 
 def made_by(case: Case, name: str) -> Op | None:

@@ -21,7 +21,7 @@ from generators.sampling.sample import sample
 pytestmark = pytest.mark.samples
 
 Bug = Callable[[Case], bool]
-STARTS = 4
+STARTS = 6
 MOST_PROBES = 150
 
 

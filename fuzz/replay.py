@@ -90,8 +90,7 @@ def describe_result(result: "Result", case: "Case") -> list[str]:
     from fuzz.error_location import describe_where
     from fuzz.protocol import Verdict
     from fuzz.protocol.failures import RelationBroken
-    from fuzz.protocol.relations import MEANINGS
-    from fuzz.protocol.render import describe
+    from fuzz.protocol.render import MEANINGS, describe
 
     lines = []
     for judged in result.results:

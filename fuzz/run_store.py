@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Self
 
 from corpus import casefile
-from fuzz.protocol import Result, SubjectResult, subject_result
+from fuzz.protocol import Result, SubjectResult
 from fuzz.protocol.codec import encode
 from fuzz.protocol.failures import normalize
+from fuzz.protocol.recorded import read_result
 from generators.errors import UserError
 from generators.program.case import Case
 
@@ -343,4 +344,4 @@ def _to_json(result: SubjectResult) -> str:
 
 
 def _from_json(text: str) -> SubjectResult:
-    return subject_result(json.loads(text))
+    return read_result(json.loads(text))

@@ -20,7 +20,7 @@ from fuzz.check.exceptions import Unsupported
 from fuzz.check.oracle import constants
 from fuzz.check.subject_builder import Subject, available
 from fuzz.protocol import Check, Verdict
-from fuzz.protocol.failures import AnyFailure, FaultyOperation
+from fuzz.protocol.failures import Failure, FaultyOperation
 from fuzz.protocol.render import describe
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
@@ -169,7 +169,7 @@ def _judge(case: Case, seed: int, index: int, device: str, counts: Counts) -> No
         _count_criteria(recorders, counts)
 
 
-def _about(failure: AnyFailure | None) -> str:
+def _about(failure: Failure | None) -> str:
     """The operation that is wrong, else the kind of failure."""
     if isinstance(failure, FaultyOperation):
         return failure.operation

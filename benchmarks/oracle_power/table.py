@@ -16,9 +16,9 @@ from fuzz.check.program import Program, execute
 from fuzz.check.subject_builder import Subject
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import (
-    AnyFailure,
     BiasedErrors,
     DropoutMask,
+    Failure,
     GradientIdentityBroken,
     NotFinite,
     RelationBroken,
@@ -114,7 +114,7 @@ def _take(line: Line, configuration: str, answer: SubjectResult) -> None:
     line.statistic = _statistic(answer.failure) if line.seen and answer.failure is not None else ""
 
 
-def _statistic(failure: AnyFailure) -> str:
+def _statistic(failure: Failure) -> str:
     match failure:
         case WrongValue(value=value):
             return f"{value} worst"

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from fuzz.protocol import Verdict
 from fuzz.protocol.codec import encode
-from fuzz.protocol.failures import AnyFailure
+from fuzz.protocol.failures import Failure
 from fuzz.run_store import EVENTS_FILE
 
 
@@ -189,7 +189,7 @@ class FindingSaved(Event):
     where: str = ""
     ledger: str = ""
     seen: Mapping[str, str] = field(default_factory=dict)
-    failure: AnyFailure | None = None
+    failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)

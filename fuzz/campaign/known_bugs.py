@@ -10,7 +10,8 @@ from corpus import entry as corpus_entry
 from corpus.entry import Entry
 from corpus.ledger import Bug, Ledger
 from fuzz.bug_identity import Symptom, contract_features
-from fuzz.protocol import SubjectResult, Verdict, subject_result
+from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol.recorded import read_result
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.features import features
@@ -137,6 +138,6 @@ def recorded_result(entry: Entry) -> SubjectResult:
         data = {"subject": found.subject, "verdict": found.verdict, "message": found.message, "fired": found.fired}
         data |= {"numbers": found.numbers} | ({"failure": found.failure} if found.failure else {})
     try:
-        return subject_result(data)
+        return read_result(data)
     except ValueError as error:
         raise UserError(f"{entry.file_name}: what was found is not readable: {error}") from error

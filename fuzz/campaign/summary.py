@@ -15,8 +15,7 @@ from fuzz.durations import format_count, format_duration
 from fuzz.expectation import reproduce_lines
 from fuzz.protocol import EAGER, Verdict
 from fuzz.protocol.failures import RelationBroken
-from fuzz.protocol.relations import MEANINGS
-from fuzz.protocol.render import describe
+from fuzz.protocol.render import MEANINGS, describe
 from fuzz.run_store import FindingRow, Results
 from fuzz.subjects import is_user_function
 

@@ -15,8 +15,7 @@ from fuzz.check.oracle.noise import Noise
 from fuzz.check.oracle.verdict import DOUBTED, Judge, Judgement
 from fuzz.check.program import Execution, execute
 from fuzz.check.subject_builder import Subject
-from fuzz.protocol import Verdict
-from fuzz.protocol.messages import CASTS, TF32
+from fuzz.protocol import CASTS, TF32, Verdict
 
 Compiled = tuple[Callable[..., Any], nn.Module]
 """What is called like a module, and the module it was made from."""

@@ -1,46 +1,309 @@
-"""The protocol of a campaign and its workers. Both sides import it; standard library only."""
+"""What a campaign and its workers say to each other: one JSON object a line, over the worker's stdin and stdout.
 
-from fuzz.protocol.messages import (
-    EAGER,
-    NOISE,
-    PROTOCOL_VERSION,
-    REFERENCE,
-    Check,
-    Drawn,
-    ErrorMap,
-    Exit,
-    Hello,
-    Message,
-    ProtocolError,
-    Result,
-    Stage,
-    SubjectResult,
-    Unusable,
-    WrongElements,
-    from_json,
-    subject_result,
+worker to parent: one `Hello` or `Unusable`; then, for every `Check`, a `Stage` before each stage and one `Result`.
+parent to worker: `Check` and `Exit`; the end of the stream means the same as `Exit`.
+A libFuzzer process is a worker that says `Drawn` first, and waits for the `Check` of that case.
+
+Both sides import this module, and the worker's interpreter has nothing but the standard library and torch.
+"""
+
+import json
+import math
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from fuzz.protocol.codec import decode, encode
+from fuzz.protocol.controls import Control, Observation
+from fuzz.protocol.failures import Failure, Word, Write
+
+#: Said in `Hello`; a parent refuses a worker that speaks another version.
+PROTOCOL_VERSION = 1
+
+#: Stages of a check that come before the subjects, in this order.
+EAGER, REFERENCE, NOISE = "eager", "reference", "noise"
+
+
+class Verdict(Word):
+    """What one subject made of one case. `is_finding` tells the ones that accuse the subject, or eager."""
+
+    OK = "ok"
+    ROUNDING = "rounding"
+    ILL_CONDITIONED = "ill_conditioned"
+    CONVENTION = "convention"
+    RANDOM_STREAM = "random_stream"
+    PRECISION_POLICY = "precision_policy"
+    WRONG_RESULT = "wrong_result"
+    WRONG_GRADIENT = "wrong_gradient"
+    NONFINITE = "nonfinite"
+    METADATA = "metadata"
+    NONDETERMINISTIC = "nondeterministic"
+    OUT_OF_BOUNDS = "out_of_bounds"
+    EAGER_SUSPECT = "eager_suspect"
+    COMPILE_ERROR = "compile_error"
+    RUNTIME_ERROR = "runtime_error"
+    TIMEOUT = "timeout"
+    WORKER_DIED = "worker_died"
+    OUT_OF_MEMORY = "out_of_memory"
+    REJECTED = "rejected"
+    SKIPPED = "skipped"
+
+    @property
+    def is_finding(self) -> bool:
+        """Whether this verdict accuses somebody of a bug: the subject, or eager."""
+        return self in FINDINGS
+
+    @property
+    def explanation(self) -> str:
+        """One line for a person who meets the verdict for the first time."""
+        return _EXPLANATIONS[self]
+
+
+FINDINGS = frozenset(
+    {
+        Verdict.WRONG_RESULT,
+        Verdict.WRONG_GRADIENT,
+        Verdict.NONFINITE,
+        Verdict.METADATA,
+        Verdict.NONDETERMINISTIC,
+        Verdict.OUT_OF_BOUNDS,
+        Verdict.EAGER_SUSPECT,
+        Verdict.COMPILE_ERROR,
+        Verdict.RUNTIME_ERROR,
+        Verdict.TIMEOUT,
+        Verdict.WORKER_DIED,
+        Verdict.OUT_OF_MEMORY,
+    }
 )
-from fuzz.protocol.verdict import FINDINGS, Verdict
 
-__all__ = [
-    "EAGER",
-    "FINDINGS",
-    "NOISE",
-    "PROTOCOL_VERSION",
-    "REFERENCE",
-    "Check",
-    "Drawn",
-    "ErrorMap",
-    "Exit",
-    "Hello",
-    "Message",
-    "ProtocolError",
-    "Result",
-    "Stage",
-    "SubjectResult",
-    "Unusable",
-    "Verdict",
-    "WrongElements",
-    "from_json",
-    "subject_result",
-]
+_EXPLANATIONS = {
+    Verdict.OK: "equal to eager, or as close to the exact result as eager is",
+    Verdict.ROUNDING: "differs from eager by no more than rounding explains",
+    Verdict.ILL_CONDITIONED: "differs, but a one-ulp change moves eager just as far",
+    Verdict.CONVENTION: "differs only where eager or the exact result is not finite",
+    Verdict.RANDOM_STREAM: "active dropout drew other random numbers; values are not comparable",
+    Verdict.PRECISION_POLICY: "off by rounding that is by design: casts that Inductor drops, or allowed TF32",
+    Verdict.WRONG_RESULT: "an output is further from the exact result than rounding explains",
+    Verdict.WRONG_GRADIENT: "a gradient is further from the exact one than rounding explains",
+    Verdict.NONFINITE: "NaN or infinity where eager and the exact result are finite",
+    Verdict.METADATA: "another dtype, shape, device or structure than eager's",
+    Verdict.NONDETERMINISTIC: "two runs on equal inputs differ",
+    Verdict.OUT_OF_BOUNDS: "wrote to memory that is not its own: beyond its buffers, or into its inputs",
+    Verdict.EAGER_SUSPECT: "eager is wrong: one of its operations, by itself, is far from the same in float64",
+    Verdict.COMPILE_ERROR: "compiling raised; eager runs",
+    Verdict.RUNTIME_ERROR: "the compiled program raised; eager runs",
+    Verdict.TIMEOUT: "did not finish within the time limit",
+    Verdict.WORKER_DIED: "the process died",
+    Verdict.OUT_OF_MEMORY: "asked for more memory than the limit; eager does not",
+    Verdict.REJECTED: "eager refuses the case",
+    Verdict.SKIPPED: "the subject does not take this case",
+}
+
+
+class ProtocolError(Exception):
+    """A line that is not a message of this protocol; the text is one line and says what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """Base of all messages: one JSON object with a `type`."""
+
+    type: ClassVar[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """This message as JSON-ready data."""
+        data: dict[str, Any] = encode(self)
+        return {"type": self.type, **data}
+
+    def to_json(self) -> str:
+        """This message as one line, without the newline. Floats that JSON lacks (inf, nan) become strings."""
+        return json.dumps(self.to_dict(), separators=(",", ":"), allow_nan=False)
+
+
+@dataclass(frozen=True)
+class Hello(Message):
+    """The worker is ready. `cxx`: the C++ compiler Inductor would use, None without one; `seconds`: start-up time;
+    `attention`: those of its subjects that compute a case's attention and need an `attention_stub`; `missing_hooks`: by
+    kind of coverage, the names of torch that it needs and this torch lacks."""
+
+    type: ClassVar[str] = "hello"
+    torch: str
+    python: str
+    device: str
+    cxx: str | None
+    pid: int
+    seconds: float
+    device_name: str = ""
+    subjects: tuple[str, ...] = ()
+    attention: tuple[str, ...] = ()
+    missing_hooks: dict[str, str] = field(default_factory=dict)
+    protocol: int = PROTOCOL_VERSION
+
+
+@dataclass(frozen=True)
+class Unusable(Message):
+    """The worker can't work here, ever; it exits with code 2 after saying so. `reason` is one line."""
+
+    type: ClassVar[str] = "unusable"
+    reason: str
+
+
+@dataclass(frozen=True)
+class Check(Message):
+    """Run one case. `source`: the emitted Python text; `random`: it has active dropout; `repeat`: compiled runs
+    compared bit by bit (1: no determinism check); `attention_stub`: the source with its attention replaced by calls of
+    a global `attend`, None for a case without a contract; `with_error_map`: results have maps; `controls`: experiments
+    to run the subjects under."""
+
+    type: ClassVar[str] = "check"
+    id: int
+    source: str
+    subjects: tuple[str, ...]
+    training: bool = False
+    dynamic: bool = False
+    random: bool = False
+    repeat: int = 2
+    attention_stub: str | None = None
+    with_error_map: bool = False
+    controls: tuple[Control, ...] = ()
+
+
+@dataclass(frozen=True)
+class Exit(Message):
+    """Finish: the worker exits with code 0."""
+
+    type: ClassVar[str] = "exit"
+
+
+@dataclass(frozen=True)
+class Drawn(Message):
+    """The case libFuzzer wants run next, as a case file's text; `again`: it is from an earlier process's corpus."""
+
+    type: ClassVar[str] = "drawn"
+    case: str
+    again: bool = False
+
+
+@dataclass(frozen=True)
+class Stage(Message):
+    """What the worker starts now: "eager", "reference", "noise" or a subject's name."""
+
+    type: ClassVar[str] = "stage"
+    id: int
+    stage: str
+
+
+@dataclass(frozen=True)
+class ErrorMap:
+    """How far a value is off, block by block. `value` and `shape` as in `SubjectResult.where`; `block`: the elements of
+    a block along each axis, of which the last may have fewer; then, of all blocks in row-major order, `errors`: the
+    largest absolute error against float64, infinite where an element is not finite and should be, NaN where nothing is
+    judged; and `wrong`: the numbers of the blocks that have a wrong element."""
+
+    value: str
+    shape: tuple[int, ...]
+    block: tuple[int, ...]
+    errors: tuple[float, ...]
+    wrong: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        """Raises `ValueError` where the numbers of blocks disagree."""
+        if min(self.block, default=0) < 1 or len(self.errors) != math.prod(self.counts):
+            raise ValueError("a map of errors with another number of blocks than its shape has")
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The number of blocks along each axis."""
+        return tuple(-(-size // width) for size, width in zip(self.shape, self.block, strict=True))
+
+
+@dataclass(frozen=True)
+class WrongElements:
+    """Which elements of a tensor are wrong, axis by axis.
+
+    `wrong`: their number; `ranges`: by axis the indices that have a wrong element, as (first, last); `counts`: by axis
+    the wrong elements at each index, empty for long axes; `spanned`: the number of elements whose every index is in the
+    ranges, and `product`: whether all of those are wrong; `pairs`: of four axes the first two taken as one, its ranges
+    (a head that is right in one batch of many shows only there).
+    """
+
+    value: str
+    shape: tuple[int, ...]
+    wrong: int
+    ranges: tuple[tuple[tuple[int, ...], ...], ...]
+    counts: tuple[tuple[int, ...], ...]
+    spanned: int
+    product: bool
+    pairs: tuple[tuple[int, ...], ...] = ()
+
+
+CASTS, TF32 = "casts", "tf32"
+"""Why a difference is by design: casts that Inductor leaves out, or TF32 where it is allowed."""
+
+
+@dataclass(frozen=True)
+class SubjectResult:
+    """One subject's verdict.
+
+    `failure`: what is wrong, or why the subject does not take the case; `excuse`: `CASTS` or `TF32` where that explains
+    the failure; `writes`: memory written out of bounds besides; `numbers`: what led to the verdict (absolute errors
+    against float64 and ratios, see fuzz/check/oracle/verdict.py); `fired`: names of the graph rewrites that were
+    applied, sorted; `same`: what torch._dynamo.utils.same says with its defaults, None where it was not asked; `where`:
+    which elements of a value are wrong; `reached`: what else of the compiler the case reached, each a kind and a name
+    (fuzz/check/coverage.py), sorted; `map`: how far that value is off, where it was requested; `observations`: what the
+    controls of the request saw.
+    """
+
+    subject: str
+    verdict: Verdict
+    numbers: dict[str, float] = field(default_factory=dict)
+    fired: tuple[str, ...] = ()
+    same: bool | None = None
+    seconds: float = 0.0
+    where: WrongElements | None = None
+    reached: tuple[str, ...] = ()
+    map: ErrorMap | None = None
+    failure: Failure | None = None
+    excuse: str = ""
+    writes: tuple[Write, ...] = ()
+    observations: tuple[Observation, ...] = ()
+
+
+@dataclass(frozen=True)
+class Result(Message):
+    """The answer to a `Check`. `rejected`: why eager refuses the case (then no results), else None; `torch_seconds`:
+    the part of `seconds` inside torch; `rss_mib`: resident memory of the worker now; `oracle_seconds`: the part of
+    `torch_seconds` that is neither eager's nor a subject's; `device_lost`: the process can compute nothing more on its
+    device, and subjects after the one that lost it have no result."""
+
+    type: ClassVar[str] = "result"
+    id: int
+    rejected: str | None
+    results: tuple[SubjectResult, ...]
+    seconds: float = 0.0
+    torch_seconds: float = 0.0
+    rss_mib: float = 0.0
+    oracle_seconds: float = 0.0
+    device_lost: bool = False
+
+
+_TYPES: dict[str, type[Message]] = {kind.type: kind for kind in (Hello, Unusable, Check, Exit, Drawn, Stage, Result)}
+
+
+def from_json(line: str | bytes) -> Message:
+    """The message a line holds. Raises `ProtocolError` for anything else. Unknown keys are ignored."""
+    try:
+        data = json.loads(line)
+    except ValueError as error:
+        raise ProtocolError(f"not JSON: {_shorten(line)}") from error
+    if not isinstance(data, dict) or data.get("type") not in _TYPES:
+        raise ProtocolError(f"not a message: {_shorten(line)}")
+    kind = _TYPES[data["type"]]
+    try:
+        return decode(kind, data)
+    except ValueError as error:
+        raise ProtocolError(f"bad {kind.type} message ({error}): {_shorten(line)}") from error
+
+
+def _shorten(line: str | bytes) -> str:
+    text = line.decode(errors="replace") if isinstance(line, bytes) else line
+    return text.strip()[:120]

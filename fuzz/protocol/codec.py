@@ -1,26 +1,37 @@
 """Dataclasses to JSON-ready data and back, checked against their annotations.
 
-A member of a union of dataclasses carries its `kind`. Floats that JSON lacks (inf, nan) travel as text.
+Floats that JSON lacks (inf, nan) travel as text.
 """
 
 import math
+import re
 import types
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
+
+
+class Tagged:
+    """The base of a closed list of dataclasses derives from it: data says by its `kind` which of them it holds."""
+
+    kind: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        cls.kind = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 
 
 def encode(value: Any) -> Any:
     """`value` as JSON-ready data. Fields of a dataclass that have their defaults are left out."""
     if is_dataclass(value) and not isinstance(value, type):
-        data = {"kind": value.kind} if hasattr(value, "kind") else {}
+        data = {"kind": value.kind} if isinstance(value, Tagged) else {}
         for field in fields(value):
             item = getattr(value, field.name)
-            if not _is_default(field, item):
+            default = field.default if field.default_factory is MISSING else field.default_factory()
+            if item is not default and (type(item) is not type(default) or item != default):
                 data[field.name] = encode(item)
         return data
     if isinstance(value, Enum):
@@ -46,7 +57,8 @@ def decode(kind: type[T], data: Any) -> T:
 def _decode(kind: Any, data: Any, path: str) -> Any:
     origin = get_origin(kind)
     if origin in (Union, types.UnionType):
-        return _decode_union(get_args(kind), data, path)
+        (member,) = (arg for arg in get_args(kind) if arg is not type(None))
+        return None if data is None else _decode(member, data, path)
     if origin is tuple:
         if not isinstance(data, (list, tuple)):
             raise ValueError(f"{path}: a list is expected")
@@ -55,6 +67,11 @@ def _decode(kind: Any, data: Any, path: str) -> Any:
         if not isinstance(data, Mapping):
             raise ValueError(f"{path}: an object is expected")
         return {str(key): _decode(get_args(kind)[1], item, f"{path}.{key}") for key, item in data.items()}
+    if Tagged in getattr(kind, "__bases__", ()):
+        wanted = data.get("kind") if isinstance(data, Mapping) else None
+        kind = next((member for member in kind.__subclasses__() if member.kind == wanted), None)
+        if kind is None:
+            raise ValueError(f"{path}: {str(wanted)[:60]!r} is no known kind")
     if is_dataclass(kind):
         return _decode_dataclass(kind, data, path)
     if kind is Any:
@@ -66,19 +83,6 @@ def _decode(kind: Any, data: Any, path: str) -> Any:
     if kind in (int, str, bool) and type(data) is kind:
         return data
     raise ValueError(f"{path}: {str(data)[:60]!r} is no {getattr(kind, '__name__', kind)}")
-
-
-def _decode_union(kinds: tuple[Any, ...], data: Any, path: str) -> Any:
-    if data is None and type(None) in kinds:
-        return None
-    members = [kind for kind in kinds if kind is not type(None)]
-    if len(members) == 1:
-        return _decode(members[0], data, path)
-    wanted = data.get("kind") if isinstance(data, Mapping) else None
-    for member in members:
-        if getattr(member, "kind", None) == wanted:
-            return _decode(member, data, path)
-    raise ValueError(f"{path}: {str(wanted)[:60]!r} is no known kind")
 
 
 def _decode_dataclass(kind: Any, data: Any, path: str) -> Any:
@@ -96,9 +100,3 @@ def _decode_dataclass(kind: Any, data: Any, path: str) -> Any:
 @cache
 def _hints(kind: Any) -> dict[str, Any]:
     return get_type_hints(kind)
-
-
-def _is_default(field: Field[Any], value: Any) -> bool:
-    if field.default is not MISSING:
-        return bool(value is field.default or (type(value) is type(field.default) and value == field.default))
-    return field.default_factory is not MISSING and bool(value == field.default_factory())

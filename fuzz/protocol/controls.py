@@ -5,7 +5,8 @@ fuzz/check/controls.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+
+from fuzz.protocol.codec import Tagged
 
 
 @dataclass(frozen=True)
@@ -32,20 +33,22 @@ class Operand:
         return bool(self.dtype)
 
 
+class Observation(Tagged):
+    """Base of what controls observe."""
+
+
 @dataclass(frozen=True)
-class PatternMatched:
+class PatternMatched(Observation):
     """A pattern of attention matched part of the graph."""
 
-    kind: ClassVar[str] = "pattern_matched"
     pattern: str
     operands: tuple[Operand, ...] = ()
 
 
 @dataclass(frozen=True)
-class ConstantDiffers:
+class ConstantDiffers(Observation):
     """A constant of the program is not the one of the pattern that took it."""
 
-    kind: ClassVar[str] = "constant_differs"
     pattern: str
     operation: str
     program: str
@@ -53,12 +56,8 @@ class ConstantDiffers:
 
 
 @dataclass(frozen=True)
-class ConstantsNotCompared:
+class ConstantsNotCompared(Observation):
     """The constants of a program and a pattern could not be compared."""
 
-    kind: ClassVar[str] = "constants_not_compared"
     pattern: str
     why: str
-
-
-Observation = PatternMatched | ConstantDiffers | ConstantsNotCompared

@@ -9,13 +9,21 @@ import math
 import re
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import ClassVar
+
+from fuzz.protocol.codec import Tagged
 
 CASE_CALL, FURTHER_CALL, WITHOUT_DROPOUT = "case", "further", "without_dropout"
 """Which call of an attention function fails: the case's own, one with other arguments, or its own without dropout."""
 
 
-class Process(str, Enum):
+class Word(str, Enum):
+    """A word of a closed list; as text it is its value."""
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+class Process(Word):
     """How a process was lost."""
 
     TIMEOUT = "timeout"
@@ -24,11 +32,8 @@ class Process(str, Enum):
     EXIT = "exit"
     PROTOCOL = "protocol"
 
-    def __str__(self) -> str:
-        return self.value
 
-
-class Refusal(str, Enum):
+class Refusal(Word):
     """Why a subject does not take a case."""
 
     UNKNOWN_SUBJECT = "unknown_subject"
@@ -40,9 +45,6 @@ class Refusal(str, Enum):
     NO_MEMORY = "no_memory"
     NO_VERDICT = "no_verdict"
     CONTROL = "control"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(frozen=True)
@@ -56,10 +58,9 @@ class Write:
 
 
 @dataclass(frozen=True)
-class Failure:
+class Failure(Tagged):
     """Base of all failures. `call`: which call of an attention function fails."""
 
-    kind: ClassVar[str]
     call: str = field(default=CASE_CALL, kw_only=True)
 
     def identity(self) -> str:
@@ -79,7 +80,6 @@ class WrongValue(Failure):
     row's error over what rounding explains; `limit`: the ratio that counts as wrong; `eager_error`: None where eager is
     not compared; `gradient_missing`: no gradient came, and 0 stands in its place."""
 
-    kind: ClassVar[str] = "wrong_value"
     value: str
     index: tuple[int, ...]
     error: float
@@ -94,7 +94,6 @@ class DifferentElements(Failure):
     """Elements that can't round (integers, booleans), or that must equal a twin's bit for bit, differ.
     `than`: `eager` or `reference`."""
 
-    kind: ClassVar[str] = "different_elements"
     value: str
     count: int
     total: int
@@ -106,7 +105,6 @@ class DifferentElements(Failure):
 class NotFinite(Failure):
     """Elements are NaN or infinite. `first`: the index of the first one."""
 
-    kind: ClassVar[str] = "not_finite"
     value: str
     count: int
     first: tuple[int, ...]
@@ -116,7 +114,6 @@ class NotFinite(Failure):
 class NonfiniteByConvention(Failure):
     """Elements are not finite in one of eager and compiled, where no answer is right. Accuses nobody."""
 
-    kind: ClassVar[str] = "nonfinite_by_convention"
     value: str
     count: int
 
@@ -125,7 +122,6 @@ class NonfiniteByConvention(Failure):
 class IllConditioned(Failure):
     """Rounding alone changes every weight, so that nothing can be said of the value. Accuses nobody."""
 
-    kind: ClassVar[str] = "ill_conditioned"
     value: str
 
 
@@ -133,7 +129,6 @@ class IllConditioned(Failure):
 class EmptyRowsNotZero(Failure):
     """Rows of queries that keep no key are neither 0 nor NaN."""
 
-    kind: ClassVar[str] = "empty_rows_not_zero"
     value: str
     count: int
     first: tuple[int, ...]
@@ -145,7 +140,6 @@ class BiasedErrors(Failure):
     `amount` the factor; `rms` or `row`, with `amount` the multiple of what right kernels have. `deviations`: standard
     deviations away from `kernels` simulated ones."""
 
-    kind: ClassVar[str] = "biased_errors"
     value: str
     statistic: str
     amount: float
@@ -157,7 +151,6 @@ class BiasedErrors(Failure):
 class MissingGradient(Failure):
     """The output has no gradient though an argument requires one."""
 
-    kind: ClassVar[str] = "missing_gradient"
     value: str
 
 
@@ -167,7 +160,6 @@ class RelationBroken(Failure):
     fuzz/check/oracle/attention/relation_table.py; `aspect`: `shape`, `not_finite`, `bitwise` or `rounding`; `left` and
     `right`: both sides at `index`, or empty for a shape; `ratio` and `limit`: of the error over both error bounds."""
 
-    kind: ClassVar[str] = "relation_broken"
     relation: str
     aspect: str
     count: int = 0
@@ -187,7 +179,6 @@ class GradientIdentityBroken(Failure):
     """An identity between gradients does not hold. `equation`: the identity; `count` of `total` sums are off;
     `residual`: by how much at `index`, `ratio` in units of rounding."""
 
-    kind: ClassVar[str] = "gradient_identity_broken"
     equation: str
     count: int
     total: int
@@ -202,7 +193,6 @@ class DropoutStatistic(Failure):
     """A statistic over many dropout seeds is not eager's. `statistic`: `mean`, `variance`, `slope` or `nonfinite`;
     `part`: the slice as an index, "" for all; `effect`: compiled over eager's, or the share of seeds."""
 
-    kind: ClassVar[str] = "dropout_statistic"
     value: str
     statistic: str
     part: str
@@ -217,7 +207,6 @@ class DropoutMask(Failure):
     `same_for_seeds`, `not_repeatable`, `depends_on_scores` or `backward_differs`; `count` of `total` weights show it;
     `seen` and `expected`: the share or factor; `axis` and `index` or `lag`: where; `seeds`: of the masks compared."""
 
-    kind: ClassVar[str] = "dropout_mask"
     problem: str
     p: float
     count: int = 0
@@ -237,7 +226,6 @@ class ImpossibleUnderDropout(Failure):
     """No dropout mask gives such an output. `aspect`: `too_large`, `zero_rows` or `off_expectation`; `share`: of what
     it is without dropout, over the head `index` or over all where that is empty."""
 
-    kind: ClassVar[str] = "impossible_under_dropout"
     value: str
     aspect: str
     count: int = 0
@@ -251,7 +239,6 @@ class FaultyOperation(Failure):
     finite) because of it. `subject_is_wrong`: whether the subject's value is too, None where that can't be told;
     `subject_call_is_right`: the subject's own call was judged right."""
 
-    kind: ClassVar[str] = "faulty_operation"
     operation: str
     given: float
     exact: float
@@ -274,7 +261,6 @@ class FaultyOperation(Failure):
 class OutOfBounds(Failure):
     """Memory was written that is not the subject's to write."""
 
-    kind: ClassVar[str] = "out_of_bounds"
     writes: tuple[Write, ...]
 
 
@@ -283,7 +269,6 @@ class FormDiffers(Failure):
     """Not the numbers but the form differs from eager's. `aspect`: `structure`, `mutation`, `dtype`, `shape`, `device`
     or `strides`; `actual` and `expected`: both, as text; `value` is "" for the structure."""
 
-    kind: ClassVar[str] = "form_differs"
     aspect: str
     actual: str
     expected: str
@@ -294,7 +279,6 @@ class FormDiffers(Failure):
 class Nondeterministic(Failure):
     """Two runs on equal inputs differ in a value."""
 
-    kind: ClassVar[str] = "nondeterministic"
     value: str
 
 
@@ -302,7 +286,6 @@ class Nondeterministic(Failure):
 class Raised(Failure):
     """An exception: its type's name and the first line of its text that says something."""
 
-    kind: ClassVar[str] = "raised"
     error: str
     text: str = ""
 
@@ -316,7 +299,6 @@ class ProcessLost(Failure):
     """The process ended, or had to be ended. `detail`: the signal's name, the exit code, the seconds or MiB allowed;
     `place`: `FUNCTION (FILE)` of the innermost frame; `last_words`: what it wrote last where no frame is known."""
 
-    kind: ClassVar[str] = "process_lost"
     how: Process
     detail: str
     place: str = ""
@@ -334,7 +316,6 @@ class ProcessLost(Failure):
 class NotTaken(Failure):
     """The subject does not take the case. Accuses nobody. `detail`: what it says, in one line."""
 
-    kind: ClassVar[str] = "not_taken"
     why: Refusal
     detail: str = ""
 
@@ -343,38 +324,11 @@ class NotTaken(Failure):
 class Recorded(Failure):
     """A failure of which only the sentence is known: stored by a version that kept no fields."""
 
-    kind: ClassVar[str] = "recorded"
     text: str
 
     def identity(self) -> str:
         """The sentence without what changes from case to case."""
         return normalize(self.text)
-
-
-AnyFailure = (
-    WrongValue
-    | DifferentElements
-    | NotFinite
-    | NonfiniteByConvention
-    | IllConditioned
-    | EmptyRowsNotZero
-    | BiasedErrors
-    | MissingGradient
-    | RelationBroken
-    | GradientIdentityBroken
-    | DropoutStatistic
-    | DropoutMask
-    | ImpossibleUnderDropout
-    | FaultyOperation
-    | OutOfBounds
-    | FormDiffers
-    | Nondeterministic
-    | Raised
-    | ProcessLost
-    | NotTaken
-    | Recorded
-)
-"""The closed list."""
 
 
 def normalize(text: str) -> str:

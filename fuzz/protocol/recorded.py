@@ -1,23 +1,19 @@
-"""Failures read from the sentences that older versions kept in stores, case files and run directories.
+"""Results stored by any version: older ones kept a sentence in stores, case files and run directories.
 
 The one place that reads a sentence. What it gives has the identity of the same failure met today.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from fuzz.protocol.failures import (
-    FURTHER_CALL,
-    AnyFailure,
-    FaultyOperation,
-    Process,
-    ProcessLost,
-    Raised,
-    Recorded,
-    RelationBroken,
-)
-from fuzz.protocol.verdict import Verdict
+from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol.codec import decode
+from fuzz.protocol.failures import FURTHER_CALL, Failure, FaultyOperation, Process, ProcessLost, Raised, Recorded
+from fuzz.protocol.render import MEANINGS
 
+_AGAIN = re.compile(r"called again with other arguments(: |, it )")
 _FAULTY = re.compile(
     r"(?P<operation>\S+) gives (?P<given>\S+) where float64 gives (?P<exact>[^\s:;,]+)"
     r"(?:: eager's (?P<value>.+?) (?:is not finite|is off by (?P<error>\S+) from float64))?"
@@ -25,45 +21,39 @@ _FAULTY = re.compile(
     r"(?P<right>; this subject's is right)?"
 )
 _RAISED = re.compile(r"(?P<error>[A-Za-z_][\w.]*): (?P<text>.+)", re.DOTALL)
-_PROCESS = (
-    (Process.TIMEOUT, re.compile(r"(?:no end|timed out) after (?P<detail>\S+) s")),
-    (Process.OUT_OF_MEMORY, re.compile(r"used more than (?P<detail>\S+) MiB")),
-    (Process.SIGNAL, re.compile(r"died by (?P<detail>signal \d+|\w+)")),
-    (Process.EXIT, re.compile(r"ended with exit code (?P<detail>-?\d+)")),
-    (Process.PROTOCOL, re.compile(r"broke the protocol: (?P<detail>.*)")),
-)
-_PLACE = re.compile(r",? in (?P<place>.+ \(.+\))$|: (?P<words>.+)$", re.DOTALL)
-_AGAIN = re.compile(r"called again with other arguments(: |, it )")
-_RELATION = re.compile(
-    r"(?P<relation>[^:]+): (?P<count>\d+) of (?P<total>\d+) elements differ, most at \[(?P<index>[\d, ]*)\]: "
-    r"(?P<left>\S+) and (?P<right>\S+), (?P<end>.+)"
-)
-_RATIO = re.compile(r"(?P<ratio>\S+) times .+\(limit (?P<limit>[^)]+)\)")
+_PROCESS = {
+    Process.TIMEOUT: r"(?:no end|timed out) after (?P<detail>\S+) s",
+    Process.OUT_OF_MEMORY: r"used more than (?P<detail>\S+) MiB",
+    Process.SIGNAL: r"died by (?P<detail>signal \d+|\w+)",
+    Process.EXIT: r"ended with exit code (?P<detail>-?\d+)",
+    Process.PROTOCOL: r"broke the protocol: (?P<detail>.*)",
+}
+_PLACE = r"(?s:,? in (?P<place>.+ \(.+\))$|: (?P<words>.+)$)?"
 
 
-def read_sentence(verdict: Verdict, text: str) -> AnyFailure | None:
-    """The failure that an older version wrote down as `text`; None where it wrote nothing."""
-    if not text:
-        return None
+def read_result(data: Mapping[str, Any]) -> SubjectResult:
+    """A `SubjectResult` from its JSON form. Raises `ValueError` when it is none."""
+    result = decode(SubjectResult, {key: value for key, value in data.items() if (key, value) != ("where", {})})
+    text = str(data.get("message", ""))
+    if result.failure is not None or not text:
+        return result
     again = _AGAIN.match(text)
-    if again:
-        return replace(_read(verdict, text[again.end() :]), call=FURTHER_CALL)
-    return _read(verdict, text)
+    failure = _read(result.verdict, text[again.end() if again else 0 :])
+    return replace(result, failure=replace(failure, call=FURTHER_CALL) if again else failure)
 
 
-def _read(verdict: Verdict, text: str) -> AnyFailure:
+def _read(verdict: Verdict, text: str) -> Failure:
     if verdict is Verdict.EAGER_SUSPECT:
         return _read_faulty_operation(text)
     if verdict in (Verdict.TIMEOUT, Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY):
         return _read_process(text)
     if verdict in (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR):
-        found = _RAISED.fullmatch(text)
-        return Raised(found["error"], found["text"]) if found else Raised(text)
-    relation = _RELATION.fullmatch(text)
-    return _read_relation(relation) if relation else Recorded(text)
+        return _read_exception(text) or Raised(text)
+    failure = Recorded(text)
+    return replace(failure, call=FURTHER_CALL) if text.partition(": ")[0] in MEANINGS else failure
 
 
-def _read_faulty_operation(text: str) -> AnyFailure:
+def _read_faulty_operation(text: str) -> Failure:
     found = _FAULTY.match(text)
     try:
         return Recorded(text) if found is None else _faulty_operation(found)
@@ -83,28 +73,14 @@ def _faulty_operation(found: re.Match[str]) -> FaultyOperation:
     )
 
 
-def _read_process(text: str) -> AnyFailure:
-    for how, pattern in _PROCESS:
-        found = pattern.match(text)
+def _read_process(text: str) -> Failure:
+    for how, pattern in _PROCESS.items():
+        found = re.match(pattern + _PLACE, text)
         if found:
-            rest = _PLACE.match(text, found.end())
-            place, words = (rest["place"] or "", rest["words"] or "") if rest else ("", "")
-            return ProcessLost(how, found["detail"], place, words)
-    raised = _RAISED.fullmatch(text)  # A worker that can say so itself.
-    return Raised(raised["error"], raised["text"]) if raised else Recorded(text)
+            return ProcessLost(how, found["detail"], found["place"] or "", found["words"] or "")
+    return _read_exception(text) or Recorded(text)  # A worker that can say so itself.
 
 
-def _read_relation(found: re.Match[str]) -> RelationBroken:
-    ratio = _RATIO.match(found["end"])
-    aspects = {"which must be equal bit for bit": "bitwise", "not finite on one side": "not_finite"}
-    return RelationBroken(
-        relation=found["relation"],
-        aspect=aspects.get(found["end"], "rounding"),
-        count=int(found["count"]),
-        total=int(found["total"]),
-        index=tuple(map(int, filter(None, found["index"].split(", ")))),
-        left=float(found["left"]),
-        right=float(found["right"]),
-        ratio=float(ratio["ratio"]) if ratio else 0.0,
-        limit=float(ratio["limit"]) if ratio else 0.0,
-    )
+def _read_exception(text: str) -> Raised | None:
+    raised = _RAISED.fullmatch(text)
+    return Raised(raised["error"], raised["text"]) if raised else None

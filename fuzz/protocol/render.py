@@ -2,50 +2,21 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
-from fuzz.protocol.failures import (
-    FURTHER_CALL,
-    WITHOUT_DROPOUT,
-    AnyFailure,
-    BiasedErrors,
-    DifferentElements,
-    DropoutMask,
-    DropoutStatistic,
-    EmptyRowsNotZero,
-    FaultyOperation,
-    FormDiffers,
-    GradientIdentityBroken,
-    IllConditioned,
-    ImpossibleUnderDropout,
-    MissingGradient,
-    Nondeterministic,
-    NonfiniteByConvention,
-    NotFinite,
-    NotTaken,
-    OutOfBounds,
-    Process,
-    ProcessLost,
-    Raised,
-    Recorded,
-    Refusal,
-    RelationBroken,
-    Write,
-    WrongValue,
-)
-from fuzz.protocol.messages import CASTS, TF32, SubjectResult
+from fuzz.protocol import CASTS, TF32, SubjectResult, failures
+from fuzz.protocol.failures import Failure, Process, Refusal, Write
 
 _EXCUSES = {CASTS: "gone with emulate_precision_casts=True", TF32: "TF32, which is allowed here, explains it"}
-_CALLS = {FURTHER_CALL: "called again with other arguments: ", WITHOUT_DROPOUT: "without dropout: "}
+_CALLS = {failures.FURTHER_CALL: "called again with other arguments: ", failures.WITHOUT_DROPOUT: "without dropout: "}
 _REFUSALS = {
     Refusal.UNKNOWN_SUBJECT: "this worker has no such subject, or no C++ compiler for it",
     Refusal.NO_CONTRACT: "the case has no contract that says what its attention computes",
     Refusal.NOT_RANDOM: "the case draws no random numbers",
-    Refusal.UNSUPPORTED: "",
     Refusal.TEXT_FAILS: "the program around the call does not run",
     Refusal.NOT_IMPLEMENTED: "not implemented",
     Refusal.NO_MEMORY: "not enough memory left to judge it",
     Refusal.NO_VERDICT: "no verdict",
-    Refusal.CONTROL: "",
 }
 _PROCESSES = {
     Process.TIMEOUT: "timed out after {} s",
@@ -54,7 +25,86 @@ _PROCESSES = {
     Process.EXIT: "ended with exit code {}",
     Process.PROTOCOL: "broke the protocol: {}",
 }
+_PLACES = {"itself": "of {} itself", "between": "between the rows of {}"}
 _PLURALS = {"batch": "batches", "head": "heads", "query": "queries", "key": "keys"}
+
+_BIASED = " ({deviations:.0f} standard deviations off {kernels} right kernels)"
+_ELEMENTS = "{count} of {total} elements differ, most at {index}: {left:.7g} and {right:.7g}, "
+_AGREE = "agree in {seen:.0%} of {total} elements, independent ones do in {expected:.0%}"
+_SENTENCES = {
+    "different_elements reference": "{value}: differs bitwise from the reference in {count} of {total} elements",
+    "different_elements eager": "{value}: {count} of {total} {dtype} elements differ from eager",
+    "not_finite": "{value}: {count} elements not finite, first at {first}",
+    "nonfinite_by_convention": "{value}: {count} elements not finite in one of eager and compiled, "
+    "without a right answer",
+    "ill_conditioned": "{value}: rounding alone changes every weight",
+    "empty_rows_not_zero": "{value}: {count} rows that keep no key are not 0, first at {first}",
+    "biased_errors scale": "{value}: is what a scale times {amount:.6f} gives, on the whole" + _BIASED,
+    "biased_errors bias": "{value}: is {amount:.6f} times what it should be, on the whole" + _BIASED,
+    "biased_errors row": "{value}: the errors of the worst row are {amount:.2g} times those of right kernels" + _BIASED,
+    "biased_errors rms": "{value}: errors are {amount:.2g} times those of right kernels" + _BIASED,
+    "missing_gradient": "{value}: has no gradient, though an argument requires one",
+    "relation_broken shape": "a shape of {shape} where {expected_shape} follows",
+    "relation_broken not_finite": _ELEMENTS + "not finite on one side",
+    "relation_broken bitwise": _ELEMENTS + "which must be equal bit for bit",
+    "relation_broken rounding": _ELEMENTS + "{ratio:.3g} times the error bounds of both sides (limit {limit:g})",
+    "gradient_identity_broken": "{equation} is broken in {count} of {total} sums, most at {index}: "
+    "off by {residual:.3g}, {ratio:.3g} times the rounding (limit {limit:g})",
+    "dropout_statistic slope": "gradients: with {effect:.0%} of {seeds} seeds they are not the slope of the outputs, "
+    "as when forward and backward drop different elements ({standard_errors:.3g} standard errors from eager)",
+    "dropout_statistic nonfinite": "{value}: not finite with {effect:.0%} of {seeds} dropout seeds, "
+    "more often than eager's ({standard_errors:.3g} standard errors)",
+    "dropout_statistic": "{value}{part}: {statistic} over {seeds} dropout seeds is {much}, "
+    "{standard_errors:.3g} standard errors away",
+    "dropout_mask extreme_rate": "dropout: dropout of p = {p:g} keeps {seen:.1%} of the weights",
+    "dropout_mask keep_rate": "dropout: {count} of {total} weights{where} are kept, expected {expected:.3g} of them "
+    "({worst:+.3g} standard errors)",
+    "dropout_mask scale": "dropout: kept weights{where} are multiplied by {seen:.4g} on average, "
+    "expected 1 / (1 - p) = {expected:.4g} (off by {worst:.2g} at most)",
+    "dropout_mask repeated": "dropout: masks of {axes} {lag} apart " + _AGREE,
+    "dropout_mask same_for_seeds": "dropout: masks of seeds {seeds[0]} and {seeds[1]} " + _AGREE,
+    "dropout_mask not_repeatable": "dropout: two calls with seed {seeds[0]} keep different weights",
+    "dropout_mask depends_on_scores": "dropout: which weights are kept depends on more than positions and seed: "
+    "{count} of {total} differ between these scores and equal ones",
+    "dropout_mask backward_differs": "dropout: backward drops other weights than forward: {count} of {total} differ",
+    "impossible_under_dropout too_large": "{value}: {count} elements larger than any dropout mask makes them, "
+    "first at {index}",
+    "impossible_under_dropout zero_rows": "{value}: {count} rows are 0, which no dropout mask makes them, "
+    "first at {index}",
+    "impossible_under_dropout off_expectation": "{value}: {where} is {share:.3g} times what it is without dropout, "
+    "which no dropout mask makes it",
+    "form_differs structure": "returned {actual}, eager returns {expected}",
+    "form_differs mutation": "{value}: changed, eager leaves it alone",
+    "form_differs strides": "{value}: strides {actual} are in another order than eager's {expected}",
+    "form_differs": "{value}: {aspect} {actual}, eager's is {expected}",
+    "nondeterministic": "{value} differs between two runs on equal inputs",
+    "recorded": "{text}",
+}
+"""By a failure's kind, and by what tells its forms apart."""
+
+MEANINGS = {
+    "heads permuted": "heads in another order give the heads of the output in that order",
+    "a bias of -inf for the mask": "a bias of -inf hides a key as a mask does, so the output is the same",
+    "a mask for causal and window": "a mask that keeps the same keys replaces both: the output is the same",
+    "mask and bias expanded": "mask and bias expanded to all scores say what they said: the output is the same",
+    "q * 4^n and scale / 4^n": "powers of four cancel in scale * (q @ k.T) without rounding, so the output is the same",
+    "-q and -scale": "two signs cancel in scale * (q @ k.T), so the output is the same",
+    "-v": "the output is linear in v, so its sign changes and nothing else",
+    "keys repeated for each query head": "each query head gets a copy of its key head: the output is the same",
+    "one batch alone": "batches don't see each other, so the one that is left gives what it gave",
+    "a bias for ALiBi": "slopes times distances, added as a bias, are what ALiBi adds, so the output is the same",
+    "some queries alone": "queries don't see each other, so the ones that are left give what they gave",
+    "features of 0 appended": "features of 0 add nothing to q @ k.T, and those of v give features of 0",
+    "keys permuted": "softmax has no order, so keys and values in another order give the same output",
+    "keys masked or removed": "a key that a mask hides counts no more than one that is gone, so both give one output",
+    "masked keys appended": "keys that a mask hides count for nothing, so the output is the same",
+    "queries and keys cut off under causality": "what is cut off was hidden from the queries that are left",
+    "features of q and k turned alike": "order and signs of the features cancel in q @ k.T, so the output is the same",
+    "sinks as one more key": "a sink is the score of one more key whose value is 0, so the output is the same",
+    "v = 1 gives 1": "weights add up to 1, so values of 1 give outputs of 1",
+    "between the smallest and the largest v": "a weighted mean lies between the smallest and the largest value",
+}
+"""Why each relation of fuzz/check/oracle/attention/relation_table.py holds, by its name there."""
 
 
 def describe(result: SubjectResult, *, brief: bool = False) -> str:
@@ -69,209 +119,70 @@ def describe(result: SubjectResult, *, brief: bool = False) -> str:
 
 def describe_writes(writes: Sequence[Write]) -> str:
     """Where memory was written that should not be."""
-    return "; ".join(_describe_write(write) for write in writes)
-
-
-def describe_failure(failure: AnyFailure, *, brief: bool = False) -> str:
-    """A failure in one line. `brief`: without the limit, the subject and the broken relation."""
-    match failure:
-        case WrongValue() if brief:
-            text = _describe_error(failure)
-        case FaultyOperation() if brief:
-            text = _describe_faulty_eager(failure)
-        case RelationBroken() if brief:
-            text = _describe_relation(failure)
-        case _:
-            text = _describe(failure)
-    return text if isinstance(failure, RelationBroken) else _CALLS.get(failure.call, "") + text
-
-
-def _describe(failure: AnyFailure) -> str:
-    match failure:
-        case WrongValue():
-            return _describe_wrong_value(failure)
-        case DifferentElements(value=value, count=count, total=total, than="reference"):
-            return f"{value}: differs bitwise from the reference in {count} of {total} elements"
-        case DifferentElements():
-            return f"{failure.value}: {failure.count} of {failure.total} {failure.dtype} elements differ from eager"
-        case NotFinite():
-            return f"{failure.value}: {failure.count} elements not finite, first at {list(failure.first)}"
-        case NonfiniteByConvention():
-            return (
-                f"{failure.value}: {failure.count} elements not finite in one of eager and compiled, "
-                "without a right answer"
-            )
-        case IllConditioned():
-            return f"{failure.value}: rounding alone changes every weight"
-        case EmptyRowsNotZero():
-            return f"{failure.value}: {failure.count} rows that keep no key are not 0, first at {list(failure.first)}"
-        case BiasedErrors():
-            return _describe_biased_errors(failure)
-        case MissingGradient():
-            return f"{failure.value}: has no gradient, though an argument requires one"
-        case RelationBroken():
-            return f"{failure.relation}: {_describe_relation(failure)}"
-        case GradientIdentityBroken():
-            return (
-                f"{failure.equation} is broken in {failure.count} of {failure.total} sums, most at "
-                f"{list(failure.index)}: off by {failure.residual:.3g}, {failure.ratio:.3g} times the rounding "
-                f"(limit {failure.limit:g})"
-            )
-        case DropoutStatistic():
-            return _describe_dropout_statistic(failure)
-        case DropoutMask():
-            return f"dropout: {_describe_dropout_mask(failure)}"
-        case ImpossibleUnderDropout():
-            return f"{failure.value}: {_describe_impossible(failure)}"
-        case FaultyOperation():
-            return _describe_faulty_operation(failure)
-        case OutOfBounds(writes=writes):
-            return f"wrote {describe_writes(writes)}"
-        case FormDiffers():
-            return _describe_form(failure)
-        case Nondeterministic(value=value):
-            return f"{value} differs between two runs on equal inputs"
-        case Raised(error=error, text=text):
-            return f"{error}: {text}" if text else error
-        case ProcessLost():
-            words = (
-                f", in {failure.place}" if failure.place else f": {failure.last_words}" if failure.last_words else ""
-            )
-            return _PROCESSES[failure.how].format(failure.detail) + words
-        case NotTaken(why=why, detail=detail):
-            return ": ".join(filter(None, [_REFUSALS[why], detail]))
-        case Recorded(text=text):
-            return text
-
-
-def _describe_wrong_value(failure: WrongValue) -> str:
-    off = _describe_error(failure)
-    if failure.eager_error is None:
-        return f"{off}, {failure.ratio:.2g} times what rounding explains (limit {failure.limit:.3g})"
-    return f"{off} (worst row {failure.ratio:.2g} times what rounding explains, limit {failure.limit:g})"
-
-
-def _describe_error(failure: WrongValue) -> str:
-    absent = "no gradient came, and with 0 in its place " if failure.gradient_missing else ""
-    off = f"{failure.value}: {absent}element {list(failure.index)} is off by {failure.error:.2g} from float64"
-    return off if failure.eager_error is None else f"{off}, eager's by {failure.eager_error:.2g}"
-
-
-def _describe_biased_errors(failure: BiasedErrors) -> str:
-    against = f"{failure.deviations:.0f} standard deviations off {failure.kernels} right kernels"
-    match failure.statistic:
-        case "scale":
-            said = f"is what a scale times {failure.amount:.6f} gives, on the whole"
-        case "bias":
-            said = f"is {failure.amount:.6f} times what it should be, on the whole"
-        case "row":
-            said = f"the errors of the worst row are {failure.amount:.2g} times those of right kernels"
-        case _:
-            said = f"errors are {failure.amount:.2g} times those of right kernels"
-    return f"{failure.value}: {said} ({against})"
-
-
-def _describe_relation(failure: RelationBroken) -> str:
-    if failure.aspect == "shape":
-        return f"a shape of {list(failure.shape)} where {list(failure.expected_shape)} follows"
-    end = {
-        "not_finite": "not finite on one side",
-        "bitwise": "which must be equal bit for bit",
-        "rounding": f"{failure.ratio:.3g} times the error bounds of both sides (limit {failure.limit:g})",
-    }[failure.aspect]
-    return (
-        f"{failure.count} of {failure.total} elements differ, most at {list(failure.index)}: "
-        f"{failure.left:.7g} and {failure.right:.7g}, {end}"
+    return "; ".join(
+        f"{write.count} element{'s' if write.count != 1 else ''} "
+        + _PLACES.get(write.place, f"{write.place} {{}}").format(write.buffer)
+        for write in writes
     )
 
 
-def _describe_dropout_statistic(failure: DropoutStatistic) -> str:
-    errors, seeds = f"{failure.standard_errors:.3g} standard errors", failure.seeds
-    if failure.statistic == "slope":
-        return (
-            f"gradients: with {failure.effect:.0%} of {seeds} seeds they are not the slope of the outputs, as when "
-            f"forward and backward drop different elements ({errors} from eager)"
-        )
-    if failure.statistic == "nonfinite":
-        return (
-            f"{failure.value}: not finite with {failure.effect:.0%} of {seeds} dropout seeds, more often than eager's "
-            f"({errors})"
-        )
-    much = f"{failure.effect:.3g} times eager's" if math.isfinite(failure.effect) else "above 0, eager's is 0"
-    return f"{failure.value}{failure.part}: {failure.statistic} over {seeds} dropout seeds is {much}, {errors} away"
-
-
-def _describe_dropout_mask(failure: DropoutMask) -> str:
-    count, total = failure.count, failure.total
-    match failure.problem:
-        case "extreme_rate":
-            return f"dropout of p = {failure.p:g} keeps {failure.seen:.1%} of the weights"
-        case "keep_rate":
-            where = f" of {failure.axis} {failure.index}" if failure.axis else ""
-            return (
-                f"{count} of {total} weights{where} are kept, expected {failure.expected:.3g} of them "
-                f"({failure.worst:+.3g} standard errors)"
-            )
-        case "scale":
-            where = " under these scores" if failure.under_scores else ""
-            return (
-                f"kept weights{where} are multiplied by {failure.seen:.4g} on average, expected 1 / (1 - p) = "
-                f"{failure.expected:.4g} (off by {failure.worst:.2g} at most)"
-            )
-        case "repeated":
-            return f"masks of {_PLURALS[failure.axis]} {failure.lag} apart {_describe_agreement(failure)}"
-        case "same_for_seeds":
-            return f"masks of seeds {' and '.join(map(str, failure.seeds))} {_describe_agreement(failure)}"
-        case "not_repeatable":
-            return f"two calls with seed {failure.seeds[0]} keep different weights"
-        case "depends_on_scores":
-            return (
-                f"which weights are kept depends on more than positions and seed: {count} of {total} differ between "
-                "these scores and equal ones"
-            )
+def describe_failure(failure: Failure, *, brief: bool = False) -> str:
+    """A failure in one line. `brief`: without the limit, the subject and the broken relation."""
+    match failure:
+        case failures.RelationBroken():
+            return _fill(failure) if brief else f"{failure.relation}: {_fill(failure)}"
+        case failures.WrongValue():
+            text = _describe_wrong_value(failure, brief=brief)
+        case failures.FaultyOperation():
+            text = _describe_faulty_operation(failure, brief=brief)
+        case failures.OutOfBounds(writes=writes):
+            text = f"wrote {describe_writes(writes)}"
+        case failures.Raised():
+            text = f"{failure.error}: {failure.text}" if failure.text else failure.error
+        case failures.ProcessLost(place=place, last_words=words):
+            text = _PROCESSES[failure.how].format(failure.detail)
+            text += f", in {place}" if place else f": {words}" if words else ""
+        case failures.NotTaken():
+            text = ": ".join(filter(None, [_REFUSALS.get(failure.why), failure.detail]))
         case _:
-            return f"backward drops other weights than forward: {count} of {total} differ"
+            text = _fill(failure)
+    return _CALLS.get(failure.call, "") + text
 
 
-def _describe_agreement(failure: DropoutMask) -> str:
-    return f"agree in {failure.seen:.0%} of {failure.total} elements, independent ones do in {failure.expected:.0%}"
+def _fill(failure: Failure) -> str:
+    values: dict[str, Any] = {key: list(v) if isinstance(v, tuple) else v for key, v in vars(failure).items()}
+    match failure:
+        case failures.DropoutStatistic(effect=effect):
+            values["much"] = f"{effect:.3g} times eager's" if math.isfinite(effect) else "above 0, eager's is 0"
+        case failures.DropoutMask(axis=axis):
+            values["axes"] = _PLURALS.get(axis)
+            under_scores = " under these scores" if failure.under_scores else ""
+            values["where"] = f" of {axis} {failure.index}" if axis else under_scores
+        case failures.ImpossibleUnderDropout(index=index):
+            values["where"] = f"head {list(index)}" if index else "all of it"
+    form = next((values[key] for key in ("statistic", "problem", "aspect", "than") if key in values), "")
+    sentence = _SENTENCES.get(f"{failure.kind} {form}") or _SENTENCES[failure.kind]
+    return sentence.format_map(values)
 
 
-def _describe_impossible(failure: ImpossibleUnderDropout) -> str:
-    if failure.aspect == "too_large":
-        return f"{failure.count} elements larger than any dropout mask makes them, first at {list(failure.index)}"
-    if failure.aspect == "zero_rows":
-        return f"{failure.count} rows are 0, which no dropout mask makes them, first at {list(failure.index)}"
-    what = f"head {list(failure.index)}" if failure.index else "all of it"
-    return f"{what} is {failure.share:.3g} times what it is without dropout, which no dropout mask makes it"
+def _describe_wrong_value(failure: failures.WrongValue, *, brief: bool) -> str:
+    absent = "no gradient came, and with 0 in its place " if failure.gradient_missing else ""
+    off = f"{failure.value}: {absent}element {list(failure.index)} is off by {failure.error:.2g} from float64"
+    if failure.eager_error is None:
+        return off if brief else f"{off}, {failure.ratio:.2g} times what rounding explains (limit {failure.limit:.3g})"
+    off += f", eager's by {failure.eager_error:.2g}"
+    if brief:
+        return off
+    return f"{off} (worst row {failure.ratio:.2g} times what rounding explains, limit {failure.limit:g})"
 
 
-def _describe_faulty_operation(failure: FaultyOperation) -> str:
-    said = _describe_faulty_eager(failure)
-    if failure.subject_is_wrong:
-        said += "; this subject's is wrong too"
-        return said + (", though its own call is right" if failure.subject_call_is_right else "")
-    return said + ("; this subject's is right" if failure.subject_is_wrong is False else "")
-
-
-def _describe_faulty_eager(failure: FaultyOperation) -> str:
+def _describe_faulty_operation(failure: failures.FaultyOperation, *, brief: bool) -> str:
     off = "is not finite" if math.isinf(failure.error) else f"is off by {failure.error:.2g} from float64"
     said = f"{failure.operation} gives {failure.given:.3g} where float64 gives {failure.exact:.3g}"
-    return f"{said}: eager's {failure.value} {off}"
-
-
-def _describe_form(failure: FormDiffers) -> str:
-    match failure.aspect:
-        case "structure":
-            return f"returned {failure.actual}, eager returns {failure.expected}"
-        case "mutation":
-            return f"{failure.value}: changed, eager leaves it alone"
-        case "strides":
-            return f"{failure.value}: strides {failure.actual} are in another order than eager's {failure.expected}"
-        case aspect:
-            return f"{failure.value}: {aspect} {failure.actual}, eager's is {failure.expected}"
-
-
-def _describe_write(write: Write) -> str:
-    place = {"itself": "of {} itself", "between": "between the rows of {}"}.get(write.place, f"{write.place} {{}}")
-    return f"{write.count} element{'s' if write.count != 1 else ''} {place.format(write.buffer)}"
+    said += f": eager's {failure.value} {off}"
+    if brief or failure.subject_is_wrong is None:
+        return said
+    if failure.subject_is_wrong:
+        own = ", though its own call is right" if failure.subject_call_is_right else ""
+        return f"{said}; this subject's is wrong too{own}"
+    return f"{said}; this subject's is right"

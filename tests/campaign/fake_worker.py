@@ -14,7 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fuzz.protocol import Check, Hello, Message, Result, Stage, Unusable, from_json, subject_result
+from fuzz.protocol import Check, Hello, Message, Result, Stage, Unusable, from_json
+from fuzz.protocol.recorded import read_result
 
 SUBJECTS = ("passes", "inductor", "inductor_dynamic", "aot_eager")
 
@@ -66,7 +67,7 @@ def answer(check: Check, rules: dict[str, Any], checks: int) -> None:
         rule = rule_for(rules, check, subject, checks)
         act(rule, rules)
         results.append(
-            subject_result(
+            read_result(
                 {
                     "subject": subject,
                     "verdict": rule.get("verdict", "ok"),

@@ -5,7 +5,7 @@ import pytest
 from corpus import casefile
 from fuzz.bug_identity import Symptom, rewrites
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import AnyFailure, Process, ProcessLost, Raised, normalize
+from fuzz.protocol.failures import Failure, Process, ProcessLost, Raised, normalize
 from generators.program.features import features
 
 
@@ -14,7 +14,7 @@ def symptom(
     fired: Sequence[str] = (),
     features: Sequence[str] = (),
     subject: str = "passes",
-    failure: AnyFailure | None = None,
+    failure: Failure | None = None,
 ) -> Symptom:
     result = SubjectResult(subject, verdict, failure=failure, fired=tuple(fired))
     return Symptom.of(result, frozenset(features))

@@ -9,11 +9,11 @@ from corpus import entry as corpus_entry
 from corpus.entry import Entry, Found
 from fuzz.bug_identity import Symptom
 from fuzz.campaign.known_bugs import recorded_result
-from fuzz.protocol import SubjectResult, Verdict, subject_result
+from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.codec import encode
 from fuzz.protocol.failures import (
     FURTHER_CALL,
-    AnyFailure,
+    Failure,
     FaultyOperation,
     OutOfBounds,
     Process,
@@ -24,6 +24,7 @@ from fuzz.protocol.failures import (
     Write,
     WrongValue,
 )
+from fuzz.protocol.recorded import read_result
 from generators.errors import UserError
 from tests.campaign.fakes import case
 
@@ -79,13 +80,13 @@ def symptom(result: SubjectResult) -> Symptom:
 
 
 @pytest.mark.parametrize(("verdict", "text", "fresh"), OLD)
-def test_a_sentence_has_the_identity_of_the_failure_met_today(verdict: Verdict, text: str, fresh: AnyFailure) -> None:
-    old = subject_result({"subject": "inductor", "verdict": verdict.value, "message": text})
+def test_a_sentence_has_the_identity_of_the_failure_met_today(verdict: Verdict, text: str, fresh: Failure) -> None:
+    old = read_result({"subject": "inductor", "verdict": verdict.value, "message": text})
     new = SubjectResult("inductor", verdict, failure=fresh)
     assert symptom(old).signature == symptom(new).signature
     assert symptom(old).explains(symptom(new)) and symptom(new).explains(symptom(old))
     assert old.failure is not None and old.failure.call == fresh.call
-    assert subject_result(json.loads(json.dumps(encode(old)))) == old or "nan" in text
+    assert read_result(json.loads(json.dumps(encode(old)))) == old or "nan" in text
     assert type(old.failure) is type(fresh) or isinstance(old.failure, Recorded)
 
 

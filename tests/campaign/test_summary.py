@@ -10,7 +10,7 @@ from fuzz.campaign.summary import finding_text, numbers_text, summarize
 from fuzz.durations import format_count
 from fuzz.expectation import State
 from fuzz.protocol import Verdict
-from fuzz.protocol.failures import AnyFailure, NotFinite, RelationBroken
+from fuzz.protocol.failures import Failure, NotFinite, RelationBroken
 from fuzz.protocol.render import describe_failure
 from tests.campaign.fakes import options, sampler
 from tests.campaign.test_campaign import WRONG
@@ -21,7 +21,7 @@ NUMBERS = {"compiled_error": 2.5e-07, "peer_error": 2e-07, "scale": 1.5, "rows_w
 
 
 def saved(
-    subject: str = "inductor", failure: AnyFailure = NOT_FINITE, verdict: Verdict = Verdict.WRONG_RESULT, ops: int = 1
+    subject: str = "inductor", failure: Failure = NOT_FINITE, verdict: Verdict = Verdict.WRONG_RESULT, ops: int = 1
 ) -> str:
     return finding_text(
         FindingSaved(

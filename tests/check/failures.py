@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from fuzz.protocol.failures import AnyFailure
+from fuzz.protocol.failures import Failure
 
 
-def is_failure(failure: AnyFailure | None, kind: str, **fields: Any) -> bool:
+def is_failure(failure: Failure | None, kind: str, **fields: Any) -> bool:
     """Whether a failure is of that kind and has these fields, among others."""
     if failure is None or failure.kind != kind:
         return False

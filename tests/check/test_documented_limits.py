@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fuzz.check.oracle import constants
 from fuzz.protocol import Verdict
-from fuzz.protocol.relations import MEANINGS
+from fuzz.protocol.render import MEANINGS
 
 TEXT = (Path(__file__).parents[2] / "docs/oracle.md").read_text()
 ROW = re.compile(r"^\| (`[A-Z_`, ]+`) \| ([^|]+) \|", re.MULTILINE)

@@ -3,23 +3,22 @@
 import json
 import math
 from dataclasses import fields
-from typing import get_args
 
 import pytest
 import torch
 
 from fuzz.check.oracle.where import locate
-from fuzz.protocol import SubjectResult, Verdict, subject_result
+from fuzz.protocol import CASTS, TF32, SubjectResult, Verdict
 from fuzz.protocol.codec import encode
 from fuzz.protocol.failures import (
     FURTHER_CALL,
     WITHOUT_DROPOUT,
-    AnyFailure,
     BiasedErrors,
     DifferentElements,
     DropoutMask,
     DropoutStatistic,
     EmptyRowsNotZero,
+    Failure,
     FaultyOperation,
     FormDiffers,
     GradientIdentityBroken,
@@ -40,11 +39,11 @@ from fuzz.protocol.failures import (
     Write,
     WrongValue,
 )
-from fuzz.protocol.messages import CASTS, TF32
+from fuzz.protocol.recorded import read_result
 from fuzz.protocol.render import describe
 
 WRITES = tuple(Write("q", place, 2) for place in ("before", "after", "itself", "between"))
-FAILURES: list[AnyFailure] = [
+FAILURES: list[Failure] = [
     WrongValue("output 0", (0, 3), 0.5, 90.0, 12.0, eager_error=1e-6),
     WrongValue("dq", (0, 0, 1, 2), 0.5, 90.0, 12.0, gradient_missing=True, call=WITHOUT_DROPOUT),
     DifferentElements("output 0", 2, 7, "int64"),
@@ -91,9 +90,9 @@ FAILURES: list[AnyFailure] = [
 
 
 @pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: failure.kind)
-def test_a_failure_survives_json_and_takes_one_line(failure: AnyFailure) -> None:
+def test_a_failure_survives_json_and_takes_one_line(failure: Failure) -> None:
     sent = SubjectResult("passes", Verdict.WRONG_RESULT, failure=failure)
-    received = subject_result(json.loads(json.dumps(encode(sent), allow_nan=False)))
+    received = read_result(json.loads(json.dumps(encode(sent), allow_nan=False)))
     assert repr(received) == repr(sent)  # NaN is not equal to itself
     line = describe(sent)
     assert line and "\n" not in line and "{" not in line
@@ -101,19 +100,19 @@ def test_a_failure_survives_json_and_takes_one_line(failure: AnyFailure) -> None
 
 def test_every_kind_is_among_them() -> None:
     kinds = {failure.kind for failure in FAILURES}
-    assert kinds == {kind.kind for kind in get_args(AnyFailure)}
-    assert all(kind.__doc__ and fields(kind) for kind in get_args(AnyFailure))
+    assert kinds == {kind.kind for kind in Failure.__subclasses__()}
+    assert all(kind.__doc__ and fields(kind) for kind in Failure.__subclasses__())
 
 
 def test_wrong_elements_are_read_from_every_version() -> None:
     where = locate("output 0", torch.eye(3, dtype=torch.bool))
     sent = SubjectResult("passes", Verdict.WRONG_RESULT, where=where)
-    assert subject_result(json.loads(json.dumps(encode(sent)))) == sent
+    assert read_result(json.loads(json.dumps(encode(sent)))) == sent
     stored = {"value": "output 0", "shape": [3, 3], "wrong": 3, "ranges": [[[0, 2]], [[0, 2]]]}
     stored |= {"counts": [[1, 1, 1], [1, 1, 1]], "spanned": 9, "product": False, "pairs": []}
     old = {"subject": "passes", "verdict": "wrong_result", "where": stored}
-    assert subject_result(old) == sent
-    assert subject_result(old | {"where": {}}).where is None
+    assert read_result(old) == sent
+    assert read_result(old | {"where": {}}).where is None
 
 
 @pytest.mark.parametrize("excuse", [CASTS, TF32])

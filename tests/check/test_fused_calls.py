@@ -12,9 +12,8 @@ from fuzz.check.attention.pure_attention import PureAttention
 from fuzz.check.oracle.verdict import Judgement
 from fuzz.check.program import Program, execute
 from fuzz.check.subject_builder import find
-from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol import CASTS, SubjectResult, Verdict
 from fuzz.protocol.failures import NotFinite
-from fuzz.protocol.messages import CASTS
 from tests.check.in_process import run_subject
 from tests.check.sources import source
 

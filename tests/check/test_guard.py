@@ -11,7 +11,7 @@ from fuzz.check.attention.guard import Guard
 from fuzz.check.check import check
 from fuzz.check.subject_builder import Subject
 from fuzz.protocol import Check, Verdict
-from fuzz.protocol.failures import AnyFailure, DifferentElements, NotTaken, Refusal, Write
+from fuzz.protocol.failures import DifferentElements, Failure, NotTaken, Refusal, Write
 from tests.check.planted_attention import right
 from tests.check.sources import plain, source
 
@@ -85,7 +85,7 @@ def test_fills_that_can_be_told_from_minus_infinity() -> None:
     assert not fill_matters(-5.0, None, None, 2)
 
 
-def run_subject(attention: Attention, attention_stub: str = "") -> tuple[Verdict, AnyFailure | None]:
+def run_subject(attention: Attention, attention_stub: str = "") -> tuple[Verdict, Failure | None]:
     request = Check(1, plain(), ("s",), attention_stub=attention_stub or source("return attend(q, k, v, scale=0.25)"))
     result = check(request, {"s": Subject("s", attention=attention)}, "cpu", lambda _: None, lambda: 0.0)
     return result.results[0].verdict, result.results[0].failure

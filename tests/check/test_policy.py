@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from fuzz.check import settings
 from fuzz.check.check import check
 from fuzz.check.subject_builder import Subject
-from fuzz.protocol import Check, SubjectResult, Verdict
-from fuzz.protocol.messages import CASTS, TF32
+from fuzz.protocol import CASTS, TF32, Check, SubjectResult, Verdict
 from tests.check.client import Client
 from tests.check.failures import is_failure
 from tests.check.sources import plain, source

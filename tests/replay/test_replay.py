@@ -8,7 +8,7 @@ import pytest
 
 from corpus.entry import Entry, Expectation, Found, save
 from fuzz.protocol import Result, SubjectResult, Verdict
-from fuzz.protocol.failures import AnyFailure, NotFinite, Recorded, RelationBroken
+from fuzz.protocol.failures import Failure, NotFinite, Recorded, RelationBroken
 from fuzz.replay import describe_result
 from generators.program.emit import source
 from generators.sampling.sample import sample
@@ -71,7 +71,7 @@ def test_the_exit_code_says_whether_all_was_as_expected(
         ),
     ],
 )
-def test_numbers_say_what_they_are_of(verdict: Verdict, failure: AnyFailure, words: str) -> None:
+def test_numbers_say_what_they_are_of(verdict: Verdict, failure: Failure, words: str) -> None:
     judged = SubjectResult("triton", verdict, numbers={"rows_wrong": 0.0}, failure=failure)
     assert describe_result(Result(1, None, (judged,)), CASE)[-1] == words
 

@@ -12,7 +12,7 @@ import pytest
 from corpus.entry import Entry, Found
 from fuzz.protocol import FINDINGS, SubjectResult, Verdict
 from fuzz.protocol.controls import Control
-from fuzz.protocol.failures import AnyFailure, FaultyOperation, Raised
+from fuzz.protocol.failures import Failure, FaultyOperation, Raised
 from generators.program.case import Case
 from generators.program.emit import source
 from generators.sampling.sample import sample
@@ -140,7 +140,7 @@ def test_an_error_is_shown_by_its_log(entry: Entry) -> None:
         (Verdict.COMPILE_ERROR, Raised("IndexError", "no"), ["compiling", "IndexError: no"]),
     ],
 )
-def test_the_title_is_the_symptom(case: Case, verdict: Verdict, failure: AnyFailure | None, words: list[str]) -> None:
+def test_the_title_is_the_symptom(case: Case, verdict: Verdict, failure: Failure | None, words: list[str]) -> None:
     found = title(case, SubjectResult("inductor", verdict, numbers=NUMBERS, failure=failure), "cpu")
     assert found.startswith("[Inductor][CPU] attention with softmax over dim -2: ")
     assert all(word in found for word in words)
@@ -167,7 +167,7 @@ def test_the_command_to_open_an_issue_leaves_out_a_body_too_long_for_an_address(
     ],
 )
 def test_duplicates_are_searched_by_what_others_would_have_written(
-    entry: Entry, verdict: Verdict, failure: AnyFailure | None, fired: tuple[str, ...], words: str
+    entry: Entry, verdict: Verdict, failure: Failure | None, fired: tuple[str, ...], words: str
 ) -> None:
     result = SubjectResult(INDUCTOR, verdict, failure=failure, fired=fired)
     report: Report = write_report(entry, replace(ablation(), stages=ablation().stages | {INDUCTOR: result}), ran())

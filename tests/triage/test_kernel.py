@@ -14,7 +14,7 @@ from corpus import casefile, entry
 from corpus.entry import Entry, Expectation
 from fuzz.evaluator import WorkerConfig
 from fuzz.protocol import FINDINGS, SubjectResult, Verdict
-from fuzz.protocol.failures import AnyFailure, RelationBroken, WrongValue
+from fuzz.protocol.failures import Failure, RelationBroken, WrongValue
 from generators.program.case import Case
 from tests.triage.test_draft import imported
 from tests.triage.test_report import ROOT, report
@@ -53,7 +53,7 @@ def attention() -> Case:
     return casefile.loads(ATTENTION)
 
 
-def found(verdict: Verdict, failure: AnyFailure | None = None) -> SubjectResult:
+def found(verdict: Verdict, failure: Failure | None = None) -> SubjectResult:
     return SubjectResult("", verdict, failure=failure)
 
 

@@ -11,7 +11,7 @@ from corpus.entry import Entry
 from fuzz.check.oracle.attention.relation_table import RELATIONS
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.protocol.failures import RelationBroken
-from fuzz.protocol.relations import MEANINGS
+from fuzz.protocol.render import MEANINGS
 from generators.program.case import Case
 from tests.triage.conftest import ran
 from tests.triage.test_draft import imported

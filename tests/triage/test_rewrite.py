@@ -8,7 +8,7 @@ import pytest
 from fuzz.evaluator import Evaluator
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.controls import ConstantDiffers, ConstantsNotCompared, Control, PatternMatched
-from fuzz.protocol.failures import AnyFailure, FormDiffers, NotTaken, Raised, Refusal
+from fuzz.protocol.failures import Failure, FormDiffers, NotTaken, Raised, Refusal
 from generators.program.case import Case
 from tests.triage.controls import Controls
 from triage.attribution.experiments import Study, mechanism_of
@@ -96,7 +96,5 @@ def test_a_change_after_which_the_pattern_does_not_match_says_nothing_of_the_fus
         ),
     ],
 )  # fmt: skip
-def test_a_mechanism_is_told_by_the_failures_fields(
-    verdict: Verdict, failure: AnyFailure, mechanism: Mechanism
-) -> None:
+def test_a_mechanism_is_told_by_the_failures_fields(verdict: Verdict, failure: Failure, mechanism: Mechanism) -> None:
     assert mechanism_of(SubjectResult("passes", verdict, failure=failure)) == mechanism

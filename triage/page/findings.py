@@ -15,8 +15,7 @@ from fuzz.durations import format_count
 from fuzz.error_location import describe_where
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import RelationBroken
-from fuzz.protocol.relations import MEANINGS
-from fuzz.protocol.render import describe
+from fuzz.protocol.render import MEANINGS, describe
 from fuzz.run_store import FindingRow
 from fuzz.subjects import is_user_function
 from generators.program.emit import source

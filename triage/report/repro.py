@@ -14,7 +14,7 @@ from pathlib import Path
 from corpus.entry import Entry, Expectation, dumps
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import DropoutMask, OutOfBounds, RelationBroken, Write
-from fuzz.protocol.relations import MEANINGS
+from fuzz.protocol.render import MEANINGS
 from fuzz.subjects import get_spec, is_user_function
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case

@@ -9,8 +9,7 @@ from dataclasses import replace
 from fuzz.bug_identity import attention_patterns
 from fuzz.error_location import gradient, named
 from fuzz.protocol import SubjectResult, Verdict, failures
-from fuzz.protocol.relations import MEANINGS
-from fuzz.protocol.render import describe
+from fuzz.protocol.render import MEANINGS, describe
 from fuzz.subjects import get_spec
 from generators.program.case import Case, Op, TensorType
 from generators.program.dtypes import LOW_PRECISION
@@ -179,7 +178,7 @@ def _detail(case: Case, result: SubjectResult) -> str:
     return "; ".join(filter(None, [told, count_rows(result)])) or result.verdict.explanation
 
 
-def _renamed(case: Case, failure: failures.AnyFailure | None) -> failures.AnyFailure | None:
+def _renamed(case: Case, failure: failures.Failure | None) -> failures.Failure | None:
     """The failure of "grad of q" where executions say "grad of input 0"."""
     match failure:
         case (

@@ -20,8 +20,8 @@ from fuzz.check.oracle.where import locate
 from fuzz.check.program import Execution
 from fuzz.protocol import ErrorMap, Verdict, WrongElements
 from fuzz.protocol.failures import (
-    AnyFailure,
     DifferentElements,
+    Failure,
     FormDiffers,
     NonfiniteByConvention,
     NotFinite,
@@ -42,7 +42,7 @@ class Judgement:
     """
 
     verdict: Verdict
-    failure: AnyFailure | None = None
+    failure: Failure | None = None
     numbers: dict[str, float] = field(default_factory=dict)
     value: str = ""
     where: WrongElements | None = None
@@ -262,7 +262,7 @@ def _verdict(errors: Errors, limit: float, wrong: Verdict) -> Verdict:
     return Verdict.OK if errors.error <= errors.eager_error else Verdict.ROUNDING
 
 
-def _failure(name: str, errors: Errors, limit: float, verdict: Verdict) -> AnyFailure | None:
+def _failure(name: str, errors: Errors, limit: float, verdict: Verdict) -> Failure | None:
     if verdict is Verdict.OK:
         return None
     if verdict is Verdict.CONVENTION:

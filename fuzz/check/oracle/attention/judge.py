@@ -21,7 +21,7 @@ from fuzz.check.oracle.attention.trends import Directions, Statistics, Trends
 from fuzz.check.oracle.verdict import SEVERITY, Judgement
 from fuzz.check.oracle.where import first_index, largest_index
 from fuzz.protocol import Verdict
-from fuzz.protocol.failures import AnyFailure, EmptyRowsNotZero, IllConditioned, NotFinite, WrongValue
+from fuzz.protocol.failures import EmptyRowsNotZero, Failure, IllConditioned, NotFinite, WrongValue
 
 
 def judge(call: Call, rounds: tuple[str, ...], dropped: Tensor | None = None) -> Judgement:
@@ -52,7 +52,7 @@ class _Result:
         return ((value.double() - self.exact) / self.allowed).nan_to_num(0.0, 0.0, 0.0).masked_fill(~self.judged, 0.0)
 
     def judgement(
-        self, verdict: Verdict, failure: AnyFailure, numbers: dict[str, float], wrong: Tensor | None
+        self, verdict: Verdict, failure: Failure, numbers: dict[str, float], wrong: Tensor | None
     ) -> Judgement:
         """That the result is wrong; `wrong`: which elements, where that is known."""
         judgement = Judgement(verdict, failure, numbers, self.name)

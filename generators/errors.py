@@ -1,6 +1,7 @@
 """The errors a user can cause. Their text is one line: what was wrong, where, and what would be right."""
 
-from typing import Self
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class UserError(Exception):
@@ -12,8 +13,19 @@ class CaseError(UserError, ValueError):
 
     place: tuple[str, str] = ("", "")
 
-    def at(self, field: str, name: str = "") -> Self:
-        """The error with its place, if it has none yet."""
-        if not self.place[0]:
-            self.place = (field, name)
-        return self
+
+def require(fact: bool, text: str) -> None:
+    """Raises CaseError with this text unless the fact holds."""
+    if not fact:
+        raise CaseError(text)
+
+
+@contextmanager
+def checking(field: str, name: str = "") -> Iterator[None]:
+    """Gives a CaseError that is raised within this place, if it has none yet."""
+    try:
+        yield
+    except CaseError as error:
+        if not error.place[0]:
+            error.place = (field, name)
+        raise

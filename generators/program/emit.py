@@ -3,13 +3,12 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from generators.program.case import Attr, Case, Input, Op, TensorType
+from generators.program.case import Case, Input, Op, TensorType
 from generators.program.dtypes import category
 from generators.program.ops import OPS
 from generators.program.ops.spec import Line
-from generators.program.sizes import Size
-from generators.program.type_check import attributes, types_of
-from generators.program.values import DISTRIBUTIONS, layout_expression
+from generators.program.type_check import attributes, names_in, types_of
+from generators.program.values import DISTRIBUTIONS, LAYOUTS
 
 _IMPORTS = {
     "F.": "import torch.nn.functional as F",
@@ -53,13 +52,14 @@ def partly_rewritten(case: Case, ops: Sequence[Op], instead: Mapping[str, str]) 
     functions = _FILLED if "filled(" in module else ""
     functions = (_RNG if "rng(" in functions + module + inputs else "") + functions
     head = [line for key, line in _IMPORTS.items() if key in module + inputs]
-    settings = [*(["torch.backends.mha.set_fastpath_enabled(False)"] if _slow_path(case) else []), _constants(case)]
-    return (
-        "\n".join(["import torch", *head, *(f"\n{line}" for line in settings if line), ""])
-        + functions
-        + module
-        + inputs
-    )
+    lines = ["import torch", *head]
+    if any(op.attr("fast_path") is False for op in case.ops):
+        # For all of torch's layers when one says so.
+        lines.append("\ntorch.backends.mha.set_fastpath_enabled(False)")
+    if case.dims:
+        lines.append(f"\n{', '.join(case.sizes)} = {', '.join(map(str, case.sizes.values()))}")
+    lines.append("")
+    return "\n".join(lines) + functions + module + inputs
 
 
 def is_random(case: Case) -> bool:
@@ -70,22 +70,8 @@ def is_random(case: Case) -> bool:
 def _draws(op: Op, *, training: bool) -> bool:
     attrs = attributes(op)
     p = next(attrs[name] for name in ("p", "dropout_p", "dropout") if name in attrs)
-    active = str(attrs.get("active", "mode"))
-    if attrs.get("form") == "module":
-        active = "mode"
-    return isinstance(p, int | float) and 0 < p < 1 and (active == "always" or (active == "mode" and training))
-
-
-def _slow_path(case: Case) -> bool:
-    """Whether the fast path of torch's layers is off: for all of them when one says so."""
-    return any(op.attr("fast_path") is False for op in case.ops)
-
-
-def _constants(case: Case) -> str:
-    if not case.dims:
-        return ""
-    names, values = zip(*case.dims, strict=True)
-    return f"{', '.join(names)} = {', '.join(str(v) for v in values)}"
+    active = "mode" if attrs.get("form") == "module" else attrs.get("active", "mode")
+    return 0 < p < 1 and (active == "always" or (active == "mode" and training))
 
 
 def _init(case: Case, ops: Sequence[Op]) -> str:
@@ -130,12 +116,14 @@ def _forward(case: Case, ops: Sequence[Op], spelled: Sequence[Op], instead: Mapp
 
 def _line(case: Case, op: Op, types: Mapping[str, TensorType]) -> Line:
     device = next(f"{i.name}.device" for i in case.inputs if not i.parameter)
-    return Line(op.name, [read(case, a) for a in op.args], [types[a] for a in op.args], attributes(op), device)
+    texts, kinds = [read(case, a) for a in op.args], [types[a] for a in op.args]
+    return Line(op.name, op.kind, texts, kinds, attributes(op), device)
 
 
 def _spelled(op: Op, line: Line) -> list[str]:
     spec = OPS[op.kind]
-    text, within = f"{op.name} = {spec.emit(line)}", spec.within(line)
+    value = line.fill(spec.emit) if isinstance(spec.emit, str) else spec.emit(line)
+    text, within = f"{op.name} = {value}", spec.within(line)
     return [*spec.before(line), *([text] if within is None else [f"with {within}:", *_indented([text])])]
 
 
@@ -148,19 +136,13 @@ def _measured(ops: Sequence[Op], arguments: list[Input]) -> Iterator[str]:
     wanted: dict[str, None] = {}
     for op in ops:
         for _, value in op.attrs:
-            wanted |= dict.fromkeys(sorted(_names(value)))
+            wanted |= dict.fromkeys(sorted(names_in(value)))
     for name in wanted:
         for item in arguments:
             where = next((i for i, s in enumerate(item.shape) if s.is_name and str(s) == name), None)
             if where is not None:
                 yield f"{name} = {item.name}.size({where})"
                 break
-
-
-def _names(value: Attr) -> frozenset[str]:
-    if isinstance(value, tuple):
-        return frozenset().union(*(_names(v) for v in value))
-    return value.names() if isinstance(value, Size) else frozenset()
 
 
 _CALL = re.compile(r"[\w.]+\([^()]*(\([^()]*\)[^()]*)*\)")
@@ -175,5 +157,5 @@ def _input_text(item: Input) -> str:
             text = f"({text})"
         if kind.native != item.dtype:
             text = f"{text}.to(torch.{item.dtype})"
-        text = layout_expression(item.layout, text, len(item.shape))
+        text = LAYOUTS[item.layout].template.format(x=text, zeros="0, 0, " * (len(item.shape) - 1))
     return text

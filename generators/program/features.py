@@ -5,32 +5,9 @@ from typing import Any
 
 from generators.program.case import Case, Input, Op, TensorType
 from generators.program.dtypes import LOW_PRECISION
+from generators.program.ops.shaping import VIEWS
 from generators.program.type_check import attributes, types_of
 
-_VIEWS = frozenset(
-    {
-        "view",
-        "reshape",
-        "permute",
-        "transpose",
-        "mT",
-        "unsqueeze",
-        "squeeze",
-        "unflatten",
-        "flatten",
-        "expand",
-        "expand_as",
-        "chunk",
-        "unbind",
-        "select",
-        "contiguous",
-        "clone",
-        "to_own_dtype",
-        "narrow",
-        "detach",
-        "unfold",
-    }
-)
 _ONE_NAME = {
     "bmm": "product",
     "matmul": "product",
@@ -110,7 +87,7 @@ def _of_op(op: Op, types: dict[str, TensorType]) -> Iterator[str]:
         yield "axes:unusual"
     if op.kind == "unfold":
         yield "layout:overlapping"
-    if op.kind in _VIEWS:
+    if op.kind in VIEWS:
         return
     yield f"op:{_ONE_NAME.get(op.kind, op.kind)}"
     if op.kind in ("eq", "ne") and attrs["other"] not in (None, 0):

@@ -77,7 +77,7 @@ def number_cost(value: float) -> float:
 def _input_cost(item: Input) -> float:
     return (
         DISTRIBUTIONS[item.values.kind].rank
-        + LAYOUTS[item.layout][1]
+        + LAYOUTS[item.layout].rank
         + number_cost(item.values.scale) * DISTRIBUTIONS[item.values.kind].scaled
         + 0.5 * item.parameter
     )

@@ -3,10 +3,12 @@
 import keyword
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
-from generators.errors import CaseError
+from generators.errors import CaseError, checking, require
 from generators.program.case import AUTOCAST, MODES, Attr, Case, Input, Op, TensorType
 from generators.program.contracts import check_contract
 from generators.program.dtypes import DTYPES, LOW_PRECISION
@@ -19,23 +21,8 @@ from generators.program.values import DISTRIBUTIONS, LAYOUTS
 
 VALUE_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
 DIM_NAME = re.compile(r"[A-Z][A-Za-z0-9]{0,7}")
-RESERVED = frozenset(
-    {
-        "torch",
-        "nn",
-        "rng",
-        "inputs",
-        "self",
-        "F",
-        "Module",
-        "attend",
-        "filled",
-        *FLEX_NAMES,
-        "sdpa_kernel",
-        "causal_mask",
-        *keyword.kwlist,
-    }
-)
+_OWN_NAMES = ("torch", "nn", "rng", "inputs", "self", "F", "Module", "attend", "filled", "sdpa_kernel", "causal_mask")
+RESERVED = frozenset({*_OWN_NAMES, *FLEX_NAMES, *keyword.kwlist})
 
 MAX_DIM = 1 << 20
 MAX_ELEMENTS = 1 << 26
@@ -44,7 +31,7 @@ MAX_LINES = 1000
 MAX_RANK = 8
 
 
-def attributes(op: Op) -> dict[str, Attr]:
+def attributes(op: Op) -> dict[str, Any]:
     """All attributes of an operation, defaults filled in. Raises CaseError on an unknown operation or attribute."""
     spec = OPS.get(op.kind)
     if spec is None:
@@ -91,8 +78,7 @@ def _canonical(attribute: Attribute, value: Attr) -> Attr:
 
 def infer(op: Op, types: Mapping[str, TensorType], dims: Mapping[str, int], autocast: str | None = None) -> TensorType:
     """The type an operation's result has; under autocast that on the CPU. Raises CaseError naming the operation."""
-    spec, attrs = OPS.get(op.kind), attributes(op)
-    assert spec is not None
+    attrs, spec = attributes(op), OPS[op.kind]
     for name, value in attrs.items():
         _check_attribute(op, name, spec.attributes[name], value)
     least, most = spec.arity
@@ -135,7 +121,7 @@ _FITS: dict[Kind, Callable[[Attr, Attribute], bool]] = {
 
 
 def _check_attribute(op: Op, name: str, attribute: Attribute, value: Attr) -> None:
-    if value is None and not attribute.required:
+    if value is None and attribute.default is None and not attribute.required:
         return
     if not _FITS[attribute.kind](value, attribute):
         wanted = f"one of {', '.join(attribute.words)}" if attribute.kind is Kind.WORD else attribute.kind.value
@@ -149,7 +135,8 @@ def types_of(case: Case) -> dict[str, TensorType]:
         try:
             types[op.name] = infer(op, types, case.sizes, case.autocast)
         except CaseError as error:
-            raise error.at("ops", op.name) from None
+            error.place = ("ops", op.name)
+            raise
     return types
 
 
@@ -160,83 +147,72 @@ def low_precision(case: Case) -> bool:
 
 def check(case: Case) -> dict[str, TensorType]:
     """The types of a case's values. Raises CaseError, one line, on anything that is not a valid case."""
-    _check_dims(case)
-    if case.mode not in MODES:
-        raise CaseError(f"mode is {case.mode!r}, expected one of {', '.join(MODES)}").at("mode")
-    if case.autocast is not None and case.autocast not in AUTOCAST:
-        raise CaseError(f"autocast is {case.autocast!r}, expected one of {', '.join(AUTOCAST)}").at("autocast")
-    if case.autocast is not None and case.contracts:
-        raise CaseError("contracts are not allowed under autocast").at("contracts")
-    if len(case.inputs) + len(case.ops) > MAX_LINES:
-        raise CaseError(f"{len(case.inputs) + len(case.ops)} inputs and operations; at most {MAX_LINES}").at("ops")
+    with checking("dims"):
+        _check_dims(case)
+    with checking("mode"):
+        require(case.mode in MODES, f"mode is {case.mode!r}, expected one of {', '.join(MODES)}")
+    with checking("autocast"):
+        known = case.autocast in (None, *AUTOCAST)
+        require(known, f"autocast is {case.autocast!r}, expected one of {', '.join(AUTOCAST)}")
+    with checking("ops"):
+        lines = len(case.inputs) + len(case.ops)
+        require(lines <= MAX_LINES, f"{lines} inputs and operations; at most {MAX_LINES}")
     seen: set[str] = set()
     for field, name in (*(("inputs", i.name) for i in case.inputs), *(("ops", o.name) for o in case.ops)):
-        if not VALUE_NAME.fullmatch(name) or name in RESERVED:
-            wanted = "expected a lower-case identifier that Python and torch leave free"
-            raise CaseError(f"name {name!r}: {wanted}").at(field, name)
-        if name in seen:
-            raise CaseError(f"name {name!r} is defined twice").at(field, name)
+        with checking(field, name):
+            free = VALUE_NAME.fullmatch(name) is not None and name not in RESERVED
+            require(free, f"name {name!r}: expected a lower-case identifier that Python and torch leave free")
+            require(name not in seen, f"name {name!r} is defined twice")
         seen.add(name)
     for item in case.inputs:
-        try:
+        with checking("inputs", item.name):
             _check_input(item, case.sizes)
-        except CaseError as error:
-            raise error.at("inputs", item.name) from None
-    if all(i.parameter for i in case.inputs):
-        raise CaseError("a case needs at least one input that is not a parameter").at("inputs")
+    with checking("inputs"):
+        require(not all(i.parameter for i in case.inputs), "a case needs at least one input that is not a parameter")
     types = types_of(case)
-    if not case.returns:
-        raise CaseError("nothing is returned").at("returns")
-    for name in case.returns:
-        if name not in types:
-            raise CaseError(f"returns: {name!r} is not defined").at("returns")
-    if len(set(case.returns)) != len(case.returns):
-        raise CaseError("returns: a value is returned twice").at("returns")
+    with checking("returns"):
+        require(bool(case.returns), "nothing is returned")
+        for name in case.returns:
+            require(name in types, f"returns: {name!r} is not defined")
+        require(len(set(case.returns)) == len(case.returns), "returns: a value is returned twice")
     _check_in_place(case)
-    for contract in case.contracts:
-        try:
+    with checking("contracts"):
+        require(case.autocast is None or not case.contracts, "contracts are not allowed under autocast")
+        for contract in case.contracts:
             check_contract(contract, case, types)
-        except CaseError as error:
-            raise error.at("contracts") from None
     return types
 
 
 def _check_dims(case: Case) -> None:
-    if len(dict(case.dims)) != len(case.dims):
-        raise CaseError("dims: a name is given twice").at("dims")
+    require(len(case.sizes) == len(case.dims), "dims: a name is given twice")
     for name, size in case.dims:
         if not DIM_NAME.fullmatch(name) or name in RESERVED:
-            raise CaseError(f"dims: {name!r} is not a capitalised name of at most 8 letters and digits").at("dims")
-        if not 0 <= size <= MAX_DIM:
-            raise CaseError(f"dims: {name} is {size}, expected 0 to {MAX_DIM}").at("dims")
+            raise CaseError(f"dims: {name!r} is not a capitalised name of at most 8 letters and digits")
+        require(0 <= size <= MAX_DIM, f"dims: {name} is {size}, expected 0 to {MAX_DIM}")
 
 
 def _check_input(item: Input, dims: Mapping[str, int]) -> None:
     where = f"{'parameter' if item.parameter else 'input'} {item.name!r}"
-    if item.dtype not in DTYPES:
-        raise CaseError(f"{where}: dtype {item.dtype!r}, expected one of {', '.join(DTYPES)}")
+    require(item.dtype in DTYPES, f"{where}: dtype {item.dtype!r}, expected one of {', '.join(DTYPES)}")
     try:
         sizes = item.type.sizes(dims)
     except CaseError as error:
         raise CaseError(f"{where}: {error}") from None
     if any(s < 0 for s in sizes) or len(sizes) > MAX_RANK or math.prod(sizes) > MAX_ELEMENTS:
         raise CaseError(f"{where}: shape {list(sizes)} is not one of at most {MAX_ELEMENTS} elements")
-    kind = DISTRIBUTIONS.get(item.values.kind)
+    kind, scale = DISTRIBUTIONS.get(item.values.kind), item.values.scale
     if kind is None or item.dtype not in kind.dtypes:
         known = ", ".join(d.name for d in DISTRIBUTIONS.values() if item.dtype in d.dtypes)
         raise CaseError(f"{where}: values {item.values.kind!r} of {item.dtype}, expected one of {known}")
-    if len(sizes) < kind.min_rank:
-        raise CaseError(f"{where}: values {kind.name!r} need at least {kind.min_rank} axes")
-    if not math.isfinite(item.values.scale) and not (kind.name.endswith("_mask") and item.values.scale < 0):
-        raise CaseError(f"{where}: scale {item.values.scale} is not finite; only masks may have -inf")
-    if not 0 <= item.values.seed < 1 << 31:
-        raise CaseError(f"{where}: seed {item.values.seed} is outside 0 to 2^31")
-    if item.layout not in LAYOUTS:
-        raise CaseError(f"{where}: layout {item.layout!r}, expected one of {', '.join(LAYOUTS)}")
-    if len(sizes) < LAYOUTS[item.layout][0]:
-        raise CaseError(f"{where}: layout {item.layout!r} needs at least {LAYOUTS[item.layout][0]} axes")
-    if math.prod(sizes) == 0 and kind.name in ("one_row", "padding", "padding_mask"):
-        raise CaseError(f"{where}: values {kind.name!r} need at least one element")
+    require(len(sizes) >= kind.min_rank, f"{where}: values {kind.name!r} need at least {kind.min_rank} axes")
+    infinite = not math.isfinite(scale) and not (kind.name.endswith("_mask") and scale < 0)
+    require(not infinite, f"{where}: scale {scale} is not finite; only masks may have -inf")
+    require(0 <= item.values.seed < 1 << 31, f"{where}: seed {item.values.seed} is outside 0 to 2^31")
+    require(item.layout in LAYOUTS, f"{where}: layout {item.layout!r}, expected one of {', '.join(LAYOUTS)}")
+    min_rank = LAYOUTS[item.layout].min_rank
+    require(len(sizes) >= min_rank, f"{where}: layout {item.layout!r} needs at least {min_rank} axes")
+    empty = math.prod(sizes) == 0 and kind.name in ("one_row", "padding", "padding_mask")
+    require(not empty, f"{where}: values {kind.name!r} need at least one element")
 
 
 def is_in_place(op: Op) -> bool:
@@ -246,16 +222,19 @@ def is_in_place(op: Op) -> bool:
 
 def _check_in_place(case: Case) -> None:
     makers = {o.name: o for o in case.ops}
-    counts: dict[str, int] = {}
-    for name, _ in case.uses():
-        counts[name] = counts.get(name, 0) + 1
-    for op in case.ops:
-        if not is_in_place(op):
-            continue
+    uses = Counter(name for name, _ in case.uses())
+    for op in filter(is_in_place, case.ops):
         target = makers.get(op.args[0])
-        if target is None or not OPS[target.kind].owns_memory or counts[target.name] > 1:
-            error = CaseError(f"op {op.name!r}: only a new tensor with no other use can be overwritten in place")
-            raise error.at("ops", op.name)
+        with checking("ops", op.name):
+            owned = target is not None and OPS[target.kind].owns_memory and uses[target.name] == 1
+            require(owned, f"op {op.name!r}: only a new tensor with no other use can be overwritten in place")
+
+
+def names_in(value: Attr) -> frozenset[str]:
+    """The dimensions that an attribute names."""
+    if isinstance(value, tuple):
+        return frozenset().union(*(names_in(v) for v in value))
+    return value.names() if isinstance(value, Size) else frozenset()
 
 
 def pruned(case: Case) -> Case:
@@ -269,12 +248,8 @@ def pruned(case: Case) -> Case:
     if all(i.parameter for i in inputs):
         # A module must be given something; the first argument also says on which device to work.
         inputs = (*(i for i in case.inputs if not i.parameter), *inputs)[: len(inputs) + 1]
-    names = {n for i in inputs for s in i.shape for n in s.names()}
-    for op in ops:
-        for _, value in op.attrs:
-            for part in value if isinstance(value, tuple) else (value,):
-                if isinstance(part, Size):
-                    names |= part.names()
+    named = (*(i.shape for i in inputs), *(value for op in ops for _, value in op.attrs))
+    names = frozenset().union(*map(names_in, named))
     values = {i.name for i in inputs} | {o.name for o in ops}
     contracts = tuple(c for c in case.contracts if values.issuperset((*c.reads.values(), c.output)))
     return replace(case, dims=tuple(d for d in case.dims if d[0] in names), inputs=inputs, ops=ops, contracts=contracts)

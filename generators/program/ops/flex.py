@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from generators.errors import CaseError
-from generators.program.case import Attr, TensorType
+from generators.errors import CaseError, require
+from generators.program.case import TensorType
 from generators.program.dtypes import category
 from generators.program.ops.spec import Attribute, Call, Kind, Line, OpSpec, flag, must_equal, one_float, show, word
 
@@ -27,15 +28,14 @@ _MASKS = {
 }
 
 
-def _asked(attrs: Mapping[str, Attr]) -> Sequence[str]:
-    return [_GIVEN[mod] for mod in (str(attrs["score"]), str(attrs["mask"])) if mod in _GIVEN]
+def _asked(attrs: Mapping[str, Any]) -> Sequence[str]:
+    return [_GIVEN[mod] for mod in (attrs["score"], attrs["mask"]) if mod in _GIVEN]
 
 
 def _flex(call: Call) -> TensorType:
     q, k, v, *given = call.args
     dtype = one_float(call, (q, k, v))
-    if any(kind.rank != 4 for kind in (q, k, v)):
-        raise CaseError("needs q, k and v of four axes")
+    require(all(kind.rank == 4 for kind in (q, k, v)), "needs q, k and v of four axes")
     for axis in (0, 1, 2):
         must_equal(k.shape[axis], v.shape[axis], call.dims, f"axis {axis} of k and v")
     must_equal(q.shape[0], k.shape[0], call.dims, "batches of q and k")
@@ -43,13 +43,10 @@ def _flex(call: Call) -> TensorType:
     heads, kv_heads = q.shape[1].value(call.dims), k.shape[1].value(call.dims)
     if heads != kv_heads and not (call.attrs["enable_gqa"] and kv_heads and heads % kv_heads == 0):
         raise CaseError(f"{heads} heads do not go with {kv_heads} key heads")
-    if any(kind.sizes(call.dims) == () or math.prod(kind.sizes(call.dims)) == 0 for kind in (q, k, v)):
-        raise CaseError("needs q, k and v with elements")
-    cap = call.attrs["cap"]
-    if not isinstance(cap, int | float) or not 0 < cap < math.inf:
-        raise CaseError(f"cap is {cap}, expected a positive number")
-    if call.number("window") < 0:
-        raise CaseError("window is negative")
+    require(all(math.prod(kind.sizes(call.dims)) for kind in (q, k, v)), "needs q, k and v with elements")
+    cap, window = call.attrs["cap"], call.attrs["window"]
+    require(cap is not None and 0 < cap < math.inf, f"cap is {cap}, expected a positive number")
+    require(window is not None and window >= 0, "window is negative")
     shapes = {
         "slopes": (q.shape[1],),
         "table": (q.shape[1], q.shape[2] + k.shape[2] - 1),
@@ -66,12 +63,12 @@ def _flex(call: Call) -> TensorType:
 
 def _before(line: Line) -> list[str]:
     """The functions a call is given."""
-    score, mask = str(line.attrs["score"]), str(line.attrs["mask"])
+    score, mask = line.attrs["score"], line.attrs["mask"]
     given = iter(line.args[3:])
     lines = []
     if score != "none":
         text = _SCORES[score].format(
-            given=next(given) if score in _GIVEN else "", keys=f"{line.args[1]}.size(2)", cap=line.number("cap")
+            given=next(given) if score in _GIVEN else "", keys=f"{line.args[1]}.size(2)", cap=line.text("cap")
         )
         lines += ["", "def score_mod(score, b, h, q_idx, kv_idx):", f"    return {text}", ""]
     if mask != "none":
@@ -89,10 +86,7 @@ def _text(line: Line) -> str:
         batch = f"{q}.size(0)" if line.attrs["mask"] == "document" else "None"
         lengths = f"{q}.size(2), {k}.size(2)"
         words.append(f"block_mask=create_block_mask(mask_mod, {batch}, None, {lengths}, device={line.device})")
-    if line.attrs["scale"] is not None:
-        words.append(f"scale={line.number('scale')}")
-    if line.attrs["enable_gqa"]:
-        words.append("enable_gqa=True")
+    words += line.options("scale", "enable_gqa")
     return f"flex_attention({', '.join(words)})"
 
 

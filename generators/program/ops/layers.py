@@ -5,32 +5,31 @@ torch.backends.mha off, for the whole case. `masks` says which tensors follow th
 text makes the causal mask itself and passes the hint that it is one.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
-from generators.errors import CaseError
-from generators.program.case import Attr, TensorType
+from generators.errors import CaseError, require
+from generators.program.case import TensorType
 from generators.program.dtypes import FLOATS, category, promote
 from generators.program.ops.spec import Attribute, Call, Kind, Line, OpSpec, flag, must_equal, one_float, show, word
 from generators.program.sizes import Size
 
 
-def _asked(attrs: Mapping[str, Attr]) -> Sequence[str]:
-    masks = str(attrs["masks"])
-    return () if masks == "none" else masks.split("+")
+def _asked(attrs: Mapping[str, Any]) -> Sequence[str]:
+    return () if attrs["masks"] == "none" else attrs["masks"].split("+")
 
 
 def _float(call: Call, args: Sequence[TensorType]) -> str:
     """The common dtype of these arguments. Raises CaseError unless it is that of the layer's parameters."""
-    dtype, own = one_float(call, args), call.text("dtype")
-    if dtype != own and not call.autocast:
-        raise CaseError(f"needs arguments of the layer's dtype, {own}, got {dtype}")
+    dtype, own = one_float(call, args), call.attrs["dtype"]
+    require(bool(dtype == own or call.autocast), f"needs arguments of the layer's dtype, {own}, got {dtype}")
     return dtype
 
 
 def _heads(call: Call, embed: Size) -> Size:
-    heads, width = call.size("heads"), embed.value(call.dims)
-    number = heads.value(call.dims)
+    heads: Size = call.attrs["heads"]
+    number, width = heads.value(call.dims), embed.value(call.dims)
     if number < 1 or width < 1 or width % number:
         raise CaseError(f"{embed} = {width} is not a positive multiple of {heads} = {number} heads")
     return heads
@@ -49,14 +48,13 @@ def _check_mask(call: Call, name: str, mask: TensorType, query: TensorType, key:
     """Raises CaseError unless the mask, of scores or of keys, fits queries and keys."""
     batch, length = _lengths(call, query)
     _, keys = _lengths(call, key)
-    if mask.dtype != "bool" and (
-        category(mask.dtype) != 2 or one_float(call, (query, mask)) != one_float(call, (query,))
-    ):
+    alike = category(mask.dtype) == 2 and one_float(call, (query, mask)) == one_float(call, (query,))
+    if mask.dtype != "bool" and not alike:
         raise CaseError(f"{name} has to be boolean or of the dtype of what it masks, got {mask.dtype}")
     if name.endswith("key_padding_mask"):
         shapes: list[tuple[Size, ...]] = [(keys,) if batch is None else (batch, keys)]
     else:
-        shapes = [(length, keys), ((batch or Size.of(1)) * call.size("heads"), length, keys)]
+        shapes = [(length, keys), ((batch or Size.of(1)) * call.attrs["heads"], length, keys)]
     wanted = [tuple(s.value(call.dims) for s in shape) for shape in shapes]
     if mask.sizes(call.dims) not in wanted:
         raise CaseError(f"{name} has shape {show(mask.shape)}, expected {' or '.join(show(s) for s in shapes)}")
@@ -64,16 +62,14 @@ def _check_mask(call: Call, name: str, mask: TensorType, query: TensorType, key:
 
 def _check_causal(call: Call, query: TensorType, key: TensorType, mask: str) -> None:
     if call.attrs["causal"]:
-        if mask in _asked(call.attrs):
-            raise CaseError(f"takes {mask} or causal, not both")
+        require(mask not in _asked(call.attrs), f"takes {mask} or causal, not both")
         must_equal(_lengths(call, query)[1], _lengths(call, key)[1], call.dims, "lengths under a causal mask")
 
 
 def _check_alike(call: Call, a: TensorType, b: TensorType) -> None:
     """Raises CaseError unless two arguments have one batch."""
     (first, _), (second, _) = _lengths(call, a), _lengths(call, b)
-    if (first is None) != (second is None):
-        raise CaseError("needs arguments that all have a batch axis, or none")
+    require((first is None) == (second is None), "needs arguments that all have a batch axis, or none")
     if first is not None and second is not None:
         must_equal(first, second, call.dims, "batches")
 
@@ -82,7 +78,7 @@ def _attention(call: Call) -> TensorType:
     query, key, value, *masks = call.args
     dtype = _float(call, (query, key, value))
     heads = _heads(call, query.shape[-1])
-    call.probability("dropout")
+    call.check_probability("dropout")
     _check_alike(call, query, key)
     _check_alike(call, key, value)
     batch, length = _lengths(call, query)
@@ -93,8 +89,7 @@ def _attention(call: Call) -> TensorType:
         _check_mask(call, name, mask, query, key)
     if call.attrs["gives"] == "output":
         return TensorType(query.shape, dtype)
-    if not call.attrs["need_weights"]:
-        raise CaseError("gives no weights without need_weights")
+    require(call.attrs["need_weights"], "gives no weights without need_weights")
     seen = keys + bool(call.attrs["add_bias_kv"]) + bool(call.attrs["add_zero_attn"])
     lead = [] if batch is None else [batch]
     return TensorType((*lead, *([] if call.attrs["average_attn_weights"] else [heads]), length, seen), dtype)
@@ -104,7 +99,7 @@ def _construct(line: Line, name: str, *arguments: str) -> str:
     """The layer, its parameters drawn."""
     words = [*arguments, *(["batch_first=True"] if line.attrs["batch_first"] else [])]
     if line.attrs["dtype"] != "float32":
-        words.append(f"dtype={line.dtype()}")
+        words.append(f"dtype=torch.{line.attrs['dtype']}")
     return f"filled(nn.{name}({', '.join(words)}), {line.attrs['seed']})"
 
 
@@ -120,7 +115,7 @@ def _attention_made(line: Line) -> str:
     embed, kdim, vdim = (kind.shape[-1] for kind in line.types[:3])
     words = [str(embed), str(line.attrs["heads"])]
     if line.attrs["dropout"]:
-        words.append(f"dropout={line.number('dropout')}")
+        words.append(f"dropout={line.text('dropout')}")
     words += _flags(line, "bias", "add_bias_kv", "add_zero_attn")
     words += [f"{name}={size}" for name, size in (("kdim", kdim), ("vdim", vdim)) if size != embed]
     return _construct(line, "MultiheadAttention", *words)
@@ -150,15 +145,13 @@ def _attention_text(line: Line) -> str:
     return f"{call}[{0 if line.attrs['gives'] == 'output' else 1}]"
 
 
-def _transformer_made(name: str) -> Callable[[Line], str]:
-    def made(line: Line) -> str:
-        words = [str(line.types[0].shape[-1]), str(line.attrs["heads"]), str(line.attrs["feedforward"])]
-        words.append(f"dropout={line.number('dropout')}")
-        if line.attrs["activation"] != "relu":
-            words.append(f'activation="{line.attrs["activation"]}"')
-        return _construct(line, name, *words, *_flags(line, "norm_first", "bias"))
-
-    return made
+def _transformer_made(line: Line) -> str:
+    words = [str(line.types[0].shape[-1]), *(str(line.attrs[name]) for name in ("heads", "feedforward"))]
+    words.append(f"dropout={line.text('dropout')}")
+    if line.attrs["activation"] != "relu":
+        words.append(f'activation="{line.attrs["activation"]}"')
+    name = "TransformerEncoderLayer" if line.kind == "transformer_encoder_layer" else "TransformerDecoderLayer"
+    return _construct(line, name, *words, *_flags(line, "norm_first", "bias"))
 
 
 def _transformer(call: Call, streams: int) -> TensorType:
@@ -166,9 +159,8 @@ def _transformer(call: Call, streams: int) -> TensorType:
     x, memory = call.args[0], call.args[streams - 1]
     _float(call, call.args[:streams])
     _heads(call, x.shape[-1])
-    call.probability("dropout")
-    if call.size("feedforward").value(call.dims) < 1:
-        raise CaseError("feedforward has to be positive")
+    call.check_probability("dropout")
+    require(call.value("feedforward") >= 1, "feedforward has to be positive")
     if streams == 2:
         _check_alike(call, x, memory)
         must_equal(x.shape[-1], memory.shape[-1], call.dims, "width of memory")
@@ -222,7 +214,7 @@ OPS = [
         partial(_transformer, streams=1),
         lambda line: _call_layer(line, 1, "src_mask"),
         {**_TRANSFORMER, "masks": word("none", "src_mask", "src_key_padding_mask", "src_mask+src_key_padding_mask")},
-        init=_transformer_made("TransformerEncoderLayer"),
+        init=_transformer_made,
         cost=5,
     ),
     _layer(
@@ -241,7 +233,7 @@ OPS = [
                 "tgt_mask+memory_key_padding_mask",
             ),
         },
-        init=_transformer_made("TransformerDecoderLayer"),
+        init=_transformer_made,
         cost=6,
     ),
 ]

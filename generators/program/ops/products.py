@@ -3,9 +3,10 @@
 import re
 from dataclasses import replace
 
-from generators.errors import CaseError
+from generators.errors import CaseError, require
 from generators.program.case import TensorType
 from generators.program.dtypes import category
+from generators.program.ops import spec
 from generators.program.ops.spec import (
     Attribute,
     Call,
@@ -14,12 +15,9 @@ from generators.program.ops.spec import (
     OpSpec,
     broadcast,
     flag,
-    function,
     must_equal,
     one_float,
     show,
-    spell,
-    word,
 )
 from generators.program.sizes import Size
 
@@ -28,22 +26,15 @@ EQUATION = re.compile(r"[a-z]{1,6},[a-z]{1,6}->[a-z]{1,6}")
 
 def _matmul(call: Call) -> TensorType:
     a, b = call.args
-    if a.rank < 2 or b.rank < 2:
-        raise CaseError("needs at least two axes on both sides")
+    require(a.rank >= 2 and b.rank >= 2, "needs at least two axes on both sides")
     must_equal(a.shape[-1], b.shape[-2], call.dims, "inner sizes of the product")
     batch = broadcast(a.shape[:-2], b.shape[:-2], call.dims)
     return TensorType((*batch, a.shape[-2], b.shape[-1]), one_float(call, call.args))
 
 
-def _matmul_text(line: Line) -> str:
-    form = str(line.attrs["form"])
-    return " @ ".join(line.args) if form == "operator" else spell(form, "matmul", *line.args)
-
-
 def _bmm(call: Call) -> TensorType:
     a, b = call.args
-    if a.rank != 3 or b.rank != 3:
-        raise CaseError("needs three axes on both sides")
+    require(a.rank == b.rank == 3, "needs three axes on both sides")
     must_equal(a.shape[0], b.shape[0], call.dims, "batches of bmm")
     return _matmul(call)
 
@@ -58,12 +49,12 @@ def _baddbmm(call: Call) -> TensorType:
 
 
 def _baddbmm_text(line: Line) -> str:
-    options = "".join(f", {n}={line.number(n)}" for n in ("beta", "alpha") if line.attrs[n] != 1)
-    return f"torch.baddbmm({', '.join(line.args)}{options})"
+    options = [f"{name}={line.text(name)}" for name in ("beta", "alpha") if line.attrs[name] != 1]
+    return f"torch.baddbmm({', '.join([*line.args, *options])})"
 
 
 def _einsum(call: Call) -> TensorType:
-    equation = call.text("equation")
+    equation = call.attrs["equation"]
     terms, out = equation.split("->")
     sizes: dict[str, Size] = {}
     for letters, arg in zip(terms.split(","), call.args, strict=True):
@@ -80,12 +71,10 @@ def _einsum(call: Call) -> TensorType:
 
 def _linear(call: Call) -> TensorType:
     x, weight, *bias = call.args
-    if weight.rank != 2 or x.rank < 1:
-        raise CaseError("needs a weight of two axes")
+    require(weight.rank == 2 and x.rank >= 1, "needs a weight of two axes")
     must_equal(x.shape[-1], weight.shape[1], call.dims, "in_features of linear")
     if bias:
-        if bias[0].rank != 1:
-            raise CaseError("needs a bias of one axis")
+        require(bias[0].rank == 1, "needs a bias of one axis")
         must_equal(bias[0].shape[0], weight.shape[0], call.dims, "bias of linear")
     return TensorType((*x.shape[:-1], weight.shape[0]), one_float(call, call.args))
 
@@ -93,27 +82,22 @@ def _linear(call: Call) -> TensorType:
 def _sdpa(call: Call) -> TensorType:
     q, k, v, *mask = call.args
     dtype = one_float(call, (q, k, v))
-    if q.rank < 3 or not q.rank == k.rank == v.rank:
-        raise CaseError("needs q, k, v of one rank, at least 3")
+    require(3 <= q.rank == k.rank == v.rank, "needs q, k, v of one rank, at least 3")
     must_equal(q.shape[-1], k.shape[-1], call.dims, "head_dim of q and k")
     must_equal(k.shape[-2], v.shape[-2], call.dims, "seq_len of k and v")
     batch = q.shape[:-2]
     if call.attrs["enable_gqa"]:
         heads, kv_heads = q.shape[-3].value(call.dims), k.shape[-3].value(call.dims)
         must_equal(k.shape[-3], v.shape[-3], call.dims, "heads of k and v")
-        if kv_heads == 0 or heads % kv_heads:
-            raise CaseError(f"{heads} heads are not a multiple of {kv_heads} key heads")
+        require(kv_heads > 0 and heads % kv_heads == 0, f"{heads} heads are not a multiple of {kv_heads} key heads")
     else:
-        for other in (k, v):
-            if other.sizes(call.dims)[:-2] != q.sizes(call.dims)[:-2]:
-                raise CaseError("needs equal batch and head axes without enable_gqa")
+        leads = {tensor.sizes(call.dims)[:-2] for tensor in (q, k, v)}
+        require(len(leads) == 1, "needs equal batch and head axes without enable_gqa")
     if mask:
-        if call.attrs["is_causal"]:
-            raise CaseError("takes a mask or is_causal, not both")
+        require(not call.attrs["is_causal"], "takes a mask or is_causal, not both")
         if mask[0].dtype != "bool" and (category(mask[0].dtype) != 2 or one_float(call, (q, mask[0])) != dtype):
             raise CaseError(f"needs a boolean or {dtype} mask")
-        if mask[0].rank < 2:
-            raise CaseError("needs a mask of at least two axes")
+        require(mask[0].rank >= 2, "needs a mask of at least two axes")
         full = (*batch, q.shape[-2], k.shape[-2])
         got = broadcast(full, mask[0].shape, call.dims)
         if [s.value(call.dims) for s in got] != [s.value(call.dims) for s in full]:
@@ -124,56 +108,39 @@ def _sdpa(call: Call) -> TensorType:
 def _sdpa_text(line: Line) -> str:
     parts = [f"attn_mask={line.args[3]}"] if len(line.args) == 4 else []
     if line.attrs["dropout_p"]:
-        parts.append(f"dropout_p={line.number('dropout_p')} if self.training else 0.0")
-    if line.attrs["is_causal"]:
-        parts.append("is_causal=True")
-    if line.attrs["scale"] is not None:
-        parts.append(f"scale={line.number('scale')}")
-    if line.attrs["enable_gqa"]:
-        parts.append("enable_gqa=True")
+        parts.append(f"dropout_p={line.text('dropout_p')} if self.training else 0.0")
+    parts += line.options("is_causal", "scale", "enable_gqa")
     return f"F.scaled_dot_product_attention({', '.join([*line.args[:3], *parts])})"
 
 
 def _backend(line: Line) -> str | None:
-    name = {"math": "MATH", "flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION", "cudnn": "CUDNN_ATTENTION"}
-    backend = name.get(str(line.attrs["backend"]))
+    backend = _BACKENDS[line.attrs["backend"]]
     return f"sdpa_kernel(SDPBackend.{backend})" if backend else None
 
 
+_BACKENDS = {
+    "any": "",
+    "math": "MATH",
+    "flash": "FLASH_ATTENTION",
+    "efficient": "EFFICIENT_ATTENTION",
+    "cudnn": "CUDNN_ATTENTION",
+}
+_MATMUL = {"operator": "{0} @ {1}", "function": "torch.matmul({0}, {1})", "method": "{0}.matmul({1})"}
+_FACTORS = {"beta": Attribute(Kind.NUMBER, 1), "alpha": Attribute(Kind.NUMBER, 1)}
+_EQUATION = {"equation": Attribute(Kind.EQUATION, required=True)}
+_SDPA = {
+    "is_causal": flag(),
+    "scale": Attribute(Kind.NUMBER),
+    "dropout_p": Attribute(Kind.NUMBER, 0.0),
+    "enable_gqa": flag(),
+    "backend": spec.word(*_BACKENDS),
+}
+
 OPS = [
-    OpSpec("matmul", (2, 2), _matmul, _matmul_text, {"form": word("operator", "function", "method")}),
-    function("torch.bmm", (2, 2), _bmm, cost=2),
-    OpSpec(
-        "baddbmm",
-        (3, 3),
-        _baddbmm,
-        _baddbmm_text,
-        {"beta": Attribute(Kind.NUMBER, 1), "alpha": Attribute(Kind.NUMBER, 1)},
-        cost=3,
-    ),
-    OpSpec(
-        "einsum",
-        (2, 2),
-        _einsum,
-        lambda line: f'torch.einsum("{line.attrs["equation"]}", {", ".join(line.args)})',
-        {"equation": Attribute(Kind.EQUATION, required=True)},
-        cost=3,
-    ),
-    function("F.linear", (2, 3), _linear, cost=2),
-    OpSpec(
-        "sdpa",
-        (3, 4),
-        _sdpa,
-        _sdpa_text,
-        {
-            "is_causal": flag(),
-            "scale": Attribute(Kind.NUMBER),
-            "dropout_p": Attribute(Kind.NUMBER, 0.0),
-            "enable_gqa": flag(),
-            "backend": word("any", "math", "flash", "efficient", "cudnn"),
-        },
-        within=_backend,
-        random=True,
-        cost=3,
-    ),
+    spec.forms("matmul", (2, 2), _matmul, "form", _MATMUL),
+    spec.function("torch.bmm", (2, 2), _bmm, cost=2),
+    OpSpec("baddbmm", (3, 3), _baddbmm, _baddbmm_text, _FACTORS, cost=3),
+    OpSpec("einsum", (2, 2), _einsum, 'torch.einsum("{equation}", {args})', _EQUATION, cost=3),
+    spec.function("F.linear", (2, 3), _linear, cost=2),
+    OpSpec("sdpa", (3, 4), _sdpa, _sdpa_text, _SDPA, within=_backend, random=True, cost=3),
 ]

@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
+from typing import Any
 
-from generators.errors import CaseError
+from generators.errors import CaseError, require
 from generators.program.case import Attr, TensorType
 from generators.program.dtypes import category
 from generators.program.sizes import Size
@@ -31,7 +32,6 @@ class Attribute:
     """An attribute an operation takes. `default` is its simplest value; a required one has none.
 
     `words` are the values of a WORD, simplest first; for a NUMBER they are words that may stand in its place.
-    `optional` lets it be absent, which is then the default.
     """
 
     kind: Kind
@@ -56,102 +56,92 @@ class Call:
     autocast casts the arguments of products to, if any."""
 
     args: tuple[TensorType, ...]
-    attrs: Mapping[str, Attr]
+    attrs: Mapping[str, Any]
     dims: Mapping[str, int]
     autocast: str | None = None
 
-    def number(self, name: str) -> int:
-        """An integer attribute."""
-        value = self.attrs[name]
-        assert isinstance(value, int)
-        return value
+    @property
+    def shape(self) -> tuple[Size, ...]:
+        """The shape of the first argument."""
+        return self.args[0].shape
 
-    def axes(self, name: str) -> tuple[int, ...]:
-        """An attribute that lists axes."""
-        value = self.attrs[name]
-        assert isinstance(value, tuple)
-        return tuple(v for v in value if isinstance(v, int))
+    def reshape(self, *shape: Size) -> TensorType:
+        """The type of the first argument in another shape."""
+        return TensorType(shape, self.args[0].dtype)
 
-    def size(self, name: str) -> Size:
-        """A size attribute."""
-        value = self.attrs[name]
-        assert isinstance(value, Size)
-        return value
+    def value(self, name: str) -> int:
+        """A size attribute as a number."""
+        return int(self.attrs[name].value(self.dims))
 
-    def sizes(self, name: str) -> tuple[Size, ...]:
-        """An attribute that lists sizes."""
-        value = self.attrs[name]
-        assert isinstance(value, tuple)
-        return tuple(Size.of(v) for v in value)
-
-    def text(self, name: str) -> str:
-        """A word attribute."""
-        return str(self.attrs[name])
-
-    def probability(self, name: str) -> None:
+    def check_probability(self, name: str) -> None:
         """Raises CaseError unless a number attribute is a probability."""
         value = self.attrs[name]
-        if not isinstance(value, int | float) or not 0 <= value <= 1:
-            raise CaseError(f"{name} is {value}: expected a probability")
+        require(value is not None and 0 <= value <= 1, f"{name} is {value}: expected a probability")
 
-    def axis(self, name: str = "dim", arg: int = 0, extra: int = 0) -> int:
-        """The axis attribute counted from 0. Raises CaseError when the argument has no such axis."""
-        rank = self.args[arg].rank + extra
-        axis = self.number(name)
-        if not -rank <= axis < rank:
-            raise CaseError(f"{name} {axis} is not an axis of a tensor of rank {rank}")
+    def axis(self, name: str = "dim", extra: int = 0) -> int:
+        """The axis attribute counted from 0. Raises CaseError unless the first argument has such an axis."""
+        rank, axis = len(self.shape) + extra, int(self.attrs[name])
+        require(-rank <= axis < rank, f"{name} {axis} is not an axis of a tensor of rank {rank}")
         return axis % rank
+
+
+Infer = Callable[[Call], TensorType]
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What an operation's source text is made from: its name, the texts of its arguments, their types, attributes."""
+    """What an operation's source text is made from: name and kind, the arguments' texts and types, attributes."""
 
     name: str
+    kind: str
     args: Sequence[str]
     types: Sequence[TensorType]
-    attrs: Mapping[str, Attr]
+    attrs: Mapping[str, Any]
     device: str
 
-    def number(self, name: str, dtype_of: int = 0) -> str:
-        """A number attribute as source; the word `min` is the lowest finite value of an argument's dtype."""
+    def text(self, name: str, dtype_of: int = 0) -> str:
+        """An attribute as source; the word `min` is the lowest finite value of an argument's dtype, or the result's."""
         value = self.attrs[name]
         if value == "min":
-            return f"torch.finfo({self.args[dtype_of]}.dtype).min"
+            dtype = f"{self.args[dtype_of]}.dtype" if self.args else f"torch.{self.attrs['dtype']}"
+            return f"torch.finfo({dtype}).min"
+        if isinstance(value, tuple):
+            return ", ".join(str(v) for v in value)
         return number(value) if isinstance(value, float) else str(value)
 
-    def sizes(self, name: str) -> str:
-        """An attribute that lists sizes, as the arguments of a call."""
-        value = self.attrs[name]
-        assert isinstance(value, tuple)
-        return ", ".join(str(v) for v in value)
+    def options(self, *names: str) -> list[str]:
+        """`name=value` for these attributes, where they are not left out or at False."""
+        given = (name for name in names if self.attrs[name] is not None and self.attrs[name] is not False)
+        return [f"{name}={self.text(name)}" for name in given]
 
-    def dtype(self, name: str = "dtype") -> str:
-        """A dtype attribute as source."""
-        return f"torch.{self.attrs[name]}"
+    def fill(self, template: str) -> str:
+        """A template of `OpSpec.emit`, filled in."""
+        attrs = {name: self.text(name) for name in self.attrs}
+        return template.format(*self.args, args=", ".join(self.args), device=self.device, **attrs)
 
 
 @dataclass(frozen=True, slots=True)
 class OpSpec:
     """One operation: how many arguments, its attributes, the type of its result, and its source text.
 
-    `owns_memory` says the result is a new tensor in every case, so that it may be overwritten in place.
-    `init` is the right-hand side of the submodule that a module form needs; `before` are lines before this one,
-    `within` is the context it runs in. `optional` names, in order, the arguments beyond the fewest that these
-    attributes require; None: attributes do not decide. `cost`: of two operations that do the same, the shrinker
-    prefers the lower.
+    `emit` is a function, or a template in which `{0}` is the first argument, `{args}` are all, `{device}` is a device,
+    and `{dim}`, say, is an attribute. `owns_memory` says the result is a new tensor in every case, so that it may be
+    overwritten in place. `init` is the right-hand side of the submodule that a module form needs; `before` are lines
+    before this one, `within` is the context it runs in. `optional` names, in order, the arguments beyond the fewest
+    that these attributes require; None: attributes do not decide. `cost`: of two operations that do the same, the
+    shrinker prefers the lower.
     """
 
     kind: str
     arity: tuple[int, int]
-    infer: Callable[[Call], TensorType]
-    emit: Callable[[Line], str]
+    infer: Infer
+    emit: str | Callable[[Line], str]
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
     owns_memory: bool = True
     init: Callable[[Line], str | None] = lambda _line: None
     before: Callable[[Line], Sequence[str]] = lambda _line: ()
     within: Callable[[Line], str | None] = lambda _line: None
-    optional: Callable[[Mapping[str, Attr]], Sequence[str]] | None = None
+    optional: Callable[[Mapping[str, Any]], Sequence[str]] | None = None
     random: bool = False
     cost: int = 1
 
@@ -185,10 +175,10 @@ def must_equal(a: Size, b: Size, dims: Mapping[str, int], what: str) -> None:
         raise CaseError(f"{what}: {a} = {a.value(dims)} against {b} = {b.value(dims)}")
 
 
-def must_float(call: Call) -> None:
-    """Raises CaseError unless the first argument is floating."""
-    if category(call.args[0].dtype) != 2:
-        raise CaseError(f"needs a floating-point argument, got {call.args[0].dtype}")
+def same_float(call: Call) -> TensorType:
+    """The type of the first argument. Raises CaseError unless it is floating."""
+    require(category(call.args[0].dtype) == 2, f"needs a floating-point argument, got {call.args[0].dtype}")
+    return call.args[0]
 
 
 def one_float(call: Call, args: Sequence[TensorType]) -> str:
@@ -217,24 +207,21 @@ def spell(form: str, name: str, x: str, *rest: str) -> str:
 
 
 def method(
-    kind: str,
-    infer: Callable[[Call], TensorType],
-    attributes: Mapping[str, Attribute] = MappingProxyType({}),
-    *,
-    owns_memory: bool = True,
-    cost: int = 1,
+    kind: str, infer: Infer, attributes: Mapping[str, Attribute] = MappingProxyType({}), **options: Any
 ) -> OpSpec:
     """An operation written `x.kind(...)`, its attributes in order."""
-
-    def emit(line: Line) -> str:
-        values = [
-            line.sizes(name) if isinstance(line.attrs[name], tuple) else str(line.attrs[name]) for name in attributes
-        ]
-        return f"{line.args[0]}.{kind}({', '.join(values)})"
-
-    return OpSpec(kind, (1, 1), infer, emit, attributes, owns_memory, cost=cost)
+    values = ", ".join(f"{{{name}}}" for name in attributes)
+    return OpSpec(kind, (1, 1), infer, f"{{0}}.{kind}({values})", attributes, **options)
 
 
-def function(name: str, arity: tuple[int, int], infer: Callable[[Call], TensorType], *, cost: int = 1) -> OpSpec:
+def function(name: str, arity: tuple[int, int], infer: Infer, cost: int = 1) -> OpSpec:
     """An operation written `module.kind(x, ...)`; `name` is `module.kind`."""
-    return OpSpec(name.split(".")[1], arity, infer, lambda line: f"{name}({', '.join(line.args)})", cost=cost)
+    return OpSpec(name.split(".")[1], arity, infer, f"{name}({{args}})", cost=cost)
+
+
+def forms(
+    kind: str, arity: tuple[int, int], infer: Infer, attribute: str, templates: Mapping[str, str], **more: Attribute
+) -> OpSpec:
+    """An operation with an attribute that chooses its template, the first by default; `more` are other attributes."""
+    attributes = {**more, attribute: word(*templates)}
+    return OpSpec(kind, arity, infer, lambda line: line.fill(templates[line.attrs[attribute]]), attributes)

@@ -13,6 +13,7 @@ from fuzz.protocol.render import MEANINGS, describe
 from fuzz.subjects import get_spec
 from generators.program.case import Case, Op, TensorType
 from generators.program.dtypes import LOW_PRECISION
+from generators.program.ops.shaping import VIEWS
 from generators.program.type_check import attributes, types_of
 from triage.attribution.ablation import EAGER, MATH, Ablation
 from triage.attribution.root_cause import RootCause
@@ -39,26 +40,7 @@ _VERDICTS = {
 _PRODUCTS = frozenset({"matmul", "bmm", "einsum", "baddbmm"})
 _SOFTMAX = frozenset({"softmax", "log_softmax"})
 _MASKED = frozenset({"where", "masked_fill"})
-_VIEWS = frozenset(
-    {
-        "view",
-        "reshape",
-        "permute",
-        "transpose",
-        "mT",
-        "unsqueeze",
-        "squeeze",
-        "unflatten",
-        "flatten",
-        "expand",
-        "chunk",
-        "unbind",
-        "select",
-        "contiguous",
-        "clone",
-        "scalar",
-    }
-)
+_UNNAMED = VIEWS | {"scalar"}
 _MASK_VALUES = {
     "small_counts": "an integer mask of values other than 0 and 1",
     "signed": "an integer mask of negative values",
@@ -223,12 +205,12 @@ def describe_program(case: Case) -> str:
     elif _SOFTMAX & set(kinds) and sum(kind in _PRODUCTS for kind in kinds) > 1:
         what = "attention"
     else:
-        what = ", ".join(kind for kind in kinds if kind not in _VIEWS) or ", ".join(kinds)
+        what = ", ".join(kind for kind in kinds if kind not in _UNNAMED) or ", ".join(kinds)
     unusual = list(dict.fromkeys(_unusual_parts(case)))[:2]
     if unusual:
         what += f" with {' and '.join(unusual)}"
     elif what == "attention":
-        what += f" written as {', '.join(kind for kind in kinds if kind not in _VIEWS)}"
+        what += f" written as {', '.join(kind for kind in kinds if kind not in _UNNAMED)}"
     low = sorted({item.dtype for item in case.inputs if item.dtype in LOW_PRECISION})
     what += f" in {' and '.join(low)}" if low else ""
     what += " in training" if case.training else ""

@@ -102,7 +102,7 @@ class WorkerConfig:
         return [*argv, *self.arguments]
 
     def environment(self, cache: Path | None) -> dict[str, str]:
-        """The environment of a worker that keeps compiled code in `cache`, by default where torch does."""
+        """The environment of a worker that keeps compiled code in `cache`, unless the user says where it goes."""
         # A subject named by the user is imported from where they are.
         paths = [str(ROOT), *([str(Path.cwd())] if self.named else []), os.environ.get("PYTHONPATH", "")]
         environment = {
@@ -113,7 +113,9 @@ class WorkerConfig:
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
         }
         if cache is not None:
-            environment["TORCHINDUCTOR_CACHE_DIR"] = str(cache.absolute())  # Workers run in another directory.
+            environment.setdefault(
+                "TORCHINDUCTOR_CACHE_DIR", str(cache.absolute())
+            )  # Workers run in another directory.
         return environment
 
 

@@ -15,10 +15,8 @@ ROOT = Path(__file__).resolve().parents[2]
 class Client:
     """A worker started with `arguments`; `stages` are those of the last check, `first` is what it said first."""
 
-    def __init__(self, *arguments: str, cache: str = "") -> None:
+    def __init__(self, *arguments: str) -> None:
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
-        if cache:
-            environment["TORCHINDUCTOR_CACHE_DIR"] = cache
         self.process = subprocess.Popen(
             [sys.executable, "-m", "fuzz.check.worker", *arguments],
             stdin=subprocess.PIPE,

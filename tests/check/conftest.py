@@ -13,11 +13,6 @@ def _one_thread() -> None:
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tmp_path_factory.mktemp("inductor"))
-
-
-@pytest.fixture(scope="module")
-def worker(cache: str) -> Iterator[Client]:
-    with Client(cache=cache) as client:
+def worker() -> Iterator[Client]:
+    with Client() as client:
         yield client

@@ -31,8 +31,8 @@ ATTEND = source("return attend(q, k, v, scale=0.25)")
 
 
 @pytest.fixture(scope="module")
-def attending(cache: str) -> Iterator[Client]:
-    with Client(*(part for name in NAMES for part in ("--subject", f"{HOME}:{name}")), cache=cache) as client:
+def attending() -> Iterator[Client]:
+    with Client(*(part for name in NAMES for part in ("--subject", f"{HOME}:{name}"))) as client:
         yield client
 
 

@@ -36,10 +36,10 @@ def subject(name: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def worker(cache: str) -> Iterator[Client]:
+def worker() -> Iterator[Client]:
     names = [*(form[0] for form in FORMS), *OTHERS]
     arguments = [part for name in names for part in ("--subject", subject(name))]
-    with Client("--memory-limit", "6000", *arguments, cache=cache) as client:
+    with Client("--memory-limit", "6000", *arguments) as client:
         yield client
 
 

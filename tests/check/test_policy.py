@@ -23,9 +23,9 @@ def planted(name: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def worker(cache: str) -> Iterator[Client]:
+def worker() -> Iterator[Client]:
     arguments = [part for name in NAMES for part in ("--subject", planted(name))]
-    with Client(*arguments, cache=cache) as client:
+    with Client(*arguments) as client:
         yield client
 
 

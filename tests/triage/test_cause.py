@@ -1,6 +1,5 @@
 """Attribution: bugs of torch that are known, and mistakes planted where nobody tells triage of them."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,8 +65,7 @@ returns: [out]
 
 
 @pytest.fixture(scope="module")
-def evaluator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluator]:
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+def evaluator() -> Iterator[Evaluator]:
     with open_evaluator(CONFIG, repeat=1, with_error_map=True, remember=True) as made:
         yield made
 

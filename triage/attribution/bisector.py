@@ -42,16 +42,15 @@ class Bisection:
 
 
 def bisect(repro: Path, python: str, seconds: float = SECONDS) -> Bisection:
-    """Run the bisector on `test_fn` of a repro.py under that interpreter, with a cache directory of its own."""
+    """Run the bisector on `test_fn` of a repro.py under that interpreter."""
     ours = ("TORCH_BISECT", "TORCH_COMPILE_BACKEND")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    # State is kept in files under the cache directory: never two at once in one.
     with tempfile.TemporaryDirectory(prefix="attnfuzz-bisect-") as scratch:
         try:
             done = subprocess.run(
                 [python, "-c", _PROGRAM, str(repro.resolve())],
                 cwd=repro.resolve().parent,
-                env=environment | {"TORCHINDUCTOR_CACHE_DIR": scratch, "TORCHINDUCTOR_COMPILE_THREADS": "1"},
+                env={"TORCHINDUCTOR_CACHE_DIR": scratch, **environment, "TORCHINDUCTOR_COMPILE_THREADS": "1"},
                 capture_output=True,
                 text=True,
                 errors="replace",

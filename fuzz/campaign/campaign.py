@@ -8,11 +8,9 @@ from fuzz.campaign.finding_store import FindingStore
 from fuzz.campaign.investigations import Investigations
 from fuzz.campaign.known_bugs import KnownBugs
 from fuzz.campaign.libfuzzer import LibFuzzerThread
-from fuzz.campaign.options import Options
+from fuzz.campaign.options import Options, StopCondition
 from fuzz.campaign.schedule import CaseNumbers, Schedule
-from fuzz.campaign.search import Guided, Random, Search
-from fuzz.campaign.search_queue import Queue
-from fuzz.campaign.stopping import StopCondition
+from fuzz.campaign.search import Guided, Queue, Random, Search
 from fuzz.campaign.suspicion_queue import SuspicionQueue
 from fuzz.campaign.worker_thread import Shared, WorkerThread
 from fuzz.protocol import Hello

@@ -10,9 +10,8 @@ from fuzz.campaign.events import Bus, Duplicate, FindingSaved, ShrinkProgress, S
 from fuzz.campaign.finding_store import FindingStore
 from fuzz.campaign.investigate import Baseline, Conclusion, Stopped, investigate
 from fuzz.campaign.known_bugs import Explanation, KnownBugs
-from fuzz.campaign.options import Options
+from fuzz.campaign.options import Options, StopCondition, StopReason
 from fuzz.campaign.schedule import Schedule
-from fuzz.campaign.stopping import StopCondition, StopReason
 from fuzz.campaign.suspicion_queue import SuspicionQueue
 from fuzz.error_location import describe_where
 from fuzz.protocol import Hello, SubjectResult, Verdict

@@ -8,17 +8,22 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from corpus.entry import case_files, load
-from fuzz.campaign.search_queue import ATTENTION, WITH, Queue, pattern_of, reached
-from fuzz.protocol import Result
+from fuzz.protocol import Result, SubjectResult
 from fuzz.run_store import Results
 from fuzz.subjects import get_spec
 from generators.errors import UserError
 from generators.program.case import Case
+from generators.program.features import features
 from generators.sampling.choices import Choices
 from generators.sampling.families.table import FAMILIES
 from generators.sampling.sample import ANY, SampleSpec
 from generators.sampling.variants import Variant, make_variants, variant_of
 
+WITH = " with "
+"""Between a pattern and what is unusual about a case that it matched."""
+
+ATTENTION = "_sfdp_pattern_"
+"""Begins the names of attention patterns."""
 _SINGLES, _TRIES = 1.0, 2.0
 """What every way is credited with before its first try."""
 _MIN_PRICE, _MAX_PRICE = 0.4, 2.5
@@ -35,6 +40,48 @@ _ATTEMPTS = 8
 
 TRIES = 2
 """A pattern is tried so often in each form it was not seen in; more tries are left to chance."""
+
+
+def reached(case: Case, results: Iterable[SubjectResult]) -> frozenset[str]:
+    """What a case reached in compilers, by name: rewrites, what else workers report, and everything unusual about the
+    case that an attention rewrite matched nevertheless, where rewrites go wrong."""
+    results = tuple(results)
+    fired = {name for result in results for name in result.fired}
+    patterns = {pattern_of(name) for name in fired if name.startswith(ATTENTION)}
+    unusual = features(case) if patterns else ()
+    names = {f"rewrite {name}" for name in fired}.union(*(result.reached for result in results))
+    return frozenset(names | {f"{pattern}{WITH}{word}" for pattern in patterns for word in unusual})
+
+
+def pattern_of(name: str) -> str:
+    """`_sfdp_pattern_5` of `_sfdp_pattern_5_half_inference`."""
+    return "_".join(name.split("_")[:4])
+
+
+class Queue:
+    """How often each thing was reached, and which cases are queued. Threads share it.
+
+    The campaign's store holds the cases: they get there in the transaction that judges them.
+    """
+
+    def __init__(self, results: Results) -> None:
+        self._lock = threading.Lock()
+        self._counts = Counter(results.reached())
+        self._queued = {case.id for case, _ in results.queue()}
+
+    @property
+    def size(self) -> int:
+        """How many cases are in it."""
+        return len(self._queued)
+
+    def new(self, case: Case, names: frozenset[str]) -> frozenset[str]:
+        """Count what a case reached. Gives what is new of it, for which the case is in the queue then."""
+        with self._lock:
+            fresh = names - self._counts.keys()
+            self._counts.update(names)
+            if fresh:
+                self._queued.add(case.id)
+            return fresh
 
 
 class SourceBandit:

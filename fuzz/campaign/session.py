@@ -19,10 +19,9 @@ from typing import IO, Self
 
 from fuzz.campaign.campaign import Campaign, Sampler
 from fuzz.campaign.events import Bus, EventLog
-from fuzz.campaign.options import Options
+from fuzz.campaign.options import Options, StopReason
 from fuzz.campaign.screen import make_screen
 from fuzz.campaign.stats import Statistics
-from fuzz.campaign.stopping import StopReason
 from fuzz.campaign.summary import summarize
 from fuzz.protocol import Hello
 from fuzz.run_store import RESULTS_FILE, Results

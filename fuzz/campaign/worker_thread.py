@@ -19,10 +19,9 @@ from fuzz.campaign.events import (
 from fuzz.campaign.finding_store import write_fault
 from fuzz.campaign.investigate import Stopped
 from fuzz.campaign.investigations import Investigations
-from fuzz.campaign.options import Options
+from fuzz.campaign.options import DiskFull, Options, StopCondition, StopReason
 from fuzz.campaign.schedule import CaseNumbers, Schedule
 from fuzz.campaign.search import Search
-from fuzz.campaign.stopping import DiskFull, StopCondition, StopReason
 from fuzz.campaign.suspicion_queue import SuspicionQueue
 from fuzz.evaluator import RECYCLE_CHECKS, Evaluator, WorkerFault, build_check, public_version
 from fuzz.protocol import Check, Hello, Result, SubjectResult, Verdict

@@ -8,9 +8,8 @@ import pytest
 
 from corpus import entry as corpus_entry
 from corpus.entry import Entry, Expectation, Found
-from fuzz.campaign.options import Options
+from fuzz.campaign.options import DiskFull, Options, StopReason
 from fuzz.campaign.session import run_campaign
-from fuzz.campaign.stopping import DiskFull, StopReason
 from fuzz.run_store import FindingRow, Results
 from generators.errors import UserError
 from generators.program.case import Case

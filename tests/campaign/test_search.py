@@ -10,8 +10,7 @@ from corpus import entry
 from corpus.entry import Entry, Expectation
 from fuzz import cmin
 from fuzz.campaign.options import Options
-from fuzz.campaign.search import SourceBandit, seed_cases
-from fuzz.campaign.search_queue import Queue
+from fuzz.campaign.search import Queue, SourceBandit, seed_cases
 from fuzz.campaign.session import run_campaign
 from fuzz.protocol import Result
 from fuzz.run_store import Results

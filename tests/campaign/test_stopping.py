@@ -3,8 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.campaign.options import Budget
-from fuzz.campaign.stopping import DiskFull, StopCondition, StopReason
+from fuzz.campaign.options import Budget, DiskFull, StopCondition, StopReason
 
 
 def test_the_first_reason_to_stop_counts() -> None:

@@ -12,7 +12,8 @@ from generators.program.case import Case
 from tests.replay.conftest import FakePython, fake_python
 from triage.attribution.ablation import AOT_EAGER, DYNAMIC, EAGER, INDUCTOR, NO_PATTERNS, PASSES, Ablation
 from triage.report.build import Evidence
-from triage.report.repro import Run, Script
+from triage.report.repro import Script
+from triage.script_runs import Run
 
 __all__ = ["FakePython", "fake_python"]
 

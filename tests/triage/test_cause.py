@@ -13,8 +13,8 @@ from fuzz.protocol.controls import ConstantDiffers, Control
 from generators.errors import UserError
 from tests.triage.conftest import SOFTMAX_OVER_QUERIES
 from triage.attribution.attribute import RootCause, attribute
-from triage.attribution.bisector import parse_output
 from triage.attribution.root_cause import Experiment, MechanismKind
+from triage.script_runs import parse_output
 
 pytestmark = pytest.mark.worker
 

@@ -21,11 +21,9 @@ from tests.campaign.test_campaign import WRONG
 from triage.attribution.root_cause import Mechanism, MechanismKind, RootCause
 from triage.cluster import __main__ as command
 from triage.cluster import attributions
-from triage.cluster.attributions import Attributed, Attributions
-from triage.cluster.cause_key import key_of
-from triage.cluster.clusters import Cluster, cluster, load_clusters, update_ledger
+from triage.cluster.attributions import Attributed, Attributions, key_of
+from triage.cluster.clusters import Cluster, cluster, load_clusters, record, update_ledger
 from triage.cluster.findings import Finding, gather
-from triage.cluster.ledger_update import record
 
 EMPTY = Ledger(Path("ledger.yaml"))
 M = MechanismKind
@@ -248,7 +246,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Asked:
         yield asked
 
     monkeypatch.setattr(attributions, "attributor", attributor)
-    monkeypatch.setattr("triage.report.environment.version", lambda *_: "2.13.0+cpu")
+    monkeypatch.setattr("triage.script_runs.version", lambda *_: "2.13.0+cpu")
     return asked
 
 

@@ -19,16 +19,15 @@ from generators.sampling.sample import sample
 from tests.triage.conftest import NUMBERS, OFF, ablation, ran
 from triage.attribution.ablation import EAGER, EMULATED_CASTS, INDUCTOR, Ablation
 from triage.attribution.attribute import Attribution
-from triage.attribution.bisector import Bisection
 from triage.attribution.explain import explain
 from triage.attribution.render import describe_explanation
 from triage.attribution.root_cause import Experiment, Mechanism, MechanismKind, RootCause
 from triage.report import repro
 from triage.report.build import write_refusal, write_report
 from triage.report.model import MAX_LINES, Report
-from triage.report.refusal import refuse
 from triage.report.repro import Bug, write_script
-from triage.report.wording import title
+from triage.report.wording import refuse, title
+from triage.script_runs import Bisection
 
 
 def with_stage(base: Ablation, name: str, verdict: Verdict) -> Ablation:

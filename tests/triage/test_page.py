@@ -17,7 +17,7 @@ from fuzz.run_store import EVENTS_FILE, RESULTS_FILE, FindingRow, Results
 from generators.program.case import Case
 from tests.triage.conftest import NUMBERS
 from triage.page.__main__ import make_page
-from triage.page.charts import count_per_second
+from triage.page.campaign_view import count_per_second
 from triage.page.timeline import Timeline
 
 ROOT = Path(__file__).parents[2]

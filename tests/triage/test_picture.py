@@ -13,8 +13,7 @@ from fuzz.error_location import describe_where, find_attention_axes
 from fuzz.protocol import ErrorMap, SubjectResult, Verdict
 from generators.program.case import Case
 from triage.report import picture
-from triage.report.panels import panels
-from triage.report.picture import describe
+from triage.report.picture import describe, panels
 
 SHAPE = (2, 4, 8, 16)
 

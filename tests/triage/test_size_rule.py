@@ -2,7 +2,7 @@
 
 import pytest
 
-from triage.attribution.size_rule import tile_rule
+from triage.attribution.size_search import tile_rule
 
 
 @pytest.mark.parametrize(

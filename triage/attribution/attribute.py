@@ -25,10 +25,8 @@ from triage.attribution.ablation import (
     find_cheapest,
     run_ablation,
 )
-from triage.attribution.bisector import Bisection
 from triage.attribution.experiments import Study, mechanism_of, passes
-from triage.attribution.kernel_cause import find_kernel_cause, find_place
-from triage.attribution.operation import find_operation_cause
+from triage.attribution.function_cause import find_kernel_cause, find_operation_cause, find_place
 from triage.attribution.rewrite import find_rewrite_cause
 from triage.attribution.root_cause import (
     CODEGEN,
@@ -44,6 +42,7 @@ from triage.attribution.root_cause import (
     NoControls,
     RootCause,
 )
+from triage.script_runs import Bisection
 
 __all__ = ["Attribution", "RootCause", "attribute"]
 

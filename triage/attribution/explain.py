@@ -11,7 +11,7 @@ from fuzz.protocol import FINDINGS, SubjectResult, Verdict
 from generators.program.case import Case
 from generators.program.emit import source
 from triage.attribution.perturbations import Perturbation, perturb
-from triage.attribution.size_rule import tile_rule
+from triage.attribution.size_search import tile_rule
 
 SECONDS = 60.0
 MOST = 8

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from fuzz.protocol.controls import ConstantDiffers, ConstantsNotCompared
 from triage.attribution.explain import Explanation
 from triage.attribution.root_cause import Bisected, CaseChange, Evidence, Experiment, FusedCall
-from triage.attribution.size_rule import tile_rule
-from triage.attribution.size_search import Boundary
+from triage.attribution.size_search import Boundary, tile_rule
 
 CONTROLS = {
     "pattern_matcher_off": "the pattern matcher off",

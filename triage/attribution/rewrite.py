@@ -11,7 +11,7 @@ from fuzz.protocol.render import describe
 from generators.program.case import Case
 from triage.attribution.case_edits import with_float_divisors, with_zero_one_masks
 from triage.attribution.experiments import Hypothesis, Study, mechanism_of, passes
-from triage.attribution.operation import find_condition, fused_call_cause, layout_mechanism
+from triage.attribution.function_cause import find_condition, fused_call_cause, layout_mechanism
 from triage.attribution.root_cause import (
     GRAPH_PASSES,
     JOINT_PASSES,

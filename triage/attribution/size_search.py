@@ -1,4 +1,4 @@
-"""Which sizes of each dimension fail, found by trying them."""
+"""Which sizes of each dimension fail, found by trying them, and the rule that tells them from those that pass."""
 
 import itertools
 import time
@@ -9,8 +9,8 @@ from fuzz.protocol import FINDINGS, Verdict
 from generators.program.case import Case
 from generators.program.type_check import types_of
 from triage.attribution.case_edits import resized
-from triage.attribution.size_rule import tile_rule
 
+_TILES = tuple(2**power for power in range(10, 0, -1))
 SECONDS = 60.0
 MOST = 25
 """Sizes tried of one dimension."""
@@ -26,6 +26,88 @@ _VALUES = frozenset({Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT, Verdict.NONFI
 
 Judge = Callable[[Case], Verdict | None]
 """The verdict on a case, None where there is none."""
+
+
+def tile_rule(failing: Collection[int], passing: Collection[int], name: str = "S") -> str:
+    """What tells the sizes that fail from those that pass.
+
+    Rules are tried from simple to involved: a bound, a remainder of a power of two, both; the sizes themselves where
+    none holds.
+    """
+    if not failing:
+        return "at no size tried"
+    if not passing:
+        return "at every size tried"
+    rule = _bound(failing, passing, name) or _remainder(failing, passing, name) or _both(failing, passing, name)
+    return f"only where {rule}" if rule else f"only at {name} = {_list_sizes(failing)}"
+
+
+def _bound(failing: Collection[int], passing: Collection[int], name: str) -> str:
+    if min(failing) > max(passing):
+        return f"{name} > {_round(max(passing), min(failing))}"
+    return f"{name} < {min(passing)}" if max(failing) < min(passing) else ""
+
+
+def _round(low: int, high: int) -> int:
+    """The largest power of two in [low, high), `low` where there is none."""
+    power = 1 << max(high - 1, 1).bit_length() - 1
+    return power if low <= power < high else low
+
+
+def _below(failing: Collection[int], passing: Collection[int]) -> list[int]:
+    """The tiles that can explain something: at most the largest size, and none for a single failing size."""
+    largest = max(*failing, *passing)
+    return [tile for tile in _TILES if tile < largest] if len(failing) > 1 else []
+
+
+def _remainder(failing: Collection[int], passing: Collection[int], name: str) -> str:
+    for tile in _below(failing, passing):
+        bad, good = ({size % tile for size in sizes} for sizes in (failing, passing))
+        if bad & good:
+            continue
+        told = _zero(bad, good, f"{name} % {tile}")
+        if told:
+            return told
+        if len(failing) > 2 and len(passing) > 2:
+            if min(bad) > max(good):
+                return f"{name} % {tile} > {max(good)}"
+            if max(bad) < min(good - {0}) and 0 in good:
+                return f"0 < {name} % {tile} <= {max(bad)}"
+    return ""
+
+
+def _zero(bad: set[int], good: set[int], remainder: str) -> str:
+    if good == {0}:
+        return f"{remainder} != 0"
+    if bad == {0}:
+        return f"{remainder} == 0"
+    return f"{remainder} == {min(bad)}" if len(bad) == 1 and len(good) > 1 else ""
+
+
+def _both(failing: Collection[int], passing: Collection[int], name: str) -> str:
+    """A remainder that tells them apart on one side of a bound; best one where bound and tile are one number."""
+    found: list[tuple[bool, str]] = []
+    for tile in _below(failing, passing):
+        bad = {size % tile for size in failing}
+        for sign in (1, -1):
+            edge = min(sign * size for size in failing)
+            inside = {size for size in passing if sign * size > edge}
+            good = {size % tile for size in inside}
+            told = "" if bad & good or not inside else _zero(bad, good, f"{name} % {tile}")
+            if not told:
+                continue
+            remainders = set(range(1, tile)) if good == {0} else bad
+            nearest = max(
+                (sign * size for size in passing if size not in inside and size % tile in remainders), default=0
+            )
+            bound = _round(nearest, edge) if sign == 1 else -nearest
+            found.append((bound != tile, f"{name} {'>' if sign == 1 else '<'} {bound} and {told}"))
+    return min(found, key=lambda item: item[0])[1] if found else ""
+
+
+def _list_sizes(sizes: Collection[int]) -> str:
+    ordered = sorted(sizes)
+    return ", ".join(map(str, ordered[:12])) + (f", ... ({len(ordered)} sizes in all)" if len(ordered) > 12 else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,8 +59,7 @@ def cluster(
     from fuzz.durations import format_count, parse_duration
     from fuzz.evaluator import ROOT, WorkerConfig
     from generators.errors import UserError
-    from triage.cluster import clusters, findings, ledger_update
-    from triage.cluster.table import table
+    from triage.cluster import clusters, findings
 
     if device is not None and device not in DEVICES:
         raise UserError(f"device {device!r} is not one of {', '.join(DEVICES)}")
@@ -74,10 +73,10 @@ def cluster(
     made = clusters.cluster(attributed, known)
     if update:
         before = len(known.bugs)
-        known = ledger_update.record(clusters.update_ledger(known, made), made)
+        known = clusters.record(clusters.update_ledger(known, made), made)
         made = clusters.cluster(attributed, known)
         _print(f"{file}: added {format_count(len(known.bugs) - before, 'bug')}, updated the others\n")
-    _print(table(made, known))
+    _print(clusters.table(made, known))
     return int(any(one.is_news for one in made))
 
 
@@ -92,7 +91,7 @@ def _attribute(
 ) -> list["Attributed"]:
     from triage.cluster.attributions import Attributions, attributor
     from triage.cluster.clusters import split_listed
-    from triage.report.environment import version
+    from triage.script_runs import version
 
     listed, rest = ([], findings) if again else split_listed(findings, ledger)
     if not rest:

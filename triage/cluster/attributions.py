@@ -1,4 +1,18 @@
-"""Attributing many findings: every cause is stored beside its run at once, so that no work is lost or done twice."""
+"""Attributing many findings, and when two of them have one root cause: when one change would fix both.
+
+Every cause is stored beside its run at once, so that no work is lost or done twice. `key_of` gives equal keys to those
+that have:
+
+1. The same place: who is at fault, the stage, and the part. All attention patterns of Inductor (`_sfdp_pattern_*`) are
+   one part: they share a matcher and a check of what it matched, and what these overlook shows under any pattern. Each
+   is a part where the mistake is in its replacement, or where no more is known than how it fails (a crash, a hang).
+   An operation of ATen is one part whether eager or a backend of F.scaled_dot_product_attention called it.
+2. The same mechanism. An exception is one by its type and text, without numbers, names and kinds of tensors. For an
+   attention function all wrong values are one mechanism: which of them shows is chance.
+
+So clusters don't depend on the order of findings, and a finding never changes the cluster of another. Keys that a
+person knows to be one bug are joined in the ledger (`also`).
+"""
 
 import json
 import re
@@ -10,21 +24,57 @@ from pathlib import Path
 from corpus.atomic_write import replace_file
 from corpus.entry import Entry
 from corpus.ledger import CauseKey
+from fuzz.bug_identity import PROCESS, SILENT
 from fuzz.evaluator import Evaluator, WorkerConfig, WorkerFault, open_evaluator
-from fuzz.protocol import Verdict
-from fuzz.subjects import is_user_function
+from fuzz.protocol import EAGER, Verdict
+from fuzz.subjects import compiler_of, is_user_function
 from generators.errors import UserError
 from triage.attribution.attribute import attribute
-from triage.attribution.root_cause import RootCause
-from triage.cluster.cause_key import OPEN, key_of, open_key
+from triage.attribution.root_cause import KERNEL, OPERATION, PATTERNS, MechanismKind, RootCause
 from triage.cluster.findings import Finding
 
+OPEN = "open"
+"""The stage of a key whose cause is not known."""
+
+_OF_ONE_PATTERN = {MechanismKind.of(verdict) for verdict in PROCESS | SILENT} | {
+    MechanismKind.OTHER_RESULT,
+    MechanismKind.FORM,
+    MechanismKind.STRIDES,
+}
+"""Mechanisms that lie in what one pattern is replaced by, or that say no more than how it fails."""
+
+_WRONG_VALUES = {
+    MechanismKind.WRONG_VALUES,
+    MechanismKind.NOT_FINITE,
+    MechanismKind.RELATION,
+    MechanismKind.FURTHER_CALL,
+}
 DIRECTORY = "attributions"
 LOOSE = Path("runs")
 """Where the causes of findings without a run are stored."""
 
 Attributor = Callable[[Entry], RootCause]
 """Finds the cause of a finding. Raises UserError where it can't, with the reason."""
+
+
+def key_of(cause: RootCause) -> CauseKey:
+    """What tells a root cause from others."""
+    who, part, mechanism = compiler_of(cause.who), cause.part, str(cause.mechanism)
+    if cause.stage == OPERATION:
+        who = EAGER  # whichever subject called it
+    if cause.stage == KERNEL and cause.mechanism.name in _WRONG_VALUES:
+        mechanism = MechanismKind.WRONG_VALUES.value
+    if cause.is_attention_pattern and cause.mechanism.name not in _OF_ONE_PATTERN:
+        part = PATTERNS
+    return CauseKey(who, cause.stage, part, mechanism)
+
+
+def open_key(entry: Entry) -> CauseKey:
+    """The key of a finding whose cause is not known: one of its own."""
+    verdict = entry.found.verdict if entry.found else entry.expectation.verdict
+    who = EAGER if verdict == Verdict.EAGER_SUSPECT else compiler_of(entry.subject)
+    fired = "+".join(sorted(name for name in entry.found.fired if "sfdp" in name)) if entry.found else ""
+    return CauseKey(who, OPEN, fired, f"{verdict.replace('_', ' ') or 'fails'} ({entry.case.id})")
 
 
 @dataclass(frozen=True, slots=True)

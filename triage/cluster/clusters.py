@@ -1,17 +1,24 @@
-"""Clusters: the findings of one root cause, with what the ledger says of it."""
+"""Clusters: the findings of one root cause, with what the ledger says of it, as text and in the ledger."""
 
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from corpus.ledger import Bug, CauseKey, Ledger
+from corpus import entry as corpus_entry
+from corpus.entry import SUFFIX
+from corpus.ledger import Bug, CauseKey, Ledger, check_writable, load, save
 from fuzz.bug_identity import PROCESS
+from fuzz.durations import format_count
+from fuzz.expectation import reproduce_lines
 from generators.program.simplicity import sort_key
 from triage.attribution.root_cause import JOINT_PASSES, PATTERNS, MechanismKind
 from triage.cluster.attributions import Attributed, load_attributed
 from triage.cluster.findings import Finding, gather
 
+EXAMPLES = "known"
+"""Where examples go, beside the ledger."""
 _COMPILERS = {"inductor": "[Inductor]", "aot": "[AOTAutograd]", "eager": ""}
 _SAY_ALL = (
     *(kind.value.partition("{}")[0] for kind in (MechanismKind.COMPILING_RAISES, MechanismKind.RUNNING_RAISES)),
@@ -185,3 +192,78 @@ def _new_id(key: CauseKey, taken: Iterable[str]) -> str:
 def _natural(text: str) -> tuple[tuple[int, str], ...]:
     """Numbers by size: pattern 5 before pattern 14."""
     return tuple((int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", text))
+
+
+def table(clusters: Sequence[Cluster], ledger: Ledger) -> str:
+    """A line for the whole, then each cluster in a few lines."""
+    findings = sum(len(one.findings) for one in clusters)
+    if not findings:
+        return "no findings"
+    missing = sum(one.bug is None for one in clusters)
+    back = sum(bool(one.back_in) for one in clusters)
+    head = f"{format_count(findings, 'finding')} of {format_count(len(clusters), 'root cause')}, "
+    head += f"{missing} of them not in {ledger.path}" if missing else f"all of them in {ledger.path}"
+    head += f"; {format_count(back, 'fixed bug')} {'is' if back == 1 else 'are'} back" if back else ""
+    return "\n\n".join([head, *("\n".join(_lines(number, one)) for number, one in enumerate(clusters, 1))])
+
+
+def status_text(one: Cluster) -> str:
+    """What the ledger says of a cluster, and what that means now."""
+    if one.back_in:
+        return f"regression: fixed in {one.bug.status.about if one.bug else ''} and back in {one.back_in}"
+    if one.bug is None:
+        return "not in the ledger" + (" (add it with --update)" if not one.is_open else "")
+    return "new (not reported yet)" if one.bug.status.kind == "new" else str(one.bug.status)
+
+
+def _lines(number: int, one: Cluster) -> list[str]:
+    indent = " " * (len(str(number)) + 2)
+    key = one.keys[0]
+    parts = f" ({', '.join(one.parts)})" if one.parts and one.parts != (key.part,) else ""
+    why = next((m.why_open for m in one.members if m.why_open), "")
+    cause = f"not known: {why}" if one.is_open else f"{key}{parts}"
+    days = " to ".join(dict.fromkeys(filter(None, (one.first_seen, one.last_seen))))
+    seen = ", ".join(
+        [
+            format_count(one.count, "finding"),
+            f"met {one.met}x",
+            *([days] if days else []),
+            *([f"torch {', '.join(one.versions)}"] if one.versions else []),
+        ]
+    )
+    example = one.example
+    lines = [
+        f"status   {status_text(one)}",
+        f"cause    {cause}",
+        f"seen     {seen}",
+        f"example  {shlex.quote(str(example.path))}, {format_count(len(example.entry.case.ops), 'operation')}",
+    ]
+    return [
+        f"{number}. {one.title}",
+        *(indent + line for line in lines),
+        *reproduce_lines(str(example.path), example.id, example.entry.subject, indent),
+    ]
+
+
+def record(ledger: Ledger, clusters: Sequence[Cluster]) -> Ledger:
+    """Save the ledger and return it; a bug that its file lacks gets the simplest case of its cluster as example.
+
+    Raises UserError.
+    """
+    check_writable(ledger.path)
+    # Which examples the others have, if any, a person decided.
+    had = {bug.id for bug in load(ledger.path).bugs} if ledger.path.exists() else set[str]()
+    bugs = []
+    for bug in ledger.bugs:
+        mine = [one for one in clusters if one.example.id in bug.findings]
+        bugs.append(_with_example(bug, mine[0], ledger) if mine and bug.id not in had else bug)
+    ledger = Ledger(ledger.path, tuple(bugs))
+    save(ledger)
+    return ledger
+
+
+def _with_example(bug: Bug, one: Cluster, ledger: Ledger) -> Bug:
+    name = f"{EXAMPLES}/{bug.id}{SUFFIX}"
+    # The file first: an entry never names one that is not there.
+    corpus_entry.write(one.example.entry, ledger.path.parent / name)
+    return replace(bug, cases=(name,))

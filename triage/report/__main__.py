@@ -132,6 +132,7 @@ def _report(case: Path, out: Path, options: "Options", *, trace: bool, overwrite
     from corpus.entry import DEVICES, load
     from fuzz.subjects import is_user_function
     from generators.errors import UserError
+    from triage import script_runs
     from triage.report import picture, repro
     from triage.report.build import build
     from triage.report.model import Refusal
@@ -157,7 +158,7 @@ def _report(case: Path, out: Path, options: "Options", *, trace: bool, overwrite
         return lines
     lines += [f"  {other}" for other in (out / "repro.py", out / picture.FILE) if other.exists()]
     if trace:
-        lines.append(f"  {repro.trace(out / 'repro.py', config.python)}")
+        lines.append(f"  {script_runs.trace(out / 'repro.py', config.python)}")
     if draft.upstream:
         lines.append("Nothing was sent. Read the report, add in your own words where you met this, and then run:")
         lines += [f"  {command}" for command in draft.commands(str(file))]

@@ -17,19 +17,27 @@ from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
 from generators.program.emit import source
 from generators.program.type_check import types_of
+from triage import script_runs
 from triage.attribution.ablation import DYNAMIC, PASSES, Ablation, find_cheapest, run_ablation
 from triage.attribution.attribute import Attribution, attribute, run_kernel_ablation
-from triage.attribution.bisector import bisect
 from triage.attribution.explain import Explanation, explain
 from triage.attribution.render import describe_boundary, describe_evidence, describe_explanation
 from triage.attribution.size_search import Boundary, search_sizes
-from triage.report import environment, picture, repro
+from triage.report import picture, repro
 from triage.report.model import Refusal, Report, Row
-from triage.report.refusal import refuse, refuse_unshown
 from triage.report.relations import SIDES
-from triage.report.repro import CANT_RUN, TIMEOUT_EXIT, WITHOUT_NUMBERS, Bug, Run, Script
+from triage.report.repro import CANT_RUN, WITHOUT_NUMBERS, Bug, Script
 from triage.report.traceback_excerpt import shorten_log
-from triage.report.wording import describe_cause, is_of_further_call, search_words, summarize, title
+from triage.report.wording import (
+    describe_cause,
+    is_of_further_call,
+    refuse,
+    refuse_unshown,
+    search_words,
+    summarize,
+    title,
+)
+from triage.script_runs import TIMEOUT_EXIT, Run, bisect
 
 _SIZE_TIMEOUT = 20.0
 """Seconds for one case with another size."""
@@ -88,8 +96,8 @@ def build(entry: Entry, options: Options, out: Path) -> Report | Refusal:
         entry,
         ablation,
         evidence,
-        environment=environment.collect(options.config.python, ablation.hello.torch),
-        triton=environment.version("triton", options.config.python),
+        environment=script_runs.collect(options.config.python, ablation.hello.torch),
+        triton=script_runs.version("triton", options.config.python),
         drawn=picture.save(entry.case, ablation.result, out),
     )
 
@@ -241,7 +249,7 @@ def _reproduce(bug: Bug, config: WorkerConfig, file: Path) -> tuple[Script, Run]
         # A worker's script needs more than torch of its interpreter, and is told whose torch to test.
         python, arguments = (sys.executable, (config.python,)) if script.why_a_worker else (config.python, ())
         importable = (str(ROOT), str(Path.cwd())) if bug.is_of_kernel else ()
-        run = repro.run(file, python, seconds=3 * config.timeout, importable=importable, arguments=arguments)
+        run = script_runs.run(file, python, seconds=3 * config.timeout, importable=importable, arguments=arguments)
         if run.code == CANT_RUN and not bug.is_of_kernel:
             raise UserError(f"{file} does not run under {config.python}: {run.log.strip()[-200:]}")
         if run.code not in (0, CANT_RUN) and (bug.result.verdict in WITHOUT_NUMBERS or run.output.strip()):

@@ -1,15 +1,10 @@
 """repro.py: a script that shows a failure with torch alone, or with torch and the attention function."""
 
 import json
-import os
 import re
-import subprocess
-import tempfile
 import textwrap
-import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from corpus.entry import Entry, Expectation, dumps
 from fuzz.protocol import SubjectResult, Verdict
@@ -23,9 +18,6 @@ from generators.program.emit import is_random, source
 from generators.program.type_check import low_precision, types_of
 from triage.rendering import render
 from triage.report.relations import SIDES
-
-TIMEOUT_EXIT = 124
-"""The exit code recorded for a run that was stopped, as timeout(1) gives."""
 
 CANT_RUN = 125
 """The exit code of a script that can't run where it is, which `git bisect run` skips."""
@@ -86,15 +78,6 @@ class Script:
 
     text: str
     why_a_worker: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One run of repro.py: its exit code, and what it wrote on stdout and on stderr."""
-
-    code: int
-    output: str
-    log: str
 
 
 def is_kernel(result: SubjectResult) -> bool:
@@ -245,54 +228,6 @@ def is_differentiable(case: Case) -> bool:
     return any(category(types[name].dtype) == 2 for name in case.returns)
 
 
-def run(
-    path: Path,
-    python: str,
-    *,
-    backend: str = "inductor",
-    seconds: float = 300.0,
-    importable: tuple[str, ...] = (),
-    arguments: tuple[str, ...] = (),
-    environment: Mapping[str, str] | None = None,
-) -> Run:
-    """Run a repro.py under `python` with its own compile cache, `environment` in addition to ours, and the directories
-    `importable` to import from."""
-    with tempfile.TemporaryDirectory(prefix="attnfuzz-repro-") as scratch:
-        variables = {
-            **os.environ,
-            **(environment or {}),
-            "TORCH_COMPILE_BACKEND": backend,
-            "TORCHINDUCTOR_CACHE_DIR": os.environ.get("TORCHINDUCTOR_CACHE_DIR", scratch),
-            "TORCHINDUCTOR_COMPILE_THREADS": "1",
-        }
-        if importable:
-            variables["PYTHONPATH"] = os.pathsep.join(filter(None, (*importable, os.environ.get("PYTHONPATH", ""))))
-        try:
-            done = subprocess.run(
-                [python, path.name, *arguments],
-                cwd=path.parent,
-                env=variables,
-                capture_output=True,
-                timeout=seconds,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as stopped:
-            return Run(TIMEOUT_EXIT, _decode(stopped.stdout), _decode(stopped.stderr))
-    return Run(done.returncode, _decode(done.stdout), _decode(done.stderr))
-
-
-def trace(path: Path, python: str, seconds: float = 300.0) -> Path:
-    """Run a repro.py once more with TORCH_TRACE; gives trace.zip beside it, with what torch wrote."""
-    archive = path.with_name("trace.zip")
-    with tempfile.TemporaryDirectory(prefix="attnfuzz-trace-") as directory:
-        run(path, python, seconds=seconds, environment={"TORCH_TRACE": directory})
-        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
-            for written in sorted(Path(directory).rglob("*")):
-                if written.is_file():
-                    file.write(written, written.relative_to(directory))
-    return archive
-
-
 def _about(bug: Bug, who: str, relation: str, *, borders: bool) -> str:
     """The docstring: what is run, what counts as the bug, and the exit codes."""
     subject, factor = _quotable(bug.result.subject), _factor(bug.case)
@@ -352,7 +287,3 @@ def _shorten(text: str, program: str) -> str:
 
 def _quotable(text: str) -> str:
     return text.replace("\\", "/").replace('"', "'")
-
-
-def _decode(data: bytes | None) -> str:
-    return (data or b"").decode(errors="replace")

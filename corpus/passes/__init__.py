@@ -1,9 +1,12 @@
-"""The shrinker's passes. Each takes a case and gives simpler candidates; whether one still fails is not its concern."""
+"""The shrinker's passes. Each takes a case and gives simpler candidates; whether one still fails, or is a well-typed
+program, is not its concern."""
 
-from corpus.passes import contracts, dimensions, program, spelling, tensors
-from corpus.passes.candidates import Pass
+from collections.abc import Callable, Iterator
 
-__all__ = ["CONTRACT_PASSES", "PASSES", "Pass"]
+from corpus.passes import contracts, dimensions, program, spelling
+from generators.program.case import Case
+
+Pass = Callable[[Case], Iterator[Case]]
 
 PASSES: tuple[Pass, ...] = (
     program.return_less,
@@ -17,9 +20,9 @@ PASSES: tuple[Pass, ...] = (
     spelling.drop_attributes,
     spelling.respell_operations,
     spelling.use_float32,
-    tensors.simplify_inputs,
-    tensors.merge_inputs,
-    tensors.drop_axes,
+    dimensions.simplify_inputs,
+    dimensions.merge_inputs,
+    dimensions.drop_axes,
     dimensions.merge_dims,
     spelling.round_numbers,
     spelling.rename_values,

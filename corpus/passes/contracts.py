@@ -1,10 +1,10 @@
 """Simpler attention, where the failure is one of what the contract says: spelled plainly, one thing fewer at a time."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from corpus.passes.plain_attention import Plain, default_scale, read_contract, spell
+from corpus.passes.plain_attention import Plain, read_contract, spell
 from generators.program.case import Case, Input
 from generators.program.edits import input_like
 from generators.program.sizes import Size
@@ -19,12 +19,9 @@ def simplify_contract(case: Case) -> Iterator[Case]:
     types = types_of(case)
     for contract in case.contracts:
         as_given = read_contract(case, contract, types)
-        q, k, v = (replace(item, layout="contiguous") for item in (as_given.q, as_given.k, as_given.v))
-        contiguous = replace(as_given, q=q, k=k, v=v)
+        contiguous = as_given.map_inputs(lambda item: replace(item, layout="contiguous"), ("q", "k", "v"))
         for plain in (_bare(contiguous), contiguous, as_given, *_fewer(as_given), *_simpler(as_given)):
-            smaller = spell(_with_plain_name(plain))
-            if smaller is not None:
-                yield smaller
+            yield from filter(None, [spell(_with_plain_name(plain))])
 
 
 _LEFT_OUT: dict[str, Any] = {
@@ -36,12 +33,8 @@ _LEFT_OUT: dict[str, Any] = {
 
 def _bare(plain: Plain) -> Plain:
     """Nothing that could be left out."""
-    bare = replace(plain, **_LEFT_OUT, scale=_plainest_scale(plain))
+    bare = replace(plain, **_LEFT_OUT, scale=plain.least_scale)
     return _with_heads(_with_value_dim(bare), bare.k.shape[1], bare.k.shape[1])
-
-
-def _plainest_scale(plain: Plain) -> float:
-    return default_scale(plain) if plain.fused else 1.0
 
 
 def _fewer(plain: Plain) -> Iterator[Plain]:
@@ -67,7 +60,7 @@ def _fewer(plain: Plain) -> Iterator[Plain]:
 
 def _simpler(plain: Plain) -> Iterator[Plain]:
     """One number or word simpler."""
-    scales = (_plainest_scale(plain), 0.5 if abs(plain.scale) < 1 else 2.0, -1.0)
+    scales = (plain.least_scale, 0.5 if abs(plain.scale) < 1 else 2.0, -1.0)
     for scale in scales if plain.scale < 0 else scales[:2]:
         if scale != plain.scale:
             yield replace(plain, scale=scale)
@@ -85,7 +78,8 @@ def _simpler(plain: Plain) -> Iterator[Plain]:
     if plain.mask is not None and not plain.fused:
         drop = input_like(plain.mask.name, plain.mask.type, 0)
         yield replace(plain, mask=drop, keeps=False)
-    alike = _in_one_dtype(plain)
+    # In the dtype of q, so that nothing has to be cast back.
+    alike = plain.map_inputs(lambda item: replace(item, dtype=plain.q.dtype), ("bias", "alibi", "sinks"))
     if alike != plain:
         yield alike
     if plain.dropout not in (0.0, 0.5):
@@ -97,15 +91,6 @@ def _sides(side: int) -> Iterator[int]:
     if side >= 0:
         yield -1
         yield from (s for s in dict.fromkeys((0, 1, side // 2)) if s < side)
-
-
-def _in_one_dtype(plain: Plain) -> Plain:
-    """Bias, slopes and sinks in the dtype of q, so that nothing has to be cast back."""
-
-    def cast(item: Input | None) -> Input | None:
-        return None if item is None else replace(item, dtype=plain.q.dtype)
-
-    return replace(plain, bias=cast(plain.bias), alibi=cast(plain.alibi), sinks=cast(plain.sinks))
 
 
 def _with_value_dim(plain: Plain) -> Plain:
@@ -126,23 +111,16 @@ def _with_heads(plain: Plain, heads: Size, kv_heads: Size) -> Plain:
     """So many heads, in all that has a head axis."""
     sizes = dict(plain.dims)
 
-    def with_axis(item: Input, axis: int, size: Size) -> Input:
-        if len(item.shape) < -axis or item.shape[axis].value(sizes) == 1:
-            return item
-        shape = list(item.shape)
-        shape[axis] = size
-        return replace(item, shape=tuple(shape))
+    def on_axis(axis: int, size: Size) -> Callable[[Input], Input]:
+        def change(item: Input) -> Input:
+            if len(item.shape) < -axis or item.shape[axis].value(sizes) == 1:
+                return item
+            shape = list(item.shape)
+            shape[axis] = size
+            return replace(item, shape=tuple(shape))
 
-    def each(item: Input | None, axis: int) -> Input | None:
-        return None if item is None else with_axis(item, axis, heads)
+        return change
 
-    return replace(
-        plain,
-        q=with_axis(plain.q, -3, heads),
-        k=with_axis(plain.k, -3, kv_heads),
-        v=with_axis(plain.v, -3, kv_heads),
-        mask=each(plain.mask, -3),
-        bias=each(plain.bias, -3),
-        alibi=each(plain.alibi, -1),
-        sinks=each(plain.sinks, -1),
-    )
+    plain = plain.map_inputs(on_axis(-3, heads), ("q", "mask", "bias"))
+    plain = plain.map_inputs(on_axis(-3, kv_heads), ("k", "v"))
+    return plain.map_inputs(on_axis(-1, heads), ("alibi", "sinks"))

@@ -1,11 +1,12 @@
-"""Smaller and fewer dimensions; one size named everywhere is one number to shrink."""
+"""Plainer inputs and smaller dimensions; one size named everywhere is one number to shrink."""
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
-from corpus.passes.candidates import well_typed
-from generators.program.case import Case
-from generators.program.edits import renamed_dims, resized, with_sizes
+from generators.program.case import Case, Values
+from generators.program.edits import renamed_dims, resized, substituted, with_input, with_sizes
 from generators.program.sizes import Size
+from generators.program.values import DISTRIBUTIONS
 
 
 def shrink_dims(case: Case) -> Iterator[Case]:
@@ -16,7 +17,6 @@ def shrink_dims(case: Case) -> Iterator[Case]:
         yield from _set(case, group, (1, 2, 3, 4, value // 2, value - 1))
 
 
-@well_typed
 def shrink_numbers(case: Case) -> Iterator[Case]:
     """A size that stands as a number in the shapes of inputs, smaller wherever it stands."""
     written = {size.constant or 0 for item in case.inputs for size in item.shape}
@@ -54,10 +54,7 @@ def _bisected(value: int) -> tuple[int, ...]:
 
 
 def _all_small(case: Case) -> Iterator[Case]:
-    for size in (1, 2, 3, 4):
-        smaller = resized(case, {n: min(size, v) for n, v in case.dims})
-        if smaller is not None:
-            yield smaller
+    yield from filter(None, (resized(case, {n: min(size, v) for n, v in case.dims}) for size in (1, 2, 3, 4)))
 
 
 def _equal(case: Case) -> list[list[str]]:
@@ -68,14 +65,10 @@ def _equal(case: Case) -> list[list[str]]:
 
 def _set(case: Case, names: list[str], sizes: Iterable[int]) -> Iterator[Case]:
     """The named dimensions, all of one size, at each of the smaller sizes."""
-    for size in dict.fromkeys(sizes):
-        if 0 < size < case.sizes[names[0]]:
-            smaller = resized(case, {**case.sizes, **dict.fromkeys(names, size)})
-            if smaller is not None:
-                yield smaller
+    smaller = (size for size in dict.fromkeys(sizes) if 0 < size < case.sizes[names[0]])
+    yield from filter(None, (resized(case, {**case.sizes, **dict.fromkeys(names, size)}) for size in smaller))
 
 
-@well_typed
 def merge_dims(case: Case) -> Iterator[Case]:
     """One name for two dimensions of equal size, and a number for a dimension of size 1."""
     names = [name for name, _ in case.dims]
@@ -90,3 +83,42 @@ def merge_dims(case: Case) -> Iterator[Case]:
 
 def _leaving_out(ones: list[str]) -> Callable[[Size], Size]:
     return lambda size: size.without_ones(ones)
+
+
+def simplify_inputs(case: Case) -> Iterator[Case]:
+    """Contiguous, an argument instead of a parameter, seeds 0, 1, 2..., and the simpler distributions of the dtype."""
+    plain = tuple(replace(i, layout="contiguous", parameter=False) for i in case.inputs)
+    yield replace(case, inputs=plain)
+    numbered = tuple(replace(i, values=replace(i.values, seed=n)) for n, i in enumerate(case.inputs))
+    yield replace(case, inputs=numbered)
+    for item in case.inputs:
+        yield with_input(case, item, replace(item, layout="contiguous"))
+        yield with_input(case, item, replace(item, parameter=False))
+        rank = DISTRIBUTIONS[item.values.kind].rank
+        simpler = sorted(
+            (d for d in DISTRIBUTIONS.values() if item.dtype in d.dtypes and d.rank < rank), key=lambda d: d.rank
+        )
+        for kind in simpler:
+            scale = 0.5 if kind.name == "random" else 1.0
+            yield with_input(case, item, replace(item, values=Values(kind.name, item.values.seed, scale)))
+        if item.values.scale != 1.0:
+            yield with_input(case, item, replace(item, values=replace(item.values, scale=1.0)))
+
+
+def merge_inputs(case: Case) -> Iterator[Case]:
+    """One input in place of two of the same type."""
+    for i, keep in enumerate(case.inputs):
+        for drop in case.inputs[i + 1 :]:
+            if keep.type.sizes(case.sizes) == drop.type.sizes(case.sizes) and keep.dtype == drop.dtype:
+                yield substituted(case, {drop.name: keep.name})
+
+
+def drop_axes(case: Case) -> Iterator[Case]:
+    """An input without its leading axis, or with 1 for a size, where broadcasting makes up for it."""
+    for item in case.inputs:
+        if len(item.shape) > 1:
+            yield with_input(case, item, replace(item, shape=item.shape[1:]))
+        for at, size in enumerate(item.shape):
+            if size.constant != 1:
+                shape = (*item.shape[:at], Size.of(1), *item.shape[at + 1 :])
+                yield with_input(case, item, replace(item, shape=shape))

@@ -1,8 +1,9 @@
 """An attention and nothing else, in the plainest lines for each thing that its contract says."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from corpus.passes.spelling import rename_values
 from generators.errors import CaseError
@@ -15,6 +16,9 @@ from generators.program.sizes import Size
 from generators.program.values import DISTRIBUTIONS
 from generators.sampling.builder import Builder
 from generators.sampling.position_masks import Pattern, offset, position_indices
+
+_NUMBERS = ("scale", "softcap", "causal", "window", "dropout")
+"""What a contract says apart from the names of values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +47,30 @@ class Plain:
     dynamic: bool = False
     fused: bool = False
 
+    @property
+    def default_scale(self) -> float:
+        """The scale that the fused call has by itself."""
+        return 1 / math.sqrt(max(1, self.q.shape[-1].value(dict(self.dims))))
 
-def default_scale(plain: Plain) -> float:
-    """The scale that the fused call has by itself."""
-    return 1 / math.sqrt(max(1, plain.q.shape[-1].value(dict(plain.dims))))
+    @property
+    def least_scale(self) -> float:
+        """The scale that takes no words."""
+        return self.default_scale if self.fused else 1.0
+
+    def map_inputs(self, change: Callable[[Input], Input], names: Sequence[str]) -> "Plain":
+        """The same with these inputs changed, as far as it has them."""
+        items = {name: getattr(self, name) for name in names}
+        return replace(self, **{name: change(item) for name, item in items.items() if item is not None})
 
 
 def spell(plain: Plain) -> Case | None:
     """The case, its contract beside it and its output alone returned; None where the sizes do not go together."""
     b = Builder(dict(plain.dims), plain.q.dtype, plain.mode)
     try:
-        b.contracts.append(_by_sdpa(b, plain) if plain.fused else _in_steps(b, plain))
-        case = b.case([b.contracts[0].output], dynamic=plain.dynamic)
+        names = _by_sdpa(b, plain) if plain.fused else _in_steps(b, plain)
+        means = "keep" if plain.mask is None or plain.keeps else "drop"
+        b.contracts.append(Contract(**names, mask_means=means, **{key: getattr(plain, key) for key in _NUMBERS}))
+        case = b.case([names["output"]], dynamic=plain.dynamic)
     except CaseError:
         return None
     return next(rename_values(case))
@@ -67,27 +83,22 @@ def _given(b: Builder, item: Input) -> str:
     return b.input(item.name, item.shape, item.values, item.dtype, item.layout)
 
 
-def _by_sdpa(b: Builder, plain: Plain) -> Contract:
+def _by_sdpa(b: Builder, plain: Plain) -> dict[str, Any]:
     q, k, v = (_given(b, item) for item in (plain.q, plain.k, plain.v))
-    added = plain.mask or plain.bias
-    names = [q, k, v, *([_given(b, added)] if added else [])]
-    grouped = b.size(b.shape(q)[1]) != b.size(b.shape(k)[1])
+    names = {key: _given(b, item) for key, item in (("mask", plain.mask), ("bias", plain.bias)) if item}
     output = b.op(
         "sdpa",
-        *names,
+        *(q, k, v, *names.values()),
         to="out",
         is_causal=plain.causal is not None,
         dropout_p=plain.dropout,
-        scale=None if plain.scale == default_scale(plain) else plain.scale,
-        enable_gqa=grouped,
+        scale=None if plain.scale == plain.default_scale else plain.scale,
+        enable_gqa=b.size(b.shape(q)[1]) != b.size(b.shape(k)[1]),
     )
-    mask, bias = (names[-1] if item else None for item in (plain.mask, plain.bias))
-    return Contract(
-        q, k, v, output, scale=plain.scale, mask=mask, bias=bias, causal=plain.causal, dropout=plain.dropout
-    )
+    return {"q": q, "k": k, "v": v, "output": output, **names}
 
 
-def _in_steps(b: Builder, plain: Plain) -> Contract:
+def _in_steps(b: Builder, plain: Plain) -> dict[str, Any]:
     q, k, v = (_given(b, item) for item in (plain.q, plain.k, plain.v))
     heads, kv_heads = b.shape(q)[1], b.shape(k)[1]
     keys, values = k, v
@@ -100,24 +111,23 @@ def _in_steps(b: Builder, plain: Plain) -> Contract:
     if plain.softcap is not None:
         scores = _capped(b, scores, plain.softcap)
     pattern = Pattern(plain.causal, plain.window)
-    alibi, mask, bias, sinks = None, None, None, None
+    names = {"q": q, "k": k, "v": v}
     if plain.alibi is not None:
-        alibi = _constant(b, plain.alibi)
-        scores = _sloped(b, scores, alibi, pattern)
+        names["alibi"] = _constant(b, plain.alibi)
+        scores = _sloped(b, scores, names["alibi"], pattern)
     if plain.mask is not None:
-        mask = _given(b, plain.mask)
-        scores = (
-            b.op("where", mask, scores, to="scores", other=-math.inf)
-            if plain.keeps
-            else b.op("masked_fill", scores, mask)
-        )
+        mask = names["mask"] = _given(b, plain.mask)
+        if plain.keeps:
+            scores = b.op("where", mask, scores, to="scores", other=-math.inf)
+        else:
+            scores = b.op("masked_fill", scores, mask)
     if plain.bias is not None:
-        bias = _given(b, plain.bias)
-        scores = b.op("add", scores, bias)
+        names["bias"] = _given(b, plain.bias)
+        scores = b.op("add", scores, names["bias"])
     scores = _placed(b, scores, pattern)
     if plain.sinks is not None:
-        sinks = _constant(b, plain.sinks)
-        scores = _with_column(b, scores, sinks)
+        names["sinks"] = _constant(b, plain.sinks)
+        scores = _with_column(b, scores, names["sinks"])
     probs = b.op("softmax", scores, to="probs")
     if plain.sinks is not None:
         probs = b.op("narrow", probs, stop=b.shape(k)[-2])
@@ -126,23 +136,7 @@ def _in_steps(b: Builder, plain: Plain) -> Contract:
     if plain.dropout:
         active = "mode" if plain.mode == "training" else "always"
         probs = b.op("dropout", probs, to="weights", p=plain.dropout, active=active)
-    output = b.op("matmul", probs, values, to="out")
-    return Contract(
-        q,
-        k,
-        v,
-        output,
-        scale=plain.scale,
-        softcap=plain.softcap,
-        alibi=alibi,
-        mask=mask,
-        mask_means="keep" if mask is None or plain.keeps else "drop",
-        bias=bias,
-        causal=plain.causal,
-        window=plain.window,
-        sinks=sinks,
-        dropout=plain.dropout,
-    )
+    return {**names, "output": b.op("matmul", probs, values, to="out")}
 
 
 def _constant(b: Builder, item: Input) -> str:
@@ -194,37 +188,25 @@ def _with_column(b: Builder, scores: str, sinks: str) -> str:
 
 def read_contract(case: Case, contract: Contract, types: Mapping[str, TensorType]) -> Plain:
     """What the contract says, over inputs like the values it reads, lying in memory as these do."""
-    q, k, v = (_head(case, contract, name, types) for name in (contract.q, contract.k, contract.v))
-    alibi, bias, sinks = (
-        None if name is None else _like(case, name, types[name])
-        for name in (contract.alibi, contract.bias, contract.sinks)
-    )
-    mask, keeps = None, contract.mask_means == "keep"
+    inputs = {key: _head(case, contract, getattr(contract, key), types) for key in ("q", "k", "v")}
+    for key in ("alibi", "bias", "sinks"):
+        name = getattr(contract, key)
+        if name is not None:
+            inputs[key] = _like(case, name, types[name])
+    keeps = contract.mask_means == "keep"
     if contract.mask is not None:
-        mask, keeps = _mask(case, contract.mask, types, keeps=keeps)
-    if contract.layout == "bsd":
-        bias, mask = (_with_head_axis(item) for item in (bias, mask))
-    fused = any(op.name == contract.output and op.kind == "sdpa" for op in case.ops)
+        inputs["mask"], keeps = _mask(case, contract.mask, types, keeps=keeps)
     # Kernels know no finite fill: one stands in for -inf, in rows that keep a key.
-    return Plain(
+    plain = Plain(
         case.dims,
-        q,
-        k,
-        v,
-        scale=contract.scale,
-        softcap=contract.softcap,
-        alibi=alibi,
-        mask=mask,
+        **inputs,
+        **{key: getattr(contract, key) for key in _NUMBERS},
         keeps=keeps,
-        bias=bias,
-        causal=contract.causal,
-        window=contract.window,
-        sinks=sinks,
-        dropout=contract.dropout,
         mode=case.mode,
         dynamic=case.dynamic,
-        fused=fused,
+        fused=any(op.name == contract.output and op.kind == "sdpa" for op in case.ops),
     )
+    return plain.map_inputs(_with_head_axis, ("bias", "mask")) if contract.layout == "bsd" else plain
 
 
 def _head(case: Case, contract: Contract, name: str, types: Mapping[str, TensorType]) -> Input:
@@ -267,7 +249,5 @@ def _mask(case: Case, name: str, types: Mapping[str, TensorType], *, keeps: bool
     return _like(case, name, types[name]), keeps
 
 
-def _with_head_axis(item: Input | None) -> Input | None:
-    if item is None or len(item.shape) < 3:
-        return item
-    return replace(item, shape=(item.shape[0], Size.of(1), *item.shape[1:]))
+def _with_head_axis(item: Input) -> Input:
+    return item if len(item.shape) < 3 else replace(item, shape=(item.shape[0], Size.of(1), *item.shape[1:]))

@@ -3,14 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from corpus.passes.candidates import well_typed
 from generators.program.case import Case, Op
 from generators.program.dtypes import category
 from generators.program.edits import input_like, substituted, untouched, valid, with_op
 from generators.program.type_check import attributes, make_op, types_of
 
 
-@well_typed
 def return_less(case: Case) -> Iterator[Case]:
     """Return one value only: each that is returned now, then earlier ones, halving the distance."""
     if len(case.returns) > 1:
@@ -45,16 +43,13 @@ def cut_to_inputs(case: Case) -> Iterator[Case]:
 
 def bypass(case: Case) -> Iterator[Case]:
     """Leave an operation out: what reads its result reads one of its arguments, where the types allow."""
+    inputs = {item.name for item in case.inputs}
     for op in reversed(case.ops):
         for arg in op.args:
-            if arg in {i.name for i in case.inputs} and op.name in case.returns and len(case.ops) == 1:
-                continue
-            smaller = valid(substituted(case, {op.name: arg}))
-            if smaller is not None and smaller.ops:
-                yield smaller
+            if not {arg, *case.returns} - {op.name} <= inputs:
+                yield substituted(case, {op.name: arg})
 
 
-@well_typed
 def share(case: Case) -> Iterator[Case]:
     """One operation in place of several that do the same to the same values."""
     first: dict[tuple[object, ...], str] = {}
@@ -65,7 +60,6 @@ def share(case: Case) -> Iterator[Case]:
             yield replace(substituted(case, {op.name: same}), contracts=contracts)
 
 
-@well_typed
 def compose(case: Case) -> Iterator[Case]:
     """One permutation of axes in place of two in a row; one view in place of two."""
     types = types_of(case)

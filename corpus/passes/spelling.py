@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from corpus.passes.candidates import well_typed
 from generators.program.case import Attr, Case, Contract, Op
 from generators.program.dtypes import FLOATS
 from generators.program.edits import with_input, with_op
@@ -13,7 +12,6 @@ from generators.program.ops import OPS
 from generators.program.type_check import attributes, make_op, types_of
 
 
-@well_typed
 def drop_attributes(case: Case) -> Iterator[Case]:
     """One attribute left at its default, or at a simpler word of its list, without the arguments it asked for."""
     for op in case.ops:
@@ -39,7 +37,6 @@ def _with_attributes(op: Op, attrs: Mapping[str, Attr]) -> Op:
     return replace(new, args=(*op.args[:least], *kept))
 
 
-@well_typed
 def respell_operations(case: Case) -> Iterator[Case]:
     """One operation respelled as a simpler one that gives the same."""
     types = types_of(case)
@@ -81,7 +78,6 @@ def _axis(value: Attr, rank: int) -> int:
     return value % rank if isinstance(value, int) and rank else -1
 
 
-@well_typed
 def simplify_mode(case: Case) -> Iterator[Case]:
     """Static shapes for dynamic ones, no autocast, inference for training."""
     contracts = _without_dropout(case)
@@ -101,7 +97,6 @@ def _without_dropout(case: Case) -> tuple[Contract, ...]:
     return tuple(replace(c, dropout=0.0) for c in case.contracts if not (stays and c.dropout))
 
 
-@well_typed
 def use_float32(case: Case) -> Iterator[Case]:
     """float32 for every other floating dtype: all at once, then one dtype at a time."""
     used = {i.dtype for i in case.inputs} | {str(op.attr("dtype")) for op in case.ops}
@@ -115,7 +110,6 @@ def use_float32(case: Case) -> Iterator[Case]:
         yield replace(case, inputs=inputs, ops=ops)
 
 
-@well_typed
 def round_numbers(case: Case) -> Iterator[Case]:
     """One number attribute, or the scale of one input, made shorter."""
     for op in case.ops:

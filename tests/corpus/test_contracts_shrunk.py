@@ -10,6 +10,7 @@ from corpus.passes.contracts import simplify_contract
 from corpus.passes.dimensions import shrink_dims
 from corpus.passes.program import bypass
 from generators.program.case import Case
+from generators.program.edits import valid
 from generators.program.emit import is_random, source
 from generators.sampling.sample import sample
 from tests.generators.plain import agrees, by_contract, close, in_float64, overwrites
@@ -30,7 +31,9 @@ def holds(case: Case) -> bool:
 def test_a_contract_that_a_pass_keeps_still_holds(shrink: Pass) -> None:
     drawn = random.Random(0)
     for case in CASES:
-        candidates = [c for c in shrink(case) if c.contracts and not is_random(c) and not overwrites(c)]
+        candidates = [
+            c for c in map(valid, shrink(case)) if c and c.contracts and not is_random(c) and not overwrites(c)
+        ]
         for candidate in drawn.sample(candidates, min(len(candidates), 6)):
             try:
                 kept = holds(candidate)

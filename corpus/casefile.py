@@ -20,11 +20,13 @@ mappings with the fields of `generators.case.Contract`.
 """
 
 from collections.abc import Mapping
+from functools import partial
+from typing import Any
 
-from corpus.records import build, fields_of, read_size, to_data
+from corpus.records import Reader, build, each, fields_of, one_of, read_size, to_data
 from corpus.strict_yaml import Data, Node, dump, parse
 from generators.errors import CaseError
-from generators.program.case import Attr, Case, Contract, Input, Op
+from generators.program.case import Case, Contract, Input, Op
 from generators.program.ops import OPS
 from generators.program.ops.spec import Attribute, Kind
 from generators.program.type_check import MAX_LINES, MAX_RANK, check, make_op
@@ -32,7 +34,6 @@ from generators.program.type_check import MAX_LINES, MAX_RANK, check, make_op
 FORMAT = 1
 KEYS = ("case_format", "dims", "mode", "dynamic", "autocast", "inputs", "ops", "returns", "contracts")
 _REQUIRED = ("case_format", "dims", "inputs", "ops", "returns")
-_OPTIONAL = ("mode", "dynamic", "autocast", "contracts")
 _OP_KEYS = ("name", "op", "args")
 _ALWAYS = frozenset({"values", "kind", "seed"})
 """Fields of inputs that are written even where they are at their defaults."""
@@ -40,14 +41,20 @@ _MAX_DIMS = 32
 _MAX_CONTRACTS = 32
 _SPARE_RANK = 2 * MAX_RANK
 """Lists of axes and sizes may be this long; what is longer than a rank is refused where it is used."""
+_ATTRIBUTES: Mapping[Kind, Reader] = {
+    Kind.SIZE: read_size,
+    Kind.SIZES: each(read_size, _SPARE_RANK),
+    Kind.AXES: each(Node.whole, _SPARE_RANK),
+    Kind.FLAG: Node.flag,
+    Kind.AXIS: Node.whole,
+    Kind.INT: Node.whole,
+    Kind.NUMBER: Node.number,
+}
 
 
 def loads(content: bytes | str, origin: str = "case") -> Case:
     """The case that a text holds, and nothing else beside it. Raises CaseError: one line with `origin` and line."""
-    root = parse(content, origin)
-    check_format(root)
-    root.record(_REQUIRED, _OPTIONAL)
-    return decode(root)
+    return decode(parse(content, origin))
 
 
 def dumps(case: Case) -> str:
@@ -65,24 +72,10 @@ def check_format(root: Node) -> None:
 
 
 def decode(root: Node) -> Case:
-    """The case in a parsed file; keys other than `KEYS` are not looked at. Raises CaseError."""
+    """The case in a parsed file that holds nothing beside it. Raises CaseError."""
     check_format(root)
-    entries = root.entries()
-    for key in _REQUIRED:
-        if key not in entries:
-            root.fail(f"missing key {key!r}")
-    case = Case(
-        dims=_dims(entries["dims"]),
-        inputs=tuple(build(Input, node, name=name) for name, node in entries["inputs"].entries().items()),
-        ops=tuple(_op(node) for node in entries["ops"].items(MAX_LINES)),
-        returns=tuple(node.text() for node in entries["returns"].items(MAX_LINES)),
-        mode=entries["mode"].text() if "mode" in entries else "inference",
-        dynamic="dynamic" in entries and entries["dynamic"].flag(),
-        contracts=tuple(build(Contract, n) for n in entries["contracts"].items(_MAX_CONTRACTS))
-        if "contracts" in entries
-        else (),
-        autocast=entries["autocast"].text() if "autocast" in entries else None,
-    )
+    entries = root.record(_REQUIRED, [key for key in KEYS if key not in _REQUIRED])
+    case = build(Case, root.select(KEYS[1:]), _FIELDS)
     try:
         check(case)
     except CaseError as error:
@@ -108,6 +101,10 @@ def _dims(node: Node) -> tuple[tuple[str, int], ...]:
     return tuple((name, size.whole()) for name, size in entries.items())
 
 
+def _inputs(node: Node) -> tuple[Input, ...]:
+    return tuple(build(Input, item, name=name) for name, item in node.entries().items())
+
+
 def _op(node: Node) -> Op:
     entries = node.entries()
     for key in _OP_KEYS[:2]:
@@ -118,51 +115,38 @@ def _op(node: Node) -> Op:
         entries["op"].fail(f"unknown operation {kind[:40]!r}")
     known = OPS[kind].attributes
     node.record(_OP_KEYS[:2], ("args", *known))
-    args = tuple(a.text() for a in entries["args"].items(MAX_RANK)) if "args" in entries else ()
+    args = each(Node.text, MAX_RANK)(entries["args"]) if "args" in entries else ()
     attrs = {key: _attr(known[key], value) for key, value in entries.items() if key not in _OP_KEYS}
     return make_op(name, kind, args, attrs)
 
 
-def _attr(attribute: Attribute, node: Node) -> Attr:
+def _attr(attribute: Attribute, node: Node) -> Any:
     """An attribute's value, of the type its kind wants."""
-    kind = attribute.kind
     if node.value is None and attribute.default is None and not attribute.required:
         return None
-    if kind is Kind.SIZE:
-        return read_size(node)
-    if kind is Kind.SIZES:
-        return tuple(read_size(size) for size in node.items(_SPARE_RANK))
-    if kind is Kind.AXES:
-        return tuple(axis.whole() for axis in node.items(_SPARE_RANK))
-    if kind is Kind.FLAG:
-        return node.flag()
-    if kind in (Kind.AXIS, Kind.INT):
-        return node.whole()
-    if kind is Kind.NUMBER:
-        return node.text() if isinstance(node.value, str) and node.value in attribute.words else node.number()
-    text = node.text()
-    if kind is Kind.WORD and text not in attribute.words:
-        node.fail(f"{text[:40]!r} is not one of {', '.join(attribute.words)}")
-    return text
+    if attribute.kind is Kind.WORD:
+        return one_of(attribute.words)(node)
+    is_word = isinstance(node.value, str) and node.value in attribute.words
+    return Node.text(node) if is_word else _ATTRIBUTES.get(attribute.kind, Node.text)(node)
+
+
+_FIELDS: Mapping[str, Reader] = {
+    "dims": _dims,
+    "inputs": _inputs,
+    "ops": each(_op, MAX_LINES),
+    "returns": each(Node.text, MAX_LINES),
+    "contracts": each(partial(build, Contract), _MAX_CONTRACTS),
+}
 
 
 def encode(case: Case) -> dict[str, Data]:
     """The case as data for `corpus.strict_yaml.dump`."""
-    data: dict[str, Data] = {"case_format": FORMAT, "dims": dict(case.dims), "mode": case.mode}
-    if case.dynamic:
-        data["dynamic"] = True
-    if case.autocast:
-        data["autocast"] = case.autocast
-    data["inputs"] = {i.name: fields_of(i, _ALWAYS, without=("name",)) for i in case.inputs}
-    data["ops"] = [_op_data(op) for op in case.ops]
-    data["returns"] = list(case.returns)
-    if case.contracts:
-        data["contracts"] = [fields_of(contract) for contract in case.contracts]
-    return data
+    data = fields_of(case, ("returns", "mode"), without=("dims", "inputs", "ops"))
+    data |= {"case_format": FORMAT, "dims": dict(case.dims), "ops": [_op_data(op) for op in case.ops]}
+    data["inputs"] = {item.name: fields_of(item, _ALWAYS, without=("name",)) for item in case.inputs}
+    return {key: data[key] for key in KEYS if key in data}
 
 
 def _op_data(op: Op) -> dict[str, Data]:
-    data: dict[str, Data] = {"name": op.name, "op": op.kind}
-    if op.args:
-        data["args"] = list(op.args)
-    return data | {key: to_data(value) for key, value in op.attrs}
+    args = {"args": list(op.args)} if op.args else {}
+    return {"name": op.name, "op": op.kind, **args, **{key: to_data(value) for key, value in op.attrs}}

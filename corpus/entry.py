@@ -21,16 +21,17 @@ All of it is optional, and stands in the file beside the keys of the case (`corp
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from corpus import casefile
 from corpus.atomic_write import replace_file
-from corpus.records import build, fields_of
-from corpus.strict_yaml import Data, Node, decode, dump, dump_flow, parse, read_file
+from corpus.records import build, checking, fields_of, one_of
+from corpus.strict_yaml import Node, decode, dump, dump_flow, parse, read_file
 from corpus.yaml_edit import apply_edits, set_key
 from generators.errors import CaseError, UserError
 from generators.program.case import Case
@@ -41,7 +42,6 @@ DEVICES = ("cpu", "cuda")
 DEFAULT_SUBJECT = "inductor"
 _KEYS = ("note", "expect", "found", "seen")
 _MAX_REACHES = 32
-_WORD = re.compile(r"[a-z][a-z_]{0,30}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,34 +127,61 @@ class Entry:
         return f"{what}-{self.case.id}{SUFFIX}"
 
 
+def _reaches(node: Node) -> tuple[str, ...]:
+    items = node.items(_MAX_REACHES)
+    names = tuple(item.text() for item in items)
+    if not names:
+        node.fail("expected at least one name, or no such key")
+    for item, name in zip(items, names, strict=True):
+        if not name.strip() or names.count(name) > 1:
+            item.fail(f"{item.shown()} is empty or listed twice")
+    return names
+
+
+def _numbers(node: Node) -> dict[str, float]:
+    return {key: float(number.number()) for key, number in node.entries().items()}
+
+
+def _seen(node: Node) -> dict[str, str]:
+    return {version: _VERDICT(verdict) for version, verdict in node.entries().items()}
+
+
+_VERDICT = checking(re.compile(r"[a-z][a-z_]{0,30}").fullmatch, "is not a verdict such as wrong_result")
+_EXPECT = {
+    "status": one_of(STATUSES),
+    "versions": checking(
+        lambda text: SpecifierSet(text) is not None, 'is not a version specifier such as ">=2.11,<2.15"'
+    ),
+    "verdict": _VERDICT,
+    "device": one_of(DEVICES),
+    "reaches": _reaches,
+}
+_FOUND = {
+    "verdict": _VERDICT,
+    "device": one_of(DEVICES),
+    "torch": checking(lambda text: not text or Version(text), "is not a version such as 2.13.0"),
+    "numbers": _numbers,
+}
+_FIELDS = {
+    "expect": partial(build, Expectation, readers=_EXPECT),
+    "found": partial(build, Found, readers=_FOUND),
+    "seen": _seen,
+}
+
+
 def loads(content: bytes | str, origin: str = "case") -> Entry:
     """The entry that a text holds. Raises CaseError: one line with `origin`, line and field."""
     root = parse(content, origin)
     casefile.check_format(root)
-    entries = root.record((), (*casefile.KEYS, *_KEYS))
-    return Entry(
-        case=casefile.decode(root),
-        note=entries["note"].text() if "note" in entries else "",
-        expect=_expectation(entries["expect"]) if "expect" in entries else None,
-        found=_found(entries["found"]) if "found" in entries else None,
-        seen={key: _word(v) for key, v in entries["seen"].entries().items()} if "seen" in entries else {},
-    )
+    root.record((), (*casefile.KEYS, *_KEYS))
+    return build(Entry, root.select(_KEYS), _FIELDS, case=casefile.decode(root.select(casefile.KEYS)))
 
 
 def dumps(entry: Entry) -> str:
     """The entry as YAML text; `loads` gives back an equal entry."""
-    case = casefile.encode(entry.case)
-    data: dict[str, Data] = {"case_format": case.pop("case_format")}
-    if entry.note:
-        data["note"] = entry.note
-    if entry.expect is not None:
-        data["expect"] = fields_of(entry.expect)
-    data |= case
-    if entry.found is not None:
-        data["found"] = fields_of(entry.found)
-    if entry.seen:
-        data["seen"] = dict(entry.seen)
-    return dump(data)
+    data = casefile.encode(entry.case) | fields_of(entry, without=("case",))
+    order = ("case_format", "note", "expect", *casefile.KEYS, "found", "seen")
+    return dump({key: data[key] for key in order if key in data})
 
 
 def load(path: Path) -> Entry:
@@ -229,48 +256,3 @@ def load_all(paths: Sequence[Path]) -> dict[Path, Entry]:
     if not entries:
         raise UserError(f"no *{SUFFIX} under {', '.join(str(p) for p in paths)}")
     return entries
-
-
-def _expectation(node: Node) -> Expectation:
-    expectation, entries = build(Expectation, node), node.entries()
-    if expectation.status not in STATUSES:
-        entries["status"].fail(f"{expectation.status[:40]!r} is not one of {', '.join(STATUSES)}")
-    try:
-        SpecifierSet(expectation.versions)
-    except InvalidSpecifier:
-        entries["versions"].fail(f'{expectation.versions[:40]!r} is not a version specifier such as ">=2.11,<2.15"')
-    _check_words(entries)
-    if "reaches" in entries:
-        items = entries["reaches"].items(_MAX_REACHES)
-        if not items:
-            entries["reaches"].fail("expected at least one name, or no such key")
-        for item, name in zip(items, expectation.reaches, strict=True):
-            if not name.strip() or expectation.reaches.count(name) > 1:
-                item.fail(f"{item.shown()} is empty or listed twice")
-    return expectation
-
-
-def _found(node: Node) -> Found:
-    found, entries = build(Found, node), node.entries()
-    _check_words(entries)
-    if found.torch:
-        try:
-            Version(found.torch)
-        except InvalidVersion:
-            entries["torch"].fail(f"{found.torch[:40]!r} is not a version such as 2.13.0")
-    return replace(found, numbers={key: float(value) for key, value in found.numbers.items()})
-
-
-def _check_words(entries: Mapping[str, Node]) -> None:
-    """Refuse a verdict or device that can't be one."""
-    if "verdict" in entries:
-        _word(entries["verdict"])
-    device = entries.get("device")
-    if device is not None and device.text() not in DEVICES:
-        device.fail(f"{device.shown()} is not one of {', '.join(DEVICES)}")
-
-
-def _word(node: Node) -> str:
-    if not _WORD.fullmatch(node.text()):
-        node.fail(f"{node.shown()} is not a verdict such as wrong_result")
-    return node.text()

@@ -27,7 +27,7 @@ from packaging.version import InvalidVersion, Version
 
 from corpus.atomic_write import replace_file
 from corpus.entry import SUFFIX
-from corpus.records import fields_of, to_data
+from corpus.records import build, checking, each, fields_of, to_data
 from corpus.strict_yaml import Data, Node, decode, parse, read_file
 from corpus.yaml_edit import Edit, append_items, apply_edits, set_key
 from generators.errors import UserError
@@ -44,12 +44,9 @@ STATUSES = {
 }
 """Each status, and what must follow it."""
 
-_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,59}")
-_CASE_ID = re.compile(r"[0-9a-f]{12}")
-_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_CAUSE = ("who", "stage", "part", "mechanism")
 _KEPT = ("findings", "first_seen", "last_seen", "versions")
 """The fields that no person writes."""
+_ORDER = ("id", "title", "status", "note", "cause", "also", "cases", *_KEPT)
 _HEAD = """\
 # Known bugs, one entry for each root cause. docs/triage.md says what the fields mean and who writes them.
 ledger_format: 1
@@ -67,7 +64,7 @@ class CauseKey:
     mechanism: str
 
     def __str__(self) -> str:
-        return ", ".join(text for text in (self.who, self.stage, self.part, self.mechanism) if text)
+        return ", ".join(filter(None, (self.who, self.stage, self.part, self.mechanism)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,31 +155,14 @@ def loads(content: bytes | str, path: Path) -> Ledger:
 
 
 def _bug(node: Node) -> Bug:
-    entries = node.record(
-        ("id", "title", "cause"), ("status", "note", "also", "cases", "findings", "first_seen", "last_seen", "versions")
-    )
-    if not _ID.fullmatch(entries["id"].text()):
-        entries["id"].fail(f"{entries['id'].shown()} must be at most 60 lowercase letters, digits and dashes")
-    if not entries["title"].text().strip() or "\n" in entries["title"].text():
-        entries["title"].fail("expected one line that describes the symptom")
-    also = entries["also"].items() if "also" in entries else []
-    return Bug(
-        id=entries["id"].text(),
-        title=entries["title"].text(),
-        causes=tuple(_read_cause(one) for one in (entries["cause"], *also)),
-        status=_status(entries["status"]) if "status" in entries else Status(),
-        note=entries["note"].text() if "note" in entries else "",
-        cases=_texts(entries, "cases", re.compile(rf".+{re.escape(SUFFIX)}"), f"a case file (*{SUFFIX})"),
-        findings=_texts(entries, "findings", _CASE_ID, "the id of a case, 12 digits and letters a to f"),
-        first_seen=_date(entries, "first_seen"),
-        last_seen=_date(entries, "last_seen"),
-        versions=_texts(entries, "versions", re.compile(r"\S+"), "a torch version"),
-    )
+    entries = node.record(("id", "title", "cause"), _ORDER)
+    causes = (entries["cause"], *(entries["also"].items() if "also" in entries else ()))
+    rest = node.select([key for key in _ORDER if key not in ("cause", "also")])
+    return build(Bug, rest, _FIELDS, causes=tuple(map(_read_cause, causes)))
 
 
 def _read_cause(node: Node) -> CauseKey:
-    entries = node.record(("who", "stage", "mechanism"), ("part",))
-    return CauseKey(**{key: entries[key].text() if key in entries else "" for key in _CAUSE})
+    return build(CauseKey, node, **({} if "part" in node.entries() else {"part": ""}))
 
 
 def _status(node: Node) -> Status:
@@ -202,21 +182,20 @@ def _status(node: Node) -> Status:
     return Status(kind, about)
 
 
-def _texts(entries: Mapping[str, Node], key: str, form: re.Pattern[str], wanted: str) -> tuple[str, ...]:
-    nodes = entries[key].items() if key in entries else []
-    for node in nodes:
-        if not form.fullmatch(node.text()):
-            node.fail(f"{node.shown()} is not {wanted}")
-    return tuple(node.text() for node in nodes)
-
-
-def _date(entries: Mapping[str, Node], key: str) -> str:
-    node = entries.get(key)
-    if node is None:
-        return ""
-    if not _DATE.fullmatch(node.text()):
-        node.fail(f'{node.shown()} is not a date such as "2026-05-01"')
-    return node.text()
+_DATE = checking(re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}").fullmatch, 'is not a date such as "2026-05-01"')
+_CASE_ID = checking(re.compile(r"[0-9a-f]{12}").fullmatch, "is not the id of a case, 12 digits and letters a to f")
+_FIELDS = {
+    "id": checking(
+        re.compile(r"[a-z0-9][a-z0-9._-]{0,59}").fullmatch, "must be at most 60 lowercase letters, digits and dashes"
+    ),
+    "title": checking(re.compile(r"(?=.*\S).+").fullmatch, "must be one line that describes the symptom"),
+    "status": _status,
+    "cases": each(checking(re.compile(rf".+{re.escape(SUFFIX)}").fullmatch, f"is not a case file (*{SUFFIX})")),
+    "findings": each(_CASE_ID),
+    "first_seen": _DATE,
+    "last_seen": _DATE,
+    "versions": each(checking(re.compile(r"\S+").fullmatch, "is not a torch version")),
+}
 
 
 def _once(things: Iterable[tuple[object, Node]], what: str) -> None:
@@ -273,9 +252,8 @@ def _entry(bug: Bug) -> dict[str, Data]:
     data = fields_of(bug, always=("id", "title"), without=("causes", "status"))
     cause, *also = [_cause_data(cause) for cause in bug.causes]
     written: dict[str, Data] = {"status": str(bug.status), "cause": cause, "also": also}
-    order = ("id", "title", "status", "note", "cause", "also", "cases", *_KEPT)
-    return {key: value for key in order if (value := {**data, **written}.get(key))}
+    return {key: value for key in _ORDER if (value := {**data, **written}.get(key))}
 
 
 def _cause_data(cause: CauseKey) -> Data:
-    return {key: value for key in _CAUSE if (value := getattr(cause, key)) or key != "part"}
+    return fields_of(cause, without=() if cause.part else ("part",))

@@ -1,37 +1,68 @@
 """Dataclasses from YAML mappings, read by their type hints, and back."""
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
-from functools import cache
-from types import NoneType
+from functools import cache, partial
+from types import MappingProxyType, NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from corpus.strict_yaml import Data, Node
+from corpus.strict_yaml import MAX_ITEMS, Data, Node
 from generators.errors import CaseError
 from generators.program.sizes import Size
 
 T = TypeVar("T")
+Reader = Callable[[Node], Any]
+NO_READERS: Mapping[str, Reader] = MappingProxyType({})
+_type_hints = cache(get_type_hints)
 
 
-def build(kind: type[T], node: Node, **given: Any) -> T:
+def build(kind: type[T], node: Node, readers: Mapping[str, Reader] = NO_READERS, **given: Any) -> T:
     """A dataclass from a mapping that has its fields as keys, except those in `given`; defaults may be left out.
 
-    Raises CaseError: one line with file, line and field.
+    `readers`: by field, for those that their type says too little of. Raises CaseError: one line with file, line and
+    field.
     """
     wanted = [f for f in fields(kind) if f.name not in given]  # type: ignore[arg-type]  # a dataclass
     required = [f.name for f in wanted if f.default is MISSING and f.default_factory is MISSING]
     entries = node.record(required, [f.name for f in wanted if f.name not in required])
-    hints = _type_hints(kind)  # type: ignore[arg-type]  # classes are hashable
-    return kind(**given, **{key: read(hints[key], entry) for key, entry in entries.items()})
+    hints = _type_hints(kind)
+    read_field = {key: readers.get(key) or partial(read, hints[key]) for key in entries}
+    return kind(**given, **{key: read_field[key](entry) for key, entry in entries.items()})
+
+
+def checking(test: Callable[[str], object], complaint: str) -> Reader:
+    """Reads a text for which `test` gives something true; where it does not, or raises ValueError, `complaint` is."""
+
+    def read_checked(node: Node) -> str:
+        text = node.text()
+        try:
+            is_good = test(text)
+        except ValueError:
+            is_good = False
+        if not is_good:
+            node.fail(f"{node.shown()} {complaint}")
+        return text
+
+    return read_checked
+
+
+def one_of(words: Sequence[str]) -> Reader:
+    """Reads one of these words."""
+    return checking(words.__contains__, f"is not one of {', '.join(words)}")
+
+
+def each(read_item: Reader, most: int = MAX_ITEMS) -> Reader:
+    """Reads a list of such items."""
+    return lambda node: tuple(map(read_item, node.items(most)))
 
 
 def read(hint: Any, node: Node) -> Any:
     """A value of the hinted type: str, int, float, bool, Size, a dataclass, or a tuple or mapping of those."""
     args = tuple(arg for arg in get_args(hint) if arg is not NoneType)
     if get_origin(hint) is tuple:
-        if args[-1] is Ellipsis:
-            return tuple(read(args[0], item) for item in node.items())
         items = node.items()
+        if args[-1] is Ellipsis:
+            return tuple(read(args[0], item) for item in items)
         if len(items) != len(args):
             node.fail(f"expected {len(args)} values, got {len(items)}")
         return tuple(read(arg, item) for arg, item in zip(args, items, strict=True))
@@ -64,11 +95,6 @@ def read_plain(node: Node) -> Any:
 
 
 _READERS = {Any: read_plain, str: Node.text, int: Node.whole, float: Node.number, bool: Node.flag, Size: read_size}
-
-
-@cache
-def _type_hints(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind)
 
 
 def fields_of(record: Any, always: Container[str] = (), without: Container[str] = ()) -> dict[str, Data]:

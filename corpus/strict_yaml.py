@@ -8,7 +8,7 @@ or spelled out. No anchors, aliases, tags, merge keys or second documents.
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -75,9 +75,8 @@ class Node:
     def text(self) -> str:
         """The text. Raises CaseError for anything else, as the other readers do."""
         if not isinstance(self.value, str):
-            self.fail(
-                f"expected text, got {self.shown()}" + ("" if isinstance(self.value, dict | list) else "; quote it")
-            )
+            hint = "" if isinstance(self.value, dict | list) else "; quote it"
+            self.fail(f"expected text, got {self.shown()}{hint}")
         return self.value
 
     def whole(self) -> int:
@@ -111,6 +110,10 @@ class Node:
         if not isinstance(self.value, dict):
             self.fail(f"expected a mapping, got {self.shown()}")
         return self.value
+
+    def select(self, keys: Sequence[str]) -> "Node":
+        """The mapping with these keys alone."""
+        return replace(self, value={key: node for key, node in self.entries().items() if key in keys})
 
     def record(self, required: Sequence[str], optional: Sequence[str] = ()) -> "dict[str, Node]":
         """The entries of a mapping that has all of `required`, maybe some of `optional`, and nothing else."""

@@ -48,7 +48,7 @@ def test_what_lies_outside_a_contract_goes_without_it() -> None:
         for i in range(100)
         if len((c := sample(78, i, contracted=True)).returns) == 1 and c.ops[-1].name != c.contracts[0].output
     )
-    assert any(len(c.ops) < len(case.ops) and c.contracts for c in bypass(case))
+    assert any(c and len(c.ops) < len(case.ops) and c.contracts for c in map(valid, bypass(case)))
 
 
 def test_what_is_respelled_has_a_stand_in_that_gives_the_same_with_gradients() -> None:

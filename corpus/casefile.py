@@ -148,5 +148,5 @@ def encode(case: Case) -> dict[str, Data]:
 
 
 def _op_data(op: Op) -> dict[str, Data]:
-    args = {"args": list(op.args)} if op.args else {}
+    args: dict[str, Data] = {"args": list(op.args)} if op.args else {}
     return {"name": op.name, "op": op.kind, **args, **{key: to_data(value) for key, value in op.attrs}}

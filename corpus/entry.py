@@ -30,7 +30,7 @@ from packaging.version import InvalidVersion, Version
 
 from corpus import casefile
 from corpus.atomic_write import replace_file
-from corpus.records import build, checking, fields_of, one_of
+from corpus.records import Reader, build, checking, fields_of, one_of
 from corpus.strict_yaml import Node, decode, dump, dump_flow, parse, read_file
 from corpus.yaml_edit import apply_edits, set_key
 from generators.errors import CaseError, UserError
@@ -162,7 +162,7 @@ _FOUND = {
     "torch": checking(lambda text: not text or Version(text), "is not a version such as 2.13.0"),
     "numbers": _numbers,
 }
-_FIELDS = {
+_FIELDS: Mapping[str, Reader] = {
     "expect": partial(build, Expectation, readers=_EXPECT),
     "found": partial(build, Found, readers=_FOUND),
     "seen": _seen,

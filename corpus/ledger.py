@@ -22,6 +22,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
@@ -162,7 +163,8 @@ def _bug(node: Node) -> Bug:
 
 
 def _read_cause(node: Node) -> CauseKey:
-    return build(CauseKey, node, **({} if "part" in node.entries() else {"part": ""}))
+    given: dict[str, Any] = {} if "part" in node.entries() else {"part": ""}
+    return build(CauseKey, node, **given)
 
 
 def _status(node: Node) -> Status:

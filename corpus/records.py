@@ -25,7 +25,7 @@ def build(kind: type[T], node: Node, readers: Mapping[str, Reader] = NO_READERS,
     wanted = [f for f in fields(kind) if f.name not in given]  # type: ignore[arg-type]  # a dataclass
     required = [f.name for f in wanted if f.default is MISSING and f.default_factory is MISSING]
     entries = node.record(required, [f.name for f in wanted if f.name not in required])
-    hints = _type_hints(kind)
+    hints = _type_hints(kind)  # type: ignore[arg-type]  # classes are hashable
     read_field = {key: readers.get(key) or partial(read, hints[key]) for key in entries}
     return kind(**given, **{key: read_field[key](entry) for key, entry in entries.items()})
 

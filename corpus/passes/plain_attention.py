@@ -60,7 +60,8 @@ class Plain:
     def map_inputs(self, change: Callable[[Input], Input], names: Sequence[str]) -> "Plain":
         """The same with these inputs changed, as far as it has them."""
         items = {name: getattr(self, name) for name in names}
-        return replace(self, **{name: change(item) for name, item in items.items() if item is not None})
+        changed: dict[str, Any] = {name: change(item) for name, item in items.items() if item is not None}
+        return replace(self, **changed)
 
 
 def spell(plain: Plain) -> Case | None:
@@ -188,7 +189,7 @@ def _with_column(b: Builder, scores: str, sinks: str) -> str:
 
 def read_contract(case: Case, contract: Contract, types: Mapping[str, TensorType]) -> Plain:
     """What the contract says, over inputs like the values it reads, lying in memory as these do."""
-    inputs = {key: _head(case, contract, getattr(contract, key), types) for key in ("q", "k", "v")}
+    inputs: dict[str, Any] = {key: _head(case, contract, getattr(contract, key), types) for key in ("q", "k", "v")}
     for key in ("alibi", "bias", "sinks"):
         name = getattr(contract, key)
         if name is not None:

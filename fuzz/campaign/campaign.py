@@ -4,20 +4,16 @@ import time
 from collections.abc import Callable
 
 from fuzz.campaign.events import Bus, CampaignEnded, CampaignStarted
-from fuzz.campaign.finding_store import FindingStore
-from fuzz.campaign.investigations import Investigations
-from fuzz.campaign.known_bugs import KnownBugs
+from fuzz.campaign.investigations import Investigations, Shared
 from fuzz.campaign.libfuzzer import LibFuzzerThread
-from fuzz.campaign.options import Options, StopCondition
-from fuzz.campaign.schedule import CaseNumbers, Schedule
+from fuzz.campaign.options import Options
 from fuzz.campaign.search import Guided, Queue, Random, Search
-from fuzz.campaign.suspicion_queue import SuspicionQueue
-from fuzz.campaign.worker_thread import Shared, WorkerThread
+from fuzz.campaign.worker_thread import WorkerThread
 from fuzz.protocol import Hello
 from fuzz.run_store import Results
 from generators.errors import UserError
 from generators.program.case import Case
-from generators.sampling.sample import ANY, SampleSpec
+from generators.sampling.sample import SampleSpec
 
 _TICK_SECONDS = 0.2
 
@@ -30,35 +26,11 @@ class Campaign:
 
     def __init__(self, options: Options, results: Results, bus: Bus, sample: Sampler) -> None:
         self.options, self.results, self.bus = options, results, bus
-        self.control = StopCondition(options.budget)
-        self.known = KnownBugs(options.ledger)
-        self.suspicions = SuspicionQueue(results, bus, self.known)
-        self.findings = FindingStore(
-            results, self.known, corpus=options.corpus, internal=options.out / "internal", reported=options.known
-        )
-        self.investigations = Investigations(
-            options,
-            results=results,
-            bus=bus,
-            control=self.control,
-            known=self.known,
-            findings=self.findings,
-            suspicions=self.suspicions,
-        )
         self._sample, self._contracted = sample, False
-        self.shared = Shared(
-            options=options,
-            results=results,
-            bus=bus,
-            control=self.control,
-            schedule=Schedule(options.subjects),
-            numbers=CaseNumbers(*results.position(), options.budget),
-            search=self._choose_search(),
-            suspicions=self.suspicions,
-            investigations=self.investigations,
-        )
+        self.shared = Shared(options, results, bus, self._choose_search())
+        self.investigations = Investigations(self.shared)
         kind = LibFuzzerThread if options.engine == "atheris" else WorkerThread
-        self.threads = [kind(self.shared, number) for number in range(options.workers)]
+        self.threads = [kind(self.investigations, number) for number in range(options.workers)]
 
     def prepare(self) -> Hello:
         """Start the first worker and load what is known. Raises `UserError` when the campaign can't run."""
@@ -71,10 +43,10 @@ class Campaign:
         if self._contracted:
             # In a compiler they reach nothing, and few seeds hold what they take.
             self.shared.search = Random(self._draw)
-        self.known.attention = frozenset(hello.attention)
-        findings = self.findings.load(hello.torch)
+        self.shared.known.attention = frozenset(hello.attention)
+        findings = self.shared.findings.load(hello.torch)
         for suspicion in self.results.waiting():
-            self.suspicions.put(suspicion)
+            self.shared.suspicions.put(suspicion)
         self.bus.emit(
             CampaignStarted(
                 seed=options.seed,
@@ -89,7 +61,7 @@ class Campaign:
                 device=hello.device,
                 device_name=hello.device_name,
                 known=findings,
-                pending=self.suspicions.waiting,
+                pending=self.shared.suspicions.waiting,
                 against=self.investigations.baseline_torch,
                 missing_hooks=hello.missing_hooks,
             )
@@ -112,7 +84,7 @@ class Campaign:
         # libFuzzer draws cases itself; what they reach is kept.
         return Random(self._draw, Queue(self.results) if self.options.engine == "atheris" else None)
 
-    def _draw(self, index: int, spec: SampleSpec = ANY) -> Case:
+    def _draw(self, index: int, spec: SampleSpec) -> Case:
         """Case number `index` of the seed: where all subjects compute attention alone, one they can take."""
         if self._contracted:
             return self._sample(self.options.seed, index, contracted=True)
@@ -120,7 +92,7 @@ class Campaign:
 
     def run(self) -> None:
         """Work until the budget is spent, or something stops it. Raises what a thread raised."""
-        self.control.begin()
+        self.shared.control.begin()
         for thread in self.threads:
             thread.start()
         while any(thread.is_alive() for thread in self.threads):
@@ -130,10 +102,10 @@ class Campaign:
                 time.sleep(_TICK_SECONDS / 4)
         self.bus.emit(
             CampaignEnded(
-                reason=self.control.reason,
+                reason=self.shared.control.reason,
                 new=self.investigations.new,
-                pending=self.suspicions.waiting,
-                seconds=self.control.elapsed,
+                pending=self.shared.suspicions.waiting,
+                seconds=self.shared.control.elapsed,
             )
         )
         for thread in self.threads:
@@ -142,7 +114,7 @@ class Campaign:
 
     def kill(self) -> None:
         """End at once; cases in hand are judged by the next run."""
-        self.control.kill()
+        self.shared.control.kill()
         for thread in self.threads:
             thread.kill()
 

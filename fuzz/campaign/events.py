@@ -4,9 +4,9 @@ import json
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, dataclass_transform
 
 from fuzz.protocol import Verdict
 from fuzz.protocol.codec import encode
@@ -14,16 +14,18 @@ from fuzz.protocol.failures import Failure
 from fuzz.run_store import EVENTS_FILE
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
 class Event:
-    """Base of all events."""
+    """Base of all events, which are frozen dataclasses."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
 
     def to_dict(self) -> dict[str, Any]:
         """This event as JSON-ready data; `event` is its type's name."""
-        return {"event": type(self).__name__, **{item.name: encode(getattr(self, item.name)) for item in fields(self)}}
+        return {"event": type(self).__name__, **{name: encode(value) for name, value in vars(self).items()}}
 
 
-@dataclass(frozen=True, slots=True)
 class CampaignStarted(Event):
     """`index`: the next case's number, above 0 when an earlier run is continued; `known`: findings known before;
     `against`: the torch version of `--against`, empty without one; `missing_hooks`: as in `Hello`."""
@@ -45,7 +47,6 @@ class CampaignStarted(Event):
     missing_hooks: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
 class WorkerStarted(Event):
     """A worker process said hello after `seconds`."""
 
@@ -54,7 +55,6 @@ class WorkerStarted(Event):
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
 class WorkerDied(Event):
     """A worker process ended, or was ended, because of `reason`."""
 
@@ -62,7 +62,6 @@ class WorkerDied(Event):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
 class WorkerFailed(Event):
     """A worker ended because of a fault of attnfuzz, which says nothing of the case; `text`: its last lines, `path`:
     the case."""
@@ -73,7 +72,6 @@ class WorkerFailed(Event):
     path: str
 
 
-@dataclass(frozen=True, slots=True)
 class WorkerRecycled(Event):
     """A worker process was replaced before its memory grew past the limit."""
 
@@ -82,7 +80,6 @@ class WorkerRecycled(Event):
     rss_mib: float
 
 
-@dataclass(frozen=True, slots=True)
 class CaseJudged(Event):
     """One sampled case has its verdicts, by subject; `rejected`: why eager refuses it, else None; `skipped`: why a
     subject did not take it, by subject; `reached`: as in `fuzz.protocol.SubjectResult`, under any subject."""
@@ -101,7 +98,6 @@ class CaseJudged(Event):
     reached: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
 class ProbeJudged(Event):
     """One check made while a suspicion is shown, shrunk or confirmed."""
 
@@ -114,7 +110,6 @@ class ProbeJudged(Event):
     oracle_seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
 class SuspicionRaised(Event):
     """A case failed in a way that no finding explains so far."""
 
@@ -126,7 +121,6 @@ class SuspicionRaised(Event):
     message: str
 
 
-@dataclass(frozen=True, slots=True)
 class Duplicate(Event):
     """A failure that a finding explains; `known`: one that was in the corpus before this run."""
 
@@ -136,7 +130,6 @@ class Duplicate(Event):
     known: bool
 
 
-@dataclass(frozen=True, slots=True)
 class SuspicionOpened(Event):
     """Work on a suspicion begins: show, shrink, confirm."""
 
@@ -146,7 +139,6 @@ class SuspicionOpened(Event):
     ops: int
 
 
-@dataclass(frozen=True, slots=True)
 class ShrinkProgress(Event):
     """The smallest case so far that still fails."""
 
@@ -156,7 +148,6 @@ class ShrinkProgress(Event):
     probes: int
 
 
-@dataclass(frozen=True, slots=True)
 class SuspicionClosed(Event):
     """Work on a suspicion ended; `outcome` is a value of `investigate.Outcome`."""
 
@@ -167,7 +158,6 @@ class SuspicionClosed(Event):
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
 class FindingSaved(Event):
     """A confirmed, minimal, new failure; `path` is its case file; `internal`: only an internal subject shows it.
 
@@ -192,7 +182,6 @@ class FindingSaved(Event):
     failure: Failure | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class CampaignEnded(Event):
     """`reason`: why it stopped; `new`: findings saved by this run; `pending`: suspicions not worked on."""
 
@@ -202,7 +191,7 @@ class CampaignEnded(Event):
     seconds: float
 
 
-class Listener(Protocol):
+class Listener:
     """Gets every event, one at a time; `tick` is called a few times a second by the main thread."""
 
     def on_event(self, event: Event, when: float) -> None:
@@ -242,7 +231,7 @@ class Bus:
                 listener.close()
 
 
-class EventLog:
+class EventLog(Listener):
     """Appends each event to events.ndjson as it happens, one JSON object a line, `time` (seconds since the epoch)
     first."""
 
@@ -254,11 +243,7 @@ class EventLog:
 
     def on_event(self, event: Event, when: float) -> None:
         """Write one line."""
-        data = {"time": round(when, 3), **event.to_dict()}
-        self._file.write(json.dumps(data) + "\n")
-
-    def tick(self) -> None:
-        """Nothing to do."""
+        self._file.write(json.dumps({"time": round(when, 3), **event.to_dict()}) + "\n")
 
     def close(self) -> None:
         """Close the file."""

@@ -3,15 +3,17 @@
 import threading
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Protocol
 
 from corpus.ledger import Bug
-from fuzz.campaign.events import Bus, Duplicate, FindingSaved, ShrinkProgress, SuspicionClosed, SuspicionOpened
+from fuzz.campaign.events import Bus, FindingSaved, ShrinkProgress, SuspicionClosed, SuspicionOpened
 from fuzz.campaign.finding_store import FindingStore
 from fuzz.campaign.investigate import Baseline, Conclusion, Stopped, investigate
 from fuzz.campaign.known_bugs import Explanation, KnownBugs
 from fuzz.campaign.options import Options, StopCondition, StopReason
-from fuzz.campaign.schedule import Schedule
+from fuzz.campaign.schedule import CaseNumbers, Schedule
+from fuzz.campaign.search import Search
 from fuzz.campaign.suspicion_queue import SuspicionQueue
 from fuzz.error_location import describe_where
 from fuzz.protocol import Hello, SubjectResult, Verdict
@@ -38,34 +40,34 @@ class ProbingWorker(Protocol):
     def start_worker(self) -> Hello:
         """What it says of itself; starts it."""
 
-    def probe(self, case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
-        """Judge a case under one subject."""
+    def probe(self, case: Case, subject: str, *, fresh: bool = False, baseline: bool = False) -> SubjectResult | None:
+        """Judge a case under one subject; `baseline`: in the interpreter of `--against`."""
 
-    def probe_baseline(self, case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
-        """Judge a case under one subject in the interpreter of `--against`."""
+
+class Shared:
+    """What the threads of a campaign share; `search`: the source of cases."""
+
+    def __init__(self, options: Options, results: Results, bus: Bus, search: Search) -> None:
+        self.options, self.results, self.bus, self.search = options, results, bus, search
+        self.control = StopCondition(options.budget)
+        self.schedule = Schedule(options.subjects)
+        self.numbers = CaseNumbers(*results.position(), options.budget)
+        self.known = KnownBugs(options.ledger)
+        self.suspicions = SuspicionQueue(results, bus, self.known)
+        self.findings = FindingStore(
+            results, self.known, corpus=options.corpus, internal=options.out / "internal", reported=options.known
+        )
 
 
 class Investigations:
     """Takes suspicions from the queue and investigates them in the threads that call. Threads share it."""
 
-    def __init__(
-        self,
-        options: Options,
-        *,
-        results: Results,
-        bus: Bus,
-        control: StopCondition,
-        known: KnownBugs,
-        findings: FindingStore,
-        suspicions: SuspicionQueue,
-    ) -> None:
+    def __init__(self, shared: Shared) -> None:
         self.new = 0
         """Findings saved by this run, of eager only where something else than the user's own functions is tested."""
         self.baseline_torch = ""
         """The torch version of `--against`."""
-        self._options, self._results, self._bus, self._control = options, results, bus, control
-        self._known, self._findings, self._suspicions = known, findings, suspicions
-        self._public = Schedule(options.subjects).public
+        self.shared = shared
         self._seconds = 0.0
         self._open: dict[int, float] = {}
         """When work on each suspicion began."""
@@ -76,18 +78,18 @@ class Investigations:
     def is_drained(self) -> bool:
         """With all cases judged: whether there is nothing left to work on, nor about to be."""
         with self._lock:
-            return not self._open and not self._suspicions.is_due
+            return not self._open and not self.shared.suspicions.is_due
 
     def take(self, *, cases_left: bool) -> tuple[Suspicion, str] | None:
         """A suspicion to work on now, with its signature; None while cases come first."""
         with self._lock:
             now = time.monotonic()
             seconds = self._seconds + sum(now - began for began in self._open.values())
-            if cases_left and seconds > TIME_SHARE * self._control.elapsed * self._options.workers:
+            if cases_left and seconds > TIME_SHARE * self.shared.control.elapsed * self.shared.options.workers:
                 return None
-            if self._control.seconds_left < min(_LAST_SECONDS, (self._options.budget.seconds or 0.0) / 4):
+            if self.shared.control.seconds_left < min(_LAST_SECONDS, (self.shared.options.budget.seconds or 0.0) / 4):
                 return None
-            taken = self._suspicions.take()
+            taken = self.shared.suspicions.take()
             if taken is not None:
                 self._open[taken[0].id] = now
             return taken
@@ -95,7 +97,7 @@ class Investigations:
     def work_on(self, suspicion: Suspicion, signature: str, worker: ProbingWorker) -> None:
         """Show, shrink and confirm a suspicion; save what comes of it. Raises `Stopped`."""
         began, fruitful = time.monotonic(), None
-        self._bus.emit(
+        self.shared.bus.emit(
             SuspicionOpened(
                 suspicion=suspicion.id, case=suspicion.case.id, worker=worker.number, ops=len(suspicion.case.ops)
             )
@@ -107,42 +109,37 @@ class Investigations:
             with self._lock:
                 self._open.pop(suspicion.id)
                 self._seconds += time.monotonic() - began
-            self._suspicions.finish(signature, fruitful=fruitful)
+            self.shared.suspicions.finish(signature, fruitful=fruitful)
 
     def _investigate(
         self, suspicion: Suspicion, worker: ProbingWorker, began: float
     ) -> tuple[Conclusion, Mapping[str, str]]:
         probes = 0
 
-        def probe(case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
+        def probe(case: Case, subject: str, *, fresh: bool = False, baseline: bool = False) -> SubjectResult | None:
             nonlocal probes
-            probes += 1
-            if self._control.is_stopped:
+            probes += not baseline
+            if self.shared.control.is_stopped:
                 raise Stopped  # It stays in the store, for the next run.
-            return worker.probe(case, subject, fresh=fresh)
-
-        def probe_baseline(case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
-            if self._control.is_stopped:
-                raise Stopped
-            return worker.probe_baseline(case, subject, fresh=fresh)
+            return worker.probe(case, subject, fresh=fresh, baseline=baseline)
 
         def is_time_up() -> bool:
-            late = self._control.seconds_left < -_GRACE_SECONDS
-            return late or time.monotonic() - began > self._options.shrink_seconds
+            late = self.shared.control.seconds_left < -_GRACE_SECONDS
+            return late or time.monotonic() - began > self.shared.options.shrink_seconds
 
         def report_progress(case: Case) -> None:
-            self._bus.emit(ShrinkProgress(suspicion=suspicion.id, case=case.id, ops=len(case.ops), probes=probes))
+            self.shared.bus.emit(ShrinkProgress(suspicion=suspicion.id, case=case.id, ops=len(case.ops), probes=probes))
 
-        baseline = Baseline(probe, probe_baseline, self.baseline_torch) if self.baseline_torch else None
+        baseline = Baseline(probe, partial(probe, baseline=True), self.baseline_torch) if self.baseline_torch else None
         conclusion = baseline.conclude_early(suspicion.case, suspicion.result) if baseline else None
         conclusion = conclusion or investigate(
             suspicion.case,
             suspicion.result,
-            self._public,
+            self.shared.schedule.public,
             baseline or probe,
             is_time_up,
             report_progress,
-            contracted=suspicion.result.subject in self._known.attention,
+            contracted=suspicion.result.subject in self.shared.known.attention,
         )
         if baseline is None:
             return conclusion, {}
@@ -170,44 +167,37 @@ class Investigations:
                     found, outcome = False, Outcome.DUPLICATE
                     message = f"its minimum is explained by {explanation.case_id}"
         if not found:
-            self._results.settle(suspicion.id, outcome, message, explanation.case_id if explanation else None)
-        self._bus.emit(
+            self.shared.results.settle(suspicion.id, outcome, message, explanation.case_id if explanation else None)
+        self.shared.bus.emit(
             SuspicionClosed(
                 suspicion=suspicion.id, case=suspicion.case.id, outcome=outcome, message=message, seconds=seconds
             )
         )
         if explanation is not None:
-            self._bus.emit(
-                Duplicate(
-                    case=suspicion.case.id,
-                    verdict=conclusion.shown.verdict,
-                    finding=explanation.case_id,
-                    known=explanation.known,
-                )
-            )
+            self.shared.bus.emit(explanation.report(suspicion.case.id, conclusion.shown.verdict))
         # That the baseline fails too is soon known.
         return None if outcome in (Outcome.IN_BOTH, Outcome.NOT_COMPARED) else found
 
     def _explain(self, conclusion: Conclusion, hello: Hello) -> Explanation | None:
         """What explains a minimal case: it is a minimum already, the ledger lists it, or a finding looks like it."""
-        explanation = self._known.explain_minimum(conclusion.case.id)
+        explanation = self.shared.known.explain_minimum(conclusion.case.id)
         if explanation is None:
-            explanation = self._findings.explain_listed(conclusion, hello)
+            explanation = self.shared.findings.explain_listed(conclusion, hello)
             if explanation is not None:
-                self._suspicions.settle_explained(explanation)
-        return explanation or self._known.explain(self._known.symptom(conclusion.proxy, conclusion.case))
+                self.shared.suspicions.settle_explained(explanation)
+        return explanation or self.shared.known.explain(self.shared.known.symptom(conclusion.proxy, conclusion.case))
 
     def _save(self, suspicion: Suspicion, conclusion: Conclusion, hello: Hello, seen: Mapping[str, str]) -> None:
         case, shown = conclusion.case, conclusion.shown
-        bug = self._known.find_watched(case, self._known.symptom(conclusion.proxy, case))
-        path, explanation = self._findings.save(suspicion.id, conclusion, hello, seen)
-        self._suspicions.settle_explained(explanation)
+        bug = self.shared.known.find_watched(case, self.shared.known.symptom(conclusion.proxy, case))
+        path, explanation = self.shared.findings.save(suspicion.id, conclusion, hello, seen)
+        self.shared.suspicions.settle_explained(explanation)
         is_public = conclusion.outcome is Outcome.FINDING
         # Whoever tests functions of theirs alone does not test eager.
-        of_eager = shown.verdict is Verdict.EAGER_SUSPECT and all(map(is_user_function, self._options.subjects))
+        of_eager = shown.verdict is Verdict.EAGER_SUSPECT and all(map(is_user_function, self.shared.options.subjects))
         counts = is_public and not of_eager
         self.new += counts
-        self._bus.emit(
+        self.shared.bus.emit(
             FindingSaved(
                 case=case.id,
                 verdict=shown.verdict,
@@ -226,8 +216,8 @@ class Investigations:
                 seen=seen,
             )
         )
-        if counts and self._options.fail_fast:
-            self._control.stop(StopReason.FAIL_FAST)
+        if counts and self.shared.options.fail_fast:
+            self.shared.control.stop(StopReason.FAIL_FAST)
 
 
 def _describe_bug(bug: Bug) -> str:

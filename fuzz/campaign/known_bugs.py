@@ -10,6 +10,7 @@ from corpus import entry as corpus_entry
 from corpus.entry import Entry
 from corpus.ledger import Bug, Ledger
 from fuzz.bug_identity import Symptom, contract_features
+from fuzz.campaign.events import Duplicate
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.recorded import read_result
 from generators.errors import UserError
@@ -24,6 +25,10 @@ class Explanation:
     case_id: str
     symptom: Symptom
     known: bool
+
+    def report(self, case_id: str, verdict: Verdict) -> Duplicate:
+        """The event that it explains a failure of this case."""
+        return Duplicate(case=case_id, verdict=verdict, finding=self.case_id, known=self.known)
 
 
 class KnownBugs:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from corpus import casefile
 from fuzz.campaign.investigate import Stopped
-from fuzz.campaign.worker_thread import Job, Shared, WorkerThread
+from fuzz.campaign.investigations import Investigations
+from fuzz.campaign.worker_thread import Job, WorkerThread
 from fuzz.evaluator import WorkerConfig, build_check
 from fuzz.protocol import Drawn, Hello, Result
 from fuzz.protocol.failures import ProcessLost
@@ -91,13 +92,13 @@ class Host(WorkerProcess):
 class LibFuzzerThread(WorkerThread):
     """Judges the cases libFuzzer draws until the campaign is over."""
 
-    def __init__(self, shared: Shared, number: int) -> None:
-        super().__init__(shared, number)
-        options, out = shared.options, shared.options.out
+    def __init__(self, investigations: Investigations, number: int) -> None:
+        super().__init__(investigations, number)
+        options, out = self.shared.options, self.shared.options.out
         self.host = Host(
             options.setup,
             out / f"atheris-{number}",
-            f"{options.seed}:{number}:{shared.results.position()[0]}",
+            f"{options.seed}:{number}:{self.shared.results.position()[0]}",
             options.seeds,
             out / "cache" / f"worker-{number}",
             out / "workers" / f"atheris-{number}.log",

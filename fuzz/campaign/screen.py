@@ -2,16 +2,13 @@
 
 import sys
 import time
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
-from fuzz.campaign.events import CampaignStarted, Event, FindingSaved
+from fuzz.campaign.events import CampaignStarted, Event, FindingSaved, Listener
 from fuzz.campaign.options import Budget
 from fuzz.campaign.stats import Statistics
 from fuzz.campaign.summary import finding_text
 from fuzz.durations import format_count, format_duration
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 _LINE_SECONDS = 5.0
 
@@ -31,7 +28,7 @@ def started_text(event: CampaignStarted) -> str:
     return "\n".join(lines)
 
 
-class LineScreen:
+class LineScreen(Listener):
     """One line every few seconds, its fields always the same and in the same order."""
 
     def __init__(self, statistics: Statistics, budget: Budget) -> None:
@@ -41,18 +38,19 @@ class LineScreen:
     def on_event(self, event: Event, when: float) -> None:  # noqa: ARG002 - a listener's signature
         """Print the start, and findings on stdout as they are saved."""
         if isinstance(event, CampaignStarted):
-            _print(sys.stderr, started_text(event))
+            self._print(started_text(event), sys.stderr)
         elif isinstance(event, FindingSaved):
-            _print(sys.stdout, finding_text(event))
+            self._print(finding_text(event), sys.stdout)
 
     def tick(self) -> None:
         """Print the line when it is time."""
         if time.monotonic() - self._last >= _LINE_SECONDS:
             self._last = time.monotonic()
-            _print(sys.stderr, self.line())
+            self._print(self.line(), sys.stderr)
 
-    def close(self) -> None:
-        """Nothing is open."""
+    def _print(self, text: str, stream: TextIO) -> None:
+        stream.write(text + "\n")
+        stream.flush()
 
     def line(self) -> str:
         """The line."""
@@ -66,48 +64,46 @@ class LineScreen:
         )
 
 
-class LiveScreen:
-    """A block that is redrawn in place, findings above it."""
+class LiveScreen(LineScreen):
+    """A block that is redrawn in place, findings above it; they go to stdout if that is no terminal."""
 
     def __init__(self, statistics: Statistics, budget: Budget) -> None:
         from rich.console import Console
         from rich.live import Live
 
-        self._statistics, self._budget = statistics, budget
+        super().__init__(statistics, budget)
         self._console = Console(stderr=True, highlight=False)
         # Lines longer than the terminal are cut rather than wrapped, which would make the block jump.
         self._live = Live(console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
 
-    def on_event(self, event: Event, when: float) -> None:  # noqa: ARG002 - a listener's signature
-        """Open the block at the start; print findings above it, on stdout if that is no terminal."""
+    def on_event(self, event: Event, when: float) -> None:
+        """Open the block at the start; print findings above it."""
+        super().on_event(event, when)
         if isinstance(event, CampaignStarted):
-            self._console.print(started_text(event), markup=False)
             self._live.start()
-        elif isinstance(event, FindingSaved):
-            if sys.stdout.isatty():
-                self._console.print(finding_text(event), markup=False)
-            else:
-                _print(sys.stdout, finding_text(event))
+
+    def _print(self, text: str, stream: TextIO) -> None:
+        if stream.isatty():
+            self._console.print(text, markup=False)
+        else:
+            super()._print(text, stream)
 
     def tick(self) -> None:
         """Redraw."""
-        self._live.update(self._block(), refresh=True)
-
-    def close(self) -> None:
-        """Leave the last block standing."""
-        if self._live.is_started:
-            self._live.update(self._block(), refresh=True)
-            self._live.stop()
-
-    def _block(self) -> "Table":
         from rich.table import Table
 
         table = Table(box=None, show_header=False, pad_edge=False)
         table.add_column(style="bold", no_wrap=True)
         table.add_column(no_wrap=True, overflow="ellipsis")
-        for name, value in list_rows(self._statistics, self._budget):
-            table.add_row(name, value)
-        return table
+        for row in list_rows(self._statistics, self._budget):
+            table.add_row(*row)
+        self._live.update(table, refresh=True)
+
+    def close(self) -> None:
+        """Leave the last block standing."""
+        if self._live.is_started:
+            self.tick()
+            self._live.stop()
 
 
 def list_rows(s: Statistics, budget: Budget) -> list[tuple[str, str]]:
@@ -132,13 +128,3 @@ def list_rows(s: Statistics, budget: Budget) -> list[tuple[str, str]]:
         ("workers", f"{memory} MiB, {s.deaths} died, {s.recycled} recycled"),
     ]
     return table + [(f"worker {worker}", text) for worker, text in sorted(s.working.items())]
-
-
-def _print(stream: TextIO, text: str) -> None:
-    stream.write(text + "\n")
-    stream.flush()
-
-
-def make_screen(stream: TextIO, statistics: Statistics, budget: Budget) -> LineScreen | LiveScreen:
-    """The live block when `stream` is a terminal, else lines."""
-    return LiveScreen(statistics, budget) if stream.isatty() else LineScreen(statistics, budget)

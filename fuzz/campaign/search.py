@@ -3,9 +3,9 @@
 import math
 import threading
 from collections import Counter, defaultdict, deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from corpus.entry import case_files, load
 from fuzz.protocol import Result, SubjectResult
@@ -160,11 +160,8 @@ class VariantQueue:
         return None
 
 
-class Draw(Protocol):
-    """Gives case number `index` of the seed, of a form where one is given."""
-
-    def __call__(self, index: int, spec: SampleSpec = ANY) -> Case:
-        """One case."""
+Draw = Callable[[int, SampleSpec], Case]
+"""Gives case number `index` of the seed, of a form where one is given."""
 
 
 def seed_cases(directory: Path) -> tuple[Case, ...]:
@@ -178,26 +175,17 @@ def seed_cases(directory: Path) -> tuple[Case, ...]:
 
 
 class Next(NamedTuple):
-    """The case to judge next, and where it comes from: "seed", or one of `SOURCES`."""
+    """The case to judge next, where it comes from ("seed", or one of `SOURCES`), and by which family or change of
+    form."""
 
     case: Case
     source: str
+    ways: tuple[str, ...] = ()
 
     @property
     def is_targeted(self) -> bool:
         """Whether it is there for something that it may reach (`Schedule.subjects_for`)."""
         return self.source in ("seed", "variant")
-
-
-class Search(Protocol):
-    """Threads share it."""
-
-    def choose(self, index: int) -> Next:
-        """What to judge as number `index`."""
-
-    def record(self, case: Case, result: Result) -> tuple[frozenset[str], bool]:
-        """What `case` reached, and whether it is worth keeping. Called once for every case, before its verdicts are
-        stored."""
 
 
 class Random:
@@ -209,7 +197,7 @@ class Random:
 
     def choose(self, index: int) -> Next:
         """Case number `index` of the seed."""
-        return Next(self._draw(index), "random")
+        return Next(self._draw(index, ANY), "random")
 
     def record(self, case: Case, result: Result) -> tuple[frozenset[str], bool]:
         """What the case reached, and whether any of it is new to the queue."""
@@ -228,7 +216,7 @@ class Guided:
         self._lock = threading.Lock()
         known = [name for name in results.reached() if _is_followed(name)]
         self._sources, self._families, self._changes = (SourceBandit(known) for _ in range(3))
-        self._origins: dict[str, Origin] = {}
+        self._origins: dict[str, Next] = {}
         self._given = {*results.cases(), *(case.id for case in seeds)}
         self._variants = VariantQueue(seed)
         for case, names in results.queue():
@@ -241,19 +229,19 @@ class Guided:
         c = Choices(f"{self._seed}:{index}:guided")
         with self._lock:
             for _ in range(_ATTEMPTS):
-                case, origin = self._make(index, c)
-                if case.id not in self._given:
+                chosen = self._make(index, c)
+                if chosen.case.id not in self._given:
                     break
-            self._given.add(case.id)
-            self._origins[case.id] = origin
-        return Next(case, origin.source)
+            self._given.add(chosen.case.id)
+            self._origins[chosen.case.id] = chosen
+        return chosen
 
-    def _make(self, index: int, c: Choices) -> tuple[Case, "Origin"]:
+    def _make(self, index: int, c: Choices) -> Next:
         source = c.weighted(self._sources.weights(SOURCES))
         if source == "variant" and (found := self._variants.take(c, self._changes)):
-            return found[0], Origin(source, found[1])
+            return Next(found[0], source, found[1])
         family = c.weighted(self._families.weights(_FAMILIES))
-        return self._draw(index, SampleSpec(family)), Origin("random", (family,))
+        return Next(self._draw(index, SampleSpec(family)), "random", (family,))
 
     def record(self, case: Case, result: Result) -> tuple[frozenset[str], bool]:
         """What the case reached, and whether any of it is new."""
@@ -266,7 +254,7 @@ class Guided:
             self._variants.plan(case, _list_patterns(names), _list_patterns(news))
         return names, bool(news)
 
-    def _credit(self, case: Case, origin: "Origin", result: Result) -> None:
+    def _credit(self, case: Case, origin: Next, result: Result) -> None:
         # Whether a case meets an expensive subject, and so what that reaches, is chance.
         cheap = [one for one in result.results if get_spec(one.subject).is_proxy] or result.results[:1]
         names = list(filter(_is_followed, reached(case, cheap)))
@@ -276,11 +264,8 @@ class Guided:
         ways.credit(origin.ways, names, price)
 
 
-class Origin(NamedTuple):
-    """How a case came about: from where, and by which family or change of form."""
-
-    source: str
-    ways: tuple[str, ...]
+Search = Random | Guided
+"""Threads share it. `record` is called once for every case, before its verdicts are stored."""
 
 
 def _is_followed(name: str) -> bool:

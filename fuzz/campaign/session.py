@@ -20,7 +20,7 @@ from typing import IO, Self
 from fuzz.campaign.campaign import Campaign, Sampler
 from fuzz.campaign.events import Bus, EventLog
 from fuzz.campaign.options import Options, StopReason
-from fuzz.campaign.screen import make_screen
+from fuzz.campaign.screen import LineScreen, LiveScreen
 from fuzz.campaign.stats import Statistics
 from fuzz.campaign.summary import summarize
 from fuzz.protocol import Hello
@@ -131,7 +131,8 @@ class _Refused(Exception):
 
 def _run(options: Options, results: Results, sampler: Sampler) -> RunResult:
     statistics = Statistics(options.out)
-    bus = Bus([EventLog(options.out), statistics, make_screen(sys.stderr, statistics, options.budget)])
+    screen = LiveScreen if sys.stderr.isatty() else LineScreen
+    bus = Bus([EventLog(options.out), statistics, screen(statistics, options.budget)])
     try:
         campaign = Campaign(options, results, bus, sampler)
         with _handle_signals(campaign) as interrupted:
@@ -147,8 +148,8 @@ def _run(options: Options, results: Results, sampler: Sampler) -> RunResult:
                 campaign.close()
     finally:
         bus.close()
-    new = campaign.investigations.new
-    text = summarize(results, statistics, waiting=campaign.suspicions.waiting, new=new, bugs=campaign.known.bugs)
+    shared, new = campaign.shared, campaign.investigations.new
+    text = summarize(results, statistics, waiting=shared.suspicions.waiting, new=new, bugs=shared.known.bugs)
     return RunResult(new=new, interrupted=bool(interrupted), summary=text, faults=len(statistics.faults))
 
 
@@ -191,7 +192,7 @@ def _handle_signals(campaign: Campaign) -> Iterator[list[int]]:
     def handle(number: int, _frame: FrameType | None) -> None:
         received.append(number)
         if len(received) == 1:
-            campaign.control.stop(StopReason.INTERRUPTED)
+            campaign.shared.control.stop(StopReason.INTERRUPTED)
         else:
             campaign.kill()
 

@@ -13,6 +13,7 @@ from fuzz.campaign.events import (
     Duplicate,
     Event,
     FindingSaved,
+    Listener,
     ProbeJudged,
     ShrinkProgress,
     SuspicionClosed,
@@ -29,7 +30,7 @@ from fuzz.run_store import STATISTICS_FILE
 _WRITE_SECONDS = 2.0
 
 
-class Statistics:
+class Statistics(Listener):
     """Counts events. Times are seconds since the epoch; what is not said to be in all is of this run alone."""
 
     def __init__(self, directory: Path) -> None:
@@ -107,8 +108,6 @@ class Statistics:
                 self.recycled += 1
             case CampaignEnded():
                 self.ended = event.reason
-            case _:
-                pass
 
     def tick(self) -> None:
         """Write the file when it is time."""
@@ -155,19 +154,15 @@ class Statistics:
     def to_dict(self) -> dict[str, Any]:
         """The numbers by name, in AFL's words where it has them."""
         started = self.started
-        before = started.index if started else 0
         return {
             "start_time": round(self.start_time, 3),
             "last_update": round(self.last_update, 3),
             "run_time": round(self.elapsed, 1),
             "ended": self.ended or None,
             "seed": started.seed if started else None,
-            "torch": started.torch if started else None,
-            "against": (started.against or None) if started else None,
-            "device": started.device if started else None,
-            "workers": started.workers if started else None,
+            **{name: getattr(started, name, None) or None for name in ("torch", "against", "device", "workers")},
             "cases_done": self.cases,
-            "cases_before": before,
+            "cases_before": started.index if started else 0,
             "execs_done": self.cases + self.probes,
             "execs_per_sec": round(self.rate, 2),
             "cases_per_sec": round(self.cases / self.elapsed, 2) if self.elapsed else 0.0,

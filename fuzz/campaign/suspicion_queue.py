@@ -5,7 +5,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from fuzz.bug_identity import Symptom, accused, kind_of
-from fuzz.campaign.events import Bus, Duplicate
+from fuzz.campaign.events import Bus
 from fuzz.campaign.known_bugs import Explanation, KnownBugs
 from fuzz.protocol import SubjectResult
 from fuzz.run_store import Outcome, Results, Suspicion
@@ -124,11 +124,4 @@ class SuspicionQueue:
 
     def _settle(self, pending: Pending, explanation: Explanation) -> None:
         self._results.settle(pending.id, Outcome.DUPLICATE, explained_by=explanation.case_id)
-        self._bus.emit(
-            Duplicate(
-                case=pending.case_id,
-                verdict=pending.symptom.verdict,
-                finding=explanation.case_id,
-                known=explanation.known,
-            )
-        )
+        self._bus.emit(explanation.report(pending.case_id, pending.symptom.verdict))

@@ -6,9 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fuzz.campaign.events import (
-    Bus,
     CaseJudged,
-    Duplicate,
     ProbeJudged,
     SuspicionRaised,
     WorkerDied,
@@ -19,33 +17,14 @@ from fuzz.campaign.events import (
 from fuzz.campaign.finding_store import write_fault
 from fuzz.campaign.investigate import Stopped
 from fuzz.campaign.investigations import Investigations
-from fuzz.campaign.options import DiskFull, Options, StopCondition, StopReason
-from fuzz.campaign.schedule import CaseNumbers, Schedule
-from fuzz.campaign.search import Search
-from fuzz.campaign.suspicion_queue import SuspicionQueue
+from fuzz.campaign.options import DiskFull, StopReason
 from fuzz.evaluator import RECYCLE_CHECKS, Evaluator, WorkerFault, build_check, public_version
 from fuzz.protocol import Check, Hello, Result, SubjectResult, Verdict
 from fuzz.protocol.render import describe
-from fuzz.run_store import Results
 from fuzz.worker_process import WorkerProcess
 from generators.program.case import Case
 
 _IDLE_SECONDS = 0.1
-
-
-@dataclass
-class Shared:
-    """What the threads of a campaign share."""
-
-    options: Options
-    results: Results
-    bus: Bus
-    control: StopCondition
-    schedule: Schedule
-    numbers: CaseNumbers
-    search: Search
-    suspicions: SuspicionQueue
-    investigations: Investigations
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +39,11 @@ class Job:
 class WorkerThread(threading.Thread):
     """Judges cases until the campaign is over. `fault` is the exception that ended it early, if one did."""
 
-    def __init__(self, shared: Shared, number: int) -> None:
+    def __init__(self, investigations: Investigations, number: int) -> None:
         super().__init__(name=f"worker {number}", daemon=True)
-        self.shared, self.number = shared, number
+        self.investigations, self.shared, self.number = investigations, investigations.shared, number
         self.fault: BaseException | None = None
-        options, out = shared.options, shared.options.out
+        options, out = self.shared.options, self.shared.options.out
         cache, log = out / "cache" / f"worker-{number}", out / "workers" / f"worker-{number}.log"
         worker = WorkerProcess(options.setup, cache, log, self._on_start, self._on_death)
         self.evaluator = self._make_evaluator(worker)
@@ -99,7 +78,7 @@ class WorkerThread(threading.Thread):
 
     def run(self) -> None:
         """The thread."""
-        control, investigations = self.shared.control, self.shared.investigations
+        control, investigations = self.shared.control, self.investigations
         try:
             while not control.is_over:
                 taken = investigations.take(cases_left=self.shared.numbers.has_next)
@@ -127,16 +106,10 @@ class WorkerThread(threading.Thread):
         for evaluator in self.evaluators:
             evaluator.close()
 
-    def probe(self, case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
-        """Judge a case under one subject, for `investigate`."""
-        return self._probe(self.evaluator, case, subject, fresh=fresh)
-
-    def probe_baseline(self, case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
-        """Judge a case under one subject in the interpreter of `--against`."""
-        assert self._baseline is not None
-        return self._probe(self._baseline, case, subject, fresh=fresh)
-
-    def _probe(self, evaluator: Evaluator, case: Case, subject: str, *, fresh: bool) -> SubjectResult | None:
+    def probe(self, case: Case, subject: str, *, fresh: bool = False, baseline: bool = False) -> SubjectResult | None:
+        """Judge a case under one subject, for `investigate`; `baseline`: in the interpreter of `--against`."""
+        evaluator = self._baseline if baseline else self.evaluator
+        assert evaluator is not None
         # What fresh workers say may be kept as a finding.
         result = self.receive(case, lambda: evaluator.evaluate(case, (subject,), with_error_map=fresh, fresh=fresh))
         one = result.results[0] if result.rejected is None and result.results else None
@@ -225,9 +198,7 @@ class WorkerThread(threading.Thread):
             )
         )
         for one, explanation in explained:
-            shared.bus.emit(
-                Duplicate(case=case.id, verdict=one.verdict, finding=explanation.case_id, known=explanation.known)
-            )
+            shared.bus.emit(explanation.report(case.id, one.verdict))
         for suspicion in raised:
             one = suspicion.result
             shared.bus.emit(

@@ -26,8 +26,8 @@ from fuzz.evaluator import WorkerConfig, open_evaluator
 from generators.errors import UserError
 from generators.program.case import Input, Values
 from generators.program.sizes import Size
-from triage.attribution.attribute import RootCause, attribute
-from triage.attribution.root_cause import MechanismKind
+from triage.attribution.attribute import attribute
+from triage.attribution.root_cause import MechanismKind, RootCause
 
 HERE = Path(__file__).resolve().parent
 SEEDS = HERE.parent / "corpus" / "seeds"

@@ -6,7 +6,7 @@ Floats that JSON lacks (inf, nan) travel as text.
 import math
 import re
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -57,8 +57,10 @@ def decode(kind: type[T], data: Any) -> T:
 def _decode(kind: Any, data: Any, path: str) -> Any:
     origin = get_origin(kind)
     if origin in (Union, types.UnionType):
-        (member,) = (arg for arg in get_args(kind) if arg is not type(None))
-        return None if data is None else _decode(member, data, path)
+        members = [arg for arg in get_args(kind) if arg is not type(None)]
+        if data is None and len(members) < len(get_args(kind)):
+            return None
+        return _decode(members[0] if len(members) == 1 else _find_kind(members, data, path), data, path)
     if origin is tuple:
         if not isinstance(data, (list, tuple)):
             raise ValueError(f"{path}: a list is expected")
@@ -68,10 +70,7 @@ def _decode(kind: Any, data: Any, path: str) -> Any:
             raise ValueError(f"{path}: an object is expected")
         return {str(key): _decode(get_args(kind)[1], item, f"{path}.{key}") for key, item in data.items()}
     if Tagged in getattr(kind, "__bases__", ()):
-        wanted = data.get("kind") if isinstance(data, Mapping) else None
-        kind = next((member for member in kind.__subclasses__() if member.kind == wanted), None)
-        if kind is None:
-            raise ValueError(f"{path}: {str(wanted)[:60]!r} is no known kind")
+        kind = _find_kind(kind.__subclasses__(), data, path)
     if is_dataclass(kind):
         return _decode_dataclass(kind, data, path)
     if kind is Any:
@@ -83,6 +82,14 @@ def _decode(kind: Any, data: Any, path: str) -> Any:
     if kind in (int, str, bool) and type(data) is kind:
         return data
     raise ValueError(f"{path}: {str(data)[:60]!r} is no {getattr(kind, '__name__', kind)}")
+
+
+def _find_kind(members: Iterable[Any], data: Any, path: str) -> Any:
+    wanted = data.get("kind") if isinstance(data, Mapping) else None
+    for member in members:
+        if member.kind == wanted:
+            return member
+    raise ValueError(f"{path}: {str(wanted)[:60]!r} is no known kind")
 
 
 def _decode_dataclass(kind: Any, data: Any, path: str) -> Any:

@@ -13,8 +13,8 @@ from fuzz.protocol.failures import Process, ProcessLost
 from generators.errors import UserError
 from generators.program.case import Case
 from tests.triage.controls import Controls
-from triage.attribution.attribute import RootCause, attribute
-from triage.attribution.root_cause import Mechanism, MechanismKind
+from triage.attribution.attribute import attribute
+from triage.attribution.root_cause import Mechanism, MechanismKind, RootCause
 from triage.cluster import attributions
 from triage.cluster.attributions import attributor
 

@@ -12,8 +12,8 @@ from fuzz.evaluator import Evaluator, WorkerConfig, open_evaluator
 from fuzz.protocol.controls import ConstantDiffers, Control
 from generators.errors import UserError
 from tests.triage.conftest import SOFTMAX_OVER_QUERIES
-from triage.attribution.attribute import RootCause, attribute
-from triage.attribution.root_cause import Experiment, MechanismKind
+from triage.attribution.attribute import attribute
+from triage.attribution.root_cause import Experiment, MechanismKind, RootCause
 from triage.script_runs import parse_output
 
 pytestmark = pytest.mark.worker

@@ -1,7 +1,7 @@
 """The ablation: one case under every backend from eager to Inductor, and under Inductor with one thing changed."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from corpus.entry import Entry
 from fuzz.evaluator import Evaluator, shows_bug
@@ -15,7 +15,6 @@ EAGER, AOT_EAGER, PASSES, INDUCTOR, DYNAMIC = "eager", "aot_eager", "passes", "i
 DECOMPOSED = "aot_eager_decomp_partition"
 MATH = "sdpa_math"
 NO_PATTERNS, EMULATED_CASTS, TF32 = "pattern matcher off", "casts emulated", "TF32 allowed"
-CONSTANTS, MATH_FORCED, ATTENTION_OFF = "constants compared", "SDPA on MATH", "rewrites of attention off"
 MODES = {name: spec.mode for name, spec in SUBJECTS.items() if spec.mode}
 
 _LABELS = {
@@ -44,7 +43,6 @@ class Ablation:
     hello: Hello
     stages: dict[str, SubjectResult]
     accused: str
-    labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def result(self) -> SubjectResult:
@@ -55,9 +53,10 @@ class Ablation:
         """Whether that stage shows a bug too; None where it was not run or does not take the case."""
         return shows_bug(self.stages.get(stage))
 
-    def label(self, stage: str) -> str:
-        """The stage in words that a user of torch.compile knows."""
-        return self.labels.get(stage) or _LABELS.get(stage, stage)
+
+def label(stage: str) -> str:
+    """The stage in words that a user of torch.compile knows."""
+    return _LABELS.get(stage, stage)
 
 
 def run_ablation(entry: Entry, evaluator: Evaluator, *, full: bool = True, modes: tuple[str, ...] = ()) -> Ablation:

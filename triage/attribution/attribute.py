@@ -10,47 +10,19 @@ from fuzz.protocol import Verdict
 from fuzz.protocol.controls import Control
 from fuzz.subjects import get_spec, is_user_function
 from generators.errors import UserError
-from triage.attribution.ablation import (
-    AOT_EAGER,
-    ATTENTION_OFF,
-    CONSTANTS,
-    DECOMPOSED,
-    DYNAMIC,
-    EAGER,
-    INDUCTOR,
-    MATH,
-    MATH_FORCED,
-    PASSES,
-    Ablation,
-    find_cheapest,
-    run_ablation,
-)
+from triage.attribution import ablation as subjects
+from triage.attribution.ablation import Ablation, find_cheapest, run_ablation
 from triage.attribution.experiments import Study, mechanism_of, passes
 from triage.attribution.function_cause import find_kernel_cause, find_operation_cause, find_place
 from triage.attribution.rewrite import find_rewrite_cause
-from triage.attribution.root_cause import (
-    CODEGEN,
-    DYNAMO,
-    GRAPH_PASSES,
-    KERNEL,
-    LOWERING,
-    OPERATION,
-    Bisected,
-    Experiment,
-    Mechanism,
-    MechanismKind,
-    NoControls,
-    RootCause,
-)
+from triage.attribution.root_cause import Bisected, Experiment, Mechanism, MechanismKind, NoControls, RootCause, Stage
 from triage.script_runs import Bisection
-
-__all__ = ["Attribution", "RootCause", "attribute"]
 
 _SYMBOLIC = "passes_dynamic"
 _BEFORE_CODEGEN = (
-    (AOT_EAGER, "aot", DYNAMO, ""),
-    (DECOMPOSED, "aot", DYNAMO, "decompositions or the partitioner"),
-    (PASSES, "inductor", GRAPH_PASSES, ""),
+    (subjects.AOT_EAGER, "aot", Stage.DYNAMO, ""),
+    (subjects.DECOMPOSED, "aot", Stage.DYNAMO, "decompositions or the partitioner"),
+    (subjects.PASSES, "inductor", Stage.GRAPH_PASSES, ""),
 )
 """Stages of the ablation before code generation, and who is at fault, where, if one is the first that fails."""
 
@@ -82,7 +54,7 @@ def attribute(
     if result.verdict in PROCESS:
         cause = _find_lost_cause(study, ablation, is_attention=is_attention)
     elif result.verdict is Verdict.EAGER_SUSPECT:
-        cause = find_operation_cause(replace(study, subject=EAGER))
+        cause = find_operation_cause(replace(study, subject=subjects.EAGER))
     elif is_attention:
         cause = find_kernel_cause(study, ablation)
     else:
@@ -91,12 +63,12 @@ def attribute(
 
 
 def run_kernel_ablation(entry: Entry, evaluator: Evaluator) -> Ablation:
-    """Eager, PyTorch's MATH backend and the attention function that the case is about. Raises UserError."""
+    """Eager, PyTorch's subjects.MATH backend and the attention function that the case is about. Raises UserError."""
     known = evaluator.hello.attention
     if known and entry.subject not in known:
         raise UserError(f"{entry.subject} is neither an attention function (see docs/kernels.md) nor torch.compile")
-    subjects = dict.fromkeys((EAGER, MATH, entry.subject))
-    stages = {name: evaluator.evaluate_or_raise(entry.case, name) for name in subjects}
+    names = dict.fromkeys((subjects.EAGER, subjects.MATH, entry.subject))
+    stages = {name: evaluator.evaluate_or_raise(entry.case, name) for name in names}
     return Ablation(evaluator.hello, stages, entry.subject)
 
 
@@ -106,16 +78,16 @@ def _with_controls(entry: Entry, cause: RootCause, ablation: Ablation, evaluator
     if not number.isdigit():
         return ablation
     base = find_cheapest(ablation, entry)
-    words = "graph passes" if base.startswith(PASSES) else base
-    stages, labels = dict(ablation.stages), dict(ablation.labels)
-    for name, control, label in (
-        (f"without {cause.part}", Control("without_pattern", number), f"the rewrite `{cause.part}` off, all others on"),
-        (ATTENTION_OFF, Control("without_attention_patterns"), "all rewrites of attention off"),
-        (MATH_FORCED, Control("sdpa_math"), "`sdpa_kernel(SDPBackend.MATH)`"),
-        (CONSTANTS, Control("constants_compared"), "patterns must have the program's constants"),
+    words = "graph passes" if base.startswith(subjects.PASSES) else base
+    stages = dict(ablation.stages)
+    for control, label in (
+        (Control("without_pattern", number), f"the rewrite `{cause.part}` off, all others on"),
+        (Control("without_attention_patterns"), "all rewrites of attention off"),
+        (Control("sdpa_math"), "`sdpa_kernel(SDPBackend.MATH)`"),
+        (Control("constants_compared"), "patterns must have the program's constants"),
     ):
-        stages[name], labels[name] = evaluator.judge(entry.case, base, control), f"{words}, {label}"
-    return replace(ablation, stages=stages, labels=labels)
+        stages[f"{words}, {label}"] = evaluator.judge(entry.case, base, control)
+    return replace(ablation, stages=stages)
 
 
 def _find_lost_cause(study: Study, ablation: Ablation, *, is_attention: bool) -> RootCause:
@@ -124,13 +96,13 @@ def _find_lost_cause(study: Study, ablation: Ablation, *, is_attention: bool) ->
     identity = result.failure.identity() if result.failure is not None else ""
     mechanism = Mechanism(MechanismKind.of(result.verdict), identity)
     if is_attention:
-        return RootCause(ablation.accused, KERNEL, find_place(study.case, result), mechanism, (NoControls(),))
-    if ablation.accused == EAGER:
-        return RootCause("eager", OPERATION, "", mechanism, (NoControls(),))
+        return RootCause(ablation.accused, Stage.KERNEL, find_place(study.case, result), mechanism, (NoControls(),))
+    if ablation.accused == subjects.EAGER:
+        return RootCause("eager", Stage.OPERATION, "", mechanism, (NoControls(),))
     for name, who, stage, _ in _BEFORE_CODEGEN:
         if ablation.fails(name):
             return RootCause(who, stage, "", mechanism, (NoControls(),))
-    return RootCause("inductor", CODEGEN, "", mechanism, (NoControls(),))
+    return RootCause("inductor", Stage.CODEGEN, "", mechanism, (NoControls(),))
 
 
 def _find_compiler_cause(entry: Entry, study: Study, ablation: Ablation, bisection: Bisection | None) -> RootCause:
@@ -139,22 +111,22 @@ def _find_compiler_cause(entry: Entry, study: Study, ablation: Ablation, bisecti
 
     for name, who, stage, part in _BEFORE_CODEGEN[:2]:
         if ablation.fails(name):
-            evidence = tuple(map(shown, dict.fromkeys((AOT_EAGER, name))))
+            evidence = tuple(map(shown, dict.fromkeys((subjects.AOT_EAGER, name))))
             return RootCause(who, stage, part, mechanism_of(study.result, MechanismKind.OTHER_VALUES), evidence)
     evaluator, case = study.evaluator, entry.case
     study = replace(study, subject=find_cheapest(ablation, entry))
-    before = [shown(DECOMPOSED), shown(PASSES)]
-    if ablation.fails(PASSES):
-        cause = find_rewrite_cause(replace(study, result=ablation.stages[PASSES]))
-    elif study.subject == DYNAMIC and evaluator.fails(case, _SYMBOLIC):
+    before = [shown(subjects.DECOMPOSED), shown(subjects.PASSES)]
+    if ablation.fails(subjects.PASSES):
+        cause = find_rewrite_cause(replace(study, result=ablation.stages[subjects.PASSES]))
+    elif study.subject == subjects.DYNAMIC and evaluator.fails(case, _SYMBOLIC):
         before.append(Experiment(False, subject=_SYMBOLIC))
         cause = find_rewrite_cause(replace(study, subject=_SYMBOLIC, result=evaluator.judge(case, _SYMBOLIC)))
     elif (without_patterns := study.try_control("pattern_matcher_off")).passes:
         before.append(without_patterns)
         cause = find_rewrite_cause(study)
     else:
-        if ablation.accused == DYNAMIC and ablation.fails(INDUCTOR) is False:
-            before.append(shown(INDUCTOR))
+        if ablation.accused == subjects.DYNAMIC and ablation.fails(subjects.INDUCTOR) is False:
+            before.append(shown(subjects.INDUCTOR))
         cause = _find_codegen_cause(study, bisection)
     return replace(cause, evidence=(*before, *cause.evidence))
 
@@ -167,20 +139,20 @@ def _find_codegen_cause(study: Study, bisection: Bisection | None) -> RootCause:
         and bisection.subsystem
         and (bisection.backend == "inductor" or bisection.subsystem == "lowerings")
     ):
-        stage = LOWERING if bisection.subsystem == "lowerings" else bisection.subsystem
+        stage = Stage.LOWERING if bisection.subsystem == "lowerings" else bisection.subsystem
         shown = Bisected(bisection.subsystem, bisection.detail)
         return RootCause("inductor", stage, bisection.detail, mechanism, (shown,))
     # Every lowering that is left to eager breaks a fusion, so a single one is at fault only where no other passes too.
     lowerings = _find_lowerings(study)
     if len(lowerings) == 1:
         control = lowerings[0].control
-        return RootCause("inductor", LOWERING, control.argument if control else "", mechanism, tuple(lowerings))
+        return RootCause("inductor", Stage.LOWERING, control.argument if control else "", mechanism, tuple(lowerings))
     tried = []
     for name, part in (("unfused", "fusion"), ("unvectorized", "vectorised code")):
         tried.append(study.try_control(name))
         if tried[-1].passes:
-            return RootCause("inductor", CODEGEN, part, mechanism, (tried[-1], *lowerings))
-    return RootCause("inductor", CODEGEN, "", mechanism, (*tried, *lowerings))
+            return RootCause("inductor", Stage.CODEGEN, part, mechanism, (tried[-1], *lowerings))
+    return RootCause("inductor", Stage.CODEGEN, "", mechanism, (*tried, *lowerings))
 
 
 def _find_lowerings(study: Study) -> list[Experiment]:

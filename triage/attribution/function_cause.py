@@ -14,16 +14,7 @@ from generators.program.type_check import types_of
 from triage.attribution.ablation import EAGER, MATH, Ablation
 from triage.attribution.case_edits import in_dtype, with_contiguous_operands, with_positive_scale, without_causality
 from triage.attribution.experiments import Hypothesis, Study, passes
-from triage.attribution.root_cause import (
-    KERNEL,
-    OPERATION,
-    CaseChange,
-    Evidence,
-    Experiment,
-    Mechanism,
-    MechanismKind,
-    RootCause,
-)
+from triage.attribution.root_cause import CaseChange, Evidence, Experiment, Mechanism, MechanismKind, RootCause, Stage
 
 BACKENDS = {
     "_scaled_dot_product_flash_attention_for_cpu": "sdpa_flash",
@@ -54,20 +45,20 @@ def find_operation_cause(study: Study) -> RootCause:
     failure = study.result.failure
     operation = failure.operation if isinstance(failure, FaultyOperation) else ""
     who = BACKENDS.get(operation.removeprefix("aten."), "eager")
-    return RootCause(who, OPERATION, operation, *find_condition(study))
+    return RootCause(who, Stage.OPERATION, operation, *find_condition(study))
 
 
 def find_backend_cause(study: Study) -> RootCause:
     """Who is at fault where a backend of F.scaled_dot_product_attention is: its operation on this device."""
     operation = _operation_of(study.subject, study.evaluator.hello.device)
-    return RootCause(study.subject, OPERATION, operation, *find_condition(study))
+    return RootCause(study.subject, Stage.OPERATION, operation, *find_condition(study))
 
 
 def fused_call_cause(device: str, mechanism: Mechanism, evidence: tuple[Evidence, ...]) -> RootCause:
     """Who is at fault where the fused call of a replacement is: the backend that PyTorch chooses, flash on the CPU."""
     if device == "cpu":
-        return RootCause("sdpa_flash", OPERATION, _operation_of("sdpa_flash", device), mechanism, evidence)
-    return RootCause("eager", OPERATION, "aten.scaled_dot_product_attention", mechanism, evidence)
+        return RootCause("sdpa_flash", Stage.OPERATION, _operation_of("sdpa_flash", device), mechanism, evidence)
+    return RootCause("eager", Stage.OPERATION, "aten.scaled_dot_product_attention", mechanism, evidence)
 
 
 def find_condition(study: Study) -> tuple[Mechanism, tuple[Evidence, ...]]:
@@ -118,7 +109,7 @@ def find_kernel_cause(study: Study, ablation: Ablation) -> RootCause:
     controls = [Experiment(True, subject=name) for name in (MATH, EAGER) if ablation.fails(name) is False]
     part = ", ".join([find_place(study.case, study.result), *needed])
     evidence = (*controls, *features, *_try_launches(study))
-    return RootCause(study.subject, KERNEL, part, _mechanism_of(study.result), evidence)
+    return RootCause(study.subject, Stage.KERNEL, part, _mechanism_of(study.result), evidence)
 
 
 def find_place(case: Case, result: SubjectResult) -> str:

@@ -13,8 +13,6 @@ from triage.attribution.case_edits import with_float_divisors, with_zero_one_mas
 from triage.attribution.experiments import Hypothesis, Study, mechanism_of, passes
 from triage.attribution.function_cause import find_condition, fused_call_cause, layout_mechanism
 from triage.attribution.root_cause import (
-    GRAPH_PASSES,
-    JOINT_PASSES,
     PATTERNS,
     CaseChange,
     Evidence,
@@ -23,6 +21,7 @@ from triage.attribution.root_cause import (
     Mechanism,
     MechanismKind,
     RootCause,
+    Stage,
 )
 
 _NUMBER = re.compile(r"sfdp_pattern_(\d+)")
@@ -40,8 +39,8 @@ def find_rewrite_cause(study: Study) -> RootCause:
         for name in dict.fromkeys(names):
             without = study.try_control("without_rewrite", name)
             if without.passes:
-                return RootCause("inductor", GRAPH_PASSES, name, mechanism, (without,))
-    return RootCause("inductor", GRAPH_PASSES, "", mechanism, (without_patterns,))
+                return RootCause("inductor", Stage.GRAPH_PASSES, name, mechanism, (without,))
+    return RootCause("inductor", Stage.GRAPH_PASSES, "", mechanism, (without_patterns,))
 
 
 def _find_attention_cause(study: Study, without_attention: Experiment) -> RootCause:
@@ -56,7 +55,7 @@ def _find_attention_cause(study: Study, without_attention: Experiment) -> RootCa
     part = f"_sfdp_pattern_{number}" if number else PATTERNS
 
     def cause(mechanism: Mechanism, *more: Evidence) -> RootCause:
-        return RootCause("inductor", JOINT_PASSES, part, mechanism, (*shown, *more))
+        return RootCause("inductor", Stage.JOINT_PASSES, part, mechanism, (*shown, *more))
 
     held = study.find(_hypotheses(study.case, operands.get(number, ())))
     if held is not None:

@@ -2,19 +2,26 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from fuzz.protocol import Verdict
-from fuzz.protocol.codec import decode, encode
+from fuzz.protocol.codec import Tagged, decode, encode
 from fuzz.protocol.controls import ConstantDiffers, ConstantsNotCompared, Control
-
-DYNAMO, JOINT_PASSES, GRAPH_PASSES = "dynamo/aot", "joint_graph_passes", "graph_passes"
-LOWERING, CODEGEN = "lowering", "codegen"
-OPERATION, KERNEL = "operation", "kernel"
-"""Stages: where a fault is. `OPERATION`: one of ATen; `KERNEL`: an attention function that is not part of torch."""
 
 PATTERNS = "patterns of attention"
 """The part that stands for all attention patterns of Inductor."""
+
+
+class Stage(StrEnum):
+    """Where a fault is. `OPERATION`: in one of ATen; `KERNEL`: in an attention function that is not part of torch."""
+
+    DYNAMO = "dynamo/aot"
+    JOINT_PASSES = "joint_graph_passes"
+    GRAPH_PASSES = "graph_passes"
+    LOWERING = "lowering"
+    CODEGEN = "codegen"
+    OPERATION = "operation"
+    KERNEL = "kernel"
 
 
 class MechanismKind(StrEnum):
@@ -97,14 +104,17 @@ class CaseChange(StrEnum):
     WITHOUT_FEATURE = "without_feature"
 
 
+class _Finding(Tagged):
+    """Base of what triage itself finds out."""
+
+
 @dataclass(frozen=True, slots=True)
-class Experiment:
+class Experiment(_Finding):
     """What came of one change: another subject, a control, another case. `passes`: None without a verdict.
 
     `subject`: "" for the one of the finding; `detail`: of the change of the case; `device`: "" for that of the finding.
     """
 
-    kind: ClassVar[str] = "experiment"
     passes: bool | None
     subject: str = ""
     control: Control | None = None
@@ -114,26 +124,22 @@ class Experiment:
 
 
 @dataclass(frozen=True, slots=True)
-class Bisected:
+class Bisected(_Finding):
     """PyTorch's bisector finds the failure gone without this part of Inductor."""
 
-    kind: ClassVar[str] = "bisected"
     subsystem: str
     detail: str
 
 
 @dataclass(frozen=True, slots=True)
-class NoControls:
+class NoControls(_Finding):
     """No control was tried, since each would lose its process too."""
-
-    kind: ClassVar[str] = "no_controls"
 
 
 @dataclass(frozen=True, slots=True)
-class FusedCall:
+class FusedCall(_Finding):
     """The faulty operation is the fused call of this pattern's replacement."""
 
-    kind: ClassVar[str] = "fused_call"
     pattern: str
 
 
@@ -144,7 +150,7 @@ Evidence = Experiment | ConstantDiffers | ConstantsNotCompared | Bisected | NoCo
 class RootCause:
     """Where a fault is and how it works.
 
-    `who` is at fault: "inductor", "eager", "aot", or the attention function; `stage` as above, or a subsystem of the
+    `who` is at fault: "inductor", "eager", "aot", or the attention function; `stage`: a `Stage`, or a subsystem of the
     bisector's; `part`: "_sfdp_pattern_5", "relu", "aten.bmm"; "" where it is not known.
     """
 

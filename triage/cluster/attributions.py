@@ -30,7 +30,7 @@ from fuzz.protocol import EAGER, Verdict
 from fuzz.subjects import compiler_of, is_user_function
 from generators.errors import UserError
 from triage.attribution.attribute import attribute
-from triage.attribution.root_cause import KERNEL, OPERATION, PATTERNS, MechanismKind, RootCause
+from triage.attribution.root_cause import PATTERNS, MechanismKind, RootCause, Stage
 from triage.cluster.findings import Finding
 
 OPEN = "open"
@@ -60,13 +60,13 @@ Attributor = Callable[[Entry], RootCause]
 def key_of(cause: RootCause) -> CauseKey:
     """What tells a root cause from others."""
     who, part, mechanism = compiler_of(cause.who), cause.part, str(cause.mechanism)
-    if cause.stage == OPERATION:
+    if cause.stage == Stage.OPERATION:
         who = EAGER  # whichever subject called it
-    if cause.stage == KERNEL and cause.mechanism.name in _WRONG_VALUES:
+    if cause.stage == Stage.KERNEL and cause.mechanism.name in _WRONG_VALUES:
         mechanism = MechanismKind.WRONG_VALUES.value
     if cause.is_attention_pattern and cause.mechanism.name not in _OF_ONE_PATTERN:
         part = PATTERNS
-    return CauseKey(who, cause.stage, part, mechanism)
+    return CauseKey(who, str(cause.stage), part, mechanism)
 
 
 def open_key(entry: Entry) -> CauseKey:

@@ -13,7 +13,7 @@ from fuzz.bug_identity import PROCESS
 from fuzz.durations import format_count
 from fuzz.expectation import reproduce_lines
 from generators.program.simplicity import sort_key
-from triage.attribution.root_cause import JOINT_PASSES, PATTERNS, MechanismKind
+from triage.attribution.root_cause import PATTERNS, MechanismKind, Stage
 from triage.cluster.attributions import Attributed, load_attributed
 from triage.cluster.findings import Finding, gather
 
@@ -158,7 +158,7 @@ def title_of(key: CauseKey) -> str:
     if key.mechanism.startswith(_SAY_ALL):
         how = "in eager" if key.who == "eager" else ""
     else:
-        verb = "rewritten" if key.stage == JOINT_PASSES else "compiled" if key.who in _COMPILERS else "computed"
+        verb = "rewritten" if key.stage == Stage.JOINT_PASSES else "compiled" if key.who in _COMPILERS else "computed"
         how = "is wrong in eager" if key.who == "eager" else f"is {verb} wrongly"
     words = (_COMPILERS.get(key.who, f"{key.who}:"), what, how, where)
     return f"{' '.join(filter(None, words))}: {key.mechanism}"

@@ -18,7 +18,7 @@ from generators.program.case import Case
 from generators.program.emit import source
 from generators.program.type_check import types_of
 from triage import script_runs
-from triage.attribution.ablation import DYNAMIC, PASSES, Ablation, find_cheapest, run_ablation
+from triage.attribution.ablation import DYNAMIC, PASSES, Ablation, find_cheapest, label, run_ablation
 from triage.attribution.attribute import Attribution, attribute, run_kernel_ablation
 from triage.attribution.explain import Explanation, explain
 from triage.attribution.render import describe_boundary, describe_evidence, describe_explanation
@@ -168,10 +168,9 @@ def write_refusal(case: Case, ablation: Ablation, why: str) -> Refusal:
 
 def table_of(ablation: Ablation) -> list[Row]:
     """Every way the case was run."""
-    labels = {name: ablation.label(name) for name in ablation.stages}
     return [
-        Row(f"`{labels[name]}`" if "=" in labels[name] else labels[name], *_cells(result))
-        for name, result in ablation.stages.items()
+        Row(f"`{words}`" if "=" in words else words, *_cells(result))
+        for words, result in ((label(name), result) for name, result in ablation.stages.items())
     ]
 
 

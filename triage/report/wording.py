@@ -15,7 +15,7 @@ from generators.program.case import Case, Op, TensorType
 from generators.program.dtypes import LOW_PRECISION
 from generators.program.ops.shaping import VIEWS
 from generators.program.type_check import attributes, types_of
-from triage.attribution.ablation import EAGER, EMULATED_CASTS, MATH, PASSES, Ablation
+from triage.attribution.ablation import EAGER, EMULATED_CASTS, MATH, PASSES, Ablation, label
 from triage.attribution.root_cause import RootCause
 from triage.attribution.size_search import Boundary
 from triage.report.repro import is_attention, is_kernel
@@ -144,7 +144,7 @@ def summarize(case: Case, ablation: Ablation) -> str:
     where = f"torch {ablation.hello.torch}, {ablation.hello.device_name or ablation.hello.device}"
     does = _VERDICTS[result.verdict][0]
     if not is_kernel(result):
-        under = "" if result.verdict is Verdict.EAGER_SUSPECT else f" with `{ablation.label(subject)}`"
+        under = "" if result.verdict is Verdict.EAGER_SUSPECT else f" with `{label(subject)}`"
         return f"The module below {does}{under} ({where}): {_detail(case, result)}."
     mode = "forward and backward" if case.training else "forward"
     happens = f"`{subject}` {does} in the attention below, {mode}: {_detail(case, result)}."

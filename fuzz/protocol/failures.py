@@ -17,7 +17,15 @@ CASE_CALL, FURTHER_CALL, WITHOUT_DROPOUT = "case", "further", "without_dropout"
 
 
 class Word(str, Enum):
-    """A word of a closed list; as text it is its value."""
+    """A word of a closed list, which is its text; `explanation`: one line for a person who meets it."""
+
+    explanation: str
+
+    def __new__(cls, value: str, explanation: str = "") -> "Word":  # noqa: PYI034 - workers run on 3.10
+        """The word with its explanation."""
+        word = str.__new__(cls, value)
+        word._value_, word.explanation = value, explanation
+        return word
 
     def __str__(self) -> str:
         return str(self.value)

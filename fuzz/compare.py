@@ -4,7 +4,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from fuzz.cli import FAULT, INTERRUPTED, enter
+from fuzz.cli import enter
 
 
 def compare(
@@ -66,8 +66,7 @@ def compare(
         Memory limit of a worker, in MiB.
     """
     from fuzz.evaluator import WorkerConfig
-    from fuzz.versions.comparison import make_file_tasks, make_random_tasks
-    from fuzz.versions.comparison_run import OutputOptions, run_comparison
+    from fuzz.versions.comparison import OutputOptions, make_file_tasks, make_random_tasks, run_comparison
     from fuzz.versions.verdicts import GROWTH, load_baseline
     from generators.errors import UserError
 
@@ -92,11 +91,9 @@ def compare(
     config = WorkerConfig.from_options(None, "cpu", subject or (), timeout, memory)
     configs = [replace(config, python=interpreter) for interpreter in python or [sys.executable]]
     output = OutputOptions(json, markdown, save_baseline, record, out if seed is not None else None, growth or GROWTH)
-    done = run_comparison(tasks, configs, before, output)
-    print(done.text)
-    if done.interrupted:
-        return INTERRUPTED
-    return FAULT if done.faults else 1 if done.regressed else 0
+    text, code = run_comparison(tasks, configs, before, output)
+    print(text)
+    return code
 
 
 if __name__ == "__main__":

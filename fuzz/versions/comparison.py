@@ -1,21 +1,31 @@
-"""The same cases under several torch versions, each in workers of its own: what is asked, and a row for each answer."""
+"""The same cases under several torch versions, each in workers of its own: what is asked, a row for each answer, and
+what is written where."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
 
+from corpus import entry as corpus_entry
 from corpus.entry import DEVICES, Entry
 from fuzz.campaign.investigate import public_for
-from fuzz.evaluator import WorkerConfig, WorkerFault, open_evaluator, public_version
+from fuzz.cli import FAULT, INTERRUPTED
+from fuzz.evaluator import Evaluator, WorkerConfig, WorkerFault, open_evaluator, public_version
 from fuzz.protocol import Result, Verdict
 from fuzz.protocol.render import describe
 from fuzz.subjects import SUBJECTS, find_proxy, is_user_function
-from fuzz.versions.verdicts import GROWTH, Baseline, Change, Row, VersionResult
+from fuzz.versions import table
+from fuzz.versions.table import Comparison
+from fuzz.versions.verdicts import GROWTH, Baseline, Change, Row, VersionResult, render_baseline
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.emit import is_random
 from generators.sampling.sample import sample
+
+_PROGRESS_SECONDS = 5.0
+_WORTH_A_FILE = (Change.REGRESSED, Change.GREW, Change.FIXED, Change.FAILS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +43,10 @@ class Task:
 class Interpreter:
     """One interpreter's workers, one for each device. What they compile is kept apart from other versions'."""
 
-    def __init__(self, config: WorkerConfig) -> None:
+    def __init__(self, evaluator: Evaluator) -> None:
         self.torch = ""
         """The torch version, once `start` has asked."""
-        self._evaluator = open_evaluator(config)
+        self._evaluator = evaluator
         self._unusable: dict[str, str] = {}
 
     def start(self, devices: Sequence[str]) -> frozenset[str]:
@@ -69,34 +79,6 @@ class Interpreter:
         except WorkerFault as fault:
             return VersionResult(Verdict.SKIPPED, f"attnfuzz failed: {str(fault).splitlines()[-1].strip()}", fault=True)
 
-    def close(self) -> None:
-        """End the workers."""
-        self._evaluator.close()
-
-
-class Interpreters:
-    """Several of them, in the order in which a person upgrades; ended on exit."""
-
-    def __init__(self, configs: Sequence[WorkerConfig]) -> None:
-        self.all = [Interpreter(config) for config in configs]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for interpreter in self.all:
-            interpreter.close()
-
-    def start(self, tasks: Sequence[Task]) -> list[str]:
-        """Start all workers before any work; gives the torch versions. Raises `UserError` for an interpreter that can't
-        be used, and for a subject that none of them has."""
-        devices = sorted({task.device for task in tasks})
-        known: frozenset[str] = frozenset().union(*[interpreter.start(devices) for interpreter in self.all])
-        for task in tasks:
-            if known and task.subject not in known:
-                raise UserError(f"unknown subject {task.subject!r}; there are {', '.join(sorted(known))}")
-        return [interpreter.torch for interpreter in self.all]
-
 
 def make_result(result: Result) -> VersionResult:
     """What a version made of a case, from the answer about one subject."""
@@ -104,9 +86,6 @@ def make_result(result: Result) -> VersionResult:
         return VersionResult(Verdict.REJECTED, f"eager refuses it: {result.rejected}")
     one = result.results[0]
     return VersionResult(one.verdict, describe(one), dict(one.numbers), one.fired)
-
-
-_TURNED = (Change.REGRESSED, Change.FIXED)
 
 
 def make_file_tasks(entries: Mapping[Path, Entry], subjects: Sequence[str], device: str | None) -> list[Task]:
@@ -138,47 +117,36 @@ def make_random_tasks(seed: int, cases: int, subjects: Sequence[str], device: st
     return tasks
 
 
-def compare(
-    tasks: Sequence[Task],
-    interpreters: Interpreters,
-    baseline: Baseline | None = None,
-    limit: float = GROWTH,
-    progress: Callable[[Task], None] = lambda task: None,
-) -> Iterator[Row]:
-    """A row for each task, as it is answered: the baseline's result, if there is one, and each interpreter's.
+def compare(task: Task, interpreters: Sequence[Interpreter], baseline: Baseline | None, limit: float) -> Iterator[Row]:
+    """A row for a task: the baseline's result, if there is one, and each interpreter's.
 
     What regressed or was fixed is asked again, of fresh workers. What an internal subject of torch.compile shows, users
     need not meet: a case that fails under one has a second row, under the public one.
     """
-    for task in tasks:
-        progress(task)
-        row = _row(task, interpreters, baseline, limit)
-        public = _public(task)
-        if public is None or not any(result.fails for result in row.results):
-            yield row
-            continue
-        shown = _row(public, interpreters, baseline, limit)
-        yield replace(row, overruled=shown.change is not Change.UNJUDGED)
-        yield shown
+    row = _row(task, interpreters, baseline, limit)
+    public = _public(task)
+    if public is None or not any(result.fails for result in row.results):
+        yield row
+        return
+    shown = _row(public, interpreters, baseline, limit)
+    yield replace(row, overruled=shown.change is not Change.UNJUDGED)
+    yield shown
 
 
-def _row(task: Task, interpreters: Interpreters, baseline: Baseline | None, limit: float) -> Row:
+def _row(task: Task, interpreters: Sequence[Interpreter], baseline: Baseline | None, limit: float) -> Row:
     before = () if baseline is None else (baseline.get(task.case.id, task.subject, task.device),)
-    results = [interpreter.judge(task) for interpreter in interpreters.all]
+    results = [interpreter.judge(task) for interpreter in interpreters]
     row = Row(task.name, task.case.id, task.subject, task.device, (*before, *results), limit)
-    if row.change not in _TURNED:
+    if row.change not in (Change.REGRESSED, Change.FIXED):
         return row
     # The last version, and the latest one that differs from it: without either there is no change.
     judged = [place for place, result in enumerate(row.results) if result.is_judged]
     for place in (judged[-1], max(p for p in judged if row.results[p].fails is not row.results[judged[-1]].fails)):
         at = place - len(before)
         if at >= 0:
-            results[at] = _confirm(results[at], interpreters.all[at].judge(task, fresh=True))
+            again = interpreters[at].judge(task, fresh=True)
+            results[at] = replace(results[at], steady=again.is_judged and again.fails == results[at].fails)
     return replace(row, results=(*before, *results))
-
-
-def _confirm(first: VersionResult, second: VersionResult) -> VersionResult:
-    return replace(first, steady=second.is_judged and first.fails == second.fails)
 
 
 def _public(task: Task) -> Task | None:
@@ -193,3 +161,113 @@ def _public(task: Task) -> Task | None:
 def _check_device(device: str | None) -> None:
     if device is not None and device not in DEVICES:
         raise UserError(f"device {device!r} is not one of {', '.join(DEVICES)}")
+
+
+@dataclass(frozen=True, slots=True)
+class OutputOptions:
+    """What to write besides the text on stdout. `record`: the verdicts, into the case files; `kept`: a directory for
+    random cases that changed; `limit`: the growth that counts."""
+
+    json: Path | None = None
+    markdown: Path | None = None
+    save_baseline: Path | None = None
+    record: bool = False
+    kept: Path | None = None
+    limit: float = GROWTH
+
+    def check(self) -> None:
+        """Raises `UserError` for a file that can't be written, before the work."""
+        for option, file in (("json", self.json), ("markdown", self.markdown), ("save-baseline", self.save_baseline)):
+            if file is not None and (file.is_dir() or not file.absolute().parent.is_dir()):
+                raise UserError(f"--{option} {file}: can't be written: {file.parent} is not a directory")
+
+
+def run_comparison(
+    tasks: Sequence[Task], configs: Sequence[WorkerConfig], before: Baseline | None, output: OutputOptions
+) -> tuple[str, int]:
+    """Compare, and write the files asked for; what to print, and the exit code. Ctrl-C ends it with what is done.
+
+    `configs`: in the order in which a person upgrades. Raises `UserError`.
+    """
+    output.check()
+    rows: list[Row] = []
+    interrupted, said = False, -_PROGRESS_SECONDS
+    with ExitStack() as stack:
+        interpreters = [Interpreter(stack.enter_context(open_evaluator(config))) for config in configs]
+        _start(interpreters, tasks)
+        torches = [interpreter.torch for interpreter in interpreters]
+        try:
+            for number, task in enumerate(tasks, 1):
+                if time.monotonic() - said >= _PROGRESS_SECONDS:
+                    said = time.monotonic()
+                    sys.stderr.write(f"{number} of {len(tasks)}: {task.name} under {task.subject}\n")
+                    sys.stderr.flush()
+                for row in compare(task, interpreters, before, output.limit):
+                    rows.append(row)
+                    if output.record and row.subject == task.subject:
+                        _record_verdicts(row, dict(zip(torches, row.results[-len(torches) :], strict=True)))
+        except KeyboardInterrupt:
+            interrupted = True
+    versions = _label_versions(torches, configs, before)
+    comparison = Comparison(versions, tuple(rows), len(tasks) if interrupted else 0)
+    text = "\n".join([table.text(comparison), *_write_files(comparison, tasks, output, torches[-1])])
+    if interrupted:
+        return text, INTERRUPTED
+    has_faults = any(result.fault for row in rows for result in row.results)
+    return text, FAULT if has_faults else int(any(row.change is Change.REGRESSED for row in rows))
+
+
+def _start(interpreters: Sequence[Interpreter], tasks: Sequence[Task]) -> None:
+    """Start all workers before any work. Raises `UserError` for an interpreter that can't be used, and for a subject
+    that none of them has."""
+    devices = sorted({task.device for task in tasks})
+    known: frozenset[str] = frozenset().union(*[interpreter.start(devices) for interpreter in interpreters])
+    for task in tasks:
+        if known and task.subject not in known:
+            raise UserError(f"unknown subject {task.subject!r}; there are {', '.join(sorted(known))}")
+
+
+def _write_files(comparison: Comparison, tasks: Sequence[Task], output: OutputOptions, torch: str) -> list[str]:
+    """Write the files; what is to be said of them."""
+    lines = []
+    if output.json is not None:
+        _write(output.json, table.data(comparison))
+    if output.markdown is not None:
+        _write(output.markdown, table.markdown(comparison))
+    if output.save_baseline is not None and comparison.cut:
+        lines.append(f"{output.save_baseline} was not written: a baseline needs all cases")
+    elif output.save_baseline is not None:
+        _write(output.save_baseline, render_baseline(torch, comparison.rows))
+    if output.kept is not None:
+        cases = {task.case.id: task.case for task in tasks}
+        for row in comparison.rows:
+            if row.change in _WORTH_A_FILE:
+                note = f"Random {row.name}, under {row.subject}: {row.change}."
+                path = output.kept / f"{str(row.change).replace(' ', '-')}-{row.case}{corpus_entry.SUFFIX}"
+                lines.append(f"{row.name}: {corpus_entry.write(Entry(cases[row.case], note=note), path)}")
+    return lines
+
+
+def _record_verdicts(row: Row, results: dict[str, VersionResult]) -> None:
+    verdicts = {torch: str(result.verdict) for torch, result in results.items() if result.is_judged and result.steady}
+    if verdicts:
+        corpus_entry.record_seen(Path(row.name), verdicts)
+
+
+def _label_versions(
+    torches: Sequence[str], configs: Sequence[WorkerConfig], before: Baseline | None
+) -> tuple[str, ...]:
+    """What the versions are called: by their interpreters too, where two are of one torch."""
+    labels = [
+        f"{torch} ({config.python})" if torches.count(torch) > 1 else torch
+        for torch, config in zip(torches, configs, strict=True)
+    ]
+    labels = [f"{label} {place}" if labels.count(label) > 1 else label for place, label in enumerate(labels, 1)]
+    return (*([] if before is None else [f"baseline {before.torch}"]), *labels)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path}: can't be written: {error.strerror}") from error

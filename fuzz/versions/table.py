@@ -8,7 +8,7 @@ from typing import Any
 
 from fuzz.bug_identity import attention_patterns
 from fuzz.durations import format_count
-from fuzz.versions.verdicts import Change, Row, VersionResult, encode_result, group_by_change
+from fuzz.versions.verdicts import Change, Row, encode_result, group_by_change
 
 FORMAT = 1
 _LONGEST = 300
@@ -36,8 +36,11 @@ def text(comparison: Comparison) -> str:
     for change, rows in group_by_change(comparison.rows):
         if change is Change.SAME:
             continue
-        lines.append(f"{change} ({len(rows)}): {change.meaning}")
-        table = [["  case", "subject", *comparison.versions], *(_cells(row, "  ") for row in rows)]
+        lines.append(f"{change} ({len(rows)}): {change.explanation}")
+        table = [
+            ["  case", "subject", *comparison.versions],
+            *([f"  {row.name}", row.subject, *_cells(row)] for row in rows),
+        ]
         widths = [max(len(line[place]) for line in table) for place in range(len(table[0]))]
         head, *body = [
             "  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip() for line in table
@@ -55,26 +58,24 @@ def markdown(comparison: Comparison) -> str:
     for change, rows in group_by_change(comparison.rows):
         if change is Change.SAME:
             continue
-        lines += [f"### {str(change).capitalize()} ({len(rows)})", "", f"{change.meaning.capitalize()}.", ""]
+        lines += [f"### {str(change).capitalize()} ({len(rows)})", "", f"{change.explanation.capitalize()}.", ""]
         lines.append("| " + " | ".join(["case", "subject", *comparison.versions, ""]) + " |")
         lines.append("|" + "---|" * (len(comparison.versions) + 3))
         for row in rows:
-            said = "; ".join(_escape(word) for word in words(row, comparison.versions))
-            lines.append("| " + " | ".join([f"`{row.name}`", f"`{row.subject}`", *_cells(row)[2:], said]) + " |")
+            said = "; ".join(words(row, comparison.versions)).replace("|", "\\|").replace("<", "&lt;")
+            lines.append("| " + " | ".join([f"`{row.name}`", f"`{row.subject}`", *_cells(row), said]) + " |")
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 
 
 def data(comparison: Comparison) -> str:
     """For programs."""
-    rows = [_row_data(row, comparison.versions) for row in comparison.rows]
-    counts = {str(change): len(found) for change, found in group_by_change(comparison.rows)}
     whole = {
         "format": FORMAT,
         "versions": comparison.versions,
         "interrupted": bool(comparison.cut),
-        "changes": counts,
-        "rows": rows,
+        "changes": {str(change): len(found) for change, found in group_by_change(comparison.rows)},
+        "rows": [_row_data(row, comparison.versions) for row in comparison.rows],
     }
     return json.dumps(whole, indent=1) + "\n"
 
@@ -90,19 +91,17 @@ def words(row: Row, versions: Sequence[str]) -> list[str]:
     if change is Change.REWRITTEN:
         said.append(_patterns_since(row, versions))
     telling = row.find_most_telling()
-    if telling is not None and telling.detail:
-        said.append(telling.detail if len(telling.detail) < _LONGEST else f"{telling.detail[:_LONGEST]}...")
+    if telling is not None and telling.message:
+        said.append(telling.message if len(telling.message) < _LONGEST else f"{telling.message[:_LONGEST]}...")
     return said
 
 
 def _growth(row: Row) -> str:
-    judged = [result for result in row.results if result.is_judged]
-    (error, ratio), (later, later_ratio) = [
-        (result.numbers["compiled_error"], result.numbers["ratio"]) for result in (judged[0], judged[-1])
-    ]
+    old, new = row.judged[0].numbers, row.judged[-1].numbers
+    times = f"{row.growth:.3g} times as large" if math.isfinite(row.growth) else "it was exact before"
     return (
-        f"error against float64 {error:.2g}, then {later:.2g}: {_times(row.growth)};"
-        f" {ratio:.2g} times what rounding explains, then {later_ratio:.2g}"
+        f"error against float64 {old['compiled_error']:.2g}, then {new['compiled_error']:.2g}: {times};"
+        f" {old['ratio']:.2g} times what rounding explains, then {new['ratio']:.2g}"
     )
 
 
@@ -111,31 +110,15 @@ def _patterns_since(row: Row, versions: Sequence[str]) -> str:
     said: list[str] = []
     before = ""
     for version, result in zip(versions, row.results, strict=True):
-        now = _patterns(result)
+        now = ", ".join(name for name in result.fired if attention_patterns((name,))) or "none"
         if result.is_judged and now != before:
             said.append(f"{'since ' if said else ''}{version}: {now}")
             before = now
     return "; ".join(said)
 
 
-def _patterns(result: VersionResult) -> str:
-    return ", ".join(name for name in result.fired if attention_patterns((name,))) or "none"
-
-
-def _times(growth: float) -> str:
-    return f"{growth:.3g} times as large" if math.isfinite(growth) else "it was exact before"
-
-
-def _cells(row: Row, indent: str = "") -> list[str]:
-    return [f"{indent}{row.name}", row.subject, *map(_verdict, row.results)]
-
-
-def _verdict(result: VersionResult) -> str:
-    return str(result.verdict) if result.steady else f"{result.verdict}, not again"
-
-
-def _escape(said: str) -> str:
-    return said.replace("|", "\\|").replace("<", "&lt;")
+def _cells(row: Row) -> list[str]:
+    return [str(result.verdict) if result.steady else f"{result.verdict}, not again" for result in row.results]
 
 
 def _row_data(row: Row, versions: Sequence[str]) -> dict[str, Any]:

@@ -3,13 +3,14 @@
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from fuzz.bug_identity import attention_patterns
 from fuzz.protocol import Verdict
+from fuzz.protocol.codec import decode, encode
+from fuzz.protocol.failures import Word
 from generators.errors import UserError
 
 GROWTH = 4.0
@@ -27,46 +28,37 @@ SAME_SCALE = 0.01
 _MEASURED = frozenset({Verdict.OK, Verdict.ROUNDING, Verdict.PRECISION_POLICY})
 
 
-class Change(StrEnum):
+class Change(Word):
     """What became of a case from the first version to the last, in the order in which it is told."""
 
-    REGRESSED = "regressed"
-    GREW = "error grew"
-    FIXED = "fixed"
-    REWRITTEN = "other attention rewrites"
-    FAILS = "fails in all"
-    UNSTEADY = "not the same twice"
-    UNJUDGED = "not compared"
-    INTERNAL = "inside the compiler"
-    SAME = "no change"
-
-    @property
-    def meaning(self) -> str:
-        """One sentence for a person."""
-        return _MEANINGS[self]
-
-
-_MEANINGS = {
-    Change.REGRESSED: "passes in an earlier version and fails in the last one",
-    Change.GREW: "fails in none, but is further from float64 in the last version than in the first, beyond rounding",
-    Change.FIXED: "fails in an earlier version and passes in the last one",
-    Change.REWRITTEN: "passes in all, but another attention pattern of the compiler matches, or none any more",
-    Change.FAILS: "a finding in every version that could judge it",
-    Change.UNSTEADY: "a fresh worker contradicts what was seen first, so nothing is said about versions",
-    Change.UNJUDGED: "fewer than two versions could judge it",
-    Change.INTERNAL: "the verdict of an internal subject; the row of the public subject counts",
-    Change.SAME: "passes in all, with errors that did not grow beyond rounding",
-}
+    REGRESSED = "regressed", "passes in an earlier version and fails in the last one"
+    GREW = (
+        "error grew",
+        ("fails in none, but is further from float64 in the last version than in the first, beyond rounding"),
+    )
+    FIXED = "fixed", "fails in an earlier version and passes in the last one"
+    REWRITTEN = (
+        "other attention rewrites",
+        ("passes in all, but another attention pattern of the compiler matches, or none any more"),
+    )
+    FAILS = "fails in all", "a finding in every version that could judge it"
+    UNSTEADY = (
+        "not the same twice",
+        ("a fresh worker contradicts what was seen first, so nothing is said about versions"),
+    )
+    UNJUDGED = "not compared", "fewer than two versions could judge it"
+    INTERNAL = "inside the compiler", "the verdict of an internal subject; the row of the public subject counts"
+    SAME = "no change", "passes in all, with errors that did not grow beyond rounding"
 
 
 @dataclass(frozen=True, slots=True)
 class VersionResult:
-    """What one version made of a case under one subject. `detail`: what is wrong, for people; `steady`: a second run in
-    a fresh worker agreed, or there was none; `fault`: attnfuzz failed itself."""
+    """What one version made of a case under one subject. `message`: what is wrong, for people; `steady`: a second run
+    in a fresh worker agreed, or there was none; `fault`: attnfuzz failed itself."""
 
     verdict: Verdict
-    detail: str = ""
-    numbers: Mapping[str, float] = field(default_factory=dict)
+    message: str = ""
+    numbers: dict[str, float] = field(default_factory=dict)
     fired: tuple[str, ...] = ()
     steady: bool = True
     fault: bool = False
@@ -96,11 +88,16 @@ class Row:
     overruled: bool = False
 
     @property
+    def judged(self) -> list[VersionResult]:
+        """The results of the versions that could judge it."""
+        return [result for result in self.results if result.is_judged]
+
+    @property
     def change(self) -> Change:
         """What became of the case."""
         if self.overruled:
             return Change.INTERNAL
-        judged = [result for result in self.results if result.is_judged]
+        judged = self.judged
         if len(judged) < 2:
             return Change.UNJUDGED
         if not all(result.steady for result in judged):
@@ -119,8 +116,7 @@ class Row:
     @property
     def growth(self) -> float:
         """How many times the first version's error the last one's is, 0 where that is rounding or was not measured."""
-        judged = [result for result in self.results if result.is_judged]
-        return compute_growth(judged[0], judged[-1]) if len(judged) > 1 else 0.0
+        return compute_growth(self.judged[0], self.judged[-1]) if len(self.judged) > 1 else 0.0
 
     def find_turn(self) -> int | None:
         """The version, by its place, since which a case that regressed fails, or one that was fixed passes."""
@@ -131,9 +127,9 @@ class Row:
 
     def find_most_telling(self) -> VersionResult | None:
         """The result whose detail says most: the last that fails, else the last that could not be judged."""
-        backwards = self.results[::-1]
-        fails = next((result for result in backwards if result.fails), None)
-        return fails or next((result for result in backwards if not result.is_judged), None)
+        fails = [result for result in self.results if result.fails]
+        skipped = [result for result in self.results if not result.is_judged]
+        return [None, *skipped, *fails][-1]
 
 
 def compute_growth(before: VersionResult, after: VersionResult) -> float:
@@ -181,13 +177,14 @@ class Baseline:
     {"format": 1, "torch": "2.13.0", "cells": {"<case id> inductor cpu": {"verdict": "ok", "numbers": {"ratio": 0.3}}}}
     """
 
+    format: int
     torch: str
-    results: Mapping[str, VersionResult]
+    cells: dict[str, VersionResult]
 
     def get(self, case: str, subject: str, device: str) -> VersionResult:
         """What the version gave."""
         missing = VersionResult(Verdict.SKIPPED, "the baseline lacks it")
-        return self.results.get(_key(case, subject, device), missing)
+        return self.cells.get(f"{case} {subject} {device}", missing)
 
 
 def load_baseline(path: Path) -> Baseline:
@@ -201,35 +198,18 @@ def load_baseline(path: Path) -> Baseline:
     if not isinstance(data, dict) or data.get("format") != BASELINE_FORMAT:
         raise UserError(f"--baseline {path}: no baseline of format {BASELINE_FORMAT}; --save-baseline writes one")
     try:
-        return Baseline(str(data["torch"]), {key: decode_result(value) for key, value in data["cells"].items()})
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UserError(f"--baseline {path}: broken: {type(error).__name__}: {error}") from error
+        return decode(Baseline, data)
+    except ValueError as error:
+        raise UserError(f"--baseline {path}: broken: {error}") from error
 
 
 def render_baseline(torch: str, rows: Sequence[Row]) -> str:
     """A file that holds the last version's results."""
-    results = {
-        _key(row.case, row.subject, row.device): encode_result(row.results[-1])
-        for row in rows
-        if row.results[-1].is_judged
-    }
-    return json.dumps({"format": BASELINE_FORMAT, "torch": torch, "cells": results}, indent=1) + "\n"
+    cells = {f"{r.case} {r.subject} {r.device}": encode_result(r.results[-1]) for r in rows if r.results[-1].is_judged}
+    return json.dumps({"format": BASELINE_FORMAT, "torch": torch, "cells": cells}, indent=1) + "\n"
 
 
 def encode_result(result: VersionResult) -> dict[str, Any]:
-    """A result as JSON-ready data; what JSON has no number for (inf, nan) is text."""
-    numbers = {name: value if math.isfinite(value) else str(value) for name, value in result.numbers.items()}
-    data = {"verdict": result.verdict.value, "message": result.detail, "numbers": numbers, "fired": list(result.fired)}
-    return {key: value for key, value in data.items() if value}
-
-
-def decode_result(data: Mapping[str, Any]) -> VersionResult:
-    """A result from its JSON form. Raises what `dict`, `float` and `Verdict` raise."""
-    numbers = {str(key): float(value) for key, value in data.get("numbers", {}).items()}
-    return VersionResult(
-        Verdict(data["verdict"]), str(data.get("message", "")), numbers, tuple(map(str, data.get("fired", ())))
-    )
-
-
-def _key(case: str, subject: str, device: str) -> str:
-    return f"{case} {subject} {device}"
+    """A result as JSON-ready data, without `steady` and `fault`."""
+    data: dict[str, Any] = encode(replace(result, steady=True, fault=False))
+    return data

@@ -173,7 +173,7 @@ def test_bad_usage_is_one_line_and_exit_code_2(
 
 
 def test_a_baseline_that_is_none_is_refused(python: Make, files: Path, tmp_path: Path) -> None:
-    for content, said in (("{", "not JSON"), ("{}", "no baseline of format 1"), ('{"format": 1}', "broken: KeyError")):
+    for content, said in (("{", "not JSON"), ("{}", "no baseline of format 1"), ('{"format": 1}', "broken: ")):
         (tmp_path / "b.json").write_text(content)
         done = run("--baseline", tmp_path / "b.json", "--python", python("2.13.0"), files)
         assert done.returncode == 2 and said in done.stderr

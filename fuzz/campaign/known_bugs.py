@@ -127,7 +127,6 @@ class KnownBugs:
         return self._ledger.of_case(case_id) if self._ledger is not None else None
 
     def _is_back(self, entry: Entry) -> bool:
-        """Whether it shows a bug that should be gone."""
         if self._bug_of(entry.case.id) is not None:
             bug = self._watched_cases.get(entry.case.id)
         else:

@@ -274,6 +274,5 @@ def _is_followed(name: str) -> bool:
 
 
 def _list_patterns(names: Iterable[str]) -> frozenset[str]:
-    """The attention patterns among things reached, whatever their form."""
     rewrites = (name.removeprefix("rewrite ") for name in names if name.startswith("rewrite "))
     return frozenset(pattern_of(name) for name in rewrites if name.startswith(ATTENTION))

@@ -153,7 +153,6 @@ def _eager_lines(rows: list[FindingRow]) -> list[str]:
 
 
 def _known_lines(rows: list[FindingRow], bugs: Mapping[str, Bug], stats: Statistics) -> list[str]:
-    """Bugs of the ledger that were met again, most often first, and other known findings."""
     met = Counter[str]()
     for row in rows:
         if row.case_id in bugs:
@@ -177,7 +176,6 @@ _STATUSES = {"new": "not reported yet", "not_a_bug": "not a bug"}
 
 
 def _coverage(subject: str, stats: Statistics) -> str:
-    """How many cases a function of the user's took, and why not the others."""
     met = sum(count for key, count in stats.verdicts.items() if key.rpartition(" ")[0] == subject)
     reasons = stats.skipped[subject]
     listed = ", ".join(f"{reason} ({count})" for reason, count in reasons.most_common(5))

@@ -108,13 +108,11 @@ def _draws_own_random(entry: Entry) -> bool:
 
 
 def _is_decided(entry: Entry, stages: Mapping[str, SubjectResult]) -> bool:
-    """Whether the stages so far show who is at fault."""
     is_eager = stages[EAGER].verdict is Verdict.EAGER_SUSPECT and entry.subject == EAGER
     return is_eager or any(_is_faulty(stages[name]) for name in (AOT_EAGER, DECOMPOSED, PASSES))
 
 
 def _is_faulty(result: SubjectResult) -> bool:
-    """Whether a subject is at fault itself, not eager."""
     return result.verdict.is_finding and result.verdict is not Verdict.EAGER_SUSPECT
 
 

@@ -152,7 +152,6 @@ def _try_launches(study: Study) -> list[Experiment]:
 
 
 def _find_features(study: Study) -> tuple[list[str], list[Experiment]]:
-    """The features without which it passes, and what came of leaving out each."""
     own = list_features(study.case)
     tried: dict[str, Experiment] = {}
     for name, other in itertools.islice(_leave_out_one(study.case, own), _MAX_SPELLINGS):
@@ -164,7 +163,6 @@ def _find_features(study: Study) -> tuple[list[str], list[Experiment]]:
 
 
 def _leave_out_one(case: Case, own: list[str]) -> Iterator[tuple[str, Case]]:
-    """Spellings of the contract with exactly one feature fewer."""
     if not case.contracts:
         return
     for other in simplify_contract(case):

@@ -49,7 +49,6 @@ def perturb(case: Case) -> list[Perturbation]:
 
 
 def _attributes(case: Case) -> Iterator[Perturbation]:
-    """One attribute of one operation."""
     types = types_of(case)
     kinds = [op.kind for op in case.ops]
     for op in case.ops:
@@ -88,7 +87,6 @@ def _other_values(op: Op, name: str, value: Attr, rank: int) -> Iterator[Attr]:
 
 
 def _masks(case: Case) -> Iterator[Perturbation]:
-    """Rank and dtype of inputs that are no floats, or have few axes."""
     for item in case.inputs:
         rank = len(item.shape)
         if rank < 4 and not item.parameter:

@@ -93,7 +93,6 @@ def describe_boundary(one: Boundary) -> str:
 
 
 def _describe(alike: list[Evidence]) -> str:
-    """A sentence for evidence of one kind and outcome."""
     match alike[0]:
         case Experiment(device="cpu", passes=passes):
             if passes:

@@ -169,7 +169,6 @@ def _sizes(size: int, counted: bool) -> list[int]:
 
 
 def _counting(case: Case) -> frozenset[str]:
-    """Dimensions that only count batches and heads."""
     types = types_of(case)
     counted: set[str] = set()
     measured: set[str] = set()

@@ -1,16 +1,8 @@
 """Clusters of findings, one for each root cause: `python -m triage.cluster RUN_OR_CASES...`"""
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
 
 from fuzz.cli import enter
-
-if TYPE_CHECKING:
-    from corpus.ledger import Ledger
-    from fuzz.evaluator import WorkerConfig
-    from triage.cluster.attributions import Attributed
-    from triage.cluster.findings import Finding
 
 
 def cluster(
@@ -56,61 +48,30 @@ def cluster(
     """
     from corpus import ledger as ledgers
     from corpus.entry import DEVICES
-    from fuzz.durations import format_count, parse_duration
+    from fuzz.durations import format_count
     from fuzz.evaluator import ROOT, WorkerConfig
     from generators.errors import UserError
-    from triage.cluster import clusters, findings
+    from triage.cluster import clusters
+    from triage.cluster.attributions import attribute_findings
+    from triage.cluster.findings import gather
 
     if device is not None and device not in DEVICES:
         raise UserError(f"device {device!r} is not one of {', '.join(DEVICES)}")
     file = ledger or ROOT / "corpus" / "ledger.yaml"
     known = ledgers.Ledger(file) if not file.exists() and (update or ledger is None) else ledgers.load(file)
-    found = findings.gather(paths)
-    config = WorkerConfig(
-        python or sys.executable, device or "cpu", timeout=parse_duration(timeout, "timeout"), memory_mib=memory
-    )
-    attributed = _attribute(found, known, config, frozenset(subject or ()), device or "", again=again)
+    found = gather(paths)
+    config = WorkerConfig.from_options(python, device or "cpu", (), timeout, memory)
+    listed, rest = ([], found) if again else clusters.split_listed(found, known)
+    attributed = [*listed, *attribute_findings(rest, config, subject or (), device or "", again=again)]
     made = clusters.cluster(attributed, known)
     if update:
         before = len(known.bugs)
         known = clusters.record(clusters.update_ledger(known, made), made)
         made = clusters.cluster(attributed, known)
-        _print(f"{file}: added {format_count(len(known.bugs) - before, 'bug')}, updated the others\n")
-    _print(clusters.table(made, known))
+        added = format_count(len(known.bugs) - before, "bug")
+        print(f"{file}: added {added}, updated the others\n")  # noqa: T201 - a command line prints its result
+    print(clusters.table(made, known))  # noqa: T201 - see above
     return int(any(one.is_news for one in made))
-
-
-def _attribute(
-    findings: list["Finding"],
-    ledger: "Ledger",
-    config: "WorkerConfig",
-    allowed: frozenset[str],
-    device: str,
-    *,
-    again: bool,
-) -> list["Attributed"]:
-    from triage.cluster.attributions import Attributions, attributor
-    from triage.cluster.clusters import split_listed
-    from triage.script_runs import version
-
-    listed, rest = ([], findings) if again else split_listed(findings, ledger)
-    if not rest:
-        return listed
-    with attributor(config, device) as find_cause:
-        attributions = Attributions(find_cause, version("torch", config.python), allowed, device)
-        work = rest if again else attributions.missing(rest)
-
-        def on_start(finding: "Finding") -> None:
-            what = f"{finding.entry.expectation.verdict} under {finding.entry.subject}, {finding.path}"
-            _print(f"attributing {work.index(finding) + 1} of {len(work)}: {what}", sys.stderr)
-
-        return [*listed, *attributions.attribute_all(rest, on_start, again=again)]
-
-
-def _print(text: str, stream: TextIO | None = None) -> None:
-    stream = stream or sys.stdout
-    stream.write(text + "\n")
-    stream.flush()
 
 
 if __name__ == "__main__":

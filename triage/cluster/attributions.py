@@ -16,7 +16,8 @@ person knows to be one bug are joined in the ledger (`also`).
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +30,7 @@ from fuzz.evaluator import Evaluator, WorkerConfig, WorkerFault, open_evaluator
 from fuzz.protocol import EAGER, Verdict
 from fuzz.subjects import compiler_of, is_user_function
 from generators.errors import UserError
+from triage import script_runs
 from triage.attribution.attribute import attribute
 from triage.attribution.root_cause import PATTERNS, MechanismKind, RootCause, Stage
 from triage.cluster.findings import Finding
@@ -129,6 +131,23 @@ class Attributions:
 
     def _path(self, finding: Finding) -> Path:
         return _directory(finding) / f"{_name(finding)}-{self._torch}-{self._device or finding.entry.device}.json"
+
+
+def attribute_findings(
+    findings: Sequence[Finding], config: WorkerConfig, allowed: Iterable[str], device: str, *, again: bool
+) -> list[Attributed]:
+    """Each finding with its cause, under the torch of `config`; what is worked on is told on stderr."""
+    if not findings:
+        return []
+    with attributor(config, device) as find_cause:
+        attributions = Attributions(find_cause, script_runs.version("torch", config.python), allowed, device)
+        work = findings if again else attributions.missing(findings)
+
+        def on_start(finding: Finding) -> None:
+            what = f"{finding.entry.expectation.verdict} under {finding.entry.subject}, {finding.path}"
+            sys.stderr.write(f"attributing {work.index(finding) + 1} of {len(work)}: {what}\n")
+
+        return list(attributions.attribute_all(findings, on_start, again=again))
 
 
 @contextmanager

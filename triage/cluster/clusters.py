@@ -27,80 +27,33 @@ _SAY_ALL = (
 """How the mechanisms begin that say by themselves what goes wrong."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """All findings of one root cause, simplest first. `bug`: its entry in the ledger, None where that has none."""
+    """All findings of one root cause, simplest first, of which `example` is the first.
+
+    bug: its entry in the ledger, None where that has none; title: one line by symptom, which no finding that joins
+    changes; is_open: its cause is not known; count: how many findings, those that only the ledger lists included;
+    met: how many failures of these campaigns they explain; parts: the faulty parts that findings name, such as the
+    numbers of patterns; first_seen, last_seen: days, "" where not known; versions: torch versions it was met in;
+    back_in: the one in which it was met though it is fixed there; is_news: a person has to look, as the ledger lacks
+    it, nobody has decided about it, or it is fixed and back.
+    """
 
     keys: tuple[CauseKey, ...]
     members: tuple[Attributed, ...]
-    bug: Bug | None = None
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        """The findings, simplest first."""
-        return tuple(member.finding for member in self.members)
-
-    @property
-    def example(self) -> Finding:
-        """The simplest finding."""
-        return self.findings[0]
-
-    @property
-    def title(self) -> str:
-        """One line by symptom; no finding that joins changes it."""
-        return self.bug.title if self.bug else title_of(self.keys[0])
-
-    @property
-    def is_open(self) -> bool:
-        """Whether its cause is not known."""
-        return self.bug is None and self.members[0].is_open
-
-    @property
-    def count(self) -> int:
-        """How many findings, those that only the ledger lists included."""
-        return len({finding.id for finding in self.findings} | set(self.bug.findings if self.bug else ()))
-
-    @property
-    def met(self) -> int:
-        """How many failures of these campaigns the findings explain."""
-        return sum(finding.met for finding in self.findings)
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """The faulty parts that findings name, such as the numbers of patterns."""
-        return tuple(sorted({m.cause.part for m in self.members if m.cause and m.cause.part}, key=_natural))
-
-    @property
-    def first_seen(self) -> str:
-        """The day it was first met, "" where that is not known."""
-        return min(
-            filter(None, [*(f.first_seen for f in self.findings), self.bug.first_seen if self.bug else ""]), default=""
-        )
-
-    @property
-    def last_seen(self) -> str:
-        """The day it was last met."""
-        return max([*(f.last_seen for f in self.findings), self.bug.last_seen if self.bug else ""])
-
-    @property
-    def versions(self) -> tuple[str, ...]:
-        """The torch versions it was met in."""
-        return tuple(sorted({*self._met_versions, *(self.bug.versions if self.bug else ())}, key=_natural))
-
-    @property
-    def back_in(self) -> str:
-        """The torch version in which it was met though it is fixed there; "" where there is none."""
-        met = sorted(self._met_versions, key=_natural)
-        return next((version for version in met if self.bug and self.bug.status.is_back_in(version)), "")
-
-    @property
-    def is_news(self) -> bool:
-        """Whether a person has to look: the ledger lacks it, nobody has decided about it, or it is fixed and back."""
-        return self.bug is None or self.bug.status.is_open or bool(self.back_in)
-
-    @property
-    def _met_versions(self) -> set[str]:
-        return {version for finding in self.findings for version in finding.versions}
+    findings: tuple[Finding, ...]
+    example: Finding
+    bug: Bug | None
+    title: str
+    is_open: bool
+    count: int
+    met: int
+    parts: tuple[str, ...]
+    first_seen: str
+    last_seen: str
+    versions: tuple[str, ...]
+    back_in: str
+    is_news: bool
 
 
 def cluster(attributed: Iterable[Attributed], ledger: Ledger) -> list[Cluster]:
@@ -179,7 +132,27 @@ def _find_bugs(members: Iterable[Attributed], ledger: Ledger) -> dict[CauseKey, 
 
 def _cluster(group: list[Attributed], bug: Bug | None) -> Cluster:
     members = sorted(group, key=lambda m: (m.is_open, sort_key(m.finding.entry.case), m.finding.id))
-    return Cluster(bug.causes if bug else tuple(sorted({m.key for m in members})), tuple(members), bug)
+    findings = tuple(member.finding for member in members)
+    keys = bug.causes if bug else tuple(sorted({m.key for m in members}))
+    met_in = sorted({version for finding in findings for version in finding.versions}, key=_natural)
+    back_in = next((version for version in met_in if bug and bug.status.is_back_in(version)), "")
+    return Cluster(
+        keys=keys,
+        members=tuple(members),
+        findings=findings,
+        example=findings[0],
+        bug=bug,
+        title=bug.title if bug else title_of(keys[0]),
+        is_open=bug is None and members[0].is_open,
+        count=len({finding.id for finding in findings} | set(bug.findings if bug else ())),
+        met=sum(finding.met for finding in findings),
+        parts=tuple(sorted({m.cause.part for m in members if m.cause and m.cause.part}, key=_natural)),
+        first_seen=min(filter(None, [*(f.first_seen for f in findings), bug.first_seen if bug else ""]), default=""),
+        last_seen=max([*(f.last_seen for f in findings), bug.last_seen if bug else ""]),
+        versions=tuple(sorted({*met_in, *(bug.versions if bug else ())}, key=_natural)),
+        back_in=back_in,
+        is_news=bug is None or bug.status.is_open or bool(back_in),
+    )
 
 
 def _new_id(key: CauseKey, taken: Iterable[str]) -> str:
@@ -255,15 +228,13 @@ def record(ledger: Ledger, clusters: Sequence[Cluster]) -> Ledger:
     had = {bug.id for bug in load(ledger.path).bugs} if ledger.path.exists() else set[str]()
     bugs = []
     for bug in ledger.bugs:
-        mine = [one for one in clusters if one.example.id in bug.findings]
-        bugs.append(_with_example(bug, mine[0], ledger) if mine and bug.id not in had else bug)
+        example = next((one.example.entry for one in clusters if one.example.id in bug.findings), None)
+        if example is not None and bug.id not in had:
+            name = f"{EXAMPLES}/{bug.id}{SUFFIX}"
+            # The file first: an entry never names one that is not there.
+            corpus_entry.write(example, ledger.path.parent / name)
+            bug = replace(bug, cases=(name,))  # noqa: PLW2901 - the entry with its example
+        bugs.append(bug)
     ledger = Ledger(ledger.path, tuple(bugs))
     save(ledger)
     return ledger
-
-
-def _with_example(bug: Bug, one: Cluster, ledger: Ledger) -> Bug:
-    name = f"{EXAMPLES}/{bug.id}{SUFFIX}"
-    # The file first: an entry never names one that is not there.
-    corpus_entry.write(one.example.entry, ledger.path.parent / name)
-    return replace(bug, cases=(name,))

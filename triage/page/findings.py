@@ -183,7 +183,6 @@ def _format_number(value: float) -> str:
 
 
 def _list_commands(row: FindingRow) -> list[str]:
-    """What a person types in a checkout to see it again, and to get a report of it."""
     file = shlex.quote(row.file)
     # Only the person at the keyboard may have a function of theirs imported.
     allowed = f" --subject {shlex.quote(row.result.subject)}" if is_user_function(row.result.subject) else ""

@@ -82,9 +82,7 @@ def report(
         if wanted not in MODES.values():
             raise UserError(f"mode {wanted!r} is not one of {', '.join(MODES.values())}")
     seconds = 0.0 if explain == "0s" else parse_duration(explain, "explain")
-    config = WorkerConfig(
-        python or sys.executable, device or "", timeout=parse_duration(timeout, "timeout"), memory_mib=memory
-    )
+    config = WorkerConfig.from_options(python, device or "", (), timeout, memory)
     options = Options(config, subject, seconds, tuple(mode or ()))
     cases = list(find_cases(what, ledgers.load(ledger or ROOT / "corpus" / "ledger.yaml")))
     failed = 0
@@ -126,7 +124,6 @@ def find_cases(what: Path, ledger: "Ledger") -> "Iterator[tuple[str, Path]]":
 
 
 def _report(case: Path, out: Path, options: "Options", *, trace: bool, overwrite: bool) -> list[str]:
-    """Write the report about one case; the lines to print."""
     from dataclasses import replace
 
     from corpus.entry import DEVICES, load

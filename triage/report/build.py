@@ -275,7 +275,6 @@ def _list_versions(entry: Entry, ablation: Ablation) -> str:
 
 
 def _home_of(subject: str) -> str:
-    """Whose bug it is to fix."""
     if get_spec(subject).sdpa:
         return "at https://github.com/pytorch/pytorch/issues, as a bug of this backend"
     return "with attnfuzz, whose `kernels/` has it" if get_spec(subject).function else "with the author of the function"

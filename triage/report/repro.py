@@ -126,7 +126,6 @@ def write_script(bug: Bug, *, borders: bool = False) -> Script:
     call = "run(Module(), backend=BACKEND)"
     if who == "kernel":
         call = 'run(WithKernel(), backend="inductor")' if compiles else "run(WithKernel())"
-    names = json.dumps([item.name for item in case.inputs if not item.parameter])
     text = render(
         "repro.py.j2",
         title=_quotable(bug.title),
@@ -149,13 +148,13 @@ def write_script(bug: Bug, *, borders: bool = False) -> Script:
         borders=borders,
         compiles=compiles,
         call=call,
-        training=case.training,
+        bug=bug,
+        case=case,
+        verdict=str(verdict.value),
         gradients=case.training and is_differentiable(case),
         dynamic=bug.dynamic or case.dynamic,
         random=is_random(case),
-        own_random=bug.own_random,
-        names=names,
-        parameters=any(item.parameter for item in case.inputs),
+        names=json.dumps([item.name for item in case.inputs if not item.parameter]),
         inputs_kept=any(write.place == "itself" for write in writes_of(bug.result)),
         to_device="" if bug.device == "cpu" else f'.to("{bug.device}")',
         arguments="inputs()" if bug.device == "cpu" else f'[a.to("{bug.device}") for a in inputs()]',
@@ -163,14 +162,6 @@ def write_script(bug: Bug, *, borders: bool = False) -> Script:
         factor=_factor(case),
         units=UNITS,
         share=_share(case),
-        raises=verdict in RAISES,
-        misshapen=verdict is Verdict.METADATA,
-        flickers=verdict is Verdict.NONDETERMINISTIC,
-        hangs=verdict is Verdict.TIMEOUT,
-        hungry=verdict is Verdict.OUT_OF_MEMORY,
-        dies=verdict in ENDS_PROCESS,
-        seconds=round(bug.seconds),
-        memory_mib=bug.memory_mib,
     )
     return Script(_shorten(text, program))
 

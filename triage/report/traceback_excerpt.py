@@ -54,7 +54,6 @@ def _split_into_blocks(lines: list[str]) -> list[list[str]]:
 
 
 def _choose_blocks(blocks: list[list[str]]) -> set[int]:
-    """The blocks to show, by number."""
     frames = [number for number, block in enumerate(blocks) if block[0].startswith(_FRAME)]
     others = [number for number in range(len(blocks)) if number not in frames]
     # The last ones of a traceback are followed by what was raised.

@@ -248,7 +248,6 @@ def _renamed(case: Case, failure: failures.Failure | None) -> failures.Failure |
 
 
 def _symptom(result: SubjectResult) -> str:
-    """How the compiled program fails, or eager, with its numbers."""
     numbers, verdict, failure = result.numbers, result.verdict, result.failure
     size = f", values up to {numbers['scale']:.2g}" if "scale" in numbers else ""
     if verdict is Verdict.EAGER_SUSPECT:

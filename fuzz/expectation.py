@@ -1,18 +1,22 @@
-"""Whether what a worker says of a case is what the corpus expects of it, and how to ask again."""
+"""Replays: what a worker says of a case, whether that is what the corpus expects of it, and how to ask again."""
 
 import os
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
-from corpus.entry import DEFAULT_SUBJECT, Expectation
+from corpus.entry import DEFAULT_SUBJECT, DEVICES, Entry, Expectation
+from fuzz.error_location import describe_where
+from fuzz.evaluator import Evaluator
 from fuzz.protocol import Result, SubjectResult, Verdict
-from fuzz.protocol.render import describe
+from fuzz.protocol.failures import RelationBroken
+from fuzz.protocol.render import MEANINGS, describe
 from fuzz.subjects import is_user_function
 from generators.errors import UserError
+from generators.program.case import Case
 
 
 class State(Enum):
@@ -57,9 +61,9 @@ def compare(expectation: Expectation, result: Result, torch: str, *, as_found: b
 
 
 def _of_verdicts(expectation: Expectation, judged: Sequence[SubjectResult], torch: str, *, as_found: bool) -> Outcome:
-    findings = [r for r in judged if r.verdict.is_finding]
     if expectation.status == "known":
-        return _known(expectation, judged, findings, torch, as_found=as_found)
+        return _known(expectation, judged, torch, as_found=as_found)
+    findings = [r for r in judged if r.verdict.is_finding]
     if findings:
         return Outcome(State.FAILED, f"expected no finding: {_summarize(findings)}")
     other = [r for r in judged if r.verdict not in (Verdict.OK, Verdict.ROUNDING)]
@@ -75,47 +79,78 @@ def _not_reached(expectation: Expectation, judged: Sequence[SubjectResult], torc
         return ""
     reached = {name for r in own for name in (*r.fired, *r.reached)}
     lost = [name for name in expectation.reaches if name not in reached]
+    if not lost:
+        return ""
     rewrites = ", ".join(sorted({name for r in own for name in r.fired})) or "none"
-    return (
-        f"no longer reaches {', '.join(lost)} under {own[0].subject} in torch {torch}; rewrites: {rewrites}"
-        if lost
-        else ""
-    )
+    return f"no longer reaches {', '.join(lost)} under {own[0].subject} in torch {torch}; rewrites: {rewrites}"
 
 
-def _known(
-    expectation: Expectation,
-    judged: Sequence[SubjectResult],
-    findings: Sequence[SubjectResult],
-    torch: str,
-    *,
-    as_found: bool,
-) -> Outcome:
+def _known(expectation: Expectation, judged: Sequence[SubjectResult], torch: str, *, as_found: bool) -> Outcome:
+    findings = [r for r in judged if r.verdict.is_finding]
     bug = expectation.url or ("what was found" if as_found else "the known bug")
     if not expectation.holds_for(torch):
         if findings:
             return Outcome(State.FAILED, f"{bug} is not expected in torch {torch}: {_summarize(findings)}")
         return Outcome(State.MET, f"{bug} does not show in torch {torch}: {_summarize(judged)}")
-    wanted = _verdict(expectation)
-    if any(wanted in (None, r.verdict) for r in findings):
+    wanted, known = expectation.verdict, [verdict.value for verdict in Verdict if verdict.is_finding]
+    if wanted not in ("", *known):
+        raise UserError(f"expected verdict {wanted!r} is not one of {', '.join(known)}")
+    if any(wanted in ("", r.verdict.value) for r in findings):
         return Outcome(State.STILL if as_found else State.KNOWN, f"{bug}: {_summarize(findings)}")
-    expected = wanted or "a finding"
-    return Outcome(
-        State.FAILED if findings else State.GONE, f"expected {expected} ({bug}) in torch {torch}: {_summarize(judged)}"
-    )
-
-
-def _verdict(expectation: Expectation) -> Verdict | None:
-    if not expectation.verdict:
-        return None
-    known = {v.value: v for v in Verdict if v.is_finding}
-    if expectation.verdict not in known:
-        raise UserError(f"expected verdict {expectation.verdict!r} is not one of {', '.join(known)}")
-    return known[expectation.verdict]
+    state, expected = State.FAILED if findings else State.GONE, wanted or "a finding"
+    return Outcome(state, f"expected {expected} ({bug}) in torch {torch}: {_summarize(judged)}")
 
 
 def _summarize(results: Sequence[SubjectResult]) -> str:
     return "; ".join(", ".join(filter(None, [f"{r.subject}: {r.verdict}", describe(r)])) for r in results)
+
+
+def replay_entry(
+    evaluator: Evaluator, entry: Entry, subjects: tuple[str, ...] = (), device: str | None = None
+) -> tuple[Result, Outcome]:
+    """Judge the entry under `subjects` on `device`, by default its own, and compare with its expectation.
+
+    Raises UserError for an unknown device, and when a worker can't run there or does not know a subject.
+    """
+    device = device or entry.device
+    if device not in DEVICES:
+        raise UserError(f"device {device!r} is not one of {', '.join(DEVICES)}")
+    evaluator, subjects = evaluator.on(device), subjects or (entry.subject,)
+    for subject in subjects:
+        if is_user_function(subject) and subject not in evaluator.config.named:
+            # A case file is data: that it names a function is no reason to import it.
+            raise UserError(f"the case is about {subject}, which runs code of yours: allow it with --subject {subject}")
+        evaluator.require(subject)
+    result, expectation = evaluator.evaluate(entry.case, subjects), entry.expectation
+    if device != entry.device:
+        # What is reached is a matter of the device.
+        expectation = replace(expectation, reaches=())
+    as_found = entry.expect is None and entry.found is not None
+    return result, compare(expectation, result, evaluator.hello.torch, as_found=as_found)
+
+
+def describe_result(result: Result, case: Case) -> list[str]:
+    """A result in lines: each subject's verdict, where a value is wrong, its numbers and the rewrites that fired."""
+    lines = []
+    for judged in result.results:
+        failure = judged.failure
+        lines.append(": ".join(filter(None, [f"{judged.subject} {judged.verdict}", describe(judged)])))
+        if isinstance(failure, RelationBroken):
+            lines.append(f"  called again with other arguments ({failure.relation}): {MEANINGS[failure.relation]}")
+        where = describe_where(case, judged.where)
+        if where:
+            lines.append(f"  where: {where}")
+        details = [", ".join(f"{key} {value:.3g}" for key, value in judged.numbers.items())]
+        details += [] if judged.same is None else [f"torch._dynamo.utils.same {judged.same}"]
+        details += [f"fired {', '.join(judged.fired)}"] if judged.fired else []
+        if any(details):
+            about = "of what is finite: " if judged.verdict is Verdict.NONFINITE else ""
+            if failure is not None and failure.is_of_further_call:
+                about = "of the case's own call, which is right: "
+            lines.append(f"  {about}{'; '.join(filter(None, details))}")
+        if judged.reached:
+            lines.append(f"  reached {', '.join(judged.reached)}")
+    return lines
 
 
 def reproduce_lines(path: str, case_id: str, subject: str, indent: str = "  ") -> list[str]:
@@ -124,7 +159,10 @@ def reproduce_lines(path: str, case_id: str, subject: str, indent: str = "  ") -
     # Only the person at the keyboard may have a function of theirs imported.
     allowed = f" --subject {subject}" if is_user_function(subject) else ""
     report = shlex.quote(str(Path("reports") / case_id))
-    python = shlex.quote(_interpreter())
+    interpreter = Path(sys.executable)
+    if interpreter.is_relative_to(Path.cwd()):
+        interpreter = interpreter.relative_to(Path.cwd())  # as a person here would type it
+    python = shlex.quote(str(interpreter))
     if is_user_function(subject) and os.environ.get("PYTHONPATH"):
         python = f"PYTHONPATH={shlex.quote(os.environ['PYTHONPATH'])} {python}"
     return [
@@ -132,10 +170,3 @@ def reproduce_lines(path: str, case_id: str, subject: str, indent: str = "  ") -
         f'{indent}                (says "{State.STILL.value}" and exits with 0 while it shows, 1 when it is gone)',
         f"{indent}                {python} -m triage.report {file}{allowed} --out {report}",
     ]
-
-
-def _interpreter() -> str:
-    """The interpreter that has what attnfuzz needs, as a person here would type it."""
-    here = Path.cwd()
-    python = Path(sys.executable)
-    return str(python.relative_to(here)) if python.is_relative_to(here) else str(python)

@@ -1,12 +1,22 @@
-"""Processes seen from outside: the memory they hold, and how and where they ended."""
+"""Processes seen from outside: the memory they hold, how and where they ended; and one that ends with its parent.
 
+    python -m fuzz.process PARENT_PID MODULE ARGUMENT...
+
+runs a module as a process that ends when the one that started it does, kill -9 included: a worker in the middle of a
+long compile would not see the end of its input. Runs under the worker's interpreter.
+"""
+
+import ctypes
 import os
 import re
+import runpy
 import signal
+import sys
 from pathlib import Path
 
 from fuzz.protocol.failures import Process, ProcessLost
 
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
 _TAIL_BYTES = 16384
 _FRAME = re.compile(r'  File "(?P<file>[^"]+)", line \d+ in (?P<function>.+)')
@@ -70,3 +80,19 @@ def find_place(lines: list[str]) -> str:
     # Inductor names its modules after their hash.
     generated = re.fullmatch(r"c[a-z2-7]{51}\.py", parts[-1])
     return f"{frame['function']} ({'generated code' if generated else '/'.join(parts[-2:])})"
+
+
+def main() -> None:
+    """Tie this process to its parent, then become the module."""
+    parent, module = int(sys.argv[1]), sys.argv[2]
+    if sys.platform == "linux":
+        # The signal comes when the thread that started us ends; such threads outlive their workers.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            sys.exit(1)
+    sys.argv[:] = sys.argv[2:]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

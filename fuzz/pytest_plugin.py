@@ -13,41 +13,29 @@ from typing import Any
 import pytest
 
 from corpus.entry import SUFFIX, Entry, load
-from fuzz.evaluator import WorkerConfig
-from fuzz.expectation import State
+from fuzz.evaluator import Evaluator, WorkerConfig, open_evaluator
+from fuzz.expectation import State, describe_result, replay_entry
 from fuzz.protocol import Result
-from fuzz.replay import Replayer, describe_result
 from generators.errors import CaseError, UserError
 
-_REPLAYER = pytest.StashKey[Replayer]()
+_EVALUATOR = pytest.StashKey[Evaluator]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The options of a replay."""
     group = parser.getgroup("attnfuzz", "replay of *.case.yaml")
-    group.addoption(
-        "--case-python",
-        default=sys.executable,
-        metavar="PYTHON",
-        help="interpreter, and so torch version, of the workers",
-    )
-    group.addoption(
-        "--case-subject",
-        action="append",
-        default=[],
-        metavar="SUBJECT",
-        help="replay under this subject instead of the case's own; may be repeated",
-    )
-    group.addoption(
-        "--case-timeout", type=float, default=180.0, metavar="SECONDS", help="time limit for one stage of a case"
-    )
+    python = "interpreter, and so torch version, of the workers"
+    group.addoption("--case-python", default=sys.executable, metavar="PYTHON", help=python)
+    subject = "replay under this subject instead of the case's own; may be repeated"
+    group.addoption("--case-subject", action="append", default=[], metavar="SUBJECT", help=subject)
+    timeout = "time limit for one stage of a case"
+    group.addoption("--case-timeout", type=float, default=180.0, metavar="SECONDS", help=timeout)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """End the workers."""
-    replayer = config.stash.get(_REPLAYER, None)
-    if replayer is not None:
-        replayer.close()
+    if _EVALUATOR in config.stash:
+        config.stash[_EVALUATOR].close()
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> "CaseFile | None":
@@ -82,13 +70,13 @@ class CaseItem(pytest.Item):
 
     def runtest(self) -> None:
         """Replay, and compare with the expectation."""
-        replayer = _replayer(self.config)
+        evaluator = _open_evaluator(self.config)
         if self.entry.device != "cpu":
             try:
-                replayer.on(self.entry.device).process.start()
+                evaluator.on(self.entry.device).process.start()
             except UserError as error:
                 pytest.skip(str(error))
-        result, outcome = replayer.run(self.entry, self.subjects)
+        result, outcome = replay_entry(evaluator, self.entry, self.subjects)
         self._record(result)
         if outcome.state is State.SKIPPED:
             pytest.skip(outcome.reason)
@@ -115,13 +103,14 @@ class CaseItem(pytest.Item):
         return self.path, 0, f"{self.path.name}: {self.name}"
 
 
-def _replayer(config: pytest.Config) -> Replayer:
-    if _REPLAYER not in config.stash:
+def _open_evaluator(config: pytest.Config) -> Evaluator:
+    if _EVALUATOR not in config.stash:
         worker = WorkerConfig(
             python=config.getoption("case_python"),
             named=tuple(s for s in config.getoption("case_subject") or () if ":" in s),
             timeout=config.getoption("case_timeout"),
             memory_mib=8192,
         )
-        config.stash[_REPLAYER] = Replayer(worker)
-    return config.stash[_REPLAYER]
+        # With torch's own cache, since the same cases are replayed again and again.
+        config.stash[_EVALUATOR] = open_evaluator(worker, own_cache=False)
+    return config.stash[_EVALUATOR]

@@ -94,7 +94,7 @@ class WorkerConfig:
         """The command line of a worker."""
         if self.command is not None:
             return [*self.command, *self.arguments]
-        argv = [self.python, "-m", "fuzz.parent_watch", str(os.getpid()), self.module]
+        argv = [self.python, "-m", "fuzz.process", str(os.getpid()), self.module]
         argv += ["--device", self.device]
         argv += ["--memory-limit", str(self.memory_mib)]
         for name in self.named:

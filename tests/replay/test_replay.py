@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from corpus.entry import Entry, Expectation, Found, save
+from fuzz.expectation import describe_result
 from fuzz.protocol import Result, SubjectResult, Verdict
 from fuzz.protocol.failures import Failure, NotFinite, Recorded, RelationBroken
-from fuzz.replay import describe_result
 from generators.program.emit import source
 from generators.sampling.sample import sample
 from tests.replay.conftest import FakePython

@@ -15,7 +15,7 @@ from generators.program.ops.shaping import quotient
 from generators.program.sizes import Size
 from generators.program.values import DISTRIBUTIONS
 from generators.sampling.builder import Builder
-from generators.sampling.position_masks import Pattern, offset, position_indices
+from generators.sampling.masks import Pattern, offset, position_indices
 
 _NUMBERS = ("scale", "softcap", "causal", "window", "dropout")
 """What a contract says apart from the names of values."""

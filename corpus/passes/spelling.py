@@ -7,8 +7,8 @@ from dataclasses import replace
 from generators.program.case import Attr, Case, Contract, Op
 from generators.program.dtypes import FLOATS
 from generators.program.edits import with_input, with_op
-from generators.program.naming import plain_names
 from generators.program.ops import OPS
+from generators.program.simplicity import plain_names
 from generators.program.type_check import attributes, make_op, types_of
 
 

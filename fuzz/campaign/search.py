@@ -15,7 +15,7 @@ from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.features import features
 from generators.sampling.choices import Choices
-from generators.sampling.families.table import FAMILIES
+from generators.sampling.families import FAMILIES
 from generators.sampling.sample import ANY, SampleSpec
 from generators.sampling.variants import Variant, make_variants, variant_of
 

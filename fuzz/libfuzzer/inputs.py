@@ -5,8 +5,7 @@ import random
 from corpus import casefile
 from generators.errors import CaseError
 from generators.program.case import Case
-from generators.sampling.byte_choices import ByteChoices
-from generators.sampling.choices import Choices
+from generators.sampling.choices import ByteChoices, Choices
 from generators.sampling.sample import draw
 from generators.sampling.variants import make_variants
 

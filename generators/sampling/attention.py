@@ -5,19 +5,19 @@ from dataclasses import dataclass
 
 from generators.program.case import Contract, Values
 from generators.program.sizes import Size
-from generators.sampling.attention_features import (
-    AttentionFeatures,
-    add_sinks,
-    draw_pattern,
-    spell_alibi,
-    spell_softcap,
-)
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 from generators.sampling.heads import Heads, permute_axes
 from generators.sampling.masks import apply_mask
-from generators.sampling.noops import insert_noop
-from generators.sampling.softmax import spell_softmax
+from generators.sampling.steps import (
+    AttentionFeatures,
+    add_sinks,
+    draw_pattern,
+    insert_noop,
+    spell_alibi,
+    spell_softcap,
+    spell_softmax,
+)
 
 
 @dataclass(frozen=True, slots=True)

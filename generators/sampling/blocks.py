@@ -5,13 +5,11 @@ from dataclasses import dataclass
 from generators.program.case import Values
 from generators.program.sizes import Size
 from generators.sampling.attention import attend
-from generators.sampling.attention_features import AttentionFeatures
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
-from generators.sampling.heads import Head, Heads, draw_values, make_head, split_heads, split_packed
+from generators.sampling.heads import Head, Heads, draw_values, make_head, merge_heads, split_heads, split_packed
 from generators.sampling.layers import VOCABULARY, linear
-from generators.sampling.merge_heads import merge_heads
-from generators.sampling.noops import insert_noop
+from generators.sampling.steps import AttentionFeatures, insert_noop
 
 _EMBED = Size.parse("H*D")
 

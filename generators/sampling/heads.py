@@ -1,6 +1,6 @@
 """How q, k and v come to lie as heads: every order of the axes, packed or separate, grouped or not."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 from generators.program.case import Values
@@ -169,3 +169,32 @@ def _flat_inputs(b: Builder, c: Choices) -> Heads:
             order_now = order
         heads.append(Head(value, source, order_now))
     return Heads(*heads)
+
+
+def merge_heads(b: Builder, c: Choices, value: str) -> str:
+    """[B, H, S, D] as [B, S, H * D]; a value without a head axis as it is."""
+    if b.rank(value) == 3:
+        return value
+    batch, heads, seq_len, head_dim = b.shape(value)
+    if b.size(heads) == 1 and c.chance(0.4):
+        return b.op("squeeze", value, dim=1)
+    moved = b.op("transpose", value, dim0=1, dim1=2) if c.chance(0.7) else b.op("permute", value, dims=(0, 2, 1, 3))
+    form = c.weighted({"reshape": 5.0, "contiguous": 3.0, "flatten": 2.0})
+    if form == "flatten":
+        return b.op("flatten", moved, start=2, end=3)
+    if form == "contiguous":
+        moved = b.op("contiguous", moved)
+    last = Size.of(-1) if c.chance(0.2) else heads * head_dim
+    return b.op("view" if form == "contiguous" else "reshape", moved, sizes=(batch, seq_len, last))
+
+
+def restore_axes(b: Builder, c: Choices, heads: Heads, output: str) -> str:
+    """The output with axes [B, S, H, D], where q, k and v came so and there is a contract to adapt."""
+    at = next((i for i, contract in enumerate(b.contracts) if contract.output == output), None)
+    if at is None or any(head.order != "bshd" or b.rank(head.source) != 4 for head in (heads.q, heads.k, heads.v)):
+        return output
+    moved = permute_axes(b, c, output, "bhsd", "bshd", "out")
+    b.contracts[at] = replace(
+        b.contracts[at], q=heads.q.source, k=heads.k.source, v=heads.v.source, output=moved, layout="bshd"
+    )
+    return moved

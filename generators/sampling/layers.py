@@ -7,7 +7,7 @@ from generators.program.ops.shaping import quotient
 from generators.program.sizes import Size
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
-from generators.sampling.heads import Head, draw_values, make_head, split_heads
+from generators.sampling.heads import Head, draw_values, make_head, merge_heads, split_heads
 
 VOCABULARY = 32
 _WIDEST = 256
@@ -74,6 +74,11 @@ def project(b: Builder, c: Choices, x: str, hint: str, heads: Size, head_dim: Si
     """A linear layer to heads: [B, heads, S, head_dim], from [B, S, heads, head_dim]."""
     split = split_heads(b, c, linear(b, c, x, hint, heads * head_dim, bias=bias), heads, head_dim)
     return make_head(b, c, split, "bshd", hint)
+
+
+def project_output(b: Builder, c: Choices, value: str, hint: str, embed: Size, *, bias: bool) -> str:
+    """[B, H, S, D] merged and through a linear layer, as [B, S, embed]."""
+    return linear(b, c, merge_heads(b, c, value), hint, embed, bias=bias)
 
 
 def project_qkv(

@@ -10,15 +10,13 @@ from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
 from generators.program.type_check import check
 from generators.sampling.attention import attend
-from generators.sampling.attention_features import AttentionFeatures, draw_features, draw_many_features
 from generators.sampling.blocks import block_module
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 from generators.sampling.dimensions import draw_dims, draw_tiled_dims
-from generators.sampling.families.table import FAMILIES, Family
-from generators.sampling.heads import head_inputs
-from generators.sampling.merge_heads import merge_heads, restore_axes
-from generators.sampling.noops import insert_noop
+from generators.sampling.families import FAMILIES, Family
+from generators.sampling.heads import head_inputs, merge_heads, restore_axes
+from generators.sampling.steps import AttentionFeatures, draw_features, draw_many_features, insert_noop
 
 BARE = 0.8
 """The share of cases that are an attention alone: they are twice as fast to judge as whole modules."""

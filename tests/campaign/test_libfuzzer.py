@@ -16,7 +16,7 @@ from fuzz.evaluator import WorkerConfig, WorkerFault
 from fuzz.libfuzzer import inputs
 from generators.errors import UserError
 from generators.program.type_check import check
-from generators.sampling.byte_choices import ByteChoices
+from generators.sampling.choices import ByteChoices
 from tests.campaign.fakes import case, options, sampler, setup
 from tests.campaign.test_campaign import WRONG, events, found
 from tests.campaign.test_run import run

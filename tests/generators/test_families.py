@@ -12,7 +12,7 @@ from corpus.casefile import dumps, loads
 from generators.program.emit import source
 from generators.program.type_check import check
 from generators.sampling.choices import Choices
-from generators.sampling.families.table import FAMILIES
+from generators.sampling.families import FAMILIES
 from generators.sampling.sample import SampleSpec, sample
 from tests.generators.test_contracts import contract_holds
 from tests.generators.test_sample import run_eager

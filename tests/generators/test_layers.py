@@ -16,7 +16,7 @@ from generators.program.type_check import check
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 from generators.sampling.dimensions import draw_dims
-from generators.sampling.families.table import FAMILIES
+from generators.sampling.families import FAMILIES
 from generators.sampling.sample import sample
 
 WRITTEN = ("multihead", "transformer_layers", "flex", "fused_forms")

@@ -1,1 +1,193 @@
-"""How models spell attention. `table` lists the families; the other modules write whole programs, by kind."""
+"""The families: how the models of one kind spell attention. A new family is an entry of FAMILIES.
+
+An entry needs a weight and either preferences, outcomes of decisions that the generator takes anyway, or a writer, or
+both. Where a family has no writer, the generator writes the program.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from generators.sampling.builder import Builder
+from generators.sampling.choices import Choices, Preferences
+from generators.sampling.families import cross, language, torch_calls, vision
+
+Write = Callable[[Builder, Choices], list[str]]
+"""Writes a program and returns the names of the values that it returns, the output first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """How the models of one kind spell attention.
+
+    weight: how often it is drawn, relative to the others. preferences: outcomes of named decisions (the names that
+    calls of `Choices.choose` and `Choices.choose_default` have). write: writes the whole program; `Builder.dims` has
+    B, H, S, T, D and V, and a writer may change them or add others.
+    """
+
+    weight: float
+    preferences: Preferences = field(default_factory=dict)
+    write: Write | None = None
+
+
+_SCALED_SCORES: Preferences = {"scale.place": "scores", "scale.divide": "mul"}
+_DIVIDED_SCORES: Preferences = {"scale.place": "scores", "scale.divide": "div"}
+_BERT: Preferences = {
+    **_DIVIDED_SCORES,
+    "order": "bshd",
+    "mask.kind": "add",
+    "mask.shape": "keys",
+    "dropout": "dropout",
+}
+_DISTILBERT: Preferences = {
+    "order": "bshd",
+    "scale.divide": "div",
+    "mask.kind": "equal_0",
+    "mask.expand": "expand_as",
+    "mask.fill": float("-inf"),
+    "dropout": "dropout",
+}
+_GPT2: Preferences = {
+    **_DIVIDED_SCORES,
+    "order": "bshd",
+    "scale.carrier": "full",
+    "mask.kind": "where",
+    "mask.fill": "min",
+    "mask.low": "full",
+    "scores.transpose": "permute",
+    "dropout": "dropout",
+}
+_T5: Preferences = {
+    "order": "bshd",
+    "scale.place": "none",
+    "mask.kind": "add",
+    "scores.back": "type_as",
+    "softmax.upcast": "float",
+    "softmax.back": "type_as",
+    "scores.transpose": "permute",
+    "dropout": "dropout",
+}
+_LLAMA: Preferences = {
+    "scale.place": "scores",
+    "mask.kind": "add",
+    "mask.shape": "ones",
+    "softmax.upcast": "argument",
+    "softmax.back": "to",
+}
+_BMM: Preferences = {"scale.place": "none", "scores.product": "flat", "scores.transpose": "positive"}
+"""Products of three axes, of a query that was scaled before."""
+
+FAMILIES: Mapping[str, Family] = {
+    # ALBERT and BERT, two or three layers with shared or own weights.
+    "albert": Family(1.2, _BERT, language.write_albert),
+    # No preferences.
+    "anyone": Family(40.0),
+    # BART without a mask.
+    "bart": Family(4.0, {**_BMM, "order": "bsd", "mask.kind": "none", "softmax.upcast": "none"}),
+    # BERT: scores divided by sqrt(head_dim), a mask over keys added, dropout on the weights.
+    "bert": Family(10.0, _BERT),
+    "bloom": Family(
+        2.0,
+        {"mask.kind": "fill", "mask.fill": float("-inf"), "softmax.upcast": "argument", "softmax.back": "to"},
+        language.write_bloom,
+    ),
+    "clip": Family(
+        2.0,
+        {
+            "scale.place": "q",
+            "scale.divide": "mul",
+            "scores.product": "flat",
+            "scores.fold": "before",
+            "scores.again": "flat",
+            "mask.from": "made",
+            "mask.triangle": "triu",
+            "softmax.upcast": "none",
+        },
+        vision.write_clip,
+    ),
+    "cross_attention": Family(2.5, {**_SCALED_SCORES, "mask.kind": "none"}, cross.write_cross_attention),
+    "deepseek": Family(2.5, {"fused": "sdpa", "sdpa.mask": "mask"}, cross.write_latent_attention),
+    # DistilBERT: the query divided, scores filled with -inf where a mask of 0 and 1 is 0.
+    "distilbert": Family(12.0, _DISTILBERT),
+    # The first DistilBERT: scores divided instead of the query.
+    "distilbert_scores": Family(3.0, {**_DISTILBERT, "scale.place": "scores"}),
+    "falcon": Family(
+        1.0, {**_DIVIDED_SCORES, "mask.kind": "add", "mask.shape": "ones", "softmax.back": "to"}, language.write_falcon
+    ),
+    "flex": Family(2.0, write=torch_calls.write_flex),
+    # Softmax in float32, the product with the values in half precision.
+    "float_softmax": Family(
+        5.0,
+        {"order": "bshd", "scale.divide": "div", "mask.kind": "none", "softmax.upcast": "float", "softmax.back": "to"},
+    ),
+    # F.scaled_dot_product_attention.
+    "fused": Family(5.0, {"fused": "sdpa"}),
+    "fused_forms": Family(2.5, write=torch_calls.write_sdpa),
+    "gemma": Family(1.0, {**_SCALED_SCORES, "softmax.upcast": "argument", "softmax.back": "to"}, language.write_gemma),
+    # GPT-2: scores divided by a tensor, `where` with the lowest number under a causal buffer, keys and values returned.
+    "gpt2": Family(12.0, {**_GPT2, "returns": "keys"}),
+    # GPT-2 with an attention mask: `where` under a causal buffer, then a mask added.
+    "gpt2_masked": Family(6.0, {**_GPT2, "order": "bhsd", "mask.kind": "where_and_add"}),
+    "gpt_oss": Family(0.6, {**_SCALED_SCORES, "softmax.back": "to"}, language.write_gpt_oss),
+    "gptj": Family(
+        0.8,
+        {
+            **_DIVIDED_SCORES,
+            "mask.kind": "where",
+            "mask.keep": "causal",
+            "mask.fill": "min",
+            "mask.low": "full",
+            "softmax.upcast": "none",
+            "softmax.back": "to",
+            "dropout": "dropout",
+        },
+        language.write_gptj,
+    ),
+    "kv_cache": Family(
+        3.0, {"scale.place": "scores", "mask.kind": "none", "softmax.back": "to"}, language.write_kv_cache
+    ),
+    "linear_attention": Family(1.5, write=cross.write_linear_attention),
+    "llama": Family(1.5, _LLAMA, language.write_llama),
+    "local_attention": Family(2.0, {"scale.place": "scores"}, cross.write_local_attention),
+    # mBART: heads folded into the batch, products by bmm.
+    "mbart": Family(
+        6.0,
+        {
+            **_BMM,
+            "order": "bhsd",
+            "mask.kind": "add",
+            "scores.fold": "before",
+            "scores.again": "flat",
+            "dropout": "none",
+        },
+    ),
+    "mistral": Family(0.8, _LLAMA, language.write_mistral),
+    "multihead": Family(2.5, write=torch_calls.write_multihead_attention),
+    "qwen": Family(0.8, _LLAMA, language.write_qwen),
+    "slot_attention": Family(2.0, write=cross.write_slot_attention),
+    "strided": Family(3.0, {"scale.place": "scores"}, cross.write_strided),
+    "swin": Family(2.5, {"softmax.upcast": "none"}, vision.write_swin),
+    # T5: no scale, a bias of positions added, softmax in float32 and back.
+    "t5": Family(10.0, _T5),
+    # T5 decoding: no mask, keys and values returned.
+    "t5_decoder": Family(4.0, {**_T5, "mask.kind": "none", "returns": "keys"}),
+    "t5_positions": Family(1.0, _T5, language.write_t5_positions),
+    "transformer_layers": Family(2.0, write=torch_calls.write_transformer_layers),
+    "visformer": Family(
+        4.0, {**_SCALED_SCORES, "order": "bhds", "mask.kind": "none", "softmax.upcast": "none"}, vision.write_visformer
+    ),
+    "vit": Family(4.0, {**_SCALED_SCORES, "mask.kind": "none", "softmax.upcast": "none"}, vision.write_vit),
+    "whisper": Family(
+        2.0,
+        {
+            "scale.place": "both",
+            "scores.transpose": "permute",
+            "mask.from": "made",
+            "mask.triangle": "triu",
+            "softmax.upcast": "float",
+            "softmax.back": "to",
+        },
+        language.write_whisper,
+    ),
+    "xcit": Family(1.5, write=vision.write_xcit),
+}
+"""By name, in alphabetical order: draws depend on it."""

@@ -4,9 +4,8 @@ from generators.program.sizes import Size, shape_of
 from generators.sampling.attention import attend
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
-from generators.sampling.heads import Head, Heads, draw_layout, draw_values, make_head, permute_axes
-from generators.sampling.layers import layer_norm, limit_dims, linear, project
-from generators.sampling.merge_heads import merge_heads, project_output
+from generators.sampling.heads import Head, Heads, draw_layout, draw_values, make_head, merge_heads, permute_axes
+from generators.sampling.layers import layer_norm, limit_dims, linear, project, project_output
 
 
 def write_cross_attention(b: Builder, c: Choices) -> list[str]:

@@ -6,9 +6,16 @@ from generators.sampling.attention import attend
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 from generators.sampling.heads import Head, Heads, draw_values, head_inputs, split_packed
-from generators.sampling.layers import draw_stream, feed_forward, layer_norm, limit_dims, linear, project
-from generators.sampling.merge_heads import project_output
-from generators.sampling.softmax import spell_softmax
+from generators.sampling.layers import (
+    draw_stream,
+    feed_forward,
+    layer_norm,
+    limit_dims,
+    linear,
+    project,
+    project_output,
+)
+from generators.sampling.steps import spell_softmax
 
 
 def write_clip(b: Builder, c: Choices) -> list[str]:

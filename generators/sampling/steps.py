@@ -1,4 +1,4 @@
-"""What newer models add to attention: a soft cap, ALiBi, sinks, sliding windows, causality from the last key."""
+"""Single steps of attention: soft caps, ALiBi, sinks, the softmax, and steps that change nothing."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ from generators.program.case import Values
 from generators.program.sizes import Size
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
-from generators.sampling.position_masks import Pattern, offset, position_indices
+from generators.sampling.masks import Pattern, offset, position_indices
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,3 +130,105 @@ def _draw_per_head(b: Builder, c: Choices, hint: str, heads: Size, values: Value
     value = b.input(hint, (heads,), values, dtype, parameter=c.chance(0.5))
     fixed = b.fixed(c, value)
     return fixed, b.mode != "training" or fixed != value
+
+
+@dataclass(frozen=True, slots=True)
+class Probabilities:
+    """The probabilities, in the dtype of the values they meet, and whether they are a stable softmax over the keys."""
+
+    value: str
+    contractual: bool
+
+
+def spell_softmax(b: Builder, c: Choices, scores: str, like: str) -> Probabilities:
+    """Softmax of `scores` (last axis: keys), in the dtype of `like`, the values it will meet."""
+    rank = b.rank(scores)
+    axis = c.choose_default({-1: 80.0, rank - 1: 6.0, -2: 3.0, rank - 2: 2.0, 1: 1.5, 0: 0.7})
+    spelling = c.choose_default(
+        {"softmax": 84.0, "log": 4.0, "explicit": 8.0, "explicit_unsafe": 2.0, "logsumexp": 2.0}
+    )
+    upcast = c.choose("softmax.upcast", {"none": 8.0, "float": 2.0, "argument": 1.5})
+    options = {}
+    if upcast == "argument":
+        options["dtype"] = c.choose_default({"float32": 5.0, b.dtype_of(scores): 1.0, "float64": 0.5})
+    if upcast == "float":
+        scores = b.op("cast", scores, dtype="float32", form=c.pick(("to", "method")))
+    if spelling == "log":
+        logs = b.op(
+            "log_softmax", scores, to="log_probs", dim=axis, **options, form=c.pick(("method", "functional", "torch"))
+        )
+        probs = b.op("exp", logs, to="probs")
+    elif spelling == "softmax":
+        form = c.weighted({"method": 5.0, "functional": 4.0, "torch": 3.0, "module": 0.0 if options else 2.0})
+        probs = b.op("softmax", scores, to="probs", dim=axis, **options, form=form)
+    elif spelling == "logsumexp":
+        total = b.op("logsumexp", scores, to="lse", dim=axis, keepdim=True)
+        probs = b.op("exp", b.op("sub", scores, total, to="log_probs"), to="probs")
+    else:
+        probs = _explicit(b, c, scores, axis, safe=spelling == "explicit")
+    if b.dtype_of(probs) != b.dtype_of(like) or upcast == "float":
+        back = c.choose("softmax.back", {"type_as": 1.0, "to": 2.0, "method": 1.0, "type": 1.0})
+        if back == "type_as":
+            probs = b.op("type_as", probs, like)
+        else:
+            probs = b.op("cast", probs, dtype=b.dtype_of(like), form=back)
+        # Without the row maximum taken out first, a row of huge negative scores does not sum to 1.
+    stable = spelling not in ("explicit_unsafe", "logsumexp")
+    return Probabilities(probs, stable and axis in (-1, rank - 1))
+
+
+def _explicit(b: Builder, c: Choices, scores: str, axis: int, *, safe: bool) -> str:
+    shifted = scores
+    if safe:
+        top = b.op(c.weighted({"amax": 3.0, "max": 1.0}), scores, to="top", dim=axis, keepdim=True)
+        shifted = b.op("sub", scores, top, to="shifted")
+    exps = b.op("exp", shifted, to="exps")
+    total = b.op("sum", exps, to="total", dim=axis, keepdim=True)
+    return b.op("div", exps, total, to="probs")
+
+
+_STEPS = {
+    "contiguous": 3.0,
+    "clone": 2.0,
+    "own_dtype": 1.0,
+    "there_and_back": 2.0,
+    "reshape": 1.0,
+    "zero": 1.0,
+    "one": 1.0,
+    "up_and_down": 1.0,
+    "double_transpose": 1.0,
+}
+
+
+def insert_noop(b: Builder, c: Choices, value: str) -> str:
+    """The value after none, one or (rarely) more steps that change nothing."""
+    amount = c.noop_rate
+    while c.chance(amount):
+        value = _one_step(b, c, value)
+        amount /= 3
+    return value
+
+
+def _one_step(b: Builder, c: Choices, value: str) -> str:
+    step = c.weighted(_STEPS)
+    rank, dtype = b.rank(value), b.dtype_of(value)
+    if step == "clone":
+        return b.op("clone", value, memory_format=c.pick(("preserve", "contiguous")))
+    if step == "own_dtype":
+        return b.op("to_own_dtype", value)
+    if step == "there_and_back":
+        axis = c.below(rank + 1)
+        return b.op("squeeze", b.op("unsqueeze", value, dim=axis), dim=axis)
+    if step == "reshape":
+        flat = b.op("reshape", value, sizes=(Size.of(-1),))
+        return b.op("view", flat, sizes=b.shape(value))
+    if step == "zero" and b.is_float(value):
+        return b.op("add", value, other=c.pick((0, 0.0)), form=c.pick(("operator", "method", "function")))
+    if step == "one" and b.is_float(value):
+        return b.op(c.pick(("mul", "div")), value, other=c.pick((1, 1.0)), reverse=False)
+    if step == "up_and_down" and b.is_float(value):
+        wide = "float64" if dtype == "float32" else "float32"
+        return b.op("cast", b.op("cast", value, dtype=wide), dtype=dtype)
+    if step == "double_transpose" and rank >= 2:
+        return b.op("transpose", b.op("transpose", value, dim0=-1, dim1=-2), dim0=-2, dim1=-1)
+    return b.op("contiguous", value)

@@ -88,9 +88,9 @@ DEFECTS = {
     ),
     "group_overwritten": Defect(
         "backward.py",
-        "        slope = 0.0\n        if ALIBI:\n            slope = tl.load(alibi + h)\n        if RIGHT:",
+        "        slope = 0.0\n        if ALIBI:\n            slope = tl.load(alibi + h)\n        for part",
         "        slope = 0.0\n        key_sums = key_sums * 0.0\n        if ALIBI:\n"
-        "            slope = tl.load(alibi + h)\n        if RIGHT:",
+        "            slope = tl.load(alibi + h)\n        for part",
         "dk of grouped queries keeps the last head of the group only",
     ),
     "softcap_without_derivative": Defect(

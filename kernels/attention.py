@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from kernels.dropout import dropout_mask
-from kernels.launch import attention_backward, attention_forward
+from kernels.launch import attention_backward, attention_forward, dropout_mask
 from kernels.tiles import INTERPRETED
 
 __all__ = ["attention", "attention_with_lse", "dropout_mask"]

@@ -47,7 +47,7 @@ def keys_kernel(
                j[:, None] < columns, d[None, :] < HEAD_DIM, True, BLOCK_D != HEAD_DIM)  # fmt: skip
     value = load(v + b * v_b + kv_head * v_h + j[:, None] * v_j + d[None, :] * v_d,
                  j[:, None] < columns, d[None, :] < VALUE_DIM, True, BLOCK_D != VALUE_DIM)  # fmt: skip
-    start, stop, inner_start, inner_stop = query_range(first, rows, left, right, offset, BLOCK_I, BLOCK_J, LEFT, RIGHT)
+    edges = query_range(first, rows, left, right, offset, BLOCK_I, BLOCK_J, LEFT, RIGHT)
     key_sums = tl.zeros([BLOCK_J, BLOCK_D], tl.float32)
     value_sums = tl.zeros([BLOCK_J, BLOCK_D], tl.float32)
     for member in range(group):
@@ -63,28 +63,13 @@ def keys_kernel(
         slope = 0.0
         if ALIBI:
             slope = tl.load(alibi + h)
-        if RIGHT:
+        for part in tl.static_range(0 if RIGHT else 1, 3):
             key_sums, value_sums = over_queries(
-                key_sums, value_sums, key, value, q_of, dout_of, lse_of, delta_of, bias_of, mask_of, slope, start,
-                inner_start,
-                j, d, head, q_i, q_d, dout_i, dout_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap,
-                left, right, offset, dropout_p, factor, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT,
-                ROUND_SCORES, ROUND_WEIGHTS, BLOCK_I, True,
+                key_sums, value_sums, key, value, q_of, dout_of, lse_of, delta_of, bias_of, mask_of, slope,
+                edges[part], edges[part + 1], j, d, head, q_i, q_d, dout_i, dout_d, bias_i, bias_j, mask_i, mask_j,
+                rows, columns, scale, softcap, left, right, offset, dropout_p, factor, seed, HEAD_DIM, VALUE_DIM,
+                ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT, ROUND_SCORES, ROUND_WEIGHTS, BLOCK_I, part != 1,
             )  # fmt: skip
-        key_sums, value_sums = over_queries(
-            key_sums, value_sums, key, value, q_of, dout_of, lse_of, delta_of, bias_of, mask_of, slope, inner_start,
-            inner_stop,
-            j, d, head, q_i, q_d, dout_i, dout_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap,
-            left, right, offset, dropout_p, factor, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT,
-            ROUND_SCORES, ROUND_WEIGHTS, BLOCK_I, False,
-        )  # fmt: skip
-        key_sums, value_sums = over_queries(
-            key_sums, value_sums, key, value, q_of, dout_of, lse_of, delta_of, bias_of, mask_of, slope, inner_stop,
-            stop,
-            j, d, head, q_i, q_d, dout_i, dout_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap,
-            left, right, offset, dropout_p, factor, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT,
-            ROUND_SCORES, ROUND_WEIGHTS, BLOCK_I, True,
-        )  # fmt: skip
     store(dk + b * dk_b + kv_head * dk_h + j[:, None] * dk_j + d[None, :] * dk_d, key_sums * scale,
           (j[:, None] < columns) & (d[None, :] < HEAD_DIM))  # fmt: skip
     store(dv + b * dv_b + kv_head * dv_h + j[:, None] * dv_j + d[None, :] * dv_d, value_sums,
@@ -110,7 +95,7 @@ def query_range(
     if RIGHT:
         inner_start = tl.maximum(tl.minimum(inner_start, tl.cdiv(stop, BLOCK_I) * BLOCK_I), start)
     inner_stop = tl.maximum(inner_stop, inner_start)
-    return start, stop, inner_start, inner_stop
+    return start, inner_start, inner_stop, stop
 
 
 @triton.jit
@@ -131,8 +116,7 @@ def over_queries(
         dots = product(key, tl.trans(query), tl.zeros([BLOCK_J, BLOCK_I], tl.float32))
         s, tanh = scores(
             dots, i[None, :], j[:, None], bias, bias_i, bias_j, mask, mask_i, mask_j, slope, scale, softcap, left,
-            right,
-            offset, rows, columns, key.dtype, ALIBI, SOFTCAP, ROUND_SCORES, BOUNDED, LEFT, RIGHT,
+            right, offset, rows, columns, key.dtype, ALIBI, SOFTCAP, ROUND_SCORES, BOUNDED, LEFT, RIGHT,
         )  # fmt: skip
         weights = tl.exp2(s - base_of(lse, i, rows)[None, :])
         upstream = load(dout + i[:, None] * dout_i + d[None, :] * dout_d, i[:, None] < rows, d[None, :] < VALUE_DIM,
@@ -193,28 +177,15 @@ def queries_kernel(
     slope = 0.0
     if ALIBI:
         slope = tl.load(alibi + h)
-    start, stop, inner_start, inner_stop = key_range(first, columns, left, right, offset, BLOCK_I, BLOCK_J, LEFT, RIGHT)
+    edges = key_range(first, columns, left, right, offset, BLOCK_I, BLOCK_J, LEFT, RIGHT)
     sums = tl.zeros([BLOCK_I, BLOCK_D], tl.float32)
-    if LEFT:
+    for part in tl.static_range(0 if LEFT else 1, 3):
         sums = over_keys(
-            sums, query, upstream, base, shift, k, v, bias, mask, dscores, slope, start, inner_start, i, d, head,
-            k_j, k_d, v_j, v_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset,
-            dropout_p, factor, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT, ROUND_SCORES,
-            ROUND_WEIGHTS,
-            BLOCK_J, True,
+            sums, query, upstream, base, shift, k, v, bias, mask, dscores, slope, edges[part], edges[part + 1], i, d,
+            head, k_j, k_d, v_j, v_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right,
+            offset, dropout_p, factor, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT, ROUND_SCORES,
+            ROUND_WEIGHTS, BLOCK_J, part != 1,
         )  # fmt: skip
-    sums = over_keys(
-        sums, query, upstream, base, shift, k, v, bias, mask, dscores, slope, inner_start, inner_stop, i, d, head,
-        k_j, k_d, v_j, v_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset,
-        dropout_p, factor, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT, ROUND_SCORES, ROUND_WEIGHTS,
-        BLOCK_J, False,
-    )  # fmt: skip
-    sums = over_keys(
-        sums, query, upstream, base, shift, k, v, bias, mask, dscores, slope, inner_stop, stop, i, d, head,
-        k_j, k_d, v_j, v_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset,
-        dropout_p, factor, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT, ROUND_SCORES, ROUND_WEIGHTS,
-        BLOCK_J, True,
-    )  # fmt: skip
     store(dq + b * dq_b + h * dq_h + i[:, None] * dq_i + d[None, :] * dq_d, sums * scale,
           (i[:, None] < rows) & (d[None, :] < HEAD_DIM))  # fmt: skip
 
@@ -224,8 +195,7 @@ def over_keys(
     sums, query, upstream, base, shift, k, v, bias, mask, dscores, slope, start, stop, i, d, head,
     k_j, k_d, v_j, v_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset,
     dropout_p, factor, seed, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, ALIBI: tl.constexpr,
-    SOFTCAP: tl.constexpr,
-    LEFT: tl.constexpr, RIGHT: tl.constexpr, DROPOUT: tl.constexpr, ROUND_SCORES: tl.constexpr,
+    SOFTCAP: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, DROPOUT: tl.constexpr, ROUND_SCORES: tl.constexpr,
     ROUND_WEIGHTS: tl.constexpr, BLOCK_J: tl.constexpr, BOUNDED: tl.constexpr,
 ):  # fmt: skip
     """Add what the keys from `start` to `stop` give to dq, and store their part of `dscores`."""
@@ -237,8 +207,7 @@ def over_keys(
         dots = product(query, tl.trans(key), tl.zeros([BLOCK_I, BLOCK_J], tl.float32))
         s, tanh = scores(
             dots, i[:, None], j[None, :], bias, bias_i, bias_j, mask, mask_i, mask_j, slope, scale, softcap, left,
-            right,
-            offset, rows, columns, query.dtype, ALIBI, SOFTCAP, ROUND_SCORES, BOUNDED, LEFT, RIGHT,
+            right, offset, rows, columns, query.dtype, ALIBI, SOFTCAP, ROUND_SCORES, BOUNDED, LEFT, RIGHT,
         )  # fmt: skip
         weights = tl.exp2(s - base[:, None])
         value = load(v + j[None, :] * v_j + d[:, None] * v_d, j[None, :] < columns, d[:, None] < VALUE_DIM,

@@ -42,23 +42,14 @@ def forward_kernel(
         total = tl.where(top == float("-inf"), 0.0, 1.0)
     sums = tl.zeros([BLOCK_I, BLOCK_D], tl.float32)
 
-    start, stop, inner_start, inner_stop = key_range(first, columns, left, right, offset, BLOCK_I, BLOCK_J, LEFT, RIGHT)
-    if LEFT:
+    edges = key_range(first, columns, left, right, offset, BLOCK_I, BLOCK_J, LEFT, RIGHT)
+    for part in tl.static_range(0 if LEFT else 1, 3):
         top, total, sums = over_keys(
-            top, total, sums, query, k, v, bias, mask, slope, start, inner_start, i, d, head, k_j, k_d, v_j, v_d,
-            bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset, dropout_p, seed,
-            HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT, ROUND_SCORES, ROUND_WEIGHTS, BLOCK_J, True,
+            top, total, sums, query, k, v, bias, mask, slope, edges[part], edges[part + 1], i, d, head,
+            k_j, k_d, v_j, v_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset,
+            dropout_p, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT, ROUND_SCORES, ROUND_WEIGHTS,
+            BLOCK_J, part != 1,
         )  # fmt: skip
-    top, total, sums = over_keys(
-        top, total, sums, query, k, v, bias, mask, slope, inner_start, inner_stop, i, d, head, k_j, k_d, v_j, v_d,
-        bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset, dropout_p, seed,
-        HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT, ROUND_SCORES, ROUND_WEIGHTS, BLOCK_J, False,
-    )  # fmt: skip
-    top, total, sums = over_keys(
-        top, total, sums, query, k, v, bias, mask, slope, inner_stop, stop, i, d, head, k_j, k_d, v_j, v_d,
-        bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset, dropout_p, seed,
-        HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT, ROUND_SCORES, ROUND_WEIGHTS, BLOCK_J, True,
-    )  # fmt: skip
 
     normal = tl.where(total == 0.0, 1.0, total)
     at = out + b * out_b + h * out_h + i[:, None] * out_i + d[None, :] * out_d
@@ -72,8 +63,8 @@ def key_range(
     first, columns, left, right, offset, BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr, LEFT: tl.constexpr,
     RIGHT: tl.constexpr,
 ):  # fmt: skip
-    """(start, stop, inner_start, inner_stop): the keys that the rows from `first` on see, and the whole blocks of them
-    that every row sees entirely. All but `stop` are multiples of BLOCK_J."""
+    """(start, inner_start, inner_stop, stop): the keys that the rows from `first` on see, and within them the whole
+    blocks that every row sees entirely. All but `stop` are multiples of BLOCK_J."""
     start, inner_start = 0, 0
     stop = columns
     inner_stop = columns // BLOCK_J * BLOCK_J
@@ -86,7 +77,7 @@ def key_range(
     if LEFT:
         inner_start = tl.maximum(tl.minimum(inner_start, tl.cdiv(stop, BLOCK_J) * BLOCK_J), start)
     inner_stop = tl.maximum(inner_stop, inner_start)
-    return start, stop, inner_start, inner_stop
+    return start, inner_start, inner_stop, stop
 
 
 @triton.jit
@@ -107,8 +98,7 @@ def over_keys(
         dots = product(query, key, tl.zeros([BLOCK_I, BLOCK_J], tl.float32))
         s, _ = scores(
             dots, i[:, None], j[None, :], bias, bias_i, bias_j, mask, mask_i, mask_j, slope, scale, softcap, left,
-            right,
-            offset, rows, columns, query.dtype, ALIBI, SOFTCAP, ROUND_SCORES, BOUNDED, LEFT, RIGHT,
+            right, offset, rows, columns, query.dtype, ALIBI, SOFTCAP, ROUND_SCORES, BOUNDED, LEFT, RIGHT,
         )  # fmt: skip
         higher = tl.maximum(top, tl.max(s, 1))
         # -inf - -inf is NaN: rows that have seen no key yet subtract 0.

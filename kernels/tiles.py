@@ -4,6 +4,7 @@ Under Triton's interpreter `tl.dot` of bfloat16 multiplies bit patterns and `.to
 are widened before every product and rounded by integer arithmetic. `INTERPRETED` follows TRITON_INTERPRET at import.
 """
 
+import torch
 import triton
 import triton.language as tl
 
@@ -126,3 +127,34 @@ def survives(i, j, head, rows, columns, probability, seed):
     """Which weights dropout keeps: True with 1 - probability. One stream natively and interpreted."""
     place = (head.to(tl.int64) * rows + i) * columns + j
     return tl.rand(seed, place) >= probability
+
+
+@triton.jit
+def mask_kernel(kept, rows, columns, p, seed, BLOCK: tl.constexpr):
+    """`kept` [heads, rows, columns], one byte each."""
+    head, i = tl.program_id(1), tl.program_id(0)
+    j = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
+    at = kept + (head.to(tl.int64) * rows + i) * columns + j
+    tl.store(at, survives(i, j, head, rows, columns, p, seed).to(tl.uint8), mask=j < columns)
+
+
+def refusal() -> str | None:
+    """Why it does not, in one line; None where it does or is not used.
+
+    Triton 3.6 turns arrays of one element into numbers, which numpy 2.4 refuses.
+    """
+    if not INTERPRETED.value:
+        return None
+    out = torch.zeros(1, dtype=torch.int32)
+    try:
+        count_kernel[(1,)](out, 3)
+    except triton.runtime.errors.InterpreterError as error:
+        return f"the interpreter of Triton {triton.__version__} does not run here: {' '.join(str(error).split())}"
+    return None
+
+
+@triton.jit
+def count_kernel(out, n):
+    """Store the last number of a loop whose bound is an argument."""
+    for i in range(n):
+        tl.store(out, i)

@@ -97,7 +97,7 @@ def _load(path: str) -> Function:
 
 def _load_kernel(path: str) -> Function:
     """A bundled Triton kernel, native on CUDA, interpreted on the CPU. Raises ImportError where it can't run."""
-    refusal = importlib.import_module("kernels.interpreter").refusal()
+    refusal = importlib.import_module("kernels.tiles").refusal()
     if refusal:
         raise ImportError(refusal)
     return _load(path)

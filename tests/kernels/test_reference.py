@@ -1,6 +1,7 @@
 """The reference is PyTorch's MATH backend, bit for bit; the documentation's is not, and where it is not is known."""
 
 import itertools
+import math
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from kernels.reference import documented_attention, math_attention
+from kernels.reference import math_attention
 from tests.kernels.trial import DEVICE, NAMES
 
 SHAPES = (
@@ -116,3 +117,36 @@ def test_the_documentation_gives_nan_for_a_row_without_a_key_and_math_0() -> Non
     assert documented_attention(q, k, v, attn_mask=mask)[:, :, 3].isnan().all()
     got = math_attention(q, k, v, scale=0.25, mask=mask)
     assert (got[:, :, 3] == 0).all() and got.isfinite().all()
+
+
+def documented_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """What PyTorch's documentation of `scaled_dot_product_attention` gives as its equivalent, without the dropout.
+
+    It is not MATH: it scales once, after the product; does not compute half precision in float32; and gives NaN for a
+    row without a key.
+    https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html
+    """
+    rows, columns = query.size(-2), key.size(-2)
+    factor = 1 / math.sqrt(query.size(-1)) if scale is None else scale
+    bias = torch.zeros(rows, columns, dtype=query.dtype, device=query.device)
+    if is_causal:
+        kept = torch.ones(rows, columns, dtype=torch.bool, device=query.device).tril(diagonal=0)
+        bias = bias.masked_fill(kept.logical_not(), -math.inf)
+    if attn_mask is not None:
+        if attn_mask.dtype == torch.bool:
+            bias = bias.masked_fill(attn_mask.logical_not(), -math.inf)
+        else:
+            bias = attn_mask + bias
+    if enable_gqa:
+        key = key.repeat_interleave(query.size(-3) // key.size(-3), -3)
+        value = value.repeat_interleave(query.size(-3) // value.size(-3), -3)
+    scores = query @ key.transpose(-2, -1) * factor + bias
+    return torch.softmax(scores, dim=-1) @ value

@@ -23,9 +23,10 @@ from typing import Any
 
 import torch
 
+from benchmarks.patterns import Pattern, registered_patterns
 from corpus.entry import load_directory
 from fuzz.bug_identity import PROCESS
-from fuzz.check.coverage import Pattern, missing_hooks, registered_patterns
+from fuzz.check.coverage import missing_hooks
 from fuzz.evaluator import WorkerConfig, open_evaluator
 from fuzz.protocol import Result
 from fuzz.protocol.render import describe

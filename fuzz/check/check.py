@@ -1,21 +1,35 @@
 """One check: a case's source in, a verdict per subject out."""
 
+import functools
+import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
-from fuzz.check import settings
+import torch
+
+from fuzz.check import exceptions, settings
+from fuzz.check.attention import calls
+from fuzz.check.attention.harness import AttentionHarness
+from fuzz.check.attention.pure_attention import PureAttention
 from fuzz.check.case_run import Announce, CaseRun, Clock, Rejected
-from fuzz.check.check_attention import check_attention
-from fuzz.check.check_compiled import check_compiled
 from fuzz.check.controls import ControlError, apply_controls
 from fuzz.check.coverage import Coverage
-from fuzz.check.exceptions import SuppressOutOfMemory
+from fuzz.check.exceptions import SubjectError, SuppressOutOfMemory, Unsupported
+from fuzz.check.oracle import constants, dynamo_same
+from fuzz.check.oracle.attention.call import Call
+from fuzz.check.oracle.attention.judge import judge as judge_call
+from fuzz.check.oracle.noise import Noise
 from fuzz.check.oracle.verdict import Judgement
-from fuzz.check.program import is_device_lost
+from fuzz.check.program import Execution, is_device_lost, is_from_text
+from fuzz.check.recheck import apply_precision_policy, recheck
 from fuzz.check.subject_builder import Subject
-from fuzz.protocol import Check, ErrorMap, Result, SubjectResult, Verdict
+from fuzz.protocol import Check, Result, SubjectResult, Verdict
 from fuzz.protocol.controls import Observation
-from fuzz.protocol.failures import NotTaken, Refusal
+from fuzz.protocol.failures import NotTaken, OutOfBounds, Refusal
+
+FUSED_ROUNDS = ("weights", "sums", "exponentials")
+"""What the fused calls of rewrites round: flash on CPU rounds most."""
 
 
 def check(
@@ -54,7 +68,6 @@ def check(
 
 
 def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> SubjectResult:
-    """Compile and run one subject; everything it does wrong is in the result."""
     started = time.perf_counter()
     same = None
     coverage = Coverage()
@@ -62,15 +75,20 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> SubjectRe
     with case.clock:
         try:
             if subject is None:
-                judgement = Judgement(Verdict.SKIPPED, NotTaken(Refusal.UNKNOWN_SUBJECT))
+                judgement = _skip(Refusal.UNKNOWN_SUBJECT)
             else:
                 subject = apply_controls(subject, case.request.controls, observed.append)
-                check_subject = check_attention if subject.attention is not None else check_compiled
-                judgement, same = check_subject(case, subject, coverage)
+                check_subject = _check_attention if subject.attention is not None else _check_compiled
+                judgement, run = check_subject(case, subject, coverage)
+                same = None if run is None else dynamo_same.same(case.eager, run, case.exact)
         except ControlError as error:
-            judgement = Judgement(Verdict.SKIPPED, NotTaken(Refusal.CONTROL, str(error)))
+            judgement = _skip(Refusal.CONTROL, str(error))
         with case.running:
             settings.reset_caches()
+    error_map = None
+    if case.request.with_error_map and judgement.where:
+        with SuppressOutOfMemory():
+            error_map = judgement.map()
     return SubjectResult(
         subject=name,
         verdict=judgement.verdict,
@@ -80,7 +98,7 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> SubjectRe
         seconds=round(time.perf_counter() - started, 4),
         where=judgement.where,
         reached=coverage.reached,
-        map=_map_errors(judgement) if case.request.with_error_map else None,
+        map=error_map,
         failure=judgement.failure,
         excuse=judgement.excuse,
         writes=judgement.writes,
@@ -88,8 +106,136 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> SubjectRe
     )
 
 
-def _map_errors(judgement: Judgement) -> ErrorMap | None:
-    """How far the value that `judgement` calls wrong is off; None where it calls none wrong."""
+def _skip(refusal: Refusal, why: str = "") -> Judgement:
+    return Judgement(Verdict.SKIPPED, NotTaken(refusal, why))
+
+
+def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tuple[Judgement, Execution | None]:
+    """The verdict on a subject that computes the case as a whole, and its run, if it is of use."""
+    if subject.spec.random and not case.request.random:
+        return _skip(Refusal.NOT_RANDOM), None
+    module = case.program.module(case.request.training)
+    try:
+        with case.running, coverage, subject.allowed():
+            call = subject.compile(module, case.request.dynamic)
+            runs = [case.execute(call, module) for _ in range(max(1, case.request.repeat))]
+    except SubjectError as error:
+        return _skip(Refusal.UNSUPPORTED, str(error)), None
+    except Exception as error:
+        return Judgement(exceptions.verdict(error), exceptions.as_failure(error)), None
+    judgement = case.suspect_eager(case.judge_runs(runs), runs[0], subject)
+    if judgement.verdict is Verdict.SKIPPED:
+        return judgement, None
+    if judgement.verdict is not Verdict.EAGER_SUSPECT:
+        judgement = recheck(judgement, case, subject, (call, module), runs[0])
+        if not judgement.verdict.is_finding and any("sfdp" in name for name in coverage.fired):
+            judgement = _judge_fused_call(case, subject, runs[0]) or judgement
+    return judgement, runs[0]
+
+
+def _judge_fused_call(case: CaseRun, subject: Subject, run: Execution) -> Judgement | None:
+    """What is wrong with a case that is one attention, which a rewrite made a fused call; None for nothing.
+
+    Eager in low precision is less accurate than a fused call, so that its tolerance would hide much.
+    """
+    request = case.request
+    if request.random or request.attention_stub is None:
+        return None
     with SuppressOutOfMemory():
-        return judgement.map() if judgement.where else None
+        pure = PureAttention(request.attention_stub, case.device, training=request.training)
+        judgement = _judge_as_call(pure, case, subject, run)
+        if judgement is None:
+            return None
+        return apply_precision_policy(
+            judgement, case, subject, lambda again: _judge_as_call(pure, case, subject, again) is not None
+        )
     return None
+
+
+def _judge_as_call(pure: PureAttention, case: CaseRun, subject: Subject, run: Execution) -> Judgement | None:
+    """What is wrong with `run` as a call of an attention function."""
+    call = pure.call(run, case.eager.cotangents)
+    if call is None or (subject.tf32 and call.q.dtype == torch.float32):
+        return None
+    # A program that takes the scale to q, or its root to q and to k, rounds there, unless it is a power of 4.
+    root = math.log2(abs(call.options["scale"]) or 1.0) / 2
+    judgement = judge_call(call, FUSED_ROUNDS if root.is_integer() else (*FUSED_ROUNDS, "scores"))
+    return judgement if judgement.verdict.is_finding else None
+
+
+def _check_attention(case: CaseRun, subject: Subject, coverage: Coverage) -> tuple[Judgement, Execution | None]:
+    """The verdict on a subject that computes the attention of the case, and its run, if it is of use."""
+    stub, training = case.request.attention_stub, case.request.training
+    if stub is None or subject.attention is None:
+        return _skip(Refusal.NO_CONTRACT), None
+    try:
+        with case.running:
+            harness = AttentionHarness(stub, subject.attention, case.device, training=training)
+    except (SubjectError, Unsupported) as refusal:
+        return _skip(Refusal.UNSUPPORTED, str(refusal)), None
+    except Exception as error:
+        if not is_from_text(error):
+            raise
+        return _skip(Refusal.TEXT_FAILS, exceptions.line(error)), None
+    runs: list[Execution] = []
+    try:
+        judgement = _run_and_judge(case, subject, harness, runs, coverage)
+        damage = harness.damage
+    finally:
+        harness.program.close()
+    if judgement.verdict is Verdict.SKIPPED and not (damage or harness.differences):
+        return judgement, None
+    if harness.differences and not judgement.verdict.is_finding:
+        judgement = Judgement(Verdict.WRONG_RESULT, harness.differences[0], judgement.numbers)
+    if damage:
+        if judgement.verdict.is_finding:
+            judgement = replace(judgement, writes=damage)
+        else:
+            judgement = Judgement(Verdict.OUT_OF_BOUNDS, OutOfBounds(damage), judgement.numbers)
+    if not runs:
+        return judgement, None
+    return case.suspect_eager(judgement, runs[0], subject), runs[0]
+
+
+def _run_and_judge(
+    case: CaseRun, subject: Subject, harness: AttentionHarness, runs: list[Execution], coverage: Coverage
+) -> Judgement:
+    """The verdict on what a function gives; `runs` takes the executions."""
+    recorded: list[Call] = []
+    module = harness.module()
+    try:
+        with case.running, coverage:
+            call = subject.compile(module, case.request.dynamic)
+            for _ in range(max(1, case.request.repeat)):
+                runs.append(case.execute(call, module, harness.fresh()))
+                recorded = recorded or harness.calls
+                if harness.damage:
+                    break
+    except Unsupported as refusal:
+        return _skip(Refusal.UNSUPPORTED, str(refusal))
+    except NotImplementedError as error:  # in the backward pass
+        return _skip(Refusal.NOT_IMPLEMENTED, exceptions.line(error))
+    except Exception as error:
+        if not harness.accuses(error):
+            return _skip(Refusal.TEXT_FAILS, exceptions.line(error))
+        return Judgement(exceptions.verdict(error), exceptions.as_failure(error))
+    if harness.attention.compiled:
+        return case.judge_runs(runs, harness.dtypes, functools.partial(_run_uncompiled, case, harness))
+    with SuppressOutOfMemory() as caught:
+        judgement = calls.judge_calls(
+            recorded, harness.function, training=case.request.training, again=not harness.damage
+        )
+        is_deterministic = case.device in harness.function.capabilities.deterministic
+        return case.compare_runs(judgement, runs) if is_deterministic else judgement
+    return _skip(Refusal.NO_MEMORY, caught.line)
+
+
+def _run_uncompiled(case: CaseRun, harness: AttentionHarness) -> list[Execution]:
+    """The case with the same function, not compiled, under noise."""
+    if case.request.random:
+        return []
+    with harness.uncompiled() as program:
+        return [
+            case.execute(None, program.module(case.request.training), Noise(number))
+            for number in range(constants.REPLICAS_BEFORE_WRONG)
+        ]

@@ -1,6 +1,7 @@
 """What an exception from torch means for a verdict."""
 
 import re
+import traceback
 from contextlib import AbstractContextManager
 
 from fuzz.protocol import Verdict
@@ -94,9 +95,6 @@ def _from_compiler(error: BaseException) -> bool:
     for link in _chain(error):
         if type(link).__module__.startswith(("torch._dynamo.exc", "torch._inductor.exc")):
             return True
-        trace = link.__traceback__
-        while trace is not None:
-            if trace.tb_frame.f_code.co_filename.replace("\\", "/").endswith(_COMPILERS):
-                return True
-            trace = trace.tb_next
+        if any(frame.f_code.co_filename.endswith(_COMPILERS) for frame, _ in traceback.walk_tb(link.__traceback__)):
+            return True
     return False

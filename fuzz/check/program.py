@@ -3,10 +3,11 @@
 import functools
 import itertools
 import linecache
+import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +52,10 @@ class Program:
 
 def is_from_text(error: BaseException) -> bool:
     """Whether a case's text, or what torch did for it, raised an error, and nothing of ours that the text called."""
-    ours = str(Path(__file__).parent)
-    trace, inside = error.__traceback__, False
-    while trace is not None:
-        name = trace.tb_frame.f_code.co_filename
+    ours, inside = str(Path(__file__).parent), False
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        name = frame.f_code.co_filename
         inside = name.startswith("<case ") or (inside and not name.startswith(ours))
-        trace = trace.tb_next
     return inside
 
 
@@ -79,6 +78,19 @@ class Execution:
     def values(self) -> dict[str, Tensor]:
         """All that is compared, by name."""
         return {**self.outputs, **self.mutated, **self.gradients}
+
+    def merge(self, other: "Execution", keeps: Callable[[str, Tensor], Tensor]) -> "Execution":
+        """This run with the elements of `other` (0 for what that lacks) where `keeps(name, value)` is False."""
+        theirs = other.values
+
+        def choose(values: dict[str, Tensor]) -> dict[str, Tensor]:
+            return {
+                name: torch.where(keeps(name, value), value, theirs.get(name, torch.zeros_like(value)))
+                for name, value in values.items()
+            }
+
+        outputs, mutated, gradients = map(choose, (self.outputs, self.mutated, self.gradients))
+        return replace(self, outputs=outputs, mutated=mutated, gradients=gradients)
 
 
 def execute(

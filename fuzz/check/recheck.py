@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fuzz.check import exceptions, settings
 from fuzz.check.case_run import CaseRun
@@ -16,6 +16,7 @@ from fuzz.check.oracle.verdict import DOUBTED, Judge, Judgement
 from fuzz.check.program import Execution, execute
 from fuzz.check.subject_builder import Subject
 from fuzz.protocol import CASTS, TF32, Verdict
+from fuzz.protocol.failures import DropoutStatistic
 
 Compiled = tuple[Callable[..., Any], nn.Module]
 """What is called like a module, and the module it was made from."""
@@ -26,7 +27,7 @@ def recheck(judgement: Judgement, case: CaseRun, subject: Subject, compiled: Com
     with SuppressOutOfMemory():
         if judgement.verdict is Verdict.NONFINITE and case.request.random:
             # With other random numbers something else may be divided by 0.
-            rest = case.judge.judge(_with_eager_where_nonfinite(run, case.eager))
+            rest = case.judge.judge(run.merge(case.eager, lambda _, value: value.isfinite()))
             if rest.verdict is Verdict.RANDOM_STREAM:
                 judgement = replace(judgement, verdict=Verdict.RANDOM_STREAM, where=None)
         if judgement.verdict in DOUBTED:
@@ -35,23 +36,6 @@ def recheck(judgement: Judgement, case: CaseRun, subject: Subject, compiled: Com
             with subject.allowed():
                 return _compare_seeds(judgement, case, compiled, run, tf32=subject.tf32)
     return judgement
-
-
-def _with_eager_where_nonfinite(run: Execution, eager: Execution) -> Execution:
-    """`run` with eager's elements where it is not finite."""
-
-    def replace_nonfinite(values: dict[str, Tensor]) -> dict[str, Tensor]:
-        return {
-            name: torch.where(value.isfinite(), value, eager.values.get(name, torch.zeros_like(value)))
-            for name, value in values.items()
-        }
-
-    return replace(
-        run,
-        outputs=replace_nonfinite(run.outputs),
-        mutated=replace_nonfinite(run.mutated),
-        gradients=replace_nonfinite(run.gradients),
-    )
 
 
 def _explain_by_rounding(judgement: Judgement, case: CaseRun, subject: Subject, run: Execution) -> Judgement:
@@ -113,16 +97,25 @@ def _compare_seeds(judgement: Judgement, case: CaseRun, compiled: Compiled, run:
     """`judgement`, or what is wrong whatever random numbers are drawn; with `tf32`, beside eager with TF32."""
     eager = case.execute() if tf32 else case.eager
     coarsest = _with_tf32(case.coarsest()) if tf32 else case.coarsest()
-    comparison = compare_over_seeds(case, compiled, run, eager, coarsest)
-    judge = Judge(eager, case.exact, case.replica, lambda: coarsest, random=False)
     plain = case.program.module(case.request.training)
+    comparison = dropout.Comparison(
+        _seeded(case, (plain, plain)), _seeded(case, compiled), eager, run, case.program.inputs, coarsest
+    )
+    judge = Judge(eager, case.exact, case.replica, lambda: coarsest, random=False)
+
+    def judge_steady() -> Judgement | None:
+        """What is wrong with `run` where it has eager's values wherever numbers are random; None for nothing."""
+        steady = comparison.steady(eager, run)
+        certain = None if steady is None else judge.judge(steady)
+        return certain if certain is not None and certain.verdict in DOUBTED else None
+
     try:
         found = comparison.difference(lambda number: _seeded(case, (plain, plain), number))
         if found is not None:
             return _accuse(found)
-        certain = _judge_steady(judgement, judge, comparison.steady(eager, run))
-        if certain is not judgement and comparison.take(constants.DROPOUT_SEEDS[1]):
-            return _judge_steady(judgement, judge, comparison.steady(eager, run))
+        # A few seeds more tell what is constant.
+        if judge_steady() is not None and comparison.take(constants.DROPOUT_SEEDS[1]):
+            return judge_steady() or judgement
     except RunFailed as failure:
         if exceptions.is_out_of_memory(failure):
             raise
@@ -130,29 +123,11 @@ def _compare_seeds(judgement: Judgement, case: CaseRun, compiled: Compiled, run:
 
 
 def _accuse(found: dropout.Difference) -> Judgement:
-    of_output = found.value and not found.value.startswith("grad of")
-    verdict = Verdict.WRONG_RESULT if of_output else Verdict.WRONG_GRADIENT
+    verdict = Verdict.WRONG_RESULT if found.is_of_output else Verdict.WRONG_GRADIENT
     if found.kind == dropout.NONFINITE:
         verdict = Verdict.NONFINITE
-    return Judgement(verdict, found.failure, {"ratio": found.errors, "seeds": float(found.seeds)}, found.value)
-
-
-def _judge_steady(judgement: Judgement, judge: Judge, steady: Execution | None) -> Judgement:
-    """`judgement`, or what is wrong with a run that has eager's values wherever numbers are random."""
-    if steady is None:
-        return judgement
-    certain = judge.judge(steady)
-    return certain if certain.verdict in DOUBTED else judgement
-
-
-def compare_over_seeds(
-    case: CaseRun, compiled: Compiled, run: Execution, eager: Execution, coarsest: torch.dtype
-) -> dropout.Comparison:
-    """Eager, which gave `eager` and rounds to `coarsest`, beside `compiled`, which gave `run`, over seeds."""
-    plain = case.program.module(case.request.training)
-    return dropout.Comparison(
-        _seeded(case, (plain, plain)), _seeded(case, compiled), eager, run, case.program.inputs, coarsest
-    )
+    failure = DropoutStatistic(found.value, found.kind, found.part, found.effect, found.seeds, found.errors)
+    return Judgement(verdict, failure, {"ratio": found.errors, "seeds": float(found.seeds)}, found.value)
 
 
 def _seeded(case: CaseRun, compiled: Compiled, noise: int | None = None) -> dropout.Run:

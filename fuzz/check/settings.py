@@ -1,6 +1,7 @@
 """The state of torch that every check relies on, set once per worker. Only this module writes torch's configuration."""
 
 import gc
+import importlib
 import itertools
 import logging
 import sys
@@ -28,13 +29,19 @@ def configure_torch() -> None:
     import torch._dynamo.config as dynamo
     import torch._functorch.config as functorch
     import torch._inductor.config as inductor
+    from torch._dynamo import guards
 
     inductor.fallback_random = True
     _switch_off(inductor, "fx_graph_cache", "fx_graph_remote_cache", "bundled_autotune_remote_cache")
     _switch_off(functorch, "enable_autograd_cache", "enable_remote_autograd_cache")
     _switch_off(dynamo, "verbose", "suppress_errors", "run_gc_after_compile")
-    _leave_caches_warm()
-    _flex_attention_by_itself()
+    if hasattr(guards, "profile_guard_manager"):
+        # Dynamo times its guards once per compile, for its log, after flushing the processor's caches: 30 ms each time.
+        guards.profile_guard_manager = lambda *_: 0.0
+    flex: Any = importlib.import_module("torch.nn.attention.flex_attention")
+    if hasattr(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG"):
+        # Outside of torch.compile it compiles itself, for no gain in speed and a second for each case.
+        flex._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = True
     logging.getLogger("torch").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore")
 
@@ -83,20 +90,14 @@ _CASTS = "emulate_precision_casts"
 
 @contextmanager
 def allow(*, tf32: bool, own_random: bool) -> Iterator[None]:
-    """While entered, what a subject is allowed: TF32, and random numbers of its own."""
-    with allow_tf32_products() if tf32 else nullcontext(), use_own_random_stream() if own_random else nullcontext():
-        yield
+    """While entered, what a subject is allowed: TF32, and random numbers of its own, as Inductor draws them for users.
 
-
-@contextmanager
-def use_own_random_stream() -> Iterator[None]:
-    """While entered, what Inductor compiles draws its own random numbers, as it does for users, and not eager's.
-
-    Only then does it take dropout apart into the graph that its patterns of attention in training have.
+    Only with its own does it take dropout apart into the graph that its patterns of attention in training have.
     """
     import torch._inductor.config as inductor
 
-    with patch(inductor, "fallback_random", False):
+    random = patch(inductor, "fallback_random", False) if own_random else nullcontext()
+    with allow_tf32_products() if tf32 else nullcontext(), random:
         yield
 
 
@@ -132,24 +133,6 @@ _CACHES = (
     ("torch._dynamo.bytecode_transformation", "_cached_cleaned_instructions", "cache_clear"),
     ("torch.fx.graph_module", "_loader", "eval_cache", "clear"),
 )
-
-
-def _flex_attention_by_itself() -> None:
-    # Outside of torch.compile it compiles itself, for no gain in speed and a second for each case.
-    try:
-        from torch.nn.attention import flex_attention as module
-    except ImportError:
-        return
-    if hasattr(module, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG"):
-        module._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = True
-
-
-def _leave_caches_warm() -> None:
-    # Dynamo times its guards once per compile, for its log, after flushing the processor's caches: 30 ms each time.
-    from torch._dynamo import guards
-
-    if hasattr(guards, "profile_guard_manager"):
-        guards.profile_guard_manager = lambda *_: 0.0
 
 
 def _let_go_of_symbols() -> None:

@@ -12,8 +12,7 @@ import torch
 from torch import nn
 
 from fuzz.check import graph_passes, settings
-from fuzz.check.attention import sdpa
-from fuzz.check.attention.function import Attention, Function
+from fuzz.check.attention.function import Attention, Function, load_sdpa
 from fuzz.check.exceptions import SubjectError
 from fuzz.subjects import SUBJECTS, Spec, get_spec, is_user_function
 
@@ -73,7 +72,7 @@ def _build(name: str, spec: Spec) -> Subject:
         attention = Attention(
             load=functools.partial(_load_kernel, spec.function)
             if spec.function
-            else functools.partial(sdpa.function, spec.sdpa),
+            else functools.partial(load_sdpa, spec.sdpa),
             compiled=bool(spec.backend),
             twin=functools.partial(_load, spec.twin) if spec.twin else None,
         )

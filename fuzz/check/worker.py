@@ -57,7 +57,8 @@ def main(
         os.environ.setdefault(name, value)
     try:
         if options.memory_limit:
-            _limit_memory(options.memory_limit)
+            # RLIMIT_DATA bounds what a process can write to; RLIMIT_AS would count the address space CUDA reserves.
+            resource.setrlimit(resource.RLIMIT_DATA, (options.memory_limit << 20, options.memory_limit << 20))
         before()
         subjects = _start(options)
     except WorkerUnavailable as reason:
@@ -93,11 +94,6 @@ def _take_stdout() -> BinaryIO:
     wire = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     return wire
-
-
-def _limit_memory(mib: int) -> None:
-    # RLIMIT_DATA bounds what a process can write to; RLIMIT_AS would count the address space CUDA reserves.
-    resource.setrlimit(resource.RLIMIT_DATA, (mib << 20, mib << 20))
 
 
 def _start(options: argparse.Namespace) -> "dict[str, Subject]":

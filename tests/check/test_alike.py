@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fuzz.check.attention.sdpa import function
+from fuzz.check.attention.function import load_sdpa as function
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.judge import judge
 from fuzz.protocol import Verdict

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 
 from fuzz.check.oracle.constants import MAP_AXIS, MAP_BLOCKS
-from fuzz.check.oracle.error_map import error_map
+from fuzz.check.oracle.where import error_map
 from fuzz.check.subject_builder import Subject
 from fuzz.protocol import Result, Verdict, from_json
 from tests.check.in_process import run_subject

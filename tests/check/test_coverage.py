@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from benchmarks.patterns import registered_patterns
 from fuzz.check import torch_internals
-from fuzz.check.coverage import Coverage, missing_hooks, registered_patterns
+from fuzz.check.coverage import Coverage, missing_hooks
 from fuzz.check.subject_builder import find
 from fuzz.protocol.failures import NotTaken, Refusal
 from tests.check.client import Client

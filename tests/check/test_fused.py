@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fuzz.check import check_compiled
 from fuzz.check.attention.pure_attention import PureAttention
 from fuzz.check.check import check
 from fuzz.check.program import Program, execute
@@ -74,7 +73,7 @@ def run_subject(computed: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch
     def compile_(_module: nn.Module, _dynamic: bool) -> Callable[..., Tensor]:
         return computed
 
-    monkeypatch.setattr(check_compiled, "attention_patterns", lambda names: ("_sfdp_pattern_1",) if fused else names)
+    monkeypatch.setattr("fuzz.check.check.Coverage.fired", ("_sfdp_pattern_1",) if fused else ())
     written, attention_stub = texts()
     request = Check(1, written, ("s",), attention_stub=attention_stub)
     return check(request, {"s": Subject("s", compile_)}, "cpu", lambda stage: None, lambda: 0.0).results[0]

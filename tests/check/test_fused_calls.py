@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch._inductor import config
 
-from fuzz.check import check_compiled
 from fuzz.check.attention.pure_attention import PureAttention
 from fuzz.check.oracle.verdict import Judgement
 from fuzz.check.program import Program, execute
@@ -22,7 +21,7 @@ WRONG = Judgement(Verdict.WRONG_RESULT, NotFinite("out", 1, (0,)))
 
 
 def under_passes(monkeypatch: pytest.MonkeyPatch, judge: Callable[..., Judgement]) -> SubjectResult:
-    monkeypatch.setattr(check_compiled, "judge_call", judge)
+    monkeypatch.setattr("fuzz.check.check.judge_call", judge)
     torch._dynamo.reset()
     result = run_subject(find("passes"), text=source(FUSED, dtype="bfloat16"), dtype="bfloat16")
     assert any(name.startswith("_sfdp_pattern") for name in result.fired)

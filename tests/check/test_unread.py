@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fuzz.check.oracle.attention.call import Call
-from fuzz.check.oracle.attention.unknown_mask import judge_unknown_mask
+from fuzz.check.oracle.attention.dropout_masks import judge_unknown_mask
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import WITHOUT_DROPOUT
 from tests.check.failures import is_failure

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from corpus import casefile
-from fuzz.check.oracle.error_map import error_map
-from fuzz.check.oracle.where import locate
+from fuzz.check.oracle.where import error_map, locate
 from fuzz.error_location import describe_where, find_attention_axes
 from fuzz.protocol import ErrorMap, SubjectResult, Verdict
 from generators.program.case import Case

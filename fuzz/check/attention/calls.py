@@ -16,7 +16,6 @@ from fuzz.check.oracle import constants
 from fuzz.check.oracle.attention import dropout_masks, identities, metamorphic
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.judge import judge
-from fuzz.check.oracle.attention.unknown_mask import judge_unknown_mask
 from fuzz.check.oracle.verdict import SEVERITY, Judgement
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import FURTHER_CALL, WITHOUT_DROPOUT, MissingGradient, OutOfBounds, Write
@@ -27,10 +26,11 @@ def judge_calls(calls: Sequence[Call], loaded: Loaded, *, training: bool, again:
 
     `training`: gradients were requested; `again`: the function may be called with other arguments.
     """
-    judgements = [_judge_call(call, loaded, training=training, again=again) for call in calls] or [
-        Judgement(Verdict.OK)
-    ]
-    return max(judgements, key=lambda item: (SEVERITY.index(item.verdict), item.numbers.get("ratio", 0.0)))
+    return max(
+        (_judge_call(call, loaded, training=training, again=again) for call in calls),
+        key=lambda judgement: (SEVERITY.index(judgement.verdict), judgement.numbers.get("ratio", 0.0)),
+        default=Judgement(Verdict.OK),
+    )
 
 
 def _judge_call(call: Call, loaded: Loaded, *, training: bool, again: bool) -> Judgement:
@@ -69,7 +69,7 @@ def _judge_numbers(call: Call, loaded: Loaded, attend: "_FurtherCalls | None") -
     rounds = loaded.capabilities.rounds
     if probability <= 0.0:
         return judge(call, rounds)
-    certain = judge_unknown_mask(call, rounds)
+    certain = dropout_masks.judge_unknown_mask(call, rounds)
     if certain is not None:
         return certain
     if attend is None:
@@ -114,7 +114,7 @@ def _widen_values(attend: "_FurtherCalls", call: Call) -> Tensor | None:
     if size <= constants.PIECES * call.v.size(3):
         return call.v
     wide = call.v.new_ones((*call.v.shape[:3], size))
-    first = dropout_masks.extract_first_keys(attend, call.q, call.k, call.v, call.options)
+    first = dropout_masks.extract_mask(attend, call.q, call.k, call.v, call.options, pieces=1)
     try:
         whole = dropout_masks.extract_mask(attend, call.q, call.k, wide, call.options)
     except Failed:  # nobody asks for values this wide

@@ -7,7 +7,8 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fuzz.check.exceptions import SubjectError, Unsupported
 from fuzz.check.oracle.constants import LOWEST_FILL
@@ -50,15 +51,14 @@ class Capabilities:
         """The capabilities a function carries. Raises `SubjectError` for keys and values that mean nothing."""
         if not isinstance(declared, Mapping):
             raise SubjectError(f"capabilities is {declared!r}, not a mapping")
-        names = [field.name for field in fields(cls)]
         for key, value in declared.items():
-            if key not in names:
-                raise SubjectError(f"unknown capability {key!r}: there are {', '.join(names)}")
-            if not _EXPECTED[key][0](value):
-                raise SubjectError(f"capability {key} is {value!r}, not {_EXPECTED[key][1]}")
-        given: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in declared.items()
-        }
+            if key not in _EXPECTED:
+                names = ", ".join(field.name for field in fields(cls))
+                raise SubjectError(f"unknown capability {key!r}: there are {names}")
+            is_expected, expected = _EXPECTED[key]
+            if not is_expected(value):
+                raise SubjectError(f"capability {key} is {value!r}, not {expected}")
+        given: dict[str, Any] = {key: tuple(x) if isinstance(x, list) else x for key, x in declared.items()}
         return cls(**given)
 
     def refusal(self, q: Tensor, k: Tensor, v: Tensor, *, training: bool) -> str | None:
@@ -83,30 +83,30 @@ class Capabilities:
         return next((reason for reason, applies in reasons.items() if applies), None)
 
 
-def _some_of(words: tuple[str, ...]) -> Callable[[object], bool]:
-    return lambda value: isinstance(value, (tuple, list)) and all(item in words for item in value)
-
-
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
-def _is_flag(value: object) -> bool:
-    return isinstance(value, bool)
+def _some_of(*words: str) -> tuple[Callable[[Any], bool], str]:
+    return (
+        lambda value: isinstance(value, (tuple, list)) and all(x in words for x in value),
+        f"a tuple of {', '.join(words)}",
+    )
 
 
 _EXPECTED: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "dtypes": (_some_of(DTYPES), f"a tuple of {', '.join(DTYPES)}"),
+    "dtypes": _some_of(*DTYPES),
     "head_dims": (
-        lambda value: isinstance(value, (tuple, list)) and all(_is_count(item) for item in value),
+        lambda value: isinstance(value, (tuple, list)) and all(map(_is_count, value)),
         "a tuple of positive whole numbers",
     ),
-    "rounds": (_some_of(ROUNDS), f"a tuple of {', '.join(ROUNDS)}"),
-    **dict.fromkeys(
-        ("devices", "deterministic", "exact_relations"), (_some_of(DEVICES), f"a tuple of {', '.join(DEVICES)}")
-    ),
+    "rounds": _some_of(*ROUNDS),
+    **dict.fromkeys(("devices", "deterministic", "exact_relations"), _some_of(*DEVICES)),
     **dict.fromkeys(("max_head_dim", "max_scores"), (_is_count, "a positive whole number")),
-    **dict.fromkeys(("grouped", "value_dim", "lengths", "training", "empty"), (_is_flag, "True or False")),
+    **dict.fromkeys(
+        ("grouped", "value_dim", "lengths", "training", "empty"),
+        (lambda value: isinstance(value, bool), "True or False"),
+    ),
 }
 
 
@@ -180,3 +180,49 @@ def fill_matters(fill: float, mask: object, causal: object, columns: int) -> boo
     if fill > LOWEST_FILL or causal is not None or mask.dtype != torch.bool:
         return True
     return columns == 0 or not bool(mask.any(-1).all())
+
+
+def load_sdpa(backend: str) -> Function:
+    """`F.scaled_dot_product_attention` on a backend ("MATH"), with the signature of attention functions."""
+    chosen = getattr(SDPBackend, backend)
+
+    def attention(
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        scale: float,
+        mask: Tensor | None = None,
+        bias: Tensor | None = None,
+        causal: str | None = None,
+    ) -> Tensor:
+        added = mask if bias is None else bias
+        if causal == "bottom_right":
+            raise Unsupported("it does not take causal from the bottom right")
+        if sum(item is not None for item in (mask, bias, causal)) > 1:
+            raise Unsupported("it takes one of mask, bias and causal")
+        if bias is not None and bias.dtype != q.dtype:
+            raise Unsupported(f"it does not take a bias of {bias.dtype} for q of {q.dtype}")
+        if added is not None:
+            added = added.reshape((1,) * (4 - added.dim()) + added.shape)
+        try:
+            with sdpa_kernel([chosen]):
+                return nn.functional.scaled_dot_product_attention(
+                    q, k, v, added, is_causal=causal is not None, scale=scale, enable_gqa=k.shape[1] != q.shape[1]
+                )
+        except RuntimeError as error:
+            if any(words in str(error) for words in _REFUSALS):
+                raise Unsupported("the backend has no kernel for this case") from error
+            raise
+
+    # On CPU, flash adds up dk and dv in the inputs' dtype, block by block, and takes a cubic for the exponential.
+    flash = ("weights", "sums", "exponentials")
+    rounds = flash if chosen is SDPBackend.FLASH_ATTENTION else ("weights",)
+    # On CUDA the backward passes of all but MATH add up dq with atomics, or may.
+    repeats = DEVICES if chosen is SDPBackend.MATH else ("cpu",)
+    attention.capabilities = {"rounds": rounds, "deterministic": repeats}  # type: ignore[attr-defined]
+    return attention
+
+
+#: The second is what the memory-efficient backend says of a bias that is expanded along keys.
+_REFUSALS = ("No available kernel", "(*bias): last dimension must be contiguous")

@@ -32,18 +32,8 @@ _PATTERN = {
     torch.int64: 0x5A5A5A5A5A5A5A5A,
 }
 _UNWRITTEN = frozenset({"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"})
-_ALLOCATING = _UNWRITTEN | {
-    "zeros",
-    "zeros_like",
-    "new_zeros",
-    "ones",
-    "ones_like",
-    "new_ones",
-    "full",
-    "full_like",
-    "new_full",
-}
-_OURS = ("case", "triton", "fuzz.check")
+_FILLED = {form.format(name) for name in ("zeros", "ones", "full") for form in ("{}", "{}_like", "new_{}")}
+_OURS = ("case.", "triton.", "fuzz.check.")
 
 
 @dataclass
@@ -93,7 +83,7 @@ class Guard:
 
     def __enter__(self) -> None:
         for home in (torch, torch.Tensor):
-            for name in sorted(_ALLOCATING):
+            for name in sorted(_UNWRITTEN | _FILLED):
                 original = getattr(home, name, None)
                 if original is not None:
                     self._originals[home, name] = vars(home).get(name)
@@ -121,9 +111,10 @@ class Guard:
 
     def returned(self, value: Tensor) -> Tensor:
         """A fresh copy of a result; the gradient that comes back through it is guarded."""
-        if value.requires_grad and torch.is_grad_enabled():
-            return _Returned.apply(value, self)
-        return value.clone(memory_format=torch.contiguous_format)
+        fresh = value.clone(memory_format=torch.contiguous_format)
+        if fresh.requires_grad:
+            fresh.register_hook(lambda gradient: self._copied("dout", gradient))
+        return fresh
 
     def damage(self) -> tuple[Write, ...]:
         """What was written outside of where it should be, buffer by buffer."""
@@ -137,7 +128,9 @@ class Guard:
             place = _caller()
             if place is None or not _guardable(made):
                 return made
-            guarded = self._allocated(f"torch.{name} at {place}", made, keep=name not in _UNWRITTEN)
+            guarded = self._new(f"torch.{name} at {place}", made).value
+            if name not in _UNWRITTEN:
+                _write(guarded, made)
             return guarded.requires_grad_() if made.requires_grad else guarded
 
         return functools.wraps(original)(allocate)
@@ -151,15 +144,8 @@ class Guard:
         made.before = made.whole.clone()
         return made.value
 
-    def _allocated(self, name: str, like: Tensor, *, keep: bool) -> Tensor:
-        made = self._new(name, like)
-        if keep:
-            _write(made.value, like)
-        return made.value
-
     def _new(self, name: str, like: Tensor) -> _Buffer:
-        span = 1 + sum((size - 1) * stride for size, stride in zip(like.shape, like.stride(), strict=True))
-        span = span if like.numel() else 0
+        span = _span(like) if like.numel() else 0
         lead = BORDER + int(like.storage_offset()) % 64  # keeps the alignment
         integer = _INTEGER[like.element_size()]
         whole = torch.full((lead + span + BORDER,), _PATTERN[like.dtype], dtype=integer, device=like.device)
@@ -180,17 +166,6 @@ class _Given(torch.autograd.Function):
         return gradients[0], None, None
 
 
-class _Returned(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, value: Tensor, guard: Guard) -> Tensor:
-        ctx.guard = guard
-        return value.clone(memory_format=torch.contiguous_format)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
-        return ctx.guard._copied("dout", gradients[0]), None
-
-
 def _guardable(value: Tensor) -> bool:
     return value.dtype in _PATTERN and value.layout is torch.strided and value.device.type in ("cpu", "cuda")
 
@@ -203,10 +178,13 @@ def _write(target: Tensor, value: Tensor) -> None:
     if not value.numel():
         return
     if _overlaps(value):
-        span = 1 + sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
-        target = target.as_strided((span,), (1,), target.storage_offset())
-        value = value.as_strided((span,), (1,), value.storage_offset())
+        target, value = (x.as_strided((_span(value),), (1,), x.storage_offset()) for x in (target, value))
     target.copy_(value)
+
+
+def _span(value: Tensor) -> int:
+    """Elements of memory from its first to its last."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
 
 
 def _overlaps(value: Tensor) -> bool:
@@ -224,7 +202,7 @@ def _caller() -> str | None:
     frame: Any = sys._getframe(2)
     while frame is not None:
         module = f"{frame.f_globals.get('__name__', '')}."
-        if module.startswith(tuple(f"{name}." for name in _OURS)):
+        if module.startswith(_OURS):
             return None
         if not module.startswith("torch."):
             return f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"

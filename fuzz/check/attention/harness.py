@@ -2,8 +2,9 @@
 
 import functools
 import math
+import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -59,10 +60,13 @@ class AttentionHarness:
         """What was written where it should not be."""
         return self.guard.damage() if self.guard else ()
 
-    @contextmanager
-    def uncompiled(self) -> Iterator[Program]:
+    def uncompiled(self) -> AbstractContextManager[Program]:
         """The program with the function called as it is, by nothing that compiles or watches it."""
-        program = Program(self._source, self._device, {"attend": _make_contiguous(self.function.function)})
+        return self._program(_make_contiguous(self.function.function))
+
+    @contextmanager
+    def _program(self, attend: Function) -> Iterator[Program]:
+        program = Program(self._source, self._device, {"attend": attend})
         try:
             yield program
         finally:
@@ -70,11 +74,7 @@ class AttentionHarness:
 
     def accuses(self, error: Exception) -> bool:
         """Whether an exception is the function's: the text around it may need an output of eager's strides."""
-        files = []
-        trace = error.__traceback__
-        while trace is not None:
-            files.append(trace.tb_frame.f_code.co_filename)
-            trace = trace.tb_next
+        files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
         return self.attention.compiled or self._raised or self.program.filename not in files
 
     def _dry_run(self) -> None:
@@ -84,12 +84,8 @@ class AttentionHarness:
             self._check(q, k, v, options)
             return q.new_zeros((*q.shape[:3], v.shape[3]))
 
-        program = Program(self._source, self._device, {"attend": attend})
-        try:
-            with torch.no_grad():
-                program.module(self.training)(*program.inputs())
-        finally:
-            program.close()
+        with self._program(attend) as program, torch.no_grad():
+            program.module(self.training)(*program.inputs())
 
     def _check(self, q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any]) -> None:
         self.dtypes |= {q.dtype, k.dtype, v.dtype}
@@ -103,10 +99,12 @@ class AttentionHarness:
         guard = self.guard
         assert guard is not None
         given = guard.protect({"q": q, "k": k, "v": v, **options})
-        call = Call(q.detach(), k.detach(), v.detach(), {name: _detach(value) for name, value in options.items()})
-        call.wanted = tuple(f"d{name}" for name in DIFFERENTIATED if _wants_gradient(given.get(name)))
-        for name in DIFFERENTIATED:
-            _watch_gradient(given.get(name), functools.partial(call.gradients.__setitem__, f"d{name}"))
+        detached = {name: x.detach() if isinstance(x, Tensor) else x for name, x in options.items()}
+        call = Call(q.detach(), k.detach(), v.detach(), detached)
+        wanted = [name for name in DIFFERENTIATED if given.get(name) is not None and given[name].requires_grad]
+        call.wanted = tuple(f"d{name}" for name in wanted)
+        for name in wanted:
+            _watch_gradient(given[name], functools.partial(call.gradients.__setitem__, f"d{name}"))
         try:
             out = call_checked(self.function.function, **given)
         except Unsupported:
@@ -116,14 +114,18 @@ class AttentionHarness:
         except Exception:
             self._raised = True
             raise
-        if self.attention.twin is not None:
-            self._compare(out, _load_twin(self.attention.twin), {"q": q, "k": k, "v": v, **options})
+        self._compare(out, {"q": q, "k": k, "v": v, **options})
         call.out, call.differentiable = out.detach(), out.requires_grad
-        _watch_gradient(out, functools.partial(setattr, call, "dout"))
+        if out.requires_grad:
+            _watch_gradient(out, functools.partial(setattr, call, "dout"))
         self.calls.append(call)
         return guard.returned(out)
 
-    def _compare(self, out: Tensor, twin: Function | None, given: dict[str, Any]) -> None:
+    def _compare(self, out: Tensor, given: dict[str, Any]) -> None:
+        try:
+            twin = self.attention.twin and self.attention.twin()
+        except ImportError:
+            twin = None
         if twin is None:
             return
         with torch.no_grad():
@@ -133,25 +135,9 @@ class AttentionHarness:
             self.differences.append(DifferentElements("output", different, out.numel(), than="reference"))
 
 
-def _detach(value: object) -> object:
-    return value.detach() if isinstance(value, Tensor) else value
-
-
-def _wants_gradient(value: object) -> bool:
-    return isinstance(value, Tensor) and value.requires_grad
-
-
-def _watch_gradient(value: Tensor | None, note: Callable[[Tensor], None]) -> None:
+def _watch_gradient(value: Tensor, note: Callable[[Tensor], None]) -> None:
     """Have `note` called with a copy of the gradient of a value, when it comes."""
-    if value is not None and value.requires_grad:
-        value.register_hook(lambda gradient: note(gradient.detach().clone()))
-
-
-def _load_twin(load: Callable[[], Function]) -> Function | None:
-    try:
-        return load()
-    except ImportError:
-        return None
+    value.register_hook(lambda gradient: note(gradient.detach().clone()))
 
 
 def _make_contiguous(function: Function) -> Function:

@@ -111,48 +111,34 @@ def _compare(traced: Any, match: Any, known: _As) -> list[tuple[str, str, str]]:
 
 def _by_operands(origin: Any, match: Any) -> Any:
     """The pattern traced with the operands of the match. Raises `Unlike` where it does not fit them."""
-    search, examples, trace, workaround, _ = origin
-    names = _names(search)
-    values = [match.kwargs.get(name) for name in names]
+    search, examples, *_ = origin
+    values = [match.kwargs.get(name) for name in inspect.signature(search).parameters]
     values = [value.meta["val"] if isinstance(value, torch.fx.Node) else value for value in values]
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
     if any(isinstance(size, torch.SymInt) for tensor in tensors for size in (*tensor.shape, *tensor.stride())):
         raise Unlike("sizes are symbolic")
-    mode = require(*_MODE_OF)(values)
     # Of the examples, those that follow the workaround's scalars have no operand.
-    grads = [isinstance(example, torch.Tensor) and example.requires_grad for example in examples]
-    grads += [False] * (len(values) - len(grads))
-    try:
-        with mode:
-            fresh = [_fresh(value, grad) for value, grad in zip(values, grads, strict=False)]
-            graph = trace(search, fresh)
-        return _pattern(graph, names, workaround)
-    except (RuntimeError, ValueError, IndexError) as error:
-        raise Unlike(f"the pattern does not fit the operands: {error}") from error
+    examples = [*examples, *[None] * (len(values) - len(examples))]
+    return _trace(origin, values, examples, require(*_MODE_OF)(values))
 
 
 def _by_examples(origin: Any) -> Any:
     """The pattern as its authors traced it: its sizes say nothing here, its axes do."""
-    search, examples, trace, workaround, _ = origin
-    names = _names(search)
-    flat = [*examples, *(workaround or {}).values()]
+    examples = [*origin[1], *(origin[3] or {}).values()]
+    return _trace(origin, examples, examples, require(*_MODE)())
+
+
+def _trace(origin: Any, values: list[Any], examples: list[Any], mode: Any) -> Any:
+    """The pattern of `values`, which want gradients as `examples` do."""
+    search, _, trace, workaround, _ = origin
+    grads = [isinstance(example, torch.Tensor) and example.requires_grad for example in examples]
     try:
-        with require(*_MODE)():
-            graph = trace(
-                search,
-                [_fresh(value, value.requires_grad) if isinstance(value, torch.Tensor) else value for value in flat],
-            )
-        return _pattern(graph, names, workaround)
+        with mode:
+            graph = trace(search, [_fresh(value, grad) for value, grad in zip(values, grads, strict=False)])
+        names = [*inspect.signature(search).parameters]
+        return require(*_TO_PATTERN)(graph, argnames=names, scalar_workaround=workaround)
     except (RuntimeError, ValueError, IndexError) as error:
         raise Unlike(f"the pattern can't be traced: {error}") from error
-
-
-def _pattern(graph: Any, names: list[str], workaround: Any) -> Any:
-    return require(*_TO_PATTERN)(graph, argnames=names, scalar_workaround=workaround)
-
-
-def _names(search: Any) -> list[str]:
-    return [*inspect.signature(search).parameters]
 
 
 def _fresh(value: Any, grad: bool) -> Any:
@@ -180,11 +166,8 @@ def _walk(expression: Any, node: Any, seen: set[tuple[int, int]], known: _As) ->
         elif type(wanted).__name__ in _OPERANDS or isinstance(given, torch.fx.Node):
             continue
         elif not _equal(name, node, wanted, given, known):
-            yield (
-                name,
-                _format(given),
-                _format(known.means.get(wanted, wanted) if not isinstance(wanted, list) else wanted),
-            )
+            meant = wanted if isinstance(wanted, list) else known.means.get(wanted, wanted)
+            yield name, _format(given), _format(meant)
 
 
 def _equal(name: str, node: Any, wanted: Any, given: Any, known: _As) -> bool:

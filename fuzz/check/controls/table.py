@@ -1,17 +1,20 @@
 """All controls by name. `Control.argument` must match the pattern given here; "" takes none."""
 
+import functools
+import importlib
+import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from fuzz.check.attention.function import Attention, Function
-from fuzz.check.controls import inductor, launch, sdpa_forms
+from fuzz.check.attention.function import Function
+from fuzz.check.controls import inductor, sdpa_forms
 from fuzz.check.controls.pattern_constants import compare_constants
+from fuzz.check.exceptions import SubjectError
 from fuzz.check.subject_builder import Subject
 from fuzz.protocol.controls import Control, Observation
 
@@ -39,6 +42,42 @@ def _is_pattern(name: str, number: str) -> bool:
     return re.match(rf"_?sfdp_pattern_{number}(?!\d)", name) is not None
 
 
+def _set_tile(function: Function, tile: list[int]) -> Function:
+    """`function` with a tile of (queries, keys). Raises `SubjectError` where it takes none."""
+    if "tile" not in inspect.signature(function).parameters:
+        raise SubjectError(f"{getattr(function, '__name__', function)} has no parameter `tile`")
+
+    @functools.wraps(function)
+    def attention(*args: Any, **options: Any) -> Any:
+        return function(*args, **{**options, "tile": tuple(tile)})
+
+    return attention
+
+
+def _set_schedule(setting: str, function: Function, numbers: list[int]) -> Function:
+    """`function` of (a copy of) the bundled kernels, launched with `setting` (num_warps, num_stages) = `numbers[0]`.
+
+    Raises `SubjectError` for any other function.
+    """
+    package, changes = function.__module__.rpartition(".")[0], {setting: numbers[0]}
+    try:
+        launch: Any = importlib.import_module(f"{package}.launch")
+        forward, backward = launch.forward_schedule, launch.backward_schedule
+    except (ImportError, AttributeError, ValueError) as error:
+        raise SubjectError(f"{function.__module__} has no schedule: {error}") from error
+
+    @functools.wraps(function)
+    def attention(*args: Any, **options: Any) -> Any:
+        launch.forward_schedule = lambda *a, **o: replace(forward(*a, **o), **changes)
+        launch.backward_schedule = lambda *a, **o: tuple(replace(plan, **changes) for plan in backward(*a, **o))
+        try:
+            return function(*args, **options)
+        finally:
+            launch.forward_schedule, launch.backward_schedule = forward, backward
+
+    return attention
+
+
 CONTROLS: dict[str, Spec] = {
     "pattern_matcher_off": _config(pattern_matcher=False),
     "casts_emulated": _config(emulate_precision_casts=True),
@@ -56,20 +95,18 @@ CONTROLS: dict[str, Spec] = {
     "sdpa": Spec("|".join(sdpa_forms.FORMS), enter=lambda form, _: sdpa_forms.replace_sdpa(sdpa_forms.FORMS[form])),
     "sdpa_math": Spec(enter=lambda _, __: sdpa_kernel(SDPBackend.MATH)),
     "tf32": Spec(),
-    "tile": Spec(r"\d+,\d+", launch=launch.set_tile),
-    "warps": Spec(r"\d+", launch=partial(launch.set_schedule, "num_warps")),
-    "stages": Spec(r"\d+", launch=partial(launch.set_schedule, "num_stages")),
+    "tile": Spec(r"\d+,\d+", launch=_set_tile),
+    "warps": Spec(r"\d+", launch=functools.partial(_set_schedule, "num_warps")),
+    "stages": Spec(r"\d+", launch=functools.partial(_set_schedule, "num_stages")),
 }
 
 
 def apply_controls(subject: Subject, controls: Iterable[Control], record: Record) -> Subject:
     """`subject` under these controls; `record` is called with what they observe. Raises `ControlError`."""
-    for control in controls:
-        subject = _apply(subject, control, record)
-    return subject
+    return functools.reduce(functools.partial(_apply, record), controls, subject)
 
 
-def _apply(subject: Subject, control: Control, record: Record) -> Subject:
+def _apply(record: Record, subject: Subject, control: Control) -> Subject:
     spec = CONTROLS.get(control.name)
     if spec is None:
         raise ControlError(f"there is no control {control.name!r}")
@@ -79,16 +116,15 @@ def _apply(subject: Subject, control: Control, record: Record) -> Subject:
         if subject.attention is None:
             raise ControlError(f"{subject.name} is no attention function: it has no {control.name}")
         numbers = [int(number) for number in control.argument.split(",")]
-        return replace(subject, attention=_launch(subject.attention, spec.launch, numbers))
+        attention, change = subject.attention, spec.launch
+        return replace(
+            subject, attention=replace(attention, load=lambda: change(attention.resolve().function, numbers))
+        )
     if subject.attention is not None:
         raise ControlError(f"{subject.name} is an attention function: {control.name} is for compilers")
     if spec.enter is None:
         return replace(subject, tf32=True)
-    return replace(subject, under=_nest(subject.under, partial(spec.enter, control.argument, record)))
-
-
-def _launch(attention: Attention, change: Callable[[Function, list[int]], Function], numbers: list[int]) -> Attention:
-    return replace(attention, load=lambda: change(attention.resolve().function, numbers))
+    return replace(subject, under=_nest(subject.under, functools.partial(spec.enter, control.argument, record)))
 
 
 def _nest(

@@ -1,4 +1,4 @@
-"""The numbers the oracle judges with, each with its source."""
+"""The numbers the oracle judges with, each with its source. Measurements: torch 2.13.0, CPU (docs/oracle.md)."""
 
 import torch
 
@@ -7,10 +7,9 @@ UNIT_ROUNDOFF = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.float16
 
 LOW_PRECISION = (torch.float16, torch.bfloat16)
 
-#: A row is wrong when its error exceeds this many times what rounding explains. Measured on torch 2.13.0, CPU: over
-#: 2,500 generated programs through Inductor's passes and 260 through Inductor, gradients included, correct ones reached
-#: 1.1 (float16, bfloat16) and 5.0 (float32); wrong ones gave at least 6.8 and 3e5. A result that has nothing to do with
-#: the truth has an error of about its scale, which is some 100 in bfloat16: the limit has to lie well below.
+#: A row is wrong when its error exceeds this many times what rounding explains. Of 2,500 programs right ones reached
+#: 1.1 (low precision) and 5.0, wrong ones gave at least 6.8 and 3e5. A result that has nothing to do with the
+#: truth has an error of about its scale, which is some 100 in bfloat16: the limit has to lie well below.
 WRONG_LOW_PRECISION = 4.0
 WRONG = 32.0
 
@@ -30,20 +29,14 @@ REPLICAS_BEFORE_WRONG = 16
 TF32_LIKE = torch.float16
 
 #: An operation that is handed finite numbers beyond this may overflow within, where its result would not: products of
-#: three such numbers, and sums of some thousands of them, stay below the largest float32.
-#:
-#: The limits above serve for single operations as well. Measured on torch 2.13.0, CPU, every operation of 2,000
-#: generated programs audited (34,309 results; three dtypes, 33 % in training, 600 of the programs for attention
-#: kernels): right results took at most 0.11 of their limit. 8 programs were accused, 2 for the negative scale of fused
-#: attention and 6 for bfloat16 products that spread NaN between rows (docs/oracle.md).
+#: three such numbers, and sums of some thousands of them, stay below the largest float32. The limits above serve for
+#: operations as well. Measured over 34,309 results of 2,000 programs: right ones took at most 0.11 of their limit.
 NO_OVERFLOW_WITHIN = 2.0**40
 
 #: Pairs of runs with other dropout seeds: more are taken only while a statistic of fuzz/check/oracle/dropout.py exceeds
 #: the limit that goes with so many, for a whole tensor and for parts of it. The last limit bounds false alarms whatever
-#: distribution the numbers have; the others only decide over cost. torch 2.13.0, CPU, right programs with dropout:
-#: of 520, 12 exceeded the limits of 16 seeds, none those of 64 (largest S 3.7 of whole tensors, 4.5 of parts); of 100,
-#: none exceeded those of 256 (4.1 and 4.4, limit 8). The first 16 seeds take 0.08 s (median, 95 %: 0.34 s). Of 600
-#: compiled ones none was accused. Measured by benchmarks/dropout.py of commit f515f8a.
+#: distribution the numbers have; the others only decide over cost. Measured: of 520 right programs 12 exceeded the
+#: limits of 16 seeds, none those of 64; of 100 none exceeded those of 256 (4.1 and 4.4).
 DROPOUT_SEEDS = (16, 64, 256)
 DROPOUT_WHOLE = {16: 2.6, 64: 4.0, 256: 8.0}
 DROPOUT_PARTS = {16: 3.5, 64: 5.0, 256: 8.0}
@@ -77,18 +70,15 @@ MASK_NEG_LOG_PROBABILITY = 24.5
 MASK_QUANTUM = 1 / 256
 
 #: Units of roundoff by which a kept weight may miss 1 / (1 - p): of one weight (it and the output are rounded, in
-#: numerator and denominator) and of their mean, where the roundings of 1 / kv_len, 1 / (1 - p) and their product may be
-#: those of all. Right masks of 150 random sizes and p in float32 are off by 2.4 at most.
+#: numerator and denominator) and of their mean. Measured: right masks of 150 sizes in float32 are off by 2.4 at most.
 MASK_SCALE = 8.0
 MASK_SCALE_MEAN = 4.0
 
 #: How often the smallest normal number a weight has to be so that it can't underflow where it is kept.
 MASK_LARGE = 16.0
 
-#: How often an attention kernel's first-order budget (attention/error_bound.py) an error may be. From the project's
-#: notes on numerics: correct fused and MATH kernels reach 1.9 (bfloat16), 2.1 (float16), 5.0 (float32); beyond these
-#: was always a bug. By `python -m benchmarks.oracle_power --correct` (benchmarks/calibration) right functions reached
-#: 1.9, 1.5 and, where terms of a sum are equal and round alike, 4.4.
+#: How often an attention kernel's first-order budget (attention/error_bound.py) an error may be. Measured, and from the
+#: project's notes on numerics: right kernels reach 1.9 (bfloat16), 2.1 (float16), 5.0 (float32).
 ERROR_BOUNDS_LOW_PRECISION = 4.0
 ERROR_BOUNDS = 12.0
 
@@ -97,26 +87,23 @@ ERROR_BOUNDS = 12.0
 SIMULATED_KERNELS = 8
 SIMULATED_KERNELS_BEFORE_WRONG = 32
 
-#: Where scores take few values weights round alike, and their errors add up in place of going as the root of their
-#: squares, which the budget counts on: an error may be so many times the largest of those peers before it is called
-#: wrong. bfloat16, tokens drawn from 16, 1,024 and 2,048 keys: right kernels reach 9.2 budgets, and so do peers.
+#: Where scores take few values weights round alike, and errors add up: one may be so many times the largest of those
+#: kernels. Measured: bfloat16, tokens drawn from 16, 1,024 and 2,048 keys: right kernels reach 9.2 budgets.
 SIMULATED_KERNELS_MARGIN = 1.5
 
 #: A statistic over all elements is wrong from so many standard deviations of its peers, and where it also matters: a
 #: bias or change of the scale of this share of the unit roundoff, errors (of the whole, of the worst row) so many times
-#: theirs. Numbers below so many times the smallest normal one are left out. Right functions reached 4.3 deviations
-#: where it mattered, 1.23 times the errors of their peers and 1.33 times those of a row (benchmarks/calibration). CPU
-#: flash, whose exponentials are off by up to 1e-4, reaches 1.26 times the errors in float16: the limit for a row serves
-#: it for the whole.
+#: theirs. Numbers below so many times the smallest normal one are left out. Measured: right functions reached 4.3
+#: deviations where it mattered, 1.23 times the errors of their peers and 1.33 times those of a row. CPU flash, whose
+#: exponentials are off by up to 1e-4, reaches 1.26 times the errors in float16: the limit for a row serves it.
 TREND_DEVIATIONS = 8.0
 TREND_SHARE = 1 / 32
 RMS_RATIO = 1.3
 SMALLEST_TREND = 16.0
 ROW_RATIO = 2.0
 
-#: How many times its rounding a gradient identity (oracle/attention/identities.py) may be off. Right implementations
-#: (math, sdpa_flash, triton; 1,000 cases sampled) reach 2.9 (bfloat16, float16) and 7.4 (float32, all inputs constant);
-#: with an output gradient of ones throughout, 3.8. Measured by benchmarks/oracles.py of commit f515f8a.
+#: How many times its rounding a gradient identity (attention/identities.py) may be off. Over 1,000 cases right
+#: implementations reach 2.9 (low precision) and 7.4 (float32); with an output gradient of ones throughout, 3.8.
 IDENTITY_LOW_PRECISION = 8.0
 IDENTITY = 26.0
 
@@ -139,9 +126,7 @@ KEY_BLOCKS = (16, 64, 128, 1 << 20)
 #: Relations between its own outputs that a call is tried on: each costs a call of the function and a few in float64.
 RELATIONS_TRIED = 2
 
-#: A dropout mask is read off in pieces as wide as values may be, a dozen calls for each: in no more than so many. With
-#: both, on torch 2.13.0, CPU, 25 cases sampled for kernels: the oracle took 54 % of the time of the interpreted bundled
-#: kernels, 61 % to 65 % of cases with dropout; kernels get 7 % of a campaign that chose no subjects.
+#: A dropout mask is read off in pieces as wide as values may be, a dozen calls for each: in no more than so many.
 PIECES = 2
 
 #: Units of roundoff by which an output may exceed the largest that any dropout mask gives: weights and the output are
@@ -151,9 +136,7 @@ UNREAD_ROUNDING = 16.0
 #: Beyond this many scores a changed call is compared bit for bit or not at all: a budget takes float64 for every score.
 MOST_SCORES = 1 << 20
 
-
-#: A result within so many unit roundoffs of the dtype's largest number may be infinite: the last steps before are left
-#: out.
+#: A result within so many unit roundoffs of the dtype's largest number may be infinite.
 FINITE_MARGIN = 16
 
 #: A fill of masked scores this low or lower is as good as -inf: exp of it is 0 beside the scores of a case.

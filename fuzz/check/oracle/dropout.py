@@ -19,7 +19,7 @@ import functools
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,11 +27,14 @@ from torch import Tensor
 
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.dynamo_same import same_bits
+from fuzz.check.oracle.where import unravel
 from fuzz.check.program import Execution
-from fuzz.protocol.failures import DropoutStatistic
 
 #: Runs the case with a seed on inputs; with gradients or without.
 Run = Callable[[int, list[Any], bool], Execution]
+
+#: Of each run: how the outputs differ, how the gradients say they do, the size of the terms of the latter.
+Slopes = list[tuple[float, float, float]]
 
 MEAN, VARIANCE, SLOPE, NONFINITE = "mean", "variance", "slope", "nonfinite"
 _LEAST = {MEAN: constants.DROPOUT_MEAN, VARIANCE: constants.DROPOUT_VARIANCE}
@@ -69,9 +72,15 @@ class Difference:
         return math.inf if left <= 0 else abs(self.s) * math.sqrt(self.seeds / left)
 
     @property
-    def failure(self) -> DropoutStatistic:
-        """What is wrong, as data."""
-        return DropoutStatistic(self.value, self.kind, self.part, self.effect, self.seeds, self.errors)
+    def rank(self) -> tuple[bool, bool, float]:
+        """What is suspicious before what is not, outputs before gradients, and then the largest excess."""
+        suspicious = self.excess > 1
+        return suspicious, suspicious and self.is_of_output, self.excess
+
+    @property
+    def is_of_output(self) -> bool:
+        """Whether it is about what the case returns, not about a gradient."""
+        return bool(self.value) and not self.value.startswith("grad of")
 
 
 class Comparison:
@@ -92,7 +101,8 @@ class Comparison:
     ) -> None:
         self._inputs = Inputs(inputs, changed=bool(first_eager.mutated))
         self._unit = constants.UNIT_ROUNDOFF[coarsest]
-        self._likes = {**_make_zeros(first_compiled), **_make_zeros(first_eager)}
+        values = {**first_compiled.values, **first_eager.values}
+        self._likes = {name: torch.zeros_like(value) for name, value in values.items()}
         self._eager = Sample(eager, 0, self._likes, first_eager)
         self._compiled = Sample(compiled, constants.DROPOUT_APART, self._likes, first_compiled)
         self._started = time.process_time()
@@ -102,60 +112,41 @@ class Comparison:
 
         `noisy(number)` is eager under noise: what rounding does to it alone accuses nobody. Raises what the runs raise.
         """
-        worst = None
         for seeds in constants.DROPOUT_SEEDS:
             if not self.take(seeds):
                 return None
-            worst = max(self.all(), key=_rank, default=None)
+            found = _differences(self._eager, self._compiled, self._unit)
+            worst = max(found, key=lambda difference: difference.rank, default=None)
             if worst is None or worst.excess <= 1:
                 return None
         return None if worst is None or self._is_rounding(worst, noisy) else worst
 
     def take(self, seeds: int) -> bool:
         """Run both until there are so many pairs. False when that would take too long."""
-        taken = self._eager.count
-        if taken:
-            spent = time.process_time() - self._started
-            if spent / taken * seeds > constants.DROPOUT_SECONDS:
-                return False
+        spent, taken = time.process_time() - self._started, self._eager.count
+        if taken and spent / taken * seeds > constants.DROPOUT_SECONDS:
+            return False
         for sample in (self._eager, self._compiled):
             sample.take(seeds, self._inputs)
         return True
 
-    def all(self) -> Iterator[Difference]:
-        """Every statistic of every group, with the seeds taken so far."""
-        return _differences(self._eager, self._compiled, self._unit)
-
     def steady(self, eager: Execution, compiled: Execution) -> Execution | None:
         """`compiled` with eager's elements wherever a seed changes either; None when that makes it equal to eager."""
-
-        def kept(values: dict[str, Tensor]) -> dict[str, Tensor]:
-            return {name: self._kept(name, value, eager.values.get(name)) for name, value in values.items()}
-
-        made = replace(
-            compiled, outputs=kept(compiled.outputs), mutated=kept(compiled.mutated), gradients=kept(compiled.gradients)
-        )
-        equal = all(
-            same_bits(value, eager.values.get(name, torch.zeros_like(value))) for name, value in made.values.items()
-        )
+        made = compiled.merge(eager, lambda name, _: self._eager.constant[name] & self._compiled.constant[name])
+        expected = eager.values
+        equal = all(same_bits(value, expected.get(name, self._likes[name])) for name, value in made.values.items())
         return None if equal else made
-
-    def _kept(self, name: str, value: Tensor, eager: Tensor | None) -> Tensor:
-        made = torch.zeros_like(value) if eager is None else eager.clone()
-        same = self._eager.constant[name] & self._compiled.constant[name]
-        made[same] = value[same]
-        return made
 
     def _is_rounding(self, found: Difference, noisy: Callable[[int], Run]) -> bool:
         likes = {found.value: self._likes[found.value]} if found.value else self._likes
-        seeds = constants.DROPOUT_SEEDS[1]
-        eager = self._eager.first(seeds)
         for number in range(constants.REPLICAS):
             sample = Sample(noisy(number), (number + 2) * constants.DROPOUT_APART, likes)
-            sample.take(seeds, self._inputs)
-            for other in _differences(eager, sample, self._unit):
+            sample.take(constants.DROPOUT_SEEDS[1], self._inputs)
+            for other in _differences(self._eager, sample, self._unit):
                 alike = other.kind == found.kind and bool(other.part) == bool(found.part)
-                if alike and constants.DROPOUT_NOISE * _shift(other) >= _shift(found):
+                # The mean differences over their standard deviations from seed to seed.
+                shifts = [difference.errors / math.sqrt(difference.seeds) for difference in (other, found)]
+                if alike and constants.DROPOUT_NOISE * shifts[0] >= shifts[1]:
                     return True
         return False
 
@@ -183,15 +174,17 @@ class Inputs:
 
 class Sample:
     """Runs with the seeds after `start`, and of them: up to `DROPOUT_ELEMENTS` elements of each value, and what the
-    gradients predict of the outputs for moved inputs."""
+    gradients predict of the outputs for moved inputs.
+
+    `likes`: zeros of each value's shape; `first`: a run with another seed, that `constant` counts too.
+    """
 
     def __init__(self, run: Run, start: int, likes: dict[str, Tensor], first: Execution | None = None) -> None:
-        """`likes`: a tensor of each value's shape. `first`: a run with another seed, that `constant` counts too."""
-        self._run, self._start, self._likes = run, start, likes
-        self._seen = dict(_all_values(first, likes)) if first else {}
+        self._run, self._start, self.likes = run, start, likes
+        self._seen = self._values(first) if first else {}
         self._elements: dict[str, list[Tensor]] = {name: [] for name in likes}
         self.chosen = {name: _choose(like) for name, like in likes.items()}
-        self.slopes: list[tuple[float, float, float]] = []
+        self.slopes: Slopes = []
         self.constant = {name: torch.ones_like(like, dtype=torch.bool) for name, like in likes.items()}
         self.count = 0
 
@@ -201,87 +194,68 @@ class Sample:
             self.count += 1
             seed = self._start + self.count
             run = self._run(seed, inputs.plain(), True)
-            for name, value in _all_values(run, self._likes):
+            for name, value in self._values(run).items():
                 before = self._seen.setdefault(name, value)
                 self.constant[name] &= (value == before) | (value.isnan() & before.isnan())
                 self._elements[name].append(value.flatten()[self.chosen[name]].double())
             if run.gradients and not inputs.changed:
                 self.slopes.append(self._slope(seed, run, inputs))
 
-    def first(self, seeds: int) -> "Sample":
-        """The first so many of the runs."""
-        made = Sample(self._run, self._start, self._likes)
-        made._elements = {name: values[:seeds] for name, values in self._elements.items()}
-        made.slopes, made.constant, made.count = self.slopes[:seeds], self.constant, seeds
-        return made
-
-    def matrix(self, name: str) -> Tensor:
+    def matrix(self, name: str, runs: int) -> Tensor:
         """[runs, chosen elements] of a value, in float64."""
-        return torch.stack(self._elements[name])
+        return torch.stack(self._elements[name][:runs])
 
-    def names(self) -> list[str]:
-        """The values there are."""
-        return list(self._likes)
+    def _values(self, run: Execution) -> dict[str, Tensor]:
+        """Every value by name; a gradient that doesn't exist is zero."""
+        return {name: run.values.get(name, like) for name, like in self.likes.items()}
 
     def _slope(self, seed: int, run: Execution, inputs: Inputs) -> tuple[float, float, float]:
-        """(how the outputs differ, how the gradients say they do, the size of the terms of the latter)."""
-        ends = [self._run(seed, moved, False).outputs for moved in inputs.moved]
+        high, low = (self._run(seed, moved, False).outputs for moved in inputs.moved)
         found = sum(
-            float((run.cotangents[name].double() * (ends[0][name].double() - ends[1][name].double())).sum())
-            for name in run.cotangents
+            float((cotangent.double() * (high[name].double() - low[name].double())).sum())
+            for name, cotangent in run.cotangents.items()
         )
-        terms = [
-            run.gradients[name].double() * distance
-            for name, distance in inputs.distances.items()
-            if name in run.gradients
-        ]
-        predicted = sum(float(term.sum()) for term in terms)
+        distances = [(name, distance) for name, distance in inputs.distances.items() if name in run.gradients]
+        terms = [run.gradients[name].double() * distance for name, distance in distances]
         size = math.sqrt(sum(float(term.square().sum()) for term in terms))
-        return found, predicted, size
+        return found, sum(float(term.sum()) for term in terms), size
 
 
 def _differences(eager: Sample, compiled: Sample, unit: float) -> Iterator[Difference]:
-    for name in compiled.names():
+    """Every statistic of every group, of as many pairs as `compiled` has runs."""
+    for name in compiled.likes:
         yield from _of_value(name, eager, compiled, unit)
     if eager.slopes and compiled.slopes:
-        yield from _of_slopes(eager, compiled, unit)
+        yield from _of_slopes(eager.slopes[: compiled.count], compiled.slopes, unit)
 
 
 def _of_value(name: str, eager: Sample, compiled: Sample, unit: float) -> Iterator[Difference]:
-    mine, theirs = compiled.matrix(name), eager.matrix(name)
+    mine, theirs = (sample.matrix(name, compiled.count) for sample in (compiled, eager))
+    seeds = len(mine)
     if not mine.numel():
         return
     lost = [(~side.isfinite()).any(1).double() for side in (mine, theirs)]
     if bool((lost[0] + lost[1]).any()):
         more = float(_balance((lost[0] - lost[1]).unsqueeze(1)))
-        yield Difference(name, NONFINITE, "", more, float(lost[0].mean()), len(mine))
+        yield Difference(name, NONFINITE, "", more, float(lost[0].mean()), seeds)
     both = torch.cat([mine, theirs])
     mean, variance = both.mean(0), both.var(0, correction=0)
     # Elements that hardly vary would tell of rounding, and a constant one has no distribution.
     scale = mean.abs() + constants.TENSOR_SHARE * mean.abs().nan_to_num(0.0, 0.0, 0.0).max()
     still = (eager.constant[name] & compiled.constant[name]).flatten()[compiled.chosen[name]]
-    varies = variance.sqrt() > constants.DROPOUT_FLOOR * unit * scale
-    varies &= both.isfinite().all(0) & ~still
+    varies = (variance.sqrt() > constants.DROPOUT_FLOOR * unit * scale) & both.isfinite().all(0) & ~still
     if not bool(varies.any()):
         return
     mine, theirs, mean, variance = mine[:, varies], theirs[:, varies], mean[varies], variance[varies]
-    sizes = mean.abs() / variance.sqrt()
     signed = mean.sign() / variance.sqrt()
-    moved = ((mine - mean) * signed, (theirs - mean) * signed)
-    spread = ((mine - mean).square() / variance, (theirs - mean).square() / variance)
-    seeds = len(mine)
+    moved = [(side - mean) * signed for side in (mine, theirs)]
+    spread = [(side - mean).square() / variance for side in (mine, theirs)]
     for numbers, named in _groups(compiled.constant[name].shape, compiled.chosen[name][varies]):
         there, ids = numbers.unique(return_inverse=True)
-        count = len(there)
-        size, *own = (
-            torch.zeros(count, dtype=torch.float64, device=ids.device).index_add_(0, ids, each)
-            for each in (sizes, mine.var(0, correction=0) / variance, theirs.var(0, correction=0) / variance)
-        )
+        size = _sum_parts(mean.abs() / variance.sqrt(), ids)
+        own = [_sum_parts(side.var(0, correction=0) / variance, ids) for side in (mine, theirs)]
         for kind, sides in ((MEAN, moved), (VARIANCE, spread)):
-            sums = [
-                torch.zeros(seeds, count, dtype=torch.float64, device=ids.device).index_add_(1, ids, side)
-                for side in sides
-            ]
+            sums = [_sum_parts(side, ids) for side in sides]
             s = _balance(sums[0] - sums[1])
             left, right = [side.mean(0) + size for side in sums] if kind == MEAN else own
             effect = (left / right).nan_to_num(1.0, math.inf)
@@ -290,17 +264,21 @@ def _of_value(name: str, eager: Sample, compiled: Sample, unit: float) -> Iterat
                 yield Difference(name, kind, named(int(there[worst])), float(s[worst]), float(effect[worst]), seeds)
 
 
-def _of_slopes(eager: Sample, compiled: Sample, unit: float) -> Iterator[Difference]:
-    mine, theirs = (torch.tensor(sample.slopes, dtype=torch.float64) for sample in (compiled, eager))
+def _sum_parts(values: Tensor, ids: Tensor) -> Tensor:
+    """The sums of elements [..., elements] of one part, [..., parts]."""
+    sums = torch.zeros(*values.shape[:-1], int(ids.max()) + 1, dtype=torch.float64, device=ids.device)
+    return sums.index_add_(-1, ids, values)
+
+
+def _of_slopes(eager: Slopes, compiled: Slopes, unit: float) -> Iterator[Difference]:
+    mine, theirs = (torch.tensor(slopes, dtype=torch.float64) for slopes in (compiled, eager))
     both = torch.cat([mine, theirs])
     variance = both[:, 1].var(correction=0)
     if not bool(both.isfinite().all()) or variance.sqrt() <= constants.DROPOUT_FLOOR * unit * both[:, 2].mean():
         return
     limit = constants.DROPOUT_SHARE * variance
-    off = []
-    for side in (mine, theirs):
-        missed = (side[:, 0] - side[:, 1]).square()
-        off.append(torch.where(missed > limit, missed / (missed + limit), 0.0))
+    misses = [(side[:, 0] - side[:, 1]).square() for side in (mine, theirs)]
+    off = [torch.where(missed > limit, missed / (missed + limit), 0.0) for missed in misses]
     s = float(_balance((off[0] - off[1]).unsqueeze(1)))
     yield Difference("", SLOPE, "", s, float((off[0] > 0).double().mean()), len(mine))
 
@@ -316,39 +294,14 @@ def _groups(shape: torch.Size, flat: Tensor) -> Iterator[tuple[Tensor, Callable[
     yield torch.zeros_like(flat), lambda _: ""
     for axis, size in enumerate(shape):
         if size > 1:
-            yield flat // math.prod(shape[axis + 1 :]) % size, functools.partial(_on_axis, axis)
+            yield flat // math.prod(shape[axis + 1 :]) % size, f"[{':, ' * axis}{{}}]".format
     for axes in {2, len(shape) - 1}:
         if 1 < axes < len(shape):
-            yield flat // math.prod(shape[axes:]), functools.partial(_leading, shape[:axes])
+            yield flat // math.prod(shape[axes:]), functools.partial(_name_leading, shape[:axes])
 
 
-def _on_axis(axis: int, number: int) -> str:
-    return f"[{':, ' * axis}{number}]"
-
-
-def _leading(sizes: torch.Size, number: int) -> str:
-    return str([int(at) for at in torch.unravel_index(torch.tensor(number), sizes)])
-
-
-def _rank(found: Difference) -> tuple[bool, bool, float]:
-    """What is suspicious before what is not, outputs before gradients, and then the largest excess."""
-    suspicious = found.excess > 1
-    return suspicious, suspicious and bool(found.value) and not found.value.startswith("grad of"), found.excess
-
-
-def _shift(found: Difference) -> float:
-    """The mean difference over its standard deviation from seed to seed."""
-    return found.errors / math.sqrt(found.seeds)
-
-
-def _make_zeros(run: Execution) -> dict[str, Tensor]:
-    return {name: torch.zeros_like(value) for name, value in run.values.items()}
-
-
-def _all_values(run: Execution, likes: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """Every value by name; a gradient that doesn't exist is zero."""
-    for name, like in likes.items():
-        yield name, run.values.get(name, like)
+def _name_leading(sizes: torch.Size, number: int) -> str:
+    return str([*unravel(number, sizes)])
 
 
 def _choose(like: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.operation_audit import Audit
-from fuzz.check.oracle.rows import Envelope, largest_finite
+from fuzz.check.oracle.rows import Envelope, as_rows, largest_finite
 from fuzz.check.oracle.verdict import Judgement
 from fuzz.check.program import Execution
 from fuzz.protocol import Verdict
@@ -63,51 +63,52 @@ class EagerAudit:
         name, wrong = next(iter(proof.wrong.items()))
         truth = self._truth(name)
         value = run.values.get(name)
-        mine = _worst(self._eager.values[name], truth, wrong)
+        eager_error = _worst(self._eager.values[name], truth, wrong)
         numbers = {
-            "eager_error": mine,
+            "eager_error": eager_error,
             "scale": largest_finite(truth),
-            "rows_wrong": float(sum(int(_rows(found).any(-1).sum()) for found in proof.wrong.values())),
-            "rows_total": float(sum(_rows(eager).shape[0] for eager in self._floating.values())),
+            "rows_wrong": float(sum(int(as_rows(found).any(-1).sum()) for found in proof.wrong.values())),
+            "rows_total": float(sum(as_rows(eager).shape[0] for eager in self._floating.values())),
         }
         shared: bool | None = None
         if not self._random and value is not None and value.shape == truth.shape:
             numbers["compiled_error"] = _worst(value, truth, wrong)
         if not self._random and not itself:
-            each = [self._shares(run.values.get(one), one, found) for one, found in proof.wrong.items()]
-            shared = True if any(each) else False if False in each else None
+            given = {one: run.values[one] for one in proof.wrong if one in run.values}
+            # Values of another shape can't be compared.
+            each = [
+                bool((self._suspicious(one, mine) & proof.wrong[one]).any())
+                for one, mine in given.items()
+                if mine.shape == proof.wrong[one].shape
+            ]
+            shared = any(each) if each else None
         failure = replace(
             proof.faulty,
             value=name,
-            error=mine,
+            error=eager_error,
             subject_is_wrong=shared,
             subject_call_is_right=bool(shared) and call_is_right,
         )
         return Judgement(Verdict.EAGER_SUSPECT, failure, numbers, name).locate(wrong, self._eager.values[name], truth)
 
-    def _shares(self, value: Tensor | None, name: str, wrong: Tensor) -> bool | None:
-        """Whether a subject's value is off where eager's is; None where the two can't be compared."""
-        if value is None or value.shape != wrong.shape:
-            return None
-        return bool((self._suspicious(name, value) & wrong).any())
-
     @cached_property
     def _proof(self) -> _Proof | None:
         doubtful = {name: value for name, value in self._floating.items() if self._is_doubtful(name, value)}
-        suspicious = {name: self._suspicious(name, value) for name, value in doubtful.items()}
-        suspicious = {name: found for name, found in suspicious.items() if found.any()}
+        suspicious = _keep_marked({name: self._suspicious(name, value) for name, value in doubtful.items()})
         if not suspicious:
             return None
         audit = Audit()
         repaired = self._run_audited(audit)
         if audit.faulty is None:
             return None
-        wrong = {}
-        for name, found in suspicious.items():
-            value = repaired.values.get(name)
-            if value is not None and value.shape == found.shape:
-                wrong[name] = found & ~self._suspicious(name, value)
-        wrong = {name: found for name, found in wrong.items() if found.any()}
+        values = repaired.values
+        wrong = _keep_marked(
+            {
+                name: found & ~self._suspicious(name, values[name])
+                for name, found in suspicious.items()
+                if name in values and values[name].shape == found.shape
+            }
+        )
         return _Proof(audit.faulty, wrong) if wrong else None
 
     @cached_property
@@ -135,11 +136,11 @@ class EagerAudit:
         return self._exact.values.get(name, torch.zeros_like(value, dtype=torch.float64))
 
 
+def _keep_marked(masks: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: mask for name, mask in masks.items() if mask.any()}
+
+
 def _worst(value: Tensor, truth: Tensor, wrong: Tensor) -> float:
     """The largest error where eager is wrong; infinite where `value` is not finite."""
     error = (value.double() - truth).abs().nan_to_num(math.inf)
     return float(error[wrong].max())
-
-
-def _rows(value: Tensor) -> Tensor:
-    return value.reshape(-1, value.shape[-1]) if value.dim() > 1 else value.reshape(1, -1)

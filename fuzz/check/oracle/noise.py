@@ -8,73 +8,56 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from fuzz.check.oracle.higher_order import in_steps, is_higher_order
-from fuzz.check.oracle.operations import EXACT, RANDOM
+from fuzz.check.oracle.constants import UNIT_ROUNDOFF
+from fuzz.check.oracle.operations import EXACT, RANDOM, OperationMode
 
-_BITS = {
-    torch.float64: torch.int64,
-    torch.float32: torch.int32,
-    torch.float16: torch.int16,
-    torch.bfloat16: torch.int16,
-}
-
+_BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
 _POOL = 1 << 16
 
 
-class Noise(TorchDispatchMode):
+class Noise(OperationMode):
     """One replica: `seed` decides which way every result moves. `dtypes` collects the float dtypes it rounded to.
 
     Moving a value doesn't round it, and neither does a cast to more bits: a mask kept in bfloat16 makes no bfloat16
     program.
     """
 
-    supports_higher_order_operators = True
-
     def __init__(self, seed: int) -> None:
         super().__init__()
         self._generator = torch.Generator().manual_seed(seed)
-        self._signs = torch.randint(0, 2, (_POOL,), generator=self._generator, dtype=torch.int8).mul_(2).sub_(1)
+        self._signs = self._draw_signs(_POOL)
         self._next = 0
         self.dtypes: set[torch.dtype] = set()
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run `func` and move what it computed."""
-        if is_higher_order(func):
-            return in_steps(self, func, args, kwargs or {})
-        result = func(*args, **(kwargs or {}))
-        if func.overloadpacket.__name__ == "_to_copy" and _is_narrowed(args[0], result):
-            self.dtypes.add(result.dtype)
-        if isinstance(result, Tensor):
-            self._move(func, result)
-        elif isinstance(result, (tuple, list)):
-            for item in result:
-                if isinstance(item, Tensor):
-                    self._move(func, item)
+        result = func(*args, **kwargs)
+        if func.overloadpacket.__name__ == "_to_copy":
+            before, after = args[0].dtype, result.dtype
+            both = before.is_floating_point and after.is_floating_point
+            if both and torch.finfo(after).eps > torch.finfo(before).eps:
+                self.dtypes.add(after)
+        for item in result if isinstance(result, (tuple, list)) else (result,):
+            if isinstance(item, Tensor):
+                self._move(func, item)
         return result
 
     def _move(self, func: Any, value: Tensor) -> None:
-        dtype = value.dtype
-        if dtype not in _BITS:
-            return
-        name = func.overloadpacket.__name__
-        if name in EXACT or func.is_view or name in RANDOM:
+        dtype, name = value.dtype, func.overloadpacket.__name__
+        if dtype not in UNIT_ROUNDOFF or name in EXACT or func.is_view or name in RANDOM:
             return
         self.dtypes.add(dtype)
-        count = value.numel()
-        if not count:
+        if not value.numel():
             return
         size = value.abs()
         # Zero stays zero, and the largest finite number, which masks are made of, must not become infinite.
         live = (size > 0).logical_and_(size < torch.finfo(dtype).max)
-        value.view(_BITS[dtype]).add_(self._draw(count, value).mul(live))
+        value.view(_BITS[dtype.itemsize]).add_(self._draw(value.numel(), value).mul(live))
 
     def _draw(self, count: int, like: Tensor) -> Tensor:
         if count > _POOL:
-            drawn = torch.randint(0, 2, (count,), generator=self._generator, dtype=torch.int8).mul_(2).sub_(1)
+            drawn = self._draw_signs(count)
         else:
             if self._next + count > _POOL:
                 self._next = self._next * 31 % 61 if count < _POOL - 61 else 0
@@ -82,10 +65,5 @@ class Noise(TorchDispatchMode):
             self._next += count
         return drawn.view(like.shape).to(like.device)
 
-
-def _is_narrowed(before: Tensor, after: Tensor) -> bool:
-    return (
-        before.is_floating_point()
-        and after.is_floating_point()
-        and torch.finfo(after.dtype).eps > torch.finfo(before.dtype).eps
-    )
+    def _draw_signs(self, count: int) -> Tensor:
+        return torch.randint(0, 2, (count,), generator=self._generator, dtype=torch.int8).mul_(2).sub_(1)

@@ -20,37 +20,34 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from fuzz.check.oracle import constants
-from fuzz.check.oracle.fused import definition, is_fused
-from fuzz.check.oracle.higher_order import in_steps, is_higher_order
-from fuzz.check.oracle.operations import EXACT, RANDOM, SCATTERING, UNWRITTEN
+from fuzz.check.oracle.operations import EXACT, RANDOM, SCATTERING, UNWRITTEN, OperationMode
 from fuzz.check.oracle.rows import Envelope, largest_finite
 from fuzz.protocol.failures import FaultyOperation
 
 Float64 = Callable[..., Any]
 
+_FUSED = (
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention",
+    "_scaled_dot_product_fused_attention_overrideable",
+)
 
-class Audit(TorchDispatchMode):
+
+class Audit(OperationMode):
     """Below autograd: `faulty` is the first operation that is wrong, None while there is none.
 
-    Wrong elements are replaced by those of float64, so that the run ends as it does without the mistake. `record`, if
-    given, is called with every result that is audited, with the share of the limit that its worst row takes.
+    Wrong elements are replaced by those of float64, so that the run ends as it does without the mistake.
     """
 
-    supports_higher_order_operators = True
-
-    def __init__(self, record: Callable[[str, float], None] | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.faulty: FaultyOperation | None = None
-        self._record = record
         self._chance = torch.Generator().manual_seed(0)
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run `func` and compare; see the class."""
-        kwargs = kwargs or {}
-        if is_higher_order(func):
-            return in_steps(self, func, args, kwargs)
         exactly = _in_float64(func)
         if exactly is None:
             return func(*args, **kwargs)
@@ -64,26 +61,21 @@ class Audit(TorchDispatchMode):
     def _compare(self, func: OpOverload, exactly: Float64, taken: Any, result: Any) -> None:
         values = tree_leaves(result)
         given = [leaf for leaf in tree_leaves(taken) if _is_floating(leaf)]
-        judged = [index for index, value in enumerate(values) if _is_floating(value) and value.numel()]
-        if not judged or any(
-            leaf.dtype not in constants.UNIT_ROUNDOFF for leaf in (*given, *(values[i] for i in judged))
-        ):
+        judged = {index: value for index, value in enumerate(values) if _is_floating(value) and value.numel()}
+        if not judged or any(leaf.dtype not in constants.UNIT_ROUNDOFF for leaf in (*given, *judged.values())):
             return  # numbers of 8 bits are not audited
         try:
             replay = _Float64Replay(func, exactly, taken, self._chance)
         except (RuntimeError, ValueError, TypeError):  # there is no such operation in float64
             return
         name = f"{func.namespace}.{func.overloadpacket.__name__}"
-        for index in judged:
-            value = values[index]
-            if replay.gives(index, value):
+        for index, value in judged.items():
+            # A kernel may keep more for itself.
+            if index < len(replay.exact) and _shape(replay.exact[index]) == value.shape:
                 known = replay.envelope(index, value, tolerance_factor=math.sqrt(_count_terms(name, value, given)))
                 self._judge(name, value, replay.exact[index], known, given)
 
     def _judge(self, name: str, value: Tensor, truth: Tensor, known: Envelope, given: list[Tensor]) -> None:
-        if self._record is not None:
-            errors = known.judge(value)
-            self._record(name, math.inf if errors.nonfinite else errors.ratio / known.limit)
         wrong = known.wrong(value)
         if any(largest_finite(leaf) > constants.NO_OVERFLOW_WITHIN for leaf in given):
             wrong &= value.isfinite()
@@ -100,14 +92,49 @@ def _in_float64(func: Any) -> Float64 | None:
     """What computes in float64 what `func` computes, None for an operation that is not audited."""
     if not isinstance(func, OpOverload) or func.namespace != "aten" or func.is_view:
         return None
-    if is_fused(func):
-        return definition(func)
     name = func.overloadpacket.__name__
+    if name.removesuffix("_backward") in _FUSED:
+        return _define_fused(func)
     if name in RANDOM or name in UNWRITTEN or torch.Tag.nondeterministic_seeded in func.tags:
         return None
     if name in ("_softmax", "_log_softmax"):
         return lambda values, dim, _half_to_float: func(values, dim, False)
     return func
+
+
+def _define_fused(func: Any) -> Float64:
+    """A fused attention operation from its definition, F.scaled_dot_product_attention on its MATH backend: its own
+    kernels make the same mistakes in float64. Gives its first results: (out, logsumexp), or (dq, dk, dv)."""
+    names = [argument.name for argument in func._schema.arguments]
+
+    def run(*args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+        given = dict(zip(names, args, strict=False)) | kwargs
+        if given.get("dropout_p"):
+            raise NotImplementedError("dropout")
+        q, k, v = given["query"], given["key"], given["value"]
+        scale = given.get("scale")
+        scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
+        mask = given.get("attn_mask", given.get("attn_bias"))
+        group = q.size(1) // k.size(1)
+        k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+        scores = scale * (q @ k.mT)
+        if mask is not None:
+            scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
+        if given.get("is_causal", False):
+            scores = scores.masked_fill(~torch.ones_like(scores, dtype=torch.bool).tril(), -math.inf)
+        if "logsumexp" not in given:
+            # A row that sees no key gives 0.
+            empty = (scores == -math.inf).all(-1, keepdim=True)
+            return scores.softmax(-1).masked_fill(empty, 0.0) @ v, scores.logsumexp(-1)
+        do = given["grad_out" if "grad_out" in given else "grad_out_"]
+        # Some kernels pad the statistics of a head, or give them a last axis.
+        lse = given["logsumexp"].reshape(*q.shape[:2], -1)[..., : q.size(2)].unsqueeze(-1)
+        weights = (scores - lse).exp().masked_fill(scores == -math.inf, 0.0)
+        dscores = weights * (do @ v.mT - (given["out"] * do).sum(-1, keepdim=True))
+        by_head = (scale * (dscores.mT @ q), weights.mT @ do)
+        return scale * (dscores @ k), *(value.unflatten(1, (-1, group)).sum(2) for value in by_head)
+
+    return run
 
 
 class _Float64Replay:
@@ -121,10 +148,6 @@ class _Float64Replay:
         args, kwargs = tree_map(_to_float64, taken)
         self.exact = tree_leaves(exactly(*args, **kwargs))
         self._replicas = [self._replica() for _ in range(constants.REPLICAS)]
-
-    def gives(self, index: int, value: Tensor) -> bool:
-        """Whether it defines the leaf `index` of a result, too: not what a kernel keeps for itself."""
-        return index < len(self.exact) and _is_floating(self.exact[index]) and self.exact[index].shape == value.shape
 
     def envelope(self, index: int, value: Tensor, tolerance_factor: float) -> Envelope:
         """What is known of that leaf, from more replicas if `value` seems wrong."""
@@ -152,13 +175,16 @@ class _Float64Replay:
         return self._perturb(self._exactly)
 
     def _perturb(self, call: Float64) -> list[Any]:
-        args, kwargs = tree_map(self._perturb_argument, self._taken)
+        args, kwargs = tree_map(
+            lambda value: (
+                _perturb(_to_float64(value), torch.finfo(value.dtype).eps, self._chance)
+                if _is_floating(value)
+                else _to_float64(value)
+            ),
+            self._taken,
+        )
         with _PerturbationMode(torch.finfo(self._coarsest).eps, self._chance):
             return tree_leaves(call(*args, **kwargs))
-
-    def _perturb_argument(self, value: Any) -> Any:
-        wide = _to_float64(value)
-        return _perturb(wide, torch.finfo(value.dtype).eps, self._chance) if _is_floating(value) else wide
 
 
 class _PerturbationMode(TorchDispatchMode):

@@ -1,4 +1,10 @@
-"""What is known of aten operations by name (overloads alike)."""
+"""What is known of aten operations by name (overloads alike), and how those that take functions run under a mode."""
+
+from typing import Any
+
+from torch._C import DispatchKey
+from torch._ops import HigherOrderOperator
+from torch.utils._python_dispatch import TorchDispatchMode
 
 
 def _names(text: str) -> frozenset[str]:
@@ -24,9 +30,31 @@ RANDOM = _names("""
 """)
 
 #: Results are memory that nobody has written to.
-UNWRITTEN = frozenset(["empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_", "set_"])
+UNWRITTEN = _names("empty empty_like empty_strided new_empty new_empty_strided resize_ set_")
 
 #: Add any number of their elements to one of the result, in its dtype.
 SCATTERING = _names("""
     _index_put_impl_ embedding_dense_backward index_add index_add_ index_put index_put_ scatter_add scatter_add_
 """)
+
+
+class OperationMode(TorchDispatchMode):
+    """A mode that sees operations that take functions, such as flex_attention, as the plain ones they consist of."""
+
+    supports_higher_order_operators = True
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run one operation. Raises NotImplementedError for one that takes functions and has no definition."""
+        if not isinstance(func, HigherOrderOperator):
+            return self.run(func, args, kwargs or {})
+        definition = func.py_kernels.get(DispatchKey.CompositeExplicitAutograd)
+        if definition is None:
+            raise NotImplementedError(f"{func.name()} has no definition in plain operations")
+        with self:
+            return definition(*args, **(kwargs or {}))
+
+    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run one plain operation."""
+        raise NotImplementedError

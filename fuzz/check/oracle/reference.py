@@ -8,11 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from fuzz.check import settings
-from fuzz.check.oracle.higher_order import in_steps, is_higher_order
-from fuzz.check.oracle.operations import RANDOM
+from fuzz.check.oracle.operations import RANDOM, OperationMode
 from fuzz.check.program import Execution, execute
 
 _LOWER = (torch.float32, torch.float16, torch.bfloat16)
@@ -34,18 +32,11 @@ def reference(
         return execute(exact, exact, raised, training=training, cotangents=cotangents, mode=Float64())
 
 
-class Float64(TorchDispatchMode):
+class Float64(OperationMode):
     """Below autograd: every floating result is float64, whatever dtype the program asks for."""
 
-    supports_higher_order_operators = True
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run `func`; see the class."""
-        kwargs = kwargs or {}
-        if is_higher_order(func):
-            return in_steps(self, func, args, kwargs)
         if func.overloadpacket.__name__ in RANDOM:
             return _draw(func, args, kwargs)
         if kwargs.get("dtype") in _LOWER:

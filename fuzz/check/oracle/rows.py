@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fuzz.check.oracle import constants
+from fuzz.check.oracle.where import unravel
 
 
 @dataclass(frozen=True)
@@ -59,15 +60,13 @@ class Envelope:
         self.shape = eager.shape
         self.limit = tolerance_factor * constants.wrong_limit(coarsest)
         self._suspicious_share = constants.suspicious_share(coarsest)
-        self._exact = _rows(exact)
-        values = [_rows(eager), *(_rows(replica) for replica in replicas)]
+        self._exact = _widen(exact)
+        values = [_widen(value) for value in (eager, *replicas)]
         # A compiled program may overflow where eager just does not: leave the last steps before infinity out.
         self._finite_limit = constants.finite_limit(eager.dtype)
         self._eager_finite = values[0].isfinite()
-        self.expected_finite = self._eager_finite & (self._exact.abs() < self._finite_limit)
-        self._judged = self.expected_finite.clone()
-        for value in values[1:]:
-            self._judged &= value.isfinite()
+        within = self._exact.abs() < self._finite_limit
+        self._judged = torch.stack([within, *(value.isfinite() for value in values)]).all(0)
         self._all_judged = bool(self._judged.all())
         errors = [self._errors(value) for value in values]
         self._eager = errors[0]
@@ -83,12 +82,11 @@ class Envelope:
 
     def judge(self, compiled: Tensor) -> Errors:
         """The errors of `compiled`, which has the value's shape."""
-        values = _rows(compiled)
+        values = _widen(compiled)
         finite = values.isfinite()
         # Where a replica is not finite, one ulp decides between a number and none: that accuses nobody.
         missing = self._judged & ~finite
-        error = self._errors(values)
-        error.masked_fill_(~finite, 0.0)
+        error = self._errors(values).masked_fill_(~finite, 0.0)
         per_row = error.amax(-1)
         ratios = per_row / (self._noise + self._floor)
         row = int(ratios.argmax())
@@ -100,7 +98,7 @@ class Envelope:
             error=float(per_row.max()),
             eager_error=float(self._eager.max()),
             scale=self.scale,
-            worst=_unravel(flat, self.shape),
+            worst=unravel(flat, self.shape),
             worst_flat=flat,
             worst_error=float(error[row, column]),
             worst_eager_error=float(self._eager[row, column]),
@@ -108,13 +106,13 @@ class Envelope:
             rows=ratios.numel(),
             ill_conditioned=bool(self._noise[row] > constants.ILL_CONDITIONED * self._size[row]),
             nonfinite=lost,
-            first_nonfinite=_unravel(int(missing.flatten().to(torch.uint8).argmax()), self.shape) if lost else (),
+            first_nonfinite=unravel(int(missing.flatten().to(torch.uint8).argmax()), self.shape) if lost else (),
             unlike=int(((finite != self._eager_finite) & ~self._judged).sum()),
         )
 
     def wrong(self, compiled: Tensor) -> Tensor:
         """Which elements of `compiled` are not finite and should be, or are off by more than their row allows."""
-        values = _rows(compiled)
+        values = _widen(compiled)
         finite = values.isfinite()
         allowed = self.limit * (self._noise + self._floor)
         off = self._errors(values).masked_fill_(~finite, 0.0) > allowed.unsqueeze(-1)
@@ -139,14 +137,10 @@ def largest_finite(value: Tensor) -> float:
     return float(value.abs().nan_to_num(0.0, 0.0, 0.0).max()) if value.numel() else 0.0
 
 
-def _rows(value: Tensor) -> Tensor:
-    wide = value.detach().to(torch.float64)
-    return wide.reshape(-1, wide.shape[-1]) if wide.dim() > 1 else wide.reshape(1, -1)
+def as_rows(value: Tensor) -> Tensor:
+    """The tensor as a matrix of its rows."""
+    return value.reshape(-1, value.shape[-1]) if value.dim() > 1 else value.reshape(1, -1)
 
 
-def _unravel(flat: int, shape: torch.Size) -> tuple[int, ...]:
-    index = []
-    for size in reversed(shape):
-        index.append(flat % size)
-        flat //= size
-    return tuple(reversed(index))
+def _widen(value: Tensor) -> Tensor:
+    return as_rows(value.detach().to(torch.float64))

@@ -8,15 +8,15 @@ import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.dynamo_same import same_bits
-from fuzz.check.oracle.error_map import error_map
 from fuzz.check.oracle.rows import Envelope, Errors, largest_finite
-from fuzz.check.oracle.where import locate
+from fuzz.check.oracle.where import error_map, locate
 from fuzz.check.program import Execution
 from fuzz.protocol import ErrorMap, Verdict, WrongElements
 from fuzz.protocol.failures import (
@@ -98,8 +98,8 @@ class Judge:
             return Judgement(Verdict.METADATA, form)
         known = self._known
         judgement = self._measure(compiled, coarsest, known)
-        if judgement.verdict in DOUBTED and len(known.runs) < constants.REPLICAS_BEFORE_WRONG:
-            more = range(len(known.runs), constants.REPLICAS_BEFORE_WRONG)
+        more = range(len(known.runs), constants.REPLICAS_BEFORE_WRONG)
+        if judgement.verdict in DOUBTED and more:
             known = self._known = _Replicas(known.runs + [self._replica(number) for number in more])
             judgement = self._measure(compiled, coarsest, known)
         right = others() if judgement.verdict in DOUBTED else []
@@ -116,31 +116,27 @@ class Judge:
         return judgement if layout is None else Judgement(Verdict.METADATA, layout, judgement.numbers)
 
     def _measure(self, compiled: Execution, coarsest: torch.dtype, known: "_Replicas") -> Judgement:
-        judgements = [
-            self._one(name, eager, compiled.values.get(name), coarsest, known)
-            for name, eager in self._eager.values.items()
-        ]
-        # A gradient that eager lacks is one that is zero there.
-        judgements += [
-            self._one(name, torch.zeros_like(value), value, coarsest, known)
-            for name, value in compiled.gradients.items()
-            if name not in self._eager.gradients
-        ]
-        if not judgements:
-            return Judgement(Verdict.OK)
-        worst = max(judgements, key=lambda item: (SEVERITY.index(item.verdict), item.numbers["ratio"]))
-        totals = {key: sum(item.numbers[key] for item in judgements) for key in ("rows_wrong", "rows_total")}
-        return replace(worst, numbers={**worst.numbers, **totals})
+        names = [*self._eager.values, *(name for name in compiled.gradients if name not in self._eager.gradients)]
+        pairs = [(name, *self._pair(name, compiled)) for name in names]
+        return pick_worst(
+            [self._one(name, eager, value, coarsest, known) for name, eager, value in pairs],
+            lambda item: (SEVERITY.index(item.verdict), item.numbers["ratio"]),
+        )
+
+    def _pair(self, name: str, compiled: Execution) -> tuple[Tensor, Tensor]:
+        """What eager and the subject give. A gradient that doesn't exist is zero: frameworks differ in which they
+        return."""
+        eager, value = self._eager.values.get(name), compiled.values.get(name)
+        if eager is None:
+            assert value is not None
+            eager = torch.zeros_like(value)
+        return eager, torch.zeros_like(eager) if value is None else value
 
     def _locate(
         self, judgement: Judgement, compiled: Execution, coarsest: torch.dtype, known: "_Replicas"
     ) -> Judgement:
         name = judgement.value
-        eager, value = self._eager.values.get(name), compiled.values.get(name)
-        if eager is None:
-            assert value is not None
-            eager = torch.zeros_like(value)
-        value = torch.zeros_like(eager) if value is None else value
+        eager, value = self._pair(name, compiled)
         if eager.is_floating_point():
             wrong = self._envelope(name, eager, coarsest, known).wrong(value)
             exact = self._exact.values.get(name, torch.zeros_like(eager))
@@ -148,27 +144,17 @@ class Judge:
             wrong, exact = eager != value, eager
         return judgement.locate(wrong, value, exact)
 
-    def _one(
-        self, name: str, eager: Tensor, compiled: Tensor | None, coarsest: torch.dtype, known: "_Replicas"
-    ) -> Judgement:
-        # A gradient that doesn't exist is one that is zero: frameworks differ in which they return.
-        value = torch.zeros_like(eager) if compiled is None else compiled
+    def _one(self, name: str, eager: Tensor, value: Tensor, coarsest: torch.dtype, known: "_Replicas") -> Judgement:
         rows = float(math.prod(eager.shape[:-1]))
         if not eager.numel() or same_bits(eager, value):
             return Judgement(Verdict.OK, None, {"ratio": 0.0, "rows_wrong": 0.0, "rows_total": rows})
         wrong = Verdict.WRONG_GRADIENT if name.startswith("grad of") else Verdict.WRONG_RESULT
         if not eager.is_floating_point():
-            different = int((eager != value).sum())
-            return Judgement(
-                wrong,
-                DifferentElements(name, different, eager.numel(), _dtype(eager)),
-                {"ratio": math.inf, "rows_wrong": rows, "rows_total": rows, "limit": 0.0},
-                name,
-            )
+            different = DifferentElements(name, int((eager != value).sum()), eager.numel(), _dtype(eager))
+            numbers = {"ratio": math.inf, "rows_wrong": rows, "rows_total": rows, "limit": 0.0}
+            return Judgement(wrong, different, numbers, name)
         envelope = self._envelope(name, eager, coarsest, known)
-        errors, limit = envelope.judge(value), envelope.limit
-        verdict = _verdict(errors, limit, wrong)
-        return Judgement(verdict, _failure(name, errors, limit, verdict), _numbers(errors, limit), name)
+        return _judge_errors(name, envelope.judge(value), envelope.limit, wrong)
 
     def _envelope(self, name: str, eager: Tensor, coarsest: torch.dtype, known: "_Replicas") -> Envelope:
         key = (name, coarsest)
@@ -250,30 +236,17 @@ SEVERITY = (
 DOUBTED = (Verdict.WRONG_GRADIENT, Verdict.WRONG_RESULT, Verdict.NONFINITE)
 
 
-def _verdict(errors: Errors, limit: float, wrong: Verdict) -> Verdict:
-    if errors.nonfinite:
-        return Verdict.NONFINITE
-    if errors.ratio > limit:
-        return wrong
-    if errors.ill_conditioned:
-        return Verdict.ILL_CONDITIONED
-    if errors.unlike:
-        return Verdict.CONVENTION
-    return Verdict.OK if errors.error <= errors.eager_error else Verdict.ROUNDING
+def pick_worst(judgements: list[Judgement], rank: Callable[[Judgement], tuple[Any, ...]]) -> Judgement:
+    """The judgement that speaks for all, with the rows of all."""
+    if not judgements:
+        return Judgement(Verdict.OK)
+    worst = max(judgements, key=rank)
+    totals = {key: sum(item.numbers[key] for item in judgements) for key in ("rows_wrong", "rows_total")}
+    return replace(worst, numbers={**worst.numbers, **totals})
 
 
-def _failure(name: str, errors: Errors, limit: float, verdict: Verdict) -> Failure | None:
-    if verdict is Verdict.OK:
-        return None
-    if verdict is Verdict.CONVENTION:
-        return NonfiniteByConvention(name, errors.unlike)
-    if errors.nonfinite:
-        return NotFinite(name, errors.nonfinite, errors.first_nonfinite)
-    return WrongValue(name, errors.worst, errors.worst_error, errors.ratio, limit, eager_error=errors.worst_eager_error)
-
-
-def _numbers(errors: Errors, limit: float) -> dict[str, float]:
-    return {
+def _judge_errors(name: str, errors: Errors, limit: float, wrong: Verdict) -> Judgement:
+    numbers = {
         "ratio": errors.ratio,
         "limit": limit,
         "compiled_error": errors.error,
@@ -283,6 +256,19 @@ def _numbers(errors: Errors, limit: float) -> dict[str, float]:
         "rows_total": float(errors.rows),
         "index": float(errors.worst_flat),
     }
+    off = WrongValue(name, errors.worst, errors.worst_error, errors.ratio, limit, eager_error=errors.worst_eager_error)
+    if errors.nonfinite:
+        failure = NotFinite(name, errors.nonfinite, errors.first_nonfinite)
+        return Judgement(Verdict.NONFINITE, failure, numbers, name)
+    if errors.ratio > limit:
+        return Judgement(wrong, off, numbers, name)
+    if errors.ill_conditioned:
+        return Judgement(Verdict.ILL_CONDITIONED, off, numbers, name)
+    if errors.unlike:
+        return Judgement(Verdict.CONVENTION, NonfiniteByConvention(name, errors.unlike), numbers, name)
+    if errors.error <= errors.eager_error:
+        return Judgement(Verdict.OK, None, numbers, name)
+    return Judgement(Verdict.ROUNDING, off, numbers, name)
 
 
 def _dtype(value: Tensor) -> str:

@@ -4,8 +4,14 @@ On columns of the identity as values an attention's output is its weights. With 
 scores all weights before dropout are 1 / kv_len, so that what is not 0 was kept: that gives the whole mask, where under
 real scores a small weight may underflow. It takes for granted that the random numbers depend on positions and the seed
 alone, which `check_dropout` checks under the real scores where weights are large enough.
+
+For functions whose mask can't be read, `judge_unknown_mask` says what is wrong whatever it is. With P the weights
+before dropout of p, an output is sum_j P_ij v_j m_ij / (1 - p) with m_ij = 1 for what is kept, each by itself: no
+larger than sum_j P_ij |v_j| / (1 - p), 0 only where all that counts is dropped, and on the whole what it is without
+dropout. How far sums may be from that is Hoeffding's inequality, for any p and any scores.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -17,39 +23,42 @@ from torch import Tensor
 from fuzz.check import exceptions
 from fuzz.check.exceptions import Failed
 from fuzz.check.oracle import constants
-from fuzz.protocol.failures import DropoutMask
+from fuzz.check.oracle.attention.call import Call
+from fuzz.check.oracle.attention.error_bound import ill_conditioned, score_error
+from fuzz.check.oracle.attention.exact import Exact
+from fuzz.check.oracle.verdict import Judgement
+from fuzz.check.oracle.where import first_index, locate
+from fuzz.protocol import Verdict
+from fuzz.protocol.failures import DropoutMask, ImpossibleUnderDropout, NotFinite
 
 Function = Callable[..., Tensor]
 
 
-def weights(call: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any]) -> Tensor:
+def weights(
+    call: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any], pieces: int | None = None
+) -> Tensor:
     """What `call(q, k, v, **options)` multiplies values with: [batch, heads, seq_len, kv_len] in q's dtype.
 
     q [batch, heads, seq_len, head_dim], k [batch, kv_heads, kv_len, head_dim], v [batch, kv_heads, kv_len, value_dim],
-    whose values don't matter. It calls ceil(kv_len / value_dim) times. Raises what `call` raises.
+    whose values don't matter. It calls once for each piece of value_dim keys, of the first `pieces` or all. Raises what
+    `call` raises.
     """
     keys, width = v.shape[2:]
+    identity = itertools.islice(_identity(keys, width, v), pieces)
     with torch.no_grad():
-        found = [call(q, k, piece.expand(v.shape).contiguous(), **options) for piece in _identity(keys, width, v)]
+        found = [call(q, k, piece.expand(v.shape).contiguous(), **options) for piece in identity]
     return torch.cat([q.new_empty(*q.shape[:3], 0), *found], -1)[..., :keys]
 
 
-def extract_mask(call: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any]) -> Tensor:
+def extract_mask(
+    call: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any], pieces: int | None = None
+) -> Tensor:
     """Which weights `call` keeps: bool [batch, heads, seq_len, kv_len].
 
     Of `options` only `dropout` = (p, seed) is passed on, with a scale of 0. Raises KeyError without it, and what `call`
     raises.
     """
-    return weights(call, q, k, v, _flat(options)) != 0
-
-
-def extract_first_keys(call: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any]) -> Tensor:
-    """The first value_dim keys of what `extract_mask` gives, by one call."""
-    keys, width = v.shape[2:]
-    piece = next(_identity(keys, width, v))
-    with torch.no_grad():
-        out = call(q, k, piece.expand(v.shape).contiguous(), **_flat(options))
-    return out[..., :keys] != 0
+    return weights(call, q, k, v, _flat(options), pieces) != 0
 
 
 def extract_backward_mask(call: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any]) -> Tensor:
@@ -69,7 +78,14 @@ def extract_backward_mask(call: Function, q: Tensor, k: Tensor, v: Tensor, optio
             heads = slice(member, None, groups)
             dout = torch.zeros_like(out)
             dout[:, heads] = piece
-            grad = _differentiate(out, values, dout)
+            try:
+                (grad,) = torch.autograd.grad(out, values, dout, retain_graph=True)
+            except NotImplementedError:
+                raise
+            except Exception as error:
+                if exceptions.is_out_of_memory(error):
+                    raise
+                raise Failed(error) from error
             found[:, heads, here] = (grad.mT != 0)[:, :, : here.stop - here.start]
     return found
 
@@ -103,18 +119,6 @@ def check_dropout(
         if bool(different.any()):
             found.append(DropoutMask("backward_differs", p, int(different.sum()), mask.numel()))
     return mask, found
-
-
-def _differentiate(out: Tensor, values: Tensor, dout: Tensor) -> Tensor:
-    try:
-        (grad,) = torch.autograd.grad(out, values, dout, retain_graph=True)
-    except NotImplementedError:
-        raise
-    except Exception as error:
-        if exceptions.is_out_of_memory(error):
-            raise
-        raise Failed(error) from error
-    return grad
 
 
 def _flat(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -209,3 +213,64 @@ def _check_under_scores(
         yield DropoutMask("depends_on_scores", p, different, int(large.sum()))
         return
     yield from _check_scale(after.double() / before.double(), large & mask, p, q.dtype, under_scores=True)
+
+
+def judge_unknown_mask(call: Call, rounds: tuple[str, ...]) -> Judgement | None:
+    """What is wrong with `call.out` for every mask of its dropout, or all but ones nobody meets; None for nothing."""
+    out, (p, _) = call.out, call.options["dropout"]
+    if out is None or not out.numel():
+        return None
+    exact = Exact(call.but(dropout=None))
+    firm = exact.live & ~ill_conditioned(exact, rounds)
+    more = 1 / (1 - p) if p < 1 else 0.0
+    unit, tiny = constants.UNIT_ROUNDOFF[out.dtype], torch.finfo(out.dtype).smallest_normal
+    errors = score_error(exact, rounded="scores" in rounds)
+    ds = errors.amax(-1, keepdim=True) if errors.size(-1) else torch.zeros_like(exact.peak)
+    largest = more * (exact.weights @ exact.v.abs()) * (1 + constants.UNREAD_ROUNDING * unit) * (2 * ds).exp() + tiny
+    lost = firm & ~out.isfinite() & (largest < torch.finfo(out.dtype).max)
+    if bool(lost.any()):
+        return _judgement(NotFinite("out", int(lost.sum()), first_index(lost)), lost)
+    beyond = firm & (out.double().abs() > largest)
+    if bool(beyond.any()):
+        failure = ImpossibleUnderDropout("out", "too_large", int(beyond.sum()), first_index(beyond))
+        return _judgement(failure, beyond)
+    if not 0 < p < 1:
+        return None
+    # Of so many weights that to drop all of them is out of the question.
+    large = exact.weights * exact.v.abs().amax(-1).unsqueeze(-2) > constants.MASK_LARGE * tiny
+    certain = large.sum(-1, keepdim=True) * -math.log(p) > constants.MASK_NEG_LOG_PROBABILITY
+    empty = certain & firm & (out == 0).all(-1, keepdim=True)
+    if bool(empty.any()):
+        failure = ImpossibleUnderDropout("out", "zero_rows", int(empty.sum()), first_index(empty)[:-1])
+        return _judgement(failure, empty.expand_as(out))
+    slack = unit + 2 * float(ds[firm].max() if firm.any() else 0.0)
+    return _check_expectation(exact, out.double().masked_fill(~firm, 0.0), p, firm, slack)
+
+
+def _check_expectation(exact: Exact, out: Tensor, p: float, firm: Tensor, slack: float) -> Judgement | None:
+    """A finding where all heads, or one, lie further from the output without dropout than masks explain."""
+    along = exact.results["out"].masked_fill(~firm, 0.0)
+    terms = exact.weights * (along @ exact.v.mT) / (1 - p)
+    squares, mine, theirs = (x.sum((-1, -2)) for x in (terms.square(), out * along, along.square()))
+    rounding = slack * (along.abs() * (out.abs() + along.abs())).sum((-1, -2))
+    heads = [squares, mine, theirs, rounding]
+    whole = [part.sum().reshape(1, 1) for part in heads]
+    for square, found, expected, rounded in (whole, heads):
+        apart = ((found - expected).abs() - rounded).clamp(min=0)
+        doubt = 2 * apart.square() / square.masked_fill(square == 0, torch.inf)
+        wrong = doubt > constants.MASK_NEG_LOG_PROBABILITY
+        if bool(wrong.any()):
+            at = first_index(doubt == doubt.max())
+            head = () if square is whole[0] else at
+            failure = ImpossibleUnderDropout(
+                "out", "off_expectation", index=head, share=float(found[at] / expected[at])
+            )
+            return _judgement(failure, wrong[..., None, None].expand_as(out))
+    return None
+
+
+def _judgement(failure: NotFinite | ImpossibleUnderDropout, wrong: Tensor) -> Judgement:
+    verdict = Verdict.NONFINITE if isinstance(failure, NotFinite) else Verdict.WRONG_RESULT
+    rows = wrong.any(-1)
+    numbers = {"rows_wrong": float(rows.sum()), "rows_total": float(rows.numel())}
+    return Judgement(verdict, failure, numbers, "out", locate("out", wrong))

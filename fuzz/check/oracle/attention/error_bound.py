@@ -51,7 +51,7 @@ def budget(exact: Exact, rounds: tuple[str, ...] = ("weights",)) -> dict[str, Te
     q, k, v, p, used, o = exact.q, exact.k, exact.v, exact.weights, exact.used, exact.results["out"]
     ds = score_error(exact, rounded=bool(us))
     dlse = (p * ds).sum(-1, keepdim=True)
-    by_p = uw * ((used**2 @ v**2).sqrt() + p.square().sum(-1, keepdim=True).sqrt() * o.abs())
+    by_p = uw * ((used**2 @ v**2).sqrt() + _norm(p) * o.abs())
     by_p = by_p + least * (exact.scores.isfinite().double() @ v.abs())
     # With dropout the errors of a row's sum, which all weights share, are no longer made up for by one another.
     by_s = _weighted_distance(used * ds, v, o) if exact.share is None else (used * (ds + dlse)) @ v.abs()
@@ -61,13 +61,8 @@ def budget(exact: Exact, rounds: tuple[str, ...] = ("weights",)) -> dict[str, Te
         return allowed
     do, dp, delta, dscores = exact.dout, exact.dweights, exact.delta, exact.dscores
     edp = ua * (do.abs() @ v.abs().mT)
-    if exact.share is not None:
-        edp = edp * exact.share
-    edp = edp + us * dp.abs()
-    edelta = ((unit * o * do) ** 2).sum(-1, keepdim=True).sqrt() + ((do * (by_p + by_s)) ** 2).sum(
-        -1, keepdim=True
-    ).sqrt()
-    edelta = edelta + us * (p * dp).square().sum(-1, keepdim=True).sqrt()
+    edp = (edp if exact.share is None else edp * exact.share) + us * dp.abs()
+    edelta = _norm(unit * o * do) + _norm(do * (by_p + by_s)) + us * _norm(p * dp)
     relative = ds + dlse + 2 * ua
     edscores = dscores.abs() * relative + p * (edp + ua * delta.abs()) + flushed * (dp.abs() + delta.abs())
     if "dsinks" in exact.results:
@@ -76,12 +71,9 @@ def budget(exact: Exact, rounds: tuple[str, ...] = ("weights",)) -> dict[str, Te
     allowed["dscores"] = edscores + p * edelta + (us + uw if us else 0.0) * dscores.abs() + tiny
     grad, egrad = dscores * exact.slope, edscores * exact.slope.abs() + 4 * ua * dscores.abs() + least
     shares, scale = p * exact.slope, abs(exact.scale)
-    allowed["dq"] = (
-        unit * exact.results["dq"].abs()
-        + tiny
-        + scale
-        * (uw * (grad**2 @ k**2).sqrt() + (egrad + _drift(k) * ua * grad.abs()) @ k.abs() + edelta * (shares @ k).abs())
-    )
+    of_scores = uw * (grad**2 @ k**2).sqrt() + (egrad + _drift(k) * ua * grad.abs()) @ k.abs()
+    of_scores = of_scores + edelta * (shares @ k).abs()
+    allowed["dq"] = unit * exact.results["dq"].abs() + tiny + scale * of_scores
     egrad = egrad + _drift(q) * ua * grad.abs()
     edk = scale * (uw**2 * (grad.mT**2 @ q**2) + (egrad.mT @ q.abs()) ** 2 + (shares.mT**2 @ (edelta * q) ** 2))
     by_head = {"dk": scale * (grad.mT @ q), "dv": used.mT @ do}
@@ -89,12 +81,11 @@ def budget(exact: Exact, rounds: tuple[str, ...] = ("weights",)) -> dict[str, Te
     for name, squares in (("dk", scale * edk), ("dv", edv)):
         # Some kernels round what each query head of a group gives before they add it up.
         heads = sum_groups(by_head[name] ** 2, exact.group).sqrt() if exact.group > 1 else 0.0
-        sums = (
-            unit * sum_groups(by_head[name].abs(), exact.group) * math.sqrt(q.size(2) / 32) if "sums" in rounds else 0.0
-        )
-        allowed[name] = sums + (
-            unit * (exact.results[name].abs() + heads) + tiny + math.sqrt(3) * sum_groups(squares, exact.group).sqrt()
-        )
+        rounded = math.sqrt(3) * sum_groups(squares, exact.group).sqrt()
+        allowed[name] = unit * (exact.results[name].abs() + heads) + tiny + rounded
+        if "sums" in rounds:
+            blocks = math.sqrt(q.size(2) / 32)
+            allowed[name] = unit * sum_groups(by_head[name].abs(), exact.group) * blocks + allowed[name]
     return allowed
 
 
@@ -105,6 +96,10 @@ def ill_conditioned(exact: Exact, rounds: tuple[str, ...] = ("weights",)) -> Ten
         return torch.zeros_like(exact.live)
     lowest = exact.peak - ds.amax(-1, keepdim=True) - constants.NEGLIGIBLE
     return ((exact.scores + ds > lowest) & (ds > constants.MAX_SCORE_ERROR)).any(-1, keepdim=True)
+
+
+def _norm(terms: Tensor) -> Tensor:
+    return terms.square().sum(-1, keepdim=True).sqrt()
 
 
 def _drift(summed: Tensor) -> float:

@@ -1,7 +1,6 @@
 """Attention and its gradients in float64, with every value on the way."""
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -9,7 +8,6 @@ from torch import Tensor
 from fuzz.check.oracle.attention.call import Call
 
 
-@dataclass(frozen=True)
 class Exact:
     """The float64 truth of a call; q, k and v with one head for each query head.
 
@@ -21,101 +19,53 @@ class Exact:
     the shapes the call has) and dscores.
     """
 
-    dtype: torch.dtype
-    group: int
-    scale: float
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    products: Tensor
-    scores: Tensor
-    terms: Tensor
-    slope: Tensor
-    peak: Tensor
-    weights: Tensor
-    used: Tensor
-    live: Tensor
-    sink: Tensor
-    share: Tensor | None
-    dout: Tensor | None
-    dweights: Tensor
-    delta: Tensor
-    dscores: Tensor
-    results: dict[str, Tensor]
-
-    @classmethod
-    def of(cls, call: Call, dropped: Tensor | None = None, *, stretch: float = 1.0) -> "Exact":
+    def __init__(self, call: Call, dropped: Tensor | None = None, *, stretch: float = 1.0) -> None:
         """The truth of `call`. `dropped`: the dropout mask, True keeps. `stretch` multiplies the scale."""
-        options, dtype = call.options, call.q.dtype
-        group = call.group
-        q = call.q.double()
-        k, v = (x.double().repeat_interleave(group, 1) for x in (call.k, call.v))
-        scale = float(options["scale"]) * stretch
-        products = s = scale * (q @ k.mT)
-        terms = abs(scale) * (q.abs() @ k.abs().mT)
-        slope = torch.ones_like(s)
+        options, group = call.options, call.group
+        self.dtype, self.group = call.q.dtype, group
+        self.q = q = call.q.double()
+        k, v = self.k, self.v = [x.double().repeat_interleave(group, 1) for x in (call.k, call.v)]
+        self.scale = scale = float(options["scale"]) * stretch
+        self.products = s = scale * (q @ k.mT)
+        self.terms = abs(scale) * (q.abs() @ k.abs().mT)
+        self.slope = torch.ones_like(s)
         softcap = options.get("softcap")
         if softcap is not None:
             tanh = torch.tanh(s / softcap)
-            s, slope = softcap * tanh, 1 - tanh * tanh
+            s, self.slope = softcap * tanh, 1 - tanh * tanh
         added, mask = call.added(), call.kept()
         if added is not None:
-            s, terms = s + added, terms + added.abs()
-        if mask is not None:
-            s = s.masked_fill(~mask, -math.inf)
+            s, self.terms = s + added, self.terms + added.abs()
+        self.scores = s = s if mask is None else s.masked_fill(~mask, -math.inf)
         sinks = options.get("sinks")
-        peak, p, live = softmax(s, sinks)
-        sink = torch.zeros_like(peak)
+        self.peak, p, self.live = softmax(s, sinks)
+        self.weights, self.sink = p, torch.zeros_like(self.peak)
         if sinks is not None:
-            column = sinks.double()[:, None, None].expand_as(peak)
-            sink = torch.cat([s, column], -1).softmax(-1)[..., -1:]
+            column = sinks.double()[:, None, None].expand_as(self.peak)
+            self.sink = torch.cat([s, column], -1).softmax(-1)[..., -1:]
         probability = float((options.get("dropout") or (0.0, 0))[0])
-        share = None
+        self.share: Tensor | None = None
         if dropped is not None:
-            share = dropped.double() / (1 - probability) if probability < 1 else torch.zeros_like(s)
-        used = p if share is None else p * share
-        out = used @ v
-        results = {"out": out}
-        empty = s.new_zeros(())
-        do, dp, delta, ds = None, empty, empty, empty
-        if call.dout is not None:
-            do = call.dout.double()
-            dp = do @ v.mT
-            dp = dp if share is None else dp * share
-            delta = (out * do).sum(-1, keepdim=True)
-            ds = p * (dp - delta)
-            grad = ds * slope
-            results |= {
-                "dq": scale * (grad @ k),
-                "dk": sum_groups(scale * (grad.mT @ q), group),
-                "dv": sum_groups(used.mT @ do, group),
-                "dscores": ds,
-            }
-            if sinks is not None:
-                results["dsinks"] = -(sink * delta).sum((0, 2, 3))
-        return cls(
-            dtype=dtype,
-            group=group,
-            scale=scale,
-            q=q,
-            k=k,
-            v=v,
-            products=products,
-            scores=s,
-            terms=terms,
-            slope=slope,
-            peak=peak,
-            weights=p,
-            used=used,
-            live=live,
-            sink=sink,
-            share=share,
-            dout=do,
-            dweights=dp,
-            delta=delta,
-            dscores=ds,
-            results=results,
-        )
+            self.share = dropped.double() / (1 - probability) if probability < 1 else torch.zeros_like(s)
+        self.used = p if self.share is None else p * self.share
+        self.results = {"out": self.used @ v}
+        self.dout = None if call.dout is None else call.dout.double()
+        if self.dout is None:
+            return
+        do = self.dout
+        dp = do @ v.mT
+        self.dweights = dp if self.share is None else dp * self.share
+        self.delta = (self.results["out"] * do).sum(-1, keepdim=True)
+        self.dscores = p * (self.dweights - self.delta)
+        grad = self.dscores * self.slope
+        self.results |= {
+            "dq": scale * (grad @ k),
+            "dk": sum_groups(scale * (grad.mT @ q), group),
+            "dv": sum_groups(self.used.mT @ do, group),
+            "dscores": self.dscores,
+        }
+        if sinks is not None:
+            self.results["dsinks"] = -(self.sink * self.delta).sum((0, 2, 3))
 
 
 def softmax(s: Tensor, sinks: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:

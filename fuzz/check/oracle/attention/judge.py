@@ -6,7 +6,7 @@ wrong a little everywhere.
 """
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -16,9 +16,8 @@ from fuzz.check.oracle import constants
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.error_bound import budget, ill_conditioned
 from fuzz.check.oracle.attention.exact import Exact
-from fuzz.check.oracle.attention.rounding_simulation import Peers
-from fuzz.check.oracle.attention.trends import Directions, Statistics, Trends
-from fuzz.check.oracle.verdict import SEVERITY, Judgement
+from fuzz.check.oracle.attention.rounding_simulation import Peers, Statistics, Trends, measure
+from fuzz.check.oracle.verdict import SEVERITY, Judgement, pick_worst
 from fuzz.check.oracle.where import first_index, largest_index
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import EmptyRowsNotZero, Failure, IllConditioned, NotFinite, WrongValue
@@ -44,8 +43,6 @@ class _Result:
     allowed: Tensor
     finite: Tensor
     judged: Tensor
-    directions: Directions | None = None
-    peers: list[Statistics] = field(default_factory=list)
 
     def errors(self, value: Tensor) -> Tensor:
         """Errors in units of the budget, signed, 0 where nothing is judged."""
@@ -62,7 +59,7 @@ class _Result:
 class _Judge:
     def __init__(self, call: Call, rounds: tuple[str, ...], dropped: Tensor | None) -> None:
         self._call, self._rounds, self._dropped = call, rounds, dropped
-        self._exact = Exact.of(call, dropped)
+        self._exact = Exact(call, dropped)
         self._low = call.q.dtype in constants.LOW_PRECISION
         self._limit = constants.error_bound_limit(call.q.dtype)
         self._peers = Peers(self._exact, rounds, call.options.get("sinks"))
@@ -76,11 +73,7 @@ class _Judge:
         stray = self._check_empty_rows()
         if stray is not None:
             return stray
-        if not judgements:
-            return Judgement(Verdict.OK)
-        worst = max(judgements, key=_rank)
-        totals = {key: sum(item.numbers[key] for item in judgements) for key in ("rows_wrong", "rows_total")}
-        return replace(worst, numbers={**worst.numbers, **totals})
+        return pick_worst(judgements, _rank)
 
     def _check_empty_rows(self) -> Judgement | None:
         """That rows without a key give numbers: 0 and NaN are conventions there, and nothing else is."""
@@ -105,9 +98,8 @@ class _Judge:
             truth["dbias"] = truth["dscores"].sum_to_size(bias.shape)
             rounded = constants.UNIT_ROUNDOFF[exact.dtype] * truth["dscores"].abs()
             least = torch.finfo(bias.dtype).smallest_normal * unit
-            allowed["dbias"] = (
-                (allowed["dscores"] + rounded).sum_to_size(bias.shape) + unit * truth["dbias"].abs() + least
-            )
+            rounded = (allowed["dscores"] + rounded).sum_to_size(bias.shape)
+            allowed["dbias"] = rounded + unit * truth["dbias"].abs() + least
         sinks = call.options.get("sinks")
         if "dsinks" in truth and sinks is not None:
             allowed["dsinks"] = allowed["dsinks"] + constants.UNIT_ROUNDOFF[sinks.dtype] * truth["dsinks"].abs()
@@ -121,9 +113,8 @@ class _Judge:
             finite = truth[name].abs().lt(limit) & (live if name == "out" else True)
             # What a query with ill-conditioned weights gives goes into dk and dv of every key.
             firm = ~self._ill_conditioned if name in ("out", "dq") else ~self._ill_conditioned.any()
-            laid_out.append(
-                _Result(name, value, truth[name], allowed[name], finite, finite & allowed[name].lt(limit) & firm)
-            )
+            judged = finite & allowed[name].lt(limit) & firm
+            laid_out.append(_Result(name, value, truth[name], allowed[name], finite, judged))
         return laid_out
 
     def _judge(self, result: _Result) -> Judgement:
@@ -143,16 +134,11 @@ class _Judge:
         if numbers["ratio"] > numbers["limit"]:
             index = largest_index(r.abs())
             error = abs(float(result.value[index]) - float(result.exact[index]))
-            off = WrongValue(
-                result.name,
-                index,
-                error,
-                numbers["ratio"],
-                numbers["limit"],
-                gradient_missing=result.name in self._call.missing,
-            )
+            missed = result.name in self._call.missing
+            off = WrongValue(result.name, index, error, numbers["ratio"], numbers["limit"], gradient_missing=missed)
             return result.judgement(wrong, off, numbers, r.abs() > numbers["limit"])
-        if self._has_trends(result):
+        # Code that rounds scores may do so anywhere, and no peer does as it does.
+        if self._low and "scores" not in self._rounds and result.name in ("out", "dq", "dk", "dv"):
             trends = self._trends(result, r)
             numbers |= trends.numbers
             if trends.failure is not None:
@@ -162,50 +148,33 @@ class _Judge:
         right = numbers["compiled_error"] <= numbers["peer_error"]
         return Judgement(Verdict.OK if right else Verdict.ROUNDING, None, numbers, result.name)
 
-    def _has_trends(self, result: _Result) -> bool:
-        """Whether peers can simulate the errors of a result: code that rounds scores may do so anywhere."""
-        return self._low and "scores" not in self._rounds and result.name in ("out", "dq", "dk", "dv")
-
     def _trends(self, result: _Result, r: Tensor) -> Trends:
         """How the errors of a result compare with those of right kernels."""
-        directions = self._directions(result)
+        along = {"bias": result.exact, "scale": (self._stretched[result.name] - result.exact) / constants.STRETCH}
+        directions = {
+            name: (value / result.allowed).masked_fill(~result.judged, 0.0).flatten() for name, value in along.items()
+        }
         # Numbers close to the smallest ones do not round in proportion.
         small = result.exact.abs() < constants.SMALLEST_TREND * torch.finfo(self._exact.dtype).smallest_normal
-        mine = Statistics.of(r.masked_fill(small, 0.0), directions)
+        mine = measure(r.masked_fill(small, 0.0), directions)
+
+        def measure_peers(peers: list[dict[str, Tensor]]) -> list[Statistics]:
+            errors = [result.errors(peer[result.name]).masked_fill(small, 0.0) for peer in peers]
+            return [measure(one, directions) for one in errors]
+
+        # A smaller bias or change of the scale is no mistake.
+        inaccurate = math.inf if "exponentials" in self._rounds else 0.0
+        least = max(inaccurate, constants.TREND_SHARE * constants.UNIT_ROUNDOFF[self._exact.dtype])
         for count in (constants.SIMULATED_KERNELS, constants.SIMULATED_KERNELS_BEFORE_WRONG):
-            for peer in self._draw(count)[len(result.peers) :]:
-                errors = result.errors(peer[result.name]).masked_fill(small, 0.0)
-                result.peers.append(Statistics.of(errors, directions))
-            online = [
-                Statistics.of(result.errors(peer[result.name]).masked_fill(small, 0.0), directions)
-                for peer in self._online
-            ]
-            trends = Trends(result.name, mine, result.peers, online, self._least_trend)
+            peers = measure_peers(self._draw(count))
+            trends = Trends(result.name, mine, peers, measure_peers(self._online), least)
             if trends.failure is None:
                 break
         return trends
 
-    def _directions(self, result: _Result) -> Directions:
-        if result.directions is None:
-            stretched = self._stretched[result.name]
-            along = (stretched - result.exact) / constants.STRETCH
-            result.directions = Directions(
-                *(
-                    (value / result.allowed).masked_fill(~result.judged, 0.0).flatten()
-                    for value in (result.exact, along)
-                )
-            )
-        return result.directions
-
     @cached_property
     def _stretched(self) -> dict[str, Tensor]:
-        return Exact.of(self._call, self._dropped, stretch=1 + constants.STRETCH).results
-
-    @property
-    def _least_trend(self) -> float:
-        """The smallest bias or change of the scale that is a mistake."""
-        inaccurate = math.inf if "exponentials" in self._rounds else 0.0
-        return max(inaccurate, constants.TREND_SHARE * constants.UNIT_ROUNDOFF[self._exact.dtype])
+        return Exact(self._call, self._dropped, stretch=1 + constants.STRETCH).results
 
     @cached_property
     def _online(self) -> list[dict[str, Tensor]]:
@@ -224,15 +193,10 @@ class _Judge:
 
     def _numbers(self, result: _Result, r: Tensor) -> dict[str, float]:
         per_row = r.abs().amax(-1)
-        index = largest_index(r.abs())
-        flat = 0
-        for size, place in zip(r.shape, index, strict=True):
-            flat = flat * size + place
 
         def error(value: Tensor) -> float:
-            return float(
-                (value.double() - result.exact).abs().nan_to_num(0.0, 0.0, 0.0).masked_fill(~result.judged, 0.0).max()
-            )
+            errors = (value.double() - result.exact).abs().nan_to_num(0.0, 0.0, 0.0)
+            return float(errors.masked_fill(~result.judged, 0.0).max())
 
         limit = self._limit
         if float(per_row.max()) > limit:
@@ -246,7 +210,7 @@ class _Judge:
             "scale": float(result.exact.abs().masked_fill(~result.judged, 0.0).max()),
             "rows_wrong": float((per_row > limit).sum()),
             "rows_total": float(per_row.numel()),
-            "index": float(flat),
+            "index": float(r.abs().argmax()),
         }
 
 

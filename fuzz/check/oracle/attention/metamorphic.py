@@ -16,7 +16,7 @@ from fuzz.check.exceptions import Unsupported
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.error_bound import budget
 from fuzz.check.oracle.attention.exact import Exact
-from fuzz.check.oracle.attention.relation_table import RELATIONS, Equation, Relation, Term
+from fuzz.check.oracle.attention.relation_table import RELATIONS, Equation, Term
 from fuzz.check.oracle.constants import LARGEST_RELATED, MOST_SCORES, SMALLEST_RELATED, UNIT_ROUNDOFF, error_bound_limit
 from fuzz.check.oracle.where import largest_index
 from fuzz.protocol.failures import RelationBroken
@@ -25,13 +25,7 @@ Function = Callable[..., Tensor]
 
 
 def find_violations(
-    attend: Function,
-    given: Call,
-    chance: Random,
-    most: int,
-    *,
-    exact: bool = False,
-    relations: tuple[Relation, ...] = RELATIONS,
+    attend: Function, given: Call, chance: Random, most: int, *, exact: bool = False
 ) -> list[RelationBroken]:
     """Which of up to `most` relations of a call, drawn by `chance` from those that apply, the function breaks.
 
@@ -50,7 +44,7 @@ def find_violations(
     found: list[RelationBroken] = []
     trial = _Trial(attend, call)
     tried = 0
-    for relation in chance.sample(relations, len(relations)):
+    for relation in chance.sample(RELATIONS, len(RELATIONS)):
         if tried == most:
             break
         equation = relation.build(call, chance)
@@ -74,10 +68,8 @@ class _Trial:
         self._call = call
         self._outputs: dict[Call, Tensor] = {}
         self._budgets: dict[Call, Tensor] = {}
-        largest = [float(x.double().abs().max()) for x in (call.q, call.k)]
-        dots = largest[0] * largest[1] * call.q.shape[3]
         #: Whether a function that computes scores in the dtype of q may have infinite ones.
-        self._may_overflow = dots * max(1.0, abs(call.options["scale"])) > torch.finfo(call.q.dtype).max / 2
+        self._may_overflow = _largest_score(call) > torch.finfo(call.q.dtype).max / 2
 
     def check(self, equation: Equation, *, bitwise: bool) -> RelationBroken | None:
         """How the equation does not hold; None where it does."""
@@ -86,7 +78,7 @@ class _Trial:
         if left.shape != right.shape:
             return RelationBroken("", "shape", shape=tuple(left.shape), expected_shape=tuple(right.shape))
         terms = equation.left + equation.right
-        empty = torch.stack([_spread(term, _mark_empty_rows(term.call)) for term in terms]).sum(0) > 0
+        empty = torch.stack([term.of_budget(_mark_empty_rows(term.call)) for term in terms]).sum(0) > 0
         tiny = SMALLEST_RELATED * torch.finfo(self._call.q.dtype).smallest_normal
         same = (left == right) | (left.isnan() & right.isnan()) | empty | ((left.abs() < tiny) & (right.abs() < tiny))
         if same.all():
@@ -100,9 +92,9 @@ class _Trial:
             return None
         if bitwise:
             return _violation("bitwise", left, right, error)
-        if any(_scores(term.call) > MOST_SCORES for term in terms):
+        if any(math.prod(term.call.q.shape[:3]) * term.call.k.shape[2] > MOST_SCORES for term in terms):
             return None
-        allowed = torch.stack([_spread(term, self._budget(term.call)) for term in terms]).sum(0)
+        allowed = torch.stack([term.of_budget(self._budget(term.call)) for term in terms]).sum(0)
         limit = error_bound_limit(self._call.q.dtype)
         ratio = (error / allowed).nan_to_num(0.0, posinf=0.0)
         worst = float(ratio.max())
@@ -121,16 +113,11 @@ class _Trial:
 
     def _budget(self, call: Call) -> Tensor:
         if call not in self._budgets:
-            self._budgets[call] = _bound_rounding(call)
+            # Weights and sums of equal terms round alike, step by step; the budget counts one rounding of their sum.
+            largest = call.v.double().abs().amax(2, keepdim=True).repeat_interleave(call.group, 1)
+            summing = math.sqrt(call.k.shape[2]) * UNIT_ROUNDOFF[torch.float32] * largest
+            self._budgets[call] = budget(Exact(call), ("weights", "scores"))["out"] + summing
         return self._budgets[call]
-
-
-def _bound_rounding(call: Call) -> Tensor:
-    """How far rounding may take each element of the output: its first-order budget and that of summing."""
-    known = budget(Exact.of(call), ("weights", "scores"))
-    # Weights and sums of equal terms are rounded alike, step by step; the budget counts one rounding of their sum.
-    largest = call.v.double().abs().amax(2, keepdim=True).repeat_interleave(call.group, 1)
-    return known["out"] + math.sqrt(call.k.shape[2]) * UNIT_ROUNDOFF[torch.float32] * largest
 
 
 def _violation(
@@ -150,22 +137,14 @@ def _violation(
     )
 
 
-def _spread(term: Term, size: Tensor) -> Tensor:
-    return (term.spread or term.map)(size)
-
-
 def _mark_empty_rows(call: Call) -> Tensor:
     """1 where a row keeps no key, else 0, in the shape of the output."""
     mask, bias = call.kept(), call.added()
     shape = (*call.q.shape[:3], call.k.shape[2])
-    keep = torch.ones((), dtype=torch.bool, device=call.q.device) if mask is None else mask
-    if bias is not None:
-        keep = keep & (bias != -math.inf)
-    return (~keep.expand(shape).any(-1, keepdim=True)).double().expand(*shape[:3], call.v.shape[3])
-
-
-def _scores(call: Call) -> int:
-    return math.prod(call.q.shape[:3]) * call.k.shape[2]
+    keep = torch.ones(shape, dtype=torch.bool, device=call.q.device)
+    keep = keep if mask is None else keep & mask
+    keep = keep if bias is None else keep & (bias != -math.inf)
+    return (~keep.any(-1, keepdim=True)).double().expand(*shape[:3], call.v.shape[3])
 
 
 def _is_tame(call: Call) -> bool:
@@ -179,5 +158,9 @@ def _is_tame(call: Call) -> bool:
         given.append(bias.masked_fill(bias == -math.inf, 0.0))
     if not (math.isfinite(options["scale"]) and all(bool(x.isfinite().all()) for x in given)):
         return False
+    return _largest_score(call) < LARGEST_RELATED
+
+
+def _largest_score(call: Call) -> float:
     largest = [float(x.double().abs().max()) for x in (call.q, call.k)]
-    return max(1.0, abs(options["scale"])) * largest[0] * largest[1] * call.q.shape[3] < LARGEST_RELATED
+    return max(1.0, abs(call.options["scale"])) * largest[0] * largest[1] * call.q.shape[3]

@@ -27,6 +27,10 @@ class Term:
     map: Map = lambda out: out
     spread: Map | None = None
 
+    def of_budget(self, size: Tensor) -> Tensor:
+        """The budget of the term, from that of the output."""
+        return (self.spread or self.map)(size)
+
 
 @dataclass(frozen=True, eq=False)
 class Equation:
@@ -46,39 +50,39 @@ class Relation:
     build: Callable[[Call, Random], Equation | None]
 
 
-def equated(changed: Call, call: Call, of: Map = lambda out: out) -> Equation:
+def _equate(changed: Call, call: Call, of: Map = lambda out: out) -> Equation:
     """What the changed call gives is what `of` makes of the output of the call."""
     return Equation((Term(changed),), (Term(call, of),))
 
 
-def four_axes(x: Tensor) -> Tensor:
-    """`x` with axes of 1 in front, four in all."""
+def _four_axes(x: Tensor) -> Tensor:
     return x.reshape((1,) * (4 - x.dim()) + x.shape)
 
 
-def _along(x: Tensor | None, axis: int, index: Tensor) -> Tensor | None:
-    """Elements `index` of an axis of what broadcasts to the scores."""
-    if x is None:
-        return None
-    x = four_axes(x)
-    return x if x.shape[axis] == 1 else x.index_select(axis, index)
+def _given(call: Call, *names: str) -> dict[str, Tensor]:
+    return {name: x for name in names if (x := call.options.get(name)) is not None}
 
 
-def select(call: Call, axis: int, chosen: list[int]) -> tuple[Call, Tensor]:
+def _select(call: Call, axis: int, chosen: list[int]) -> tuple[Call, Tensor]:
     """The call with the chosen batches (0), query heads with all key heads (1), queries (2) or keys (3); and `chosen`
     as a tensor."""
     index = torch.tensor(chosen, device=call.q.device)
-    extras = {name: _along(call.options.get(name), axis, index) for name in ("mask", "bias")}
+    extras = {name: _four_axes(x) for name, x in _given(call, "mask", "bias").items()}
+    extras = {name: x if x.shape[axis] == 1 else x.index_select(axis, index) for name, x in extras.items()}
     q, k, v = call.q, call.k, call.v
     if axis < 3:
         q = q.index_select(axis, index)
-    if axis == 0:
-        k, v = k.index_select(0, index), v.index_select(0, index)
-    if axis == 3:
-        k, v = k.index_select(2, index), v.index_select(2, index)
+    if axis in (0, 3):
+        k, v = (x.index_select(2 if axis else 0, index) for x in (k, v))
     if axis == 1:
-        extras |= {name: x[index] for name in ("alibi", "sinks") if (x := call.options.get(name)) is not None}
+        extras |= {name: x[index] for name, x in _given(call, "alibi", "sinks").items()}
     return call.but(q=q, k=k, v=v, **extras), index
+
+
+def _keep(call: Call, keys: Tensor) -> Call:
+    """The call with a mask that keeps no keys but these."""
+    mask = call.options.get("mask")
+    return call.but(mask=_four_axes(keys if mask is None else mask & keys))
 
 
 def _head_permutation(call: Call, chance: Random) -> Equation | None:
@@ -86,17 +90,17 @@ def _head_permutation(call: Call, chance: Random) -> Equation | None:
         return None
     kv_heads = chance.sample(range(call.k.shape[1]), call.k.shape[1])
     chosen = [g * call.group + m for g in kv_heads for m in chance.sample(range(call.group), call.group)]
-    changed, index = select(call, 1, chosen)
+    changed, index = _select(call, 1, chosen)
     keys = torch.tensor(kv_heads, device=call.q.device)
     changed = changed.but(k=call.k.index_select(1, keys), v=call.v.index_select(1, keys))
-    return equated(changed, call, lambda out: out.index_select(1, index))
+    return _equate(changed, call, lambda out: out.index_select(1, index))
 
 
 def _batch_slice(call: Call, chance: Random) -> Equation | None:
     if call.q.shape[0] < 2:
         return None
-    changed, index = select(call, 0, [chance.randrange(call.q.shape[0])])
-    return equated(changed, call, lambda out: out.index_select(0, index))
+    changed, index = _select(call, 0, [chance.randrange(call.q.shape[0])])
+    return _equate(changed, call, lambda out: out.index_select(0, index))
 
 
 def _query_slice(call: Call, chance: Random) -> Equation | None:
@@ -107,8 +111,8 @@ def _query_slice(call: Call, chance: Random) -> Equation | None:
     if call.has_places:
         cut = chance.randint(1, rows - 1)
         first, stop = (cut, rows) if call.from_end else (0, cut)
-    changed, index = select(call, 2, list(range(first, stop)))
-    return equated(changed, call, lambda out: out.index_select(2, index))
+    changed, index = _select(call, 2, list(range(first, stop)))
+    return _equate(changed, call, lambda out: out.index_select(2, index))
 
 
 def _additive_mask(call: Call, _: Random) -> Equation | None:
@@ -116,7 +120,7 @@ def _additive_mask(call: Call, _: Random) -> Equation | None:
     if mask is None:
         return None
     bias = call.q.new_zeros(()) if bias is None else bias
-    return equated(call.but(mask=None, bias=torch.where(mask, bias, float("-inf")).to(bias.dtype)), call)
+    return _equate(call.but(mask=None, bias=torch.where(mask, bias, float("-inf")).to(bias.dtype)), call)
 
 
 def _band_as_mask(call: Call, _: Random) -> Equation | None:
@@ -126,22 +130,19 @@ def _band_as_mask(call: Call, _: Random) -> Equation | None:
     if options.get("alibi") is not None and call.from_end:
         return None
     mask = call.kept()
-    return None if mask is None else equated(call.but(causal=None, window=None, mask=mask), call)
+    return None if mask is None else _equate(call.but(causal=None, window=None, mask=mask), call)
 
 
 def _alibi_as_bias(call: Call, _: Random) -> Equation | None:
-    sloped = call.added()
-    if sloped is None or call.options.get("alibi") is None:
-        return None
-    return equated(call.but(alibi=None, bias=sloped.float()), call)
+    sloped = None if call.options.get("alibi") is None else call.added()
+    return None if sloped is None else _equate(call.but(alibi=None, bias=sloped.float()), call)
 
 
 def _whole_extras(call: Call, _: Random) -> Equation | None:
     shape = (*call.q.shape[:3], call.k.shape[2])
-    given = {name: x for name in ("mask", "bias") if (x := call.options.get(name)) is not None and x.shape != shape}
-    if not given:
-        return None
-    return equated(call.but(**{name: x.expand(shape).contiguous() for name, x in given.items()}), call)
+    narrow = {name: x for name, x in _given(call, "mask", "bias").items() if x.shape != shape}
+    whole = {name: x.expand(shape).contiguous() for name, x in narrow.items()}
+    return _equate(call.but(**whole), call) if whole else None
 
 
 def _stays(x: Tensor, factor: float) -> bool:
@@ -157,37 +158,27 @@ def _q_against_scale(call: Call, chance: Random) -> Equation | None:
     # Products in float16 may overflow without a fault.
     if not _stays(call.q, factor) or dots > torch.finfo(call.q.dtype).max / 2:
         return None
-    return equated(call.but(q=call.q * factor, scale=call.options["scale"] / factor), call)
-
-
-def _sign_of_scale(call: Call, _: Random) -> Equation | None:
-    return equated(call.but(q=-call.q, scale=-call.options["scale"]), call)
-
-
-def _negated_values(call: Call, _: Random) -> Equation | None:
-    return Equation((Term(call.but(v=-call.v)),), (Term(call, lambda out: -out, lambda size: size),))
+    return _equate(call.but(q=call.q * factor, scale=call.options["scale"] / factor), call)
 
 
 def _repeated_heads(call: Call, _: Random) -> Equation | None:
-    if call.group < 2:
-        return None
     k, v = (x.repeat_interleave(call.group, 1) for x in (call.k, call.v))
-    return equated(call.but(k=k, v=v), call)
+    return _equate(call.but(k=k, v=v), call) if call.group > 1 else None
 
 
 def _padded_features(call: Call, chance: Random) -> Equation | None:
     more = chance.choice((1, 3, 8, 16))
     q, k, v = (pad(x, (0, more)) for x in (call.q, call.k, call.v))
     if call.v.shape[3] != call.q.shape[3]:
-        return equated(call.but(q=q, k=k), call)
-    return equated(call.but(q=q, k=k, v=v), call, lambda out: pad(out, (0, more)))
+        return _equate(call.but(q=q, k=k), call)
+    return _equate(call.but(q=q, k=k, v=v), call, lambda out: pad(out, (0, more)))
 
 
 def _key_permutation(call: Call, chance: Random) -> Equation | None:
     columns = call.k.shape[2]
     if call.has_places or columns < 2:
         return None
-    return equated(select(call, 3, chance.sample(range(columns), columns))[0], call)
+    return _equate(_select(call, 3, chance.sample(range(columns), columns))[0], call)
 
 
 def _removed_keys(call: Call, chance: Random) -> Equation | None:
@@ -196,23 +187,21 @@ def _removed_keys(call: Call, chance: Random) -> Equation | None:
         return None
     count = chance.randint(1, columns - 1)
     chosen = list(range(count)) if call.has_places else sorted(chance.sample(range(columns), count))
-    removed, index = select(call, 3, chosen)
+    removed, index = _select(call, 3, chosen)
     keep = torch.zeros(columns, dtype=torch.bool, device=call.q.device)
     keep[index] = True
-    mask = call.options.get("mask")
-    return equated(removed, call.but(mask=four_axes(keep if mask is None else mask & keep)))
+    return _equate(removed, _keep(call, keep))
 
 
 def _padded_tail(call: Call, chance: Random) -> Equation | None:
     columns, more = call.k.shape[2], chance.choice((1, 5, 64))
     if call.from_end:
         return None
-    padded, _index = select(call, 3, [*range(columns), *(chance.randrange(columns) for _ in range(more))])
+    padded, _index = _select(call, 3, [*range(columns), *(chance.randrange(columns) for _ in range(more))])
     v = padded.v.clone()
     v[:, :, columns:] = 1000.0
     keep = torch.arange(columns + more, device=call.q.device) < columns
-    mask = padded.options.get("mask")
-    return equated(padded.but(v=v, mask=four_axes(keep if mask is None else mask & keep)), call)
+    return _equate(_keep(padded.but(v=v), keep), call)
 
 
 def _causal_prefix(call: Call, chance: Random) -> Equation | None:
@@ -221,9 +210,9 @@ def _causal_prefix(call: Call, chance: Random) -> Equation | None:
         return None
     last = chance.randint(1, min(rows, columns) - 1)
     kept = (rows - last, columns - last) if call.from_end else (last, last)
-    queries, index = select(call, 2, list(range(kept[0])))
-    changed, _index = select(queries, 3, list(range(kept[1])))
-    return equated(changed, call, lambda out: out.index_select(2, index))
+    queries, index = _select(call, 2, list(range(kept[0])))
+    changed, _index = _select(queries, 3, list(range(kept[1])))
+    return _equate(changed, call, lambda out: out.index_select(2, index))
 
 
 def _turned_features(call: Call, chance: Random) -> Equation | None:
@@ -231,7 +220,7 @@ def _turned_features(call: Call, chance: Random) -> Equation | None:
     order = torch.tensor(chance.sample(range(width), width), device=call.q.device)
     signs = torch.tensor([chance.choice((1.0, -1.0)) for _ in range(width)], device=call.q.device).to(call.q.dtype)
     q, k = (x.index_select(3, order) * signs for x in (call.q, call.k))
-    return equated(call.but(q=q, k=k), call)
+    return _equate(call.but(q=q, k=k), call)
 
 
 def _sinks_as_key(call: Call, _: Random) -> Equation | None:
@@ -245,12 +234,7 @@ def _sinks_as_key(call: Call, _: Random) -> Equation | None:
     if mask is not None:
         mask = pad(mask.expand(shape), (0, 1), value=True)
     k, v = (pad(x, (0, 0, 0, 1)) for x in (call.k, call.v))
-    return equated(call.but(k=k, v=v, mask=mask, bias=torch.cat([whole, column], -1), sinks=None), call)
-
-
-def _values_of_1(call: Call, _: Random) -> Equation | None:
-    ones = call.but(v=torch.ones_like(call.v))
-    return None if call.options.get("sinks") is not None else Equation((Term(ones),), value=1.0)
+    return _equate(call.but(k=k, v=v, mask=mask, bias=torch.cat([whole, column], -1), sinks=None), call)
 
 
 def _between_values(call: Call, _: Random) -> Equation | None:
@@ -268,8 +252,10 @@ RELATIONS = (
     Relation("a mask for causal and window", True, _band_as_mask),
     Relation("mask and bias expanded", True, _whole_extras),
     Relation("q * 4^n and scale / 4^n", True, _q_against_scale),
-    Relation("-q and -scale", True, _sign_of_scale),
-    Relation("-v", True, _negated_values),
+    Relation("-q and -scale", True, lambda call, _: _equate(call.but(q=-call.q, scale=-call.options["scale"]), call)),
+    Relation(
+        "-v", True, lambda call, _: Equation((Term(call.but(v=-call.v)),), (Term(call, torch.neg, lambda size: size),))
+    ),
     Relation("keys repeated for each query head", True, _repeated_heads),
     Relation("one batch alone", False, _batch_slice),
     Relation("a bias for ALiBi", False, _alibi_as_bias),
@@ -281,6 +267,14 @@ RELATIONS = (
     Relation("queries and keys cut off under causality", False, _causal_prefix),
     Relation("features of q and k turned alike", False, _turned_features),
     Relation("sinks as one more key", False, _sinks_as_key),
-    Relation("v = 1 gives 1", False, _values_of_1),
+    Relation(
+        "v = 1 gives 1",
+        False,
+        lambda call, _: (
+            None
+            if call.options.get("sinks") is not None
+            else Equation((Term(call.but(v=torch.ones_like(call.v))),), value=1.0)
+        ),
+    ),
     Relation("between the smallest and the largest v", False, _between_values),
 )

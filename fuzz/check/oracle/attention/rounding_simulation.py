@@ -5,10 +5,19 @@ are scaled, decides how they round; a peer multiplies them by a random number be
 one number for all rows. What peers agree on is rounding's own trend on these inputs; how far they lie apart is its
 chance. Where scores take few values, or lie close together, weights round alike in all rows, and no chance is left: the
 peers that are `online` show what comes of that.
+
+Beside theirs, statistics of a result show small errors in many elements. With r = (result - truth) / budget over the
+elements that are judged:
+
+    row    the largest root mean square of r over a row (the last axis)
+    rms    the root mean square of r
+    bias   the result as a multiple of the truth, less 1: sum r g / sum g^2 with g = truth / budget
+    scale  the change of the scale that explains the result best: the same with g = (d truth / d log scale) / budget
 """
 
 import functools
 import itertools
+import math
 
 import torch
 from torch import Tensor
@@ -16,16 +25,19 @@ from torch import Tensor
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.attention.error_bound import score_error
 from fuzz.check.oracle.attention.exact import Exact, softmax, sum_groups
+from fuzz.protocol.failures import BiasedErrors
+
+Statistics = dict[str, float]
 
 
 class Peers:
     """Draws the results, by name (out, dq, dk, dv), of right kernels that round what `rounds` says."""
 
-    def __init__(self, exact: Exact, rounds: tuple[str, ...], sinks: Tensor | None, seed: int = 0) -> None:
+    def __init__(self, exact: Exact, rounds: tuple[str, ...], sinks: Tensor | None) -> None:
         self._exact = exact
         self._sinks = sinks
         self._weights, self._scores, self._sums = (what in rounds for what in ("weights", "scores", "sums"))
-        self._chance = torch.Generator().manual_seed(seed)
+        self._chance = torch.Generator().manual_seed(0)
         self._noise = score_error(exact, rounded=False)
         self._drawn = self._block = 0
         self._sink_first = False
@@ -35,10 +47,8 @@ class Peers:
         if not self._weights:
             return []
         drawn = []
-        for block, sink_first in itertools.product(
-            constants.KEY_BLOCKS, (False, True) if self._sinks is not None else (False,)
-        ):
-            self._block, self._sink_first = block, sink_first
+        orders = (False,) if self._sinks is None else (False, True)
+        for self._block, self._sink_first in itertools.product(constants.KEY_BLOCKS, orders):
             drawn.append(self.draw())
         self._block = 0
         return drawn
@@ -120,3 +130,71 @@ class Peers:
 
     def _random(self, shape: tuple[int, ...]) -> Tensor:
         return torch.rand(shape, generator=self._chance, dtype=torch.float64).to(self._exact.scores.device)
+
+
+def measure(r: Tensor, directions: dict[str, Tensor]) -> Statistics:
+    """The statistics of `r`, [..., features], 0 where nothing is judged. `directions`: the flat g of bias and scale."""
+    squares, flat = r.square(), r.flatten()
+    found = {"row": float(squares.mean(-1).max().sqrt()), "rms": float(squares.mean().sqrt())}
+    for name, along in directions.items():
+        length = float(along.square().sum())
+        found[name] = float((flat * along).sum()) / length if length > 0 else 0.0
+    return found
+
+
+def _count_deviations(value: float, peers: Tensor, online: Tensor) -> float:
+    """How many standard deviations (of all peers) a statistic lies off the mean of `peers`."""
+    count = len(peers)
+    spread = float(peers.var()) * (1 + 1 / count) + (float(online.var()) if len(online) > 1 else 0.0)
+    spread = spread**0.5
+    apart = abs(value - float(peers.mean()))
+    return apart / spread if spread > 0 else (torch.inf if apart else 0.0)
+
+
+class Trends:
+    """Compares `mine`, of the result `value`, with at least two peers that round at random, and with some `online`
+    ones, whose weights round as those of kernels do that go from one block of keys to the next: a trend that one of
+    these has too is rounding. `least`: the smallest bias or change of the scale that matters; infinite for functions
+    whose exponentials are off by more than rounding, whose errors may be larger as well.
+
+    failure: the trend that is wrong, None for none. numbers: scale and bias as changes beside
+    whatever is nearest, and their standing; rms and row as multiples of what the peers have, and their standing.
+    """
+
+    def __init__(
+        self, value: str, mine: Statistics, peers: list[Statistics], online: list[Statistics], least: float
+    ) -> None:
+        columns = {name: torch.tensor([peer[name] for peer in peers]) for name in mine}
+        z = {
+            name: _count_deviations(mine[name], column, torch.tensor([peer[name] for peer in online]))
+            for name, column in columns.items()
+        }
+        worst = {name: max(peer[name] for peer in (*peers, *online)) for name in ("rms", "row")}
+        self._row = worst["row"]
+        ratio = {name: mine[name] / other if other else 0.0 for name, other in worst.items()}
+        off: dict[str, float] = {}
+        for name in ("scale", "bias"):
+            near = (float(columns[name].mean()), *(peer[name] for peer in online))
+            off[name] = min((mine[name] - other for other in near), key=abs)
+        self.numbers = {
+            **{f"{name}_ratio": times for name, times in ratio.items()},
+            **{f"{name}_change": change for name, change in off.items()},
+            **{f"{name}_deviations": deviations for name, deviations in z.items()},
+        }
+        rms_limit = constants.RMS_RATIO if math.isfinite(least) else constants.ROW_RATIO
+        matters = {
+            **{name: 1 + off[name] for name in sorted(off, key=lambda name: -z[name]) if abs(off[name]) > least},
+            **{
+                name: ratio[name]
+                for name, limit in (("row", constants.ROW_RATIO), ("rms", rms_limit))
+                if ratio[name] > limit
+            },
+        }
+        wrong = [name for name in matters if z[name] > constants.TREND_DEVIATIONS]
+        self.failure = BiasedErrors(value, wrong[0], matters[wrong[0]], z[wrong[0]], len(peers)) if wrong else None
+
+    def rows(self, r: Tensor) -> Tensor | None:
+        """The elements of rows whose errors `r` [..., features] are too large, where the failure is about rows."""
+        if self.failure is None or self.failure.statistic != "row":
+            return None
+        return (r.square().mean(-1, keepdim=True).sqrt() > constants.ROW_RATIO * self._row).expand_as(r)

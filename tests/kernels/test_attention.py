@@ -26,18 +26,19 @@ FEATURES: dict[str, dict[str, Any]] = {
     "sinks": {"sinks": (2,)},
     "negative scale": {"scale": -0.7},
     "zero scale": {"scale": 0.0},
-    "grouped": {"heads": 6, "kv_heads": 2, "causal": "top_left"},
+    "grouped": {"heads": 4, "kv_heads": 2, "causal": "top_left"},
     "other value_dim": {"dim": 40, "value_dim": 7},
     "dropout": {"dropout": (0.3, 5)},
     "weights kept wide": {"round_weights": False},
 }
 SHAPE = ("heads", "kv_heads", "rows", "columns", "dim", "value_dim")
 
-#: Of the table in FlagGems' pull request on the backward of attention: heads, kv_heads, length, head_dim.
+#: Of the table in FlagGems' pull request on the backward of attention: heads, kv_heads, length, head_dim. It has 8
+#: heads, and 4 of them in keys; heads are only an axis of the grid, so 2 and 1 say the same.
 FLAGGEMS = [
-    *((8, 8, length, 64) for length in (128, 127, 120, 64, 129, 255)),
-    *((8, 4, length, 64) for length in (128, 127, 120, 129)),
-    *((8, 8, length, 128) for length in (128, 127, 120, 64)),
+    *((2, 2, length, 64) for length in (128, 127, 120, 64, 129, 255)),
+    *((2, 1, length, 64) for length in (128, 127, 120, 129)),
+    *((2, 2, length, 128) for length in (128, 127, 120, 64)),
 ]
 
 
@@ -50,10 +51,10 @@ def trial(dtype: torch.dtype, **features: Any) -> Trial:
     return Trial(**sizes, dtype=dtype, options=options)
 
 
-@pytest.mark.parametrize("dtype", NAMES.values(), ids=NAMES)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("feature", FEATURES)
-def test_a_feature_is_within_its_budget(feature: str, dtype: torch.dtype) -> None:
-    assert trial(dtype, **FEATURES[feature]).holds()
+def test_a_feature_is_within_its_budget(feature: str, dtype: str) -> None:
+    assert trial(NAMES[dtype], **FEATURES[feature]).holds()
 
 
 @pytest.mark.parametrize("shape", FLAGGEMS, ids=str)
@@ -63,21 +64,20 @@ def test_the_shapes_that_another_kernel_failed_on(shape: tuple[int, int, int, in
     assert made.holds()
 
 
-@pytest.mark.parametrize("length", [1, 2, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129])
+@pytest.mark.parametrize("length", [1, 2, 15, 16, 17, 31, 33, 63, 64, 65, 129])
 def test_lengths_around_tiles(length: int) -> None:
     assert Trial(rows=length, columns=length, dtype=torch.bfloat16, options={"causal": "top_left"}).holds()
     assert Trial(rows=5, columns=length).holds()
     assert Trial(rows=length, columns=5).holds()
 
 
-@pytest.mark.parametrize("dtype", NAMES.values(), ids=NAMES)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("dim", [1, 3, 17, 80, 128, 200, 256])
-def test_head_dims(dim: int, dtype: torch.dtype) -> None:
-    assert Trial(rows=20, columns=20, dim=dim, value_dim=dim, dtype=dtype).holds()
+def test_head_dims(dim: int, dtype: str) -> None:
+    sizes: dict[str, Any] = {"rows": 20, "columns": 20, "dim": dim, "value_dim": dim, "dtype": NAMES[dtype]}
+    assert Trial(**sizes).holds()
     bias = torch.randn(20, 20, device=DEVICE)
-    assert Trial(
-        rows=20, columns=20, dim=dim, value_dim=dim, dtype=dtype, options={"bias": bias, "mask": bias < 1}
-    ).holds()
+    assert Trial(**sizes, options={"bias": bias, "mask": bias < 1}).holds()
 
 
 @pytest.mark.parametrize(("dim", "value_dim"), [(40, 7), (31, 4), (100, 16), (16, 80), (5, 130)])
@@ -101,11 +101,10 @@ def test_slopes_and_sinks_of_any_strides_and_dtypes() -> None:
     assert Trial(options={"alibi": slopes[:1].expand(2), "sinks": slopes.double()[1::2]}).holds()
 
 
-@pytest.mark.parametrize("far", [2**31 - 1, 2**40, 2**63 - 1])
-def test_a_window_as_large_as_any_number_keeps_all(far: int) -> None:
+def test_a_window_as_large_as_any_number_keeps_all() -> None:
     made = Trial(rows=70, columns=66)
     expected = made.run()
-    for window in ((far, far), (far, -1), (-1, far)):
+    for window in ((2**31 - 1, 2**31 - 1), (2**63 - 1, 2**63 - 1), (2**40, -1), (-1, 2**63 - 1)):
         values = made.run(window=window)
         assert all(torch.equal(values[name], expected[name]) for name in values)
 
@@ -115,10 +114,8 @@ BROADCASTS = [(65, 65), (65, 1), (1, 65), (2, 1, 65), (1, 2, 65, 65), (1, 1, 1, 
 
 @pytest.mark.parametrize("shape", BROADCASTS, ids=str)
 def test_bias_and_mask_broadcast_and_the_bias_has_its_gradient(shape: tuple[int, ...]) -> None:
-    made = Trial(options={"mask": torch.rand(shape, device=DEVICE) < 0.8})
-    assert made.holds()
     bias = torch.randn(shape, device=DEVICE)
-    made = Trial(options={"bias": bias, "softcap": 4.0})
+    made = Trial(options={"mask": torch.rand(shape, device=DEVICE) < 0.8, "bias": bias, "softcap": 4.0})
     assert made.holds()
     mine, exact = bias.clone().requires_grad_(), bias.double().requires_grad_()
     agree(made, {"bias": mine, "softcap": 4.0}, {"bias": exact, "softcap": 4.0})
@@ -145,7 +142,7 @@ def test_strides_change_nothing(layout: str) -> None:
     expected = made.run()
     made.q, made.k, made.v, made.dout = (laid_out(x, layout) for x in (made.q, made.k, made.v, made.dout))
     values = made.run()
-    assert made.holds()
+    assert not made.judged(values).verdict.is_finding
     # A GPU's compiler may sum in another order where loads are of another width.
     assert DEVICE == "cuda" or all(torch.equal(values[name], expected[name]) for name in values)
 
@@ -171,7 +168,7 @@ def test_a_row_without_a_key_gives_0_and_finite_gradients() -> None:
     made = Trial(options={"mask": mask})
     values = made.run()
     assert (values["out"][:, :, [7, 64]] == 0).all() and (values["dq"][:, :, [7, 64]] == 0).all()
-    assert made.holds()
+    assert not made.judged(values).verdict.is_finding
     assert (attention_with_lse(made.q, made.k, made.v, scale=0.25, mask=mask)[1][:, :, 7] == -torch.inf).all()
 
 
@@ -189,7 +186,7 @@ def test_logsumexp_is_natural(options: dict[str, Any]) -> None:
 
 
 def test_repeats_are_equal_bit_for_bit() -> None:
-    made = Trial(heads=4, kv_heads=2, dtype=torch.bfloat16, options={"dropout": (0.5, 3)})
+    made = Trial(heads=2, kv_heads=1, dtype=torch.bfloat16, options={"dropout": (0.5, 3)})
     first, second = made.run(), made.run()
     assert all(torch.equal(first[name], second[name]) for name in first)
 

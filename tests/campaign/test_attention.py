@@ -4,6 +4,8 @@ import itertools
 import json
 from pathlib import Path
 
+import pytest
+
 from fuzz.bug_identity import contract_features
 from fuzz.campaign.session import run_campaign
 from fuzz.evaluator import WorkerConfig
@@ -11,6 +13,8 @@ from generators.program.case import Case
 from generators.program.emit import source
 from generators.sampling.sample import sample
 from tests.campaign.fakes import options
+
+pytestmark = pytest.mark.worker
 
 PLAIN = frozenset({"grouped", "lengths", "value_dim"})
 SUBJECT = "tests.check.planted_attention:without_last_key"

@@ -10,6 +10,8 @@ from generators.errors import UserError
 from tests.campaign.fakes import case, options, raised, sampler, setup
 from tests.campaign.test_campaign import WRONG, events, found, rows
 
+pytestmark = pytest.mark.worker
+
 OLD = "2.12.1"
 
 

@@ -16,6 +16,8 @@ from generators.program.case import Case
 from generators.program.emit import source
 from tests.campaign.fakes import case, options, raised, sampler, setup
 
+pytestmark = pytest.mark.worker
+
 WRONG = {"match": "softmax", "verdict": "wrong_result", "fired": ["_sfdp_pattern_5_inference"], "same": False}
 
 

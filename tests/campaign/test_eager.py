@@ -3,6 +3,8 @@
 import math
 from pathlib import Path
 
+import pytest
+
 from fuzz.bug_identity import Symptom
 from fuzz.campaign.investigate import alike
 from fuzz.campaign.session import run_campaign
@@ -11,6 +13,8 @@ from fuzz.protocol.codec import encode
 from fuzz.protocol.failures import FaultyOperation
 from tests.campaign.fakes import options, sampler, setup
 from tests.campaign.test_campaign import events, found, rows
+
+pytestmark = pytest.mark.worker
 
 FAULTY = FaultyOperation("aten.softmax", math.nan, 0.31, "output 0", math.inf, subject_is_wrong=True)
 

@@ -15,6 +15,8 @@ from fuzz.run_store import FindingRow, Results
 from tests.campaign.fakes import case, options, raised, sampler
 from tests.campaign.test_campaign import WRONG, events, found
 
+pytestmark = pytest.mark.worker
+
 URL = "https://github.com/pytorch/pytorch/issues/1"
 OTHER = {"match": "relu", "verdict": "compile_error", "failure": raised("KeyError", "buf7")}
 EXAMPLE = Entry(

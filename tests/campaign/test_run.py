@@ -8,6 +8,7 @@ import pytest
 
 from fuzz import run as fuzz_run
 from fuzz.cli import call, settings_for
+from tests.command import run_command
 
 ROOT = Path(__file__).parents[2]
 
@@ -47,7 +48,7 @@ def run(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_bad_usage_is_one_line_and_exit_code_2(tmp_path: Path, arguments: tuple[str, ...], named: str) -> None:
-    done = run(*arguments, cwd=tmp_path)
+    done = run_command("fuzz.run", *arguments, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
@@ -58,12 +59,12 @@ def test_bad_usage_is_one_line_and_exit_code_2(tmp_path: Path, arguments: tuple[
 
 def test_settings_come_from_the_project_and_options_win(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text('[tool.attnfuzz]\nbudget = "7"\nworkers = 3\n')
-    assert "'7'" in run(cwd=tmp_path).stderr
-    assert "'8'" in run("--budget", "8", cwd=tmp_path).stderr
+    assert "'7'" in run_command("fuzz.run", cwd=tmp_path).stderr
+    assert "'8'" in run_command("fuzz.run", "--budget", "8", cwd=tmp_path).stderr
     (tmp_path / "pyproject.toml").write_text('[tool.attnfuzz]\nbudgets = "7"\n')
-    assert "'budgets'" in run(cwd=tmp_path).stderr
+    assert "'budgets'" in run_command("fuzz.run", cwd=tmp_path).stderr
     (tmp_path / "pyproject.toml").write_text("[tool.attnfuzz\n")
-    assert "pyproject.toml" in run("--budget", "5s", cwd=tmp_path).stderr
+    assert "pyproject.toml" in run_command("fuzz.run", "--budget", "5s", cwd=tmp_path).stderr
 
 
 @pytest.mark.parametrize("option", inspect.signature(fuzz_run.run).parameters)

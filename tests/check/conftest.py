@@ -1,9 +1,17 @@
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 import torch
 
 from tests.check.client import Client
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """Who takes one of these fixtures starts a worker process."""
+    for item in items:
+        if {"worker", "attending"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.worker)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -86,6 +86,7 @@ def test_a_function_whose_mask_depends_on_the_width_of_values_is_not_accused() -
     assert run_subject(by_width, dropout=True, dims=NARROW).verdict is Verdict.RANDOM_STREAM
 
 
+@pytest.mark.samples
 @pytest.mark.parametrize("p", [0.05, 0.2, 0.5, 0.9])
 @pytest.mark.parametrize("size", [3, 40, 150])
 @pytest.mark.parametrize("spread", [0.1, 1.0, 8.0])

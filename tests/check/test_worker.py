@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from fuzz.check.subject_builder import SubjectError, find
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import NotTaken, Refusal
 from tests.check.client import Client
@@ -97,23 +98,33 @@ def test_almost_all_time_is_spent_in_torch(worker: Client) -> None:
     assert result.rss_mib > 100
 
 
-def test_ends_when_told_and_when_left() -> None:
-    with Client() as told:
-        assert told.leave() == 0
-    left = Client()
-    left.close()
-    assert left.process.returncode == 0
+@pytest.mark.worker
+@pytest.mark.parametrize("end", ["leave", "close"])
+def test_ends_with_0(end: str) -> None:
+    client = Client()
+    getattr(client, end)()
+    client.close()
+    assert client.process.returncode == 0
 
 
 @pytest.mark.parametrize(
     "name", ["no.such.module:kernel", "tests.check.planted:no_such_function", "tests.check.planted:"]
 )
-def test_a_subject_that_cannot_be_imported_makes_it_unusable(name: str) -> None:
+def test_a_subject_that_cannot_be_imported_is_named(name: str) -> None:
+    with pytest.raises(SubjectError) as error:
+        find(name)
+    assert name in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.worker
+def test_a_subject_that_cannot_be_imported_makes_it_unusable() -> None:
+    name = "no.such.module:kernel"
     with Client("--subject", name) as client:
         assert name in client.unusable.reason and "\n" not in client.unusable.reason
         assert client.process.wait(30) == 2
 
 
+@pytest.mark.worker
 def test_a_missing_device_makes_it_unusable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(os.environ, "CUDA_VISIBLE_DEVICES", "")
     with Client("--device", "cuda") as client:
@@ -121,6 +132,7 @@ def test_a_missing_device_makes_it_unusable(monkeypatch: pytest.MonkeyPatch) -> 
         assert client.process.wait(30) == 2
 
 
+@pytest.mark.worker
 def test_no_cxx_compiler_leaves_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(os.environ, "CXX", "/nowhere/c++")
     with Client() as client:

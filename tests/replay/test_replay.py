@@ -12,23 +12,23 @@ from fuzz.protocol import Result, SubjectResult, Verdict
 from fuzz.protocol.failures import Failure, NotFinite, Recorded, RelationBroken
 from generators.program.emit import source
 from generators.sampling.sample import sample
+from tests.command import ROOT, run_command
 from tests.replay.conftest import FakePython
 
 pytestmark = pytest.mark.worker
 
-ROOT = Path(__file__).parents[2]
 SEEDS = ROOT / "corpus" / "seeds"
 CASE = sample(1, 2)
 
 
 def run(module: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", f"fuzz.{module}", *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    return run_command(f"fuzz.{module}", *arguments)
 
 
 def test_show_prints_the_text_that_runs(tmp_path: Path) -> None:
     path = save(Entry(CASE), tmp_path)
-    done = run("show", path)
+    command = [sys.executable, "-m", "fuzz.show", str(path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, source(CASE) + "\n", "")
 
 

@@ -11,6 +11,8 @@ from fuzz.cli import call
 from tests.triage.conftest import SOFTMAX_OVER_QUERIES
 from triage.cluster import __main__ as command
 
+pytestmark = pytest.mark.worker
+
 BATCHES_FOR_FEATURES = """
 case_format: 1
 dims: {B: 2, C: 1, S: 2, D: 2}

@@ -16,8 +16,9 @@ from fuzz.evaluator import WorkerConfig
 from fuzz.protocol import FINDINGS, SubjectResult, Verdict
 from fuzz.protocol.failures import Failure, RelationBroken, WrongValue
 from generators.program.case import Case
+from tests.command import ROOT
 from tests.triage.test_draft import imported
-from tests.triage.test_report import ROOT, report
+from tests.triage.test_report import report
 from triage.attribution import size_search
 from triage.attribution.case_edits import resized
 from triage.attribution.render import describe_boundary

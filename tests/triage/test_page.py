@@ -2,10 +2,8 @@
 
 import html
 import json
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,12 +13,12 @@ from fuzz.protocol import ErrorMap, Result, SubjectResult, Verdict
 from fuzz.protocol.failures import Recorded
 from fuzz.run_store import EVENTS_FILE, RESULTS_FILE, FindingRow, Results
 from generators.program.case import Case
+from tests.command import run_command
 from tests.triage.conftest import NUMBERS
 from triage.page.__main__ import make_page
 from triage.page.campaign_view import count_per_second
 from triage.page.timeline import Timeline
 
-ROOT = Path(__file__).parents[2]
 HOSTILE = "</code></pre><script>alert('x')</script>"
 STARTED = {
     "event": "CampaignStarted",
@@ -36,8 +34,7 @@ STARTED = {
 
 
 def page(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "triage.page", *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=60, check=False)
+    return run_command("triage.page", *arguments)
 
 
 def judged(fired: list[str]) -> dict[str, object]:

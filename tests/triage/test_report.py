@@ -11,10 +11,8 @@ from corpus import entry
 from corpus.entry import Entry
 from generators.program.case import Case
 from tests.check.sources import is_nan_with_a_negative_scale
+from tests.command import run_command
 from tests.triage.conftest import SOFTMAX_OVER_QUERIES, FakePython
-
-ROOT = Path(__file__).parents[2]
-
 
 NEGATIVE_SCALE = """
 case_format: 1
@@ -29,11 +27,8 @@ returns: [out]
 """
 
 
-def report(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "triage.report", *map(str, arguments)]
-    return subprocess.run(
-        command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=600, check=False
-    )
+def report(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return run_command("triage.report", *arguments)
 
 
 @pytest.fixture

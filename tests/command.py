@@ -1,0 +1,23 @@
+"""Command lines in this process: as `python -m NAME`, without another interpreter's start."""
+
+import contextlib
+import importlib
+import io
+import subprocess
+from pathlib import Path
+
+from fuzz.cli import call
+
+ROOT = Path(__file__).parents[1]
+
+
+def run_command(name: str, *arguments: str | Path, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """What `python -m NAME ARGUMENTS` exits with and prints; `name` is `fuzz.run`, say."""
+    module = importlib.import_module(name)
+    if hasattr(module, "__path__"):
+        module = importlib.import_module(f"{name}.__main__")
+    command = getattr(module, name.rpartition(".")[2])
+    given, out, error = [str(argument) for argument in arguments], io.StringIO(), io.StringIO()
+    with contextlib.chdir(cwd), contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
+        code = call(command, name, given)
+    return subprocess.CompletedProcess(given, code, out.getvalue(), error.getvalue())

@@ -48,7 +48,7 @@ def compare_constants(record: Callable[[Observation], None]) -> Iterator[None]:
         if "sfdp" not in pattern:
             return False
         try:
-            found = differences(entry, match)
+            found = differences(entry, match.kwargs, match.output_nodes())
         except Unlike as reason:
             record(ConstantsNotCompared(pattern=pattern, why=str(reason)))
             return False
@@ -62,17 +62,18 @@ def compare_constants(record: Callable[[Observation], None]) -> Iterator[None]:
         yield
 
 
-def differences(entry: Any, match: Any) -> list[tuple[str, str, str]]:
-    """Constants that differ: the operation, the program's and the pattern's. Raises `Unlike`."""
+def differences(entry: Any, operands: dict[str, Any], outputs: list[Any]) -> list[tuple[str, str, str]]:
+    """Constants that differ between the pattern of `entry` and what it matched, the nodes from `operands` to `outputs`:
+    the operation, the program's and the pattern's. Raises `Unlike`."""
     known = map(read_known_pattern, require(*_KNOWN))
     origin = next((item for item in known if item[4] is entry.pattern), None)
     if origin is None:
         raise Unlike("the pattern's text is not known")
     try:
-        return _compare(_by_operands(origin, match), match, _As({}, exact=True))
+        return _compare(_by_operands(origin, operands), outputs, _As({}, exact=True))
     except Unlike:
         # Some operations leave no trace for some sizes; the serialized pattern was traced with the authors' examples.
-        return _compare(_by_examples(origin), match, _as_examples(origin, match))
+        return _compare(_by_examples(origin), outputs, _as_examples(origin, operands))
 
 
 def read_known_pattern(item: Any) -> tuple[Any, ...]:
@@ -89,9 +90,9 @@ class _As:
     exact: bool
 
 
-def _as_examples(origin: Any, match: Any) -> _As:
+def _as_examples(origin: Any, operands: dict[str, Any]) -> _As:
     example = origin[1][0]
-    query = match.kwargs["query"].meta["val"].dtype
+    query = operands["query"].meta["val"].dtype
     means: dict[Any, Any] = {example.dtype: query}
     if example.dtype.is_floating_point and query.is_floating_point:
         means |= {torch.finfo(example.dtype).min: torch.finfo(query).min}
@@ -100,19 +101,19 @@ def _as_examples(origin: Any, match: Any) -> _As:
     return _As(means | dict.fromkeys((root, 1 / root, root**0.5, root**-0.5)), exact=False)
 
 
-def _compare(traced: Any, match: Any, known: _As) -> list[tuple[str, str, str]]:
+def _compare(traced: Any, nodes: list[Any], known: _As) -> list[tuple[str, str, str]]:
     outputs = getattr(traced, "outputs", [traced])
     found: dict[tuple[str, str, str], None] = {}
-    for expression, node in zip(outputs, match.output_nodes(), strict=False):
+    for expression, node in zip(outputs, nodes, strict=False):
         if expression is not None and node is not None:
             found |= dict.fromkeys(_walk(expression, node, set(), known))
     return list(found)
 
 
-def _by_operands(origin: Any, match: Any) -> Any:
-    """The pattern traced with the operands of the match. Raises `Unlike` where it does not fit them."""
+def _by_operands(origin: Any, operands: dict[str, Any]) -> Any:
+    """The pattern traced with the operands. Raises `Unlike` where it does not fit them."""
     search, examples, *_ = origin
-    values = [match.kwargs.get(name) for name in inspect.signature(search).parameters]
+    values = [operands.get(name) for name in inspect.signature(search).parameters]
     values = [value.meta["val"] if isinstance(value, torch.fx.Node) else value for value in values]
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
     if any(isinstance(size, torch.SymInt) for tensor in tensors for size in (*tensor.shape, *tensor.stride())):

@@ -189,3 +189,8 @@ def suspicious_share(dtype: torch.dtype) -> float:
     """The share of a row's size from which eager is so far off, in a program whose coarsest float dtype is `dtype`,
     that its operations are audited. Measured over 300 generated programs: 1 goes beyond."""
     return ILL_CONDITIONED if dtype in LOW_PRECISION else ILL_CONDITIONED / 100
+
+
+#: Two float64 results of one formula, spelled in two ways, differ by less than this share of the largest number.
+#: Numbers that a replacement keeps in float32 are off by up to 2**-24 of themselves.
+REWRITE_AGREEMENT = 1e-6

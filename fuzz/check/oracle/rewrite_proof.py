@@ -1,0 +1,114 @@
+"""Whether a rewrite is wrong on the operands it took, proven in float64, and for which operands it would be right.
+
+Pattern and replacement are evaluated on the same operands, fused calls by their definition. If both give the same, the
+rewrite is right and a kernel is at fault; if not, it is wrong whatever rounding does. Then one operand at a time is
+changed: where both agree names the cause.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from fuzz.check.oracle import fused
+from fuzz.check.oracle.constants import REWRITE_AGREEMENT
+from fuzz.check.oracle.reference import Float64
+from fuzz.check.rewrite_match import RewriteMatch
+from fuzz.protocol.rewrites import ATTENDED, OperandChange, WrongRewrite
+
+_NUMBERS = (0.0, 1.0, -1.0, 2.0, 0.5)
+_HIDING = (-1e4, -math.inf)
+_OTHERS = 12
+"""Results of a fused call behind those that its definition gives: statistics and random states nobody reads here."""
+
+
+def find_wrong_rewrite(match: RewriteMatch) -> WrongRewrite | None:
+    """What is wrong with a rewrite in exact arithmetic; None where it is right, or where that can't be told."""
+    if _agrees(match, match.operands) is not False:
+        return None
+    changes = []
+    for operand, change, value in _changes(match.operands):
+        agrees = _agrees(match, {**match.operands, operand: value})
+        if agrees is not None:
+            changes.append(OperandChange(operand, change, agrees))
+    wrong = WrongRewrite(match.pattern, tuple(changes))
+    return wrong if wrong.domains else replace(wrong, constants=match.read_constants())
+
+
+class _Exact(fx.Interpreter):
+    """Runs fused calls by their definition."""
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if isinstance(target, torch._ops.OpOverload) and fused.is_fused(target):
+            return (*fused.definition(target)(*args, **kwargs), *[None] * _OTHERS)
+        if target is torch.ops.prims.convert_element_type.default and args[1].is_floating_point:
+            args = (args[0], torch.float64)
+        return super().call_function(target, args, kwargs)
+
+
+def _agrees(match: RewriteMatch, operands: dict[str, Any]) -> bool | None:
+    """Whether both give the same wherever the program gives numbers; None where it gives none, or one does not run."""
+    exact = {name: _widen(value) for name, value in operands.items()}
+    try:
+        with Float64(), torch.no_grad():
+            before = match.run_program(exact, _Exact)
+            after = match.run_replacement(exact, _Exact)
+    except Exception:
+        # A changed operand may be one that torch refuses: that says nothing of the rewrite.
+        return None
+    pairs = [(mine, theirs) for mine, theirs in zip(before, after, strict=True) if isinstance(theirs, Tensor)]
+    found = [_is_close(mine.double(), theirs.double()) for mine, theirs in pairs]
+    if False in found:
+        return False
+    return True if True in found else None
+
+
+def _is_close(before: Tensor, after: Tensor) -> bool | None:
+    if before.shape != after.shape:
+        return False
+    known = before.isfinite()
+    if not bool(known.any()):
+        return None
+    size = before[known].abs().max()
+    # NaN is not close.
+    return bool(((before - after)[known].abs() <= REWRITE_AGREEMENT * size).all())
+
+
+def _widen(value: Any) -> Any:
+    return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
+
+
+def _changes(operands: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """Every operand but q, k, v and tangents, the name of a change, and what it becomes."""
+    for name, value in operands.items():
+        if name in ATTENDED or name.startswith("tangents"):
+            continue
+        if not isinstance(value, Tensor):
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                yield from ((name, f"all {number:g}", type(value)(number)) for number in (1, 2, -1))
+            continue
+        numbers, hidden = _domain(value)
+        for number in (*numbers, *hidden):
+            yield name, f"all {number:g}", torch.full_like(value, number)
+        if value.numel() > 1:
+            for number in (*numbers, *hidden):
+                for rest in (0.0, 1.0):
+                    if number != rest:
+                        yield name, f"one {number:g} in {rest:g}", _make_one(value, number, rest)
+
+
+def _domain(value: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    if value.dtype == torch.bool:
+        return (0.0, 1.0), ()
+    if value.is_floating_point():
+        return _NUMBERS, (*_HIDING, torch.finfo(value.dtype).min)
+    return tuple(number for number in _NUMBERS if number.is_integer()), ()
+
+
+def _make_one(like: Tensor, number: float, rest: float) -> Tensor:
+    made = torch.full_like(like, rest, memory_format=torch.contiguous_format)
+    made.view(-1)[0] = number
+    return made

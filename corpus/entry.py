@@ -11,6 +11,7 @@
       device: cpu
       message: one line             # for people
       failure: {kind: wrong_value}  # its fields
+      rewrites: [{pattern: _sfdp_pattern_5_inference, constants: [amax]}]
       numbers: {ratio: 12000.0}
       date: "2026-05-01T12:00:00Z"
     seen: {"2.12.0": ok}            # other torch versions and their verdicts
@@ -76,7 +77,8 @@ class Found:
     """How a campaign met the case.
 
     `fired`: the rewrites that were applied; `message`: one line for people; `numbers`: the oracle's; `date`: ISO 8601;
-    `failure`: what is wrong, the fields of a class of fuzz/protocol/failures.py, empty in files of older versions.
+    `failure`: what is wrong, the fields of a class of fuzz/protocol/failures.py, empty in files of older versions;
+    `rewrites`: those proven wrong, the fields of fuzz/protocol/rewrites.py.
     """
 
     verdict: str
@@ -88,6 +90,7 @@ class Found:
     numbers: Mapping[str, float] = field(default_factory=dict)
     date: str = ""
     failure: Mapping[str, Any] = field(default_factory=dict)
+    rewrites: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fuzz.protocol import EAGER, SubjectResult, Verdict
 from fuzz.protocol.failures import FaultyOperation
+from fuzz.protocol.rewrites import WrongRewrite, is_explained
 from fuzz.subjects import compiler_of
 from generators.program.case import Case, Contract, TensorType
 from generators.program.dtypes import LOW_PRECISION
@@ -76,27 +77,36 @@ class Symptom:
     identity: str
     """See `identity_of`."""
     features: frozenset[str]
+    rewrites: tuple[WrongRewrite, ...] = ()
+    """Those that are proven wrong; none where a kernel is at fault, or where that can't be told."""
 
     @classmethod
     def of(cls, result: SubjectResult, features: frozenset[str]) -> "Symptom":
         """The symptom a subject's result shows on a case with these features."""
         # No rewrite has a part in what eager does.
         fired = () if result.verdict is Verdict.EAGER_SUSPECT else result.fired
-        return cls(result.verdict, result.subject, rewrites(fired), identity_of(result), features)
+        return cls(result.verdict, result.subject, rewrites(fired), identity_of(result), features, result.rewrites)
 
     @property
     def signature(self) -> str:
         """The coarse one: equal for most failures of one bug, and for few of different bugs."""
-        fired = sorted(f for f in self.fired if f.startswith("sfdp")) or sorted(self.fired)
+        causes = sorted({rewrite.cause for rewrite in self.rewrites})
+        fired = causes or sorted(f for f in self.fired if f.startswith("sfdp")) or sorted(self.fired)
         who = accused(self.subject, self.verdict)
         return "/".join([kind_of(self.verdict), who, self.identity or "+".join(fired) or "none"])
 
     def explains(self, other: "Symptom") -> bool:
-        """Whether a minimal failure with this symptom accounts for `other`: all it takes is there too."""
-        return (
+        """Whether a minimal failure with this symptom accounts for `other`: where rewrites are proven wrong they are
+        the same bugs; where that is not known of both, all that this one takes is there too."""
+        is_alike = (
             kind_of(self.verdict) == kind_of(other.verdict)
             and accused(self.subject, self.verdict) == accused(other.subject, other.verdict)
             and self.identity == other.identity
+        )
+        if self.rewrites and other.rewrites and not self.identity:
+            return is_alike and is_explained(other.rewrites, self.rewrites)
+        return (
+            is_alike
             # A lost process names the place where it was lost; shrinking it costs too much to tell what it takes. Where
             # an operation is named, eager's or the one that raises, that is the bug, whatever leads to it.
             and (

@@ -97,12 +97,14 @@ def found_as(shown: SubjectResult, hello: Hello) -> Found:
         numbers=shown.numbers,
         date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         failure=encode(shown.failure) or {},
+        rewrites=tuple(encode(rewrite) for rewrite in shown.rewrites),
     )
 
 
 def _entry(conclusion: Conclusion, hello: Hello, seen: Mapping[str, str] | None = None) -> Entry:
     # Later failures are compared with what the cheapest subject saw.
-    found = replace(found_as(conclusion.shown, hello), fired=conclusion.proxy.fired)
+    seen_best = replace(conclusion.shown, fired=conclusion.proxy.fired, rewrites=conclusion.proxy.rewrites)
+    found = found_as(seen_best, hello)
     return Entry(case=conclusion.case, found=found, seen=seen or {})
 
 

@@ -8,6 +8,7 @@ from corpus.shrink import shrink
 from fuzz.bug_identity import PROCESS, VALUES, attention_patterns, identity_of, kind_of
 from fuzz.protocol import EAGER, SubjectResult, Verdict
 from fuzz.protocol.render import describe
+from fuzz.protocol.rewrites import is_explained
 from fuzz.run_store import Outcome
 from fuzz.subjects import INDUCTOR, compiler_of, get_spec
 from generators.program.case import Case
@@ -85,7 +86,7 @@ def investigate(
         if eager or kind_of(shown.verdict) != kind_of(suspect.verdict):
             # Users meet another failure than the internal subject saw: work on that one. Eager needs no compiler.
             suspect = shown
-    if shown.verdict in VALUES | {Verdict.METADATA} and shown.same and not contracted:
+    if shown.verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT) and shown.same and not contracted:
         return Conclusion(Outcome.WITHIN_SAME, case, shown, suspect, "torch._dynamo.utils.same accepts it")
 
     trajectory = _shrink(case, suspect, probe, is_time_up, progress, contracted=contracted and not eager)
@@ -102,8 +103,8 @@ def investigate(
 def alike(result: SubjectResult | None, wanted: SubjectResult, *, exact: bool, contracted: bool = False) -> bool:
     """Whether `result` is the failure `wanted` is: the verdict (its kind, unless `exact`), for errors the message, for
     eager the operation, and the word of `torch._dynamo.utils.same` where that called it different (it is no judge of
-    attention functions, which are `contracted`), and, between results of one subject, one of the attention patterns
-    that fired: with another pattern it is another bug."""
+    attention functions, which are `contracted`), and, between results of one subject, the
+    rewrites that are proven wrong, or one of the attention patterns that fired: with another it is another bug."""
     if result is None or not result.verdict.is_finding:
         return False
     if wanted.verdict in VALUES and wanted.same is False and result.same is not False and not contracted:
@@ -111,7 +112,11 @@ def alike(result: SubjectResult | None, wanted: SubjectResult, *, exact: bool, c
     if result.verdict is not wanted.verdict and (exact or kind_of(result.verdict) != kind_of(wanted.verdict)):
         return False
     patterns = attention_patterns(wanted.fired) if wanted.verdict is not Verdict.EAGER_SUSPECT else frozenset[str]()
-    if patterns and result.subject == wanted.subject and not patterns & attention_patterns(result.fired):
+    if wanted.rewrites and result.subject == wanted.subject:
+        # What is proven wrong stays wrong for the same operands.
+        if not (result.rewrites and is_explained(result.rewrites, wanted.rewrites)):
+            return False
+    elif patterns and result.subject == wanted.subject and not patterns & attention_patterns(result.fired):
         return False
     return wanted.verdict in PROCESS or identity_of(result) == identity_of(wanted)
 

@@ -140,7 +140,8 @@ def recorded_result(entry: Entry) -> SubjectResult:
     data: dict[str, Any] = {"subject": entry.subject, "verdict": expected.verdict or Verdict.OK.value}
     if found is not None:
         data = {"subject": found.subject, "verdict": found.verdict, "message": found.message, "fired": found.fired}
-        data |= {"numbers": found.numbers} | ({"failure": found.failure} if found.failure else {})
+        data |= {"numbers": found.numbers, "rewrites": found.rewrites}
+        data |= {"failure": found.failure} if found.failure else {}
     try:
         return read_result(data)
     except ValueError as error:

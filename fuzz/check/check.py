@@ -23,10 +23,13 @@ from fuzz.check.oracle.noise import Noise
 from fuzz.check.oracle.verdict import Judgement
 from fuzz.check.program import Execution, is_device_lost, is_from_text
 from fuzz.check.recheck import apply_precision_policy, recheck
+from fuzz.check.rewrite_match import MatchRecorder
+from fuzz.check.rewrite_proof import find_wrong_rewrite
 from fuzz.check.subject_builder import Subject
 from fuzz.protocol import Check, Result, SubjectResult, Verdict
 from fuzz.protocol.controls import Observation
 from fuzz.protocol.failures import NotTaken, OutOfBounds, Refusal
+from fuzz.protocol.rewrites import WrongRewrite
 
 FUSED_ROUNDS = ("weights", "sums", "exponentials")
 """What the fused calls of rewrites round: flash on CPU rounds most."""
@@ -101,6 +104,7 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> SubjectRe
         map=error_map,
         failure=judgement.failure,
         excuse=judgement.excuse,
+        rewrites=judgement.rewrites,
         writes=judgement.writes,
         observations=tuple(dict.fromkeys(observed)),
     )
@@ -114,9 +118,9 @@ def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
     """The verdict on a subject that computes the case as a whole, and its run, if it is of use."""
     if subject.spec.random and not case.request.random:
         return _skip(Refusal.NOT_RANDOM), None
-    module = case.program.module(case.request.training)
+    module, recorder = case.program.module(case.request.training), MatchRecorder()
     try:
-        with case.running, coverage, subject.allowed():
+        with case.running, coverage, recorder.watch(), subject.allowed():
             call = subject.compile(module, case.request.dynamic)
             runs = [case.execute(call, module) for _ in range(max(1, case.request.repeat))]
     except SubjectError as error:
@@ -130,7 +134,16 @@ def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
         judgement = recheck(judgement, case, subject, (call, module), runs[0])
         if not judgement.verdict.is_finding and any("sfdp" in name for name in coverage.fired):
             judgement = _judge_fused_call(case, subject, runs[0]) or judgement
+        if judgement.verdict.is_finding:
+            judgement = replace(judgement, rewrites=_prove_rewrites_wrong(recorder))
     return judgement, runs[0]
+
+
+def _prove_rewrites_wrong(recorder: MatchRecorder) -> tuple[WrongRewrite, ...]:
+    """The rewrites that are wrong on the operands they took, whatever rounding does."""
+    with SuppressOutOfMemory():
+        return tuple(wrong for wrong in map(find_wrong_rewrite, recorder.matches()) if wrong is not None)
+    return ()
 
 
 def _judge_fused_call(case: CaseRun, subject: Subject, run: Execution) -> Judgement | None:

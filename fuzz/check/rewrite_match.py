@@ -130,7 +130,8 @@ class _Found:
 
     def with_inputs(self, inputs: list[Any]) -> RewriteMatch | None:
         """The match with the values of its operands; None where the inputs are not those of its graph."""
-        generator, primals, given = torch.Generator().manual_seed(0), iter(inputs), []
+        generator, primals = torch.Generator().manual_seed(0), iter(inputs)
+        given: list[Any] = []
         for hole in self.before.graph.nodes:
             if hole.op != "placeholder":
                 continue

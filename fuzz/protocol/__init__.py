@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from fuzz.protocol.codec import decode, encode
 from fuzz.protocol.controls import Control, Observation
 from fuzz.protocol.failures import Failure, Word, Write
+from fuzz.protocol.rewrites import WrongRewrite
 
 #: Said in `Hello`; a parent refuses a worker that speaks another version.
 PROTOCOL_VERSION = 1
@@ -212,12 +213,13 @@ class SubjectResult:
     """One subject's verdict.
 
     `failure`: what is wrong, or why the subject does not take the case; `excuse`: `CASTS` or `TF32` where that explains
-    the failure; `writes`: memory written out of bounds besides; `numbers`: what led to the verdict (absolute errors
-    against float64 and ratios, see fuzz/check/oracle/verdict.py); `fired`: names of the graph rewrites that were
-    applied, sorted; `same`: what torch._dynamo.utils.same says with its defaults, None where it was not asked; `where`:
-    which elements of a value are wrong; `reached`: what else of the compiler the case reached, each a kind and a name
-    (fuzz/check/coverage.py), sorted; `map`: how far that value is off, where it was requested; `observations`: what the
-    controls of the request saw.
+    the failure; `rewrites`: those proven wrong on the operands of the case; `writes`: memory written out of bounds
+    besides; `numbers`: what led to the verdict (absolute errors against float64 and ratios, see
+    fuzz/check/oracle/verdict.py); `fired`: names of the graph rewrites that were applied, sorted; `same`: what
+    torch._dynamo.utils.same says with its defaults, None where it was not asked; `where`: which elements of a value are
+    wrong; `reached`: what else of the compiler the case reached, each a kind and a name (fuzz/check/coverage.py),
+    sorted; `map`: how far that value is off, where it was requested; `observations`: what the controls of the request
+    saw.
     """
 
     subject: str
@@ -231,6 +233,7 @@ class SubjectResult:
     map: ErrorMap | None = None
     failure: Failure | None = None
     excuse: str = ""
+    rewrites: tuple[WrongRewrite, ...] = ()
     writes: tuple[Write, ...] = ()
     observations: tuple[Observation, ...] = ()
 

@@ -7,7 +7,6 @@ changed: where both agree names the cause.
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,8 +16,9 @@ from fuzz.check.oracle import fused
 from fuzz.check.oracle.constants import REWRITE_AGREEMENT
 from fuzz.check.oracle.reference import Float64
 from fuzz.check.rewrite_match import RewriteMatch
-from fuzz.protocol.rewrites import ATTENDED, OperandChange, WrongRewrite
+from fuzz.protocol.rewrites import WrongRewrite
 
+_ATTENDED = ("query", "key", "value")
 _NUMBERS = (0.0, 1.0, -1.0, 2.0, 0.5)
 _HIDING = (-1e4, -math.inf)
 _OTHERS = 12
@@ -29,13 +29,19 @@ def find_wrong_rewrite(match: RewriteMatch) -> WrongRewrite | None:
     """What is wrong with a rewrite in exact arithmetic; None where it is right, or where that can't be told."""
     if _agrees(match, match.operands) is not False:
         return None
-    changes = []
+    tried: dict[str, dict[str, bool]] = {}
     for operand, change, value in _changes(match.operands):
         agrees = _agrees(match, {**match.operands, operand: value})
         if agrees is not None:
-            changes.append(OperandChange(operand, change, agrees))
-    wrong = WrongRewrite(match.pattern, tuple(changes))
-    return wrong if wrong.domains else replace(wrong, constants=match.read_constants())
+            tried.setdefault(operand, {})[change] = agrees
+    # A mask that leaves one key makes all scores right, and so tells nothing by itself.
+    told = {name: changes for name, changes in tried.items() if any(changes[c] for c in changes if c.startswith("all"))}
+    return WrongRewrite(
+        match.pattern,
+        right={name: tuple(c for c in changes if changes[c]) for name, changes in told.items()},
+        wrong={name: tuple(c for c in changes if not changes[c]) for name, changes in told.items()},
+        constants=() if told else match.read_constants(),
+    )
 
 
 class _Exact(fx.Interpreter):
@@ -59,8 +65,7 @@ def _agrees(match: RewriteMatch, operands: dict[str, Any]) -> bool | None:
     except Exception:
         # A changed operand may be one that torch refuses: that says nothing of the rewrite.
         return None
-    pairs = [(mine, theirs) for mine, theirs in zip(before, after, strict=True) if isinstance(theirs, Tensor)]
-    found = [_is_close(mine.double(), theirs.double()) for mine, theirs in pairs]
+    found = [_is_close(mine.double(), theirs.double()) for mine, theirs in zip(before, after, strict=True)]
     if False in found:
         return False
     return True if True in found else None
@@ -84,7 +89,7 @@ def _widen(value: Any) -> Any:
 def _changes(operands: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
     """Every operand but q, k, v and tangents, the name of a change, and what it becomes."""
     for name, value in operands.items():
-        if name in ATTENDED or name.startswith("tangents"):
+        if name in _ATTENDED or name.startswith("tangents"):
             continue
         if not isinstance(value, Tensor):
             if isinstance(value, (int, float)) and not isinstance(value, bool):

@@ -1,0 +1,90 @@
+"""A rewrite is proven wrong on the operands it took, and what makes it right tells bugs apart."""
+
+from pathlib import Path
+
+import pytest
+
+from corpus import entry
+from fuzz.bug_identity import Symptom
+from fuzz.check.check import check
+from fuzz.check.subject_builder import find
+from fuzz.evaluator import build_check
+from fuzz.protocol import SubjectResult
+from fuzz.protocol.codec import decode, encode
+from fuzz.protocol.rewrites import WrongRewrite
+from generators.program.case import Case
+from generators.program.features import features
+
+pytestmark = pytest.mark.compiles
+
+CORPUS = Path(__file__).parents[2] / "corpus"
+CAUSES = {
+    "integer-mask": "attn_mask",
+    "boolean-mask-added": "attn_mask",
+    "boolean-mask-added-in-bfloat16": "attn_mask",
+    "fill-of-one": "causal_mask",
+    "fill-of-one-and-bias": "causal_mask",
+    "softmax-over-dim-0": "amax+sum",
+    "masked-softmax-over-queries": "amax+sum",
+    "heads-and-batches-swapped": "permute",
+    "permuted-sdpa": "permute",
+}
+BUGS = [
+    {"integer-mask"},
+    {"boolean-mask-added", "boolean-mask-added-in-bfloat16"},
+    {"fill-of-one", "fill-of-one-and-bias"},
+    {"softmax-over-dim-0", "masked-softmax-over-queries"},
+    {"heads-and-batches-swapped", "permuted-sdpa"},
+]
+
+
+def judge(case: Case) -> SubjectResult:
+    request = build_check(case, ("passes",))
+    return check(request, {"passes": find("passes")}, "cpu", lambda stage: None, lambda: 0.0).results[0]
+
+
+@pytest.fixture(scope="module")
+def measured() -> dict[str, tuple[Case, SubjectResult]]:
+    cases = {name: entry.load(CORPUS / "known" / f"{name}.case.yaml").case for name in CAUSES}
+    found = {name: (case, judge(case)) for name, case in cases.items()}
+    return {name: both for name, both in found.items() if both[1].verdict.is_finding}
+
+
+def test_what_makes_a_rewrite_right_names_the_cause(measured: dict[str, tuple[Case, SubjectResult]]) -> None:
+    if not measured:
+        pytest.skip("this torch has none of these bugs")
+    assert {name: [one.cause for one in result.rewrites] for name, (_, result) in measured.items()} == {
+        name: [CAUSES[name]] for name in measured
+    }
+
+
+def test_one_bug_explains_itself_in_other_patterns_and_no_other_bug(
+    measured: dict[str, tuple[Case, SubjectResult]],
+) -> None:
+    symptoms = {name: Symptom.of(result, features(case)) for name, (case, result) in measured.items()}
+    for one, symptom in symptoms.items():
+        mine = next(bug for bug in BUGS if one in bug)
+        assert {name for name, other in symptoms.items() if symptom.explains(other)} == mine & symptoms.keys()
+
+
+@pytest.mark.parametrize("name", ["sfdp-01-inference", "sfdp-05-inference", "sfdp-15-inference"])
+def test_a_right_rewrite_is_not_proven_wrong(name: str) -> None:
+    result = judge(entry.load(CORPUS / "seeds" / "patterns" / f"{name}.case.yaml").case)
+    assert result.rewrites == () and not result.verdict.is_finding and any("sfdp" in fired for fired in result.fired)
+
+
+def rewrite(right: tuple[str, ...] = (), wrong: tuple[str, ...] = (), operand: str = "attn_mask") -> WrongRewrite:
+    return WrongRewrite("_sfdp_pattern_15", {operand: right} if right else {}, {operand: wrong} if wrong else {})
+
+
+def test_bugs_are_one_where_no_operand_mends_one_and_not_the_other() -> None:
+    compared = rewrite(("all 1", "one 0 in 1"), ("all 2",))
+    assert compared.is_same_bug(rewrite(("all 1",), ("all 2", "all 0.5")))
+    assert not compared.is_same_bug(rewrite(("all 1",), ("one 0 in 1",)))
+    assert not compared.is_same_bug(rewrite(("all 1", "one 0 in 1"), ("all 2",), "inv_scale"))
+    assert not compared.is_same_bug(WrongRewrite("_sfdp_pattern_15", constants=("amax",)))
+
+
+def test_it_travels_as_data() -> None:
+    sent = rewrite(("all 1",), ("all 2",))
+    assert decode(WrongRewrite, encode(sent)) == sent

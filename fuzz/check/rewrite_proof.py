@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch._ops import OpOverload
 
-from fuzz.check.oracle import fused
 from fuzz.check.oracle.constants import REWRITE_AGREEMENT
+from fuzz.check.oracle.operation_audit import define_fused, is_fused
 from fuzz.check.oracle.reference import Float64
 from fuzz.check.rewrite_match import RewriteMatch
 from fuzz.protocol.rewrites import WrongRewrite
@@ -48,8 +49,8 @@ class _Exact(fx.Interpreter):
     """Runs fused calls by their definition."""
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if isinstance(target, torch._ops.OpOverload) and fused.is_fused(target):
-            return (*fused.definition(target)(*args, **kwargs), *[None] * _OTHERS)
+        if isinstance(target, OpOverload) and is_fused(target):
+            return (*define_fused(target)(*args, **kwargs), *[None] * _OTHERS)
         if target is torch.ops.prims.convert_element_type.default and args[1].is_floating_point:
             args = (args[0], torch.float64)
         return super().call_function(target, args, kwargs)

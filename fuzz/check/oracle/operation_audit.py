@@ -93,8 +93,8 @@ def _in_float64(func: Any) -> Float64 | None:
     if not isinstance(func, OpOverload) or func.namespace != "aten" or func.is_view:
         return None
     name = func.overloadpacket.__name__
-    if name.removesuffix("_backward") in _FUSED:
-        return _define_fused(func)
+    if is_fused(func):
+        return define_fused(func)
     if name in RANDOM or name in UNWRITTEN or torch.Tag.nondeterministic_seeded in func.tags:
         return None
     if name in ("_softmax", "_log_softmax"):
@@ -102,7 +102,12 @@ def _in_float64(func: Any) -> Float64 | None:
     return func
 
 
-def _define_fused(func: Any) -> Float64:
+def is_fused(func: OpOverload) -> bool:
+    """Whether it is a fused attention operation, forward or backward."""
+    return func.overloadpacket.__name__.removesuffix("_backward") in _FUSED
+
+
+def define_fused(func: OpOverload) -> Float64:
     """A fused attention operation from its definition, F.scaled_dot_product_attention on its MATH backend: its own
     kernels make the same mistakes in float64. Gives its first results: (out, logsumexp), or (dq, dk, dv)."""
     names = [argument.name for argument in func._schema.arguments]

@@ -42,6 +42,10 @@ class Values:
     seed: int = 0
     scale: float = 1.0
 
+    def canonical(self) -> list[object]:
+        """What of it enters a case's id."""
+        return [self.kind, self.seed, _exact(self.scale)]
+
 
 @dataclass(frozen=True, slots=True)
 class Input:
@@ -162,16 +166,7 @@ class Case:
         form = [
             sorted(self.dims),
             sorted(
-                [
-                    i.name,
-                    [str(s) for s in i.shape],
-                    i.dtype,
-                    i.values.kind,
-                    i.values.seed,
-                    _exact(i.values.scale),
-                    i.layout,
-                    i.parameter,
-                ]
+                [i.name, [str(s) for s in i.shape], i.dtype, *i.values.canonical(), i.layout, i.parameter]
                 for i in self.inputs
             ),
             [[o.name, o.kind, list(o.args), sorted([k, _exact(v)] for k, v in o.attrs)] for o in self.ops],

@@ -3,10 +3,10 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from generators.errors import CaseError
+from generators.errors import CaseError, require
 from generators.program.case import Case, Contract, TensorType
 from generators.program.dtypes import category
-from generators.program.ops.spec import broadcast, show
+from generators.program.ops.spec import show
 from generators.program.sizes import Size
 
 LAYOUTS = ("bhsd", "bshd", "bsd")
@@ -15,10 +15,13 @@ CORNERS = ("top_left", "bottom_right")
 
 def check_contract(contract: Contract, case: Case, types: Mapping[str, TensorType]) -> None:
     """Raises CaseError, one line, where a contract's words, numbers, types or shapes don't go together."""
-    _check_names(contract, case, types)
-    _check_words(contract)
-    _check_numbers(contract)
-    _check_shapes(contract, case.sizes, types)
+    try:
+        _check_names(contract, case, types)
+        _check_words(contract)
+        _check_numbers(contract)
+        _check_shapes(contract, case.sizes, types)
+    except CaseError as error:
+        raise CaseError(f"contract: {error}") from None
 
 
 def inside(case: Case, contract: Contract) -> frozenset[str]:
@@ -51,64 +54,71 @@ def _behind(case: Case, contract: Contract, given: frozenset[str]) -> tuple[froz
 
 def _check_names(contract: Contract, case: Case, types: Mapping[str, TensorType]) -> None:
     for field, name in {**contract.reads, "output": contract.output}.items():
-        if name not in types:
-            raise CaseError(f"contract: {field} names {name!r}, which is not defined")
+        require(name in types, f"{field} names {name!r}, which is not defined")
     places = {op.name: place for place, op in enumerate(case.ops)}
-    if contract.output not in places:
-        raise CaseError(f"contract: output names {contract.output!r}, which no operation computes")
+    require(contract.output in places, f"output names {contract.output!r}, which no operation computes")
     for field, name in contract.reads.items():
-        if places.get(name, -1) >= places[contract.output]:
-            raise CaseError(f"contract: {field} names {name!r}, which is not defined before the output")
+        before = places.get(name, -1) < places[contract.output]
+        require(before, f"{field} names {name!r}, which is not defined before the output")
 
 
 def _check_words(contract: Contract) -> None:
-    if contract.layout not in LAYOUTS:
-        raise CaseError(f"contract: layout {contract.layout!r}, expected {', '.join(LAYOUTS)}")
-    if contract.mask_means not in ("keep", "drop"):
-        raise CaseError(f"contract: mask_means {contract.mask_means!r}, expected keep or drop; what is added is a bias")
-    if contract.causal is not None and contract.causal not in CORNERS:
-        raise CaseError(f"contract: causal {contract.causal!r}, expected {' or '.join(CORNERS)}")
-    if contract.mask is None and (contract.mask_means != "keep" or contract.fill != -math.inf):
-        raise CaseError("contract: mask_means and fill need a mask")
+    require(contract.layout in LAYOUTS, f"layout {contract.layout!r}, expected {', '.join(LAYOUTS)}")
+    means = contract.mask_means
+    require(means in ("keep", "drop"), f"mask_means {means!r}, expected keep or drop; what is added is a bias")
+    require(contract.causal in (None, *CORNERS), f"causal {contract.causal!r}, expected {' or '.join(CORNERS)}")
+    plain = means == "keep" and contract.fill == -math.inf
+    require(contract.mask is not None or plain, "mask_means and fill need a mask")
 
 
 def _check_numbers(contract: Contract) -> None:
-    if not math.isfinite(contract.scale):
-        raise CaseError(f"contract: scale {contract.scale} is not finite")
-    if contract.softcap is not None and not 0 < contract.softcap < math.inf:
-        raise CaseError(f"contract: softcap {contract.softcap}, expected a positive number")
-    if math.isnan(contract.fill):
-        raise CaseError("contract: fill is NaN")
-    if not 0 <= contract.dropout <= 1:
-        raise CaseError(f"contract: dropout {contract.dropout}, expected a probability")
-    if contract.window is not None:
-        if any(side < -1 for side in contract.window):
-            raise CaseError(f"contract: window {list(contract.window)}, expected counts of keys, or -1 for no bound")
-        if contract.causal and contract.window[1] > 0:
-            raise CaseError(f"contract: causal keeps no key to the right, window {list(contract.window)} does")
+    cap, dropout, window = contract.softcap, contract.dropout, contract.window
+    require(math.isfinite(contract.scale), f"scale {contract.scale} is not finite")
+    require(cap is None or 0 < cap < math.inf, f"softcap {cap}, expected a positive number")
+    require(not math.isnan(contract.fill), "fill is NaN")
+    require(0 <= dropout <= 1, f"dropout {dropout}, expected a probability")
+    if window is not None:
+        require(min(window) >= -1, f"window {list(window)}, expected counts of keys, or -1 for no bound")
+        ahead = contract.causal and window[1] > 0
+        require(not ahead, f"causal keeps no key to the right, window {list(window)} does")
 
 
 def _check_shapes(contract: Contract, dims: Mapping[str, int], types: Mapping[str, TensorType]) -> None:
     rank = 3 if contract.layout == "bsd" else 4
     for name in (contract.q, contract.k, contract.v, contract.output):
-        if types[name].rank != rank or category(types[name].dtype) != 2:
-            raise CaseError(f"contract: {name!r} is not a floating tensor of {rank} axes")
-    q, k, v, out = (as_bhsd(contract, types[n]) for n in (contract.q, contract.k, contract.v, contract.output))
-    batch, heads, seq_len, head_dim = (s.value(dims) for s in q)
-    kv_heads, kv_len, value_dim = k[1].value(dims), k[2].value(dims), v[3].value(dims)
-    _must_be(contract.k, k, (batch, kv_heads, kv_len, head_dim), dims)
-    _must_be(contract.v, v, (batch, kv_heads, kv_len, value_dim), dims)
-    _must_be(contract.output, out, (batch, heads, seq_len, value_dim), dims)
-    if heads % kv_heads if kv_heads else heads:
-        raise CaseError(f"contract: {heads} heads are not a multiple of {kv_heads} key heads")
+        floating = types[name].rank == rank and category(types[name].dtype) == 2
+        require(floating, f"{name!r} is not a floating tensor of {rank} axes")
+    names = (contract.q, contract.k, contract.v, contract.output)
+    shapes = [tuple(s.value(dims) for s in as_bhsd(contract, types[name])) for name in names]
+    (batch, heads, seq_len, head_dim), (_, kv_heads, kv_len, _), (*_, value_dim), _ = shapes
+    wanted = [
+        (batch, kv_heads, kv_len, head_dim),
+        (batch, kv_heads, kv_len, value_dim),
+        (batch, heads, seq_len, value_dim),
+    ]
+    for name, found, expected in zip(names[1:], shapes[1:], wanted, strict=True):
+        require(found == expected, f"{name!r} has [batch, heads, length, dim] {list(found)}, expected {list(expected)}")
+    grouped = heads % kv_heads == 0 if kv_heads else heads == 0
+    require(grouped, f"{heads} heads are not a multiple of {kv_heads} key heads")
     scores = [Size.of(s) for s in (batch, heads, seq_len, kv_len)]
     if contract.layout == "bsd":
         del scores[1]
     for field, name in contract.reads.items():
+        kind = types[name]
         if field in ("mask", "bias"):
-            _must_broadcast(name, types[name], scores, 0 if field == "mask" else 2, dims)
-        elif field in ("alibi", "sinks") and (types[name].sizes(dims) != (heads,) or category(types[name].dtype) != 2):
-            raise CaseError(f"contract: {field} {name!r} is not a floating tensor of shape [{heads}]")
+            right = category(kind.dtype) == (0 if field == "mask" else 2)
+            require(right, f"{name!r} is {kind.dtype}; a mask is boolean and a bias floating")
+            fits = _broadcasts(kind, scores, dims)
+            require(fits, f"{name!r} of {show(kind.shape)} does not broadcast to {show(scores)}")
+        elif field in ("alibi", "sinks"):
+            fits = kind.sizes(dims) == (heads,) and category(kind.dtype) == 2
+            require(fits, f"{field} {name!r} is not a floating tensor of shape [{heads}]")
+
+
+def _broadcasts(kind: TensorType, scores: Sequence[Size], dims: Mapping[str, int]) -> bool:
+    sizes = kind.sizes(dims)[::-1]
+    whole = [s.value(dims) for s in reversed(scores)]
+    return len(sizes) <= len(whole) and all(size in (1, full) for size, full in zip(sizes, whole, strict=False))
 
 
 def as_bhsd(contract: Contract, kind: TensorType) -> tuple[Size, ...]:
@@ -117,22 +127,3 @@ def as_bhsd(contract: Contract, kind: TensorType) -> tuple[Size, ...]:
     if contract.layout == "bsd":
         return (shape[0], Size.of(1), *shape[1:])
     return (shape[0], shape[2], shape[1], shape[3]) if contract.layout == "bshd" else shape
-
-
-def _must_be(name: str, shape: Sequence[Size], wanted: tuple[int, ...], dims: Mapping[str, int]) -> None:
-    found = tuple(s.value(dims) for s in shape)
-    if found != wanted:
-        raise CaseError(f"contract: {name!r} has [batch, heads, length, dim] {list(found)}, expected {list(wanted)}")
-
-
-def _must_broadcast(name: str, kind: TensorType, scores: Sequence[Size], wanted: int, dims: Mapping[str, int]) -> None:
-    if category(kind.dtype) != wanted:
-        raise CaseError(f"contract: {name!r} is {kind.dtype}; a mask is boolean and a bias floating")
-    try:
-        fits = kind.rank <= len(scores) and [s.value(dims) for s in broadcast(scores, kind.shape, dims)] == [
-            s.value(dims) for s in scores
-        ]
-    except CaseError:
-        fits = False
-    if not fits:
-        raise CaseError(f"contract: {name!r} of {show(kind.shape)} does not broadcast to {show(scores)}")

@@ -11,7 +11,10 @@ from generators.errors import CaseError
 MAX_TEXT = 80
 MAX_TERMS = 16
 """Of a sum, and factors of a product: products of hostile sums would grow without end."""
-_TOKEN = re.compile(r"\s*(?:(?P<name>[A-Z][A-Za-z0-9]{0,7})|(?P<number>[0-9]{1,9})|(?P<sign>[+\-*]))")
+_FACTOR = r"\s*(?:[A-Z][A-Za-z0-9]{0,7}|[0-9]{1,9})"
+_PRODUCT = rf"{_FACTOR}(?:\s*\*{_FACTOR})*"
+_SUM = re.compile(rf"(?:\s*-)*{_PRODUCT}(?:\s*[+-](?:\s*-)*{_PRODUCT})*\s*")
+_PART = re.compile(rf"[+-]|{_PRODUCT}")
 
 Monomial = tuple[str, ...]
 
@@ -48,46 +51,26 @@ class Size:
         """Read `3*H*D + 1`: names, integers, `*`, `+` and `-`. Raises CaseError on anything else."""
         if len(text) > MAX_TEXT:
             raise CaseError(f"size of {len(text)} characters: at most {MAX_TEXT} are allowed")
-        total, sign, position = cls(()), 1, 0
-        product: Size | None = None
-        want_factor = True
-        while position < len(text.rstrip()):
-            token = _TOKEN.match(text, position)
-            if token is None:
-                raise CaseError(f"size {text!r}: expected a sum of products such as '3*H*D + 1'")
-            position = token.end()
-            if token["sign"]:
-                if want_factor:
-                    if token["sign"] != "-" or product is not None:
-                        raise CaseError(f"size {text!r}: {token['sign']!r} has nothing to its left")
-                    sign = -sign
-                    continue
-                want_factor = True
-                if token["sign"] != "*":
-                    total = total + (product or cls(())).times(sign)
-                    product, sign = None, 1 if token["sign"] == "+" else -1
-            else:
-                if not want_factor:
-                    raise CaseError(f"size {text!r}: an operator is missing before {token.group().strip()!r}")
-                factor = cls(((((token["name"],)), 1),)) if token["name"] else cls.of(int(token["number"]))
-                product = factor if product is None else product * factor
-                want_factor = False
-        if want_factor or product is None:
-            raise CaseError(f"size {text!r}: expected a name or an integer at its end")
-        return total + product.times(sign)
+        if not _SUM.fullmatch(text):
+            raise CaseError(f"size {text!r}: expected a sum of products such as '3*H*D + 1'")
+        total, sign = cls(()), 1
+        for part in _PART.findall(text):
+            if part in ("+", "-"):
+                sign = -sign if part == "-" else sign
+                continue
+            factors = [factor.strip() for factor in part.split("*")]
+            known = (cls.of(int(f)) if f.isdecimal() else cls((((f,), 1),)) for f in factors)
+            total, sign = total + product(known) * sign, 1
+        return total
 
     def __add__(self, other: "Size | int") -> "Size":
         return Size._of_terms((*self.terms, *Size.of(other).terms))
 
     def __sub__(self, other: "Size | int") -> "Size":
-        return self + Size.of(other).times(-1)
+        return self + Size.of(other) * -1
 
     def __mul__(self, other: "Size | int") -> "Size":
         return Size._of_terms((a + b, c * d) for a, c in self.terms for b, d in Size.of(other).terms)
-
-    def times(self, factor: int) -> "Size":
-        """This size multiplied by an integer."""
-        return Size._of_terms((names, c * factor) for names, c in self.terms)
 
     def value(self, dims: Mapping[str, int]) -> int:
         """The size under `dims`. Raises CaseError when a name is not among them."""

@@ -76,23 +76,18 @@ def _call(case: Case, contract: Contract, types: Mapping[str, TensorType]) -> st
 
     if contract.mask is not None:
         words.append(f"mask={'~' if contract.mask_means == 'drop' else ''}{over_scores(contract.mask)}")
-        if contract.fill != -math.inf:
-            words.append(f"fill={number(float(contract.fill))}")
-    if contract.bias is not None:
-        words.append(f"bias={over_scores(contract.bias)}")
-    if contract.causal is not None:
-        words.append(f'causal="{contract.causal}"')
-    if contract.window is not None:
-        words.append(f"window={contract.window}")
-    if contract.softcap is not None:
-        words.append(f"softcap={number(float(contract.softcap))}")
-    if contract.alibi is not None:
-        cast = "" if types[contract.alibi].dtype == "float32" else ".float()"
-        words.append(f"alibi={read(case, contract.alibi)}{cast}")
-    if contract.sinks is not None:
-        words.append(f"sinks={read(case, contract.sinks)}")
-    if contract.dropout > 0:
-        words.append(f"dropout=({number(float(contract.dropout))}, 0)")
+    slopes = "" if contract.alibi is None or types[contract.alibi].dtype == "float32" else ".float()"
+    texts = {
+        "fill": None if contract.fill == -math.inf else number(float(contract.fill)),
+        "bias": contract.bias and over_scores(contract.bias),
+        "causal": contract.causal and f'"{contract.causal}"',
+        "window": contract.window,
+        "softcap": contract.softcap and number(float(contract.softcap)),
+        "alibi": contract.alibi and read(case, contract.alibi) + slopes,
+        "sinks": contract.sinks and read(case, contract.sinks),
+        "dropout": f"({number(float(contract.dropout))}, 0)" if contract.dropout > 0 else None,
+    }
+    words += [f"{name}={text}" for name, text in texts.items() if text is not None]
     given, wanted = types[contract.q].dtype, types[contract.output].dtype
     cast = "" if given == wanted else f".to(torch.{wanted})"
     return f"attend({', '.join(words)}){back}{cast}"

@@ -8,23 +8,10 @@ from generators.program.dtypes import LOW_PRECISION
 from generators.program.ops.shaping import VIEWS
 from generators.program.type_check import attributes, types_of
 
-_ONE_NAME = {
-    "bmm": "product",
-    "matmul": "product",
-    "einsum": "product",
-    "log_softmax": "softmax",
-    "type_as": "cast",
-    "unbind": "select",
-    "max": "amax",
-    "full": "constant",
-    "scalar": "constant",
-    "zeros": "constant",
-    "ones": "constant",
-    "sub": "add",
-    "repeat": "repeat_interleave",
-    "stack": "cat",
-    "index": "embedding",
-}
+_ONE_NAME = {"log_softmax": "softmax", "type_as": "cast", "max": "amax", "sub": "add", "stack": "cat"}
+_ONE_NAME |= {"repeat": "repeat_interleave", "index": "embedding"}
+_ONE_NAME |= dict.fromkeys(("bmm", "matmul", "einsum"), "product")
+_ONE_NAME |= dict.fromkeys(("full", "scalar", "zeros", "ones"), "constant")
 _EMPTY_ROWS = frozenset({"empty_row", "empty_row_mask", "zeros"})
 _COUNTS = frozenset({"small_counts", "signed"})
 

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from generators.program.case import Contract, Values
 from generators.program.sizes import Size
@@ -61,7 +62,7 @@ def attend(
     `bias` names a floating value that is added to the scores before any mask, such as a bias of positions.
     """
     fused = c.choose("fused", {"no": 95.0, "sdpa": 5.0}) == "sdpa" and not features and not bias
-    if fused and len({b.dtype_of(head.value) for head in (heads.q, heads.k, heads.v)}) == 1:
+    if fused and len({b.dtype_of(value) for value in heads.values}) == 1:
         return _call_sdpa(b, c, heads)
     scale = _draw_scale(b, c, heads)
     q = insert_noop(b, c, heads.q.value)
@@ -104,26 +105,9 @@ def attend(
         # A contract has one bias, added after the mask: what is filled must stay hidden with the bias on top.
         said = said and masked.bias is None and masked.fill == -math.inf and not cap and not alibi
     if said and (sinks is None or sinks.contractual):
-        b.contracts.append(
-            Contract(
-                heads.q.value,
-                heads.k.value,
-                heads.v.value,
-                output,
-                "bhsd" if b.rank(output) == 4 else "bsd",
-                scale.effective,
-                cap,
-                alibi.value if alibi else None,
-                masked.mask,
-                masked.means,
-                masked.fill,
-                bias or masked.bias,
-                masked.pattern.causal,
-                masked.pattern.window,
-                sinks.value if sinks else None,
-                dropout,
-            )
-        )
+        steps = {"softcap": cap, "alibi": alibi and alibi.value, "sinks": sinks and sinks.value, "dropout": dropout}
+        added = {"bias": bias} if bias else {}
+        _note_contract(b, heads, output, scale=scale.effective, **{**steps, **masked.of_contract(), **added})
     return AttentionValues(output, k, v, (weights, masked.scores, k, v))
 
 
@@ -300,7 +284,7 @@ def _weight_values(b: Builder, c: Choices, weights: str, v: str) -> str:
 
 def _call_sdpa(b: Builder, c: Choices, heads: Heads) -> AttentionValues:
     """The fused call, with its own ways of saying mask, scale and groups."""
-    q, k, v = heads.q.value, heads.k.value, heads.v.value
+    q, k, v = heads.values
     grouped = heads.group != Size.of(1)
     native = grouped and b.size(b.shape(k)[1]) > 1 and c.chance(0.5)
     if grouped and not native:
@@ -326,18 +310,11 @@ def _call_sdpa(b: Builder, c: Choices, heads: Heads) -> AttentionValues:
     )
     effective = 1 / math.sqrt(max(1, b.size(b.shape(q)[-1]))) if scale is None else scale
     mask = masks[0] if masks else None
-    b.contracts.append(
-        Contract(
-            heads.q.value,
-            heads.k.value,
-            heads.v.value,
-            output,
-            "bhsd" if b.rank(output) == 4 else "bsd",
-            effective,
-            mask=mask if boolean else None,
-            bias=None if boolean else mask,
-            causal="top_left" if causal else None,
-            dropout=dropout if b.mode == "training" else 0.0,
-        )
-    )
+    masked = {"mask" if boolean else "bias": mask, "causal": "top_left" if causal else None}
+    _note_contract(b, heads, output, scale=effective, dropout=dropout if b.mode == "training" else 0.0, **masked)
     return AttentionValues(output, k, v, (k, v))
+
+
+def _note_contract(b: Builder, heads: Heads, output: str, **fields: Any) -> None:
+    layout = "bhsd" if b.rank(output) == 4 else "bsd"
+    b.contracts.append(Contract(*heads.values, output, layout, **fields))

@@ -1,5 +1,6 @@
 """Builds a case line by line. Every line is type-checked as it is added."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -28,12 +29,8 @@ class Builder:
 
     def fresh(self, hint: str) -> str:
         """`hint`, or `hint` with the first free number."""
-        if hint not in self.types:
-            return hint
-        number = 2
-        while f"{hint}{number}" in self.types:
-            number += 1
-        return f"{hint}{number}"
+        names = itertools.chain([hint], (f"{hint}{number}" for number in itertools.count(2)))
+        return next(name for name in names if name not in self.types)
 
     def input(
         self,
@@ -99,16 +96,7 @@ class Builder:
         """The finished, pruned and checked case; a value that a later step overwrote is not returned."""
         overwritten = {op.args[0] for op in self.ops if is_in_place(op)}
         kept = tuple(dict.fromkeys(r for r in returns if r not in overwritten))
-        case = pruned(
-            Case(
-                tuple(self.dims.items()),
-                tuple(self.inputs),
-                tuple(self.ops),
-                kept,
-                self.mode,
-                dynamic,
-                tuple(self.contracts),
-            )
-        )
+        dims, contracts = tuple(self.dims.items()), tuple(self.contracts)
+        case = pruned(Case(dims, tuple(self.inputs), tuple(self.ops), kept, self.mode, dynamic, contracts))
         check(case)
         return case

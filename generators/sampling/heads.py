@@ -35,6 +35,11 @@ class Heads:
     v: Head
     group: Size = field(default=Size.of(1), kw_only=True)
 
+    @property
+    def values(self) -> tuple[str, str, str]:
+        """The values of q, k and v."""
+        return self.q.value, self.k.value, self.v.value
+
 
 def permute_axes(b: Builder, c: Choices, value: str, order: str, target: str, to: str) -> str:
     """`value`, whose axes read `order`, with axes that read `target`: by transpose where that is enough, or permute."""

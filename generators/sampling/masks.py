@@ -1,6 +1,7 @@
 """Masks: every spelling, every shape and dtype that eager accepts, every value that callers pass."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from generators.program.case import Values
 from generators.program.sizes import Size
@@ -81,6 +82,11 @@ class MaskedScores:
     bias: str | None = None
     pattern: Pattern = NO_PATTERN
     contractual: bool = True
+
+    def of_contract(self) -> dict[str, Any]:
+        """The fields of a contract that say this."""
+        fields = {"mask": self.mask, "mask_means": self.means, "fill": self.fill, "bias": self.bias}
+        return {**fields, "causal": self.pattern.causal, "window": self.pattern.window}
 
 
 @dataclass(frozen=True, slots=True)

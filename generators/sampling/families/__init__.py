@@ -31,6 +31,12 @@ class Family:
 
 _SCALED_SCORES: Preferences = {"scale.place": "scores", "scale.divide": "mul"}
 _DIVIDED_SCORES: Preferences = {"scale.place": "scores", "scale.divide": "div"}
+_NO_MASK: Preferences = {"mask.kind": "none", "softmax.upcast": "none"}
+_WIDE: Preferences = {"softmax.upcast": "argument", "softmax.back": "to"}
+"""A softmax in float32, by its argument, and back."""
+_FLOAT: Preferences = {"softmax.upcast": "float", "softmax.back": "to"}
+_TRIANGLE: Preferences = {"mask.from": "made", "mask.triangle": "triu"}
+_LOWEST: Preferences = {"mask.fill": "min", "mask.low": "full", "dropout": "dropout"}
 _BERT: Preferences = {
     **_DIVIDED_SCORES,
     "order": "bshd",
@@ -38,43 +44,22 @@ _BERT: Preferences = {
     "mask.shape": "keys",
     "dropout": "dropout",
 }
-_DISTILBERT: Preferences = {
-    "order": "bshd",
-    "scale.divide": "div",
-    "mask.kind": "equal_0",
-    "mask.expand": "expand_as",
-    "mask.fill": float("-inf"),
-    "dropout": "dropout",
-}
-_GPT2: Preferences = {
-    **_DIVIDED_SCORES,
-    "order": "bshd",
-    "scale.carrier": "full",
-    "mask.kind": "where",
-    "mask.fill": "min",
-    "mask.low": "full",
-    "scores.transpose": "permute",
-    "dropout": "dropout",
-}
-_T5: Preferences = {
-    "order": "bshd",
-    "scale.place": "none",
-    "mask.kind": "add",
-    "scores.back": "type_as",
-    "softmax.upcast": "float",
-    "softmax.back": "type_as",
-    "scores.transpose": "permute",
-    "dropout": "dropout",
-}
-_LLAMA: Preferences = {
-    "scale.place": "scores",
-    "mask.kind": "add",
-    "mask.shape": "ones",
-    "softmax.upcast": "argument",
-    "softmax.back": "to",
-}
+_EQUAL_0: Preferences = {"mask.kind": "equal_0", "mask.expand": "expand_as", "mask.fill": float("-inf")}
+_DISTILBERT: Preferences = {**_EQUAL_0, "order": "bshd", "scale.divide": "div", "dropout": "dropout"}
+_BUFFER: Preferences = {"scale.carrier": "full", "mask.kind": "where", "scores.transpose": "permute"}
+_GPT2: Preferences = {**_DIVIDED_SCORES, **_BUFFER, **_LOWEST, "order": "bshd"}
+_TYPED: Preferences = {"scores.back": "type_as", "softmax.upcast": "float", "softmax.back": "type_as"}
+_UNSCALED: Preferences = {"scale.place": "none", "mask.kind": "add", "scores.transpose": "permute"}
+_T5: Preferences = {**_UNSCALED, **_TYPED, "order": "bshd", "dropout": "dropout"}
+_LLAMA: Preferences = {**_WIDE, "scale.place": "scores", "mask.kind": "add", "mask.shape": "ones"}
 _BMM: Preferences = {"scale.place": "none", "scores.product": "flat", "scores.transpose": "positive"}
 """Products of three axes, of a query that was scaled before."""
+_FOLDED: Preferences = {"scores.fold": "before", "scores.again": "flat"}
+_CLIP: Preferences = {"scale.place": "q", "scale.divide": "mul", "scores.product": "flat", "softmax.upcast": "none"}
+_FALCON: Preferences = {**_DIVIDED_SCORES, "mask.kind": "add", "mask.shape": "ones", "softmax.back": "to"}
+_GPTJ: Preferences = {"mask.kind": "where", "mask.keep": "causal", "softmax.upcast": "none", "softmax.back": "to"}
+_CACHE: Preferences = {"scale.place": "scores", "mask.kind": "none", "softmax.back": "to"}
+_WHISPER: Preferences = {**_TRIANGLE, **_FLOAT, "scale.place": "both", "scores.transpose": "permute"}
 
 FAMILIES: Mapping[str, Family] = {
     # ALBERT and BERT, two or three layers with shared or own weights.
@@ -82,84 +67,37 @@ FAMILIES: Mapping[str, Family] = {
     # No preferences.
     "anyone": Family(40.0),
     # BART without a mask.
-    "bart": Family(4.0, {**_BMM, "order": "bsd", "mask.kind": "none", "softmax.upcast": "none"}),
+    "bart": Family(4.0, {**_BMM, **_NO_MASK, "order": "bsd"}),
     # BERT: scores divided by sqrt(head_dim), a mask over keys added, dropout on the weights.
     "bert": Family(10.0, _BERT),
-    "bloom": Family(
-        2.0,
-        {"mask.kind": "fill", "mask.fill": float("-inf"), "softmax.upcast": "argument", "softmax.back": "to"},
-        language.write_bloom,
-    ),
-    "clip": Family(
-        2.0,
-        {
-            "scale.place": "q",
-            "scale.divide": "mul",
-            "scores.product": "flat",
-            "scores.fold": "before",
-            "scores.again": "flat",
-            "mask.from": "made",
-            "mask.triangle": "triu",
-            "softmax.upcast": "none",
-        },
-        vision.write_clip,
-    ),
+    "bloom": Family(2.0, {**_WIDE, "mask.kind": "fill", "mask.fill": float("-inf")}, language.write_bloom),
+    "clip": Family(2.0, {**_CLIP, **_FOLDED, **_TRIANGLE}, vision.write_clip),
     "cross_attention": Family(2.5, {**_SCALED_SCORES, "mask.kind": "none"}, cross.write_cross_attention),
     "deepseek": Family(2.5, {"fused": "sdpa", "sdpa.mask": "mask"}, cross.write_latent_attention),
     # DistilBERT: the query divided, scores filled with -inf where a mask of 0 and 1 is 0.
     "distilbert": Family(12.0, _DISTILBERT),
     # The first DistilBERT: scores divided instead of the query.
     "distilbert_scores": Family(3.0, {**_DISTILBERT, "scale.place": "scores"}),
-    "falcon": Family(
-        1.0, {**_DIVIDED_SCORES, "mask.kind": "add", "mask.shape": "ones", "softmax.back": "to"}, language.write_falcon
-    ),
+    "falcon": Family(1.0, _FALCON, language.write_falcon),
     "flex": Family(2.0, write=torch_calls.write_flex),
     # Softmax in float32, the product with the values in half precision.
-    "float_softmax": Family(
-        5.0,
-        {"order": "bshd", "scale.divide": "div", "mask.kind": "none", "softmax.upcast": "float", "softmax.back": "to"},
-    ),
+    "float_softmax": Family(5.0, {**_FLOAT, "order": "bshd", "scale.divide": "div", "mask.kind": "none"}),
     # F.scaled_dot_product_attention.
     "fused": Family(5.0, {"fused": "sdpa"}),
     "fused_forms": Family(2.5, write=torch_calls.write_sdpa),
-    "gemma": Family(1.0, {**_SCALED_SCORES, "softmax.upcast": "argument", "softmax.back": "to"}, language.write_gemma),
+    "gemma": Family(1.0, {**_SCALED_SCORES, **_WIDE}, language.write_gemma),
     # GPT-2: scores divided by a tensor, `where` with the lowest number under a causal buffer, keys and values returned.
     "gpt2": Family(12.0, {**_GPT2, "returns": "keys"}),
     # GPT-2 with an attention mask: `where` under a causal buffer, then a mask added.
     "gpt2_masked": Family(6.0, {**_GPT2, "order": "bhsd", "mask.kind": "where_and_add"}),
     "gpt_oss": Family(0.6, {**_SCALED_SCORES, "softmax.back": "to"}, language.write_gpt_oss),
-    "gptj": Family(
-        0.8,
-        {
-            **_DIVIDED_SCORES,
-            "mask.kind": "where",
-            "mask.keep": "causal",
-            "mask.fill": "min",
-            "mask.low": "full",
-            "softmax.upcast": "none",
-            "softmax.back": "to",
-            "dropout": "dropout",
-        },
-        language.write_gptj,
-    ),
-    "kv_cache": Family(
-        3.0, {"scale.place": "scores", "mask.kind": "none", "softmax.back": "to"}, language.write_kv_cache
-    ),
+    "gptj": Family(0.8, {**_DIVIDED_SCORES, **_GPTJ, **_LOWEST}, language.write_gptj),
+    "kv_cache": Family(3.0, _CACHE, language.write_kv_cache),
     "linear_attention": Family(1.5, write=cross.write_linear_attention),
     "llama": Family(1.5, _LLAMA, language.write_llama),
     "local_attention": Family(2.0, {"scale.place": "scores"}, cross.write_local_attention),
     # mBART: heads folded into the batch, products by bmm.
-    "mbart": Family(
-        6.0,
-        {
-            **_BMM,
-            "order": "bhsd",
-            "mask.kind": "add",
-            "scores.fold": "before",
-            "scores.again": "flat",
-            "dropout": "none",
-        },
-    ),
+    "mbart": Family(6.0, {**_BMM, **_FOLDED, "order": "bhsd", "mask.kind": "add", "dropout": "none"}),
     "mistral": Family(0.8, _LLAMA, language.write_mistral),
     "multihead": Family(2.5, write=torch_calls.write_multihead_attention),
     "qwen": Family(0.8, _LLAMA, language.write_qwen),
@@ -172,22 +110,9 @@ FAMILIES: Mapping[str, Family] = {
     "t5_decoder": Family(4.0, {**_T5, "mask.kind": "none", "returns": "keys"}),
     "t5_positions": Family(1.0, _T5, language.write_t5_positions),
     "transformer_layers": Family(2.0, write=torch_calls.write_transformer_layers),
-    "visformer": Family(
-        4.0, {**_SCALED_SCORES, "order": "bhds", "mask.kind": "none", "softmax.upcast": "none"}, vision.write_visformer
-    ),
-    "vit": Family(4.0, {**_SCALED_SCORES, "mask.kind": "none", "softmax.upcast": "none"}, vision.write_vit),
-    "whisper": Family(
-        2.0,
-        {
-            "scale.place": "both",
-            "scores.transpose": "permute",
-            "mask.from": "made",
-            "mask.triangle": "triu",
-            "softmax.upcast": "float",
-            "softmax.back": "to",
-        },
-        language.write_whisper,
-    ),
+    "visformer": Family(4.0, {**_SCALED_SCORES, **_NO_MASK, "order": "bhds"}, vision.write_visformer),
+    "vit": Family(4.0, {**_SCALED_SCORES, **_NO_MASK}, vision.write_vit),
+    "whisper": Family(2.0, _WHISPER, language.write_whisper),
     "xcit": Family(1.5, write=vision.write_xcit),
 }
 """By name, in alphabetical order: draws depend on it."""

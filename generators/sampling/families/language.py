@@ -4,47 +4,31 @@ import math
 
 from generators.program.case import Contract, Values
 from generators.program.sizes import Size
+from generators.sampling import layers
 from generators.sampling.attention import attend
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 from generators.sampling.heads import Head, Heads, draw_values, make_head, merge_heads, permute_axes, split_heads
-from generators.sampling.layers import (
-    apply_linear,
-    draw_groups,
-    draw_stream,
-    feed_forward,
-    gated_feed_forward,
-    layer_norm,
-    limit_dims,
-    linear,
-    project,
-    project_output,
-    project_qkv,
-    rms_norm,
-    rotary_angles,
-    rotate,
-    weight_of,
-)
 from generators.sampling.masks import NO_PATTERN, apply_mask, position_indices
 from generators.sampling.steps import AttentionFeatures, spell_softmax
 
 
 def write_albert(b: Builder, c: Choices) -> list[str]:
     """ALBERT and BERT: two or three post-norm layers without feed-forward, sharing their weights or not."""
-    head_dim, heads = limit_dims(b), Size.of("H")
+    head_dim, heads = layers.limit_dims(b), Size.of("H")
     embed = heads * head_dim
-    x, shared = draw_stream(b, c, embed), c.chance(0.6)
+    x, shared = layers.draw_stream(b, c, embed), c.chance(0.6)
     weights: dict[str, str] = {}
     for _ in range(c.weighted({2: 4.0, 3: 1.0})):
         if not weights or not shared:
-            weights = {name: weight_of(b, c, name, embed, embed) for name in "qkvo"}
+            weights = {name: layers.weight_of(b, c, name, embed, embed) for name in "qkvo"}
         found = []
         for name in "qkv":
-            split = split_heads(b, c, apply_linear(b, c, x, name, weights[name]), heads, head_dim)
+            split = split_heads(b, c, layers.apply_linear(b, c, x, name, weights[name]), heads, head_dim)
             found.append(make_head(b, c, split, "bshd", name))
         attention = attend(b, c, Heads(*found))
-        out = apply_linear(b, c, merge_heads(b, c, attention.output), "o", weights["o"])
-        x = layer_norm(b, c, b.op("add", x, out, to="x")) if c.chance(0.7) else b.op("add", x, out, to="x")
+        out = layers.apply_linear(b, c, merge_heads(b, c, attention.output), "o", weights["o"])
+        x = layers.layer_norm(b, c, b.op("add", x, out, to="x")) if c.chance(0.7) else b.op("add", x, out, to="x")
     return [x]
 
 
@@ -55,14 +39,14 @@ _FARTHEST = 20
 
 def write_t5_positions(b: Builder, c: Choices) -> list[str]:
     """T5: a pre-norm layer with a bias per head and bucket of distances."""
-    head_dim, heads = limit_dims(b), Size.of("H")
-    x = draw_stream(b, c, heads * head_dim)
-    normed = rms_norm(b, c, x)
-    q, k, v = (project(b, c, normed, name, heads, head_dim, bias=False) for name in "qkv")
+    head_dim, heads = layers.limit_dims(b), Size.of("H")
+    x = layers.draw_stream(b, c, heads * head_dim)
+    normed = layers.rms_norm(b, c, x)
+    q, k, v = (layers.project(b, c, normed, name, heads, head_dim, bias=False) for name in "qkv")
     bias = _position_bias(b, Size.of("S"), heads)
     c.preferences = {**c.preferences, "mask.kind": "add" if c.chance(0.4) else "none"}
     attention = attend(b, c, Heads(q, k, v), bias=bias)
-    out = project_output(b, c, attention.output, "o", heads * head_dim, bias=False)
+    out = layers.project_output(b, c, attention.output, "o", heads * head_dim, bias=False)
     return [b.op("add", x, out, to="x"), *c.subset([bias, attention.keys, attention.values], 0.15)]
 
 
@@ -88,10 +72,10 @@ def _position_bias(b: Builder, length: Size, heads: Size) -> str:
 
 def write_bloom(b: Builder, c: Choices) -> list[str]:
     """BLOOM: q, k and v packed within each head, ALiBi as the bias of baddbmm, heads folded into the batch."""
-    head_dim = limit_dims(b)
+    head_dim = layers.limit_dims(b)
     batch, heads, length = Size.of("B"), Size.of("H"), Size.of("S")
-    x = draw_stream(b, c, heads * head_dim)
-    packed = linear(b, c, x, "qkv", heads * head_dim * 3, bias=c.chance(0.7))
+    x = layers.draw_stream(b, c, heads * head_dim)
+    packed = layers.linear(b, c, x, "qkv", heads * head_dim * 3, bias=c.chance(0.7))
     packed = b.op("view", packed, sizes=(batch, length, heads, Size.of(3), head_dim))
     q, k, v = (
         b.op("permute", b.op("select", packed, to=name, dim=3, index=i), to=name, dims=(0, 2, 1, 3))
@@ -116,20 +100,8 @@ def write_bloom(b: Builder, c: Choices) -> list[str]:
     weights = b.op("view", probs.value, to="weights", sizes=(batch * heads, length, length))
     out = b.op("view", b.op("bmm", weights, folded[2], to="out"), sizes=(batch, heads, length, head_dim))
     if probs.contractual and masked.contractual and masked.bias is None and masked.fill == -math.inf:
-        b.contracts.append(
-            Contract(
-                q,
-                k,
-                v,
-                out,
-                scale=scale,
-                bias=alibi,
-                mask=masked.mask,
-                mask_means=masked.means,
-                causal=masked.pattern.causal,
-            )
-        )
-    return [project_output(b, c, out, "dense", heads * head_dim, bias=True)] if c.chance(0.6) else [out]
+        b.contracts.append(Contract(q, k, v, out, scale=scale, **{**masked.of_contract(), "bias": alibi}))
+    return [layers.project_output(b, c, out, "dense", heads * head_dim, bias=True)] if c.chance(0.6) else [out]
 
 
 def write_falcon(b: Builder, c: Choices) -> list[str]:
@@ -137,52 +109,52 @@ def write_falcon(b: Builder, c: Choices) -> list[str]:
 
     q, k and v are packed as [B, S, H + 2, D].
     """
-    head_dim, heads = limit_dims(b, even=True), Size.of("H")
+    head_dim, heads = layers.limit_dims(b, even=True), Size.of("H")
     embed, length = heads * head_dim, Size.of("S")
-    x = draw_stream(b, c, embed)
-    normed = layer_norm(b, c, x)
-    packed = linear(b, c, normed, "qkv", (heads + 2) * head_dim, bias=False)
+    x = layers.draw_stream(b, c, embed)
+    normed = layers.layer_norm(b, c, x)
+    packed = layers.linear(b, c, normed, "qkv", (heads + 2) * head_dim, bias=False)
     packed = b.op("view", packed, sizes=(Size.of("B"), length, heads + 2, head_dim))
     ends = (Size.of(0), heads, heads + 1, heads + 2)
     parts = [b.op("narrow", packed, to=name, dim=2, start=ends[i], stop=ends[i + 1]) for i, name in enumerate("qkv")]
-    cos, sin = rotary_angles(b, c, length, Size.of("E"))
+    cos, sin = layers.rotary_angles(b, c, length, Size.of("E"))
     found = []
     for name, part in zip("qkv", parts, strict=True):
         value = permute_axes(b, c, part, "bshd", "bhsd", name)
-        value = value if name == "v" else rotate(b, value, cos, sin)
+        value = value if name == "v" else layers.rotate(b, value, cos, sin)
         found.append(Head.of(value))
     attention = attend(b, c, Heads(*found, group=heads))
-    out = project_output(b, c, attention.output, "dense", embed, bias=False)
+    out = layers.project_output(b, c, attention.output, "dense", embed, bias=False)
     if c.chance(0.6):
         return [out]
-    return [b.op("add", b.op("add", out, feed_forward(b, c, normed, bias=False)), x, to="x")]
+    return [b.op("add", b.op("add", out, layers.feed_forward(b, c, normed, bias=False)), x, to="x")]
 
 
 def write_gemma(b: Builder, c: Choices) -> list[str]:
     """Gemma: (1 + weight) in RMSNorm, rotary positions. Gemma 2 has a soft cap, Gemma 3 norms of q and k."""
-    head_dim = limit_dims(b, even=True)
-    query, key, group = draw_groups(b, c)
-    x = draw_stream(b, c, query * head_dim)
+    head_dim = layers.limit_dims(b, even=True)
+    query, key, group = layers.draw_groups(b, c)
+    x = layers.draw_stream(b, c, query * head_dim)
     if c.chance(0.6):
         root = math.sqrt(b.size(query * head_dim))
         given = [b.op("scalar", to="root", value=root, dtype=b.dtype)] if c.chance(0.5) else []
         x = b.op("mul", x, *given, to="x", other=None if given else root)
-    cos, sin = rotary_angles(b, c, Size.of("S"), Size.of("E"))
-    normed = rms_norm(b, c, x, around_one=True)
-    found = project_qkv(b, c, normed, query, key, head_dim, bias=False)
+    cos, sin = layers.rotary_angles(b, c, Size.of("S"), Size.of("E"))
+    normed = layers.rms_norm(b, c, x, around_one=True)
+    found = layers.project_qkv(b, c, normed, query, key, head_dim, bias=False)
     third = c.chance(0.4)
     rotated = []
     for head in found[:2]:
-        value = rms_norm(b, c, head.value, around_one=True) if third else head.value
-        rotated.append(Head.of(rotate(b, value, cos, sin)))
+        value = layers.rms_norm(b, c, head.value, around_one=True) if third else head.value
+        rotated.append(Head.of(layers.rotate(b, value, cos, sin)))
     features = AttentionFeatures(softcap=not third, causal=c.pick((None, "top_left")))
     attention = attend(b, c, Heads(rotated[0], rotated[1], found[2], group=group), features)
-    out = project_output(b, c, attention.output, "o", query * head_dim, bias=False)
+    out = layers.project_output(b, c, attention.output, "o", query * head_dim, bias=False)
     if c.chance(0.8):
         return [out]
-    x = b.op("add", x, rms_norm(b, c, out, around_one=True), to="x")
+    x = b.op("add", x, layers.rms_norm(b, c, out, around_one=True), to="x")
     return [
-        b.op("add", x, gated_feed_forward(b, c, rms_norm(b, c, x, around_one=True), "gelu"), to="x")
+        b.op("add", x, layers.gated_feed_forward(b, c, layers.rms_norm(b, c, x, around_one=True), "gelu"), to="x")
         if c.chance(0.4)
         else x
     ]
@@ -190,61 +162,61 @@ def write_gemma(b: Builder, c: Choices) -> list[str]:
 
 def write_gpt_oss(b: Builder, c: Choices) -> list[str]:
     """gpt-oss: a sink per head, grouped queries, rotary positions, a window in every second layer."""
-    head_dim = limit_dims(b, even=True)
-    query, key, group = draw_groups(b, c)
-    x = rms_norm(b, c, draw_stream(b, c, query * head_dim))
-    cos, sin = rotary_angles(b, c, Size.of("S"), Size.of("E"))
-    found = project_qkv(b, c, x, query, key, head_dim, bias=True)
-    q, k = (Head.of(rotate(b, head.value, cos, sin)) for head in found[:2])
+    head_dim = layers.limit_dims(b, even=True)
+    query, key, group = layers.draw_groups(b, c)
+    x = layers.rms_norm(b, c, layers.draw_stream(b, c, query * head_dim))
+    cos, sin = layers.rotary_angles(b, c, Size.of("S"), Size.of("E"))
+    found = layers.project_qkv(b, c, x, query, key, head_dim, bias=True)
+    q, k = (Head.of(layers.rotate(b, head.value, cos, sin)) for head in found[:2])
     features = AttentionFeatures(sinks=True, causal="top_left", window=c.chance(0.5))
     attention = attend(b, c, Heads(q, k, found[2], group=group), features)
-    return [project_output(b, c, attention.output, "o", query * head_dim, bias=True)]
+    return [layers.project_output(b, c, attention.output, "o", query * head_dim, bias=True)]
 
 
 def write_gptj(b: Builder, c: Choices) -> list[str]:
     """GPT-J and GPT-NeoX: rotary positions on pairs or on part of a head, feed-forward in parallel."""
-    limit_dims(b)
+    layers.limit_dims(b)
     b.dims["E"] = max(1, b.dims["D"] // 4)
     b.dims["A"] = c.pick((0, 2, 4))
     rotary_dim, head_dim, heads = Size.parse("2*E"), Size.parse("2*E+A"), Size.of("H")
-    x = draw_stream(b, c, heads * head_dim)
-    normed = layer_norm(b, c, x)
+    x = layers.draw_stream(b, c, heads * head_dim)
+    normed = layers.layer_norm(b, c, x)
     pairs = c.chance(0.6)
-    cos, sin = rotary_angles(b, c, Size.of("S"), Size.of("E"), pairs=pairs)
+    cos, sin = layers.rotary_angles(b, c, Size.of("S"), Size.of("E"), pairs=pairs)
     found = []
     for name in "qkv":
-        head = project(b, c, normed, name, heads, head_dim, bias=False)
+        head = layers.project(b, c, normed, name, heads, head_dim, bias=False)
         if name != "v":
             front = b.op("narrow", head.value, to="front", stop=rotary_dim)
             rest = b.op("narrow", head.value, to="rest", start=rotary_dim, stop=head_dim)
-            value = b.op("cat", rotate(b, front, cos, sin, pairs=pairs), rest, to=name, dim=-1)
+            value = b.op("cat", layers.rotate(b, front, cos, sin, pairs=pairs), rest, to=name, dim=-1)
             value = b.op("cast", value, dtype="float32") if pairs else value
             head = Head.of(value)
         found.append(head)
     attention = attend(b, c, Heads(*found))
-    out = project_output(b, c, attention.output, "out", heads * head_dim, bias=False)
+    out = layers.project_output(b, c, attention.output, "out", heads * head_dim, bias=False)
     if c.chance(0.6):
         return [out]
-    return [b.op("add", b.op("add", out, feed_forward(b, c, normed)), x, to="x")]
+    return [b.op("add", b.op("add", out, layers.feed_forward(b, c, normed)), x, to="x")]
 
 
 def write_kv_cache(b: Builder, c: Choices) -> list[str]:
     """Decoding with a cache: S new tokens, mostly one, after T old ones. Keys and values are returned."""
     past = b.dims["T"]
-    head_dim, heads, length = limit_dims(b, even=True), Size.of("H"), Size.of("S")
+    head_dim, heads, length = layers.limit_dims(b, even=True), Size.of("H"), Size.of("S")
     b.dims |= {"T": past, "S": 1 if c.chance(0.7) else b.dims["S"]}
     key, group = heads, Size.of(1)
     if c.chance(0.4):
-        heads, key, group = draw_groups(b, c)
+        heads, key, group = layers.draw_groups(b, c)
     x = b.input("x", ("B", "S", heads * head_dim), draw_values(c))
     found = [
-        project(b, c, x, name, n, head_dim, bias=c.chance(0.3))
+        layers.project(b, c, x, name, n, head_dim, bias=c.chance(0.3))
         for name, n in zip("qkv", (heads, key, key), strict=True)
     ]
     q, k, v = (head.value for head in found)
     if c.chance(0.5):
-        cos, sin = rotary_angles(b, c, length, Size.of("E"), start=Size.of("T"))
-        q, k = rotate(b, q, cos, sin), rotate(b, k, cos, sin)
+        cos, sin = layers.rotary_angles(b, c, length, Size.of("E"), start=Size.of("T"))
+        q, k = layers.rotate(b, q, cos, sin), layers.rotate(b, k, cos, sin)
     joined = []
     longer = c.chance(0.3)
     for name, new in (("k", k), ("v", v)):
@@ -260,19 +232,19 @@ def write_kv_cache(b: Builder, c: Choices) -> list[str]:
 
 def _llama_layer(b: Builder, c: Choices, features: AttentionFeatures) -> list[str]:
     """A decoder layer, or its attention alone."""
-    head_dim = limit_dims(b, even=True)
-    query, key, group = draw_groups(b, c)
-    x = draw_stream(b, c, query * head_dim)
-    cos, sin = rotary_angles(b, c, Size.of("S"), Size.of("E"))
-    normed = rms_norm(b, c, x)
-    found = project_qkv(b, c, normed, query, key, head_dim, bias=False)
-    q, k = (Head.of(rotate(b, head.value, cos, sin)) for head in found[:2])
+    head_dim = layers.limit_dims(b, even=True)
+    query, key, group = layers.draw_groups(b, c)
+    x = layers.draw_stream(b, c, query * head_dim)
+    cos, sin = layers.rotary_angles(b, c, Size.of("S"), Size.of("E"))
+    normed = layers.rms_norm(b, c, x)
+    found = layers.project_qkv(b, c, normed, query, key, head_dim, bias=False)
+    q, k = (Head.of(layers.rotate(b, head.value, cos, sin)) for head in found[:2])
     attention = attend(b, c, Heads(q, k, found[2], group=group), features)
-    out = project_output(b, c, attention.output, "o", query * head_dim, bias=False)
+    out = layers.project_output(b, c, attention.output, "o", query * head_dim, bias=False)
     if c.chance(0.7):
         return [out, *c.subset([attention.keys, attention.values], 0.2)]
     x = b.op("add", x, out, to="x")
-    return [b.op("add", x, gated_feed_forward(b, c, rms_norm(b, c, x)), to="x") if c.chance(0.6) else x]
+    return [b.op("add", x, layers.gated_feed_forward(b, c, layers.rms_norm(b, c, x)), to="x") if c.chance(0.6) else x]
 
 
 def write_llama(b: Builder, c: Choices) -> list[str]:
@@ -287,36 +259,37 @@ def write_mistral(b: Builder, c: Choices) -> list[str]:
 
 def write_qwen(b: Builder, c: Choices) -> list[str]:
     """Qwen 3: a norm of each head of q and k before rotary positions. RMSNorm, or LayerNorm as in vision models."""
-    head_dim = limit_dims(b, even=True)
-    query, key, group = draw_groups(b, c)
-    x = draw_stream(b, c, query * head_dim)
-    cos, sin = rotary_angles(b, c, Size.of("S"), Size.of("E"))
-    norm = rms_norm if c.chance(0.75) else layer_norm
+    head_dim = layers.limit_dims(b, even=True)
+    query, key, group = layers.draw_groups(b, c)
+    x = layers.draw_stream(b, c, query * head_dim)
+    cos, sin = layers.rotary_angles(b, c, Size.of("S"), Size.of("E"))
+    norm = layers.rms_norm if c.chance(0.75) else layers.layer_norm
     found = []
     for name, count in zip("qkv", (query, key, key), strict=True):
-        split = split_heads(b, c, linear(b, c, x, name, count * head_dim, bias=False), count, head_dim)
+        split = split_heads(b, c, layers.linear(b, c, x, name, count * head_dim, bias=False), count, head_dim)
         normed = split if name == "v" else norm(b, c, split)
         value = permute_axes(b, c, normed, "bshd", "bhsd", name)
-        value = value if name == "v" else rotate(b, value, cos, sin)
+        value = value if name == "v" else layers.rotate(b, value, cos, sin)
         found.append(Head.of(value))
     attention = attend(b, c, Heads(*found, group=group))
-    return [project_output(b, c, attention.output, "o", query * head_dim, bias=False)]
+    return [layers.project_output(b, c, attention.output, "o", query * head_dim, bias=False)]
 
 
 def write_whisper(b: Builder, c: Choices) -> list[str]:
     """Whisper: q and k both scaled by head_dim ** -0.25, k without bias; over its own tokens, or over T frames."""
     crossed, length = c.chance(0.5), b.dims["T"]
-    head_dim, heads = limit_dims(b), Size.of("H")
-    x = draw_stream(b, c, heads * head_dim)
-    normed = layer_norm(b, c, x)
+    head_dim, heads = layers.limit_dims(b), Size.of("H")
+    x = layers.draw_stream(b, c, heads * head_dim)
+    normed = layers.layer_norm(b, c, x)
     source = normed
     if crossed:
         b.dims["T"] = length
         source = b.input("frames", ("B", "T", heads * head_dim))
     q, k, v = (
-        project(b, c, normed if name == "q" else source, name, heads, head_dim, bias=name != "k") for name in "qkv"
+        layers.project(b, c, normed if name == "q" else source, name, heads, head_dim, bias=name != "k")
+        for name in "qkv"
     )
     c.preferences = {**c.preferences, "mask.kind": "none" if crossed else "add"}
     attention = attend(b, c, Heads(q, k, v))
-    out = project_output(b, c, attention.output, "out", heads * head_dim, bias=True)
+    out = layers.project_output(b, c, attention.output, "out", heads * head_dim, bias=True)
     return [b.op("add", x, out, to="x"), *c.subset(attention.intermediates, 0.1)]

@@ -29,22 +29,10 @@ def write_flex(b: Builder, c: Choices) -> list[str]:
         given.append(b.input("table", (heads, "S + T - 1"), parameter=c.chance(0.5)))
     if mask == "document":
         given.append(b.input("documents", ("B", "S"), Values("small_counts"), "int64"))
-    return [
-        b.op(
-            "flex_attention",
-            q,
-            k,
-            v,
-            *given,
-            to="out",
-            score=score,
-            mask=mask,
-            enable_gqa=grouped,
-            cap=c.pick((1.0, 5.0, 20.0)),
-            window=c.pick((0, 1, 3, 16)),
-            scale=c.weighted({None: 4.0, 1.0: 1.0, 0.3: 1.0}),
-        )
-    ]
+    numbers = {"cap": c.pick((1.0, 5.0, 20.0)), "window": c.pick((0, 1, 3, 16))}
+    scale = c.weighted({None: 4.0, 1.0: 1.0, 0.3: 1.0})
+    options: dict[str, Attr] = {"score": score, "mask": mask, "enable_gqa": grouped, "scale": scale}
+    return [b.op("flex_attention", q, k, v, *given, to="out", **options, **numbers)]
 
 
 _LEADS: dict[int, tuple[Size | int | str, ...]] = {3: ("B",), 4: ("B", "H"), 5: ("B", 2, "H")}
@@ -69,21 +57,15 @@ def write_sdpa(b: Builder, c: Choices) -> list[str]:
     masks = [_mask(b, c, lead, backend)] if not causal and c.chance(0.7) else []
     # The fused kernel for CPUs has no dropout.
     dropout = 0.0 if backend == "flash" else c.weighted({0.0: 8.0, 0.1: 1.0, 0.5: 1.0})
-    return [
-        b.op(
-            "sdpa",
-            q,
-            k,
-            v,
-            *masks,
-            to="out",
-            is_causal=causal,
-            dropout_p=dropout,
-            enable_gqa=grouped,
-            backend=backend,
-            scale=c.weighted({None: 5.0, 1.0: 1.0, 0.5: 1.0, 0.0: 0.3, -0.5: 0.5}),
-        )
-    ]
+    scale = c.weighted({None: 5.0, 1.0: 1.0, 0.5: 1.0, 0.0: 0.3, -0.5: 0.5})
+    options: dict[str, Attr] = {
+        "is_causal": causal,
+        "dropout_p": dropout,
+        "enable_gqa": grouped,
+        "backend": backend,
+        "scale": scale,
+    }
+    return [b.op("sdpa", q, k, v, *masks, to="out", **options)]
 
 
 def _mask(b: Builder, c: Choices, lead: tuple[Size, ...], backend: str) -> str:

@@ -57,7 +57,7 @@ def write_swin(b: Builder, c: Choices) -> list[str]:
     x = b.op("view", image, to="windows", sizes=shape_of("B", "Y", "W", "X", "W", embed))
     x = b.op("view", b.op("contiguous", b.op("permute", x, dims=(0, 1, 3, 2, 4, 5))), sizes=(_ALL, _PLACES, embed))
     split = split_packed(b, c, linear(b, c, x, "qkv", embed * 3, bias=True), heads, head_dim)
-    q, k, v = split.q.value, split.k.value, split.v.value
+    q, k, v = split.values
     second, scale = c.chance(0.4), 1.0
     if second:
         q, k = b.op("normalize", q), b.op("normalize", k)
@@ -161,9 +161,7 @@ def write_vit(b: Builder, c: Choices) -> list[str]:
 def write_xcit(b: Builder, c: Choices) -> list[str]:
     """XCiT: attention between channels, scores [B, H, D, D] of normalised q and k, with a temperature per head."""
     heads = split_packed(b, c, b.input("qkv", ("B", "S", "3*H*D"), draw_values(c)), Size.of("H"), Size.of("D"))
-    q, k, v = (
-        b.op("transpose", head.value, to=name) for name, head in zip("qkv", (heads.q, heads.k, heads.v), strict=True)
-    )
+    q, k, v = (b.op("transpose", value, to=name) for name, value in zip("qkv", heads.values, strict=True))
     q, k = b.op("normalize", q), b.op("normalize", k)
     scores = b.op("matmul", q, b.op("transpose", k, to="kt"), to="scores")
     shape = c.pick((shape_of("H", 1, 1), shape_of(1, 1, 1)))

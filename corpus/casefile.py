@@ -84,7 +84,6 @@ def decode(root: Node) -> Case:
 
 
 def _place(entries: Mapping[str, Node], case: Case, error: CaseError) -> Node:
-    """The line that an error of `check` is about."""
     field, name = error.place
     node = entries.get(field, entries["case_format"])
     if name and field == "inputs":
@@ -121,7 +120,6 @@ def _op(node: Node) -> Op:
 
 
 def _attr(attribute: Attribute, node: Node) -> Any:
-    """An attribute's value, of the type its kind wants."""
     if node.value is None and attribute.default is None and not attribute.required:
         return None
     if attribute.kind is Kind.WORD:

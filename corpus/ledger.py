@@ -250,7 +250,6 @@ def _updates(text: str, before: Bug, node: Node, bug: Bug) -> Iterator[Edit]:
 
 
 def _entry(bug: Bug) -> dict[str, Data]:
-    """A new entry, its fields in their order."""
     data = fields_of(bug, always=("id", "title"), without=("causes", "status"))
     cause, *also = [_cause_data(cause) for cause in bug.causes]
     written: dict[str, Data] = {"status": str(bug.status), "cause": cause, "also": also}

@@ -164,14 +164,11 @@ def parse(content: bytes | str, origin: str) -> Node:
 
 
 class _Reader:
-    """Builds nodes from the parser's events."""
-
     def __init__(self, events: Iterator[yaml.Event], origin: str) -> None:
         self.events = events
         self.origin = origin
 
     def document(self) -> Node:
-        """The only document of the stream."""
         next(self.events)
         if isinstance(next(self.events), yaml.StreamEndEvent):
             raise CaseError(f"{self.origin}:1: the file is empty")
@@ -183,7 +180,6 @@ class _Reader:
         return root
 
     def node(self, event: yaml.Event, field: str, depth: int, key_end: int) -> Node:
-        """The value that begins with `event`."""
         if depth > MAX_DEPTH:
             self.refuse(event, "", f"nested deeper than {MAX_DEPTH} levels")
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
@@ -247,7 +243,6 @@ class _Reader:
         return value
 
     def refuse(self, event: yaml.Event, field: str, reason: str) -> NoReturn:
-        """Raises CaseError at the event's line."""
         Node(None, self.origin, _line(event), field).fail(reason)
 
 

@@ -54,7 +54,6 @@ def _lines(value: Data, *, expanded: bool) -> list[str]:
 
 
 def _column(text: str, node: Node) -> str:
-    """The spaces that indent a block."""
     return " " * (node.start - text.rfind("\n", 0, node.start) - 1)
 
 

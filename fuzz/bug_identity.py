@@ -39,12 +39,8 @@ def accused(subject: str, verdict: Verdict) -> str:
 
 def rewrites(fired: tuple[str, ...]) -> frozenset[str]:
     """The rewrites that can carry a bug, attention patterns by their number alone."""
-    found = set()
-    for name in fired:
-        sfdp = _SFDP.match(name)
-        if sfdp or not _EVERYDAY.match(name):
-            found.add(sfdp[1] if sfdp else name)
-    return frozenset(found)
+    names = (found[1] if (found := _SFDP.match(name)) else name for name in fired)
+    return frozenset(name for name in names if not _EVERYDAY.match(name))
 
 
 def attention_patterns(fired: tuple[str, ...]) -> frozenset[str]:
@@ -61,10 +57,9 @@ def operation_of(result: SubjectResult) -> str:
 def identity_of(result: SubjectResult) -> str:
     """What tells failures of one kind apart that have no numbers: the normalized exception, the place where the process
     was lost, or the operation of eager that is wrong; empty for all others."""
-    failure = result.failure
     # Which allocation is the one too many is chance.
-    silent = result.verdict in SILENT or result.verdict is Verdict.OUT_OF_MEMORY
-    return "" if silent or failure is None else failure.identity()
+    is_silent = result.verdict in SILENT or result.verdict is Verdict.OUT_OF_MEMORY
+    return "" if is_silent or result.failure is None else result.failure.identity()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +106,12 @@ class Symptom:
             # an operation is named, eager's or the one that raises, that is the bug, whatever leads to it.
             and (
                 self.verdict in {*PROCESS, Verdict.EAGER_SUSPECT}
-                or self._names_an_operation
-                or self._takes_no_more_than(other)
+                # ... an error that says which argument one of ATen's operations was given wrongly.
+                or ("aten::" in self.identity and "argument" in self.identity)
+                or (self.fired <= other.fired and self.features <= other.features)
                 or self._is_overlooked_in(other)
             )
         )
-
-    @property
-    def _names_an_operation(self) -> bool:
-        """Whether it is an error that says which argument one of ATen's operations was given wrongly."""
-        return "aten::" in self.identity and "argument" in self.identity
 
     def _is_overlooked_in(self, other: "Symptom") -> bool:
         """Whether the case has something that a pattern of attention overlooked, as the other's has: all patterns share
@@ -131,9 +122,6 @@ class Symptom:
         return (
             self.verdict in SILENT and by_patterns and in_one_mode and bool(overlooked) and overlooked <= other.features
         )
-
-    def _takes_no_more_than(self, other: "Symptom") -> bool:
-        return self.fired <= other.fired and self.features <= other.features
 
 
 def contract_features(case: Case) -> frozenset[str]:

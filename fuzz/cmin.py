@@ -1,5 +1,6 @@
 """Minimise the queue of a campaign: `python -m fuzz.cmin RUN --into DIR`."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,16 +29,16 @@ def cmin(run: Path, *, into: Path) -> None:
     from fuzz.run_store import Results
     from generators.errors import UserError
 
-    results = Results.reading(run)
-    try:
+    with closing(Results.reading(run)) as results:
         queue = list(results.queue())
-    finally:
-        results.close()
     if not queue:
         raise UserError(f"{run}: its queue is empty; only a campaign with --engine guided or atheris has one")
     chosen = select_cover(queue)
     for case, names in chosen:
-        entry.write(Entry(case, note=_note(names)), into / f"{case.id}{SUFFIX}")
+        shown = sorted(names, key=lambda name: (" with " in name, name))
+        more = f" and {len(shown) - 8} more" if len(shown) > 8 else ""
+        note = f"Reaches {', '.join(shown[:8])}{more}."
+        entry.write(Entry(case, note=note), into / f"{case.id}{SUFFIX}")
     everything = frozenset[str]().union(*(names for _, names in queue))
     print(f"{len(chosen)} of {len(queue)} cases keep all {len(everything)} coverage items; written to {into}")
 
@@ -53,12 +54,6 @@ def select_cover(queue: Queued) -> Queued:
         missing -= names
         left = [(other, reached) for other, reached in left if reached & missing]
     return chosen
-
-
-def _note(names: frozenset[str]) -> str:
-    shown = sorted(names, key=lambda name: (" with " in name, name))
-    more = f" and {len(shown) - 8} more" if len(shown) > 8 else ""
-    return f"Reaches {', '.join(shown[:8])}{more}."
 
 
 if __name__ == "__main__":

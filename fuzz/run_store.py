@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from corpus import casefile
 from fuzz.protocol import Result, SubjectResult
@@ -104,11 +104,7 @@ class Results:
         self.path = directory / RESULTS_FILE
         self._lock = threading.RLock()
         try:
-            self._db = (
-                _read_only(self.path)
-                if reading
-                else sqlite3.connect(self.path, check_same_thread=False, isolation_level=None)
-            )
+            self._db = _connect(self.path, reading=reading)
         except sqlite3.OperationalError as error:
             raise UserError(f"{self.path}: can't be opened: {error}") from error
         try:
@@ -144,9 +140,8 @@ class Results:
 
     def meta(self, key: str) -> str | None:
         """A value by key."""
-        with self._lock:
-            row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-        return None if row is None else str(row[0])
+        rows = self._select("SELECT value FROM meta WHERE key = ?", key)
+        return str(rows[0][0]) if rows else None
 
     def position(self) -> tuple[int, frozenset[int]]:
         """The first case number that is not judged, and those after it that are."""
@@ -204,22 +199,19 @@ class Results:
 
     def waiting(self) -> Iterator[Suspicion]:
         """The suspicions that have no outcome, oldest first."""
-        with self._lock:
-            ids = [row[0] for row in self._db.execute("SELECT id FROM suspicions WHERE outcome IS NULL ORDER BY id")]
-        return (self.suspicion(i) for i in ids)
+        rows = self._select("SELECT id FROM suspicions WHERE outcome IS NULL ORDER BY id")
+        return (self.suspicion(row[0]) for row in rows)
 
     def suspicion(self, suspicion_id: int) -> Suspicion:
         """A suspicion by its id."""
-        with self._lock:
-            row = self._db.execute(
-                "SELECT id, case_index, case_text, result FROM suspicions WHERE id = ?", (suspicion_id,)
-            ).fetchone()
-        return Suspicion(row[0], row[1], casefile.loads(row[2], f"{self.path}: suspicion {row[0]}"), _from_json(row[3]))
+        query = "SELECT case_index, case_text, result FROM suspicions WHERE id = ?"
+        index, text, result = self._select(query, suspicion_id)[0]
+        case = casefile.loads(text, f"{self.path}: suspicion {suspicion_id}")
+        return Suspicion(suspicion_id, index, case, _from_json(result))
 
     def has_raised(self, case_id: str) -> bool:
         """Whether this case has raised a suspicion."""
-        with self._lock:
-            return self._db.execute("SELECT 1 FROM suspicions WHERE case_id = ?", (case_id,)).fetchone() is not None
+        return bool(self._select("SELECT 1 FROM suspicions WHERE case_id = ? LIMIT 1", case_id))
 
     def settle(self, suspicion_id: int, outcome: str, note: str = "", explained_by: str | None = None) -> None:
         """A suspicion's outcome; when a finding explains it, that finding is counted once more."""
@@ -231,34 +223,23 @@ class Results:
     def add_finding(self, suspicion_id: int | None, finding: FindingRow, signature: str) -> None:
         """Store a finding and the outcome of its suspicion. A finding that is stored already is counted once more."""
         with self._transaction():
+            f, result = finding, finding.result
+            seen = (f.kind, f.count, f.first_seen, f.last_seen)
             self._db.execute(
                 "INSERT INTO findings VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
                 " entry = excluded.entry, file = excluded.file, result = excluded.result, kind = excluded.kind,"
                 " count = count + excluded.count, last_seen = excluded.last_seen WHERE excluded.count > 0",
-                (
-                    finding.case_id,
-                    finding.result.verdict.value,
-                    finding.result.subject,
-                    signature,
-                    finding.entry,
-                    finding.file,
-                    _to_json(finding.result),
-                    finding.kind,
-                    finding.count,
-                    finding.first_seen,
-                    finding.last_seen,
-                ),
+                (f.case_id, result.verdict.value, result.subject, signature, f.entry, f.file, _to_json(result), *seen),
             )
             if suspicion_id is not None:
                 self._settle(suspicion_id, "finding", "", finding.case_id)
 
     def findings(self) -> list[FindingRow]:
         """All findings, oldest first."""
-        with self._lock:
-            rows = self._db.execute(
-                "SELECT case_id, entry, file, result, kind, count, first_seen, last_seen FROM findings"
-                " ORDER BY first_seen, case_id"
-            ).fetchall()
+        rows = self._select(
+            "SELECT case_id, entry, file, result, kind, count, first_seen, last_seen FROM findings"
+            " ORDER BY first_seen, case_id"
+        )
         return [
             FindingRow(case_id, entry, file, _from_json(result), kind, count, first, last)
             for case_id, entry, file, result, kind, count, first, last in rows
@@ -266,27 +247,23 @@ class Results:
 
     def cases(self) -> frozenset[str]:
         """The ids of all cases that were judged."""
-        with self._lock:
-            return frozenset(row[0] for row in self._db.execute("SELECT case_id FROM judged"))
+        return frozenset(row[0] for row in self._select("SELECT case_id FROM judged"))
 
     def reached(self) -> dict[str, int]:
         """How many cases reached each thing."""
-        with self._lock:
-            return dict(self._db.execute("SELECT name, count FROM reached").fetchall())
+        return dict(self._select("SELECT name, count FROM reached"))
 
     def queue(self) -> Iterator[tuple[Case, frozenset[str]]]:
         """The cases that reached something new, oldest first, each with all that it reached."""
-        with self._lock:
-            rows = self._db.execute("SELECT case_id, case_text, reached FROM queue ORDER BY found, case_id").fetchall()
+        rows = self._select("SELECT case_id, case_text, reached FROM queue ORDER BY found, case_id")
         for case_id, text, names in rows:
             yield casefile.loads(text, f"{self.path}: queued case {case_id}"), frozenset(json.loads(names))
 
     def verdicts(self) -> dict[str, dict[str, int]]:
         """By subject, how many cases had each verdict."""
         told: dict[str, dict[str, int]] = {}
-        with self._lock:
-            rows = self._db.execute("SELECT subject, verdict, count FROM verdicts ORDER BY subject, verdict").fetchall()
-        for subject, verdict, count in rows:
+        query = "SELECT subject, verdict, count FROM verdicts ORDER BY subject, verdict"
+        for subject, verdict, count in self._select(query):
             told.setdefault(subject, {})[verdict] = count
         return told
 
@@ -296,8 +273,11 @@ class Results:
             "rejected": "SELECT reason, count FROM rejected ORDER BY count DESC",
             "outcomes": "SELECT coalesce(outcome, 'waiting'), count(*) FROM suspicions GROUP BY outcome",
         }[table]
+        return dict(self._select(query))
+
+    def _select(self, query: str, *values: object) -> list[Any]:
         with self._lock:
-            return dict(self._db.execute(query).fetchall())
+            return self._db.execute(query, values).fetchall()
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -332,10 +312,11 @@ class Results:
         self._db.execute("UPDATE findings SET count = count + 1, last_seen = ? WHERE case_id = ?", (now, case_id))
 
 
-def _read_only(path: Path) -> sqlite3.Connection:
-    # Without a log of a writer beside it the file is all there is, and may lie where nothing can be written.
-    live = path.with_name(f"{RESULTS_FILE}-wal").exists()
-    uri = f"{path.resolve().as_uri()}?{'mode=ro' if live else 'immutable=1'}"
+def _connect(path: Path, *, reading: bool) -> sqlite3.Connection:
+    uri = path.resolve().as_uri()
+    if reading:
+        # Without a log of a writer beside it the file is all there is, and may lie where nothing can be written.
+        uri += "?mode=ro" if path.with_name(f"{RESULTS_FILE}-wal").exists() else "?immutable=1"
     return sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None)
 
 

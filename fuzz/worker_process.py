@@ -11,25 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
+from fuzz import protocol
 from fuzz.durations import parse_duration
 from fuzz.process import explain_exit, find_last_words, find_place, read_tail, session_rss_mib
-from fuzz.protocol import (
-    EAGER,
-    NOISE,
-    PROTOCOL_VERSION,
-    REFERENCE,
-    Check,
-    Exit,
-    Hello,
-    Message,
-    ProtocolError,
-    Result,
-    Stage,
-    SubjectResult,
-    Unusable,
-    Verdict,
-    from_json,
-)
+from fuzz.protocol import Check, Hello, Message, ProtocolError, Result, Stage, SubjectResult, Unusable, Verdict
 from fuzz.protocol.failures import Process, ProcessLost
 from fuzz.protocol.render import describe_failure
 from fuzz.subjects import is_user_function
@@ -53,7 +38,7 @@ _FAULT_LINES = 30
 _LIMIT_MARGIN = 1.2
 """The worker limits its own data, and an exception says more than a kill: libraries and children come on top."""
 _LOG_BYTES = 4 * 2**20
-_OWN_STAGES = ("start", EAGER, REFERENCE, NOISE)
+_OWN_STAGES = ("start", protocol.EAGER, protocol.REFERENCE, protocol.NOISE)
 _VERDICTS = {Process.TIMEOUT: Verdict.TIMEOUT, Process.OUT_OF_MEMORY: Verdict.OUT_OF_MEMORY}
 
 
@@ -94,12 +79,9 @@ class WorkerConfig:
         """The command line of a worker."""
         if self.command is not None:
             return [*self.command, *self.arguments]
-        argv = [self.python, "-m", "fuzz.process", str(os.getpid()), self.module]
-        argv += ["--device", self.device]
+        argv = [self.python, "-m", "fuzz.process", str(os.getpid()), self.module, "--device", self.device]
         argv += ["--memory-limit", str(self.memory_mib)]
-        for name in self.named:
-            argv += ["--subject", name]
-        return [*argv, *self.arguments]
+        return [*argv, *(word for name in self.named for word in ("--subject", name)), *self.arguments]
 
     def environment(self, cache: Path | None) -> dict[str, str]:
         """The environment of a worker that keeps compiled code in `cache`, unless the user says where it goes."""
@@ -158,6 +140,7 @@ class WorkerProcess:
         argv = self.config.argv()
         if self.cache is not None:
             self.cache.mkdir(parents=True, exist_ok=True)
+        self._release()
         self._stderr = self._open_log()
         self._buffer, self.checks = b"", 0
         try:
@@ -239,7 +222,7 @@ class WorkerProcess:
         process = self._process
         if process is not None and process.poll() is None and process.stdin is not None:
             try:
-                process.stdin.write(Exit().to_json().encode() + b"\n")
+                process.stdin.write(protocol.Exit().to_json().encode() + b"\n")
                 process.stdin.close()
                 process.wait(2.0)
             except (OSError, subprocess.TimeoutExpired):
@@ -268,7 +251,6 @@ class WorkerProcess:
         self._on_death(reason)
 
     def _log(self) -> list[str]:
-        """What the process wrote to its log since `_begin`."""
         return read_tail(self.log, self._log_start)
 
     def _lose(self, failure: ProcessLost, began: float) -> Result:
@@ -296,7 +278,6 @@ class WorkerProcess:
             self._stderr = None
 
     def _open_log(self) -> IO[bytes] | None:
-        self._release()
         if self.log is None:
             return None
         self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -306,12 +287,12 @@ class WorkerProcess:
     def _read_hello(self, python: str) -> Hello:
         self._begin("start")
         message = self.read(START_SECONDS)
-        if isinstance(message, Hello) and message.protocol == PROTOCOL_VERSION:
+        if isinstance(message, Hello) and message.protocol == protocol.PROTOCOL_VERSION:
             return message
         if isinstance(message, Unusable):
             reason = message.reason
         elif isinstance(message, Hello):
-            reason = f"it speaks protocol {message.protocol}, not {PROTOCOL_VERSION}"
+            reason = f"it speaks protocol {message.protocol}, not {protocol.PROTOCOL_VERSION}"
         elif isinstance(message, ProcessLost):
             reason = describe_failure(message)
         else:
@@ -338,7 +319,7 @@ class WorkerProcess:
                 return None
             self._buffer += data
         line, _, self._buffer = self._buffer.partition(b"\n")
-        return from_json(line)
+        return protocol.from_json(line)
 
     def _interrupt(self) -> str:
         """End the process so that it writes down where it is; gives that place, "" where it does not say."""

@@ -32,13 +32,11 @@ _LEFT_OUT: dict[str, Any] = {
 
 
 def _bare(plain: Plain) -> Plain:
-    """Nothing that could be left out."""
     bare = replace(plain, **_LEFT_OUT, scale=plain.least_scale)
     return _with_heads(_with_value_dim(bare), bare.k.shape[1], bare.k.shape[1])
 
 
 def _fewer(plain: Plain) -> Iterator[Plain]:
-    """One thing left out."""
     for name, nothing in _LEFT_OUT.items():
         fewer = {name: nothing}
         if name == "causal" and plain.window is not None:
@@ -59,7 +57,6 @@ def _fewer(plain: Plain) -> Iterator[Plain]:
 
 
 def _simpler(plain: Plain) -> Iterator[Plain]:
-    """One number or word simpler."""
     scales = (plain.least_scale, 0.5 if abs(plain.scale) < 1 else 2.0, -1.0)
     for scale in scales if plain.scale < 0 else scales[:2]:
         if scale != plain.scale:
@@ -94,7 +91,6 @@ def _sides(side: int) -> Iterator[int]:
 
 
 def _with_value_dim(plain: Plain) -> Plain:
-    """Values as long as queries and keys."""
     return replace(plain, v=replace(plain.v, shape=(*plain.v.shape[:-1], plain.q.shape[-1])))
 
 
@@ -108,7 +104,6 @@ def _with_plain_name(plain: Plain) -> Plain:
 
 
 def _with_heads(plain: Plain, heads: Size, kv_heads: Size) -> Plain:
-    """So many heads, in all that has a head axis."""
     sizes = dict(plain.dims)
 
     def on_axis(axis: int, size: Size) -> Callable[[Input], Input]:

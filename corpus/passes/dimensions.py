@@ -58,7 +58,6 @@ def _all_small(case: Case) -> Iterator[Case]:
 
 
 def _equal(case: Case) -> list[list[str]]:
-    """The dimensions of each size that several have."""
     groups = ([name for name, v in case.dims if v == value] for value in sorted({v for _, v in case.dims}))
     return [group for group in groups if len(group) > 1]
 

@@ -141,7 +141,6 @@ def _in_steps(b: Builder, plain: Plain) -> dict[str, Any]:
 
 
 def _constant(b: Builder, item: Input) -> str:
-    """An input that a contract asks no gradient of."""
     given = _given(b, item)
     return b.op("detach", given) if b.mode == "training" else given
 
@@ -179,7 +178,6 @@ def _placed(b: Builder, scores: str, pattern: Pattern) -> str:
 
 
 def _with_column(b: Builder, scores: str, sinks: str) -> str:
-    """The scores with one more column, a number a head."""
     column = b.op("view", sinks, to="column", sizes=(*b.shape(sinks), 1, 1))
     column = b.op("expand", column, sizes=(*b.shape(scores)[:-1], Size.of(1)))
     if b.dtype_of(column) != b.dtype_of(scores):
@@ -232,7 +230,6 @@ def _like(case: Case, name: str, kind: TensorType) -> Input:
 
 
 def _origin(case: Case, name: str) -> Input | None:
-    """The input that a value is a view or a cast of."""
     made = {op.name: op for op in case.ops}
     while name in made and len(made[name].args) == 1 and not OPS[made[name].kind].owns_memory:
         name = made[name].args[0]

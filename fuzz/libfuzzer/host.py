@@ -37,22 +37,16 @@ def main() -> int:
     parser.add_argument("--seed", type=int, required=True)
     options, rest = parser.parse_known_args()
 
-    def serve(wire: BinaryIO, answer: worker.Answer) -> int:
-        return _fuzz(options.corpus, options.seed, wire, answer)
-
-    return worker.main(rest, before=_follow, serve=serve)
+    return worker.main(rest, before=_follow, serve=functools.partial(_fuzz, options.corpus, options.seed))
 
 
 def _follow() -> None:
+    needs, python = "--engine atheris needs", sys.executable
     if sys.version_info < OLDEST_PYTHON:
-        raise worker.WorkerUnavailable(
-            f"--engine atheris needs Python >= 3.11 and {sys.executable} is {sys.version.split()[0]}"
-        )
+        raise worker.WorkerUnavailable(f"{needs} Python >= 3.11 and {python} is {sys.version.split()[0]}")
     for module, package in (("atheris", "atheris"), ("yaml", "pyyaml")):
         if importlib.util.find_spec(module) is None:
-            raise worker.WorkerUnavailable(
-                f"--engine atheris needs the package {package}: {sys.executable} -m pip install {package}"
-            )
+            raise worker.WorkerUnavailable(f"{needs} the package {package}: {python} -m pip install {package}")
     if importlib.util.find_spec("torch") is not None:
         from fuzz.libfuzzer.instrument import follow
 

@@ -228,7 +228,6 @@ def _start(interpreters: Sequence[Interpreter], tasks: Sequence[Task]) -> None:
 
 
 def _write_files(comparison: Comparison, tasks: Sequence[Task], output: OutputOptions, torch: str) -> list[str]:
-    """Write the files; what is to be said of them."""
     lines = []
     if output.json is not None:
         _write(output.json, table.data(comparison))

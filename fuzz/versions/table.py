@@ -106,7 +106,6 @@ def _growth(row: Row) -> str:
 
 
 def _patterns_since(row: Row, versions: Sequence[str]) -> str:
-    """The patterns that fired, each time they changed."""
     said: list[str] = []
     before = ""
     for version, result in zip(versions, row.results, strict=True):

@@ -71,12 +71,8 @@ def investigate(
     `contracted`: the subject computes attention alone, from what the case's contract says.
     """
     eager = suspect.verdict is Verdict.EAGER_SUSPECT
-    subject = EAGER if eager else public_for(suspect.subject, public)
-    if subject is None:
-        subject, internal = suspect.subject, True
-    else:
-        internal = False
-    shown = suspect
+    chosen = EAGER if eager else public_for(suspect.subject, public)
+    subject, shown = chosen or suspect.subject, suspect
     if subject != suspect.subject:
         on_public = probe(case, subject)
         if on_public is None or not on_public.verdict.is_finding:
@@ -97,7 +93,7 @@ def investigate(
     proxy = shown if suspect.subject == subject else probe(minimal, suspect.subject)
     if proxy is None or not proxy.verdict.is_finding:
         proxy = shown
-    return Conclusion(Outcome.INTERNAL if internal else Outcome.FINDING, minimal, shown, proxy)
+    return Conclusion(Outcome.FINDING if chosen else Outcome.INTERNAL, minimal, shown, proxy)
 
 
 def alike(result: SubjectResult | None, wanted: SubjectResult, *, exact: bool, contracted: bool = False) -> bool:

@@ -11,11 +11,10 @@ import sqlite3
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import IO, Self
 
 from fuzz.campaign.campaign import Campaign, Sampler
 from fuzz.campaign.events import Bus, EventLog
@@ -46,50 +45,48 @@ class RunResult:
     faults: int = 0
 
 
-class RunDirectory:
-    """An open run directory: `results.sqlite`, `events.ndjson`, `stats.json`, `workers/*.log`, `cache/`, `internal/`,
-    and, where a fault of ours kept cases from being judged, `faults/`."""
+class _Refused(UserError):
+    """The campaign can't begin."""
 
-    def __init__(self, path: Path, lock: IO[bytes], made: Path | None) -> None:
-        self.path, self._lock, self._made = path, lock, made
 
-    @classmethod
-    def open(cls, path: Path) -> Self:
-        """Make or enter the directory. Raises `UserError` when it can't be written, is full, is in use, or holds other
-        things."""
-        if path.is_dir() and not (path / RESULTS_FILE).exists() and any(path.iterdir()):
-            raise UserError(f"--out {path}: holds other files and no run; give a directory of its own")
-        made = None if path.exists() else path
-        while made is not None and not made.parent.exists():
-            made = made.parent
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            lock = (path / "lock").open("ab")
-            probe = path / ".space"
-            with probe.open("wb") as file:
-                os.posix_fallocate(file.fileno(), 0, _SPARE_MIB * 2**20)
-            probe.unlink()
-        except OSError as error:
-            if error.errno == errno.ENOSPC:
-                (path / ".space").unlink(missing_ok=True)
-                raise UserError(f"--out {path}: less than {_SPARE_MIB} MiB are free there") from error
-            raise UserError(f"--out {path}: can't be written: {error.strerror}") from error
+@contextmanager
+def _enter_directory(path: Path) -> Iterator[None]:
+    """While entered nobody else enters; what a campaign that is refused made goes, and so does compiled code.
+
+    It holds `results.sqlite`, `events.ndjson`, `stats.json`, `workers/*.log`, `cache/`, `internal/`, and, where a fault
+    of ours kept cases from being judged, `faults/`. Raises `UserError` when it can't be written, is full, is in use, or
+    holds other things.
+    """
+    if path.is_dir() and not (path / RESULTS_FILE).exists() and any(path.iterdir()):
+        raise UserError(f"--out {path}: holds other files and no run; give a directory of its own")
+    made = None if path.exists() else path
+    while made is not None and not made.parent.exists():
+        made = made.parent
+    probe = path / ".space"
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock = (path / "lock").open("ab")
+        with probe.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, _SPARE_MIB * 2**20)
+        probe.unlink()
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            probe.unlink(missing_ok=True)
+            raise UserError(f"--out {path}: less than {_SPARE_MIB} MiB are free there") from error
+        raise UserError(f"--out {path}: can't be written: {error.strerror}") from error
+    with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            lock.close()
             raise UserError(f"--out {path}: another campaign is running there") from error
-        return cls(path, lock, made)
-
-    def discard(self) -> None:
-        """Leave no trace of a campaign that never began; a directory that was there before stays as it is."""
-        if self._made is not None:
-            shutil.rmtree(self._made, ignore_errors=True)
-
-    def close(self) -> None:
-        """Drop the compiled code, which the next run makes anew, and let others in."""
-        shutil.rmtree(self.path / "cache", ignore_errors=True)
-        self._lock.close()
+        try:
+            yield
+        except _Refused:
+            if made is not None:
+                shutil.rmtree(made, ignore_errors=True)
+            raise
+        finally:
+            shutil.rmtree(path / "cache", ignore_errors=True)
 
 
 def default_path() -> Path:
@@ -103,18 +100,8 @@ def run_campaign(options: Options, sampler: Sampler = sample) -> RunResult:
     """Run a campaign in its directory. Raises `UserError` for whatever a user can fix, a full disk included."""
     try:
         _require_writable(options.corpus)
-        directory = RunDirectory.open(options.out)
-        try:
-            results = Results(options.out)
-            try:
-                return _run(_resolve_seed(options, results), results, sampler)
-            finally:
-                results.close()
-        except _Refused as refused:
-            directory.discard()
-            raise UserError(str(refused)) from refused
-        finally:
-            directory.close()
+        with _enter_directory(options.out), closing(Results(options.out)) as results:
+            return _run(_resolve_seed(options, results), results, sampler)
     except OSError as error:
         if error.errno not in _DISK_ERRORS:
             raise
@@ -123,10 +110,6 @@ def run_campaign(options: Options, sampler: Sampler = sample) -> RunResult:
         if error.sqlite_errorcode & 0xFF not in _SQLITE_DISK_ERRORS:
             raise
         raise UserError(f"{options.out}: {error}; all findings so far are saved") from error
-
-
-class _Refused(Exception):
-    """The campaign can't begin; the text is a `UserError`'s."""
 
 
 def _run(options: Options, results: Results, sampler: Sampler) -> RunResult:

@@ -114,10 +114,6 @@ class Statistics(Listener):
         if time.time() - self._written >= _WRITE_SECONDS:
             self.write()
 
-    def close(self) -> None:
-        """Write the file."""
-        self.write()
-
     @property
     def elapsed(self) -> float:
         """Seconds this run has taken."""
@@ -143,6 +139,10 @@ class Statistics(Listener):
     def _share(self, part: float) -> float:
         seconds = self.elapsed * (self.started.workers if self.started else 0) - self.starting_seconds
         return min(part / seconds, 1.0) if seconds > 0 else 0.0
+
+    def close(self) -> None:
+        """Write the file."""
+        self.write()
 
     def write(self) -> None:
         """Replace stats.json."""

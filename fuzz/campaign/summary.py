@@ -3,7 +3,7 @@
 import shlex
 import textwrap
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 from corpus import entry as corpus_entry
@@ -79,16 +79,31 @@ def summarize(
         found = [row for row in found if row not in of_eager]
     where = f"in {stats.started.out}" if stats.started else "in all"
     earlier = f", {new} of them from this run" if new != len(found) else ""
+    internal = [row for row in rows if row.kind == "internal"]
+    faults, mistakes = (format_count(len(stats.faults), "case"), format_count(len(of_eager), "mistake"))
+    apart = "kept apart, since no public subject was chosen to show them (--subject inductor)"
+    sections = (
+        (
+            f"{faults} could not be judged because attnfuzz failed; please report it:",
+            [
+                f"  {one.text.splitlines()[-1]}: {one.path}, and the worker's output beside it"
+                for one in stats.faults[:5]
+            ],
+        ),
+        (f"{format_count(len(internal), 'internal finding')}, {apart}:", _list_rows(internal)),
+        *_known_sections([row for row in rows if row.kind == "known" and row.count], bugs, stats),
+        (
+            f"{mistakes} of torch's own eager mode, not caused by your function, saved too:",
+            [f"  {operation_of(row.result)}: {row.file}" for row in of_eager],
+        ),
+    )
     return "\n".join(
         [
             *_work_lines(results.counts("outcomes"), stats),
             *_waiting_lines(waiting, stats),
-            *_fault_lines(stats),
-            *_internal_lines([row for row in rows if row.kind == "internal"]),
-            *_known_lines([row for row in rows if row.kind == "known" and row.count], bugs, stats),
-            *_eager_lines(of_eager),
+            *(line for head, lines in sections if lines for line in (head, *lines)),
             f"{format_count(len(found), 'finding')} {where}{earlier}" + (":" if found else ""),
-            *(line for row in found for line in _row_lines(row)),
+            *_list_rows(found),
         ]
     )
 
@@ -121,55 +136,25 @@ def _waiting_lines(waiting: int, stats: Statistics) -> list[str]:
     return [f"  {format_count(waiting, 'suspicion')} not investigated yet; to continue: --budget 10m {out}"]
 
 
-def _fault_lines(stats: Statistics) -> list[str]:
-    if not stats.faults:
-        return []
-    return [
-        f"{format_count(len(stats.faults), 'case')} could not be judged because attnfuzz failed; please report it:",
-        *(
-            f"  {fault.text.splitlines()[-1]}: {fault.path}, and the worker's output beside it"
-            for fault in stats.faults[:5]
-        ),
-    ]
-
-
-def _internal_lines(rows: list[FindingRow]) -> list[str]:
-    if not rows:
-        return []
-    reason = "kept apart, since no public subject was chosen to show them (--subject inductor)"
-    return [
-        f"{format_count(len(rows), 'internal finding')}, {reason}:",
-        *(line for row in rows for line in _row_lines(row)),
-    ]
-
-
-def _eager_lines(rows: list[FindingRow]) -> list[str]:
-    if not rows:
-        return []
-    return [
-        f"{format_count(len(rows), 'mistake')} of torch's own eager mode, not caused by your function, saved too:",
-        *(f"  {operation_of(row.result)}: {row.file}" for row in rows),
-    ]
-
-
-def _known_lines(rows: list[FindingRow], bugs: Mapping[str, Bug], stats: Statistics) -> list[str]:
+def _known_sections(
+    rows: list[FindingRow], bugs: Mapping[str, Bug], stats: Statistics
+) -> Iterator[tuple[str, list[str]]]:
+    """Bugs of the ledger that were met again, most often first, and other known findings."""
     met = Counter[str]()
     for row in rows:
         if row.case_id in bugs:
             met[bugs[row.case_id].id] += row.count
     by_id = {bug.id: bug for bug in bugs.values()}
-    lines = [f"{format_count(len(met), 'known bug')} of the ledger met again:"] if met else []
-    for bug_id, count in met.most_common():
-        bug = by_id[bug_id]
+    lines = []
+    for bug, count in ((by_id[bug_id], count) for bug_id, count in met.most_common()):
         about = f" ({bug.status.about})" if bug.status.about else ""
         if bug.status.kind == "fixed" and stats.started:
             about = f" ({bug.status.about}; this is {stats.started.torch})"
         lines.append(f"  {_STATUSES.get(bug.status.kind, bug.status.kind)}: {bug.title}{about}, met {count}x")
+    yield f"{format_count(len(met), 'known bug')} of the ledger met again:", lines
     others = [row for row in rows if row.case_id not in bugs]
-    if others:
-        lines.append(f"{format_count(len(others), 'known finding')} met again:")
-        lines += [f"  {row.result.verdict} {row.case_id}, met {row.count}x: {row.file}" for row in others]
-    return lines
+    lines = [f"  {row.result.verdict} {row.case_id}, met {row.count}x: {row.file}" for row in others]
+    yield f"{format_count(len(others), 'known finding')} met again:", lines
 
 
 _STATUSES = {"new": "not reported yet", "not_a_bug": "not a bug"}
@@ -182,9 +167,12 @@ def _coverage(subject: str, stats: Statistics) -> str:
     return f"  {subject} took {met - reasons.total()} of {met} cases; the others: {listed}"
 
 
-def _row_lines(row: FindingRow) -> list[str]:
-    case = corpus_entry.loads(row.entry, row.file).case
-    result = row.result
-    head = f"  {result.verdict} under {result.subject}, {format_count(len(case.ops), 'operation')}, met {row.count}x"
-    message = describe(result) or Verdict(result.verdict).explanation
-    return [head, f"    {message}", *reproduce_lines(row.file, row.case_id, row.result.subject, "    ")]
+def _list_rows(rows: Iterable[FindingRow]) -> list[str]:
+    lines = []
+    for row in rows:
+        case, result = corpus_entry.loads(row.entry, row.file).case, row.result
+        operations = format_count(len(case.ops), "operation")
+        lines.append(f"  {result.verdict} under {result.subject}, {operations}, met {row.count}x")
+        lines.append(f"    {describe(result) or result.verdict.explanation}")
+        lines += reproduce_lines(row.file, row.case_id, result.subject, "    ")
+    return lines

@@ -76,7 +76,9 @@ def run_ablation(entry: Entry, evaluator: Evaluator, *, full: bool = True, modes
             raise UserError(
                 f"worker {hello.pid} has no C++ compiler, which torch.compile needs on the CPU; install g++"
             )
-        stages |= evaluate(*([] if case.dynamic else [INDUCTOR]), *([] if _draws_own_random(entry) else [DYNAMIC]))
+        stages |= evaluate(
+            *([] if case.dynamic else [INDUCTOR]), *([] if get_spec(entry.subject).random else [DYNAMIC])
+        )
         is_dynamic = case.dynamic or _find_accused(entry, stages) == DYNAMIC
         base = DYNAMIC if is_dynamic else subject_of(INDUCTOR, entry)
         for stage, control, applies in (
@@ -100,11 +102,7 @@ def find_cheapest(ablation: Ablation, entry: Entry) -> str:
 
 def subject_of(stage: str, entry: Entry) -> str:
     """The subject that a stage is for this case: one that draws random numbers of its own has other subjects."""
-    return (find_variant(stage, random=True) or stage) if _draws_own_random(entry) else stage
-
-
-def _draws_own_random(entry: Entry) -> bool:
-    return get_spec(entry.subject).random
+    return (find_variant(stage, random=True) or stage) if get_spec(entry.subject).random else stage
 
 
 def _is_decided(entry: Entry, stages: Mapping[str, SubjectResult]) -> bool:

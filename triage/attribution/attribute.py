@@ -94,15 +94,15 @@ def _find_lost_cause(study: Study, ablation: Ablation, *, is_attention: bool) ->
     """The cause of a lost process, by the ablation alone: each control would cost a process, and as long as a hang."""
     result = study.result
     identity = result.failure.identity() if result.failure is not None else ""
-    mechanism = Mechanism(MechanismKind.of(result.verdict), identity)
+    who, stage, part = "inductor", Stage.CODEGEN, ""
     if is_attention:
-        return RootCause(ablation.accused, Stage.KERNEL, find_place(study.case, result), mechanism, (NoControls(),))
-    if ablation.accused == subjects.EAGER:
-        return RootCause("eager", Stage.OPERATION, "", mechanism, (NoControls(),))
-    for name, who, stage, _ in _BEFORE_CODEGEN:
-        if ablation.fails(name):
-            return RootCause(who, stage, "", mechanism, (NoControls(),))
-    return RootCause("inductor", Stage.CODEGEN, "", mechanism, (NoControls(),))
+        who, stage, part = ablation.accused, Stage.KERNEL, find_place(study.case, result)
+    elif ablation.accused == subjects.EAGER:
+        who, stage = "eager", Stage.OPERATION
+    else:
+        first = next((one for one in _BEFORE_CODEGEN if ablation.fails(one[0])), None)
+        who, stage = first[1:3] if first else (who, stage)
+    return RootCause(who, stage, part, Mechanism(MechanismKind.of(result.verdict), identity), (NoControls(),))
 
 
 def _find_compiler_cause(entry: Entry, study: Study, ablation: Ablation, bisection: Bisection | None) -> RootCause:
@@ -147,9 +147,9 @@ def _find_codegen_cause(study: Study, bisection: Bisection | None) -> RootCause:
     if len(lowerings) == 1:
         control = lowerings[0].control
         return RootCause("inductor", Stage.LOWERING, control.argument if control else "", mechanism, tuple(lowerings))
-    tried = []
+    tried: list[Experiment] = []
     for name, part in (("unfused", "fusion"), ("unvectorized", "vectorised code")):
-        tried.append(study.try_control(name))
+        tried = [*tried, study.try_control(name)]
         if tried[-1].passes:
             return RootCause("inductor", Stage.CODEGEN, part, mechanism, (tried[-1], *lowerings))
     return RootCause("inductor", Stage.CODEGEN, "", mechanism, (*tried, *lowerings))

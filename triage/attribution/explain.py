@@ -97,10 +97,8 @@ class Explanation:
         return changed or [f"# {one.property}: {one.becomes}"]
 
     def _groups(self) -> dict[str, list[Perturbation]]:
-        groups: dict[str, list[Perturbation]] = defaultdict(list)
-        for one in self.tried:
-            groups[one.property].append(one)
-        return groups
+        names = dict.fromkeys(one.property for one in self.tried)
+        return {name: [one for one in self.tried if one.property == name] for name in names}
 
     def _condition(self, name: str, group: list[Perturbation]) -> str:
         now = group[0].is_now

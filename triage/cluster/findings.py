@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -71,11 +72,8 @@ def read_torch(run: Path) -> str:
 
 
 def _of_run(path: Path) -> Iterator[Finding]:
-    results = Results.reading(path)
-    try:
+    with closing(Results.reading(path)) as results:
         rows = results.findings()
-    finally:
-        results.close()
     torch = read_torch(path)
     for row in rows:
         if row.kind == "new" or (row.kind == "known" and row.count):

@@ -33,6 +33,8 @@ def page(run: Path, *, out: Path | None = None, ledger: Path | None = None) -> N
 
 def make_page(run: Path, ledger: Path | None = None) -> "tuple[str, list[Group]]":
     """The page of a run directory, and what it lists. Raises UserError when it is none."""
+    from contextlib import closing
+
     from corpus import ledger as ledgers
     from fuzz.evaluator import ROOT
     from fuzz.run_store import Results
@@ -43,14 +45,11 @@ def make_page(run: Path, ledger: Path | None = None) -> "tuple[str, list[Group]]
 
     file = ledger or ROOT / "corpus" / "ledger.yaml"
     known = ledgers.load(file) if ledger is not None or file.exists() else ledgers.Ledger(file)
-    results = Results.reading(run)
-    try:
+    with closing(Results.reading(run)) as results:
         timeline = Timeline.read(run)
         findings = [StoredFinding.read(row) for row in results.findings() if row.kind != "known" or row.count]
         groups = group_findings(run, findings, known)
         campaign = describe_campaign(run, results, timeline)
-    finally:
-        results.close()
     shown = [describe_group(number, group) for number, group in enumerate(groups, 1)]
     return render("page.html.j2", campaign=campaign, findings=shown, summary=summarize(groups)), groups
 

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 from fuzz.cli import enter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from corpus.ledger import Ledger
     from triage.report.build import Options
 
@@ -84,7 +82,7 @@ def report(
     seconds = 0.0 if explain == "0s" else parse_duration(explain, "explain")
     config = WorkerConfig.from_options(python, device or "", (), timeout, memory)
     options = Options(config, subject, seconds, tuple(mode or ()))
-    cases = list(find_cases(what, ledgers.load(ledger or ROOT / "corpus" / "ledger.yaml")))
+    cases = find_cases(what, ledgers.load(ledger or ROOT / "corpus" / "ledger.yaml"))
     failed = 0
     for name, case in cases:
         try:
@@ -98,7 +96,7 @@ def report(
     return 2 if failed else 0
 
 
-def find_cases(what: Path, ledger: "Ledger") -> "Iterator[tuple[str, Path]]":
+def find_cases(what: Path, ledger: "Ledger") -> list[tuple[str, Path]]:
     """The case files to report about, and for those of a run the directory's name below --out. Raises UserError."""
     from fuzz.run_store import RESULTS_FILE
     from generators.errors import UserError
@@ -108,19 +106,16 @@ def find_cases(what: Path, ledger: "Ledger") -> "Iterator[tuple[str, Path]]":
         clusters = load_clusters([what], ledger)
         if not clusters:
             raise UserError(f"{what}: this run found nothing to report")
-        for one in clusters:
-            yield one.bug.id if one.bug else one.example.id, one.example.path
-        return
+        return [(one.bug.id if one.bug else one.example.id, one.example.path) for one in clusters]
     if what.exists():
-        yield "", what
-        return
+        return [("", what)]
     bug = next((bug for bug in ledger.bugs if bug.id == str(what)), None)
     if bug is None:
         raise UserError(f"{what}: not a case file, a run directory or an id in {ledger.path}")
     examples = ledger.examples(bug)
     if not examples:
         raise UserError(f"{ledger.path}: {bug.id} has no example to report about")
-    yield "", examples[0]
+    return [("", examples[0])]
 
 
 def _report(case: Path, out: Path, options: "Options", *, trace: bool, overwrite: bool) -> list[str]:

@@ -130,7 +130,7 @@ def write_report(
         why_a_worker=evidence.script.why_a_worker,
         place=repro.place_of(ablation.accused) if kernel else "",
         home=_home_of(ablation.accused) if kernel else "",
-        table=table_of((attribution.ablation if attribution else None) or ablation),
+        table=table_of(attribution.ablation if attribution else ablation),
         fired=() if kernel else result.fired,
         bisector=attribution.bisection.line if attribution and attribution.bisection else "",
         conditions=list(map(describe_boundary, evidence.sizes))

@@ -3,6 +3,7 @@
 Dark cells are far off, wrong cells are outlined: it reads without colours. matplotlib is imported to draw.
 """
 
+import functools
 import io
 import itertools
 import math
@@ -87,26 +88,21 @@ def _panel(errors: ErrorMap, names: Sequence[str], rows: tuple[int, ...], column
     largest = [[math.nan] * width for _ in range(height)]
     wrong = [[False] * width for _ in range(height)]
     marked = set(errors.wrong)
-    for number, place in enumerate(_places(counts)):
+    for number, (place, error) in enumerate(zip(_places(counts), errors.errors, strict=True)):
         y, x = (_flat(place, counts, side) for side in (rows, columns))
-        error = errors.errors[number]
         if not error <= largest[y][x] and not math.isnan(error):
             largest[y][x] = error
-        wrong[y][x] = wrong[y][x] or number in marked
-    return Panel(
-        _axis(errors, names, rows), _axis(errors, names, columns), tuple(map(tuple, largest)), tuple(map(tuple, wrong))
-    )
+        wrong[y][x] |= number in marked
+    down, across = (_axis(errors, names, side) for side in (rows, columns))
+    return Panel(down, across, tuple(map(tuple, largest)), tuple(map(tuple, wrong)))
 
 
 def _places(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    return itertools.product(*(range(count) for count in counts))
+    return itertools.product(*map(range, counts))
 
 
 def _flat(place: Sequence[int], counts: Sequence[int], side: Sequence[int]) -> int:
-    number = 0
-    for axis in side:
-        number = number * counts[axis] + place[axis]
-    return number
+    return functools.reduce(lambda number, axis: number * counts[axis] + place[axis], side, 0)
 
 
 def _axis(errors: ErrorMap, names: Sequence[str], side: tuple[int, ...]) -> Axis:
@@ -258,17 +254,14 @@ def _legend(figure: "Figure", image: Any, axes: "list[Axes]", result: SubjectRes
     who, error = _reference(result)
     if who:
         bar.ax.axhline(error, color="#c1121f", linewidth=2)
-        bar.ax.annotate(
-            f"{who}: {error:.1g}",
-            (0, error),
-            xycoords=("axes fraction", "data"),
-            xytext=(-3, 4),
-            textcoords="offset points",
-            fontsize=7,
-            rotation=90,
-            ha="right",
-            va="bottom",
-        )
+        place: dict[str, Any] = {
+            "xy": (0, error),
+            "xycoords": ("axes fraction", "data"),
+            "xytext": (-3, 4),
+            "ha": "right",
+            "va": "bottom",
+        }
+        bar.ax.annotate(f"{who}: {error:.1g}", **place, textcoords="offset points", fontsize=7, rotation=90)
     told = ["outlined: wrong"]
     cells = [error for grid in grids for row in grid.errors for error in row]
     told += ["×: NaN or infinity where there should be a number"] * any(math.isinf(error) for error in cells)

@@ -22,15 +22,16 @@ def shorten_log(log: str) -> str:
     ]
     if len(lines) <= _MOST:
         return "\n".join(lines)
-    blocks = _split_into_blocks(lines)
+    # A frame with its text is one block, every other line another.
+    blocks = re.findall(r"  File \".*\n(?:    .*\n)*|.*\n", "".join(f"{line}\n" for line in lines))
     kept = _choose_blocks(blocks)
     told: list[str] = []
     for number, block in enumerate(blocks):
         if number in kept:
-            told += block
-        elif not told or told[-1] != "  ...":
-            told.append("  ...")
-    return "\n".join(told)
+            told.append(block)
+        elif not told or told[-1] != "  ...\n":
+            told.append("  ...\n")
+    return "".join(told).removesuffix("\n")
 
 
 def _path_from_package(found: re.Match[str]) -> str:
@@ -42,22 +43,11 @@ def _path_from_package(found: re.Match[str]) -> str:
     return f"torch/{after}" if mark and before else path.rpartition("/")[2]
 
 
-def _split_into_blocks(lines: list[str]) -> list[list[str]]:
-    """A frame with its text is one block, every other line another."""
-    blocks: list[list[str]] = []
-    for line in lines:
-        if line.startswith("    ") and blocks and blocks[-1][0].startswith(_FRAME):
-            blocks[-1].append(line)
-        else:
-            blocks.append([line])
-    return blocks
-
-
-def _choose_blocks(blocks: list[list[str]]) -> set[int]:
-    frames = [number for number, block in enumerate(blocks) if block[0].startswith(_FRAME)]
+def _choose_blocks(blocks: list[str]) -> set[int]:
+    frames = [number for number, block in enumerate(blocks) if block.startswith(_FRAME)]
     others = [number for number in range(len(blocks)) if number not in frames]
     # The last ones of a traceback are followed by what was raised.
     last = [number for number in frames if any(number < end <= number + _LAST_FRAMES for end in others)]
-    deepest = [number for number in frames if _PASS.search(blocks[number][0])][-_PASS_FRAMES:]
-    heads = [number for number in others if blocks[number][0].startswith("Traceback")]
+    deepest = [number for number in frames if _PASS.search(blocks[number].partition("\n")[0])][-_PASS_FRAMES:]
+    heads = [number for number in others if blocks[number].startswith("Traceback")]
     return {*last[-2 * _LAST_FRAMES :], *deepest, *heads[:1], *others[-_OTHER_LINES:]}

@@ -7,7 +7,7 @@ from fuzz.campaign.events import Bus, CampaignEnded, CampaignStarted
 from fuzz.campaign.investigations import Investigations, Shared
 from fuzz.campaign.libfuzzer import LibFuzzerThread
 from fuzz.campaign.options import Options
-from fuzz.campaign.search import Guided, Queue, Random, Search
+from fuzz.campaign.search import Coverage, Guided, Random, Search
 from fuzz.campaign.worker_thread import WorkerThread
 from fuzz.protocol import Hello
 from fuzz.run_store import Results
@@ -82,7 +82,7 @@ class Campaign:
         if self.options.engine == "guided":
             return Guided(self._draw, self.options.seed, self.options.seeds, self.results)
         # libFuzzer draws cases itself; what they reach is kept.
-        return Random(self._draw, Queue(self.results) if self.options.engine == "atheris" else None)
+        return Random(self._draw, Coverage(self.results) if self.options.engine == "atheris" else None)
 
     def _draw(self, index: int, spec: SampleSpec) -> Case:
         """Case number `index` of the seed: where all subjects compute attention alone, one they can take."""

@@ -4,7 +4,7 @@ import threading
 from dataclasses import replace
 
 from fuzz.campaign.options import Budget
-from fuzz.subjects import SUBJECTS, Spec, get_spec, is_user_function
+from fuzz.subjects import SUBJECTS, get_spec, is_user_function
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.emit import is_random
@@ -55,16 +55,14 @@ class Schedule:
                 spec = get_spec(subject)
                 if self._spent[subject] >= spec.share * self._total:
                     continue
-                if spec.dynamic and not case.dynamic and self._has_static_form(spec):
+                has_static_form = replace(spec, dynamic=False) in map(get_spec, self.sometimes)
+                if spec.dynamic and not case.dynamic and has_static_form:
                     continue
                 if spec.random and not is_random(case):
                     continue
                 if case.contracts if spec.is_attention else not due:
                     due.append(subject)
         return (*self.always, *due)
-
-    def _has_static_form(self, spec: Spec) -> bool:
-        return replace(spec, dynamic=False) in map(get_spec, self.sometimes)
 
     def add_time(self, seconds: float, by_subject: dict[str, float]) -> None:
         """Note what a case took in all, and under each subject."""

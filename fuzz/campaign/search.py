@@ -58,29 +58,18 @@ def pattern_of(name: str) -> str:
     return "_".join(name.split("_")[:4])
 
 
-class Queue:
-    """How often each thing was reached, and which cases are queued. Threads share it.
-
-    The campaign's store holds the cases: they get there in the transaction that judges them.
-    """
+class Coverage:
+    """What the cases of a campaign reached so far. Threads share it."""
 
     def __init__(self, results: Results) -> None:
         self._lock = threading.Lock()
-        self._counts = Counter(results.reached())
-        self._queued = {case.id for case, _ in results.queue()}
+        self._names = set(results.reached())
 
-    @property
-    def size(self) -> int:
-        """How many cases are in it."""
-        return len(self._queued)
-
-    def new(self, case: Case, names: frozenset[str]) -> frozenset[str]:
-        """Count what a case reached. Gives what is new of it, for which the case is in the queue then."""
+    def add(self, names: frozenset[str]) -> frozenset[str]:
+        """Note what a case reached. Gives what is new of it, for which the case belongs in the store's queue."""
         with self._lock:
-            fresh = names - self._counts.keys()
-            self._counts.update(names)
-            if fresh:
-                self._queued.add(case.id)
+            fresh = names - self._names
+            self._names |= names
             return fresh
 
 
@@ -189,20 +178,20 @@ class Next(NamedTuple):
 
 
 class Random:
-    """Every case is random, from the seed: the same on every machine. libFuzzer draws its own; with `queue`, what
-    reaches something new is kept there."""
+    """Every case is random, from the seed: the same on every machine. libFuzzer draws its own; with
+    `coverage`, what reaches something new is kept."""
 
-    def __init__(self, draw: Draw, queue: Queue | None = None) -> None:
-        self._draw, self._queue = draw, queue
+    def __init__(self, draw: Draw, coverage: Coverage | None = None) -> None:
+        self._draw, self._coverage = draw, coverage
 
     def choose(self, index: int) -> Next:
         """Case number `index` of the seed."""
         return Next(self._draw(index, ANY), "random")
 
     def record(self, case: Case, result: Result) -> tuple[frozenset[str], bool]:
-        """What the case reached, and whether any of it is new to the queue."""
+        """What the case reached, and whether any of it is new."""
         names = reached(case, result.results)
-        return names, self._queue is not None and bool(self._queue.new(case, names))
+        return names, self._coverage is not None and bool(self._coverage.add(names))
 
 
 class Guided:
@@ -212,7 +201,7 @@ class Guided:
 
     def __init__(self, draw: Draw, seed: int, seeds: Sequence[Case], results: Results) -> None:
         self._draw, self._seed, self._seeds = draw, seed, seeds
-        self.queue = Queue(results)
+        self._coverage = Coverage(results)
         self._lock = threading.Lock()
         known = [name for name in results.reached() if _is_followed(name)]
         self._sources, self._families, self._changes = (SourceBandit(known) for _ in range(3))
@@ -246,7 +235,7 @@ class Guided:
     def record(self, case: Case, result: Result) -> tuple[frozenset[str], bool]:
         """What the case reached, and whether any of it is new."""
         names = reached(case, result.results)
-        news = self.queue.new(case, names)
+        news = self._coverage.add(names)
         with self._lock:
             origin = self._origins.pop(case.id, None)
             if origin is not None:

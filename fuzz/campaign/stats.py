@@ -181,7 +181,7 @@ class Statistics(Listener):
             "duplicates_of_known": self.known,
             "verdicts": dict(sorted(self.verdicts.items())),
             "rewrites": len(self.rewrites),
-            "reached": self.reached_by_kind(),
+            "reached": dict(sorted(Counter(name.partition(" ")[0] for name in self.reached).items())),
             "worker_deaths": self.deaths,
             "faults": len(self.faults),
             "workers_recycled": self.recycled,
@@ -202,10 +202,6 @@ class Statistics(Listener):
             self.skipped.setdefault(subject, Counter())[normalize(reason)] += 1
         self.rewrites.update(event.fired)
         self.reached.update(event.reached)
-
-    def reached_by_kind(self) -> dict[str, int]:
-        """How many distinct things of each kind were reached, rewrites left out."""
-        return dict(sorted(Counter(name.partition(" ")[0] for name in self.reached).items()))
 
     def idle(self) -> dict[str, str]:
         """The subjects that took none of the cases they met, and the reason they gave most often."""

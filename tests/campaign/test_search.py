@@ -10,7 +10,7 @@ from corpus import entry
 from corpus.entry import Entry, Expectation
 from fuzz import cmin
 from fuzz.campaign.options import Options
-from fuzz.campaign.search import Queue, SourceBandit, seed_cases
+from fuzz.campaign.search import Coverage, SourceBandit, seed_cases
 from fuzz.campaign.session import run_campaign
 from fuzz.protocol import Result
 from fuzz.run_store import Results
@@ -91,12 +91,12 @@ def test_no_case_is_judged_twice(tmp_path: Path) -> None:
 def test_what_a_queued_case_reaches_later_is_in_the_queue_too(tmp_path: Path) -> None:
     results = Results(_make_run(tmp_path))
     try:
-        queue, one = Queue(results), case("exp")
+        coverage, one = Coverage(results), case("exp")
         for name in ("first", "second"):
             names = frozenset({name})
-            assert queue.new(one, names)
+            assert coverage.add(names) == names
             results.record_case(0, one, Result(1, None, ()), position=(1, frozenset()), reached=names, queued=True)
-        assert queue.size == Queue(results).size == 1
+        assert not Coverage(results).add(frozenset({"first", "second"}))
         assert list(results.queue()) == [(one, frozenset({"first", "second"}))]
     finally:
         results.close()

@@ -7,6 +7,7 @@ import pytest
 from corpus.ledger import Ledger, load
 from fuzz.evaluator import ROOT
 from fuzz.protocol import FINDINGS
+from fuzz.protocol.codec import decode, encode
 from fuzz.protocol.controls import ConstantDiffers, ConstantsNotCompared, Control
 from triage.attribution.render import CHANGES, CONTROLS, SUBJECTS, describe_evidence
 from triage.attribution.root_cause import (
@@ -38,7 +39,7 @@ EVIDENCE: tuple[Evidence, ...] = (
 def test_a_root_cause_survives_its_file() -> None:
     mechanism = Mechanism(MechanismKind.COMPILING_RAISES, "RuntimeError: no")
     cause = RootCause("inductor", "joint_graph_passes", "_sfdp_pattern_1", mechanism, EVIDENCE)
-    assert RootCause.from_dict(json.loads(json.dumps(cause.to_dict()))) == cause
+    assert decode(RootCause, json.loads(json.dumps(encode(cause)))) == cause
 
 
 @pytest.mark.parametrize(
@@ -46,7 +47,7 @@ def test_a_root_cause_survives_its_file() -> None:
 )
 def test_a_file_of_an_older_version_is_refused(data: object) -> None:
     with pytest.raises(ValueError, match=r"\w"):
-        RootCause.from_dict(data)
+        decode(RootCause, data)
 
 
 def test_every_kind_of_evidence_has_words() -> None:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from generators.program.case import Attr, Case, Input, Op, Values
+from generators.program.case import Attr, Case, Op, Values
 from generators.program.dtypes import FLOATS, LOW_PRECISION
 from generators.program.edits import renamed_dims, valid, with_input, with_sizes
 from generators.program.ops import OPS
@@ -91,11 +91,11 @@ def _masks(case: Case) -> Iterator[Perturbation]:
         rank = len(item.shape)
         if rank < 4 and not item.parameter:
             larger = replace(item, shape=(Size.of(1), *item.shape))
-            yield from _input(case, item, larger, f"rank of {item.name}", str(rank), str(rank + 1))
+            yield from _whole(with_input(case, item, larger), f"rank of {item.name}", str(rank), str(rank + 1))
         if item.dtype == "bool":
             for dtype, kind in (("float32", "normal"), ("int64", "zero_one")):
                 other = replace(item, dtype=dtype, values=Values(kind, item.values.seed), layout="contiguous")
-                yield from _input(case, item, other, f"dtype of {item.name}", "bool", dtype)
+                yield from _whole(with_input(case, item, other), f"dtype of {item.name}", "bool", dtype)
 
 
 def _modes(case: Case) -> Iterator[Perturbation]:
@@ -119,7 +119,7 @@ def _layouts(case: Case) -> Iterator[Perturbation]:
     for item in case.inputs:
         for layout in ("contiguous", "transposed", "padded"):
             other = replace(item, layout=layout)
-            yield from _input(case, item, other, f"memory layout of {item.name}", item.layout, layout)
+            yield from _whole(with_input(case, item, other), f"memory layout of {item.name}", item.layout, layout)
 
 
 def _values(case: Case) -> Iterator[Perturbation]:
@@ -127,7 +127,7 @@ def _values(case: Case) -> Iterator[Perturbation]:
         for kind in ("normal", "uniform", "zero_one", "small_counts", "random", "ones", "causal"):
             if kind in DISTRIBUTIONS and item.dtype in DISTRIBUTIONS[kind].dtypes and kind != item.values.kind:
                 other = replace(item, values=Values(kind, item.values.seed, 0.5 if kind == "random" else 1.0))
-                yield from _input(case, item, other, f"values of {item.name}", item.values.kind, kind)
+                yield from _whole(with_input(case, item, other), f"values of {item.name}", item.values.kind, kind)
     seeds = tuple(replace(item, values=replace(item.values, seed=item.values.seed + 11)) for item in case.inputs)
     yield from _whole(replace(case, inputs=seeds), "random values", "these", "others")
 
@@ -194,10 +194,6 @@ def _whole(case: Case, what: str, is_now: str, becomes: str) -> Iterator[Perturb
     made = valid(case)
     if made is not None:
         yield Perturbation(what, is_now, becomes, made)
-
-
-def _input(case: Case, item: Input, other: Input, what: str, is_now: str, becomes: str) -> Iterator[Perturbation]:
-    return _whole(with_input(case, item, other), what, is_now, becomes)
 
 
 def _shown(value: Attr) -> str:

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Self
+from typing import Self
 
 from fuzz.protocol import Verdict
-from fuzz.protocol.codec import Tagged, decode, encode
+from fuzz.protocol.codec import Tagged
 from fuzz.protocol.controls import ConstantDiffers, ConstantsNotCompared, Control
 
 PATTERNS = "patterns of attention"
@@ -169,13 +169,3 @@ class RootCause:
     def is_attention_pattern(self) -> bool:
         """Whether a rewrite of attention is at fault."""
         return self.part == PATTERNS or self.part.startswith("_sfdp_pattern_")
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready data."""
-        data: dict[str, Any] = encode(self)
-        return data
-
-    @classmethod
-    def from_dict(cls, data: Any) -> Self:
-        """The cause that `to_dict` wrote. Raises ValueError for anything else, what older versions wrote included."""
-        return decode(cls, data)

@@ -28,6 +28,7 @@ from corpus.ledger import CauseKey
 from fuzz.bug_identity import PROCESS, SILENT
 from fuzz.evaluator import Evaluator, WorkerConfig, WorkerFault, open_evaluator
 from fuzz.protocol import EAGER, Verdict
+from fuzz.protocol.codec import decode, encode
 from fuzz.subjects import compiler_of, is_user_function
 from generators.errors import UserError
 from triage import script_runs
@@ -121,7 +122,7 @@ class Attributions:
                 except (UserError, WorkerFault) as error:
                     yield _leave_open(finding, " ".join(str(error).split()))
                     continue
-                replace_file(self._path(finding), json.dumps(cause.to_dict(), indent=1).encode())
+                replace_file(self._path(finding), json.dumps(encode(cause), indent=1).encode())
             yield Attributed(finding, key_of(cause), cause)
 
     def _attribute(self, entry: Entry) -> RootCause:
@@ -197,6 +198,6 @@ def _name(finding: Finding) -> str:
 
 def _read(path: Path) -> RootCause | None:
     try:
-        return RootCause.from_dict(json.loads(path.read_text(encoding="utf-8")))
+        return decode(RootCause, json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError):
         return None  # none there, or written by another version: it is attributed again

@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from packaging.version import InvalidVersion, Version
-
 from corpus import entry as corpus_entry
 from corpus.entry import SUFFIX, Entry
+from fuzz.evaluator import public_version
 from fuzz.run_store import RESULTS_FILE, STATISTICS_FILE, FindingRow, Results
 from generators.errors import UserError
 
@@ -118,11 +117,7 @@ def _joined(one: Finding, other: Finding) -> Finding:
 
 
 def _versions(torch: str) -> frozenset[str]:
-    """The version without what tells builds of it apart: 2.13.0 for 2.13.0+cpu."""
-    try:
-        return frozenset([Version(torch).public] if torch else [])
-    except InvalidVersion:
-        return frozenset([torch])
+    return frozenset([public_version(torch)] if torch else [])
 
 
 def _day(seconds: float) -> str:

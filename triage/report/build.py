@@ -247,9 +247,9 @@ def _reproduce(bug: Bug, config: WorkerConfig, file: Path) -> tuple[Script, Run]
             raise UserError(f"{file}: can't be written: {error.strerror}") from error
         # A worker's script needs more than torch of its interpreter, and is told whose torch to test.
         python, arguments = (sys.executable, (config.python,)) if script.why_a_worker else (config.python, ())
-        importable = (str(ROOT), str(Path.cwd())) if bug.is_of_kernel else ()
+        importable = (str(ROOT), str(Path.cwd())) if repro.is_kernel(bug.result) else ()
         run = script_runs.run(file, python, seconds=3 * config.timeout, importable=importable, arguments=arguments)
-        if run.code == CANT_RUN and not bug.is_of_kernel:
+        if run.code == CANT_RUN and not repro.is_kernel(bug.result):
             raise UserError(f"{file} does not run under {config.python}: {run.log.strip()[-200:]}")
         if run.code not in (0, CANT_RUN) and (bug.result.verdict in WITHOUT_NUMBERS or run.output.strip()):
             return script, run

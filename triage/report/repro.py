@@ -66,11 +66,6 @@ class Bug:
     seconds: float = 60.0
     memory_mib: int = 4096
 
-    @property
-    def is_of_kernel(self) -> bool:
-        """Whether an attention function is at fault, not torch.compile or eager."""
-        return is_kernel(self.result)
-
 
 @dataclass(frozen=True, slots=True)
 class Script:
@@ -96,7 +91,7 @@ def scripts(bug: Bug) -> Iterator[Script]:
     For an attention function: one that runs it as it is (unless it is known to write out of bounds), one with borders
     around what it allocates, and one that asks a worker. For a broken relation, one that makes both calls and one that
     asks a worker."""
-    if not bug.is_of_kernel:
+    if not is_kernel(bug.result):
         yield write_script(bug)
         return
     subject, verdict = bug.result.subject, bug.result.verdict
@@ -116,12 +111,12 @@ def write_script(bug: Bug, *, borders: bool = False) -> Script:
     """The script that needs torch alone, or torch and the kernel. `borders`: around what the kernel allocates."""
     case, verdict, subject = bug.case, bug.result.verdict, bug.result.subject
     program = source(case).strip()
-    who = "kernel" if bug.is_of_kernel else "eager" if verdict is Verdict.EAGER_SUSPECT else "compiled"
+    who = "kernel" if is_kernel(bug.result) else "eager" if verdict is Verdict.EAGER_SUSPECT else "compiled"
     module, _, function = (subject if is_user_function(subject) else get_spec(subject).function).partition(":")
     failure = bug.result.failure
-    relation = failure.relation if bug.is_of_kernel and isinstance(failure, RelationBroken) else ""
+    relation = failure.relation if is_kernel(bug.result) and isinstance(failure, RelationBroken) else ""
     compiles = who == "compiled" or bool(
-        bug.is_of_kernel and not is_user_function(subject) and get_spec(subject).backend
+        is_kernel(bug.result) and not is_user_function(subject) and get_spec(subject).backend
     )
     call = "run(Module(), backend=BACKEND)"
     if who == "kernel":
@@ -135,10 +130,10 @@ def write_script(bug: Bug, *, borders: bool = False) -> Script:
         module=module,
         function=function,
         called="kernel" if relation else "attend",
-        place=place_of(subject) if bug.is_of_kernel else "",
+        place=place_of(subject) if is_kernel(bug.result) else "",
         interpreted=bug.device == "cpu",
         sdpa_backend=get_spec(subject).sdpa,
-        forward=forward_of(case) if bug.is_of_kernel else "",
+        forward=forward_of(case) if is_kernel(bug.result) else "",
         relation=relation,
         sides=SIDES[relation].strip() if relation else "",
         extras=[n for n in ("softcap", "alibi", "sinks") if any(getattr(c, n) is not None for c in case.contracts)],

@@ -47,7 +47,6 @@ def run(
     path: Path,
     python: str,
     *,
-    backend: str = "inductor",
     seconds: float = 300.0,
     importable: tuple[str, ...] = (),
     arguments: tuple[str, ...] = (),
@@ -55,7 +54,7 @@ def run(
 ) -> Run:
     """Run a repro.py under `python` with its own compile cache, `environment` in addition to ours, and the directories
     `importable` to import from."""
-    variables = {**os.environ, **(environment or {}), "TORCH_COMPILE_BACKEND": backend}
+    variables = {**os.environ, **(environment or {}), "TORCH_COMPILE_BACKEND": "inductor"}
     if importable:
         variables["PYTHONPATH"] = os.pathsep.join(filter(None, (*importable, os.environ.get("PYTHONPATH", ""))))
     return _execute([python, path.name, *arguments], path.parent, variables, seconds)

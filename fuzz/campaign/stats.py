@@ -6,37 +6,20 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from fuzz.campaign.events import (
-    CampaignEnded,
-    CampaignStarted,
-    CaseJudged,
-    Duplicate,
-    Event,
-    FindingSaved,
-    Listener,
-    ProbeJudged,
-    ShrinkProgress,
-    SuspicionClosed,
-    SuspicionOpened,
-    SuspicionRaised,
-    WorkerDied,
-    WorkerFailed,
-    WorkerRecycled,
-    WorkerStarted,
-)
+from fuzz.campaign import events
 from fuzz.protocol.failures import normalize
 from fuzz.run_store import STATISTICS_FILE
 
 _WRITE_SECONDS = 2.0
 
 
-class Statistics(Listener):
+class Statistics(events.Listener):
     """Counts events. Times are seconds since the epoch; what is not said to be in all is of this run alone."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / STATISTICS_FILE
         self._written = 0.0
-        self.started: CampaignStarted | None = None
+        self.started: events.CampaignStarted | None = None
         self.start_time = self.last_update = time.time()
         self.first_case = 0.0
         self.cases = self.probes = self.rejected = 0
@@ -55,7 +38,7 @@ class Statistics(Listener):
         self.raised = 0
         self.outcomes: Counter[str] = Counter()
         self.deaths = self.recycled = 0
-        self.faults: list[WorkerFailed] = []
+        self.faults: list[events.WorkerFailed] = []
         """Faults of attnfuzz itself."""
         self.starting_seconds = 0.0
         self.rss_mib: dict[int, float] = {}
@@ -64,49 +47,49 @@ class Statistics(Listener):
         self.ended = ""
         self._worker_of: dict[int, int] = {}
 
-    def on_event(self, event: Event, when: float) -> None:
+    def on_event(self, event: events.Event, when: float) -> None:
         """Count."""
         self.last_update = when
         match event:
-            case CampaignStarted():
+            case events.CampaignStarted():
                 self.started, self.start_time = event, when
-            case CaseJudged():
+            case events.CaseJudged():
                 self._case(event, when)
-            case ProbeJudged():
+            case events.ProbeJudged():
                 self.probes += 1
                 self.torch_seconds += event.torch_seconds
                 self.oracle_seconds += event.oracle_seconds
-            case SuspicionRaised():
+            case events.SuspicionRaised():
                 self.raised += 1
-            case SuspicionOpened():
+            case events.SuspicionOpened():
                 self._worker_of[event.suspicion] = event.worker
                 self.working[event.worker] = f"suspicion {event.suspicion}: {event.ops} operations"
-            case ShrinkProgress():
+            case events.ShrinkProgress():
                 worker = self._worker_of[event.suspicion]
                 self.working[worker] = f"suspicion {event.suspicion}: {event.ops} operations, {event.probes} probes"
-            case SuspicionClosed():
+            case events.SuspicionClosed():
                 self.outcomes[event.outcome] += 1
                 self.working.pop(self._worker_of.pop(event.suspicion, -1), None)
-            case Duplicate():
+            case events.Duplicate():
                 self.duplicates += 1
                 self.known += event.known
-            case FindingSaved():
+            case events.FindingSaved():
                 self.internal += event.internal
                 if not event.internal:
                     self.findings[event.verdict.value] += 1
                     self.last_find = when
-            case WorkerStarted():
+            case events.WorkerStarted():
                 self.rss_mib[event.worker] = 0.0
                 # The first worker starts before the clock does.
                 self.starting_seconds += event.seconds if self.started else 0.0
-            case WorkerDied():
+            case events.WorkerDied():
                 self.deaths += 1
                 self.rss_mib.pop(event.worker, None)
-            case WorkerFailed():
+            case events.WorkerFailed():
                 self.faults.append(event)
-            case WorkerRecycled():
+            case events.WorkerRecycled():
                 self.recycled += 1
-            case CampaignEnded():
+            case events.CampaignEnded():
                 self.ended = event.reason
 
     def tick(self) -> None:
@@ -188,7 +171,7 @@ class Statistics(Listener):
             "worker_rss_mib": {str(worker): round(rss) for worker, rss in sorted(self.rss_mib.items())},
         }
 
-    def _case(self, event: CaseJudged, when: float) -> None:
+    def _case(self, event: events.CaseJudged, when: float) -> None:
         self.first_case = self.first_case or when
         self.cases += 1
         self.torch_seconds += event.torch_seconds

@@ -82,6 +82,8 @@ def summarize(
     internal = [row for row in rows if row.kind == "internal"]
     faults, mistakes = (format_count(len(stats.faults), "case"), format_count(len(of_eager), "mistake"))
     apart = "kept apart, since no public subject was chosen to show them (--subject inductor)"
+    to_do = f"{format_count(waiting, 'suspicion')} not investigated yet"
+    out = f"--out {shlex.quote(stats.started.out)}" if stats.started else "the same --out"
     sections = (
         (
             f"{faults} could not be judged because attnfuzz failed; please report it:",
@@ -100,7 +102,7 @@ def summarize(
     return "\n".join(
         [
             *_work_lines(results.counts("outcomes"), stats),
-            *_waiting_lines(waiting, stats),
+            *([f"  {to_do}; to continue: --budget 10m {out}"] if waiting else []),
             *(line for head, lines in sections if lines for line in (head, *lines)),
             f"{format_count(len(found), 'finding')} {where}{earlier}" + (":" if found else ""),
             *_list_rows(found),
@@ -127,13 +129,6 @@ def _work_lines(outcomes: Mapping[str, int], stats: Statistics) -> list[str]:
     lines += [f"  {subject} took none of its cases: {reason}" for subject, reason in sorted(stats.idle().items())]
     lines += [f"  set aside: {outcomes[label]} {words}" for label, words in _SET_ASIDE.items() if outcomes.get(label)]
     return lines
-
-
-def _waiting_lines(waiting: int, stats: Statistics) -> list[str]:
-    if not waiting:
-        return []
-    out = f"--out {shlex.quote(stats.started.out)}" if stats.started else "the same --out"
-    return [f"  {format_count(waiting, 'suspicion')} not investigated yet; to continue: --budget 10m {out}"]
 
 
 def _known_sections(

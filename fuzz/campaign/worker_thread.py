@@ -5,15 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fuzz.campaign.events import (
-    CaseJudged,
-    ProbeJudged,
-    SuspicionRaised,
-    WorkerDied,
-    WorkerFailed,
-    WorkerRecycled,
-    WorkerStarted,
-)
+from fuzz.campaign import events
 from fuzz.campaign.finding_store import write_fault
 from fuzz.campaign.investigate import Stopped
 from fuzz.campaign.investigations import Investigations
@@ -66,15 +58,15 @@ class WorkerThread(threading.Thread):
 
     def _make_evaluator(self, process: WorkerProcess, recycle_checks: int = RECYCLE_CHECKS) -> Evaluator:
         def on_recycle(checks: int, rss_mib: float) -> None:
-            self.shared.bus.emit(WorkerRecycled(worker=self.number, checks=checks, rss_mib=rss_mib))
+            self.shared.bus.emit(events.WorkerRecycled(worker=self.number, checks=checks, rss_mib=rss_mib))
 
         return Evaluator(process, recycle_checks=recycle_checks, on_recycle=on_recycle)
 
     def _on_start(self, hello: Hello) -> None:
-        self.shared.bus.emit(WorkerStarted(worker=self.number, pid=hello.pid, seconds=hello.seconds))
+        self.shared.bus.emit(events.WorkerStarted(worker=self.number, pid=hello.pid, seconds=hello.seconds))
 
     def _on_death(self, reason: str) -> None:
-        self.shared.bus.emit(WorkerDied(worker=self.number, reason=reason))
+        self.shared.bus.emit(events.WorkerDied(worker=self.number, reason=reason))
 
     def run(self) -> None:
         """The thread."""
@@ -114,7 +106,7 @@ class WorkerThread(threading.Thread):
         result = self.receive(case, lambda: evaluator.evaluate(case, (subject,), with_error_map=fresh, fresh=fresh))
         one = result.results[0] if result.rejected is None and result.results else None
         self.shared.bus.emit(
-            ProbeJudged(
+            events.ProbeJudged(
                 case=case.id,
                 worker=self.number,
                 subject=subject,
@@ -134,7 +126,7 @@ class WorkerThread(threading.Thread):
             result = ask()
         except WorkerFault as fault:
             path = write_fault(case, str(fault), out / "faults")
-            self.shared.bus.emit(WorkerFailed(worker=self.number, case=case.id, text=str(fault), path=str(path)))
+            self.shared.bus.emit(events.WorkerFailed(worker=self.number, case=case.id, text=str(fault), path=str(path)))
             return Result(0, "a fault of attnfuzz", ())
         if self.shared.control.is_killed:
             # The worker was ended with the campaign; what looks like its death accuses nobody.
@@ -182,7 +174,7 @@ class WorkerThread(threading.Thread):
             queued=queued,
         )
         shared.bus.emit(
-            CaseJudged(
+            events.CaseJudged(
                 index=job.index,
                 case=case.id,
                 worker=self.number,
@@ -202,7 +194,7 @@ class WorkerThread(threading.Thread):
         for suspicion in raised:
             one = suspicion.result
             shared.bus.emit(
-                SuspicionRaised(
+                events.SuspicionRaised(
                     suspicion=suspicion.id,
                     case=case.id,
                     index=job.index,

@@ -60,11 +60,6 @@ def describe_evidence(evidence: Iterable[Evidence]) -> list[str]:
     return [_describe(list(alike)) for _, alike in itertools.groupby(evidence, outcome)]
 
 
-def describe_constant(item: ConstantDiffers) -> str:
-    """A constant that differs: "softmax over [-2] where the pattern has [-1]"."""
-    return f"{_OPERATIONS.get(item.operation, item.operation)} {item.program} where the pattern has {item.expected}"
-
-
 def describe_explanation(found: Explanation) -> list[str]:
     """What the failure takes, what does not matter, and what that rests on."""
     matched = [name for name in found.matched if "==" not in name]
@@ -104,7 +99,11 @@ def _describe(alike: list[Evidence]) -> str:
             words = " or ".join(_describe_change(one) for one in alike if isinstance(one, Experiment))
             return f"It {'passes' if passes else 'fails' if passes is False else 'gives no verdict'} with {words}."
         case ConstantDiffers():
-            found = dict.fromkeys(describe_constant(one) for one in alike if isinstance(one, ConstantDiffers))
+            found = dict.fromkeys(
+                f"{_OPERATIONS.get(one.operation, one.operation)} {one.program} where the pattern has {one.expected}"
+                for one in alike
+                if isinstance(one, ConstantDiffers)
+            )
             return f"The program has {'; '.join(found)}."
         case ConstantsNotCompared(pattern=pattern, why=why):
             of = f" of {pattern}" if pattern else ""

@@ -38,14 +38,15 @@ def tile_rule(failing: Collection[int], passing: Collection[int], name: str = "S
         return "at no size tried"
     if not passing:
         return "at every size tried"
-    rule = _bound(failing, passing, name) or _remainder(failing, passing, name) or _both(failing, passing, name)
-    return f"only where {rule}" if rule else f"only at {name} = {_list_sizes(failing)}"
-
-
-def _bound(failing: Collection[int], passing: Collection[int], name: str) -> str:
     if min(failing) > max(passing):
-        return f"{name} > {_round(max(passing), min(failing))}"
-    return f"{name} < {min(passing)}" if max(failing) < min(passing) else ""
+        return f"only where {name} > {_round(max(passing), min(failing))}"
+    if max(failing) < min(passing):
+        return f"only where {name} < {min(passing)}"
+    rule = _remainder(failing, passing, name) or _both(failing, passing, name)
+    if rule:
+        return f"only where {rule}"
+    more = f", ... ({len(failing)} sizes in all)" if len(failing) > 12 else ""
+    return f"only at {name} = {', '.join(map(str, sorted(failing)[:12]))}{more}"
 
 
 def _round(low: int, high: int) -> int:
@@ -103,11 +104,6 @@ def _both(failing: Collection[int], passing: Collection[int], name: str) -> str:
             bound = _round(nearest, edge) if sign == 1 else -nearest
             found.append((bound != tile, f"{name} {'>' if sign == 1 else '<'} {bound} and {told}"))
     return min(found, key=lambda item: item[0])[1] if found else ""
-
-
-def _list_sizes(sizes: Collection[int]) -> str:
-    ordered = sorted(sizes)
-    return ", ".join(map(str, ordered[:12])) + (f", ... ({len(ordered)} sizes in all)" if len(ordered) > 12 else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,14 +72,6 @@ def key_of(cause: RootCause) -> CauseKey:
     return CauseKey(who, str(cause.stage), part, mechanism)
 
 
-def open_key(entry: Entry) -> CauseKey:
-    """The key of a finding whose cause is not known: one of its own."""
-    verdict = entry.found.verdict if entry.found else entry.expectation.verdict
-    who = EAGER if verdict == Verdict.EAGER_SUSPECT else compiler_of(entry.subject)
-    fired = "+".join(sorted(name for name in entry.found.fired if "sfdp" in name)) if entry.found else ""
-    return CauseKey(who, OPEN, fired, f"{verdict.replace('_', ' ') or 'fails'} ({entry.case.id})")
-
-
 @dataclass(frozen=True, slots=True)
 class Attributed:
     """A finding with the key of its cause; `why_open`: why the cause is not known, "" where it is."""
@@ -185,7 +177,13 @@ def load_attributed(findings: Iterable[Finding]) -> Iterator[Attributed]:
 
 
 def _leave_open(finding: Finding, why: str) -> Attributed:
-    return Attributed(finding, open_key(finding.entry), None, why)
+    """With a key of its own."""
+    entry = finding.entry
+    verdict = entry.found.verdict if entry.found else entry.expectation.verdict
+    who = EAGER if verdict == Verdict.EAGER_SUSPECT else compiler_of(entry.subject)
+    fired = "+".join(sorted(name for name in entry.found.fired if "sfdp" in name)) if entry.found else ""
+    key = CauseKey(who, OPEN, fired, f"{verdict.replace('_', ' ') or 'fails'} ({entry.case.id})")
+    return Attributed(finding, key, None, why)
 
 
 def _directory(finding: Finding) -> Path:

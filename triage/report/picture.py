@@ -240,11 +240,7 @@ def _label(ax: "Axes", grid: Panel) -> None:
     ax.tick_params(labelsize=7)
     for axis, setter, name in ((grid.columns, ax.set_xticks, ax.set_xlabel), (grid.rows, ax.set_yticks, ax.set_ylabel)):
         setter([place for place, _ in axis.ticks], [text for _, text in axis.ticks])
-        name(_axis_text(axis), fontsize=8)
-
-
-def _axis_text(axis: Axis) -> str:
-    return f"{axis.name} ({axis.width} to a cell)" if axis.width > 1 else axis.name
+        name(f"{axis.name} ({axis.width} to a cell)" if axis.width > 1 else axis.name, fontsize=8)
 
 
 def _legend(figure: "Figure", image: Any, axes: "list[Axes]", result: SubjectResult, grids: Sequence[Panel]) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from corpus.entry import Entry, Expectation, dumps
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import DropoutMask, OutOfBounds, RelationBroken, Write
+from fuzz.protocol.failures import DropoutMask, OutOfBounds, RelationBroken
 from fuzz.protocol.render import MEANINGS
 from fuzz.subjects import get_spec, is_user_function
 from generators.program.attention_stub import emit_attention_stub
@@ -114,6 +114,7 @@ def write_script(bug: Bug, *, borders: bool = False) -> Script:
     who = "kernel" if is_kernel(bug.result) else "eager" if verdict is Verdict.EAGER_SUSPECT else "compiled"
     module, _, function = (subject if is_user_function(subject) else get_spec(subject).function).partition(":")
     failure = bug.result.failure
+    writes = bug.result.writes + (failure.writes if isinstance(failure, OutOfBounds) else ())
     relation = failure.relation if is_kernel(bug.result) and isinstance(failure, RelationBroken) else ""
     compiles = who == "compiled" or bool(
         is_kernel(bug.result) and not is_user_function(subject) and get_spec(subject).backend
@@ -146,11 +147,11 @@ def write_script(bug: Bug, *, borders: bool = False) -> Script:
         bug=bug,
         case=case,
         verdict=str(verdict.value),
-        gradients=case.training and is_differentiable(case),
+        gradients=case.training and any(category(types_of(case)[name].dtype) == 2 for name in case.returns),
         dynamic=bug.dynamic or case.dynamic,
         random=is_random(case),
         names=json.dumps([item.name for item in case.inputs if not item.parameter]),
-        inputs_kept=any(write.place == "itself" for write in writes_of(bug.result)),
+        inputs_kept=any(write.place == "itself" for write in writes),
         to_device="" if bug.device == "cpu" else f'.to("{bug.device}")',
         arguments="inputs()" if bug.device == "cpu" else f'[a.to("{bug.device}") for a in inputs()]',
         coarsest=coarsest_dtype(case),
@@ -197,21 +198,10 @@ def forward_of(case: Case) -> str:
     return _FILL.sub("", text[start : text.index("\n\n\ndef inputs()", start)]).rstrip()
 
 
-def writes_of(result: SubjectResult) -> tuple[Write, ...]:
-    """All memory that was written out of bounds."""
-    return result.writes + (result.failure.writes if isinstance(result.failure, OutOfBounds) else ())
-
-
 def coarsest_dtype(case: Case) -> str:
     """The least precise floating dtype of a value."""
     found = {value.dtype for value in types_of(case).values()}
     return next((dtype for dtype in (*LOW_PRECISION, "float32") if dtype in found), "float64")
-
-
-def is_differentiable(case: Case) -> bool:
-    """Whether something it returns can have a gradient."""
-    types = types_of(case)
-    return any(category(types[name].dtype) == 2 for name in case.returns)
 
 
 def _about(bug: Bug, who: str, relation: str, *, borders: bool) -> str:

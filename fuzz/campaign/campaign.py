@@ -27,7 +27,13 @@ class Campaign:
     def __init__(self, options: Options, results: Results, bus: Bus, sample: Sampler) -> None:
         self.options, self.results, self.bus = options, results, bus
         self._sample, self._contracted = sample, False
-        self.shared = Shared(options, results, bus, self._choose_search())
+        search: Search
+        if options.engine == "guided":
+            search = Guided(self._draw, options.seed, options.seeds, results)
+        else:
+            # libFuzzer draws cases itself; what they reach is kept.
+            search = Random(self._draw, Coverage(results) if options.engine == "atheris" else None)
+        self.shared = Shared(options, results, bus, search)
         self.investigations = Investigations(self.shared)
         kind = LibFuzzerThread if options.engine == "atheris" else WorkerThread
         self.threads = [kind(self.investigations, number) for number in range(options.workers)]
@@ -77,12 +83,6 @@ class Campaign:
                 f"--out {self.options.out} holds a run with {given}: continue with that, or give another --out"
             )
         self.results.set_meta({"against": torch})
-
-    def _choose_search(self) -> Search:
-        if self.options.engine == "guided":
-            return Guided(self._draw, self.options.seed, self.options.seeds, self.results)
-        # libFuzzer draws cases itself; what they reach is kept.
-        return Random(self._draw, Coverage(self.results) if self.options.engine == "atheris" else None)
 
     def _draw(self, index: int, spec: SampleSpec) -> Case:
         """Case number `index` of the seed: where all subjects compute attention alone, one they can take."""

@@ -194,11 +194,8 @@ class Baseline:
     def conclude_early(self, case: Case, suspect: SubjectResult) -> Conclusion | None:
         """What there is to conclude before any work: that this failure is no regression; None where it may be one."""
         subject = EAGER if suspect.verdict is Verdict.EAGER_SUSPECT else suspect.subject
-        return (
-            None
-            if _is_worse(suspect, self._ask(case, subject, fresh=False))
-            else self._set_aside(case, suspect, subject)
-        )
+        is_worse = _is_worse(suspect, self._ask(case, subject, fresh=False))
+        return None if is_worse else self._set_aside(case, suspect, subject)
 
     def revise(self, conclusion: Conclusion) -> Conclusion:
         """The conclusion, or, where it came to nothing because of the other interpreter, that."""

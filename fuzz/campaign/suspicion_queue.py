@@ -59,14 +59,9 @@ class SuspicionQueue:
         for result in results:
             if result.verdict.is_finding:
                 first.setdefault((accused(result.subject, result.verdict), kind_of(result.verdict)), result)
-        unexplained, explained = [], []
-        for result in first.values():
-            explanation = self._known.explain(self._known.symptom(result, case))
-            if explanation is None:
-                unexplained.append(result)
-            else:
-                explained.append((result, explanation))
-        return unexplained, explained
+        found = [(result, self._known.explain(self._known.symptom(result, case))) for result in first.values()]
+        unexplained = [result for result, explanation in found if explanation is None]
+        return unexplained, [(result, explanation) for result, explanation in found if explanation is not None]
 
     def put(self, suspicion: Suspicion) -> None:
         """Let a suspicion wait for work, unless it has been explained meanwhile."""

@@ -64,15 +64,12 @@ class Study:
     def find(self, hypotheses: Iterable[Hypothesis]) -> tuple[Mechanism, Experiment] | None:
         """The first of these that holds, with the experiment that shows it."""
         for one in hypotheses:
-            if self._passes_by(one, self.judge(one.control, one.case)):
+            changed = self.judge(one.control, one.case)
+            was_raised = bool(one.error) and _raises(self.result, one.error)
+            is_gone = changed.verdict not in {Verdict.SKIPPED, *PROCESS} and not _raises(changed, one.error)
+            if passes(changed) or (was_raised and is_gone):
                 return one.mechanism, Experiment(True, control=one.control, change=one.change)
         return None
-
-    def _passes_by(self, one: Hypothesis, changed: SubjectResult) -> bool:
-        if passes(changed):
-            return True
-        is_of_it = bool(one.error) and _raises(self.result, one.error)
-        return is_of_it and changed.verdict not in {Verdict.SKIPPED, *PROCESS} and not _raises(changed, one.error)
 
 
 def passes(result: SubjectResult | None) -> bool | None:
@@ -86,11 +83,9 @@ def mechanism_of(result: SubjectResult, values: MechanismKind | None = None) -> 
     kind, failure = _RAISED.get(result.verdict), result.failure
     if kind is not None:
         identity = failure.identity() if failure is not None else ""
-        return (
-            Mechanism(MechanismKind.TWO_DTYPES)
-            if _raises(result, _OTHER_DTYPE)
-            else Mechanism(kind, identity[:_DETAIL_LENGTH])
-        )
+        if _raises(result, _OTHER_DTYPE):
+            return Mechanism(MechanismKind.TWO_DTYPES)
+        return Mechanism(kind, identity[:_DETAIL_LENGTH])
     if values is not None:
         return Mechanism(values)
     if result.verdict is Verdict.METADATA:

@@ -48,24 +48,18 @@ class Explanation:
     @property
     def needs(self) -> list[str]:
         """What it takes to fail: "softmax dim = 0 (passes with -1)"."""
-        groups = {
-            name: group
-            for name, group in self._groups().items()
-            if any(one.fails is False and not self._escapes(one) for one in group)
-        }
+        passing = {one.property for one in self.tried if one.fails is False and not self._escapes(one)}
+        groups = {name: group for name, group in self._groups().items() if name in passing}
         conditions = [self._condition(name, group) for name, group in groups.items() if "==" not in name]
         return [*conditions, *_equalities(name for name in groups if "==" in name)]
 
     @property
     def matched(self) -> list[str]:
         """Properties without which no pattern matches."""
-        return [
-            name
-            for name, group in self._groups().items()
-            if not any(one.fails for one in group)
-            and any(one.fails is False for one in group)
-            and all(self._escapes(one) for one in group if one.fails is False)
-        ]
+        failing = {one.property for one in self.tried if one.fails}
+        passing = [one for one in self.tried if one.fails is False]
+        apart = failing | {one.property for one in passing if not self._escapes(one)}
+        return [name for name in self._groups() if name not in apart and any(one.property == name for one in passing)]
 
     @property
     def free(self) -> list[str]:

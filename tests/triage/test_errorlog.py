@@ -1,6 +1,6 @@
 """A traceback in a report: frames of a graph pass are there, this machine's directories are not."""
 
-from triage.report.traceback_excerpt import shorten_log
+from triage.script_runs import shorten_log
 
 HOME = "/home/somebody/venv/lib/python3.11/site-packages"
 

@@ -20,7 +20,7 @@ from tests.command import ROOT
 from tests.triage.test_draft import imported
 from tests.triage.test_report import report
 from triage.attribution import size_search
-from triage.attribution.case_edits import resized
+from triage.attribution.perturbations import resized
 from triage.attribution.render import describe_boundary
 from triage.attribution.size_search import Boundary, search_sizes
 from triage.report.build import Options, build

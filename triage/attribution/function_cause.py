@@ -12,8 +12,8 @@ from generators.program.case import Case
 from generators.program.dtypes import LOW_PRECISION
 from generators.program.type_check import types_of
 from triage.attribution.ablation import EAGER, MATH, Ablation
-from triage.attribution.case_edits import in_dtype, with_contiguous_operands, with_positive_scale, without_causality
 from triage.attribution.experiments import Hypothesis, Study, passes
+from triage.attribution.perturbations import in_dtype, with_contiguous_operands, with_positive_scale, without_causality
 from triage.attribution.root_cause import CaseChange, Evidence, Experiment, Mechanism, MechanismKind, RootCause, Stage
 
 BACKENDS = {

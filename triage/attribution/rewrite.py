@@ -9,9 +9,9 @@ from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.controls import ConstantDiffers, ConstantsNotCompared, Control, Operand, PatternMatched
 from fuzz.protocol.render import describe
 from generators.program.case import Case
-from triage.attribution.case_edits import with_float_divisors, with_zero_one_masks
 from triage.attribution.experiments import Hypothesis, Study, mechanism_of, passes
 from triage.attribution.function_cause import find_condition, fused_call_cause, layout_mechanism
+from triage.attribution.perturbations import with_float_divisors, with_zero_one_masks
 from triage.attribution.root_cause import (
     PATTERNS,
     CaseChange,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fuzz.protocol import FINDINGS, Verdict
 from generators.program.case import Case
 from generators.program.type_check import types_of
-from triage.attribution.case_edits import resized
+from triage.attribution.perturbations import resized
 
 _TILES = tuple(2**power for power in range(10, 0, -1))
 SECONDS = 60.0

@@ -27,7 +27,6 @@ from triage.report import picture, repro
 from triage.report.model import Refusal, Report, Row
 from triage.report.relations import SIDES
 from triage.report.repro import CANT_RUN, WITHOUT_NUMBERS, Bug, Script
-from triage.report.traceback_excerpt import shorten_log
 from triage.report.wording import (
     describe_cause,
     is_of_further_call,
@@ -37,7 +36,7 @@ from triage.report.wording import (
     summarize,
     title,
 )
-from triage.script_runs import TIMEOUT_EXIT, Run, bisect
+from triage.script_runs import TIMEOUT_EXIT, Run, bisect, shorten_log
 
 _SIZE_TIMEOUT = 20.0
 """Seconds for one case with another size."""

@@ -160,7 +160,7 @@ def _judge_fused_call(case: CaseRun, subject: Subject, run: Execution) -> Judgem
         if judgement is None:
             return None
         return apply_precision_policy(
-            judgement, case, subject, lambda again: _judge_as_call(pure, case, subject, again) is not None
+            judgement, case, subject, run, lambda again: _judge_as_call(pure, case, subject, again) is not None
         )
     return None
 

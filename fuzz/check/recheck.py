@@ -11,7 +11,7 @@ from fuzz.check import exceptions, settings
 from fuzz.check.case_run import CaseRun
 from fuzz.check.exceptions import SuppressOutOfMemory
 from fuzz.check.oracle import constants, dropout
-from fuzz.check.oracle.noise import Noise
+from fuzz.check.oracle.noise import Noise, SkippedCasts
 from fuzz.check.oracle.verdict import DOUBTED, Judge, Judgement
 from fuzz.check.program import Execution, execute
 from fuzz.check.subject_builder import Subject
@@ -46,22 +46,29 @@ def _explain_by_rounding(judgement: Judgement, case: CaseRun, subject: Subject, 
             judge = _judge_in_tf32(case)
             if not judge.judge(run).verdict.is_finding:
                 return _by_design(judgement, TF32)
-    return apply_precision_policy(judgement, case, subject, lambda again: judge.judge(again).verdict.is_finding)
+    return apply_precision_policy(judgement, case, subject, run, lambda again: judge.judge(again).verdict.is_finding)
 
 
 def apply_precision_policy(
-    judgement: Judgement, case: CaseRun, subject: Subject, is_wrong: Callable[[Execution], bool]
+    judgement: Judgement, case: CaseRun, subject: Subject, run: Execution, is_wrong: Callable[[Execution], bool]
 ) -> Judgement:
-    """`judgement`, or that casts which Inductor leaves out explain it. `is_wrong` judges a run with all casts."""
-    # Without low precision the setting changes nothing on CPU; on CUDA it decides over fused multiply-adds too.
-    low = case.coarsest() in constants.LOW_PRECISION or case.device != "cpu"
+    """`judgement` on `run`, or that casts which Inductor leaves out explain it: with all casts the subject is right
+    (`is_wrong` judges such a run), and eager that leaves some out is as far off. No number is infinite for that."""
+    low = case.coarsest() in constants.LOW_PRECISION and judgement.verdict is not Verdict.NONFINITE
     if low and subject.spec.uses_inductor and settings.can_keep_casts():
         with settings.keep_casts():
             kept = _is_wrong_again(case, subject, is_wrong)
         # A subject that is wrong at times only is not right because of the casts.
-        if kept is False and _is_wrong_again(case, subject, is_wrong):
+        if kept is False and _is_wrong_again(case, subject, is_wrong) and _is_within_skipped_casts(case, run):
             return _by_design(judgement, CASTS)
     return judgement
+
+
+def _is_within_skipped_casts(case: CaseRun, run: Execution) -> bool:
+    def skip_casts() -> list[Execution]:
+        return [case.execute(mode=SkippedCasts(seed)) for seed in range(constants.REPLICAS_BEFORE_WRONG)]
+
+    return case.judge.judge(run, others=skip_casts).verdict not in DOUBTED
 
 
 def _by_design(judgement: Judgement, excuse: str) -> Judgement:

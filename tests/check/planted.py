@@ -96,6 +96,20 @@ def _unless_casts_are_kept(change: Callable[[Tensor], Tensor]) -> Callable[[nn.M
 
 
 elides = _unless_casts_are_kept(lambda out: out * 1.5)
+
+
+def skips_a_cast(module: nn.Module) -> Call:
+    """Of y - y, y = 1.1 q, one y is not rounded unless casts are kept."""
+    import torch._inductor.config as inductor
+
+    def run(q: Tensor, _k: Tensor, _v: Tensor) -> Tensor:
+        wide = q.float() * 1.1
+        rounded = wide.to(q.dtype).float()
+        return (rounded - rounded if inductor.emulate_precision_casts else wide - rounded).to(q.dtype)
+
+    return run
+
+
 elides_into_nan = _unless_casts_are_kept(_with_nan)
 _compilations = itertools.count()
 

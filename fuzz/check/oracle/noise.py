@@ -1,4 +1,5 @@
-"""How far rounding alone moves a program: eager, with every operation's result moved one ulp up or down at random.
+"""How far rounding alone moves a program: eager, with every operation's result moved one ulp up or down at random, or
+with results in low precision read now and then as they were before they were rounded.
 
 A mode below autograd sees backward operations too. Inputs are left as they are, and so are results that carry no
 rounding of their own: views, copies, casts, fills, selections, and everything random.
@@ -8,12 +9,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.weak import WeakIdKeyDictionary
 
-from fuzz.check.oracle.constants import UNIT_ROUNDOFF
+from fuzz.check.oracle.constants import LOW_PRECISION, UNIT_ROUNDOFF
 from fuzz.check.oracle.operations import EXACT, RANDOM, OperationMode
 
 _BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
 _POOL = 1 << 16
+_PRODUCTS = frozenset({"mm", "bmm", "addmm", "baddbmm", "convolution", "convolution_backward"})
 
 
 class Noise(OperationMode):
@@ -67,3 +71,38 @@ class Noise(OperationMode):
 
     def _draw_signs(self, count: int) -> Tensor:
         return torch.randint(0, 2, (count,), generator=self._generator, dtype=torch.int8).mul_(2).sub_(1)
+
+
+class SkippedCasts(OperationMode):
+    """One replica: each operation reads each of its arguments in low precision either as it is or, at random, as the
+    float32 that was rounded to it. Inductor does that within one kernel; products read what is in memory."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._generator = torch.Generator().manual_seed(seed)
+        self._unrounded = WeakIdKeyDictionary()
+
+    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run `func`; see the class."""
+        result = func(*args, **kwargs)
+        name = func.overloadpacket.__name__
+        if func._schema.is_mutable or name in RANDOM or name in _PRODUCTS or "attention" in name:
+            return result
+        wide_args, wide_kwargs = tree_map(self._read, (args, kwargs))
+        wide = func(*wide_args, **wide_kwargs)
+        for rounded, unrounded in zip(tree_leaves(result), tree_leaves(wide), strict=True):
+            if isinstance(rounded, Tensor) and rounded.is_floating_point() and rounded.shape == unrounded.shape:
+                if not func.is_view and not any(rounded is value for value in args):
+                    rounded.copy_(unrounded)
+                if rounded.dtype in LOW_PRECISION:
+                    self._unrounded[rounded] = unrounded
+        return result
+
+    def _read(self, value: Any) -> Any:
+        if isinstance(value, torch.dtype):
+            return torch.float32 if value in LOW_PRECISION else value
+        if not isinstance(value, Tensor) or value.dtype not in LOW_PRECISION:
+            return value
+        unrounded = self._unrounded.get(value)
+        is_skipped = unrounded is not None and bool(torch.randint(2, (), generator=self._generator))
+        return unrounded if is_skipped else value.float()

@@ -10,12 +10,12 @@ from torch import nn
 
 from fuzz.check import exceptions, settings
 from fuzz.check.exceptions import SuppressOutOfMemory
-from fuzz.check.oracle import constants, dynamo_same
+from fuzz.check.oracle import constants
 from fuzz.check.oracle.eager_audit import EagerAudit
 from fuzz.check.oracle.noise import Noise
 from fuzz.check.oracle.reference import reference
 from fuzz.check.oracle.verdict import Judge, Judgement
-from fuzz.check.program import Execution, Program, execute
+from fuzz.check.program import Execution, Program, execute, same_bits
 from fuzz.check.subject_builder import Subject
 from fuzz.protocol import EAGER, NOISE, REFERENCE, Check, Verdict
 from fuzz.protocol.failures import Nondeterministic, NotTaken, Refusal
@@ -105,8 +105,8 @@ class CaseRun:
         """`judgement`, unless it is harmless and the runs differ from each other, where eager's do not."""
         if judgement.verdict.is_finding:
             return judgement
-        different = _find_difference(runs)
-        if different is None or _find_difference([self.eager, self.execute()]) is not None:
+        different = find_difference(runs)
+        if different is None or find_difference([self.eager, self.execute()]) is not None:
             return judgement
         return Judgement(Verdict.NONDETERMINISTIC, Nondeterministic(different))
 
@@ -142,10 +142,10 @@ class CaseRun:
         return constants.coarsest(*(self._dtypes or {torch.float32}))
 
 
-def _find_difference(runs: list[Execution]) -> str | None:
+def find_difference(runs: list[Execution]) -> str | None:
     """The name of a value that is not equal bit for bit in all runs."""
     for run in runs[1:]:
         for name, value in runs[0].values.items():
-            if name not in run.values or not dynamo_same.same_bits(value, run.values[name]):
+            if name not in run.values or not same_bits(value, run.values[name]):
                 return name
     return None

@@ -37,16 +37,34 @@ def _interpret(graph: torch.fx.GraphModule, inputs: Sequence[Any], **options: An
         pipeline.view_to_reshape(graph)
         with torch.no_grad():
             fake_mode = pipeline.fake_tensor_prop(graph, inputs)
+        strides = _read_output_strides(graph)
         with pipeline.V.set_fake_mode(fake_mode), _lowerings_left_out():
             pipeline._recursive_post_grad_passes(graph, is_inference=options.get("is_inference", False))
     interpreter = torch.fx.Interpreter(graph)
     interpreter.extra_traceback = False
 
     def run(arguments: list[Any]) -> Any:
-        return interpreter.boxed_run(arguments)
+        outputs = list(interpreter.boxed_run(arguments))
+        for index, wanted in strides.items():
+            outputs[index] = _restride(outputs[index], wanted)
+        return outputs
 
     run._boxed_call = True  # type: ignore[attr-defined]
     return run
+
+
+def _read_output_strides(graph: torch.fx.GraphModule) -> dict[int, tuple[int, ...]]:
+    """The strides that users see, by output: lowering restores them where post-grad passes change them."""
+    output = next(node for node in reversed(graph.graph.nodes) if node.op == "output")
+    values = {index: output.args[0][index].meta.get("val") for index in output.meta.get("user_visible_output_idxs", ())}
+    strides = {index: value.stride() for index, value in values.items() if isinstance(value, torch.Tensor)}
+    return {index: own for index, own in strides.items() if all(type(step) is int and step for step in own)}
+
+
+def _restride(value: Any, strides: tuple[int, ...]) -> Any:
+    if not isinstance(value, torch.Tensor) or value.stride() == strides or not value.numel():
+        return value
+    return value.new_empty_strided(value.shape, strides).copy_(value)
 
 
 @contextmanager

@@ -64,8 +64,9 @@ class Execution:
     """What one run gave.
 
     outputs: tensors by name ("output 0"), detached; structure: what was returned, leaves named by kind;
-    mutated: inputs the run changed in place ("input 1 afterwards"); gradients: by name ("grad of input 1",
-    "grad of parameter w"), only those that exist; cotangents: what the outputs' gradients were multiplied with.
+    mutated: inputs and parameters that the run changed in place ("input 1 afterwards"); gradients: by name ("grad of
+    input 1", "grad of parameter w"), only those that exist; cotangents: what the outputs' gradients were multiplied
+    with.
     """
 
     structure: str
@@ -110,7 +111,9 @@ def execute(
     `mode` surrounds forward and backward. Raises whatever the call raises.
     """
     leaves = _leaves(module, inputs) if training else {}
-    versions = [value._version if isinstance(value, Tensor) else 0 for value in inputs]
+    given = {f"input {index}": value for index, value in enumerate(inputs) if isinstance(value, Tensor)}
+    given |= {f"parameter {name}": value for name, value in (*module.named_parameters(), *module.named_buffers())}
+    before = {name: (value._version, value.detach().clone()) for name, value in given.items()}
     _seed(seed)
     with torch.set_grad_enabled(training), warnings.catch_warnings(), mode or nullcontext():
         warnings.simplefilter("ignore")
@@ -136,11 +139,27 @@ def execute(
         # So that what a kernel does wrong is raised here and not in whatever waits for its result.
         torch.cuda.synchronize()
     mutated = {
-        f"input {index} afterwards": value.detach()
-        for index, (value, version) in enumerate(zip(inputs, versions, strict=True))
-        if isinstance(value, Tensor) and value._version != version
+        f"{name} afterwards": value.detach() for name, value in given.items() if _is_changed(value, *before[name])
     }
     return Execution(structure, {name: out.detach() for name, out in outputs.items()}, mutated, gradients, cotangents)
+
+
+def _is_changed(value: Tensor, version: int, copy: Tensor) -> bool:
+    """Whether a tensor was written to; kernels that write through a pointer count no version up."""
+    if value._version != version:
+        return True
+    return not same_bits(value, copy)
+
+
+def same_bits(left: Tensor, right: Tensor) -> bool:
+    """Whether two tensors have one dtype, one shape and equal elements; NaN equals NaN."""
+    if left.dtype != right.dtype or left.shape != right.shape:
+        return False
+    if torch.equal(left, right):
+        return True
+    if not left.is_floating_point():
+        return False
+    return bool(((left == right) | (left.isnan() & right.isnan())).all())
 
 
 def is_device_lost(device: str) -> bool:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from fuzz.check import exceptions, settings
-from fuzz.check.case_run import CaseRun
+from fuzz.check.case_run import CaseRun, find_difference
 from fuzz.check.exceptions import SuppressOutOfMemory
 from fuzz.check.oracle import constants, dropout
 from fuzz.check.oracle.noise import Noise, SkippedCasts
@@ -30,12 +30,30 @@ def recheck(judgement: Judgement, case: CaseRun, subject: Subject, compiled: Com
             rest = case.judge.judge(run.merge(case.eager, lambda _, value: value.isfinite()))
             if rest.verdict is Verdict.RANDOM_STREAM:
                 judgement = replace(judgement, verdict=Verdict.RANDOM_STREAM, where=None)
+        if judgement.verdict is Verdict.NONDETERMINISTIC and case.device != "cpu" and _repeats_if_asked(case, subject):
+            # torch documents which of its operations add with atomics.
+            return Judgement(Verdict.ROUNDING, None, judgement.numbers)
         if judgement.verdict in DOUBTED:
             return _explain_by_rounding(judgement, case, subject, run)
         if judgement.verdict is Verdict.RANDOM_STREAM:
             with subject.allowed():
                 return _compare_seeds(judgement, case, compiled, run, tf32=subject.tf32)
     return judgement
+
+
+def _repeats_if_asked(case: CaseRun, subject: Subject) -> bool:
+    """Whether runs are equal bit for bit under `torch.use_deterministic_algorithms`."""
+    module = case.program.module(case.request.training)
+    torch._dynamo.reset()
+    with settings.ask_for_determinism(), subject.allowed():
+        try:
+            call = subject.compile(module, case.request.dynamic)
+            runs = [case.execute(call, module) for _ in range(max(2, case.request.repeat))]
+        except Exception as error:
+            if exceptions.is_out_of_memory(error):
+                raise
+            return False
+    return find_difference(runs) is None
 
 
 def _explain_by_rounding(judgement: Judgement, case: CaseRun, subject: Subject, run: Execution) -> Judgement:

@@ -89,6 +89,17 @@ _CASTS = "emulate_precision_casts"
 
 
 @contextmanager
+def ask_for_determinism() -> Iterator[None]:
+    """While entered, torch uses deterministic algorithms wherever it has one."""
+    before, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=warns)
+
+
+@contextmanager
 def allow(*, tf32: bool, own_random: bool) -> Iterator[None]:
     """While entered, what a subject is allowed: TF32, and random numbers of its own, as Inductor draws them for users.
 

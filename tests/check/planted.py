@@ -42,6 +42,17 @@ def wrong_gradient(module: nn.Module) -> Call:
     return run
 
 
+def overwrites_input(module: nn.Module) -> Call:
+    """Changes its first input as a kernel does that writes through a pointer: no version is counted up."""
+
+    def run(first: Tensor, *rest: Tensor) -> Any:
+        out = module(first, *rest)
+        first.data[0] += 1
+        return out
+
+    return run
+
+
 def reseeded(module: nn.Module) -> Call:
     """Draws other random numbers than eager does."""
 

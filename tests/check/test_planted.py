@@ -16,6 +16,7 @@ FORMS: list[tuple[str, Verdict, str, dict[str, Any]]] = [
     ("nan_column", Verdict.NONFINITE, "not_finite", {"value": "output 0", "count": 136, "first": (0, 0, 0, 2)}),
     ("double", Verdict.METADATA, "form_differs", {"aspect": "dtype", "actual": "float64", "expected": "float32"}),
     ("transposed", Verdict.METADATA, "form_differs", {"aspect": "shape", "actual": "[2, 4, 16, 17]"}),
+    ("overwrites_input", Verdict.METADATA, "form_differs", {"aspect": "mutation", "value": "input 0 afterwards"}),
     ("relaid", Verdict.METADATA, "form_differs", {"aspect": "strides", "actual": "[1088, 16, 64, 1]"}),
     ("in_a_tuple", Verdict.METADATA, "form_differs", {"aspect": "structure", "actual": "(tensor)"}),
     ("restless", Verdict.NONDETERMINISTIC, "nondeterministic", {"value": "output 0"}),

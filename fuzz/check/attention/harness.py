@@ -14,8 +14,7 @@ from fuzz.check.attention.function import Attention, Function, call_checked, fil
 from fuzz.check.attention.guard import Guard
 from fuzz.check.exceptions import Unsupported
 from fuzz.check.oracle.attention.call import Call
-from fuzz.check.oracle.dynamo_same import same_bits
-from fuzz.check.program import Program
+from fuzz.check.program import Program, same_bits
 from fuzz.protocol.failures import DifferentElements, Write
 
 DIFFERENTIATED = ("q", "k", "v", "bias", "sinks")

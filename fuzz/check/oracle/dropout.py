@@ -26,9 +26,8 @@ import torch
 from torch import Tensor
 
 from fuzz.check.oracle import constants
-from fuzz.check.oracle.dynamo_same import same_bits
 from fuzz.check.oracle.where import unravel
-from fuzz.check.program import Execution
+from fuzz.check.program import Execution, same_bits
 
 #: Runs the case with a seed on inputs; with gradients or without.
 Run = Callable[[int, list[Any], bool], Execution]

@@ -1,6 +1,5 @@
 """What PyTorch's own accuracy check says. The one place that calls it."""
 
-import torch
 from torch import Tensor
 
 from fuzz.check.program import Execution
@@ -36,14 +35,3 @@ def same(eager: Execution, compiled: Execution, exact: Execution) -> bool | None
 
 def _discard(*_: object) -> None:
     return None
-
-
-def same_bits(left: Tensor, right: Tensor) -> bool:
-    """Whether two tensors have one dtype, one shape and equal elements; NaN equals NaN."""
-    if left.dtype != right.dtype or left.shape != right.shape:
-        return False
-    if torch.equal(left, right):
-        return True
-    if not left.is_floating_point():
-        return False
-    return bool(((left == right) | (left.isnan() & right.isnan())).all())

@@ -14,10 +14,9 @@ import torch
 from torch import Tensor
 
 from fuzz.check.oracle import constants
-from fuzz.check.oracle.dynamo_same import same_bits
 from fuzz.check.oracle.rows import Envelope, Errors, largest_finite
 from fuzz.check.oracle.where import error_map, locate
-from fuzz.check.program import Execution
+from fuzz.check.program import Execution, same_bits
 from fuzz.protocol import ErrorMap, Verdict, WrongElements
 from fuzz.protocol.failures import (
     DifferentElements,

@@ -155,10 +155,13 @@ class _Sums:
 
     def _of_scores(self) -> Tensor:
         given = self._given
-        ds = self._ds * given.slope.abs()
-        systematic = ds * ((self._relative + 4 * self._ua) * given.products.abs() + self._ua * given.terms)
-        rounded = (self._unit**2 * (ds * given.products) ** 2).sum(-1, keepdim=True)
-        rows = systematic.sum(-1, keepdim=True) ** 2 + rounded
+        ds, p, size = self._ds * given.slope.abs(), self._weights * given.slope.abs(), given.products.abs()
+        systematic = ds * ((self._relative + 4 * self._ua) * size + self._ua * given.terms)
+        # Where one key takes all the weight dP and delta cancel: what is left of dS is their rounding.
+        systematic += p * self._ua * (self._dp_terms * self._more + self._delta) * size
+        rounded = self._unit**2 * (ds**2 + (p * self._dp) ** 2 + (p * self._delta) ** 2) * size**2
+        rows = systematic.sum(-1, keepdim=True) ** 2 + rounded.sum(-1, keepdim=True)
+        rows += self._edelta * (p * size).sum(-1, keepdim=True) ** 2
         queries = self._product(self._dq, self._made.q, self._scale * (ds @ given.k.abs()))
         keys = self._product(self._dk, self._made.k, self._scale * self._by_key_heads(ds.mT @ given.q.abs()))
         return self._by_key_heads(_pool_squares(rows.sqrt()).squeeze(-1) + queries) + keys

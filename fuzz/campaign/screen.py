@@ -1,16 +1,183 @@
-"""What a person watches: one live block on a terminal, a stable line every few seconds elsewhere. On stderr."""
+"""What a person sees of a campaign: one live block on a terminal, a stable line every few seconds elsewhere, both on
+stderr; findings and the end in words, on stdout."""
 
+import shlex
 import sys
+import textwrap
 import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import TextIO
 
+from corpus import entry as corpus_entry
+from corpus.ledger import Bug
+from fuzz.bug_identity import operation_of
 from fuzz.campaign.events import CampaignStarted, Event, FindingSaved, Listener
 from fuzz.campaign.options import Budget
 from fuzz.campaign.stats import Statistics
-from fuzz.campaign.summary import finding_text
 from fuzz.durations import format_count, format_duration
+from fuzz.expectation import reproduce_lines
+from fuzz.protocol import EAGER, Verdict
+from fuzz.protocol.failures import RelationBroken
+from fuzz.protocol.render import MEANINGS, describe
+from fuzz.run_store import FindingRow, Results
+from fuzz.subjects import is_user_function
 
 _LINE_SECONDS = 5.0
+
+
+def finding_text(event: FindingSaved) -> str:
+    """A finding when it is saved: what fails, the program, the numbers, where it is, and how to see it again."""
+    kind = "internal finding" if event.internal else "finding"
+    operations = format_count(event.ops, "operation")
+    head = f"{kind}: {event.verdict} under {event.subject}, {operations}: {event.verdict.explanation}"
+    lines = [head, f"  {event.message}"]
+    lines += [f"  {event.ledger}"] if event.ledger else []
+    failure = event.failure
+    if isinstance(failure, RelationBroken) and failure.relation in MEANINGS:
+        lines.append(f"  the function was called again with other arguments: {MEANINGS[failure.relation]}")
+    if event.where:
+        lines.append(f"  where: {event.where}")
+    other = failure is not None and failure.is_of_further_call
+    numbers = numbers_text(event.numbers, Verdict.OK if other else event.verdict, event.subject)
+    if numbers:
+        lines.append(f"  the case's own call is right: {numbers}" if other else f"  {numbers}")
+    if event.same is not None and not other:
+        lines.append(f"  torch._dynamo.utils.same(eager, compiled, fp64_ref): {event.same}")
+    lines += [f"  a regression: torch {version} says {verdict}" for version, verdict in event.seen.items()]
+    if event.fired:
+        lines.append(f"  rewrites: {', '.join(event.fired)}")
+    lines += ["", textwrap.indent(event.source.rstrip(), "    "), "", f"  saved: {event.path}"]
+    return "\n".join([*lines, *reproduce_lines(event.path, event.case, event.subject), ""])
+
+
+def numbers_text(numbers: Mapping[str, float], verdict: Verdict, subject: str) -> str:
+    """The errors against float64, in one line: of eager and the compiled program, or of an attention function and of
+    right kernels of its class. Where eager is wrong nothing need have been compiled."""
+    if "compiled_error" not in numbers:
+        return ""
+    mine = numbers["compiled_error"]
+    if "peer_error" in numbers:
+        text = f"largest error against float64: {mine:.2g}, a right kernel's {numbers['peer_error']:.2g}"
+    elif "eager_error" in numbers:
+        text = f"largest error against float64: eager {numbers['eager_error']:.2g}"
+        if subject != EAGER:
+            text += f", {subject if verdict is Verdict.EAGER_SUSPECT else 'compiled'} {mine:.2g}"
+    else:
+        return ""
+    if verdict is Verdict.NONFINITE:
+        text = text.replace("largest error", "where it is finite, largest error")
+    if "scale" in numbers:
+        text += f", of values up to {numbers['scale']:.2g}"
+    return text
+
+
+def summarize(
+    results: Results, stats: Statistics, *, waiting: int, new: int, bugs: Mapping[str, Bug] = MappingProxyType({})
+) -> str:
+    """The end of a run: what was done, what was found, what is left. `waiting`: suspicions; `new`: findings of this
+    run; `bugs`: entries of the ledger by the ids of their examples."""
+    rows = results.findings()
+    found = [row for row in rows if row.kind == "new"]
+    of_eager: list[FindingRow] = []
+    if stats.started and all(map(is_user_function, stats.started.subjects)):
+        of_eager = [row for row in found if row.result.verdict is Verdict.EAGER_SUSPECT]
+        found = [row for row in found if row not in of_eager]
+    where = f"in {stats.started.out}" if stats.started else "in all"
+    earlier = f", {new} of them from this run" if new != len(found) else ""
+    internal = [row for row in rows if row.kind == "internal"]
+    faults, mistakes = (format_count(len(stats.faults), "case"), format_count(len(of_eager), "mistake"))
+    apart = "kept apart, since no public subject was chosen to show them (--subject inductor)"
+    to_do = f"{format_count(waiting, 'suspicion')} not investigated yet"
+    out = f"--out {shlex.quote(stats.started.out)}" if stats.started else "the same --out"
+    sections = (
+        (
+            f"{faults} could not be judged because attnfuzz failed; please report it:",
+            [
+                f"  {one.text.splitlines()[-1]}: {one.path}, and the worker's output beside it"
+                for one in stats.faults[:5]
+            ],
+        ),
+        (f"{format_count(len(internal), 'internal finding')}, {apart}:", _list_rows(internal)),
+        *_known_sections([row for row in rows if row.kind == "known" and row.count], bugs, stats),
+        (
+            f"{mistakes} of torch's own eager mode, not caused by your function, saved too:",
+            [f"  {operation_of(row.result)}: {row.file}" for row in of_eager],
+        ),
+    )
+    return "\n".join(
+        [
+            *_work_lines(results.counts("outcomes"), stats),
+            *([f"  {to_do}; to continue: --budget 10m {out}"] if waiting else []),
+            *(line for head, lines in sections if lines for line in (head, *lines)),
+            f"{format_count(len(found), 'finding')} {where}{earlier}" + (":" if found else ""),
+            *_list_rows(found),
+        ]
+    )
+
+
+_SET_ASIDE = {
+    "internal_only": "shown by an internal subject only",
+    "within_same": "accepted by torch._dynamo.utils.same",
+    "unconfirmed": "not repeated three times in fresh workers",
+    "in_both": "failing in the torch of --against too, so not regressions",
+    "not_compared": "that the torch of --against can't judge",
+}
+
+
+def _work_lines(outcomes: Mapping[str, int], stats: Statistics) -> list[str]:
+    rejected = f"{stats.rejected / stats.cases:.1%}" if stats.cases else "none"
+    times = f"{stats.torch_share:.0%} of worker time in torch ({stats.oracle_share:.0%} for the oracle)"
+    cases = f"{format_count(stats.cases, 'case')} in {format_duration(stats.elapsed)}"
+    lines = [f"{stats.ended}: {cases}, {stats.rate:.1f} checks/s, {times}, rejected {rejected}"]
+    lines += [f"  rejected {count}x: {reason}" for reason, count in stats.reasons.most_common(5)]
+    lines += [_coverage(subject, stats) for subject in sorted(stats.skipped) if is_user_function(subject)]
+    lines += [f"  {subject} took none of its cases: {reason}" for subject, reason in sorted(stats.idle().items())]
+    lines += [f"  set aside: {outcomes[label]} {words}" for label, words in _SET_ASIDE.items() if outcomes.get(label)]
+    return lines
+
+
+def _known_sections(
+    rows: list[FindingRow], bugs: Mapping[str, Bug], stats: Statistics
+) -> Iterator[tuple[str, list[str]]]:
+    """Bugs of the ledger that were met again, most often first, and other known findings."""
+    met = Counter[str]()
+    for row in rows:
+        if row.case_id in bugs:
+            met[bugs[row.case_id].id] += row.count
+    by_id = {bug.id: bug for bug in bugs.values()}
+    lines = []
+    for bug, count in ((by_id[bug_id], count) for bug_id, count in met.most_common()):
+        about = f" ({bug.status.about})" if bug.status.about else ""
+        if bug.status.kind == "fixed" and stats.started:
+            about = f" ({bug.status.about}; this is {stats.started.torch})"
+        lines.append(f"  {_STATUSES.get(bug.status.kind, bug.status.kind)}: {bug.title}{about}, met {count}x")
+    yield f"{format_count(len(met), 'known bug')} of the ledger met again:", lines
+    others = [row for row in rows if row.case_id not in bugs]
+    lines = [f"  {row.result.verdict} {row.case_id}, met {row.count}x: {row.file}" for row in others]
+    yield f"{format_count(len(others), 'known finding')} met again:", lines
+
+
+_STATUSES = {"new": "not reported yet", "not_a_bug": "not a bug"}
+
+
+def _coverage(subject: str, stats: Statistics) -> str:
+    met = sum(count for key, count in stats.verdicts.items() if key.rpartition(" ")[0] == subject)
+    reasons = stats.skipped[subject]
+    listed = ", ".join(f"{reason} ({count})" for reason, count in reasons.most_common(5))
+    return f"  {subject} took {met - reasons.total()} of {met} cases; the others: {listed}"
+
+
+def _list_rows(rows: Iterable[FindingRow]) -> list[str]:
+    lines = []
+    for row in rows:
+        case, result = corpus_entry.loads(row.entry, row.file).case, row.result
+        operations = format_count(len(case.ops), "operation")
+        lines.append(f"  {result.verdict} under {result.subject}, {operations}, met {row.count}x")
+        lines.append(f"    {describe(result) or result.verdict.explanation}")
+        lines += reproduce_lines(row.file, row.case_id, result.subject, "    ")
+    return lines
 
 
 def started_text(event: CampaignStarted) -> str:

@@ -19,9 +19,8 @@ from types import FrameType
 from fuzz.campaign.campaign import Campaign, Sampler
 from fuzz.campaign.events import Bus, EventLog
 from fuzz.campaign.options import Options, StopReason
-from fuzz.campaign.screen import LineScreen, LiveScreen
+from fuzz.campaign.screen import LineScreen, LiveScreen, summarize
 from fuzz.campaign.stats import Statistics
-from fuzz.campaign.summary import summarize
 from fuzz.protocol import Hello
 from fuzz.run_store import RESULTS_FILE, Results
 from fuzz.subjects import get_spec

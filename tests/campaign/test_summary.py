@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from fuzz.campaign.events import FindingSaved
+from fuzz.campaign.screen import finding_text, numbers_text, summarize
 from fuzz.campaign.session import run_campaign
-from fuzz.campaign.summary import finding_text, numbers_text, summarize
 from fuzz.durations import format_count
 from fuzz.expectation import State
 from fuzz.protocol import Verdict

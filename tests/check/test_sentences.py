@@ -6,7 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("generators", "kernels", "corpus", "fuzz", "triage")
 SHOWING = {
-    "fuzz/campaign/summary.py",  # prints what a saved finding says
+    "fuzz/campaign/screen.py",  # prints what a saved finding says
     "fuzz/campaign/known_bugs.py",  # hands what older versions stored to fuzz/protocol/recorded.py
     "fuzz/campaign/investigations.py",  # stores what became of a suspicion
 }

@@ -33,28 +33,22 @@ from fuzz.subjects import compiler_of, is_user_function
 from generators.errors import UserError
 from triage import script_runs
 from triage.attribution.attribute import attribute
-from triage.attribution.root_cause import PATTERNS, MechanismKind, RootCause, Stage
+from triage.attribution.root_cause import PATTERNS, RootCause, Stage
+from triage.attribution.root_cause import MechanismKind as Kind
 from triage.cluster.findings import Finding
 
 OPEN = "open"
 """The stage of a key whose cause is not known."""
 
-_OF_ONE_PATTERN = {MechanismKind.of(verdict) for verdict in PROCESS | SILENT} | {
-    MechanismKind.OTHER_RESULT,
-    MechanismKind.FORM,
-    MechanismKind.STRIDES,
-}
+_OF_ONE_PATTERN = {Kind.OTHER_RESULT, Kind.FORM, Kind.STRIDES, *map(Kind.of, PROCESS | SILENT)}
 """Mechanisms that lie in what one pattern is replaced by, or that say no more than how it fails."""
 
-_WRONG_VALUES = {
-    MechanismKind.WRONG_VALUES,
-    MechanismKind.NOT_FINITE,
-    MechanismKind.RELATION,
-    MechanismKind.FURTHER_CALL,
-}
+_WRONG_VALUES = {Kind.WRONG_VALUES, Kind.NOT_FINITE, Kind.RELATION, Kind.FURTHER_CALL}
+
 DIRECTORY = "attributions"
 LOOSE = Path("runs")
 """Where the causes of findings without a run are stored."""
+
 
 Attributor = Callable[[Entry], RootCause]
 """Finds the cause of a finding. Raises UserError where it can't, with the reason."""
@@ -66,7 +60,7 @@ def key_of(cause: RootCause) -> CauseKey:
     if cause.stage == Stage.OPERATION:
         who = EAGER  # whichever subject called it
     if cause.stage == Stage.KERNEL and cause.mechanism.name in _WRONG_VALUES:
-        mechanism = MechanismKind.WRONG_VALUES.value
+        mechanism = Kind.WRONG_VALUES.value
     if cause.is_attention_pattern and cause.mechanism.name not in _OF_ONE_PATTERN:
         part = PATTERNS
     return CauseKey(who, str(cause.stage), part, mechanism)

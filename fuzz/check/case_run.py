@@ -63,12 +63,8 @@ class CaseRun:
         try:
             announce(REFERENCE)
             with clock:
-                self.exact = reference(
-                    self.program.module(request.training),
-                    self.program.inputs(),
-                    training=request.training,
-                    cotangents=self._cotangents,
-                )
+                module, inputs = self.program.module(request.training), self.program.inputs()
+                self.exact = reference(module, inputs, training=request.training, cotangents=self._cotangents)
             announce(NOISE)
             with clock:
                 self.judge = Judge(self.eager, self.exact, self.replica, self.coarsest, random=request.random)
@@ -144,8 +140,5 @@ class CaseRun:
 
 def find_difference(runs: list[Execution]) -> str | None:
     """The name of a value that is not equal bit for bit in all runs."""
-    for run in runs[1:]:
-        for name, value in runs[0].values.items():
-            if name not in run.values or not same_bits(value, run.values[name]):
-                return name
-    return None
+    pairs = ((name, value, run.values.get(name)) for run in runs[1:] for name, value in runs[0].values.items())
+    return next((name for name, mine, other in pairs if other is None or not same_bits(mine, other)), None)

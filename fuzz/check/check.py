@@ -154,26 +154,23 @@ def _judge_fused_call(case: CaseRun, subject: Subject, run: Execution) -> Judgem
     request = case.request
     if request.random or request.attention_stub is None:
         return None
+
+    def judge_as_call(run: Execution) -> Judgement | None:
+        call = pure.call(run, case.eager.cotangents)
+        if call is None or (subject.tf32 and call.q.dtype == torch.float32):
+            return None
+        # A program that takes the scale to q, or its root to q and to k, rounds there, unless it is a power of 4.
+        root = math.log2(abs(call.options["scale"]) or 1.0) / 2
+        judgement = judge_call(call, FUSED_ROUNDS if root.is_integer() else (*FUSED_ROUNDS, "scores"))
+        return judgement if judgement.verdict.is_finding else None
+
     with SuppressOutOfMemory():
         pure = PureAttention(request.attention_stub, case.device, training=request.training)
-        judgement = _judge_as_call(pure, case, subject, run)
+        judgement = judge_as_call(run)
         if judgement is None:
             return None
-        return apply_precision_policy(
-            judgement, case, subject, run, lambda again: _judge_as_call(pure, case, subject, again) is not None
-        )
+        return apply_precision_policy(judgement, case, subject, run, lambda again: judge_as_call(again) is not None)
     return None
-
-
-def _judge_as_call(pure: PureAttention, case: CaseRun, subject: Subject, run: Execution) -> Judgement | None:
-    """What is wrong with `run` as a call of an attention function."""
-    call = pure.call(run, case.eager.cotangents)
-    if call is None or (subject.tf32 and call.q.dtype == torch.float32):
-        return None
-    # A program that takes the scale to q, or its root to q and to k, rounds there, unless it is a power of 4.
-    root = math.log2(abs(call.options["scale"]) or 1.0) / 2
-    judgement = judge_call(call, FUSED_ROUNDS if root.is_integer() else (*FUSED_ROUNDS, "scores"))
-    return judgement if judgement.verdict.is_finding else None
 
 
 def _check_attention(case: CaseRun, subject: Subject, coverage: Coverage) -> tuple[Judgement, Execution | None]:
@@ -215,7 +212,7 @@ def _run_and_judge(
 ) -> Judgement:
     """The verdict on what a function gives; `runs` takes the executions."""
     recorded: list[Call] = []
-    module = harness.module()
+    module = harness.program.module(harness.training)
     try:
         with case.running, coverage:
             call = subject.compile(module, case.request.dynamic)

@@ -2,7 +2,8 @@
 
 import re
 import traceback
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import Raised
@@ -43,6 +44,19 @@ class Failed(Exception):
     def __init__(self, error: Exception) -> None:
         super().__init__(f"{type(error).__name__}: {error}")
         self.error = error
+
+
+@contextmanager
+def accuse_function() -> Iterator[None]:
+    """Within it, whatever an attention function raises but refusals and out of memory is raised as `Failed`."""
+    try:
+        yield
+    except (Unsupported, NotImplementedError):
+        raise
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        raise Failed(error) from error
 
 
 class SuppressOutOfMemory(AbstractContextManager["SuppressOutOfMemory"]):

@@ -6,14 +6,13 @@ templates) stay as they were. The only module that touches Inductor's compile pi
 """
 
 import importlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch.utils import _python_dispatch
 
-from fuzz.check.torch_internals import require
+from fuzz.check.torch_internals import patch, require
 
 _PIPELINE, _MATCHER = "torch._inductor.compile_fx", "torch._inductor.pattern_matcher"
 
@@ -38,7 +37,8 @@ def _interpret(graph: torch.fx.GraphModule, inputs: Sequence[Any], **options: An
         with torch.no_grad():
             fake_mode = pipeline.fake_tensor_prop(graph, inputs)
         strides = _read_output_strides(graph)
-        with pipeline.V.set_fake_mode(fake_mode), _lowerings_left_out():
+        left_out = patch(require(_MATCHER, "LoweringPatternEntry"), "apply", lambda *_: None)
+        with pipeline.V.set_fake_mode(fake_mode), left_out:
             pipeline._recursive_post_grad_passes(graph, is_inference=options.get("is_inference", False))
     interpreter = torch.fx.Interpreter(graph)
     interpreter.extra_traceback = False
@@ -65,14 +65,3 @@ def _restride(value: Any, strides: tuple[int, ...]) -> Any:
     if not isinstance(value, torch.Tensor) or value.stride() == strides or not value.numel():
         return value
     return value.new_empty_strided(value.shape, strides).copy_(value)
-
-
-@contextmanager
-def _lowerings_left_out() -> Iterator[None]:
-    entry = require(_MATCHER, "LoweringPatternEntry")
-    apply = entry.apply
-    entry.apply = lambda *_: None
-    try:
-        yield
-    finally:
-        entry.apply = apply

@@ -164,10 +164,9 @@ def same_bits(left: Tensor, right: Tensor) -> bool:
 
 def is_device_lost(device: str) -> bool:
     """Whether this process can compute nothing more there: CUDA refuses all work after an access outside of memory."""
-    if device != "cuda":
-        return False
     try:
-        torch.cuda.synchronize()
+        if device == "cuda":
+            torch.cuda.synchronize()
     except RuntimeError:
         return True
     return False
@@ -187,14 +186,9 @@ def _has_cuda() -> bool:
 
 
 def _leaves(module: nn.Module, inputs: list[Any]) -> dict[str, Tensor]:
-    leaves: dict[str, Tensor] = {}
-    for index, value in enumerate(inputs):
-        if isinstance(value, Tensor) and value.is_floating_point():
-            leaves[f"input {index}"] = value.requires_grad_()
-    for name, parameter in module.named_parameters():
-        if parameter.requires_grad:
-            leaves[f"parameter {name}"] = parameter
-    return leaves
+    floating = {i: x for i, x in enumerate(inputs) if isinstance(x, Tensor) and x.is_floating_point()}
+    leaves = {f"input {index}": value.requires_grad_() for index, value in floating.items()}
+    return leaves | {f"parameter {name}": x for name, x in module.named_parameters() if x.requires_grad}
 
 
 def _cotangent(index: int, output: Tensor) -> Tensor:

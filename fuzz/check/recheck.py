@@ -61,7 +61,13 @@ def _explain_by_rounding(judgement: Judgement, case: CaseRun, subject: Subject, 
     judge = case.judge
     if subject.tf32:
         with settings.allow_tf32_products():
-            judge = _judge_in_tf32(case)
+            judge = Judge(
+                case.execute(),
+                case.exact,
+                case.replica,
+                lambda: _with_tf32(case.coarsest()),
+                random=case.request.random,
+            )
             if not judge.judge(run).verdict.is_finding:
                 return _by_design(judgement, TF32)
     return apply_precision_policy(judgement, case, subject, run, lambda again: judge.judge(again).verdict.is_finding)
@@ -107,13 +113,6 @@ def _is_wrong_again(case: CaseRun, subject: Subject, is_wrong: Callable[[Executi
         return is_wrong(run)
 
 
-def _judge_in_tf32(case: CaseRun) -> Judge:
-    """A judge by what eager gives while TF32 is allowed; to be made and asked while it is."""
-    return Judge(
-        case.execute(), case.exact, case.replica, lambda: _with_tf32(case.coarsest()), random=case.request.random
-    )
-
-
 def _with_tf32(coarsest: torch.dtype) -> torch.dtype:
     return constants.coarsest(coarsest, constants.TF32_LIKE)
 
@@ -148,9 +147,8 @@ def _compare_seeds(judgement: Judgement, case: CaseRun, compiled: Compiled, run:
 
 
 def _accuse(found: dropout.Difference) -> Judgement:
-    verdict = Verdict.WRONG_RESULT if found.is_of_output else Verdict.WRONG_GRADIENT
-    if found.kind == dropout.NONFINITE:
-        verdict = Verdict.NONFINITE
+    wrong = Verdict.WRONG_RESULT if found.is_of_output else Verdict.WRONG_GRADIENT
+    verdict = Verdict.NONFINITE if found.kind == dropout.NONFINITE else wrong
     failure = DropoutStatistic(found.value, found.kind, found.part, found.effect, found.seeds, found.errors)
     return Judgement(verdict, failure, {"ratio": found.errors, "seeds": float(found.seeds)}, found.value)
 

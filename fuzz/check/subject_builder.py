@@ -69,29 +69,20 @@ def find(name: str) -> Subject:
 def _build(name: str, spec: Spec) -> Subject:
     attention = None
     if spec.is_attention:
-        attention = Attention(
-            load=functools.partial(_load_kernel, spec.function)
-            if spec.function
-            else functools.partial(load_sdpa, spec.sdpa),
-            compiled=bool(spec.backend),
-            twin=functools.partial(_load, spec.twin) if spec.twin else None,
-        )
+        kernel, fused = functools.partial(_load_kernel, spec.function), functools.partial(load_sdpa, spec.sdpa)
+        twin = functools.partial(_load, spec.twin) if spec.twin else None
+        attention = Attention(kernel if spec.function else fused, compiled=bool(spec.backend), twin=twin)
     return Subject(name, functools.partial(_compile, spec) if spec.backend else run_eager, attention, tf32=spec.tf32)
 
 
 def _compile(spec: Spec, module: nn.Module, dynamic: bool) -> Callable[..., Any]:
-    if spec.backend == "passes":
-        backend: Any = graph_passes.backend()
-    else:
-        backend = spec.backend
-    how: dict[str, Any] = {"mode": spec.mode} if spec.mode else {}
-    return torch.compile(module, backend=backend, dynamic=dynamic or spec.dynamic, **how)
+    backend: Any = graph_passes.backend() if spec.backend == "passes" else spec.backend
+    return torch.compile(module, backend=backend, dynamic=dynamic or spec.dynamic, mode=spec.mode or None)
 
 
-def _load(path: str) -> Function:
+def _load(path: str) -> Any:
     module, _, name = path.partition(":")
-    function: Function = getattr(importlib.import_module(module), name)
-    return function
+    return getattr(importlib.import_module(module), name)
 
 
 def _load_kernel(path: str) -> Function:
@@ -109,7 +100,7 @@ def _import(name: str) -> Subject:
     and value), with the keywords and capabilities of docs/kernels.md; else it takes a module and returns a callable.
     """
     try:
-        function: Any = _load(name)
+        function = _load(name)
     except (ImportError, AttributeError, ValueError) as error:
         raise SubjectError(f"subject {name!r} can't be imported: {error}") from error
     if isinstance(function, Subject):

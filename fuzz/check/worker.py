@@ -32,7 +32,6 @@ ENVIRONMENT = {"OMP_NUM_THREADS": "1", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64", 
 #: Triton reads it when a kernel is defined: on CPU kernels are interpreted.
 INTERPRETED = {"TRITON_INTERPRET": "1"}
 
-
 Answer = Callable[[Check], Result]
 Serve = Callable[[BinaryIO, Answer], int]
 
@@ -51,7 +50,8 @@ def main(
     """
     started = time.perf_counter()
     options = _options(arguments)
-    wire = _take_stdout()
+    wire = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
     faulthandler.enable()
     for name, value in {**ENVIRONMENT, **(INTERPRETED if options.device == "cpu" else {})}.items():
         os.environ.setdefault(name, value)
@@ -71,13 +71,19 @@ def main(
     usable = subjects if cxx or options.device != "cpu" else {n: s for n, s in subjects.items() if not s.spec.needs_cxx}
 
     def answer(message: Check) -> Result:
-        return _check(message, usable, options.device, wire)
+        from fuzz.check.check import check
+
+        return check(message, usable, options.device, lambda stage: send(wire, Stage(message.id, stage)), _rss_mib)
 
     try:
-        return (serve or _serve)(wire, answer)
+        if serve is not None:
+            return serve(wire, answer)
+        while (message := read_check()) is not None:
+            send(wire, answer(message))
     except Exception:
         traceback.print_exc()
         return 3
+    return 0
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
@@ -88,12 +94,6 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--memory-limit", type=int, default=0, help="limit of memory in MiB; 0 for none (default)")
     return parser.parse_args(arguments)
-
-
-def _take_stdout() -> BinaryIO:
-    wire = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)
-    return wire
 
 
 def _start(options: argparse.Namespace) -> "dict[str, Subject]":
@@ -151,12 +151,6 @@ def _cxx() -> str | None:
     return shown.stdout.splitlines()[0].strip() if shown.stdout else str(compiler)
 
 
-def _serve(wire: BinaryIO, answer: Answer) -> int:
-    while (message := read_check()) is not None:
-        send(wire, answer(message))
-    return 0
-
-
 def read_check() -> Check | None:
     """The next request; None when the parent ends this process. Raises `ProtocolError`."""
     line = sys.stdin.buffer.readline()
@@ -166,15 +160,6 @@ def read_check() -> Check | None:
     if not isinstance(message, Check):
         raise ProtocolError(f"a parent does not send {message.type!r}")
     return message
-
-
-def _check(message: Check, subjects: "dict[str, Subject]", device: str, wire: BinaryIO) -> Result:
-    from fuzz.check.check import check
-
-    def announce(stage: str) -> None:
-        send(wire, Stage(message.id, stage))
-
-    return check(message, subjects, device, announce, _rss_mib)
 
 
 def _rss_mib() -> float:

@@ -127,9 +127,9 @@ def test_rows_are_judged_by_their_own_size(dtype: torch.dtype) -> None:
     known = envelope(size, dtype)
     off = size.clone()
     off[1] += 40 * torch.finfo(dtype).eps * 0.5
-    assert known.judge(size.to(dtype)).ratio <= 1
+    assert known.judge(size.to(dtype)).numbers["ratio"] <= 1
     judged = known.judge(off.to(dtype))
-    assert judged.worst == (1, 0) and judged.ratio > 10
+    assert judged.worst == (1, 0) and judged.numbers["ratio"] > 10
 
 
 def test_a_row_that_is_exactly_zero_may_hold_the_rounding_of_its_tensor() -> None:
@@ -138,14 +138,14 @@ def test_a_row_that_is_exactly_zero_may_hold_the_rounding_of_its_tensor() -> Non
     rounding, wrong = values.clone(), values.clone()
     rounding[0] = 4e-7
     wrong[0] = 1e-4
-    assert known.judge(rounding.float()).rows_wrong == 0
-    assert known.judge(wrong.float()).rows_wrong == 1
+    assert known.judge(rounding.float()).numbers["rows_wrong"] == 0
+    assert known.judge(wrong.float()).numbers["rows_wrong"] == 1
 
 
 def test_noise_as_large_as_the_value_is_ill_conditioned() -> None:
     values = torch.ones(3, 4, dtype=torch.float64)
     judged = envelope(values, noise=2.0**22).judge(values.float() * 1.1)
-    assert judged.ill_conditioned and judged.rows_wrong == 0
+    assert judged.ill_conditioned and judged.numbers["rows_wrong"] == 0
 
 
 def test_what_is_not_finite_is_judged_by_position() -> None:

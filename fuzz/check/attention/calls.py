@@ -145,14 +145,8 @@ class _FurtherCalls:
         guard = Guard()
         with guard:
             given = guard.protect({"q": q, "k": k, "v": v, **options})
-            try:
+            with exceptions.accuse_function():
                 out = call_checked(self._loaded.function, **given)
-            except (Unsupported, NotImplementedError):
-                raise
-            except Exception as error:
-                if exceptions.is_out_of_memory(error):
-                    raise
-                raise Failed(error) from error
             out = guard.returned(out)
         self.damage = guard.damage()
         return out

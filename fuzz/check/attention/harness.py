@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fuzz.check.attention.function import Attention, Function, call_checked, fill_matters
 from fuzz.check.attention.guard import Guard
@@ -30,8 +30,7 @@ class AttentionHarness:
 
     def __init__(self, source: str, attention: Attention, device: str, *, training: bool) -> None:
         self._source, self._device = source, device
-        self.attention = attention
-        self.training = training
+        self.attention, self.training = attention, training
         self.function = attention.resolve()
         self.guard: Guard | None = None
         self.dtypes: set[torch.dtype] = set()
@@ -42,10 +41,6 @@ class AttentionHarness:
             self._dry_run()
         call = _make_contiguous(self.function.function) if attention.compiled else self._attend
         self.program = Program(source, device, {"attend": call})
-
-    def module(self) -> nn.Module:
-        """A fresh module."""
-        return self.program.module(self.training)
 
     def fresh(self) -> Guard | None:
         """What is to surround the next run."""
@@ -135,7 +130,6 @@ class AttentionHarness:
 
 
 def _watch_gradient(value: Tensor, note: Callable[[Tensor], None]) -> None:
-    """Have `note` called with a copy of the gradient of a value, when it comes."""
     value.register_hook(lambda gradient: note(gradient.detach().clone()))
 
 

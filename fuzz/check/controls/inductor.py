@@ -23,7 +23,7 @@ def refuse_matches(refuses: Callable[[Any, Any], bool]) -> Iterator[None]:
         entries = [entry for listed in list(self.patterns.values()) for entry in listed]
         checks = [(entry, entry.extra_check) for entry in {id(entry): entry for entry in entries}.values()]
         for entry, check in checks:
-            entry.extra_check = _make_refusing_check(entry, check, refuses)
+            entry.extra_check = lambda match, entry=entry, check=check: not refuses(entry, match) and check(match)
         try:
             return apply(self, graph)
         finally:
@@ -32,12 +32,6 @@ def refuse_matches(refuses: Callable[[Any, Any], bool]) -> Iterator[None]:
 
     with patch(matcher, "apply", applied):
         yield
-
-
-def _make_refusing_check(
-    entry: Any, check: Callable[[Any], Any], refuses: Callable[[Any, Any], bool]
-) -> Callable[[Any], Any]:
-    return lambda match: False if refuses(entry, match) else check(match)
 
 
 def disable_rewrites(is_off: Callable[[str], bool]) -> AbstractContextManager[None]:

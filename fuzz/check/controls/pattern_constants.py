@@ -8,7 +8,6 @@ import inspect
 import operator
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -29,6 +28,7 @@ _SHAPES = frozenset({"expand", "view", "reshape", "_unsafe_view", "clone", "empt
 
 _OPERANDS = frozenset({"KeywordArg", "ExclusiveKeywordArg", "Ignored", "Arg"})
 _EXAMPLE_RANK = 4
+_Means = dict[Any, Any] | None  # None where the sizes are the program's
 _NO_CONSTANT = frozenset({"device", "layout", "pin_memory", "memory_format"})
 
 
@@ -70,10 +70,10 @@ def differences(entry: Any, operands: dict[str, Any], outputs: list[Any]) -> lis
     if origin is None:
         raise Unlike("the pattern's text is not known")
     try:
-        return _compare(_by_operands(origin, operands), outputs, _As({}, exact=True))
+        return _compare(_by_operands(origin, operands), outputs, None)
     except Unlike:
         # Some operations leave no trace for some sizes; the serialized pattern was traced with the authors' examples.
-        return _compare(_by_examples(origin), outputs, _as_examples(origin, operands))
+        return _compare(_by_examples(origin), outputs, _read_examples(origin, operands))
 
 
 def read_known_pattern(item: Any) -> tuple[Any, ...]:
@@ -82,15 +82,8 @@ def read_known_pattern(item: Any) -> tuple[Any, ...]:
     return item if isinstance(item, tuple) else tuple(getattr(item, name) for name in names)
 
 
-@dataclass(frozen=True)
-class _As:
-    """What constants of a pattern mean that follow from the examples' dtype. `exact`: sizes are the program's."""
-
-    means: dict[Any, Any]
-    exact: bool
-
-
-def _as_examples(origin: Any, operands: dict[str, Any]) -> _As:
+def _read_examples(origin: Any, operands: dict[str, Any]) -> dict[Any, Any]:
+    """What constants of a pattern mean that follow from the examples' dtype and sizes; None where it is not known."""
     example = origin[1][0]
     query = operands["query"].meta["val"].dtype
     means: dict[Any, Any] = {example.dtype: query}
@@ -98,15 +91,15 @@ def _as_examples(origin: Any, operands: dict[str, Any]) -> _As:
         means |= {torch.finfo(example.dtype).min: torch.finfo(query).min}
     # Older patterns take their scale from head_dim.
     root = float(example.shape[-1]) ** 0.5
-    return _As(means | dict.fromkeys((root, 1 / root, root**0.5, root**-0.5)), exact=False)
+    return means | dict.fromkeys((root, 1 / root, root**0.5, root**-0.5))
 
 
-def _compare(traced: Any, nodes: list[Any], known: _As) -> list[tuple[str, str, str]]:
+def _compare(traced: Any, nodes: list[Any], means: _Means) -> list[tuple[str, str, str]]:
     outputs = getattr(traced, "outputs", [traced])
     found: dict[tuple[str, str, str], None] = {}
     for expression, node in zip(outputs, nodes, strict=False):
         if expression is not None and node is not None:
-            found |= dict.fromkeys(_walk(expression, node, set(), known))
+            found |= dict.fromkeys(_walk(expression, node, set(), means))
     return list(found)
 
 
@@ -149,7 +142,7 @@ def _fresh(value: Any, grad: bool) -> Any:
     return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device, requires_grad=grad)
 
 
-def _walk(expression: Any, node: Any, seen: set[tuple[int, int]], known: _As) -> Iterator[tuple[str, str, str]]:
+def _walk(expression: Any, node: Any, seen: set[tuple[int, int]], means: _Means) -> Iterator[tuple[str, str, str]]:
     """Every pair of constants, from the outputs down, that differ. Raises `Unlike`."""
     if (id(expression), id(node)) in seen:
         return
@@ -163,15 +156,15 @@ def _walk(expression: Any, node: Any, seen: set[tuple[int, int]], known: _As) ->
     pairs += [(value, node.kwargs.get(key)) for key, value in expression.kwargs.items() if key not in _NO_CONSTANT]
     for wanted, given in pairs:
         if hasattr(wanted, "fns"):
-            yield from _walk(wanted, given, seen, known)
+            yield from _walk(wanted, given, seen, means)
         elif type(wanted).__name__ in _OPERANDS or isinstance(given, torch.fx.Node):
             continue
-        elif not _equal(name, node, wanted, given, known):
-            meant = wanted if isinstance(wanted, list) else known.means.get(wanted, wanted)
+        elif not _equal(name, node, wanted, given, means):
+            meant = wanted if means is None or isinstance(wanted, list) else means.get(wanted, wanted)
             yield name, _format(given), _format(meant)
 
 
-def _equal(name: str, node: Any, wanted: Any, given: Any, known: _As) -> bool:
+def _equal(name: str, node: Any, wanted: Any, given: Any, means: _Means) -> bool:
     if node.target is operator.getitem or name in _SHAPES:
         return True
     if name == "permute" and isinstance(wanted, (list, tuple)):
@@ -179,11 +172,11 @@ def _equal(name: str, node: Any, wanted: Any, given: Any, known: _As) -> bool:
     if name in _AXES:
         # A pattern's first argument has the rank of its own axes when it is exact; else axes count from the end.
         rank = node.args[0].meta["val"].dim()
-        return bool(_axes(wanted, rank if known.exact else _EXAMPLE_RANK) == _axes(given, rank))
+        return bool(_axes(wanted, rank if means is None else _EXAMPLE_RANK) == _axes(given, rank))
     if isinstance(wanted, (list, tuple)):
         return name == "full" or list(wanted) == list(given)
-    if not known.exact and isinstance(wanted, (float, int, torch.dtype)) and wanted in known.means:
-        meant = known.means[wanted]
+    if means is not None and isinstance(wanted, (float, int, torch.dtype)) and wanted in means:
+        meant = means[wanted]
         return meant is None or bool(meant == given) or bool(wanted == given)
     return bool(wanted == given)
 

@@ -124,15 +124,11 @@ def _apply(record: Record, subject: Subject, control: Control) -> Subject:
         raise ControlError(f"{subject.name} is an attention function: {control.name} is for compilers")
     if spec.enter is None:
         return replace(subject, tf32=True)
-    return replace(subject, under=_nest(subject.under, functools.partial(spec.enter, control.argument, record)))
+    outer, inner = subject.under, functools.partial(spec.enter, control.argument, record)
 
-
-def _nest(
-    outer: Callable[[], AbstractContextManager[Any]], inner: Callable[[], AbstractContextManager[Any]]
-) -> Callable[[], AbstractContextManager[None]]:
     @contextmanager
-    def entered() -> Iterator[None]:
+    def under() -> Iterator[None]:
         with outer(), inner():
             yield
 
-    return entered
+    return replace(subject, under=under)

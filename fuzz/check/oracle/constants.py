@@ -56,8 +56,7 @@ DROPOUT_STEP_LOW = 2.0**-4
 DROPOUT_LARGE = 1e3
 
 #: Standard deviation from seed to seed, in units of roundoff, below which an element tells of rounding; how many times
-#: further than eager under noise a statistic has to be off; elements kept of a value; seeds between samples; seconds of
-#: processor time.
+#: further than eager under noise a statistic is to be off; elements kept of a value; seeds between samples; CPU time.
 DROPOUT_FLOOR = 16.0
 DROPOUT_NOISE = 2.0
 DROPOUT_ELEMENTS = 8192
@@ -82,8 +81,7 @@ MASK_LARGE = 16.0
 ERROR_BOUNDS_LOW_PRECISION = 4.0
 ERROR_BOUNDS = 12.0
 
-#: Right kernels made up for a call in low precision, and how many before a trend is called wrong: the mean and the
-#: spread of a statistic come from them.
+#: Right kernels made up for a call in low precision, and how many before a trend is called wrong.
 SIMULATED_KERNELS = 8
 SIMULATED_KERNELS_BEFORE_WRONG = 32
 
@@ -143,13 +141,11 @@ FINITE_MARGIN = 16
 LOWEST_FILL = -1e4
 
 #: Both sides of a relation are equal where they are less than so many times the dtype's smallest normal number, below
-#: which rounding is absolute; and nothing follows where a score may be larger than the second number, near the end of
-#: float32.
+#: which rounding is absolute; nothing follows where a score may exceed the second number, near the end of float32.
 SMALLEST_RELATED = 64
 LARGEST_RELATED = 1e30
 
-#: Masks are compared with themselves so many indices further along an axis: near ones, and powers of two, which tiles
-#: are.
+#: Masks are compared with themselves so many indices further along an axis: near ones, and powers of two as tiles are.
 MASK_LAGS = (*range(1, 8), *(1 << power for power in range(3, 20)))
 
 #: Axes longer than this are told by ranges of wrong indices alone, and no more ranges of an axis are told.

@@ -25,13 +25,8 @@ def same(eager: Execution, compiled: Execution, exact: Execution) -> bool | None
             for name in names
         ]
 
+    theirs, mine, truth = map(listed, (eager, compiled, exact))
     try:
-        return bool(
-            dynamo_same(listed(eager), listed(compiled), fp64_ref=listed(exact), equal_nan=True, log_error=_discard)
-        )
+        return bool(dynamo_same(theirs, mine, fp64_ref=truth, equal_nan=True, log_error=lambda *_: None))
     except (RuntimeError, AssertionError):  # shapes that don't broadcast
         return False
-
-
-def _discard(*_: object) -> None:
-    return None

@@ -7,7 +7,7 @@ are run only for a case whose eager result is nothing like the truth.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -16,20 +16,13 @@ from torch import Tensor
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.operation_audit import Audit
 from fuzz.check.oracle.rows import Envelope, as_rows, largest_finite
-from fuzz.check.oracle.verdict import Judgement
+from fuzz.check.oracle.verdict import Judgement, largest_gradient
 from fuzz.check.program import Execution
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import FaultyOperation
 
 
-@dataclass(frozen=True)
-class _Proof:
-    """The faulty operation, and by name the elements of eager's values that are wrong because of it."""
-
-    faulty: FaultyOperation
-    wrong: dict[str, Tensor] = field(default_factory=dict)
-
-
+@dataclass(frozen=True, eq=False)
 class EagerAudit:
     """What speaks against eager in one case.
 
@@ -37,18 +30,11 @@ class EagerAudit:
     it has active dropout, so that a subject's values can't be compared.
     """
 
-    def __init__(
-        self,
-        eager: Execution,
-        exact: Execution,
-        run_audited: Callable[[Audit], Execution],
-        coarsest: torch.dtype,
-        *,
-        random: bool,
-    ) -> None:
-        self._eager, self._exact = eager, exact
-        self._run_audited, self._coarsest = run_audited, coarsest
-        self._random = random
+    eager: Execution
+    exact: Execution
+    run_audited: Callable[[Audit], Execution]
+    coarsest: torch.dtype
+    random: bool
 
     def judge(self, run: Execution, *, itself: bool = False, call_is_right: bool = False) -> Judgement | None:
         """That eager is the suspect, with what a subject made of the same values in `run`; None when nothing speaks
@@ -57,51 +43,49 @@ class EagerAudit:
 
         A subject that shares the mistake, as one that calls the same kernel does, acquits nobody.
         """
-        proof = self._proof
-        if proof is None:
+        faulty, marked = self._proof
+        if faulty is None:
             return None
-        name, wrong = next(iter(proof.wrong.items()))
+        name, wrong = next(iter(marked.items()))
         truth = self._truth(name)
         value = run.values.get(name)
-        eager_error = _worst(self._eager.values[name], truth, wrong)
+        eager_error = _worst(self.eager.values[name], truth, wrong)
         numbers = {
             "eager_error": eager_error,
             "scale": largest_finite(truth),
-            "rows_wrong": float(sum(int(as_rows(found).any(-1).sum()) for found in proof.wrong.values())),
+            "rows_wrong": float(sum(int(as_rows(found).any(-1).sum()) for found in marked.values())),
             "rows_total": float(sum(as_rows(eager).shape[0] for eager in self._floating.values())),
         }
         shared: bool | None = None
-        if not self._random and value is not None and value.shape == truth.shape:
+        if not self.random and value is not None and value.shape == truth.shape:
             numbers["compiled_error"] = _worst(value, truth, wrong)
-        if not self._random and not itself:
-            given = {one: run.values[one] for one in proof.wrong if one in run.values}
+        if not self.random and not itself:
+            given = {one: run.values[one] for one in marked if one in run.values}
             # Values of another shape can't be compared.
             each = [
-                bool((self._suspicious(one, mine) & proof.wrong[one]).any())
+                bool((self._suspicious(one, mine) & marked[one]).any())
                 for one, mine in given.items()
-                if mine.shape == proof.wrong[one].shape
+                if mine.shape == marked[one].shape
             ]
             shared = any(each) if each else None
         failure = replace(
-            proof.faulty,
+            faulty,
             value=name,
             error=eager_error,
             subject_is_wrong=shared,
             subject_call_is_right=bool(shared) and call_is_right,
         )
-        return Judgement(Verdict.EAGER_SUSPECT, failure, numbers, name).locate(wrong, self._eager.values[name], truth)
+        return Judgement(Verdict.EAGER_SUSPECT, failure, numbers, name).locate(wrong, self.eager.values[name], truth)
 
     @cached_property
-    def _proof(self) -> _Proof | None:
+    def _proof(self) -> tuple[FaultyOperation | None, dict[str, Tensor]]:
+        """The faulty operation, and by name the elements of eager's values that are wrong because of it."""
         doubtful = {name: value for name, value in self._floating.items() if self._is_doubtful(name, value)}
         suspicious = _keep_marked({name: self._suspicious(name, value) for name, value in doubtful.items()})
         if not suspicious:
-            return None
+            return None, {}
         audit = Audit()
-        repaired = self._run_audited(audit)
-        if audit.faulty is None:
-            return None
-        values = repaired.values
+        values = self.run_audited(audit).values
         wrong = _keep_marked(
             {
                 name: found & ~self._suspicious(name, values[name])
@@ -109,31 +93,26 @@ class EagerAudit:
                 if name in values and values[name].shape == found.shape
             }
         )
-        return _Proof(audit.faulty, wrong) if wrong else None
+        return (audit.faulty, wrong) if wrong else (None, {})
 
     @cached_property
     def _floating(self) -> dict[str, Tensor]:
         """Eager's values that have numbers to be wrong."""
-        return {name: v for name, v in self._eager.values.items() if v.is_floating_point() and v.numel()}
-
-    @cached_property
-    def _terms(self) -> float:
-        """The magnitude of all gradients: one that is exactly 0 holds the rounding of its terms."""
-        return max(map(largest_finite, self._exact.gradients.values()), default=0.0)
+        return {name: v for name, v in self.eager.values.items() if v.is_floating_point() and v.numel()}
 
     def _is_doubtful(self, name: str, value: Tensor) -> bool:
         """A cheap bound on whether an element may be suspicious: no row's size is below the tensor's share."""
         truth = self._truth(name)
-        allowed = constants.suspicious_share(self._coarsest) * constants.TENSOR_SHARE * truth.abs().max()
+        allowed = constants.suspicious_share(self.coarsest) * constants.TENSOR_SHARE * truth.abs().max()
         return not bool((value.double() - truth).abs().max() <= allowed)
 
     def _suspicious(self, name: str, value: Tensor) -> Tensor:
-        terms = self._terms if name.startswith("grad of") else 0.0
-        return Envelope(value, self._truth(name), [], self._coarsest, terms).suspicious()
+        terms = largest_gradient(self.exact) if name.startswith("grad of") else 0.0
+        return Envelope(value, self._truth(name), [], self.coarsest, terms).suspicious()
 
     def _truth(self, name: str) -> Tensor:
-        value = self._eager.values[name]
-        return self._exact.values.get(name, torch.zeros_like(value, dtype=torch.float64))
+        value = self.eager.values[name]
+        return self.exact.values.get(name, torch.zeros_like(value, dtype=torch.float64))
 
 
 def _keep_marked(masks: dict[str, Tensor]) -> dict[str, Tensor]:

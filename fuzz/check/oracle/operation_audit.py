@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 from torch._decomp import decomposition_table
 from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from fuzz.check.oracle import constants
@@ -192,17 +191,15 @@ class _Float64Replay:
             return tree_leaves(call(*args, **kwargs))
 
 
-class _PerturbationMode(TorchDispatchMode):
+class _PerturbationMode(OperationMode):
     """Every result in float64 is moved by up to the relative amount `ulp`."""
 
     def __init__(self, ulp: float, chance: torch.Generator) -> None:
         super().__init__()
         self._ulp, self._chance = ulp, chance
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
+    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = func(*args, **kwargs)
         if func.is_view or func.overloadpacket.__name__ in EXACT:
             return result
         for leaf in tree_leaves(result):

@@ -73,15 +73,12 @@ def _is_lower(value: Any) -> bool:
 def _allow_backends(module: nn.Module) -> Iterator[None]:
     """While entered, the module's text asks for a backend of fused attention in vain."""
     names = type(module).forward.__globals__
-    asked = names.get("sdpa_kernel")
-    if asked is None:
-        yield
-        return
-    names["sdpa_kernel"] = lambda *_: nullcontext()
+    asked = {name: names[name] for name in ("sdpa_kernel",) if name in names}
+    names.update(dict.fromkeys(asked, lambda *_: nullcontext()))
     try:
         yield
     finally:
-        names["sdpa_kernel"] = asked
+        names.update(asked)
 
 
 @contextmanager

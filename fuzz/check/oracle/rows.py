@@ -14,28 +14,22 @@ import torch
 from torch import Tensor
 
 from fuzz.check.oracle import constants
-from fuzz.check.oracle.where import unravel
+from fuzz.check.oracle.where import first_index, unravel
 
 
 @dataclass(frozen=True)
 class Errors:
-    """How far one tensor is from the truth. Errors and scale are absolute; `worst` indexes the tensor's worst element.
+    """How far one tensor is from the truth: the numbers of a judgement, and how the worst element is off.
 
     ill_conditioned: eager's own noise in the worst row is of the row's size; nonfinite: positions where the subject is
     not finite and should be (`first_nonfinite` is one of them); unlike: positions where the subject is finite and eager
     is not, or the other way round, without anything being wrong with that.
     """
 
-    ratio: float
-    error: float
-    eager_error: float
-    scale: float
+    numbers: dict[str, float]
     worst: tuple[int, ...]
-    worst_flat: int
     worst_error: float
     worst_eager_error: float
-    rows_wrong: int
-    rows: int
     ill_conditioned: bool
     nonfinite: int
     first_nonfinite: tuple[int, ...]
@@ -93,20 +87,24 @@ class Envelope:
         column = int(error[row].argmax())
         flat = row * error.shape[1] + column
         lost = int(missing.sum())
+        numbers = {
+            "ratio": float(ratios[row]),
+            "limit": self.limit,
+            "compiled_error": float(per_row.max()),
+            "eager_error": float(self._eager.max()),
+            "scale": self.scale,
+            "rows_wrong": float((ratios > self.limit).sum()),
+            "rows_total": float(ratios.numel()),
+            "index": float(flat),
+        }
         return Errors(
-            ratio=float(ratios[row]),
-            error=float(per_row.max()),
-            eager_error=float(self._eager.max()),
-            scale=self.scale,
+            numbers=numbers,
             worst=unravel(flat, self.shape),
-            worst_flat=flat,
             worst_error=float(error[row, column]),
             worst_eager_error=float(self._eager[row, column]),
-            rows_wrong=int((ratios > self.limit).sum()),
-            rows=ratios.numel(),
             ill_conditioned=bool(self._noise[row] > constants.ILL_CONDITIONED * self._size[row]),
             nonfinite=lost,
-            first_nonfinite=unravel(int(missing.flatten().to(torch.uint8).argmax()), self.shape) if lost else (),
+            first_nonfinite=first_index(missing.reshape(self.shape)) if lost else (),
             unlike=int(((finite != self._eager_finite) & ~self._judged).sum()),
         )
 

@@ -73,13 +73,10 @@ class Judge:
         *,
         random: bool,
     ) -> None:
-        self._eager = eager
-        self._exact = exact
-        self._replica = replica
-        self._random = random
+        self._eager, self._exact, self._replica, self._random = eager, exact, replica, random
         self._known = _Replicas([replica(number) for number in range(constants.REPLICAS)])
         self._coarsest = coarsest()
-        self._terms = max(map(largest_finite, exact.gradients.values()), default=0.0)
+        self._terms = largest_gradient(exact)
 
     def judge(
         self,
@@ -154,8 +151,7 @@ class Judge:
             different = DifferentElements(name, int((eager != value).sum()), eager.numel(), _dtype(eager))
             numbers = {"ratio": math.inf, "rows_wrong": rows, "rows_total": rows, "limit": 0.0}
             return Judgement(wrong, different, numbers, name)
-        envelope = self._envelope(name, eager, coarsest, known)
-        return _judge_errors(name, envelope.judge(value), envelope.limit, wrong)
+        return _judge_errors(name, self._envelope(name, eager, coarsest, known).judge(value), wrong)
 
     def _envelope(self, name: str, eager: Tensor, coarsest: torch.dtype, known: "_Replicas") -> Envelope:
         key = (name, coarsest)
@@ -186,17 +182,13 @@ def metadata(eager: Execution, compiled: Execution) -> FormDiffers | None:
     for name in compiled.mutated:
         if name not in eager.mutated:
             return FormDiffers("mutation", "changed", "unchanged", name)
-    for name, expected in eager.values.items():
-        value = compiled.values.get(name)
-        if value is None:
-            continue
-        for what, mine, theirs in (
-            ("dtype", _dtype(value), _dtype(expected)),
-            ("shape", list(value.shape), list(expected.shape)),
-            ("device", value.device.type, expected.device.type),
-        ):
-            if mine != theirs:
-                return FormDiffers(what, str(mine), str(theirs), name)
+    for name in [name for name in eager.values if name in compiled.values]:
+        mine, theirs = (
+            {"dtype": _dtype(value), "shape": str(list(value.shape)), "device": value.device.type}
+            for value in (compiled.values[name], eager.values[name])
+        )
+        for what in (what for what in mine if mine[what] != theirs[what]):
+            return FormDiffers(what, mine[what], theirs[what], name)
     return None
 
 
@@ -237,6 +229,11 @@ SEVERITY = (
 DOUBTED = (Verdict.WRONG_GRADIENT, Verdict.WRONG_RESULT, Verdict.NONFINITE)
 
 
+def largest_gradient(exact: Execution) -> float:
+    """The magnitude of all gradients: one that is exactly 0 holds the rounding of its terms."""
+    return max(map(largest_finite, exact.gradients.values()), default=0.0)
+
+
 def pick_worst(judgements: list[Judgement], rank: Callable[[Judgement], tuple[Any, ...]]) -> Judgement:
     """The judgement that speaks for all, with the rows of all."""
     if not judgements:
@@ -246,30 +243,23 @@ def pick_worst(judgements: list[Judgement], rank: Callable[[Judgement], tuple[An
     return replace(worst, numbers={**worst.numbers, **totals})
 
 
-def _judge_errors(name: str, errors: Errors, limit: float, wrong: Verdict) -> Judgement:
-    numbers = {
-        "ratio": errors.ratio,
-        "limit": limit,
-        "compiled_error": errors.error,
-        "eager_error": errors.eager_error,
-        "scale": errors.scale,
-        "rows_wrong": float(errors.rows_wrong),
-        "rows_total": float(errors.rows),
-        "index": float(errors.worst_flat),
-    }
-    off = WrongValue(name, errors.worst, errors.worst_error, errors.ratio, limit, eager_error=errors.worst_eager_error)
+def _judge_errors(name: str, errors: Errors, wrong: Verdict) -> Judgement:
+    numbers = errors.numbers
+    ratio, limit = numbers["ratio"], numbers["limit"]
+    failure: Failure | None
+    failure = WrongValue(name, errors.worst, errors.worst_error, ratio, limit, eager_error=errors.worst_eager_error)
+    verdict = Verdict.ROUNDING
     if errors.nonfinite:
-        failure = NotFinite(name, errors.nonfinite, errors.first_nonfinite)
-        return Judgement(Verdict.NONFINITE, failure, numbers, name)
-    if errors.ratio > limit:
-        return Judgement(wrong, off, numbers, name)
-    if errors.ill_conditioned:
-        return Judgement(Verdict.ILL_CONDITIONED, off, numbers, name)
-    if errors.unlike:
-        return Judgement(Verdict.CONVENTION, NonfiniteByConvention(name, errors.unlike), numbers, name)
-    if errors.error <= errors.eager_error:
-        return Judgement(Verdict.OK, None, numbers, name)
-    return Judgement(Verdict.ROUNDING, off, numbers, name)
+        verdict, failure = Verdict.NONFINITE, NotFinite(name, errors.nonfinite, errors.first_nonfinite)
+    elif ratio > limit:
+        verdict = wrong
+    elif errors.ill_conditioned:
+        verdict = Verdict.ILL_CONDITIONED
+    elif errors.unlike:
+        verdict, failure = Verdict.CONVENTION, NonfiniteByConvention(name, errors.unlike)
+    elif numbers["compiled_error"] <= numbers["eager_error"]:
+        verdict, failure = Verdict.OK, None
+    return Judgement(verdict, failure, numbers, name)
 
 
 def _dtype(value: Tensor) -> str:

@@ -45,8 +45,7 @@ class Call:
     ) -> "Call":
         """A call that was not made yet: of this one's arguments, some changed; an option that is None is left out."""
         given = {name: value for name, value in {**self.options, **options}.items() if value is not None}
-        q, k, v = (new if new is not None else old for new, old in ((q, self.q), (k, self.k), (v, self.v)))
-        return Call(q, k, v, given)
+        return Call(self.q if q is None else q, self.k if k is None else k, self.v if v is None else v, given)
 
     @property
     def group(self) -> int:
@@ -63,14 +62,10 @@ class Call:
         """Whether places are counted from the last key."""
         return self.options.get("causal") == "bottom_right"
 
-    @property
-    def offset(self) -> int:
-        """The number off of the contract: what is added to a query's index before it is compared with a key's."""
-        return self.k.size(2) - self.q.size(2) if self.from_end else 0
-
     def relative(self) -> Tensor:
-        """The number i + off - j of every query i and key j, [seq_len, kv_len]."""
-        rows = torch.arange(self.q.size(2), device=self.q.device)[:, None] + self.offset
+        """The number i + off - j of every query i and key j, [seq_len, kv_len]; off is that of the contract."""
+        offset = self.k.size(2) - self.q.size(2) if self.from_end else 0
+        rows = torch.arange(self.q.size(2), device=self.q.device)[:, None] + offset
         return rows - torch.arange(self.k.size(2), device=self.q.device)
 
     def kept(self) -> Tensor | None:
@@ -87,10 +82,8 @@ class Call:
 
     def added(self) -> Tensor | None:
         """Bias and slopes as one float64 tensor that broadcasts to the scores; None for nothing."""
-        bias: Tensor | None = self.options.get("bias")
-        total = None if bias is None else bias.double()
-        slopes: Tensor | None = self.options.get("alibi")
-        if slopes is not None:
-            distances = -slopes.double()[:, None, None] * self.relative().abs()
-            total = distances if total is None else total + distances
-        return total
+        bias, slopes = self.options.get("bias"), self.options.get("alibi")
+        if slopes is None:
+            return None if bias is None else bias.double()
+        distances: Tensor = -slopes.double()[:, None, None] * self.relative().abs()
+        return distances if bias is None else bias.double() + distances

@@ -20,8 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fuzz.check import exceptions
-from fuzz.check.exceptions import Failed
+from fuzz.check.exceptions import accuse_function
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.error_bound import ill_conditioned, score_error
@@ -78,14 +77,8 @@ def extract_backward_mask(call: Function, q: Tensor, k: Tensor, v: Tensor, optio
             heads = slice(member, None, groups)
             dout = torch.zeros_like(out)
             dout[:, heads] = piece
-            try:
+            with accuse_function():
                 (grad,) = torch.autograd.grad(out, values, dout, retain_graph=True)
-            except NotImplementedError:
-                raise
-            except Exception as error:
-                if exceptions.is_out_of_memory(error):
-                    raise
-                raise Failed(error) from error
             found[:, heads, here] = (grad.mT != 0)[:, :, : here.stop - here.start]
     return found
 
@@ -262,9 +255,8 @@ def _check_expectation(exact: Exact, out: Tensor, p: float, firm: Tensor, slack:
         if bool(wrong.any()):
             at = first_index(doubt == doubt.max())
             head = () if square is whole[0] else at
-            failure = ImpossibleUnderDropout(
-                "out", "off_expectation", index=head, share=float(found[at] / expected[at])
-            )
+            share = float(found[at] / expected[at])
+            failure = ImpossibleUnderDropout("out", "off_expectation", index=head, share=share)
             return _judgement(failure, wrong[..., None, None].expand_as(out))
     return None
 

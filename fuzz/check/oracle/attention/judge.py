@@ -70,10 +70,7 @@ class _Judge:
 
     def verdict(self) -> Judgement:
         judgements = [self._judge(result) for result in self._results if result.value.numel()]
-        stray = self._check_empty_rows()
-        if stray is not None:
-            return stray
-        return pick_worst(judgements, _rank)
+        return self._check_empty_rows() or pick_worst(judgements, _rank)
 
     def _check_empty_rows(self) -> Judgement | None:
         """That rows without a key give numbers: 0 and NaN are conventions there, and nothing else is."""
@@ -122,9 +119,8 @@ class _Judge:
         missing = result.finite & ~result.value.isfinite()
         if bool(missing.any()):
             # Where a right kernel overflows nobody is accused.
-            for peer in self._draw(constants.SIMULATED_KERNELS):
-                if result.name in peer:
-                    missing &= peer[result.name].isfinite()
+            for peer in (peer for peer in self._draw(constants.SIMULATED_KERNELS) if result.name in peer):
+                missing &= peer[result.name].isfinite()
         lost = int(missing.sum())
         r = result.errors(result.value)
         numbers = self._numbers(result, r)
@@ -132,11 +128,10 @@ class _Judge:
             failure = NotFinite(result.name, lost, first_index(missing))
             return result.judgement(Verdict.NONFINITE, failure, numbers, missing)
         if numbers["ratio"] > numbers["limit"]:
-            index = largest_index(r.abs())
+            index, missed, limit = largest_index(r.abs()), result.name in self._call.missing, numbers["limit"]
             error = abs(float(result.value[index]) - float(result.exact[index]))
-            missed = result.name in self._call.missing
-            off = WrongValue(result.name, index, error, numbers["ratio"], numbers["limit"], gradient_missing=missed)
-            return result.judgement(wrong, off, numbers, r.abs() > numbers["limit"])
+            off = WrongValue(result.name, index, error, numbers["ratio"], limit, gradient_missing=missed)
+            return result.judgement(wrong, off, numbers, r.abs() > limit)
         # Code that rounds scores may do so anywhere, and no peer does as it does.
         if self._low and "scores" not in self._rounds and result.name in ("out", "dq", "dk", "dv"):
             trends = self._trends(result, r)
@@ -149,7 +144,6 @@ class _Judge:
         return Judgement(Verdict.OK if right else Verdict.ROUNDING, None, numbers, result.name)
 
     def _trends(self, result: _Result, r: Tensor) -> Trends:
-        """How the errors of a result compare with those of right kernels."""
         along = {"bias": result.exact, "scale": (self._stretched[result.name] - result.exact) / constants.STRETCH}
         directions = {
             name: (value / result.allowed).masked_fill(~result.judged, 0.0).flatten() for name, value in along.items()

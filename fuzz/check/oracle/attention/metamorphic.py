@@ -121,20 +121,11 @@ class _Trial:
 
 
 def _violation(
-    aspect: str, left: Tensor, right: Tensor, blame: Tensor, *, ratio: float = 0.0, limit: float = 0.0
+    aspect: str, left: Tensor, right: Tensor, blame: Tensor, ratio: float = 0.0, limit: float = 0.0
 ) -> RelationBroken:
-    worst = largest_index(blame)
-    return RelationBroken(
-        relation="",
-        aspect=aspect,
-        count=int((blame > 0).sum()),
-        total=blame.numel(),
-        index=worst,
-        left=float(left[worst]),
-        right=float(right[worst]),
-        ratio=ratio,
-        limit=limit,
-    )
+    at = largest_index(blame)
+    broken = RelationBroken("", aspect, count=int((blame > 0).sum()), total=blame.numel(), index=at)
+    return replace(broken, left=float(left[at]), right=float(right[at]), ratio=ratio, limit=limit)
 
 
 def _mark_empty_rows(call: Call) -> Tensor:

@@ -9,6 +9,7 @@ equation holds; `exact` says that it holds bit for bit too where products are su
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -59,7 +60,7 @@ def _four_axes(x: Tensor) -> Tensor:
     return x.reshape((1,) * (4 - x.dim()) + x.shape)
 
 
-def _given(call: Call, *names: str) -> dict[str, Tensor]:
+def _given(call: Call, *names: str) -> dict[str, Any]:
     return {name: x for name in names if (x := call.options.get(name)) is not None}
 
 
@@ -124,12 +125,9 @@ def _additive_mask(call: Call, _: Random) -> Equation | None:
 
 
 def _band_as_mask(call: Call, _: Random) -> Equation | None:
-    options = call.options
-    if options.get("causal") is None and options.get("window") is None:
+    mask = call.kept() if _given(call, "causal", "window") else None
+    if call.options.get("alibi") is not None and call.from_end:
         return None
-    if options.get("alibi") is not None and call.from_end:
-        return None
-    mask = call.kept()
     return None if mask is None else _equate(call.but(causal=None, window=None, mask=mask), call)
 
 

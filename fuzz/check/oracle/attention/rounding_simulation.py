@@ -91,7 +91,6 @@ class Peers:
         return results
 
     def _sum_over_queries(self, left: Tensor, right: Tensor) -> Tensor:
-        """The sum over queries, left^T @ right."""
         if not self._sums:
             return left.mT @ right
         total = torch.zeros_like(left.mT @ right)
@@ -144,9 +143,8 @@ def measure(r: Tensor, directions: dict[str, Tensor]) -> Statistics:
 
 def _count_deviations(value: float, peers: Tensor, online: Tensor) -> float:
     """How many standard deviations (of all peers) a statistic lies off the mean of `peers`."""
-    count = len(peers)
-    spread = float(peers.var()) * (1 + 1 / count) + (float(online.var()) if len(online) > 1 else 0.0)
-    spread = spread**0.5
+    variance = float(peers.var()) * (1 + 1 / len(peers)) + (float(online.var()) if len(online) > 1 else 0.0)
+    spread = variance**0.5
     apart = abs(value - float(peers.mean()))
     return apart / spread if spread > 0 else (torch.inf if apart else 0.0)
 

@@ -105,10 +105,7 @@ def _inputs(node: Node) -> tuple[Input, ...]:
 
 
 def _op(node: Node) -> Op:
-    entries = node.entries()
-    for key in _OP_KEYS[:2]:
-        if key not in entries:
-            node.fail(f"missing key {key!r}")
+    entries = node.record(_OP_KEYS[:2], tuple(node.entries()))
     name, kind = entries["name"].text(), entries["op"].text()
     if kind not in OPS:
         entries["op"].fail(f"unknown operation {kind[:40]!r}")

@@ -30,10 +30,9 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from corpus import casefile
-from corpus.atomic_write import replace_file
+from corpus.file_edits import apply_edits, replace_file, set_key
 from corpus.records import Reader, build, checking, fields_of, one_of
 from corpus.strict_yaml import Node, decode, dump, dump_flow, parse, read_file
-from corpus.yaml_edit import apply_edits, set_key
 from generators.errors import CaseError, UserError
 from generators.program.case import Case
 

@@ -26,11 +26,10 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from corpus.atomic_write import replace_file
 from corpus.entry import SUFFIX
+from corpus.file_edits import Edit, append_items, apply_edits, replace_file, set_key
 from corpus.records import build, checking, each, fields_of, to_data
 from corpus.strict_yaml import Data, Node, decode, parse, read_file
-from corpus.yaml_edit import Edit, append_items, apply_edits, set_key
 from generators.errors import UserError
 
 FORMAT = 1

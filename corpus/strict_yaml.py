@@ -186,12 +186,11 @@ class _Reader:
             self.refuse(event, field, "anchors and aliases are not allowed")
         if getattr(event, "tag", None):
             self.refuse(event, field, "tags are not allowed")
-        line, (start, end) = _line(event), _span(event)
-        value: dict[str, Node] | list[Node] | str | int | float | bool | None
-        flow = getattr(event, "flow_style", None) is True
+        line, start, end = _locate(event)
         if isinstance(event, yaml.ScalarEvent):
-            value = self.scalar(event, field)
-            return Node(value, self.origin, line, field, start, end, key_end)
+            return Node(self.scalar(event, field), self.origin, line, field, start, end, key_end)
+        flow = getattr(event, "flow_style", None) is True
+        value: dict[str, Node] | list[Node]
         value, last = {}, start
         if isinstance(event, yaml.SequenceStartEvent):
             value = []
@@ -204,10 +203,10 @@ class _Reader:
                 path = f"{field}.{key}" if field else key
                 if key in value:
                     self.refuse(inner, path, f"duplicate key, first on line {value[key].line}")
-                value[key] = self.node(next(self.events), path, depth + 1, _span(inner)[1])
+                value[key] = self.node(next(self.events), path, depth + 1, _locate(inner)[2])
                 last = value[key].end
         # The end of a block is where the next token is, behind comments that are none of its own.
-        last = _span(inner)[1] if flow else last
+        last = _locate(inner)[2] if flow else last
         return Node(value, self.origin, line, field, start, last, key_end, flow)
 
     def key(self, event: yaml.Event, field: str) -> str:
@@ -243,16 +242,13 @@ class _Reader:
         return value
 
     def refuse(self, event: yaml.Event, field: str, reason: str) -> NoReturn:
-        Node(None, self.origin, _line(event), field).fail(reason)
+        Node(None, self.origin, _locate(event)[0], field).fail(reason)
 
 
-def _line(event: yaml.Event) -> int:
-    return event.start_mark.line + 1 if event.start_mark else 1
-
-
-def _span(event: yaml.Event) -> tuple[int, int]:
+def _locate(event: yaml.Event) -> tuple[int, int, int]:
+    """The line, counted from 1, and where the event begins and ends."""
     assert event.start_mark is not None and event.end_mark is not None
-    return event.start_mark.index, event.end_mark.index
+    return event.start_mark.line + 1, event.start_mark.index, event.end_mark.index
 
 
 def _spelling(value: str) -> str:

@@ -22,8 +22,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from corpus.atomic_write import replace_file
 from corpus.entry import Entry
+from corpus.file_edits import replace_file
 from corpus.ledger import CauseKey
 from fuzz.bug_identity import PROCESS, SILENT
 from fuzz.evaluator import Evaluator, WorkerConfig, WorkerFault, open_evaluator

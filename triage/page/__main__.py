@@ -23,7 +23,7 @@ def page(run: Path, *, out: Path | None = None, ledger: Path | None = None) -> N
     ledger
         The ledger of bugs; by default corpus/ledger.yaml of this checkout.
     """
-    from corpus.atomic_write import replace_file
+    from corpus.file_edits import replace_file
 
     file = out or run / "page.html"
     html, groups = make_page(run, ledger)

@@ -1,9 +1,13 @@
-"""Edits of YAML text that leave every other character, comments included, as it is."""
+"""Edits of YAML text that leave every other character, comments included, as it is; and replacing a file as a whole."""
 
+import os
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from corpus.strict_yaml import Data, Node, dump_flow
+from generators.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +66,26 @@ def _insert_below(text: str, end: int, lines: str) -> Edit:
     if text[end - 1] != "\n":
         end = text.find("\n", end) + 1 or len(text)
     return Edit(end, end, ("" if text[end - 1] == "\n" else "\n") + lines + "\n")
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file, its directory included; a kill at any instant leaves the old file or the new. Raises UserError."""
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=".", suffix=".tmp", delete=False) as file:
+            temporary = Path(file.name)
+            file.write(content)
+            file.flush()
+            os.fchmod(file.fileno(), 0o644)
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except OSError as error:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+        raise UserError(f"{path}: can't be written: {error.strerror}") from error

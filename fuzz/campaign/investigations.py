@@ -25,6 +25,8 @@ from generators.program.emit import source
 
 TIME_SHARE = 0.5
 """The share of worker time that investigations may take while cases are left to judge."""
+_FRUITLESS_SHARE = 0.2
+"""The share up to which they also take suspicions whose signature has lately come to nothing."""
 
 _LAST_SECONDS = 40.0
 """No investigation begins this shortly before the end: its case would be saved half shrunk. One that has begun may go
@@ -78,18 +80,20 @@ class Investigations:
     def is_drained(self) -> bool:
         """With all cases judged: whether there is nothing left to work on, nor about to be."""
         with self._lock:
-            return not self._open and not self.shared.suspicions.is_due
+            return not self._open and not self.shared.suspicions.waiting
 
     def take(self, *, cases_left: bool) -> tuple[Suspicion, str] | None:
         """A suspicion to work on now, with its signature; None while cases come first."""
         with self._lock:
             now = time.monotonic()
             seconds = self._seconds + sum(now - began for began in self._open.values())
-            if cases_left and seconds > TIME_SHARE * self.shared.control.elapsed * self.shared.options.workers:
+            worked = self.shared.control.elapsed * self.shared.options.workers
+            if cases_left and seconds > TIME_SHARE * worked:
                 return None
             if self.shared.control.seconds_left < min(_LAST_SECONDS, (self.shared.options.budget.seconds or 0.0) / 4):
                 return None
-            taken = self.shared.suspicions.take()
+            has_time = not cases_left or seconds < _FRUITLESS_SHARE * worked
+            taken = self.shared.suspicions.take(even_fruitless=has_time)
             if taken is not None:
                 self._open[taken[0].id] = now
             return taken
@@ -175,8 +179,8 @@ class Investigations:
         )
         if explanation is not None:
             self.shared.bus.emit(explanation.report(suspicion.case.id, conclusion.shown.verdict))
-        # That the baseline fails too is soon known.
-        return None if outcome in (Outcome.IN_BOTH, Outcome.NOT_COMPARED) else found
+        # That the baseline fails too is soon known, and one bug found twice says nothing of the others.
+        return None if outcome in (Outcome.IN_BOTH, Outcome.NOT_COMPARED, Outcome.DUPLICATE) else found
 
     def _explain(self, conclusion: Conclusion, hello: Hello) -> Explanation | None:
         """What explains a minimal case: it is a minimum already, the ledger lists it, or a finding looks like it."""

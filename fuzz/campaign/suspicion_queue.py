@@ -35,9 +35,14 @@ class Bucket:
     fruitless: int = 0
 
     @property
+    def is_idle(self) -> bool:
+        """Whether some wait and none is worked on."""
+        return bool(self.waiting) and not self.is_busy
+
+    @property
     def is_ready(self) -> bool:
         """Whether one of them is worth work now."""
-        return not self.is_busy and len(self.waiting) >= 2 ** min(self.fruitless, _LONGEST_WAIT)
+        return self.is_idle and len(self.waiting) >= 2 ** min(self.fruitless, _LONGEST_WAIT)
 
 
 class SuspicionQueue:
@@ -82,14 +87,16 @@ class SuspicionQueue:
                     bucket.waiting.remove(pending)
                     self._settle(pending, explanation)
 
-    def take(self) -> tuple[Suspicion, str] | None:
+    def take(self, *, even_fruitless: bool = False) -> tuple[Suspicion, str] | None:
         """The suspicion to work on next and its coarse signature, to be given to `finish`; None when none is worth
-        work."""
+        work. `even_fruitless`: where there is nothing better, of a signature that keeps coming to nothing."""
         with self._lock:
-            ready = [(signature, bucket) for signature, bucket in self._buckets.items() if bucket.is_ready]
-            if not ready:
+            idle = [(signature, bucket) for signature, bucket in self._buckets.items() if bucket.is_idle]
+            ready = [(signature, bucket) for signature, bucket in idle if bucket.is_ready]
+            chosen = ready or (idle if even_fruitless else [])
+            if not chosen:
                 return None
-            signature, bucket = min(ready, key=lambda item: (item[1].works, min(one.id for one in item[1].waiting)))
+            signature, bucket = min(chosen, key=lambda item: (item[1].works, min(one.id for one in item[1].waiting)))
             # The smallest is the quickest to shrink.
             pending = min(bucket.waiting, key=lambda one: (one.size, one.id))
             bucket.waiting.remove(pending)
@@ -104,12 +111,6 @@ class SuspicionQueue:
             bucket.is_busy = False
             if fruitful is not None:
                 bucket.fruitless = 0 if fruitful else bucket.fruitless + 1
-
-    @property
-    def is_due(self) -> bool:
-        """Whether something is worth work now."""
-        with self._lock:
-            return any(bucket.is_ready for bucket in self._buckets.values())
 
     @property
     def waiting(self) -> int:

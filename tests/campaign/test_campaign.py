@@ -116,7 +116,7 @@ def test_what_no_public_subject_shows_is_no_finding(tmp_path: Path) -> None:
 def test_what_pytorchs_own_check_accepts_is_no_finding(tmp_path: Path) -> None:
     given = options(tmp_path, rules=[{**WRONG, "same": True}])
     assert run_campaign(given, sampler("softmax")).new == 0
-    assert set(rows(given)[1]) == {"within_same", "waiting"}
+    assert set(rows(given)[1]) == {"within_same"}
 
 
 def test_without_a_public_subject_findings_stay_in_the_run_directory(tmp_path: Path) -> None:

@@ -63,10 +63,8 @@ def with_input(case: Case, item: Input, new: Input) -> Case:
 
 def input_like(name: str, kind: TensorType, seed: int) -> Input:
     """A plain input of the given type."""
-    values = Values(
-        {0: "random", 1: "zero_one", 2: "normal"}[category(kind.dtype)], seed, 0.5 if kind.dtype == "bool" else 1.0
-    )
-    return Input(name, kind.shape, kind.dtype, values)
+    name_of_values = ("random", "zero_one", "normal")[category(kind.dtype)]
+    return Input(name, kind.shape, kind.dtype, Values(name_of_values, seed, 0.5 if kind.dtype == "bool" else 1.0))
 
 
 def resized(case: Case, sizes: Mapping[str, int]) -> Case | None:
@@ -79,16 +77,9 @@ def resized(case: Case, sizes: Mapping[str, int]) -> Case | None:
         types = types_of(case)
     except CaseError:
         return None
-    head_dims = {out: max(1, types[q].shape[-1].value(sizes)) for out, q in unscaled.items()}
-    return valid(
-        replace(
-            case,
-            contracts=tuple(
-                replace(c, scale=1 / math.sqrt(head_dims[c.output])) if c.output in head_dims else c
-                for c in case.contracts
-            ),
-        )
-    )
+    scales = {out: 1 / math.sqrt(max(1, types[q].shape[-1].value(sizes))) for out, q in unscaled.items()}
+    contracts = (replace(c, scale=scales.get(c.output, c.scale)) for c in case.contracts)
+    return valid(replace(case, contracts=tuple(contracts)))
 
 
 def renamed_dims(case: Case, names: Mapping[str, str]) -> Case:

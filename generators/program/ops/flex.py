@@ -90,22 +90,13 @@ def _text(line: Line) -> str:
     return f"flex_attention({', '.join(words)})"
 
 
-OPS = [
-    OpSpec(
-        "flex_attention",
-        (3, 5),
-        _flex,
-        _text,
-        {
-            "score": word("none", "causal", "softcap", "alibi", "relative"),
-            "mask": word("none", "causal", "window", "document"),
-            "cap": Attribute(Kind.NUMBER, 1.0),
-            "window": Attribute(Kind.INT, 0),
-            "scale": Attribute(Kind.NUMBER),
-            "enable_gqa": flag(),
-        },
-        before=_before,
-        optional=_asked,
-        cost=4,
-    )
-]
+_ATTRIBUTES = {
+    "score": word("none", "causal", "softcap", "alibi", "relative"),
+    "mask": word("none", "causal", "window", "document"),
+    "cap": Attribute(Kind.NUMBER, 1.0),
+    "window": Attribute(Kind.INT, 0),
+    "scale": Attribute(Kind.NUMBER),
+    "enable_gqa": flag(),
+}
+
+OPS = [OpSpec("flex_attention", (3, 5), _flex, _text, _ATTRIBUTES, before=_before, optional=_asked, cost=4)]

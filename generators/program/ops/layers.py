@@ -95,12 +95,12 @@ def _attention(call: Call) -> TensorType:
     return TensorType((*lead, *([] if call.attrs["average_attn_weights"] else [heads]), length, seen), dtype)
 
 
-def _construct(line: Line, name: str, *arguments: str) -> str:
+def _construct(line: Line, *arguments: str) -> str:
     """The layer, its parameters drawn."""
     words = [*arguments, *(["batch_first=True"] if line.attrs["batch_first"] else [])]
     if line.attrs["dtype"] != "float32":
         words.append(f"dtype=torch.{line.attrs['dtype']}")
-    return f"filled(nn.{name}({', '.join(words)}), {line.attrs['seed']})"
+    return f"filled(nn.{_LAYERS[line.kind][0]}({', '.join(words)}), {line.attrs['seed']})"
 
 
 _TRUE = ("bias", "need_weights", "average_attn_weights")
@@ -118,7 +118,7 @@ def _attention_made(line: Line) -> str:
         words.append(f"dropout={line.text('dropout')}")
     words += _flags(line, "bias", "add_bias_kv", "add_zero_attn")
     words += [f"{name}={size}" for name, size in (("kdim", kdim), ("vdim", vdim)) if size != embed]
-    return _construct(line, "MultiheadAttention", *words)
+    return _construct(line, *words)
 
 
 def _before(line: Line) -> list[str]:
@@ -131,8 +131,9 @@ def _before(line: Line) -> list[str]:
     return [f"causal_mask = {made}"]
 
 
-def _call_layer(line: Line, arguments: int, causal_mask: str, *more: str) -> str:
+def _call_layer(line: Line, *more: str) -> str:
     """The call of the layer: its arguments, masks and hints."""
+    _, arguments, causal_mask = _LAYERS[line.kind]
     words = [*line.args[:arguments]]
     words += [f"{name}={mask}" for name, mask in zip(_asked(line.attrs), line.args[arguments:], strict=True)]
     if line.attrs["causal"]:
@@ -141,7 +142,7 @@ def _call_layer(line: Line, arguments: int, causal_mask: str, *more: str) -> str
 
 
 def _attention_text(line: Line) -> str:
-    call = _call_layer(line, 3, "attn_mask", *_flags(line, "need_weights", "average_attn_weights"))
+    call = _call_layer(line, *_flags(line, "need_weights", "average_attn_weights"))
     return f"{call}[{0 if line.attrs['gives'] == 'output' else 1}]"
 
 
@@ -150,8 +151,7 @@ def _transformer_made(line: Line) -> str:
     words.append(f"dropout={line.text('dropout')}")
     if line.attrs["activation"] != "relu":
         words.append(f'activation="{line.attrs["activation"]}"')
-    name = "TransformerEncoderLayer" if line.kind == "transformer_encoder_layer" else "TransformerDecoderLayer"
-    return _construct(line, name, *words, *_flags(line, "norm_first", "bias"))
+    return _construct(line, *words, *_flags(line, "norm_first", "bias"))
 
 
 def _transformer(call: Call, streams: int) -> TensorType:
@@ -172,68 +172,44 @@ def _transformer(call: Call, streams: int) -> TensorType:
     return TensorType(x.shape, promote([(dtype, x.rank) for dtype in dtypes]))
 
 
+_SIZE, _OFF, _ON = Attribute(Kind.SIZE, required=True), flag(), flag(default=True)
 _ANY = {
-    "heads": Attribute(Kind.SIZE, required=True),
-    "batch_first": flag(),
-    "bias": flag(default=True),
-    "causal": flag(),
+    "heads": _SIZE,
+    "batch_first": _OFF,
+    "bias": _ON,
+    "causal": _OFF,
     "dropout": Attribute(Kind.NUMBER, 0.0),
     "dtype": word(*FLOATS[:3]),
-    "fast_path": flag(default=True),
+    "fast_path": _ON,
     "seed": Attribute(Kind.INT, 0),
 }
-_TRANSFORMER = {
+_ATTENTION = {
     **_ANY,
-    "feedforward": Attribute(Kind.SIZE, required=True),
-    "activation": word("relu", "gelu"),
-    "norm_first": flag(),
+    "masks": word("none", "attn_mask", "key_padding_mask", "attn_mask+key_padding_mask"),
+    "need_weights": _ON,
+    "average_attn_weights": _ON,
+    "gives": word("output", "weights"),
+    "add_bias_kv": _OFF,
+    "add_zero_attn": _OFF,
 }
+_TRANSFORMER = {**_ANY, "feedforward": _SIZE, "activation": word("relu", "gelu"), "norm_first": _OFF}
+_OF_ENCODER = word("none", "src_mask", "src_key_padding_mask", "src_mask+src_key_padding_mask")
+_OF_KEYS = ("tgt_key_padding_mask", "memory_key_padding_mask", "tgt_mask+memory_key_padding_mask")
+_OF_DECODER = word("none", "tgt_mask", "memory_mask", *_OF_KEYS)
+_ENCODER, _DECODER = {**_TRANSFORMER, "masks": _OF_ENCODER}, {**_TRANSFORMER, "masks": _OF_DECODER}
 _layer = partial(OpSpec, owns_memory=False, before=_before, optional=_asked, random=True)
+_transformer_layer = partial(_layer, emit=_call_layer, init=_transformer_made)
+
+_LAYERS = {
+    "multihead_attention": ("MultiheadAttention", 3, "attn_mask"),
+    "transformer_encoder_layer": ("TransformerEncoderLayer", 1, "src_mask"),
+    "transformer_decoder_layer": ("TransformerDecoderLayer", 2, "tgt_mask"),
+}
+"""The class, the number of arguments before the masks, and the mask that `causal` sets."""
+_encode, _decode = partial(_transformer, streams=1), partial(_transformer, streams=2)
 
 OPS = [
-    _layer(
-        "multihead_attention",
-        (3, 5),
-        _attention,
-        _attention_text,
-        {
-            **_ANY,
-            "masks": word("none", "attn_mask", "key_padding_mask", "attn_mask+key_padding_mask"),
-            "need_weights": flag(default=True),
-            "average_attn_weights": flag(default=True),
-            "gives": word("output", "weights"),
-            "add_bias_kv": flag(),
-            "add_zero_attn": flag(),
-        },
-        init=_attention_made,
-        cost=4,
-    ),
-    _layer(
-        "transformer_encoder_layer",
-        (1, 3),
-        partial(_transformer, streams=1),
-        lambda line: _call_layer(line, 1, "src_mask"),
-        {**_TRANSFORMER, "masks": word("none", "src_mask", "src_key_padding_mask", "src_mask+src_key_padding_mask")},
-        init=_transformer_made,
-        cost=5,
-    ),
-    _layer(
-        "transformer_decoder_layer",
-        (2, 4),
-        partial(_transformer, streams=2),
-        lambda line: _call_layer(line, 2, "tgt_mask"),
-        {
-            **_TRANSFORMER,
-            "masks": word(
-                "none",
-                "tgt_mask",
-                "memory_mask",
-                "tgt_key_padding_mask",
-                "memory_key_padding_mask",
-                "tgt_mask+memory_key_padding_mask",
-            ),
-        },
-        init=_transformer_made,
-        cost=6,
-    ),
+    _layer("multihead_attention", (3, 5), _attention, _attention_text, _ATTENTION, init=_attention_made, cost=4),
+    _transformer_layer("transformer_encoder_layer", (1, 3), _encode, attributes=_ENCODER, cost=5),
+    _transformer_layer("transformer_decoder_layer", (2, 4), _decode, attributes=_DECODER, cost=6),
 ]

@@ -118,13 +118,8 @@ def _backend(line: Line) -> str | None:
     return f"sdpa_kernel(SDPBackend.{backend})" if backend else None
 
 
-_BACKENDS = {
-    "any": "",
-    "math": "MATH",
-    "flash": "FLASH_ATTENTION",
-    "efficient": "EFFICIENT_ATTENTION",
-    "cudnn": "CUDNN_ATTENTION",
-}
+_BACKENDS = {"any": "", "math": "MATH"}
+_BACKENDS |= {name: f"{name.upper()}_ATTENTION" for name in ("flash", "efficient", "cudnn")}
 _MATMUL = {"operator": "{0} @ {1}", "function": "torch.matmul({0}, {1})", "method": "{0}.matmul({1})"}
 _FACTORS = {"beta": Attribute(Kind.NUMBER, 1), "alpha": Attribute(Kind.NUMBER, 1)}
 _EQUATION = {"equation": Attribute(Kind.EQUATION, required=True)}

@@ -187,6 +187,8 @@ def _index(call: Call) -> TensorType:
 _SIZE, _SIZES = Attribute(Kind.SIZE, required=True), Attribute(Kind.SIZES, required=True)
 _FIRST, _LAST = Attribute(Kind.AXIS, 0), Attribute(Kind.AXIS, -1)
 _PLACE, _STEP = Attribute(Kind.INT, 0), Attribute(Kind.INT, 1)
+_CHUNK = {"chunks": Attribute(Kind.INT, required=True), "dim": _LAST, "index": _PLACE}
+_SLICE = {"dim": _LAST, "start": Attribute(Kind.SIZE, Size.of(0)), "stop": _SIZE, "step": _STEP}
 _CLONES = {"preserve": "{0}.clone()", "contiguous": "{0}.clone(memory_format=torch.contiguous_format)"}
 
 _view_method = partial(method, owns_memory=False)
@@ -208,22 +210,10 @@ OPS = [
     _view_spec("expand_as", (2, 2), lambda call: _expand(call, call.args[1].shape), "{0}.expand_as({1})", cost=2),
     method("repeat_interleave", _repeat_interleave, {"repeats": _SIZE, "dim": _FIRST}),
     method("repeat", _repeat, {"sizes": _SIZES}),
-    _view_spec(
-        "chunk",
-        (1, 1),
-        _chunk,
-        "{0}.chunk({chunks}, dim={dim})[{index}]",
-        {"chunks": Attribute(Kind.INT, required=True), "dim": _LAST, "index": _PLACE},
-    ),
+    _view_spec("chunk", (1, 1), _chunk, "{0}.chunk({chunks}, dim={dim})[{index}]", _CHUNK),
     _view_spec("unbind", (1, 1), _select, "{0}.unbind({dim})[{index}]", {"dim": _FIRST, "index": _PLACE}, cost=2),
     _view_method("select", _select, {"dim": _FIRST, "index": _PLACE}),
-    _view_spec(
-        "narrow",
-        (1, 1),
-        _narrow,
-        _narrow_text,
-        {"dim": _LAST, "start": Attribute(Kind.SIZE, Size.of(0)), "stop": _SIZE, "step": _STEP},
-    ),
+    _view_spec("narrow", (1, 1), _narrow, _narrow_text, _SLICE),
     _view_method("unfold", _unfold, {"dim": _FIRST, "size": _SIZE, "step": _STEP}, cost=2),
     OpSpec("index", (2, 2), _index, "{0}[{1}]", cost=2),
     OpSpec("stack", (2, 4), _stack, "torch.stack([{args}], dim={dim})", {"dim": _LAST}, cost=2),

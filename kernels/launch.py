@@ -208,14 +208,9 @@ def _like(q: Tensor, value_dim: int) -> Tensor:
 
 
 def _gradients(q: Tensor, k: Tensor, v: Tensor, with_scores: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    scores = (*q.shape[:3], k.size(2)) if with_scores else (0,)
-    return (
-        torch.empty_like(q),
-        torch.empty_like(k),
-        torch.empty_like(v),
-        q.new_empty(q.shape[:3], dtype=torch.float32),
-        q.new_empty(scores, dtype=torch.float32),
-    )
+    delta = q.new_empty(q.shape[:3], dtype=torch.float32)
+    dscores = q.new_empty((*q.shape[:3], k.size(2)) if with_scores else (0,), dtype=torch.float32)
+    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), delta, dscores
 
 
 def _strides(extra: Tensor | None, q: Tensor, k: Tensor) -> tuple[int, ...]:

@@ -11,6 +11,9 @@ LOW_PRECISION = ("bfloat16", "float16")
 INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
 DTYPES = (*FLOATS, *INTEGERS, "bool")
 
+LOWEST = {"float32": -3.4028234663852886e38, "bfloat16": -3.3895313892515355e38, "float16": -65504.0}
+LOWEST |= {"float64": -1.7976931348623157e308}
+"""The lowest finite number of each floating dtype."""
 _INTEGER_WIDTH = {"int8": 1, "int16": 2, "int32": 3, "int64": 4}
 
 
@@ -27,9 +30,7 @@ def _wider(a: str, b: str) -> str:
     if category(a) != category(b):
         return a if category(a) > category(b) else b
     if category(a) == 2:
-        if "float64" in (a, b):
-            return "float64"
-        return "float32"
+        return "float64" if "float64" in (a, b) else "float32"
     if "uint8" in (a, b):
         other = b if a == "uint8" else a
         return "int16" if other == "int8" else other

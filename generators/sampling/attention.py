@@ -111,24 +111,14 @@ def attend(
     return AttentionValues(output, k, v, (weights, masked.scores, k, v))
 
 
+_SCALES = {1.0: 2.0, 0.5: 5.0, 0.125: 5.0, 0.3: 4.0, 1e-3: 2.0, 4.0: 3.0, 12.5: 1.5, -0.5: 5.0}
+
+
 def _draw_scale(b: Builder, c: Choices, heads: Heads) -> _ScaleSpelling:
     place = c.choose("scale.place", {"none": 16.0, "scores": 58.0, "q": 14.0, "k": 6.0, "both": 6.0})
     head_dim = max(1, b.size(b.shape(heads.q.value)[-1]))
-    value: float | int = c.choose_default(
-        {
-            1 / math.sqrt(head_dim): 60.0,
-            1.0: 2.0,
-            0.5: 5.0,
-            0.125: 5.0,
-            0.3: 4.0,
-            1e-3: 2.0,
-            4.0: 3.0,
-            12.5: 1.5,
-            -0.5: 5.0,
-            -1 / math.sqrt(head_dim): 3.0,
-        },
-        "scale.value",
-    )
+    usual = 1 / math.sqrt(head_dim)
+    value: float | int = c.choose_default({usual: 60.0, **_SCALES, -usual: 3.0}, "scale.value")
     divide = place in ("scores", "q") and c.choose("scale.divide", {"div": 5.0, "mul": 5.0}) == "div"
     if divide:
         value = 1 / value

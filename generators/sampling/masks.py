@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from generators.program.case import Values
+from generators.program.dtypes import LOWEST
 from generators.program.sizes import Size
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
@@ -59,15 +60,7 @@ NEG_INF = float("-inf")
 _TOP_LEFT = Pattern("top_left")
 _FILLS: dict[float | str, float] = {NEG_INF: 5, "min": 3, -1e9: 2, -1e4: 1}
 _EQUAL_0_FILLS: dict[float | str, float] = {NEG_INF: 6.0, "min": 2.0, -1e4: 1.0}
-_KINDS = {
-    "none": 34.0,
-    "add": 24.0,
-    "equal_0": 8.0,
-    "fill": 12.0,
-    "where": 12.0,
-    "where_and_add": 5.0,
-    "scaled_padding": 4.0,
-}
+_KINDS = {"none": 34, "add": 24, "equal_0": 8, "fill": 12, "where": 12, "where_and_add": 5, "scaled_padding": 4}
 _PATTERN_KINDS = {"fill": 4.0, "where": 3.0, "add": 2.0, "where_and_add": 1.0}
 
 
@@ -247,13 +240,7 @@ def _draw_keep(b: Builder, c: Choices, scores: str, pattern: Pattern) -> _KeepMa
 
 
 def _fill_value(fill: float | str, b: Builder, value: str) -> float:
-    lowest = {
-        "float32": -3.4028234663852886e38,
-        "bfloat16": -3.3895313892515355e38,
-        "float16": -65504.0,
-        "float64": -1.7976931348623157e308,
-    }
-    return lowest[b.dtype_of(value)] if isinstance(fill, str) else fill
+    return LOWEST[b.dtype_of(value)] if isinstance(fill, str) else fill
 
 
 def _fill(b: Builder, c: Choices, scores: str, pattern: Pattern) -> float | str:

@@ -3,7 +3,7 @@
 import math
 
 from generators.program.case import Contract, Values
-from generators.program.sizes import Size
+from generators.program.sizes import Size, shape_of
 from generators.sampling import layers
 from generators.sampling.attention import attend
 from generators.sampling.builder import Builder
@@ -83,11 +83,8 @@ def write_bloom(b: Builder, c: Choices) -> list[str]:
     )
     folded = [b.op("reshape", value, to="flat", sizes=(batch * heads, length, head_dim)) for value in (q, k, v)]
     steps = b.op("arange", to="steps", start=1, stop=heads + 1, dtype="float32")
-    slopes = b.op(
-        "view",
-        b.op("exp", b.op("mul", steps, other=-8 * math.log(2) / max(1, b.size(heads))), to="slopes"),
-        sizes=(Size.of(1), heads, Size.of(1), Size.of(1)),
-    )
+    rates = b.op("mul", steps, other=-8 * math.log(2) / max(1, b.size(heads)))
+    slopes = b.op("view", b.op("exp", rates, to="slopes"), sizes=shape_of(1, heads, 1, 1))
     alibi = b.op("mul", slopes, b.op("arange", to="positions", stop=length, dtype="float32"), to="alibi")
     alibi = b.op("expand", b.op("cast", alibi, dtype=b.dtype), sizes=(batch, heads, Size.of(1), length))
     bias = b.op("reshape", alibi, to="bias", sizes=(batch * heads, Size.of(1), length))

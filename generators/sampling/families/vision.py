@@ -35,11 +35,7 @@ def write_clip(b: Builder, c: Choices) -> list[str]:
     return [b.op("add", x, linear(b, c, wide, "proj", heads * head_dim, bias=True), to="x")]
 
 
-_PLACES = Size.parse("W*W")
-_WINDOWS = Size.parse("Y*X")
-
-
-_ALL = Size.parse("B*Y*X")
+_PLACES, _GRID, _ALL = Size.parse("W*W"), Size.parse("Y*X"), Size.parse("B*Y*X")
 
 
 def write_swin(b: Builder, c: Choices) -> list[str]:
@@ -71,11 +67,9 @@ def write_swin(b: Builder, c: Choices) -> list[str]:
     bias = _relative(b, c, heads, second=second)
     scores = b.op("add", scores, bias, to="scores")
     if shifted:
-        mask = b.fixed(
-            c,
-            b.input("mask", (_WINDOWS, _PLACES, _PLACES), Values("random_mask", scale=-100.0), parameter=c.chance(0.5)),
-        )
-        apart = b.op("view", scores, sizes=shape_of("B", _WINDOWS, heads, _PLACES, _PLACES))
+        hidden = Values("random_mask", scale=-100.0)
+        mask = b.fixed(c, b.input("mask", (_GRID, _PLACES, _PLACES), hidden, parameter=c.chance(0.5)))
+        apart = b.op("view", scores, sizes=shape_of("B", _GRID, heads, _PLACES, _PLACES))
         mask = b.op("unsqueeze", b.op("unsqueeze", mask, dim=1), dim=0)
         scores = b.op("view", b.op("add", apart, mask), to="scores", sizes=(_ALL, heads, _PLACES, _PLACES))
     probs = spell_softmax(b, c, scores, v)
@@ -96,13 +90,8 @@ def _relative(b: Builder, c: Choices, heads: Size, *, second: bool) -> str:
     b.dims["N"] = rows * rows
     table = b.input("table", ("N", heads), Values(scale=0.5), parameter=True)
     flat = c.chance(0.5)
-    which = b.input(
-        "pairs",
-        (_PLACES * _PLACES,) if flat else (_PLACES, _PLACES),
-        Values("tokens", scale=float(rows * rows)),
-        "int64",
-        parameter=True,
-    )
+    shape = (_PLACES * _PLACES,) if flat else (_PLACES, _PLACES)
+    which = b.input("pairs", shape, Values("tokens", scale=float(rows * rows)), "int64", parameter=True)
     bias = b.op("index", table, which, to="bias")
     if flat:
         bias = b.op("view", bias, sizes=(_PLACES, _PLACES, Size.of(-1)))
@@ -125,7 +114,7 @@ def write_visformer(b: Builder, c: Choices) -> list[str]:
     ]
 
 
-_PATCHES = Size.parse("Y*X")
+_IMAGES = ("contiguous", "channels_last")
 
 
 def write_vit(b: Builder, c: Choices) -> list[str]:
@@ -134,22 +123,18 @@ def write_vit(b: Builder, c: Choices) -> list[str]:
     embed = Size.of("H") * head_dim
     b.dims |= {"Y": c.pick((1, 2, 3, 4)), "X": c.pick((1, 2, 3, 4)), "P": c.pick((1, 2, 4)), "C": c.pick((1, 3))}
     if c.chance(0.5):
-        image = b.input(
-            "image", ("B", "C", "Y*P", "X*P"), draw_values(c), layout=c.pick(("contiguous", "channels_last"))
-        )
+        image = b.input("image", ("B", "C", "Y*P", "X*P"), draw_values(c), layout=c.pick(_IMAGES))
         cut = b.op("reshape", image, to="patches", sizes=shape_of("B", "C", "Y", "P", "X", "P"))
         cut = b.op("permute", cut, dims=(0, 2, 4, 3, 5, 1) if c.chance(0.5) else (0, 2, 4, 1, 3, 5))
-        x = b.op("reshape", cut, to="x", sizes=shape_of("B", _PATCHES, "P*P*C"))
+        x = b.op("reshape", cut, to="x", sizes=shape_of("B", _GRID, "P*P*C"))
         x = linear(b, c, x, "embed", embed, bias=True)
     else:
         # As a convolution leaves it: features before places.
-        features = b.input(
-            "features", ("B", embed, "Y", "X"), draw_values(c), layout=c.pick(("contiguous", "channels_last"))
-        )
+        features = b.input("features", ("B", embed, "Y", "X"), draw_values(c), layout=c.pick(_IMAGES))
         x = b.op("transpose", b.op("flatten", features, to="x", start=2), dim0=1, dim1=2)
     token = b.input("cls", (1, 1, embed), parameter=True)
     x = b.op("cat", b.op("expand", token, sizes=shape_of("B", -1, -1)), x, to="x", dim=1)
-    x = b.op("add", x, b.input("positions", (1, _PATCHES + 1, embed), Values(scale=0.5), parameter=True), to="x")
+    x = b.op("add", x, b.input("positions", (1, _GRID + 1, embed), Values(scale=0.5), parameter=True), to="x")
     qkv = linear(b, c, layer_norm(b, c, x), "qkv", embed * 3, bias=c.chance(0.8))
     attention = attend(b, c, split_packed(b, c, qkv, Size.of("H"), head_dim))
     x = b.op("add", x, project_output(b, c, attention.output, "proj", embed, bias=True), to="x")

@@ -84,7 +84,7 @@ def test_the_end_of_a_worker_is_one_finding_and_the_campaign_goes_on(tmp_path: P
         budget="12x",
         subjects=("inductor",),
         setup=setup(rules=rules, timeout=0.3 if action == "hang" else 10.0, memory_mib=200),
-        shrink_seconds=3.0,
+        shrink_seconds=1.0,
     )
     assert run_campaign(given, sampler("softmax")).new == 1
     (entry,) = found(given)
@@ -97,7 +97,11 @@ def test_the_end_of_a_worker_is_one_finding_and_the_campaign_goes_on(tmp_path: P
 def test_a_lost_process_does_not_take_an_earlier_verdict_with_it(tmp_path: Path) -> None:
     dies = {"match": "softmax", "subjects": ["tests.fake:one"], "do": "die"}
     given = options(
-        tmp_path, budget="12x", subjects=("passes", "inductor", "tests.fake:one"), setup=setup(rules=[dies, WRONG])
+        tmp_path,
+        budget="4x",
+        subjects=("passes", "inductor", "tests.fake:one"),
+        setup=setup(rules=[dies, WRONG]),
+        shrink_seconds=1.0,
     )
     run_campaign(given, sampler("softmax"))
     judged = [event["verdicts"] for event in events(given, "CaseJudged")]
@@ -310,9 +314,10 @@ def test_a_fault_of_ours_is_raised_where_it_can_be_seen(tmp_path: Path) -> None:
 
 
 def test_a_fault_of_ours_is_told_and_accuses_nobody(tmp_path: Path) -> None:
-    given = options(tmp_path, rules=[{"match": "softmax", "subjects": ["passes"], "do": "fail"}])
+    rules = [{"match": "softmax", "subjects": ["passes"], "do": "fail"}]
+    given = options(tmp_path, budget="8x", rules=rules)
     ending = run_campaign(given, sampler("softmax"))
-    assert (ending.new, ending.faults) == (0, 20)
+    assert (ending.new, ending.faults) == (0, 4)
     assert not found(given)
     (told,) = {event["text"].splitlines()[-1] for event in events(given, "WorkerFailed")}
     assert told == "IndexError: amax over nothing"

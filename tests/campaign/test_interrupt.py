@@ -98,7 +98,7 @@ def test_the_second_interrupt_stops_at_once(tmp_path: Path) -> None:
 
 def test_killed_at_any_instant_it_goes_on_loses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
     choice = random.Random(7)
-    for _ in range(20):
+    for _ in range(12):
         process = start(tmp_path, "1h", rules=RULES, seconds=0.002)
         with suppress(subprocess.TimeoutExpired):
             process.wait(choice.uniform(0.2, 0.8))

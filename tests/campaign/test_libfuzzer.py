@@ -43,7 +43,7 @@ def test_any_bytes_are_one_valid_case(data: bytes) -> None:
     assert inputs.decode(inputs.encode(made)) == made
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.binary(max_size=300), st.integers(0, 2**32 - 1))
 def test_mutation_makes_a_valid_case(data: bytes, seed: int) -> None:
     for start in (data, inputs.encode(inputs.decode(data))):
@@ -99,7 +99,7 @@ def test_the_end_of_libfuzzers_process_is_a_suspicion_and_costs_one_case(
     tmp_path: Path, act: str, verdict: str
 ) -> None:
     rules = [{"match": "softmax", "subjects": ["passes", "inductor"], "do": act}]
-    options = fuzzed(tmp_path, "6x", rules=rules, timeout=0.5)
+    options = replace(fuzzed(tmp_path, "6x", rules=rules, timeout=0.5), shrink_seconds=1.0)
     run_campaign(options)
     raised = [(event["index"], event["verdict"]) for event in events(options, "SuspicionRaised")]
     assert raised[0] == (0, verdict)

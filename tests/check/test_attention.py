@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from fuzz.check.subject_builder import SubjectError, find
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import CASE_CALL, FURTHER_CALL, NotTaken, OutOfBounds, Refusal, Write
 from tests.check.client import Client
@@ -160,6 +161,6 @@ def test_text_around_it_that_needs_other_strides_accuses_nobody(attending: Clien
     ],
 )
 def test_capabilities_that_mean_nothing_are_refused(name: str, reason: str) -> None:
-    with Client("--subject", f"{HOME}:{name}") as client:
-        assert client.unusable.reason.startswith(f"subject '{HOME}:{name}': {reason}")
-        assert client.process.wait(30) == 2
+    with pytest.raises(SubjectError) as error:
+        find(f"{HOME}:{name}")
+    assert str(error.value).startswith(f"subject '{HOME}:{name}': {reason}")

@@ -53,8 +53,10 @@ def test_a_gradient_that_does_not_come_is_a_wrong_one(name: str) -> None:
     assert is_failure(result.failure, "wrong_value", value=f"d{name}", gradient_missing=True), result.failure
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_wrong_gradient_of_the_sinks_is_seen(dtype: str) -> None:
+@pytest.mark.triton_interpreter
+def test_a_wrong_gradient_of_the_sinks_is_seen() -> None:
+    dtype = "bfloat16"
+
     class Halved(torch.autograd.Function):
         @staticmethod
         def forward(_ctx: Any, sinks: Tensor) -> Tensor:
@@ -151,6 +153,7 @@ def test_text_that_needs_strides_of_eager_s_is_skipped_wherever_it_raises(name: 
     assert is_failure(result.failure, "not_taken", why=Refusal.TEXT_FAILS), result.failure
 
 
+@pytest.mark.triton_interpreter
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("empty", ["B", "H", "S", "T", "D", "V"])
 @pytest.mark.parametrize("name", ["math", "triton", "sdpa_math", "sdpa_flash", "passes"])
@@ -179,9 +182,10 @@ def by_an_ulp(**capabilities: Any) -> Callable[..., Tensor]:
     return attention
 
 
+@pytest.mark.triton_interpreter
 def test_relations_hold_to_the_bit_where_that_is_declared() -> None:
     shapes = [f"2, 4, {length}, 16" for length in range(18, 22)]
     declared = [run_subject(by_an_ulp(exact_relations=("cpu",)), dims=dims) for dims in shapes]
     assert any(is_failure(result.failure, "relation_broken", aspect="bitwise") for result in declared)
     assert all(run_subject(by_an_ulp(), dims=dims).verdict in RIGHT for dims in shapes)
-    assert all(run_subject(find("triton"), dims=dims).verdict in RIGHT for dims in shapes)
+    assert run_subject(find("triton"), dims=shapes[1]).verdict in RIGHT

@@ -58,6 +58,7 @@ def test_a_case_tells_the_rewrite_and_the_attention_that_takes_its_place(worker:
     assert "op aten.bmm" not in result.reached
 
 
+@pytest.mark.compiles
 def test_a_compiled_case_tells_lowerings_fallbacks_and_kernels_too(worker: Client) -> None:
     told = set(worker.one(MORE, "inductor").reached)
     assert {f"fallback aten.{FLASH}", "lowering aten.add", "kernels cpp 1"} <= told

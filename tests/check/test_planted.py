@@ -24,11 +24,7 @@ FORMS: list[tuple[str, Verdict, str, dict[str, Any]]] = [
     ("failing", Verdict.RUNTIME_ERROR, "raised", {"error": "ValueError", "text": "no kernel for torch.float32"}),
     ("talking", Verdict.OK, "", {}),
 ]
-RELUS = {
-    "relu_accuracy": Verdict.WRONG_RESULT,
-    "relu_compile_error": Verdict.COMPILE_ERROR,
-    "relu_runtime_error": Verdict.RUNTIME_ERROR,
-}
+RELUS = {"relu_accuracy": Verdict.WRONG_RESULT, "relu_compile_error": Verdict.COMPILE_ERROR}
 OTHERS = ("one_ulp_up", "reseeded", "finite", "wrong_gradient", *RELUS)
 
 
@@ -94,10 +90,12 @@ def test_nan_by_design_is_a_convention(worker: Client) -> None:
 def test_values_under_another_random_stream_are_compared_by_their_distribution(worker: Client) -> None:
     dropped = source("return F.dropout((q @ k.transpose(-2, -1) / 4.0).softmax(dim=-1), 0.1, self.training) @ v")
     assert run_subject(worker, "reseeded", dropped, training=True, random=True).verdict == Verdict.RANDOM_STREAM
-    assert run_subject(worker, "zeroed_row", dropped, training=True, random=True).verdict == Verdict.WRONG_RESULT
     assert run_subject(worker, "nan_column", dropped, training=True, random=True).verdict == Verdict.NONFINITE
+    dropped = dropped.replace("self.training", "True")
+    assert run_subject(worker, "zeroed_row", dropped, random=True).verdict == Verdict.WRONG_RESULT
 
 
+@pytest.mark.compiles
 @pytest.mark.parametrize("name", RELUS)
 def test_bugs_inductor_plants_itself(worker: Client, name: str) -> None:
     if worker.hello.cxx is None:
@@ -110,7 +108,7 @@ def test_bugs_inductor_plants_itself(worker: Client, name: str) -> None:
 
 
 def test_a_lost_row_that_pytorchs_own_check_misses(worker: Client) -> None:
-    large = source("return (q @ k.transpose(-2, -1) / 8.0).softmax(dim=-1) @ v", dims="2, 8, 512, 64", dtype="bfloat16")
+    large = source("return (q @ k.transpose(-2, -1) / 8.0).softmax(dim=-1) @ v", dims="1, 2, 512, 64", dtype="bfloat16")
     result = run_subject(worker, "zeroed_row", large)
     assert result.same is True
     assert result.verdict == Verdict.WRONG_RESULT and result.numbers["rows_wrong"] == 1

@@ -90,11 +90,10 @@ def test_a_contract_is_kept() -> None:
 
 
 @pytest.mark.samples
-@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("contracted", [False, True])
-def test_sampled_cases_come_back_unchanged(seed: int, contracted: bool) -> None:
-    for index in range(250):
-        case = sample(seed, index, contracted=contracted)
+def test_sampled_cases_come_back_unchanged(contracted: bool) -> None:
+    for index in range(200):
+        case = sample(0, index, contracted=contracted)
         again = loads(dumps(case))
         assert again == case
         assert again.id == case.id

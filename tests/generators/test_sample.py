@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
 
 import pytest
 import torch
@@ -15,6 +16,12 @@ from generators.program.type_check import check
 from generators.sampling.sample import SampleSpec, sample
 
 pytestmark = pytest.mark.samples
+
+
+@cache
+def plain_cases() -> list[Case]:
+    return [sample(5, i) for i in range(1000)]
+
 
 PRINT_IDS = """
 from generators.sampling.sample import sample
@@ -44,7 +51,7 @@ def test_the_same_seed_gives_the_same_cases_in_every_process() -> None:
     assert len(set(first.split())) > 55
 
 
-@pytest.mark.parametrize(("contracted", "count"), [(False, 600), (True, 200)])
+@pytest.mark.parametrize(("contracted", "count"), [(False, 200), (True, 100)])
 def test_eager_accepts_nearly_all_and_gives_the_types_the_program_says(contracted: bool, count: int) -> None:
     refused: Counter[str] = Counter()
     for index in range(count):
@@ -62,7 +69,7 @@ def test_eager_accepts_nearly_all_and_gives_the_types_the_program_says(contracte
 
 
 def test_every_part_of_the_mix_is_drawn() -> None:
-    cases = [sample(5, i) for i in range(3000)]
+    cases = plain_cases()
     kinds = {op.kind for case in cases for op in case.ops}
     assert {
         "matmul",
@@ -96,11 +103,11 @@ def test_every_part_of_the_mix_is_drawn() -> None:
     assert {case.mode for case in cases} == {"inference", "training"}
     assert any(case.dynamic for case in cases)
     assert any(op.attr("form") == "in_place" for case in cases for op in case.ops)
-    assert sum(1 for case in cases if len(set(case.sizes.values())) < len(case.dims)) > 1000
+    assert sum(1 for case in cases if len(set(case.sizes.values())) < len(case.dims)) > len(cases) / 3
 
 
 def test_a_campaign_of_kernels_has_all_that_a_contract_can_say() -> None:
-    cases = [sample(5, i, contracted=True) for i in range(1000)]
+    cases = [sample(5, i, contracted=True) for i in range(500)]
     said = Counter(
         word
         for case in cases
@@ -111,25 +118,25 @@ def test_a_campaign_of_kernels_has_all_that_a_contract_can_say() -> None:
         )
     )
     for word in ("softcap", "alibi", "sinks", "window", "bottom_right"):
-        assert 80 <= said[word] <= 180, said
-    assert min(said["top_left"], said["mask"], said["bias"]) > 80, said
+        assert 35 <= said[word] <= 95, said
+    assert min(said["top_left"], said["mask"], said["bias"]) > 40, said
     layouts = Counter(c.layout for case in cases for c in case.contracts)
-    assert min(layouts["bshd"], 2 * layouts["bsd"]) > 80, layouts
-    assert 400 < sum(case.training for case in cases) < 600
+    assert min(layouts["bshd"], 2 * layouts["bsd"]) > 40, layouts
+    assert 200 < sum(case.training for case in cases) < 300
     assert all(emit_attention_stub(case) is not None for case in cases)
     lengths = {case.sizes.get("S") for case in cases}
     assert lengths >= {1, 63, 64, 65, 127, 128, 129, 130}
 
 
 def test_what_newer_models_add_is_seldom_in_an_ordinary_campaign() -> None:
-    contracts = [c for i in range(3000) for c in sample(5, i).contracts]
+    contracts = [c for case in plain_cases() for c in case.contracts]
     new = sum(bool(c.softcap or c.alibi or c.sinks or c.window or c.causal == "bottom_right") for c in contracts)
     assert 0.03 < new / len(contracts) < 0.11
 
 
 def test_a_size_of_0_is_drawn_of_given_families_too() -> None:
-    cases = [sample(5, i, spec=SampleSpec("bert")) for i in range(1200)]
-    assert 1 <= sum(0 in case.sizes.values() for case in cases) <= 25
+    cases = [sample(5, i, spec=SampleSpec("bert")) for i in range(500)]
+    assert 1 <= sum(0 in case.sizes.values() for case in cases) <= 12
 
 
 def test_masks_ask_for_gradients_seldom_and_only_in_training() -> None:

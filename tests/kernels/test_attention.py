@@ -33,12 +33,11 @@ FEATURES: dict[str, dict[str, Any]] = {
 }
 SHAPE = ("heads", "kv_heads", "rows", "columns", "dim", "value_dim")
 
-#: Of the table in FlagGems' pull request on the backward of attention: heads, kv_heads, length, head_dim. It has 8
-#: heads, and 4 of them in keys; heads are only an axis of the grid, so 2 and 1 say the same.
+#: Of the table in FlagGems' pull request on the backward of attention: heads, kv_heads, length, head_dim.
 FLAGGEMS = [
-    *((2, 2, length, 64) for length in (128, 127, 120, 64, 129, 255)),
-    *((2, 1, length, 64) for length in (128, 127, 120, 129)),
-    *((2, 2, length, 128) for length in (128, 127, 120, 64)),
+    *((8, 8, length, 64) for length in (128, 127, 120, 64, 129, 255)),
+    *((8, 4, length, 64) for length in (128, 127, 120, 129)),
+    *((8, 8, length, 128) for length in (128, 127, 120, 64)),
 ]
 
 
@@ -60,6 +59,8 @@ def test_a_feature_is_within_its_budget(feature: str, dtype: str) -> None:
 @pytest.mark.parametrize("shape", FLAGGEMS, ids=str)
 def test_the_shapes_that_another_kernel_failed_on(shape: tuple[int, int, int, int]) -> None:
     heads, kv_heads, length, dim = shape
+    if DEVICE == "cpu":  # Heads are only an axis of the grid, which the interpreter walks one by one.
+        heads, kv_heads = heads // 4, kv_heads // 4
     made = Trial(heads, kv_heads, length, length, dim, dim)
     assert made.holds()
 

@@ -20,11 +20,7 @@ class Module(nn.Module):
         out = F.relu(x)
         return out
 """
-FORMS = {
-    "relu_accuracy": Verdict.WRONG_RESULT,
-    "relu_compile_error": Verdict.COMPILE_ERROR,
-    "relu_runtime_error": Verdict.RUNTIME_ERROR,
-}
+PLANTED = "tests.check.planted:relu_accuracy"
 
 
 def attention_with_relu() -> Case:
@@ -42,10 +38,8 @@ def attention_with_relu() -> Case:
     return Case((("B", 2), ("S", 5), ("E", 8)), inputs, tuple(lines), ("out",))
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_planted_relu_comes_down_to_one_relu(form: str) -> None:
-    planted = f"tests.check.planted:{form}"
-    with open_evaluator(WorkerConfig(named=(planted,), timeout=300.0)) as evaluator:
+def test_a_planted_relu_comes_down_to_one_relu() -> None:
+    with open_evaluator(WorkerConfig(named=(PLANTED,), timeout=300.0)) as evaluator:
 
         def probe(case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
             result = evaluator.evaluate(case, (subject,))
@@ -54,9 +48,9 @@ def test_a_planted_relu_comes_down_to_one_relu(form: str) -> None:
         if evaluator.hello.cxx is None:
             pytest.skip("no C++ compiler")
         case = attention_with_relu()
-        suspect = probe(case, planted)
-        assert suspect is not None and suspect.verdict is FORMS[form]
-        found = investigate(case, suspect, (planted,), probe, lambda: False)
+        suspect = probe(case, PLANTED)
+        assert suspect is not None and suspect.verdict is Verdict.WRONG_RESULT
+        found = investigate(case, suspect, (PLANTED,), probe, lambda: False)
     assert found.outcome is Outcome.FINDING
     assert [op.kind for op in found.case.ops] == ["relu"]
     assert MINIMUM in source(found.case)

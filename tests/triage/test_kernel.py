@@ -54,6 +54,12 @@ def attention() -> Case:
     return casefile.loads(ATTENTION)
 
 
+@pytest.fixture
+def few_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(size_search, "_EDGES", (*size_search._EDGES[:5], 2))
+    monkeypatch.setattr(size_search, "_COUNTS", size_search._COUNTS[:2])
+
+
 def found(verdict: Verdict, failure: Failure | None = None) -> SubjectResult:
     return SubjectResult("", verdict, failure=failure)
 
@@ -78,6 +84,41 @@ def run(text: str, directory: Path) -> subprocess.CompletedProcess[str]:
         timeout=300,
         check=False,
     )
+
+
+RUN_ALL = """
+import os, runpy, sys, traceback
+import torch
+for path in sys.argv[1:]:
+    if child := os.fork():
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        continue
+    code, out = 0, os.open(path + ".out", os.O_WRONLY | os.O_CREAT)
+    os.dup2(out, 1), os.dup2(out, 2)
+    sys.argv = [path]
+    try:
+        runpy.run_path(path, run_name="__main__")
+    except SystemExit as end:
+        code = end.code or 0
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    os._exit(code)
+"""
+
+
+def run_all(texts: list[str], directory: Path) -> list[subprocess.CompletedProcess[str]]:
+    """What each script exits with and prints on either stream, run in a fork of one process that has torch."""
+    paths = [directory / f"{number}.py" for number in range(len(texts))]
+    for path, text in zip(paths, texts, strict=True):
+        path.write_text(text)
+    command = [sys.executable, "-c", RUN_ALL, *map(str, paths)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=True)
+    codes = map(int, done.stdout.split())
+    outs = [Path(f"{path}.out").read_text() for path in paths]
+    return [subprocess.CompletedProcess([], code, out, "") for code, out in zip(codes, outs, strict=True)]
 
 
 @pytest.mark.parametrize("mode", ["inference", "training"])
@@ -128,26 +169,29 @@ def test_a_finite_fill_that_is_as_good_as_none_is_not_handed_to_the_kernel(atten
     assert "out = attend(x, w, z, scale=0.25, mask=~m)\n" in forward_of(casefile.loads(text))
 
 
+REPROS = [
+    ("right", Verdict.WRONG_GRADIENT, 0, "grad of x"),
+    ("right", Verdict.OUT_OF_BOUNDS, 0, "grad of x"),
+    ("first_rows", Verdict.WRONG_GRADIENT, 1, "grad of x"),
+    ("without_last_key", Verdict.WRONG_RESULT, 1, "output 0"),
+    ("too_far", Verdict.OUT_OF_BOUNDS, 1, "wrote 20 bytes beside torch.empty_like of shape [1, 2, 7, 8]"),
+    ("unwritten", Verdict.NONFINITE, 1, "kernel inf"),
+    ("crashing", Verdict.RUNTIME_ERROR, 1, "no such tile"),
+]
+
+
 @pytest.mark.worker
-@pytest.mark.parametrize(
-    ("function", "result", "code", "says"),
-    [
-        ("right", found(Verdict.WRONG_GRADIENT), 0, "grad of x"),
-        ("right", found(Verdict.OUT_OF_BOUNDS), 0, "grad of x"),
-        ("first_rows", found(Verdict.WRONG_GRADIENT), 1, "grad of x"),
-        ("without_last_key", found(Verdict.WRONG_RESULT), 1, "output 0"),
-        ("too_far", found(Verdict.OUT_OF_BOUNDS), 1, "wrote 20 bytes beside torch.empty_like of shape [1, 2, 7, 8]"),
-        ("unwritten", found(Verdict.NONFINITE), 1, "kernel inf"),
-        ("crashing", found(Verdict.RUNTIME_ERROR), 1, "no such tile"),
-    ],
-)
 def test_repro_exits_with_1_where_the_function_is_wrong_and_with_0_where_it_is_right(
-    tmp_path: Path, attention: Case, function: str, result: SubjectResult, code: int, says: str
+    tmp_path: Path, attention: Case
 ) -> None:
-    case = attention if function in ("right", "first_rows") else replace(attention, mode="inference")
-    done = run(written(case, f"{PLANTED}:{function}", result)[0], tmp_path)
-    assert done.returncode == code, done.stderr
-    assert says in done.stdout + done.stderr
+    def write(function: str, verdict: Verdict) -> str:
+        case = attention if function in ("right", "first_rows") else replace(attention, mode="inference")
+        return written(case, f"{PLANTED}:{function}", found(verdict))[0]
+
+    texts = [write(function, verdict) for function, verdict, *_ in REPROS]
+    for done, (function, _, code, says) in zip(run_all(texts, tmp_path), REPROS, strict=True):
+        assert done.returncode == code, (function, done.stdout)
+        assert says in done.stdout, function
 
 
 @pytest.mark.parametrize("form", range(3))
@@ -222,7 +266,9 @@ contracts:
 
 
 @pytest.mark.worker
-def test_a_wrong_gradient_becomes_a_report_with_its_place_and_its_boundary(tmp_path: Path, attention: Case) -> None:
+def test_a_wrong_gradient_becomes_a_report_with_its_place_and_its_boundary(
+    tmp_path: Path, attention: Case, few_sizes: None
+) -> None:
     subject, out = f"{PLANTED}:first_rows", tmp_path / "out"
     file = entry.save(Entry(attention, expect=Expectation("pass", subject=subject)), tmp_path)
     refused = report(file, "--out", out)
@@ -246,7 +292,7 @@ def test_a_wrong_gradient_becomes_a_report_with_its_place_and_its_boundary(tmp_p
 
 @pytest.mark.worker
 def test_what_is_written_out_of_bounds_in_the_backward_pass_is_shown_by_borders(
-    tmp_path: Path, attention: Case
+    tmp_path: Path, attention: Case, few_sizes: None
 ) -> None:
     subject, out = f"{PLANTED}:beside_dv", tmp_path / "out"
     done = report(entry.save(Entry(attention), tmp_path), "--out", out, "--subject", subject)
@@ -300,11 +346,9 @@ def test_what_is_no_attention_function_is_an_error(tmp_path: Path, attention: Ca
 
 
 @pytest.mark.worker
-def test_statistics_stored_without_a_mask_are_told_by_their_rule(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.triton_interpreter
+def test_statistics_stored_without_a_mask_are_told_by_their_rule(tmp_path: Path, few_sizes: None) -> None:
     text = ATTENTION.replace("{H: 2, S: 7, D: 8}", "{S: 65}").replace("[1, H, S, D]", "[1, 2, S, 16]")
-    monkeypatch.setattr(size_search, "_EDGES", size_search._EDGES[:5])
     out = tmp_path / "out"
     out.mkdir()
     subject = "benchmarks.defects:statistics_without_mask"

@@ -28,7 +28,7 @@ def plain(seed: int, index: int, *, contracted: bool) -> Case:
 
 def test_a_kernel_with_one_fault_gives_one_finding_and_says_where(tmp_path: Path) -> None:
     given = options(
-        tmp_path, "6x", seed=3, subjects=(SUBJECT,), setup=WorkerConfig(named=(SUBJECT,)), shrink_seconds=8.0
+        tmp_path, "20x", seed=3, subjects=(SUBJECT,), setup=WorkerConfig(named=(SUBJECT,)), shrink_seconds=20.0
     )
     ending = run_campaign(given, plain)
     assert ending.new == 1, ending.summary

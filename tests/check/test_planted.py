@@ -24,7 +24,11 @@ FORMS: list[tuple[str, Verdict, str, dict[str, Any]]] = [
     ("failing", Verdict.RUNTIME_ERROR, "raised", {"error": "ValueError", "text": "no kernel for torch.float32"}),
     ("talking", Verdict.OK, "", {}),
 ]
-RELUS = {"relu_accuracy": Verdict.WRONG_RESULT, "relu_compile_error": Verdict.COMPILE_ERROR}
+RELUS = {
+    "relu_accuracy": Verdict.WRONG_RESULT,
+    "relu_compile_error": Verdict.COMPILE_ERROR,
+    "relu_runtime_error": Verdict.RUNTIME_ERROR,
+}
 OTHERS = ("one_ulp_up", "reseeded", "finite", "wrong_gradient", *RELUS)
 
 
@@ -108,7 +112,7 @@ def test_bugs_inductor_plants_itself(worker: Client, name: str) -> None:
 
 
 def test_a_lost_row_that_pytorchs_own_check_misses(worker: Client) -> None:
-    large = source("return (q @ k.transpose(-2, -1) / 8.0).softmax(dim=-1) @ v", dims="1, 2, 512, 64", dtype="bfloat16")
+    large = source("return (q @ k.transpose(-2, -1) / 8.0).softmax(dim=-1) @ v", dims="2, 8, 512, 64", dtype="bfloat16")
     result = run_subject(worker, "zeroed_row", large)
     assert result.same is True
     assert result.verdict == Verdict.WRONG_RESULT and result.numbers["rows_wrong"] == 1

@@ -10,7 +10,6 @@ from fuzz.protocol.rewrites import WrongRewrite, is_explained
 from fuzz.subjects import compiler_of
 from generators.program.case import Case, Contract, TensorType
 from generators.program.dtypes import LOW_PRECISION
-from generators.program.features import OVERLOOKED
 from generators.program.type_check import types_of
 
 PROCESS = frozenset({Verdict.TIMEOUT, Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY})
@@ -93,34 +92,30 @@ class Symptom:
     def explains(self, other: "Symptom") -> bool:
         """Whether a minimal failure with this symptom accounts for `other`: where rewrites are proven wrong they are
         the same bugs; where that is not known of both, all that this one takes is there too."""
-        is_alike = (
+        if self.is_measured_with(other):
+            return self._is_like(other) and is_explained(other.rewrites, self.rewrites)
+        return self.is_part_of(other)
+
+    def is_measured_with(self, other: "Symptom") -> bool:
+        """Whether rewrites are proven wrong in both, so that they decide."""
+        return bool(self.rewrites and other.rewrites and not self.identity)
+
+    def is_part_of(self, other: "Symptom") -> bool:
+        """Whether all that this failure takes is there in `other`, as far as words tell."""
+        return self._is_like(other) and (
+            # A lost process names the place where it was lost; shrinking it costs too much to tell what it takes. Where
+            # an operation is named, eager's or the one that raises, that is the bug, whatever leads to it.
+            self.verdict in {*PROCESS, Verdict.EAGER_SUSPECT}
+            # ... an error that says which argument one of ATen's operations was given wrongly.
+            or ("aten::" in self.identity and "argument" in self.identity)
+            or (self.fired <= other.fired and self.features <= other.features)
+        )
+
+    def _is_like(self, other: "Symptom") -> bool:
+        return (
             kind_of(self.verdict) == kind_of(other.verdict)
             and accused(self.subject, self.verdict) == accused(other.subject, other.verdict)
             and self.identity == other.identity
-        )
-        if self.rewrites and other.rewrites and not self.identity:
-            return is_alike and is_explained(other.rewrites, self.rewrites)
-        return (
-            is_alike
-            # A lost process names the place where it was lost; shrinking it costs too much to tell what it takes. Where
-            # an operation is named, eager's or the one that raises, that is the bug, whatever leads to it.
-            and (
-                self.verdict in {*PROCESS, Verdict.EAGER_SUSPECT}
-                # ... an error that says which argument one of ATen's operations was given wrongly.
-                or ("aten::" in self.identity and "argument" in self.identity)
-                or (self.fired <= other.fired and self.features <= other.features)
-                or self._is_overlooked_in(other)
-            )
-        )
-
-    def _is_overlooked_in(self, other: "Symptom") -> bool:
-        """Whether the case has something that a pattern of attention overlooked, as the other's has: all patterns share
-        the matcher that does. Another mistake of a pattern shows without that as well."""
-        overlooked = self.features & OVERLOOKED
-        by_patterns = any("sfdp" in name for name in self.fired) and any("sfdp" in name for name in other.fired)
-        in_one_mode = ("mode:training" in self.features) == ("mode:training" in other.features)
-        return (
-            self.verdict in SILENT and by_patterns and in_one_mode and bool(overlooked) and overlooked <= other.features
         )
 
 

@@ -1,7 +1,8 @@
 """What a campaign knows of bugs: which failures are explained, by what, and what the ledger says of them."""
 
 import threading
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from fuzz.protocol.recorded import read_result
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.features import features
+
+_RIGHT_FOR_ONE_WRONG = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,9 @@ class KnownBugs:
         """By case id: the finding that has this minimum, or that is of the same bug."""
         self._watched: list[tuple[Symptom, Bug]] = []
         self._watched_cases: dict[str, Bug] = {}
+        self._right: defaultdict[str, set[Hashable]] = defaultdict(set)
+        self._wrong: defaultdict[str, set[Hashable]] = defaultdict(set)
+        """By case id: failures that were measured and that the words of the finding explain, rightly or wrongly."""
         self._lock = threading.RLock()
 
     def symptom(self, result: SubjectResult, case: Case) -> Symptom:
@@ -105,9 +111,19 @@ class KnownBugs:
         return explanation
 
     def explain(self, symptom: Symptom) -> Explanation | None:
-        """The finding that explains a failure."""
+        """The finding that explains a failure. One whose words are wrong in more than one of ten failures that were
+        measured explains only what is measured."""
         with self._lock:
-            return next((one for one in self._explanations if one.symptom.explains(symptom)), None)
+            for one in self._explanations:
+                if one.symptom.is_measured_with(symptom):
+                    if one.symptom.is_part_of(symptom):
+                        said = self._right if one.symptom.explains(symptom) else self._wrong
+                        said[one.case_id].add((symptom.fired, symptom.features))
+                elif len(self._wrong[one.case_id]) * _RIGHT_FOR_ONE_WRONG > len(self._right[one.case_id]):
+                    continue
+                if one.symptom.explains(symptom):
+                    return one
+        return None
 
     def explain_minimum(self, case_id: str) -> Explanation | None:
         """The finding whose minimal case this is, or that the ledger calls the same bug."""

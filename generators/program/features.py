@@ -16,10 +16,6 @@ _EMPTY_ROWS = frozenset({"empty_row", "empty_row_mask", "zeros"})
 _COUNTS = frozenset({"small_counts", "signed"})
 
 
-OVERLOOKED = frozenset({"axes:unusual", "compared:unusual", "fill:unusual", "softmax_axis"})
-"""Numbers and axes that decide whether a pattern of attention fits, and that Inductor's matcher ignores. One random
-case in eight has some of these."""
-
 _HIDING = -100.0
 """A score of this or less hides its key."""
 

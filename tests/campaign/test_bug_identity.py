@@ -37,9 +37,7 @@ MINIMAL = symptom(Verdict.WRONG_RESULT, ["_sfdp_pattern_5_inference"], ["op:soft
         ),
         (Verdict.WRONG_GRADIENT, ["_sfdp_pattern_5_training"], ["op:softmax", "softmax_axis"], "passes", True),
         (Verdict.WRONG_RESULT, ["_sfdp_pattern_5_inference"], ["op:softmax"], "passes", False),
-        # Another pattern that overlooks the axis as this one does, and one that is wrong by itself.
-        (Verdict.WRONG_RESULT, ["_sfdp_pattern_15_inference"], ["softmax_axis"], "passes", True),
-        (Verdict.WRONG_RESULT, ["_sfdp_pattern_15_inference"], ["op:softmax"], "passes", False),
+        (Verdict.WRONG_RESULT, ["_sfdp_pattern_15_inference"], ["op:softmax", "softmax_axis"], "passes", False),
         (Verdict.WRONG_RESULT, ["pad_mm"], ["op:softmax", "softmax_axis"], "passes", False),
         (Verdict.METADATA, ["_sfdp_pattern_5_inference"], ["op:softmax", "softmax_axis"], "passes", False),
         (Verdict.WRONG_RESULT, ["_sfdp_pattern_5_inference"], ["op:softmax", "softmax_axis"], "my.kernel:call", False),

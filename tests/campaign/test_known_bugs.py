@@ -1,5 +1,6 @@
 """What a campaign knows of bugs, without a campaign."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from corpus.ledger import Bug, Ledger
 from fuzz.campaign.known_bugs import Explanation, KnownBugs, recorded_result
 from fuzz.protocol.codec import encode
 from fuzz.protocol.failures import Raised
+from fuzz.protocol.rewrites import WrongRewrite
 from tests.campaign.fakes import case
 
 TORCH = "2.13.0"
@@ -47,6 +49,28 @@ def test_a_finding_explains_failures_that_look_like_it_and_no_others() -> None:
     assert known.explain_minimum(entry("relu").case.id) == alike
     assert explanation(known, entry("relu", error="IndexError")) is None
     assert known.explain_minimum(entry("log").case.id) is None
+
+
+def masked(*right: str, rows: int = 2) -> Entry:
+    """A wrong result of a rewrite that is right under these changes of its mask; not measured where there are none."""
+    rewrites = (encode(WrongRewrite("_sfdp_pattern_15_inference", {"attn_mask": right})),) if right else ()
+    fired = ("_sfdp_pattern_15_inference",)
+    found = Found("wrong_result", "passes", torch=TORCH, fired=fired, rewrites=rewrites)
+    return Entry(case("relu", rows=rows), found=found)
+
+
+def test_what_is_measured_decides_and_words_that_mislead_explain_nothing_more() -> None:
+    known = KnownBugs()
+    assert known.learn(masked("all 1"), known=False)
+    assert explanation(known, masked("all 1", rows=5)) is not None
+    assert explanation(known, masked(rows=6)) is not None
+    for rows in (7, 8):
+        other = Entry(case("relu", rows=rows), found=masked("all 1").found)
+        assert other.found is not None
+        wrong = encode(WrongRewrite("_sfdp_pattern_15_inference", {"attn_mask": ("all 0",)}, {"attn_mask": ("all 1",)}))
+        assert explanation(known, replace(other, found=replace(other.found, rewrites=(wrong,)))) is None
+    assert explanation(known, masked(rows=9)) is None
+    assert explanation(known, masked("all 1", rows=10)) is not None
 
 
 def test_what_is_expected_to_pass_or_of_another_torch_explains_nothing() -> None:

@@ -73,13 +73,18 @@ class Symptom:
     features: frozenset[str]
     rewrites: tuple[WrongRewrite, ...] = ()
     """Those that are proven wrong; none where a kernel is at fault, or where that can't be told."""
+    gradient: str = ""
+    """Of an attention function alone: the gradient that is wrong, "" where its output is."""
 
     @classmethod
-    def of(cls, result: SubjectResult, features: frozenset[str]) -> "Symptom":
-        """The symptom a subject's result shows on a case with these features."""
+    def of(cls, result: SubjectResult, features: frozenset[str], *, alone: bool = False) -> "Symptom":
+        """The symptom a subject's result shows on a case with these features. `alone`: it computes attention alone."""
         # No rewrite has a part in what eager does.
         fired = () if result.verdict is Verdict.EAGER_SUSPECT else result.fired
-        return cls(result.verdict, result.subject, rewrites(fired), identity_of(result), features, result.rewrites)
+        value = getattr(result.failure, "value", "") if alone else ""
+        gradient = value if value.startswith("d") else ""
+        identity = identity_of(result)
+        return cls(result.verdict, result.subject, rewrites(fired), identity, features, result.rewrites, gradient)
 
     @property
     def signature(self) -> str:
@@ -116,6 +121,8 @@ class Symptom:
             kind_of(self.verdict) == kind_of(other.verdict)
             and accused(self.subject, self.verdict) == accused(other.subject, other.verdict)
             and self.identity == other.identity
+            # What is wrong forwards is wrong backwards too.
+            and self.gradient in ("", other.gradient)
         )
 
 

@@ -105,6 +105,8 @@ def alike(result: SubjectResult | None, wanted: SubjectResult, *, exact: bool, c
         return False
     if wanted.verdict in VALUES and wanted.same is False and result.same is not False and not contracted:
         return False
+    if contracted and _is_of_further_call(result) is not _is_of_further_call(wanted):
+        return False
     if result.verdict is not wanted.verdict and (exact or kind_of(result.verdict) != kind_of(wanted.verdict)):
         return False
     patterns = attention_patterns(wanted.fired) if wanted.verdict is not Verdict.EAGER_SUSPECT else frozenset[str]()
@@ -115,6 +117,11 @@ def alike(result: SubjectResult | None, wanted: SubjectResult, *, exact: bool, c
     elif patterns and result.subject == wanted.subject and not patterns & attention_patterns(result.fired):
         return False
     return wanted.verdict in PROCESS or identity_of(result) == identity_of(wanted)
+
+
+def _is_of_further_call(result: SubjectResult) -> bool:
+    """Whether the function's own call is right, so that a case shows nothing by itself."""
+    return result.failure is not None and result.failure.is_of_further_call
 
 
 def _shrink(

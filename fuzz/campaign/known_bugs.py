@@ -60,7 +60,7 @@ class KnownBugs:
     def symptom(self, result: SubjectResult, case: Case) -> Symptom:
         """What is seen of a bug when a subject gives `result` on `case`."""
         alone = result.subject in self.attention and result.verdict is not Verdict.EAGER_SUSPECT
-        return Symptom.of(result, contract_features(case) if alone else features(case))
+        return Symptom.of(result, contract_features(case) if alone else features(case), alone=alone)
 
     def load_ledger(self, torch: str) -> Iterator[tuple[Path, Entry]]:
         """Take in the ledger under this torch version; gives the examples that explain failures. Raises `CaseError`."""

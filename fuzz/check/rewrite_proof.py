@@ -17,9 +17,8 @@ from fuzz.check.oracle.constants import REWRITE_AGREEMENT
 from fuzz.check.oracle.operation_audit import define_fused, is_fused
 from fuzz.check.oracle.reference import Float64
 from fuzz.check.rewrite_match import RewriteMatch
-from fuzz.protocol.rewrites import WrongRewrite
+from fuzz.protocol.rewrites import ATTENDED, WrongRewrite
 
-_ATTENDED = ("query", "key", "value")
 _NUMBERS = (0.0, 1.0, -1.0, 2.0, 0.5)
 _HIDING = (-1e4, -math.inf)
 _OTHERS = 12
@@ -30,19 +29,27 @@ def find_wrong_rewrite(match: RewriteMatch) -> WrongRewrite | None:
     """What is wrong with a rewrite in exact arithmetic; None where it is right, or where that can't be told."""
     if _agrees(match, match.operands) is not False:
         return None
+    changes = _try_changes(match, _change_others(match.operands))
+    constants = () if changes else match.read_constants()
+    if not changes and not constants:
+        changes = _try_changes(match, _change_attended(match.operands))
+    return WrongRewrite(
+        match.pattern,
+        right={name: tuple(c for c in tried if tried[c]) for name, tried in changes.items()},
+        wrong={name: tuple(c for c in tried if not tried[c]) for name, tried in changes.items()},
+        constants=constants,
+    )
+
+
+def _try_changes(match: RewriteMatch, changes: Iterator[tuple[str, str, Any]]) -> dict[str, dict[str, bool]]:
+    """Whether both agree under each change, by operand; of operands that, changed throughout, make both agree."""
     tried: dict[str, dict[str, bool]] = {}
-    for operand, change, value in _changes(match.operands):
+    for operand, change, value in changes:
         agrees = _agrees(match, {**match.operands, operand: value})
         if agrees is not None:
             tried.setdefault(operand, {})[change] = agrees
     # A mask that leaves one key makes all scores right, and so tells nothing by itself.
-    told = {name: changes for name, changes in tried.items() if any(changes[c] for c in changes if c.startswith("all"))}
-    return WrongRewrite(
-        match.pattern,
-        right={name: tuple(c for c in changes if changes[c]) for name, changes in told.items()},
-        wrong={name: tuple(c for c in changes if not changes[c]) for name, changes in told.items()},
-        constants=() if told else match.read_constants(),
-    )
+    return {name: found for name, found in tried.items() if any(found[c] for c in found if c.startswith("all"))}
 
 
 class _Exact(fx.Interpreter):
@@ -87,17 +94,28 @@ def _widen(value: Any) -> Any:
     return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
 
 
-def _changes(operands: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    """Every operand but q, k, v and tangents, the name of a change, and what it becomes."""
+def _change_attended(operands: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """Of query, key and value, the name of a change and what it becomes."""
+    for name in (name for name in ATTENDED if isinstance(operands.get(name), Tensor)):
+        value = operands[name]
+        yield name, "all 1", torch.ones_like(value)
+        for axis in range(-value.dim(), 0):
+            yield name, f"all equal along {axis}", value.narrow(axis, 0, 1).expand_as(value)
+        if name != "value":
+            yield name, "all 0", torch.zeros_like(value)
+
+
+def _change_others(operands: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """Every operand but query, key, value and tangents, the name of a change, and what it becomes."""
     for name, value in operands.items():
-        if name in _ATTENDED or name.startswith("tangents"):
+        if name in ATTENDED or name.startswith("tangents"):
             continue
         if not isinstance(value, Tensor):
             if isinstance(value, (int, float)) and not isinstance(value, bool):
                 yield from ((name, f"all {number:g}", type(value)(number)) for number in (1, 2, -1))
             continue
         numbers, hidden = _domain(value)
-        for number in (*numbers, *hidden):
+        for number in numbers:  # added to all scores, the lowest number leaves nothing of them
             yield name, f"all {number:g}", torch.full_like(value, number)
         if value.numel() > 1:
             for number in (*numbers, *hidden):

@@ -1,6 +1,10 @@
 """What is wrong with a rewrite of the compiler, measured on the operands that it took."""
 
+import re
 from dataclasses import dataclass, field
+
+ATTENDED = ("query", "key", "value")
+"""Operands that every attention has: that they make a rewrite right tells bugs of one pattern apart."""
 
 
 @dataclass(frozen=True)
@@ -24,13 +28,13 @@ class WrongRewrite:
         return "+".join(sorted(self.right) or self.constants) or self.pattern
 
     def is_same_bug(self, other: "WrongRewrite") -> bool:
-        """Whether the same operands make both right; where none does, whether the same constants differ, or else
-        whether it is one pattern."""
-        if self.right or other.right:
-            return self.right.keys() == other.right.keys() and not self._contradicts(other)
+        """Whether the same operands make both right; where none does, whether the same constants differ. Where neither
+        tells, or query, key and value alone, it has to be one pattern too."""
         if self.constants or other.constants:
             return bool({*self.constants} & {*other.constants})
-        return self.pattern == other.pattern
+        if self.right.keys() != other.right.keys() or self._contradicts(other):
+            return False
+        return bool(self.right.keys() - {*ATTENDED}) or _number(self.pattern) == _number(other.pattern)
 
     def _contradicts(self, other: "WrongRewrite") -> bool:
         """Whether a change makes one right and leaves the other wrong."""
@@ -39,6 +43,11 @@ class WrongRewrite:
             or {*self.wrong.get(operand, ())} & {*other.right[operand]}
             for operand in self.right
         )
+
+
+def _number(pattern: str) -> str:
+    """A pattern without its forms for modes and dtypes: _sfdp_pattern_5_half_inference has 5."""
+    return "".join(re.findall(r"\d+", pattern)[:1]) or pattern
 
 
 def is_explained(rewrites: tuple[WrongRewrite, ...], known: tuple[WrongRewrite, ...]) -> bool:

@@ -1,6 +1,10 @@
 """A rewrite is proven wrong on the operands it took, and what makes it right tells bugs apart."""
 
+import itertools
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,6 +75,32 @@ def test_one_bug_explains_itself_in_other_patterns_and_no_other_bug(
 def test_a_right_rewrite_is_not_proven_wrong(name: str) -> None:
     result = judge(entry.load(CORPUS / "seeds" / "patterns" / f"{name}.case.yaml").case)
     assert result.rewrites == () and not result.verdict.is_finding and any("sfdp" in fired for fired in result.fired)
+
+
+PLANTS: dict[str, Callable[..., Any]] = {
+    "mask_dropped": lambda sdpa, q, k, v, attn_mask, **more: sdpa(q, k, v, attn_mask=None, **more),
+    "mask_clamped": lambda sdpa, q, k, v, attn_mask, **more: sdpa(q, k, v, attn_mask=attn_mask.clamp(min=-1), **more),
+    "scale_dropped": lambda sdpa, q, k, v, scale=None, **more: sdpa(q, k, v, scale=1.0, **more),
+    "heads_rolled": lambda sdpa, q, k, v, **more: sdpa(q.roll(1, 1), k, v, **more),
+    "queries_reversed": lambda sdpa, q, k, v, **more: sdpa(q.flip(2), k, v, **more),
+    "values_reversed": lambda sdpa, q, k, v, **more: sdpa(q, k, v.flip(2), **more),
+    "features_reversed": lambda sdpa, q, k, v, **more: sdpa(q, k, v.flip(3), **more),
+}
+
+
+def test_bugs_of_one_pattern_are_told_apart_in_two_dtypes(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor.fx_passes import fuse_attention
+
+    sdpa = fuse_attention._scaled_dot_product_attention
+    found: dict[str, list[WrongRewrite]] = {}
+    for name, plant in PLANTS.items():
+        monkeypatch.setattr(fuse_attention, "_scaled_dot_product_attention", partial(plant, sdpa))
+        for form in ("sfdp-05-inference", "sfdp-05-half-inference"):
+            case = entry.load(CORPUS / "seeds" / "patterns" / f"{form}.case.yaml").case
+            found.setdefault(name, []).extend(judge(case).rewrites)
+    assert [len(rewrites) for rewrites in found.values()] == [2] * len(PLANTS)
+    for one, other in itertools.product(found, found):
+        assert found[one][0].is_same_bug(found[other][1]) is (one == other), (one, other)
 
 
 def rewrite(right: tuple[str, ...] = (), wrong: tuple[str, ...] = (), operand: str = "attn_mask") -> WrongRewrite:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils import _python_dispatch
 
-from fuzz.check.torch_internals import patch, require
+from fuzz.check.torch_internals import find, patch, require
 
 _PIPELINE, _MATCHER = "torch._inductor.compile_fx", "torch._inductor.pattern_matcher"
 
@@ -54,14 +54,18 @@ def _interpret(graph: torch.fx.GraphModule, inputs: Sequence[Any], **options: An
 
 
 def _read_output_strides(graph: torch.fx.GraphModule) -> dict[int, tuple[int, ...]]:
-    """The strides that users see, by output: lowering restores them where post-grad passes change them."""
+    """The strides of outputs that users see, which lowering restores where passes change them. torch 2.15 takes them
+    from before the joint passes, earlier versions from after them."""
+    record = find(_PIPELINE, "record_original_output_strides")
+    if record is not None:
+        record(graph)
     output = next(node for node in reversed(graph.graph.nodes) if node.op == "output")
-    values = {index: output.args[0][index].meta.get("val") for index in output.meta.get("user_visible_output_idxs", ())}
-    strides = {index: value.stride() for index, value in values.items() if isinstance(value, torch.Tensor)}
-    return {index: own for index, own in strides.items() if all(type(step) is int and step for step in own)}
+    strides = output.meta.get("original_output_strides", ())
+    seen = {index: tuple(strides[index] or ()) for index in output.meta.get("user_visible_output_idxs", ()) if strides}
+    return {index: own for index, own in seen.items() if all(type(step) is int and step for step in own)}
 
 
 def _restride(value: Any, strides: tuple[int, ...]) -> Any:
-    if not isinstance(value, torch.Tensor) or value.stride() == strides or not value.numel():
+    if not isinstance(value, torch.Tensor) or len(strides) != value.dim() or value.stride() == strides:
         return value
     return value.new_empty_strided(value.shape, strides).copy_(value)

@@ -37,12 +37,20 @@ class WrongRewrite:
         return bool(self.right.keys() - {*ATTENDED}) or _number(self.pattern) == _number(other.pattern)
 
     def _contradicts(self, other: "WrongRewrite") -> bool:
-        """Whether a change makes one right and leaves the other wrong."""
-        return any(
-            {*self.right[operand]} & {*other.wrong.get(operand, ())}
-            or {*self.wrong.get(operand, ())} & {*other.right[operand]}
-            for operand in self.right
-        )
+        """Whether a change makes one right and leaves the other wrong, or one could not be changed in some element, as
+        a mask of one element can't."""
+        for operand, right in self.right.items():
+            wrong, others_wrong = self.wrong.get(operand, ()), other.wrong.get(operand, ())
+            if {*right} & {*others_wrong} or {*wrong} & {*other.right[operand]}:
+                return True
+            if _kinds((*right, *wrong)) != _kinds((*other.right[operand], *others_wrong)):
+                return True
+        return False
+
+
+def _kinds(changes: tuple[str, ...]) -> set[str]:
+    """`all`, and `one` where that is another change."""
+    return {change.split()[0] for change in changes}
 
 
 def _number(pattern: str) -> str:

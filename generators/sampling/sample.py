@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from generators.errors import CaseError
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
-from generators.program.type_check import check
+from generators.program.type_check import check, make_op
 from generators.sampling.attention import attend
 from generators.sampling.blocks import block_module
 from generators.sampling.builder import Builder
@@ -32,6 +32,8 @@ HEADS_INNER = 0.25
 """For kernels, the share of cases whose contract has layout [B, S, H, D], where q, k and v come so."""
 AUTOCAST = 0.03
 """The share under autocast, where the case is still well typed under it."""
+SUMMED = 0.15
+"""The share in training that return a sum: what autograd hands to the attention is then expanded, with strides of 0."""
 _DTYPES = {"float32": 5.0, "bfloat16": 2.5, "float16": 2.5}
 
 
@@ -83,7 +85,7 @@ def draw(c: Choices, rare: Choices, *, spec: SampleSpec = ANY, empty: str = "") 
         returns = drawn.write(b, c)
     else:
         returns = _bare(b, c, features) if c.chance(BARE) else block_module(b, c, features)
-    return _cast(b.case(returns, dynamic=c.chance(DYNAMIC)), rare)
+    return _sum(_cast(b.case(returns, dynamic=c.chance(DYNAMIC)), rare), rare)
 
 
 def _cast(case: Case, c: Choices) -> Case:
@@ -95,6 +97,18 @@ def _cast(case: Case, c: Choices) -> Case:
     except CaseError:
         return case
     return under
+
+
+def _sum(case: Case, c: Choices) -> Case:
+    if not case.training or not c.chance(SUMMED):
+        return case
+    total = make_op("total", "sum", case.returns[:1], {"dim": c.weighted({-1: 1.0, -2: 1.0})})
+    summed = replace(case, ops=(*case.ops, total), returns=("total", *case.returns[1:]))
+    try:
+        check(summed)
+    except CaseError:
+        return case
+    return summed
 
 
 def _family(c: Choices, families: Mapping[str, Family]) -> Family:

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from corpus import casefile
-from fuzz.protocol import Result, SubjectResult
+from fuzz.protocol import SubjectResult
 from fuzz.protocol.codec import encode
-from fuzz.protocol.failures import normalize
 from fuzz.protocol.recorded import read_result
 from generators.errors import UserError
 from generators.program.case import Case
@@ -28,8 +27,6 @@ RESULTS_FILE, EVENTS_FILE, STATISTICS_FILE = "results.sqlite", "events.ndjson", 
 _FORMAT = 2
 _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE verdicts (subject TEXT, verdict TEXT, count INTEGER NOT NULL, PRIMARY KEY (subject, verdict));
-CREATE TABLE rejected (reason TEXT PRIMARY KEY, count INTEGER NOT NULL);
 CREATE TABLE reached (name TEXT PRIMARY KEY, count INTEGER NOT NULL);
 CREATE TABLE queue (case_id TEXT PRIMARY KEY, case_text TEXT NOT NULL, reached TEXT NOT NULL, found REAL NOT NULL);
 CREATE TABLE suspicions (
@@ -156,7 +153,6 @@ class Results:
         self,
         index: int,
         case: Case,
-        result: Result,
         *,
         position: tuple[int, frozenset[int]],
         unexplained: Iterable[SubjectResult] = (),
@@ -164,21 +160,16 @@ class Results:
         reached: frozenset[str] = frozenset(),
         queued: bool = False,
     ) -> list[Suspicion]:
-        """One case's verdicts, in one transaction. `position`: cursor and beyond, as `CaseNumbers.finish` gives them;
+        """Mark a case as judged, in one transaction. `position`: cursor and beyond, as `CaseNumbers.finish` gives them;
         `unexplained`: failures no finding explains; `explained`: ids of findings that explain others; `reached`: what
         the case reached, for which it is `queued` or not."""
         now, raised = time.time(), []
         with self._transaction():
             self._set_meta({"cursor": str(position[0]), "beyond": json.dumps(sorted(position[1]))})
-            if result.rejected is not None:
-                self._count("rejected", "reason", normalize(result.rejected))
-            for one in result.results:
-                self._db.execute(
-                    "INSERT INTO verdicts VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET count = count + 1",
-                    (one.subject, one.verdict.value),
-                )
-            for name in sorted(reached):
-                self._count("reached", "name", name)
+            self._db.executemany(
+                "INSERT INTO reached VALUES (?, 1) ON CONFLICT DO UPDATE SET count = count + 1",
+                [(name,) for name in sorted(reached)],
+            )
             self._db.execute("INSERT OR IGNORE INTO judged VALUES (?)", (case.id,))
             if queued:
                 before = self._db.execute("SELECT reached FROM queue WHERE case_id = ?", (case.id,)).fetchone()
@@ -259,21 +250,9 @@ class Results:
         for case_id, text, names in rows:
             yield casefile.loads(text, f"{self.path}: queued case {case_id}"), frozenset(json.loads(names))
 
-    def verdicts(self) -> dict[str, dict[str, int]]:
-        """By subject, how many cases had each verdict."""
-        told: dict[str, dict[str, int]] = {}
-        query = "SELECT subject, verdict, count FROM verdicts ORDER BY subject, verdict"
-        for subject, verdict, count in self._select(query):
-            told.setdefault(subject, {})[verdict] = count
-        return told
-
-    def counts(self, table: str) -> dict[str, int]:
-        """The counts of `rejected`, highest first; for `outcomes`, how suspicions ended."""
-        query = {
-            "rejected": "SELECT reason, count FROM rejected ORDER BY count DESC",
-            "outcomes": "SELECT coalesce(outcome, 'waiting'), count(*) FROM suspicions GROUP BY outcome",
-        }[table]
-        return dict(self._select(query))
+    def outcomes(self) -> dict[str, int]:
+        """How many suspicions ended in which way, or are "waiting"."""
+        return dict(self._select("SELECT coalesce(outcome, 'waiting'), count(*) FROM suspicions GROUP BY outcome"))
 
     def _select(self, query: str, *values: object) -> list[Any]:
         with self._lock:
@@ -294,12 +273,6 @@ class Results:
     def _set_meta(self, values: Mapping[str, str]) -> None:
         self._db.executemany(
             "INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value", list(values.items())
-        )
-
-    def _count(self, table: str, column: str, value: str) -> None:
-        self._db.execute(
-            f"INSERT INTO {table} ({column}, count) VALUES (?, 1) ON CONFLICT DO UPDATE SET count = count + 1",  # noqa: S608 - the names are literals above
-            (value,),
         )
 
     def _settle(self, suspicion_id: int, outcome: str, note: str, explained_by: str | None) -> None:

@@ -108,7 +108,7 @@ def summarize(
     )
     return "\n".join(
         [
-            *_work_lines(results.counts("outcomes"), stats),
+            *_work_lines(results.outcomes(), stats),
             *([f"  {to_do}; to continue: --budget 10m {out}"] if waiting else []),
             *(line for head, lines in sections if lines for line in (head, *lines)),
             f"{format_count(len(found), 'finding')} {where}{earlier}" + (":" if found else ""),

@@ -166,7 +166,6 @@ class WorkerThread(threading.Thread):
         raised = shared.results.record_case(
             job.index,
             case,
-            result,
             position=position,
             unexplained=unexplained,
             explained=[explanation.case_id for _, explanation in explained],

@@ -28,7 +28,7 @@ def found(given: Options) -> list[Entry]:
 def rows(given: Options) -> tuple[list[FindingRow], dict[str, int]]:
     results = Results(given.out)
     try:
-        return results.findings(), results.counts("outcomes")
+        return results.findings(), results.outcomes()
     finally:
         results.close()
 

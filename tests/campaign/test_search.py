@@ -12,7 +12,6 @@ from fuzz import cmin
 from fuzz.campaign.options import Options
 from fuzz.campaign.search import Coverage, SourceBandit, seed_cases
 from fuzz.campaign.session import run_campaign
-from fuzz.protocol import Result
 from fuzz.run_store import Results
 from generators.errors import UserError
 from generators.program.case import Case
@@ -95,7 +94,7 @@ def test_what_a_queued_case_reaches_later_is_in_the_queue_too(tmp_path: Path) ->
         for name in ("first", "second"):
             names = frozenset({name})
             assert coverage.add(names) == names
-            results.record_case(0, one, Result(1, None, ()), position=(1, frozenset()), reached=names, queued=True)
+            results.record_case(0, one, position=(1, frozenset()), reached=names, queued=True)
         assert not Coverage(results).add(frozenset({"first", "second"}))
         assert list(results.queue()) == [(one, frozenset({"first", "second"}))]
     finally:

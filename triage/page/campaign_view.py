@@ -1,26 +1,16 @@
-"""What the page of a campaign says of the campaign itself, and its charts: SVG that reads without colours."""
+"""What the page of a campaign says of the campaign itself, and its chart: SVG that reads without colours."""
 
 import io
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fuzz.durations import format_count, format_duration
 from fuzz.protocol import Verdict
 from fuzz.run_store import Outcome, Results
 from triage.page.findings import embed, format_time, spell_out
 from triage.page.timeline import Timeline
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-
-_BINS = 72
-_WIDTHS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400)
-"""Seconds that a bin may have."""
 
 _SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "attnfuzz", "font.family": ["sans-serif"], "font.size": 9}
 _PATTERN = re.compile(r"_?sfdp_pattern_(\d+)_?(\w*)")
@@ -36,75 +26,32 @@ _OUTCOMES = {
 }
 
 
-def draw_rates(timeline: Timeline) -> str:
-    """Cases and checks per second over time, as SVG text; "" for a campaign that judged nothing."""
-    if not timeline.cases:
-        return ""
-    seconds, unit = timeline.seconds, _choose_unit(timeline)[1]
-    width = next((width for width in _WIDTHS if seconds <= _BINS * width), seconds / _BINS)
-    figure, ax = _start_chart(timeline, "per second")
-    for times, colour, label in ((timeline.checks, "0.6", "checks"), (timeline.cases, "0.0", "cases")):
-        counts = count_per_second(times, width, seconds)
-        edges = [unit * min(width * number, seconds) for number in range(len(counts) + 1)]
-        ax.stairs(counts, edges, color=colour, linewidth=1.6, label=label, baseline=None)
-    return _finish_chart(figure, ax, timeline)
-
-
 def draw_coverage(timeline: Timeline) -> str:
     """How many distinct rewrites, and other parts of the compiler, were reached when, as SVG text; "" without any."""
-    if not timeline.rewrites and not timeline.reached:
-        return ""
-    unit = _choose_unit(timeline)[1]
-    figure, ax = _start_chart(timeline, "reached so far")
-    curves = ((timeline.reached, "0.55", "--", "other parts"), (timeline.rewrites, "0.0", "-", "rewrites"))
-    for curve, colour, style, label in (one for one in curves if one[0]):
-        times, counts = zip((0.0, 0), *curve, (timeline.seconds, curve[-1][1]), strict=True)
-        ax.step(
-            [unit * at for at in times], counts, where="post", color=colour, linestyle=style, linewidth=1.6, label=label
-        )
-    return _finish_chart(figure, ax, timeline)
-
-
-def count_per_second(times: Sequence[float], width: float, seconds: float) -> list[float]:
-    """How many times per second something happened, in bins of `width` seconds; the last one may be shorter."""
-    counts = [0] * max(1, -int(-seconds // width))
-    for at in times:
-        counts[min(int(at // width), len(counts) - 1)] += 1
-    last = seconds - width * (len(counts) - 1)
-    return [count / width for count in counts[:-1]] + [counts[-1] / max(last, 1.0)]
-
-
-def _choose_unit(timeline: Timeline) -> tuple[str, float]:
-    """The unit of the time axis, and how much of it a second is."""
-    for name, seconds in (("hours", 3600), ("minutes", 60)):
-        if timeline.seconds >= 3 * seconds:
-            return name, 1 / seconds
-    return "seconds", 1.0
-
-
-def _start_chart(timeline: Timeline, label: str) -> "tuple[Figure, Axes]":
+    from matplotlib import rc_context
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    name, unit = _choose_unit(timeline)
+    if not timeline.rewrites and not timeline.reached:
+        return ""
+    units = {"hours": 3600, "minutes": 60, "seconds": 1}
+    unit = next((name for name, seconds in units.items() if timeline.seconds >= 3 * seconds), "seconds")
     figure = Figure(figsize=(5.2, 2.5), layout="constrained")
     FigureCanvasSVG(figure)
     ax = figure.subplots()
-    ax.set(xlabel=name, ylabel=label, xlim=(0, unit * max(timeline.seconds, 1.0)))
+    ax.set(xlabel=unit, ylabel="reached so far", xlim=(0, max(timeline.seconds, 1.0) / units[unit]))
     ax.grid(color="0.9", linewidth=0.8)
     ax.spines[["top", "right"]].set_visible(False)
-    return figure, ax
-
-
-def _finish_chart(figure: "Figure", ax: "Axes", timeline: Timeline) -> str:
-    from matplotlib import rc_context
-
+    curves = ((timeline.reached, "0.55", "--", "other parts"), (timeline.rewrites, "0.0", "-", "rewrites"))
+    for curve, colour, style, label in (one for one in curves if one[0]):
+        times, counts = zip((0.0, 0), *curve, (timeline.seconds, curve[-1][1]), strict=True)
+        ax.step([at / units[unit] for at in times], counts, colour, where="post", linestyle=style, label=label)
     ax.set_ylim(bottom=0)
     if timeline.found:
-        found = [_choose_unit(timeline)[1] * at for at in timeline.found]
+        found = [at / units[unit] for at in timeline.found]
         (marks,) = ax.plot(found, [0.02] * len(found), "^", color="#c1121f", markersize=6, label="findings")
         marks.set(transform=ax.get_xaxis_transform(), clip_on=False, zorder=5)
-    figure.legend(loc="outside upper left", frameon=False, ncols=3, fontsize=8, handlelength=1.6, columnspacing=1.0)
+    figure.legend(loc="outside upper left", frameon=False, ncols=3, fontsize=8)
     buffer = io.StringIO()
     with rc_context(_SETTINGS):
         figure.savefig(buffer, format="svg", metadata={"Date": None})
@@ -113,8 +60,7 @@ def _finish_chart(figure: "Figure", ax: "Axes", timeline: Timeline) -> str:
 
 def describe_campaign(run: Path, results: Results, timeline: Timeline) -> dict[str, object]:
     """The campaign of a run directory, as the page's template reads it."""
-    verdicts = results.verdicts()
-    patterns = _group_patterns(timeline.fired)
+    verdicts, svg = timeline.verdicts, draw_coverage(timeline)
     kinds: dict[str, list[tuple[str, int]]] = defaultdict(list)
     for thing, count in timeline.things.most_common():
         kind, _, name = thing.partition(" ")
@@ -123,14 +69,13 @@ def describe_campaign(run: Path, results: Results, timeline: Timeline) -> dict[s
         "name": run.resolve().name,
         "state": _describe_state(timeline),
         "facts": _list_facts(timeline, results),
-        "charts": _draw_charts(timeline),
+        "chart": embed("image/svg+xml", svg.encode()) if svg else "",
         "verdicts": verdicts,
         "columns": [(one, spell_out(one)) for one in Verdict if any(one in counts for counts in verdicts.values())],
-        "outcomes": [(_OUTCOMES.get(name, spell_out(name)), n) for name, n in results.counts("outcomes").items()],
-        "rejected": list(results.counts("rejected").items())[:_MAX_REASONS],
+        "outcomes": [(_OUTCOMES.get(name, spell_out(name)), n) for name, n in results.outcomes().items()],
+        "rejected": timeline.rejected.most_common(_MAX_REASONS),
         "faults": [(str(fault.get("text", "")).strip(), str(fault.get("path", ""))) for fault in timeline.faults],
-        "patterns": patterns,
-        "missing": sorted(set(range(1, max(patterns, default=0))) - patterns.keys()),
+        "patterns": _group_patterns(timeline.fired),
         "tables": [
             ("other rewrites", [one for one in timeline.fired.most_common() if not _PATTERN.fullmatch(one[0])]),
             *((f"of kind {kind}", kinds[kind]) for kind in sorted(kinds)),
@@ -151,7 +96,7 @@ def _list_facts(timeline: Timeline, results: Results) -> list[tuple[str, str]]:
     if not started:
         return []
     workers = int(started.get("workers") or 1)
-    rate = len(timeline.checks) / timeline.seconds if timeline.seconds else 0.0
+    rate = timeline.checks / timeline.seconds if timeline.seconds else 0.0
     share = min(timeline.torch_seconds / (timeline.seconds * workers), 1.0) if timeline.seconds else 0.0
     sessions = f" in {timeline.sessions} sessions" if timeline.sessions > 1 else ""
     facts = [
@@ -163,22 +108,12 @@ def _list_facts(timeline: Timeline, results: Results) -> list[tuple[str, str]]:
             "ran for",
             f"{format_duration(timeline.seconds)}{sessions}; budget of the last session: {started.get('budget')}",
         ),
-        ("cases", f"{len(timeline.cases)}; eager refused {timeline.rejected} of them"),
-        ("checks", f"{len(timeline.checks)}, including shrinking and confirming; {rate:.1f} a second"),
+        ("cases", f"{timeline.cases}; eager refused {timeline.rejected.total()} of them"),
+        ("checks", f"{timeline.checks}, including shrinking and confirming; {rate:.1f} a second"),
         ("time in torch", f"{share:.0%} of the workers' time"),
         ("subjects", ", ".join(str(subject) for subject in started.get("subjects", ()))),
     ]
     return [*facts, *([("worker deaths", str(timeline.deaths))] if timeline.deaths else [])]
-
-
-def _draw_charts(timeline: Timeline) -> list[tuple[str, str]]:
-    total = f"{len(timeline.cases)} cases and {len(timeline.checks)} checks in {format_duration(timeline.seconds)}"
-    reached = f"{len(timeline.fired)} rewrites and {len(timeline.things)} other things"
-    charts = (
-        (draw_rates(timeline), f"Cases and checks per second over time; {total}."),
-        (draw_coverage(timeline), f"Distinct parts of the compiler reached over time; {reached} in the end."),
-    )
-    return [(embed("image/svg+xml", svg.encode()), text) for svg, text in charts if svg]
 
 
 def _group_patterns(fired: Counter[str]) -> Mapping[int, list[tuple[str, int]]]:

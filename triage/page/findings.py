@@ -85,7 +85,7 @@ def describe_group(number: int, group: Group) -> dict[str, object]:
     """The group by its first finding, as the page's template reads it."""
     first, rows = group.findings[0], [one.row for one in group.findings]
     result, case = first.row.result, first.entry.case
-    image = picture.png(case, result, narrow=True)
+    image = picture.png(case, result)
     status, _, about = group.status.partition(" ")
     is_link = about.startswith(("https://", "http://"))
     broken = result.failure.relation if isinstance(result.failure, RelationBroken) else ""

@@ -1,13 +1,13 @@
 """A campaign over time and what it reached, from the events of its run directory."""
 
 import json
-from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fuzz.protocol.failures import normalize
 from fuzz.run_store import EVENTS_FILE
 
 
@@ -16,9 +16,10 @@ class Timeline:
     """A campaign in seconds of its own time, which stands still while it is stopped.
 
     `started`: the last `CampaignStarted`, empty before the first; `ended`: why the last session ended, "" while it runs
-    or where it was killed; `cases`, `checks`: when each case, and each check of any kind, was judged; `rewrites`,
-    `reached`: how many distinct ones were known when; `found`: when findings were saved; `fired`, `things`: in how many
-    cases each rewrite, and each other thing of the compiler, was reached.
+    or where it was killed; `cases`, `checks`: how many cases, and checks of any kind, were judged; `verdicts`: of
+    cases, by subject; `rejected`: why eager refused cases; `rewrites`, `reached`: how many distinct ones were known
+    when; `found`: when findings were saved; `fired`, `things`: in how many cases each rewrite, and each other thing of
+    the compiler, was reached.
     """
 
     seconds: float = 0.0
@@ -27,10 +28,11 @@ class Timeline:
     started: Mapping[str, Any] = field(default_factory=dict)
     sessions: int = 0
     ended: str = ""
-    rejected: int = 0
+    cases: int = 0
+    checks: int = 0
+    verdicts: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    rejected: Counter[str] = field(default_factory=Counter)
     torch_seconds: float = 0.0
-    cases: "array[float]" = field(default_factory=lambda: array("d"))
-    checks: "array[float]" = field(default_factory=lambda: array("d"))
     rewrites: list[tuple[float, int]] = field(default_factory=list)
     reached: list[tuple[float, int]] = field(default_factory=list)
     found: list[float] = field(default_factory=list)
@@ -63,14 +65,17 @@ class Timeline:
         at = self.seconds = self._before + max(when - self._began, 0.0)
         match event["event"]:
             case "CaseJudged":
-                self.cases.append(at)
-                self.checks.append(at)
-                self.rejected += event.get("rejected") is not None
+                self.cases += 1
+                self.checks += 1
+                if event.get("rejected") is not None:
+                    self.rejected[normalize(str(event["rejected"]))] += 1
+                for subject, verdict in dict(event.get("verdicts", {})).items():
+                    self.verdicts[subject][verdict] += 1
                 self.torch_seconds += float(event.get("torch_seconds", 0.0))
                 _grow(self.fired, self.rewrites, event.get("fired", ()), at)
                 _grow(self.things, self.reached, event.get("reached", ()), at)
             case "ProbeJudged":
-                self.checks.append(at)
+                self.checks += 1
                 self.torch_seconds += float(event.get("torch_seconds", 0.0))
             case "FindingSaved" if not event.get("internal"):
                 self.found.append(at)

@@ -28,11 +28,11 @@ _TICKS = 12
 FILE = "where.png"
 
 _DPI = 150
-_NARROW = 4.8
 _DECADES = 12
+_WIDTH = 4.8
 _CELL = 0.16
 _HEIGHTS = (1.3, 3.2)
-"""Inches: a cell's height, and the least and the most of a grid's."""
+"""Inches: the picture's width, a cell's height, and the least and the most of a grid's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +124,11 @@ def _word(name: str, axis: int) -> str:
     return name if name in (BATCH, HEAD, QUERY, KEY, FEATURE) or name.startswith("axis ") else f"axis {axis} ({name})"
 
 
-def png(case: Case, result: SubjectResult, *, narrow: bool = False) -> bytes | None:
-    """The picture as a PNG file; None without a map of errors, or for one element. `narrow`: grids below each other."""
+def png(case: Case, result: SubjectResult) -> bytes | None:
+    """The picture as a PNG file; None without a map of errors, or for one element."""
     if result.map is None or not (grids := panels(case, result.map)):
         return None
-    figure = _figure(grids, result, narrow=narrow)
+    figure = _figure(grids, result)
     figure.suptitle(f"{result.map.value} {list(result.map.shape)}: error against float64", fontsize=10)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=_DPI, metadata={"Software": None})
@@ -157,19 +157,14 @@ def describe(case: Case, result: SubjectResult) -> str:
     return f"{told}. Wrong: {where}." if where else f"{told}."
 
 
-def _figure(grids: Sequence[Panel], result: SubjectResult, *, narrow: bool) -> "Figure":
+def _figure(grids: Sequence[Panel], result: SubjectResult) -> "Figure":
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     norm = _norm(grids, _reference(result)[1])
     heights = [min(max(_CELL * grid.rows.cells, _HEIGHTS[0]), _HEIGHTS[1]) for grid in grids]
-    widths = [min(max(grid.columns.cells, 16), 48) for grid in grids]
-    if narrow:
-        figure = Figure(figsize=(_NARROW, sum(heights) + 0.5 + 0.6 * len(grids)), layout="constrained")
-        axes = list(figure.subplots(len(grids), 1, squeeze=False, height_ratios=heights)[:, 0])
-    else:
-        figure = Figure(figsize=(8.0 if len(grids) > 1 else 5.6, max(heights) + 1.4), layout="constrained")
-        axes = list(figure.subplots(1, len(grids), squeeze=False, width_ratios=widths)[0])
+    figure = Figure(figsize=(_WIDTH, sum(heights) + 0.5 + 0.6 * len(grids)), layout="constrained")
+    axes = list(figure.subplots(len(grids), 1, squeeze=False, height_ratios=heights)[:, 0])
     FigureCanvasAgg(figure)
     for ax, grid in zip(axes, grids, strict=True):
         image = _draw(ax, grid, norm)

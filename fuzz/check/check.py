@@ -28,7 +28,7 @@ from fuzz.check.rewrite_proof import find_wrong_rewrite
 from fuzz.check.subject_builder import Subject
 from fuzz.protocol import Check, Result, SubjectResult, Verdict
 from fuzz.protocol.controls import Observation
-from fuzz.protocol.failures import NotTaken, OutOfBounds, Refusal
+from fuzz.protocol.failures import Failure, FormDiffers, NotTaken, OutOfBounds, Refusal
 from fuzz.protocol.rewrites import WrongRewrite
 
 FUSED_ROUNDS = ("weights", "sums", "exponentials")
@@ -135,14 +135,22 @@ def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
         if not judgement.verdict.is_finding and any("sfdp" in name for name in coverage.fired):
             judgement = _judge_fused_call(case, subject, runs[0]) or judgement
         if judgement.verdict.is_finding:
-            judgement = replace(judgement, rewrites=_prove_rewrites_wrong(recorder))
+            judgement = replace(judgement, rewrites=_prove_rewrites_wrong(recorder, judgement.failure))
     return judgement, runs[0]
 
 
-def _prove_rewrites_wrong(recorder: MatchRecorder) -> tuple[WrongRewrite, ...]:
-    """The rewrites that are wrong on the operands they took, whatever rounding does."""
+def _prove_rewrites_wrong(recorder: MatchRecorder, failure: Failure | None) -> tuple[WrongRewrite, ...]:
+    """The rewrites that are wrong on the operands they took, whatever rounding does; where strides are, also those that
+    change them."""
+    is_of_strides = isinstance(failure, FormDiffers) and failure.aspect == "strides"
     with SuppressOutOfMemory():
-        return tuple(wrong for wrong in map(find_wrong_rewrite, recorder.matches()) if wrong is not None)
+        found = []
+        for match in recorder.matches():
+            wrong = find_wrong_rewrite(match)
+            if wrong is None and is_of_strides and match.changes_strides():
+                wrong = WrongRewrite(match.pattern, constants=("strides",))
+            found += [wrong] if wrong is not None else []
+        return tuple(found)
     return ()
 
 

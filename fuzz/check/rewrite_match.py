@@ -15,6 +15,7 @@ from torch import Tensor, fx, nn
 from fuzz.check.controls.pattern_constants import Unlike, differences
 from fuzz.check.coverage import rewrite_name
 from fuzz.check.exceptions import SubjectError
+from fuzz.check.oracle.verdict import order_dims
 from fuzz.check.torch_internals import find, patch
 
 _ENTRY = ("torch._inductor.pattern_matcher", "ReplacementPatternEntry")
@@ -41,6 +42,10 @@ class RewriteMatch:
         result = interpreter(self._found.replacement).run(*operands.values())
         outputs = list(result) if isinstance(result, (tuple, list)) else [result]
         return [outputs[index] for index in self._found.kept]
+
+    def changes_strides(self) -> bool:
+        """Whether the replacement lays an output out in another order of dimensions than the program."""
+        return self._found.changes_strides()
 
     def read_constants(self) -> tuple[str, ...]:
         """The operations whose constants the program and the pattern do not share; none where they can't be
@@ -154,6 +159,16 @@ class _Found:
             name: known[value] if isinstance(value, fx.Node) else value for name, value in self.operands.items()
         }
         return RewriteMatch(rewrite_name(self.rewrite), operands, self, tuple(values[len(names) :]))
+
+    def changes_strides(self) -> bool:
+        """See `RewriteMatch`."""
+        returned = next(node for node in reversed(self.replacement.graph.nodes) if node.op == "output").args[0]
+        after = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+        for index in self.kept:
+            mine, theirs = (getattr(node, "meta", {}).get("val") for node in (self.outputs[index], after[index]))
+            if isinstance(mine, Tensor) and isinstance(theirs, Tensor) and order_dims(mine) != order_dims(theirs):
+                return True
+        return False
 
     def read_constants(self) -> tuple[str, ...]:
         """See `RewriteMatch`."""

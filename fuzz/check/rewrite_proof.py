@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload
 
-from fuzz.check.oracle.constants import REWRITE_AGREEMENT
+from fuzz.check.oracle.constants import REWRITE_AGREEMENT, REWRITE_AGREEMENT_ROUNDOFFS, UNIT_ROUNDOFF
 from fuzz.check.oracle.operation_audit import define_fused, is_fused
 from fuzz.check.oracle.reference import Float64
 from fuzz.check.rewrite_match import RewriteMatch
@@ -73,13 +73,16 @@ def _agrees(match: RewriteMatch, operands: dict[str, Any]) -> bool | None:
     except Exception:
         # A changed operand may be one that torch refuses: that says nothing of the rewrite.
         return None
-    found = [_is_close(mine.double(), theirs.double()) for mine, theirs in zip(before, after, strict=True)]
+    units = [UNIT_ROUNDOFF.get(value.dtype, 0.0) for value in match.operands.values() if isinstance(value, Tensor)]
+    # A program rounds its constants to the dtype of its tensors.
+    limit = max(REWRITE_AGREEMENT, REWRITE_AGREEMENT_ROUNDOFFS * max(units, default=0.0))
+    found = [_is_close(mine.double(), theirs.double(), limit) for mine, theirs in zip(before, after, strict=True)]
     if False in found:
         return False
     return True if True in found else None
 
 
-def _is_close(before: Tensor, after: Tensor) -> bool | None:
+def _is_close(before: Tensor, after: Tensor, limit: float) -> bool | None:
     if before.shape != after.shape:
         return False
     known = before.isfinite()
@@ -87,7 +90,7 @@ def _is_close(before: Tensor, after: Tensor) -> bool | None:
         return None
     size = before[known].abs().max()
     # NaN is not close.
-    return bool(((before - after)[known].abs() <= REWRITE_AGREEMENT * size).all())
+    return bool(((before - after)[known].abs() <= limit * size).all())
 
 
 def _widen(value: Any) -> Any:

@@ -14,7 +14,8 @@ class WrongRewrite:
     `pattern`: its name. `right`: operands that make it right with one value throughout, each with all changes of it
     under which it is right; `wrong`: the changes of the same operands under which it stays wrong. A change is `all V`,
     every element is V, or `one V in W`, one is V and the others are W. `constants`: where no operand makes it right,
-    the operations whose constants the program and the pattern do not share.
+    the operations whose constants the program and the pattern do not share; `strides` where it gives the right numbers
+    in another layout.
     """
 
     pattern: str

@@ -188,5 +188,7 @@ def suspicious_share(dtype: torch.dtype) -> float:
 
 
 #: Two float64 results of one formula, spelled in two ways, differ by less than this share of the largest number.
-#: Numbers that a replacement keeps in float32 are off by up to 2**-24 of themselves.
+#: Numbers that a replacement keeps in float32 are off by up to 2**-24 of themselves. In low precision programs round
+#: their constants, a scale among them, which a replacement may take from head_dim: a few roundoffs, of a score.
 REWRITE_AGREEMENT = 1e-6
+REWRITE_AGREEMENT_ROUNDOFFS = 4.0

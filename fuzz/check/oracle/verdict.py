@@ -200,12 +200,13 @@ def stride_order(eager: Execution, compiled: Execution) -> FormDiffers | None:
     """
     for name, expected in eager.outputs.items():
         value = compiled.outputs[name]
-        if expected.numel() and _order(expected) != _order(value):
+        if expected.numel() and order_dims(expected) != order_dims(value):
             return FormDiffers("strides", str(list(value.stride())), str(list(expected.stride())), name)
     return None
 
 
-def _order(value: Tensor) -> list[int]:
+def order_dims(value: Tensor) -> list[int]:
+    """The dimensions from the outermost in memory to the innermost, without those of size 1."""
     sizes, strides = value.shape, value.stride()
     return sorted((dim for dim in range(value.dim()) if sizes[dim] > 1), key=lambda dim: (-strides[dim], dim))
 

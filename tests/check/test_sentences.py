@@ -8,6 +8,7 @@ PACKAGES = ("generators", "kernels", "corpus", "fuzz", "triage")
 SHOWING = {
     "fuzz/campaign/screen.py",  # prints what a saved finding says
     "fuzz/campaign/known_bugs.py",  # hands what older versions stored to fuzz/protocol/recorded.py
+    "fuzz/versions/table.py",  # prints what a version says
     "fuzz/campaign/investigations.py",  # stores what became of a suspicion
 }
 

@@ -24,11 +24,11 @@ from fuzz.check.oracle.verdict import Judgement
 from fuzz.check.program import Execution, is_device_lost, is_from_text
 from fuzz.check.recheck import apply_precision_policy, recheck
 from fuzz.check.rewrite_match import MatchRecorder
-from fuzz.check.rewrite_proof import find_wrong_rewrite
+from fuzz.check.rewrite_proof import find_wrong_rewrite, is_right_rewrite
 from fuzz.check.subject_builder import Subject
 from fuzz.protocol import Check, Result, SubjectResult, Verdict
 from fuzz.protocol.controls import Observation
-from fuzz.protocol.failures import Failure, FormDiffers, NotTaken, OutOfBounds, Refusal
+from fuzz.protocol.failures import FormDiffers, NotTaken, OutOfBounds, Refusal
 from fuzz.protocol.rewrites import WrongRewrite
 
 FUSED_ROUNDS = ("weights", "sums", "exponentials")
@@ -105,6 +105,7 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> SubjectRe
         failure=judgement.failure,
         excuse=judgement.excuse,
         rewrites=judgement.rewrites,
+        right_rewrites=judgement.right_rewrites,
         writes=judgement.writes,
         observations=tuple(dict.fromkeys(observed)),
     )
@@ -135,23 +136,26 @@ def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
         if not judgement.verdict.is_finding and any("sfdp" in name for name in coverage.fired):
             judgement = _judge_fused_call(case, subject, runs[0]) or judgement
         if judgement.verdict.is_finding:
-            judgement = replace(judgement, rewrites=_prove_rewrites_wrong(recorder, judgement.failure))
+            judgement = _prove_rewrites(judgement, recorder)
     return judgement, runs[0]
 
 
-def _prove_rewrites_wrong(recorder: MatchRecorder, failure: Failure | None) -> tuple[WrongRewrite, ...]:
-    """The rewrites that are wrong on the operands they took, whatever rounding does; where strides are, also those that
-    change them."""
-    is_of_strides = isinstance(failure, FormDiffers) and failure.aspect == "strides"
+def _prove_rewrites(judgement: Judgement, recorder: MatchRecorder) -> Judgement:
+    """With the rewrites that are wrong, and those that are right, on the operands they took, whatever rounding does;
+    where strides are wrong, those that change them are too."""
+    is_of_strides = isinstance(judgement.failure, FormDiffers) and judgement.failure.aspect == "strides"
+    wrong: list[WrongRewrite] = []
+    right: list[str] = []
     with SuppressOutOfMemory():
-        found = []
         for match in recorder.matches():
-            wrong = find_wrong_rewrite(match)
-            if wrong is None and is_of_strides and match.changes_strides():
-                wrong = WrongRewrite(match.pattern, constants=("strides",))
-            found += [wrong] if wrong is not None else []
-        return tuple(found)
-    return ()
+            is_right = is_right_rewrite(match)
+            if is_right is False:
+                wrong.append(find_wrong_rewrite(match))
+            elif is_of_strides and match.changes_strides():
+                wrong.append(WrongRewrite(match.pattern, constants=("strides",)))
+            elif is_right:
+                right.append(match.pattern)
+    return replace(judgement, rewrites=tuple(wrong), right_rewrites=tuple(right))
 
 
 def _judge_fused_call(case: CaseRun, subject: Subject, run: Execution) -> Judgement | None:

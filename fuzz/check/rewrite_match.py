@@ -7,12 +7,13 @@ import importlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
-from fuzz.check.controls.pattern_constants import Unlike, differences
+from fuzz.check.controls.pattern_constants import Unlike, differences, trace_pattern
 from fuzz.check.coverage import rewrite_name
 from fuzz.check.exceptions import SubjectError
 from fuzz.check.oracle.verdict import order_dims
@@ -47,9 +48,14 @@ class RewriteMatch:
         """Whether the replacement lays an output out in another order of dimensions than the program."""
         return self._found.changes_strides()
 
+    def run_pattern(self, operands: dict[str, Any], interpreter: type[fx.Interpreter]) -> list[Tensor]:
+        """What the pattern computes, with its own constants. Raises `Unlike` or `SubjectError` where torch hides it."""
+        outputs = interpreter(self._found.pattern).run(*operands.values())
+        return [outputs[index] for index in self._found.kept] if isinstance(outputs, (tuple, list)) else [outputs]
+
     def read_constants(self) -> tuple[str, ...]:
-        """The operations whose constants the program and the pattern do not share; none where they can't be
-        compared."""
+        """The operations whose constants the program and the pattern do not share, each with the program's and the
+        pattern's; none where they can't be compared."""
         return self._found.read_constants()
 
 
@@ -170,14 +176,18 @@ class _Found:
                 return True
         return False
 
+    @cached_property
+    def pattern(self) -> fx.GraphModule:
+        """The pattern for such operands, with its own constants. Raises `Unlike` or `SubjectError`."""
+        return trace_pattern(self.rewrite, self.operands)
+
     def read_constants(self) -> tuple[str, ...]:
         """See `RewriteMatch`."""
         try:
-            return tuple(
-                sorted({operation for operation, _, _ in differences(self.rewrite, self.operands, self.outputs)})
-            )
+            found = differences(self.rewrite, self.operands, self.outputs)
         except (Unlike, SubjectError):
             return ()
+        return tuple(sorted({f"{operation} {program} for {expected}" for operation, program, expected in found}))
 
 
 def _first_names(operands: dict[str, Any]) -> dict[fx.Node, str]:

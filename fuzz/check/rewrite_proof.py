@@ -1,12 +1,13 @@
 """Whether a rewrite is wrong on the operands it took, proven in float64, and for which operands it would be right.
 
-Pattern and replacement are evaluated on the same operands, fused calls by their definition. If both give the same, the
-rewrite is right and a kernel is at fault; if not, it is wrong whatever rounding does. Then one operand at a time is
-changed: where both agree names the cause.
+What the rewrite took of the program, and its replacement, are evaluated on the same operands, fused calls by their
+definition. If both give the same, the rewrite is right and a kernel is at fault; if not, it is wrong whatever rounding
+does. Then one operand at a time is changed. Where the pattern with its own constants differs from the program on any of
+these operands, the constants are the cause; else, where both agree names it.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -23,21 +24,29 @@ _NUMBERS = (0.0, 1.0, -1.0, 2.0, 0.5)
 _HIDING = (-1e4, -math.inf)
 _OTHERS = 12
 """Results of a fused call behind those that its definition gives: statistics and random states nobody reads here."""
+_Run = Callable[[dict[str, Any], type[fx.Interpreter]], list[Tensor]]
 
 
-def find_wrong_rewrite(match: RewriteMatch) -> WrongRewrite | None:
-    """What is wrong with a rewrite in exact arithmetic; None where it is right, or where that can't be told."""
-    if _agrees(match, match.operands) is not False:
-        return None
+def is_right_rewrite(match: RewriteMatch) -> bool | None:
+    """Whether a rewrite is right in exact arithmetic; None where that can't be told."""
+    return _agree(match.run_program, match.run_replacement, match.operands)
+
+
+def find_wrong_rewrite(match: RewriteMatch) -> WrongRewrite:
+    """What is wrong with a rewrite that is not right."""
     changes = _try_changes(match, _change_others(match.operands))
-    constants = () if changes else match.read_constants()
-    if not changes and not constants:
-        changes = _try_changes(match, _change_attended(match.operands))
+    others = ({**match.operands, name: value} for name, _, value in _change_others(match.operands))
+    has_constants = not changes or any(
+        _agree(match.run_program, match.run_pattern, operands) is False for operands in (match.operands, *others)
+    )
+    constants = match.read_constants() if has_constants else ()
+    if constants:
+        return WrongRewrite(match.pattern, constants=constants)
+    changes = changes or _try_changes(match, _change_attended(match.operands))
     return WrongRewrite(
         match.pattern,
         right={name: tuple(c for c in tried if tried[c]) for name, tried in changes.items()},
         wrong={name: tuple(c for c in tried if not tried[c]) for name, tried in changes.items()},
-        constants=constants,
     )
 
 
@@ -45,7 +54,7 @@ def _try_changes(match: RewriteMatch, changes: Iterator[tuple[str, str, Any]]) -
     """Whether both agree under each change, by operand; of operands that, changed throughout, make both agree."""
     tried: dict[str, dict[str, bool]] = {}
     for operand, change, value in changes:
-        agrees = _agrees(match, {**match.operands, operand: value})
+        agrees = _agree(match.run_program, match.run_replacement, {**match.operands, operand: value})
         if agrees is not None:
             tried.setdefault(operand, {})[change] = agrees
     # A mask that leaves one key makes all scores right, and so tells nothing by itself.
@@ -63,17 +72,16 @@ class _Exact(fx.Interpreter):
         return super().call_function(target, args, kwargs)
 
 
-def _agrees(match: RewriteMatch, operands: dict[str, Any]) -> bool | None:
-    """Whether both give the same wherever the program gives numbers; None where it gives none, or one does not run."""
+def _agree(one: _Run, other: _Run, operands: dict[str, Any]) -> bool | None:
+    """Whether both give the same wherever `one` gives numbers; None where it gives none, or one does not run."""
     exact = {name: _widen(value) for name, value in operands.items()}
     try:
         with Float64(), torch.no_grad():
-            before = match.run_program(exact, _Exact)
-            after = match.run_replacement(exact, _Exact)
+            before, after = one(exact, _Exact), other(exact, _Exact)
     except Exception:
         # A changed operand may be one that torch refuses: that says nothing of the rewrite.
         return None
-    units = [UNIT_ROUNDOFF.get(value.dtype, 0.0) for value in match.operands.values() if isinstance(value, Tensor)]
+    units = [UNIT_ROUNDOFF.get(value.dtype, 0.0) for value in operands.values() if isinstance(value, Tensor)]
     # A program rounds its constants to the dtype of its tensors.
     limit = max(REWRITE_AGREEMENT, REWRITE_AGREEMENT_ROUNDOFFS * max(units, default=0.0))
     found = [_is_close(mine.double(), theirs.double(), limit) for mine, theirs in zip(before, after, strict=True)]

@@ -213,13 +213,13 @@ class SubjectResult:
     """One subject's verdict.
 
     `failure`: what is wrong, or why the subject does not take the case; `excuse`: `CASTS` or `TF32` where that explains
-    the failure; `rewrites`: those proven wrong on the operands of the case; `writes`: memory written out of bounds
-    besides; `numbers`: what led to the verdict (absolute errors against float64 and ratios, see
-    fuzz/check/oracle/verdict.py); `fired`: names of the graph rewrites that were applied, sorted; `same`: what
-    torch._dynamo.utils.same says with its defaults, None where it was not asked; `where`: which elements of a value are
-    wrong; `reached`: what else of the compiler the case reached, each a kind and a name (fuzz/check/coverage.py),
-    sorted; `map`: how far that value is off, where it was requested; `observations`: what the controls of the request
-    saw.
+    the failure; `rewrites`: those proven wrong on the operands of the case; `right_rewrites`: the patterns of those
+    that are proven right there; `writes`: memory written out of bounds besides; `numbers`: what led to the verdict
+    (absolute errors against float64 and ratios, see fuzz/check/oracle/verdict.py); `fired`: names of the graph rewrites
+    that were applied, sorted; `same`: what torch._dynamo.utils.same says with its defaults, None where it was not
+    asked; `where`: which elements of a value are wrong; `reached`: what else of the compiler the case reached, each a
+    kind and a name (fuzz/check/coverage.py), sorted; `map`: how far that value is off, where it was requested;
+    `observations`: what the controls of the request saw.
     """
 
     subject: str
@@ -234,6 +234,7 @@ class SubjectResult:
     failure: Failure | None = None
     excuse: str = ""
     rewrites: tuple[WrongRewrite, ...] = ()
+    right_rewrites: tuple[str, ...] = ()
     writes: tuple[Write, ...] = ()
     observations: tuple[Observation, ...] = ()
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 ATTENDED = ("query", "key", "value")
 """Operands that every attention has: that they make a rewrite right tells bugs of one pattern apart."""
+_DOMAIN = re.compile(r"(\w+) \(right: ([^;()]*); wrong: ([^;()]*)\)")
 
 
 @dataclass(frozen=True)
@@ -13,9 +14,10 @@ class WrongRewrite:
 
     `pattern`: its name. `right`: operands that make it right with one value throughout, each with all changes of it
     under which it is right; `wrong`: the changes of the same operands under which it stays wrong. A change is `all V`,
-    every element is V, or `one V in W`, one is V and the others are W. `constants`: where no operand makes it right,
-    the operations whose constants the program and the pattern do not share; `strides` where it gives the right numbers
-    in another layout.
+    every element is V, or `one V in W`, one is V and the others are W. `constants`: where the program's constants
+    matter, the operations whose constants the pattern does not share, each as "amax [-2] for [-1]": the program's, and
+    the pattern's; `strides` where it gives the right numbers in another layout. Older versions wrote the
+    operations alone.
     """
 
     pattern: str
@@ -26,16 +28,45 @@ class WrongRewrite:
     @property
     def cause(self) -> str:
         """What makes it wrong, in a word: operands, operations with other constants, or the pattern itself."""
-        return "+".join(sorted(self.right) or self.constants) or self.pattern
+        return "+".join(sorted(self.right) or sorted(self.operations)) or self.pattern
+
+    @property
+    def operations(self) -> frozenset[str]:
+        """Those whose constants differ."""
+        return frozenset(constant.partition(" ")[0] for constant in self.constants)
+
+    @property
+    def domain(self) -> str:
+        """The operands that make it right, with changes under which it is right and wrong, in words that `read_domain`
+        reads. One odd element is left out where all being so gives the same."""
+
+        def shorten(changes: tuple[str, ...]) -> str:
+            told = (
+                c for c in changes if c.startswith(("all", "one 0", "one 1 ")) or f"all {c.split()[1]}" not in changes
+            )
+            return ", ".join(told)
+
+        parts = (
+            f"{name} (right: {shorten(self.right[name])}; wrong: {shorten(self.wrong.get(name, ()))})"
+            for name in sorted(self.right)
+        )
+        return f"some values of {' and '.join(parts)}"
 
     def is_same_bug(self, other: "WrongRewrite") -> bool:
         """Whether the same operands make both right; where none does, whether the same constants differ. Where neither
         tells, or query, key and value alone, it has to be one pattern too."""
         if self.constants or other.constants:
-            return bool({*self.constants} & {*other.constants})
+            return bool(self.operations & other.operations)
         if self.right.keys() != other.right.keys() or self._contradicts(other):
             return False
         return bool(self.right.keys() - {*ATTENDED}) or _number(self.pattern) == _number(other.pattern)
+
+    def count_shared(self, other: "WrongRewrite") -> int:
+        """How many changes both were tried under."""
+        mine, theirs = (
+            {(n, c) for which in (one.right, one.wrong) for n in which for c in which[n]} for one in (self, other)
+        )
+        return len(mine & theirs)
 
     def _contradicts(self, other: "WrongRewrite") -> bool:
         """Whether a change makes one right and leaves the other wrong, or one could not be changed in some element, as
@@ -57,6 +88,18 @@ def _kinds(changes: tuple[str, ...]) -> set[str]:
 def _number(pattern: str) -> str:
     """A pattern without its forms for modes and dtypes: _sfdp_pattern_5_half_inference has 5."""
     return "".join(re.findall(r"\d+", pattern)[:1]) or pattern
+
+
+def read_domain(text: str, pattern: str = "") -> WrongRewrite | None:
+    """What a text says of a pattern that has a `domain` in it; None where it has none."""
+    found = _DOMAIN.findall(text)
+    right, wrong = ({one[0]: tuple(filter(None, one[at].split(", "))) for one in found} for at in (1, 2))
+    return WrongRewrite(pattern, right, wrong) if found else None
+
+
+def shorten_domain(text: str) -> str:
+    """The text with the names of operands alone."""
+    return _DOMAIN.sub(r"\1", text)
 
 
 def is_explained(rewrites: tuple[WrongRewrite, ...], known: tuple[WrongRewrite, ...]) -> bool:

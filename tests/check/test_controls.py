@@ -21,7 +21,7 @@ ARGUMENTS = {
     "without_pattern": "1",
     "only_pattern": "1",
     "without_rewrite": "mul_softmax_pattern",
-    "sdpa": "by_steps",
+    "sdpa": "operands_copied",
 }
 COMPILER_CONTROLS = [Control(name, ARGUMENTS.get(name, "")) for name, spec in CONTROLS.items() if spec.launch is None]
 
@@ -59,7 +59,7 @@ def test_controls_add_up() -> None:
         (Control("constants_compared"), "torch._dynamo.utils.detect_fake_mode"),
         (Control("matches_recorded"), f"{_MATCHER}.PatternMatcherPass"),
         (Control("matches_recorded"), f"{_MATCHER}.PatternMatcherPass.apply"),
-        (Control("sdpa", "by_steps"), "torch._inductor.fx_passes.fuse_attention._scaled_dot_product_attention"),
+        (Control("sdpa", "mask_expanded"), "torch._inductor.fx_passes.fuse_attention._scaled_dot_product_attention"),
         (Control("eager", "relu"), "torch._inductor.graph.fallback_node_due_to_unsupported_type"),
         (Control("unfused"), "torch._inductor.scheduler.Scheduler.can_fuse"),
     ],

@@ -26,7 +26,7 @@ CAUSES = {
     "integer-mask": "attn_mask",
     "boolean-mask-added": "attn_mask",
     "boolean-mask-added-in-bfloat16": "attn_mask",
-    "fill-of-one": "causal_mask",
+    "fill-of-one": "full",
     "fill-of-one-and-bias": "causal_mask",
     "softmax-over-dim-0": "amax+sum",
     "masked-softmax-over-queries": "amax+sum",

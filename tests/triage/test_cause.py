@@ -9,12 +9,12 @@ from benchmarks.attribution import RELU, planted
 from corpus import casefile, entry
 from corpus.entry import Entry, Expectation
 from fuzz.evaluator import Evaluator, WorkerConfig, open_evaluator
-from fuzz.protocol.controls import ConstantDiffers, Control
+from fuzz.protocol.controls import Control
 from generators.errors import UserError
 from tests.triage.conftest import SOFTMAX_OVER_QUERIES
 from tests.triage.test_kernel import ATTENTION
 from triage.attribution.attribute import attribute
-from triage.attribution.root_cause import Experiment, MechanismKind, RootCause
+from triage.attribution.root_cause import Experiment, Measured, MechanismKind, RootCause
 from triage.script_runs import parse_output
 
 pytestmark = pytest.mark.worker
@@ -90,8 +90,8 @@ def test_a_pattern_that_ignores_the_programs_constants_is_named_with_the_constan
     cause = attribute(of(SOFTMAX_OVER_QUERIES), evaluator).cause
     assert named(cause) == ("inductor", "joint_graph_passes", "_sfdp_pattern_1")
     assert cause.mechanism.name is MechanismKind.CONSTANTS_IGNORED
-    differs = [one for one in cause.evidence if isinstance(one, ConstantDiffers)]
-    assert {(one.program, one.expected) for one in differs} == {("[-2]", "[-1]")}
+    (measured,) = [one.rewrite for one in cause.evidence if isinstance(one, Measured)]
+    assert measured.constants == ("amax [-2] for [-1]", "sum [-2] for [-1]")
 
 
 def test_a_scale_that_is_a_tensor_is_told_from_constants(evaluator: Evaluator) -> None:

@@ -15,6 +15,7 @@ from corpus.entry import Entry, Found
 from corpus.ledger import Bug, CauseKey, Ledger, Status
 from fuzz.campaign.session import run_campaign
 from fuzz.cli import call
+from fuzz.protocol.rewrites import WrongRewrite
 from generators.errors import UserError
 from tests.campaign.fakes import case, options, sampler
 from tests.campaign.test_campaign import WRONG
@@ -46,12 +47,27 @@ def cause(who: str, stage: str, part: str, kind: MechanismKind, detail: str = ""
     return RootCause(who, stage, part, Mechanism(kind, detail))
 
 
+def measured(number: int, operand: str, right: tuple[str, ...], wrong: tuple[str, ...]) -> RootCause:
+    domain = WrongRewrite("", {operand: right}, {operand: wrong}).domain
+    return sfdp(number, M.OPERANDS, domain)
+
+
+MIXED = ("all 1", "one 0 in 1", "one 1 in 0")
 INDEX_ERROR, DIFFERS = "IndexError: list index out of range", "RuntimeError: metadata differs"
 FLASH = "aten._scaled_dot_product_flash_attention_for_cpu"
 BACKWARD = "attention_backward (dq), mask"
 #: Findings of torch 2.13.0 and of kernels, those of one root cause in one row.
 PILE = [
     [(sfdp(1), entry()), (sfdp(14), entry(3)), (sfdp(5), entry(4, "metadata")), (sfdp(22), entry(5, "compile_error"))],
+    [(measured(15, "attn_mask", MIXED, ("all -1", "all 2")), entry()),
+     (measured(20, "attn_mask", MIXED, ("all -1", "all 2", "all 0.5", "one 0.5 in 1")), entry(3)),
+     (sfdp(17, M.INTEGER_MASK), entry(4))],
+    [(measured(25, "attn_mask", ("all 1",), ("all 0", *MIXED[1:])), entry()), (sfdp(26, M.ADDED_MASK_HIDES), entry(3))],
+    [(measured(18, "causal_mask", MIXED[:2], ("all 0", MIXED[2])), entry()),
+     (measured(19, "causal_mask", MIXED[:2], ("all 0", MIXED[2])), entry(3))],
+    [(measured(19, "causal_mask", MIXED[:1], ("all 0",)), entry())],
+    [(measured(8, "query", MIXED[:1], ()), entry()), (measured(8, "query", ("all 1", "all 0"), ()), entry(3))],
+    [(measured(7, "query", MIXED[:1], ()), entry())],
     [(sfdp(18, M.MASK_OF_RANK, "1"), entry()), (sfdp(21, M.MASK_OF_RANK, "1"), entry(3, "compile_error"))],
     [(sfdp(14, M.COMPILING_RAISES, INDEX_ERROR), entry()), (sfdp(5, M.COMPILING_RAISES, INDEX_ERROR), entry(3))],
     [(sfdp(7, M.OTHER_RESULT), entry())],

@@ -9,13 +9,24 @@ from fuzz.evaluator import Evaluator
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.controls import ConstantDiffers, ConstantsNotCompared, Control, PatternMatched
 from fuzz.protocol.failures import Failure, FormDiffers, NotTaken, Raised, Refusal
+from fuzz.protocol.rewrites import WrongRewrite
 from generators.program.case import Case
 from tests.triage.controls import Controls
 from triage.attribution.experiments import Study, mechanism_of
 from triage.attribution.rewrite import find_rewrite_cause
-from triage.attribution.root_cause import CaseChange, Experiment, FusedCall, Mechanism, MechanismKind, RootCause
+from triage.attribution.root_cause import (
+    CaseChange,
+    Experiment,
+    FusedCall,
+    Measured,
+    Mechanism,
+    MechanismKind,
+    RootCause,
+)
 
+K, M = MechanismKind, Mechanism
 WRONG = SubjectResult("passes", Verdict.WRONG_RESULT, fired=("_sfdp_pattern_1_inference",))
+PROVEN = replace(WRONG, right_rewrites=WRONG.fired)
 MATCHED = (PatternMatched("_sfdp_pattern_1_inference"), PatternMatched("_sfdp_pattern_2_inference"))
 NOT_COMPARED = ConstantsNotCompared("_sfdp_pattern_1_inference", why="sizes are symbolic")
 EQUAL = Experiment(False, control=Control("constants_compared"))
@@ -58,28 +69,49 @@ def test_where_no_pattern_is_enough_to_leave_out_each_is_tried_alone(case: Case)
     ]
 
 
-@pytest.mark.parametrize("steps", [(), ("sdpa by_steps",)])
+@pytest.mark.parametrize("right", [(), WRONG.fired])
 @pytest.mark.parametrize(
     "verdict", [Verdict.WORKER_DIED, Verdict.TIMEOUT, Verdict.OUT_OF_MEMORY, Verdict.NONDETERMINISTIC]
 )
-def test_what_is_no_wrong_value_is_called_by_its_name(case: Case, verdict: Verdict, steps: tuple[str, ...]) -> None:
-    found = caused(case, SubjectResult("passes", verdict, fired=WRONG.fired), "without_pattern 1", *steps)
+def test_what_is_no_wrong_value_is_called_by_its_name(case: Case, verdict: Verdict, right: tuple[str, ...]) -> None:
+    failure = SubjectResult("passes", verdict, fired=WRONG.fired, right_rewrites=right)
+    found = caused(case, failure, "without_pattern 1")
     assert (found.part, found.mechanism.name) == ("_sfdp_pattern_1", MechanismKind.of(verdict))
 
 
+@pytest.mark.parametrize(
+    ("wrong", "mechanism"),
+    [
+        (WrongRewrite("_sfdp_pattern_1_half", constants=("amax [1] for [-1]",)), M(K.CONSTANTS_IGNORED)),
+        (WrongRewrite("_sfdp_pattern_1_half", constants=("strides",)), M(K.STRIDES)),
+        (WrongRewrite("_sfdp_pattern_1_half"), M(K.OTHER_RESULT)),
+        (
+            WrongRewrite("_sfdp_pattern_1_half", {"mask": ("all 1",)}, {"mask": ("all 2", "one 2 in 0")}),
+            M(K.OPERANDS, "some values of mask (right: all 1; wrong: all 2)"),
+        ),
+    ],
+)
+def test_what_is_proven_needs_no_experiment(case: Case, wrong: WrongRewrite, mechanism: Mechanism) -> None:
+    controls = Controls(WRONG)
+    study = Study(cast("Evaluator", controls), case, "passes", replace(WRONG, rewrites=(wrong,)))
+    found = find_rewrite_cause(study)
+    assert (found.part, found.mechanism, found.evidence) == ("_sfdp_pattern_1", mechanism, (Measured(wrong),))
+    assert controls.asked == []
+
+
 def test_a_fused_call_that_is_wrong_is_found_with_what_it_takes(case: Case) -> None:
-    found = caused(case, WRONG, "without_pattern 1", "sdpa by_steps")
+    found = caused(case, PROVEN)
     assert (found.who, found.mechanism.name) == ("sdpa_flash", MechanismKind.WRONG)
-    found = caused(case, WRONG, "without_pattern 1", "sdpa by_steps", "sdpa operands_copied")
+    found = caused(case, PROVEN, "sdpa operands_copied")
     assert found.mechanism.name is MechanismKind.NOT_CONTIGUOUS
 
 
 def test_a_change_after_which_the_pattern_does_not_match_says_nothing_of_the_fused_call(case: Case) -> None:
     right = SubjectResult("passes", Verdict.OK, fired=WRONG.fired)
-    found = caused(case, WRONG, "without_pattern 1", "sdpa by_steps", passes=right)
+    found = caused(case, PROVEN, passes=right)
     assert found.mechanism.name is MechanismKind.NOT_CONTIGUOUS
     assert found.evidence[-1] == Experiment(True, change=CaseChange.CONTIGUOUS)
-    found = caused(case, WRONG, "without_pattern 1", "sdpa by_steps", passes=replace(right, fired=()))
+    found = caused(case, PROVEN, passes=replace(right, fired=()))
     assert (found.mechanism.name, found.evidence[-1]) == (MechanismKind.WRONG, FusedCall("_sfdp_pattern_1"))
 
 

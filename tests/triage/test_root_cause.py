@@ -1,6 +1,7 @@
 """Root causes as data, and their evidence in words."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -9,6 +10,7 @@ from fuzz.evaluator import ROOT
 from fuzz.protocol import FINDINGS
 from fuzz.protocol.codec import decode, encode
 from fuzz.protocol.controls import ConstantDiffers, ConstantsNotCompared, Control
+from fuzz.protocol.rewrites import WrongRewrite, read_domain
 from triage.attribution.render import CHANGES, CONTROLS, SUBJECTS, describe_evidence
 from triage.attribution.root_cause import (
     Bisected,
@@ -16,12 +18,18 @@ from triage.attribution.root_cause import (
     Evidence,
     Experiment,
     FusedCall,
+    Measured,
     Mechanism,
     MechanismKind,
     NoControls,
     RootCause,
 )
 
+MEASURED = WrongRewrite(
+    "_sfdp_pattern_15_inference",
+    {"attn_mask": ("all 1", "one 0 in 1", "one 1 in 0")},
+    {"attn_mask": ("all -1", "one -1 in 0", "one -1 in 1", "one 2 in 0")},
+)
 EVIDENCE: tuple[Evidence, ...] = (
     Experiment(True, control=Control("without_pattern", "1")),
     *(Experiment(False, change=change, detail="mask") for change in CaseChange),
@@ -32,6 +40,8 @@ EVIDENCE: tuple[Evidence, ...] = (
     ConstantsNotCompared("", "skipped"),
     Bisected("lowerings", "relu"),
     FusedCall("_sfdp_pattern_1"),
+    Measured(MEASURED),
+    Measured(WrongRewrite("_sfdp_pattern_1_inference", constants=("amax [-2] for [-1]", "full 1.0 for -inf", "sum"))),
     NoControls(),
 )
 
@@ -53,6 +63,13 @@ def test_a_file_of_an_older_version_is_refused(data: object) -> None:
 def test_every_kind_of_evidence_has_words() -> None:
     assert set(CHANGES) == set(CaseChange)
     assert all(describe_evidence(EVIDENCE))
+
+
+def test_a_measured_domain_is_read_from_a_key() -> None:
+    assert read_domain(f"wrong for {MEASURED.domain}") == replace(
+        MEASURED, pattern="", wrong={"attn_mask": ("all -1", "one 2 in 0")}
+    )
+    assert read_domain("a mask of rank 1") is None
 
 
 def test_experiments_with_one_outcome_share_a_sentence() -> None:

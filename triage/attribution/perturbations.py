@@ -89,20 +89,6 @@ def with_float_divisors(case: Case) -> Case | None:
     return _other_than(case, _with_attributes(case, change))  # 3 == 3.0, but not in text
 
 
-def with_zero_one_masks(case: Case) -> Case | None:
-    """Integer inputs that are compared with something, or all where none is, hold 0 and 1."""
-    read = {arg for op in case.ops if op.kind in ("eq", "ne", "compare") for arg in op.args}
-    inputs = tuple(
-        replace(item, values=replace(item.values, kind="zero_one"))
-        if item.dtype in _INTEGERS
-        and item.values.kind not in ("zero_one", "tokens")
-        and (item.name in read or not read)
-        else item
-        for item in case.inputs
-    )
-    return None if inputs == case.inputs else valid(replace(case, inputs=inputs))
-
-
 def resized(case: Case, name: str, size: int) -> Case | None:
     """One dimension has another size. None also where the attention would be another one."""
     other = edits.resized(case, {**case.sizes, name: size})

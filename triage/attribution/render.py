@@ -1,11 +1,13 @@
 """The evidence for a root cause, and what a failure takes, in sentences: the one place with words for experiments."""
 
 import itertools
+import re
 from collections.abc import Iterable
 
 from fuzz.protocol.controls import ConstantDiffers, ConstantsNotCompared
+from fuzz.protocol.rewrites import WrongRewrite
 from triage.attribution.explain import Explanation
-from triage.attribution.root_cause import Bisected, CaseChange, Evidence, Experiment, FusedCall
+from triage.attribution.root_cause import Bisected, CaseChange, Evidence, Experiment, FusedCall, Measured
 from triage.attribution.size_search import Boundary, tile_rule
 
 CONTROLS = {
@@ -16,11 +18,8 @@ CONTROLS = {
     "without_rewrite": "the rewrite {} off and all others on",
     "constants_compared": "patterns that must have the constants of the program",
     "sdpa scale_as_tensor": "a replacement that multiplies the query by the scale",
-    "sdpa mask_added": "a replacement that passes the mask as 0.0 and 1.0",
     "sdpa mask_expanded": "a replacement that expands the mask to the shape of the scores",
-    "sdpa operands_expanded": "a replacement that expands its operands to equal batches and heads",
     "sdpa operands_copied": "a replacement that copies its operands into contiguous memory",
-    "sdpa by_steps": "a replacement that computes attention in plain steps",
     "eager": "the lowering of {} left to eager and all others on",
     "unfused": "fusion off",
     "unvectorized": "vectorisation off",
@@ -46,7 +45,13 @@ SUBJECTS = {
     "passes_dynamic": "Inductor's graph passes alone and symbolic sizes",
     "inductor": "sizes that are numbers",
 }
-_OPERATIONS = {"amax": "softmax over", "sum": "softmax over", "full": "the fill", "convert_element_type": "a cast to"}
+_OPERATIONS = {
+    "amax": ("takes the maximum", "over dim"),
+    "sum": ("sums", "over dim"),
+    "full": ("fills", "with"),
+    "permute": ("permutes dims", "to"),
+    "convert_element_type": ("casts", "to"),
+}
 
 
 def describe_evidence(evidence: Iterable[Evidence]) -> list[str]:
@@ -99,26 +104,67 @@ def _describe(alike: list[Evidence]) -> str:
             words = " or ".join(_describe_change(one) for one in alike if isinstance(one, Experiment))
             return f"It {'passes' if passes else 'fails' if passes is False else 'gives no verdict'} with {words}."
         case ConstantDiffers():
-            found = dict.fromkeys(
-                f"{_OPERATIONS.get(one.operation, one.operation)} {one.program} where the pattern has {one.expected}"
-                for one in alike
-                if isinstance(one, ConstantDiffers)
+            differ = (one for one in alike if isinstance(one, ConstantDiffers))
+            return " ".join(
+                dict.fromkeys(_describe_constant(one.operation, one.program, one.expected) for one in differ)
             )
-            return f"The program has {'; '.join(found)}."
+        case Measured():
+            return " ".join(_describe_rewrite(one.rewrite) for one in alike if isinstance(one, Measured))
         case ConstantsNotCompared(pattern=pattern, why=why):
             of = f" of {pattern}" if pattern else ""
             return f"The constants of the program and the pattern{of} could not be compared: {why}."
         case Bisected(subsystem=subsystem, detail=detail):
             return f"PyTorch's bisector finds that it passes without {detail or 'a part'} of {subsystem}."
         case FusedCall(pattern=pattern):
-            return f"The operation is the fused call in the replacement of {pattern}."
+            return f"In float64 the replacement of {pattern} is right, so the kernel of its fused call is at fault."
         case _:
             return "No control was tried, since each would lose its process too."
+
+
+def _describe_rewrite(one: WrongRewrite) -> str:
+    """What was measured: for which operands a rewrite is right and wrong, or which constants differ."""
+    if one.operations == {"strides"}:
+        return f"The replacement of `{one.pattern}` orders the dimensions of its output in memory in another way."
+    of = "In float64, on the operands of this case, the replacement of"
+    said = [f"{of} `{one.pattern}` gives another result than the program."]
+    for name in one.right:
+        right, wrong = (_describe_values(which.get(name, ())) for which in (one.right, one.wrong))
+        said.append(f"It is right where `{name}` is {right}{f'; wrong where it is {wrong}' if wrong else ''}.")
+    for constant in one.constants:
+        operation, _, values = constant.partition(" ")
+        differ = f"The program and the pattern differ in the constants of {operation}."
+        said.append(_describe_constant(operation, *values.split(" for ")) if values else differ)
+    if not one.right and not one.constants:
+        said.append("No value of an operand makes it right, and no constant differs.")
+    return " ".join(said)
+
+
+def _describe_values(changes: tuple[str, ...]) -> str:
+    """The values that changes give an operand: "1 throughout, or 0 and 1 mixed"."""
+    mixed = ("one 0 in 1", "one 1 in 0")
+    whole = [change.split()[1] for change in changes if change.startswith("all")]
+    words = [f"{' or '.join(whole)} throughout"] if whole else []
+    words += ["0 and 1 mixed"] if {*mixed} <= {*changes} else []
+    for change in changes:
+        kind, value, *others = change.split()
+        if (
+            kind == "one"
+            and change not in (mixed if "0 and 1 mixed" in words else ())
+            and (value in ("0", "1") or value not in whole)
+        ):
+            words.append(f"{others[-1]} but for one {value}")
+    return ", or ".join(words)
+
+
+def _describe_constant(operation: str, program: str, expected: str) -> str:
+    mine, theirs = (value[1:-1] if re.fullmatch(r"\[[^,]*\]", value) else value for value in (program, expected))
+    does, how = _OPERATIONS.get(operation, (f"has {operation}", "with"))
+    return f"The pattern {does} {how} {theirs}, the program {how} {mine}."
 
 
 def _describe_change(one: Experiment) -> str:
     if one.control is not None:
         name, argument = one.control.name, one.control.argument
-        words = CONTROLS.get(f"{name} {argument}") or CONTROLS[name]
+        words = CONTROLS.get(f"{name} {argument}") or CONTROLS.get(name, f"{name} {{}}")
         return words.format(argument.replace(",", " x "))
     return CHANGES[one.change].format(one.detail) if one.change else SUBJECTS.get(one.subject, one.subject)

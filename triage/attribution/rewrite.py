@@ -1,23 +1,25 @@
-"""Which rewrite of the graph is at fault, and by which mistake. Each is switched off, then changed, by itself."""
+"""Which rewrite of the graph is at fault, and how: measured where that is possible, else found by experiments."""
 
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from fuzz.bug_identity import SILENT, VALUES, rewrites
+from fuzz.bug_identity import SILENT, VALUES, attention_patterns, rewrites
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.controls import ConstantDiffers, ConstantsNotCompared, Control, Operand, PatternMatched
 from fuzz.protocol.render import describe
+from fuzz.protocol.rewrites import WrongRewrite
 from generators.program.case import Case
 from triage.attribution.experiments import Hypothesis, Study, mechanism_of, passes
 from triage.attribution.function_cause import find_condition, fused_call_cause, layout_mechanism
-from triage.attribution.perturbations import with_float_divisors, with_zero_one_masks
+from triage.attribution.perturbations import with_float_divisors
 from triage.attribution.root_cause import (
     PATTERNS,
     CaseChange,
     Evidence,
     Experiment,
     FusedCall,
+    Measured,
     Mechanism,
     MechanismKind,
     RootCause,
@@ -29,8 +31,14 @@ _NUMBER = re.compile(r"sfdp_pattern_(\d+)")
 
 def find_rewrite_cause(study: Study) -> RootCause:
     """Who among the rewrites is at fault."""
+    if study.result.rewrites:
+        return _read_measured_cause(study.result.rewrites)
     without_attention = study.try_control("without_attention_patterns")
     if without_attention.passes:
+        right = [_part_of(pattern) for pattern in study.result.right_rewrites]
+        are_right = {f"_{name}" for name in attention_patterns(study.result.fired)} <= {*right}
+        if study.result.verdict in VALUES and right and are_right:
+            return _find_fused_call_cause(study, right[0], without_attention)
         return _find_attention_cause(study, without_attention)
     without_patterns = study.try_control("pattern_matcher_off")
     mechanism = mechanism_of(study.result)
@@ -43,7 +51,27 @@ def find_rewrite_cause(study: Study) -> RootCause:
     return RootCause("inductor", Stage.GRAPH_PASSES, "", mechanism, (without_patterns,))
 
 
+def _read_measured_cause(wrong: tuple[WrongRewrite, ...]) -> RootCause:
+    """What is proven, and needs no experiment. Of several rewrites that are wrong the first is the cause."""
+    first = wrong[0]
+    mechanism = Mechanism(MechanismKind.OTHER_RESULT)
+    if first.operations == {"strides"}:
+        mechanism = Mechanism(MechanismKind.STRIDES)
+    elif first.constants:
+        mechanism = Mechanism(MechanismKind.CONSTANTS_IGNORED)
+    elif first.right:
+        mechanism = Mechanism(MechanismKind.OPERANDS, first.domain)
+    return RootCause("inductor", Stage.JOINT_PASSES, _part_of(first.pattern), mechanism, tuple(map(Measured, wrong)))
+
+
+def _part_of(pattern: str) -> str:
+    """A pattern by its number, in whatever form it fired."""
+    found = _NUMBER.search(pattern)
+    return f"_sfdp_pattern_{found[1]}" if found else pattern
+
+
 def _find_attention_cause(study: Study, without_attention: Experiment) -> RootCause:
+    """The cause of what can't be measured: an error, or a program that torch hides."""
     recorded = study.judge(Control("matches_recorded")).observations
     operands: dict[str, tuple[Operand, ...]] = {}
     for match in sorted(
@@ -66,11 +94,7 @@ def _find_attention_cause(study: Study, without_attention: Experiment) -> RootCa
     if differ and tried.passes:
         return cause(Mechanism(MechanismKind.CONSTANTS_IGNORED), tried, *differ)
     more: list[Evidence] = [*differ] or [_find_why_not_compared(compared) or tried]
-    by_steps = study.try_control("sdpa", "by_steps")
-    more += [by_steps] if by_steps.passes else []
     is_value = study.result.verdict in VALUES
-    if by_steps.passes and is_value:
-        return _find_fused_call_cause(study, part, (*shown, *more))
     return cause(mechanism_of(study.result, MechanismKind.OTHER_RESULT if is_value else None), *more)
 
 
@@ -96,11 +120,11 @@ def _find_why_not_compared(compared: SubjectResult) -> ConstantsNotCompared | No
     return ConstantsNotCompared("", ": ".join(filter(None, [compared.verdict.value, describe(compared)])))
 
 
-def _find_fused_call_cause(study: Study, part: str, evidence: tuple[Evidence, ...]) -> RootCause:
+def _find_fused_call_cause(study: Study, part: str, without_attention: Experiment) -> RootCause:
     """A replacement that is right and calls an operation that is not: by which mistake, if that can be found."""
     device = study.evaluator.hello.device
     copied = study.try_control("sdpa", "operands_copied")
-    shown = (*evidence, FusedCall(part))
+    shown = (without_attention, FusedCall(part))
     if copied.passes:
         return fused_call_cause(device, layout_mechanism(study.case), (*shown, copied))
     # A program that the pattern leaves alone has no fused call.
@@ -109,25 +133,20 @@ def _find_fused_call_cause(study: Study, part: str, evidence: tuple[Evidence, ..
 
 
 def _hypotheses(case: Case, operands: tuple[Operand, ...]) -> Iterator[Hypothesis]:
-    """Mistakes that the operands of the match allow, the particular ones first."""
+    """Mistakes by which compiling raises that the operands of the match allow."""
     tensors = {operand.name: operand for operand in operands if operand.is_tensor}
     mask = tensors.get("attn_mask") or tensors.get("causal_mask")
-
-    def replaced(form: str, kind: MechanismKind, detail: str = "", error: str = "") -> Hypothesis:
-        return Hypothesis(Mechanism(kind, detail), Control("sdpa", form), error=error)
-
     if {"inv_scale", "scale_factor"} & tensors.keys():
-        yield replaced("scale_as_tensor", MechanismKind.TENSOR_AS_SCALE, error="'scale'")
-    if mask is not None and mask.dtype == "bool":
-        yield replaced("mask_added", MechanismKind.ADDED_MASK_HIDES)
+        yield Hypothesis(Mechanism(MechanismKind.TENSOR_AS_SCALE), Control("sdpa", "scale_as_tensor"), error="'scale'")
     if mask is not None:
         rank = len(mask.shape)
         kind = MechanismKind.MASK_OF_RANK if rank < 2 else MechanismKind.MASK_BROADCASTS
-        yield replaced("mask_expanded", kind, str(rank) if rank < 2 else "")
-    yield replaced("operands_expanded", MechanismKind.DIMENSION_BROADCASTS)
-    for kind, change, other, error in (
-        (MechanismKind.INTEGER_DIVISOR, CaseChange.FLOAT_DIVISOR, with_float_divisors(case), "list index out of range"),
-        (MechanismKind.INTEGER_MASK, CaseChange.ZERO_ONE_MASK, with_zero_one_masks(case), ""),
-    ):
-        if other is not None:
-            yield Hypothesis(Mechanism(kind), change=change, case=other, error=error)
+        yield Hypothesis(Mechanism(kind, str(rank) if rank < 2 else ""), Control("sdpa", "mask_expanded"))
+    divided = with_float_divisors(case)
+    if divided is not None:
+        yield Hypothesis(
+            Mechanism(MechanismKind.INTEGER_DIVISOR),
+            change=CaseChange.FLOAT_DIVISOR,
+            case=divided,
+            error="list index out of range",
+        )

@@ -7,6 +7,7 @@ from typing import Self
 from fuzz.protocol import Verdict
 from fuzz.protocol.codec import Tagged
 from fuzz.protocol.controls import ConstantDiffers, ConstantsNotCompared, Control
+from fuzz.protocol.rewrites import WrongRewrite
 
 PATTERNS = "patterns of attention"
 """The part that stands for all attention patterns of Inductor."""
@@ -27,7 +28,8 @@ class Stage(StrEnum):
 class MechanismKind(StrEnum):
     """How a fault works. The value is what ledgers hold, with the detail for "{}"; so it must not change."""
 
-    # What a rewrite of attention overlooks.
+    # What a rewrite of attention overlooks. Some are in what older versions stored alone.
+    OPERANDS = "wrong for {}"
     CONSTANTS_IGNORED = "constants of the program ignored"
     OTHER_RESULT = "the replacement computes something else"
     TENSOR_AS_SCALE = "a 0-d tensor as scale"
@@ -37,6 +39,7 @@ class MechanismKind(StrEnum):
     DIMENSION_BROADCASTS = "a dimension that broadcasts"
     INTEGER_DIVISOR = "a whole number as divisor"
     INTEGER_MASK = "a mask of integers other than 0 and 1"
+    EMPTY_ROW = "a row without a key"
     # What an operation gets wrong.
     NEGATIVE_CAUSAL = "a negative scale with is_causal"
     NEGATIVE_SCALE = "a negative scale"
@@ -137,13 +140,20 @@ class NoControls(_Finding):
 
 
 @dataclass(frozen=True, slots=True)
+class Measured(_Finding):
+    """A rewrite is proven wrong on the operands of the case."""
+
+    rewrite: WrongRewrite
+
+
+@dataclass(frozen=True, slots=True)
 class FusedCall(_Finding):
-    """The faulty operation is the fused call of this pattern's replacement."""
+    """The faulty operation is the fused call of this pattern's replacement, which is right."""
 
     pattern: str
 
 
-Evidence = Experiment | ConstantDiffers | ConstantsNotCompared | Bisected | NoControls | FusedCall
+Evidence = Experiment | ConstantDiffers | ConstantsNotCompared | Bisected | NoControls | Measured | FusedCall
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,9 @@ that have:
 2. The same mechanism. An exception is one by its type and text, without numbers, names and kinds of tensors. For an
    attention function all wrong values are one mechanism: which of them shows is chance.
 
+Where a rewrite is proven wrong its mechanism is that measurement, and clusters.py gives one key to those that are the
+same bug.
+
 So clusters don't depend on the order of findings, and a finding never changes the cluster of another. Keys that a
 person knows to be one bug are joined in the ledger (`also`).
 """
@@ -29,6 +32,7 @@ from fuzz.bug_identity import PROCESS, SILENT
 from fuzz.evaluator import Evaluator, WorkerConfig, WorkerFault, open_evaluator
 from fuzz.protocol import EAGER, Verdict
 from fuzz.protocol.codec import decode, encode
+from fuzz.protocol.rewrites import ATTENDED, read_domain
 from fuzz.subjects import compiler_of, is_user_function
 from generators.errors import UserError
 from triage import script_runs
@@ -61,7 +65,9 @@ def key_of(cause: RootCause) -> CauseKey:
         who = EAGER  # whichever subject called it
     if cause.stage == Stage.KERNEL and cause.mechanism.name in _WRONG_VALUES:
         mechanism = Kind.WRONG_VALUES.value
-    if cause.is_attention_pattern and cause.mechanism.name not in _OF_ONE_PATTERN:
+    measured = read_domain(mechanism)
+    is_of_one = cause.mechanism.name in _OF_ONE_PATTERN or (measured and measured.right.keys() <= {*ATTENDED})
+    if cause.is_attention_pattern and not is_of_one:
         part = PATTERNS
     return CauseKey(who, str(cause.stage), part, mechanism)
 

@@ -12,6 +12,7 @@ from corpus.ledger import Bug, CauseKey, Ledger, check_writable, load, save
 from fuzz.bug_identity import PROCESS
 from fuzz.durations import format_count
 from fuzz.expectation import reproduce_lines
+from fuzz.protocol.rewrites import WrongRewrite, read_domain, shorten_domain
 from generators.program.simplicity import sort_key
 from triage.attribution.root_cause import PATTERNS, MechanismKind, Stage
 from triage.cluster.attributions import Attributed, load_attributed
@@ -25,6 +26,18 @@ _SAY_ALL = (
     *(MechanismKind.of(verdict).value for verdict in PROCESS),
 )
 """How the mechanisms begin that say by themselves what goes wrong."""
+NAMED = {
+    MechanismKind.INTEGER_MASK.value: WrongRewrite(
+        "", {"attn_mask": ("all 1", "one 0 in 1", "one 1 in 0")}, {"attn_mask": ("all -1", "all 2")}
+    ),
+    MechanismKind.ADDED_MASK_HIDES.value: WrongRewrite(
+        "", {"attn_mask": ("all 1",)}, {"attn_mask": ("all 0", "one 0 in 1", "one 1 in 0")}
+    ),
+    MechanismKind.EMPTY_ROW.value: WrongRewrite(
+        "", {"causal_mask": ("all 1", "one 0 in 1")}, {"causal_mask": ("all 0", "one 1 in 0")}
+    ),
+}
+"""Measurements that have a name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +71,7 @@ class Cluster:
 
 def cluster(attributed: Iterable[Attributed], ledger: Ledger) -> list[Cluster]:
     """One for each root cause, in whatever order findings come: news first, then by how many findings."""
-    members = list(attributed)
+    members = _unify(attributed, ledger)
     bugs = _find_bugs(members, ledger)
     groups: dict[str, list[Attributed]] = {}
     for member in members:
@@ -67,6 +80,23 @@ def cluster(attributed: Iterable[Attributed], ledger: Ledger) -> list[Cluster]:
     by_group = {f"bug {bug.id}": bug for bug in ledger.bugs}
     clusters = [_cluster(group, by_group.get(name)) for name, group in groups.items()]
     return sorted(clusters, key=lambda c: (not c.is_news, c.is_open, -len(c.findings), c.title, c.keys))
+
+
+def _unify(attributed: Iterable[Attributed], ledger: Ledger) -> list[Attributed]:
+    """The findings, those whose rewrites are the same bug with one key: the ledger's where it has one, else one with a
+    name, else that of the fullest measurement. Of several bugs it may be, the one that shares most changes."""
+    members = list(attributed)
+    fullest = sorted({member.key for member in members}, key=lambda key: (-len(key.mechanism), key))
+    named = [CauseKey("inductor", Stage.JOINT_PASSES.value, PATTERNS, name) for name in NAMED]
+    known: dict[CauseKey, WrongRewrite] = {}
+    keys: dict[CauseKey, CauseKey] = {}
+    for key in [*(key for bug in ledger.bugs for key in bug.causes), *named, *fullest]:
+        measured = NAMED.get(key.mechanism) or read_domain(key.mechanism, key.part)
+        if measured is not None and key not in keys:
+            alike = [one for one, other in known.items() if measured.is_same_bug(other)]
+            keys[key] = max(alike, key=lambda one: measured.count_shared(known[one]), default=key)
+            known.setdefault(keys[key], measured)
+    return [replace(member, key=keys.get(member.key, member.key)) for member in members]
 
 
 def load_clusters(paths: Sequence[Path], ledger: Ledger) -> list[Cluster]:
@@ -114,7 +144,7 @@ def title_of(key: CauseKey) -> str:
         verb = "rewritten" if key.stage == Stage.JOINT_PASSES else "compiled" if key.who in _COMPILERS else "computed"
         how = "is wrong in eager" if key.who == "eager" else f"is {verb} wrongly"
     words = (_COMPILERS.get(key.who, f"{key.who}:"), what, how, where)
-    return f"{' '.join(filter(None, words))}: {key.mechanism}"
+    return f"{' '.join(filter(None, words))}: {shorten_domain(key.mechanism)}"
 
 
 def _find_bugs(members: Iterable[Attributed], ledger: Ledger) -> dict[CauseKey, Bug]:
@@ -156,7 +186,7 @@ def _cluster(group: list[Attributed], bug: Bug | None) -> Cluster:
 
 
 def _new_id(key: CauseKey, taken: Iterable[str]) -> str:
-    words = [key.part if key.part not in ("", PATTERNS) else key.who, key.mechanism]
+    words = [key.part if key.part not in ("", PATTERNS) else key.who, shorten_domain(key.mechanism)]
     slug = "-".join(re.findall(r"[a-z0-9]+", " ".join(words).lower()))[:48].strip("-") or "bug"
     names = [slug, *(f"{slug}-{number}" for number in range(2, 1000))]
     return next(name for name in names if name not in set(taken))

@@ -65,15 +65,25 @@ def compare_constants(record: Callable[[Observation], None]) -> Iterator[None]:
 def differences(entry: Any, operands: dict[str, Any], outputs: list[Any]) -> list[tuple[str, str, str]]:
     """Constants that differ between the pattern of `entry` and what it matched, the nodes from `operands` to `outputs`:
     the operation, the program's and the pattern's. Raises `Unlike`."""
+    origin = _find_origin(entry)
+    try:
+        return _compare(_as_pattern(origin, _by_operands(origin, operands)), outputs, None)
+    except Unlike:
+        # Some operations leave no trace for some sizes; the serialized pattern was traced with the authors' examples.
+        return _compare(_as_pattern(origin, _by_examples(origin)), outputs, _read_examples(origin, operands))
+
+
+def trace_pattern(entry: Any, operands: dict[str, Any]) -> torch.fx.GraphModule:
+    """The graph of `entry`'s pattern for such operands, with its own constants. Raises `Unlike`."""
+    return _by_operands(_find_origin(entry), operands)
+
+
+def _find_origin(entry: Any) -> tuple[Any, ...]:
     known = map(read_known_pattern, require(*_KNOWN))
     origin = next((item for item in known if item[4] is entry.pattern), None)
     if origin is None:
         raise Unlike("the pattern's text is not known")
-    try:
-        return _compare(_by_operands(origin, operands), outputs, None)
-    except Unlike:
-        # Some operations leave no trace for some sizes; the serialized pattern was traced with the authors' examples.
-        return _compare(_by_examples(origin), outputs, _read_examples(origin, operands))
+    return origin
 
 
 def read_known_pattern(item: Any) -> tuple[Any, ...]:
@@ -103,7 +113,7 @@ def _compare(traced: Any, nodes: list[Any], means: _Means) -> list[tuple[str, st
     return list(found)
 
 
-def _by_operands(origin: Any, operands: dict[str, Any]) -> Any:
+def _by_operands(origin: Any, operands: dict[str, Any]) -> torch.fx.GraphModule:
     """The pattern traced with the operands. Raises `Unlike` where it does not fit them."""
     search, examples, *_ = origin
     values = [operands.get(name) for name in inspect.signature(search).parameters]
@@ -116,23 +126,31 @@ def _by_operands(origin: Any, operands: dict[str, Any]) -> Any:
     return _trace(origin, values, examples, require(*_MODE_OF)(values))
 
 
-def _by_examples(origin: Any) -> Any:
+def _by_examples(origin: Any) -> torch.fx.GraphModule:
     """The pattern as its authors traced it: its sizes say nothing here, its axes do."""
     examples = [*origin[1], *(origin[3] or {}).values()]
     return _trace(origin, examples, examples, require(*_MODE)())
 
 
-def _trace(origin: Any, values: list[Any], examples: list[Any], mode: Any) -> Any:
+def _trace(origin: Any, values: list[Any], examples: list[Any], mode: Any) -> torch.fx.GraphModule:
     """The pattern of `values`, which want gradients as `examples` do."""
-    search, _, trace, workaround, _ = origin
+    search, _, trace, _, _ = origin
     grads = [isinstance(example, torch.Tensor) and example.requires_grad for example in examples]
     try:
         with mode:
-            graph = trace(search, [_fresh(value, grad) for value, grad in zip(values, grads, strict=False)])
-        names = [*inspect.signature(search).parameters]
-        return require(*_TO_PATTERN)(graph, argnames=names, scalar_workaround=workaround)
+            graph: torch.fx.GraphModule = trace(search, [_fresh(v, g) for v, g in zip(values, grads, strict=False)])
     except (RuntimeError, ValueError, IndexError) as error:
         raise Unlike(f"the pattern can't be traced: {error}") from error
+    return graph
+
+
+def _as_pattern(origin: Any, graph: torch.fx.GraphModule) -> Any:
+    """What the matcher makes of a graph, its constants included. Raises `Unlike`."""
+    names = [*inspect.signature(origin[0]).parameters]
+    try:
+        return require(*_TO_PATTERN)(graph, argnames=names, scalar_workaround=origin[3])
+    except (RuntimeError, ValueError, IndexError) as error:
+        raise Unlike(f"the pattern can't be read: {error}") from error
 
 
 def _fresh(value: Any, grad: bool) -> Any:

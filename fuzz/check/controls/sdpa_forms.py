@@ -32,34 +32,12 @@ def _shape(*shapes: Any) -> tuple[Any, ...]:
     return tuple(torch.broadcast_shapes(*shapes))
 
 
-def mask_added(sdpa: Any, q: Any, k: Any, v: Any, *, attn_mask: Any = None, **options: Any) -> Any:
-    """A boolean mask is added to the scores as 0 and 1, as the program adds it."""
-    if attn_mask is not None and attn_mask.dtype == torch.bool:
-        attn_mask = attn_mask.to(q.dtype)
-    return sdpa(q, k, v, attn_mask=attn_mask, **options)
-
-
 def mask_expanded(sdpa: Any, q: Any, k: Any, v: Any, *, attn_mask: Any = None, **options: Any) -> Any:
     """The mask is given the shape of the scores."""
     if attn_mask is not None:
         shape = (*_shape(q.shape[:-2], k.shape[:-2]), q.shape[-2], k.shape[-2])
         attn_mask = attn_mask.expand(_shape(attn_mask.shape, shape))
     return sdpa(q, k, v, attn_mask=attn_mask, **options)
-
-
-def operands_expanded(sdpa: Any, q: Any, k: Any, v: Any, **options: Any) -> Any:
-    """Query, key, value and mask are given the same batches and heads, and the scores' rank, as matmul would."""
-    mask = options.get("attn_mask")
-    scores = _shape(q.shape[:-2], k.shape[:-2])
-    rows = (*scores, q.shape[-2], k.shape[-2])
-    weights = _shape(rows, mask.shape) if mask is not None else rows
-    outer = _shape(weights[:-2], v.shape[:-2])
-    q = q.expand(*outer, weights[-2], q.shape[-1])
-    k = k.expand(*outer, weights[-1], k.shape[-1])
-    v = v.expand(*outer, v.shape[-2], v.shape[-1])
-    if mask is not None:
-        options["attn_mask"] = mask.expand(*outer, *weights[-2:])
-    return sdpa(q, k, v, **options)
 
 
 def scale_as_tensor(sdpa: Any, q: Any, k: Any, v: Any, *, scale: Any = None, **options: Any) -> Any:
@@ -75,20 +53,6 @@ def operands_copied(sdpa: Any, q: Any, k: Any, v: Any, **options: Any) -> Any:
     return sdpa(*copies, **options)
 
 
-def by_steps(_sdpa: Any, q: Any, k: Any, v: Any, **options: Any) -> Any:
-    """Attention in plain steps in the place of the fused call, with all that the replacement hands over."""
-    mask, dropout = options.get("attn_mask"), options.get("dropout_p", 0.0)
-    scale = options.get("scale")
-    scores = q @ k.transpose(-2, -1) * (q.shape[-1] ** -0.5 if scale is None else scale)
-    if options.get("is_causal"):
-        scores = scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), float("-inf"))
-    if mask is not None:
-        scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
-    weights = torch.nn.functional.dropout(scores.softmax(-1), dropout)
-    return weights.to(v.dtype) @ v
-
-
 FORMS: dict[str, Callable[..., Any]] = {
-    form.__name__: form
-    for form in (mask_added, mask_expanded, operands_expanded, scale_as_tensor, operands_copied, by_steps)
+    form.__name__: form for form in (mask_expanded, scale_as_tensor, operands_copied)
 }

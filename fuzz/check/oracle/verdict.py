@@ -37,8 +37,8 @@ class Judgement:
     numbers: ratio (worst row's error over what rounding explains), compiled_error and eager_error (largest absolute
     errors against float64 of the value that `failure` names), scale (its largest exact magnitude), index (flat, of its
     worst element), rows_wrong and rows_total (over all values), limit (the ratio that counts as wrong). `value` is the
-    one that was judged, `where` its wrong elements; `map` makes the map of its errors. `excuse`, `rewrites` and
-    `writes` as in `SubjectResult`.
+    one that was judged, `where` its wrong elements; `map` makes the map of its errors. `excuse`, `rewrites`,
+    `right_rewrites` and `writes` as in `SubjectResult`.
     """
 
     verdict: Verdict
@@ -49,6 +49,7 @@ class Judgement:
     map: Callable[[], ErrorMap | None] = field(default=lambda: None, compare=False, repr=False)
     excuse: str = ""
     rewrites: tuple[WrongRewrite, ...] = ()
+    right_rewrites: tuple[str, ...] = ()
     writes: tuple[Write, ...] = ()
 
     def locate(self, wrong: Tensor, value: Tensor, exact: Tensor) -> "Judgement":

@@ -22,7 +22,7 @@ from fuzz.check.oracle.attention.judge import judge as judge_call
 from fuzz.check.oracle.noise import Noise
 from fuzz.check.oracle.verdict import Judgement
 from fuzz.check.program import Execution, is_device_lost, is_from_text
-from fuzz.check.recheck import apply_precision_policy, recheck
+from fuzz.check.recheck import Compiled, apply_precision_policy, recheck
 from fuzz.check.rewrite_match import MatchRecorder
 from fuzz.check.rewrite_proof import find_wrong_rewrite, is_right_rewrite
 from fuzz.check.subject_builder import Subject
@@ -128,16 +128,25 @@ def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
         return _skip(Refusal.UNSUPPORTED, str(error)), None
     except Exception as error:
         return Judgement(exceptions.verdict(error), exceptions.as_failure(error)), None
-    judgement = case.suspect_eager(case.judge_runs(runs), runs[0], subject)
+    judgement = judge_compiled(case, subject, (call, module), runs, coverage)
     if judgement.verdict is Verdict.SKIPPED:
         return judgement, None
-    if judgement.verdict is not Verdict.EAGER_SUSPECT:
-        judgement = recheck(judgement, case, subject, (call, module), runs[0])
-        if not judgement.verdict.is_finding and any("sfdp" in name for name in coverage.fired):
-            judgement = _judge_fused_call(case, subject, runs[0]) or judgement
-        if judgement.verdict.is_finding:
-            judgement = _prove_rewrites(judgement, recorder)
+    if judgement.verdict.is_finding and judgement.verdict is not Verdict.EAGER_SUSPECT:
+        judgement = _prove_rewrites(judgement, recorder)
     return judgement, runs[0]
+
+
+def judge_compiled(
+    case: CaseRun, subject: Subject, compiled: Compiled, runs: list[Execution], coverage: Coverage
+) -> Judgement:
+    """The verdict on the runs that `compiled` gave, and what its compilation reached."""
+    judgement = case.suspect_eager(case.judge_runs(runs), runs[0], subject)
+    if judgement.verdict in (Verdict.SKIPPED, Verdict.EAGER_SUSPECT):
+        return judgement
+    judgement = recheck(judgement, case, subject, compiled, runs[0])
+    if not judgement.verdict.is_finding and any("sfdp" in name for name in coverage.fired):
+        judgement = _judge_fused_call(case, subject, runs[0]) or judgement
+    return judgement
 
 
 def _prove_rewrites(judgement: Judgement, recorder: MatchRecorder) -> Judgement:

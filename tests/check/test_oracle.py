@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fuzz.check.exceptions import SuppressOutOfMemory
+from fuzz.check.oracle import constants
 from fuzz.check.oracle.noise import Noise
 from fuzz.check.oracle.reference import reference
 from fuzz.check.oracle.rows import Envelope
@@ -199,3 +200,20 @@ def test_only_a_failed_allocation_is_suppressed() -> None:
     assert memory.error is not None
     with pytest.raises(ValueError, match="no"), SuppressOutOfMemory():
         raise ValueError("no")
+
+
+@pytest.mark.parametrize("dtype", constants.LOW_PRECISION, ids=str)
+def test_a_gradient_below_the_roundoff_of_the_largest_one_is_judged(dtype: torch.dtype) -> None:
+    exact = torch.linspace(1, 2, 12, dtype=torch.float64).reshape(3, 4) * torch.finfo(dtype).eps / 4
+    known = Envelope(exact.to(dtype), exact, [exact.to(dtype)], dtype, terms=1.0)
+    assert known.judge(torch.zeros_like(exact, dtype=dtype)).numbers["rows_wrong"] == 3
+
+
+def test_a_noisy_tensor_excuses_no_steady_row() -> None:
+    exact = torch.ones(5, 4, dtype=torch.float64)
+    noisy = exact.clone()
+    noisy[1:] *= 1.1
+    known = Envelope(exact.float(), exact, [noisy.float()], torch.float32)
+    wrong = exact.float()
+    wrong[0] *= 1.01
+    assert known.judge(wrong).numbers["rows_wrong"] == 1

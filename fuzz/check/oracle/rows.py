@@ -4,7 +4,7 @@ A row is the last dimension of a tensor (one query of one head, say); tensors of
 For row r, with everything measured against the float64 result:
 
     size_r  = largest magnitude of the row + TENSOR_SHARE * largest magnitude of the tensor
-    noise_r = largest error of eager and its replicas, but at least size_r times the tensor's median of noise / size
+    noise_r = largest error of eager and its replicas
     ratio_r = error_r / (noise_r + u * size_r)
 """
 
@@ -67,12 +67,11 @@ class Envelope:
         magnitude = self._masked(self._exact.abs()).amax(-1)
         self.scale = float(magnitude.max())
         unit = max(constants.UNIT_ROUNDOFF[coarsest], constants.UNIT_ROUNDOFF[eager.dtype])
-        cancelled = terms if self.scale <= unit * terms else 0.0
+        # A gradient that is 0 in truth holds the rounding of its terms.
+        cancelled = terms if self.scale <= constants.CANCELLED * terms else 0.0
         self._size = magnitude + constants.TENSOR_SHARE * self.scale + cancelled
         self._floor = unit * self._size + torch.finfo(eager.dtype).smallest_normal
-        noise = torch.stack([error.amax(-1) for error in errors]).amax(0)
-        typical = (noise / (self._size + torch.finfo(torch.float64).tiny)).median()
-        self._noise = torch.maximum(noise, typical * self._size)
+        self._noise = torch.stack([error.amax(-1) for error in errors]).amax(0)
 
     def judge(self, compiled: Tensor) -> Errors:
         """The errors of `compiled`, which has the value's shape."""

@@ -13,7 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -142,16 +142,16 @@ def make_mistakes(run: Execution) -> Iterator[tuple[str, Execution]]:
     there is none to make."""
     values = {name: x for name, x in run.values.items() if x.is_floating_point() and x.numel() and x.isfinite().all()}
     for name, mistake in MISTAKES.items():
-        gradients = set(values) & set(run.gradients)
-        for chosen in [gradients] if name == ZEROED else [{value} for value in values]:
+        every = set(values) & set(run.gradients)
+        for chosen in [every] if name == ZEROED else [{value} for value in values]:
             changed = {value: mistake(values[value]) for value in chosen}
             if all(same_bits(values[value], changed[value]) for value in chosen):
                 continue
-            parts = (
+            outputs, mutated, gradients = (
                 {value: changed.get(value, x) for value, x in part.items()}
                 for part in (run.outputs, run.mutated, run.gradients)
             )
-            yield name, Execution(run.structure, *parts, run.cotangents)
+            yield name, replace(run, outputs=outputs, mutated=mutated, gradients=gradients)
 
 
 def _is_close(run: Execution, eager: Execution) -> bool:

@@ -52,10 +52,11 @@ def print_found(name: str, events: list[dict[str, Any]]) -> bool:
         print(f"{name}: not found in {cases} cases", flush=True)
         return False
     seen = next(e["time"] for e in about_it if e["event"] == "SuspicionRaised")
+    where = found["where"] or found["result"]["failure"]["kind"]
     sizes = next((line for line in found["source"].splitlines() if " = " in line and line[0].isupper()), "all sizes 1")
     print(
         f"{name}: seen after {seen - began:.0f} s, saved after {found['time'] - began:.0f} s and {cases} cases: "
-        f"{found['verdict']}, {found['ops']} operations, {sizes}; {found['where'] or found['failure']['kind']}",
+        f"{found['verdict']}, {found['ops']} operations, {sizes}; {where}",
         flush=True,
     )
     return True

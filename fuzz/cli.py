@@ -1,4 +1,4 @@
-"""What all command lines share: options, settings from pyproject.toml, errors of one line, exit codes.
+"""What all command lines share: options, a campaign's settings from pyproject.toml, errors of one line, exit codes.
 
 Exit codes: what the command returns (0, or 1 where it documents one), 2 for a wrong option or file, 3 for a bug in
 attnfuzz (with its traceback), 130 when interrupted.
@@ -6,12 +6,9 @@ attnfuzz (with its traceback), 130 when interrupted.
 
 import os
 import sys
-import tomllib
 import traceback
 from collections.abc import Callable, Sequence
-from inspect import signature
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from generators.errors import UserError
 
@@ -19,26 +16,6 @@ USAGE, FAULT, INTERRUPTED = 2, 3, 130
 
 #: Packages that the parent process needs; an interpreter without them can still run workers.
 NEEDED = frozenset({"cyclopts", "jinja2", "matplotlib", "packaging", "rich", "yaml"})
-
-#: The keys `[tool.attnfuzz]` may hold: all options of fuzz.run. Each is the default of that option in every command.
-SETTINGS = (
-    "against",
-    "budget",
-    "corpus",
-    "device",
-    "engine",
-    "fail_fast",
-    "ledger",
-    "memory",
-    "out",
-    "python",
-    "seed",
-    "seeds",
-    "shrink_time",
-    "subject",
-    "timeout",
-    "workers",
-)
 
 
 def enter(command: Callable[..., int | None], name: str) -> NoReturn:
@@ -81,52 +58,23 @@ def _fault() -> int:
 def _parsed(command: Callable[..., int | None], name: str, arguments: Sequence[str]) -> Callable[[], int | None]:
     """The command bound to its arguments. Raises `UserError`; exits with 0 after `--help`."""
     from cyclopts import App, CycloptsError, Parameter
-    from cyclopts.config import Dict
+    from cyclopts.config import Toml
 
-    settings = settings_for(command)
+    settings = Toml("pyproject.toml", root_keys=("tool", "attnfuzz"), search_parents=True, use_commands_as_keys=False)
     app = App(
         name=f"python -m {name}",
         version_flags=(),
         default_parameter=Parameter(negative=()),
-        config=[Dict(settings, source="[tool.attnfuzz] in pyproject.toml")] if settings else [],
+        config=[settings] if name == "fuzz.run" else [],
         result_action="return_value",
     )
     app.default(command)
     try:
         function, bound, _ = app.parse_args(list(arguments), exit_on_error=False, print_error=False)
     except CycloptsError as error:
-        raise UserError(f"{_one_line(error)} (python -m {name} --help lists the options)") from error
+        text = _one_line(error).replace("TOMLDecodeError", "pyproject.toml is not readable as TOML")
+        raise UserError(f"{text} (python -m {name} --help lists the options)") from error
     return lambda: function(*bound.args, **bound.kwargs)
-
-
-def settings_for(command: Callable[..., Any], start: Path | None = None) -> dict[str, Any]:
-    """The settings of the nearest pyproject.toml (upwards from `start` or the working directory) that `command` has
-    options for. Raises `UserError` for a broken file and for keys that no command knows."""
-    start = start or Path.cwd()
-    for directory in (start, *start.parents):
-        path = directory / "pyproject.toml"
-        if path.is_file():
-            known = set(signature(command).parameters)
-            if "budget" not in known:
-                # They mean something else to the commands that take cases.
-                known -= {"out", "seed", "subject"}
-            return {key: value for key, value in _table(path).items() if key in known}
-    return {}
-
-
-def _table(path: Path) -> dict[str, Any]:
-    try:
-        project = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: not readable as TOML: {_one_line(error)}") from error
-    table = project.get("tool", {}).get("attnfuzz", {})
-    if not isinstance(table, dict):
-        raise UserError(f"{path}: tool.attnfuzz must be a table of settings")
-    table = {key.replace("-", "_"): value for key, value in table.items()}
-    for key in table:
-        if key not in SETTINGS:
-            raise UserError(f"{path}: [tool.attnfuzz] has no setting {key!r}; there are {', '.join(SETTINGS)}")
-    return table
 
 
 def _one_line(error: BaseException) -> str:

@@ -2,7 +2,6 @@
 
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
@@ -52,7 +51,6 @@ class Evaluator:
         with_error_map: bool = False,
         remember: bool = False,
         recycle_checks: int = RECYCLE_CHECKS,
-        on_recycle: Callable[[int, float], None] = lambda checks, rss_mib: None,
         scratch: tempfile.TemporaryDirectory[str] | None = None,
     ) -> None:
         self.process = process
@@ -61,7 +59,7 @@ class Evaluator:
         """Whether `kill` was called: nothing that looks like a death accuses anybody."""
         self.seconds = 0.0
         """Time spent in `evaluate`."""
-        self._recycle_checks, self._on_recycle = recycle_checks, on_recycle
+        self._recycle_checks = recycle_checks
         self._first_mib = self._rss_mib = 0.0
         self._sent: Check | None = None
         self._memory: dict[tuple[str, tuple[str, ...], tuple[Control, ...]], Result] = {}
@@ -162,7 +160,6 @@ class Evaluator:
         checks, left = self.process.checks, max(0.0, self.config.memory_mib - self._first_mib)
         is_large = self._rss_mib > self._first_mib + _RECYCLE_SHARE * left
         if checks >= self._recycle_checks or (is_large and checks > 1):
-            self._on_recycle(checks, self._rss_mib)
             self.process.close()
 
     def on(self, device: str) -> "Evaluator":

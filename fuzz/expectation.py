@@ -1,5 +1,6 @@
 """Replays: what a worker says of a case, whether that is what the corpus expects of it, and how to ask again."""
 
+import math
 import os
 import shlex
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 from corpus.entry import DEFAULT_SUBJECT, DEVICES, Entry, Expectation
 from fuzz.error_location import describe_where
 from fuzz.evaluator import Evaluator
-from fuzz.protocol import Result, SubjectResult, Verdict
+from fuzz.protocol import EAGER, Result, SubjectResult, Verdict
 from fuzz.protocol.failures import RelationBroken
 from fuzz.protocol.render import MEANINGS, describe
 from fuzz.subjects import is_user_function
@@ -133,24 +134,48 @@ def describe_result(result: Result, case: Case) -> list[str]:
     """A result in lines: each subject's verdict, where a value is wrong, its numbers and the rewrites that fired."""
     lines = []
     for judged in result.results:
-        failure = judged.failure
         lines.append(": ".join(filter(None, [f"{judged.subject} {judged.verdict}", describe(judged)])))
-        if isinstance(failure, RelationBroken):
-            lines.append(f"  called again with other arguments ({failure.relation}): {MEANINGS[failure.relation]}")
-        where = describe_where(case, judged.where)
-        if where:
-            lines.append(f"  where: {where}")
-        details = [", ".join(f"{key} {value:.3g}" for key, value in judged.numbers.items())]
-        details += [] if judged.same is None else [f"torch._dynamo.utils.same {judged.same}"]
-        details += [f"fired {', '.join(judged.fired)}"] if judged.fired else []
-        if any(details):
-            about = "of what is finite: " if judged.verdict is Verdict.NONFINITE else ""
-            if failure is not None and failure.is_of_further_call:
-                about = "of the case's own call, which is right: "
-            lines.append(f"  {about}{'; '.join(filter(None, details))}")
+        lines += [f"  {line}" for line in describe_details(judged, describe_where(case, judged.where))]
         if judged.reached:
             lines.append(f"  reached {', '.join(judged.reached)}")
     return lines
+
+
+def describe_details(result: SubjectResult, where: str) -> list[str]:
+    """In lines what else is known of a failure: the relation that is broken, where, the numbers, and the rewrites."""
+    lines = []
+    if isinstance(result.failure, RelationBroken):
+        relation = result.failure.relation
+        lines.append(f"called again with other arguments ({relation}): {MEANINGS[relation]}")
+    if where:
+        lines.append(f"where: {where}")
+    numbers = list_numbers(result)
+    if numbers:
+        lines.append(", ".join(f"{what}: {number}" for what, number in numbers))
+    if result.fired:
+        lines.append(f"rewrites: {', '.join(result.fired)}")
+    return lines
+
+
+def list_numbers(result: SubjectResult) -> list[tuple[str, str]]:
+    """The errors against float64, and what decided, as pairs of words and numbers."""
+    numbers, rows = result.numbers, []
+    further = result.failure is not None and result.failure.is_of_further_call
+    which = " (of the unchanged call, which is right)" if further else ""
+    which += " where it is finite" if result.verdict is Verdict.NONFINITE else ""
+    subject = "the subject" if result.verdict is Verdict.EAGER_SUSPECT or "peer_error" in numbers else "compiled"
+    for key, who in (("eager_error", "eager"), ("peer_error", "a right kernel"), ("compiled_error", subject)):
+        if key in numbers and not (key == "compiled_error" and result.subject == EAGER):
+            rows.append((f"largest error of {who}{which}", f"{numbers[key]:.2g}"))
+    if "scale" in numbers:
+        rows.append(("largest value", f"{numbers['scale']:.2g}"))
+    if {"ratio", "limit"} <= numbers.keys() and not further:
+        rows.append(("worst row, relative to rounding", f"{numbers['ratio']:.3g} (limit {numbers['limit']:.3g})"))
+    if numbers.get("rows_wrong"):
+        rows.append(("wrong rows", f"{numbers['rows_wrong']:.0f} of {numbers.get('rows_total', math.nan):.0f}"))
+    if result.same is not None and not further:
+        rows.append(("torch._dynamo.utils.same", str(result.same)))
+    return rows
 
 
 def reproduce_lines(path: str, case_id: str, subject: str, indent: str = "  ") -> list[str]:

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, dataclass_transform
 
-from fuzz.protocol import Verdict
+from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.codec import encode
-from fuzz.protocol.failures import Failure
 from fuzz.run_store import EVENTS_FILE
 
 
@@ -70,14 +69,6 @@ class WorkerFailed(Event):
     case: str
     text: str
     path: str
-
-
-class WorkerRecycled(Event):
-    """A worker process was replaced before its memory grew past the limit."""
-
-    worker: int
-    checks: int
-    rss_mib: float
 
 
 class CaseJudged(Event):
@@ -161,17 +152,13 @@ class SuspicionClosed(Event):
 class FindingSaved(Event):
     """A confirmed, minimal, new failure; `path` is its case file; `internal`: only an internal subject shows it.
 
-    `source` is the program that fails; `numbers` as in `fuzz.protocol.SubjectResult`; `where`: what of it is wrong;
-    `ledger`: what the ledger says of it; `seen`: what other torch versions say, by version.
+    `source` is the program that fails; `where`: what of it is wrong; `ledger`: what the ledger says of it; `seen`: what
+    other torch versions say, by version.
     """
 
     case: str
     verdict: Verdict
-    subject: str
-    message: str
-    numbers: Mapping[str, float]
-    fired: tuple[str, ...]
-    same: bool | None
+    result: SubjectResult
     ops: int
     path: str
     internal: bool
@@ -179,7 +166,6 @@ class FindingSaved(Event):
     where: str = ""
     ledger: str = ""
     seen: Mapping[str, str] = field(default_factory=dict)
-    failure: Failure | None = None
 
 
 class CampaignEnded(Event):

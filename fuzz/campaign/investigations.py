@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
@@ -17,7 +18,6 @@ from fuzz.campaign.search import Search
 from fuzz.campaign.suspicion_queue import SuspicionQueue
 from fuzz.error_location import describe_where
 from fuzz.protocol import Hello, SubjectResult, Verdict
-from fuzz.protocol.render import describe
 from fuzz.run_store import Outcome, Results, Suspicion
 from fuzz.subjects import is_user_function
 from generators.program.case import Case
@@ -205,12 +205,7 @@ class Investigations:
             FindingSaved(
                 case=case.id,
                 verdict=shown.verdict,
-                subject=shown.subject,
-                message=describe(shown),
-                failure=shown.failure,
-                numbers=shown.numbers,
-                fired=shown.fired,
-                same=shown.same,
+                result=replace(shown, reached=(), map=None),
                 ops=len(case.ops),
                 path=str(path),
                 internal=not is_public,

@@ -12,7 +12,7 @@ from corpus import casefile
 from fuzz.campaign.investigate import Stopped
 from fuzz.campaign.investigations import Investigations
 from fuzz.campaign.worker_thread import Job, WorkerThread
-from fuzz.evaluator import WorkerConfig, build_check
+from fuzz.evaluator import Evaluator, WorkerConfig, build_check
 from fuzz.protocol import Drawn, Hello, Result
 from fuzz.protocol.failures import ProcessLost
 from fuzz.protocol.render import describe_failure
@@ -106,7 +106,7 @@ class LibFuzzerThread(WorkerThread):
             on_death=self._on_death,
         )
         # A new process would have to run all of the corpus again before it comes to anything new.
-        self.host_evaluator = self._make_evaluator(self.host, RECYCLE_CHECKS)
+        self.host_evaluator = Evaluator(self.host, recycle_checks=RECYCLE_CHECKS)
         self.evaluators.append(self.host_evaluator)
 
     def start_worker(self) -> Hello:

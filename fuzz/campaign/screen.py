@@ -17,10 +17,9 @@ from fuzz.campaign.events import CampaignStarted, Event, FindingSaved, Listener
 from fuzz.campaign.options import Budget
 from fuzz.campaign.stats import Statistics
 from fuzz.durations import format_count, format_duration
-from fuzz.expectation import reproduce_lines
-from fuzz.protocol import EAGER, Verdict
-from fuzz.protocol.failures import RelationBroken
-from fuzz.protocol.render import MEANINGS, describe
+from fuzz.expectation import describe_details, reproduce_lines
+from fuzz.protocol import Verdict
+from fuzz.protocol.render import describe
 from fuzz.run_store import FindingRow, Results
 from fuzz.subjects import is_user_function
 
@@ -29,48 +28,14 @@ _LINE_SECONDS = 5.0
 
 def finding_text(event: FindingSaved) -> str:
     """A finding when it is saved: what fails, the program, the numbers, where it is, and how to see it again."""
-    kind = "internal finding" if event.internal else "finding"
+    kind, result = "internal finding" if event.internal else "finding", event.result
     operations = format_count(event.ops, "operation")
-    head = f"{kind}: {event.verdict} under {event.subject}, {operations}: {event.verdict.explanation}"
-    lines = [head, f"  {event.message}"]
-    lines += [f"  {event.ledger}"] if event.ledger else []
-    failure = event.failure
-    if isinstance(failure, RelationBroken) and failure.relation in MEANINGS:
-        lines.append(f"  the function was called again with other arguments: {MEANINGS[failure.relation]}")
-    if event.where:
-        lines.append(f"  where: {event.where}")
-    other = failure is not None and failure.is_of_further_call
-    numbers = numbers_text(event.numbers, Verdict.OK if other else event.verdict, event.subject)
-    if numbers:
-        lines.append(f"  the case's own call is right: {numbers}" if other else f"  {numbers}")
-    if event.same is not None and not other:
-        lines.append(f"  torch._dynamo.utils.same(eager, compiled, fp64_ref): {event.same}")
-    lines += [f"  a regression: torch {version} says {verdict}" for version, verdict in event.seen.items()]
-    if event.fired:
-        lines.append(f"  rewrites: {', '.join(event.fired)}")
-    lines += ["", textwrap.indent(event.source.rstrip(), "    "), "", f"  saved: {event.path}"]
-    return "\n".join([*lines, *reproduce_lines(event.path, event.case, event.subject), ""])
-
-
-def numbers_text(numbers: Mapping[str, float], verdict: Verdict, subject: str) -> str:
-    """The errors against float64, in one line: of eager and the compiled program, or of an attention function and of
-    right kernels of its class. Where eager is wrong nothing need have been compiled."""
-    if "compiled_error" not in numbers:
-        return ""
-    mine = numbers["compiled_error"]
-    if "peer_error" in numbers:
-        text = f"largest error against float64: {mine:.2g}, a right kernel's {numbers['peer_error']:.2g}"
-    elif "eager_error" in numbers:
-        text = f"largest error against float64: eager {numbers['eager_error']:.2g}"
-        if subject != EAGER:
-            text += f", {subject if verdict is Verdict.EAGER_SUSPECT else 'compiled'} {mine:.2g}"
-    else:
-        return ""
-    if verdict is Verdict.NONFINITE:
-        text = text.replace("largest error", "where it is finite, largest error")
-    if "scale" in numbers:
-        text += f", of values up to {numbers['scale']:.2g}"
-    return text
+    head = f"{kind}: {event.verdict} under {result.subject}, {operations}: {event.verdict.explanation}"
+    lines = [describe(result), event.ledger, *describe_details(result, event.where)]
+    lines += [f"a regression: torch {version} says {verdict}" for version, verdict in event.seen.items()]
+    program = textwrap.indent(event.source.rstrip(), "    ")
+    lines = [head, *(f"  {line}" for line in lines if line), "", program, "", f"  saved: {event.path}"]
+    return "\n".join([*lines, *reproduce_lines(event.path, event.case, result.subject), ""])
 
 
 def summarize(
@@ -132,8 +97,7 @@ def _work_lines(outcomes: Mapping[str, int], stats: Statistics) -> list[str]:
     cases = f"{format_count(stats.cases, 'case')} in {format_duration(stats.elapsed)}"
     lines = [f"{stats.ended}: {cases}, {stats.rate:.1f} checks/s, {times}, rejected {rejected}"]
     lines += [f"  rejected {count}x: {reason}" for reason, count in stats.reasons.most_common(5)]
-    lines += [_coverage(subject, stats) for subject in sorted(stats.skipped) if is_user_function(subject)]
-    lines += [f"  {subject} took none of its cases: {reason}" for subject, reason in sorted(stats.idle().items())]
+    lines += filter(None, [_coverage(subject, stats) for subject in sorted(stats.skipped)])
     lines += [f"  set aside: {outcomes[label]} {words}" for label, words in _SET_ASIDE.items() if outcomes.get(label)]
     return lines
 
@@ -163,10 +127,13 @@ _STATUSES = {"new": "not reported yet", "not_a_bug": "not a bug"}
 
 
 def _coverage(subject: str, stats: Statistics) -> str:
+    """How many cases a subject took; "" for a built-in one that took some."""
     met = sum(count for key, count in stats.verdicts.items() if key.rpartition(" ")[0] == subject)
     reasons = stats.skipped[subject]
+    taken = met - reasons.total()
     listed = ", ".join(f"{reason} ({count})" for reason, count in reasons.most_common(5))
-    return f"  {subject} took {met - reasons.total()} of {met} cases; the others: {listed}"
+    shown = is_user_function(subject) or not taken
+    return f"  {subject} took {taken} of {met} cases; the others: {listed}" if shown else ""
 
 
 def _list_rows(rows: Iterable[FindingRow]) -> list[str]:
@@ -221,14 +188,7 @@ class LineScreen(Listener):
 
     def line(self) -> str:
         """The line."""
-        s = self._statistics
-        return (
-            f"{format_duration(s.elapsed)} of {self._budget}: {s.cases} cases, {s.rate:.1f} checks/s,"
-            f" {s.torch_share:.0%} in torch, {s.rejected} rejected, {format_count(s.raised, 'suspicion')},"
-            f" {format_count(s.findings.total(), 'finding')}, {format_count(s.duplicates, 'duplicate')},"
-            f" {format_count(len(s.rewrites), 'rewrite')},"
-            f" {format_count(len(s.reached), 'other compiler event')} reached, {format_count(s.deaths, 'worker death')}"
-        )
+        return "; ".join(f"{name}: {value}" for name, value in list_rows(self._statistics, self._budget))
 
 
 class LiveScreen(LineScreen):
@@ -292,6 +252,6 @@ def list_rows(s: Statistics, budget: Budget) -> list[tuple[str, str]]:
         ("findings", by_verdict + found),
         ("suspicions", f"{s.raised} raised, {s.duplicates} explained by findings, {s.outcomes.total()} worked on"),
         ("coverage", f"{rewrites} ({attention} of attention), {others} reached"),
-        ("workers", f"{memory} MiB, {s.deaths} died, {s.recycled} recycled"),
+        ("workers", f"{memory} MiB, {format_count(s.deaths, 'worker')} died"),
     ]
     return table + [(f"worker {worker}", text) for worker, text in sorted(s.working.items())]

@@ -37,7 +37,7 @@ class Statistics(events.Listener):
         self.duplicates = self.known = 0
         self.raised = 0
         self.outcomes: Counter[str] = Counter()
-        self.deaths = self.recycled = 0
+        self.deaths = 0
         self.faults: list[events.WorkerFailed] = []
         """Faults of attnfuzz itself."""
         self.starting_seconds = 0.0
@@ -87,8 +87,6 @@ class Statistics(events.Listener):
                 self.rss_mib.pop(event.worker, None)
             case events.WorkerFailed():
                 self.faults.append(event)
-            case events.WorkerRecycled():
-                self.recycled += 1
             case events.CampaignEnded():
                 self.ended = event.reason
 
@@ -167,7 +165,6 @@ class Statistics(events.Listener):
             "reached": dict(sorted(Counter(name.partition(" ")[0] for name in self.reached).items())),
             "worker_deaths": self.deaths,
             "faults": len(self.faults),
-            "workers_recycled": self.recycled,
             "worker_rss_mib": {str(worker): round(rss) for worker, rss in sorted(self.rss_mib.items())},
         }
 
@@ -185,14 +182,3 @@ class Statistics(events.Listener):
             self.skipped.setdefault(subject, Counter())[normalize(reason)] += 1
         self.rewrites.update(event.fired)
         self.reached.update(event.reached)
-
-    def idle(self) -> dict[str, str]:
-        """The subjects that took none of the cases they met, and the reason they gave most often."""
-        met = Counter[str]()
-        for key, count in self.verdicts.items():
-            met[key.rpartition(" ")[0]] += count
-        return {
-            subject: reasons.most_common(1)[0][0]
-            for subject, reasons in self.skipped.items()
-            if reasons.total() == met[subject]
-        }

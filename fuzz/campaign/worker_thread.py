@@ -10,7 +10,7 @@ from fuzz.campaign.finding_store import write_fault
 from fuzz.campaign.investigate import Stopped
 from fuzz.campaign.investigations import Investigations
 from fuzz.campaign.options import DiskFull, StopReason
-from fuzz.evaluator import RECYCLE_CHECKS, Evaluator, WorkerFault, build_check, public_version
+from fuzz.evaluator import Evaluator, WorkerFault, build_check, public_version
 from fuzz.protocol import Check, Hello, Result, SubjectResult, Verdict
 from fuzz.protocol.render import describe
 from fuzz.worker_process import WorkerProcess
@@ -38,13 +38,13 @@ class WorkerThread(threading.Thread):
         options, out = self.shared.options, self.shared.options.out
         cache, log = out / "cache" / f"worker-{number}", out / "workers" / f"worker-{number}.log"
         worker = WorkerProcess(options.setup, cache, log, self._on_start, self._on_death)
-        self.evaluator = self._make_evaluator(worker)
+        self.evaluator = Evaluator(worker)
         self.evaluators = [self.evaluator]
         """All of them, to be ended with the thread."""
         self._baseline: Evaluator | None = None
         if options.against is not None:
             cache, log = out / "cache" / f"against-{number}", out / "workers" / f"against-{number}.log"
-            self._baseline = self._make_evaluator(WorkerProcess(options.against, cache, log))
+            self._baseline = Evaluator(WorkerProcess(options.against, cache, log))
             self.evaluators.append(self._baseline)
         self._next: Job | None = None
 
@@ -55,12 +55,6 @@ class WorkerThread(threading.Thread):
     def start_baseline(self) -> str:
         """Start the worker of `--against`; gives its torch version, "" without one."""
         return public_version(self._baseline.hello.torch) if self._baseline is not None else ""
-
-    def _make_evaluator(self, process: WorkerProcess, recycle_checks: int = RECYCLE_CHECKS) -> Evaluator:
-        def on_recycle(checks: int, rss_mib: float) -> None:
-            self.shared.bus.emit(events.WorkerRecycled(worker=self.number, checks=checks, rss_mib=rss_mib))
-
-        return Evaluator(process, recycle_checks=recycle_checks, on_recycle=on_recycle)
 
     def _on_start(self, hello: Hello) -> None:
         self.shared.bus.emit(events.WorkerStarted(worker=self.number, pid=hello.pid, seconds=hello.seconds))

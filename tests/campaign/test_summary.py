@@ -5,13 +5,12 @@ from pathlib import Path
 import pytest
 
 from fuzz.campaign.events import FindingSaved
-from fuzz.campaign.screen import finding_text, numbers_text, summarize
+from fuzz.campaign.screen import finding_text, summarize
 from fuzz.campaign.session import run_campaign
 from fuzz.durations import format_count
-from fuzz.expectation import State
-from fuzz.protocol import Verdict
+from fuzz.expectation import State, list_numbers
+from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import Failure, NotFinite, RelationBroken
-from fuzz.protocol.render import describe_failure
 from tests.campaign.fakes import options, sampler
 from tests.campaign.test_campaign import WRONG
 
@@ -27,16 +26,11 @@ def saved(
         FindingSaved(
             case="abc",
             verdict=verdict,
-            subject=subject,
-            message=describe_failure(failure),
-            numbers=NUMBERS,
-            fired=(),
-            same=True,
+            result=SubjectResult(subject, verdict, numbers=NUMBERS, same=True, failure=failure),
             ops=ops,
             path="found/x.case.yaml",
             internal=False,
             source="pass",
-            failure=failure,
         )
     )
 
@@ -82,19 +76,18 @@ def test_a_command_with_a_function_of_ones_own_has_the_path_it_was_found_by(
 
 def test_the_numbers_of_a_call_that_is_right_are_told_as_such() -> None:
     text = saved("triton", RelationBroken("-q and -scale", "not_finite"), Verdict.NONFINITE)
-    assert "the case's own call is right: " in text
+    assert "of the unchanged call, which is right" in text
     assert "two signs cancel in scale * (q @ k.T), so the output is the same" in text
     assert "torch._dynamo.utils.same" not in text
-    assert "where it is finite, largest error" in saved("triton", NOT_FINITE, Verdict.NONFINITE)
+    assert "of a right kernel where it is finite: 2e-07" in saved("triton", NOT_FINITE, Verdict.NONFINITE)
 
 
 def test_nothing_is_called_compiled_where_eager_is_wrong() -> None:
     numbers = {"compiled_error": 0.1, "eager_error": 0.1}
-    assert numbers_text(numbers, Verdict.EAGER_SUSPECT, "eager") == "largest error against float64: eager 0.1"
-    assert (
-        numbers_text(numbers, Verdict.EAGER_SUSPECT, "triton") == "largest error against float64: eager 0.1, triton 0.1"
-    )
-    assert (
-        numbers_text(numbers, Verdict.WRONG_RESULT, "inductor")
-        == "largest error against float64: eager 0.1, compiled 0.1"
-    )
+    for subject, verdict, words in (
+        ("eager", Verdict.EAGER_SUSPECT, ["largest error of eager"]),
+        ("triton", Verdict.EAGER_SUSPECT, ["largest error of eager", "largest error of the subject"]),
+        ("inductor", Verdict.WRONG_RESULT, ["largest error of eager", "largest error of compiled"]),
+    ):
+        listed = list_numbers(SubjectResult(subject, verdict, numbers=numbers))
+        assert [what for what, _ in listed] == words

@@ -7,9 +7,6 @@ from pathlib import Path
 import pytest
 
 from corpus.entry import Entry, Expectation, Found, save
-from fuzz.expectation import describe_result
-from fuzz.protocol import Result, SubjectResult, Verdict
-from fuzz.protocol.failures import Failure, NotFinite, Recorded, RelationBroken
 from generators.program.emit import source
 from generators.sampling.sample import sample
 from tests.command import ROOT, run_command
@@ -56,24 +53,7 @@ def test_the_exit_code_says_whether_all_was_as_expected(
     assert done.returncode == code, done.stderr
     assert done.stdout.startswith(f"{path}: ")
     assert words in done.stdout
-    assert f"inductor {verdict}: as told\n    ratio 12.5; torch._dynamo.utils.same False; fired _sfdp" in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("verdict", "failure", "words"),
-    [
-        (Verdict.WRONG_RESULT, Recorded("out: off"), "  rows_wrong 0"),
-        (Verdict.NONFINITE, NotFinite("out", 3, (0,)), "  of what is finite: rows_wrong 0"),
-        (
-            Verdict.NONFINITE,
-            RelationBroken("-q and -scale", "not_finite", count=3, total=7),
-            "  of the case's own call, which is right: rows_wrong 0",
-        ),
-    ],
-)
-def test_numbers_say_what_they_are_of(verdict: Verdict, failure: Failure, words: str) -> None:
-    judged = SubjectResult("triton", verdict, numbers={"rows_wrong": 0.0}, failure=failure)
-    assert describe_result(Result(1, None, (judged,)), CASE)[-1] == words
+    assert f"inductor {verdict}: as told\n    torch._dynamo.utils.same: False\n    rewrites: _sfdp" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -128,6 +108,6 @@ def test_the_reported_pattern_11_is_rounding_and_the_numbers_say_so() -> None:
     assert done.returncode == 0, done.stderr
     assert "as expected" in done.stdout
     assert "passes rounding: " in done.stdout
-    assert "compiled_error" in done.stdout
-    assert "eager_error" in done.stdout
+    assert "largest error of compiled" in done.stdout
+    assert "largest error of eager" in done.stdout
     assert "_sfdp_pattern_" in done.stdout

@@ -7,7 +7,7 @@ from corpus.entry import Entry
 from fuzz.evaluator import Evaluator, shows_bug
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.protocol.controls import Control
-from fuzz.subjects import SUBJECTS, find_variant, get_spec
+from fuzz.subjects import find_variant, get_spec
 from generators.errors import UserError
 from generators.program.type_check import low_precision
 
@@ -15,7 +15,6 @@ EAGER, AOT_EAGER, PASSES, INDUCTOR, DYNAMIC = "eager", "aot_eager", "passes", "i
 DECOMPOSED = "aot_eager_decomp_partition"
 MATH = "sdpa_math"
 NO_PATTERNS, EMULATED_CASTS, TF32 = "pattern matcher off", "casts emulated", "TF32 allowed"
-MODES = {name: spec.mode for name, spec in SUBJECTS.items() if spec.mode}
 
 _LABELS = {
     EAGER: "eager, not compiled",
@@ -28,7 +27,6 @@ _LABELS = {
     MATH: "F.scaled_dot_product_attention, MATH backend",
     EMULATED_CASTS: 'backend="inductor", options={"emulate_precision_casts": True}',
     TF32: 'backend="inductor", TF32 allowed',
-    **{name: f'torch.compile(mode="{mode}")' for name, mode in MODES.items()},
 }
 
 
@@ -59,7 +57,7 @@ def label(stage: str) -> str:
     return _LABELS.get(stage, stage)
 
 
-def run_ablation(entry: Entry, evaluator: Evaluator, *, full: bool = True, modes: tuple[str, ...] = ()) -> Ablation:
+def run_ablation(entry: Entry, evaluator: Evaluator, *, full: bool = True) -> Ablation:
     """Evaluate a case at every stage.
 
     Not `full`: where the graph passes alone show the failure, code generation, twenty times as slow, is left out.
@@ -88,7 +86,6 @@ def run_ablation(entry: Entry, evaluator: Evaluator, *, full: bool = True, modes
         ):
             if applies:
                 stages[stage] = evaluator.evaluate_or_raise(case, base, Control(control))
-        stages |= evaluate(*(name for name, mode in MODES.items() if mode in modes))
     return Ablation(hello, stages, _find_accused(entry, stages))
 
 

@@ -1,7 +1,6 @@
 """The findings that a campaign's page lists, in groups of one cause, each under a title and a status."""
 
 import base64
-import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +12,8 @@ from corpus.entry import Entry
 from corpus.ledger import Ledger
 from fuzz.durations import format_count
 from fuzz.error_location import describe_where
-from fuzz.protocol import SubjectResult, Verdict
+from fuzz.expectation import list_numbers
+from fuzz.protocol import Verdict
 from fuzz.protocol.failures import RelationBroken
 from fuzz.protocol.render import MEANINGS, describe
 from fuzz.run_store import FindingRow
@@ -23,7 +23,7 @@ from triage.cluster.attributions import load_attributed
 from triage.cluster.clusters import Cluster, cluster, split_listed
 from triage.cluster.findings import read_row, read_torch
 from triage.report import picture
-from triage.report.wording import is_of_further_call, title
+from triage.report.wording import title
 
 MAX_OTHERS = 30
 """So many further findings of a group are listed."""
@@ -120,27 +120,6 @@ def describe_group(number: int, group: Group) -> dict[str, object]:
     }
 
 
-def list_numbers(result: SubjectResult) -> list[tuple[str, str]]:
-    """The errors against float64, and what decided, as pairs of words and numbers."""
-    numbers, rows = result.numbers, []
-    further = is_of_further_call(result)
-    which = " (of the unchanged call, which is right)" if further else ""
-    which += " where it is finite" if result.verdict is Verdict.NONFINITE else ""
-    subject = "the subject" if result.verdict is Verdict.EAGER_SUSPECT or "peer_error" in numbers else "compiled"
-    for key, who in (("eager_error", "eager"), ("peer_error", "a right kernel"), ("compiled_error", subject)):
-        if key in numbers and not (key == "compiled_error" and result.subject == "eager"):
-            rows.append((f"largest error of {who}{which}", _format_number(numbers[key])))
-    if "scale" in numbers:
-        rows.append(("largest value", _format_number(numbers["scale"])))
-    if {"ratio", "limit"} <= numbers.keys() and not further:
-        rows.append(("worst row, relative to rounding", f"{numbers['ratio']:.3g} (limit {numbers['limit']:.3g})"))
-    if numbers.get("rows_wrong"):
-        rows.append(("wrong rows", f"{numbers['rows_wrong']:.0f} of {numbers.get('rows_total', math.nan):.0f}"))
-    if result.same is not None:
-        rows.append(("torch._dynamo.utils.same", str(result.same)))
-    return rows
-
-
 def spell_out(name: str | Verdict) -> str:
     """A verdict, outcome or the like as words: "wrong result"."""
     return str(name).replace("_", " ")
@@ -176,10 +155,6 @@ def _group(found: Cluster, findings: dict[str, StoredFinding]) -> Group:
     name = members[0].title if found.is_open and bug is None else found.title
     # What a file beside the ledger holds is known too.
     return Group(name, status, members, tuple(notes), found.is_news and not (bug is None and known))
-
-
-def _format_number(value: float) -> str:
-    return f"{value:.2g}" if math.isfinite(value) else "not finite"
 
 
 def _list_commands(row: FindingRow) -> list[str]:

@@ -21,7 +21,6 @@ def report(
     timeout: str = "120s",
     memory: int = 8192,
     explain: str = "60s",
-    mode: list[str] | None = None,
     trace: bool = False,
     overwrite: bool = False,
 ) -> int:
@@ -60,8 +59,6 @@ def report(
         Memory limit of a worker, in MiB.
     explain
         How long to search for the conditions of the failure by changing one property at a time, such as 30s; 0s: skip.
-    mode
-        A mode of torch.compile to run as well, reduce-overhead or max-autotune; may be repeated.
     trace
         Run repro.py again with TORCH_TRACE and save what torch writes as trace.zip, for tlparse.
     overwrite
@@ -73,15 +70,11 @@ def report(
     from fuzz.durations import parse_duration
     from fuzz.evaluator import ROOT, WorkerConfig
     from generators.errors import UserError
-    from triage.attribution.ablation import MODES
     from triage.report.build import Options
 
-    for wanted in mode or ():
-        if wanted not in MODES.values():
-            raise UserError(f"mode {wanted!r} is not one of {', '.join(MODES.values())}")
     seconds = 0.0 if explain == "0s" else parse_duration(explain, "explain")
     config = WorkerConfig.from_options(python, device or "", (), timeout, memory)
-    options = Options(config, subject, seconds, tuple(mode or ()))
+    options = Options(config, subject, seconds)
     cases = find_cases(what, ledgers.load(ledger or ROOT / "corpus" / "ledger.yaml"))
     failed = 0
     for name, case in cases:

@@ -45,13 +45,11 @@ _SIZE_TIMEOUT = 20.0
 @dataclass(frozen=True, slots=True)
 class Options:
     """How to look into a case. `config.device` is that of the case; `subject`: the attention function to report about,
-    None for torch.compile and eager; `explain_seconds`: to find the conditions of the failure; `modes`: more of
-    torch.compile to run."""
+    None for torch.compile and eager; `explain_seconds`: to find the conditions of the failure."""
 
     config: WorkerConfig
     subject: str | None = None
     explain_seconds: float = 60.0
-    modes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +75,7 @@ def build(entry: Entry, options: Options, out: Path) -> Report | Refusal:
         config = replace(config, named=(subject,) if is_user_function(subject) else ())
         options = replace(options, config=config)
     with open_evaluator(config, repeat=2, with_error_map=True, remember=True) as evaluator:
-        ablation = (
-            run_ablation(entry, evaluator, modes=options.modes)
-            if subject is None
-            else run_kernel_ablation(entry, evaluator)
-        )
+        ablation = run_ablation(entry, evaluator) if subject is None else run_kernel_ablation(entry, evaluator)
         why, evidence = refuse(ablation), None
         if why is None:
             what = f"{ablation.result.verdict} with {ablation.accused}"

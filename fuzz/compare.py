@@ -3,6 +3,7 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from fuzz.cli import enter
 
@@ -16,7 +17,7 @@ def compare(
     cases: int | None = None,
     out: Path = Path("runs/compare"),
     subject: list[str] | None = None,
-    device: str | None = None,
+    device: Literal["cpu", "cuda"] | None = None,
     growth: float | None = None,
     record: bool = False,
     json: Path | None = None,
@@ -59,7 +60,7 @@ def compare(
     json
         Write the comparison to this file as JSON.
     markdown
-        Write the comparison to this file as Markdown.
+        Write the comparison to this file for Markdown, as a block of text.
     timeout
         Time limit for one stage of a case, such as 60s.
     memory

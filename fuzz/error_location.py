@@ -139,7 +139,6 @@ def words(where: WrongElements, names: Sequence[str]) -> str:
     shape = where.shape
     axes = [(name, size, ranges) for name, size, ranges in zip(names, shape, where.ranges, strict=True) if size > 1]
     partial = [i for i, (_, size, ranges) in enumerate(axes) if not _whole(ranges, size)]
-    lone = _lone(where, names)
     phrases = []
     for i, (name, size, ranges) in enumerate(axes):
         if i in partial:
@@ -150,7 +149,7 @@ def words(where: WrongElements, names: Sequence[str]) -> str:
         whole = [name for i, (name, _, _) in enumerate(axes) if i not in partial and name == HEAD]
         phrases[-1] += " of each" if len(phrases) > 1 else " of each head" if whole else ""
     text = ", ".join(phrases) or "everywhere"
-    right = lone or [
+    right = [
         f"{name} {index}" for name, size, ranges in axes if name in (BATCH, HEAD) for index in _missing(ranges, size)
     ]
     if 0 < len(right) <= 2:
@@ -158,17 +157,6 @@ def words(where: WrongElements, names: Sequence[str]) -> str:
     if not where.product:
         text += f" ({where.wrong} of the {where.spanned} elements there)"
     return text
-
-
-def _lone(where: WrongElements, names: Sequence[str]) -> list[str]:
-    """The few pairs of batch and head that are right while every batch and every head has something wrong."""
-    shape, pairs = where.shape, where.pairs
-    if not pairs or tuple(names[:2]) != (BATCH, HEAD) or shape[0] == 1 or shape[1] == 1:
-        return []
-    if not all(_whole(where.ranges[axis], shape[axis]) for axis in (0, 1)):
-        return []
-    missing = _missing(pairs, shape[0] * shape[1])
-    return [f"head {index % shape[1]} of batch {index // shape[1]}" for index in missing]
 
 
 def _whole(ranges: Ranges, size: int) -> bool:

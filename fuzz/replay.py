@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Literal
 
 from fuzz.cli import enter
 
@@ -10,7 +11,7 @@ def replay(
     *cases: Path,
     subject: list[str] | None = None,
     python: str | None = None,
-    device: str | None = None,
+    device: Literal["cpu", "cuda"] | None = None,
     timeout: str = "120s",
     memory: int = 8192,
 ) -> int:

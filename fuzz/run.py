@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from fuzz.cli import FAULT, INTERRUPTED, enter
 
@@ -16,14 +16,14 @@ def run(
     budget: str,
     seed: int | None = None,
     workers: int = 2,
-    device: str = "cpu",
+    device: Literal["cpu", "cuda"] = "cpu",
     python: str | None = None,
     against: str | None = None,
     out: Path | None = None,
     corpus: Path = Path("corpus/found"),
     ledger: Path | None = None,
     subject: list[str] | None = None,
-    engine: str = "guided",
+    engine: Literal["guided", "random", "atheris"] = "guided",
     seeds: Path | None = None,
     fail_fast: bool = False,
     timeout: str = "120s",
@@ -83,17 +83,12 @@ def run(
     """
     from fuzz.campaign.options import Budget
     from fuzz.campaign.schedule import chosen_subjects
-    from fuzz.campaign.search import ENGINES
     from fuzz.durations import parse_duration
     from generators.errors import UserError
 
     limits = Budget.parse(budget)
     shrink_seconds = parse_duration(shrink_time, "shrink-time")
-    if device not in ("cpu", "cuda"):
-        raise UserError(f"--device must be cpu or cuda, got {device!r}")
     subjects = chosen_subjects(subject or [], device)
-    if engine not in ENGINES:
-        raise UserError(f"--engine must be one of {', '.join(ENGINES)}, got {engine!r}")
     if seeds is not None and engine == "random":
         raise UserError("--seeds needs --engine guided or atheris")
     if workers < 1:

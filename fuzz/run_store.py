@@ -11,13 +11,13 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
 from corpus import casefile
 from fuzz.protocol import SubjectResult
 from fuzz.protocol.codec import encode
+from fuzz.protocol.failures import Word
 from fuzz.protocol.recorded import read_result
 from generators.errors import UserError
 from generators.program.case import Case
@@ -48,24 +48,17 @@ _JUDGED = "CREATE TABLE IF NOT EXISTS judged (case_id TEXT PRIMARY KEY) WITHOUT 
 """Stores of campaigns begun without it are read and gone on with all the same."""
 
 
-class Outcome(StrEnum):
+class Outcome(Word):
     """How work on a suspicion ended."""
 
-    FINDING = "finding"
-    INTERNAL = "internal"
-    """Like a finding, but this campaign has no public subject to show it on."""
-    INTERNAL_ONLY = "internal_only"
-    """An internal subject shows it, the public one that shares its compiler does not."""
-    WITHIN_SAME = "within_same"
-    """torch._dynamo.utils.same, PyTorch's own check, accepts the difference."""
-    UNCONFIRMED = "unconfirmed"
-    """It did not show three times out of three in fresh workers, at any size."""
-    IN_BOTH = "in_both"
-    """The version of `--against` fails too: no regression."""
-    NOT_COMPARED = "not_compared"
-    """The version of `--against` can't judge it."""
-    DUPLICATE = "duplicate"
-    """Its minimum is one that a finding has, or explains."""
+    FINDING = "finding", "became a finding"
+    INTERNAL = "internal", "became a finding of an internal subject only, since no public one was run"
+    INTERNAL_ONLY = "internal_only", "shown by an internal subject only"
+    WITHIN_SAME = "within_same", "accepted by torch._dynamo.utils.same"
+    UNCONFIRMED = "unconfirmed", "not repeated three times in fresh workers"
+    IN_BOTH = "in_both", "failing in the torch of --against too, so not regressions"
+    NOT_COMPARED = "not_compared", "that the torch of --against can't judge"
+    DUPLICATE = "duplicate", "explained by a finding"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 import os
 import time
 from pathlib import Path
+from typing import Literal
 
 from fuzz.cli import enter
 
@@ -13,7 +14,7 @@ def shrink(
     out: Path | None = None,
     subject: str | None = None,
     python: str | None = None,
-    device: str | None = None,
+    device: Literal["cpu", "cuda"] | None = None,
     timeout: str = "60s",
     shrink_time: str = "5m",
     memory: int = 8192,

@@ -20,7 +20,7 @@ from fuzz.durations import format_count, format_duration
 from fuzz.expectation import describe_details, reproduce_lines
 from fuzz.protocol import Verdict
 from fuzz.protocol.render import describe
-from fuzz.run_store import FindingRow, Results
+from fuzz.run_store import FindingRow, Outcome, Results
 from fuzz.subjects import is_user_function
 
 _LINE_SECONDS = 5.0
@@ -82,13 +82,7 @@ def summarize(
     )
 
 
-_SET_ASIDE = {
-    "internal_only": "shown by an internal subject only",
-    "within_same": "accepted by torch._dynamo.utils.same",
-    "unconfirmed": "not repeated three times in fresh workers",
-    "in_both": "failing in the torch of --against too, so not regressions",
-    "not_compared": "that the torch of --against can't judge",
-}
+_SET_ASIDE = (Outcome.INTERNAL_ONLY, Outcome.WITHIN_SAME, Outcome.UNCONFIRMED, Outcome.IN_BOTH, Outcome.NOT_COMPARED)
 
 
 def _work_lines(outcomes: Mapping[str, int], stats: Statistics) -> list[str]:
@@ -98,7 +92,7 @@ def _work_lines(outcomes: Mapping[str, int], stats: Statistics) -> list[str]:
     lines = [f"{stats.ended}: {cases}, {stats.rate:.1f} checks/s, {times}, rejected {rejected}"]
     lines += [f"  rejected {count}x: {reason}" for reason, count in stats.reasons.most_common(5)]
     lines += filter(None, [_coverage(subject, stats) for subject in sorted(stats.skipped)])
-    lines += [f"  set aside: {outcomes[label]} {words}" for label, words in _SET_ASIDE.items() if outcomes.get(label)]
+    lines += [f"  set aside: {outcomes[one]} {one.explanation}" for one in _SET_ASIDE if outcomes.get(one)]
     return lines
 
 

@@ -32,10 +32,8 @@ class Statistics(events.Listener):
         self.reached: set[str] = set()
         """What else of the compiler, each a kind and a name."""
         self.findings: Counter[str] = Counter()
-        self.internal = 0
         self.last_find = 0.0
-        self.duplicates = self.known = 0
-        self.raised = 0
+        self.duplicates = self.raised = 0
         self.outcomes: Counter[str] = Counter()
         self.deaths = 0
         self.faults: list[events.WorkerFailed] = []
@@ -72,9 +70,7 @@ class Statistics(events.Listener):
                 self.working.pop(self._worker_of.pop(event.suspicion, -1), None)
             case events.Duplicate():
                 self.duplicates += 1
-                self.known += event.known
             case events.FindingSaved():
-                self.internal += event.internal
                 if not event.internal:
                     self.findings[event.verdict.value] += 1
                     self.last_find = when
@@ -93,7 +89,7 @@ class Statistics(events.Listener):
     def tick(self) -> None:
         """Write the file when it is time."""
         if time.time() - self._written >= _WRITE_SECONDS:
-            self.write()
+            self.close()
 
     @property
     def elapsed(self) -> float:
@@ -122,10 +118,6 @@ class Statistics(events.Listener):
         return min(part / seconds, 1.0) if seconds > 0 else 0.0
 
     def close(self) -> None:
-        """Write the file."""
-        self.write()
-
-    def write(self) -> None:
         """Replace stats.json."""
         self._written = time.time()
         temporary = self._path.with_suffix(".tmp")
@@ -143,23 +135,18 @@ class Statistics(events.Listener):
             "seed": started.seed if started else None,
             **{name: getattr(started, name, None) or None for name in ("torch", "against", "device", "workers")},
             "cases_done": self.cases,
-            "cases_before": started.index if started else 0,
             "execs_done": self.cases + self.probes,
             "execs_per_sec": round(self.rate, 2),
-            "cases_per_sec": round(self.cases / self.elapsed, 2) if self.elapsed else 0.0,
             "torch_share": round(self.torch_share, 4),
             "oracle_share": round(self.oracle_share, 4),
             "rejected": self.rejected,
             "rejected_reasons": dict(self.reasons.most_common(20)),
             "corpus_count": (started.known if started else 0) + self.findings.total(),
-            "skipped_reasons": {subject: dict(why.most_common(5)) for subject, why in self.skipped.items()},
             "findings": dict(self.findings),
-            "findings_internal": self.internal,
             "last_find": round(self.last_find, 3) if self.last_find else None,
             "suspicions": self.raised,
             "suspicion_outcomes": dict(self.outcomes),
             "duplicates": self.duplicates,
-            "duplicates_of_known": self.known,
             "verdicts": dict(sorted(self.verdicts.items())),
             "rewrites": len(self.rewrites),
             "reached": dict(sorted(Counter(name.partition(" ")[0] for name in self.reached).items())),

@@ -190,8 +190,7 @@ class WrongElements:
 
     `wrong`: their number; `ranges`: by axis the indices that have a wrong element, as (first, last); `counts`: by axis
     the wrong elements at each index, empty for long axes; `spanned`: the number of elements whose every index is in the
-    ranges, and `product`: whether all of those are wrong; `pairs`: of four axes the first two taken as one, its ranges
-    (a head that is right in one batch of many shows only there).
+    ranges, and `product`: whether all of those are wrong.
     """
 
     value: str
@@ -201,7 +200,6 @@ class WrongElements:
     counts: tuple[tuple[int, ...], ...]
     spanned: int
     product: bool
-    pairs: tuple[tuple[int, ...], ...] = ()
 
 
 CASTS, TF32 = "casts", "tf32"

@@ -1,4 +1,4 @@
-"""A comparison as text for a terminal, as Markdown and as JSON."""
+"""A comparison as text for people and as JSON."""
 
 import json
 import math
@@ -50,22 +50,6 @@ def text(comparison: Comparison) -> str:
             lines += [line, *(f"      {word}" for word in words(row, comparison.versions))]
         lines.append("")
     return "\n".join([*lines, comparison.headline()])
-
-
-def markdown(comparison: Comparison) -> str:
-    """For a page."""
-    lines = [f"{comparison.headline()}.", ""]
-    for change, rows in group_by_change(comparison.rows):
-        if change is Change.SAME:
-            continue
-        lines += [f"### {str(change).capitalize()} ({len(rows)})", "", f"{change.explanation.capitalize()}.", ""]
-        lines.append("| " + " | ".join(["case", "subject", *comparison.versions, ""]) + " |")
-        lines.append("|" + "---|" * (len(comparison.versions) + 3))
-        for row in rows:
-            said = "; ".join(words(row, comparison.versions)).replace("|", "\\|").replace("<", "&lt;")
-            lines.append("| " + " | ".join([f"`{row.name}`", f"`{row.subject}`", *_cells(row), said]) + " |")
-        lines.append("")
-    return "\n".join(lines).rstrip() + "\n"
 
 
 def data(comparison: Comparison) -> str:

@@ -32,20 +32,11 @@ class Change(Word):
     """What became of a case from the first version to the last, in the order in which it is told."""
 
     REGRESSED = "regressed", "passes in an earlier version and fails in the last one"
-    GREW = (
-        "error grew",
-        ("fails in none, but is further from float64 in the last version than in the first, beyond rounding"),
-    )
+    GREW = "error grew", "fails in none, but is further from float64 in the last version, beyond rounding"
     FIXED = "fixed", "fails in an earlier version and passes in the last one"
-    REWRITTEN = (
-        "other attention rewrites",
-        ("passes in all, but another attention pattern of the compiler matches, or none any more"),
-    )
+    REWRITTEN = "other attention rewrites", "passes in all, but other attention patterns of the compiler match, or none"
     FAILS = "fails in all", "a finding in every version that could judge it"
-    UNSTEADY = (
-        "not the same twice",
-        ("a fresh worker contradicts what was seen first, so nothing is said about versions"),
-    )
+    UNSTEADY = "not the same twice", "a fresh worker contradicts the first one, so nothing is said about versions"
     UNJUDGED = "not compared", "fewer than two versions could judge it"
     INTERNAL = "inside the compiler", "the verdict of an internal subject; the row of the public subject counts"
     SAME = "no change", "passes in all, with errors that did not grow beyond rounding"

@@ -150,7 +150,7 @@ def test_what_was_seen_is_recorded_and_the_rest_of_a_file_stays(python: Make, fi
         (("--python", "FAKE", "--python", "FAKE", "--seed", "1", "--cases", "0"), "--cases"),
         (("--python", "FAKE", "--python", "FAKE", "CORPUS", "--growth", "0.5"), "--growth"),
         (("--python", "FAKE", "--python", "FAKE", "CORPUS", "--subject", "tpu"), "'tpu'"),
-        (("--python", "FAKE", "--python", "FAKE", "CORPUS", "--device", "tpu"), "'tpu'"),
+        (("--python", "FAKE", "--python", "FAKE", "CORPUS", "--device", "tpu"), "--device"),
         (("--python", "FAKE", "--python", "FAKE", "CORPUS", "--json", "/nowhere/x"), "--json /nowhere/x"),
         (("--python", "FAKE", "--baseline", "/nowhere", "CORPUS"), "--baseline /nowhere"),
         (("--python", "FAKE", "--record", "CORPUS", "--subject", "passes"), "--record"),

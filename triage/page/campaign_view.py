@@ -15,15 +15,6 @@ from triage.page.timeline import Timeline
 _SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "attnfuzz", "font.family": ["sans-serif"], "font.size": 9}
 _PATTERN = re.compile(r"_?sfdp_pattern_(\d+)_?(\w*)")
 _MAX_REASONS = 10
-_OUTCOMES = {
-    Outcome.FINDING: "became a finding",
-    Outcome.INTERNAL: "became a finding of an internal subject only, since no public one was run",
-    Outcome.INTERNAL_ONLY: "set aside: only an internal subject shows it",
-    Outcome.WITHIN_SAME: "set aside: torch._dynamo.utils.same accepts the difference",
-    Outcome.UNCONFIRMED: "set aside: did not fail in three fresh workers",
-    Outcome.DUPLICATE: "explained by a finding",
-    "waiting": "not yet looked into",
-}
 
 
 def draw_coverage(timeline: Timeline) -> str:
@@ -72,7 +63,7 @@ def describe_campaign(run: Path, results: Results, timeline: Timeline) -> dict[s
         "chart": embed("image/svg+xml", svg.encode()) if svg else "",
         "verdicts": verdicts,
         "columns": [(one, spell_out(one)) for one in Verdict if any(one in counts for counts in verdicts.values())],
-        "outcomes": [(_OUTCOMES.get(name, spell_out(name)), n) for name, n in results.outcomes().items()],
+        "outcomes": [(_describe_outcome(name), count) for name, count in results.outcomes().items()],
         "rejected": timeline.rejected.most_common(_MAX_REASONS),
         "faults": [(str(fault.get("text", "")).strip(), str(fault.get("path", ""))) for fault in timeline.faults],
         "patterns": _group_patterns(timeline.fired),
@@ -81,6 +72,10 @@ def describe_campaign(run: Path, results: Results, timeline: Timeline) -> dict[s
             *((f"of kind {kind}", kinds[kind]) for kind in sorted(kinds)),
         ],
     }
+
+
+def _describe_outcome(name: str) -> str:
+    return "not yet looked into" if name == "waiting" else Outcome(name).explanation
 
 
 def _describe_state(timeline: Timeline) -> str:

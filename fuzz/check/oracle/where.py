@@ -22,7 +22,6 @@ def locate(value: str, wrong: Tensor) -> WrongElements:
         counts=tuple(tuple(count) if len(count) <= LONGEST_AXIS else () for count in counts),
         spanned=spanned,
         product=total == spanned,
-        pairs=_ranges(_along(wrong.flatten(0, 1), 0)) if wrong.dim() == 4 else (),
     )
 
 

@@ -68,6 +68,16 @@ def _insert_below(text: str, end: int, lines: str) -> Edit:
     return Edit(end, end, ("" if text[end - 1] == "\n" else "\n") + lines + "\n")
 
 
+def require_writable(directory: Path, option: str) -> None:
+    """Make a directory. Raises UserError, before minutes of work, where nothing can be written in it."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        raise UserError(f"{option} {directory}: can't be written: {error.strerror}") from error
+
+
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file, its directory included; a kill at any instant leaves the old file or the new. Raises UserError."""
     temporary = None

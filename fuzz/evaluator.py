@@ -1,7 +1,6 @@
 """Evaluating cases: the one way in which campaigns, command lines and triage ask a worker."""
 
 import tempfile
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
@@ -57,8 +56,6 @@ class Evaluator:
         self.repeat, self.with_error_map, self.remember = repeat, with_error_map, remember
         self.killed = False
         """Whether `kill` was called: nothing that looks like a death accuses anybody."""
-        self.seconds = 0.0
-        """Time spent in `evaluate`."""
         self._recycle_checks = recycle_checks
         self._first_mib = self._rss_mib = 0.0
         self._sent: Check | None = None
@@ -106,12 +103,10 @@ class Evaluator:
             return self._memory[key]
         if fresh:
             self.process.close()
-        began = time.monotonic()
         with_error_map = self.with_error_map if with_error_map is None else with_error_map
         self.submit(build_check(case, subjects, repeat=self.repeat, with_error_map=with_error_map, controls=controls))
         result = self.collect()
         self.recycle()
-        self.seconds += time.monotonic() - began
         if self.remember:
             self._memory[key] = result
         return result

@@ -1,6 +1,5 @@
 """Shrink a case by hand: `python -m fuzz.shrink CASE`."""
 
-import os
 import time
 from pathlib import Path
 from typing import Literal
@@ -45,20 +44,19 @@ def shrink(
     from dataclasses import replace
 
     from corpus.entry import Entry, load, save
+    from corpus.file_edits import require_writable
     from corpus.shrink import shrink as shrink_case
     from fuzz.campaign.finding_store import found_as
     from fuzz.campaign.investigate import alike
     from fuzz.durations import parse_duration
     from fuzz.evaluator import WorkerConfig, open_evaluator
     from fuzz.protocol import SubjectResult
-    from generators.errors import UserError
     from generators.program.case import Case
     from generators.program.emit import source
 
     entry = load(case)
     directory = out or case.parent
-    if not os.access(next(p for p in (directory, *directory.absolute().parents) if p.exists()), os.W_OK):
-        raise UserError(f"{directory} is not writable; give another directory with --out")
+    require_writable(directory, "--out")
     subject = subject or entry.subject
     config = WorkerConfig.from_options(python, device or entry.device, (subject,), timeout, memory)
     deadline = time.monotonic() + parse_duration(shrink_time, "shrink-time")

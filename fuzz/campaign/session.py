@@ -2,7 +2,6 @@
 
 import errno
 import fcntl
-import itertools
 import os
 import secrets
 import shutil
@@ -16,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
+from corpus.file_edits import require_writable
 from fuzz.campaign.campaign import Campaign, Sampler
 from fuzz.campaign.events import Bus, EventLog
 from fuzz.campaign.options import Options, StopReason
@@ -89,16 +89,14 @@ def _enter_directory(path: Path) -> Iterator[None]:
 
 
 def default_path() -> Path:
-    """`runs/<start>`, under the working directory; with a number where one of that second is there."""
-    start = Path("runs") / time.strftime("%Y-%m-%dT%H-%M-%S")
-    others = (start.with_name(f"{start.name}-{number}") for number in itertools.count(2))
-    return next(path for path in itertools.chain([start], others) if not path.exists())
+    """`runs/<start>`, under the working directory."""
+    return Path("runs") / time.strftime("%Y-%m-%dT%H-%M-%S")
 
 
 def run_campaign(options: Options, sampler: Sampler = sample) -> RunResult:
     """Run a campaign in its directory. Raises `UserError` for whatever a user can fix, a full disk included."""
     try:
-        _require_writable(options.corpus)
+        require_writable(options.corpus, "--corpus")
         with _enter_directory(options.out), closing(Results(options.out)) as results:
             return _run(_resolve_seed(options, results), results, sampler)
     except OSError as error:
@@ -154,16 +152,6 @@ def _require_compiler(hello: Hello, options: Options) -> None:
             f"no C++ compiler for {', '.join(compiled)}: install g++ or set CXX; or use --subject passes, which needs"
             " none (what it finds is kept in the run directory, as internal, until a public subject shows it)"
         )
-
-
-def _require_writable(corpus: Path) -> None:
-    try:
-        corpus.mkdir(parents=True, exist_ok=True)
-        probe = corpus / ".writable"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise UserError(f"--corpus {corpus}: can't be written: {error.strerror}") from error
 
 
 @contextmanager

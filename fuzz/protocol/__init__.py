@@ -188,16 +188,14 @@ class ErrorMap:
 class WrongElements:
     """Which elements of a tensor are wrong, axis by axis.
 
-    `wrong`: their number; `ranges`: by axis the indices that have a wrong element, as (first, last); `counts`: by axis
-    the wrong elements at each index, empty for long axes; `spanned`: the number of elements whose every index is in the
-    ranges, and `product`: whether all of those are wrong.
+    `wrong`: their number; `ranges`: by axis the indices that have a wrong element, as (first, last); `spanned`: the
+    number of elements whose every index is in the ranges, and `product`: whether all of those are wrong.
     """
 
     value: str
     shape: tuple[int, ...]
     wrong: int
     ranges: tuple[tuple[tuple[int, ...], ...], ...]
-    counts: tuple[tuple[int, ...], ...]
     spanned: int
     product: bool
 

@@ -101,8 +101,8 @@ def test_words_that_someone_wrote_into_a_report_are_kept(tmp_path: Path, file: P
     ("arguments", "message"),
     [
         (["--out", "{tmp}/out", "--device", "tpu"], "error: device 'tpu' is not one of cpu, cuda"),
-        (["--out", "/dev/null/out"], "error: --out /dev/null/out: can't be written to: Not a directory"),
-        (["--out", "/proc/nope"], "error: --out /proc/nope: can't be written to: No such file or directory"),
+        (["--out", "/dev/null/out"], "error: --out /dev/null/out: can't be written: Not a directory"),
+        (["--out", "/proc/nope"], "error: --out /proc/nope: can't be written: No such file or directory"),
         (["--out", "{tmp}/out", "--timeout", "5"], "error: invalid timeout '5'"),
         (["--out", "{tmp}/out", "--python", "/nowhere/python"], "error: interpreter '/nowhere/python' does not start"),
     ],

@@ -25,9 +25,6 @@ from triage.cluster.findings import read_row, read_torch
 from triage.report import picture
 from triage.report.wording import title
 
-MAX_OTHERS = 30
-"""So many further findings of a group are listed."""
-
 _NOTES = {
     "internal": "Only Inductor's graph passes show it; this campaign ran no public subject that could confirm it.",
     "known": "Known before this campaign, which hit it again.",
@@ -113,8 +110,7 @@ def describe_group(number: int, group: Group) -> dict[str, object]:
         "commands": _list_commands(first.row),
         "case_name": Path(first.row.file).name,
         "case_file": first.row.entry.strip(),
-        "others": [(one.row.file, one.title) for one in group.findings[1 : MAX_OTHERS + 1]],
-        "others_count": len(rows) - 1,
+        "others": [(one.row.file, one.title) for one in group.findings[1:]],
         "image": embed("image/png", image) if image else "",
         "image_text": picture.describe(case, result),
     }

@@ -115,6 +115,7 @@ def _report(case: Path, out: Path, options: "Options", *, trace: bool, overwrite
     from dataclasses import replace
 
     from corpus.entry import load
+    from corpus.file_edits import require_writable
     from fuzz.subjects import is_user_function
     from generators.errors import UserError
     from triage import script_runs
@@ -133,7 +134,7 @@ def _report(case: Path, out: Path, options: "Options", *, trace: bool, overwrite
     file = out / "report.md"
     if file.exists() and not overwrite:
         raise UserError(f"{file} exists and may have your edits; use another --out, or --overwrite")
-    _make_writable(out)
+    require_writable(out, "--out")
     draft = build(entry, replace(options, config=config, subject=subject), out)
     file.write_text(draft.render(), encoding="utf-8")
     lines = [draft.title, f"  {file}"]
@@ -146,20 +147,6 @@ def _report(case: Path, out: Path, options: "Options", *, trace: bool, overwrite
         lines.append("Nothing was sent. Read the report, add in your own words where you met this, and then run:")
         lines += [f"  {command}" for command in draft.commands(str(file))]
     return lines
-
-
-def _make_writable(out: Path) -> None:
-    """Make the directory. Raises UserError, before minutes of work, when nothing can be written there."""
-    import tempfile
-
-    from generators.errors import UserError
-
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=out):
-            pass
-    except OSError as error:
-        raise UserError(f"--out {out}: can't be written to: {error.strerror}") from error
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ def locate(value: str, wrong: Tensor) -> WrongElements:
         shape=tuple(wrong.shape),
         wrong=total,
         ranges=tuple(_ranges(count) for count in counts),
-        counts=tuple(tuple(count) if len(count) <= LONGEST_AXIS else () for count in counts),
         spanned=spanned,
         product=total == spanned,
     )

@@ -4,7 +4,7 @@ import math
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -116,9 +116,7 @@ def replay_entry(
     device = device or entry.device
     evaluator, subjects = evaluator.on(device), subjects or (entry.subject,)
     for subject in subjects:
-        if is_user_function(subject) and subject not in evaluator.config.named:
-            # A case file is data: that it names a function is no reason to import it.
-            raise UserError(f"the case is about {subject}, which runs code of yours: allow it with --subject {subject}")
+        require_allowed(subject, evaluator.config.named, "the case")
         evaluator.require(subject)
     result, expectation = evaluator.evaluate(entry.case, subjects), entry.expectation
     if device != entry.device:
@@ -176,20 +174,33 @@ def list_numbers(result: SubjectResult) -> list[tuple[str, str]]:
     return rows
 
 
-def reproduce_lines(path: str, case_id: str, subject: str, indent: str = "  ") -> list[str]:
+def list_commands(path: str, case_id: str, subject: str) -> list[str]:
     """How to see a finding again, and how to report it."""
     file = shlex.quote(path)
     # Only the person at the keyboard may have a function of theirs imported.
-    allowed = f" --subject {subject}" if is_user_function(subject) else ""
-    report = shlex.quote(str(Path("reports") / case_id))
+    allowed = f" --subject {shlex.quote(subject)}" if is_user_function(subject) else ""
     interpreter = Path(sys.executable)
     if interpreter.is_relative_to(Path.cwd()):
         interpreter = interpreter.relative_to(Path.cwd())  # as a person here would type it
     python = shlex.quote(str(interpreter))
     if is_user_function(subject) and os.environ.get("PYTHONPATH"):
         python = f"PYTHONPATH={shlex.quote(os.environ['PYTHONPATH'])} {python}"
+    report = shlex.quote(str(Path("reports") / case_id))
+    return [f"{python} -m fuzz.replay {file}{allowed}", f"{python} -m triage.report {file}{allowed} --out {report}"]
+
+
+def reproduce_lines(path: str, case_id: str, subject: str, indent: str = "  ") -> list[str]:
+    """The commands that show and report a finding, for a terminal."""
+    replay, report = list_commands(path, case_id, subject)
     return [
-        f"{indent}Reproduce with: {python} -m fuzz.replay {file}{allowed}",
+        f"{indent}Reproduce with: {replay}",
         f'{indent}                (says "{State.STILL.value}" and exits with 0 while it shows, 1 when it is gone)',
-        f"{indent}                {python} -m triage.report {file}{allowed} --out {report}",
+        f"{indent}                {report}",
     ]
+
+
+def require_allowed(subject: str, allowed: Collection[str], origin: str) -> None:
+    """Raises UserError for a function of the user's that is not allowed: a case file is data, and that it names a
+    function is no reason to import it."""
+    if is_user_function(subject) and subject not in allowed:
+        raise UserError(f"{origin} is about {subject}, which runs code of yours: allow it with --subject {subject}")

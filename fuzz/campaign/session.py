@@ -2,7 +2,6 @@
 
 import errno
 import fcntl
-import os
 import secrets
 import shutil
 import signal
@@ -61,18 +60,14 @@ def _enter_directory(path: Path) -> Iterator[None]:
     made = None if path.exists() else path
     while made is not None and not made.parent.exists():
         made = made.parent
-    probe = path / ".space"
     try:
         path.mkdir(parents=True, exist_ok=True)
         lock = (path / "lock").open("ab")
-        with probe.open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, _SPARE_MIB * 2**20)
-        probe.unlink()
     except OSError as error:
-        if error.errno == errno.ENOSPC:
-            probe.unlink(missing_ok=True)
-            raise UserError(f"--out {path}: less than {_SPARE_MIB} MiB are free there") from error
         raise UserError(f"--out {path}: can't be written: {error.strerror}") from error
+    if shutil.disk_usage(path).free < _SPARE_MIB * 2**20:
+        lock.close()
+        raise UserError(f"--out {path}: less than {_SPARE_MIB} MiB are free there")
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

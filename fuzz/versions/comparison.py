@@ -13,9 +13,10 @@ from corpus.entry import Entry
 from fuzz.campaign.investigate import public_for
 from fuzz.cli import FAULT, INTERRUPTED
 from fuzz.evaluator import Evaluator, WorkerConfig, WorkerFault, open_evaluator, public_version
+from fuzz.expectation import require_allowed
 from fuzz.protocol import Result, Verdict
 from fuzz.protocol.render import describe
-from fuzz.subjects import SUBJECTS, find_proxy, is_user_function
+from fuzz.subjects import SUBJECTS, find_proxy
 from fuzz.versions import table
 from fuzz.versions.table import Comparison
 from fuzz.versions.verdicts import GROWTH, Baseline, Change, Row, VersionResult, render_baseline
@@ -92,11 +93,8 @@ def make_file_tasks(entries: Mapping[Path, Entry], subjects: Sequence[str], devi
     """What is asked about case files: each under its own subject, or under `subjects`."""
     tasks = []
     for path, entry in entries.items():
-        if is_user_function(entry.subject) and not subjects:
-            # A case file is data: that it names a function is no reason to import it.
-            raise UserError(
-                f"{path}: is about {entry.subject}, which runs code of yours: allow it with --subject {entry.subject}"
-            )
+        if not subjects:
+            require_allowed(entry.subject, (), str(path))
         tasks += [
             Task(str(path), entry.case, subject, device or entry.device, chosen=bool(subjects))
             for subject in subjects or (entry.subject,)

@@ -82,7 +82,7 @@ def test_what_a_campaign_found_is_not_called_known(
         (["nowhere.case.yaml"], "nowhere.case.yaml"),
         (["README"], "README"),
         (["pyproject.toml"], "pyproject.toml:2"),
-        ([SEEDS, "--device", "tpu"], "'tpu'"),
+        ([SEEDS, "--device", "tpu"], "--device"),
         ([SEEDS, "--timeout", "60"], "'60'"),
         ([SEEDS, "--python", "/nowhere/python"], "'/nowhere/python'"),
         ([SEEDS, "--subject", "magic"], "'magic'"),

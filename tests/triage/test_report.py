@@ -100,7 +100,7 @@ def test_words_that_someone_wrote_into_a_report_are_kept(tmp_path: Path, file: P
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--out", "{tmp}/out", "--device", "tpu"], "error: device 'tpu' is not one of cpu, cuda"),
+        (["--out", "{tmp}/out", "--device", "tpu"], 'error: Invalid value "tpu" for --device'),
         (["--out", "/dev/null/out"], "error: --out /dev/null/out: can't be written: Not a directory"),
         (["--out", "/proc/nope"], "error: --out /proc/nope: can't be written: No such file or directory"),
         (["--out", "{tmp}/out", "--timeout", "5"], "error: invalid timeout '5'"),

@@ -1,7 +1,6 @@
 """The findings that a campaign's page lists, in groups of one cause, each under a title and a status."""
 
 import base64
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,12 +11,11 @@ from corpus.entry import Entry
 from corpus.ledger import Ledger
 from fuzz.durations import format_count
 from fuzz.error_location import describe_where
-from fuzz.expectation import list_numbers
+from fuzz.expectation import list_commands, list_numbers
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import RelationBroken
 from fuzz.protocol.render import MEANINGS, describe
 from fuzz.run_store import FindingRow
-from fuzz.subjects import is_user_function
 from generators.program.emit import source
 from triage.cluster.attributions import load_attributed
 from triage.cluster.clusters import Cluster, cluster, split_listed
@@ -107,7 +105,7 @@ def describe_group(number: int, group: Group) -> dict[str, object]:
         "numbers": list_numbers(result),
         "fired": result.fired,
         "program": source(case).strip(),
-        "commands": _list_commands(first.row),
+        "commands": list_commands(first.row.file, first.row.case_id, result.subject),
         "case_name": Path(first.row.file).name,
         "case_file": first.row.entry.strip(),
         "others": [(one.row.file, one.title) for one in group.findings[1:]],
@@ -151,13 +149,3 @@ def _group(found: Cluster, findings: dict[str, StoredFinding]) -> Group:
     name = members[0].title if found.is_open and bug is None else found.title
     # What a file beside the ledger holds is known too.
     return Group(name, status, members, tuple(notes), found.is_news and not (bug is None and known))
-
-
-def _list_commands(row: FindingRow) -> list[str]:
-    file = shlex.quote(row.file)
-    # Only the person at the keyboard may have a function of theirs imported.
-    allowed = f" --subject {shlex.quote(row.result.subject)}" if is_user_function(row.result.subject) else ""
-    return [
-        f"python -m fuzz.replay {file}{allowed}",
-        f"python -m triage.report {file}{allowed} --out reports/{row.case_id}",
-    ]

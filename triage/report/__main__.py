@@ -116,7 +116,7 @@ def _report(case: Path, out: Path, options: "Options", *, trace: bool, overwrite
 
     from corpus.entry import load
     from corpus.file_edits import require_writable
-    from fuzz.subjects import is_user_function
+    from fuzz.expectation import require_allowed
     from generators.errors import UserError
     from triage import script_runs
     from triage.report import picture, repro
@@ -125,9 +125,8 @@ def _report(case: Path, out: Path, options: "Options", *, trace: bool, overwrite
 
     entry = load(case)
     subject = options.subject or (entry.subject if repro.is_attention(entry.subject) else None)
-    if subject is not None and is_user_function(subject) and options.subject is None:
-        # A case file is data: that it names a function is no reason to import it.
-        raise UserError(f"{case}: is about {subject}, which runs your code: allow it with --subject {subject}")
+    if subject is not None:
+        require_allowed(subject, (options.subject or "",), str(case))
     if subject is not None and not repro.is_attention(subject):
         raise UserError(f"subject {subject!r} is not an attention function; omit --subject for torch.compile")
     config = replace(options.config, device=options.config.device or entry.device)

@@ -246,6 +246,6 @@ def list_rows(s: Statistics, budget: Budget) -> list[tuple[str, str]]:
         ("findings", by_verdict + found),
         ("suspicions", f"{s.raised} raised, {s.duplicates} explained by findings, {s.outcomes.total()} worked on"),
         ("coverage", f"{rewrites} ({attention} of attention), {others} reached"),
-        ("workers", f"{memory} MiB, {format_count(s.deaths, 'worker')} died"),
+        ("workers", f"{memory or 0} MiB, {format_count(s.deaths, 'worker')} died"),
     ]
     return table + [(f"worker {worker}", text) for worker, text in sorted(s.working.items())]

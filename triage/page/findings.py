@@ -23,12 +23,6 @@ from triage.cluster.findings import read_row, read_torch
 from triage.report import picture
 from triage.report.wording import title
 
-_NOTES = {
-    "internal": "Only Inductor's graph passes show it; this campaign ran no public subject that could confirm it.",
-    "known": "Known before this campaign, which hit it again.",
-    "open": "Its root cause is not known yet: run python -m triage.cluster.",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class StoredFinding:
@@ -69,7 +63,13 @@ def group_findings(run: Path, findings: Sequence[StoredFinding], ledger: Ledger)
     listed, rest = split_listed([read_row(one.row, one.entry, run, torch) for one in public.values()], ledger)
     groups = [_group(one, public) for one in cluster([*listed, *load_attributed(rest)], ledger)]
     groups += [
-        Group(one.title, "internal", (one,), (_NOTES["internal"],), news=False)
+        Group(
+            one.title,
+            "internal",
+            (one,),
+            ("Only an internal subject shows it; this campaign ran no public one that could confirm it.",),
+            news=False,
+        )
         for one in findings
         if one.row.kind == "internal"
     ]
@@ -143,8 +143,8 @@ def _group(found: Cluster, findings: dict[str, StoredFinding]) -> Group:
         if found.parts and len(members) > 1:
             notes.append(f"Parts at fault in {format_count(len(members), 'finding')}: {', '.join(found.parts)}.")
     elif not known:
-        notes.append(_NOTES["open"])
-    notes += [_NOTES["known"]] if known else []
+        notes.append("Its root cause is not known yet: run python -m triage.cluster.")
+    notes += ["Known before this campaign, which hit it again."] if known else []
     status = str(bug.status) if bug else "known" if known else "new"
     name = members[0].title if found.is_open and bug is None else found.title
     # What a file beside the ledger holds is known too.

@@ -81,7 +81,7 @@ class MatchRecorder:
             apply(rewrite, match, graph, node)
 
         def compile_watched(graph: Any, inputs: Sequence[Any], *args: Any, **options: Any) -> Any:
-            self._inputs = [value.detach() if isinstance(value, Tensor) else value for value in inputs]
+            self._inputs = [_read_input(value) for value in inputs]
             return compile_fx(graph, inputs, *args, **options)
 
         with patch(entry, "apply", applied), patch(importlib.import_module(_PIPELINE), "compile_fx", compile_watched):
@@ -157,8 +157,11 @@ class _Found:
             ):
                 return None
             given.append(value)
-        with torch.no_grad():
-            values = list(fx.Interpreter(self.before).run(*given))
+        try:
+            with torch.no_grad():
+                values = list(fx.Interpreter(self.before).run(*given))
+        except (RuntimeError, TypeError):  # a size that the graph knows as a symbol alone
+            return None
         names = _first_names(self.operands)
         known = dict(zip(names, values, strict=False))
         operands = {
@@ -188,6 +191,13 @@ class _Found:
         except (Unlike, SubjectError):
             return ()
         return tuple(sorted({f"{operation} {program} for {expected}" for operation, program, expected in found}))
+
+
+def _read_input(value: Any) -> Any:
+    """A graph's input without its gradient; of a symbolic size the number behind it."""
+    if isinstance(value, torch.SymInt):
+        return value.node.hint
+    return value.detach() if isinstance(value, Tensor) else value
 
 
 def _first_names(operands: dict[str, Any]) -> dict[fx.Node, str]:

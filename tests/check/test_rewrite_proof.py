@@ -73,13 +73,11 @@ def test_one_bug_explains_itself_in_other_patterns_and_no_other_bug(
         assert {name for name, other in symptoms.items() if symptom.explains(other)} == mine & symptoms.keys()
 
 
-@pytest.mark.parametrize("name", ["integer-mask", "fill-of-one", "permuted-sdpa"])
+@pytest.mark.parametrize("name", ["integer-mask", "softmax-over-dim-0"])
 def test_symbolic_sizes_are_measured_as_numbers_are(name: str) -> None:
     case = entry.load(CORPUS / "known" / f"{name}.case.yaml").case
     result = judge(replace(case, dynamic=True))
-    assert (
-        not result.verdict.is_finding or not result.rewrites or [one.cause for one in result.rewrites] == [CAUSES[name]]
-    )
+    assert not result.verdict.is_finding or [one.cause for one in result.rewrites] == [CAUSES[name]]
 
 
 @pytest.mark.parametrize("name", ["sfdp-01-inference", "sfdp-05-inference", "sfdp-15-inference"])

@@ -140,11 +140,11 @@ def _reaches(node: Node) -> tuple[str, ...]:
     return names
 
 
-def _numbers(node: Node) -> dict[str, float]:
+def _read_numbers(node: Node) -> dict[str, float]:
     return {key: float(number.number()) for key, number in node.entries().items()}
 
 
-def _seen(node: Node) -> dict[str, str]:
+def _read_seen(node: Node) -> dict[str, str]:
     return {version: _VERDICT(verdict) for version, verdict in node.entries().items()}
 
 
@@ -162,12 +162,12 @@ _FOUND = {
     "verdict": _VERDICT,
     "device": one_of(DEVICES),
     "torch": checking(lambda text: not text or Version(text), "is not a version such as 2.13.0"),
-    "numbers": _numbers,
+    "numbers": _read_numbers,
 }
 _FIELDS: Mapping[str, Reader] = {
     "expect": partial(build, Expectation, readers=_EXPECT),
     "found": partial(build, Found, readers=_FOUND),
-    "seen": _seen,
+    "seen": _read_seen,
 }
 
 

@@ -63,7 +63,7 @@ def compare(expectation: Expectation, result: Result, torch: str, *, as_found: b
 
 def _of_verdicts(expectation: Expectation, judged: Sequence[SubjectResult], torch: str, *, as_found: bool) -> Outcome:
     if expectation.status == "known":
-        return _known(expectation, judged, torch, as_found=as_found)
+        return _judge_known(expectation, judged, torch, as_found=as_found)
     findings = [r for r in judged if r.verdict.is_finding]
     if findings:
         return Outcome(State.FAILED, f"expected no finding: {_summarize(findings)}")
@@ -86,7 +86,7 @@ def _not_reached(expectation: Expectation, judged: Sequence[SubjectResult], torc
     return f"no longer reaches {', '.join(lost)} under {own[0].subject} in torch {torch}; rewrites: {rewrites}"
 
 
-def _known(expectation: Expectation, judged: Sequence[SubjectResult], torch: str, *, as_found: bool) -> Outcome:
+def _judge_known(expectation: Expectation, judged: Sequence[SubjectResult], torch: str, *, as_found: bool) -> Outcome:
     findings = [r for r in judged if r.verdict.is_finding]
     bug = expectation.url or ("what was found" if as_found else "the known bug")
     if not expectation.holds_for(torch):

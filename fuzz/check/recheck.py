@@ -30,7 +30,7 @@ def recheck(judgement: Judgement, case: CaseRun, subject: Subject, compiled: Com
             rest = case.judge.judge(run.merge(case.eager, lambda _, value: value.isfinite()))
             if rest.verdict is Verdict.RANDOM_STREAM:
                 judgement = replace(judgement, verdict=Verdict.RANDOM_STREAM, where=None)
-        if judgement.verdict is Verdict.NONDETERMINISTIC and case.device != "cpu" and _repeats_if_asked(case, subject):
+        if judgement.verdict is Verdict.NONDETERMINISTIC and case.device != "cpu" and _is_repeatable(case, subject):
             # torch documents which of its operations add with atomics.
             return Judgement(Verdict.ROUNDING, None, judgement.numbers)
         if judgement.verdict in DOUBTED:
@@ -41,7 +41,7 @@ def recheck(judgement: Judgement, case: CaseRun, subject: Subject, compiled: Com
     return judgement
 
 
-def _repeats_if_asked(case: CaseRun, subject: Subject) -> bool:
+def _is_repeatable(case: CaseRun, subject: Subject) -> bool:
     """Whether runs are equal bit for bit under `torch.use_deterministic_algorithms`."""
     module = case.program.module(case.request.training)
     torch._dynamo.reset()

@@ -75,16 +75,19 @@ class MatchRecorder:
             yield
             return
 
-        def applied(rewrite: Any, match: Any, graph: fx.Graph, node: fx.Node) -> None:
+        def apply_and_record(rewrite: Any, match: Any, graph: fx.Graph, node: fx.Node) -> None:
             if "sfdp" in rewrite_name(rewrite):
                 self._found += _Found.read(rewrite, match, graph)
             apply(rewrite, match, graph, node)
 
-        def compile_watched(graph: Any, inputs: Sequence[Any], *args: Any, **options: Any) -> Any:
+        def compile_and_keep_inputs(graph: Any, inputs: Sequence[Any], *args: Any, **options: Any) -> Any:
             self._inputs = [_read_input(value) for value in inputs]
             return compile_fx(graph, inputs, *args, **options)
 
-        with patch(entry, "apply", applied), patch(importlib.import_module(_PIPELINE), "compile_fx", compile_watched):
+        with (
+            patch(entry, "apply", apply_and_record),
+            patch(importlib.import_module(_PIPELINE), "compile_fx", compile_and_keep_inputs),
+        ):
             yield
 
     def matches(self) -> Iterator[RewriteMatch]:

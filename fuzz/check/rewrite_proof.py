@@ -79,7 +79,7 @@ def _agree(one: _Run, other: _Run, operands: dict[str, Any]) -> bool | None:
         with Float64(), torch.no_grad():
             before, after = one(exact, _Exact), other(exact, _Exact)
     except Exception:
-        # A changed operand may be one that torch refuses: that says nothing of the rewrite.
+        # A changed operand may be one that torch refuses in any way: that says nothing of the rewrite.
         return None
     units = [UNIT_ROUNDOFF.get(value.dtype, 0.0) for value in operands.values() if isinstance(value, Tensor)]
     # A program rounds its constants to the dtype of its tensors.

@@ -33,6 +33,7 @@ CAUSES = {
     "masked-softmax-over-queries": "amax+sum",
     "heads-and-batches-swapped": "permute",
     "permuted-sdpa": "permute",
+    "strides-of-the-fused-call": "strides",
 }
 BUGS = [
     {"integer-mask"},
@@ -41,6 +42,7 @@ BUGS = [
     {"fill-of-one-and-bias"},  # its mask has one element, so that it does not tell which
     {"softmax-over-dim-0", "masked-softmax-over-queries"},
     {"heads-and-batches-swapped", "permuted-sdpa"},
+    {"strides-of-the-fused-call"},
 ]
 
 
@@ -71,6 +73,17 @@ def test_one_bug_explains_itself_in_other_patterns_and_no_other_bug(
     for one, symptom in symptoms.items():
         mine = next(bug for bug in BUGS if one in bug)
         assert {name for name, other in symptoms.items() if symptom.explains(other)} == mine & symptoms.keys()
+
+
+def test_a_mask_compared_with_0_and_a_fill_that_is_ignored_do_not_explain_each_other() -> None:
+    text = (CORPUS / "known" / "integer-mask.case.yaml").read_text().partition("found:")[0].replace("T: 3", "T: 5")
+    filled = text.replace("kind: small_counts", "kind: zero_one").replace("expand]}", "expand], value: 1.0}")
+    cases = [entry.loads(one).case for one in (text, filled)]
+    results = [judge(case) for case in cases]
+    if not all(result.verdict.is_finding for result in results):
+        pytest.skip("this torch has not both bugs")
+    one, other = (Symptom.of(result, features(case)) for result, case in zip(results, cases, strict=True))
+    assert (one.explains(one), one.explains(other), other.explains(one)) == (True, False, False)
 
 
 @pytest.mark.parametrize("name", ["integer-mask", "softmax-over-dim-0"])

@@ -228,11 +228,11 @@ def is_of_further_call(result: SubjectResult) -> bool:
 
 def _detail(case: Case, result: SubjectResult) -> str:
     """The failure, with the program's names for its values, and how many rows are wrong."""
-    told = describe(replace(result, failure=_renamed(case, result.failure)), brief=True)
+    told = describe(replace(result, failure=_rename_values(case, result.failure)), brief=True)
     return "; ".join(filter(None, [told, count_rows(result)])) or result.verdict.explanation
 
 
-def _renamed(case: Case, failure: failures.Failure | None) -> failures.Failure | None:
+def _rename_values(case: Case, failure: failures.Failure | None) -> failures.Failure | None:
     """The failure of "grad of q" where executions say "grad of input 0"."""
     match failure:
         case (

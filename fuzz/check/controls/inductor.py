@@ -19,7 +19,7 @@ def refuse_matches(refuses: Callable[[Any, Any], bool]) -> Iterator[None]:
     matcher = require("torch._inductor.pattern_matcher", "PatternMatcherPass")
     apply = require("torch._inductor.pattern_matcher", "PatternMatcherPass.apply")
 
-    def applied(self: Any, graph: Any) -> Any:
+    def apply_refusing(self: Any, graph: Any) -> Any:
         entries = [entry for listed in list(self.patterns.values()) for entry in listed]
         checks = [(entry, entry.extra_check) for entry in {id(entry): entry for entry in entries}.values()]
         for entry, check in checks:
@@ -30,7 +30,7 @@ def refuse_matches(refuses: Callable[[Any, Any], bool]) -> Iterator[None]:
             for entry, check in checks:
                 entry.extra_check = check
 
-    with patch(matcher, "apply", applied):
+    with patch(matcher, "apply", apply_refusing):
         yield
 
 

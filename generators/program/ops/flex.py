@@ -28,7 +28,7 @@ _MASKS = {
 }
 
 
-def _asked(attrs: Mapping[str, Any]) -> Sequence[str]:
+def _list_options(attrs: Mapping[str, Any]) -> Sequence[str]:
     return [_GIVEN[mod] for mod in (attrs["score"], attrs["mask"]) if mod in _GIVEN]
 
 
@@ -52,7 +52,7 @@ def _flex(call: Call) -> TensorType:
         "table": (q.shape[1], q.shape[2] + k.shape[2] - 1),
         "documents": (q.shape[0], q.shape[2]),
     }
-    for name, kind in zip(_asked(call.attrs), given, strict=True):
+    for name, kind in zip(_list_options(call.attrs), given, strict=True):
         wanted = tuple(size.value(call.dims) for size in shapes[name])
         if kind.sizes(call.dims) != wanted or category(kind.dtype) != (1 if name == "documents" else 2):
             raise CaseError(f"{name} is {kind.dtype} {show(kind.shape)}, expected {show(shapes[name])}")
@@ -99,4 +99,4 @@ _ATTRIBUTES = {
     "enable_gqa": flag(),
 }
 
-OPS = [OpSpec("flex_attention", (3, 5), _flex, _text, _ATTRIBUTES, before=_before, optional=_asked, cost=4)]
+OPS = [OpSpec("flex_attention", (3, 5), _flex, _text, _ATTRIBUTES, before=_before, optional=_list_options, cost=4)]

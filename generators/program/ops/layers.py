@@ -16,7 +16,7 @@ from generators.program.ops.spec import Attribute, Call, Kind, Line, OpSpec, fla
 from generators.program.sizes import Size
 
 
-def _asked(attrs: Mapping[str, Any]) -> Sequence[str]:
+def _list_options(attrs: Mapping[str, Any]) -> Sequence[str]:
     return () if attrs["masks"] == "none" else attrs["masks"].split("+")
 
 
@@ -62,7 +62,7 @@ def _check_mask(call: Call, name: str, mask: TensorType, query: TensorType, key:
 
 def _check_causal(call: Call, query: TensorType, key: TensorType, mask: str) -> None:
     if call.attrs["causal"]:
-        require(mask not in _asked(call.attrs), f"takes {mask} or causal, not both")
+        require(mask not in _list_options(call.attrs), f"takes {mask} or causal, not both")
         must_equal(_lengths(call, query)[1], _lengths(call, key)[1], call.dims, "lengths under a causal mask")
 
 
@@ -85,7 +85,7 @@ def _attention(call: Call) -> TensorType:
     keys = _lengths(call, key)[1]
     must_equal(keys, _lengths(call, value)[1], call.dims, "lengths of key and value")
     _check_causal(call, query, key, "attn_mask")
-    for name, mask in zip(_asked(call.attrs), masks, strict=True):
+    for name, mask in zip(_list_options(call.attrs), masks, strict=True):
         _check_mask(call, name, mask, query, key)
     if call.attrs["gives"] == "output":
         return TensorType(query.shape, dtype)
@@ -135,7 +135,7 @@ def _call_layer(line: Line, *more: str) -> str:
     """The call of the layer: its arguments, masks and hints."""
     _, arguments, causal_mask = _LAYERS[line.kind]
     words = [*line.args[:arguments]]
-    words += [f"{name}={mask}" for name, mask in zip(_asked(line.attrs), line.args[arguments:], strict=True)]
+    words += [f"{name}={mask}" for name, mask in zip(_list_options(line.attrs), line.args[arguments:], strict=True)]
     if line.attrs["causal"]:
         words += [f"{causal_mask}=causal_mask", f"{'tgt_' * causal_mask.startswith('tgt')}is_causal=True"]
     return f"self.{line.name}({', '.join([*words, *more])})"
@@ -146,7 +146,7 @@ def _attention_text(line: Line) -> str:
     return f"{call}[{0 if line.attrs['gives'] == 'output' else 1}]"
 
 
-def _transformer_made(line: Line) -> str:
+def _write_transformer(line: Line) -> str:
     words = [str(line.types[0].shape[-1]), *(str(line.attrs[name]) for name in ("heads", "feedforward"))]
     words.append(f"dropout={line.text('dropout')}")
     if line.attrs["activation"] != "relu":
@@ -165,7 +165,7 @@ def _transformer(call: Call, streams: int) -> TensorType:
         _check_alike(call, x, memory)
         must_equal(x.shape[-1], memory.shape[-1], call.dims, "width of memory")
     _check_causal(call, x, x, "src_mask" if streams == 1 else "tgt_mask")
-    for name, mask in zip(_asked(call.attrs), call.args[streams:], strict=True):
+    for name, mask in zip(_list_options(call.attrs), call.args[streams:], strict=True):
         _check_mask(call, name, mask, x, memory if name.startswith("memory") else x)
     # Under autocast what is added is in the lower dtype.
     dtypes = [x.dtype, *([call.autocast] if call.autocast else [])]
@@ -197,8 +197,8 @@ _OF_ENCODER = word("none", "src_mask", "src_key_padding_mask", "src_mask+src_key
 _OF_KEYS = ("tgt_key_padding_mask", "memory_key_padding_mask", "tgt_mask+memory_key_padding_mask")
 _OF_DECODER = word("none", "tgt_mask", "memory_mask", *_OF_KEYS)
 _ENCODER, _DECODER = {**_TRANSFORMER, "masks": _OF_ENCODER}, {**_TRANSFORMER, "masks": _OF_DECODER}
-_layer = partial(OpSpec, owns_memory=False, before=_before, optional=_asked, random=True)
-_transformer_layer = partial(_layer, emit=_call_layer, init=_transformer_made)
+_layer = partial(OpSpec, owns_memory=False, before=_before, optional=_list_options, random=True)
+_transformer_layer = partial(_layer, emit=_call_layer, init=_write_transformer)
 
 _LAYERS = {
     "multihead_attention": ("MultiheadAttention", 3, "attn_mask"),

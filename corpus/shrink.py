@@ -6,7 +6,7 @@ from itertools import chain, islice
 from corpus.passes import CONTRACT_PASSES, PASSES, Pass
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
-from generators.program.edits import valid
+from generators.program.edits import prune_if_valid
 from generators.program.simplicity import contract_key, sort_key
 
 Predicate = Callable[[Case], bool]
@@ -34,7 +34,7 @@ def shrink(
     def accept_next(one_pass: Pass, start: int) -> int | None:
         """Append the first simpler candidate that fails, counting from candidate `start` and wrapping around."""
         limit = key(trajectory[-1])
-        candidates = (enumerate(filter(None, map(valid, one_pass(trajectory[-1])))) for _ in range(2))
+        candidates = (enumerate(filter(None, map(prune_if_valid, one_pass(trajectory[-1])))) for _ in range(2))
         for at, candidate in chain(islice(next(candidates), start, None), islice(next(candidates), start)):
             if (
                 candidate.id in asked

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from generators.program.case import Case, Values
-from generators.program.edits import renamed_dims, resized, substituted, with_input, with_sizes
+from generators.program.edits import map_sizes, rename_dims, replace_input, resize, substitute
 from generators.program.sizes import Size
 from generators.program.values import DISTRIBUTIONS
 
@@ -23,7 +23,7 @@ def shrink_numbers(case: Case) -> Iterator[Case]:
     for value in sorted(number for number in written if number > 1):
         for new in dict.fromkeys((1, 2, 3, 4, value // 2, value - 1)):
             if 0 < new < value:
-                yield with_sizes(case, _in_place_of(value, new))
+                yield map_sizes(case, _in_place_of(value, new))
 
 
 def _in_place_of(value: int, new: int) -> Callable[[Size], Size]:
@@ -54,7 +54,7 @@ def _bisected(value: int) -> tuple[int, ...]:
 
 
 def _all_small(case: Case) -> Iterator[Case]:
-    yield from filter(None, (resized(case, {n: min(size, v) for n, v in case.dims}) for size in (1, 2, 3, 4)))
+    yield from filter(None, (resize(case, {n: min(size, v) for n, v in case.dims}) for size in (1, 2, 3, 4)))
 
 
 def _equal(case: Case) -> list[list[str]]:
@@ -65,7 +65,7 @@ def _equal(case: Case) -> list[list[str]]:
 def _set(case: Case, names: list[str], sizes: Iterable[int]) -> Iterator[Case]:
     """The named dimensions, all of one size, at each of the smaller sizes."""
     smaller = (size for size in dict.fromkeys(sizes) if 0 < size < case.sizes[names[0]])
-    yield from filter(None, (resized(case, {**case.sizes, **dict.fromkeys(names, size)}) for size in smaller))
+    yield from filter(None, (resize(case, {**case.sizes, **dict.fromkeys(names, size)}) for size in smaller))
 
 
 def merge_dims(case: Case) -> Iterator[Case]:
@@ -74,10 +74,10 @@ def merge_dims(case: Case) -> Iterator[Case]:
     for i, keep in enumerate(names):
         for drop in names[i + 1 :]:
             if case.sizes[keep] == case.sizes[drop]:
-                yield renamed_dims(case, {drop: keep})
+                yield rename_dims(case, {drop: keep})
     ones = [name for name, size in case.dims if size == 1]
     for chosen in [ones, *([name] for name in ones)]:
-        yield with_sizes(case, _leaving_out(chosen))
+        yield map_sizes(case, _leaving_out(chosen))
 
 
 def _leaving_out(ones: list[str]) -> Callable[[Size], Size]:
@@ -91,17 +91,17 @@ def simplify_inputs(case: Case) -> Iterator[Case]:
     numbered = tuple(replace(i, values=replace(i.values, seed=n)) for n, i in enumerate(case.inputs))
     yield replace(case, inputs=numbered)
     for item in case.inputs:
-        yield with_input(case, item, replace(item, layout="contiguous"))
-        yield with_input(case, item, replace(item, parameter=False))
+        yield replace_input(case, item, replace(item, layout="contiguous"))
+        yield replace_input(case, item, replace(item, parameter=False))
         rank = DISTRIBUTIONS[item.values.kind].rank
         simpler = sorted(
             (d for d in DISTRIBUTIONS.values() if item.dtype in d.dtypes and d.rank < rank), key=lambda d: d.rank
         )
         for kind in simpler:
             scale = 0.5 if kind.name == "random" else 1.0
-            yield with_input(case, item, replace(item, values=Values(kind.name, item.values.seed, scale)))
+            yield replace_input(case, item, replace(item, values=Values(kind.name, item.values.seed, scale)))
         if item.values.scale != 1.0:
-            yield with_input(case, item, replace(item, values=replace(item.values, scale=1.0)))
+            yield replace_input(case, item, replace(item, values=replace(item.values, scale=1.0)))
 
 
 def merge_inputs(case: Case) -> Iterator[Case]:
@@ -109,15 +109,15 @@ def merge_inputs(case: Case) -> Iterator[Case]:
     for i, keep in enumerate(case.inputs):
         for drop in case.inputs[i + 1 :]:
             if keep.type.sizes(case.sizes) == drop.type.sizes(case.sizes) and keep.dtype == drop.dtype:
-                yield substituted(case, {drop.name: keep.name})
+                yield substitute(case, {drop.name: keep.name})
 
 
 def drop_axes(case: Case) -> Iterator[Case]:
     """An input without its leading axis, or with 1 for a size, where broadcasting makes up for it."""
     for item in case.inputs:
         if len(item.shape) > 1:
-            yield with_input(case, item, replace(item, shape=item.shape[1:]))
+            yield replace_input(case, item, replace(item, shape=item.shape[1:]))
         for at, size in enumerate(item.shape):
             if size.constant != 1:
                 shape = (*item.shape[:at], Size.of(1), *item.shape[at + 1 :])
-                yield with_input(case, item, replace(item, shape=shape))
+                yield replace_input(case, item, replace(item, shape=shape))

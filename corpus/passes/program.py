@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from generators.program.case import Case, Op
 from generators.program.dtypes import category
-from generators.program.edits import input_like, substituted, untouched, valid, with_op
+from generators.program.edits import input_like, list_unaffected, prune_if_valid, replace_op, substitute
 from generators.program.type_check import attributes, make_op, types_of
 
 
@@ -34,8 +34,8 @@ def cut_to_inputs(case: Case) -> Iterator[Case]:
             continue
         rest = tuple(o for o in case.ops if o is not op)
         item = input_like(op.name, types[op.name], len(case.inputs))
-        contracts = untouched(case, [op.name])
-        smaller = valid(replace(case, ops=rest, inputs=(*case.inputs, item), contracts=contracts))
+        contracts = list_unaffected(case, [op.name])
+        smaller = prune_if_valid(replace(case, ops=rest, inputs=(*case.inputs, item), contracts=contracts))
         if smaller is not None and len(smaller.ops) < len(case.ops):
             cuts.append(smaller)
     yield from sorted(cuts, key=lambda c: len(c.ops))
@@ -47,7 +47,7 @@ def bypass(case: Case) -> Iterator[Case]:
     for op in reversed(case.ops):
         for arg in op.args:
             if not {arg, *case.returns} - {op.name} <= inputs:
-                yield substituted(case, {op.name: arg})
+                yield substitute(case, {op.name: arg})
 
 
 def share(case: Case) -> Iterator[Case]:
@@ -56,8 +56,8 @@ def share(case: Case) -> Iterator[Case]:
     for op in case.ops:
         same = first.setdefault((op.kind, op.args, op.attrs), op.name)
         if same != op.name:
-            contracts = tuple(c.renamed({op.name: same}) for c in case.contracts)
-            yield replace(substituted(case, {op.name: same}), contracts=contracts)
+            contracts = tuple(c.rename({op.name: same}) for c in case.contracts)
+            yield replace(substitute(case, {op.name: same}), contracts=contracts)
 
 
 def compose(case: Case) -> Iterator[Case]:
@@ -75,7 +75,7 @@ def compose(case: Case) -> Iterator[Case]:
             new = make_op(op.name, "reshape", before.args, {"sizes": types[op.name].shape})
         else:
             continue
-        yield with_op(case, op, new)
+        yield replace_op(case, op, new)
 
 
 _VIEWS = frozenset({"view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze"})

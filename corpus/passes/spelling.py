@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from generators.program.case import Attr, Case, Contract, Op
 from generators.program.dtypes import FLOATS
-from generators.program.edits import with_input, with_op
+from generators.program.edits import replace_input, replace_op
 from generators.program.ops import OPS
 from generators.program.simplicity import plain_names
 from generators.program.type_check import attributes, make_op, types_of
@@ -22,7 +22,7 @@ def drop_attributes(case: Case) -> Iterator[Case]:
             if value in attribute.words:
                 options += attribute.words[: attribute.words.index(str(value))]
             for option in options:
-                yield with_op(case, op, _with_attributes(op, {**given, name: option}))
+                yield replace_op(case, op, _with_attributes(op, {**given, name: option}))
 
 
 def _with_attributes(op: Op, attrs: Mapping[str, Attr]) -> Op:
@@ -67,7 +67,7 @@ def respell_operations(case: Case) -> Iterator[Case]:
         if op.kind == "softmax" and attrs["dim"] == rank - 1:
             options.append(make_op(op.name, "softmax", args, {**attrs, "dim": -1}))
         for option in options:
-            yield with_op(case, op, option)
+            yield replace_op(case, op, option)
 
 
 def _sizes(value: Attr) -> tuple[object, ...]:
@@ -118,10 +118,10 @@ def round_numbers(case: Case) -> Iterator[Case]:
             if isinstance(value, bool) or not isinstance(value, int | float):
                 continue
             for plain in _plainer(value):
-                yield with_op(case, op, make_op(op.name, op.kind, op.args, {**given, name: plain}))
+                yield replace_op(case, op, make_op(op.name, op.kind, op.args, {**given, name: plain}))
     for item in case.inputs:
         for plain in _plainer(item.values.scale):
-            yield with_input(case, item, replace(item, values=replace(item.values, scale=float(plain))))
+            yield replace_input(case, item, replace(item, values=replace(item.values, scale=float(plain))))
 
 
 def _plainer(value: float) -> Iterator[float]:
@@ -141,5 +141,5 @@ def rename_values(case: Case) -> Iterator[Case]:
         inputs=tuple(replace(i, name=names[i.name]) for i in case.inputs),
         ops=tuple(replace(o, name=names[o.name], args=tuple(names[a] for a in o.args)) for o in case.ops),
         returns=tuple(names[r] for r in case.returns),
-        contracts=tuple(c.renamed(names) for c in case.contracts),
+        contracts=tuple(c.rename(names) for c in case.contracts),
     )

@@ -124,7 +124,7 @@ class Contract:
         named = {field: getattr(self, field) for field in ("q", "k", "v", "alibi", "mask", "bias", "sinks")}
         return {field: name for field, name in named.items() if name is not None}
 
-    def renamed(self, names: Mapping[str, str]) -> Self:
+    def rename(self, names: Mapping[str, str]) -> Self:
         """This contract with values under other names; a name that is not in `names` stays."""
         fields = {**self.reads, "output": self.output}
         return replace(self, **{field: names.get(name, name) for field, name in fields.items()})  # type: ignore[arg-type]

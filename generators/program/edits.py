@@ -9,16 +9,16 @@ from generators.program.case import Attr, Case, Contract, Input, Op, TensorType,
 from generators.program.contracts import check_contract, inside
 from generators.program.dtypes import category
 from generators.program.sizes import Size
-from generators.program.type_check import RESERVED, check, pruned, types_of
+from generators.program.type_check import RESERVED, check, prune, types_of
 
 
-def valid(case: Case) -> Case | None:
-    """The case without what is no longer needed, or None where it is not a well-typed program.
+def prune_if_valid(case: Case) -> Case | None:
+    """The case without what is no longer needed, and without contracts that no longer fit.
 
-    A contract that no longer fits goes as well: the program is a case without it.
+    None where it is not a well-typed program.
     """
     try:
-        smaller = pruned(case)
+        smaller = prune(case)
         types = check(replace(smaller, contracts=()))
     except CaseError:
         return None
@@ -33,30 +33,30 @@ def _fits(contract: Contract, case: Case, types: Mapping[str, TensorType]) -> bo
     return True
 
 
-def substituted(case: Case, names: Mapping[str, str]) -> Case:
-    """The case with values read under other names; a contract that speaks for a replaced value is dropped."""
+def substitute(case: Case, names: Mapping[str, str]) -> Case:
+    """The case with values read under other names. A contract that describes a replaced value is dropped."""
     ops = tuple(replace(op, args=tuple(names.get(a, a) for a in op.args)) for op in case.ops)
     returns = tuple(dict.fromkeys(names.get(r, r) for r in case.returns))
-    contracts = tuple(c.renamed(names) for c in untouched(case, names))
+    contracts = tuple(c.rename(names) for c in list_unaffected(case, names))
     return replace(case, ops=ops, returns=returns, contracts=contracts)
 
 
-def reading(op: Op, old: str, new: str) -> Op:
-    """An operation that reads value `new` where it read `old`."""
+def redirect_read(op: Op, old: str, new: str) -> Op:
+    """The operation, reading value `new` where it read `old`."""
     return replace(op, args=tuple(new if arg == old else arg for arg in op.args))
 
 
-def untouched(case: Case, names: Iterable[str]) -> tuple[Contract, ...]:
-    """The contracts that speak for none of the named operations: they hold whatever becomes of these."""
+def list_unaffected(case: Case, names: Iterable[str]) -> tuple[Contract, ...]:
+    """The contracts that describe none of the named operations: they hold however those are changed."""
     return tuple(c for c in case.contracts if inside(case, c).isdisjoint(names))
 
 
-def with_op(case: Case, op: Op, new: Op) -> Case:
-    """The case with one operation replaced. A contract that speaks for it is dropped: the meaning may have changed."""
-    return replace(case, ops=tuple(new if o is op else o for o in case.ops), contracts=untouched(case, [op.name]))
+def replace_op(case: Case, op: Op, new: Op) -> Case:
+    """The case with one operation replaced. A contract that describes it is dropped: its meaning may have changed."""
+    return replace(case, ops=tuple(new if o is op else o for o in case.ops), contracts=list_unaffected(case, [op.name]))
 
 
-def with_input(case: Case, item: Input, new: Input) -> Case:
+def replace_input(case: Case, item: Input, new: Input) -> Case:
     """The case with one input replaced."""
     return replace(case, inputs=tuple(new if i is item else i for i in case.inputs))
 
@@ -67,29 +67,29 @@ def input_like(name: str, kind: TensorType, seed: int) -> Input:
     return Input(name, kind.shape, kind.dtype, Values(name_of_values, seed, 0.5 if kind.dtype == "bool" else 1.0))
 
 
-def resized(case: Case, sizes: Mapping[str, int]) -> Case | None:
+def resize(case: Case, sizes: Mapping[str, int]) -> Case | None:
     """The case with other sizes; where the fused call takes its scale from head_dim, so does its contract."""
     case = replace(case, dims=tuple(sizes.items()))
     unscaled = {op.name: op.args[0] for op in case.ops if op.kind == "sdpa" and op.attr("scale") is None}
     if not unscaled.keys() & {c.output for c in case.contracts}:
-        return valid(case)
+        return prune_if_valid(case)
     try:
         types = types_of(case)
     except CaseError:
         return None
     scales = {out: 1 / math.sqrt(max(1, types[q].shape[-1].value(sizes))) for out, q in unscaled.items()}
     contracts = (replace(c, scale=scales.get(c.output, c.scale)) for c in case.contracts)
-    return valid(replace(case, contracts=tuple(contracts)))
+    return prune_if_valid(replace(case, contracts=tuple(contracts)))
 
 
-def renamed_dims(case: Case, names: Mapping[str, str]) -> Case:
-    """The case with dimensions under other names; two that get one name become one, which has to have their size."""
+def rename_dims(case: Case, names: Mapping[str, str]) -> Case:
+    """The case with dimensions renamed. Two dimensions that get the same name must have the same size."""
     dims = {names.get(name, name): size for name, size in case.dims}
-    return replace(with_sizes(case, lambda size: size.renamed(names)), dims=tuple(dims.items()))
+    return replace(map_sizes(case, lambda size: size.rename(names)), dims=tuple(dims.items()))
 
 
-def with_sizes(case: Case, change: Callable[[Size], Size]) -> Case:
-    """The case with every size in it changed; dimensions no longer named are left to pruning."""
+def map_sizes(case: Case, change: Callable[[Size], Size]) -> Case:
+    """The case with `change` applied to every size; `prune` removes dimensions that are no longer named."""
 
     def changed(value: Attr) -> Attr:
         if isinstance(value, Size):
@@ -106,7 +106,7 @@ def with_sizes(case: Case, change: Callable[[Size], Size]) -> Case:
 
 
 def fresh(case: Case, hint: str, taken: Iterable[str] = ()) -> str:
-    """A name for a value that neither the case nor `taken` has, made from `hint`."""
+    """A name for a new value, made from `hint`, that neither the case nor `taken` has."""
     used = {i.name for i in case.inputs} | {o.name for o in case.ops} | set(taken)
     hint = hint.lower().rstrip("0123456789") or "x"
     name, number = hint, 2

@@ -88,7 +88,7 @@ class Size:
         """The dimension names that occur."""
         return frozenset(name for names, _ in self.terms for name in names)
 
-    def renamed(self, names: Mapping[str, str]) -> "Size":
+    def rename(self, names: Mapping[str, str]) -> "Size":
         """This size with dimensions renamed."""
         return Size._of_terms((tuple(names.get(n, n) for n in m), c) for m, c in self.terms)
 

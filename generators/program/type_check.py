@@ -237,7 +237,7 @@ def names_in(value: Attr) -> frozenset[str]:
     return value.names() if isinstance(value, Size) else frozenset()
 
 
-def pruned(case: Case) -> Case:
+def prune(case: Case) -> Case:
     """The case without what nothing returned depends on: operations, inputs, dimensions, contracts."""
     needed = set(case.returns)
     for op in reversed(case.ops):

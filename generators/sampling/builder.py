@@ -8,7 +8,7 @@ from generators.program.case import Attr, Case, Contract, Input, Op, TensorType,
 from generators.program.dtypes import category
 from generators.program.ops import OPS
 from generators.program.sizes import Size
-from generators.program.type_check import check, infer, is_in_place, make_op, pruned
+from generators.program.type_check import check, infer, is_in_place, make_op, prune
 from generators.sampling.choices import Choices
 
 _CUT_OFF = 0.6
@@ -97,6 +97,6 @@ class Builder:
         overwritten = {op.args[0] for op in self.ops if is_in_place(op)}
         kept = tuple(dict.fromkeys(r for r in returns if r not in overwritten))
         dims, contracts = tuple(self.dims.items()), tuple(self.contracts)
-        case = pruned(Case(dims, tuple(self.inputs), tuple(self.ops), kept, self.mode, dynamic, contracts))
+        case = prune(Case(dims, tuple(self.inputs), tuple(self.ops), kept, self.mode, dynamic, contracts))
         check(case)
         return case

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from generators.program.case import Attr, Case, Input, Op
 from generators.program.dtypes import LOW_PRECISION, category
-from generators.program.edits import fresh, reading, resized, substituted, untouched, valid
+from generators.program.edits import fresh, list_unaffected, prune_if_valid, redirect_read, resize, substitute
 from generators.program.emit import is_random
 from generators.program.type_check import attributes, make_op
 from generators.sampling.choices import Choices
@@ -47,7 +47,7 @@ def variant_of(case: Case) -> Variant:
 
 def make_variants(case: Case, c: Choices) -> list[Case]:
     """The case in its other variants, as far as they are valid."""
-    found = (valid(other) for other in _unchecked_variants(case, c))
+    found = (prune_if_valid(other) for other in _unchecked_variants(case, c))
     return [reshape_views(other) for other in found if other is not None and not differentiates_flex(other)]
 
 
@@ -82,7 +82,7 @@ def _unchecked_variants(case: Case, c: Choices) -> Iterator[Case]:
 
 def _of_batches(case: Case, *, one: bool) -> Case | None:
     batch = _batch(case)
-    return resized(case, {**case.sizes, batch: 1 if one else 2}) if batch else None
+    return resize(case, {**case.sizes, batch: 1 if one else 2}) if batch else None
 
 
 def _in_precision(case: Case, precision: str, dtype: str, half: str) -> Case:
@@ -108,7 +108,7 @@ def _with_dropout(case: Case) -> Case:
     own = [op.name for op in case.ops if op.kind == "dropout"]
     if own:
         ops = (make_op(op.name, "dropout", op.args, {"p": _RATE}) if op.name in own else op for op in case.ops)
-        return replace(case, ops=tuple(ops), contracts=untouched(case, own))
+        return replace(case, ops=tuple(ops), contracts=list_unaffected(case, own))
     for softmax in [op.name for op in case.ops if op.kind == "softmax"]:
         weights = softmax
         while step := next((op for op in case.ops if op.args[:1] == (weights,) and op.kind in _PASSED_THROUGH), None):
@@ -117,7 +117,8 @@ def _with_dropout(case: Case) -> Case:
         if products:
             dropped = make_op(fresh(case, "dropped"), "dropout", (weights,), {"p": _RATE})
             after = (
-                reading(op, weights, dropped.name) if op.kind in _PRODUCTS else op for op in case.ops[products[0] :]
+                redirect_read(op, weights, dropped.name) if op.kind in _PRODUCTS else op
+                for op in case.ops[products[0] :]
             )
             case = replace(case, ops=(*case.ops[: products[0]], dropped, *after), contracts=())
     return case
@@ -125,7 +126,7 @@ def _with_dropout(case: Case) -> Case:
 
 def _without_dropout(case: Case) -> Case:
     while dropout := next((op for op in case.ops if op.kind == "dropout"), None):
-        case = substituted(case, {dropout.name: dropout.args[0]})
+        case = substitute(case, {dropout.name: dropout.args[0]})
         case = replace(case, ops=tuple(op for op in case.ops if op.name != dropout.name))
     return case
 
@@ -136,7 +137,7 @@ def _with_detached_masks(case: Case) -> Case:
         if any(op.kind == "detach" and op.args == (mask.name,) for op in case.ops):
             continue
         fixed = make_op(fresh(case, "fixed"), "detach", (mask.name,), {})
-        case = substituted(case, {mask.name: fixed.name})
+        case = substitute(case, {mask.name: fixed.name})
         case = replace(case, ops=(fixed, *case.ops))
     return case
 

@@ -10,7 +10,7 @@ from corpus.passes.contracts import simplify_contract
 from corpus.passes.dimensions import shrink_dims
 from corpus.passes.program import bypass
 from generators.program.case import Case
-from generators.program.edits import valid
+from generators.program.edits import prune_if_valid
 from generators.program.emit import is_random, source
 from generators.sampling.sample import sample
 from tests.generators.plain import agrees, by_contract, close, in_float64, overwrites
@@ -32,7 +32,7 @@ def test_a_contract_that_a_pass_keeps_still_holds(shrink: Pass) -> None:
     drawn = random.Random(0)
     for case in CASES:
         candidates = [
-            c for c in map(valid, shrink(case)) if c and c.contracts and not is_random(c) and not overwrites(c)
+            c for c in map(prune_if_valid, shrink(case)) if c and c.contracts and not is_random(c) and not overwrites(c)
         ]
         for candidate in drawn.sample(candidates, min(len(candidates), 6)):
             try:
@@ -48,7 +48,7 @@ def test_what_lies_outside_a_contract_goes_without_it() -> None:
         for i in range(100)
         if len((c := sample(78, i, contracted=True)).returns) == 1 and c.ops[-1].name != c.contracts[0].output
     )
-    assert any(c and len(c.ops) < len(case.ops) and c.contracts for c in map(valid, bypass(case)))
+    assert any(c and len(c.ops) < len(case.ops) and c.contracts for c in map(prune_if_valid, bypass(case)))
 
 
 def test_what_is_respelled_has_a_stand_in_that_gives_the_same_with_gradients() -> None:

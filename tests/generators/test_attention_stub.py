@@ -124,7 +124,7 @@ def test_slopes_and_sinks_that_need_a_gradient_are_nobodys_to_give() -> None:
         ops = tuple(
             replace(op, args=tuple(names.get(arg, arg) for arg in op.args)) for op in case.ops if op.name not in names
         )
-        live = replace(case, ops=ops, contracts=(contract.renamed(names),))
+        live = replace(case, ops=ops, contracts=(contract.rename(names),))
         assert emit_attention_stub(case) is not None and emit_attention_stub(live) is None
         assert emit_attention_stub(replace(live, mode="inference")) is not None
         seen.add(contract.alibi is not None)

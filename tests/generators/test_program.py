@@ -8,7 +8,7 @@ from generators.errors import CaseError
 from generators.program.case import Case, Contract, Input, Op, Values
 from generators.program.emit import source
 from generators.program.sizes import Size
-from generators.program.type_check import check, make_op, pruned
+from generators.program.type_check import check, make_op, prune
 
 
 def shape(*sizes: int | str) -> tuple[Size, ...]:
@@ -78,7 +78,7 @@ def test_what_breaks_a_rule_is_named(case: Case, message: str) -> None:
 
 
 def test_pruning_keeps_what_the_returned_values_need() -> None:
-    case = pruned(replace(PLAIN, returns=("kt",)))
+    case = prune(replace(PLAIN, returns=("kt",)))
     assert [op.name for op in case.ops] == ["kt"]
     assert [i.name for i in case.inputs] == ["k"]
 

@@ -20,7 +20,7 @@ from tests.command import ROOT
 from tests.triage.test_draft import imported
 from tests.triage.test_report import report
 from triage.attribution import size_search
-from triage.attribution.perturbations import resized
+from triage.attribution.perturbations import resize
 from triage.attribution.render import describe_boundary
 from triage.attribution.size_search import Boundary, search_sizes
 from triage.report.build import Options, build
@@ -260,7 +260,7 @@ contracts:
   - {q: x, k: w, v: z, output: out, scale: 0.3535533905932738}
 """
     )
-    other = resized(casefile.loads(text), "D", 4)
+    other = resize(casefile.loads(text), "D", 4)
     assert other is not None
     assert other.contracts[0].scale == 0.5
 

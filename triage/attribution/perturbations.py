@@ -12,7 +12,7 @@ from corpus.passes.contracts import simplify_contract
 from generators.program import edits
 from generators.program.case import Attr, Case, Op, Values
 from generators.program.dtypes import FLOATS, LOW_PRECISION
-from generators.program.edits import renamed_dims, valid, with_input, with_sizes
+from generators.program.edits import map_sizes, prune_if_valid, rename_dims, replace_input
 from generators.program.ops import OPS
 from generators.program.ops.spec import Kind
 from generators.program.sizes import Size
@@ -43,7 +43,7 @@ def without_causality(case: Case) -> Iterator[Case]:
     ops = tuple(make_op(op.name, op.kind, op.args, {k: v for k, v in op.attrs if k != "is_causal"}) for op in case.ops)
     if ops != case.ops:
         contracts = tuple(replace(contract, causal=None) for contract in case.contracts)
-        yield from filter(None, [valid(replace(case, ops=ops, contracts=contracts))])
+        yield from filter(None, [prune_if_valid(replace(case, ops=ops, contracts=contracts))])
         return
     for other in simplify_contract(case):
         if other.contracts:
@@ -68,7 +68,7 @@ def with_contiguous_operands(case: Case) -> Case | None:
         if op.name in names:
             ops.append(make_op(names[op.name], "clone", (op.name,), {"memory_format": "contiguous"}))
     inputs = tuple(replace(item, layout="contiguous") for item in case.inputs)
-    contracts = tuple(contract.renamed(names) for contract in case.contracts)
+    contracts = tuple(contract.rename(names) for contract in case.contracts)
     return _other_than(case, replace(case, ops=tuple(ops), inputs=inputs, contracts=contracts))
 
 
@@ -89,9 +89,9 @@ def with_float_divisors(case: Case) -> Case | None:
     return _other_than(case, _with_attributes(case, change))  # 3 == 3.0, but not in text
 
 
-def resized(case: Case, name: str, size: int) -> Case | None:
+def resize(case: Case, name: str, size: int) -> Case | None:
     """One dimension has another size. None also where the attention would be another one."""
-    other = edits.resized(case, {**case.sizes, name: size})
+    other = edits.resize(case, {**case.sizes, name: size})
     return other if other is not None and len(other.contracts) == len(case.contracts) else None
 
 
@@ -101,7 +101,7 @@ def _with_attributes(case: Case, change: Callable[[Op, str, Attr], Attr]) -> Cas
 
 
 def _other_than(case: Case, other: Case) -> Case | None:
-    made = valid(other)
+    made = prune_if_valid(other)
     return None if made is None or made.canonical() == case.canonical() else made
 
 
@@ -143,7 +143,7 @@ def _attributes(case: Case) -> Iterator[Perturbation]:
                 continue
             for other in _other_values(op, name, value, rank):
                 new = make_op(op.name, op.kind, op.args, {**dict(op.attrs), name: other})
-                made = valid(replace(case, ops=tuple(new if o is op else o for o in case.ops)))
+                made = prune_if_valid(replace(case, ops=tuple(new if o is op else o for o in case.ops)))
                 if made is not None and len(made.ops) == len(case.ops):
                     yield Perturbation(f"{name} of {which}", _shown(value), _shown(other), made)
 
@@ -175,11 +175,11 @@ def _masks(case: Case) -> Iterator[Perturbation]:
         rank = len(item.shape)
         if rank < 4 and not item.parameter:
             larger = replace(item, shape=(Size.of(1), *item.shape))
-            yield from _whole(with_input(case, item, larger), f"rank of {item.name}", str(rank), str(rank + 1))
+            yield from _whole(replace_input(case, item, larger), f"rank of {item.name}", str(rank), str(rank + 1))
         if item.dtype == "bool":
             for dtype, kind in (("float32", "normal"), ("int64", "zero_one")):
                 other = replace(item, dtype=dtype, values=Values(kind, item.values.seed), layout="contiguous")
-                yield from _whole(with_input(case, item, other), f"dtype of {item.name}", "bool", dtype)
+                yield from _whole(replace_input(case, item, other), f"dtype of {item.name}", "bool", dtype)
 
 
 def _modes(case: Case) -> Iterator[Perturbation]:
@@ -203,7 +203,7 @@ def _layouts(case: Case) -> Iterator[Perturbation]:
     for item in case.inputs:
         for layout in ("contiguous", "transposed", "padded"):
             other = replace(item, layout=layout)
-            yield from _whole(with_input(case, item, other), f"memory layout of {item.name}", item.layout, layout)
+            yield from _whole(replace_input(case, item, other), f"memory layout of {item.name}", item.layout, layout)
 
 
 def _values(case: Case) -> Iterator[Perturbation]:
@@ -211,7 +211,7 @@ def _values(case: Case) -> Iterator[Perturbation]:
         for kind in ("normal", "uniform", "zero_one", "small_counts", "random", "ones", "causal"):
             if kind in DISTRIBUTIONS and item.dtype in DISTRIBUTIONS[kind].dtypes and kind != item.values.kind:
                 other = replace(item, values=Values(kind, item.values.seed, 0.5 if kind == "random" else 1.0))
-                yield from _whole(with_input(case, item, other), f"values of {item.name}", item.values.kind, kind)
+                yield from _whole(replace_input(case, item, other), f"values of {item.name}", item.values.kind, kind)
     seeds = tuple(replace(item, values=replace(item.values, seed=item.values.seed + 11)) for item in case.inputs)
     yield from _whole(replace(case, inputs=seeds), "random values", "these", "others")
 
@@ -219,7 +219,7 @@ def _values(case: Case) -> Iterator[Perturbation]:
 def _sizes(case: Case) -> Iterator[Perturbation]:
     for name, size in case.dims:
         for other in dict.fromkeys((size + 1, size - 1, *_SIZES)):
-            made = resized(case, name, other) if 0 < other != size else None
+            made = resize(case, name, other) if 0 < other != size else None
             if made is not None:
                 yield Perturbation(name, str(size), str(other), made, near=1)
 
@@ -247,9 +247,11 @@ def _split(case: Case, name: str) -> tuple[Case | None, dict[str, str]]:
         words += [f"a size of `{op.name}`" for part in parts if isinstance(part, Size) and str(part) == name]
     unused = (dim for number in itertools.count() if (dim := f"Z{number}") not in case.sizes)
     places = dict(zip(unused, words, strict=False))
-    dims = iter(places)  # `with_sizes` goes through the sizes in the order of `words`
-    split = with_sizes(case, lambda size: Size.of(next(dims)) if str(size) == name else size)
-    return valid(replace(split, dims=(*case.dims, *((dim, case.sizes[name]) for dim in places)), contracts=())), places
+    dims = iter(places)  # `map_sizes` goes through the sizes in the order of `words`
+    split = map_sizes(case, lambda size: Size.of(next(dims)) if str(size) == name else size)
+    return prune_if_valid(
+        replace(split, dims=(*case.dims, *((dim, case.sizes[name]) for dim in places)), contracts=())
+    ), places
 
 
 def _moving(split: Case, places: Mapping[str, str], place: str, size: int) -> tuple[str, ...]:
@@ -264,18 +266,20 @@ def _moving(split: Case, places: Mapping[str, str], place: str, size: int) -> tu
 
 
 def _resized_together(split: Case, group: tuple[str, ...], size: int) -> Case | None:
-    return valid(replace(split, dims=tuple((name, size if name in group else old) for name, old in split.dims)))
+    return prune_if_valid(
+        replace(split, dims=tuple((name, size if name in group else old) for name, old in split.dims))
+    )
 
 
 def _named_apart(case: Case, group: tuple[str, ...], name: str) -> Case:
     """The split case with two names: `name` for all places that stayed, another for those that moved."""
     moved = next(f"{name[:6]}{i}" for i in itertools.count(2) if f"{name[:6]}{i}" not in case.sizes)
     names = {dim: moved if dim in group else name for dim in case.sizes if re.fullmatch(r"Z\d+", dim)}
-    return valid(renamed_dims(case, names)) or case
+    return prune_if_valid(rename_dims(case, names)) or case
 
 
 def _whole(case: Case, what: str, is_now: str, becomes: str) -> Iterator[Perturbation]:
-    made = valid(case)
+    made = prune_if_valid(case)
     if made is not None:
         yield Perturbation(what, is_now, becomes, made)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fuzz.protocol import FINDINGS, Verdict
 from generators.program.case import Case
 from generators.program.type_check import types_of
-from triage.attribution.perturbations import resized
+from triage.attribution.perturbations import resize
 
 _TILES = tuple(2**power for power in range(10, 0, -1))
 SECONDS = 60.0
@@ -134,7 +134,7 @@ def search_sizes(case: Case, verdict: Verdict, judge: Judge, seconds: float = SE
     for name, size in _in_turn(case):
         if time.monotonic() > deadline:
             break
-        other = resized(case, name, size)
+        other = resize(case, name, size)
         found = None if other is None else judge(other)
         if found is not None and (found.is_finding or found in _PASSING):
             seen[name][size] = found

@@ -7,7 +7,7 @@ from typing import Self
 
 from packaging.version import InvalidVersion, Version
 
-from fuzz.protocol import Check, Hello, Result, SubjectResult, Verdict
+from fuzz.protocol import Check, Hello, Result, SubjectResult, ValueSet, Verdict
 from fuzz.protocol.controls import Control
 from fuzz.protocol.failures import NotTaken, Refusal
 from fuzz.worker_process import ROOT, WorkerConfig, WorkerFault, WorkerProcess
@@ -213,8 +213,10 @@ def build_check(
     repeat: int = 2,
     with_error_map: bool = False,
     controls: tuple[Control, ...] = (),
+    value_sets: tuple[Case, ...] = (),
 ) -> Check:
-    """The request to judge `case` under `subjects`; `with_error_map`: with maps of the errors."""
+    """The request to judge `case` under `subjects`; `with_error_map`: with maps of the errors; `value_sets`: the same
+    program on other inputs."""
     return Check(
         id=0,
         source=source(case),
@@ -223,10 +225,15 @@ def build_check(
         dynamic=case.dynamic,
         random=is_random(case),
         repeat=repeat,
-        attention_stub=emit_attention_stub(case) if case.contracts else None,
+        attention_stub=_emit_stub(case),
         with_error_map=with_error_map,
         controls=controls,
+        value_sets=tuple(ValueSet(source(other), _emit_stub(other)) for other in value_sets),
     )
+
+
+def _emit_stub(case: Case) -> str | None:
+    return emit_attention_stub(case) if case.contracts else None
 
 
 def public_version(torch: str) -> str:

@@ -148,14 +148,14 @@ class Results:
         case: Case,
         *,
         position: tuple[int, frozenset[int]],
-        unexplained: Iterable[SubjectResult] = (),
+        unexplained: Iterable[tuple[Case, SubjectResult]] = (),
         explained: Iterable[str] = (),
         reached: frozenset[str] = frozenset(),
         queued: bool = False,
     ) -> list[Suspicion]:
         """Mark a case as judged, in one transaction. `position`: cursor and beyond, as `CaseNumbers.finish` gives them;
-        `unexplained`: failures no finding explains; `explained`: ids of findings that explain others; `reached`: what
-        the case reached, for which it is `queued` or not."""
+        `unexplained`: failures no finding explains, of the case or of a value set of it; `explained`: ids of findings
+        that explain others; `reached`: what the case reached, for which it is `queued` or not."""
         now, raised = time.time(), []
         with self._transaction():
             self._set_meta({"cursor": str(position[0]), "beyond": json.dumps(sorted(position[1]))})
@@ -173,12 +173,12 @@ class Results:
                 )
             for finding in explained:
                 self._seen_again(finding, now)
-            for one in unexplained:
+            for failing, one in unexplained:
                 cursor = self._db.execute(
                     "INSERT INTO suspicions (case_id, case_index, case_text, result, raised) VALUES (?, ?, ?, ?, ?)",
-                    (case.id, index, casefile.dumps(case), _to_json(one), now),
+                    (failing.id, index, casefile.dumps(failing), _to_json(one), now),
                 )
-                raised.append(Suspicion(int(cursor.lastrowid or 0), index, case, one))
+                raised.append(Suspicion(int(cursor.lastrowid or 0), index, failing, one))
         return raised
 
     def waiting(self) -> Iterator[Suspicion]:

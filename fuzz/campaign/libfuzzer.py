@@ -135,7 +135,7 @@ class LibFuzzerThread(WorkerThread):
     def _is_new_failure(self, case: Case, result: Result) -> bool:
         """Whether a case of an earlier process fails and was not judged then: a kill may come between libFuzzer's
         keeping it and the store's."""
-        unexplained, _ = self.shared.suspicions.split(case, result.results)
+        unexplained, _ = self.shared.suspicions.split((case,), result.results)
         return bool(unexplained) and not self.shared.results.has_raised(case.id)
 
     def _draw(self) -> Drawn:

@@ -2,7 +2,8 @@
 
 import threading
 from collections import defaultdict
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from fuzz.bug_identity import Symptom, accused, kind_of
 from fuzz.campaign.events import Bus
@@ -57,16 +58,24 @@ class SuspicionQueue:
         self._lock = threading.RLock()
 
     def split(
-        self, case: Case, results: tuple[SubjectResult, ...]
-    ) -> tuple[list[SubjectResult], list[tuple[SubjectResult, Explanation]]]:
-        """The failures among a case's results, one for each compiler and kind: unexplained, and explained."""
+        self, cases: Sequence[Case], results: tuple[SubjectResult, ...]
+    ) -> tuple[list[tuple[Case, SubjectResult]], list[tuple[Case, SubjectResult, Explanation]]]:
+        """The failures among the results on a case and its value sets, one for each compiler and kind: unexplained, and
+        explained."""
         first: dict[tuple[str, str], SubjectResult] = {}
         for result in results:
             if result.verdict.is_finding:
                 first.setdefault((accused(result.subject, result.verdict), kind_of(result.verdict)), result)
-        found = [(result, self._known.explain(self._known.symptom(result, case))) for result in first.values()]
-        unexplained = [result for result, explanation in found if explanation is None]
-        return unexplained, [(result, explanation) for result, explanation in found if explanation is not None]
+        unexplained: list[tuple[Case, SubjectResult]] = []
+        explained: list[tuple[Case, SubjectResult, Explanation]] = []
+        for result in first.values():
+            case = cases[result.value_set]
+            explanation = self._known.explain(self._known.symptom(result, case))
+            if explanation is None:
+                unexplained.append((case, replace(result, value_set=0)))
+            else:
+                explained.append((case, result, explanation))
+        return unexplained, explained
 
     def put(self, suspicion: Suspicion) -> None:
         """Let a suspicion wait for work, unless it has been explained meanwhile."""

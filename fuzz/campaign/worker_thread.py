@@ -15,6 +15,7 @@ from fuzz.protocol import Check, Hello, Result, SubjectResult, Verdict
 from fuzz.protocol.render import describe
 from fuzz.worker_process import WorkerProcess
 from generators.program.case import Case
+from generators.sampling.value_sets import make_value_sets
 
 _IDLE_SECONDS = 0.1
 
@@ -26,6 +27,8 @@ class Job:
     index: int
     case: Case
     check: Check
+    value_sets: tuple[Case, ...] = ()
+    """Those of `check`."""
 
 
 class WorkerThread(threading.Thread):
@@ -148,13 +151,14 @@ class WorkerThread(threading.Thread):
             return None
         chosen = self.shared.search.choose(index)
         subjects = self.shared.schedule.subjects_for(chosen.case, targeted=chosen.is_targeted)
-        return Job(index, chosen.case, build_check(chosen.case, subjects))
+        value_sets = make_value_sets(chosen.case)
+        return Job(index, chosen.case, build_check(chosen.case, subjects, value_sets=value_sets), value_sets)
 
     def record(self, job: Job, result: Result) -> None:
         """Write down the verdicts on a case; failures that nothing explains become suspicions."""
         shared, case = self.shared, job.case
         shared.schedule.add_time(result.seconds, {one.subject: one.seconds for one in result.results})
-        unexplained, explained = shared.suspicions.split(case, result.results)
+        unexplained, explained = shared.suspicions.split((case, *job.value_sets), result.results)
         position = shared.numbers.finish(job.index)
         reached, queued = shared.search.record(case, result)
         raised = shared.results.record_case(
@@ -162,7 +166,7 @@ class WorkerThread(threading.Thread):
             case,
             position=position,
             unexplained=unexplained,
-            explained=[explanation.case_id for _, explanation in explained],
+            explained=[explanation.case_id for _, _, explanation in explained],
             reached=reached,
             queued=queued,
         )
@@ -182,14 +186,14 @@ class WorkerThread(threading.Thread):
                 reached=tuple(sorted({name for one in result.results for name in one.reached})),
             )
         )
-        for one, explanation in explained:
-            shared.bus.emit(explanation.report(case.id, one.verdict))
+        for failing, one, explanation in explained:
+            shared.bus.emit(explanation.report(failing.id, one.verdict))
         for suspicion in raised:
             one = suspicion.result
             shared.bus.emit(
                 events.SuspicionRaised(
                     suspicion=suspicion.id,
-                    case=case.id,
+                    case=suspicion.case.id,
                     index=job.index,
                     subject=one.subject,
                     verdict=one.verdict,

@@ -2,7 +2,9 @@
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -50,6 +52,7 @@ class CaseRun:
         self.request = request
         self.clock, self.running = clock, running
         self.device = device
+        self.announce = announce
         self._cotangents: dict[str, torch.Tensor] | None = None
         self._dtypes: set[torch.dtype] = set()
         announce(EAGER)
@@ -74,6 +77,17 @@ class CaseRun:
             self.eager, self.exact, lambda audit: self.execute(mode=audit), self.coarsest(), random=request.random
         )
 
+    @cached_property
+    def value_sets(self) -> dict[int, "CaseRun"]:
+        """The case on the value sets of the request, by their numbers; those that eager refuses are left out."""
+        found = {}
+        for number, given in enumerate(self.request.value_sets, 1):
+            request = replace(self.request, source=given.source, attention_stub=given.attention_stub, value_sets=())
+            with suppress(Rejected):
+                # Whoever asks measures the time already.
+                found[number] = CaseRun(request, self.device, self.announce, Clock(), self.running)
+        return found
+
     def suspect_eager(self, judgement: Judgement, run: Execution, subject: Subject) -> Judgement:
         """`judgement` on `run`, or, where that accuses nobody, that eager is wrong if it is."""
         if judgement.verdict.is_finding or judgement.verdict is Verdict.SKIPPED:
@@ -84,6 +98,11 @@ class CaseRun:
             itself = subject.name == EAGER
             return self._eager_audit.judge(run, itself=itself, call_is_right=call_is_right) or judgement
         return judgement
+
+    def close(self) -> None:
+        """Let go of all texts."""
+        for run in (self, *self.__dict__.get("value_sets", {}).values()):
+            run.program.close()
 
     def judge_runs(
         self,

@@ -57,7 +57,7 @@ def check(
             results.append(_run_subject(case, name, subjects.get(name)))
             if is_device_lost(device):
                 break
-        case.program.close()
+        case.close()
     return Result(
         id=request.id,
         rejected=rejected,
@@ -83,7 +83,8 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> SubjectRe
                 subject = apply_controls(subject, case.request.controls, observed.append)
                 check_subject = _check_attention if subject.attention is not None else _check_compiled
                 judgement, run = check_subject(case, subject, coverage)
-                same = None if run is None else dynamo_same.same(case.eager, run, case.exact)
+                judged = case.value_sets[judgement.value_set] if judgement.value_set else case
+                same = None if run is None else dynamo_same.same(judged.eager, run, judged.exact)
         except ControlError as error:
             judgement = _skip(Refusal.CONTROL, str(error))
         with case.running:
@@ -108,6 +109,7 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> SubjectRe
         right_rewrites=judgement.right_rewrites,
         writes=judgement.writes,
         observations=tuple(dict.fromkeys(observed)),
+        value_set=judgement.value_set,
     )
 
 
@@ -131,9 +133,35 @@ def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
     judgement = judge_compiled(case, subject, (call, module), runs, coverage)
     if judgement.verdict is Verdict.SKIPPED:
         return judgement, None
-    if judgement.verdict.is_finding and judgement.verdict is not Verdict.EAGER_SUSPECT:
+    if not judgement.verdict.is_finding:
+        return _judge_value_sets(case, subject, (call, module), coverage) or (judgement, runs[0])
+    if judgement.verdict is not Verdict.EAGER_SUSPECT:
         judgement = _prove_rewrites(judgement, recorder)
     return judgement, runs[0]
+
+
+def _judge_value_sets(
+    case: CaseRun, subject: Subject, compiled: Compiled, coverage: Coverage
+) -> tuple[Judgement, Execution | None] | None:
+    """The verdict on the first value set that `compiled` fails on, and its run; None where it fails on none."""
+    call, module = compiled
+    for number, other in case.value_sets.items():
+        case.announce(subject.name)
+        run = None
+        try:
+            with case.running, subject.allowed():
+                run = other.execute(call, module)
+            judgement = judge_compiled(other, subject, compiled, [run], coverage)
+        except Exception as error:
+            judgement = Judgement(exceptions.verdict(error), exceptions.as_failure(error))
+        if judgement.verdict.is_finding:
+            torch._dynamo.reset()
+            # What rewrites do is measured where they are applied: on the inputs that a program is compiled with.
+            by_itself, its_run = _check_compiled(other, subject, Coverage())
+            if by_itself.verdict.is_finding:
+                judgement, run = by_itself, its_run
+            return replace(judgement, value_set=number), run
+    return None
 
 
 def judge_compiled(

@@ -116,11 +116,20 @@ class Unusable(Message):
 
 
 @dataclass(frozen=True)
+class ValueSet:
+    """The program of a `Check` on other inputs: the emitted text, and its `attention_stub`."""
+
+    source: str
+    attention_stub: str | None = None
+
+
+@dataclass(frozen=True)
 class Check(Message):
     """Run one case. `source`: the emitted Python text; `random`: it has active dropout; `repeat`: compiled runs
     compared bit by bit (1: no determinism check); `attention_stub`: the source with its attention replaced by calls of
     a global `attend`, None for a case without a contract; `with_error_map`: results have maps; `controls`: experiments
-    to run the subjects under."""
+    to run the subjects under; `value_sets`: other inputs on which what a subject compiled for the case is judged, in
+    this order, until it fails."""
 
     type: ClassVar[str] = "check"
     id: int
@@ -133,6 +142,7 @@ class Check(Message):
     attention_stub: str | None = None
     with_error_map: bool = False
     controls: tuple[Control, ...] = ()
+    value_sets: tuple[ValueSet, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -215,7 +225,8 @@ class SubjectResult:
     that were applied, sorted; `same`: what torch._dynamo.utils.same says with its defaults, None where it was not
     asked; `where`: which elements of a value are wrong; `reached`: what else of the compiler the case reached, each a
     kind and a name (fuzz/check/coverage.py), sorted; `map`: how far that value is off, where it was requested;
-    `observations`: what the controls of the request saw.
+    `observations`: what the controls of the request saw; `value_set`: 0 for the inputs of the case, else the number of
+    the value set that all of this is about.
     """
 
     subject: str
@@ -233,6 +244,7 @@ class SubjectResult:
     right_rewrites: tuple[str, ...] = ()
     writes: tuple[Write, ...] = ()
     observations: tuple[Observation, ...] = ()
+    value_set: int = 0
 
 
 @dataclass(frozen=True)

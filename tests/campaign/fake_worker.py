@@ -77,6 +77,7 @@ def answer(check: Check, rules: dict[str, Any], checks: int) -> None:
                     "same": rule.get("same"),
                     "seconds": 0.001,
                     "reached": rule.get("reached", ()),
+                    "value_set": rule.get("value_set", 0),
                 }
             )
         )
@@ -92,6 +93,9 @@ def rule_for(rules: dict[str, Any], check: Check, stage: str, checks: int) -> di
             continue
         if re.search(rule["match"], check.source):
             return dict(rule)
+        for number, other in enumerate(check.value_sets, 1):
+            if re.search(rule["match"], other.source) and "verdict" in rule:
+                return {**rule, "value_set": number}
     return {}
 
 

@@ -1,4 +1,4 @@
-"""Whether a contract fits the program it stands beside, and which operations it speaks for."""
+"""Whether a contract fits the program it stands beside, and which operations it describes."""
 
 import math
 from collections.abc import Mapping, Sequence

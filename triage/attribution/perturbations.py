@@ -249,9 +249,8 @@ def _split(case: Case, name: str) -> tuple[Case | None, dict[str, str]]:
     places = dict(zip(unused, words, strict=False))
     dims = iter(places)  # `map_sizes` goes through the sizes in the order of `words`
     split = map_sizes(case, lambda size: Size.of(next(dims)) if str(size) == name else size)
-    return prune_if_valid(
-        replace(split, dims=(*case.dims, *((dim, case.sizes[name]) for dim in places)), contracts=())
-    ), places
+    dims_apart = (*case.dims, *((dim, case.sizes[name]) for dim in places))
+    return prune_if_valid(replace(split, dims=dims_apart, contracts=())), places
 
 
 def _moving(split: Case, places: Mapping[str, str], place: str, size: int) -> tuple[str, ...]:

@@ -91,7 +91,7 @@ def _judge_numbers(call: Call, loaded: Loaded, attend: "_FurtherCalls | None") -
 
 def _judge_without_dropout(call: Call, rounds: tuple[str, ...], attend: "_FurtherCalls") -> Judgement:
     """The verdict on a call whose mask stays unknown: on what the function gives for it without dropout."""
-    plain = call.but(dropout=None)
+    plain = call.replace(dropout=None)
     try:
         with torch.no_grad():
             plain.out = attend(plain.q, plain.k, plain.v, **plain.options)

@@ -80,24 +80,25 @@ MASK_SCALE_MEAN = 4.0
 #: How often the smallest normal number a weight has to be so that it can't underflow where it is kept.
 MASK_LARGE = 16.0
 
-#: How often an attention kernel's first-order budget (attention/error_bound.py) an error may be. Measured, and from the
-#: project's notes on numerics: right kernels reach 1.9 (bfloat16), 2.1 (float16), 5.0 (float32).
+#: The largest error of an attention kernel, in units of its first-order bound (attention/error_bound.py). Measured, and
+#: from the project's notes on numerics: right kernels reach 1.9 (bfloat16), 2.1 (float16), 5.0 (float32).
 ERROR_BOUNDS_LOW_PRECISION = 4.0
 ERROR_BOUNDS = 12.0
 
-#: Right kernels made up for a call in low precision, and how many before a trend is called wrong.
+#: Simulated kernels of a call in low precision, and how many before a trend is called wrong.
 SIMULATED_KERNELS = 8
 SIMULATED_KERNELS_BEFORE_WRONG = 32
 
-#: Where scores take few values weights round alike, and errors add up: one may be so many times the largest of those
-#: kernels. Measured: bfloat16, tokens drawn from 16, 1,024 and 2,048 keys: right kernels reach 9.2 budgets.
+#: Where scores take few values, weights round alike and errors add up. An error may be so many times the largest one of
+#: simulated kernels. Measured: bfloat16, tokens drawn from 16, 1,024 and 2,048 keys: right kernels reach 9.2 bounds.
 SIMULATED_KERNELS_MARGIN = 1.5
 
-#: A statistic over all elements is wrong from so many standard deviations of its peers, and where it also matters: a
-#: bias or change of the scale of this share of the unit roundoff, errors (of the whole, of the worst row) so many times
-#: theirs. Numbers below so many times the smallest normal one are left out. Measured: right functions reached 4.3
-#: deviations where it mattered, 1.23 times the errors of their peers and 1.33 times those of a row. CPU flash, whose
-#: exponentials are off by up to 1e-4, reaches 1.26 times the errors in float16: the limit for a row serves it.
+#: A statistic over all elements is wrong if it is so many standard deviations from that of simulated kernels and also
+#: matters: a bias, or a change of the scale, of this share of the unit roundoff; errors, of the whole or of the worst
+#: row, so many times those of simulated kernels. Numbers below so many times the smallest normal one are left out.
+#: Measured: right functions reached 4.3 deviations where it mattered, and 1.23 (whole) and 1.33 (row) times the errors.
+#: CPU flash, whose exponentials are off by up to 1e-4, reaches 1.26 times the errors in float16; the limit for a row
+#: applies to it.
 TREND_DEVIATIONS = 8.0
 TREND_SHARE = 1 / 32
 RMS_RATIO = 1.3
@@ -120,8 +121,8 @@ LARGEST_SCORE = torch.finfo(torch.float32).max / 16
 #: The relative change of the scale behind a trend's direction: float64 leaves ten digits of the difference.
 STRETCH = 1e-6
 
-#: Blocks that peers go by. Queries whose share of dk and dv is added up before it is rounded: CPU flash's blocks have
-#: 32 or more. Keys by which weights are scaled: those of kernels are from 16 to 128, and the last is all of them.
+#: Block sizes of simulated kernels. Queries: dk and dv are rounded after each block. CPU flash's have 32 or more.
+#: Keys: an online softmax rescales after each block; those of kernels have 16 to 128, and the last size is all keys.
 QUERY_BLOCK = 32
 KEY_BLOCKS = (16, 64, 128, 1 << 20)
 
@@ -135,7 +136,8 @@ PIECES = 2
 #: rounded, and 1 / (1 - p) with them, as for MASK_SCALE.
 UNREAD_ROUNDING = 16.0
 
-#: Beyond this many scores a changed call is compared bit for bit or not at all: a budget takes float64 for every score.
+#: Beyond this many scores a changed call is compared bit for bit or not at all: an error bound needs every score in
+#: float64.
 MOST_SCORES = 1 << 20
 
 #: A result within so many unit roundoffs of the dtype's largest number may be infinite.
@@ -171,7 +173,7 @@ def finite_limit(dtype: torch.dtype) -> float:
 
 
 def error_bound_limit(dtype: torch.dtype) -> float:
-    """How many times its budget an element of a kernel with inputs of this dtype may be off."""
+    """The largest error of an element, in error bounds, of a kernel with inputs of this dtype."""
     return ERROR_BOUNDS_LOW_PRECISION if dtype in LOW_PRECISION else ERROR_BOUNDS
 
 

@@ -1,1 +1,1 @@
-"""The judgement on one call of an attention function: against float64, a first-order budget and right peers."""
+"""The judgement on one call of an attention function, by float64, a first-order error bound and simulated kernels."""

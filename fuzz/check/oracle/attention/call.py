@@ -40,10 +40,10 @@ class Call:
         missing = {name: torch.zeros_like(given[name.removeprefix("d")]) for name in self.missing}
         return {**({} if self.out is None else {"out": self.out}), **self.gradients, **missing}
 
-    def but(
+    def replace(
         self, *, q: Tensor | None = None, k: Tensor | None = None, v: Tensor | None = None, **options: Any
     ) -> "Call":
-        """A call that was not made yet: of this one's arguments, some changed; an option that is None is left out."""
+        """A call to be made, with some arguments changed. An option that is None is left out."""
         given = {name: value for name, value in {**self.options, **options}.items() if value is not None}
         return Call(self.q if q is None else q, self.k if k is None else k, self.v if v is None else v, given)
 

@@ -213,7 +213,7 @@ def judge_unknown_mask(call: Call, rounds: tuple[str, ...]) -> Judgement | None:
     out, (p, _) = call.out, call.options["dropout"]
     if out is None or not out.numel():
         return None
-    exact = Exact(call.but(dropout=None))
+    exact = Exact(call.replace(dropout=None))
     firm = exact.live & ~ill_conditioned(exact, rounds)
     more = 1 / (1 - p) if p < 1 else 0.0
     unit, tiny = constants.UNIT_ROUNDOFF[out.dtype], torch.finfo(out.dtype).smallest_normal

@@ -6,7 +6,7 @@ rounded to (0 for kernels that keep them in float32), u of the results:
 
     ds    = ua (|scale| sum_d |q||k| + 2|s| + (max s - s) + |bias|) + us (2|scale q k| + |s|)  absolute error of a score
     o     : u|o| + uw (sqrt(sum_j P^2 v^2) + |P|_2 |o|) + sum_j P ds |v - o| + (2 + sqrt(kv_len)/2) ua sum_j P|v|
-    delta : u sqrt(sum_d (o do)^2) + sqrt(sum_d (do T_o)^2) + us |P dP|_2       T_o: the budget of o without u|o|
+    delta : u sqrt(sum_d (o do)^2) + sqrt(sum_d (do T_o)^2) + us |P dP|_2       T_o: the bound of o without u|o|
     dv    : u|dv| + uw sqrt(sum_i P^2 do^2) + sum_i P (ds + dlse + 2 ua)|do|
     dS    : |dS|(ds + dlse + 2 ua) + P (ua sum_d |do||v| + us |dP|), and uw |dS| at random
     dsinks: u|dsinks| + sum p_sink (e(delta) + |delta|(dlse + 2 ua))           over batches and queries
@@ -37,10 +37,12 @@ def score_error(exact: Exact, *, rounded: bool) -> Tensor:
     return error.where(s.isfinite(), torch.zeros_like(s))
 
 
-def budget(exact: Exact, rounds: tuple[str, ...] = ("weights",)) -> dict[str, Tensor]:
-    """The budget of every element of `exact.results`, by name. `rounds`: what the kernel rounds to the inputs' dtype on
-    the way, of "weights" (and gradients of scores), "scores" (and gradients of weights) and "sums" (dk and dv, block by
-    block of queries)."""
+def compute_error_bounds(exact: Exact, rounds: tuple[str, ...] = ("weights",)) -> dict[str, Tensor]:
+    """The error bound of every element of `exact.results`, by name.
+
+    `rounds`: which intermediate values the kernel rounds to the inputs' dtype, of "weights" (and gradients of scores),
+    "scores" (and gradients of weights) and "sums" (dk and dv, after each block of queries).
+    """
     dtype = exact.dtype
     unit, ua = UNIT_ROUNDOFF[dtype], UNIT_ROUNDOFF[torch.float32]
     us = unit if "scores" in rounds else 0.0

@@ -68,7 +68,7 @@ class _Sums:
         self._out, self._dout = made.out, made.dout
         self._dq, self._dk, self._dv = (made.gradients[name] for name in ("dq", "dk", "dv"))
         self._p = (made.options.get("dropout") or (0.0,))[0]
-        given = self._given = Exact(made.but(dropout=None))
+        given = self._given = Exact(made.replace(dropout=None))
         self._scale, self._weights, error = abs(given.scale), given.weights, score_error(given, rounded=False)
         self._live = (given.weights > 0).any(-1, keepdim=True)
         # Where a row of no key gives the mean of v, other sums hold.

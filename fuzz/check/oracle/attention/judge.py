@@ -1,8 +1,8 @@
 """From one call of an attention function to a verdict.
 
-Every result is compared with float64 in units of its budget (error_bound.py) and, in low precision, with simulated
-kernels on the same inputs (rounding_simulation.py). The budget shows what is wrong somewhere, the simulations what is
-wrong a little everywhere.
+Every result is compared with float64 in units of its error bound (error_bound.py) and, in low precision, with
+simulated kernels on the same inputs (rounding_simulation.py). The bound finds a large error in one element, the
+simulations a small one in all.
 """
 
 import math
@@ -14,9 +14,9 @@ from torch import Tensor
 
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.attention.call import Call
-from fuzz.check.oracle.attention.error_bound import budget, ill_conditioned
+from fuzz.check.oracle.attention.error_bound import compute_error_bounds, ill_conditioned
 from fuzz.check.oracle.attention.exact import Exact
-from fuzz.check.oracle.attention.rounding_simulation import Peers, Statistics, Trends, measure
+from fuzz.check.oracle.attention.rounding_simulation import SimulatedKernels, Statistics, Trends, measure
 from fuzz.check.oracle.verdict import SEVERITY, Judgement, pick_worst
 from fuzz.check.oracle.where import first_index, largest_index
 from fuzz.protocol import Verdict
@@ -24,9 +24,9 @@ from fuzz.protocol.failures import EmptyRowsNotZero, Failure, IllConditioned, No
 
 
 def judge(call: Call, rounds: tuple[str, ...], dropped: Tensor | None = None) -> Judgement:
-    """The verdict on `call`, whose function rounds what `rounds` says (see `budget`). `dropped`: its dropout mask.
+    """The verdict on `call`. `rounds`: as in `compute_error_bounds`; `dropped`: the dropout mask of the call.
 
-    numbers: see `Judgement`; peer_error is the largest error of a few right kernels in the place of eager's.
+    numbers: see `Judgement`; in place of eager's error, peer_error is the largest error of two simulated kernels.
     """
     if call.out is None:
         return Judgement(Verdict.OK)
@@ -35,7 +35,7 @@ def judge(call: Call, rounds: tuple[str, ...], dropped: Tensor | None = None) ->
 
 @dataclass
 class _Result:
-    """One result on the bench: the truth, its budget, and which elements are judged."""
+    """One result of the call: its value, the float64 truth, its error bound, and which elements are judged."""
 
     name: str
     value: Tensor
@@ -45,7 +45,7 @@ class _Result:
     judged: Tensor
 
     def errors(self, value: Tensor) -> Tensor:
-        """Errors in units of the budget, signed, 0 where nothing is judged."""
+        """Signed errors in units of the error bound; 0 where nothing is judged."""
         return ((value.double() - self.exact) / self.allowed).nan_to_num(0.0, 0.0, 0.0).masked_fill(~self.judged, 0.0)
 
     def judgement(
@@ -62,7 +62,7 @@ class _Judge:
         self._exact = Exact(call, dropped)
         self._low = call.q.dtype in constants.LOW_PRECISION
         self._limit = constants.error_bound_limit(call.q.dtype)
-        self._peers = Peers(self._exact, rounds, call.options.get("sinks"))
+        self._simulated = SimulatedKernels(self._exact, rounds, call.options.get("sinks"))
         self._drawn: list[dict[str, Tensor]] = []
         self._ill_conditioned = ill_conditioned(self._exact, rounds)
         overflows = bool((self._exact.products.abs() > constants.LARGEST_SCORE).any())
@@ -86,7 +86,7 @@ class _Judge:
 
     def _make_results(self) -> list[_Result]:
         call, exact = self._call, self._exact
-        allowed, truth = budget(exact, self._rounds), dict(exact.results)
+        allowed, truth = compute_error_bounds(exact, self._rounds), dict(exact.results)
         assert call.out is not None
         results = call.results
         bias = call.options.get("bias")
@@ -119,8 +119,8 @@ class _Judge:
         missing = result.finite & ~result.value.isfinite()
         if bool(missing.any()):
             # Where a right kernel overflows nobody is accused.
-            for peer in (peer for peer in self._draw(constants.SIMULATED_KERNELS) if result.name in peer):
-                missing &= peer[result.name].isfinite()
+            for kernel in (kernel for kernel in self._draw(constants.SIMULATED_KERNELS) if result.name in kernel):
+                missing &= kernel[result.name].isfinite()
         lost = int(missing.sum())
         r = result.errors(result.value)
         numbers = self._numbers(result, r)
@@ -132,7 +132,7 @@ class _Judge:
             error = abs(float(result.value[index]) - float(result.exact[index]))
             off = WrongValue(result.name, index, error, numbers["ratio"], limit, gradient_missing=missed)
             return result.judgement(wrong, off, numbers, r.abs() > limit)
-        # Code that rounds scores may do so anywhere, and no peer does as it does.
+        # Code that rounds scores may do so anywhere, and no simulated kernel does the same.
         if self._low and "scores" not in self._rounds and result.name in ("out", "dq", "dk", "dv"):
             trends = self._trends(result, r)
             numbers |= trends.numbers
@@ -152,16 +152,16 @@ class _Judge:
         small = result.exact.abs() < constants.SMALLEST_TREND * torch.finfo(self._exact.dtype).smallest_normal
         mine = measure(r.masked_fill(small, 0.0), directions)
 
-        def measure_peers(peers: list[dict[str, Tensor]]) -> list[Statistics]:
-            errors = [result.errors(peer[result.name]).masked_fill(small, 0.0) for peer in peers]
+        def measure_all(kernels: list[dict[str, Tensor]]) -> list[Statistics]:
+            errors = [result.errors(kernel[result.name]).masked_fill(small, 0.0) for kernel in kernels]
             return [measure(one, directions) for one in errors]
 
         # A smaller bias or change of the scale is no mistake.
         inaccurate = math.inf if "exponentials" in self._rounds else 0.0
         least = max(inaccurate, constants.TREND_SHARE * constants.UNIT_ROUNDOFF[self._exact.dtype])
         for count in (constants.SIMULATED_KERNELS, constants.SIMULATED_KERNELS_BEFORE_WRONG):
-            peers = measure_peers(self._draw(count))
-            trends = Trends(result.name, mine, peers, measure_peers(self._online), least)
+            kernels = measure_all(self._draw(count))
+            trends = Trends(result.name, mine, kernels, measure_all(self._online), least)
             if trends.failure is None:
                 break
         return trends
@@ -172,17 +172,17 @@ class _Judge:
 
     @cached_property
     def _online(self) -> list[dict[str, Tensor]]:
-        return self._peers.online()
+        return self._simulated.draw_online()
 
-    def _worst_of_peers(self, result: _Result) -> float:
-        """The largest error of right kernels in budgets: beyond the limit where terms are equal."""
-        peers = [*self._online, *self._draw(constants.SIMULATED_KERNELS_BEFORE_WRONG)] if self._low else []
-        errors = [result.errors(peer[result.name]) for peer in peers if result.name in peer]
+    def _find_worst_simulated(self, result: _Result) -> float:
+        """The largest error of simulated kernels in units of the bound. It exceeds the limit where terms are equal."""
+        kernels = [*self._online, *self._draw(constants.SIMULATED_KERNELS_BEFORE_WRONG)] if self._low else []
+        errors = [result.errors(kernel[result.name]) for kernel in kernels if result.name in kernel]
         return max((float(one.abs().max()) for one in errors), default=0.0)
 
     def _draw(self, count: int) -> list[dict[str, Tensor]]:
         while len(self._drawn) < count:
-            self._drawn.append(self._peers.draw())
+            self._drawn.append(self._simulated.draw())
         return self._drawn[:count]
 
     def _numbers(self, result: _Result, r: Tensor) -> dict[str, float]:
@@ -194,13 +194,13 @@ class _Judge:
 
         limit = self._limit
         if float(per_row.max()) > limit:
-            limit = max(limit, constants.SIMULATED_KERNELS_MARGIN * self._worst_of_peers(result))
-        peers = [error(peer[result.name]) for peer in self._draw(2) if result.name in peer]
+            limit = max(limit, constants.SIMULATED_KERNELS_MARGIN * self._find_worst_simulated(result))
+        kernels = [error(kernel[result.name]) for kernel in self._draw(2) if result.name in kernel]
         return {
             "ratio": float(per_row.max()),
             "limit": limit,
             "compiled_error": error(result.value),
-            "peer_error": max(peers, default=math.nan),
+            "peer_error": max(kernels, default=math.nan),
             "scale": float(result.exact.abs().masked_fill(~result.judged, 0.0).max()),
             "rows_wrong": float((per_row > limit).sum()),
             "rows_total": float(per_row.numel()),

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fuzz.check.exceptions import Unsupported
 from fuzz.check.oracle.attention.call import Call
-from fuzz.check.oracle.attention.error_bound import budget
+from fuzz.check.oracle.attention.error_bound import compute_error_bounds
 from fuzz.check.oracle.attention.exact import Exact
 from fuzz.check.oracle.attention.relation_table import RELATIONS, Equation, Term
 from fuzz.check.oracle.constants import LARGEST_RELATED, MOST_SCORES, SMALLEST_RELATED, UNIT_ROUNDOFF, error_bound_limit
@@ -29,17 +29,17 @@ def find_violations(
 ) -> list[RelationBroken]:
     """Which of up to `most` relations of a call, drawn by `chance` from those that apply, the function breaks.
 
-    `attend(q, k, v, **options)` gives the output of docs/kernels.md; a call it refuses (`Unsupported`,
-    NotImplementedError) is skipped. Raises what it raises else. With `exact`, for a function that sums in one order
-    whatever the shape, relations that are exact have to hold bit for bit, on contiguous tensors; without, to within the
-    sum of the budgets of both sides. Nothing is said with dropout, of numbers that are not finite, of scores beyond
-    float32, or of rows that keep no key.
+    `attend(q, k, v, **options)` gives the output of docs/kernels.md. A call that it refuses (`Unsupported`,
+    NotImplementedError) is skipped; any other exception is raised. Both sides may differ by the sum of their error
+    bounds. With `exact`, for a function that sums in one order whatever the shape, exact relations must hold bit for
+    bit on contiguous tensors. Nothing is found for calls with dropout, numbers that are not finite or scores beyond
+    float32, nor in rows that keep no key.
     """
-    call = given.but()
+    call = given.replace()
     if not _is_tame(call):
         return []
     if exact:
-        call = call.but(q=call.q.contiguous(), k=call.k.contiguous(), v=call.v.contiguous())
+        call = call.replace(q=call.q.contiguous(), k=call.k.contiguous(), v=call.v.contiguous())
     call.options.pop("dropout", None)
     found: list[RelationBroken] = []
     trial = _Trial(attend, call)
@@ -67,7 +67,7 @@ class _Trial:
         self._attend = attend
         self._call = call
         self._outputs: dict[Call, Tensor] = {}
-        self._budgets: dict[Call, Tensor] = {}
+        self._bounds: dict[Call, Tensor] = {}
         #: Whether a function that computes scores in the dtype of q may have infinite ones.
         self._may_overflow = _largest_score(call) > torch.finfo(call.q.dtype).max / 2
 
@@ -78,7 +78,7 @@ class _Trial:
         if left.shape != right.shape:
             return RelationBroken("", "shape", shape=tuple(left.shape), expected_shape=tuple(right.shape))
         terms = equation.left + equation.right
-        empty = torch.stack([term.of_budget(_mark_empty_rows(term.call)) for term in terms]).sum(0) > 0
+        empty = torch.stack([term.of_bound(_mark_empty_rows(term.call)) for term in terms]).sum(0) > 0
         tiny = SMALLEST_RELATED * torch.finfo(self._call.q.dtype).smallest_normal
         same = (left == right) | (left.isnan() & right.isnan()) | empty | ((left.abs() < tiny) & (right.abs() < tiny))
         if same.all():
@@ -94,7 +94,7 @@ class _Trial:
             return _violation("bitwise", left, right, error)
         if any(math.prod(term.call.q.shape[:3]) * term.call.k.shape[2] > MOST_SCORES for term in terms):
             return None
-        allowed = torch.stack([term.of_budget(self._budget(term.call)) for term in terms]).sum(0)
+        allowed = torch.stack([term.of_bound(self._bound(term.call)) for term in terms]).sum(0)
         limit = error_bound_limit(self._call.q.dtype)
         ratio = (error / allowed).nan_to_num(0.0, posinf=0.0)
         worst = float(ratio.max())
@@ -111,13 +111,13 @@ class _Trial:
                 self._outputs[call] = self._attend(call.q, call.k, call.v, **call.options)
         return self._outputs[call]
 
-    def _budget(self, call: Call) -> Tensor:
-        if call not in self._budgets:
-            # Weights and sums of equal terms round alike, step by step; the budget counts one rounding of their sum.
+    def _bound(self, call: Call) -> Tensor:
+        if call not in self._bounds:
+            # Weights and sums of equal terms round alike, step by step; the bound counts one rounding of their sum.
             largest = call.v.double().abs().amax(2, keepdim=True).repeat_interleave(call.group, 1)
             summing = math.sqrt(call.k.shape[2]) * UNIT_ROUNDOFF[torch.float32] * largest
-            self._budgets[call] = budget(Exact(call), ("weights", "scores"))["out"] + summing
-        return self._budgets[call]
+            self._bounds[call] = compute_error_bounds(Exact(call), ("weights", "scores"))["out"] + summing
+        return self._bounds[call]
 
 
 def _violation(

@@ -22,14 +22,14 @@ Map = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """`map` of the output of a call; `spread` does the same to its budget (it is `map` where that is linear)."""
+    """`map` of the output of a call; `spread` does the same to its error bound (it is `map` where that is linear)."""
 
     call: Call
     map: Map = lambda out: out
     spread: Map | None = None
 
-    def of_budget(self, size: Tensor) -> Tensor:
-        """The budget of the term, from that of the output."""
+    def of_bound(self, size: Tensor) -> Tensor:
+        """The error bound of the term, from that of the output."""
         return (self.spread or self.map)(size)
 
 
@@ -77,13 +77,13 @@ def _select(call: Call, axis: int, chosen: list[int]) -> tuple[Call, Tensor]:
         k, v = (x.index_select(2 if axis else 0, index) for x in (k, v))
     if axis == 1:
         extras |= {name: x[index] for name, x in _given(call, "alibi", "sinks").items()}
-    return call.but(q=q, k=k, v=v, **extras), index
+    return call.replace(q=q, k=k, v=v, **extras), index
 
 
 def _keep(call: Call, keys: Tensor) -> Call:
     """The call with a mask that keeps no keys but these."""
     mask = call.options.get("mask")
-    return call.but(mask=_four_axes(keys if mask is None else mask & keys))
+    return call.replace(mask=_four_axes(keys if mask is None else mask & keys))
 
 
 def _head_permutation(call: Call, chance: Random) -> Equation | None:
@@ -93,7 +93,7 @@ def _head_permutation(call: Call, chance: Random) -> Equation | None:
     chosen = [g * call.group + m for g in kv_heads for m in chance.sample(range(call.group), call.group)]
     changed, index = _select(call, 1, chosen)
     keys = torch.tensor(kv_heads, device=call.q.device)
-    changed = changed.but(k=call.k.index_select(1, keys), v=call.v.index_select(1, keys))
+    changed = changed.replace(k=call.k.index_select(1, keys), v=call.v.index_select(1, keys))
     return _equate(changed, call, lambda out: out.index_select(1, index))
 
 
@@ -121,26 +121,26 @@ def _additive_mask(call: Call, _: Random) -> Equation | None:
     if mask is None:
         return None
     bias = call.q.new_zeros(()) if bias is None else bias
-    return _equate(call.but(mask=None, bias=torch.where(mask, bias, float("-inf")).to(bias.dtype)), call)
+    return _equate(call.replace(mask=None, bias=torch.where(mask, bias, float("-inf")).to(bias.dtype)), call)
 
 
 def _band_as_mask(call: Call, _: Random) -> Equation | None:
     mask = call.kept() if _given(call, "causal", "window") else None
     if call.options.get("alibi") is not None and call.from_end:
         return None
-    return None if mask is None else _equate(call.but(causal=None, window=None, mask=mask), call)
+    return None if mask is None else _equate(call.replace(causal=None, window=None, mask=mask), call)
 
 
 def _alibi_as_bias(call: Call, _: Random) -> Equation | None:
     sloped = None if call.options.get("alibi") is None else call.added()
-    return None if sloped is None else _equate(call.but(alibi=None, bias=sloped.float()), call)
+    return None if sloped is None else _equate(call.replace(alibi=None, bias=sloped.float()), call)
 
 
 def _whole_extras(call: Call, _: Random) -> Equation | None:
     shape = (*call.q.shape[:3], call.k.shape[2])
     narrow = {name: x for name, x in _given(call, "mask", "bias").items() if x.shape != shape}
     whole = {name: x.expand(shape).contiguous() for name, x in narrow.items()}
-    return _equate(call.but(**whole), call) if whole else None
+    return _equate(call.replace(**whole), call) if whole else None
 
 
 def _stays(x: Tensor, factor: float) -> bool:
@@ -156,20 +156,20 @@ def _q_against_scale(call: Call, chance: Random) -> Equation | None:
     # Products in float16 may overflow without a fault.
     if not _stays(call.q, factor) or dots > torch.finfo(call.q.dtype).max / 2:
         return None
-    return _equate(call.but(q=call.q * factor, scale=call.options["scale"] / factor), call)
+    return _equate(call.replace(q=call.q * factor, scale=call.options["scale"] / factor), call)
 
 
 def _repeated_heads(call: Call, _: Random) -> Equation | None:
     k, v = (x.repeat_interleave(call.group, 1) for x in (call.k, call.v))
-    return _equate(call.but(k=k, v=v), call) if call.group > 1 else None
+    return _equate(call.replace(k=k, v=v), call) if call.group > 1 else None
 
 
 def _padded_features(call: Call, chance: Random) -> Equation | None:
     more = chance.choice((1, 3, 8, 16))
     q, k, v = (pad(x, (0, more)) for x in (call.q, call.k, call.v))
     if call.v.shape[3] != call.q.shape[3]:
-        return _equate(call.but(q=q, k=k), call)
-    return _equate(call.but(q=q, k=k, v=v), call, lambda out: pad(out, (0, more)))
+        return _equate(call.replace(q=q, k=k), call)
+    return _equate(call.replace(q=q, k=k, v=v), call, lambda out: pad(out, (0, more)))
 
 
 def _key_permutation(call: Call, chance: Random) -> Equation | None:
@@ -199,7 +199,7 @@ def _padded_tail(call: Call, chance: Random) -> Equation | None:
     v = padded.v.clone()
     v[:, :, columns:] = 1000.0
     keep = torch.arange(columns + more, device=call.q.device) < columns
-    return _equate(_keep(padded.but(v=v), keep), call)
+    return _equate(_keep(padded.replace(v=v), keep), call)
 
 
 def _causal_prefix(call: Call, chance: Random) -> Equation | None:
@@ -218,7 +218,7 @@ def _turned_features(call: Call, chance: Random) -> Equation | None:
     order = torch.tensor(chance.sample(range(width), width), device=call.q.device)
     signs = torch.tensor([chance.choice((1.0, -1.0)) for _ in range(width)], device=call.q.device).to(call.q.dtype)
     q, k = (x.index_select(3, order) * signs for x in (call.q, call.k))
-    return _equate(call.but(q=q, k=k), call)
+    return _equate(call.replace(q=q, k=k), call)
 
 
 def _sinks_as_key(call: Call, _: Random) -> Equation | None:
@@ -232,7 +232,7 @@ def _sinks_as_key(call: Call, _: Random) -> Equation | None:
     if mask is not None:
         mask = pad(mask.expand(shape), (0, 1), value=True)
     k, v = (pad(x, (0, 0, 0, 1)) for x in (call.k, call.v))
-    return _equate(call.but(k=k, v=v, mask=mask, bias=torch.cat([whole, column], -1), sinks=None), call)
+    return _equate(call.replace(k=k, v=v, mask=mask, bias=torch.cat([whole, column], -1), sinks=None), call)
 
 
 def _between_values(call: Call, _: Random) -> Equation | None:
@@ -250,9 +250,13 @@ RELATIONS = (
     Relation("a mask for causal and window", True, _band_as_mask),
     Relation("mask and bias expanded", True, _whole_extras),
     Relation("q * 4^n and scale / 4^n", True, _q_against_scale),
-    Relation("-q and -scale", True, lambda call, _: _equate(call.but(q=-call.q, scale=-call.options["scale"]), call)),
     Relation(
-        "-v", True, lambda call, _: Equation((Term(call.but(v=-call.v)),), (Term(call, torch.neg, lambda size: size),))
+        "-q and -scale", True, lambda call, _: _equate(call.replace(q=-call.q, scale=-call.options["scale"]), call)
+    ),
+    Relation(
+        "-v",
+        True,
+        lambda call, _: Equation((Term(call.replace(v=-call.v)),), (Term(call, torch.neg, lambda size: size),)),
     ),
     Relation("keys repeated for each query head", True, _repeated_heads),
     Relation("one batch alone", False, _batch_slice),
@@ -271,7 +275,7 @@ RELATIONS = (
         lambda call, _: (
             None
             if call.options.get("sinks") is not None
-            else Equation((Term(call.but(v=torch.ones_like(call.v))),), value=1.0)
+            else Equation((Term(call.replace(v=torch.ones_like(call.v))),), value=1.0)
         ),
     ),
     Relation("between the smallest and the largest v", False, _between_values),

@@ -1,18 +1,18 @@
-"""Right kernels made up: the float64 truth of a call with the rounding of a class of kernels, at random.
+"""Simulated kernels: the float64 truth of a call, rounded at random as right kernels of one class round.
 
-Where a kernel rounds its weights, before or after they are divided by the row's sum and by which running maximum they
-are scaled, decides how they round; a peer multiplies them by a random number before it rounds and divides by it after,
-one number for all rows. What peers agree on is rounding's own trend on these inputs; how far they lie apart is its
-chance. Where scores take few values, or lie close together, weights round alike in all rows, and no chance is left: the
-peers that are `online` show what comes of that.
+How weights round depends on where a kernel rounds them: before or after dividing by the row's sum, and relative to
+which running maximum. A simulated kernel therefore multiplies the weights by a random number, the same for all rows,
+rounds, and divides by it again. The mean over simulated kernels is the trend of rounding on these inputs; their spread
+is its randomness. Where scores take few values, or lie close together, weights round alike in all rows and there is no
+randomness. Simulations of an online softmax show the trend in that case.
 
-Beside theirs, statistics of a result show small errors in many elements. With r = (result - truth) / budget over the
-elements that are judged:
+Statistics of a result, compared with those of simulated kernels, show small errors in many elements. With
+r = (result - truth) / error bound over the elements that are judged:
 
     row    the largest root mean square of r over a row (the last axis)
     rms    the root mean square of r
-    bias   the result as a multiple of the truth, less 1: sum r g / sum g^2 with g = truth / budget
-    scale  the change of the scale that explains the result best: the same with g = (d truth / d log scale) / budget
+    bias   the result as a multiple of the truth, less 1: sum r g / sum g^2 with g = truth / bound
+    scale  the change of the scale that explains the result best: the same with g = (d truth / d log scale) / bound
 """
 
 import functools
@@ -30,7 +30,7 @@ from fuzz.protocol.failures import BiasedErrors
 Statistics = dict[str, float]
 
 
-class Peers:
+class SimulatedKernels:
     """Draws the results, by name (out, dq, dk, dv), of right kernels that round what `rounds` says."""
 
     def __init__(self, exact: Exact, rounds: tuple[str, ...], sinks: Tensor | None) -> None:
@@ -42,8 +42,8 @@ class Peers:
         self._drawn = self._block = 0
         self._sink_first = False
 
-    def online(self) -> list[dict[str, Tensor]]:
-        """Peers that round weights as they are beside the largest one so far, for some sizes of the blocks of keys."""
+    def draw_online(self) -> list[dict[str, Tensor]]:
+        """Kernels with an online softmax, which round weights relative to the largest so far, for some block sizes."""
         if not self._weights:
             return []
         drawn = []
@@ -54,7 +54,7 @@ class Peers:
         return drawn
 
     def draw(self) -> dict[str, Tensor]:
-        """One peer, its results in the call's dtype."""
+        """The results of one kernel, in the call's dtype."""
         exact = self._exact
         self._drawn += 1
         s = exact.scores + self._noise * (2 * self._random(exact.scores.shape) - 1)
@@ -112,7 +112,7 @@ class Peers:
         return p if self._exact.share is None else p * self._exact.share
 
     def _round(self, value: Tensor) -> Tensor:
-        """Rounded to the call's dtype after it was multiplied by a random number, and divided by it again."""
+        """Multiply by a random number, round to the call's dtype, and divide by the number."""
         factor = torch.exp2(self._random((1,)))
         return (value * factor).to(self._exact.dtype).double() / factor
 
@@ -141,38 +141,39 @@ def measure(r: Tensor, directions: dict[str, Tensor]) -> Statistics:
     return found
 
 
-def _count_deviations(value: float, peers: Tensor, online: Tensor) -> float:
-    """How many standard deviations (of all peers) a statistic lies off the mean of `peers`."""
-    variance = float(peers.var()) * (1 + 1 / len(peers)) + (float(online.var()) if len(online) > 1 else 0.0)
+def _count_deviations(value: float, simulated: Tensor, online: Tensor) -> float:
+    """How many standard deviations a statistic is from the mean of `simulated`."""
+    variance = float(simulated.var()) * (1 + 1 / len(simulated)) + (float(online.var()) if len(online) > 1 else 0.0)
     spread = variance**0.5
-    apart = abs(value - float(peers.mean()))
+    apart = abs(value - float(simulated.mean()))
     return apart / spread if spread > 0 else (torch.inf if apart else 0.0)
 
 
 class Trends:
-    """Compares `mine`, of the result `value`, with at least two peers that round at random, and with some `online`
-    ones, whose weights round as those of kernels do that go from one block of keys to the next: a trend that one of
-    these has too is rounding. `least`: the smallest bias or change of the scale that matters; infinite for functions
-    whose exponentials are off by more than rounding, whose errors may be larger as well.
+    """Compares the statistics `mine` of the result `value` with those of at least two `simulated` kernels.
 
-    failure: the trend that is wrong, None for none. numbers: scale and bias as changes beside
-    whatever is nearest, and their standing; rms and row as multiples of what the peers have, and their standing.
+    `online`: those of kernels with an online softmax; a trend that one of them shares is rounding. `least`: the
+    smallest bias or change of the scale that matters. It is infinite for functions whose exponentials are off by more
+    than rounding; their errors may be larger as well.
+
+    failure: the trend that is wrong, or None. numbers: scale and bias as differences from the nearest simulation, rms
+    and row as multiples of the largest simulated one, and how many standard deviations each is away.
     """
 
     def __init__(
-        self, value: str, mine: Statistics, peers: list[Statistics], online: list[Statistics], least: float
+        self, value: str, mine: Statistics, simulated: list[Statistics], online: list[Statistics], least: float
     ) -> None:
-        columns = {name: torch.tensor([peer[name] for peer in peers]) for name in mine}
+        columns = {name: torch.tensor([kernel[name] for kernel in simulated]) for name in mine}
         z = {
-            name: _count_deviations(mine[name], column, torch.tensor([peer[name] for peer in online]))
+            name: _count_deviations(mine[name], column, torch.tensor([kernel[name] for kernel in online]))
             for name, column in columns.items()
         }
-        worst = {name: max(peer[name] for peer in (*peers, *online)) for name in ("rms", "row")}
+        worst = {name: max(kernel[name] for kernel in (*simulated, *online)) for name in ("rms", "row")}
         self._row = worst["row"]
         ratio = {name: mine[name] / other if other else 0.0 for name, other in worst.items()}
         off: dict[str, float] = {}
         for name in ("scale", "bias"):
-            near = (float(columns[name].mean()), *(peer[name] for peer in online))
+            near = (float(columns[name].mean()), *(kernel[name] for kernel in online))
             off[name] = min((mine[name] - other for other in near), key=abs)
         self.numbers = {
             **{f"{name}_ratio": times for name, times in ratio.items()},
@@ -189,7 +190,7 @@ class Trends:
             },
         }
         wrong = [name for name in matters if z[name] > constants.TREND_DEVIATIONS]
-        self.failure = BiasedErrors(value, wrong[0], matters[wrong[0]], z[wrong[0]], len(peers)) if wrong else None
+        self.failure = BiasedErrors(value, wrong[0], matters[wrong[0]], z[wrong[0]], len(simulated)) if wrong else None
 
     def rows(self, r: Tensor) -> Tensor | None:
         """The elements of rows whose errors `r` [..., features] are too large, where the failure is about rows."""

@@ -26,7 +26,7 @@ def enter(command: Callable[..., int | None], name: str) -> NoReturn:
 def call(command: Callable[..., int | None], name: str, arguments: Sequence[str]) -> int:
     """Run `command` with these arguments and give its exit code; errors are reported on stderr."""
     try:
-        return _parsed(command, name, arguments)() or 0
+        return _parse(command, name, arguments)() or 0
     except UserError as error:
         print(f"error: {_one_line(error)}", file=sys.stderr)
         return USAGE
@@ -55,7 +55,7 @@ def _fault() -> int:
     return FAULT
 
 
-def _parsed(command: Callable[..., int | None], name: str, arguments: Sequence[str]) -> Callable[[], int | None]:
+def _parse(command: Callable[..., int | None], name: str, arguments: Sequence[str]) -> Callable[[], int | None]:
     """The command bound to its arguments. Raises `UserError`; exits with 0 after `--help`."""
     from cyclopts import App, CycloptsError, Parameter
     from cyclopts.config import Toml

@@ -32,23 +32,23 @@ _LAYOUTS = {"bhsd": (BATCH, HEAD, "", FEATURE), "bshd": (BATCH, "", HEAD, FEATUR
 
 _VALUE = re.compile(r"(grad of )?input (\d+)")
 _SHOWN = 4
-"""So many ranges of an axis are named."""
+"""The most ranges that are listed of an axis."""
 
 
 def describe_where(case: Case, where: WrongElements | None) -> str:
-    """In one line where a value of the case is wrong; "" where nothing is known of it."""
+    """Where a value of the case is wrong, in one line; "" where that is not known."""
     if where is None or not where.wrong or not where.shape:
         return ""
-    return f"{where.value}: {words(where, labels(case, where.value, len(where.shape)))}"
+    return f"{where.value}: {describe_elements(where, label_axes(case, where.value, len(where.shape)))}"
 
 
-def labels(case: Case, value: str, rank: int) -> tuple[str, ...]:
-    """What the axes of a value are: attention's where contract or operations tell, else the names of its sizes."""
+def label_axes(case: Case, value: str, rank: int) -> tuple[str, ...]:
+    """Names for the axes of a value: "head" and the like in an attention, else the names of its sizes."""
     if value in _OF_CALLS:
         return _OF_CALLS[value][-rank:]
-    name = _name(case, value)
+    name = _find_value(case, value)
     for contract in case.contracts:
-        found = _of_contract(contract, name, rank)
+        found = _label_contract_axes(contract, name, rank)
         if found:
             return found
     found = find_attention_axes(case, name, rank)
@@ -62,11 +62,11 @@ def labels(case: Case, value: str, rank: int) -> tuple[str, ...]:
     )
 
 
-def gradient(case: Case, value: str) -> str:
-    """The oracle's "grad of input 0" as a kernel's author calls it: "dq"; "of x" where it is none of the kernel's."""
+def name_gradient(case: Case, value: str) -> str:
+    """A kernel author's name for the oracle's "grad of input 0": "dq"; "of x" for an input that no kernel reads."""
     if value in ("dq", "dk", "dv", "dbias"):
         return value
-    name = named(case, value).removeprefix("grad of ").removeprefix("parameter ")
+    name = rename_values(case, value).removeprefix("grad of ").removeprefix("parameter ")
     for contract in case.contracts:
         for field, read in contract.reads.items():
             if read == name:
@@ -74,14 +74,14 @@ def gradient(case: Case, value: str) -> str:
     return f"of {name}"
 
 
-def named(case: Case, text: str) -> str:
-    """The oracle's words with the program's own names: "grad of q" for "grad of input 0"."""
+def rename_values(case: Case, text: str) -> str:
+    """The text with the program's names for its inputs: "grad of q" for "grad of input 0"."""
     names = [item.name for item in case.inputs if not item.parameter]
     return _VALUE.sub(lambda found: f"{found[1] or ''}{names[int(found[2])]}", text)
 
 
-def _name(case: Case, value: str) -> str:
-    """The value of the program that the oracle calls "output 0", "grad of input 2" or "grad of parameter w"."""
+def _find_value(case: Case, value: str) -> str:
+    """The name in the program of the oracle's "output 0", "grad of input 2" or "grad of parameter w"."""
     what, _, which = value.removeprefix("grad of ").removesuffix(" afterwards").partition(" ")
     if what == "parameter":
         return which
@@ -90,7 +90,7 @@ def _name(case: Case, value: str) -> str:
     return listed[int(which)] if which.isdigit() and int(which) < len(listed) else ""
 
 
-def _of_contract(contract: Contract, name: str, rank: int) -> tuple[str, ...]:
+def _label_contract_axes(contract: Contract, name: str, rank: int) -> tuple[str, ...]:
     if name in (contract.mask, contract.bias):
         return (BATCH, HEAD, QUERY, KEY)[-rank:] if contract.layout != "bsd" else (BATCH, QUERY, KEY)[-rank:]
     row = {contract.q: QUERY, contract.output: QUERY, contract.k: KEY, contract.v: KEY}.get(name)
@@ -99,7 +99,7 @@ def _of_contract(contract: Contract, name: str, rank: int) -> tuple[str, ...]:
 
 
 def find_attention_axes(case: Case, name: str, rank: int) -> tuple[str, ...]:
-    """The axes of a value that is weights times values, or that with axes swapped; () where it is something else."""
+    """The axes of a product of weights and values, maybe with axes swapped; () for any other value."""
     made = {op.name: op for op in case.ops}
     moves: list[Op] = []
     while name in made and rank in _BY_RANK:
@@ -134,8 +134,8 @@ def _move_axes(axes: tuple[str, ...], op: Op) -> tuple[str, ...]:
     return tuple(swapped)
 
 
-def words(where: WrongElements, names: Sequence[str]) -> str:
-    """The wrong elements, axis by axis; `names` says what the axes are."""
+def describe_elements(where: WrongElements, names: Sequence[str]) -> str:
+    """The wrong elements, axis by axis. `names`: those of the axes."""
     shape = where.shape
     axes = [(name, size, ranges) for name, size, ranges in zip(names, shape, where.ranges, strict=True) if size > 1]
     partial = [i for i, (_, size, ranges) in enumerate(axes) if not _whole(ranges, size)]
@@ -171,7 +171,7 @@ def _missing(ranges: Ranges, size: int) -> list[int]:
 
 
 def _phrase(name: str, size: int, ranges: Ranges, noun: str) -> str:
-    """The places on an axis; they are called `noun` where attention has no word for them."""
+    """The positions on an axis. `noun`: what to call them on an axis that is not attention's."""
     plural = _PLURALS.get(name, "")
     step = _step(ranges, size)
     if step:
@@ -198,7 +198,7 @@ def _end(side: str, count: int, name: str) -> str:
 
 
 def _step(ranges: Ranges, size: int) -> int:
-    """The distance of lone indices that go on at one distance to the end of the axis; 0 where they don't."""
+    """The step of single indices that are evenly spaced up to the end of the axis; 0 for others."""
     if len(ranges) < 3 or any(first != last for first, last in ranges):
         return 0
     steps = {after[0] - before[0] for before, after in itertools.pairwise(ranges)}

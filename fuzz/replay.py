@@ -53,7 +53,7 @@ def replay(
     return 1 if unexpected else 0
 
 
-def shown(text: str, subject: str, device: str, python: str = sys.executable) -> int:
+def judge_and_print(text: str, subject: str, device: str, python: str = sys.executable) -> int:
     """Judge the case in a file's text under a subject and print the result. Gives the exit code: 1 for a finding, 0 for
     none, 125 (which `git bisect run` skips) if it can't be judged."""
     from corpus.entry import loads

@@ -82,13 +82,13 @@ def run(
         Time limit for shrinking one failure.
     """
     from fuzz.campaign.options import Budget
-    from fuzz.campaign.schedule import chosen_subjects
+    from fuzz.campaign.schedule import choose_subjects
     from fuzz.durations import parse_duration
     from generators.errors import UserError
 
     limits = Budget.parse(budget)
     shrink_seconds = parse_duration(shrink_time, "shrink-time")
-    subjects = chosen_subjects(subject or [], device)
+    subjects = choose_subjects(subject or [], device)
     if seeds is not None and engine == "random":
         raise UserError("--seeds needs --engine guided or atheris")
     if workers < 1:

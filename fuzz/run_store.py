@@ -172,7 +172,7 @@ class Results:
                     (case.id, casefile.dumps(case), json.dumps(sorted(names)), now),
                 )
             for finding in explained:
-                self._seen_again(finding, now)
+                self._count_again(finding, now)
             for failing, one in unexplained:
                 cursor = self._db.execute(
                     "INSERT INTO suspicions (case_id, case_index, case_text, result, raised) VALUES (?, ?, ?, ?, ?)",
@@ -202,7 +202,7 @@ class Results:
         with self._transaction():
             self._settle(suspicion_id, outcome, note, explained_by)
             if explained_by is not None:
-                self._seen_again(explained_by, time.time())
+                self._count_again(explained_by, time.time())
 
     def add_finding(self, suspicion_id: int | None, finding: FindingRow, signature: str) -> None:
         """Store a finding and the outcome of its suspicion. A finding that is stored already is counted once more."""
@@ -274,7 +274,7 @@ class Results:
             (outcome, note, explained_by, suspicion_id),
         )
 
-    def _seen_again(self, case_id: str, now: float) -> None:
+    def _count_again(self, case_id: str, now: float) -> None:
         self._db.execute("UPDATE findings SET count = count + 1, last_seen = ? WHERE case_id = ?", (now, case_id))
 
 

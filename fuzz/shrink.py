@@ -46,8 +46,8 @@ def shrink(
     from corpus.entry import Entry, load, save
     from corpus.file_edits import require_writable
     from corpus.shrink import shrink as shrink_case
-    from fuzz.campaign.finding_store import found_as
-    from fuzz.campaign.investigate import alike
+    from fuzz.campaign.finding_store import record_origin
+    from fuzz.campaign.investigate import is_same_failure
     from fuzz.durations import parse_duration
     from fuzz.evaluator import WorkerConfig, open_evaluator
     from fuzz.protocol import SubjectResult
@@ -80,7 +80,7 @@ def shrink(
         contracted = subject in hello.attention
         smallest = shrink_case(
             entry.case,
-            lambda c: alike(judge(c), wanted, exact=True, contracted=contracted),
+            lambda c: is_same_failure(judge(c), wanted, exact=True, contracted=contracted),
             lambda: time.monotonic() > deadline,
             contracted=contracted,
         )[-1]
@@ -89,7 +89,7 @@ def shrink(
     before, after = len(entry.case.ops), len(smallest.ops)
     size = f"{before} to {after} operations" if smallest != entry.case else f"already minimal, {after} operations"
     print(f"{size}, {probes} checks; {shown.verdict} under {subject}")
-    print(f"saved: {save(replace(Entry(smallest, note=entry.note), found=found_as(shown, hello)), directory)}")
+    print(f"saved: {save(replace(Entry(smallest, note=entry.note), found=record_origin(shown, hello)), directory)}")
     return 0
 
 

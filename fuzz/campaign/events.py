@@ -225,7 +225,7 @@ class EventLog(Listener):
         # Line buffered: a kill costs no line, and breaks at most the last.
         self._file = (directory / EVENTS_FILE).open("a", buffering=1, encoding="utf-8")
         if self._file.tell():
-            self._file.write("\n" if _broken(directory / EVENTS_FILE) else "")
+            self._file.write("\n" if _ends_mid_line(directory / EVENTS_FILE) else "")
 
     def on_event(self, event: Event, when: float) -> None:
         """Write one line."""
@@ -236,7 +236,7 @@ class EventLog(Listener):
         self._file.close()
 
 
-def _broken(path: Path) -> bool:
+def _ends_mid_line(path: Path) -> bool:
     with path.open("rb") as file:
         file.seek(-1, 2)
         return file.read(1) != b"\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 from corpus import entry as corpus_entry
 from corpus.entry import Entry, Found
 from fuzz.campaign.investigate import Conclusion
-from fuzz.campaign.known_bugs import Explanation, KnownBugs, recorded_result
+from fuzz.campaign.known_bugs import Explanation, KnownBugs, read_recorded_result
 from fuzz.protocol import Hello, SubjectResult
 from fuzz.protocol.codec import encode
 from fuzz.protocol.render import describe
@@ -74,7 +74,7 @@ class FindingStore:
         return path, self._known.add(Explanation(entry.case.id, symptom, known=False))
 
     def _add_known(self, entry: Entry, path: Path) -> None:
-        self._results.add_finding(None, _row(entry, path, "known", 0, recorded_result(entry)), "")
+        self._results.add_finding(None, _row(entry, path, "known", 0, read_recorded_result(entry)), "")
 
 
 def write_fault(case: Case, text: str, directory: Path) -> Path:
@@ -85,8 +85,8 @@ def write_fault(case: Case, text: str, directory: Path) -> Path:
     return path
 
 
-def found_as(shown: SubjectResult, hello: Hello) -> Found:
-    """What a case file says of how the case was found: now, by the worker that said `hello`."""
+def record_origin(shown: SubjectResult, hello: Hello) -> Found:
+    """How a case was found, for its file: now, by the worker that said `hello`."""
     return Found(
         verdict=shown.verdict.value,
         subject=shown.subject,
@@ -104,7 +104,7 @@ def found_as(shown: SubjectResult, hello: Hello) -> Found:
 def _entry(conclusion: Conclusion, hello: Hello, seen: Mapping[str, str] | None = None) -> Entry:
     # Later failures are compared with what the cheapest subject saw.
     seen_best = replace(conclusion.shown, fired=conclusion.proxy.fired, rewrites=conclusion.proxy.rewrites)
-    found = found_as(seen_best, hello)
+    found = record_origin(seen_best, hello)
     return Entry(case=conclusion.case, found=found, seen=seen or {})
 
 

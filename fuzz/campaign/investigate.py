@@ -96,11 +96,16 @@ def investigate(
     return Conclusion(Outcome.FINDING if chosen else Outcome.INTERNAL, minimal, shown, proxy)
 
 
-def alike(result: SubjectResult | None, wanted: SubjectResult, *, exact: bool, contracted: bool = False) -> bool:
-    """Whether `result` is the failure `wanted` is: the verdict (its kind, unless `exact`), for errors the message, for
-    eager the operation, and the word of `torch._dynamo.utils.same` where that called it different (it is no judge of
-    attention functions, which are `contracted`), and, between results of one subject, the
-    rewrites that are proven wrong, or one of the attention patterns that fired: with another it is another bug."""
+def is_same_failure(
+    result: SubjectResult | None, wanted: SubjectResult, *, exact: bool, contracted: bool = False
+) -> bool:
+    """Whether `result` shows the failure that `wanted` shows.
+
+    Both must have the same verdict (without `exact`, one of the same kind) and identity, such as the message of
+    an exception or the operation of eager. Where `torch._dynamo.utils.same` rejects `wanted` it must reject `result`,
+    unless both are of attention functions (`contracted`). Results of one subject must also share the rewrites that are
+    proven wrong or, where none is, an attention pattern that fired.
+    """
     if result is None or not result.verdict.is_finding:
         return False
     if wanted.verdict in VALUES and wanted.same is False and result.same is not False and not contracted:
@@ -142,7 +147,7 @@ def _shrink(
     def still_fails(candidate: Case) -> bool:
         nonlocal probes
         probes += 1
-        fails = alike(probe(candidate, suspect.subject), suspect, exact=True, contracted=contracted)
+        fails = is_same_failure(probe(candidate, suspect.subject), suspect, exact=True, contracted=contracted)
         if fails:
             progress(candidate)
         return fails
@@ -175,7 +180,9 @@ def _confirm(
     first: SubjectResult | None = None
     for _ in range(CONFIRMATIONS):
         result = probe(case, subject, fresh=True)
-        if result is None or not alike(result, first or wanted, exact=first is not None, contracted=contracted):
+        if result is None or not is_same_failure(
+            result, first or wanted, exact=first is not None, contracted=contracted
+        ):
             return None
         first = result
     return first

@@ -70,7 +70,7 @@ class KnownBugs:
             if bug.status.is_open or bug.status.is_back_in(torch):
                 cases = {*bug.findings, *(entry.case.id for _, entry in examples)}
                 self._watched_cases |= dict.fromkeys(cases, bug)
-                self._watched += [(self.symptom(recorded_result(entry), entry.case), bug) for _, entry in examples]
+                self._watched += [(self.symptom(read_recorded_result(entry), entry.case), bug) for _, entry in examples]
                 continue
             for path, entry in examples:
                 explanation = self.add_entry(entry, bug)
@@ -101,7 +101,7 @@ class KnownBugs:
         """Explain failures by an entry, and so by a bug of the ledger where one is given."""
         if bug is not None:
             self.bugs[entry.case.id] = bug
-        return self.add(Explanation(entry.case.id, self.symptom(recorded_result(entry), entry.case), known))
+        return self.add(Explanation(entry.case.id, self.symptom(read_recorded_result(entry), entry.case), known))
 
     def add(self, explanation: Explanation) -> Explanation:
         """Explain failures by a finding."""
@@ -146,11 +146,11 @@ class KnownBugs:
         if self._bug_of(entry.case.id) is not None:
             bug = self._watched_cases.get(entry.case.id)
         else:
-            bug = self.find_watched(entry.case, self.symptom(recorded_result(entry), entry.case))
+            bug = self.find_watched(entry.case, self.symptom(read_recorded_result(entry), entry.case))
         return bug is not None and not bug.status.is_open
 
 
-def recorded_result(entry: Entry) -> SubjectResult:
+def read_recorded_result(entry: Entry) -> SubjectResult:
     """The result an entry records. Raises `UserError` for a verdict or a failure that there is not."""
     found, expected = entry.found, entry.expectation
     data: dict[str, Any] = {"subject": entry.subject, "verdict": expected.verdict or Verdict.OK.value}

@@ -10,7 +10,7 @@ from generators.program.case import Case
 from generators.program.emit import is_random
 
 
-def chosen_subjects(given: list[str], device: str = "cpu") -> tuple[str, ...]:
+def choose_subjects(given: list[str], device: str = "cpu") -> tuple[str, ...]:
     """The subjects of a campaign from what `--subject` said; the default ones of the device when it said nothing.
 
     Raises `UserError` for a name that is neither built in nor `package.module:function`, and for another device's.

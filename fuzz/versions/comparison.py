@@ -125,7 +125,7 @@ def compare(task: Task, interpreters: Sequence[Interpreter], baseline: Baseline 
         yield row
         return
     shown = _row(public, interpreters, baseline, limit)
-    yield replace(row, overruled=shown.change is not Change.UNJUDGED)
+    yield replace(row, has_public_row=shown.change is not Change.UNJUDGED)
     yield shown
 
 
@@ -141,7 +141,7 @@ def _row(task: Task, interpreters: Sequence[Interpreter], baseline: Baseline | N
         at = place - len(before)
         if at >= 0:
             again = interpreters[at].judge(task, fresh=True)
-            results[at] = replace(results[at], steady=again.is_judged and again.fails == results[at].fails)
+            results[at] = replace(results[at], reproduced=again.is_judged and again.fails == results[at].fails)
     return replace(row, results=(*before, *results))
 
 
@@ -201,7 +201,7 @@ def run_comparison(
             interrupted = True
     versions = _label_versions(torches, configs, before)
     comparison = Comparison(versions, tuple(rows), len(tasks) if interrupted else 0)
-    text = "\n".join([table.text(comparison), *_write_files(comparison, tasks, output, torches[-1])])
+    text = "\n".join([table.render_text(comparison), *_write_files(comparison, tasks, output, torches[-1])])
     if interrupted:
         return text, INTERRUPTED
     has_faults = any(result.fault for row in rows for result in row.results)
@@ -221,9 +221,9 @@ def _start(interpreters: Sequence[Interpreter], tasks: Sequence[Task]) -> None:
 def _write_files(comparison: Comparison, tasks: Sequence[Task], output: OutputOptions, torch: str) -> list[str]:
     lines = []
     if output.json is not None:
-        _write(output.json, table.data(comparison))
+        _write(output.json, table.render_json(comparison))
     if output.markdown is not None:
-        _write(output.markdown, f"```text\n{table.text(comparison)}\n```\n")
+        _write(output.markdown, f"```text\n{table.render_text(comparison)}\n```\n")
     if output.save_baseline is not None and comparison.cut:
         lines.append(f"{output.save_baseline} was not written: a baseline needs all cases")
     elif output.save_baseline is not None:
@@ -239,7 +239,9 @@ def _write_files(comparison: Comparison, tasks: Sequence[Task], output: OutputOp
 
 
 def _record_verdicts(row: Row, results: dict[str, VersionResult]) -> None:
-    verdicts = {torch: str(result.verdict) for torch, result in results.items() if result.is_judged and result.steady}
+    verdicts = {
+        torch: str(result.verdict) for torch, result in results.items() if result.is_judged and result.reproduced
+    }
     if verdicts:
         corpus_entry.record_seen(Path(row.name), verdicts)
 

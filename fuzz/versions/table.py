@@ -22,7 +22,7 @@ class Comparison:
     rows: tuple[Row, ...]
     cut: int = 0
 
-    def headline(self) -> str:
+    def summarize(self) -> str:
         """How many cases, which versions, what changed."""
         cut = f" of {self.cut}, then interrupted" if self.cut else ""
         counts = [f"{len(rows)} {change}" for change, rows in group_by_change(self.rows)]
@@ -30,8 +30,8 @@ class Comparison:
         return f"{comparisons}{cut}, torch {', '.join(self.versions)}: {', '.join(counts) or 'none'}"
 
 
-def text(comparison: Comparison) -> str:
-    """For a person at a terminal; cases without change are only counted."""
+def render_text(comparison: Comparison) -> str:
+    """The comparison for a terminal. Cases without change are only counted."""
     lines = []
     for change, rows in group_by_change(comparison.rows):
         if change is Change.SAME:
@@ -47,13 +47,13 @@ def text(comparison: Comparison) -> str:
         ]
         lines.append(head)
         for line, row in zip(body, rows, strict=True):
-            lines += [line, *(f"      {word}" for word in words(row, comparison.versions))]
+            lines += [line, *(f"      {word}" for word in describe_row(row, comparison.versions))]
         lines.append("")
-    return "\n".join([*lines, comparison.headline()])
+    return "\n".join([*lines, comparison.summarize()])
 
 
-def data(comparison: Comparison) -> str:
-    """For programs."""
+def render_json(comparison: Comparison) -> str:
+    """The comparison as JSON."""
     whole = {
         "format": FORMAT,
         "versions": comparison.versions,
@@ -64,8 +64,8 @@ def data(comparison: Comparison) -> str:
     return json.dumps(whole, indent=1) + "\n"
 
 
-def words(row: Row, versions: Sequence[str]) -> list[str]:
-    """What is to be said about a row besides its verdicts: since when, by how much, and what the failure says."""
+def describe_row(row: Row, versions: Sequence[str]) -> list[str]:
+    """A row in lines, besides its verdicts: since when it fails, by how much, and the failure."""
     change, turn = row.change, row.find_turn()
     said = []
     if turn is not None and change in (Change.REGRESSED, Change.FIXED, Change.INTERNAL):
@@ -74,9 +74,9 @@ def words(row: Row, versions: Sequence[str]) -> list[str]:
         said.append(_growth(row))
     if change is Change.REWRITTEN:
         said.append(_patterns_since(row, versions))
-    telling = row.find_most_telling()
-    if telling is not None and telling.message:
-        said.append(telling.message if len(telling.message) < _LONGEST else f"{telling.message[:_LONGEST]}...")
+    shown = row.find_most_informative()
+    if shown is not None and shown.message:
+        said.append(shown.message if len(shown.message) < _LONGEST else f"{shown.message[:_LONGEST]}...")
     return said
 
 
@@ -101,7 +101,7 @@ def _patterns_since(row: Row, versions: Sequence[str]) -> str:
 
 
 def _cells(row: Row) -> list[str]:
-    return [str(result.verdict) if result.steady else f"{result.verdict}, not again" for result in row.results]
+    return [str(result.verdict) if result.reproduced else f"{result.verdict}, not again" for result in row.results]
 
 
 def _row_data(row: Row, versions: Sequence[str]) -> dict[str, Any]:

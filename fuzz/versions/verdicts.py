@@ -44,14 +44,16 @@ class Change(Word):
 
 @dataclass(frozen=True, slots=True)
 class VersionResult:
-    """What one version made of a case under one subject. `message`: what is wrong, for people; `steady`: a second run
-    in a fresh worker agreed, or there was none; `fault`: attnfuzz failed itself."""
+    """What one version made of a case under one subject.
+
+    message: what is wrong, for people; reproduced: no second run in a fresh worker disagreed; fault: attnfuzz failed.
+    """
 
     verdict: Verdict
     message: str = ""
     numbers: dict[str, float] = field(default_factory=dict)
     fired: tuple[str, ...] = ()
-    steady: bool = True
+    reproduced: bool = True
     fault: bool = False
 
     @property
@@ -67,8 +69,11 @@ class VersionResult:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A case under one subject in all versions, first to last. `name`: its file, or what else it is known by; `limit`:
-    the growth that counts; `overruled`: the subject is internal, and a public one has a row of the same case."""
+    """A case under one subject in all versions, first to last.
+
+    name: its file or label; limit: the growth that counts; has_public_row: the subject is internal, and another row has
+    the same case under a public one.
+    """
 
     name: str
     case: str
@@ -76,7 +81,7 @@ class Row:
     device: str
     results: tuple[VersionResult, ...]
     limit: float = GROWTH
-    overruled: bool = False
+    has_public_row: bool = False
 
     @property
     def judged(self) -> list[VersionResult]:
@@ -86,12 +91,12 @@ class Row:
     @property
     def change(self) -> Change:
         """What became of the case."""
-        if self.overruled:
+        if self.has_public_row:
             return Change.INTERNAL
         judged = self.judged
         if len(judged) < 2:
             return Change.UNJUDGED
-        if not all(result.steady for result in judged):
+        if not all(result.reproduced for result in judged):
             return Change.UNSTEADY
         if all(result.fails for result in judged):
             return Change.FAILS
@@ -116,8 +121,8 @@ class Row:
         others = [place for place, fails in judged if fails is not last]
         return next((place for place, _ in judged if others and place > others[-1]), None)
 
-    def find_most_telling(self) -> VersionResult | None:
-        """The result whose detail says most: the last that fails, else the last that could not be judged."""
+    def find_most_informative(self) -> VersionResult | None:
+        """The result to describe: the last that fails, else the last that could not be judged."""
         fails = [result for result in self.results if result.fails]
         skipped = [result for result in self.results if not result.is_judged]
         return [None, *skipped, *fails][-1]
@@ -201,6 +206,6 @@ def render_baseline(torch: str, rows: Sequence[Row]) -> str:
 
 
 def encode_result(result: VersionResult) -> dict[str, Any]:
-    """A result as JSON-ready data, without `steady` and `fault`."""
-    data: dict[str, Any] = encode(replace(result, steady=True, fault=False))
+    """A result as JSON-ready data, without `reproduced` and `fault`."""
+    data: dict[str, Any] = encode(replace(result, reproduced=True, fault=False))
     return data

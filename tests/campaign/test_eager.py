@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fuzz.bug_identity import Symptom
-from fuzz.campaign.investigate import alike
+from fuzz.campaign.investigate import is_same_failure
 from fuzz.campaign.session import run_campaign
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.codec import encode
@@ -66,8 +66,8 @@ def test_the_guilty_operation_tells_one_from_another() -> None:
     assert not minimal.explains(Symptom.of(wrong, features))
     assert not minimal.explains(Symptom.of(other, features))
     assert not minimal.explains(Symptom.of(SubjectResult("passes", Verdict.NONFINITE, failure=FAULTY), features))
-    assert alike(met, suspect(fired=("_sfdp_pattern_5_inference",)), exact=True)
-    assert not alike(other, suspect(), exact=True) and not alike(wrong, suspect(), exact=True)
+    assert is_same_failure(met, suspect(fired=("_sfdp_pattern_5_inference",)), exact=True)
+    assert not is_same_failure(other, suspect(), exact=True) and not is_same_failure(wrong, suspect(), exact=True)
 
 
 def test_who_asks_about_a_function_alone_is_told_of_eager_apart(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from corpus import ledger
 from corpus.entry import Entry, Expectation, Found, save
 from corpus.ledger import Bug, Ledger
-from fuzz.campaign.known_bugs import Explanation, KnownBugs, recorded_result
+from fuzz.campaign.known_bugs import Explanation, KnownBugs, read_recorded_result
 from fuzz.protocol.codec import encode
 from fuzz.protocol.failures import Raised
 from fuzz.protocol.rewrites import WrongRewrite
@@ -37,7 +37,7 @@ def ledger_with(directory: Path, status: str, example: Entry | None, *findings: 
 
 
 def explanation(known: KnownBugs, one: Entry) -> Explanation | None:
-    return known.explain(known.symptom(recorded_result(one), one.case))
+    return known.explain(known.symptom(read_recorded_result(one), one.case))
 
 
 def test_a_finding_explains_failures_that_look_like_it_and_no_others() -> None:
@@ -94,7 +94,7 @@ def test_open_bugs_and_those_that_are_back_are_watched_for_and_others_explain(
     assert (explanation(known, entry("relu", rows=5)) is not None) is explains
     assert (known.explain_minimum(listed.case.id) is not None) is explains
     assert (known.find_listed(listed.case.id) is not None) is explains
-    symptom = known.symptom(recorded_result(example), example.case)
+    symptom = known.symptom(read_recorded_result(example), example.case)
     for one in (case("exp"), listed.case):
         watched = known.find_watched(one, symptom)
         assert (watched is not None) is not explains

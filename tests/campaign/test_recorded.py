@@ -8,7 +8,7 @@ import pytest
 from corpus import entry as corpus_entry
 from corpus.entry import Entry, Found
 from fuzz.bug_identity import Symptom
-from fuzz.campaign.known_bugs import recorded_result
+from fuzz.campaign.known_bugs import read_recorded_result
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.codec import encode
 from fuzz.protocol.failures import (
@@ -94,10 +94,10 @@ def test_the_fields_of_a_failure_survive_a_case_file(tmp_path: Path) -> None:
     for number, (verdict, text, fresh) in enumerate(OLD):
         found = Found(verdict.value, "inductor", message=text, failure=encode(fresh))
         path = corpus_entry.save(Entry(case("exp", rows=number + 1), found=found), tmp_path)
-        assert recorded_result(corpus_entry.load(path)).failure == fresh
+        assert read_recorded_result(corpus_entry.load(path)).failure == fresh
 
 
 def test_fields_that_are_no_failure_are_a_users_error() -> None:
     entry = Entry(case("exp"), found=Found("wrong_result", "inductor", failure={"kind": "no such"}))
     with pytest.raises(UserError):
-        recorded_result(entry)
+        read_recorded_result(entry)

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from fuzz.campaign.options import Budget
-from fuzz.campaign.schedule import CaseNumbers, Schedule, chosen_subjects
+from fuzz.campaign.schedule import CaseNumbers, Schedule, choose_subjects
 from fuzz.subjects import SUBJECTS
 from generators.errors import UserError
 from tests.campaign.fakes import case
@@ -38,13 +38,13 @@ def test_what_is_aimed_at_a_pattern_with_dropout_meets_the_subject_in_which_it_c
 
 @pytest.mark.parametrize("given", [["inductor"], ["aot_eager"], ["my.kernel:call"], ["passes", "my.kernel:call"]])
 def test_chosen_subjects_are_met_by_every_case(given: list[str]) -> None:
-    assert Schedule(chosen_subjects(given)).subjects_for(case("exp")) == tuple(given)
+    assert Schedule(choose_subjects(given)).subjects_for(case("exp")) == tuple(given)
 
 
 @pytest.mark.parametrize("name", ["", "eager", "Inductor", "a:", ":b", "a b:c", "a:b.c", "a/b:c"])
 def test_unknown_subjects_are_refused_with_those_there_are(name: str) -> None:
     with pytest.raises(UserError, match=r"unknown subject .* there are passes, inductor, .*package.module:function"):
-        chosen_subjects([name])
+        choose_subjects([name])
 
 
 def test_numbers_are_handed_out_once_and_holes_first() -> None:

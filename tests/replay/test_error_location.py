@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fuzz.check.oracle.where import locate
-from fuzz.error_location import BATCH, FEATURE, HEAD, KEY, QUERY, describe_where, labels, words
+from fuzz.error_location import BATCH, FEATURE, HEAD, KEY, QUERY, describe_elements, describe_where, label_axes
 from generators.program.case import Case, Contract, Input, Op
 from generators.program.sizes import Size
 
@@ -62,7 +62,7 @@ def test_places_read_as_a_person_would_say_them(mask: Tensor, names: tuple[str, 
     if text == "last of two":
         text = "features 63, 127"
     data = locate("output 0", mask)
-    assert words(data, names) == text
+    assert describe_elements(data, names) == text
     assert data.wrong == int(mask.sum())
 
 
@@ -79,11 +79,11 @@ def test_axes_are_called_what_the_contract_calls_them() -> None:
     contract = Contract("q", "k", "k", "out", "bshd", mask="mask")
     dims = (("B", 2), ("S", 3), ("H", 4), ("D", 5))
     case = Case(dims, inputs, (Op("out", "exp", ("q",)),), ("out",), contracts=(contract,))
-    assert labels(case, "output 0", 4) == (BATCH, QUERY, HEAD, FEATURE)
-    assert labels(case, "grad of input 1", 4) == (BATCH, KEY, HEAD, FEATURE)
-    assert labels(case, "input 2 afterwards", 2) == (QUERY, KEY)
-    assert labels(case, "grad of input 3", 2) == ("B", "D")
-    assert labels(case, "grad of parameter w", 2) == ("axis 0", "axis 1")
+    assert label_axes(case, "output 0", 4) == (BATCH, QUERY, HEAD, FEATURE)
+    assert label_axes(case, "grad of input 1", 4) == (BATCH, KEY, HEAD, FEATURE)
+    assert label_axes(case, "input 2 afterwards", 2) == (QUERY, KEY)
+    assert label_axes(case, "grad of input 3", 2) == ("B", "D")
+    assert label_axes(case, "grad of parameter w", 2) == ("axis 0", "axis 1")
     data = locate("grad of input 1", wrong((2, 3, 4, 5), ALL, 2))
     assert describe_where(case, data) == "grad of input 1: last key row of each head"
     assert describe_where(case, None) == ""

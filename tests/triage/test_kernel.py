@@ -132,7 +132,7 @@ def test_repro_is_one_short_file_that_needs_torch_and_the_kernel_alone(
         for text in plain:
             assert imported(text) - set(sys.stdlib_module_names) == {"torch", *needs}
             assert len(text.splitlines()) < 110
-        assert f'shown(CASE, "{subject}", "cpu", ' in replayed
+        assert f'judge_and_print(CASE, "{subject}", "cpu", ' in replayed
         ast.parse(replayed)
 
 

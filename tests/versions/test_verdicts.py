@@ -5,7 +5,7 @@ import math
 import pytest
 
 from fuzz.protocol import Verdict
-from fuzz.versions.table import Comparison, data, text
+from fuzz.versions.table import Comparison, render_json, render_text
 from fuzz.versions.verdicts import Change, Row, VersionResult, compute_growth
 
 FIRED = ("_sfdp_pattern_5_inference", "pointless_view")
@@ -79,7 +79,7 @@ def test_a_lost_attention_pattern_is_told() -> None:
     form = VersionResult(Verdict.OK, fired=("_sfdp_pattern_5_half_inference",))
     assert row(result("ok"), lost).change is Change.REWRITTEN
     assert row(result("ok"), form).change is Change.SAME
-    told = text(Comparison(("2.12.1", "2.13.0"), (row(result("ok"), lost),)))
+    told = render_text(Comparison(("2.12.1", "2.13.0"), (row(result("ok"), lost),)))
     assert "2.12.1: _sfdp_pattern_5_inference; since 2.13.0: none" in told
 
 
@@ -91,7 +91,7 @@ def test_the_table_names_what_changed_and_counts_the_rest() -> None:
         row("ok", "ok", name="quiet.case.yaml"),
     )
     told = Comparison(("2.12.1", "2.13.0"), rows, 9)
-    shown = text(told)
+    shown = render_text(told)
     assert "quiet.case.yaml" not in shown
     assert "\n      fails since 2.13.0\n" in shown
     assert "1e-07, then 5e-06: 50 times as large; 0.5 times what rounding explains, then 20" in shown
@@ -99,4 +99,4 @@ def test_the_table_names_what_changed_and_counts_the_rest() -> None:
         "4 comparisons of 9, then interrupted, torch 2.12.1, 2.13.0: 1 regressed, 1 error grew, 1 fixed, 1 no change"
     )
     assert "\n      passes since 2.13.0\n      KeyError: a | b\n" in shown
-    assert '"since": "2.13.0"' in data(told)
+    assert '"since": "2.13.0"' in render_json(told)

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator
 
 from corpus.passes.contracts import simplify_contract
-from fuzz.error_location import gradient
+from fuzz.error_location import name_gradient
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import DropoutMask, FaultyOperation, RelationBroken
 from generators.errors import UserError
@@ -118,7 +118,7 @@ def find_place(case: Case, result: SubjectResult) -> str:
     is_gradient = result.verdict is Verdict.WRONG_GRADIENT or value.startswith(("grad of", "dq", "dk", "dv", "dbias"))
     if not is_gradient:
         return "attention_forward" if not case.training or result.verdict is not Verdict.OUT_OF_BOUNDS else "attention"
-    name = gradient(case, value)
+    name = name_gradient(case, value)
     return f"attention_backward ({name})" if name.startswith("d") else "attention_backward"
 
 

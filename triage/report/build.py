@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from corpus.entry import Entry, Expectation, sort_by_version
-from fuzz.error_location import describe_where, named
+from fuzz.error_location import describe_where, rename_values
 from fuzz.evaluator import ROOT, Evaluator, WorkerConfig, open_evaluator, public_version
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import RelationBroken
@@ -132,8 +132,8 @@ def write_report(
         if explanation
         else (),
         diff=explanation.diff() if explanation else (),
-        where=named(case, describe_where(case, result.where)),
-        picture=named(case, drawn),
+        where=rename_values(case, describe_where(case, result.where)),
+        picture=rename_values(case, drawn),
         seen=_list_versions(entry, ablation),
         versions=f"torch {hello.torch}, triton {triton or 'not installed'}, Python {hello.python}, {device}"
         if kernel

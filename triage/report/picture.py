@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fuzz.error_location import BATCH, FEATURE, HEAD, KEY, QUERY, describe_where, labels
+from fuzz.error_location import BATCH, FEATURE, HEAD, KEY, QUERY, describe_where, label_axes
 from fuzz.protocol import ErrorMap, SubjectResult
 from generators.errors import UserError
 from generators.program.case import Case
@@ -63,7 +63,7 @@ class Panel:
 
 def panels(case: Case, errors: ErrorMap) -> tuple[Panel, ...]:
     """The grids of a value of the case; none for a value of one element."""
-    names = labels(case, errors.value, len(errors.shape))
+    names = label_axes(case, errors.value, len(errors.shape))
     sides = [side for side in _sides(names) if any(errors.shape[axis] > 1 for axis in side)]
     if not sides:
         return ()

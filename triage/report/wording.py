@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from fuzz.bug_identity import attention_patterns
-from fuzz.error_location import gradient, named
+from fuzz.error_location import name_gradient, rename_values
 from fuzz.protocol import SubjectResult, Verdict, failures
 from fuzz.protocol.render import MEANINGS, describe
 from fuzz.protocol.rewrites import shorten_domain
@@ -132,7 +132,7 @@ def title(case: Case, result: SubjectResult, device: str, boundaries: Sequence[B
     who = f"scaled_dot_product_attention, {backend} backend" if backend else f"attention kernel {result.subject}"
     what = _VERDICTS[result.verdict][1]
     if result.verdict is Verdict.WRONG_GRADIENT and value_of(result):
-        what += f" {gradient(case, value_of(result))}"
+        what += f" {name_gradient(case, value_of(result))}"
     if isinstance(result.failure, failures.RelationBroken):
         what += f", by the relation {result.failure.relation}"
     rules = [b.rule.removeprefix("only where ") for b in boundaries if b.rule.startswith("only where ")]
@@ -243,7 +243,7 @@ def _rename_values(case: Case, failure: failures.Failure | None) -> failures.Fai
             | failures.FormDiffers()
             | failures.FaultyOperation()
         ):
-            return replace(failure, value=named(case, failure.value))
+            return replace(failure, value=rename_values(case, failure.value))
         case _:
             return failure
 

@@ -9,7 +9,7 @@ from generators.program.case import Attr, Case, Contract, Input, Op, TensorType,
 from generators.program.contracts import check_contract, inside
 from generators.program.dtypes import category
 from generators.program.sizes import Size
-from generators.program.type_check import RESERVED, check, prune, types_of
+from generators.program.type_check import RESERVED, check, make_op, prune, types_of
 
 
 def prune_if_valid(case: Case) -> Case | None:
@@ -49,6 +49,16 @@ def redirect_read(op: Op, old: str, new: str) -> Op:
 def list_unaffected(case: Case, names: Iterable[str]) -> tuple[Contract, ...]:
     """The contracts that describe none of the named operations: they hold however those are changed."""
     return tuple(c for c in case.contracts if inside(case, c).isdisjoint(names))
+
+
+def detach_inputs(case: Case, names: Iterable[str]) -> Case:
+    """The case with inputs that need no gradient; those that are detached already stay."""
+    detached = {op.args for op in case.ops if op.kind == "detach"}
+    for name in (name for name in names if (name,) not in detached):
+        fixed = make_op(fresh(case, "fixed"), "detach", (name,), {})
+        case = substitute(case, {name: fixed.name})
+        case = replace(case, ops=(fixed, *case.ops))
+    return case
 
 
 def replace_op(case: Case, op: Op, new: Op) -> Case:

@@ -45,6 +45,15 @@ def draw_dims(c: Choices) -> dict[str, int]:
     return dims
 
 
+_LONG = {"S": (191, 192, 193, 767, 768, 769), "T": (511, 512, 513, 1025)}
+
+
+def draw_long_dims(c: Choices) -> dict[str, int]:
+    """Few heads, and lengths around the block sizes of fused attention on the CPU: 512 keys; queries in blocks of other
+    sizes from 192 and from 768 on (aten/src/ATen/native/cpu/FlashAttentionKernel.cpp, `kvSplitSize`, `qSplitSize`)."""
+    return {"B": 1, "H": 2, "G": 1, "R": 2, "D": 8, "V": 8} | {name: c.pick(sizes) for name, sizes in _LONG.items()}
+
+
 _TILED_SEQ = _sizes(
     {
         6: (64,),

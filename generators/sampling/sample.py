@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 from generators.errors import CaseError
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
+from generators.program.dtypes import category
+from generators.program.edits import detach_inputs
 from generators.program.type_check import check, make_op
 from generators.sampling.attention import attend
 from generators.sampling.blocks import block_module
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
-from generators.sampling.dimensions import draw_dims, draw_tiled_dims
+from generators.sampling.dimensions import draw_dims, draw_long_dims, draw_tiled_dims
 from generators.sampling.families import FAMILIES, Family
 from generators.sampling.heads import head_inputs, merge_heads, restore_axes
 from generators.sampling.steps import AttentionFeatures, draw_features, draw_many_features, insert_noop
@@ -27,6 +29,8 @@ EMPTY = 0.006
 """The share with a size of 0."""
 WRITTEN = 0.1
 """For kernels, the share of tries with a family's writer; many of those programs have no contract for a kernel."""
+LONG = 0.02
+"""The share with lengths beside the edges of the blocks that fused attention works in on the CPU."""
 _EMPTY = {"S": 3.0, "T": 3.0, "B": 2.0}
 HEADS_INNER = 0.25
 """For kernels, the share of cases whose contract has layout [B, S, H, D], where q, k and v come so."""
@@ -34,6 +38,8 @@ AUTOCAST = 0.03
 """The share under autocast, where the case is still well typed under it."""
 SUMMED = 0.15
 """The share in training that return a sum: what autograd hands to the attention is then expanded, with strides of 0."""
+FROZEN = 0.1
+"""The share in training with an input or parameter that needs no gradient."""
 _DTYPES = {"float32": 5.0, "bfloat16": 2.5, "float16": 2.5}
 
 
@@ -63,8 +69,10 @@ def sample(seed: int, index: int, *, contracted: bool = False, spec: SampleSpec 
     if empty.chance(EMPTY):
         # What refuses a size of 0 (an index, a size of -1) is drawn without one.
         with suppress(CaseError):
-            return draw(*_choices(seed, index), spec=spec, empty=empty.weighted(_EMPTY))
-    return draw(*_choices(seed, index), spec=spec)
+            return draw(*_choices(seed, index), spec=spec, sizes={empty.weighted(_EMPTY): 0})
+    long = Choices(f"{seed}:{index}:long")
+    sizes = draw_long_dims(long) if long.chance(LONG) else None
+    return draw(*_choices(seed, index), spec=spec, sizes=sizes)
 
 
 def _choices(seed: int, index: int) -> tuple[Choices, Choices]:
@@ -72,20 +80,20 @@ def _choices(seed: int, index: int) -> tuple[Choices, Choices]:
     return Choices(f"{seed}:{index}"), Choices(f"{seed}:{index}:extras")
 
 
-def draw(c: Choices, rare: Choices, *, spec: SampleSpec = ANY, empty: str = "") -> Case:
-    """The case that these choices decide on. `rare` decides rare features; `empty` names a dimension of size 0."""
+def draw(c: Choices, rare: Choices, *, spec: SampleSpec = ANY, sizes: Mapping[str, int] | None = None) -> Case:
+    """The case that these choices decide on. `rare` decides rare features; `sizes` fixes some dimensions."""
     drawn = FAMILIES[spec.family] if spec.family else _family(c, FAMILIES)
     c.preferences = drawn.preferences
     c.deviation = c.weighted({0.02: 2.0, 0.08: 5.0, 0.2: 2.0, 0.5: 1.0})
     drawn_dtype, dims = c.weighted(_DTYPES), draw_dims(c)
     drawn_mode = "training" if c.chance(TRAINING) else "inference"
-    b = Builder(dims | ({empty: 0} if empty else {}), spec.dtype or drawn_dtype, spec.mode or drawn_mode)
+    b = Builder({**dims, **(sizes or {})}, spec.dtype or drawn_dtype, spec.mode or drawn_mode)
     features = draw_features(rare)
     if drawn.write is not None:
         returns = drawn.write(b, c)
     else:
         returns = _bare(b, c, features) if c.chance(BARE) else block_module(b, c, features)
-    return _sum(_cast(b.case(returns, dynamic=c.chance(DYNAMIC)), rare), rare)
+    return _freeze(_sum(_cast(b.case(returns, dynamic=c.chance(DYNAMIC)), rare), rare), rare)
 
 
 def _cast(case: Case, c: Choices) -> Case:
@@ -109,6 +117,13 @@ def _sum(case: Case, c: Choices) -> Case:
     except CaseError:
         return case
     return summed
+
+
+def _freeze(case: Case, c: Choices) -> Case:
+    floats = [item.name for item in case.inputs if category(item.dtype) == 2]
+    if not case.training or len(floats) < 2 or not c.chance(FROZEN):
+        return case
+    return detach_inputs(case, [c.pick(floats)])
 
 
 def _family(c: Choices, families: Mapping[str, Family]) -> Family:

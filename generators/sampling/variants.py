@@ -8,7 +8,15 @@ from typing import NamedTuple
 
 from generators.program.case import Attr, Case, Input, Op
 from generators.program.dtypes import LOW_PRECISION, category
-from generators.program.edits import fresh, list_unaffected, prune_if_valid, redirect_read, resize, substitute
+from generators.program.edits import (
+    detach_inputs,
+    fresh,
+    list_unaffected,
+    prune_if_valid,
+    redirect_read,
+    resize,
+    substitute,
+)
 from generators.program.emit import is_random
 from generators.program.type_check import attributes, make_op
 from generators.sampling.choices import Choices
@@ -133,13 +141,7 @@ def _without_dropout(case: Case) -> Case:
 
 def _with_detached_masks(case: Case) -> Case:
     """The case with masks that need no gradient, as in models: rewrites do not match others."""
-    for mask in _masks(case):
-        if any(op.kind == "detach" and op.args == (mask.name,) for op in case.ops):
-            continue
-        fixed = make_op(fresh(case, "fixed"), "detach", (mask.name,), {})
-        case = substitute(case, {mask.name: fixed.name})
-        case = replace(case, ops=(fixed, *case.ops))
-    return case
+    return detach_inputs(case, [mask.name for mask in _masks(case)])
 
 
 def _masks(case: Case) -> list[Input]:

@@ -8,18 +8,17 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Spec:
+class SubjectSpec:
     """One way to run a case.
 
-    backend: that of torch.compile ("passes": only Inductor's graph passes, see fuzz/check/graph_passes.py), "" to run
-    the module or function as it is, "unknown" for a user's function; mode: that of torch.compile;
-    dynamic: every size is symbolic;
-    function: the attention function, "package.module:function", in the place of the case's own attention;
-    sdpa: the backend of F.scaled_dot_product_attention in its place; twin: a function that must give the same bits;
-    random: for cases with active dropout, with random numbers of its own instead of eager's; tf32: TF32 is allowed;
-    public: users can run it, so that what it shows is a finding by itself; devices: where it runs;
-    share: its part of a campaign's worker time, 0 where every case meets it;
-    default: whether a campaign that was given no subjects runs it. The last two do not count in comparisons.
+    backend: of torch.compile; "passes" for Inductor's graph passes alone (fuzz/check/graph_passes.py), "" for no
+    compiler, "unknown" for a user's function. mode: of torch.compile. dynamic: every size is symbolic.
+    function: the attention function, "package.module:function", that replaces the attention of a case.
+    sdpa: the backend of F.scaled_dot_product_attention that replaces it. twin: a function that must give the same bits.
+    random: in cases with active dropout it draws its own random numbers, not eager's. tf32: TF32 is allowed.
+    public: users can run it, so a failure under it is a finding by itself. devices: where it runs.
+    share: its part of a campaign's worker time; 0 for a subject that every case runs under.
+    default: campaigns run it unless they name subjects. Comparisons of rows ignore share and default.
     """
 
     backend: str = ""
@@ -37,17 +36,17 @@ class Spec:
 
     @property
     def is_attention(self) -> bool:
-        """Whether it computes the attention of cases with a contract and leaves the rest of them alone."""
+        """Whether it replaces only the attention of a case, as its contract describes it."""
         return bool(self.function or self.sdpa)
 
     @property
     def is_eager(self) -> bool:
-        """Whether it is what all others are compared with."""
+        """Whether it runs the case as it is, which is the baseline of all others."""
         return not (self.backend or self.is_attention)
 
     @property
     def is_proxy(self) -> bool:
-        """Whether it stands in for subjects that cost about twenty times as much."""
+        """Whether it is the cheap substitute for subjects that take about twenty times as long."""
         return self.backend == "passes"
 
     @property
@@ -67,28 +66,28 @@ INDUCTOR = "inductor"
 _TRITON = "kernels.attention:attention"
 _CUDA = ("cuda",)
 
-SUBJECTS: dict[str, Spec] = {
-    "passes": Spec("passes", public=False, share=0.0),
-    "inductor": Spec("inductor", share=0.15),
-    "inductor_dynamic": Spec("inductor", dynamic=True, share=0.03),
-    "passes_random": Spec("passes", random=True, public=False, share=0.03),
-    "inductor_random": Spec("inductor", random=True),
-    "inductor_tf32": Spec("inductor", tf32=True, devices=_CUDA, share=0.03),
-    "inductor_tf32_random": Spec("inductor", tf32=True, random=True, devices=_CUDA),
-    "aot_eager": Spec("aot_eager", public=False),
-    "triton": Spec(function=_TRITON, share=0.05),
-    "triton_compiled": Spec("inductor", function=_TRITON, share=0.01),
-    "sdpa_math": Spec(sdpa="MATH", twin="kernels.reference:math_attention", share=0.005),
-    "sdpa_flash": Spec(sdpa="FLASH_ATTENTION", share=0.005),
-    "sdpa_efficient": Spec(sdpa="EFFICIENT_ATTENTION", devices=_CUDA, share=0.005),
-    "sdpa_cudnn": Spec(sdpa="CUDNN_ATTENTION", devices=_CUDA, share=0.005),
-    "inductor_reduce_overhead": Spec("inductor", mode="reduce-overhead", default=False),
-    "inductor_max_autotune": Spec("inductor", mode="max-autotune", default=False),
-    "passes_dynamic": Spec("passes", dynamic=True, public=False, default=False),
-    "aot_eager_decomp_partition": Spec("aot_eager_decomp_partition", public=False, default=False),
-    "eager": Spec(default=False),
+SUBJECTS: dict[str, SubjectSpec] = {
+    "passes": SubjectSpec("passes", public=False, share=0.0),
+    "inductor": SubjectSpec("inductor", share=0.15),
+    "inductor_dynamic": SubjectSpec("inductor", dynamic=True, share=0.03),
+    "passes_random": SubjectSpec("passes", random=True, public=False, share=0.03),
+    "inductor_random": SubjectSpec("inductor", random=True),
+    "inductor_tf32": SubjectSpec("inductor", tf32=True, devices=_CUDA, share=0.03),
+    "inductor_tf32_random": SubjectSpec("inductor", tf32=True, random=True, devices=_CUDA),
+    "aot_eager": SubjectSpec("aot_eager", public=False),
+    "triton": SubjectSpec(function=_TRITON, share=0.05),
+    "triton_compiled": SubjectSpec("inductor", function=_TRITON, share=0.01),
+    "sdpa_math": SubjectSpec(sdpa="MATH", twin="kernels.reference:math_attention", share=0.005),
+    "sdpa_flash": SubjectSpec(sdpa="FLASH_ATTENTION", share=0.005),
+    "sdpa_efficient": SubjectSpec(sdpa="EFFICIENT_ATTENTION", devices=_CUDA, share=0.005),
+    "sdpa_cudnn": SubjectSpec(sdpa="CUDNN_ATTENTION", devices=_CUDA, share=0.005),
+    "inductor_reduce_overhead": SubjectSpec("inductor", mode="reduce-overhead", default=False),
+    "inductor_max_autotune": SubjectSpec("inductor", mode="max-autotune", default=False),
+    "passes_dynamic": SubjectSpec("passes", dynamic=True, public=False, default=False),
+    "aot_eager_decomp_partition": SubjectSpec("aot_eager_decomp_partition", public=False, default=False),
+    "eager": SubjectSpec(default=False),
 }
-"""By name, in the order in which they are due. `eager` checks the checker: it must agree with itself."""
+"""By name, in the order in which they run. `eager` tests the oracle: it must agree with itself."""
 
 
 def is_user_function(subject: str) -> bool:
@@ -96,13 +95,13 @@ def is_user_function(subject: str) -> bool:
     return ":" in subject
 
 
-def get_spec(subject: str) -> Spec:
+def get_spec(subject: str) -> SubjectSpec:
     """The row of a built-in subject. Nothing is known of a user's function: it may use Inductor."""
-    return Spec("unknown") if is_user_function(subject) else SUBJECTS.get(subject, Spec(public=False))
+    return SubjectSpec("unknown") if is_user_function(subject) else SUBJECTS.get(subject, SubjectSpec(public=False))
 
 
 def compiler_of(subject: str) -> str:
-    """Who has the bugs that a subject shows: subjects that share the compiler, or the kernels, share its bugs."""
+    """Whose bugs a subject shows, by the name of a subject: those with the same compiler or kernels share its bugs."""
     spec = get_spec(subject)
     if is_user_function(subject) or spec.sdpa:
         return subject
@@ -112,11 +111,11 @@ def compiler_of(subject: str) -> str:
 
 
 def find_variant(subject: str, **changes: Any) -> str | None:
-    """The subject that differs from a built-in one in these fields of its row alone; None without one."""
+    """The subject whose row differs from that of `subject` in exactly these fields; None if there is none."""
     wanted = replace(SUBJECTS[subject], **changes)
     return next((name for name, spec in SUBJECTS.items() if spec == wanted), None)
 
 
 def find_proxy(*, random: bool) -> str:
-    """The cheap subject that a case meets first; `random`: for what draws random numbers of its own."""
+    """The cheap subject that cases run under first. `random`: the one that draws its own random numbers."""
     return next(name for name, spec in SUBJECTS.items() if spec.is_proxy and spec.random == random)

@@ -14,7 +14,7 @@ from torch import nn
 from fuzz.check import graph_passes, settings
 from fuzz.check.attention.function import Attention, Function, load_sdpa
 from fuzz.check.exceptions import SubjectError
-from fuzz.subjects import SUBJECTS, Spec, get_spec, is_user_function
+from fuzz.subjects import SUBJECTS, SubjectSpec, get_spec, is_user_function
 
 __all__ = ["Subject", "SubjectError", "available", "find"]
 
@@ -41,7 +41,7 @@ class Subject:
     under: Callable[[], AbstractContextManager[None]] = nullcontext
 
     @property
-    def spec(self) -> Spec:
+    def spec(self) -> SubjectSpec:
         """Its row in the table."""
         return get_spec(self.name)
 
@@ -66,7 +66,7 @@ def find(name: str) -> Subject:
     return _build(name, SUBJECTS[name])
 
 
-def _build(name: str, spec: Spec) -> Subject:
+def _build(name: str, spec: SubjectSpec) -> Subject:
     attention = None
     if spec.is_attention:
         kernel, fused = functools.partial(_load_kernel, spec.function), functools.partial(load_sdpa, spec.sdpa)
@@ -75,7 +75,7 @@ def _build(name: str, spec: Spec) -> Subject:
     return Subject(name, functools.partial(_compile, spec) if spec.backend else run_eager, attention, tf32=spec.tf32)
 
 
-def _compile(spec: Spec, module: nn.Module, dynamic: bool) -> Callable[..., Any]:
+def _compile(spec: SubjectSpec, module: nn.Module, dynamic: bool) -> Callable[..., Any]:
     backend: Any = graph_passes.backend() if spec.backend == "passes" else spec.backend
     return torch.compile(module, backend=backend, dynamic=dynamic or spec.dynamic, mode=spec.mode or None)
 

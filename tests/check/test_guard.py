@@ -35,7 +35,7 @@ from tests.check.sources import plain, source
 )
 def test_a_guarded_tensor_is_equal_and_laid_out_alike(value: Tensor) -> None:
     guard = Guard()
-    given = guard.given("x", value)
+    given = guard.protect_argument("x", value)
     assert torch.equal(given, value) and given.dtype == value.dtype and given.stride() == value.stride()
     assert given.data_ptr() != value.data_ptr() or not value.numel()
     assert guard.damage() == ()
@@ -45,14 +45,14 @@ def test_gradients_flow_through() -> None:
     guard = Guard()
     value = torch.randn(2, 3, requires_grad=True)
     with guard:
-        out = guard.returned(guard.given("x", value) * 2)
+        out = guard.protect_result(guard.protect_argument("x", value) * 2)
     (grad,) = torch.autograd.grad(out, value, torch.ones(2, 3))
     assert torch.equal(grad, torch.full((2, 3), 2.0)) and guard.damage() == ()
 
 
 def test_what_lies_between_rows_is_guarded_and_poison() -> None:
     guard = Guard()
-    rows = guard.given("x", torch.randn(3, 9)[:, 2:6])
+    rows = guard.protect_argument("x", torch.randn(3, 9)[:, 2:6])
     wide = rows.as_strided((3, 9), (9, 1), rows.storage_offset())
     assert wide[:2, 4:].isnan().all()
     wide[1, 5] = 0.0
@@ -61,7 +61,7 @@ def test_what_lies_between_rows_is_guarded_and_poison() -> None:
 
 def test_results_of_poison_are_told_from_it() -> None:
     guard = Guard()
-    row = guard.given("x", torch.randn(4))
+    row = guard.protect_argument("x", torch.randn(4))
     beyond = row.as_strided((4,), (1,), row.storage_offset() + 4)
     beyond.copy_(beyond * 1.0)
     assert guard.damage() == (Write("x", "after", 4),)

@@ -144,9 +144,9 @@ class _FurtherCalls:
             raise Unsupported("it wrote out of bounds")
         guard = Guard()
         with guard:
-            given = guard.protect({"q": q, "k": k, "v": v, **options})
+            given = guard.protect_arguments({"q": q, "k": k, "v": v, **options})
             with exceptions.accuse_function():
                 out = call_checked(self._loaded.function, **given)
-            out = guard.returned(out)
+            out = guard.protect_result(out)
         self.damage = guard.damage()
         return out

@@ -1,8 +1,7 @@
-"""Memory that tells: buffers with a known pattern around and, before they are written, in them.
+"""Guarded memory: buffers between borders of a known pattern, which also fills them until they are written.
 
-What a function is handed and what it allocates lies between borders of a pattern that is a signalling NaN: what reads
-it gives NaN, and what computes with it and writes it back has made it quiet, so that even a border full of results of
-itself is seen to have changed.
+Arguments of a function and what it allocates are such buffers. The pattern is a signalling NaN. Computing with it gives
+a quiet NaN, so a border shows a change even where a function wrote results that it computed from that border.
 """
 
 import functools
@@ -46,7 +45,7 @@ class _Buffer:
     before: Tensor | None  # a copy of `whole`, for what nobody may change
 
     def damage(self) -> Iterator[Write]:
-        """What was written that is not the function's to write."""
+        """Forbidden writes: to borders, between rows, and to values that must not change."""
         pattern = _PATTERN[self.value.dtype]
         end = self.lead + self.span
         parts = {"before": self.whole[: self.lead], "after": self.whole[end:]}
@@ -70,11 +69,10 @@ class _Buffer:
 
 
 class Guard:
-    """While entered, what `torch.empty` and its like allocate is guarded, except for a case's own text; `given` guards
-    what is handed over.
+    """While entered, guards what `torch.empty` and similar functions allocate, except in a case's own text.
 
-    The functions are exchanged in torch's namespace: a mode sees neither the bodies of custom operations nor backward
-    passes, and both allocate.
+    The functions are replaced in torch's namespace. A mode would see neither the bodies of custom operations nor
+    backward passes, and both allocate.
     """
 
     def __init__(self) -> None:
@@ -87,7 +85,7 @@ class Guard:
                 original = getattr(home, name, None)
                 if original is not None:
                     self._originals[home, name] = vars(home).get(name)
-                    setattr(home, name, self._watched(name, original))
+                    setattr(home, name, self._wrap_allocator(name, original))
 
     def __exit__(self, *_: object) -> None:
         for (home, name), original in self._originals.items():
@@ -97,30 +95,31 @@ class Guard:
                 setattr(home, name, original)
         self._originals.clear()
 
-    def protect(self, arguments: dict[str, Any]) -> dict[str, Any]:
+    def protect_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments of a function, with tensors in guarded memory."""
         return {
-            name: self.given(name, value) if isinstance(value, Tensor) else value for name, value in arguments.items()
+            name: self.protect_argument(name, value) if isinstance(value, Tensor) else value
+            for name, value in arguments.items()
         }
 
-    def given(self, name: str, value: Tensor) -> Tensor:
-        """A copy of `value` with its strides, in guarded memory that nobody may change; gradients flow through it."""
+    def protect_argument(self, name: str, value: Tensor) -> Tensor:
+        """A copy of `value` with its strides, in guarded memory that must not change. Gradients flow through it."""
         if value.requires_grad and torch.is_grad_enabled():
-            return _Given.apply(value, self, name)
-        return self._copied(name, value)
+            return _GuardedArgument.apply(value, self, name)
+        return self._copy_guarded(name, value)
 
-    def returned(self, value: Tensor) -> Tensor:
-        """A fresh copy of a result; the gradient that comes back through it is guarded."""
+    def protect_result(self, value: Tensor) -> Tensor:
+        """A copy of a result, whose incoming gradient is in guarded memory."""
         fresh = value.clone(memory_format=torch.contiguous_format)
         if fresh.requires_grad:
-            fresh.register_hook(lambda gradient: self._copied("dout", gradient))
+            fresh.register_hook(lambda gradient: self._copy_guarded("dout", gradient))
         return fresh
 
     def damage(self) -> tuple[Write, ...]:
-        """What was written outside of where it should be, buffer by buffer."""
+        """Forbidden writes, buffer by buffer."""
         return tuple(write for buffer in self._buffers for write in buffer.damage())
 
-    def _watched(self, name: str, original: Any) -> Any:
+    def _wrap_allocator(self, name: str, original: Any) -> Any:
         def allocate(*args: Any, **kwargs: Any) -> Any:
             made = original(*args, **kwargs)
             if torch.compiler.is_compiling() or type(made) is not Tensor or kwargs.get("out") is not None:
@@ -135,7 +134,7 @@ class Guard:
 
         return functools.wraps(original)(allocate)
 
-    def _copied(self, name: str, value: Tensor) -> Tensor:
+    def _copy_guarded(self, name: str, value: Tensor) -> Tensor:
         value = value.detach()
         if not _guardable(value):
             return value
@@ -156,10 +155,10 @@ class Guard:
         return buffer
 
 
-class _Given(torch.autograd.Function):
+class _GuardedArgument(torch.autograd.Function):
     @staticmethod
     def forward(_ctx: Any, value: Tensor, guard: Guard, name: str) -> Tensor:
-        return guard._copied(name, value)
+        return guard._copy_guarded(name, value)
 
     @staticmethod
     def backward(_ctx: Any, *gradients: Any) -> tuple[Any, ...]:
@@ -198,7 +197,7 @@ def _overlaps(value: Tensor) -> bool:
 
 
 def _caller() -> str | None:
-    """The place outside of torch that allocates, as file:line; None when that is a case's own text, Triton or us."""
+    """Who allocates, outside of torch, as file:line; None for a case's own text, Triton and attnfuzz."""
     frame: Any = sys._getframe(2)
     while frame is not None:
         module = f"{frame.f_globals.get('__name__', '')}."

@@ -92,7 +92,7 @@ class AttentionHarness:
         self._check(q, k, v, options)
         guard = self.guard
         assert guard is not None
-        given = guard.protect({"q": q, "k": k, "v": v, **options})
+        given = guard.protect_arguments({"q": q, "k": k, "v": v, **options})
         detached = {name: x.detach() if isinstance(x, Tensor) else x for name, x in options.items()}
         call = Call(q.detach(), k.detach(), v.detach(), detached)
         wanted = [name for name in DIFFERENTIATED if given.get(name) is not None and given[name].requires_grad]
@@ -113,7 +113,7 @@ class AttentionHarness:
         if out.requires_grad:
             _watch_gradient(out, functools.partial(setattr, call, "dout"))
         self.calls.append(call)
-        return guard.returned(out)
+        return guard.protect_result(out)
 
     def _compare(self, out: Tensor, given: dict[str, Any]) -> None:
         try:

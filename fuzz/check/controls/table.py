@@ -26,7 +26,7 @@ class ControlError(Exception):
 
 
 @dataclass(frozen=True)
-class Spec:
+class ControlSpec:
     """One control: `enter` makes what surrounds compiling and running, or `launch` a changed attention function."""
 
     argument: str = ""
@@ -34,8 +34,8 @@ class Spec:
     launch: Callable[[Function, list[int]], Function] | None = None
 
 
-def _config(**settings: Any) -> Spec:
-    return Spec(enter=lambda _argument, _record: inductor.patch_config(**settings))
+def _config(**settings: Any) -> ControlSpec:
+    return ControlSpec(enter=lambda _argument, _record: inductor.patch_config(**settings))
 
 
 def _is_pattern(name: str, number: str) -> bool:
@@ -78,26 +78,34 @@ def _set_schedule(setting: str, function: Function, numbers: list[int]) -> Funct
     return attention
 
 
-CONTROLS: dict[str, Spec] = {
+CONTROLS: dict[str, ControlSpec] = {
     "pattern_matcher_off": _config(pattern_matcher=False),
     "casts_emulated": _config(emulate_precision_casts=True),
     "unvectorized": _config(cpp__simdlen=1),
-    "unfused": Spec(enter=lambda _, __: inductor.disable_fusion()),
-    "eager": Spec(r"\w+", enter=lambda operation, _: inductor.fall_back_to_eager(operation)),
-    "matches_recorded": Spec(enter=lambda _, record: inductor.record_matches(record)),
-    "constants_compared": Spec(enter=lambda _, record: compare_constants(record)),
-    "without_attention_patterns": Spec(enter=lambda _, __: inductor.disable_rewrites(lambda name: "sfdp" in name)),
-    "without_pattern": Spec(r"\d+", enter=lambda n, _: inductor.disable_rewrites(lambda name: _is_pattern(name, n))),
-    "only_pattern": Spec(
+    "unfused": ControlSpec(enter=lambda _, __: inductor.disable_fusion()),
+    "eager": ControlSpec(r"\w+", enter=lambda operation, _: inductor.fall_back_to_eager(operation)),
+    "matches_recorded": ControlSpec(enter=lambda _, record: inductor.record_matches(record)),
+    "constants_compared": ControlSpec(enter=lambda _, record: compare_constants(record)),
+    "without_attention_patterns": ControlSpec(
+        enter=lambda _, __: inductor.disable_rewrites(lambda name: "sfdp" in name)
+    ),
+    "without_pattern": ControlSpec(
+        r"\d+", enter=lambda n, _: inductor.disable_rewrites(lambda name: _is_pattern(name, n))
+    ),
+    "only_pattern": ControlSpec(
         r"\d+", enter=lambda n, _: inductor.disable_rewrites(lambda name: "sfdp" in name and not _is_pattern(name, n))
     ),
-    "without_rewrite": Spec(r".+", enter=lambda rewrite, _: inductor.disable_rewrites(lambda name: name == rewrite)),
-    "sdpa": Spec("|".join(sdpa_forms.FORMS), enter=lambda form, _: sdpa_forms.replace_sdpa(sdpa_forms.FORMS[form])),
-    "sdpa_math": Spec(enter=lambda _, __: sdpa_kernel(SDPBackend.MATH)),
-    "tf32": Spec(),
-    "tile": Spec(r"\d+,\d+", launch=_set_tile),
-    "warps": Spec(r"\d+", launch=functools.partial(_set_schedule, "num_warps")),
-    "stages": Spec(r"\d+", launch=functools.partial(_set_schedule, "num_stages")),
+    "without_rewrite": ControlSpec(
+        r".+", enter=lambda rewrite, _: inductor.disable_rewrites(lambda name: name == rewrite)
+    ),
+    "sdpa": ControlSpec(
+        "|".join(sdpa_forms.FORMS), enter=lambda form, _: sdpa_forms.replace_sdpa(sdpa_forms.FORMS[form])
+    ),
+    "sdpa_math": ControlSpec(enter=lambda _, __: sdpa_kernel(SDPBackend.MATH)),
+    "tf32": ControlSpec(),
+    "tile": ControlSpec(r"\d+,\d+", launch=_set_tile),
+    "warps": ControlSpec(r"\d+", launch=functools.partial(_set_schedule, "num_warps")),
+    "stages": ControlSpec(r"\d+", launch=functools.partial(_set_schedule, "num_stages")),
 }
 
 

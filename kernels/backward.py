@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from kernels.forward import key_range
-from kernels.tiles import LOG2E, load, product, scores, store, survives, weighed
+from kernels.tiles import LOG2E, add_weighted, is_kept, load, product, scores, store
 
 
 @triton.jit
@@ -28,7 +28,7 @@ def delta_kernel(
 
 
 @triton.jit
-def keys_kernel(
+def dkdv_kernel(
     q, k, v, bias, mask, alibi, dout, lse, delta, dk, dv,
     q_b, q_h, q_i, q_d, k_b, k_h, k_j, k_d, v_b, v_h, v_j, v_d, dout_b, dout_h, dout_i, dout_d,
     dk_b, dk_h, dk_j, dk_d, dv_b, dv_h, dv_j, dv_d, bias_b, bias_h, bias_i, bias_j, mask_b, mask_h, mask_i, mask_j,
@@ -64,7 +64,7 @@ def keys_kernel(
         if ALIBI:
             slope = tl.load(alibi + h)
         for part in tl.static_range(0 if RIGHT else 1, 3):
-            key_sums, value_sums = over_queries(
+            key_sums, value_sums = accumulate_dkdv(
                 key_sums, value_sums, key, value, q_of, dout_of, lse_of, delta_of, bias_of, mask_of, slope,
                 edges[part], edges[part + 1], j, d, head, q_i, q_d, dout_i, dout_d, bias_i, bias_j, mask_i, mask_j,
                 rows, columns, scale, softcap, left, right, offset, dropout_p, factor, seed, HEAD_DIM, VALUE_DIM,
@@ -99,15 +99,15 @@ def query_range(
 
 
 @triton.jit
-def over_queries(
+def accumulate_dkdv(
     key_sums, value_sums, key, value, q, dout, lse, delta, bias, mask, slope, start, stop,
     j, d, head, q_i, q_d, dout_i, dout_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap,
     left, right, offset, dropout_p, factor, seed, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, ALIBI: tl.constexpr,
     SOFTCAP: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, DROPOUT: tl.constexpr,
     ROUND_SCORES: tl.constexpr, ROUND_WEIGHTS: tl.constexpr, BLOCK_I: tl.constexpr, BOUNDED: tl.constexpr,
 ):  # fmt: skip
-    """Add what the queries from `start` to `stop` give to dk and dv. Tiles are transposed, [keys, queries]: a
-    transposed accumulator as the operand of a product gave wrong gradients on Hopper with Triton 3.4."""
+    """Add the queries from `start` to `stop` to dk and dv. Tiles are [keys, queries], since a transposed accumulator as
+    operand of a product gave wrong gradients on Hopper with Triton 3.4."""
     BLOCK_J: tl.constexpr = key.shape[0]
     for block in range(start, stop, BLOCK_I):
         i = block + tl.arange(0, BLOCK_I)
@@ -118,33 +118,33 @@ def over_queries(
             dots, i[None, :], j[:, None], bias, bias_i, bias_j, mask, mask_i, mask_j, slope, scale, softcap, left,
             right, offset, rows, columns, key.dtype, ALIBI, SOFTCAP, ROUND_SCORES, BOUNDED, LEFT, RIGHT,
         )  # fmt: skip
-        weights = tl.exp2(s - base_of(lse, i, rows)[None, :])
+        weights = tl.exp2(s - load_lse(lse, i, rows)[None, :])
         upstream = load(dout + i[:, None] * dout_i + d[None, :] * dout_d, i[:, None] < rows, d[None, :] < VALUE_DIM,
                         BOUNDED, d.shape[0] != VALUE_DIM)  # fmt: skip
         dweights = product(value, tl.trans(upstream), tl.zeros([BLOCK_J, BLOCK_I], tl.float32))
         dropped = weights
         if DROPOUT:
-            kept = survives(i[None, :], j[:, None], head, rows, columns, dropout_p, seed)
+            kept = is_kept(i[None, :], j[:, None], head, rows, columns, dropout_p, seed)
             dropped = tl.where(kept, weights * factor, 0.0)
             dweights = tl.where(kept, dweights * factor, 0.0)
-        value_sums = weighed(dropped, upstream, value_sums, ROUND_WEIGHTS)
+        value_sums = add_weighted(dropped, upstream, value_sums, ROUND_WEIGHTS)
         shift = tl.load(delta + i, mask=i < rows, other=0.0)
         dscores = weights * (dweights - shift[None, :])
         if SOFTCAP:
             dscores *= 1.0 - tanh * tanh
-        key_sums = weighed(dscores, query, key_sums, ROUND_WEIGHTS)
+        key_sums = add_weighted(dscores, query, key_sums, ROUND_WEIGHTS)
     return key_sums, value_sums
 
 
 @triton.jit
-def base_of(lse, i, rows):
-    """log2 of each row's sum of exponentials; 0 for rows without a key, whose weights are 0 all the same."""
+def load_lse(lse, i, rows):
+    """log2 of each row's sum of exponentials; 0 for rows without a key, whose weights are 0 anyway."""
     logarithm = tl.load(lse + i, mask=i < rows, other=0.0)
     return tl.where(logarithm == float("-inf"), 0.0, logarithm * LOG2E)
 
 
 @triton.jit
-def queries_kernel(
+def dq_kernel(
     q, k, v, bias, mask, alibi, dout, lse, delta, dq, dscores,
     q_b, q_h, q_i, q_d, k_b, k_h, k_j, k_d, v_b, v_h, v_j, v_d, dout_b, dout_h, dout_i, dout_d,
     dq_b, dq_h, dq_i, dq_d, bias_b, bias_h, bias_i, bias_j, mask_b, mask_h, mask_i, mask_j,
@@ -164,7 +164,7 @@ def queries_kernel(
                  i[:, None] < rows, d[None, :] < HEAD_DIM, True, BLOCK_D != HEAD_DIM)  # fmt: skip
     upstream = load(dout + b * dout_b + h * dout_h + i[:, None] * dout_i + d[None, :] * dout_d,
                     i[:, None] < rows, d[None, :] < VALUE_DIM, True, BLOCK_D != VALUE_DIM)  # fmt: skip
-    base = base_of(lse + head.to(tl.int64) * rows, i, rows)
+    base = load_lse(lse + head.to(tl.int64) * rows, i, rows)
     shift = tl.load(delta + head.to(tl.int64) * rows + i, mask=i < rows, other=0.0)
     k += b * k_b + (h // group) * k_h
     v += b * v_b + (h // group) * v_h
@@ -180,7 +180,7 @@ def queries_kernel(
     edges = key_range(first, columns, left, right, offset, BLOCK_I, BLOCK_J, LEFT, RIGHT)
     sums = tl.zeros([BLOCK_I, BLOCK_D], tl.float32)
     for part in tl.static_range(0 if LEFT else 1, 3):
-        sums = over_keys(
+        sums = accumulate_dq(
             sums, query, upstream, base, shift, k, v, bias, mask, dscores, slope, edges[part], edges[part + 1], i, d,
             head, k_j, k_d, v_j, v_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right,
             offset, dropout_p, factor, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT, ROUND_SCORES,
@@ -191,7 +191,7 @@ def queries_kernel(
 
 
 @triton.jit
-def over_keys(
+def accumulate_dq(
     sums, query, upstream, base, shift, k, v, bias, mask, dscores, slope, start, stop, i, d, head,
     k_j, k_d, v_j, v_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset,
     dropout_p, factor, seed, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, ALIBI: tl.constexpr,
@@ -214,7 +214,7 @@ def over_keys(
                      BOUNDED, d.shape[0] != VALUE_DIM)  # fmt: skip
         dweights = product(upstream, value, tl.zeros([BLOCK_I, BLOCK_J], tl.float32))
         if DROPOUT:
-            kept = survives(i[:, None], j[None, :], head, rows, columns, dropout_p, seed)
+            kept = is_kept(i[:, None], j[None, :], head, rows, columns, dropout_p, seed)
             dweights = tl.where(kept, dweights * factor, 0.0)
         gradient = weights * (dweights - shift[:, None])
         if dscores is not None:
@@ -222,5 +222,5 @@ def over_keys(
             tl.store(at, gradient, mask=(i[:, None] < rows) & (j[None, :] < columns))
         if SOFTCAP:
             gradient *= 1.0 - tanh * tanh
-        sums = weighed(gradient, key, sums, ROUND_WEIGHTS)
+        sums = add_weighted(gradient, key, sums, ROUND_WEIGHTS)
     return sums

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from kernels.tiles import LN2, LOG2E, load, product, scores, store, survives, weighed
+from kernels.tiles import LN2, LOG2E, add_weighted, is_kept, load, product, scores, store
 
 
 @triton.jit
@@ -44,7 +44,7 @@ def forward_kernel(
 
     edges = key_range(first, columns, left, right, offset, BLOCK_I, BLOCK_J, LEFT, RIGHT)
     for part in tl.static_range(0 if LEFT else 1, 3):
-        top, total, sums = over_keys(
+        top, total, sums = accumulate_output(
             top, total, sums, query, k, v, bias, mask, slope, edges[part], edges[part + 1], i, d, head,
             k_j, k_d, v_j, v_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset,
             dropout_p, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT, ROUND_SCORES, ROUND_WEIGHTS,
@@ -81,7 +81,7 @@ def key_range(
 
 
 @triton.jit
-def over_keys(
+def accumulate_output(
     top, total, sums, query, k, v, bias, mask, slope, start, stop, i, d, head, k_j, k_d, v_j, v_d,
     bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset, dropout_p, seed,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, ALIBI: tl.constexpr, SOFTCAP: tl.constexpr, LEFT: tl.constexpr,
@@ -107,9 +107,9 @@ def over_keys(
         shrunk = tl.exp2(top - base)
         total = total * shrunk + tl.sum(weights, 1)
         if DROPOUT:
-            weights = tl.where(survives(i[:, None], j[None, :], head, rows, columns, dropout_p, seed), weights, 0.0)
+            weights = tl.where(is_kept(i[:, None], j[None, :], head, rows, columns, dropout_p, seed), weights, 0.0)
         value = load(v + j[:, None] * v_j + d[None, :] * v_d, j[:, None] < columns, d[None, :] < VALUE_DIM,
                      BOUNDED, d.shape[0] != VALUE_DIM)  # fmt: skip
-        sums = weighed(weights, value, sums * shrunk[:, None], ROUND_WEIGHTS)
+        sums = add_weighted(weights, value, sums * shrunk[:, None], ROUND_WEIGHTS)
         top = higher
     return top, total, sums

@@ -13,7 +13,7 @@ import torch
 import triton
 from torch import Tensor
 
-from kernels.backward import delta_kernel, keys_kernel, queries_kernel
+from kernels.backward import delta_kernel, dkdv_kernel, dq_kernel
 from kernels.forward import forward_kernel
 from kernels.tiles import mask_kernel
 
@@ -185,12 +185,12 @@ def attention_backward(
             out, dout, delta, *out.stride(), *dout.stride(), heads, rows,
             VALUE_DIM=v.size(-1), BLOCK_D=constants["BLOCK_D"], BLOCK_I=by_queries.block_i,
         )  # fmt: skip
-        keys_kernel[(triton.cdiv(columns, by_keys.block_j), batch * kv_heads)](
+        dkdv_kernel[(triton.cdiv(columns, by_keys.block_j), batch * kv_heads)](
             q, k, v, bias, _bytes(mask), alibi, dout, lse, delta, dk, dv, *strides, *dk.stride(), *dv.stride(),
             *edges, *numbers,
             **constants, **_options(by_keys),
         )  # fmt: skip
-        queries_kernel[(triton.cdiv(rows, by_queries.block_i), batch * heads)](
+        dq_kernel[(triton.cdiv(rows, by_queries.block_i), batch * heads)](
             q, k, v, bias, _bytes(mask), alibi, dout, lse, delta, dq, dscores if with_scores else None, *strides,
             *dq.stride(),
             *edges, *numbers, **constants, **_options(by_queries),

@@ -15,8 +15,8 @@ LN2: tl.constexpr = tl.constexpr(0.6931471805599453)
 
 
 @triton.jit
-def rounded(x, DTYPE: tl.constexpr):
-    """float32 `x` at the precision of DTYPE, to nearest even."""
+def round_to(x, DTYPE: tl.constexpr):
+    """Round float32 `x` to the precision of DTYPE, to nearest even."""
     if INTERPRETED:
         if DTYPE == tl.bfloat16:
             bits = x.to(tl.uint32, bitcast=True)
@@ -35,17 +35,16 @@ def product(a, b, accumulator):
 
 
 @triton.jit
-def weighed(weights, x, accumulator, ROUND: tl.constexpr):
-    """Gives accumulator + weights @ x for float32 weights: rounded to the dtype of x before (ROUND), or x widened to
-    them."""
+def add_weighted(weights, x, accumulator, ROUND: tl.constexpr):
+    """Gives accumulator + weights @ x. The float32 weights are rounded to the dtype of x (ROUND), else x is widened."""
     if ROUND:
-        return product(rounded(weights, x.dtype), x, accumulator)
+        return product(round_to(weights, x.dtype), x, accumulator)
     return product(weights, x.to(tl.float32), accumulator)
 
 
 @triton.jit
 def load(pointers, first, second, CHECK_FIRST: tl.constexpr, CHECK_SECOND: tl.constexpr):
-    """The elements at `pointers`, 0 where `first` or `second` is False; those that need no check are not looked at."""
+    """The elements at `pointers`, 0 where `first` or `second` is False. A condition without its CHECK is ignored."""
     if CHECK_FIRST and CHECK_SECOND:
         return tl.load(pointers, mask=first & second, other=0.0)
     if CHECK_FIRST:
@@ -57,9 +56,9 @@ def load(pointers, first, second, CHECK_FIRST: tl.constexpr, CHECK_SECOND: tl.co
 
 @triton.jit
 def store(pointers, values, inside):
-    """Store float32 `values` at the precision of the memory, where `inside`."""
+    """Store float32 `values` in the dtype of the memory, where `inside`."""
     DTYPE: tl.constexpr = pointers.dtype.element_ty
-    tl.store(pointers, rounded(values, DTYPE).to(DTYPE), mask=inside)
+    tl.store(pointers, round_to(values, DTYPE).to(DTYPE), mask=inside)
 
 
 @triton.jit
@@ -88,16 +87,15 @@ def scores(
     """(log2(e) times the scores of a tile, tanh of the softcap or `dots`) from the products q . k.
 
     `i` and `j` are the query and key numbers, shaped to broadcast to the tile; `bias` and `mask` point at the head's
-    first element. BOUNDED: the tile reaches over the far edge of the axis that is looped over, or over an edge of the
-    band of kept keys. Along the other axis any tile may reach over the edge, which harms nothing but what is never
-    stored.
+    first element. BOUNDED: the tile crosses the end of the axis that is looped over, or an edge of the band of kept
+    keys. Along the other axis any tile may cross the end: what is computed there is never stored.
     """
     if ROUND:
-        dots = rounded(dots, DTYPE).to(tl.float32)
+        dots = round_to(dots, DTYPE).to(tl.float32)
     if SOFTCAP or ALIBI or bias is not None or ROUND:
         s = dots * scale
         if ROUND:
-            s = rounded(s, DTYPE).to(tl.float32)
+            s = round_to(s, DTYPE).to(tl.float32)
         if SOFTCAP:
             dots = tanh(s / softcap)
             s = softcap * dots
@@ -123,8 +121,8 @@ def scores(
 
 
 @triton.jit
-def survives(i, j, head, rows, columns, probability, seed):
-    """Which weights dropout keeps: True with 1 - probability. One stream natively and interpreted."""
+def is_kept(i, j, head, rows, columns, probability, seed):
+    """Which weights dropout keeps: True with 1 - probability. The same natively and under the interpreter."""
     place = (head.to(tl.int64) * rows + i) * columns + j
     return tl.rand(seed, place) >= probability
 
@@ -135,11 +133,11 @@ def mask_kernel(kept, rows, columns, p, seed, BLOCK: tl.constexpr):
     head, i = tl.program_id(1), tl.program_id(0)
     j = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
     at = kept + (head.to(tl.int64) * rows + i) * columns + j
-    tl.store(at, survives(i, j, head, rows, columns, p, seed).to(tl.uint8), mask=j < columns)
+    tl.store(at, is_kept(i, j, head, rows, columns, p, seed).to(tl.uint8), mask=j < columns)
 
 
-def refusal() -> str | None:
-    """Why it does not, in one line; None where it does or is not used.
+def find_interpreter_fault() -> str | None:
+    """Why Triton's interpreter does not work here, in one line; None where it works or is not used.
 
     Triton 3.6 turns arrays of one element into numbers, which numpy 2.4 refuses.
     """

@@ -87,9 +87,9 @@ def _load(path: str) -> Any:
 
 def _load_kernel(path: str) -> Function:
     """A bundled Triton kernel, native on CUDA, interpreted on the CPU. Raises ImportError where it can't run."""
-    refusal = importlib.import_module("kernels.tiles").refusal()
-    if refusal:
-        raise ImportError(refusal)
+    fault = importlib.import_module("kernels.tiles").find_interpreter_fault()
+    if fault:
+        raise ImportError(fault)
     return _load(path)
 
 

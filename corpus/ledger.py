@@ -126,7 +126,7 @@ class Ledger:
         """The bug that has this cause."""
         return self._of_cause.get(cause)
 
-    def of_case(self, case_id: str) -> Bug | None:
+    def find_case(self, case_id: str) -> Bug | None:
         """The bug that this case was found of."""
         return self._of_case.get(case_id)
 

@@ -27,17 +27,17 @@ _EVERYDAY = re.compile(r"pointless_|fix_iota_device|bmm_to_mm|remove_noop|noop|v
 
 
 def kind_of(verdict: Verdict) -> str:
-    """Verdicts of one kind may come from one bug: a wrong value is wrong forwards, backwards, or not finite."""
+    """The verdict, or "value" for all wrong numbers: one bug may give wrong outputs, wrong gradients and NaN."""
     return "value" if verdict in VALUES else verdict.value
 
 
 def accused(subject: str, verdict: Verdict) -> str:
-    """Who has the bug that a subject shows: eager, or the subject's compiler."""
+    """Who is at fault: eager, or the subject's compiler as in `compiler_of`."""
     return EAGER if verdict is Verdict.EAGER_SUSPECT else compiler_of(subject)
 
 
 def rewrites(fired: tuple[str, ...]) -> frozenset[str]:
-    """The rewrites that can carry a bug, attention patterns by their number alone."""
+    """The rewrites that may hold a bug: those that nearly every case fires are left out; patterns by number."""
     names = (found[1] if (found := _SFDP.match(name)) else name for name in fired)
     return frozenset(name for name in names if not _EVERYDAY.match(name))
 
@@ -48,14 +48,16 @@ def attention_patterns(fired: tuple[str, ...]) -> frozenset[str]:
 
 
 def operation_of(result: SubjectResult) -> str:
-    """The operation of eager that is wrong, by name; "" where none is."""
+    """The name of eager's wrong operation; "" for other failures."""
     failure = result.failure
     return failure.operation if isinstance(failure, FaultyOperation) else ""
 
 
 def identity_of(result: SubjectResult) -> str:
-    """What tells failures of one kind apart that have no numbers: the normalized exception, the place where the process
-    was lost, or the operation of eager that is wrong; empty for all others."""
+    """A text that differs between failures of one kind; empty where numbers are wrong.
+
+    The normalized exception, the place where the process was lost, or the wrong operation of eager.
+    """
     # Which allocation is the one too many is chance.
     is_silent = result.verdict in SILENT or result.verdict is Verdict.OUT_OF_MEMORY
     return "" if is_silent or result.failure is None else result.failure.identity()
@@ -63,7 +65,7 @@ def identity_of(result: SubjectResult) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Symptom:
-    """What is seen of a bug: how it fails, the rewrites that fired, and the features of the case."""
+    """How a bug shows: the kind of failure, the rewrites that fired, and the features of the case."""
 
     verdict: Verdict
     subject: str
@@ -72,42 +74,45 @@ class Symptom:
     """See `identity_of`."""
     features: frozenset[str]
     rewrites: tuple[WrongRewrite, ...] = ()
-    """Those that are proven wrong; none where a kernel is at fault, or where that can't be told."""
+    """Those proven wrong; none where a kernel is at fault or nothing could be proven."""
     gradient: str = ""
-    """Of an attention function alone: the gradient that is wrong, "" where its output is."""
+    """For attention functions: the gradient that is wrong, "" where the output is."""
 
     @classmethod
-    def of(cls, result: SubjectResult, features: frozenset[str], *, alone: bool = False) -> "Symptom":
-        """The symptom a subject's result shows on a case with these features. `alone`: it computes attention alone."""
+    def of(cls, result: SubjectResult, features: frozenset[str], *, attention_only: bool = False) -> "Symptom":
+        """The symptom of a result on a case with these features. `attention_only`: of an attention function."""
         # No rewrite has a part in what eager does.
         fired = () if result.verdict is Verdict.EAGER_SUSPECT else result.fired
-        value = getattr(result.failure, "value", "") if alone else ""
+        value = getattr(result.failure, "value", "") if attention_only else ""
         gradient = value if value.startswith("d") else ""
         identity = identity_of(result)
         return cls(result.verdict, result.subject, rewrites(fired), identity, features, result.rewrites, gradient)
 
     @property
     def signature(self) -> str:
-        """The coarse one: equal for most failures of one bug, and for few of different bugs."""
+        """A coarse text: mostly equal for failures of one bug, and mostly different for different bugs."""
         causes = sorted({rewrite.cause for rewrite in self.rewrites})
         fired = causes or sorted(f for f in self.fired if f.startswith("sfdp")) or sorted(self.fired)
         who = accused(self.subject, self.verdict)
         return "/".join([kind_of(self.verdict), who, self.identity or "+".join(fired) or "none"])
 
     def explains(self, other: "Symptom") -> bool:
-        """Whether a minimal failure with this symptom accounts for `other`: where rewrites are proven wrong they are
-        the same bugs; where that is not known of both, all that this one takes is there too."""
-        if self.is_measured_with(other):
-            return self._is_like(other) and is_explained(other.rewrites, self.rewrites)
-        return self.is_part_of(other)
+        """Whether a minimal failure with this symptom explains `other`.
 
-    def is_measured_with(self, other: "Symptom") -> bool:
-        """Whether rewrites are proven wrong in both, so that they decide."""
+        If rewrites are proven wrong in both, they must be the same bugs. Otherwise `other` must have all rewrites and
+        features of this symptom.
+        """
+        if self.can_compare_rewrites(other):
+            return self._has_same_outcome(other) and is_explained(other.rewrites, self.rewrites)
+        return self.is_contained_in(other)
+
+    def can_compare_rewrites(self, other: "Symptom") -> bool:
+        """Whether rewrites are proven wrong in both, so that comparing those decides."""
         return bool(self.rewrites and other.rewrites and not self.identity)
 
-    def is_part_of(self, other: "Symptom") -> bool:
-        """Whether all that this failure takes is there in `other`, as far as words tell."""
-        return self._is_like(other) and (
+    def is_contained_in(self, other: "Symptom") -> bool:
+        """Whether `other` fails alike and has all rewrites and features of this symptom."""
+        return self._has_same_outcome(other) and (
             # A lost process names the place where it was lost; shrinking it costs too much to tell what it takes. Where
             # an operation is named, eager's or the one that raises, that is the bug, whatever leads to it.
             self.verdict in {*PROCESS, Verdict.EAGER_SUSPECT}
@@ -116,7 +121,7 @@ class Symptom:
             or (self.fired <= other.fired and self.features <= other.features)
         )
 
-    def _is_like(self, other: "Symptom") -> bool:
+    def _has_same_outcome(self, other: "Symptom") -> bool:
         return (
             kind_of(self.verdict) == kind_of(other.verdict)
             and accused(self.subject, self.verdict) == accused(other.subject, other.verdict)
@@ -127,18 +132,19 @@ class Symptom:
 
 
 def contract_features(case: Case) -> frozenset[str]:
-    """What a case asks of an attention function: the rest of it does not concern the function. Words such as
-    `mode:training`, `with:causal`, `grouped`, `scale:negative`."""
+    """What a case asks of an attention function, in words such as `mode:training`, `with:causal`, `grouped`."""
     types = types_of(case)
     words = {"mode:training"} if case.training else set()
     if any(op.kind == "unfold" for op in case.ops):
         words.add("layout:overlapping")
     for contract in case.contracts:
-        words.update(_of_contract(contract, types, case.sizes))
+        words.update(_list_contract_features(contract, types, case.sizes))
     return frozenset(words)
 
 
-def _of_contract(contract: Contract, types: Mapping[str, TensorType], dims: Mapping[str, int]) -> Iterator[str]:
+def _list_contract_features(
+    contract: Contract, types: Mapping[str, TensorType], dims: Mapping[str, int]
+) -> Iterator[str]:
     for option in _OPTIONS:
         if getattr(contract, option):
             yield f"with:{option}"

@@ -35,10 +35,10 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
-    """What became of a suspicion: the smallest case that confirms, and how the two subjects see it.
+    """How work on a suspicion ended: the smallest confirmed case and its results.
 
-    `shown` is what the public subject says of `case` (the internal one, for `INTERNAL`); `proxy` what the cheapest
-    subject that shows it says, which is what later failures are compared with.
+    shown: the result of the public subject (of the internal one, for `INTERNAL`). proxy: the result of the cheapest
+    subject that fails, with which later failures are compared.
     """
 
     outcome: Outcome
@@ -48,7 +48,7 @@ class Conclusion:
     message: str = ""
 
 
-def public_for(subject: str, public: Sequence[str]) -> str | None:
+def find_public_subject(subject: str, public: Sequence[str]) -> str | None:
     """The public subject that can show what `subject` shows; None when the campaign has none."""
     if get_spec(subject).public:
         return subject
@@ -71,7 +71,7 @@ def investigate(
     `contracted`: the subject computes attention alone, from what the case's contract says.
     """
     eager = suspect.verdict is Verdict.EAGER_SUSPECT
-    chosen = EAGER if eager else public_for(suspect.subject, public)
+    chosen = EAGER if eager else find_public_subject(suspect.subject, public)
     subject, shown = chosen or suspect.subject, suspect
     if subject != suspect.subject:
         on_public = probe(case, subject)
@@ -189,30 +189,31 @@ def _confirm(
 
 
 class Baseline:
-    """`--against`: a second interpreter, where what fails in the same way is no regression, and so no finding. A prober
-    that lets a failure through only where the other interpreter, of torch `torch`, passes the case or fails in another
-    way: what raised and is silently wrong now got worse. `probe` asks the campaign's own one, `other` the other."""
+    """The prober of `--against`: a failure counts only if it is a regression from a second interpreter.
+
+    That is, if the other interpreter passes the case or fails in another way: what raised there and is silently wrong
+    here is a regression. `probe` asks the campaign's interpreter, `other` the second one, whose torch is `torch`.
+    """
 
     def __init__(self, probe: Prober, other: Prober, torch: str) -> None:
         self._probe, self._other, self._torch = probe, other, torch
         self._answers: dict[tuple[str, str], SubjectResult | None] = {}
 
     def __call__(self, case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
-        """What the campaign's interpreter says; None where it fails and the other does in the same way, or can't judge
-        it."""
+        """The result of the campaign's interpreter; None if it fails and the other fails alike or can't judge it."""
         result = self._probe(case, subject, fresh=fresh)
         if result is None or not result.verdict.is_finding or _is_worse(result, self._ask(case, subject, fresh=fresh)):
             return result
         return None
 
     def conclude_early(self, case: Case, suspect: SubjectResult) -> Conclusion | None:
-        """What there is to conclude before any work: that this failure is no regression; None where it may be one."""
+        """The conclusion that this failure is no regression; None if it may be one and is worth work."""
         subject = EAGER if suspect.verdict is Verdict.EAGER_SUSPECT else suspect.subject
         is_worse = _is_worse(suspect, self._ask(case, subject, fresh=False))
         return None if is_worse else self._set_aside(case, suspect, subject)
 
     def revise(self, conclusion: Conclusion) -> Conclusion:
-        """The conclusion, or, where it came to nothing because of the other interpreter, that."""
+        """The conclusion; or that the failure is no regression, if work failed because of the other interpreter."""
         if conclusion.outcome not in (Outcome.INTERNAL_ONLY, Outcome.UNCONFIRMED):
             return conclusion
         # The last subject asked about is the one that users meet.
@@ -222,7 +223,7 @@ class Baseline:
         return self._set_aside(conclusion.case, conclusion.shown, asked[-1])
 
     def verdicts_of(self, conclusion: Conclusion) -> dict[str, str]:
-        """What the other version said of the minimal case, for its file."""
+        """The verdict of the other torch version on the minimal case, for its file."""
         there = self._answers.get((conclusion.case.id, conclusion.shown.subject))
         return {} if there is None else {self._torch: str(there.verdict)}
 
@@ -241,7 +242,7 @@ class Baseline:
 
 
 def _is_worse(here: SubjectResult, there: SubjectResult | None) -> bool:
-    """Whether a failure is none there, or another one. That a process was lost there says nothing of the case."""
+    """Whether a failure is a regression from `there`. A process that was lost there says nothing of the case."""
     if there is None or there.verdict is Verdict.SKIPPED or there.verdict in PROCESS:
         return False
     return not there.verdict.is_finding or kind_of(there.verdict) != kind_of(here.verdict)

@@ -23,7 +23,7 @@ _RIGHT_FOR_ONE_WRONG = 9
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A finding as far as later failures are compared with it; `known`: it was in the corpus before this run."""
+    """A finding that may explain later failures. `known`: it was in the corpus before this run."""
 
     case_id: str
     symptom: Symptom
@@ -37,8 +37,8 @@ class Explanation:
 class KnownBugs:
     """Findings that explain later failures, and bugs of the ledger. Threads share it.
 
-    A bug of the ledger that is open, or fixed and back in this torch version, explains nothing: it is watched for, and
-    a failure of it is a finding. All others explain the failures that look like one of their examples.
+    The campaign watches for bugs of the ledger that are open, or fixed and back in this torch version: their failures
+    are findings. All other bugs explain the failures that look like one of their examples.
     """
 
     def __init__(self, ledger: Ledger | None = None) -> None:
@@ -54,13 +54,15 @@ class KnownBugs:
         self._watched_cases: dict[str, Bug] = {}
         self._right: defaultdict[str, set[Hashable]] = defaultdict(set)
         self._wrong: defaultdict[str, set[Hashable]] = defaultdict(set)
-        """By case id: failures that were measured and that the words of the finding explain, rightly or wrongly."""
+        """By case id: failures with rewrites proven wrong that the words of the finding explain, rightly or wrongly."""
         self._lock = threading.RLock()
 
     def symptom(self, result: SubjectResult, case: Case) -> Symptom:
-        """What is seen of a bug when a subject gives `result` on `case`."""
-        alone = result.subject in self.attention and result.verdict is not Verdict.EAGER_SUSPECT
-        return Symptom.of(result, contract_features(case) if alone else features(case), alone=alone)
+        """How the bug behind `result` on `case` shows."""
+        attention_only = result.subject in self.attention and result.verdict is not Verdict.EAGER_SUSPECT
+        return Symptom.of(
+            result, contract_features(case) if attention_only else features(case), attention_only=attention_only
+        )
 
     def load_ledger(self, torch: str) -> Iterator[tuple[Path, Entry]]:
         """Take in the ledger under this torch version; gives the examples that explain failures. Raises `CaseError`."""
@@ -79,11 +81,11 @@ class KnownBugs:
                 yield path, entry
 
     def learn(self, entry: Entry, *, known: bool = True, torch: str = "", reported: bool = False) -> bool:
-        """Explain failures by an entry from now on. False where it explains none: it was learned before, is expected to
-        pass, or shows a bug that is watched for.
+        """Explain failures by an entry from now on, and return True.
 
-        `torch`: only where it is expected to fail in this version; `reported`: it is no finding of a campaign, so that
-        one of an open bug is still to be found.
+        False if the entry was learned before, is expected to pass, or shows a bug that is watched for. `torch`: also
+        False unless it is expected to fail in this version. `reported`: the entry is no finding of a campaign, so an
+        open bug that it shows is still to be found.
         """
         expected, watched = entry.expect, self._watched_cases.get(entry.case.id)
         if any(explanation.case_id == entry.case.id for explanation in self._explanations):
@@ -111,12 +113,15 @@ class KnownBugs:
         return explanation
 
     def explain(self, symptom: Symptom) -> Explanation | None:
-        """The finding that explains a failure. One whose words are wrong in more than one of ten failures that were
-        measured explains only what is measured."""
+        """The finding that explains a failure.
+
+        Where rewrites are proven wrong, they decide, and also test what comparing words would have said. A finding for
+        which words were wrong in more than one of ten such failures explains no failure by words alone.
+        """
         with self._lock:
             for one in self._explanations:
-                if one.symptom.is_measured_with(symptom):
-                    if one.symptom.is_part_of(symptom):
+                if one.symptom.can_compare_rewrites(symptom):
+                    if one.symptom.is_contained_in(symptom):
                         said = self._right if one.symptom.explains(symptom) else self._wrong
                         said[one.case_id].add((symptom.fired, symptom.features))
                 elif len(self._wrong[one.case_id]) * _RIGHT_FOR_ONE_WRONG > len(self._right[one.case_id]):
@@ -140,7 +145,7 @@ class KnownBugs:
         return exact or next((bug for known, bug in self._watched if known.explains(symptom)), None)
 
     def _bug_of(self, case_id: str) -> Bug | None:
-        return self._ledger.of_case(case_id) if self._ledger is not None else None
+        return self._ledger.find_case(case_id) if self._ledger is not None else None
 
     def _is_back(self, entry: Entry) -> bool:
         if self._bug_of(entry.case.id) is not None:
@@ -151,7 +156,7 @@ class KnownBugs:
 
 
 def read_recorded_result(entry: Entry) -> SubjectResult:
-    """The result an entry records. Raises `UserError` for a verdict or a failure that there is not."""
+    """The result an entry records. Raises `UserError` for an unknown verdict or failure."""
     found, expected = entry.found, entry.expectation
     data: dict[str, Any] = {"subject": entry.subject, "verdict": expected.verdict or Verdict.OK.value}
     if found is not None:

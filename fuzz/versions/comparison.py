@@ -10,7 +10,7 @@ from pathlib import Path
 
 from corpus import entry as corpus_entry
 from corpus.entry import Entry
-from fuzz.campaign.investigate import public_for
+from fuzz.campaign.investigate import find_public_subject
 from fuzz.cli import FAULT, INTERRUPTED
 from fuzz.evaluator import Evaluator, WorkerConfig, WorkerFault, open_evaluator, public_version
 from fuzz.expectation import require_allowed
@@ -150,7 +150,7 @@ def _public(task: Task) -> Task | None:
     or asked for it by name."""
     if task.chosen or task.subject not in SUBJECTS:
         return None
-    public = public_for(task.subject, [name for name, spec in SUBJECTS.items() if spec.public])
+    public = find_public_subject(task.subject, [name for name, spec in SUBJECTS.items() if spec.public])
     return None if public in (None, task.subject) else replace(task, subject=str(public))
 
 

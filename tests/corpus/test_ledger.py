@@ -164,4 +164,4 @@ def test_every_example_of_our_own_ledger_is_listed_as_a_finding_of_its_bug() -> 
     ours = ledger.load(Path(__file__).parents[2] / "corpus" / "ledger.yaml")
     for bug in ours.bugs:
         for path in ours.examples(bug):
-            assert ours.of_case(corpus_entry.load(path).case.id) == bug, path
+            assert ours.find_case(corpus_entry.load(path).case.id) == bug, path

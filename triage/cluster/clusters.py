@@ -75,7 +75,7 @@ def cluster(attributed: Iterable[Attributed], ledger: Ledger) -> list[Cluster]:
     bugs = _find_bugs(members, ledger)
     groups: dict[str, list[Attributed]] = {}
     for member in members:
-        bug = bugs.get(member.key) or ledger.of_case(member.finding.id)
+        bug = bugs.get(member.key) or ledger.find_case(member.finding.id)
         groups.setdefault(f"bug {bug.id}" if bug else f"key {member.key}", []).append(member)
     by_group = {f"bug {bug.id}": bug for bug in ledger.bugs}
     clusters = [_cluster(group, by_group.get(name)) for name, group in groups.items()]
@@ -108,8 +108,8 @@ def load_clusters(paths: Sequence[Path], ledger: Ledger) -> list[Cluster]:
 
 def split_listed(findings: Sequence[Finding], ledger: Ledger) -> tuple[list[Attributed], list[Finding]]:
     """The findings that the ledger lists, which need no attribution, and the others."""
-    listed = [Attributed(finding, bug.causes[0]) for finding in findings if (bug := ledger.of_case(finding.id))]
-    return listed, [finding for finding in findings if ledger.of_case(finding.id) is None]
+    listed = [Attributed(finding, bug.causes[0]) for finding in findings if (bug := ledger.find_case(finding.id))]
+    return listed, [finding for finding in findings if ledger.find_case(finding.id) is None]
 
 
 def update_ledger(ledger: Ledger, clusters: Sequence[Cluster]) -> Ledger:
@@ -154,7 +154,7 @@ def _find_bugs(members: Iterable[Attributed], ledger: Ledger) -> dict[CauseKey, 
     for member in members:
         bug = ledger.find_cause(member.key)
         if bug is None and not member.is_open:
-            bug = ledger.of_case(member.finding.id)
+            bug = ledger.find_case(member.finding.id)
         if bug is not None and (member.key not in found or bug.id < found[member.key].id):
             found[member.key] = bug
     return found

@@ -18,16 +18,16 @@ def shrink(
     deadline: Callable[[], bool] = lambda: False,
     passes: Sequence[Pass] | None = None,
     *,
-    contracted: bool = False,
+    attention_only: bool = False,
 ) -> list[Case]:
     """The accepted cases: `case` first, the simplest last, each smaller by `sort_key` than the one before.
 
     `still_fails` is called once per case id. When `deadline` returns True, the cases accepted so far are returned.
 
-    `contracted` is for failures of attention functions, which see only a case's contract. Its spelling is free then,
-    every accepted case has a stand-in, and `contract_key` decides between cases with equal `sort_key`.
+    `attention_only` is for failures of attention functions, which see only a case's contract. Then the operations may
+    change, every accepted case has an attention stub, and `contract_key` orders cases with equal `sort_key`.
     """
-    key = contract_key if contracted else sort_key
+    key = contract_key if attention_only else sort_key
     trajectory = [case]
     asked = {case.id}
 
@@ -39,7 +39,7 @@ def shrink(
             if (
                 candidate.id in asked
                 or key(candidate) >= limit
-                or (contracted and emit_attention_stub(candidate) is None)
+                or (attention_only and emit_attention_stub(candidate) is None)
             ):
                 continue
             if deadline():
@@ -50,7 +50,7 @@ def shrink(
                 return at
         return None
 
-    chosen = passes or (CONTRACT_PASSES if contracted else PASSES)
+    chosen = passes or (CONTRACT_PASSES if attention_only else PASSES)
     accepted = 0
     while accepted < len(trajectory):
         accepted = len(trajectory)

@@ -77,12 +77,12 @@ def shrink(
             print(f"{case}: {why}; nothing to shrink")
             return 1
         hello = evaluator.hello
-        contracted = subject in hello.attention
+        attention_only = subject in hello.attention
         smallest = shrink_case(
             entry.case,
-            lambda c: is_same_failure(judge(c), wanted, exact=True, contracted=contracted),
+            lambda c: is_same_failure(judge(c), wanted, exact=True, attention_only=attention_only),
             lambda: time.monotonic() > deadline,
-            contracted=contracted,
+            attention_only=attention_only,
         )[-1]
         shown = judge(smallest) or wanted
     print(source(smallest))

@@ -132,7 +132,7 @@ def judged(seed: int, indices: range, device: str) -> Counts:
     """Judge the cases with these indices on every subject that meets them."""
     counts = Counts()
     for index in indices:
-        _judge(sample(seed, index, contracted=True), seed, index, device, counts)
+        _judge(sample(seed, index, attention_only=True), seed, index, device, counts)
     return counts
 
 

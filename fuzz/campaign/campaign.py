@@ -18,7 +18,7 @@ from generators.sampling.sample import SampleSpec
 _TICK_SECONDS = 0.2
 
 Sampler = Callable[..., Case]
-"""Gives the case of a seed and an index; with `contracted=True`, one whose attention a contract describes."""
+"""Gives the case of a seed and an index; with `attention_only=True`, one whose attention a contract describes."""
 
 
 class Campaign:
@@ -26,7 +26,7 @@ class Campaign:
 
     def __init__(self, options: Options, results: Results, bus: Bus, sample: Sampler) -> None:
         self.options, self.results, self.bus = options, results, bus
-        self._sample, self._contracted = sample, False
+        self._sample, self._attention_only = sample, False
         search: Search
         if options.engine == "guided":
             search = Guided(self._draw, options.seed, options.seeds, results)
@@ -43,10 +43,10 @@ class Campaign:
         options = self.options
         self._start_baseline()
         hello = self.threads[0].start_worker()
-        self._contracted = set(options.subjects) <= set(hello.attention)
-        if self._contracted and options.engine == "atheris":
+        self._attention_only = set(options.subjects) <= set(hello.attention)
+        if self._attention_only and options.engine == "atheris":
             raise UserError("--engine atheris follows Inductor: name a --subject that compiles the case")
-        if self._contracted:
+        if self._attention_only:
             # In a compiler they reach nothing, and few seeds hold what they take.
             self.shared.search = Random(self._draw)
         self.shared.known.attention = frozenset(hello.attention)
@@ -86,8 +86,8 @@ class Campaign:
 
     def _draw(self, index: int, spec: SampleSpec) -> Case:
         """Case number `index` of the seed: where all subjects compute attention alone, one they can take."""
-        if self._contracted:
-            return self._sample(self.options.seed, index, contracted=True)
+        if self._attention_only:
+            return self._sample(self.options.seed, index, attention_only=True)
         return self._sample(self.options.seed, index, spec=spec)
 
     def run(self) -> None:

@@ -64,11 +64,11 @@ def investigate(
     is_time_up: Callable[[], bool],
     progress: Callable[[Case], None] = lambda case: None,
     *,
-    contracted: bool = False,
+    attention_only: bool = False,
 ) -> Conclusion:
     """Work on one suspicion: `suspect` is what an internal or public subject made of `case`.
 
-    `contracted`: the subject computes attention alone, from what the case's contract says.
+    `attention_only`: the subject is an attention function.
     """
     eager = suspect.verdict is Verdict.EAGER_SUSPECT
     chosen = EAGER if eager else find_public_subject(suspect.subject, public)
@@ -82,11 +82,11 @@ def investigate(
         if eager or kind_of(shown.verdict) != kind_of(suspect.verdict):
             # Users meet another failure than the internal subject saw: work on that one. Eager needs no compiler.
             suspect = shown
-    if shown.verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT) and shown.same and not contracted:
+    if shown.verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT) and shown.same and not attention_only:
         return Conclusion(Outcome.WITHIN_SAME, case, shown, suspect, "torch._dynamo.utils.same accepts it")
 
-    trajectory = _shrink(case, suspect, probe, is_time_up, progress, contracted=contracted and not eager)
-    confirmed = _find_smallest_confirmed(trajectory, shown, subject, probe, contracted=contracted)
+    trajectory = _shrink(case, suspect, probe, is_time_up, progress, attention_only=attention_only and not eager)
+    confirmed = _find_smallest_confirmed(trajectory, shown, subject, probe, attention_only=attention_only)
     if confirmed is None:
         return Conclusion(Outcome.UNCONFIRMED, case, shown, suspect, f"{subject} does not repeat it in fresh workers")
     minimal, shown = confirmed
@@ -97,20 +97,20 @@ def investigate(
 
 
 def is_same_failure(
-    result: SubjectResult | None, wanted: SubjectResult, *, exact: bool, contracted: bool = False
+    result: SubjectResult | None, wanted: SubjectResult, *, exact: bool, attention_only: bool = False
 ) -> bool:
     """Whether `result` shows the failure that `wanted` shows.
 
-    Both must have the same verdict (without `exact`, one of the same kind) and identity, such as the message of
-    an exception or the operation of eager. Where `torch._dynamo.utils.same` rejects `wanted` it must reject `result`,
-    unless both are of attention functions (`contracted`). Results of one subject must also share the rewrites that are
-    proven wrong or, where none is, an attention pattern that fired.
+    Both must have the same verdict (without `exact`, one of the same kind) and identity, such as the message of an
+    exception or the operation of eager. Where `torch._dynamo.utils.same` rejects `wanted` it must reject `result`; it
+    is not asked about attention functions (`attention_only`). Results of one subject must also share the rewrites that
+    are proven wrong or, where none is, an attention pattern that fired.
     """
     if result is None or not result.verdict.is_finding:
         return False
-    if wanted.verdict in VALUES and wanted.same is False and result.same is not False and not contracted:
+    if wanted.verdict in VALUES and wanted.same is False and result.same is not False and not attention_only:
         return False
-    if contracted and _is_of_further_call(result) is not _is_of_further_call(wanted):
+    if attention_only and _is_of_further_call(result) is not _is_of_further_call(wanted):
         return False
     if result.verdict is not wanted.verdict and (exact or kind_of(result.verdict) != kind_of(wanted.verdict)):
         return False
@@ -136,7 +136,7 @@ def _shrink(
     is_time_up: Callable[[], bool],
     progress: Callable[[Case], None],
     *,
-    contracted: bool,
+    attention_only: bool,
 ) -> list[Case]:
     probes = 0
 
@@ -147,23 +147,23 @@ def _shrink(
     def still_fails(candidate: Case) -> bool:
         nonlocal probes
         probes += 1
-        fails = is_same_failure(probe(candidate, suspect.subject), suspect, exact=True, contracted=contracted)
+        fails = is_same_failure(probe(candidate, suspect.subject), suspect, exact=True, attention_only=attention_only)
         if fails:
             progress(candidate)
         return fails
 
-    return shrink(case, still_fails, is_spent, contracted=contracted)
+    return shrink(case, still_fails, is_spent, attention_only=attention_only)
 
 
 def _find_smallest_confirmed(
-    trajectory: list[Case], wanted: SubjectResult, subject: str, probe: Prober, *, contracted: bool
+    trajectory: list[Case], wanted: SubjectResult, subject: str, probe: Prober, *, attention_only: bool
 ) -> tuple[Case, SubjectResult] | None:
     """The last case of the trajectory that confirms; found by bisection when the very last does not."""
     best: tuple[Case, SubjectResult] | None = None
     low, high = 0, len(trajectory) - 1
     middle = high
     while low <= high:
-        result = _confirm(trajectory[middle], wanted, subject, probe, contracted=contracted)
+        result = _confirm(trajectory[middle], wanted, subject, probe, attention_only=attention_only)
         if result is None:
             high = middle - 1
         else:
@@ -174,14 +174,14 @@ def _find_smallest_confirmed(
 
 
 def _confirm(
-    case: Case, wanted: SubjectResult, subject: str, probe: Prober, *, contracted: bool
+    case: Case, wanted: SubjectResult, subject: str, probe: Prober, *, attention_only: bool
 ) -> SubjectResult | None:
     """What the last of `CONFIRMATIONS` fresh workers says, if all say the same; else None."""
     first: SubjectResult | None = None
     for _ in range(CONFIRMATIONS):
         result = probe(case, subject, fresh=True)
         if result is None or not is_same_failure(
-            result, first or wanted, exact=first is not None, contracted=contracted
+            result, first or wanted, exact=first is not None, attention_only=attention_only
         ):
             return None
         first = result

@@ -143,7 +143,7 @@ class Investigations:
             baseline or probe,
             is_time_up,
             report_progress,
-            contracted=suspicion.result.subject in self.shared.known.attention,
+            attention_only=suspicion.result.subject in self.shared.known.attention,
         )
         if baseline is None:
             return conclusion, {}

@@ -55,14 +55,13 @@ class SampleSpec:
 ANY = SampleSpec()
 
 
-def sample(seed: int, index: int, *, contracted: bool = False, spec: SampleSpec = ANY) -> Case:
+def sample(seed: int, index: int, *, attention_only: bool = False, spec: SampleSpec = ANY) -> Case:
     """Case number `index` of the campaign with this seed: the same on every machine.
 
-    With `contracted` it is one for attention kernels: an attention alone that a call of a kernel can replace, with
-    sizes around the edges of tiles, and soft caps, windows, ALiBi and sinks more often. `spec` fixes family, dtype and
-    mode.
+    With `attention_only` the case is one attention that a call of a kernel can replace. Its sizes lie around the edges
+    of tiles, and soft caps, windows, ALiBi and sinks are more frequent. `spec` fixes family, dtype and mode.
     """
-    if contracted:
+    if attention_only:
         cases = (_for_kernels(f"{seed}:{index}:contracted:{attempt}") for attempt in itertools.count())
         return next(case for case in cases if emit_attention_stub(case) is not None)
     empty = Choices(f"{seed}:{index}:empty")

@@ -20,9 +20,9 @@ PLAIN = frozenset({"grouped", "lengths", "value_dim"})
 SUBJECT = "tests.check.planted_attention:without_last_key"
 
 
-def plain(seed: int, index: int, *, contracted: bool) -> Case:
+def plain(seed: int, index: int, *, attention_only: bool) -> Case:
     """Attention that is asked for nothing but itself."""
-    cases = (sample(seed, 1000 * index + attempt, contracted=contracted) for attempt in itertools.count())
+    cases = (sample(seed, 1000 * index + attempt, attention_only=attention_only) for attempt in itertools.count())
     return next(case for case in cases if contract_features(case) <= PLAIN and "dropout" not in source(case))
 
 

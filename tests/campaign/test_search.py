@@ -167,7 +167,7 @@ def test_functions_that_compute_attention_are_given_random_cases(tmp_path: Path)
     worker = setup(rules=RULES, subjects=[name], attention=[name])
     drawn = sampler()
     given = guided(tmp_path, "6x", subjects=(name,), seeds=(case("softmax", "exp"),), setup=worker)
-    run_campaign(given, lambda seed, index, contracted: drawn(seed, index))
+    run_campaign(given, lambda seed, index, attention_only: drawn(seed, index))
     results = Results(given.out)
     try:
         assert results.position()[0] == 6

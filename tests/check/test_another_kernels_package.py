@@ -17,7 +17,7 @@ def test_an_environment_with_the_other_package_keeps_working(tmp_path: Path, mon
     (theirs / "__init__.py").write_text("raise ImportError('not this one')\n")
     monkeypatch.setenv("PYTHONPATH", str(theirs.parent))
     with open_evaluator(WorkerConfig()) as evaluator:
-        cases = (sample(3, index, contracted=True) for index in range(20))
+        cases = (sample(3, index, attention_only=True) for index in range(20))
         plain = next(case for case in cases if case.contracts[0].dropout == 0)
         result = evaluator.judge(plain, "triton")
     assert result.verdict in (Verdict.OK, Verdict.ROUNDING)

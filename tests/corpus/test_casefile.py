@@ -90,10 +90,10 @@ def test_a_contract_is_kept() -> None:
 
 
 @pytest.mark.samples
-@pytest.mark.parametrize("contracted", [False, True])
-def test_sampled_cases_come_back_unchanged(contracted: bool) -> None:
+@pytest.mark.parametrize("attention_only", [False, True])
+def test_sampled_cases_come_back_unchanged(attention_only: bool) -> None:
     for index in range(200):
-        case = sample(0, index, contracted=contracted)
+        case = sample(0, index, attention_only=attention_only)
         again = loads(dumps(case))
         assert again == case
         assert again.id == case.id

@@ -17,7 +17,7 @@ from tests.generators.plain import agrees, by_contract, close, in_float64, overw
 
 pytestmark = pytest.mark.samples
 
-CASES = [next(shrink_dims(sample(77, i, contracted=True))) for i in range(30)]
+CASES = [next(shrink_dims(sample(77, i, attention_only=True))) for i in range(30)]
 
 
 def holds(case: Case) -> bool:
@@ -46,7 +46,7 @@ def test_what_lies_outside_a_contract_goes_without_it() -> None:
     case = next(
         c
         for i in range(100)
-        if len((c := sample(78, i, contracted=True)).returns) == 1 and c.ops[-1].name != c.contracts[0].output
+        if len((c := sample(78, i, attention_only=True)).returns) == 1 and c.ops[-1].name != c.contracts[0].output
     )
     assert any(c and len(c.ops) < len(case.ops) and c.contracts for c in map(prune_if_valid, bypass(case)))
 

@@ -112,10 +112,10 @@ def test_a_fault_of_ours_accuses_no_subject(tmp_path: Path) -> None:
 
 
 def test_a_check_says_what_the_contracts_of_a_case_say_whatever_the_subjects() -> None:
-    contracted = next(
-        c for c in (sample(1, index, contracted=True) for index in range(20)) if emit_attention_stub(c) is not None
+    attention = next(
+        c for c in (sample(1, index, attention_only=True) for index in range(20)) if emit_attention_stub(c) is not None
     )
-    assert build_check(contracted, ("passes",)).attention_stub == emit_attention_stub(contracted)
+    assert build_check(attention, ("passes",)).attention_stub == emit_attention_stub(attention)
     assert CHECK.attention_stub is None
 
 

@@ -15,22 +15,22 @@ from tests.generators.plain import agrees
 
 
 @pytest.mark.samples
-@pytest.mark.parametrize("contracted", [False, True])
-def test_a_stand_in_gives_what_the_case_gives(contracted: bool) -> None:
+@pytest.mark.parametrize("attention_only", [False, True])
+def test_a_stand_in_gives_what_the_case_gives(attention_only: bool) -> None:
     compared: Counter[str] = Counter()
     for index in range(150):
-        case = sample(3, index, contracted=contracted)
+        case = sample(3, index, attention_only=attention_only)
         if emit_attention_stub(case) is None or is_random(case):
             continue
         assert agrees(case), f"{source(case)}\n{emit_attention_stub(case)}"
         compared[case.mode] += 1
     assert compared["inference"] > 30
-    assert compared["training"] > (30 if contracted else 5)
+    assert compared["training"] > (30 if attention_only else 5)
 
 
 def test_a_wrong_stand_in_is_noticed() -> None:
     for index in range(50):
-        case = sample(3, index, contracted=True)
+        case = sample(3, index, attention_only=True)
         if not is_random(case):
             wrong = replace(case, contracts=tuple(replace(c, scale=2 * c.scale + 1) for c in case.contracts))
             if not agrees(wrong):
@@ -40,7 +40,7 @@ def test_a_wrong_stand_in_is_noticed() -> None:
 
 def test_what_the_contract_speaks_for_is_gone_and_what_is_returned_of_it_stays() -> None:
     case = next(
-        c for i in range(1000) if (c := sample(4, i, contracted=True)).contracts[0].causal and len(c.returns) == 1
+        c for i in range(1000) if (c := sample(4, i, attention_only=True)).contracts[0].causal and len(c.returns) == 1
     )
     text = emit_attention_stub(case)
     assert text is not None
@@ -58,14 +58,14 @@ def test_arguments_and_parameters_stay() -> None:
         return [line for line in text.splitlines() if "def forward" in line or "nn.Parameter" in line]
 
     for index in range(150):
-        case = sample(5, index, contracted=True)
+        case = sample(5, index, attention_only=True)
         text = emit_attention_stub(case)
         assert text is not None
         assert interface(text) == interface(source(case))
 
 
 def test_no_contract_no_stand_in() -> None:
-    case = sample(4, 0, contracted=True)
+    case = sample(4, 0, attention_only=True)
     assert emit_attention_stub(replace(case, contracts=())) is None
 
 
@@ -115,7 +115,7 @@ def test_an_input_whose_gradient_is_zeros_keeps_its_gradient() -> None:
 def test_slopes_and_sinks_that_need_a_gradient_are_nobodys_to_give() -> None:
     seen = set()
     for index in range(400):
-        case = sample(3, index, contracted=True)
+        case = sample(3, index, attention_only=True)
         contract = case.contracts[0]
         cut_off = [op for op in case.ops if op.kind == "detach" and op.name in (contract.alibi, contract.sinks)]
         if not case.training or not cut_off or not (contract.alibi or contract.sinks):

@@ -33,15 +33,15 @@ def contract_holds(case: Case) -> bool:
 
 
 @cache
-def contracts(*, contracted: bool) -> list[Case]:
+def contracts(*, attention_only: bool) -> list[Case]:
     """Cases with a contract and no live dropout. In-place steps would change the values to look at."""
-    cases = (sample(11, i, contracted=contracted) for i in range(SAMPLED))
+    cases = (sample(11, i, attention_only=attention_only) for i in range(SAMPLED))
     return [c for c in cases if c.contracts and not is_random(c) and not overwrites(c)]
 
 
-@pytest.mark.parametrize("contracted", [False, True])
-def test_every_contract_means_what_its_spelling_computes(contracted: bool) -> None:
-    cases = contracts(contracted=contracted)[:200]
+@pytest.mark.parametrize("attention_only", [False, True])
+def test_every_contract_means_what_its_spelling_computes(attention_only: bool) -> None:
+    cases = contracts(attention_only=attention_only)[:200]
     assert len(cases) > 100
     for case in cases:
         assert contract_holds(case), source(case)
@@ -65,7 +65,7 @@ WRONG: dict[str, object] = {
 def test_a_wrong_contract_is_noticed(field: str) -> None:
     """The check above can fail: a contract with one field changed disagrees with its spelling."""
     tried = 0
-    for case in contracts(contracted=True):
+    for case in contracts(attention_only=True):
         contract = case.contracts[0]
         default = "keep" if field == "mask_means" else 0.0 if field == "dropout" else None
         if getattr(contract, field) in (default, WRONG[field]):
@@ -83,7 +83,7 @@ def test_a_wrong_contract_is_noticed(field: str) -> None:
 
 def test_a_contract_speaks_for_all_that_its_output_depends_on_beside_what_it_reads() -> None:
     closed = 0
-    for case in contracts(contracted=False):
+    for case in contracts(attention_only=False):
         contract = case.contracts[0]
         spoken_for = inside(case, contract)
         made = {op.name for op in case.ops}

@@ -25,7 +25,7 @@ def plain_cases() -> list[Case]:
 
 PRINT_IDS = """
 from generators.sampling.sample import sample
-print(*(sample(7, i, contracted=i % 2 == 0).id for i in range(60)))
+print(*(sample(7, i, attention_only=i % 2 == 0).id for i in range(60)))
 """
 
 
@@ -51,11 +51,11 @@ def test_the_same_seed_gives_the_same_cases_in_every_process() -> None:
     assert len(set(first.split())) > 55
 
 
-@pytest.mark.parametrize(("contracted", "count"), [(False, 200), (True, 100)])
-def test_eager_accepts_nearly_all_and_gives_the_types_the_program_says(contracted: bool, count: int) -> None:
+@pytest.mark.parametrize(("attention_only", "count"), [(False, 200), (True, 100)])
+def test_eager_accepts_nearly_all_and_gives_the_types_the_program_says(attention_only: bool, count: int) -> None:
     refused: Counter[str] = Counter()
     for index in range(count):
-        case = sample(21, index, contracted=contracted)
+        case = sample(21, index, attention_only=attention_only)
         types = check(case)
         try:
             found = run_eager(case)
@@ -107,7 +107,7 @@ def test_every_part_of_the_mix_is_drawn() -> None:
 
 
 def test_a_campaign_of_kernels_has_all_that_a_contract_can_say() -> None:
-    cases = [sample(5, i, contracted=True) for i in range(500)]
+    cases = [sample(5, i, attention_only=True) for i in range(500)]
     said = Counter(
         word
         for case in cases

@@ -174,7 +174,7 @@ def inputs():
 
 @cache
 def sampled(index: int) -> Case:
-    return sample(23, index, contracted=True)
+    return sample(23, index, attention_only=True)
 
 
 @cache
@@ -192,7 +192,7 @@ def shrunk(bug: Bug, *, fused: bool) -> list[tuple[list[Case], list[Case]]]:
             probes.append(case)
             return bug(case)
 
-        found.append((shrink(start, fails, contracted=True), probes))
+        found.append((shrink(start, fails, attention_only=True), probes))
     assert len(found) == STARTS
     return found
 
@@ -241,7 +241,7 @@ def test_other_failures_do_not_know_of_contracts() -> None:
     def divides(case: Case) -> bool:
         return any(op.kind == "div" for op in case.ops)
 
-    start = next(case for i in range(100) if divides(case := sample(23, i, contracted=True)))
+    start = next(case for i in range(100) if divides(case := sample(23, i, attention_only=True)))
     smallest = shrink(start, divides)[-1]
     assert [op.kind for op in smallest.ops] == ["div"]
     assert not smallest.contracts
@@ -250,4 +250,4 @@ def test_other_failures_do_not_know_of_contracts() -> None:
 def test_without_a_contract_there_is_nothing_to_respell() -> None:
     start = next(case for i in range(100) if not (case := sample(23, i)).contracts)
     assert list(simplify_contract(start)) == []
-    assert shrink(start, anything, contracted=True) == [start]
+    assert shrink(start, anything, attention_only=True) == [start]

@@ -1,4 +1,4 @@
-"""Verdicts that one run in one way does not decide: what is by design, and what other random numbers hide."""
+"""Verdicts that need more runs: precision policy, repeatability, and other random numbers."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,7 +23,7 @@ Compiled = tuple[Callable[..., Any], nn.Module]
 
 
 def recheck(judgement: Judgement, case: CaseRun, subject: Subject, compiled: Compiled, run: Execution) -> Judgement:
-    """`judgement` on `run`, which `compiled` gave, or what more runs make of it."""
+    """`judgement` on `run`, which `compiled` gave, or the judgement after more runs."""
     with SuppressOutOfMemory():
         if judgement.verdict is Verdict.NONFINITE and case.request.random:
             # With other random numbers something else may be divided by 0.
@@ -57,7 +57,7 @@ def _is_repeatable(case: CaseRun, subject: Subject) -> bool:
 
 
 def _explain_by_rounding(judgement: Judgement, case: CaseRun, subject: Subject, run: Execution) -> Judgement:
-    """`judgement`, or that rounding by design explains it: found out by running, never guessed."""
+    """`judgement`, or precision_policy if runs show that TF32 or omitted casts explain it."""
     judge = case.judge
     if subject.tf32:
         with settings.allow_tf32_products():
@@ -69,22 +69,25 @@ def _explain_by_rounding(judgement: Judgement, case: CaseRun, subject: Subject, 
                 random=case.request.random,
             )
             if not judge.judge(run).verdict.is_finding:
-                return _by_design(judgement, TF32)
+                return _excuse(judgement, TF32)
     return apply_precision_policy(judgement, case, subject, run, lambda again: judge.judge(again).verdict.is_finding)
 
 
 def apply_precision_policy(
     judgement: Judgement, case: CaseRun, subject: Subject, run: Execution, is_wrong: Callable[[Execution], bool]
 ) -> Judgement:
-    """`judgement` on `run`, or that casts which Inductor leaves out explain it: with all casts the subject is right
-    (`is_wrong` judges such a run), and eager that leaves some out is as far off. No number is infinite for that."""
+    """`judgement` on `run`, or precision_policy if the casts that Inductor omits explain it.
+
+    They do if the subject is right with all casts, by `is_wrong`, and eager that omits some is as far off. They never
+    explain NaN or infinity.
+    """
     low = case.coarsest() in constants.LOW_PRECISION and judgement.verdict is not Verdict.NONFINITE
     if low and subject.spec.uses_inductor and settings.can_keep_casts():
         with settings.keep_casts():
             kept = _is_wrong_again(case, subject, is_wrong)
         # A subject that is wrong at times only is not right because of the casts.
         if kept is False and _is_wrong_again(case, subject, is_wrong) and _is_within_skipped_casts(case, run):
-            return _by_design(judgement, CASTS)
+            return _excuse(judgement, CASTS)
     return judgement
 
 
@@ -95,7 +98,7 @@ def _is_within_skipped_casts(case: CaseRun, run: Execution) -> bool:
     return case.judge.judge(run, others=skip_casts).verdict not in DOUBTED
 
 
-def _by_design(judgement: Judgement, excuse: str) -> Judgement:
+def _excuse(judgement: Judgement, excuse: str) -> Judgement:
     return replace(judgement, verdict=Verdict.PRECISION_POLICY, excuse=excuse, where=None)
 
 
@@ -118,28 +121,28 @@ def _with_tf32(coarsest: torch.dtype) -> torch.dtype:
 
 
 def _compare_seeds(judgement: Judgement, case: CaseRun, compiled: Compiled, run: Execution, *, tf32: bool) -> Judgement:
-    """`judgement`, or what is wrong whatever random numbers are drawn; with `tf32`, beside eager with TF32."""
+    """`judgement`, or what is wrong whatever random numbers are drawn. `tf32`: eager runs with TF32 too."""
     eager = case.execute() if tf32 else case.eager
     coarsest = _with_tf32(case.coarsest()) if tf32 else case.coarsest()
     plain = case.program.module(case.request.training)
     comparison = dropout.Comparison(
-        _seeded(case, (plain, plain)), _seeded(case, compiled), eager, run, case.program.inputs, coarsest
+        _make_run(case, (plain, plain)), _make_run(case, compiled), eager, run, case.program.inputs, coarsest
     )
     judge = Judge(eager, case.exact, case.replica, lambda: coarsest, random=False)
 
-    def judge_steady() -> Judgement | None:
-        """What is wrong with `run` where it has eager's values wherever numbers are random; None for nothing."""
-        steady = comparison.steady(eager, run)
-        certain = None if steady is None else judge.judge(steady)
+    def judge_constant() -> Judgement | None:
+        """What is wrong with the elements of `run` that do not depend on the seed; None for nothing."""
+        constant = comparison.merge_constant(eager, run)
+        certain = None if constant is None else judge.judge(constant)
         return certain if certain is not None and certain.verdict in DOUBTED else None
 
     try:
-        found = comparison.difference(lambda number: _seeded(case, (plain, plain), number))
+        found = comparison.find_difference(lambda number: _make_run(case, (plain, plain), number))
         if found is not None:
             return _accuse(found)
         # A few seeds more tell what is constant.
-        if judge_steady() is not None and comparison.take(constants.DROPOUT_SEEDS[1]):
-            return judge_steady() or judgement
+        if judge_constant() is not None and comparison.run_seeds(constants.DROPOUT_SEEDS[1]):
+            return judge_constant() or judgement
     except RunFailed as failure:
         if exceptions.is_out_of_memory(failure):
             raise
@@ -153,7 +156,7 @@ def _accuse(found: dropout.Difference) -> Judgement:
     return Judgement(verdict, failure, {"ratio": found.errors, "seeds": float(found.seeds)}, found.value)
 
 
-def _seeded(case: CaseRun, compiled: Compiled, noise: int | None = None) -> dropout.Run:
+def _make_run(case: CaseRun, compiled: Compiled, noise: int | None = None) -> dropout.Run:
     call, module = compiled
 
     def run(seed: int, inputs: list[Any], gradients: bool) -> Execution:
@@ -174,4 +177,4 @@ def _seeded(case: CaseRun, compiled: Compiled, noise: int | None = None) -> drop
 
 
 class RunFailed(Exception):
-    """With another seed a case raises: it drew what it can't compute with."""
+    """A case raises with another seed."""

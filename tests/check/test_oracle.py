@@ -155,7 +155,7 @@ def test_what_is_not_finite_is_judged_by_position() -> None:
     eager[0, 1] = torch.nan
     known = Envelope(eager, values, [eager], torch.float32)
     finite = known.judge(torch.ones(2, 3))
-    assert (finite.nonfinite, finite.unlike) == (0, 1)
+    assert (finite.nonfinite, finite.nonfinite_by_convention) == (0, 1)
     bad = torch.full((2, 3), torch.inf)
     assert known.judge(bad).nonfinite == 5
 

@@ -1,4 +1,4 @@
-"""Whether active dropout that drew other numbers than eager's has their distribution: told from runs with many seeds.
+"""Whether dropout that draws other random numbers than eager has the same distribution, by runs with many seeds.
 
 Eager runs with seeds of its own. For pair i of n, d_i = statistic(compiled_i) - statistic(eager_i) are independent and,
 where both have one distribution, as likely positive as negative. Then S = sum d / sqrt(sum d^2) has
@@ -41,9 +41,11 @@ _LEAST = {MEAN: constants.DROPOUT_MEAN, VARIANCE: constants.DROPOUT_VARIANCE}
 
 @dataclass(frozen=True)
 class Difference:
-    """One statistic of one group: `value` is the tensor's name, `part` its group as an index ("" for all of it), `s` is
-    S (signed) of `seeds` pairs, `effect` the mean or variance of compiled over eager's, or the share of seeds off the
-    slope, or not finite."""
+    """One statistic of one group of elements.
+
+    value: the tensor's name; part: the group as an index, "" for the whole tensor; s: the signed S of `seeds` pairs;
+    effect: compiled over eager's mean or variance, or the share of seeds that are off the slope or not finite.
+    """
 
     value: str
     kind: str
@@ -54,7 +56,7 @@ class Difference:
 
     @property
     def excess(self) -> float:
-        """|S| over what is suspicious with so many seeds; 0 for an effect too small to matter."""
+        """|S| over its limit for so many seeds; 0 for an effect too small to matter."""
         if self.kind == SLOPE:
             matters = self.s > 0 and self.effect > constants.DROPOUT_SLOPE
         elif self.kind == NONFINITE:
@@ -66,19 +68,19 @@ class Difference:
 
     @property
     def errors(self) -> float:
-        """The mean difference in standard errors of it."""
+        """The mean difference in units of its standard error."""
         left = self.seeds - self.s**2
         return math.inf if left <= 0 else abs(self.s) * math.sqrt(self.seeds / left)
 
     @property
     def rank(self) -> tuple[bool, bool, float]:
-        """What is suspicious before what is not, outputs before gradients, and then the largest excess."""
+        """Order by: suspicious, then of an output, then by excess."""
         suspicious = self.excess > 1
         return suspicious, suspicious and self.is_of_output, self.excess
 
     @property
     def is_of_output(self) -> bool:
-        """Whether it is about what the case returns, not about a gradient."""
+        """Whether it is of an output, not of a gradient."""
         return bool(self.value) and not self.value.startswith("grad of")
 
 
@@ -106,31 +108,31 @@ class Comparison:
         self._compiled = Sample(compiled, constants.DROPOUT_APART, self._likes, first_compiled)
         self._started = time.process_time()
 
-    def difference(self, noisy: Callable[[int], Run]) -> Difference | None:
-        """The gravest difference in distribution that neither chance nor rounding explains; None without one.
+    def find_difference(self, noisy: Callable[[int], Run]) -> Difference | None:
+        """The difference of highest rank that neither chance nor rounding explains; None without one.
 
-        `noisy(number)` is eager under noise: what rounding does to it alone accuses nobody. Raises what the runs raise.
+        `noisy(number)` is eager under noise, which shows what rounding explains. Raises what the runs raise.
         """
         for seeds in constants.DROPOUT_SEEDS:
-            if not self.take(seeds):
+            if not self.run_seeds(seeds):
                 return None
-            found = _differences(self._eager, self._compiled, self._unit)
+            found = _compare_samples(self._eager, self._compiled, self._unit)
             worst = max(found, key=lambda difference: difference.rank, default=None)
             if worst is None or worst.excess <= 1:
                 return None
         return None if worst is None or self._is_rounding(worst, noisy) else worst
 
-    def take(self, seeds: int) -> bool:
-        """Run both until there are so many pairs. False when that would take too long."""
+    def run_seeds(self, seeds: int) -> bool:
+        """Run both until there are `seeds` pairs. False if that would take too long."""
         spent, taken = time.process_time() - self._started, self._eager.count
         if taken and spent / taken * seeds > constants.DROPOUT_SECONDS:
             return False
         for sample in (self._eager, self._compiled):
-            sample.take(seeds, self._inputs)
+            sample.run_seeds(seeds, self._inputs)
         return True
 
-    def steady(self, eager: Execution, compiled: Execution) -> Execution | None:
-        """`compiled` with eager's elements wherever a seed changes either; None when that makes it equal to eager."""
+    def merge_constant(self, eager: Execution, compiled: Execution) -> Execution | None:
+        """`compiled` with eager's elements wherever seeds change either; None if the rest is equal to eager."""
         made = compiled.merge(eager, lambda name, _: self._eager.constant[name] & self._compiled.constant[name])
         expected = eager.values
         equal = all(same_bits(value, expected.get(name, self._likes[name])) for name, value in made.values.items())
@@ -140,8 +142,8 @@ class Comparison:
         likes = {found.value: self._likes[found.value]} if found.value else self._likes
         for number in range(constants.REPLICAS):
             sample = Sample(noisy(number), (number + 2) * constants.DROPOUT_APART, likes)
-            sample.take(constants.DROPOUT_SEEDS[1], self._inputs)
-            for other in _differences(self._eager, sample, self._unit):
+            sample.run_seeds(constants.DROPOUT_SEEDS[1], self._inputs)
+            for other in _compare_samples(self._eager, sample, self._unit):
                 alike = other.kind == found.kind and bool(other.part) == bool(found.part)
                 # The mean differences over their standard deviations from seed to seed.
                 shifts = [difference.errors / math.sqrt(difference.seeds) for difference in (other, found)]
@@ -167,7 +169,7 @@ class Inputs:
         }
 
     def plain(self) -> list[Any]:
-        """Inputs to run on."""
+        """The inputs, not moved."""
         return self._fresh() if self.changed else self._plain
 
 
@@ -187,8 +189,8 @@ class Sample:
         self.constant = {name: torch.ones_like(like, dtype=torch.bool) for name, like in likes.items()}
         self.count = 0
 
-    def take(self, seeds: int, inputs: Inputs) -> None:
-        """Run until there are so many."""
+    def run_seeds(self, seeds: int, inputs: Inputs) -> None:
+        """Run until there are `seeds` runs."""
         while self.count < seeds:
             self.count += 1
             seed = self._start + self.count
@@ -220,22 +222,22 @@ class Sample:
         return found, sum(float(term.sum()) for term in terms), size
 
 
-def _differences(eager: Sample, compiled: Sample, unit: float) -> Iterator[Difference]:
-    """Every statistic of every group, of as many pairs as `compiled` has runs."""
+def _compare_samples(eager: Sample, compiled: Sample, unit: float) -> Iterator[Difference]:
+    """Every statistic of every group, over as many pairs as `compiled` has runs."""
     for name in compiled.likes:
-        yield from _of_value(name, eager, compiled, unit)
+        yield from _compare_value(name, eager, compiled, unit)
     if eager.slopes and compiled.slopes:
-        yield from _of_slopes(eager.slopes[: compiled.count], compiled.slopes, unit)
+        yield from _compare_slopes(eager.slopes[: compiled.count], compiled.slopes, unit)
 
 
-def _of_value(name: str, eager: Sample, compiled: Sample, unit: float) -> Iterator[Difference]:
+def _compare_value(name: str, eager: Sample, compiled: Sample, unit: float) -> Iterator[Difference]:
     mine, theirs = (sample.matrix(name, compiled.count) for sample in (compiled, eager))
     seeds = len(mine)
     if not mine.numel():
         return
     lost = [(~side.isfinite()).any(1).double() for side in (mine, theirs)]
     if bool((lost[0] + lost[1]).any()):
-        more = float(_balance((lost[0] - lost[1]).unsqueeze(1)))
+        more = float(_compute_s((lost[0] - lost[1]).unsqueeze(1)))
         yield Difference(name, NONFINITE, "", more, float(lost[0].mean()), seeds)
     both = torch.cat([mine, theirs])
     mean, variance = both.mean(0), both.var(0, correction=0)
@@ -255,7 +257,7 @@ def _of_value(name: str, eager: Sample, compiled: Sample, unit: float) -> Iterat
         own = [_sum_parts(side.var(0, correction=0) / variance, ids) for side in (mine, theirs)]
         for kind, sides in ((MEAN, moved), (VARIANCE, spread)):
             sums = [_sum_parts(side, ids) for side in sides]
-            s = _balance(sums[0] - sums[1])
+            s = _compute_s(sums[0] - sums[1])
             left, right = [side.mean(0) + size for side in sums] if kind == MEAN else own
             effect = (left / right).nan_to_num(1.0, math.inf)
             matters = (effect - 1).abs() > _LEAST[kind]
@@ -269,7 +271,7 @@ def _sum_parts(values: Tensor, ids: Tensor) -> Tensor:
     return sums.index_add_(-1, ids, values)
 
 
-def _of_slopes(eager: Slopes, compiled: Slopes, unit: float) -> Iterator[Difference]:
+def _compare_slopes(eager: Slopes, compiled: Slopes, unit: float) -> Iterator[Difference]:
     mine, theirs = (torch.tensor(slopes, dtype=torch.float64) for slopes in (compiled, eager))
     both = torch.cat([mine, theirs])
     variance = both[:, 1].var(correction=0)
@@ -278,12 +280,12 @@ def _of_slopes(eager: Slopes, compiled: Slopes, unit: float) -> Iterator[Differe
     limit = constants.DROPOUT_SHARE * variance
     misses = [(side[:, 0] - side[:, 1]).square() for side in (mine, theirs)]
     off = [torch.where(missed > limit, missed / (missed + limit), 0.0) for missed in misses]
-    s = float(_balance((off[0] - off[1]).unsqueeze(1)))
+    s = float(_compute_s((off[0] - off[1]).unsqueeze(1)))
     yield Difference("", SLOPE, "", s, float((off[0] > 0).double().mean()), len(mine))
 
 
-def _balance(differences: Tensor) -> Tensor:
-    """S of each column."""
+def _compute_s(differences: Tensor) -> Tensor:
+    """S of each column of differences."""
     total = differences.square().sum(0).sqrt()
     return differences.sum(0) / torch.where(total > 0, total, 1.0)
 

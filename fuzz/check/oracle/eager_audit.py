@@ -1,8 +1,8 @@
 """Whether eager is the side that is wrong.
 
-A difference from float64 accuses nobody: rounding, overflow and rows without a key explain most. Eager is the suspect
-when one of its operations is wrong by itself (operation_audit.py) and eager with that result repaired is right. Both
-are run only for a case whose eager result is nothing like the truth.
+A difference from float64 alone is no proof: rounding, overflow and rows without a key explain most. Eager is at fault
+if one of its operations is wrong by itself (operation_audit.py) and eager is right once that result is replaced. Both
+are tested only for a case whose eager result is far from float64.
 """
 
 import math
@@ -24,7 +24,7 @@ from fuzz.protocol.failures import FaultyOperation
 
 @dataclass(frozen=True, eq=False)
 class EagerAudit:
-    """What speaks against eager in one case.
+    """The evidence against eager in one case.
 
     `run_audited` runs eager within a mode. `coarsest`: the least precise float dtype the case computes in; `random`:
     it has active dropout, so that a subject's values can't be compared.
@@ -37,11 +37,11 @@ class EagerAudit:
     random: bool
 
     def judge(self, run: Execution, *, itself: bool = False, call_is_right: bool = False) -> Judgement | None:
-        """That eager is the suspect, with what a subject made of the same values in `run`; None when nothing speaks
-        against eager. `itself`: the subject is eager; `call_is_right`: it is a function that was judged right on the
-        calls it got, so that what is wrong was so before or after them.
+        """The verdict that eager is wrong, or None without proof.
 
-        A subject that shares the mistake, as one that calls the same kernel does, acquits nobody.
+        `run`: a subject's run, compared in the same values. A subject that makes the same mistake, because it calls the
+        same kernel, does not clear eager. `itself`: the subject is eager. `call_is_right`: the subject is a function
+        that was right on the calls it got, so the mistake lies before or after them.
         """
         faulty, marked = self._proof
         if faulty is None:
@@ -63,7 +63,7 @@ class EagerAudit:
             given = {one: run.values[one] for one in marked if one in run.values}
             # Values of another shape can't be compared.
             each = [
-                bool((self._suspicious(one, mine) & marked[one]).any())
+                bool((self._find_suspicious(one, mine) & marked[one]).any())
                 for one, mine in given.items()
                 if mine.shape == marked[one].shape
             ]
@@ -81,14 +81,14 @@ class EagerAudit:
     def _proof(self) -> tuple[FaultyOperation | None, dict[str, Tensor]]:
         """The faulty operation, and by name the elements of eager's values that are wrong because of it."""
         doubtful = {name: value for name, value in self._floating.items() if self._is_doubtful(name, value)}
-        suspicious = _keep_marked({name: self._suspicious(name, value) for name, value in doubtful.items()})
+        suspicious = _keep_marked({name: self._find_suspicious(name, value) for name, value in doubtful.items()})
         if not suspicious:
             return None, {}
         audit = Audit()
         values = self.run_audited(audit).values
         wrong = _keep_marked(
             {
-                name: found & ~self._suspicious(name, values[name])
+                name: found & ~self._find_suspicious(name, values[name])
                 for name, found in suspicious.items()
                 if name in values and values[name].shape == found.shape
             }
@@ -97,7 +97,7 @@ class EagerAudit:
 
     @cached_property
     def _floating(self) -> dict[str, Tensor]:
-        """Eager's values that have numbers to be wrong."""
+        """Eager's floating-point values that are not empty."""
         return {name: v for name, v in self.eager.values.items() if v.is_floating_point() and v.numel()}
 
     def _is_doubtful(self, name: str, value: Tensor) -> bool:
@@ -106,9 +106,9 @@ class EagerAudit:
         allowed = constants.suspicious_share(self.coarsest) * constants.TENSOR_SHARE * truth.abs().max()
         return not bool((value.double() - truth).abs().max() <= allowed)
 
-    def _suspicious(self, name: str, value: Tensor) -> Tensor:
+    def _find_suspicious(self, name: str, value: Tensor) -> Tensor:
         terms = largest_gradient(self.exact) if name.startswith("grad of") else 0.0
-        return Envelope(value, self._truth(name), [], self.coarsest, terms).suspicious()
+        return Envelope(value, self._truth(name), [], self.coarsest, terms).find_suspicious()
 
     def _truth(self, name: str) -> Tensor:
         value = self.eager.values[name]

@@ -75,7 +75,7 @@ class Audit(OperationMode):
                 self._judge(name, value, replay.exact[index], known, given)
 
     def _judge(self, name: str, value: Tensor, truth: Tensor, known: Envelope, given: list[Tensor]) -> None:
-        wrong = known.wrong(value)
+        wrong = known.find_wrong(value)
         if any(largest_finite(leaf) > constants.NO_OVERFLOW_WITHIN for leaf in given):
             wrong &= value.isfinite()
         if not wrong.any():
@@ -157,7 +157,7 @@ class _Float64Replay:
         """What is known of that leaf, from more replicas if `value` seems wrong."""
         known = self._envelope(index, value, tolerance_factor)
         more = constants.REPLICAS_BEFORE_WRONG - len(self._replicas)
-        if more > 0 and known.wrong(value).any():
+        if more > 0 and known.find_wrong(value).any():
             self._replicas += [self._replica() for _ in range(more)]
             known = self._envelope(index, value, tolerance_factor)
         return known

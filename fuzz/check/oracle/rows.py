@@ -19,11 +19,11 @@ from fuzz.check.oracle.where import first_index, unravel
 
 @dataclass(frozen=True)
 class Errors:
-    """How far one tensor is from the truth: the numbers of a judgement, and how the worst element is off.
+    """How far one tensor is from the truth: the numbers of a judgement, and the worst element.
 
-    ill_conditioned: eager's own noise in the worst row is of the row's size; nonfinite: positions where the subject is
-    not finite and should be (`first_nonfinite` is one of them); unlike: positions where the subject is finite and eager
-    is not, or the other way round, without anything being wrong with that.
+    ill_conditioned: eager's own noise in the worst row is of the row's size.
+    nonfinite: how many elements are not finite and should be; first_nonfinite: the first of them.
+    nonfinite_by_convention: how many are finite in one of eager and the subject alone, where no answer is right.
     """
 
     numbers: dict[str, float]
@@ -33,11 +33,11 @@ class Errors:
     ill_conditioned: bool
     nonfinite: int
     first_nonfinite: tuple[int, ...]
-    unlike: int
+    nonfinite_by_convention: int
 
 
 class Envelope:
-    """What is known of one value before any subject is looked at: the truth, and eager's noise around it."""
+    """The truth of one value and what rounding allows around it, whatever the subject."""
 
     def __init__(
         self,
@@ -104,20 +104,20 @@ class Envelope:
             ill_conditioned=bool(self._noise[row] > constants.ILL_CONDITIONED * self._size[row]),
             nonfinite=lost,
             first_nonfinite=first_index(missing.reshape(self.shape)) if lost else (),
-            unlike=int(((finite != self._eager_finite) & ~self._judged).sum()),
+            nonfinite_by_convention=int(((finite != self._eager_finite) & ~self._judged).sum()),
         )
 
-    def wrong(self, compiled: Tensor) -> Tensor:
-        """Which elements of `compiled` are not finite and should be, or are off by more than their row allows."""
+    def find_wrong(self, compiled: Tensor) -> Tensor:
+        """Mask of the elements of `compiled` that are off by more than their row allows or wrongly not finite."""
         values = _widen(compiled)
         finite = values.isfinite()
         allowed = self.limit * (self._noise + self._floor)
         off = self._errors(values).masked_fill_(~finite, 0.0) > allowed.unsqueeze(-1)
         return (off | (self._judged & ~finite)).reshape(self.shape)
 
-    def suspicious(self) -> Tensor:
-        """Which elements of eager are not finite where the truth is, well within the dtype's range, or off by more than
-        `constants.suspicious_share` of their row's size."""
+    def find_suspicious(self) -> Tensor:
+        """Mask of the elements of eager that are off by more than `constants.suspicious_share` of their row's size, or
+        not finite where the truth is well within the dtype's range."""
         lost = ~self._eager_finite & (self._exact.abs() < self._finite_limit)
         far = self._eager > (self._suspicious_share * self._size + self._floor).unsqueeze(-1)
         return (lost | far).reshape(self.shape)

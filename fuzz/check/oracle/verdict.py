@@ -93,7 +93,7 @@ class Judge:
         eager; it is called before such a function is called wrong.
         """
         coarsest = constants.coarsest(self._coarsest, *(handed or ()))
-        form = metadata(self._eager, compiled)
+        form = find_form_difference(self._eager, compiled)
         if form is not None:
             return Judgement(Verdict.METADATA, form)
         known = self._known
@@ -112,18 +112,18 @@ class Judge:
             judgement = self._locate(judgement, compiled, coarsest, known)
         if judgement.verdict.is_finding or handed is not None:
             return judgement
-        layout = stride_order(self._eager, compiled)
+        layout = find_stride_difference(self._eager, compiled)
         return judgement if layout is None else Judgement(Verdict.METADATA, layout, judgement.numbers)
 
     def _measure(self, compiled: Execution, coarsest: torch.dtype, known: "_Replicas") -> Judgement:
         names = [*self._eager.values, *(name for name in compiled.gradients if name not in self._eager.gradients)]
-        pairs = [(name, *self._pair(name, compiled)) for name in names]
+        pairs = [(name, *self._pair_values(name, compiled)) for name in names]
         return pick_worst(
-            [self._one(name, eager, value, coarsest, known) for name, eager, value in pairs],
+            [self._judge_value(name, eager, value, coarsest, known) for name, eager, value in pairs],
             lambda item: (SEVERITY.index(item.verdict), item.numbers["ratio"]),
         )
 
-    def _pair(self, name: str, compiled: Execution) -> tuple[Tensor, Tensor]:
+    def _pair_values(self, name: str, compiled: Execution) -> tuple[Tensor, Tensor]:
         """What eager and the subject give. A gradient that doesn't exist is zero: frameworks differ in which they
         return."""
         eager, value = self._eager.values.get(name), compiled.values.get(name)
@@ -136,15 +136,17 @@ class Judge:
         self, judgement: Judgement, compiled: Execution, coarsest: torch.dtype, known: "_Replicas"
     ) -> Judgement:
         name = judgement.value
-        eager, value = self._pair(name, compiled)
+        eager, value = self._pair_values(name, compiled)
         if eager.is_floating_point():
-            wrong = self._envelope(name, eager, coarsest, known).wrong(value)
+            wrong = self._envelope(name, eager, coarsest, known).find_wrong(value)
             exact = self._exact.values.get(name, torch.zeros_like(eager))
         else:
             wrong, exact = eager != value, eager
         return judgement.locate(wrong, value, exact)
 
-    def _one(self, name: str, eager: Tensor, value: Tensor, coarsest: torch.dtype, known: "_Replicas") -> Judgement:
+    def _judge_value(
+        self, name: str, eager: Tensor, value: Tensor, coarsest: torch.dtype, known: "_Replicas"
+    ) -> Judgement:
         rows = float(math.prod(eager.shape[:-1]))
         if not eager.numel() or same_bits(eager, value):
             return Judgement(Verdict.OK, None, {"ratio": 0.0, "rows_wrong": 0.0, "rows_total": rows})
@@ -171,14 +173,14 @@ class Judge:
 
 @dataclass(frozen=True)
 class _Replicas:
-    """Right runs under noise, and the envelopes made of them: by value and the least precise dtype."""
+    """Right runs under noise, and the envelopes made from them, by value and least precise dtype."""
 
     runs: list[Execution]
     envelopes: dict[tuple[str, torch.dtype], Envelope] = field(default_factory=dict)
 
 
-def metadata(eager: Execution, compiled: Execution) -> FormDiffers | None:
-    """What differs in form: structure, dtype, shape, device of any value."""
+def find_form_difference(eager: Execution, compiled: Execution) -> FormDiffers | None:
+    """The first difference in form: structure, mutated inputs, or dtype, shape and device of a value; else None."""
     if eager.structure != compiled.structure:
         return FormDiffers("structure", compiled.structure, eager.structure)
     for name in compiled.mutated:
@@ -194,8 +196,8 @@ def metadata(eager: Execution, compiled: Execution) -> FormDiffers | None:
     return None
 
 
-def stride_order(eager: Execution, compiled: Execution) -> FormDiffers | None:
-    """Which output is laid out in another order of dimensions than eager's.
+def find_stride_difference(eager: Execution, compiled: Execution) -> FormDiffers | None:
+    """The first output whose dimensions lie in another order in memory than eager's; None without one.
 
     Inductor keeps the strides of outputs (`torch._inductor.config.keep_output_stride`): callers view them. Nothing is
     promised of gradients, nor of dimensions of size 1 and empty tensors.
@@ -213,7 +215,7 @@ def order_dims(value: Tensor) -> list[int]:
     return sorted((dim for dim in range(value.dim()) if sizes[dim] > 1), key=lambda dim: (-strides[dim], dim))
 
 
-#: From harmless to grave: the gravest value speaks for the subject.
+#: From harmless to grave. The gravest verdict on a value is that on the subject.
 SEVERITY = (
     Verdict.OK,
     Verdict.ROUNDING,
@@ -233,12 +235,12 @@ DOUBTED = (Verdict.WRONG_GRADIENT, Verdict.WRONG_RESULT, Verdict.NONFINITE)
 
 
 def largest_gradient(exact: Execution) -> float:
-    """The magnitude of all gradients: one that is exactly 0 holds the rounding of its terms."""
+    """The largest magnitude of all gradients: the size of terms behind a gradient that is exactly 0."""
     return max(map(largest_finite, exact.gradients.values()), default=0.0)
 
 
 def pick_worst(judgements: list[Judgement], rank: Callable[[Judgement], tuple[Any, ...]]) -> Judgement:
-    """The judgement that speaks for all, with the rows of all."""
+    """The judgement of the highest rank, with the row counts of all added up."""
     if not judgements:
         return Judgement(Verdict.OK)
     worst = max(judgements, key=rank)
@@ -258,8 +260,8 @@ def _judge_errors(name: str, errors: Errors, wrong: Verdict) -> Judgement:
         verdict = wrong
     elif errors.ill_conditioned:
         verdict = Verdict.ILL_CONDITIONED
-    elif errors.unlike:
-        verdict, failure = Verdict.CONVENTION, NonfiniteByConvention(name, errors.unlike)
+    elif errors.nonfinite_by_convention:
+        verdict, failure = Verdict.CONVENTION, NonfiniteByConvention(name, errors.nonfinite_by_convention)
     elif numbers["compiled_error"] <= numbers["eager_error"]:
         verdict, failure = Verdict.OK, None
     return Judgement(verdict, failure, numbers, name)

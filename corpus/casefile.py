@@ -44,10 +44,10 @@ _SPARE_RANK = 2 * MAX_RANK
 _ATTRIBUTES: Mapping[Kind, Reader] = {
     Kind.SIZE: read_size,
     Kind.SIZES: each(read_size, _SPARE_RANK),
-    Kind.AXES: each(Node.whole, _SPARE_RANK),
-    Kind.FLAG: Node.flag,
-    Kind.AXIS: Node.whole,
-    Kind.INT: Node.whole,
+    Kind.AXES: each(Node.integer, _SPARE_RANK),
+    Kind.FLAG: Node.boolean,
+    Kind.AXIS: Node.integer,
+    Kind.INT: Node.integer,
     Kind.NUMBER: Node.number,
 }
 
@@ -67,7 +67,7 @@ def check_format(root: Node) -> None:
     node = root.entries().get("case_format")
     if node is None:
         root.fail(f"not a case file: missing key 'case_format' (this version reads format {FORMAT})")
-    if node.whole() != FORMAT:
+    if node.integer() != FORMAT:
         node.fail(f"format {node.value} is unknown; this version reads format {FORMAT}")
 
 
@@ -97,7 +97,7 @@ def _dims(node: Node) -> tuple[tuple[str, int], ...]:
     entries = node.entries()
     if len(entries) > _MAX_DIMS:
         node.fail(f"{len(entries)} dimensions; at most {_MAX_DIMS} are allowed")
-    return tuple((name, size.whole()) for name, size in entries.items())
+    return tuple((name, size.integer()) for name, size in entries.items())
 
 
 def _inputs(node: Node) -> tuple[Input, ...]:

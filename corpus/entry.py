@@ -136,7 +136,7 @@ def _reaches(node: Node) -> tuple[str, ...]:
         node.fail("expected at least one name, or no such key")
     for item, name in zip(items, names, strict=True):
         if not name.strip() or names.count(name) > 1:
-            item.fail(f"{item.shown()} is empty or listed twice")
+            item.fail(f"{item.describe()} is empty or listed twice")
     return names
 
 

@@ -144,8 +144,8 @@ def loads(content: bytes | str, path: Path) -> Ledger:
     """The ledger that a text holds; `path` names it in messages, and its examples lie beside that."""
     root = parse(content, str(path))
     entries = root.record(("ledger_format", "bugs"))
-    if entries["ledger_format"].whole() != FORMAT:
-        entries["ledger_format"].fail(f"this version reads format {FORMAT}, not {entries['ledger_format'].shown()}")
+    if entries["ledger_format"].integer() != FORMAT:
+        entries["ledger_format"].fail(f"this version reads format {FORMAT}, not {entries['ledger_format'].describe()}")
     nodes = entries["bugs"].items()
     bugs = tuple(_bug(node) for node in nodes)
     _once(((bug.id, node) for bug, node in zip(bugs, nodes, strict=True)), "id")

@@ -17,10 +17,9 @@ _type_hints = cache(get_type_hints)
 
 
 def build(kind: type[T], node: Node, readers: Mapping[str, Reader] = NO_READERS, **given: Any) -> T:
-    """A dataclass from a mapping that has its fields as keys, except those in `given`; defaults may be left out.
+    """A dataclass from a mapping of its fields, without those in `given`. Fields with defaults may be missing.
 
-    `readers`: by field, for those that their type says too little of. Raises CaseError: one line with file, line and
-    field.
+    `readers`: by field, where the type is not enough. Raises CaseError: one line with file, line and field.
     """
     wanted = [f for f in fields(kind) if f.name not in given]  # type: ignore[arg-type]  # a dataclass
     required = [f.name for f in wanted if f.default is MISSING and f.default_factory is MISSING]
@@ -31,7 +30,7 @@ def build(kind: type[T], node: Node, readers: Mapping[str, Reader] = NO_READERS,
 
 
 def checking(test: Callable[[str], object], complaint: str) -> Reader:
-    """Reads a text for which `test` gives something true; where it does not, or raises ValueError, `complaint` is."""
+    """A reader of texts that fails with `complaint` where `test` is false or raises ValueError."""
 
     def read_checked(node: Node) -> str:
         text = node.text()
@@ -40,19 +39,19 @@ def checking(test: Callable[[str], object], complaint: str) -> Reader:
         except ValueError:
             is_good = False
         if not is_good:
-            node.fail(f"{node.shown()} {complaint}")
+            node.fail(f"{node.describe()} {complaint}")
         return text
 
     return read_checked
 
 
 def one_of(words: Sequence[str]) -> Reader:
-    """Reads one of these words."""
+    """A reader of one of these words."""
     return checking(words.__contains__, f"is not one of {', '.join(words)}")
 
 
 def each(read_item: Reader, most: int = MAX_ITEMS) -> Reader:
-    """Reads a list of such items."""
+    """A reader of lists of at most `most` items."""
     return lambda node: tuple(map(read_item, node.items(most)))
 
 
@@ -80,7 +79,7 @@ def read_size(node: Node) -> Size:
     if isinstance(node.value, int) and not isinstance(node.value, bool):
         return Size.of(node.value)
     if not isinstance(node.value, str):
-        node.fail(f"expected a size such as 3*H*D, got {node.shown()}")
+        node.fail(f"expected a size such as 3*H*D, got {node.describe()}")
     try:
         return Size.parse(node.value)
     except CaseError as error:
@@ -88,17 +87,17 @@ def read_size(node: Node) -> Size:
 
 
 def read_plain(node: Node) -> Any:
-    """Any data, as it stands there."""
+    """Any data, unchanged."""
     if isinstance(node.value, dict):
         return {key: read_plain(item) for key, item in node.entries().items()}
     return [read_plain(item) for item in node.items()] if isinstance(node.value, list) else node.value
 
 
-_READERS = {Any: read_plain, str: Node.text, int: Node.whole, float: Node.number, bool: Node.flag, Size: read_size}
+_READERS = {Any: read_plain, str: Node.text, int: Node.integer, float: Node.number, bool: Node.boolean, Size: read_size}
 
 
 def fields_of(record: Any, always: Container[str] = (), without: Container[str] = ()) -> dict[str, Data]:
-    """A dataclass as data, without fields at their defaults unless in `always`. 1 is not the default 1.0."""
+    """A dataclass as data, without fields that have their default unless in `always`. 1 is not the default 1.0."""
     data: dict[str, Data] = {}
     for field in fields(record):
         value = getattr(record, field.name)

@@ -64,7 +64,7 @@ class Node:
         where = f"{self.field}: " if self.field else ""
         raise CaseError(f"{self.origin}:{self.line}: {where}{reason}")
 
-    def shown(self) -> str:
+    def describe(self) -> str:
         """The value in a few words, for messages."""
         if isinstance(self.value, dict | list):
             return "a mapping" if isinstance(self.value, dict) else "a list"
@@ -76,31 +76,31 @@ class Node:
         """The text. Raises CaseError for anything else, as the other readers do."""
         if not isinstance(self.value, str):
             hint = "" if isinstance(self.value, dict | list) else "; quote it"
-            self.fail(f"expected text, got {self.shown()}{hint}")
+            self.fail(f"expected text, got {self.describe()}{hint}")
         return self.value
 
-    def whole(self) -> int:
+    def integer(self) -> int:
         """The integer; 1.0 and true are refused."""
         if isinstance(self.value, bool) or not isinstance(self.value, int):
-            self.fail(f"expected an integer, got {self.shown()}")
+            self.fail(f"expected an integer, got {self.describe()}")
         return self.value
 
     def number(self) -> int | float:
         """The integer or float, as it was written; true is refused."""
         if isinstance(self.value, bool) or not isinstance(self.value, int | float):
-            self.fail(f"expected a number, got {self.shown()}")
+            self.fail(f"expected a number, got {self.describe()}")
         return self.value
 
-    def flag(self) -> bool:
+    def boolean(self) -> bool:
         """The truth value; 1 and 0 are refused."""
         if not isinstance(self.value, bool):
-            self.fail(f"expected true or false, got {self.shown()}")
+            self.fail(f"expected true or false, got {self.describe()}")
         return self.value
 
     def items(self, most: int = MAX_ITEMS) -> "list[Node]":
         """The elements of the list, at most `most`."""
         if not isinstance(self.value, list):
-            self.fail(f"expected a list, got {self.shown()}")
+            self.fail(f"expected a list, got {self.describe()}")
         if len(self.value) > most:
             self.fail(f"a list of {len(self.value)}; at most {most} are allowed")
         return self.value
@@ -108,7 +108,7 @@ class Node:
     def entries(self) -> "dict[str, Node]":
         """The entries of the mapping, in order."""
         if not isinstance(self.value, dict):
-            self.fail(f"expected a mapping, got {self.shown()}")
+            self.fail(f"expected a mapping, got {self.describe()}")
         return self.value
 
     def select(self, keys: Sequence[str]) -> "Node":

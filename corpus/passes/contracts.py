@@ -1,4 +1,4 @@
-"""Simpler attention, where the failure is one of what the contract says: spelled plainly, one thing fewer at a time."""
+"""Simpler attention, for failures that depend on the contract alone: spelled plainly, one feature fewer at a time."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -12,15 +12,15 @@ from generators.program.type_check import types_of
 
 
 def simplify_contract(case: Case) -> Iterator[Case]:
-    """A contract spelled plainly in place of the whole case: bare, as it is, and with one thing fewer or simpler.
+    """The attention of a contract in place of the whole case: bare, as it is, and with one feature fewer or simpler.
 
-    Only for failures that depend on the contract: whatever else is in the case goes, and what it computes changes.
+    Only for failures that depend on the contract: the rest of the case is dropped, which changes what it computes.
     """
     types = types_of(case)
     for contract in case.contracts:
         as_given = read_contract(case, contract, types)
         contiguous = as_given.map_inputs(lambda item: replace(item, layout="contiguous"), ("q", "k", "v"))
-        for plain in (_bare(contiguous), contiguous, as_given, *_fewer(as_given), *_simpler(as_given)):
+        for plain in (_make_bare(contiguous), contiguous, as_given, *_drop_one(as_given), *_simplify_one(as_given)):
             yield from filter(None, [spell(_with_plain_name(plain))])
 
 
@@ -31,12 +31,12 @@ _LEFT_OUT: dict[str, Any] = {
 """Fields in the order they are left out, and what they are then."""
 
 
-def _bare(plain: Plain) -> Plain:
+def _make_bare(plain: Plain) -> Plain:
     bare = replace(plain, **_LEFT_OUT, scale=plain.least_scale)
     return _with_heads(_with_value_dim(bare), bare.k.shape[1], bare.k.shape[1])
 
 
-def _fewer(plain: Plain) -> Iterator[Plain]:
+def _drop_one(plain: Plain) -> Iterator[Plain]:
     for name, nothing in _LEFT_OUT.items():
         fewer = {name: nothing}
         if name == "causal" and plain.window is not None:
@@ -56,7 +56,7 @@ def _fewer(plain: Plain) -> Iterator[Plain]:
         yield _with_value_dim(plain)
 
 
-def _simpler(plain: Plain) -> Iterator[Plain]:
+def _simplify_one(plain: Plain) -> Iterator[Plain]:
     scales = (plain.least_scale, 0.5 if abs(plain.scale) < 1 else 2.0, -1.0)
     for scale in scales if plain.scale < 0 else scales[:2]:
         if scale != plain.scale:

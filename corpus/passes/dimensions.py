@@ -11,58 +11,58 @@ from generators.program.values import DISTRIBUTIONS
 
 def shrink_dims(case: Case) -> Iterator[Case]:
     """Every dimension 2 (or 1) at once; one dimension at 1, 2, 3, 4, half and one less; equal ones together."""
-    yield from _all_small(case)
-    for group in [[name] for name, _ in case.dims] + _equal(case):
+    yield from _shrink_all(case)
+    for group in [[name] for name, _ in case.dims] + _group_equal(case):
         value = case.sizes[group[0]]
-        yield from _set(case, group, (1, 2, 3, 4, value // 2, value - 1))
+        yield from _set_sizes(case, group, (1, 2, 3, 4, value // 2, value - 1))
 
 
 def shrink_numbers(case: Case) -> Iterator[Case]:
-    """A size that stands as a number in the shapes of inputs, smaller wherever it stands."""
+    """A number in the shapes of inputs, made smaller everywhere."""
     written = {size.constant or 0 for item in case.inputs for size in item.shape}
     for value in sorted(number for number in written if number > 1):
         for new in dict.fromkeys((1, 2, 3, 4, value // 2, value - 1)):
             if 0 < new < value:
-                yield map_sizes(case, _in_place_of(value, new))
+                yield map_sizes(case, _replace_number(value, new))
 
 
-def _in_place_of(value: int, new: int) -> Callable[[Size], Size]:
+def _replace_number(value: int, new: int) -> Callable[[Size], Size]:
     return lambda size: Size.of(new) if size.constant == value else size
 
 
 def bisect_together(case: Case) -> Iterator[Case]:
     """Every dimension 2 (or 1) at once; equal ones together, in ever smaller steps."""
-    yield from _all_small(case)
-    for group in _equal(case):
-        yield from _set(case, group, _bisected(case.sizes[group[0]]))
+    yield from _shrink_all(case)
+    for group in _group_equal(case):
+        yield from _set_sizes(case, group, _list_bisection(case.sizes[group[0]]))
 
 
 def bisect_dim(at: int) -> Callable[[Case], Iterator[Case]]:
-    """A pass for one dimension, by its place: what fails from some long length on is found in few steps."""
+    """A pass for one dimension, by its place. It finds a long length from which a case fails in few steps."""
 
-    def bisected(case: Case) -> Iterator[Case]:
+    def bisect(case: Case) -> Iterator[Case]:
         for name, value in case.dims[at : at + 1]:
-            yield from _set(case, [name], _bisected(value))
+            yield from _set_sizes(case, [name], _list_bisection(value))
 
-    bisected.__name__ = f"bisected_dim_{at}"
-    return bisected
+    bisect.__name__ = f"bisect_dim_{at}"
+    return bisect
 
 
-def _bisected(value: int) -> tuple[int, ...]:
+def _list_bisection(value: int) -> tuple[int, ...]:
     """1 to 4, half, a quarter less, an eighth less... down to one less."""
     return (1, 2, 3, 4, *(value - (value >> n) for n in range(1, value.bit_length())))
 
 
-def _all_small(case: Case) -> Iterator[Case]:
+def _shrink_all(case: Case) -> Iterator[Case]:
     yield from filter(None, (resize(case, {n: min(size, v) for n, v in case.dims}) for size in (1, 2, 3, 4)))
 
 
-def _equal(case: Case) -> list[list[str]]:
+def _group_equal(case: Case) -> list[list[str]]:
     groups = ([name for name, v in case.dims if v == value] for value in sorted({v for _, v in case.dims}))
     return [group for group in groups if len(group) > 1]
 
 
-def _set(case: Case, names: list[str], sizes: Iterable[int]) -> Iterator[Case]:
+def _set_sizes(case: Case, names: list[str], sizes: Iterable[int]) -> Iterator[Case]:
     """The named dimensions, all of one size, at each of the smaller sizes."""
     smaller = (size for size in dict.fromkeys(sizes) if 0 < size < case.sizes[names[0]])
     yield from filter(None, (resize(case, {**case.sizes, **dict.fromkeys(names, size)}) for size in smaller))
@@ -77,10 +77,10 @@ def merge_dims(case: Case) -> Iterator[Case]:
                 yield rename_dims(case, {drop: keep})
     ones = [name for name, size in case.dims if size == 1]
     for chosen in [ones, *([name] for name in ones)]:
-        yield map_sizes(case, _leaving_out(chosen))
+        yield map_sizes(case, _drop_ones(chosen))
 
 
-def _leaving_out(ones: list[str]) -> Callable[[Size], Size]:
+def _drop_ones(ones: list[str]) -> Callable[[Size], Size]:
     return lambda size: size.without_ones(ones)
 
 
@@ -113,7 +113,7 @@ def merge_inputs(case: Case) -> Iterator[Case]:
 
 
 def drop_axes(case: Case) -> Iterator[Case]:
-    """An input without its leading axis, or with 1 for a size, where broadcasting makes up for it."""
+    """An input without its leading axis, or with a size of 1, where broadcasting allows it."""
     for item in case.inputs:
         if len(item.shape) > 1:
             yield replace_input(case, item, replace(item, shape=item.shape[1:]))

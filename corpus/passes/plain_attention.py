@@ -58,17 +58,17 @@ class Plain:
         return self.default_scale if self.fused else 1.0
 
     def map_inputs(self, change: Callable[[Input], Input], names: Sequence[str]) -> "Plain":
-        """The same with these inputs changed, as far as it has them."""
+        """The same attention, with `change` applied to those of these inputs that it has."""
         items = {name: getattr(self, name) for name in names}
         changed: dict[str, Any] = {name: change(item) for name, item in items.items() if item is not None}
         return replace(self, **changed)
 
 
 def spell(plain: Plain) -> Case | None:
-    """The case, its contract beside it and its output alone returned; None where the sizes do not go together."""
+    """The case, with a contract, that returns only the attention's output; None where its sizes do not fit."""
     b = Builder(dict(plain.dims), plain.q.dtype, plain.mode)
     try:
-        names = _by_sdpa(b, plain) if plain.fused else _in_steps(b, plain)
+        names = _spell_sdpa(b, plain) if plain.fused else _spell_steps(b, plain)
         means = "keep" if plain.mask is None or plain.keeps else "drop"
         b.contracts.append(Contract(**names, mask_means=means, **{key: getattr(plain, key) for key in _NUMBERS}))
         case = b.case([names["output"]], dynamic=plain.dynamic)
@@ -77,16 +77,16 @@ def spell(plain: Plain) -> Case | None:
     return next(rename_values(case))
 
 
-def _given(b: Builder, item: Input) -> str:
-    """The input; one that is there already serves again."""
+def _get_or_add_input(b: Builder, item: Input) -> str:
+    """The name of the input, which is added unless it is there."""
     if any(i.name == item.name for i in b.inputs):
         return item.name
     return b.input(item.name, item.shape, item.values, item.dtype, item.layout)
 
 
-def _by_sdpa(b: Builder, plain: Plain) -> dict[str, Any]:
-    q, k, v = (_given(b, item) for item in (plain.q, plain.k, plain.v))
-    names = {key: _given(b, item) for key, item in (("mask", plain.mask), ("bias", plain.bias)) if item}
+def _spell_sdpa(b: Builder, plain: Plain) -> dict[str, Any]:
+    q, k, v = (_get_or_add_input(b, item) for item in (plain.q, plain.k, plain.v))
+    names = {key: _get_or_add_input(b, item) for key, item in (("mask", plain.mask), ("bias", plain.bias)) if item}
     output = b.op(
         "sdpa",
         *(q, k, v, *names.values()),
@@ -99,8 +99,8 @@ def _by_sdpa(b: Builder, plain: Plain) -> dict[str, Any]:
     return {"q": q, "k": k, "v": v, "output": output, **names}
 
 
-def _in_steps(b: Builder, plain: Plain) -> dict[str, Any]:
-    q, k, v = (_given(b, item) for item in (plain.q, plain.k, plain.v))
+def _spell_steps(b: Builder, plain: Plain) -> dict[str, Any]:
+    q, k, v = (_get_or_add_input(b, item) for item in (plain.q, plain.k, plain.v))
     heads, kv_heads = b.shape(q)[1], b.shape(k)[1]
     keys, values = k, v
     if b.size(kv_heads) not in (1, b.size(heads)):
@@ -110,25 +110,25 @@ def _in_steps(b: Builder, plain: Plain) -> dict[str, Any]:
     if plain.scale != 1:
         scores = b.op("mul", scores, other=plain.scale)
     if plain.softcap is not None:
-        scores = _capped(b, scores, plain.softcap)
+        scores = _apply_softcap(b, scores, plain.softcap)
     pattern = Pattern(plain.causal, plain.window)
     names = {"q": q, "k": k, "v": v}
     if plain.alibi is not None:
-        names["alibi"] = _constant(b, plain.alibi)
-        scores = _sloped(b, scores, names["alibi"], pattern)
+        names["alibi"] = _add_constant(b, plain.alibi)
+        scores = _apply_alibi(b, scores, names["alibi"], pattern)
     if plain.mask is not None:
-        mask = names["mask"] = _given(b, plain.mask)
+        mask = names["mask"] = _get_or_add_input(b, plain.mask)
         if plain.keeps:
             scores = b.op("where", mask, scores, to="scores", other=-math.inf)
         else:
             scores = b.op("masked_fill", scores, mask)
     if plain.bias is not None:
-        names["bias"] = _given(b, plain.bias)
+        names["bias"] = _get_or_add_input(b, plain.bias)
         scores = b.op("add", scores, names["bias"])
-    scores = _placed(b, scores, pattern)
+    scores = _apply_pattern(b, scores, pattern)
     if plain.sinks is not None:
-        names["sinks"] = _constant(b, plain.sinks)
-        scores = _with_column(b, scores, names["sinks"])
+        names["sinks"] = _add_constant(b, plain.sinks)
+        scores = _append_sinks(b, scores, names["sinks"])
     probs = b.op("softmax", scores, to="probs")
     if plain.sinks is not None:
         probs = b.op("narrow", probs, stop=b.shape(k)[-2])
@@ -140,19 +140,19 @@ def _in_steps(b: Builder, plain: Plain) -> dict[str, Any]:
     return {**names, "output": b.op("matmul", probs, values, to="out")}
 
 
-def _constant(b: Builder, item: Input) -> str:
-    given = _given(b, item)
+def _add_constant(b: Builder, item: Input) -> str:
+    given = _get_or_add_input(b, item)
     return b.op("detach", given) if b.mode == "training" else given
 
 
-def _capped(b: Builder, scores: str, cap: float) -> str:
+def _apply_softcap(b: Builder, scores: str, cap: float) -> str:
     if cap == 1:
         return b.op("tanh", scores)
     return b.op("mul", b.op("tanh", b.op("div", scores, other=cap)), other=cap)
 
 
-def _sloped(b: Builder, scores: str, slopes: str, pattern: Pattern) -> str:
-    """The scores less a slope a head times the distances."""
+def _apply_alibi(b: Builder, scores: str, slopes: str, pattern: Pattern) -> str:
+    """The scores minus the distances times a slope per head."""
     query, key = b.shape(scores)[-2:]
     rows, columns = position_indices(b, query, key, offset(pattern, query, key))
     distance = b.op("abs", b.op("sub", rows, columns, to="distance"))
@@ -160,8 +160,8 @@ def _sloped(b: Builder, scores: str, slopes: str, pattern: Pattern) -> str:
     return b.op("sub", scores, b.op("mul", column, distance, to="alibi"))
 
 
-def _placed(b: Builder, scores: str, pattern: Pattern) -> str:
-    """The scores with -inf for what a causal mask or a window does not see: below or above one line, or off a band."""
+def _apply_pattern(b: Builder, scores: str, pattern: Pattern) -> str:
+    """The scores with -inf where a causal mask or a window drops keys: on one side of a diagonal, or off a band."""
     query, key = b.shape(scores)[-2:]
     start = offset(pattern, query, key)
     left, right = pattern.window or (-1, -1)
@@ -177,7 +177,7 @@ def _placed(b: Builder, scores: str, pattern: Pattern) -> str:
     return b.op("where", band, scores, to="scores", other=-math.inf)
 
 
-def _with_column(b: Builder, scores: str, sinks: str) -> str:
+def _append_sinks(b: Builder, scores: str, sinks: str) -> str:
     column = b.op("view", sinks, to="column", sizes=(*b.shape(sinks), 1, 1))
     column = b.op("expand", column, sizes=(*b.shape(scores)[:-1], Size.of(1)))
     if b.dtype_of(column) != b.dtype_of(scores):
@@ -186,16 +186,16 @@ def _with_column(b: Builder, scores: str, sinks: str) -> str:
 
 
 def read_contract(case: Case, contract: Contract, types: Mapping[str, TensorType]) -> Plain:
-    """What the contract says, over inputs like the values it reads, lying in memory as these do."""
-    inputs: dict[str, Any] = {key: _head(case, contract, getattr(contract, key), types) for key in ("q", "k", "v")}
+    """The attention of a contract, over inputs with the shapes, dtypes and layouts of the values it reads."""
+    inputs: dict[str, Any] = {key: _make_head(case, contract, getattr(contract, key), types) for key in ("q", "k", "v")}
     for key in ("alibi", "bias", "sinks"):
         name = getattr(contract, key)
         if name is not None:
-            inputs[key] = _like(case, name, types[name])
+            inputs[key] = _make_like(case, name, types[name])
     keeps = contract.mask_means == "keep"
     if contract.mask is not None:
-        inputs["mask"], keeps = _mask(case, contract.mask, types, keeps=keeps)
-    # Kernels know no finite fill: one stands in for -inf, in rows that keep a key.
+        inputs["mask"], keeps = _read_mask(case, contract.mask, types, keeps=keeps)
+    # Kernels take no finite fill. In rows that keep a key it means -inf.
     plain = Plain(
         case.dims,
         **inputs,
@@ -205,12 +205,12 @@ def read_contract(case: Case, contract: Contract, types: Mapping[str, TensorType
         dynamic=case.dynamic,
         fused=any(op.name == contract.output and op.kind == "sdpa" for op in case.ops),
     )
-    return plain.map_inputs(_with_head_axis, ("bias", "mask")) if contract.layout == "bsd" else plain
+    return plain.map_inputs(_add_head_axis, ("bias", "mask")) if contract.layout == "bsd" else plain
 
 
-def _head(case: Case, contract: Contract, name: str, types: Mapping[str, TensorType]) -> Input:
+def _make_head(case: Case, contract: Contract, name: str, types: Mapping[str, TensorType]) -> Input:
     kind = types[name]
-    item = _like(case, name, TensorType(as_bhsd(contract, kind), kind.dtype))
+    item = _make_like(case, name, TensorType(as_bhsd(contract, kind), kind.dtype))
     given = any(i.name == name for i in case.inputs)
     if not given or contract.layout == "bshd":
         # Mostly a transposition has made it from [batch, length, heads, dim].
@@ -218,9 +218,9 @@ def _head(case: Case, contract: Contract, name: str, types: Mapping[str, TensorT
     return item
 
 
-def _like(case: Case, name: str, kind: TensorType) -> Input:
-    """An input in place of a value: with the numbers of the input it is or is a view of, else plain ones."""
-    origin = _origin(case, name)
+def _make_like(case: Case, name: str, kind: TensorType) -> Input:
+    """An input in place of a value, with the numbers of the input that it is or views, else plain ones."""
+    origin = _find_origin(case, name)
     if origin is not None:
         numbers = DISTRIBUTIONS[origin.values.kind]
         if kind.dtype in numbers.dtypes and kind.rank >= numbers.min_rank:
@@ -229,23 +229,23 @@ def _like(case: Case, name: str, kind: TensorType) -> Input:
     return input_like(name, kind, 0)
 
 
-def _origin(case: Case, name: str) -> Input | None:
+def _find_origin(case: Case, name: str) -> Input | None:
     made = {op.name: op for op in case.ops}
     while name in made and len(made[name].args) == 1 and not OPS[made[name].kind].owns_memory:
         name = made[name].args[0]
     return next((i for i in case.inputs if i.name == name), None)
 
 
-def _mask(case: Case, name: str, types: Mapping[str, TensorType], *, keeps: bool) -> tuple[Input, bool]:
+def _read_mask(case: Case, name: str, types: Mapping[str, TensorType], *, keeps: bool) -> tuple[Input, bool]:
     """The mask before it was negated and expanded, and whether True in it keeps a key."""
     made = {op.name: op for op in case.ops}
     while name in made and made[name].kind in ("logical_not", "expand", "expand_as"):
         keeps = keeps != (made[name].kind == "logical_not")
         name = made[name].args[0]
-    if _origin(case, name) is None:
+    if _find_origin(case, name) is None:
         keeps = False
-    return _like(case, name, types[name]), keeps
+    return _make_like(case, name, types[name]), keeps
 
 
-def _with_head_axis(item: Input) -> Input:
+def _add_head_axis(item: Input) -> Input:
     return item if len(item.shape) < 3 else replace(item, shape=(item.shape[0], Size.of(1), *item.shape[1:]))

@@ -1,4 +1,4 @@
-"""Fewer operations: return less, cut the program off above a value, leave a step out."""
+"""Fewer operations: return less, make a value an input, leave an operation out."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -26,7 +26,7 @@ def return_less(case: Case) -> Iterator[Case]:
 
 
 def cut_to_inputs(case: Case) -> Iterator[Case]:
-    """Make a computed value an input, so that all that led to it goes; what removes most comes first."""
+    """Make a computed value an input and drop what computed it; what removes most comes first."""
     types = types_of(case)
     cuts = []
     for op in case.ops:
@@ -42,7 +42,7 @@ def cut_to_inputs(case: Case) -> Iterator[Case]:
 
 
 def bypass(case: Case) -> Iterator[Case]:
-    """Leave an operation out: what reads its result reads one of its arguments, where the types allow."""
+    """Replace an operation's result by one of its arguments, where the types allow."""
     inputs = {item.name for item in case.inputs}
     for op in reversed(case.ops):
         for arg in op.args:
@@ -51,7 +51,7 @@ def bypass(case: Case) -> Iterator[Case]:
 
 
 def share(case: Case) -> Iterator[Case]:
-    """One operation in place of several that do the same to the same values."""
+    """Replace equal operations on the same values by one."""
     first: dict[tuple[object, ...], str] = {}
     for op in case.ops:
         same = first.setdefault((op.kind, op.args, op.attrs), op.name)
@@ -61,7 +61,7 @@ def share(case: Case) -> Iterator[Case]:
 
 
 def compose(case: Case) -> Iterator[Case]:
-    """One permutation of axes in place of two in a row; one view in place of two."""
+    """Replace two successive permutations, or views, by one."""
     types = types_of(case)
     made = {op.name: op for op in case.ops}
     for op in case.ops:

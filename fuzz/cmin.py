@@ -29,7 +29,7 @@ def cmin(run: Path, *, into: Path) -> None:
     from fuzz.run_store import Results
     from generators.errors import UserError
 
-    with closing(Results.reading(run)) as results:
+    with closing(Results.open_readonly(run)) as results:
         queue = list(results.queue())
     if not queue:
         raise UserError(f"{run}: its queue is empty; only a campaign with --engine guided or atheris has one")

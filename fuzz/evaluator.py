@@ -1,4 +1,4 @@
-"""Evaluating cases: the one way in which campaigns, command lines and triage ask a worker."""
+"""Evaluates cases in a worker, for campaigns, command lines and triage alike."""
 
 import tempfile
 from dataclasses import replace
@@ -31,12 +31,12 @@ RECYCLE_CHECKS = 2000
 """A process is replaced after so many checks, whatever its memory."""
 
 _RECYCLE_SHARE = 0.5
-"""... and when what it keeps between checks is this share of what it had left of the memory limit after the first one
-(with CUDA that takes 2 GiB before any case has left something behind)."""
+"""... and when its memory has grown, since the first check, by this share of what was then left of the limit. The first
+check alone takes 2 GiB with CUDA."""
 
 
 class Evaluator:
-    """Asks one worker about cases: starts it, replaces it, and completes what a lost process could not say.
+    """Evaluates cases in one worker: starts it, replaces it, and repeats what a lost process could not report.
 
     `repeat` and `with_error_map` are those of its checks; with `remember` a case is evaluated once under the same
     subjects and controls. Only one thread may ask; `kill` may be called from any other.
@@ -55,7 +55,7 @@ class Evaluator:
         self.process = process
         self.repeat, self.with_error_map, self.remember = repeat, with_error_map, remember
         self.killed = False
-        """Whether `kill` was called: nothing that looks like a death accuses anybody."""
+        """Whether `kill` was called, so that a dead process is no verdict."""
         self._recycle_checks = recycle_checks
         self._first_mib = self._rss_mib = 0.0
         self._sent: Check | None = None
@@ -71,7 +71,7 @@ class Evaluator:
 
     @property
     def config(self) -> WorkerConfig:
-        """How its workers are started."""
+        """How its worker is started."""
         return self.process.config
 
     @property
@@ -194,7 +194,7 @@ def open_evaluator(
     with_error_map: bool = False,
     remember: bool = False,
 ) -> Evaluator:
-    """An evaluator whose log lasts as long as it does; so does compiled code, unless torch's own cache is wanted."""
+    """An evaluator that removes its log when closed, and compiled code too unless it uses torch's cache."""
     scratch = tempfile.TemporaryDirectory(prefix="attnfuzz-")
     directory = Path(scratch.name)
     process = WorkerProcess(config, directory / "cache" if own_cache else None, directory / "worker.log")

@@ -1,4 +1,4 @@
-"""Replays: what a worker says of a case, whether that is what the corpus expects of it, and how to ask again."""
+"""Replays: judge a case again, compare the verdicts with what the corpus expects, and say how to reproduce them."""
 
 import math
 import os
@@ -32,7 +32,7 @@ class State(Enum):
 
     @property
     def is_unexpected(self) -> bool:
-        """Whether something is to be looked into: what should show does not, or what should not does."""
+        """Whether a person should look: a bug does not show that should, or one shows that should not."""
         return self in (State.GONE, State.FAILED)
 
 
@@ -56,14 +56,16 @@ def compare(expectation: Expectation, result: Result, torch: str, *, as_found: b
     if not judged:
         reason = "; ".join(filter(None, map(describe, result.results)))
         return Outcome(State.SKIPPED, reason or "no subject takes this case")
-    outcome = _of_verdicts(expectation, judged, torch, as_found=as_found)
-    lost = _not_reached(expectation, judged, torch)
+    outcome = _compare_verdicts(expectation, judged, torch, as_found=as_found)
+    lost = _describe_unreached(expectation, judged, torch)
     return Outcome(State.FAILED, lost) if lost and not outcome.state.is_unexpected else outcome
 
 
-def _of_verdicts(expectation: Expectation, judged: Sequence[SubjectResult], torch: str, *, as_found: bool) -> Outcome:
+def _compare_verdicts(
+    expectation: Expectation, judged: Sequence[SubjectResult], torch: str, *, as_found: bool
+) -> Outcome:
     if expectation.status == "known":
-        return _judge_known(expectation, judged, torch, as_found=as_found)
+        return _compare_known(expectation, judged, torch, as_found=as_found)
     findings = [r for r in judged if r.verdict.is_finding]
     if findings:
         return Outcome(State.FAILED, f"expected no finding: {_summarize(findings)}")
@@ -73,8 +75,8 @@ def _of_verdicts(expectation: Expectation, judged: Sequence[SubjectResult], torc
     return Outcome(State.MET, _summarize(judged))
 
 
-def _not_reached(expectation: Expectation, judged: Sequence[SubjectResult], torch: str) -> str:
-    """What the case must reach and did not, in one line; empty when there is nothing, or another subject was asked."""
+def _describe_unreached(expectation: Expectation, judged: Sequence[SubjectResult], torch: str) -> str:
+    """What the case must reach and did not, in one line; "" for nothing, and under other subjects."""
     own = [r for r in judged if r.subject == (expectation.subject or DEFAULT_SUBJECT)]
     if not own or not expectation.holds_for(torch):
         return ""
@@ -86,7 +88,7 @@ def _not_reached(expectation: Expectation, judged: Sequence[SubjectResult], torc
     return f"no longer reaches {', '.join(lost)} under {own[0].subject} in torch {torch}; rewrites: {rewrites}"
 
 
-def _judge_known(expectation: Expectation, judged: Sequence[SubjectResult], torch: str, *, as_found: bool) -> Outcome:
+def _compare_known(expectation: Expectation, judged: Sequence[SubjectResult], torch: str, *, as_found: bool) -> Outcome:
     findings = [r for r in judged if r.verdict.is_finding]
     bug = expectation.url or ("what was found" if as_found else "the known bug")
     if not expectation.holds_for(torch):
@@ -138,7 +140,7 @@ def describe_result(result: Result, case: Case) -> list[str]:
 
 
 def describe_details(result: SubjectResult, where: str) -> list[str]:
-    """In lines what else is known of a failure: the relation that is broken, where, the numbers, and the rewrites."""
+    """Details of a failure, in lines: the broken relation, where it is wrong, numbers, and rewrites."""
     lines = []
     if isinstance(result.failure, RelationBroken):
         relation = result.failure.relation
@@ -154,7 +156,7 @@ def describe_details(result: SubjectResult, where: str) -> list[str]:
 
 
 def list_numbers(result: SubjectResult) -> list[tuple[str, str]]:
-    """The errors against float64, and what decided, as pairs of words and numbers."""
+    """The errors against float64 and the numbers that decided, each with a label."""
     numbers, rows = result.numbers, []
     further = result.failure is not None and result.failure.is_of_further_call
     which = " (of the unchanged call, which is right)" if further else ""
@@ -175,7 +177,7 @@ def list_numbers(result: SubjectResult) -> list[tuple[str, str]]:
 
 
 def list_commands(path: str, case_id: str, subject: str) -> list[str]:
-    """How to see a finding again, and how to report it."""
+    """The commands that reproduce a finding and report it."""
     file = shlex.quote(path)
     # Only the person at the keyboard may have a function of theirs imported.
     allowed = f" --subject {shlex.quote(subject)}" if is_user_function(subject) else ""
@@ -200,7 +202,7 @@ def reproduce_lines(path: str, case_id: str, subject: str, indent: str = "  ") -
 
 
 def require_allowed(subject: str, allowed: Collection[str], origin: str) -> None:
-    """Raises UserError for a function of the user's that is not allowed: a case file is data, and that it names a
-    function is no reason to import it."""
+    """Raises UserError for a user's function that is not in `allowed`: a case file is data, and naming a function there
+    does not import it."""
     if is_user_function(subject) and subject not in allowed:
         raise UserError(f"{origin} is about {subject}, which runs code of yours: allow it with --subject {subject}")

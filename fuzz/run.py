@@ -97,7 +97,7 @@ def run(
         raise UserError(f"--seed must be >= 0, got {seed}")
 
     from fuzz.campaign.options import Options
-    from fuzz.campaign.search import seed_cases
+    from fuzz.campaign.search import load_seeds
     from fuzz.campaign.session import default_path
     from fuzz.evaluator import ROOT, WorkerConfig
 
@@ -115,7 +115,7 @@ def run(
         fail_fast=fail_fast,
         engine=engine,
         ledger=_ledger(ledger),
-        seeds=seed_cases(seeds or ROOT / "corpus" / "seeds") if engine != "random" else (),
+        seeds=load_seeds(seeds or ROOT / "corpus" / "seeds") if engine != "random" else (),
         against=replace(config, python=against) if against is not None else None,
     )
     return _campaign(options)

@@ -88,40 +88,42 @@ class FindingRow:
 class Results:
     """The open store. Threads share it."""
 
-    def __init__(self, directory: Path, *, reading: bool = False) -> None:
-        """Opens or creates the store in `directory`; `reading`: one that is there, to write nothing. Raises `UserError`
-        when the file is none of ours."""
+    def __init__(self, directory: Path, *, readonly: bool = False) -> None:
+        """Opens or creates the store in `directory`. With `readonly` it must exist and is not changed.
+
+        Raises `UserError` for a file of another kind.
+        """
         self.path = directory / RESULTS_FILE
         self._lock = threading.RLock()
         try:
-            self._db = _connect(self.path, reading=reading)
+            self._db = _connect(self.path, readonly=readonly)
         except sqlite3.OperationalError as error:
             raise UserError(f"{self.path}: can't be opened: {error}") from error
         try:
-            if not reading:
+            if not readonly:
                 self._db.execute("PRAGMA journal_mode=WAL")
                 self._db.execute("PRAGMA synchronous=NORMAL")
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
-            if version == 0 and not reading:
+            if version == 0 and not readonly:
                 with self._transaction():
                     for statement in _TABLES.split(";\n"):
                         self._db.execute(statement)
                     self._db.execute(f"PRAGMA user_version={_FORMAT}")
             elif version != _FORMAT:
-                way = "this version reads" if reading else "use another --out: this version writes"
+                way = "this version reads" if readonly else "use another --out: this version writes"
                 raise UserError(f"{self.path}: store of format {version}, {way} {_FORMAT}")
-            if not reading:
+            if not readonly:
                 self._db.execute(_JUDGED)
         except sqlite3.DatabaseError as error:
             self._db.close()
             raise UserError(f"{self.path}: not usable as a campaign's store: {error}") from error
 
     @classmethod
-    def reading(cls, directory: Path) -> Self:
-        """The store of a campaign, which may be running: nothing is written. Raises `UserError` where there is none."""
+    def open_readonly(cls, directory: Path) -> Self:
+        """The store of a campaign, which may be running. Nothing is written. Raises `UserError` without a store."""
         if not (directory / RESULTS_FILE).is_file():
             raise UserError(f"{directory}: no {RESULTS_FILE}, so no campaign's directory")
-        return cls(directory, reading=True)
+        return cls(directory, readonly=True)
 
     def close(self) -> None:
         """Write everything into the one file and close it."""
@@ -153,9 +155,12 @@ class Results:
         reached: frozenset[str] = frozenset(),
         queued: bool = False,
     ) -> list[Suspicion]:
-        """Mark a case as judged, in one transaction. `position`: cursor and beyond, as `CaseNumbers.finish` gives them;
-        `unexplained`: failures no finding explains, of the case or of a value set of it; `explained`: ids of findings
-        that explain others; `reached`: what the case reached, for which it is `queued` or not."""
+        """Mark a case as judged, in one transaction, and return its new suspicions.
+
+        position: cursor and beyond, as from `CaseNumbers.finish`; unexplained: failures of the case, or of a value set
+        of it, that no finding explains; explained: ids of findings that explain other failures; reached: what the case
+        reached; queued: whether any of it is new, so that the case joins the queue.
+        """
         now, raised = time.time(), []
         with self._transaction():
             self._set_meta({"cursor": str(position[0]), "beyond": json.dumps(sorted(position[1]))})
@@ -198,7 +203,7 @@ class Results:
         return bool(self._select("SELECT 1 FROM suspicions WHERE case_id = ? LIMIT 1", case_id))
 
     def settle(self, suspicion_id: int, outcome: str, note: str = "", explained_by: str | None = None) -> None:
-        """A suspicion's outcome; when a finding explains it, that finding is counted once more."""
+        """Store a suspicion's outcome. A finding that explains it is counted once more."""
         with self._transaction():
             self._settle(suspicion_id, outcome, note, explained_by)
             if explained_by is not None:
@@ -234,7 +239,7 @@ class Results:
         return frozenset(row[0] for row in self._select("SELECT case_id FROM judged"))
 
     def reached(self) -> dict[str, int]:
-        """How many cases reached each thing."""
+        """For each name, how many cases reached it."""
         return dict(self._select("SELECT name, count FROM reached"))
 
     def queue(self) -> Iterator[tuple[Case, frozenset[str]]]:
@@ -244,7 +249,7 @@ class Results:
             yield casefile.loads(text, f"{self.path}: queued case {case_id}"), frozenset(json.loads(names))
 
     def outcomes(self) -> dict[str, int]:
-        """How many suspicions ended in which way, or are "waiting"."""
+        """The number of suspicions by outcome, or "waiting"."""
         return dict(self._select("SELECT coalesce(outcome, 'waiting'), count(*) FROM suspicions GROUP BY outcome"))
 
     def _select(self, query: str, *values: object) -> list[Any]:
@@ -278,10 +283,10 @@ class Results:
         self._db.execute("UPDATE findings SET count = count + 1, last_seen = ? WHERE case_id = ?", (now, case_id))
 
 
-def _connect(path: Path, *, reading: bool) -> sqlite3.Connection:
+def _connect(path: Path, *, readonly: bool) -> sqlite3.Connection:
     uri = path.resolve().as_uri()
-    if reading:
-        # Without a log of a writer beside it the file is all there is, and may lie where nothing can be written.
+    if readonly:
+        # Without a writer's log beside it the file is complete, and its directory may be read-only.
         uri += "?mode=ro" if path.with_name(f"{RESULTS_FILE}-wal").exists() else "?immutable=1"
     return sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None)
 

@@ -102,7 +102,7 @@ class WorkerConfig:
 
 
 class WorkerFault(RuntimeError):
-    """A worker failed itself: nothing is known of the case. The text: the stage, and the last lines of its log."""
+    """A worker failed by a fault of attnfuzz, which says nothing of the case. The text: stage and end of its log."""
 
 
 class WorkerProcess:
@@ -173,7 +173,7 @@ class WorkerProcess:
                 self._process.stdin.flush()
             except OSError as error:
                 # It died between two cases; that accuses no case.
-                self._bury("between two cases")
+                self._discard("between two cases")
                 if attempt == 2:
                     raise UserError(f"workers die as soon as they start: {find_last_words(self._log())}") from error
             else:
@@ -185,13 +185,13 @@ class WorkerProcess:
         while True:
             message = self.read(self.config.timeout)
             if isinstance(message, ProcessLost):
-                return self._lose(message, began)
+                return self._report_loss(message, began)
             if isinstance(message, Stage) and message.id == self._id:
                 self._stage = message.stage
             elif isinstance(message, Result) and message.id == self._id:
                 self.checks += 1
                 if message.device_lost:
-                    self._bury("its device is lost to it")
+                    self._discard("its device is lost to it")
                 return message
 
     def read(self, seconds: float) -> Message | ProcessLost:
@@ -213,7 +213,7 @@ class WorkerProcess:
             return ProcessLost(Process.PROTOCOL, "closed its output without ending")
         if code == FAULT_CODE and self.hello is not None:
             lines, stage = self._log(), self._stage
-            self._bury(f"a fault of attnfuzz in {stage}: {find_last_words(lines)}")
+            self._discard(f"a fault of attnfuzz in {stage}: {find_last_words(lines)}")
             raise WorkerFault("\n".join([f"the worker failed in {stage}:", *lines[-_FAULT_LINES:]]))
         return explain_exit(code, self._log())
 
@@ -246,16 +246,16 @@ class WorkerProcess:
     def _begin(self, stage: str) -> None:
         self._stage, self._log_start = stage, self._stderr.tell() if self._stderr else 0
 
-    def _bury(self, reason: str) -> None:
+    def _discard(self, reason: str) -> None:
         self.kill()
         self._on_death(reason)
 
     def _log(self) -> list[str]:
         return read_tail(self.log, self._log_start)
 
-    def _lose(self, failure: ProcessLost, began: float) -> Result:
+    def _report_loss(self, failure: ProcessLost, began: float) -> Result:
         text, stage, seconds = describe_failure(failure), self._stage, time.monotonic() - began
-        self._bury(text)
+        self._discard(text)
         verdict = _VERDICTS.get(failure.how, Verdict.WORKER_DIED)
         if stage in _OWN_STAGES:
             # Not compiled yet: that accuses eager or ourselves, so the case can't be judged.
@@ -322,7 +322,7 @@ class WorkerProcess:
         return protocol.from_json(line)
 
     def _interrupt(self) -> str:
-        """End the process so that it writes down where it is; gives that place, "" where it does not say."""
+        """Abort the process so that it dumps its stack; gives the innermost place, "" without one."""
         assert self._process is not None
         try:
             self._process.send_signal(signal.SIGABRT)

@@ -29,7 +29,7 @@ DRAW_SECONDS = 60.0
 RECYCLE_CHECKS = 20_000
 """A new process first runs all of the corpus: memory replaces it sooner than this."""
 
-_LIVES = 3
+_ATTEMPTS = 3
 _SEEDS = 2**31 - 1
 
 
@@ -60,13 +60,13 @@ class Host(WorkerProcess):
         """Start the process unless it runs. Raises `UserError` when it can't work here."""
         if self.hello is None:
             self._starts += 1
-            self._plant()
+            self._write_seeds()
             # Not 0, for which libFuzzer draws one.
             seed = 1 + Choices(f"{self._seed}:{self._starts}").below(_SEEDS)
             self.config = replace(self.config, arguments=("--corpus", str(self.directory), "--seed", str(seed)))
         return super().start()
 
-    def _plant(self) -> None:
+    def _write_seeds(self) -> None:
         corpus = self.directory / "corpus"
         if corpus.exists():
             return
@@ -85,7 +85,7 @@ class Host(WorkerProcess):
             message = self.read(DRAW_SECONDS)
         if isinstance(message, Drawn):
             return message
-        self._bury(f"between two cases: {describe_failure(message)}")
+        self._discard(f"between two cases: {describe_failure(message)}")
         return None
 
 
@@ -139,12 +139,12 @@ class LibFuzzerThread(WorkerThread):
         return bool(unexplained) and not self.shared.results.has_raised(case.id)
 
     def _draw(self) -> Drawn:
-        for _ in range(_LIVES):
+        for _ in range(_ATTEMPTS):
             drawn = self.host.draw()
             if self.shared.control.is_killed:
                 raise Stopped
             if drawn is not None:
                 return drawn
         raise UserError(
-            f"libFuzzer's process ends before it gives a case, {_LIVES} times in a row; see {self.host.log}"
+            f"libFuzzer's process ends before it gives a case, {_ATTEMPTS} times in a row; see {self.host.log}"
         )

@@ -45,9 +45,12 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`known`: directories of bugs that are no news; `shrink_seconds`: wall time to shrink one suspicion; `engine`: one
-    of ENGINES; `seeds`: cases a guided search or libFuzzer begins with; `ledger`: the bugs people decided about;
-    `against`: workers of another interpreter, where what fails there too is no finding."""
+    """The options of a campaign.
+
+    known: directories of bugs that are not reported again; shrink_seconds: wall time to shrink one suspicion; engine:
+    one of ENGINES; seeds: cases that a guided search or libFuzzer starts with; ledger: the known bugs; against: workers
+    of a second interpreter, under which a finding must pass or fail in another way.
+    """
 
     budget: Budget
     seed: int
@@ -85,7 +88,7 @@ class StopCondition:
 
     def __init__(self, budget: Budget) -> None:
         self.is_killed = False
-        """Workers were ended with their cases unfinished: nothing they say counts."""
+        """Workers were killed with their cases unfinished, so their answers do not count."""
         self._budget = budget
         self._reason: StopReason | None = None
         self._began = time.monotonic()
@@ -133,7 +136,7 @@ class StopCondition:
     def require_space(self, directory: Path) -> None:
         """Raises `DiskFull` when the disk of the run directory, or that of temporary files, is all but full.
 
-        What a worker says of its disk decides nothing: any program under test can say that.
+        Errors that a worker reports are not trusted: the program under test can raise them.
         """
         for place in (directory, Path(tempfile.gettempdir())):
             if shutil.disk_usage(place).free < MIN_FREE_MIB * 2**20:

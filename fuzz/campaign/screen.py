@@ -1,5 +1,7 @@
-"""What a person sees of a campaign: one live block on a terminal, a stable line every few seconds elsewhere, both on
-stderr; findings and the end in words, on stdout."""
+"""What a campaign prints: its state on stderr, findings and the summary on stdout.
+
+The state is a live block on a terminal, else a line every few seconds.
+"""
 
 import shlex
 import sys
@@ -26,8 +28,8 @@ from fuzz.subjects import is_user_function
 _LINE_SECONDS = 5.0
 
 
-def finding_text(event: FindingSaved) -> str:
-    """A finding when it is saved: what fails, the program, the numbers, where it is, and how to see it again."""
+def describe_finding(event: FindingSaved) -> str:
+    """A saved finding: what fails, the program, the numbers, its file, and how to reproduce it."""
     kind, result = "internal finding" if event.internal else "finding", event.result
     operations = format_count(event.ops, "operation")
     head = f"{kind}: {event.verdict} under {result.subject}, {operations}: {event.verdict.explanation}"
@@ -41,8 +43,10 @@ def finding_text(event: FindingSaved) -> str:
 def summarize(
     results: Results, stats: Statistics, *, waiting: int, new: int, bugs: Mapping[str, Bug] = MappingProxyType({})
 ) -> str:
-    """The end of a run: what was done, what was found, what is left. `waiting`: suspicions; `new`: findings of this
-    run; `bugs`: entries of the ledger by the ids of their examples."""
+    """The summary of a run: what was done, what was found, what is left.
+
+    waiting: suspicions; new: findings of this run; bugs: entries of the ledger by the ids of their examples.
+    """
     rows = results.findings()
     found = [row for row in rows if row.kind == "new"]
     of_eager: list[FindingRow] = []
@@ -65,7 +69,7 @@ def summarize(
             ],
         ),
         (f"{format_count(len(internal), 'internal finding')}, {apart}:", _list_rows(internal)),
-        *_known_sections([row for row in rows if row.kind == "known" and row.count], bugs, stats),
+        *_list_known_sections([row for row in rows if row.kind == "known" and row.count], bugs, stats),
         (
             f"{mistakes} of torch's own eager mode, not caused by your function, saved too:",
             [f"  {operation_of(row.result)}: {row.file}" for row in of_eager],
@@ -73,7 +77,7 @@ def summarize(
     )
     return "\n".join(
         [
-            *_work_lines(results.outcomes(), stats),
+            *_describe_work(results.outcomes(), stats),
             *([f"  {to_do}; to continue: --budget 10m {out}"] if waiting else []),
             *(line for head, lines in sections if lines for line in (head, *lines)),
             f"{format_count(len(found), 'finding')} {where}{earlier}" + (":" if found else ""),
@@ -85,18 +89,18 @@ def summarize(
 _SET_ASIDE = (Outcome.INTERNAL_ONLY, Outcome.WITHIN_SAME, Outcome.UNCONFIRMED, Outcome.IN_BOTH, Outcome.NOT_COMPARED)
 
 
-def _work_lines(outcomes: Mapping[str, int], stats: Statistics) -> list[str]:
+def _describe_work(outcomes: Mapping[str, int], stats: Statistics) -> list[str]:
     rejected = f"{stats.rejected / stats.cases:.1%}" if stats.cases else "none"
     times = f"{stats.torch_share:.0%} of worker time in torch ({stats.oracle_share:.0%} for the oracle)"
     cases = f"{format_count(stats.cases, 'case')} in {format_duration(stats.elapsed)}"
     lines = [f"{stats.ended}: {cases}, {stats.rate:.1f} checks/s, {times}, rejected {rejected}"]
     lines += [f"  rejected {count}x: {reason}" for reason, count in stats.reasons.most_common(5)]
-    lines += filter(None, [_coverage(subject, stats) for subject in sorted(stats.skipped)])
+    lines += filter(None, [_describe_coverage(subject, stats) for subject in sorted(stats.skipped)])
     lines += [f"  set aside: {outcomes[one]} {one.explanation}" for one in _SET_ASIDE if outcomes.get(one)]
     return lines
 
 
-def _known_sections(
+def _list_known_sections(
     rows: list[FindingRow], bugs: Mapping[str, Bug], stats: Statistics
 ) -> Iterator[tuple[str, list[str]]]:
     """Bugs of the ledger that were met again, most often first, and other known findings."""
@@ -120,7 +124,7 @@ def _known_sections(
 _STATUSES = {"new": "not reported yet", "not_a_bug": "not a bug"}
 
 
-def _coverage(subject: str, stats: Statistics) -> str:
+def _describe_coverage(subject: str, stats: Statistics) -> str:
     """How many cases a subject took; "" for a built-in one that took some."""
     met = sum(count for key, count in stats.verdicts.items() if key.rpartition(" ")[0] == subject)
     reasons = stats.skipped[subject]
@@ -141,8 +145,8 @@ def _list_rows(rows: Iterable[FindingRow]) -> list[str]:
     return lines
 
 
-def started_text(event: CampaignStarted) -> str:
-    """What runs where, and what coverage this torch can't give."""
+def describe_start(event: CampaignStarted) -> str:
+    """What runs where, and which coverage this torch lacks."""
     resumed = f" from case {event.index}" if event.index else ""
     known = f", {format_count(event.known, 'finding')} known" if event.known else ""
     pending = f", {format_count(event.pending, 'suspicion')} waiting" if event.pending else ""
@@ -157,7 +161,7 @@ def started_text(event: CampaignStarted) -> str:
 
 
 class LineScreen(Listener):
-    """One line every few seconds, its fields always the same and in the same order."""
+    """A line every few seconds, always with the same fields in the same order."""
 
     def __init__(self, statistics: Statistics, budget: Budget) -> None:
         self._statistics, self._budget = statistics, budget
@@ -166,27 +170,27 @@ class LineScreen(Listener):
     def on_event(self, event: Event, when: float) -> None:  # noqa: ARG002 - a listener's signature
         """Print the start, and findings on stdout as they are saved."""
         if isinstance(event, CampaignStarted):
-            self._print(started_text(event), sys.stderr)
+            self._print(describe_start(event), sys.stderr)
         elif isinstance(event, FindingSaved):
-            self._print(finding_text(event), sys.stdout)
+            self._print(describe_finding(event), sys.stdout)
 
     def tick(self) -> None:
         """Print the line when it is time."""
         if time.monotonic() - self._last >= _LINE_SECONDS:
             self._last = time.monotonic()
-            self._print(self.line(), sys.stderr)
+            self._print(self.format_line(), sys.stderr)
 
     def _print(self, text: str, stream: TextIO) -> None:
         stream.write(text + "\n")
         stream.flush()
 
-    def line(self) -> str:
-        """The line."""
+    def format_line(self) -> str:
+        """The state in one line."""
         return "; ".join(f"{name}: {value}" for name, value in list_rows(self._statistics, self._budget))
 
 
 class LiveScreen(LineScreen):
-    """A block that is redrawn in place, findings above it; they go to stdout if that is no terminal."""
+    """A block that is redrawn in place, with findings above it, or on stdout if that is no terminal."""
 
     def __init__(self, statistics: Statistics, budget: Budget) -> None:
         from rich.console import Console

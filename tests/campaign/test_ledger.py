@@ -42,7 +42,7 @@ def ledger_of(directory: Path, status: str, example: Entry = EXAMPLE) -> Ledger:
 
 
 def store(out: Path) -> list[FindingRow]:
-    results = Results.reading(out)
+    results = Results.open_readonly(out)
     try:
         return results.findings()
     finally:

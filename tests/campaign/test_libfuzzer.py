@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fuzz import cmin
 from fuzz.campaign.options import Options
-from fuzz.campaign.search import seed_cases
+from fuzz.campaign.search import load_seeds
 from fuzz.campaign.session import run_campaign
 from fuzz.evaluator import WorkerConfig, WorkerFault
 from fuzz.libfuzzer import inputs
@@ -90,7 +90,7 @@ def test_what_libfuzzer_reaches_can_be_minimised(tmp_path: Path) -> None:
     options = fuzzed(tmp_path, rules=[{"match": "softmax", "fired": ["mul_softmax_pattern"]}])
     run_campaign(options)
     cmin.cmin(options.out, into=tmp_path / "small")
-    (kept,) = seed_cases(tmp_path / "small")
+    (kept,) = load_seeds(tmp_path / "small")
     assert "softmax" in [op.kind for op in kept.ops]
 
 

@@ -10,7 +10,7 @@ from corpus import entry
 from corpus.entry import Entry, Expectation
 from fuzz import cmin
 from fuzz.campaign.options import Options
-from fuzz.campaign.search import Coverage, SourceBandit, seed_cases
+from fuzz.campaign.search import Coverage, SourceBandit, load_seeds
 from fuzz.campaign.session import run_campaign
 from fuzz.run_store import Results
 from generators.errors import UserError
@@ -127,7 +127,7 @@ def test_cmin_writes_few_small_cases_that_reach_everything(tmp_path: Path, capsy
     given = guided(tmp_path, budget="60x")
     run_campaign(given, sampler("softmax", "log", every=4))
     cmin.cmin(given.out, into=tmp_path / "small")
-    cases = seed_cases(tmp_path / "small")
+    cases = load_seeds(tmp_path / "small")
     assert 1 <= len(cases) <= 2
     assert {op.kind for one in cases for op in one.ops} >= {"softmax", "log"}
     assert f"written to {tmp_path / 'small'}" in capsys.readouterr().out
@@ -150,11 +150,11 @@ def test_what_can_not_be_minimised_is_refused(tmp_path: Path) -> None:
 
 def test_seeds_are_read_before_work_starts(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such directory"):
-        seed_cases(tmp_path / "nowhere")
+        load_seeds(tmp_path / "nowhere")
     entry.save(Entry(case("exp", "tanh")), tmp_path / "seeds")
     entry.save(Entry(case("exp")), tmp_path / "seeds")
     entry.save(Entry(case("sin"), expect=Expectation("known")), tmp_path / "seeds")
-    assert [len(one.ops) for one in seed_cases(tmp_path / "seeds")] == [1, 2]
+    assert [len(one.ops) for one in load_seeds(tmp_path / "seeds")] == [1, 2]
 
 
 def _make_run(directory: Path) -> Path:

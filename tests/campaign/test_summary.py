@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fuzz.campaign.events import FindingSaved
-from fuzz.campaign.screen import finding_text, summarize
+from fuzz.campaign.screen import describe_finding, summarize
 from fuzz.campaign.session import run_campaign
 from fuzz.durations import format_count
 from fuzz.expectation import State, list_numbers
@@ -22,7 +22,7 @@ NUMBERS = {"compiled_error": 2.5e-07, "peer_error": 2e-07, "scale": 1.5, "rows_w
 def saved(
     subject: str = "inductor", failure: Failure = NOT_FINITE, verdict: Verdict = Verdict.WRONG_RESULT, ops: int = 1
 ) -> str:
-    return finding_text(
+    return describe_finding(
         FindingSaved(
             case="abc",
             verdict=verdict,

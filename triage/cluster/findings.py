@@ -71,7 +71,7 @@ def read_torch(run: Path) -> str:
 
 
 def _of_run(path: Path) -> Iterator[Finding]:
-    with closing(Results.reading(path)) as results:
+    with closing(Results.open_readonly(path)) as results:
         rows = results.findings()
     torch = read_torch(path)
     for row in rows:

@@ -45,7 +45,7 @@ def make_page(run: Path, ledger: Path | None = None) -> "tuple[str, list[Group]]
 
     file = ledger or ROOT / "corpus" / "ledger.yaml"
     known = ledgers.load(file) if ledger is not None or file.exists() else ledgers.Ledger(file)
-    with closing(Results.reading(run)) as results:
+    with closing(Results.open_readonly(run)) as results:
         timeline = Timeline.read(run)
         findings = [StoredFinding.read(row) for row in results.findings() if row.kind != "known" or row.count]
         groups = group_findings(run, findings, known)

@@ -40,11 +40,11 @@ def compare(
     python
         An interpreter with torch 2.11 or later; repeat it, the oldest torch first. It needs no other package.
     baseline
-        A file of --save-baseline that stands for the oldest version; then one --python is enough.
+        A file written by --save-baseline, in place of an interpreter for the oldest version.
     save_baseline
         Write the results of the last interpreter to this file.
     seed
-        Compare random cases of this seed instead of case files: under Inductor's graph passes, and failures in full.
+        Compare random cases of this seed instead of case files, under Inductor's graph passes; compile those that fail.
     cases
         Number of random cases, by default 100.
     out
@@ -60,7 +60,7 @@ def compare(
     json
         Write the comparison to this file as JSON.
     markdown
-        Write the comparison to this file for Markdown, as a block of text.
+        Write the comparison to this file as a Markdown code block.
     timeout
         Time limit for one stage of a case, such as 60s.
     memory

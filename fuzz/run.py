@@ -41,8 +41,8 @@ def run(
     budget
         How long to run: 90s, 10m, 1h30m, or 500x for 500 cases.
     seed
-        Seed of the random cases; drawn at random by default. With --engine random the same seed gives the same cases.
-        The other engines also depend on what the compiler did and on timing.
+        Seed of the random cases, by default a random one. With --engine random the same seed gives the same cases; the
+        other engines also depend on timing and on what the compiler did.
     workers
         Number of worker processes.
     device
@@ -50,26 +50,26 @@ def run(
     python
         Interpreter, and so torch version, of the workers; by default the current one.
     against
-        Interpreter with an earlier torch. Only regressions become findings: cases that fail under --python and pass
-        there. Failures in both versions are set aside.
+        Interpreter with an earlier torch. Only regressions become findings: cases that fail under --python and pass, or
+        fail in another way, under this one.
     out
         Directory of this run, by default runs/START_TIME. A directory that holds a run is continued.
     corpus
         Directory for the case files of findings. Findings already there are known.
     ledger
-        Bugs that were triaged (docs/triage.md), by default corpus/ledger.yaml of this checkout; /dev/null for none.
-        Listed bugs do not make a run fail, unless they are listed as fixed.
+        The ledger of known bugs (docs/triage.md), by default corpus/ledger.yaml of this checkout; /dev/null for none.
+        Listed bugs do not make a run fail, unless their status is new, or fixed in this torch or earlier.
     subject
         What to compare with eager; may be repeated. Compilers: passes, inductor, inductor_dynamic, inductor_tf32 and
-        aot_eager; passes_random, inductor_random and inductor_tf32_random have dropout drawn by the compiler. Attention
-        functions: triton, triton_compiled, sdpa_math, sdpa_flash, sdpa_efficient and sdpa_cudnn. Or
-        package.module:function, a function that compiles a module or computes attention (docs/kernels.md). By default
-        all built-in ones for the device.
+        aot_eager; passes_random, inductor_random and inductor_tf32_random let the compiler draw dropout. Attention
+        functions: triton, triton_compiled, sdpa_math, sdpa_flash, sdpa_efficient and sdpa_cudnn. By default all of
+        these that run on the device. Others run only if named: inductor_reduce_overhead, inductor_max_autotune,
+        passes_dynamic, aot_eager_decomp_partition, and package.module:function, a function of yours that compiles a
+        module or computes attention (docs/kernels.md).
     engine
-        guided judges random cases, and variants of those that increased coverage of the compiler; random draws every
-        case from the seed, the same on every machine; atheris uses libFuzzer with line coverage of Inductor's
-        rewrites and lowerings, and needs the package atheris. Attention functions always get random cases and do not
-        support atheris.
+        guided: random cases, and variants of those that increased coverage of the compiler. random: every case is drawn
+        from the seed, the same on every machine. atheris: libFuzzer with line coverage of Inductor's rewrites and
+        lowerings; needs the package atheris. Attention functions always get random cases and do not support atheris.
     seeds
         Directory of case files to start from, for guided and atheris; by default corpus/seeds of this checkout.
     fail_fast
@@ -132,12 +132,12 @@ def _ledger(path: Path | None) -> "Ledger | None":
 def _campaign(options: "Options") -> int:
     from fuzz.campaign.session import run_campaign
 
-    ending = run_campaign(options)
-    if ending.summary:
-        print(ending.summary)
-    if ending.faults and not ending.interrupted:
+    result = run_campaign(options)
+    if result.summary:
+        print(result.summary)
+    if result.faults and not result.interrupted:
         return FAULT
-    return INTERRUPTED if ending.interrupted else 1 if ending.new else 0
+    return INTERRUPTED if result.interrupted else 1 if result.new else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -6,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from fuzz.cli import call
+from fuzz.run import run as run_campaigns
+from fuzz.subjects import SUBJECTS
 from tests.command import run_command
 
 ROOT = Path(__file__).parents[2]
@@ -73,6 +76,14 @@ def test_help_imports_neither_torch_nor_the_campaign() -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
     assert "--budget" in run("--help").stdout
+
+
+def test_help_names_every_subject_and_says_which_run_by_default() -> None:
+    default, named, rest = (run_campaigns.__doc__ or "").partition("Others run only if named")
+    assert named
+    for subject, spec in SUBJECTS.items():
+        if not spec.is_eager:
+            assert re.search(rf"\b{subject}\b", default if spec.default else rest), subject
 
 
 def test_an_interpreter_without_our_packages_is_told_which_to_use(capsys: pytest.CaptureFixture[str]) -> None:

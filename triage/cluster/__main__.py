@@ -29,22 +29,22 @@ def cluster(
     paths
         Run directories, case files, and directories of case files.
     ledger
-        The ledger; corpus/ledger.yaml of this checkout by default. With --update it need not exist.
+        The ledger of known bugs, by default corpus/ledger.yaml of this checkout. With --update it need not exist.
     update
-        Write to the ledger: an entry with status new for each cluster it lacks, with its simplest case as example, and
-        when and where bugs were met. What a person wrote stays.
+        Update the ledger: add an entry with status new, and the simplest case as example, for each cluster it lacks,
+        and record when and where each bug was met. What a person wrote stays.
     again
-        Attribute all findings, also those that are stored or listed.
+        Attribute all findings again, even if their cause is stored or they are listed.
     subject
-        A function of yours, package.module:function, that findings are about and that may be imported; repeatable.
+        A function of yours, package.module:function, that findings are about and that may be imported; may be repeated.
     python
-        The interpreter, and so the torch version, to attribute under; the current one by default.
+        Interpreter, and so torch version, of the worker; by default the current one.
     device
-        cpu or cuda; by default the device each finding is about.
+        cpu or cuda; by default the device of each finding.
     timeout
-        How long one stage of a case may take, such as 60s.
+        Time limit for one stage of a case, such as 60s.
     memory
-        MiB of memory a worker may use.
+        Memory limit of a worker, in MiB.
     """
     from corpus import ledger as ledgers
     from corpus.entry import DEVICES

@@ -1,14 +1,14 @@
-"""The dropout mask an attention function used, read off its results, and what is wrong with it.
+"""Reads the dropout mask that an attention function used off its results, and checks it.
 
-On columns of the identity as values an attention's output is its weights. With a scale of 0 and nothing else about the
-scores all weights before dropout are 1 / kv_len, so that what is not 0 was kept: that gives the whole mask, where under
-real scores a small weight may underflow. It takes for granted that the random numbers depend on positions and the seed
-alone, which `check_dropout` checks under the real scores where weights are large enough.
+If the values are columns of the identity, the output is the weights. With a scale of 0, and no other option, all
+weights before dropout are 1 / kv_len, so a weight that is not 0 was kept. (Under real scores a small weight may
+underflow.) This assumes that the random numbers depend on positions and the seed alone, which `check_dropout` tests
+under the real scores where weights are large enough.
 
-For functions whose mask can't be read, `judge_unknown_mask` says what is wrong whatever it is. With P the weights
-before dropout of p, an output is sum_j P_ij v_j m_ij / (1 - p) with m_ij = 1 for what is kept, each by itself: no
-larger than sum_j P_ij |v_j| / (1 - p), 0 only where all that counts is dropped, and on the whole what it is without
-dropout. How far sums may be from that is Hoeffding's inequality, for any p and any scores.
+For functions whose mask can't be read, `judge_unknown_mask` finds what is wrong under every mask. Let P be the weights
+before dropout with probability p, and m_ij = 1 where one is kept. The output is sum_j P_ij v_j m_ij / (1 - p).
+It is at most sum_j P_ij |v_j| / (1 - p); it is 0 only if all weights that count are dropped; and its mean is the output
+without dropout. Hoeffding's inequality bounds the deviation of sums from that mean, for any p and any scores.
 """
 
 import itertools
@@ -36,10 +36,10 @@ Function = Callable[..., Tensor]
 def weights(
     call: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any], pieces: int | None = None
 ) -> Tensor:
-    """What `call(q, k, v, **options)` multiplies values with: [batch, heads, seq_len, kv_len] in q's dtype.
+    """The weights of `call(q, k, v, **options)`: [batch, heads, seq_len, kv_len] in q's dtype.
 
     q [batch, heads, seq_len, head_dim], k [batch, kv_heads, kv_len, head_dim], v [batch, kv_heads, kv_len, value_dim],
-    whose values don't matter. It calls once for each piece of value_dim keys, of the first `pieces` or all. Raises what
+    whose values don't matter. Makes a call for each piece of value_dim keys, or for the first `pieces`. Raises what
     `call` raises.
     """
     keys, width = v.shape[2:]
@@ -86,10 +86,11 @@ def extract_backward_mask(call: Function, q: Tensor, k: Tensor, v: Tensor, optio
 def check_dropout(
     function: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any], *, backward: bool = False
 ) -> tuple[Tensor, list[DropoutMask]]:
-    """The mask `function` uses on q, k and v with `options` (`dropout` = (p, seed) among them), and all that is wrong
-    with its dropout: keep rate, scale of what is kept, repetition, dependence on the seed, on scores and, with
-    `backward`, between forward and backward. Shapes as for `weights`. Raises KeyError without dropout, and what the
-    function raises.
+    """The mask `function` uses on q, k and v with `options`, and everything that is wrong with its dropout.
+
+    Checked are the keep rate, the scale of kept weights, repetition, and dependence on the seed and on scores; with
+    `backward`, also that backward uses the same mask. Shapes as for `weights`. Raises KeyError unless `options` have
+    `dropout` = (p, seed), and what the function raises.
     """
     p, seed = options["dropout"]
     flat = weights(function, q, k, v, _flat(options))
@@ -125,7 +126,7 @@ def _identity(size: int, width: int, like: Tensor) -> Iterator[Tensor]:
 
 
 def _check_rates(mask: Tensor, p: float) -> Iterator[DropoutMask]:
-    """A share kept that is none for 1 - p, of all weights and of those at one index of an axis."""
+    """A keep rate other than 1 - p, over all weights or at one index of an axis."""
     parts: list[tuple[str, Tensor]] = [("", mask.flatten().unsqueeze(0))]
     parts += [(axis, mask.movedim(number, 0).flatten(1)) for number, axis in enumerate(_AXES) if mask.shape[number] > 1]
     for axis, rows in parts:
@@ -143,7 +144,7 @@ _AXES = ("batch", "head", "query", "key")
 
 
 def _check_repeats(mask: Tensor, p: float) -> Iterator[DropoutMask]:
-    """Masks that come again a few indices, or a power of two, further along an axis."""
+    """A mask that repeats a few indices, or a power of two, further along an axis."""
     for number, axis in enumerate(_AXES):
         size = mask.shape[number]
         for lag in constants.MASK_LAGS:
@@ -183,7 +184,7 @@ def _bound_chance(number: int, count: int, share: float, quantum: float) -> floa
 def _check_scale(
     ratios: Tensor, kept: Tensor, p: float, dtype: torch.dtype, *, under_scores: bool = False
 ) -> Iterator[DropoutMask]:
-    """Kept weights over what they were that are not 1 / (1 - p)."""
+    """Ratios of kept weights, after dropout over before, that are not 1 / (1 - p)."""
     factors = ratios.double()[kept] * (1 - p)
     if not factors.numel():
         return
@@ -196,7 +197,7 @@ def _check_scale(
 def _check_under_scores(
     function: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any], mask: Tensor
 ) -> Iterator[DropoutMask]:
-    """What is wrong under the scores of q and k that is not under equal ones."""
+    """What is wrong under the scores of q and k but not under equal scores."""
     p, _ = options["dropout"]
     before = weights(function, q, k, v, {name: value for name, value in options.items() if name != "dropout"})
     after = weights(function, q, k, v, options)
@@ -209,7 +210,7 @@ def _check_under_scores(
 
 
 def judge_unknown_mask(call: Call, rounds: tuple[str, ...]) -> Judgement | None:
-    """What is wrong with `call.out` for every mask of its dropout, or all but ones nobody meets; None for nothing."""
+    """What is wrong with `call.out` under every dropout mask of non-negligible probability; None for nothing."""
     out, (p, _) = call.out, call.options["dropout"]
     if out is None or not out.numel():
         return None
@@ -241,7 +242,7 @@ def judge_unknown_mask(call: Call, rounds: tuple[str, ...]) -> Judgement | None:
 
 
 def _check_expectation(exact: Exact, out: Tensor, p: float, firm: Tensor, slack: float) -> Judgement | None:
-    """A finding where all heads, or one, lie further from the output without dropout than masks explain."""
+    """A finding if all heads, or one, are further from the output without dropout than masks explain."""
     along = exact.results["out"].masked_fill(~firm, 0.0)
     terms = exact.weights * (along @ exact.v.mT) / (1 - p)
     squares, mine, theirs = (x.sum((-1, -2)) for x in (terms.square(), out * along, along.square()))

@@ -8,11 +8,11 @@ With P the weights, dS the gradient of the scores and s = scale q . k, for every
     <dQ, Q> = <dK, K>              both are sum_ij dS_ij s_ij
     <dV, V> = <dO, O>              both are sum_ij P_ij dO_i . V_j: forward and backward dropped the same weights
 
-Float64 is used for one thing: how large the terms are that were rounded on the way to each sum. A sum of squares of
-them, in units of the roundoff u of the dtype, is what a residual is measured by. The terms are the elements that are
-summed, and behind them, where they cancel (one key that takes all the weight has a gradient of 0 that is all rounding):
-weights and dS, which may be rounded to that dtype, delta = dO . O, which may be taken from a rounded output, and scores
-in float32.
+Float64 only gives the size of the terms that were rounded on the way to each sum. A residual is measured in units of
+the root of the sum of their squares, times the roundoff u of the dtype. The terms are the elements that are summed.
+Where these cancel (a key that takes all the weight has a gradient of 0 that is all rounding), the terms behind them
+count too: weights and dS, which may be rounded to that dtype, delta = dO . O, which may come from a rounded output, and
+scores in float32.
 """
 
 from collections.abc import Iterator
@@ -29,16 +29,16 @@ from fuzz.protocol.failures import GradientIdentityBroken
 
 
 def find_violations(made: Call) -> list[GradientIdentityBroken]:
-    """Every identity that a call breaks, whose gradients are of this call alone; none without those of q, k and v.
+    """Every identity that the gradients of a call break; none without gradients of q, k and v.
 
-    Of dropout only the probability is looked at.
+    The gradients must be of this call alone. Of dropout only the probability is used.
     """
     given = made.q.numel() and made.k.numel() and made.v.numel() and made.out is not None and made.dout is not None
     if not given or not {"dq", "dk", "dv"} <= made.gradients.keys():
         return []
     limit, broken = identity_limit(made.q.dtype), []
     for equation, residual, squares, sound in _Sums(made).identities():
-        # Nothing can be said of what is not finite, or of a row of no key that is not 0.
+        # Identities need finite numbers, and 0 in rows without a key.
         blamed = squares.sqrt()
         ratio = (residual.abs() / blamed).where(sound & blamed.isfinite(), torch.nan).nan_to_num(0.0)
         worst = largest_index(ratio)
@@ -57,7 +57,7 @@ def find_violations(made: Call) -> list[GradientIdentityBroken]:
 
 
 class _Sums:
-    """The sums of one call by key heads, and the squares of what rounding may leave of each."""
+    """The sums of one call by key heads, and for each the square of the rounding error that it may have."""
 
     def __init__(self, made: Call) -> None:
         assert made.out is not None

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 
 class UserError(Exception):
-    """Bad usage, configuration or input; the command lines print it and exit with 2."""
+    """A mistake in usage, configuration or input. Command lines print it and exit with 2."""
 
 
 class CaseError(UserError, ValueError):
@@ -21,8 +21,8 @@ def require(fact: bool, text: str) -> None:
 
 
 @contextmanager
-def checking(field: str, name: str = "") -> Iterator[None]:
-    """Gives a CaseError that is raised within this place, if it has none yet."""
+def add_place(field: str, name: str = "") -> Iterator[None]:
+    """Sets the place of a CaseError that is raised within, unless it has one."""
     try:
         yield
     except CaseError as error:

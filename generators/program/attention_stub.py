@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from generators.program.case import Case, Contract, TensorType
 from generators.program.dtypes import category
-from generators.program.emit import partly_rewritten, read
+from generators.program.emit import emit_rewritten, read
 from generators.program.type_check import is_in_place, types_of
 from generators.program.values import number
 
@@ -37,7 +37,7 @@ def emit_attention_stub(case: Case) -> str | None:
         return None
     if case.training and (_loses_gradient(case, needed) or _differentiates_heads(case, types)):
         return None
-    return partly_rewritten(case, kept, {name: _call(case, c, types) for name, c in contracts.items()})
+    return emit_rewritten(case, kept, {name: _call(case, c, types) for name, c in contracts.items()})
 
 
 def _loses_gradient(case: Case, needed: set[str]) -> bool:

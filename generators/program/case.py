@@ -1,4 +1,4 @@
-"""The case: a straight-line typed tensor program over named dimensions. Frozen data, the one thing passed on."""
+"""The case: a straight-line typed tensor program over named dimensions, as frozen data."""
 
 import hashlib
 import json
@@ -36,14 +36,14 @@ class TensorType:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """A named distribution of `generators.values`, its seed, and the one number some of them take."""
+    """A named distribution of `generators.program.values`, its seed, and a scale, which some of them take."""
 
     kind: str = "normal"
     seed: int = 0
     scale: float = 1.0
 
     def canonical(self) -> list[object]:
-        """What of it enters a case's id."""
+        """Its part of a case's canonical form."""
         return [self.kind, self.seed, _exact(self.scale)]
 
 
@@ -77,7 +77,7 @@ class Op:
     attrs: tuple[tuple[str, Attr], ...] = ()
 
     def attr(self, name: str) -> Attr:
-        """The attribute's value as stored; None when it is left at its default."""
+        """The stored value of the attribute; None if it has its default."""
         return dict(self.attrs).get(name)
 
 
@@ -120,7 +120,7 @@ class Contract:
 
     @property
     def reads(self) -> Mapping[str, str]:
-        """The values it is a function of, by field: q, k, v and those of alibi, mask, bias and sinks that it has."""
+        """The values that it reads, by field: q, k, v and whichever of alibi, mask, bias and sinks it has."""
         named = {field: getattr(self, field) for field in ("q", "k", "v", "alibi", "mask", "bias", "sinks")}
         return {field: name for field, name in named.items() if name is not None}
 
@@ -134,7 +134,7 @@ class Contract:
 class Case:
     """A straight-line program: dimensions, inputs and parameters, operations, what is returned, and the mode.
 
-    `autocast` is the dtype of a `torch.autocast` around the operations, which then says nothing of a contract.
+    `autocast` is the dtype of a `torch.autocast` around the operations; such a case has no contracts.
     """
 
     dims: tuple[tuple[str, int], ...]
@@ -162,7 +162,7 @@ class Case:
         return hashlib.sha256(self.canonical().encode()).hexdigest()[:12]
 
     def canonical(self) -> str:
-        """The one text of this case: what the id is made of. Order of dimensions and of inputs does not count."""
+        """A text that equal cases share; the id is its hash. The order of dimensions and inputs does not count."""
         form = [
             sorted(self.dims),
             sorted(
@@ -188,7 +188,7 @@ class Case:
 
 
 def _exact(value: object) -> object:
-    """A JSON form that tells 1 from 1.0 and from True, and keeps every bit of a float."""
+    """A JSON form that distinguishes 1, 1.0 and True and keeps every bit of a float."""
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, float):

@@ -24,18 +24,18 @@ def check_contract(contract: Contract, case: Case, types: Mapping[str, TensorTyp
         raise CaseError(f"contract: {error}") from None
 
 
-def inside(case: Case, contract: Contract) -> frozenset[str]:
-    """The operations a contract describes: those its output depends on, back to the values it reads.
+def list_described_ops(case: Case, contract: Contract) -> frozenset[str]:
+    """The operations a contract describes: those between the values it reads and its output.
 
-    Where they also read an input behind these values (k, say, where the contract names its transpose), it is all
-    operations that the output depends on.
+    If one of them also reads an input from which such a value is computed (k, say, where the contract names its
+    transpose), all operations that the output depends on are described.
     """
-    found, leaves = _behind(case, contract, frozenset(contract.reads.values()))
-    return found if not leaves else _behind(case, contract, frozenset())[0]
+    found, leaves = _find_dependencies(case, contract, frozenset(contract.reads.values()))
+    return found if not leaves else _find_dependencies(case, contract, frozenset())[0]
 
 
-def _behind(case: Case, contract: Contract, given: frozenset[str]) -> tuple[frozenset[str], frozenset[str]]:
-    """The operations, and the inputs, that the output and what is read depend on, no further back than `given`."""
+def _find_dependencies(case: Case, contract: Contract, given: frozenset[str]) -> tuple[frozenset[str], frozenset[str]]:
+    """The operations and inputs that the output depends on, back to `given`; without `given`, also what is read."""
     made = {op.name: op for op in case.ops}
     found: set[str] = set()
     leaves: set[str] = set()

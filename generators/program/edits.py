@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from generators.errors import CaseError
 from generators.program.case import Attr, Case, Contract, Input, Op, TensorType, Values
-from generators.program.contracts import check_contract, inside
+from generators.program.contracts import check_contract, list_described_ops
 from generators.program.dtypes import category
 from generators.program.sizes import Size
 from generators.program.type_check import RESERVED, check, make_op, prune, types_of
@@ -48,14 +48,14 @@ def redirect_read(op: Op, old: str, new: str) -> Op:
 
 def list_unaffected(case: Case, names: Iterable[str]) -> tuple[Contract, ...]:
     """The contracts that describe none of the named operations: they hold however those are changed."""
-    return tuple(c for c in case.contracts if inside(case, c).isdisjoint(names))
+    return tuple(c for c in case.contracts if list_described_ops(case, c).isdisjoint(names))
 
 
 def detach_inputs(case: Case, names: Iterable[str]) -> Case:
     """The case with inputs that need no gradient; those that are detached already stay."""
     detached = {op.args for op in case.ops if op.kind == "detach"}
     for name in (name for name in names if (name,) not in detached):
-        fixed = make_op(fresh(case, "fixed"), "detach", (name,), {})
+        fixed = make_op(make_name(case, "fixed"), "detach", (name,), {})
         case = substitute(case, {name: fixed.name})
         case = replace(case, ops=(fixed, *case.ops))
     return case
@@ -115,7 +115,7 @@ def map_sizes(case: Case, change: Callable[[Size], Size]) -> Case:
     )
 
 
-def fresh(case: Case, hint: str, taken: Iterable[str] = ()) -> str:
+def make_name(case: Case, hint: str, taken: Iterable[str] = ()) -> str:
     """A name for a new value, made from `hint`, that neither the case nor `taken` has."""
     used = {i.name for i in case.inputs} | {o.name for o in case.ops} | set(taken)
     hint = hint.lower().rstrip("0123456789") or "x"

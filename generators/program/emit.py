@@ -17,7 +17,7 @@ _IMPORTS = {
     "create_block_mask(": "from torch.nn.attention.flex_attention import create_block_mask",
     "flex_attention(": "from torch.nn.attention.flex_attention import flex_attention",
 }
-"""What stands at the top of a text in which the key occurs."""
+"""The import for a text that contains the key."""
 _RNG = """
 
 def rng(seed):
@@ -31,18 +31,18 @@ def filled(layer, seed):
         nn.init.normal_(parameter, std=parameter.size(-1) ** -0.5, generator=generator)
     return layer
 """
-"""Numbers for a layer's parameters: those that torch gives biases, zeros, hide mistakes."""
+"""Random numbers for the parameters of a layer: biases of 0, as torch initialises them, would hide mistakes."""
 
 
 def source(case: Case) -> str:
     """The Python text of a case: `Module`, and `inputs()` which gives equal, fresh tensors at every call."""
-    return partly_rewritten(case, case.ops, {})
+    return emit_rewritten(case, case.ops, {})
 
 
-def partly_rewritten(case: Case, ops: Sequence[Op], instead: Mapping[str, str]) -> str:
-    """The text of a case with only `ops` of its operations, and with an expression instead of some of them, by name.
+def emit_rewritten(case: Case, ops: Sequence[Op], instead: Mapping[str, str]) -> str:
+    """The text of a case with only these operations. `instead`: expressions that replace some of them, by name.
 
-    Parameters and arguments stay as they are, whether or not something still reads them.
+    All parameters and arguments stay, even if nothing reads them.
     """
     spelled = [op for op in ops if op.name not in instead]
     body = "\n\n".join(part for part in (_init(case, spelled), _forward(case, ops, spelled, instead)) if part)
@@ -92,26 +92,26 @@ def _init(case: Case, ops: Sequence[Op]) -> str:
 
 
 def read(case: Case, name: str) -> str:
-    """How forward reads a value: by its name, a parameter as an attribute of the module."""
+    """How forward refers to a value: by its name, or as an attribute of the module for a parameter."""
     return f"self.{name}" if any(i.parameter and i.name == name for i in case.inputs) else name
 
 
 def _forward(case: Case, ops: Sequence[Op], spelled: Sequence[Op], instead: Mapping[str, str]) -> str:
     types = types_of(case)
     arguments = [i for i in case.inputs if not i.parameter]
-    lines = list(_measured(spelled, arguments)) if case.dynamic else []
+    lines = list(_bind_sizes(spelled, arguments)) if case.dynamic else []
     for op in ops:
         if op.name in instead:
             lines.append(f"{op.name} = {instead[op.name]}")
         else:
-            lines += _spelled(op, _line(case, op, types))
+            lines += _spell(op, _line(case, op, types))
     lines = lines[lines[:1] == [""] :]
     if case.autocast and lines:
         head = f"with torch.autocast({arguments[0].name}.device.type, dtype=torch.{case.autocast}):"
-        lines = [head, *_indented(lines)]
+        lines = [head, *_indent(lines)]
     lines.append(f"return {', '.join(read(case, r) for r in case.returns)}")
     head = f"    def forward(self, {', '.join(i.name for i in arguments)}):\n"
-    return head + "\n".join(_indented(lines, 2))
+    return head + "\n".join(_indent(lines, 2))
 
 
 def _line(case: Case, op: Op, types: Mapping[str, TensorType]) -> Line:
@@ -120,19 +120,19 @@ def _line(case: Case, op: Op, types: Mapping[str, TensorType]) -> Line:
     return Line(op.name, op.kind, texts, kinds, attributes(op), device)
 
 
-def _spelled(op: Op, line: Line) -> list[str]:
+def _spell(op: Op, line: Line) -> list[str]:
     spec = OPS[op.kind]
     value = line.fill(spec.emit) if isinstance(spec.emit, str) else spec.emit(line)
     text, within = f"{op.name} = {value}", spec.within(line)
-    return [*spec.before(line), *([text] if within is None else [f"with {within}:", *_indented([text])])]
+    return [*spec.before(line), *([text] if within is None else [f"with {within}:", *_indent([text])])]
 
 
-def _indented(lines: Sequence[str], levels: int = 1) -> list[str]:
+def _indent(lines: Sequence[str], levels: int = 1) -> list[str]:
     return [f"{'    ' * levels}{line}" if line else "" for line in lines]
 
 
-def _measured(ops: Sequence[Op], arguments: list[Input]) -> Iterator[str]:
-    """Lines that read from the arguments the sizes the operations name, so that shapes can be dynamic."""
+def _bind_sizes(ops: Sequence[Op], arguments: list[Input]) -> Iterator[str]:
+    """Lines that bind the sizes that operations use to sizes of arguments, so that shapes can be dynamic."""
     wanted: dict[str, None] = {}
     for op in ops:
         for _, value in op.attrs:

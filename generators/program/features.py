@@ -26,9 +26,9 @@ _USUAL_AXES = {4: ((0, 1, 2, 3), (0, 2, 1, 3), (0, 1, 3, 2), (0, 2, 3, 1)), 3: (
 def features(case: Case) -> frozenset[str]:
     """The words for a case, among them `mode:training`, `op:where`, `softmax_axis`, `mask:int64`, `values:counts`.
 
-    Views, copies and spellings of one operation are no features: rewrites see through them. What a rewrite may
-    overlook is one: axes permuted as no attention does (`axes:unusual`), a fill that hides nothing (`fill:unusual`), a
-    mask compared with something else than 0 (`compared:unusual`).
+    Views, copies and other spellings of one operation are no features, since rewrites see through them. What a rewrite
+    may overlook is one: axes permuted unlike any attention (`axes:unusual`), a fill that hides nothing
+    (`fill:unusual`), a mask compared with anything but 0 (`compared:unusual`).
     """
     types = types_of(case)
     words = {"mode:training"} if case.training else set()
@@ -66,7 +66,7 @@ def _of_input(item: Input) -> Iterator[str]:
 
 def _of_op(op: Op, types: dict[str, TensorType]) -> Iterator[str]:
     attrs = attributes(op)
-    if op.kind in ("permute", "transpose") and _turned(attrs, types[op.args[0]].rank):
+    if op.kind in ("permute", "transpose") and _is_unusual_permutation(attrs, types[op.args[0]].rank):
         yield "axes:unusual"
     if op.kind == "unfold":
         yield "layout:overlapping"
@@ -107,8 +107,8 @@ def _fills(case: Case) -> Iterator[str]:
             yield "fill:unusual"
 
 
-def _turned(attrs: Mapping[str, Any], rank: int) -> bool:
-    """Whether axes are turned in an unusual way."""
+def _is_unusual_permutation(attrs: Mapping[str, Any], rank: int) -> bool:
+    """Whether axes are permuted as no attention permutes them."""
     if "dims" in attrs:
         axes = [axis % rank for axis in attrs["dims"]]
     else:

@@ -1,4 +1,4 @@
-"""The one order of simplicity over cases, which shrinking follows, and the plain names of their values."""
+"""The order of simplicity over cases, which shrinking follows, and plain names for their values."""
 
 from generators.program.case import Attr, Case, Input, Op
 from generators.program.ops import OPS
@@ -38,9 +38,7 @@ def sort_key(case: Case) -> SortKey:
 
 
 def contract_key(case: Case) -> SortKey:
-    """The same order, in which of programs that read alike the one with the simpler contract comes first: windows that
-    see less, and the corner that is counted from the first key.
-    """
+    """The same order; the contract breaks ties: narrower windows, and causality from the top left, are simpler."""
     said = sum(max(0, side) for c in case.contracts for side in c.window or ())
     return (*sort_key(case), said + sum(c.causal == "bottom_right" for c in case.contracts))
 
@@ -51,7 +49,7 @@ def _attr_cost(op: Op) -> float:
         attribute = OPS[op.kind].attributes[name]
         if not attribute.required and same_attr(value, attribute.default):
             continue
-        # Words stand in their table simplest first.
+        # The words of an attribute are listed simplest first.
         place = attribute.words.index(value) if isinstance(value, str) and value in attribute.words else 0
         cost += 1 + place + _value_cost(value)
     return cost
@@ -68,7 +66,7 @@ def _value_cost(value: Attr) -> float:
 
 
 def number_cost(value: float) -> float:
-    """How much there is to read in a number: 0 for 0 and 1, little for small integers, more for long ones."""
+    """How much a number takes to read: 0 for 0 and 1, little for small integers, more for long numbers."""
     text = repr(value).removesuffix(".0")
     return (len(text) - 1) / 4 + (value < 0) / 4 + (0.1 if abs(value) > 1 else 0.0)
 
@@ -131,15 +129,15 @@ def plain_names(case: Case) -> dict[str, str]:
         else:
             names[item.name] = choose(_OF_FLOATS[floats % len(_OF_FLOATS)])
             floats += 1
-    roles = _roles(case)
+    roles = _find_roles(case)
     for op in case.ops:
         if op.name not in names:
             names[op.name] = choose(roles.get(op.name) or _OF_OPS.get(op.kind, op.kind.lower()))
     return names
 
 
-def _roles(case: Case) -> dict[str, str]:
-    """`scores` and `kt`, where they are told from other values."""
+def _find_roles(case: Case) -> dict[str, str]:
+    """The values that are `scores` and `kt`, by name."""
     normalised: set[str] = set()
     for op in reversed(case.ops):
         if op.kind in _SOFTMAX or op.name in normalised:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from generators.errors import CaseError, checking, require
+from generators.errors import CaseError, add_place, require
 from generators.program.case import AUTOCAST, MODES, Attr, Case, Input, Op, TensorType
 from generators.program.contracts import check_contract
 from generators.program.dtypes import DTYPES, LOW_PRECISION
@@ -147,36 +147,36 @@ def low_precision(case: Case) -> bool:
 
 def check(case: Case) -> dict[str, TensorType]:
     """The types of a case's values. Raises CaseError, one line, on anything that is not a valid case."""
-    with checking("dims"):
+    with add_place("dims"):
         _check_dims(case)
-    with checking("mode"):
+    with add_place("mode"):
         require(case.mode in MODES, f"mode is {case.mode!r}, expected one of {', '.join(MODES)}")
-    with checking("autocast"):
+    with add_place("autocast"):
         known = case.autocast in (None, *AUTOCAST)
         require(known, f"autocast is {case.autocast!r}, expected one of {', '.join(AUTOCAST)}")
-    with checking("ops"):
+    with add_place("ops"):
         lines = len(case.inputs) + len(case.ops)
         require(lines <= MAX_LINES, f"{lines} inputs and operations; at most {MAX_LINES}")
     seen: set[str] = set()
     for field, name in (*(("inputs", i.name) for i in case.inputs), *(("ops", o.name) for o in case.ops)):
-        with checking(field, name):
+        with add_place(field, name):
             free = VALUE_NAME.fullmatch(name) is not None and name not in RESERVED
             require(free, f"name {name!r}: expected a lower-case identifier that Python and torch leave free")
             require(name not in seen, f"name {name!r} is defined twice")
         seen.add(name)
     for item in case.inputs:
-        with checking("inputs", item.name):
+        with add_place("inputs", item.name):
             _check_input(item, case.sizes)
-    with checking("inputs"):
+    with add_place("inputs"):
         require(not all(i.parameter for i in case.inputs), "a case needs at least one input that is not a parameter")
     types = types_of(case)
-    with checking("returns"):
+    with add_place("returns"):
         require(bool(case.returns), "nothing is returned")
         for name in case.returns:
             require(name in types, f"returns: {name!r} is not defined")
         require(len(set(case.returns)) == len(case.returns), "returns: a value is returned twice")
     _check_in_place(case)
-    with checking("contracts"):
+    with add_place("contracts"):
         require(case.autocast is None or not case.contracts, "contracts are not allowed under autocast")
         for contract in case.contracts:
             check_contract(contract, case, types)
@@ -225,7 +225,7 @@ def _check_in_place(case: Case) -> None:
     uses = Counter(name for name, _ in case.uses())
     for op in filter(is_in_place, case.ops):
         target = makers.get(op.args[0])
-        with checking("ops", op.name):
+        with add_place("ops", op.name):
             owned = target is not None and OPS[target.kind].owns_memory and uses[target.name] == 1
             require(owned, f"op {op.name!r}: only a new tensor with no other use can be overwritten in place")
 

@@ -10,8 +10,8 @@ from generators.program.case import Attr, Case, Input, Op
 from generators.program.dtypes import LOW_PRECISION, category
 from generators.program.edits import (
     detach_inputs,
-    fresh,
     list_unaffected,
+    make_name,
     prune_if_valid,
     redirect_read,
     resize,
@@ -123,7 +123,7 @@ def _with_dropout(case: Case) -> Case:
             weights = step.name
         products = [place for place, op in enumerate(case.ops) if weights in op.args and op.kind in _PRODUCTS]
         if products:
-            dropped = make_op(fresh(case, "dropped"), "dropout", (weights,), {"p": _RATE})
+            dropped = make_op(make_name(case, "dropped"), "dropout", (weights,), {"p": _RATE})
             after = (
                 redirect_read(op, weights, dropped.name) if op.kind in _PRODUCTS else op
                 for op in case.ops[products[0] :]

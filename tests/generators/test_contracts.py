@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from generators.program.case import Case, Contract
-from generators.program.contracts import inside
+from generators.program.contracts import list_described_ops
 from generators.program.emit import is_random, source
 from generators.program.type_check import check
 from generators.sampling.sample import sample
@@ -85,7 +85,7 @@ def test_a_contract_speaks_for_all_that_its_output_depends_on_beside_what_it_rea
     closed = 0
     for case in contracts(attention_only=False):
         contract = case.contracts[0]
-        spoken_for = inside(case, contract)
+        spoken_for = list_described_ops(case, contract)
         made = {op.name for op in case.ops}
         read = {arg for op in case.ops if op.name in spoken_for for arg in op.args}
         named = set(contract.reads.values())

@@ -24,13 +24,13 @@ from generators.program.case import Case
 from generators.program.emit import source
 
 TIME_SHARE = 0.5
-"""The share of worker time that investigations may take while cases are left to judge."""
+"""The share of worker time for investigations while cases are left to judge."""
 _FRUITLESS_SHARE = 0.2
-"""The share up to which they also take suspicions whose signature has lately come to nothing."""
+"""The share up to which suspicions are also investigated whose signature has lately given no finding."""
 
 _LAST_SECONDS = 40.0
-"""No investigation begins this shortly before the end: its case would be saved half shrunk. One that has begun may go
-on for `_GRACE_SECONDS` after it."""
+"""No investigation begins this close to the end, since its case would be saved half shrunk. One that has begun may take
+`_GRACE_SECONDS` more."""
 _GRACE_SECONDS = 20.0
 
 
@@ -40,7 +40,7 @@ class ProbingWorker(Protocol):
     number: int
 
     def start_worker(self) -> Hello:
-        """What it says of itself; starts it."""
+        """Start the worker, and return its `Hello`."""
 
     def probe(self, case: Case, subject: str, *, fresh: bool = False, baseline: bool = False) -> SubjectResult | None:
         """Judge a case under one subject; `baseline`: in the interpreter of `--against`."""
@@ -66,7 +66,7 @@ class Investigations:
 
     def __init__(self, shared: Shared) -> None:
         self.new = 0
-        """Findings saved by this run, of eager only where something else than the user's own functions is tested."""
+        """Findings saved by this run. Those of eager do not count if only functions of the user's are tested."""
         self.baseline_torch = ""
         """The torch version of `--against`."""
         self.shared = shared
@@ -78,7 +78,7 @@ class Investigations:
 
     @property
     def is_drained(self) -> bool:
-        """With all cases judged: whether there is nothing left to work on, nor about to be."""
+        """Whether no suspicion waits and none is worked on. Only meaningful once all cases are judged."""
         with self._lock:
             return not self._open and not self.shared.suspicions.waiting
 
@@ -157,8 +157,8 @@ class Investigations:
         seconds: float,
         seen: Mapping[str, str],
     ) -> bool | None:
-        """Write down what came of a suspicion. Whether it was a new finding; None where that says nothing of the next
-        failure of this kind."""
+        """Record the outcome of a suspicion, and return whether it is a new finding; None if that says nothing of other
+        failures with its signature."""
         outcome, message, explanation = conclusion.outcome, conclusion.message, None
         found = outcome in (Outcome.FINDING, Outcome.INTERNAL)
         if found:
@@ -179,11 +179,11 @@ class Investigations:
         )
         if explanation is not None:
             self.shared.bus.emit(explanation.report(suspicion.case.id, conclusion.shown.verdict))
-        # That the baseline fails too is soon known, and one bug found twice says nothing of the others.
+        # It takes little time to see that the baseline fails too. A duplicate says nothing of other bugs.
         return None if outcome in (Outcome.IN_BOTH, Outcome.NOT_COMPARED, Outcome.DUPLICATE) else found
 
     def _explain(self, conclusion: Conclusion, hello: Hello) -> Explanation | None:
-        """What explains a minimal case: it is a minimum already, the ledger lists it, or a finding looks like it."""
+        """What explains a minimal case: an equal minimum, an entry of the ledger, or a similar finding."""
         explanation = self.shared.known.explain_minimum(conclusion.case.id)
         if explanation is None:
             explanation = self.shared.findings.explain_listed(conclusion, hello)
@@ -197,7 +197,7 @@ class Investigations:
         path, explanation = self.shared.findings.save(suspicion.id, conclusion, hello, seen)
         self.shared.suspicions.settle_explained(explanation)
         is_public = conclusion.outcome is Outcome.FINDING
-        # Whoever tests functions of theirs alone does not test eager.
+        # Users who test only their own functions do not test eager.
         of_eager = shown.verdict is Verdict.EAGER_SUSPECT and all(map(is_user_function, self.shared.options.subjects))
         counts = is_public and not of_eager
         self.new += counts

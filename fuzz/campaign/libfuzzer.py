@@ -1,6 +1,6 @@
-"""`--engine atheris`: a thread whose cases libFuzzer draws, in a process of its own that also judges them.
+"""`--engine atheris`: a thread whose cases libFuzzer draws and judges in a process of its own.
 
-The thread's ordinary worker shows, shrinks and confirms what that process fails on, while libFuzzer waits.
+The thread's ordinary worker shows, shrinks and confirms failures while libFuzzer waits.
 """
 
 import hashlib
@@ -24,20 +24,20 @@ from generators.sampling.choices import Choices
 MODULE = "fuzz.libfuzzer.host"
 
 DRAW_SECONDS = 60.0
-"""How long libFuzzer may take to come up with a case: many times what making one takes."""
+"""How long libFuzzer may take to draw a case: many times what it needs."""
 
 RECYCLE_CHECKS = 20_000
-"""A new process first runs all of the corpus: memory replaces it sooner than this."""
+"""High, since a new process first runs the whole corpus. Its memory limit is reached earlier."""
 
 _ATTEMPTS = 3
 _SEEDS = 2**31 - 1
 
 
 class Host(WorkerProcess):
-    """The process libFuzzer runs in. `draw` gives the case it wants judged, `check` then judges it there.
+    """The process in which libFuzzer runs. `draw` gives a case; a check sent next must judge that case.
 
-    What libFuzzer keeps lies in `directory / "corpus"`, and the next process goes on from there. `seed`: a text that no
-    other process of this campaign begins with; `cases`: what an empty corpus begins with.
+    libFuzzer's corpus is `directory / "corpus"`, with which the next process continues. `seed`: a text that differs
+    between the processes of a campaign; `cases`: written into an empty corpus.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Host(WorkerProcess):
             (corpus / hashlib.sha1(data, usedforsecurity=False).hexdigest()).write_bytes(data)
 
     def draw(self) -> Drawn | None:
-        """What libFuzzer wants run next; None when the process ended instead. Raises `WorkerFault`."""
+        """The next case of libFuzzer; None if the process ended instead. Raises `WorkerFault`."""
         self.start()
         self._begin("drawing")
         message = self.read(DRAW_SECONDS)
@@ -105,7 +105,7 @@ class LibFuzzerThread(WorkerThread):
             on_start=self._on_start,
             on_death=self._on_death,
         )
-        # A new process would have to run all of the corpus again before it comes to anything new.
+        # A new process would first run the whole corpus again.
         self.host_evaluator = Evaluator(self.host, recycle_checks=RECYCLE_CHECKS)
         self.evaluators.append(self.host_evaluator)
 
@@ -133,8 +133,8 @@ class LibFuzzerThread(WorkerThread):
         return True
 
     def _is_new_failure(self, case: Case, result: Result) -> bool:
-        """Whether a case of an earlier process fails and was not judged then: a kill may come between libFuzzer's
-        keeping it and the store's."""
+        """Whether a case of an earlier process fails and has raised no suspicion: a kill may come after libFuzzer wrote
+        the case and before the store did."""
         unexplained, _ = self.shared.suspicions.split((case,), result.results)
         return bool(unexplained) and not self.shared.results.has_raised(case.id)
 

@@ -1,4 +1,4 @@
-"""The numbers of a campaign, in memory for the screen and in stats.json for everybody else."""
+"""The numbers of a campaign, in memory for the screen and in stats.json."""
 
 import json
 import time
@@ -14,7 +14,7 @@ _WRITE_SECONDS = 2.0
 
 
 class Statistics(events.Listener):
-    """Counts events. Times are seconds since the epoch; what is not said to be in all is of this run alone."""
+    """Counts events. Times are seconds since the epoch. Numbers are of this run unless they say otherwise."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / STATISTICS_FILE
@@ -27,10 +27,10 @@ class Statistics(events.Listener):
         self.verdicts: Counter[str] = Counter()
         self.reasons: Counter[str] = Counter()
         self.skipped: dict[str, Counter[str]] = {}
-        """By subject, why it did not take cases."""
+        """By subject, the reasons for cases it did not take."""
         self.rewrites: set[str] = set()
         self.reached: set[str] = set()
-        """What else of the compiler, each a kind and a name."""
+        """Other compiler events, each a kind and a name."""
         self.findings: Counter[str] = Counter()
         self.last_find = 0.0
         self.duplicates = self.raised = 0
@@ -98,19 +98,18 @@ class Statistics(events.Listener):
 
     @property
     def rate(self) -> float:
-        """Checks per second since the first answer, probes of shrinking and confirming included."""
+        """Checks per second since the first answer, including probes."""
         seconds = self.last_update - self.first_case
         return (self.cases + self.probes - 1) / seconds if self.first_case and seconds > 0 else 0.0
 
     @property
     def torch_share(self) -> float:
-        """The share of all workers' time that was spent inside torch; starting up, mostly its import, is left out."""
+        """The share of worker time spent inside torch, without starting up, which is mostly its import."""
         return self._share(self.torch_seconds)
 
     @property
     def oracle_share(self) -> float:
-        """The share of all workers' time that the oracle took: reference, noise, judgement and whatever was run to
-        decide."""
+        """The share of worker time spent in the oracle: reference, noise, judgement and all runs to decide."""
         return self._share(self.oracle_seconds)
 
     def _share(self, part: float) -> float:

@@ -1,1 +1,1 @@
-"""The process that hosts libFuzzer: it draws cases by the coverage of earlier ones, and judges them itself."""
+"""The process in which libFuzzer runs: it draws cases by the coverage of earlier ones and judges them."""

@@ -1,8 +1,8 @@
-"""A worker that libFuzzer drives: it says which case it draws, waits for the request, and answers as any worker.
+"""A worker that libFuzzer drives: it sends the case it draws, waits for the request, and answers as any worker.
 
     python -m fuzz.libfuzzer.host --corpus DIR --seed N [options of fuzz.check.worker]
 
-`DIR/corpus` is libFuzzer's own corpus, from which the next process goes on. The parent limits time and memory and ends
+`DIR/corpus` is libFuzzer's corpus, with which the next process continues. The parent limits time and memory and ends
 the process.
 """
 
@@ -27,20 +27,20 @@ R = TypeVar("R")
 OLDEST_PYTHON = (3, 11)
 FAULT = 3
 _NEVER = 10**8
-"""Seconds: libFuzzer's own limits would end the process while it waits to be asked."""
+"""Seconds. A limit of libFuzzer's would end the process while it waits for a request."""
 
 
 def main() -> int:
-    """Serve until told to exit. Returns the exit code."""
+    """Serve until run_or_exit to exit. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m fuzz.libfuzzer.host", description=__doc__.splitlines()[0])
     parser.add_argument("--corpus", type=Path, required=True)
     parser.add_argument("--seed", type=int, required=True)
     options, rest = parser.parse_known_args()
 
-    return worker.main(rest, before=_follow, serve=functools.partial(_fuzz, options.corpus, options.seed))
+    return worker.main(rest, before=_instrument, serve=functools.partial(_fuzz, options.corpus, options.seed))
 
 
-def _follow() -> None:
+def _instrument() -> None:
     needs, python = "--engine atheris needs", sys.executable
     if sys.version_info < OLDEST_PYTHON:
         raise worker.WorkerUnavailable(f"{needs} Python >= 3.11 and {python} is {sys.version.split()[0]}")
@@ -48,9 +48,9 @@ def _follow() -> None:
         if importlib.util.find_spec(module) is None:
             raise worker.WorkerUnavailable(f"{needs} the package {package}: {python} -m pip install {package}")
     if importlib.util.find_spec("torch") is not None:
-        from fuzz.libfuzzer.instrument import follow
+        from fuzz.libfuzzer.instrument import instrument_imports
 
-        follow()
+        instrument_imports()
 
 
 def _fuzz(directory: Path, seed: int, wire: BinaryIO, answer: worker.Answer) -> int:
@@ -67,7 +67,7 @@ def _fuzz(directory: Path, seed: int, wire: BinaryIO, answer: worker.Answer) -> 
         if case.id in judged:
             return
         judged.add(case.id)
-        # So libFuzzer names its files, and it writes them after their first run. It begins with no bytes every time.
+        # libFuzzer names its files by this hash and writes them after their first run. Its first input has no bytes.
         again = not data or (corpus / hashlib.sha1(data, usedforsecurity=False).hexdigest()).exists()
         worker.send(wire, Drawn(inputs.encode(case).decode(), again))
         check = worker.read_check()
@@ -84,13 +84,11 @@ def _fuzz(directory: Path, seed: int, wire: BinaryIO, answer: worker.Answer) -> 
         f"-timeout={_NEVER}",
         f"-report_slow_units={_NEVER}",
         "-rss_limit_mb=0",
-        # faulthandler writes down where the process was.
+        # Signals are left to faulthandler, which dumps the stack.
         *(f"-handle_{name}=0" for name in ("abrt", "bus", "fpe", "ill", "int", "segv", "term", "usr1", "usr2", "xfsz")),
     ]
     atheris.Setup(
-        ["libfuzzer", *flags, str(corpus)],
-        _exiting_on_fault(judge),
-        custom_mutator=_exiting_on_fault(inputs.mutate_input),
+        ["libfuzzer", *flags, str(corpus)], _exit_on_fault(judge), custom_mutator=_exit_on_fault(inputs.mutate_input)
     )
     gc.collect()
     gc.freeze()
@@ -98,22 +96,22 @@ def _fuzz(directory: Path, seed: int, wire: BinaryIO, answer: worker.Answer) -> 
     return 0
 
 
-def _exiting_on_fault(function: Callable[P, R]) -> Callable[P, R]:
-    """`function`, ending the process as a worker ends on a fault of ours; libFuzzer would call it a crash and go on."""
+def _exit_on_fault(function: Callable[P, R]) -> Callable[P, R]:
+    """`function`, which ends the process on an exception, as workers do. libFuzzer would count a crash and continue."""
 
     @functools.wraps(function)
-    def told(*args: P.args, **kwargs: P.kwargs) -> R:
+    def run_or_exit(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
         except BaseException:
             traceback.print_exc()
             _end(FAULT)
 
-    return told
+    return run_or_exit
 
 
 def _end(code: int) -> NoReturn:
-    """End without libFuzzer's exit handler, which takes every end for a crash."""
+    """End without libFuzzer's exit handler, which counts every exit as a crash."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -1,4 +1,4 @@
-"""What libFuzzer's inputs mean: a case file's text, or bytes that drive the generators. Any bytes are a valid case."""
+"""libFuzzer's inputs: the text of a case file, or bytes that drive the generators. Any bytes give a valid case."""
 
 import random
 
@@ -10,12 +10,12 @@ from generators.sampling.sample import draw
 from generators.sampling.variants import make_variants
 
 TEXT = b"case_format"
-"""A case file written by `encode` begins so."""
+"""The first bytes of a case file written by `encode`."""
 
 FRESH = 0.5
-"""The share of inputs that owe nothing to earlier ones: coverage alone keeps a search beside what it has found."""
+"""The share of inputs that are drawn anew. With coverage alone a search stays close to what it has found."""
 VARIANTS = 0.5
-"""Of the other inputs that are bytes, the share that becomes a variant of its case. Case files always do."""
+"""The share of other inputs in bytes that become a variant of their case. Case files always do."""
 _FRESH_BYTES = 512
 
 
@@ -25,7 +25,7 @@ def decode(data: bytes) -> Case:
         try:
             return casefile.loads(data, "input")
         except CaseError:
-            pass  # Cut or patched text is bytes like any other.
+            pass  # A mutated text is read as bytes.
     choices = ByteChoices(data)
     return draw(choices, choices)
 
@@ -46,7 +46,7 @@ def mutate_input(data: bytes, most: int, seed: int) -> bytes:
 
 
 def _change_bytes(data: bytes, c: Choices) -> bytes:
-    """The bytes with a few of them overwritten, put in or taken out."""
+    """The bytes with a few overwritten, inserted or removed."""
     # libFuzzer's own `atheris.Mutate` fails in a custom mutator: "Fuzz() must be called before Mutate() can be called".
     at, count = c.below(len(data) + 1), 1 + c.below(4)
     put, taken = c.pick(((count, count), (count, 0), (0, count)))

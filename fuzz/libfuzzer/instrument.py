@@ -1,4 +1,4 @@
-"""Which of torch's modules report the lines they run to libFuzzer. The only module that says what is instrumented."""
+"""Instruments those modules of torch whose line coverage libFuzzer follows."""
 
 import importlib
 import importlib.util
@@ -10,15 +10,15 @@ from types import CodeType, ModuleType
 
 import atheris
 
-FOLLOWED = (
+INSTRUMENTED = (
     "torch._decomp.decompositions",
     "torch._inductor.decomposition",
     "torch._inductor.fx_passes",
     "torch._inductor.lowering",
     "torch._inductor.pattern_matcher",
 )
-"""Modules, and packages with all that is in them. All of torch._inductor and torch._dynamo would take a minute and a
-half to instrument, and most of what is in them runs for every case."""
+"""Modules, and packages with everything in them. Instrumenting all of torch._inductor and torch._dynamo takes a minute
+and a half, and most of it runs for every case."""
 
 _LEFT_OUT = ("torch._inductor.fx_passes.serialized_patterns",)
 """Patterns as data: they are loaded, not run."""
@@ -29,11 +29,11 @@ _LATE = (
     "torch._inductor.fx_passes.mkldnn_fusion",
     "torch._inductor.fx_passes.pad_mm",
 )
-"""What Inductor imports at its first compile: those counters would come after libFuzzer has counted its own."""
+"""Modules that Inductor imports at its first compile, which is too late: libFuzzer counts its counters once."""
 
 
-def follow() -> None:
-    """Import what is followed, instrumented; to be called before torch is imported."""
+def instrument_imports() -> None:
+    """Instrument these modules as they are imported. To be called before torch is imported."""
     sys.meta_path.insert(0, _Finder())
     for name in _LATE:
         if importlib.util.find_spec(name) is not None:
@@ -44,7 +44,7 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if not _within(fullname, FOLLOWED) or _within(fullname, _LEFT_OUT):
+        if not _within(fullname, INSTRUMENTED) or _within(fullname, _LEFT_OUT):
             return None
         # atheris.instrument_imports knows whole distributions only.
         spec = PathFinder.find_spec(fullname, path, target)

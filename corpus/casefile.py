@@ -36,11 +36,11 @@ KEYS = ("case_format", "dims", "mode", "dynamic", "autocast", "inputs", "ops", "
 _REQUIRED = ("case_format", "dims", "inputs", "ops", "returns")
 _OP_KEYS = ("name", "op", "args")
 _ALWAYS = frozenset({"values", "kind", "seed"})
-"""Fields of inputs that are written even where they are at their defaults."""
+"""Fields of inputs that are written even if they have their default."""
 _MAX_DIMS = 32
 _MAX_CONTRACTS = 32
 _SPARE_RANK = 2 * MAX_RANK
-"""Lists of axes and sizes may be this long; what is longer than a rank is refused where it is used."""
+"""The longest list of axes or sizes in a file. Types are checked later, and refuse more than the rank."""
 _ATTRIBUTES: Mapping[Kind, Reader] = {
     Kind.SIZE: read_size,
     Kind.SIZES: each(read_size, _SPARE_RANK),
@@ -53,7 +53,7 @@ _ATTRIBUTES: Mapping[Kind, Reader] = {
 
 
 def loads(content: bytes | str, origin: str = "case") -> Case:
-    """The case that a text holds, and nothing else beside it. Raises CaseError: one line with `origin` and line."""
+    """The case in a text that holds nothing else. Raises CaseError: one line with `origin` and line."""
     return decode(parse(content, origin))
 
 
@@ -63,7 +63,7 @@ def dumps(case: Case) -> str:
 
 
 def check_format(root: Node) -> None:
-    """Raises CaseError unless the file says a `case_format` that this version reads."""
+    """Raises CaseError unless this version reads the file's `case_format`."""
     node = root.entries().get("case_format")
     if node is None:
         root.fail(f"not a case file: missing key 'case_format' (this version reads format {FORMAT})")
@@ -72,7 +72,7 @@ def check_format(root: Node) -> None:
 
 
 def decode(root: Node) -> Case:
-    """The case in a parsed file that holds nothing beside it. Raises CaseError."""
+    """The case in a parsed file that holds nothing else. Raises CaseError."""
     check_format(root)
     entries = root.record(_REQUIRED, [key for key in KEYS if key not in _REQUIRED])
     case = build(Case, root.select(KEYS[1:]), _FIELDS)

@@ -1,4 +1,4 @@
-"""A corpus entry: a case file with what is known of the case beside it.
+"""A corpus entry: a case with its expectation, and how a campaign found it.
 
     note: one paragraph for a person
     expect: {status: known, url: "https://...", versions: ">=2.11,<2.15", subject: inductor, verdict: wrong_result}
@@ -94,7 +94,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A case and what is known of it. `seen` maps torch versions to verdicts."""
+    """A case file: the case, its expectation, and how it was found. `seen` maps torch versions to verdicts."""
 
     case: Case
     note: str = ""
@@ -104,7 +104,7 @@ class Entry:
 
     @property
     def expectation(self) -> Expectation:
-        """What a replay must give: `expect`, else in the version it was found what was found, else no finding."""
+        """What a replay must give: `expect`; else what was found, in the version it was found in; else no finding."""
         if self.expect is not None:
             return self.expect
         if self.found is not None:
@@ -124,7 +124,7 @@ class Entry:
 
     @property
     def file_name(self) -> str:
-        """A name that says what it is, and the case's id."""
+        """A file name from the verdict or status, and the case's id."""
         what = self.found.verdict if self.found else self.expect.status if self.expect else "case"
         return f"{what}-{self.case.id}{SUFFIX}"
 
@@ -192,7 +192,7 @@ def load(path: Path) -> Entry:
 
 
 def save(entry: Entry, directory: Path) -> Path:
-    """Write the entry under its `file_name`, which it returns; a kill at any instant leaves the old file or the new.
+    """Write the entry under its `file_name`, and return the path. A kill at any instant leaves the old file or the new.
 
     Raises UserError when the directory can't be written.
     """
@@ -206,7 +206,7 @@ def write(entry: Entry, path: Path) -> Path:
 
 
 def record_seen(path: Path, verdicts: Mapping[str, str]) -> None:
-    """Add verdicts by torch version to a file's `seen`; the rest of the file, comments included, stays as it is.
+    """Add verdicts by torch version to a file's `seen`. The rest of the file stays, comments included.
 
     A kill at any instant leaves the old file or the new. Raises UserError when it can't be read or written.
     """
@@ -226,7 +226,7 @@ def record_seen(path: Path, verdicts: Mapping[str, str]) -> None:
 
 
 def sort_by_version(verdicts: Mapping[str, str]) -> dict[str, str]:
-    """Verdicts from the oldest torch version to the newest; names that are not versions come last."""
+    """The verdicts, oldest torch version first. Names that are not versions come last."""
 
     def key(version: str) -> tuple[bool, Version, str]:
         try:
@@ -238,7 +238,7 @@ def sort_by_version(verdicts: Mapping[str, str]) -> dict[str, str]:
 
 
 def case_files(path: Path) -> Iterator[Path]:
-    """The case files under a directory in order; a path that is none is given back as it is."""
+    """The case files under a directory, in order; any other path alone."""
     if path.is_dir():
         yield from sorted(p for p in path.rglob(f"*{SUFFIX}") if p.is_file())
     else:
@@ -246,7 +246,7 @@ def case_files(path: Path) -> Iterator[Path]:
 
 
 def load_directory(directory: Path) -> dict[Path, Entry]:
-    """All entries under a directory by path, none if there is no such directory. Raises CaseError."""
+    """All entries under a directory, by path; none without the directory. Raises CaseError."""
     return {path: load(path) for path in case_files(directory)} if directory.is_dir() else {}
 
 

@@ -1,4 +1,4 @@
-"""Edits of YAML text that leave every other character, comments included, as it is; and replacing a file as a whole."""
+"""Edits of YAML text that keep all other characters, comments included; and atomic replacement of files."""
 
 import os
 import tempfile
@@ -20,14 +20,14 @@ class Edit:
 
 
 def apply_edits(text: str, edits: Iterable[Edit]) -> str:
-    """The text with all edits, which do not overlap; those at one place stay in their order."""
+    """The text with all edits, which must not overlap. Edits at one place keep their order."""
     for edit in sorted(edits, key=lambda e: e.start)[::-1]:
         text = text[: edit.start] + edit.text + text[edit.end :]
     return text
 
 
 def set_key(text: str, mapping: Node, key: str, value: Data, *, after: str = "") -> Edit:
-    """Give a key of a mapping a value on one line; a new key comes after the key `after`, or last."""
+    """Set a key of a mapping, on one line. A new key comes after the key `after`, or last."""
     entries = mapping.entries()
     if key in entries:
         old = entries[key]
@@ -38,7 +38,7 @@ def set_key(text: str, mapping: Node, key: str, value: Data, *, after: str = "")
 
 
 def append_items(text: str, items: Node, values: Sequence[Data], *, expanded: bool = False) -> Edit:
-    """Append to a list. `expanded`: mappings take one line a key, and have a blank line above."""
+    """Append to a list. `expanded`: mappings have a line for each key and a blank line above."""
     found = items.items()
     if items.flow and (found or not expanded):
         end = found[-1].end if found else items.start + 1
@@ -69,7 +69,7 @@ def _insert_below(text: str, end: int, lines: str) -> Edit:
 
 
 def require_writable(directory: Path, option: str) -> None:
-    """Make a directory. Raises UserError, before minutes of work, where nothing can be written in it."""
+    """Make a directory. Raises UserError if nothing can be written there, before minutes of work."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory):
@@ -79,7 +79,7 @@ def require_writable(directory: Path, option: str) -> None:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file, its directory included; a kill at any instant leaves the old file or the new. Raises UserError."""
+    """Write a file, and make its directory. A kill at any instant leaves the old file or the new. Raises UserError."""
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -37,7 +37,7 @@ _AMBIGUOUS = re.compile(
     r"|[-+]?[0-9][0-9_]*(?::[0-9_.]+)+"  # of base sixty
     r"|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[T \t].*)?"  # dates
 )
-"""Plain scalars that YAML 1.1 or 1.2 does not read as text, or that look like one of those."""
+"""Plain scalars that YAML 1.1 and 1.2 read differently, or that look like one of those."""
 _PLAIN = re.compile(r"[A-Za-z0-9_](?:[\w.,/()*+ -]*[\w.)])?", re.ASCII)
 _Loader: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _Dumper: type = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -112,11 +112,11 @@ class Node:
         return self.value
 
     def select(self, keys: Sequence[str]) -> "Node":
-        """The mapping with these keys alone."""
+        """The mapping with only these keys."""
         return replace(self, value={key: node for key, node in self.entries().items() if key in keys})
 
     def record(self, required: Sequence[str], optional: Sequence[str] = ()) -> "dict[str, Node]":
-        """The entries of a mapping that has all of `required`, maybe some of `optional`, and nothing else."""
+        """The entries of a mapping. Its keys must be all of `required` and any of `optional`."""
         entries = self.entries()
         for key, node in entries.items():
             if key not in required and key not in optional:
@@ -221,7 +221,7 @@ class _Reader:
         return key
 
     def scalar(self, event: yaml.ScalarEvent, field: str) -> str | int | float | bool | None:
-        """A quoted scalar is text; a plain one is what every reader takes it for, or refused."""
+        """A quoted scalar is text. A plain one is refused if YAML versions read it differently."""
         value: str = event.value
         if not event.implicit[0]:
             return value
@@ -275,7 +275,7 @@ def _scalar_text(value: bool | int | float | None) -> str:
 
 
 def is_plain(text: str) -> bool:
-    """Whether text may stand unquoted."""
+    """Whether the text may be written without quotes."""
     return _PLAIN.fullmatch(text) is not None and not _AMBIGUOUS.fullmatch(text)
 
 
@@ -324,7 +324,7 @@ def _events(data: Data, depth: int) -> Iterator[yaml.Event]:
 
 
 def _is_short(data: Mapping[str, Data] | list[Data], depth: int) -> bool:
-    """Whether to write a collection on one line: the entries of a section, and sections of mere numbers or words."""
+    """Whether to write a collection on one line: an entry of a section, or a section of numbers or words alone."""
     if depth == 0 or not data:
         return depth > 0
     if isinstance(data, Mapping):

@@ -16,7 +16,7 @@ _EMBED = Size.parse("H*D")
 
 @dataclass(frozen=True, slots=True)
 class _Style:
-    """What one module keeps to throughout."""
+    """Decisions that hold throughout one module."""
 
     norm: str
     residual: str

@@ -1,4 +1,4 @@
-"""Which numbers the dimensions of a case are: small, odd, 1, around powers of two, and equal where it matters."""
+"""The sizes of a case's dimensions: small, odd, 1, around powers of two, and equal where it matters."""
 
 from collections.abc import Mapping, Sequence
 

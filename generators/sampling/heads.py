@@ -1,4 +1,4 @@
-"""How q, k and v come to lie as heads: every order of the axes, packed or separate, grouped or not."""
+"""How models lay out q, k and v as heads: every order of the axes, packed or separate, grouped or not."""
 
 from dataclasses import dataclass, field, replace
 from typing import Self
@@ -42,7 +42,7 @@ class Heads:
 
 
 def permute_axes(b: Builder, c: Choices, value: str, order: str, target: str, to: str) -> str:
-    """`value`, whose axes read `order`, with axes that read `target`: by transpose where that is enough, or permute."""
+    """Permute `value` from axes in `order` to axes in `target`, by transpose where that is enough."""
     axes = tuple(order.index(axis) for axis in target)
     moved = [i for i, axis in enumerate(axes) if axis != i]
     if not moved:
@@ -158,7 +158,7 @@ def split_packed(b: Builder, c: Choices, x: str, heads: Size, head_dim: Size) ->
 
 
 def _flat_inputs(b: Builder, c: Choices) -> Heads:
-    """One head, no head axis; or one head axis of size 1, made by unsqueeze."""
+    """q, k and v of one head, without a head axis, or with one of size 1 from unsqueeze."""
     order, values, single = c.weighted(_FLAT_ORDERS), draw_values(c), c.chance(0.35)
     heads = []
     for name, s, d in (("q", "S", "D"), ("k", "T", "D"), ("v", "T", "V")):
@@ -177,7 +177,7 @@ def _flat_inputs(b: Builder, c: Choices) -> Heads:
 
 
 def merge_heads(b: Builder, c: Choices, value: str) -> str:
-    """[B, H, S, D] as [B, S, H * D]; a value without a head axis as it is."""
+    """[B, H, S, D] as [B, S, H * D]. A value without a head axis stays."""
     if b.rank(value) == 3:
         return value
     batch, heads, seq_len, head_dim = b.shape(value)
@@ -194,7 +194,7 @@ def merge_heads(b: Builder, c: Choices, value: str) -> str:
 
 
 def restore_axes(b: Builder, c: Choices, heads: Heads, output: str) -> str:
-    """The output with axes [B, S, H, D], where q, k and v came so and there is a contract to adapt."""
+    """The output with axes [B, S, H, D], if q, k and v had those and a contract can be adapted."""
     at = next((i for i, contract in enumerate(b.contracts) if contract.output == output), None)
     if at is None or any(head.order != "bshd" or b.rank(head.source) != 4 for head in (heads.q, heads.k, heads.v)):
         return output

@@ -36,7 +36,7 @@ def draw_groups(b: Builder, c: Choices) -> tuple[Size, Size, Size]:
 
 
 def draw_stream(b: Builder, c: Choices, embed: Size, length: str = "S") -> str:
-    """What goes through the layers: activations [B, length, embed] of a caller's, or the embedding of tokens."""
+    """The input of the layers: activations [B, length, embed] of a caller's, or an embedding of tokens."""
     if c.chance(0.85):
         return b.input("x", ("B", length, embed), draw_values(c))
     b.dims["N"] = VOCABULARY
@@ -45,7 +45,7 @@ def draw_stream(b: Builder, c: Choices, embed: Size, length: str = "S") -> str:
 
 
 def linear(b: Builder, c: Choices, x: str, hint: str, out: Size, *, bias: bool) -> str:
-    """A linear layer with its own weights; without bias now and then as a product with the transposed weight."""
+    """A linear layer with new weights. Without bias it is sometimes a product with the transposed weight."""
     weight = weight_of(b, c, hint, out, b.shape(x)[-1])
     return apply_linear(
         b, c, x, hint, weight, b.input(f"b_{hint}", (out,), Values(scale=0.1), parameter=True) if bias else ""
@@ -64,7 +64,7 @@ def weight_of(b: Builder, c: Choices, hint: str, out: Size, into: Size) -> str:
 
 
 def apply_linear(b: Builder, c: Choices, x: str, hint: str, weight: str, bias: str = "") -> str:
-    """`x` through a linear layer whose weights stand already."""
+    """`x` through a linear layer with existing weights."""
     if not bias and c.chance(0.08):
         return b.op("matmul", x, b.op("transpose", weight, to="wt", dim0=0, dim1=1), to=hint)
     return b.op("linear", x, weight, *([bias] if bias else []), to=hint)
@@ -77,7 +77,7 @@ def project(b: Builder, c: Choices, x: str, hint: str, heads: Size, head_dim: Si
 
 
 def project_output(b: Builder, c: Choices, value: str, hint: str, embed: Size, *, bias: bool) -> str:
-    """[B, H, S, D] merged and through a linear layer, as [B, S, embed]."""
+    """The output projection: [B, H, S, D] merged, then a linear layer to [B, S, embed]."""
     return linear(b, c, merge_heads(b, c, value), hint, embed, bias=bias)
 
 
@@ -156,7 +156,7 @@ def rotate(b: Builder, x: str, cos: str, sin: str, *, pairs: bool = False) -> st
 
 
 def feed_forward(b: Builder, c: Choices, x: str, act: str = "gelu", *, bias: bool = True, times: int = 2) -> str:
-    """Two linear layers with a function between."""
+    """Two linear layers with an activation between."""
     size = b.shape(x)[-1]
     hidden = linear(b, c, x, "up", size * times, bias=bias)
     hidden = b.op(act, hidden, to="hidden", **({"approximate": c.pick(("none", "tanh"))} if act == "gelu" else {}))

@@ -1,9 +1,9 @@
 """Whether a rewrite is wrong on the operands it took, proven in float64, and for which operands it would be right.
 
-What the rewrite took of the program, and its replacement, are evaluated on the same operands, fused calls by their
-definition. If both give the same, the rewrite is right and a kernel is at fault; if not, it is wrong whatever rounding
-does. Then one operand at a time is changed. Where the pattern with its own constants differs from the program on any of
-these operands, the constants are the cause; else, where both agree names it.
+The matched part of the program and its replacement are evaluated on the same operands, fused calls by their definition.
+If they agree, the rewrite is right and a kernel is at fault. If not, the rewrite is wrong whatever rounding does. Then
+one operand at a time is changed. If the pattern with its own constants differs from the program on any of these
+operands, the constants are the cause. Otherwise the changes under which both agree identify it.
 """
 
 import math
@@ -15,7 +15,7 @@ from torch import Tensor, fx
 from torch._ops import OpOverload
 
 from fuzz.check.oracle.constants import REWRITE_AGREEMENT, REWRITE_AGREEMENT_ROUNDOFFS, UNIT_ROUNDOFF
-from fuzz.check.oracle.operation_audit import define_fused, is_fused
+from fuzz.check.oracle.operation_audit import decompose_fused, is_fused
 from fuzz.check.oracle.reference import Float64
 from fuzz.check.rewrite_match import RewriteMatch
 from fuzz.protocol.rewrites import ATTENDED, WrongRewrite
@@ -23,17 +23,17 @@ from fuzz.protocol.rewrites import ATTENDED, WrongRewrite
 _NUMBERS = (0.0, 1.0, -1.0, 2.0, 0.5)
 _HIDING = (-1e4, -math.inf)
 _OTHERS = 12
-"""Results of a fused call behind those that its definition gives: statistics and random states nobody reads here."""
+"""The most results of a fused call after those of its definition: statistics and random states, which are not read."""
 _Run = Callable[[dict[str, Any], type[fx.Interpreter]], list[Tensor]]
 
 
 def is_right_rewrite(match: RewriteMatch) -> bool | None:
-    """Whether a rewrite is right in exact arithmetic; None where that can't be told."""
+    """Whether a rewrite is right in exact arithmetic; None if that can't be decided."""
     return _agree(match.run_program, match.run_replacement, match.operands)
 
 
 def find_wrong_rewrite(match: RewriteMatch) -> WrongRewrite:
-    """What is wrong with a rewrite that is not right."""
+    """What makes a wrong rewrite wrong."""
     changes = _try_changes(match, _change_others(match.operands))
     others = ({**match.operands, name: value} for name, _, value in _change_others(match.operands))
     has_constants = not changes or any(
@@ -51,13 +51,13 @@ def find_wrong_rewrite(match: RewriteMatch) -> WrongRewrite:
 
 
 def _try_changes(match: RewriteMatch, changes: Iterator[tuple[str, str, Any]]) -> dict[str, dict[str, bool]]:
-    """Whether both agree under each change, by operand; of operands that, changed throughout, make both agree."""
+    """Whether both agree under each change, by operand. Only operands that, changed throughout, make them agree."""
     tried: dict[str, dict[str, bool]] = {}
     for operand, change, value in changes:
         agrees = _agree(match.run_program, match.run_replacement, {**match.operands, operand: value})
         if agrees is not None:
             tried.setdefault(operand, {})[change] = agrees
-    # A mask that leaves one key makes all scores right, and so tells nothing by itself.
+    # A mask that leaves one key makes any scores right, so such a change alone is no evidence.
     return {name: found for name, found in tried.items() if any(found[c] for c in found if c.startswith("all"))}
 
 
@@ -66,20 +66,20 @@ class _Exact(fx.Interpreter):
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if isinstance(target, OpOverload) and is_fused(target):
-            return (*define_fused(target)(*args, **kwargs), *[None] * _OTHERS)
+            return (*decompose_fused(target)(*args, **kwargs), *[None] * _OTHERS)
         if target is torch.ops.prims.convert_element_type.default and args[1].is_floating_point:
             args = (args[0], torch.float64)
         return super().call_function(target, args, kwargs)
 
 
 def _agree(one: _Run, other: _Run, operands: dict[str, Any]) -> bool | None:
-    """Whether both give the same wherever `one` gives numbers; None where it gives none, or one does not run."""
+    """Whether both are close wherever `one` is finite; None if it is finite nowhere, or either does not run."""
     exact = {name: _widen(value) for name, value in operands.items()}
     try:
         with Float64(), torch.no_grad():
             before, after = one(exact, _Exact), other(exact, _Exact)
     except Exception:
-        # A changed operand may be one that torch refuses in any way: that says nothing of the rewrite.
+        # torch may refuse a changed operand, which says nothing of the rewrite.
         return None
     units = [UNIT_ROUNDOFF.get(value.dtype, 0.0) for value in operands.values() if isinstance(value, Tensor)]
     # A program rounds its constants to the dtype of its tensors.
@@ -106,7 +106,7 @@ def _widen(value: Any) -> Any:
 
 
 def _change_attended(operands: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    """Of query, key and value, the name of a change and what it becomes."""
+    """Changes of query, key and value: the operand, the name of the change, the new value."""
     for name in (name for name in ATTENDED if isinstance(operands.get(name), Tensor)):
         value = operands[name]
         yield name, "all 1", torch.ones_like(value)
@@ -117,7 +117,7 @@ def _change_attended(operands: dict[str, Any]) -> Iterator[tuple[str, str, Any]]
 
 
 def _change_others(operands: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    """Every operand but query, key, value and tangents, the name of a change, and what it becomes."""
+    """The same for all other operands but tangents."""
     for name, value in operands.items():
         if name in ATTENDED or name.startswith("tangents"):
             continue
@@ -125,8 +125,8 @@ def _change_others(operands: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
             if isinstance(value, (int, float)) and not isinstance(value, bool):
                 yield from ((name, f"all {number:g}", type(value)(number)) for number in (1, 2, -1))
             continue
-        numbers, hidden = _domain(value)
-        for number in numbers:  # added to all scores, the lowest number leaves nothing of them
+        numbers, hidden = _list_values(value)
+        for number in numbers:  # without the lowest ones, which would hide all scores
             yield name, f"all {number:g}", torch.full_like(value, number)
         if value.numel() > 1:
             for number in (*numbers, *hidden):
@@ -135,7 +135,7 @@ def _change_others(operands: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
                         yield name, f"one {number:g} in {rest:g}", _make_one(value, number, rest)
 
 
-def _domain(value: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _list_values(value: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     if value.dtype == torch.bool:
         return (0.0, 1.0), ()
     if value.is_floating_point():

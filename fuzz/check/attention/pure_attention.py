@@ -1,6 +1,6 @@
-"""Cases that are an attention and data movement: their results as those of one call of an attention function.
+"""Cases that are one attention and data movement: reads their results as those of a call of an attention function.
 
-Found by running the stub on numbers that name their places: a number that comes out was only moved.
+The stub is run on inputs whose elements are numbered, so that outputs show where each element was moved.
 """
 
 import math
@@ -16,11 +16,11 @@ from fuzz.check.oracle.reference import Float64
 from fuzz.check.program import Execution, Program, execute
 
 _APART = 1 << 32
-"""Places of different tensors lie this far apart; float64 holds them exactly."""
+"""The numbers of different tensors lie this far apart; float64 holds them exactly."""
 
 
 class PureAttention:
-    """Reads the results of a case as one call's. A case that is more than an attention has none."""
+    """Reads the results of a case as those of one call; there is none if the case is more than an attention."""
 
     def __init__(self, stub: str, device: str, *, training: bool) -> None:
         self._given: dict[str, Any] = {}
@@ -40,7 +40,7 @@ class PureAttention:
             program.close()
 
     def call(self, run: Execution, cotangents: dict[str, Tensor]) -> Call | None:
-        """The call whose results `run` shows, with gradients where only its output has one; None without one."""
+        """The call with the results of `run`; with gradients if the attention is the only output; or None."""
         if self._output is None:
             return None
         name, places = self._output

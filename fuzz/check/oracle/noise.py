@@ -1,8 +1,8 @@
-"""How far rounding alone moves a program: eager, with every operation's result moved one ulp up or down at random, or
-with results in low precision read now and then as they were before they were rounded.
+"""How far rounding alone moves a program: eager under a mode that changes how results are rounded.
 
-A mode below autograd sees backward operations too. Inputs are left as they are, and so are results that carry no
-rounding of their own: views, copies, casts, fills, selections, and everything random.
+`Noise` moves the result of every operation one ulp up or down at random; `SkippedCasts` sometimes reads a value in low
+precision as it was before rounding. Both work below autograd, so backward operations are included. Inputs do not
+change, nor do results without rounding of their own: views, copies, casts, fills, selections and random numbers.
 """
 
 from typing import Any
@@ -23,8 +23,7 @@ _PRODUCTS = frozenset({"mm", "bmm", "addmm", "baddbmm", "convolution", "convolut
 class Noise(OperationMode):
     """One replica: `seed` decides which way every result moves. `dtypes` collects the float dtypes it rounded to.
 
-    Moving a value doesn't round it, and neither does a cast to more bits: a mask kept in bfloat16 makes no bfloat16
-    program.
+    Data movement and casts to more bits do not round, so a mask that is kept in bfloat16 does not count.
     """
 
     def __init__(self, seed: int) -> None:

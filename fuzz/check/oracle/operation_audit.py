@@ -1,11 +1,11 @@
 """Which operation of an eager run is wrong by itself.
 
-Every aten operation, backward ones included, is computed again in float64 from the very arguments it got. What rounding
-can do to it is known from the same with every element of every argument moved by up to one ulp of its dtype, and so
-every result on the way where PyTorch knows how to take the operation apart: that carries the cancellation in a product,
-a sum or a formula into the envelope (rows.py). An operation beyond it is wrong whatever came before.
+Every aten operation, also of backward, is computed again in float64 from the arguments it got. Its tolerance (rows.py)
+is measured: the operation runs again with every element of its arguments moved by up to one ulp of its dtype and, where
+PyTorch can decompose it, every intermediate result too. So it includes the cancellation in a product, a sum or a
+formula. An operation beyond its tolerance is wrong whatever came before.
 
-Not audited: what draws random numbers, views, memory that nobody has written to, and what float64 can't compute.
+Not audited: operations that draw random numbers, views, uninitialised memory, and what float64 can't compute.
 """
 
 import math
@@ -35,9 +35,9 @@ _FUSED = (
 
 
 class Audit(OperationMode):
-    """Below autograd: `faulty` is the first operation that is wrong, None while there is none.
+    """A mode below autograd. `faulty` is the first wrong operation, None while there is none.
 
-    Wrong elements are replaced by those of float64, so that the run ends as it does without the mistake.
+    Wrong elements are replaced by those of float64, so that the run ends as it would without the mistake.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Audit(OperationMode):
 
     def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run `func` and compare; see the class."""
-        exactly = _in_float64(func)
+        exactly = _find_float64(func)
         if exactly is None:
             return func(*args, **kwargs)
         taken: Any = (args, kwargs)
@@ -87,13 +87,13 @@ class Audit(OperationMode):
         value.copy_(torch.where(wrong, truth.to(value.dtype), value))
 
 
-def _in_float64(func: Any) -> Float64 | None:
-    """What computes in float64 what `func` computes, None for an operation that is not audited."""
+def _find_float64(func: Any) -> Float64 | None:
+    """The float64 counterpart of `func`; None for an operation that is not audited."""
     if not isinstance(func, OpOverload) or func.namespace != "aten" or func.is_view:
         return None
     name = func.overloadpacket.__name__
     if is_fused(func):
-        return define_fused(func)
+        return decompose_fused(func)
     if name in RANDOM or name in UNWRITTEN or torch.Tag.nondeterministic_seeded in func.tags:
         return None
     if name in ("_softmax", "_log_softmax"):
@@ -106,9 +106,11 @@ def is_fused(func: OpOverload) -> bool:
     return func.overloadpacket.__name__.removesuffix("_backward") in _FUSED
 
 
-def define_fused(func: OpOverload) -> Float64:
-    """A fused attention operation from its definition, F.scaled_dot_product_attention on its MATH backend: its own
-    kernels make the same mistakes in float64. Gives its first results: (out, logsumexp), or (dq, dk, dv)."""
+def decompose_fused(func: OpOverload) -> Float64:
+    """A fused attention operation as separate ones, by its definition; its kernels make the same mistakes in float64.
+
+    Returns only its first results: (out, logsumexp), or (dq, dk, dv).
+    """
     names = [argument.name for argument in func._schema.arguments]
 
     def run(*args: Any, **kwargs: Any) -> tuple[Tensor, ...]:

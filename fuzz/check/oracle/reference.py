@@ -1,4 +1,4 @@
-"""The exact result, as far as float64 knows it: the same module, with nothing in it rounded to a lower precision."""
+"""The float64 reference: the same module, with nothing in it rounded to a lower precision."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -21,9 +21,9 @@ def reference(
 ) -> Execution:
     """`module` in float64 on `inputs`, with the gradients for `cotangents`.
 
-    Casts inside the module to lower float dtypes become casts to float64. F.scaled_dot_product_attention is taken apart
-    (its MATH backend), and so are torch's attention layers: fused kernels are wrong in float64 where they are wrong in
-    other dtypes. Constants keep the value their dtype gives them, and random operations draw what they draw in lower
+    Casts inside the module to lower float dtypes become casts to float64. F.scaled_dot_product_attention runs on its
+    MATH backend and torch's attention layers without their fast path, because a fused kernel makes the same mistakes in
+    float64. Constants keep the value their dtype gives them. Random operations draw the same numbers as in lower
     precision.
     """
     exact = copy.deepcopy(module).double()
@@ -33,7 +33,7 @@ def reference(
 
 
 class Float64(OperationMode):
-    """Below autograd: every floating result is float64, whatever dtype the program asks for."""
+    """A mode below autograd: every floating result is float64, whatever dtype the program asks for."""
 
     def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run `func`; see the class."""
@@ -71,7 +71,7 @@ def _is_lower(value: Any) -> bool:
 
 @contextmanager
 def _allow_backends(module: nn.Module) -> Iterator[None]:
-    """While entered, the module's text asks for a backend of fused attention in vain."""
+    """While entered, `sdpa_kernel` in the module's text has no effect."""
     names = type(module).forward.__globals__
     asked = {name: names[name] for name in ("sdpa_kernel",) if name in names}
     names.update(dict.fromkeys(asked, lambda *_: nullcontext()))

@@ -140,7 +140,8 @@ def _list_values(value: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
         return (0.0, 1.0), ()
     if value.is_floating_point():
         return _NUMBERS, (*_HIDING, torch.finfo(value.dtype).min)
-    return tuple(number for number in _NUMBERS if number.is_integer()), ()
+    least = torch.iinfo(value.dtype).min
+    return tuple(number for number in _NUMBERS if number.is_integer() and number >= least), ()
 
 
 def _make_one(like: Tensor, number: float, rest: float) -> Tensor:

@@ -133,16 +133,25 @@ def _indent(lines: Sequence[str], levels: int = 1) -> list[str]:
 
 def _bind_sizes(ops: Sequence[Op], arguments: list[Input]) -> Iterator[str]:
     """Lines that bind the sizes that operations use to sizes of arguments, so that shapes can be dynamic."""
-    wanted: dict[str, None] = {}
-    for op in ops:
-        for _, value in op.attrs:
-            wanted |= dict.fromkeys(sorted(names_in(value)))
-    for name in wanted:
+    for name in _named_sizes(ops):
         for item in arguments:
             where = next((i for i, s in enumerate(item.shape) if s.is_name and str(s) == name), None)
             if where is not None:
                 yield f"{name} = {item.name}.size({where})"
                 break
+
+
+def _named_sizes(ops: Sequence[Op]) -> dict[str, None]:
+    return dict.fromkeys(name for op in ops for _, value in op.attrs for name in sorted(names_in(value)))
+
+
+def fixed_sizes(case: Case) -> set[str]:
+    """The dimensions that the module of a case has for a constant, though the case is dynamic."""
+    arguments = [item for item in case.inputs if not item.parameter]
+    read_off = {str(size) for item in arguments for size in item.shape if size.is_name}
+    fixed = {name for item in case.inputs if item.parameter for size in item.shape for name in names_in(size)}
+    submodules = (op for op in case.ops if OPS[op.kind].init(_line(case, op, types_of(case))) is not None)
+    return fixed.union(_named_sizes(list(submodules)), set(_named_sizes(case.ops)) - read_off)
 
 
 _CALL = re.compile(r"[\w.]+\([^()]*(\([^()]*\)[^()]*)*\)")

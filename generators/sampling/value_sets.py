@@ -1,12 +1,11 @@
 """Other numbers for a program: compiling takes far longer than judging, so that one compile is judged on several."""
 
-import re
 from dataclasses import replace
 
 from generators.program.case import Case, Input, Values
 from generators.program.dtypes import category
 from generators.program.edits import resize
-from generators.program.emit import is_random, source
+from generators.program.emit import fixed_sizes, is_random, source
 from generators.program.values import DISTRIBUTIONS
 from generators.sampling.choices import Choices
 
@@ -65,10 +64,10 @@ def _fits(kind: str, item: Input) -> bool:
 def _in_other_sizes(case: Case, c: Choices) -> Case | None:
     """The case with larger sizes, equal ones staying equal, where its module does not depend on them."""
     growth = {size: 1 + c.below(3) for size in sorted(set(case.sizes.values()))}
-    fixed = set(re.findall(r"\w+", _module_text(case).partition("def forward")[0]))
+    fixed = fixed_sizes(case)
     # Compilers make a size of 0 or 1 a constant.
-    fixed |= {name for name, size in case.dims if size < 2}
-    other = resize(case, {name: size if name in fixed else size + growth[size] for name, size in case.dims})
+    grown = {name: size if name in fixed or size < 2 else size + growth[size] for name, size in case.dims}
+    other = resize(case, grown)
     return other if other is not None and _module_text(other) == _module_text(case) else None
 
 

@@ -10,8 +10,11 @@ from torch import Tensor, nn
 from fuzz.check.attention.pure_attention import PureAttention
 from fuzz.check.check import check
 from fuzz.check.program import Program, execute
-from fuzz.check.subject_builder import Subject
+from fuzz.check.subject_builder import Subject, find
+from fuzz.evaluator import build_check
 from fuzz.protocol import Check, SubjectResult, Verdict
+from generators.program.case import Case, Contract, Input, Op, Values
+from generators.program.sizes import Size
 from tests.check.planted_attention import right
 from tests.check.sources import source
 
@@ -85,3 +88,29 @@ def test_what_eager_in_low_precision_allows_is_wrong_in_a_fused_call(monkeypatch
     found = run_subject(rounding, monkeypatch, fused=True)
     assert found.verdict == Verdict.WRONG_RESULT
     assert getattr(found.failure, "value", None) == "out"
+
+
+@pytest.mark.compiles
+def test_weights_that_a_fused_call_computes_anew_are_no_mistake() -> None:
+    """One key takes all the weight, and scores of some thousands are rounded: the weight is 1 in eager alone."""
+    names = ("B", "H", "S", "D")
+    shape = tuple(map(Size.of, names))
+    scales = {"q": Values("one_row", 0, 30.0), "k": Values("normal", 1, 30.0), "v": Values("normal", 2, 8.0)}
+    case = Case(
+        tuple(zip(names, (1, 2, 32, 16), strict=True)),
+        tuple(Input(name, shape, "float32", values) for name, values in scales.items()),
+        (
+            Op("kt", "transpose", ("k",)),
+            Op("scores", "matmul", ("q", "kt")),
+            Op("scaled", "mul", ("scores",), (("other", 1.0),)),
+            Op("probs", "softmax", ("scaled",)),
+            Op("out", "matmul", ("probs", "v")),
+        ),
+        ("out",),
+        mode="training",
+        contracts=(Contract("q", "k", "v", "out"),),
+    )
+    request = build_check(case, ("passes",))
+    (result,) = check(request, {"passes": find("passes")}, "cpu", lambda stage: None, lambda: 0.0).results
+    assert [name for name in result.fired if "sfdp" in name]
+    assert not result.verdict.is_finding

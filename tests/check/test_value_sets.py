@@ -103,6 +103,8 @@ def test_what_is_compiled_for_dynamic_sizes_meets_other_sizes() -> None:
     )
     value_sets = make_value_sets(case)
     assert len({other.dims for other in (case, *value_sets)}) > 1
+    fixed = replace(case, inputs=(*case.inputs[:2], replace(case.inputs[2], parameter=True)))
+    assert {other.dims for other in make_value_sets(fixed)} == {case.dims}
     seen = set()
 
     def compile_and_look(module: nn.Module, dynamic: bool) -> Callable[..., Any]:

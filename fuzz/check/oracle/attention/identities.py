@@ -23,6 +23,7 @@ from torch import Tensor
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.error_bound import score_error
 from fuzz.check.oracle.attention.exact import Exact, sum_groups
+from fuzz.check.oracle.attention.rounding_simulation import sum_in_blocks
 from fuzz.check.oracle.constants import UNIT_ROUNDOFF, identity_limit
 from fuzz.check.oracle.where import largest_index
 from fuzz.protocol.failures import GradientIdentityBroken
@@ -142,9 +143,12 @@ class _Sums:
         terms = self._by_key_heads(p.mT @ self._do.abs())
         rows = (self._unit**2 * p**2 + self._low**2).sum(-1, keepdim=True)
         rows = _pool_squares(self._do * (rows + (p * self._relative).sum(-1, keepdim=True) ** 2).sqrt())
-        # Equal weights are rounded alike, and their errors add up.
-        off = (p.to(self._made.v.dtype).double() - p).sum(-1, keepdim=True)
-        alike = self._by_key_heads((self._do * off).sum(2)) ** 2
+        # Equal weights are rounded alike, so are the gradients they give, and their errors add up.
+        low = p.to(self._made.v.dtype).double()
+        alike = self._by_key_heads((self._do * (low - p).sum(-1, keepdim=True)).sum(2)) ** 2
+        for weights in (p, low):
+            rounded = sum_in_blocks(weights, self._do, self._dv.dtype)
+            alike += self._by_key_heads((rounded - p.mT @ self._do).sum(2)) ** 2
         return self._sum_of_rounded(self._dv, terms, self._unit) + self._by_key_heads(rows) + alike
 
     def _of_bias(self, dbias: Tensor) -> Tensor:

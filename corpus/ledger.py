@@ -28,7 +28,7 @@ from packaging.version import InvalidVersion, Version
 
 from corpus.entry import SUFFIX
 from corpus.file_edits import Edit, append_items, apply_edits, replace_file, set_key
-from corpus.records import build, checking, each, fields_of, to_data
+from corpus.records import build, checking, each, fields_of, read, to_data
 from corpus.strict_yaml import Data, Node, decode, parse, read_file
 from generators.errors import UserError
 
@@ -54,17 +54,29 @@ bugs: []
 """
 
 
+Changes = tuple[tuple[str, tuple[str, ...]], ...]
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class CauseKey:
-    """Where a fault is and how it works, in words that are equal for what one change would mend."""
+    """Where a fault is and how it works, equal for what one change would mend.
+
+    Of a rewrite that is proven wrong, by operand, the changes of it under which it is right and wrong, sorted by name;
+    fuzz/protocol/rewrites.py says what a change is."""
 
     who: str
     stage: str
     part: str
     mechanism: str
+    right: Changes = ()
+    wrong: Changes = ()
 
     def __str__(self) -> str:
-        return ", ".join(filter(None, (self.who, self.stage, self.part, self.mechanism)))
+        """In one line, for people."""
+        right, wrong = dict(self.right), dict(self.wrong)
+        measured = (f"{n} right: {', '.join(right[n])}; wrong: {', '.join(wrong.get(n, ())) or 'none'}" for n in right)
+        told = ", ".join(filter(None, (self.who, self.stage, self.part, self.mechanism)))
+        return f"{told} ({'; '.join(measured)})" if right else told
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +175,11 @@ def _bug(node: Node) -> Bug:
 
 def _read_cause(node: Node) -> CauseKey:
     given: dict[str, Any] = {} if "part" in node.entries() else {"part": ""}
-    return build(CauseKey, node, **given)
+    return build(CauseKey, node, {"right": _read_changes, "wrong": _read_changes}, **given)
+
+
+def _read_changes(node: Node) -> Changes:
+    return tuple(sorted((name, read(tuple[str, ...], changes)) for name, changes in node.entries().items()))
 
 
 def _status(node: Node) -> Status:
@@ -256,4 +272,6 @@ def _entry(bug: Bug) -> dict[str, Data]:
 
 
 def _cause_data(cause: CauseKey) -> Data:
-    return fields_of(cause, without=() if cause.part else ("part",))
+    data = fields_of(cause, without=("right", "wrong") if cause.part else ("part", "right", "wrong"))
+    measured = {"right": to_data(dict(cause.right)), "wrong": to_data(dict(cause.wrong))}
+    return data | {name: changes for name, changes in measured.items() if changes}

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 ATTENDED = ("query", "key", "value")
 """Operands that every attention has: that they make a rewrite right tells bugs of one pattern apart."""
-_DOMAIN = re.compile(r"(\w+) \(right: ([^;()]*); wrong: ([^;()]*)\)")
 
 
 @dataclass(frozen=True)
@@ -34,23 +33,6 @@ class WrongRewrite:
     def operations(self) -> frozenset[str]:
         """Those whose constants differ."""
         return frozenset(constant.partition(" ")[0] for constant in self.constants)
-
-    @property
-    def domain(self) -> str:
-        """The operands that make it right, with changes under which it is right and wrong, in words that `read_domain`
-        reads. One odd element is left out where all being so gives the same."""
-
-        def shorten(changes: tuple[str, ...]) -> str:
-            told = (
-                c for c in changes if c.startswith(("all", "one 0", "one 1 ")) or f"all {c.split()[1]}" not in changes
-            )
-            return ", ".join(told)
-
-        parts = (
-            f"{name} (right: {shorten(self.right[name])}; wrong: {shorten(self.wrong.get(name, ()))})"
-            for name in sorted(self.right)
-        )
-        return f"some values of {' and '.join(parts)}"
 
     def is_same_bug(self, other: "WrongRewrite") -> bool:
         """Whether the same operands make both right; where none does, whether the same constants differ. Where neither
@@ -88,18 +70,6 @@ def _kinds(changes: tuple[str, ...]) -> set[str]:
 def _number(pattern: str) -> str:
     """A pattern without its forms for modes and dtypes: _sfdp_pattern_5_half_inference has 5."""
     return "".join(re.findall(r"\d+", pattern)[:1]) or pattern
-
-
-def read_domain(text: str, pattern: str = "") -> WrongRewrite | None:
-    """What a text says of a pattern that has a `domain` in it; None where it has none."""
-    found = _DOMAIN.findall(text)
-    right, wrong = ({one[0]: tuple(filter(None, one[at].split(", "))) for one in found} for at in (1, 2))
-    return WrongRewrite(pattern, right, wrong) if found else None
-
-
-def shorten_domain(text: str) -> str:
-    """The text with the names of operands alone."""
-    return _DOMAIN.sub(r"\1", text)
 
 
 def is_explained(rewrites: tuple[WrongRewrite, ...], known: tuple[WrongRewrite, ...]) -> bool:

@@ -19,7 +19,7 @@ from fuzz.protocol.rewrites import WrongRewrite
 from generators.errors import UserError
 from tests.campaign.fakes import case, options, sampler
 from tests.campaign.test_campaign import WRONG
-from triage.attribution.root_cause import Mechanism, MechanismKind, RootCause
+from triage.attribution.root_cause import PATTERNS, Measured, Mechanism, MechanismKind, RootCause
 from triage.cluster import __main__ as command
 from triage.cluster import attributions
 from triage.cluster.attributions import Attributed, Attributions, key_of
@@ -48,8 +48,8 @@ def cause(who: str, stage: str, part: str, kind: MechanismKind, detail: str = ""
 
 
 def measured(number: int, operand: str, right: tuple[str, ...], wrong: tuple[str, ...]) -> RootCause:
-    domain = WrongRewrite("", {operand: right}, {operand: wrong}).domain
-    return sfdp(number, M.OPERANDS, domain)
+    proven = WrongRewrite(f"_sfdp_pattern_{number}", {operand: right}, {operand: wrong})
+    return replace(sfdp(number, M.OPERANDS, f"some values of {operand}"), evidence=(Measured(proven),))
 
 
 MIXED = ("all 1", "one 0 in 1", "one 1 in 0")
@@ -169,6 +169,34 @@ def test_a_ledger_brought_up_to_date_twice_is_the_same_and_lists_each_finding_on
     later = told(999, sfdp(2), entry(9), "2026-06-01")
     (bug,) = [bug for bug in update_ledger(once, cluster([later], once)).bugs if bug.last_seen == "2026-06-01"]
     assert bug.id == "b" and bug.first_seen == "2026-05-01" and later.finding.id in bug.findings
+
+
+def test_a_ledger_holds_what_was_measured(tmp_path: Path) -> None:
+    members = [told(number, measured(15, "attn_mask", MIXED, ("all 2",)), entry()) for number in (1, 2)]
+    empty = Ledger(tmp_path / "ledger.yaml")
+    clusters = cluster(members[:1], empty)
+    record(update_ledger(empty, clusters), clusters)
+    ((key,),) = [bug.causes for bug in ledger.load(empty.path).bugs]
+    assert key == members[0].key
+    assert (key.mechanism, dict(key.right), dict(key.wrong)) == (
+        "wrong for some values of attn_mask",
+        {"attn_mask": MIXED},
+        {"attn_mask": ("all 2",)},
+    )
+    alike = told(3, measured(20, "attn_mask", MIXED, ("all -1", "all 2")), entry())
+    assert [bool(one.bug) for one in cluster([alike], ledger.load(empty.path))] == [True]
+
+
+def test_a_ledger_that_older_versions_wrote_keeps_its_findings(tmp_path: Path) -> None:
+    """They wrote what was measured into the mechanism, as text."""
+    (listed, *_) = members = [told(number, measured(15, "attn_mask", MIXED, ("all 2",)), entry()) for number in (1, 2)]
+    key = CauseKey(
+        "inductor", "joint_graph_passes", PATTERNS, "wrong for some values of attn_mask (right: a; wrong: b)"
+    )
+    ledger.save(Ledger(tmp_path / "old.yaml", (Bug("old", "wrong", (key,), findings=(listed.finding.id,)),)))
+    old = ledger.load(tmp_path / "old.yaml")
+    (one,) = cluster(members, old)
+    assert one.bug == old.bugs[0] and len(one.findings) == 2
 
 
 def test_nothing_is_written_beside_what_is_no_ledger(tmp_path: Path) -> None:

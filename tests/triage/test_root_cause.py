@@ -1,7 +1,6 @@
 """Root causes as data, and their evidence in words."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -10,7 +9,7 @@ from fuzz.evaluator import ROOT
 from fuzz.protocol import FINDINGS
 from fuzz.protocol.codec import decode, encode
 from fuzz.protocol.controls import ConstantDiffers, ConstantsNotCompared, Control
-from fuzz.protocol.rewrites import WrongRewrite, read_domain
+from fuzz.protocol.rewrites import WrongRewrite
 from triage.attribution.render import CHANGES, CONTROLS, SUBJECTS, describe_evidence
 from triage.attribution.root_cause import (
     Bisected,
@@ -63,13 +62,6 @@ def test_a_file_of_an_older_version_is_refused(data: object) -> None:
 def test_every_kind_of_evidence_has_words() -> None:
     assert set(CHANGES) == set(CaseChange)
     assert all(describe_evidence(EVIDENCE))
-
-
-def test_a_measured_domain_is_read_from_a_key() -> None:
-    assert read_domain(f"wrong for {MEASURED.domain}") == replace(
-        MEASURED, pattern="", wrong={"attn_mask": ("all -1", "one 2 in 0")}
-    )
-    assert read_domain("a mask of rank 1") is None
 
 
 def test_experiments_with_one_outcome_share_a_sentence() -> None:

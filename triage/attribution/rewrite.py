@@ -24,6 +24,7 @@ from triage.attribution.root_cause import (
     MechanismKind,
     RootCause,
     Stage,
+    operands_mechanism,
 )
 
 _NUMBER = re.compile(r"sfdp_pattern_(\d+)")
@@ -60,7 +61,7 @@ def _read_measured_cause(wrong: tuple[WrongRewrite, ...]) -> RootCause:
     elif first.constants:
         mechanism = Mechanism(MechanismKind.CONSTANTS_IGNORED)
     elif first.right:
-        mechanism = Mechanism(MechanismKind.OPERANDS, first.domain)
+        mechanism = operands_mechanism(first)
     return RootCause("inductor", Stage.JOINT_PASSES, _part_of(first.pattern), mechanism, tuple(map(Measured, wrong)))
 
 

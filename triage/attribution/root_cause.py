@@ -95,6 +95,11 @@ class Mechanism:
         return self.name.value.format(self.detail)
 
 
+def operands_mechanism(rewrite: WrongRewrite) -> Mechanism:
+    """How a rewrite fails that is right for some operands."""
+    return Mechanism(MechanismKind.OPERANDS, f"some values of {' and '.join(sorted(rewrite.right))}")
+
+
 class CaseChange(StrEnum):
     """What a case beside the finding's has instead."""
 
@@ -174,6 +179,12 @@ class RootCause:
     def place(self) -> str:
         """Where it is, in a few words: "inductor, joint_graph_passes: _sfdp_pattern_5"."""
         return f"{self.who}, {self.stage}{f': {self.part}' if self.part else ''}"
+
+    @property
+    def measured(self) -> WrongRewrite | None:
+        """What is proven of the rewrite where operands make it right."""
+        found = (item.rewrite for item in self.evidence if isinstance(item, Measured))
+        return next(found, None) if self.mechanism.name is MechanismKind.OPERANDS else None
 
     @property
     def is_attention_pattern(self) -> bool:

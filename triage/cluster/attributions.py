@@ -32,12 +32,12 @@ from fuzz.bug_identity import PROCESS, SILENT
 from fuzz.evaluator import Evaluator, WorkerConfig, WorkerFault, open_evaluator
 from fuzz.protocol import EAGER, Verdict
 from fuzz.protocol.codec import decode, encode
-from fuzz.protocol.rewrites import ATTENDED, read_domain
+from fuzz.protocol.rewrites import ATTENDED
 from fuzz.subjects import compiler_of, is_user_function
 from generators.errors import UserError
 from triage import script_runs
 from triage.attribution.attribute import attribute
-from triage.attribution.root_cause import PATTERNS, RootCause, Stage
+from triage.attribution.root_cause import PATTERNS, RootCause, Stage, operands_mechanism
 from triage.attribution.root_cause import MechanismKind as Kind
 from triage.cluster.findings import Finding
 
@@ -65,11 +65,14 @@ def key_of(cause: RootCause) -> CauseKey:
         who = EAGER  # whichever subject called it
     if cause.stage == Stage.KERNEL and cause.mechanism.name in _WRONG_VALUES:
         mechanism = Kind.WRONG_VALUES.value
-    measured = read_domain(mechanism)
+    measured = cause.measured
     is_of_one = cause.mechanism.name in _OF_ONE_PATTERN or (measured and measured.right.keys() <= {*ATTENDED})
     if cause.is_attention_pattern and not is_of_one:
         part = PATTERNS
-    return CauseKey(who, str(cause.stage), part, mechanism)
+    if measured is None:
+        return CauseKey(who, str(cause.stage), part, mechanism)
+    right, wrong = (tuple(sorted(changes.items())) for changes in (measured.right, measured.wrong))
+    return CauseKey(who, str(cause.stage), part, str(operands_mechanism(measured)), right, wrong)
 
 
 @dataclass(frozen=True, slots=True)

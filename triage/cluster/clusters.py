@@ -12,7 +12,7 @@ from corpus.ledger import Bug, CauseKey, Ledger, check_writable, load, save
 from fuzz.bug_identity import PROCESS
 from fuzz.durations import format_count
 from fuzz.expectation import reproduce_lines
-from fuzz.protocol.rewrites import WrongRewrite, read_domain, shorten_domain
+from fuzz.protocol.rewrites import WrongRewrite
 from generators.program.simplicity import sort_key
 from triage.attribution.root_cause import PATTERNS, MechanismKind, Stage
 from triage.cluster.attributions import Attributed, load_attributed
@@ -86,13 +86,13 @@ def _unify(attributed: Iterable[Attributed], ledger: Ledger) -> list[Attributed]
     """The findings, those whose rewrites are the same bug with one key: the ledger's where it has one, else one with a
     name, else that of the fullest measurement. Of several bugs it may be, the one that shares most changes."""
     members = list(attributed)
-    fullest = sorted({member.key for member in members}, key=lambda key: (-len(key.mechanism), key))
+    fullest = sorted({member.key for member in members}, key=lambda key: (-len(str(key)), key))
     named = [CauseKey("inductor", Stage.JOINT_PASSES.value, PATTERNS, name) for name in NAMED]
     known: dict[CauseKey, WrongRewrite] = {}
     keys: dict[CauseKey, CauseKey] = {}
     for key in [*(key for bug in ledger.bugs for key in bug.causes), *named, *fullest]:
-        measured = NAMED.get(key.mechanism) or read_domain(key.mechanism, key.part)
-        if measured is not None and key not in keys:
+        measured = NAMED.get(key.mechanism) or WrongRewrite(key.part, dict(key.right), dict(key.wrong))
+        if measured.right and key not in keys:
             alike = [one for one, other in known.items() if measured.is_same_bug(other)]
             keys[key] = max(alike, key=lambda one: measured.count_shared(known[one]), default=key)
             known.setdefault(keys[key], measured)
@@ -144,7 +144,7 @@ def title_of(key: CauseKey) -> str:
         verb = "rewritten" if key.stage == Stage.JOINT_PASSES else "compiled" if key.who in _COMPILERS else "computed"
         how = "is wrong in eager" if key.who == "eager" else f"is {verb} wrongly"
     words = (_COMPILERS.get(key.who, f"{key.who}:"), what, how, where)
-    return f"{' '.join(filter(None, words))}: {shorten_domain(key.mechanism)}"
+    return f"{' '.join(filter(None, words))}: {key.mechanism}"
 
 
 def _find_bugs(members: Iterable[Attributed], ledger: Ledger) -> dict[CauseKey, Bug]:
@@ -186,7 +186,7 @@ def _cluster(group: list[Attributed], bug: Bug | None) -> Cluster:
 
 
 def _new_id(key: CauseKey, taken: Iterable[str]) -> str:
-    words = [key.part if key.part not in ("", PATTERNS) else key.who, shorten_domain(key.mechanism)]
+    words = [key.part if key.part not in ("", PATTERNS) else key.who, key.mechanism]
     slug = "-".join(re.findall(r"[a-z0-9]+", " ".join(words).lower()))[:48].strip("-") or "bug"
     names = [slug, *(f"{slug}-{number}" for number in range(2, 1000))]
     return next(name for name in names if name not in set(taken))

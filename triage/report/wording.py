@@ -10,7 +10,6 @@ from fuzz.bug_identity import attention_patterns
 from fuzz.error_location import name_gradient, rename_values
 from fuzz.protocol import SubjectResult, Verdict, failures
 from fuzz.protocol.render import MEANINGS, describe
-from fuzz.protocol.rewrites import shorten_domain
 from fuzz.subjects import get_spec
 from generators.program.case import Case, Op, TensorType
 from generators.program.dtypes import LOW_PRECISION
@@ -178,7 +177,7 @@ def describe_cause(ablation: Ablation, cause: RootCause) -> str:
         where = f"`{cause.part}`" if cause.part else "in a part not yet known"
         kind = {"lowering": "the lowering", "codegen": "code generation"}.get(cause.stage, "the rewrite")
         kind = "the attention pattern" if cause.is_attention_pattern else kind
-        return f"The fault is in Inductor's `{cause.stage}`, {kind} {where}: {shorten_domain(str(cause.mechanism))}."
+        return f"The fault is in Inductor's `{cause.stage}`, {kind} {where}: {cause.mechanism}."
     if cause.who == "aot":
         part = f" ({cause.part})" if cause.part else ""
         return f"The fault is before Inductor, in Dynamo or AOTAutograd{part}: {cause.mechanism}."

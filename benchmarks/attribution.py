@@ -173,7 +173,7 @@ def is_attributed(known: Known, device: str) -> bool:
     began = time.monotonic()
     try:
         with planted(known.plant), open_evaluator(config, repeat=1, with_error_map=True, remember=True) as evaluator:
-            cause = attribute(known.entry, evaluator).cause
+            cause = attribute(known.entry, evaluator)
     except UserError as error:
         print(f"{known.name}: NO FINDING: {error}", flush=True)
         return False

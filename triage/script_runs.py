@@ -2,6 +2,7 @@
 what of their output a report shows.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -33,15 +34,14 @@ _TELLING = re.compile(
 BISECT_SECONDS = 240.0
 
 _PROGRAM = """
-import importlib.util, sys
+import dataclasses, importlib.util, json, sys
 spec = importlib.util.spec_from_file_location("repro", sys.argv[1])
 repro = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(repro)
 from torch._inductor.compiler_bisector import CompilerBisector
-print("\\nBisection complete:", CompilerBisector.do_bisect(repro.test_fn))
+found = CompilerBisector.do_bisect(repro.test_fn)
+print(json.dumps(dataclasses.asdict(found) if found else {}, default=str))
 """
-_DONE = re.compile(r"^Bisection complete: (.*)$", re.MULTILINE)
-_FIELD = re.compile(r"(backend|subsystem|debug_info)='([^']*)'")
 
 
 def shorten_log(log: str) -> str:
@@ -202,15 +202,15 @@ def bisect(repro: Path, python: str, seconds: float = BISECT_SECONDS) -> Bisecti
 
 
 def parse_output(output: str) -> Bisection:
-    """What the bisector's output says; the detail is what the guilty application was of, of a lowering its name."""
-    found = _DONE.search(output)
-    if found is None:
+    """What the bisector's last line says; the detail is what the guilty application was of, of a lowering its name."""
+    try:
+        found = json.loads(output.strip().rpartition("\n")[2])
+    except ValueError:
         return Bisection(error="it did not end as it should")
-    values = dict(_FIELD.findall(found[1]))
-    subsystem, text = values.get("subsystem", ""), values.get("debug_info", "").strip()
+    subsystem, text = found.get("subsystem") or "", (found.get("debug_info") or "").strip()
     detail = text.splitlines()[0][:60] if text else ""
     if operation := re.search(r"\b(?:aten|prims)[.:]+(\w+)", text):
         detail = operation[1]
     elif subsystem == "lowerings":
         detail = re.sub(r"_\d+$", "", detail)  # it is named by its node, "relu_1"
-    return Bisection(values.get("backend", ""), subsystem, detail)
+    return Bisection(found.get("backend") or "", subsystem, detail)

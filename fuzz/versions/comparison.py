@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from corpus import entry as corpus_entry
@@ -14,7 +15,7 @@ from fuzz.campaign.investigate import find_public_subject
 from fuzz.cli import FAULT, INTERRUPTED
 from fuzz.evaluator import Evaluator, WorkerConfig, WorkerFault, open_evaluator, public_version
 from fuzz.expectation import require_allowed
-from fuzz.protocol import Result, Verdict
+from fuzz.protocol import Hello, Result, Verdict
 from fuzz.protocol.render import describe
 from fuzz.subjects import SUBJECTS, find_proxy
 from fuzz.versions import table
@@ -41,44 +42,28 @@ class Task:
     chosen: bool = False
 
 
-class Interpreter:
-    """One interpreter's workers, one for each device. What they compile is kept apart from other versions'."""
+@cache
+def _start(evaluator: Evaluator, device: str) -> Hello | UserError:
+    """What the worker for a device says of itself; or why there is none, asked once."""
+    try:
+        return evaluator.on(device).hello
+    except UserError as error:
+        return error
 
-    def __init__(self, evaluator: Evaluator) -> None:
-        self.torch = ""
-        """The torch version, once `start` has asked."""
-        self._evaluator = evaluator
-        self._unusable: dict[str, str] = {}
 
-    def start(self, devices: Sequence[str]) -> frozenset[str]:
-        """Start the workers; the subjects that they have. Raises `UserError` when none of the devices can be used."""
-        subjects: set[str] = set()
-        for device in devices:
-            try:
-                hello = self._evaluator.on(device).hello
-            except UserError as error:
-                self._unusable[device] = str(error)
-            else:
-                self.torch = public_version(hello.torch)
-                subjects.update(hello.subjects)
-        if len(self._unusable) == len(devices):
-            raise UserError(self._unusable[devices[0]])
-        return frozenset(subjects)
-
-    def judge(self, task: Task, *, fresh: bool = False) -> VersionResult:
-        """What this version makes of a case; a worker that is lost is a verdict too. `fresh`: ask a new worker."""
-        if task.device in self._unusable:
-            return VersionResult(Verdict.SKIPPED, self._unusable[task.device])
-        evaluator = self._evaluator.on(task.device)
-        try:
-            hello = evaluator.hello
-            if task.subject not in hello.subjects:
-                return VersionResult(Verdict.SKIPPED, f"torch {hello.torch} has no {task.subject}")
-            return make_result(evaluator.evaluate(task.case, (task.subject,), fresh=fresh))
-        except UserError as error:
-            return VersionResult(Verdict.SKIPPED, str(error))
-        except WorkerFault as fault:
-            return VersionResult(Verdict.SKIPPED, f"attnfuzz failed: {str(fault).splitlines()[-1].strip()}", fault=True)
+def judge(evaluator: Evaluator, task: Task, *, fresh: bool = False) -> VersionResult:
+    """What a version makes of a case; a worker that is lost is a verdict too. `fresh`: ask a new worker."""
+    hello = _start(evaluator, task.device)
+    if isinstance(hello, UserError):
+        return VersionResult(Verdict.SKIPPED, str(hello))
+    if task.subject not in hello.subjects:
+        return VersionResult(Verdict.SKIPPED, f"torch {hello.torch} has no {task.subject}")
+    try:
+        return make_result(evaluator.on(task.device).evaluate(task.case, (task.subject,), fresh=fresh))
+    except UserError as error:
+        return VersionResult(Verdict.SKIPPED, str(error))
+    except WorkerFault as fault:
+        return VersionResult(Verdict.SKIPPED, f"attnfuzz failed: {str(fault).splitlines()[-1].strip()}", fault=True)
 
 
 def make_result(result: Result) -> VersionResult:
@@ -113,25 +98,25 @@ def make_random_tasks(seed: int, cases: int, subjects: Sequence[str], device: st
     return tasks
 
 
-def compare(task: Task, interpreters: Sequence[Interpreter], baseline: Baseline | None, limit: float) -> Iterator[Row]:
+def compare(task: Task, evaluators: Sequence[Evaluator], baseline: Baseline | None, limit: float) -> Iterator[Row]:
     """A row for a task: the baseline's result, if there is one, and each interpreter's.
 
     What regressed or was fixed is asked again, of fresh workers. What an internal subject of torch.compile shows, users
     need not meet: a case that fails under one has a second row, under the public one.
     """
-    row = _row(task, interpreters, baseline, limit)
+    row = _row(task, evaluators, baseline, limit)
     public = _public(task)
     if public is None or not any(result.fails for result in row.results):
         yield row
         return
-    shown = _row(public, interpreters, baseline, limit)
+    shown = _row(public, evaluators, baseline, limit)
     yield replace(row, has_public_row=shown.change is not Change.UNJUDGED)
     yield shown
 
 
-def _row(task: Task, interpreters: Sequence[Interpreter], baseline: Baseline | None, limit: float) -> Row:
+def _row(task: Task, evaluators: Sequence[Evaluator], baseline: Baseline | None, limit: float) -> Row:
     before = () if baseline is None else (baseline.get(task.case.id, task.subject, task.device),)
-    results = [interpreter.judge(task) for interpreter in interpreters]
+    results = [judge(evaluator, task) for evaluator in evaluators]
     row = Row(task.name, task.case.id, task.subject, task.device, (*before, *results), limit)
     if row.change not in (Change.REGRESSED, Change.FIXED):
         return row
@@ -140,7 +125,7 @@ def _row(task: Task, interpreters: Sequence[Interpreter], baseline: Baseline | N
     for place in (judged[-1], max(p for p in judged if row.results[p].fails is not row.results[judged[-1]].fails)):
         at = place - len(before)
         if at >= 0:
-            again = interpreters[at].judge(task, fresh=True)
+            again = judge(evaluators[at], task, fresh=True)
             results[at] = replace(results[at], reproduced=again.is_judged and again.fails == results[at].fails)
     return replace(row, results=(*before, *results))
 
@@ -184,16 +169,15 @@ def run_comparison(
     rows: list[Row] = []
     interrupted, said = False, -_PROGRESS_SECONDS
     with ExitStack() as stack:
-        interpreters = [Interpreter(stack.enter_context(open_evaluator(config))) for config in configs]
-        _start(interpreters, tasks)
-        torches = [interpreter.torch for interpreter in interpreters]
+        evaluators = [stack.enter_context(open_evaluator(config)) for config in configs]
+        torches = _start_all(evaluators, tasks)
         try:
             for number, task in enumerate(tasks, 1):
                 if time.monotonic() - said >= _PROGRESS_SECONDS:
                     said = time.monotonic()
                     sys.stderr.write(f"{number} of {len(tasks)}: {task.name} under {task.subject}\n")
                     sys.stderr.flush()
-                for row in compare(task, interpreters, before, output.limit):
+                for row in compare(task, evaluators, before, output.limit):
                     rows.append(row)
                     if output.record and row.subject == task.subject:
                         _record_verdicts(row, dict(zip(torches, row.results[-len(torches) :], strict=True)))
@@ -208,14 +192,21 @@ def run_comparison(
     return text, FAULT if has_faults else int(any(row.change is Change.REGRESSED for row in rows))
 
 
-def _start(interpreters: Sequence[Interpreter], tasks: Sequence[Task]) -> None:
-    """Start all workers before any work. Raises `UserError` for an interpreter that can't be used, and for a subject
-    that none of them has."""
-    devices = sorted({task.device for task in tasks})
-    known: frozenset[str] = frozenset().union(*[interpreter.start(devices) for interpreter in interpreters])
-    for task in tasks:
-        if known and task.subject not in known:
-            raise UserError(f"unknown subject {task.subject!r}; there are {', '.join(sorted(known))}")
+def _start_all(evaluators: Sequence[Evaluator], tasks: Sequence[Task]) -> list[str]:
+    """Start all workers before any work; the versions of torch. Raises `UserError` for an interpreter that can't be
+    used on any device, and for a subject that none of them has."""
+    torches, known = [], set[str]()
+    for evaluator in evaluators:
+        found = [_start(evaluator, device) for device in sorted({task.device for task in tasks})]
+        hellos = [hello for hello in found if isinstance(hello, Hello)]
+        if not hellos:
+            raise UserError(str(found[0]))
+        torches.append(public_version(hellos[0].torch))
+        known.update(*(hello.subjects for hello in hellos))
+    unknown = next((task.subject for task in tasks if known and task.subject not in known), None)
+    if unknown is not None:
+        raise UserError(f"unknown subject {unknown!r}; there are {', '.join(sorted(known))}")
+    return torches
 
 
 def _write_files(comparison: Comparison, tasks: Sequence[Task], output: OutputOptions, torch: str) -> list[str]:
@@ -249,12 +240,12 @@ def _record_verdicts(row: Row, results: dict[str, VersionResult]) -> None:
 def _label_versions(
     torches: Sequence[str], configs: Sequence[WorkerConfig], before: Baseline | None
 ) -> tuple[str, ...]:
-    """What the versions are called: by their interpreters too, where two are of one torch."""
-    labels = [
-        f"{torch} ({config.python})" if torches.count(torch) > 1 else torch
-        for torch, config in zip(torches, configs, strict=True)
-    ]
-    labels = [f"{label} {place}" if labels.count(label) > 1 else label for place, label in enumerate(labels, 1)]
+    """What the versions are called: by their places too, where two are of one torch."""
+    numbered = (
+        f"{number}: {torch} ({config.python})"
+        for number, (torch, config) in enumerate(zip(torches, configs, strict=True), 1)
+    )
+    labels = numbered if len(set(torches)) < len(torches) else torches
     return (*([] if before is None else [f"baseline {before.torch}"]), *labels)
 
 

@@ -26,7 +26,7 @@ BEFORE = ("eager", "aot_eager", "aot_eager_decomp_partition", "passes")
 def below(case: Case, *right: str) -> RootCause:
     entry = Entry(case, expect=Expectation("known", subject="inductor"))
     controls = Controls(WRONG, *BEFORE, *right, passes_dynamic=SubjectResult("", Verdict.OK))
-    return attribute(entry, cast("Evaluator", controls)).cause
+    return attribute(entry, cast("Evaluator", controls))
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_where_the_process_is_lost_no_control_is_tried(
     controls = Controls(
         SubjectResult("", verdict, failure=failure), *BEFORE[: BEFORE.index(subject)] if subject in BEFORE else BEFORE
     )
-    found = attribute(Entry(case, expect=Expectation("known", subject=subject)), cast("Evaluator", controls)).cause
+    found = attribute(Entry(case, expect=Expectation("known", subject=subject)), cast("Evaluator", controls))
     assert (found.who, found.stage, found.part) == ("inductor", stage, "")
     assert found.mechanism == Mechanism(MechanismKind.of(verdict), failure.identity())
     assert {*BEFORE, "inductor", "inductor_dynamic", "pattern_matcher_off"} >= set(controls.asked)

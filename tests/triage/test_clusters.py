@@ -172,27 +172,25 @@ def test_a_ledger_brought_up_to_date_twice_is_the_same_and_lists_each_finding_on
 
 
 def test_a_ledger_holds_what_was_measured(tmp_path: Path) -> None:
-    members = [told(number, measured(15, "attn_mask", MIXED, ("all 2",)), entry()) for number in (1, 2)]
+    members = [told(number, measured(15, "bias", MIXED, ("all 2",)), entry()) for number in (1, 2)]
     empty = Ledger(tmp_path / "ledger.yaml")
     clusters = cluster(members[:1], empty)
     record(update_ledger(empty, clusters), clusters)
     ((key,),) = [bug.causes for bug in ledger.load(empty.path).bugs]
     assert key == members[0].key
     assert (key.mechanism, dict(key.right), dict(key.wrong)) == (
-        "wrong for some values of attn_mask",
-        {"attn_mask": MIXED},
-        {"attn_mask": ("all 2",)},
+        "wrong for some values of bias",
+        {"bias": MIXED},
+        {"bias": ("all 2",)},
     )
-    alike = told(3, measured(20, "attn_mask", MIXED, ("all -1", "all 2")), entry())
+    alike = told(3, measured(20, "bias", MIXED, ("all -1", "all 2")), entry())
     assert [bool(one.bug) for one in cluster([alike], ledger.load(empty.path))] == [True]
 
 
 def test_a_ledger_that_older_versions_wrote_keeps_its_findings(tmp_path: Path) -> None:
     """They wrote what was measured into the mechanism, as text."""
-    (listed, *_) = members = [told(number, measured(15, "attn_mask", MIXED, ("all 2",)), entry()) for number in (1, 2)]
-    key = CauseKey(
-        "inductor", "joint_graph_passes", PATTERNS, "wrong for some values of attn_mask (right: a; wrong: b)"
-    )
+    (listed, *_) = members = [told(number, measured(15, "bias", MIXED, ("all 2",)), entry()) for number in (1, 2)]
+    key = CauseKey("inductor", "joint_graph_passes", PATTERNS, "wrong for some values of bias (right: a; wrong: b)")
     ledger.save(Ledger(tmp_path / "old.yaml", (Bug("old", "wrong", (key,), findings=(listed.finding.id,)),)))
     old = ledger.load(tmp_path / "old.yaml")
     (one,) = cluster(members, old)

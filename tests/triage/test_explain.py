@@ -48,7 +48,7 @@ def test_the_property_that_matters_is_named_with_a_control_and_its_diff(case: Ca
 def test_sizes_are_told_by_a_rule(case: Case) -> None:
     found = explained(case, lambda other: other.sizes["S"] > 4)
     assert found.needs == ["S > 4"]
-    assert any(line.startswith("D (1, 2, 3") for line in found.free)
+    assert any(line.startswith("D (1, 2, ") for line in found.free)
 
 
 def test_two_sizes_that_must_be_equal_are_told_apart_from_one(case: Case) -> None:

@@ -19,12 +19,11 @@ from generators.program.case import Case
 from tests.command import ROOT
 from tests.triage.test_draft import imported
 from tests.triage.test_report import report
-from triage.attribution import size_search
+from triage.attribution import perturbations
+from triage.attribution.explain import explain
 from triage.attribution.perturbations import resize
-from triage.attribution.render import describe_boundary
-from triage.attribution.size_search import Boundary, search_sizes
-from triage.report.build import Options, build
-from triage.report.model import Report
+from triage.attribution.render import describe_boundaries
+from triage.report.build import build
 from triage.report.repro import Bug, forward_of, scripts, write_worker_script
 from triage.report.wording import title
 
@@ -56,8 +55,8 @@ def attention() -> Case:
 
 @pytest.fixture
 def few_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(size_search, "_EDGES", (*size_search._EDGES[:5], 2))
-    monkeypatch.setattr(size_search, "_COUNTS", size_search._COUNTS[:2])
+    monkeypatch.setattr(perturbations, "_EDGES", (64, 65, 63, 128, 1, 2))
+    monkeypatch.setattr(perturbations, "_COUNTS", (1, 2))
 
 
 def found(verdict: Verdict, failure: Failure | None = None) -> SubjectResult:
@@ -221,32 +220,34 @@ def test_a_right_function_in_low_precision_is_right(tmp_path: Path) -> None:
 
 
 def test_the_boundary_of_each_dimension_is_told_by_a_rule_and_its_control(attention: Case) -> None:
-    def judge(case: Case) -> Verdict:
+    wrong = WrongValue("grad of input 1", (0,), error=1.0, ratio=99.0, limit=12.0)
+    result = SubjectResult("triton", Verdict.WRONG_GRADIENT, failure=wrong)
+
+    def judge(case: Case) -> SubjectResult:
         rows, heads = case.sizes["S"], case.sizes["H"]
-        if rows % 64 == 0:
-            return Verdict.ROUNDING
-        return Verdict.NONFINITE if rows > 64 and heads > 1 else Verdict.OUT_OF_BOUNDS
+        other = Verdict.NONFINITE if rows > 64 and heads > 1 else Verdict.OUT_OF_BOUNDS
+        return replace(result, verdict=other if rows % 64 else Verdict.ROUNDING)
 
     case = replace(attention, dims=(("H", 2), ("S", 65), ("D", 8)))
-    lines = {b.name: b for b in search_sizes(case, Verdict.WRONG_GRADIENT, judge)}
-    assert describe_boundary(lines["S"]) == (
+    searched = explain(case, result, judge, sizes_only=True)
+    assert searched.rules == ["H > 1", "S > 64 and S % 64 != 0"]
+    heads, rows, dim = describe_boundaries(searched)
+    assert heads.startswith("H = 2: only where H > 1 (")
+    assert rows == (
         "S = 65: only where S > 64 and S % 64 != 0 (24 sizes tried, 1 to 130; passes at 64 and 128;"
         " fails in another way where S < 64)"
     )
-    assert lines["H"].rule == "only where H > 1"
-    assert describe_boundary(lines["D"]) == "D = 8: any D (25 sizes tried, 1 to 130)"
-    wrong = WrongValue("grad of input 1", (0,), error=1.0, ratio=99.0, limit=12.0)
-    result = SubjectResult("triton", Verdict.WRONG_GRADIENT, failure=wrong)
+    assert dim == "D = 8: any D (25 sizes tried, 1 to 130)"
     assert (
-        title(case, result, "cpu", [*lines.values()])
+        title(case, result, "cpu", searched.rules)
         == "attention kernel triton: wrong gradient dk where H > 1 and S > 64 and S % 64 != 0"
     )
 
 
 def test_a_boundary_says_when_time_ran_out(attention: Case) -> None:
-    lines = search_sizes(attention, Verdict.WRONG_RESULT, lambda case: Verdict.OK, seconds=-1)
-    assert describe_boundary(lines[0]) == "H = 2: no other size could be judged"
-    assert Boundary("S", 3, frozenset({3}), frozenset()).rule == "any S"
+    result = found(Verdict.WRONG_RESULT)
+    lines = describe_boundaries(explain(attention, result, lambda case: result, seconds=-1, sizes_only=True))
+    assert lines[0] == "H = 2: no other size could be judged"
 
 
 def test_another_head_dim_changes_the_scale_that_follows_from_it() -> None:
@@ -352,9 +353,8 @@ def test_statistics_stored_without_a_mask_are_told_by_their_rule(tmp_path: Path,
     out = tmp_path / "out"
     out.mkdir()
     subject = "benchmarks.defects:statistics_without_mask"
-    made = build(Entry(casefile.loads(text)), Options(WorkerConfig(device="cpu", timeout=60), subject), out)
-    assert isinstance(made, Report)
+    made = build(Entry(casefile.loads(text)), WorkerConfig(device="cpu", timeout=60), out, subject=subject)
     assert "wrong gradient dq where S > 64 and S % 64 != 0" in made.title
-    assert "head 1, first 63 query rows of each; head 0 correct" in made.where
-    assert "passes at 64 and 128" in "".join(made.conditions)
-    assert "beside torch.empty of shape [1, 2, 65]" in made.output
+    assert "head 1, first 63 query rows of each; head 0 correct" in made.values["where"]
+    assert "passes at 64 and 128" in "".join(made.values["conditions"])
+    assert "beside torch.empty of shape [1, 2, 65]" in made.values["output"]

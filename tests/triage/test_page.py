@@ -135,8 +135,8 @@ def test_a_campaign_that_still_runs_is_shown_and_left_alone(run: Path, case: Cas
 
 def test_a_campaign_that_found_nothing_says_so(tmp_path: Path) -> None:
     Results(tmp_path).close()
-    text, groups = make_page(tmp_path)
-    assert groups == [] and "No findings." in text and "has not started" in text
+    text, bugs = make_page(tmp_path)
+    assert bugs == [] and "No findings." in text and "has not started" in text
 
 
 def test_known_findings_are_no_news(run: Path, case: Case) -> None:
@@ -145,8 +145,8 @@ def test_known_findings_are_no_news(run: Path, case: Case) -> None:
     results = Results(directory)
     results.add_finding(None, finding(case, "known"), "signature")
     results.close()
-    text, groups = make_page(directory)
-    assert [group.news for group in groups] == [False]
+    text, bugs = make_page(directory)
+    assert [bug["news"] for bug in bugs] == [False]
     assert "1 finding, all known." in text
 
 
@@ -167,8 +167,8 @@ bugs:
 
 def test_what_the_ledger_lists_stands_under_its_title_and_status(run: Path, case: Case, tmp_path: Path) -> None:
     ledger = listing(case, "reported https://example.org/1", tmp_path)
-    text, groups = make_page(run, ledger)
-    assert [(group.title, group.news) for group in groups] == [("softmax over any axis is taken for the last", False)]
+    text, bugs = make_page(run, ledger)
+    assert [(bug["title"], bug["news"]) for bug in bugs] == [("softmax over any axis is taken for the last", False)]
     assert '<a href="https://example.org/1" rel="noreferrer">' in text
     assert "Root cause: inductor, joint_graph_passes, attention patterns, constants ignored." in text
 
@@ -185,8 +185,8 @@ def test_a_fixed_bug_that_is_back_is_for_somebody_to_look_at(
     results.close()
     (tmp_path / "stats.json").write_text('{"torch": "2.13.0+cpu"}')
     ledger = listing(case, f"fixed {version}", tmp_path)
-    text, groups = make_page(tmp_path, ledger)
-    assert [group.news for group in groups] == [back]
+    text, bugs = make_page(tmp_path, ledger)
+    assert [bug["news"] for bug in bugs] == [back]
     assert (f"The ledger calls it fixed {version}, and it is back in torch 2.13.0." in text) is back
 
 

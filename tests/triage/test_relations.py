@@ -19,7 +19,7 @@ from tests.triage.test_kernel import ATTENTION, PLANTED, run, run_all, written
 from tests.triage.test_report import report
 from triage.attribution.ablation import Ablation
 from triage.report.build import write_report
-from triage.report.relations import SIDES
+from triage.report.relations import list_relations, show_relation
 
 #: Attention with every option at once, so that each relation has something to change.
 ALL = """
@@ -74,25 +74,28 @@ def of_its_own(text: str, mistake: str = "") -> str:
     """A repro.py whose kernel is its own eager attention, with a mistake."""
     start, blank, rest = text.partition("\n\ndef exact(")
     kernel = (
-        f"\n\ndef kernel(q, k, v, *, scale, **o):\n{mistake}    return eager(q, k, v, scale=scale, **o).to(q.dtype)\n"
+        f"\n\ndef kernel(q, k, v, *, scale, **o):\n{mistake}"
+        '    return eager(Call(q, k, v, {"scale": scale, **o})).to(q.dtype)\n'
     )
     return start + kernel + blank + rest
 
 
 def test_every_relation_has_a_meaning_and_code() -> None:
-    assert {relation.name for relation in RELATIONS} == MEANINGS.keys() == SIDES.keys()
+    assert {relation.name for relation in RELATIONS} == MEANINGS.keys() == list_relations().keys()
 
 
 @pytest.mark.worker
 def test_both_sides_of_each_relation_are_equal_for_right_attention(tmp_path: Path) -> None:
-    for number, relation in enumerate(SIDES):
+    for number, relation in enumerate(MEANINGS):
         text = written(case_for(relation), "sdpa_math", broken(relation))[0]
         assert imported(text) - set(sys.stdlib_module_names) == {"torch"}
         (tmp_path / f"{number}.py").write_text(of_its_own(text))
     done = run(RUN_ALL.format(directory=tmp_path), tmp_path)
     told = done.stdout.splitlines()
-    assert [line for line in told if line.startswith("holds")] == ["holds True"] * len(SIDES), done.stdout + done.stderr
-    assert sum("call 0: values up to" in line for line in told) >= len(SIDES)
+    assert [line for line in told if line.startswith("holds")] == ["holds True"] * len(MEANINGS), (
+        done.stdout + done.stderr
+    )
+    assert sum("call 0: values up to" in line for line in told) >= len(MEANINGS)
 
 
 @pytest.mark.worker
@@ -114,7 +117,7 @@ def test_a_report_shows_both_calls_and_says_what_follows(tmp_path: Path) -> None
     (relation,) = (name for name in MEANINGS if done.stdout.splitlines()[0].endswith(f"by the relation {name}"))
     text = (out / "report.md").read_text()
     assert relation in text and MEANINGS[relation] in text
-    assert f"```python\n{SIDES[relation].strip()}\n```\n" in text
+    assert f"```python\n{show_relation(relation)}\n```\n" in text
     assert "Which sizes fail" not in text and "filled and fenced" not in text
     assert run((out / "repro.py").read_text(), tmp_path).returncode == 1
 
@@ -132,6 +135,6 @@ def test_a_backend_of_pytorch_is_reported_to_pytorch_in_its_words(tmp_path: Path
         report.title
         == "scaled_dot_product_attention, FLASH_ATTENTION backend: NaN or infinity, by the relation -q and -scale"
     )
-    assert (report.upstream, report.interpreted, report.place) == (True, False, "")
-    assert report.table[-1].same == "-" and report.table[-1].error.startswith("2.5e-07 (")
+    assert (report.is_upstream, report.values["interpreted"], report.values["place"]) == (True, False, "")
+    assert report.values["table"][-1][3] == "-" and report.values["table"][-1][2].startswith("2.5e-07 (")
     assert report.search == "scaled_dot_product_attention flash NaN"

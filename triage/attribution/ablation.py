@@ -23,6 +23,7 @@ _LABELS = {
     PASSES: "Inductor's graph passes, the graph interpreted",
     INDUCTOR: 'backend="inductor"',
     DYNAMIC: 'backend="inductor", dynamic=True',
+    "passes_dynamic": "Inductor's graph passes, the graph interpreted, symbolic sizes",
     NO_PATTERNS: 'backend="inductor", options={"pattern_matcher": False}',
     MATH: "F.scaled_dot_product_attention, MATH backend",
     EMULATED_CASTS: 'backend="inductor", options={"emulate_precision_casts": True}',

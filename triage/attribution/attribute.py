@@ -1,7 +1,7 @@
 """From a case to its root cause, with the evidence."""
 
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from corpus.entry import Entry
 from fuzz.bug_identity import PROCESS
@@ -15,8 +15,7 @@ from triage.attribution.ablation import Ablation, find_cheapest, run_ablation
 from triage.attribution.experiments import Study, mechanism_of, passes
 from triage.attribution.function_cause import find_kernel_cause, find_operation_cause, find_place
 from triage.attribution.rewrite import find_rewrite_cause
-from triage.attribution.root_cause import Bisected, Experiment, Mechanism, MechanismKind, NoControls, RootCause, Stage
-from triage.script_runs import Bisection
+from triage.attribution.root_cause import Experiment, Mechanism, MechanismKind, NoControls, RootCause, Stage
 
 _SYMBOLIC = "passes_dynamic"
 _BEFORE_CODEGEN = (
@@ -27,18 +26,7 @@ _BEFORE_CODEGEN = (
 """Stages of the ablation before code generation, and who is at fault, where, if one is the first that fails."""
 
 
-@dataclass(frozen=True, slots=True)
-class Attribution:
-    """A finding's cause, with the ablation and the bisection that it rests on."""
-
-    cause: RootCause
-    ablation: Ablation
-    bisection: Bisection | None = None
-
-
-def attribute(
-    entry: Entry, evaluator: Evaluator, bisection: Bisection | None = None, ablation: Ablation | None = None
-) -> Attribution:
+def attribute(entry: Entry, evaluator: Evaluator, ablation: Ablation | None = None) -> RootCause:
     """Say who is at fault by what, after the ablation and under controls; `ablation`: one that was run before.
 
     Raises UserError where the case shows no bug, or can't be judged.
@@ -52,14 +40,10 @@ def attribute(
         raise UserError(f"case {entry.case.id} shows no bug under torch {ablation.hello.torch}: {result.verdict}")
     study = Study(evaluator, entry.case, ablation.accused, result)
     if result.verdict in PROCESS:
-        cause = _find_lost_cause(study, ablation, is_attention=is_attention)
-    elif result.verdict is Verdict.EAGER_SUSPECT:
-        cause = find_operation_cause(replace(study, subject=subjects.EAGER))
-    elif is_attention:
-        cause = find_kernel_cause(study, ablation)
-    else:
-        cause = _find_compiler_cause(entry, study, ablation, bisection)
-    return Attribution(cause, _with_controls(entry, cause, ablation, evaluator), bisection)
+        return _find_lost_cause(study, ablation, is_attention=is_attention)
+    if result.verdict is Verdict.EAGER_SUSPECT:
+        return find_operation_cause(replace(study, subject=subjects.EAGER))
+    return find_kernel_cause(study, ablation) if is_attention else _find_compiler_cause(entry, study, ablation)
 
 
 def run_kernel_ablation(entry: Entry, evaluator: Evaluator) -> Ablation:
@@ -72,7 +56,7 @@ def run_kernel_ablation(entry: Entry, evaluator: Evaluator) -> Ablation:
     return Ablation(evaluator.hello, stages, entry.subject)
 
 
-def _with_controls(entry: Entry, cause: RootCause, ablation: Ablation, evaluator: Evaluator) -> Ablation:
+def add_controls(entry: Entry, cause: RootCause, ablation: Ablation, evaluator: Evaluator) -> Ablation:
     """The ablation with the controls that name the rewrite."""
     number = cause.part.removeprefix("_sfdp_pattern_")
     if not number.isdigit():
@@ -103,7 +87,7 @@ def _find_lost_cause(study: Study, ablation: Ablation, *, is_attention: bool) ->
     return RootCause(who, stage, part, Mechanism(MechanismKind.of(result.verdict), identity), (NoControls(),))
 
 
-def _find_compiler_cause(entry: Entry, study: Study, ablation: Ablation, bisection: Bisection | None) -> RootCause:
+def _find_compiler_cause(entry: Entry, study: Study, ablation: Ablation) -> RootCause:
     def shown(stage: str) -> Experiment:
         return Experiment(passes(ablation.stages.get(stage)), subject=stage)
 
@@ -125,21 +109,13 @@ def _find_compiler_cause(entry: Entry, study: Study, ablation: Ablation, bisecti
     else:
         if ablation.accused == subjects.DYNAMIC and ablation.fails(subjects.INDUCTOR) is False:
             before.append(shown(subjects.INDUCTOR))
-        cause = _find_codegen_cause(study, bisection)
+        cause = _find_codegen_cause(study)
     return replace(cause, evidence=(*before, *cause.evidence))
 
 
-def _find_codegen_cause(study: Study, bisection: Bisection | None) -> RootCause:
-    """What is at fault below the graph passes: a lowering by the bisector's word, else what our own controls show."""
+def _find_codegen_cause(study: Study) -> RootCause:
+    """What is at fault below the graph passes."""
     mechanism = mechanism_of(study.result, MechanismKind.of(study.result.verdict))
-    if (
-        bisection is not None
-        and bisection.subsystem
-        and (bisection.backend == "inductor" or bisection.subsystem == "lowerings")
-    ):
-        stage = Stage.LOWERING if bisection.subsystem == "lowerings" else bisection.subsystem
-        shown = Bisected(bisection.subsystem, bisection.detail)
-        return RootCause("inductor", stage, bisection.detail, mechanism, (shown,))
     # Every lowering that is left to eager breaks a fusion, so a single one is at fault only where no other passes too.
     lowerings = _find_lowerings(study)
     if len(lowerings) == 1:

@@ -11,11 +11,11 @@ from fuzz.protocol import FINDINGS, SubjectResult, Verdict
 from generators.program.case import Case
 from generators.program.emit import source
 from triage.attribution.perturbations import Perturbation, perturb
-from triage.attribution.size_search import tile_rule
+from triage.attribution.size_rule import describe_sizes, find_rule
 
 SECONDS = 60.0
-MOST = 8
-"""Values of one property that are tried."""
+MOST, MOST_SIZES = 8, 24
+"""Values of one property that are tried, and sizes of one dimension where nothing else is varied."""
 
 _PASSING = frozenset({Verdict.OK, Verdict.ROUNDING, Verdict.RANDOM_STREAM, Verdict.PRECISION_POLICY})
 _DIFF_LINES = 10
@@ -52,6 +52,19 @@ class Explanation:
         groups = {name: group for name, group in self._groups().items() if name in passing}
         conditions = [self._condition(name, group) for name, group in groups.items() if "==" not in name]
         return [*conditions, *_equalities(name for name in groups if "==" in name)]
+
+    def sizes(self, name: str) -> tuple[set[int], set[int], set[int]]:
+        """The sizes of a dimension that fail as the case does, its own among them; that pass; that fail otherwise."""
+        found: dict[bool | None, set[int]] = {True: {self.case.sizes[name]}, False: set(), None: set()}
+        for one in self._groups().get(name, ()):
+            found[one.fails].add(int(one.becomes))
+        return found[True], found[False], found[None]
+
+    @property
+    def rules(self) -> list[str]:
+        """Of each dimension for which there is one, the rule by which sizes fail."""
+        found = ((name, *self.sizes(name)) for name, _ in self.case.dims)
+        return [rule for name, bad, good, other in found if (rule := find_rule(bad, good | other, name))]
 
     @property
     def matched(self) -> list[str]:
@@ -99,23 +112,28 @@ class Explanation:
         passing = [one.becomes for one in group if one.fails is False and not self._escapes(one)]
         failing = [one.becomes for one in group if one.fails]
         if _is_size(name):
-            rule = tile_rule({int(size) for size in (now, *failing)}, {int(size) for size in passing}, name)
-            return rule.removeprefix("only where ").removeprefix("only at ")
+            return describe_sizes({int(size) for size in (now, *failing)}, {int(size) for size in passing}, name)
         others = f" or {', '.join(failing[:_SHOWN])}" if failing else ""
         return f"{name} {'' if name in _BARE else '= '}{now}{others} (passes with {', '.join(passing[:_SHOWN])})"
 
 
 def explain(
-    case: Case, result: SubjectResult, judge: Judge, seconds: float = SECONDS, *, rewrite: bool = False
+    case: Case,
+    result: SubjectResult,
+    judge: Judge,
+    seconds: float = SECONDS,
+    *,
+    rewrite: bool = False,
+    sizes_only: bool = False,
 ) -> Explanation:
     """Perturb the case for about so many seconds. `result` is what `judge` gives for the case itself; `rewrite`: a
-    rewrite of attention is at fault."""
+    rewrite of attention is at fault; `sizes_only`: nothing but sizes is varied."""
     began = time.monotonic()
     counts: dict[str, int] = defaultdict(int)
     tried: list[Perturbation] = []
     whole = True
-    for one in perturb(case):
-        if counts[one.property] >= MOST:
+    for one in perturb(case, sizes_only=sizes_only):
+        if counts[one.property] >= (MOST_SIZES if sizes_only else MOST):
             continue
         if time.monotonic() - began > seconds:
             whole = False

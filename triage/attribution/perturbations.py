@@ -21,7 +21,10 @@ from generators.program.values import DISTRIBUTIONS
 
 _FLOATS = ("float32", *LOW_PRECISION)
 _INTEGERS = frozenset({"int64", "int32", "int8", "uint8"})
-_SIZES = (1, 2, 3, 4, 5, 8, 16, 17)
+_EDGES = (64, 1, 65, 2, 63, 128, 3, 129, 32, 33, 4, 48, 127, 66, 16, 17, 31, 96, 8, 130, 15, 80, 112, 100)
+"""Sizes around the edges of tiles, the telling ones first: time may run out."""
+_COUNTS = (1, 2, 3, 4, 5, 6, 8, 7, 9, 12)
+"""Sizes of batches and heads, which no kernel tiles."""
 _NUMBERS = (1.0, 0.5, 2.0, -1.0)
 _MOST_PLACES = 14
 """Of places where a size stands, so many are looked at for coincidences: sets of them are tried."""
@@ -122,11 +125,11 @@ class Perturbation:
     rewritten: bool = False
 
 
-def perturb(case: Case) -> list[Perturbation]:
+def perturb(case: Case, *, sizes_only: bool = False) -> list[Perturbation]:
     """All of them, a round of one of each property after the other, since time may run out."""
     groups: dict[str, list[Perturbation]] = {}
     ways = (_attributes, _masks, _modes, _dtypes, _layouts, _coincidences, _values, _sizes)
-    for made in itertools.chain.from_iterable(way(case) for way in ways):
+    for made in itertools.chain.from_iterable(way(case) for way in (ways[-1:] if sizes_only else ways)):
         if made.case.canonical() != case.canonical():
             groups.setdefault(made.property, []).append(made)
     return [made for together in itertools.zip_longest(*groups.values()) for made in together if made is not None]
@@ -217,11 +220,26 @@ def _values(case: Case) -> Iterator[Perturbation]:
 
 
 def _sizes(case: Case) -> Iterator[Perturbation]:
+    counts = _counts_of(case)
     for name, size in case.dims:
-        for other in dict.fromkeys((size + 1, size - 1, *_SIZES)):
+        others = _COUNTS if name in counts else (*_EDGES, size // 2, 2 * size)
+        for other in dict.fromkeys((size + 1, size - 1, *others)):
             made = resize(case, name, other) if 0 < other != size else None
             if made is not None:
                 yield Perturbation(name, str(size), str(other), made, near=1)
+
+
+def _counts_of(case: Case) -> frozenset[str]:
+    """The dimensions that count batches or heads and nothing else."""
+    types = types_of(case)
+    counted: set[str] = set()
+    measured: set[str] = set()
+    for contract in case.contracts:
+        head = {"bhsd": 1, "bshd": 2}.get(contract.layout)
+        for value in (contract.q, contract.k, contract.v):
+            for axis, size in enumerate(types[value].shape):
+                (counted if axis in (0, head) else measured).update(size.names())
+    return frozenset(counted - measured)
 
 
 def _coincidences(case: Case) -> Iterator[Perturbation]:

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 
 from fuzz.protocol.controls import ConstantDiffers, ConstantsNotCompared
 from fuzz.protocol.rewrites import WrongRewrite
+from triage.attribution.ablation import label
 from triage.attribution.explain import Explanation
-from triage.attribution.root_cause import Bisected, CaseChange, Evidence, Experiment, FusedCall, Measured
-from triage.attribution.size_search import Boundary, tile_rule
+from triage.attribution.root_cause import Evidence, Experiment, FusedCall, Measured
+from triage.attribution.size_rule import describe_sizes, find_rule
 
 CONTROLS = {
     "pattern_matcher_off": "the pattern matcher off",
@@ -26,24 +27,6 @@ CONTROLS = {
     "tile": "tiles of {}",
     "warps": "num_warps = {}",
     "stages": "num_stages = {}",
-}
-CHANGES = {
-    CaseChange.POSITIVE_SCALE: "a positive scale",
-    CaseChange.NOT_CAUSAL: "no causality",
-    CaseChange.CONTIGUOUS: "contiguous copies of the operands",
-    CaseChange.FLOAT32: "float32",
-    CaseChange.FLOAT_DIVISOR: "the divisor as a float",
-    CaseChange.ZERO_ONE_MASK: "a mask of 0 and 1",
-    CaseChange.WITHOUT_FEATURE: "no {}",
-}
-SUBJECTS = {
-    "eager": "eager in the same dtypes",
-    "sdpa_math": "PyTorch's MATH backend",
-    "aot_eager": 'backend="aot_eager"',
-    "aot_eager_decomp_partition": 'backend="aot_eager_decomp_partition"',
-    "passes": "Inductor's graph passes alone (the graph is interpreted)",
-    "passes_dynamic": "Inductor's graph passes alone and symbolic sizes",
-    "inductor": "sizes that are numbers",
 }
 _OPERATIONS = {
     "amax": ("takes the maximum", "over dim"),
@@ -78,18 +61,27 @@ def describe_explanation(found: Explanation) -> list[str]:
     return [sentence for sentence in sentences if sentence]
 
 
-def describe_boundary(one: Boundary) -> str:
-    """Which sizes fail, what that rests on, and the nearest sizes that pass: the control experiment."""
-    tried = sorted(one.failing | one.passing | one.otherwise)
+def describe_boundaries(found: Explanation) -> list[str]:
+    """Of each dimension which sizes fail, of how many, and the nearest that pass: the control experiment."""
+    return [f"{name} = {size}: {_describe_boundary(name, size, *found.sizes(name))}" for name, size in found.case.dims]
+
+
+def _describe_boundary(name: str, size: int, failing: set[int], passing: set[int], otherwise: set[int]) -> str:
+    tried = sorted(failing | passing | otherwise)
     if len(tried) == 1:
-        return f"{one.name} = {one.size}: no other size could be judged"
+        return "no other size could be judged"
     details = [f"{len(tried)} sizes tried, {tried[0]} to {tried[-1]}"]
-    if near := sorted(sorted(one.passing, key=lambda size: abs(size - one.size))[:2]):
+    if near := sorted(sorted(passing, key=lambda other: abs(other - size))[:2]):
         details.append(f"passes at {' and '.join(map(str, near))}")
-    if one.otherwise:
-        rule = tile_rule(one.otherwise, one.failing | one.passing, one.name)
-        details.append(f"fails in another way {rule.removeprefix('only ')}")
-    return f"{one.name} = {one.size}: {one.rule} ({'; '.join(details)})"
+    if otherwise:
+        details.append(f"fails in another way {_where(otherwise, failing | passing, name)}")
+    others = passing | otherwise
+    which = f"only {_where(failing, others, name)}" if others else f"any {name}"
+    return f"{which} ({'; '.join(details)})"
+
+
+def _where(sizes: set[int], others: set[int], name: str) -> str:
+    return f"{'where' if find_rule(sizes, others, name) else 'at'} {describe_sizes(sizes, others, name)}"
 
 
 def _describe(alike: list[Evidence]) -> str:
@@ -113,8 +105,6 @@ def _describe(alike: list[Evidence]) -> str:
         case ConstantsNotCompared(pattern=pattern, why=why):
             of = f" of {pattern}" if pattern else ""
             return f"The constants of the program and the pattern{of} could not be compared: {why}."
-        case Bisected(subsystem=subsystem, detail=detail):
-            return f"PyTorch's bisector finds that it passes without {detail or 'a part'} of {subsystem}."
         case FusedCall(pattern=pattern):
             return f"In float64 the replacement of {pattern} is right, so the kernel of its fused call is at fault."
         case _:
@@ -167,4 +157,4 @@ def _describe_change(one: Experiment) -> str:
         name, argument = one.control.name, one.control.argument
         words = CONTROLS.get(f"{name} {argument}") or CONTROLS.get(name, f"{name} {{}}")
         return words.format(argument.replace(",", " x "))
-    return CHANGES[one.change].format(one.detail) if one.change else SUBJECTS.get(one.subject, one.subject)
+    return one.change.explanation.format(one.detail) if one.change else label(one.subject)

@@ -7,6 +7,7 @@ from typing import Self
 from fuzz.protocol import Verdict
 from fuzz.protocol.codec import Tagged
 from fuzz.protocol.controls import ConstantDiffers, ConstantsNotCompared, Control
+from fuzz.protocol.failures import Word
 from fuzz.protocol.rewrites import WrongRewrite
 
 PATTERNS = "patterns of attention"
@@ -100,16 +101,15 @@ def operands_mechanism(rewrite: WrongRewrite) -> Mechanism:
     return Mechanism(MechanismKind.OPERANDS, f"some values of {' and '.join(sorted(rewrite.right))}")
 
 
-class CaseChange(StrEnum):
+class CaseChange(Word):
     """What a case beside the finding's has instead."""
 
-    POSITIVE_SCALE = "positive_scale"
-    NOT_CAUSAL = "not_causal"
-    CONTIGUOUS = "contiguous"
-    FLOAT32 = "float32"
-    FLOAT_DIVISOR = "float_divisor"
-    ZERO_ONE_MASK = "zero_one_mask"
-    WITHOUT_FEATURE = "without_feature"
+    POSITIVE_SCALE = "positive_scale", "a positive scale"
+    NOT_CAUSAL = "not_causal", "no causality"
+    CONTIGUOUS = "contiguous", "contiguous copies of the operands"
+    FLOAT32 = "float32", "float32"
+    FLOAT_DIVISOR = "float_divisor", "the divisor as a float"
+    WITHOUT_FEATURE = "without_feature", "no {}"
 
 
 class _Finding(Tagged):
@@ -132,14 +132,6 @@ class Experiment(_Finding):
 
 
 @dataclass(frozen=True, slots=True)
-class Bisected(_Finding):
-    """PyTorch's bisector finds the failure gone without this part of Inductor."""
-
-    subsystem: str
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
 class NoControls(_Finding):
     """No control was tried, since each would lose its process too."""
 
@@ -158,15 +150,15 @@ class FusedCall(_Finding):
     pattern: str
 
 
-Evidence = Experiment | ConstantDiffers | ConstantsNotCompared | Bisected | NoControls | Measured | FusedCall
+Evidence = Experiment | ConstantDiffers | ConstantsNotCompared | NoControls | Measured | FusedCall
 
 
 @dataclass(frozen=True, slots=True)
 class RootCause:
     """Where a fault is and how it works.
 
-    `who` is at fault: "inductor", "eager", "aot", or the attention function; `stage`: a `Stage`, or a subsystem of the
-    bisector's; `part`: "_sfdp_pattern_5", "relu", "aten.bmm"; "" where it is not known.
+    `who` is at fault: "inductor", "eager", "aot", or the attention function; `stage`: a `Stage`, as text; `part`:
+    "_sfdp_pattern_5", "relu", "aten.bmm"; "" where it is not known.
     """
 
     who: str

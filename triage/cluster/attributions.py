@@ -103,15 +103,14 @@ class Attributions:
         """Those whose cause is not stored."""
         return [finding for finding in findings if _read(self._path(finding)) is None]
 
-    def attribute_all(
-        self, findings: Iterable[Finding], on_start: Callable[[Finding], None] = lambda _: None, *, again: bool = False
-    ) -> Iterator[Attributed]:
-        """Each finding with its cause; `on_start` is called before the work on one, which takes seconds to a minute.
-        `again`: what is stored is not read."""
+    def attribute_all(self, findings: Sequence[Finding], *, again: bool = False) -> Iterator[Attributed]:
+        """Each finding with its cause; what is worked on is told on stderr. `again`: what is stored is not read."""
+        work = list(findings) if again else self.missing(findings)
         for finding in findings:
             cause = None if again else _read(self._path(finding))
             if cause is None:
-                on_start(finding)
+                what = f"{finding.entry.expectation.verdict} under {finding.entry.subject}, {finding.path}"
+                sys.stderr.write(f"attributing {work.index(finding) + 1} of {len(work)}: {what}\n")
                 try:
                     cause = self._attribute(finding.entry)
                 except (UserError, WorkerFault) as error:
@@ -132,18 +131,12 @@ class Attributions:
 def attribute_findings(
     findings: Sequence[Finding], config: WorkerConfig, allowed: Iterable[str], device: str, *, again: bool
 ) -> list[Attributed]:
-    """Each finding with its cause, under the torch of `config`; what is worked on is told on stderr."""
+    """Each finding with its cause, under the torch of `config`."""
     if not findings:
         return []
     with attributor(config, device) as find_cause:
         attributions = Attributions(find_cause, script_runs.version("torch", config.python), allowed, device)
-        work = findings if again else attributions.missing(findings)
-
-        def on_start(finding: Finding) -> None:
-            what = f"{finding.entry.expectation.verdict} under {finding.entry.subject}, {finding.path}"
-            sys.stderr.write(f"attributing {work.index(finding) + 1} of {len(work)}: {what}\n")
-
-        return list(attributions.attribute_all(findings, on_start, again=again))
+        return list(attributions.attribute_all(findings, again=again))
 
 
 @contextmanager
@@ -161,7 +154,7 @@ def attributor(config: WorkerConfig, device: str = "") -> Iterator[Attributor]:
             if (own, repeat) not in known:
                 evaluator = open_evaluator(own, repeat=repeat, with_error_map=True, remember=True)
                 known[own, repeat] = stack.enter_context(evaluator)
-            return attribute(entry, known[own, repeat]).cause
+            return attribute(entry, known[own, repeat])
 
         yield find_cause
 

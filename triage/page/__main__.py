@@ -1,12 +1,9 @@
 """Show a campaign as one HTML file: `python -m triage.page RUN`. It needs no network, and nothing is sent."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from fuzz.cli import enter
-
-if TYPE_CHECKING:
-    from triage.page.findings import Group
 
 
 def page(run: Path, *, out: Path | None = None, ledger: Path | None = None) -> None:
@@ -26,12 +23,12 @@ def page(run: Path, *, out: Path | None = None, ledger: Path | None = None) -> N
     from corpus.file_edits import replace_file
 
     file = out or run / "page.html"
-    html, groups = make_page(run, ledger)
+    html, bugs = make_page(run, ledger)
     replace_file(file, html.encode())
-    print(f"{file}: {summarize(groups)}")  # noqa: T201 - a command line prints its result
+    print(f"{file}: {summarize(bugs)}")  # noqa: T201 - a command line prints its result
 
 
-def make_page(run: Path, ledger: Path | None = None) -> "tuple[str, list[Group]]":
+def make_page(run: Path, ledger: Path | None = None) -> tuple[str, list[dict[str, Any]]]:
     """The page of a run directory, and what it lists. Raises UserError when it is none."""
     from contextlib import closing
 
@@ -39,7 +36,7 @@ def make_page(run: Path, ledger: Path | None = None) -> "tuple[str, list[Group]]
     from fuzz.evaluator import ROOT
     from fuzz.run_store import Results
     from triage.page.campaign_view import describe_campaign
-    from triage.page.findings import StoredFinding, describe_group, group_findings
+    from triage.page.findings import list_bugs
     from triage.page.timeline import Timeline
     from triage.rendering import render
 
@@ -47,22 +44,20 @@ def make_page(run: Path, ledger: Path | None = None) -> "tuple[str, list[Group]]
     known = ledgers.load(file) if ledger is not None or file.exists() else ledgers.Ledger(file)
     with closing(Results.open_readonly(run)) as results:
         timeline = Timeline.read(run)
-        findings = [StoredFinding.read(row) for row in results.findings() if row.kind != "known" or row.count]
-        groups = group_findings(run, findings, known)
+        bugs = list_bugs(run, [row for row in results.findings() if row.kind != "known" or row.count], known)
         campaign = describe_campaign(run, results, timeline)
-    shown = [describe_group(number, group) for number, group in enumerate(groups, 1)]
-    return render("page.html.j2", campaign=campaign, findings=shown, summary=summarize(groups)), groups
+    return render("page.html.j2", campaign=campaign, findings=bugs, summary=summarize(bugs)), bugs
 
 
-def summarize(groups: "list[Group]") -> str:
+def summarize(bugs: list[dict[str, Any]]) -> str:
     """What was found in a few words: "43 findings of 6 bugs, 2 need triage"."""
     from fuzz.durations import format_count
 
-    if not groups:
+    if not bugs:
         return "no findings"
-    findings, news = sum(len(group.findings) for group in groups), sum(group.news for group in groups)
-    bugs = f" of {format_count(len(groups), 'bug')}" if findings != len(groups) else ""
-    return f"{format_count(findings, 'finding')}{bugs}, {f'{news} need triage' if news else 'all known'}"
+    findings, news = sum(1 + len(bug["others"]) for bug in bugs), sum(bug["news"] for bug in bugs)
+    of = f" of {format_count(len(bugs), 'bug')}" if findings != len(bugs) else ""
+    return f"{format_count(findings, 'finding')}{of}, {f'{news} need triage' if news else 'all known'}"
 
 
 if __name__ == "__main__":

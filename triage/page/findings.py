@@ -1,13 +1,12 @@
-"""The findings that a campaign's page lists, in groups of one cause, each under a title and a status."""
+"""The bugs that a campaign's page lists, each with its findings, a title and a status."""
 
 import base64
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from corpus import entry as corpus_entry
-from corpus.entry import Entry
 from corpus.ledger import Ledger
 from fuzz.durations import format_count
 from fuzz.error_location import describe_where
@@ -19,79 +18,76 @@ from fuzz.run_store import FindingRow
 from generators.program.emit import source
 from triage.cluster.attributions import load_attributed
 from triage.cluster.clusters import Cluster, cluster, split_listed
-from triage.cluster.findings import read_row, read_torch
+from triage.cluster.findings import Finding, read_row, read_torch
 from triage.report import picture
 from triage.report.wording import title
 
 
-@dataclass(frozen=True, slots=True)
-class StoredFinding:
-    """A finding as a campaign stored it, and the entry its row holds."""
-
-    row: FindingRow
-    entry: Entry
-
-    @classmethod
-    def read(cls, row: FindingRow) -> "StoredFinding":
-        """Parse a row. Raises CaseError when it holds no case file."""
-        return cls(row, corpus_entry.loads(row.entry, row.file))
-
-    @property
-    def title(self) -> str:
-        """Its symptom in one line."""
-        found = self.entry.found
-        return title(self.entry.case, self.row.result, found.device if found and found.device else self.entry.device)
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Findings of one cause, the one to show first. `status`: as in the ledger; `news`: it needs triage."""
-
-    title: str
-    status: str
-    findings: tuple[StoredFinding, ...]
-    notes: tuple[str, ...] = ()
-    news: bool = True
-
-
-def group_findings(run: Path, findings: Sequence[StoredFinding], ledger: Ledger) -> list[Group]:
-    """A group for every known root cause, and for every finding without one; news first.
+def list_bugs(run: Path, rows: Sequence[FindingRow], ledger: Ledger) -> list[dict[str, Any]]:
+    """What the page's template reads of every known root cause, and of every finding without one; news first.
 
     A cause is known if the ledger lists it or `triage.cluster` found it. None is searched here: that needs torch."""
-    public = {one.row.case_id: one for one in findings if one.row.kind != "internal"}
-    torch = read_torch(run)
-    listed, rest = split_listed([read_row(one.row, one.entry, run, torch) for one in public.values()], ledger)
-    groups = [_group(one, public) for one in cluster([*listed, *load_attributed(rest)], ledger)]
-    groups += [
-        Group(
-            one.title,
-            "internal",
-            (one,),
-            ("Only an internal subject shows it; this campaign ran no public one that could confirm it.",),
-            news=False,
-        )
-        for one in findings
-        if one.row.kind == "internal"
-    ]
-    return sorted(groups, key=lambda group: not group.news)
+    torch, of_id = read_torch(run), {row.case_id: row for row in rows}
+    found = [read_row(row, corpus_entry.loads(row.entry, row.file), run, torch) for row in rows]
+    listed, rest = split_listed([one for one in found if of_id[one.id].kind != "internal"], ledger)
+    bugs = [_describe_cluster(one, of_id) for one in cluster([*listed, *load_attributed(rest)], ledger)]
+    note = "Only an internal subject shows it; this campaign ran no public one that could confirm it."
+    internal = [one for one in found if of_id[one.id].kind == "internal"]
+    bugs += [_describe([one], of_id, status="internal", notes=[note], is_news=False) for one in internal]
+    return sorted(bugs, key=lambda bug: not bug["news"])
 
 
-def describe_group(number: int, group: Group) -> dict[str, object]:
-    """The group by its first finding, as the page's template reads it."""
-    first, rows = group.findings[0], [one.row for one in group.findings]
-    result, case = first.row.result, first.entry.case
+def _describe_cluster(found: Cluster, of_id: Mapping[str, FindingRow]) -> dict[str, Any]:
+    # The simplest that has a picture says most.
+    members = sorted(found.findings, key=lambda one: of_id[one.id].result.map is None)
+    known, bug = all(of_id[one.id].kind == "known" for one in members), found.bug
+    notes = []
+    if found.back_in:
+        notes.append(f"The ledger calls it {bug.status if bug else 'fixed'}, and it is back in torch {found.back_in}.")
+    if bug:
+        notes += [f"In the ledger as {bug.id}.", *filter(None, [bug.note])]
+    if not found.is_open:
+        notes.append(f"Root cause: {', or '.join(map(str, found.keys))}.")
+        if found.parts and len(members) > 1:
+            notes.append(f"Parts at fault in {format_count(len(members), 'finding')}: {', '.join(found.parts)}.")
+    elif not known:
+        notes.append("Its root cause is not known yet: run python -m triage.cluster.")
+    notes += ["Known before this campaign, which hit it again."] if known else []
+    return _describe(
+        members,
+        of_id,
+        name="" if found.is_open and bug is None else found.title,
+        status=str(bug.status) if bug else "known" if known else "new",
+        notes=notes,
+        # What a file beside the ledger holds is known too.
+        is_news=found.is_news and not (bug is None and known),
+    )
+
+
+def _describe(
+    findings: Sequence[Finding],
+    of_id: Mapping[str, FindingRow],
+    *,
+    status: str,
+    notes: list[str],
+    is_news: bool,
+    name: str = "",
+) -> dict[str, Any]:
+    """Findings of one cause, by the first; `status`: as in the ledger; `name`: "" for the first one's symptom."""
+    rows = [of_id[one.id] for one in findings]
+    result, case = rows[0].result, findings[0].entry.case
     image = picture.png(case, result)
-    status, _, about = group.status.partition(" ")
+    kind, _, about = status.partition(" ")
     is_link = about.startswith(("https://", "http://"))
     broken = result.failure.relation if isinstance(result.failure, RelationBroken) else ""
-    notes = [f"The function was called again with other arguments ({broken}): {MEANINGS[broken]}."] if broken else []
+    notes += [f"The function was called again with other arguments ({broken}): {MEANINGS[broken]}."] if broken else []
+    titles = [title(one.entry.case, row.result, one.entry.device) for one, row in zip(findings, rows, strict=True)]
     return {
-        "anchor": f"finding-{number}",
-        "title": group.title,
-        "status": spell_out(status),
+        "title": name or titles[0],
+        "status": spell_out(kind),
         "about": "" if is_link else about,
         "link": about if is_link else "",
-        "news": group.news,
+        "news": is_news,
         "verdict": spell_out(result.verdict),
         "verdicts": ", ".join(dict.fromkeys(spell_out(row.result.verdict) for row in rows)),
         "meaning": result.verdict.explanation,
@@ -100,15 +96,15 @@ def describe_group(number: int, group: Group) -> dict[str, object]:
         "first_seen": format_time(min(row.first_seen for row in rows)),
         "last_seen": format_time(max(row.last_seen for row in rows)),
         "failure": describe(result),
-        "notes": [*group.notes, *notes],
+        "notes": notes,
         "where": describe_where(case, result.where),
         "numbers": list_numbers(result),
         "fired": result.fired,
         "program": source(case).strip(),
-        "commands": list_commands(first.row.file, first.row.case_id, result.subject),
-        "case_name": Path(first.row.file).name,
-        "case_file": first.row.entry.strip(),
-        "others": [(one.row.file, one.title) for one in group.findings[1:]],
+        "commands": list_commands(rows[0].file, rows[0].case_id, result.subject),
+        "case_name": Path(rows[0].file).name,
+        "case_file": rows[0].entry.strip(),
+        "others": [(row.file, other) for row, other in zip(rows[1:], titles[1:], strict=True)],
         "image": embed("image/png", image) if image else "",
         "image_text": picture.describe(case, result),
     }
@@ -127,25 +123,3 @@ def format_time(seconds: float) -> str:
 def embed(kind: str, data: bytes) -> str:
     """A file as a data address."""
     return f"data:{kind};base64,{base64.b64encode(data).decode()}"
-
-
-def _group(found: Cluster, findings: dict[str, StoredFinding]) -> Group:
-    # The simplest that has a picture says most.
-    members = tuple(sorted((findings[one.id] for one in found.findings), key=lambda one: one.row.result.map is None))
-    known, bug = all(one.row.kind == "known" for one in members), found.bug
-    notes = []
-    if found.back_in:
-        notes.append(f"The ledger calls it {bug.status if bug else 'fixed'}, and it is back in torch {found.back_in}.")
-    if bug:
-        notes += [f"In the ledger as {bug.id}.", *filter(None, [bug.note])]
-    if not found.is_open:
-        notes.append(f"Root cause: {', or '.join(map(str, found.keys))}.")
-        if found.parts and len(members) > 1:
-            notes.append(f"Parts at fault in {format_count(len(members), 'finding')}: {', '.join(found.parts)}.")
-    elif not known:
-        notes.append("Its root cause is not known yet: run python -m triage.cluster.")
-    notes += ["Known before this campaign, which hit it again."] if known else []
-    status = str(bug.status) if bug else "known" if known else "new"
-    name = members[0].title if found.is_open and bug is None else found.title
-    # What a file beside the ledger holds is known too.
-    return Group(name, status, members, tuple(notes), found.is_news and not (bug is None and known))

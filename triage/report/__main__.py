@@ -7,7 +7,7 @@ from fuzz.cli import enter
 
 if TYPE_CHECKING:
     from corpus.ledger import Ledger
-    from triage.report.build import Options
+    from fuzz.evaluator import WorkerConfig
 
 
 def report(
@@ -70,16 +70,14 @@ def report(
     from fuzz.durations import parse_duration
     from fuzz.evaluator import ROOT, WorkerConfig
     from generators.errors import UserError
-    from triage.report.build import Options
 
     seconds = 0.0 if explain == "0s" else parse_duration(explain, "explain")
     config = WorkerConfig.from_options(python, device or "", (), timeout, memory)
-    options = Options(config, subject, seconds)
     cases = find_cases(what, ledgers.load(ledger or ROOT / "corpus" / "ledger.yaml"))
     failed = 0
     for name, case in cases:
         try:
-            lines = _report(case, out / name, options, trace=trace, overwrite=overwrite)
+            lines = _report(case, out / name, config, subject, seconds, trace=trace, overwrite=overwrite)
             print("\n".join(lines), flush=True)  # noqa: T201 - a command line prints its result
         except UserError as error:
             if len(cases) == 1:
@@ -111,7 +109,16 @@ def find_cases(what: Path, ledger: "Ledger") -> list[tuple[str, Path]]:
     return [("", examples[0])]
 
 
-def _report(case: Path, out: Path, options: "Options", *, trace: bool, overwrite: bool) -> list[str]:
+def _report(
+    case: Path,
+    out: Path,
+    config: "WorkerConfig",
+    chosen: str | None,
+    explain_seconds: float,
+    *,
+    trace: bool,
+    overwrite: bool,
+) -> list[str]:
     from dataclasses import replace
 
     from corpus.entry import load
@@ -121,28 +128,27 @@ def _report(case: Path, out: Path, options: "Options", *, trace: bool, overwrite
     from triage import script_runs
     from triage.report import picture, repro
     from triage.report.build import build
-    from triage.report.model import Refusal
 
     entry = load(case)
-    subject = options.subject or (entry.subject if repro.is_attention(entry.subject) else None)
+    subject = chosen or (entry.subject if repro.is_attention(entry.subject) else None)
     if subject is not None:
-        require_allowed(subject, (options.subject or "",), str(case))
+        require_allowed(subject, (chosen or "",), str(case))
     if subject is not None and not repro.is_attention(subject):
         raise UserError(f"subject {subject!r} is not an attention function; omit --subject for torch.compile")
-    config = replace(options.config, device=options.config.device or entry.device)
+    config = replace(config, device=config.device or entry.device)
     file = out / "report.md"
     if file.exists() and not overwrite:
         raise UserError(f"{file} exists and may have your edits; use another --out, or --overwrite")
     require_writable(out, "--out")
-    draft = build(entry, replace(options, config=config, subject=subject), out)
+    draft = build(entry, config, out, subject=subject, explain_seconds=explain_seconds)
     file.write_text(draft.render(), encoding="utf-8")
     lines = [draft.title, f"  {file}"]
-    if isinstance(draft, Refusal):
+    if not draft.search:
         return lines
     lines += [f"  {other}" for other in (out / "repro.py", out / picture.FILE) if other.exists()]
     if trace:
         lines.append(f"  {script_runs.trace(out / 'repro.py', config.python)}")
-    if draft.upstream:
+    if draft.is_upstream:
         lines.append("Nothing was sent. Read the report, add in your own words where you met this, and then run:")
         lines += [f"  {command}" for command in draft.commands(str(file))]
     return lines

@@ -1,8 +1,7 @@
 """From a case to its report: judge it again, reproduce it, find the cause and the conditions, put it together."""
 
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from corpus.entry import Entry, Expectation, sort_by_version
@@ -19,13 +18,13 @@ from generators.program.emit import source
 from generators.program.type_check import types_of
 from triage import script_runs
 from triage.attribution.ablation import DYNAMIC, PASSES, Ablation, find_cheapest, label, run_ablation
-from triage.attribution.attribute import Attribution, attribute, run_kernel_ablation
+from triage.attribution.attribute import add_controls, attribute, run_kernel_ablation
 from triage.attribution.explain import Explanation, explain
-from triage.attribution.render import describe_boundary, describe_evidence, describe_explanation
-from triage.attribution.size_search import Boundary, search_sizes
+from triage.attribution.render import describe_boundaries, describe_evidence, describe_explanation
+from triage.attribution.root_cause import RootCause
 from triage.report import picture, repro
-from triage.report.model import Refusal, Report, Row
-from triage.report.relations import SIDES
+from triage.report.model import Draft
+from triage.report.relations import show_relation
 from triage.report.repro import CANT_RUN, WITHOUT_NUMBERS, Bug, Script
 from triage.report.wording import (
     describe_cause,
@@ -36,51 +35,47 @@ from triage.report.wording import (
     summarize,
     title,
 )
-from triage.script_runs import TIMEOUT_EXIT, Run, bisect, shorten_log
+from triage.script_runs import TIMEOUT_EXIT, Bisection, Run, bisect, shorten_log
 
 _SIZE_TIMEOUT = 20.0
 """Seconds for one case with another size."""
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """How to look into a case. `config.device` is that of the case; `subject`: the attention function to report about,
-    None for torch.compile and eager; `explain_seconds`: to find the conditions of the failure."""
-
-    config: WorkerConfig
-    subject: str | None = None
-    explain_seconds: float = 60.0
-
-
-@dataclass(frozen=True, slots=True)
 class Evidence:
-    """What was learnt of a finding. `sizes`: those that fail, of a kernel; `explanation`: what all else needs."""
+    """What was learnt of a finding."""
 
     script: Script
     run: Run
-    attribution: Attribution | None = None
+    cause: RootCause | None = None
     explanation: Explanation | None = None
-    sizes: Sequence[Boundary] = field(default=())
+    bisection: Bisection | None = None
 
 
-def build(entry: Entry, options: Options, out: Path) -> Report | Refusal:
+def build(
+    entry: Entry, config: WorkerConfig, out: Path, *, subject: str | None = None, explain_seconds: float = 60.0
+) -> Draft:
     """The report about a case, with repro.py and where.png beside it in `out`; or why there is none.
+
+    `config.device` is that of the case; `subject`: the attention function to report about, None for torch.compile and
+    eager; `explain_seconds`: to find the conditions of the failure.
 
     Raises UserError when eager refuses the case, the subject computes no attention, or repro.py can't run.
     """
-    subject = options.subject
-    config = options.config
     if subject is not None:
         entry = replace(entry, expect=Expectation("pass", subject=subject, device=config.device))
         config = replace(config, named=(subject,) if is_user_function(subject) else ())
-        options = replace(options, config=config)
     with open_evaluator(config, repeat=2, with_error_map=True, remember=True) as evaluator:
         ablation = run_ablation(entry, evaluator) if subject is None else run_kernel_ablation(entry, evaluator)
         why, evidence = refuse(ablation), None
         if why is None:
             what = f"{ablation.result.verdict} with {ablation.accused}"
             sys.stderr.write(f"{what}: running repro.py and controls for some minutes\n")
-            evidence = _investigate(entry, ablation, evaluator, options, out / "repro.py")
+            evidence = _investigate(
+                entry, ablation, evaluator, out / "repro.py", is_kernel=subject is not None, seconds=explain_seconds
+            )
+        if evidence is not None and evidence.cause is not None:
+            ablation = add_controls(entry, evidence.cause, ablation, evaluator)
     if evidence is None:
         for file in ("repro.py", picture.FILE):
             (out / file).unlink(missing_ok=True)  # one of an earlier report would seem to belong to this one
@@ -89,80 +84,74 @@ def build(entry: Entry, options: Options, out: Path) -> Report | Refusal:
         entry,
         ablation,
         evidence,
-        environment=script_runs.collect(options.config.python, ablation.hello.torch),
-        triton=script_runs.version("triton", options.config.python),
+        environment=script_runs.collect(config.python, ablation.hello.torch),
+        triton=script_runs.version("triton", config.python),
         drawn=picture.save(entry.case, ablation.result, out),
     )
 
 
 def write_report(
     entry: Entry, ablation: Ablation, evidence: Evidence, *, environment: str = "", triton: str = "", drawn: str = ""
-) -> Report:
+) -> Draft:
     """The report about what `ablation` accuses; `drawn`: what where.png shows."""
     case, result, hello = entry.case, ablation.result, ablation.hello
-    attribution, explanation, run = evidence.attribution, evidence.explanation, evidence.run
+    cause, explanation, run = evidence.cause, evidence.explanation, evidence.run
     kernel, backend = repro.is_kernel(result), get_spec(ablation.accused).sdpa
-    broken = result.failure if isinstance(result.failure, RelationBroken) else None
-    cause = attribution.cause if attribution else None
+    relation = result.failure.relation if kernel and isinstance(result.failure, RelationBroken) else ""
     device = hello.device_name if hello.device != "cpu" else f"CPU ({hello.device_name})"
-    return Report(
-        at_fault="kernel" if kernel else "eager" if result.verdict is Verdict.EAGER_SUSPECT else "compiled",
-        upstream=not kernel or bool(backend),
-        title=title(case, result, hello.device, evidence.sizes),
-        search=search_words(case, result),
-        summary=summarize(case, ablation),
-        cause=describe_cause(ablation, cause) if cause else "",
-        evidence=describe_evidence(cause.evidence) if cause else (),
-        program=source(case).strip(),
-        calls=_list_calls(case) if kernel else (),
-        relation=broken.relation if broken and kernel else "",
-        sides=SIDES[broken.relation].strip() if broken and kernel else "",
-        exit_code="it did not end" if run.code == TIMEOUT_EXIT else str(run.code),
-        output="" if result.verdict in WITHOUT_NUMBERS else run.output.strip(),
-        log=shorten_log(run.log) if result.verdict in WITHOUT_NUMBERS else "",
-        why_a_worker=evidence.script.why_a_worker,
-        place=repro.place_of(ablation.accused) if kernel else "",
-        home=_home_of(ablation.accused) if kernel else "",
-        table=table_of(attribution.ablation if attribution else ablation),
-        fired=() if kernel else result.fired,
-        bisector=attribution.bisection.line if attribution and attribution.bisection else "",
-        conditions=list(map(describe_boundary, evidence.sizes))
-        if kernel
-        else describe_explanation(explanation)
-        if explanation
-        else (),
-        diff=explanation.diff() if explanation else (),
-        where=rename_values(case, describe_where(case, result.where)),
-        picture=rename_values(case, drawn),
-        seen=_list_versions(entry, ablation),
-        versions=f"torch {hello.torch}, triton {triton or 'not installed'}, Python {hello.python}, {device}"
-        if kernel
-        else "",
-        interpreted=kernel and hello.device == "cpu" and not backend and bool(triton),
-        environment=environment,
-    )
+    conditions = (describe_boundaries if kernel else describe_explanation)(explanation) if explanation else []
+    values = {
+        "at_fault": "kernel" if kernel else "eager" if result.verdict is Verdict.EAGER_SUSPECT else "compiled",
+        "upstream": not kernel or bool(backend),
+        "summary": summarize(case, ablation),
+        "cause": describe_cause(ablation, cause) if cause else "",
+        "evidence": describe_evidence(cause.evidence) if cause else [],
+        "program": source(case).strip(),
+        "calls": _list_calls(case) if kernel else [],
+        "relation": relation,
+        "sides": show_relation(relation) if relation else "",
+        "exit_code": "it did not end" if run.code == TIMEOUT_EXIT else str(run.code),
+        "output": "" if result.verdict in WITHOUT_NUMBERS else run.output.strip(),
+        "log": shorten_log(run.log) if result.verdict in WITHOUT_NUMBERS else "",
+        "why_a_worker": evidence.script.why_a_worker,
+        "place": repro.place_of(ablation.accused) if kernel else "",
+        "home": _home_of(ablation.accused) if kernel else "",
+        "table": list_stages(ablation),
+        "fired": () if kernel else result.fired,
+        "bisector": evidence.bisection.line if evidence.bisection else "",
+        "conditions": conditions,
+        "diff": explanation.diff() if explanation and not kernel else [],
+        "where": rename_values(case, describe_where(case, result.where)),
+        "picture": rename_values(case, drawn),
+        "seen": _list_versions(entry, ablation),
+        "versions": f"torch {hello.torch}, triton {triton or 'not installed'}, Python {hello.python}, {device}",
+        "interpreted": kernel and hello.device == "cpu" and not backend and bool(triton),
+        "environment": environment,
+    }
+    rules = explanation.rules if kernel and explanation else ()
+    return Draft("report.md.j2", title(case, result, hello.device, rules), values, search_words(case, result))
 
 
-def write_refusal(case: Case, ablation: Ablation, why: str) -> Refusal:
+def write_refusal(case: Case, ablation: Ablation, why: str) -> Draft:
     """Why the case is not reported."""
     result = ablation.result
     error = result.numbers.get("eager_error")
-    return Refusal(
-        verdict=str(result.verdict),
-        why=why,
-        failure=describe(result),
-        table=table_of(ablation),
-        eager_error="not measured" if error is None else f"{error:.2g}",
-        environment=f"torch {ablation.hello.torch} on {ablation.hello.device}",
-        case=case.id,
-        program=source(case).strip(),
-    )
+    values = {
+        "why": why,
+        "failure": describe(result),
+        "table": list_stages(ablation),
+        "eager_error": "not measured" if error is None else f"{error:.2g}",
+        "environment": f"torch {ablation.hello.torch} on {ablation.hello.device}",
+        "case": case.id,
+        "program": source(case).strip(),
+    }
+    return Draft("refusal.md.j2", f"not a bug to report: {result.verdict}", values)
 
 
-def table_of(ablation: Ablation) -> list[Row]:
-    """Every way the case was run."""
+def list_stages(ablation: Ablation) -> list[tuple[str, str, str, str]]:
+    """Every way the case was run, its verdict, error against float64 and `torch._dynamo.utils.same`, as shown."""
     return [
-        Row(f"`{words}`" if "=" in words else words, *_cells(result))
+        (f"`{words}`" if "=" in words else words, *_cells(result))
         for words, result in ((label(name), result) for name, result in ablation.stages.items())
     ]
 
@@ -179,17 +168,16 @@ def _cells(result: SubjectResult) -> tuple[str, str, str]:
 
 
 def _investigate(
-    entry: Entry, ablation: Ablation, evaluator: Evaluator, options: Options, file: Path
+    entry: Entry, ablation: Ablation, evaluator: Evaluator, file: Path, *, is_kernel: bool, seconds: float
 ) -> Evidence | None:
     """Write repro.py, run it, and look for the cause; None where no script shows the bug."""
-    result, config = ablation.result, options.config
+    result, config = ablation.result, evaluator.config
     # Which other arguments a further call has depends on the sizes: others may pass by chance.
-    may_search = options.subject is not None and not is_of_further_call(result)
-    sizes = _explore_sizes(entry.case, ablation, config) if may_search else []
+    explanation = _explore_sizes(entry.case, ablation, config) if is_kernel and not is_of_further_call(result) else None
     bug = Bug(
         case=entry.case,
         result=result,
-        title=title(entry.case, result, config.device, sizes),
+        title=title(entry.case, result, config.device, explanation.rules if explanation else ()),
         device=config.device,
         dynamic=ablation.accused == DYNAMIC,
         own_random=get_spec(entry.subject).random,
@@ -200,35 +188,36 @@ def _investigate(
     if shown is None:
         return None
     is_lost = result.verdict in repro.ENDS_PROCESS or result.verdict is Verdict.TIMEOUT
-    evaluator.repeat = 2 if options.subject or result.verdict is Verdict.NONDETERMINISTIC else 1
-    bisectable = not (is_lost or options.subject or result.verdict is Verdict.EAGER_SUSPECT)
-    attribution = attribute(entry, evaluator, bisect(file, config.python) if bisectable else None, ablation)
-    explanation = None
-    if not is_lost and not options.subject and options.explain_seconds:
+    evaluator.repeat = 2 if is_kernel or result.verdict is Verdict.NONDETERMINISTIC else 1
+    bisectable = not (is_lost or is_kernel or result.verdict is Verdict.EAGER_SUSPECT)
+    bisection = bisect(file, config.python) if bisectable else None
+    cause = attribute(entry, evaluator, ablation)
+    if not is_lost and not is_kernel and seconds:
         base = find_cheapest(ablation, entry)
         explanation = explain(
             entry.case,
             ablation.stages[PASSES] if ablation.fails(PASSES) else result,
             lambda case: evaluator.judge(case, base),
-            options.explain_seconds,
-            rewrite=attribution.cause.is_attention_pattern,
+            seconds,
+            rewrite=cause.is_attention_pattern,
         )
-    return Evidence(*shown, attribution, explanation, sizes)
+    return Evidence(*shown, cause, explanation, bisection)
 
 
-def _explore_sizes(case: Case, ablation: Ablation, config: WorkerConfig) -> list[Boundary]:
-    repeat = 2 if ablation.result.verdict is Verdict.NONDETERMINISTIC else 1
+def _explore_sizes(case: Case, ablation: Ablation, config: WorkerConfig) -> Explanation:
+    result = ablation.result
     limited = replace(config, timeout=min(config.timeout, _SIZE_TIMEOUT))
+    repeat = 2 if result.verdict is Verdict.NONDETERMINISTIC else 1
     with open_evaluator(limited, repeat=repeat, remember=True) as evaluator:
 
-        def judge(other: Case) -> Verdict | None:
+        def judge(other: Case) -> SubjectResult:
             if emit_attention_stub(other) is None:
-                return None
-            result = evaluator.judge(other, ablation.accused)
+                return SubjectResult(ablation.accused, Verdict.SKIPPED)
+            found = evaluator.judge(other, ablation.accused)
             # A further call has other sizes: its failure says nothing of these.
-            return Verdict.OK if is_of_further_call(result) else result.verdict
+            return replace(found, verdict=Verdict.OK) if is_of_further_call(found) else found
 
-        return search_sizes(case, ablation.result.verdict, judge)
+        return explain(case, result, judge, sizes_only=True)
 
 
 def _reproduce(bug: Bug, config: WorkerConfig, file: Path) -> tuple[Script, Run] | None:

@@ -1,8 +1,9 @@
-"""What report.md says of a finding, be it of a compiler, of an operation of eager or of an attention function."""
+"""A report, or why there is none, as its template renders it."""
 
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote_plus
 
 from triage.rendering import render
@@ -17,87 +18,28 @@ MAX_LINES = 119
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One way to run the case, and its verdict, error against float64 and `torch._dynamo.utils.same`, as shown."""
+class Draft:
+    """What is said of a case. `values`: what the template shows; `search`: words that others would use for the bug, ""
+    where it is none."""
 
-    name: str
-    verdict: str
-    error: str
-    same: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """Why a case is not reported."""
-
-    verdict: str
-    why: str
-    failure: str
-    table: Sequence[Row]
-    eager_error: str
-    environment: str
-    case: str
-    program: str
+    template: str
+    title: str
+    values: Mapping[str, Any]
+    search: str = ""
 
     @property
-    def title(self) -> str:
-        """One line."""
-        return f"not a bug to report: {self.verdict}"
-
-    def render(self) -> str:
-        """The text of report.md."""
-        return render("refusal.md.j2", report=self)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """A finding.
-
-    at_fault: `compiled`, `eager` or `kernel`; upstream: the report is for PyTorch, else it is for `home`;
-    search: words that others would use; cause, evidence: sentences;
-    calls: of the kernel, and the shapes of what it reads; relation, sides: the broken relation and its code;
-    exit_code, output, log: of repro.py; place, why_a_worker: where it runs, why it asks a worker, or "";
-    conditions: what it takes to fail; diff: the nearest program that is right; picture: what where.png shows;
-    seen: verdicts of other versions of torch; interpreted: Triton's interpreter ran the kernel.
-    """
-
-    at_fault: str
-    upstream: bool
-    title: str
-    search: str
-    summary: str
-    cause: str
-    evidence: Sequence[str]
-    program: str
-    table: Sequence[Row]
-    exit_code: str
-    output: str
-    log: str
-    versions: str
-    environment: str
-    calls: Sequence[str] = ()
-    relation: str = ""
-    sides: str = ""
-    why_a_worker: str = ""
-    place: str = ""
-    home: str = ""
-    fired: Sequence[str] = ()
-    bisector: str = ""
-    conditions: Sequence[str] = ()
-    diff: Sequence[str] = ()
-    where: str = ""
-    picture: str = ""
-    seen: str = ""
-    interpreted: bool = False
+    def is_upstream(self) -> bool:
+        """Whether this is for PyTorch."""
+        return bool(self.values.get("upstream"))
 
     def render(self) -> str:
         """The text of report.md, which leaves a long program to repro.py."""
-        lines = self.program.count("\n") + 1
-        elsewhere = replace(self, program=f"# {lines} lines, in repro.py")
-        if lines > MAX_PROGRAM_LINES:
-            return render("report.md.j2", report=elsewhere)
-        text = render("report.md.j2", report=self)
-        return text if text.count("\n") < MAX_LINES else render("report.md.j2", report=elsewhere)
+        lines = self.values["program"].count("\n") + 1
+        text = render(self.template, title=self.title, report=self.values)
+        if not self.search or (lines <= MAX_PROGRAM_LINES and text.count("\n") < MAX_LINES):
+            return text
+        shorter = {**self.values, "program": f"# {lines} lines, in repro.py"}
+        return render(self.template, title=self.title, report=shorter)
 
     def commands(self, file: str) -> list[str]:
         """What a person types to look for duplicates and to open the issue in a browser; nothing here runs them."""

@@ -17,7 +17,7 @@ from generators.program.dtypes import LOW_PRECISION, category
 from generators.program.emit import is_random, source
 from generators.program.type_check import low_precision, types_of
 from triage.rendering import render
-from triage.report.relations import SIDES
+from triage.report.relations import collect_code
 
 CANT_RUN = 125
 """The exit code of a script that can't run where it is, which `git bisect run` skips."""
@@ -34,6 +34,11 @@ UNITS = 8
 
 FAR, FAR_LOW_PRECISION = 0.0005, 0.05
 """Eager off by this share of a row's size is wrong: `suspicious_share` in fuzz/check/oracle/constants.py."""
+
+DRAWS = 8
+"""A relation is checked with so many changes, as chance draws them."""
+_USED = ("Call", "Call.replace", "Call.group", "Call.kept", "Call.added")
+"""What relation.py.j2 uses of the code of relations."""
 
 ENDS_PROCESS = frozenset({Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY})
 RAISES = frozenset({Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR, Verdict.OUT_OF_MEMORY})
@@ -136,8 +141,9 @@ def write_script(bug: Bug, *, borders: bool = False) -> Script:
         sdpa_backend=get_spec(subject).sdpa,
         forward=forward_of(case) if is_kernel(bug.result) else "",
         relation=relation,
-        sides=SIDES[relation].strip() if relation else "",
-        extras=[n for n in ("softcap", "alibi", "sinks") if any(getattr(c, n) is not None for c in case.contracts)],
+        relation_code=collect_code(relation, _USED) if relation else "",
+        draws=DRAWS,
+        extras=[n for n in ("softcap", "sinks") if any(getattr(c, n) is not None for c in case.contracts)],
         who=who,
         sdpa=any(op.kind == "sdpa" for op in case.ops) and not relation,
         casts=bool(_CAST.search(program.partition("\ndef inputs")[0])) and not relation,

@@ -4,7 +4,6 @@ import math
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from fuzz.bug_identity import attention_patterns
 from fuzz.error_location import name_gradient, rename_values
@@ -17,7 +16,6 @@ from generators.program.ops.shaping import VIEWS
 from generators.program.type_check import attributes, types_of
 from triage.attribution.ablation import EAGER, EMULATED_CASTS, MATH, PASSES, Ablation, label
 from triage.attribution.root_cause import RootCause
-from triage.attribution.size_search import Boundary
 from triage.report.repro import is_attention, is_kernel
 
 _VALUES = frozenset({Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT})
@@ -121,7 +119,7 @@ def _explain_rounding(result: SubjectResult) -> str:
     )
 
 
-def title(case: Case, result: SubjectResult, device: str, boundaries: Sequence[Boundary] = ()) -> str:
+def title(case: Case, result: SubjectResult, device: str, rules: Sequence[str] = ()) -> str:
     """One line such as "[Inductor][CPU] attention with softmax over dim 0: compiled off by 2.3, eager by 3e-08
     (float64)", or "attention kernel pkg:attention: wrong gradient dq where S > 64 and S % 64 != 0"."""
     if not is_kernel(result):
@@ -134,7 +132,6 @@ def title(case: Case, result: SubjectResult, device: str, boundaries: Sequence[B
         what += f" {name_gradient(case, value_of(result))}"
     if isinstance(result.failure, failures.RelationBroken):
         what += f", by the relation {result.failure.relation}"
-    rules = [b.rule.removeprefix("only where ") for b in boundaries if b.rule.startswith("only where ")]
     return f"{who}: {what}{' where ' if rules else ''}{' and '.join(rules)}"
 
 
@@ -227,24 +224,8 @@ def is_of_further_call(result: SubjectResult) -> bool:
 
 def _detail(case: Case, result: SubjectResult) -> str:
     """The failure, with the program's names for its values, and how many rows are wrong."""
-    told = describe(replace(result, failure=_rename_values(case, result.failure)), brief=True)
+    told = rename_values(case, describe(result, brief=True))
     return "; ".join(filter(None, [told, count_rows(result)])) or result.verdict.explanation
-
-
-def _rename_values(case: Case, failure: failures.Failure | None) -> failures.Failure | None:
-    """The failure of "grad of q" where executions say "grad of input 0"."""
-    match failure:
-        case (
-            failures.WrongValue()
-            | failures.DifferentElements()
-            | failures.NotFinite()
-            | failures.Nondeterministic()
-            | failures.FormDiffers()
-            | failures.FaultyOperation()
-        ):
-            return replace(failure, value=rename_values(case, failure.value))
-        case _:
-            return failure
 
 
 def _symptom(result: SubjectResult) -> str:

@@ -49,8 +49,8 @@ DEFECTS = {
     ),
     "no_rescale": Defect(
         "forward.py",
-        "sums = add_weighted(weights, value, sums * shrunk[:, None], ROUND_WEIGHTS)",
-        "sums = add_weighted(weights, value, sums, ROUND_WEIGHTS)",
+        "sums = add_weighted(weights, value, sums * shrunk[:, None])",
+        "sums = add_weighted(weights, value, sums)",
         "the accumulator is not rescaled when a later block raises the maximum",
     ),
     "maximum_before_scale": Defect(

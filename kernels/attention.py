@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 from kernels.launch import attention_backward, attention_forward, dropout_mask
 from kernels.tiles import INTERPRETED
 
-__all__ = ["attention", "attention_with_lse", "dropout_mask"]
+__all__ = ["attention", "dropout_mask"]
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 MAX_HEAD_DIM = 256
@@ -37,9 +37,6 @@ def attention(
     alibi: Tensor | None = None,
     sinks: Tensor | None = None,
     dropout: tuple[float, int] | None = None,
-    round_weights: bool = True,
-    round_scores: bool = False,
-    tile: tuple[int, int] | None = None,
 ) -> Tensor:
     """softmax(scale * q k^T, shaped, kept) v, differentiable in q, k, v, bias and sinks, bitwise repeatable.
 
@@ -53,51 +50,12 @@ def attention(
     `window` = (left, right), -1 meaning unbounded. `causal` sets right to 0, and off to 0 ("top_left") or kv_len -
     seq_len ("bottom_right"); off is 0 otherwise. `sinks` ([heads]) adds exp(sinks[h]) to the denominator. A row that
     keeps no key gives 0 and has gradients 0. `dropout` = (p, seed) drops weights where `dropout_mask` is False and
-    multiplies the others by 1 / (1 - p).
-
-    `round_weights` rounds weights and score gradients to the inputs' dtype before products, as flash kernels do; False
-    keeps them in float32, as PyTorch's MATH does. `round_scores` rounds products and scaled scores to that dtype, as
-    eager code does. `tile` overrides how many queries and keys a program works on at once (powers of two from 16).
+    multiplies the others by 1 / (1 - p). Weights and score gradients are rounded to the inputs' dtype before products,
+    as in flash kernels.
 
     Raises ValueError, one line, for arguments that do not fit, and NotImplementedError for a head without features.
     """
-    return attention_with_lse(
-        q, k, v, scale=scale, mask=mask, bias=bias, causal=causal, window=window, softcap=softcap, alibi=alibi,
-        sinks=sinks, dropout=dropout, round_weights=round_weights, round_scores=round_scores, tile=tile,
-    )[0]  # fmt: skip
-
-
-attention.capabilities = {  # type: ignore[attr-defined]
-    "dtypes": ("float32", "bfloat16", "float16"),
-    "max_head_dim": MAX_HEAD_DIM,
-    "exact_relations": ("cpu",),
-    **({"max_scores": _MAX_TILES * 64 * 64} if INTERPRETED.value else {"devices": ("cuda",)}),
-}
-
-
-def attention_with_lse(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    scale: float,
-    mask: Tensor | None = None,
-    bias: Tensor | None = None,
-    causal: str | None = None,
-    window: tuple[int, int] | None = None,
-    softcap: float | None = None,
-    alibi: Tensor | None = None,
-    sinks: Tensor | None = None,
-    dropout: tuple[float, int] | None = None,
-    round_weights: bool = True,
-    round_scores: bool = False,
-    tile: tuple[int, int] | None = None,
-) -> tuple[Tensor, Tensor]:
-    """What `attention` gives, and the natural logarithm of each row's sum of exponentials, sinks included
-    ([batch, heads, seq_len], float32, -inf for a row without a key, not differentiable)."""
     _check(q, k, v, mask, bias, alibi, sinks)
-    if tile is not None and any(side < 16 or side & (side - 1) for side in tile):
-        raise ValueError(f"tile is {tile}, expected two powers of two from 16")
     if causal is not None and causal not in CORNERS:
         raise ValueError(f"causal is {causal!r}, expected one of {', '.join(CORNERS)}")
     if softcap is not None and not softcap > 0:
@@ -115,12 +73,19 @@ def attention_with_lse(
     offset = k.size(2) - q.size(2) if causal == "bottom_right" else 0
     kept = None if mask is None else mask.expand(*q.shape[:3], k.size(2))
     slopes = None if alibi is None else alibi.float().contiguous()
-    out, lse = _Attention.apply(
+    out: Tensor = _Attention.apply(
         q, k, v, bias, None if sinks is None else sinks.contiguous(), kept, slopes, float(scale),
         float(softcap or 0.0), left, right, offset, p, seed,
-        round_weights, round_scores, list(tile or ()),
     )  # fmt: skip
-    return out, lse
+    return out
+
+
+attention.capabilities = {  # type: ignore[attr-defined]
+    "dtypes": ("float32", "bfloat16", "float16"),
+    "max_head_dim": MAX_HEAD_DIM,
+    "exact_relations": ("cpu",),
+    **({"max_scores": _MAX_TILES * 64 * 64} if INTERPRETED.value else {"devices": ("cuda",)}),
+}
 
 
 class _Attention(torch.autograd.Function):
@@ -135,17 +100,16 @@ class _Attention(torch.autograd.Function):
         mask: Tensor | None,
         alibi: Tensor | None,
         *settings: Any,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> Any:
         wide = None if bias is None else bias.expand(*q.shape[:3], k.size(2))
         out, lse = attention_forward(q, k, v, wide, mask, alibi, sinks, *settings)
         ctx.save_for_backward(q, k, v, out, lse, bias, sinks, mask, alibi)
         ctx.settings = settings
-        ctx.mark_non_differentiable(lse)
-        return out, lse
+        return out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, dout: Tensor, _dlse: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, out, lse, bias, sinks, mask, alibi = ctx.saved_tensors
         wide = None if bias is None else bias.expand(*q.shape[:3], k.size(2))
         with_bias = bias is not None and ctx.needs_input_grad[3]
@@ -157,7 +121,7 @@ class _Attention(torch.autograd.Function):
         if sinks is not None and ctx.needs_input_grad[4]:
             share = torch.exp(sinks.float()[:, None] - lse).nan_to_num(0.0)
             dsinks = -(share * delta).sum((0, 2)).to(sinks.dtype)
-        return (dq, dk, dv, dbias, dsinks, *[None] * 12)
+        return (dq, dk, dv, dbias, dsinks, *[None] * 9)
 
 
 def _check(

@@ -35,7 +35,7 @@ def dkdv_kernel(
     heads, group, rows, columns, scale, softcap, left, right, offset, dropout_p, factor, seed,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
     ALIBI: tl.constexpr, SOFTCAP: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, DROPOUT: tl.constexpr,
-    ROUND_SCORES: tl.constexpr, ROUND_WEIGHTS: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr,
+    BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr,
 ):  # fmt: skip
     """`dk` and `dv` of one block of keys of one key head, from all query heads that read it."""
     first = tl.program_id(0) * BLOCK_J
@@ -68,7 +68,7 @@ def dkdv_kernel(
                 key_sums, value_sums, key, value, q_of, dout_of, lse_of, delta_of, bias_of, mask_of, slope,
                 edges[part], edges[part + 1], j, d, head, q_i, q_d, dout_i, dout_d, bias_i, bias_j, mask_i, mask_j,
                 rows, columns, scale, softcap, left, right, offset, dropout_p, factor, seed, HEAD_DIM, VALUE_DIM,
-                ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT, ROUND_SCORES, ROUND_WEIGHTS, BLOCK_I, part != 1,
+                ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT, BLOCK_I, part != 1,
             )  # fmt: skip
     store(dk + b * dk_b + kv_head * dk_h + j[:, None] * dk_j + d[None, :] * dk_d, key_sums * scale,
           (j[:, None] < columns) & (d[None, :] < HEAD_DIM))  # fmt: skip
@@ -104,7 +104,7 @@ def accumulate_dkdv(
     j, d, head, q_i, q_d, dout_i, dout_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap,
     left, right, offset, dropout_p, factor, seed, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, ALIBI: tl.constexpr,
     SOFTCAP: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, DROPOUT: tl.constexpr,
-    ROUND_SCORES: tl.constexpr, ROUND_WEIGHTS: tl.constexpr, BLOCK_I: tl.constexpr, BOUNDED: tl.constexpr,
+    BLOCK_I: tl.constexpr, BOUNDED: tl.constexpr,
 ):  # fmt: skip
     """Add the queries from `start` to `stop` to dk and dv. Tiles are [keys, queries], since a transposed accumulator as
     operand of a product gave wrong gradients on Hopper with Triton 3.4."""
@@ -116,7 +116,7 @@ def accumulate_dkdv(
         dots = product(key, tl.trans(query), tl.zeros([BLOCK_J, BLOCK_I], tl.float32))
         s, tanh = scores(
             dots, i[None, :], j[:, None], bias, bias_i, bias_j, mask, mask_i, mask_j, slope, scale, softcap, left,
-            right, offset, rows, columns, key.dtype, ALIBI, SOFTCAP, ROUND_SCORES, BOUNDED, LEFT, RIGHT,
+            right, offset, rows, columns, ALIBI, SOFTCAP, BOUNDED, LEFT, RIGHT,
         )  # fmt: skip
         weights = tl.exp2(s - load_lse(lse, i, rows)[None, :])
         upstream = load(dout + i[:, None] * dout_i + d[None, :] * dout_d, i[:, None] < rows, d[None, :] < VALUE_DIM,
@@ -127,12 +127,12 @@ def accumulate_dkdv(
             kept = is_kept(i[None, :], j[:, None], head, rows, columns, dropout_p, seed)
             dropped = tl.where(kept, weights * factor, 0.0)
             dweights = tl.where(kept, dweights * factor, 0.0)
-        value_sums = add_weighted(dropped, upstream, value_sums, ROUND_WEIGHTS)
+        value_sums = add_weighted(dropped, upstream, value_sums)
         shift = tl.load(delta + i, mask=i < rows, other=0.0)
         dscores = weights * (dweights - shift[None, :])
         if SOFTCAP:
             dscores *= 1.0 - tanh * tanh
-        key_sums = add_weighted(dscores, query, key_sums, ROUND_WEIGHTS)
+        key_sums = add_weighted(dscores, query, key_sums)
     return key_sums, value_sums
 
 
@@ -151,7 +151,7 @@ def dq_kernel(
     heads, group, rows, columns, scale, softcap, left, right, offset, dropout_p, factor, seed,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
     ALIBI: tl.constexpr, SOFTCAP: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, DROPOUT: tl.constexpr,
-    ROUND_SCORES: tl.constexpr, ROUND_WEIGHTS: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr,
+    BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr,
 ):  # fmt: skip
     """`dq` of one block of queries of one head; where `dscores` [batch * heads, rows, columns] is given (zeros,
     float32), the gradient of the biased scores too."""
@@ -183,8 +183,8 @@ def dq_kernel(
         sums = accumulate_dq(
             sums, query, upstream, base, shift, k, v, bias, mask, dscores, slope, edges[part], edges[part + 1], i, d,
             head, k_j, k_d, v_j, v_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right,
-            offset, dropout_p, factor, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT, ROUND_SCORES,
-            ROUND_WEIGHTS, BLOCK_J, part != 1,
+            offset, dropout_p, factor, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT,
+            BLOCK_J, part != 1,
         )  # fmt: skip
     store(dq + b * dq_b + h * dq_h + i[:, None] * dq_i + d[None, :] * dq_d, sums * scale,
           (i[:, None] < rows) & (d[None, :] < HEAD_DIM))  # fmt: skip
@@ -195,8 +195,8 @@ def accumulate_dq(
     sums, query, upstream, base, shift, k, v, bias, mask, dscores, slope, start, stop, i, d, head,
     k_j, k_d, v_j, v_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset,
     dropout_p, factor, seed, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, ALIBI: tl.constexpr,
-    SOFTCAP: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, DROPOUT: tl.constexpr, ROUND_SCORES: tl.constexpr,
-    ROUND_WEIGHTS: tl.constexpr, BLOCK_J: tl.constexpr, BOUNDED: tl.constexpr,
+    SOFTCAP: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, DROPOUT: tl.constexpr,
+    BLOCK_J: tl.constexpr, BOUNDED: tl.constexpr,
 ):  # fmt: skip
     """Add what the keys from `start` to `stop` give to dq, and store their part of `dscores`."""
     BLOCK_I: tl.constexpr = query.shape[0]
@@ -207,7 +207,7 @@ def accumulate_dq(
         dots = product(query, tl.trans(key), tl.zeros([BLOCK_I, BLOCK_J], tl.float32))
         s, tanh = scores(
             dots, i[:, None], j[None, :], bias, bias_i, bias_j, mask, mask_i, mask_j, slope, scale, softcap, left,
-            right, offset, rows, columns, query.dtype, ALIBI, SOFTCAP, ROUND_SCORES, BOUNDED, LEFT, RIGHT,
+            right, offset, rows, columns, ALIBI, SOFTCAP, BOUNDED, LEFT, RIGHT,
         )  # fmt: skip
         weights = tl.exp2(s - base[:, None])
         value = load(v + j[None, :] * v_j + d[:, None] * v_d, j[None, :] < columns, d[:, None] < VALUE_DIM,
@@ -222,5 +222,5 @@ def accumulate_dq(
             tl.store(at, gradient, mask=(i[:, None] < rows) & (j[None, :] < columns))
         if SOFTCAP:
             gradient *= 1.0 - tanh * tanh
-        sums = add_weighted(gradient, key, sums, ROUND_WEIGHTS)
+        sums = add_weighted(gradient, key, sums)
     return sums

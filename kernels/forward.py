@@ -14,7 +14,7 @@ def forward_kernel(
     heads, group, rows, columns, scale, softcap, left, right, offset, dropout_p, factor, seed,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
     ALIBI: tl.constexpr, SOFTCAP: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, DROPOUT: tl.constexpr,
-    ROUND_SCORES: tl.constexpr, ROUND_WEIGHTS: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr,
+    BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr,
 ):  # fmt: skip
     """`out` [batch, heads, rows, VALUE_DIM] and lse [batch * heads, rows], natural log, float32. `factor` multiplies
     the sums: 1 / (1 - dropout_p). See kernels.attention."""
@@ -47,7 +47,7 @@ def forward_kernel(
         top, total, sums = accumulate_output(
             top, total, sums, query, k, v, bias, mask, slope, edges[part], edges[part + 1], i, d, head,
             k_j, k_d, v_j, v_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset,
-            dropout_p, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT, ROUND_SCORES, ROUND_WEIGHTS,
+            dropout_p, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT,
             BLOCK_J, part != 1,
         )  # fmt: skip
 
@@ -85,7 +85,7 @@ def accumulate_output(
     top, total, sums, query, k, v, bias, mask, slope, start, stop, i, d, head, k_j, k_d, v_j, v_d,
     bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset, dropout_p, seed,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, ALIBI: tl.constexpr, SOFTCAP: tl.constexpr, LEFT: tl.constexpr,
-    RIGHT: tl.constexpr, DROPOUT: tl.constexpr, ROUND_SCORES: tl.constexpr, ROUND_WEIGHTS: tl.constexpr,
+    RIGHT: tl.constexpr, DROPOUT: tl.constexpr,
     BLOCK_J: tl.constexpr, BOUNDED: tl.constexpr,
 ):  # fmt: skip
     """The online softmax over the keys from `start` to `stop`: running maximum (base 2), sum of weights, weighted
@@ -98,7 +98,7 @@ def accumulate_output(
         dots = product(query, key, tl.zeros([BLOCK_I, BLOCK_J], tl.float32))
         s, _ = scores(
             dots, i[:, None], j[None, :], bias, bias_i, bias_j, mask, mask_i, mask_j, slope, scale, softcap, left,
-            right, offset, rows, columns, query.dtype, ALIBI, SOFTCAP, ROUND_SCORES, BOUNDED, LEFT, RIGHT,
+            right, offset, rows, columns, ALIBI, SOFTCAP, BOUNDED, LEFT, RIGHT,
         )  # fmt: skip
         higher = tl.maximum(top, tl.max(s, 1))
         # -inf - -inf is NaN: rows that have seen no key yet subtract 0.
@@ -110,6 +110,6 @@ def accumulate_output(
             weights = tl.where(is_kept(i[:, None], j[None, :], head, rows, columns, dropout_p, seed), weights, 0.0)
         value = load(v + j[:, None] * v_j + d[None, :] * v_d, j[:, None] < columns, d[None, :] < VALUE_DIM,
                      BOUNDED, d.shape[0] != VALUE_DIM)  # fmt: skip
-        sums = add_weighted(weights, value, sums * shrunk[:, None], ROUND_WEIGHTS)
+        sums = add_weighted(weights, value, sums * shrunk[:, None])
         top = higher
     return top, total, sums

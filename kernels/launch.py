@@ -5,9 +5,8 @@ Sizes of 0 are settled here: no kernel is launched for nothing.
 """
 
 import math
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 import triton
@@ -21,8 +20,6 @@ from kernels.tiles import mask_kernel
 # Those for bfloat16 and float16 with 65 to 128 features are the fastest of 24 tried on an H200 at 8192 tokens and 128
 # features without a mask or bias (Triton 3.6); the others fit in shared memory and were not tuned.
 _MASK_BLOCK = 1024
-INTERPRETER_TILE = 64
-"""Tiles of the interpreter are square: smaller ones cost several times as much per element there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +32,10 @@ class Schedule:
     num_stages: int = 2
 
 
+_INTERPRETED = Schedule(64, 64)
+"""The interpreter's: smaller tiles cost several times as much per element there."""
+
+
 def block_width(head_dim: int, value_dim: int) -> int:
     """How many features a tile has, of queries, keys and values alike; a product needs at least 16.
 
@@ -44,44 +45,33 @@ def block_width(head_dim: int, value_dim: int) -> int:
     return max(16, int(triton.next_power_of_2(max(head_dim, value_dim))))
 
 
-def forward_schedule(
-    dtype: torch.dtype, width: int, device: str, tile: Sequence[int] = (), *, extras: bool = False
-) -> Schedule:
-    """The forward kernel's for tiles of `width` features; `tile` (queries, keys) overrides its tile shape.
+def forward_schedule(dtype: torch.dtype, width: int, device: str, *, extras: bool = False) -> Schedule:
+    """The forward kernel's for tiles of `width` features.
 
     `extras`: a bias or a mask is loaded for every tile of scores, which takes shared memory.
     """
     if device == "cpu":
-        return _with(tile, Schedule(INTERPRETER_TILE, INTERPRETER_TILE))
+        return _INTERPRETED
     if dtype == torch.float32:
-        return _with(tile, Schedule(64, 32, 4, 2) if width <= 128 else Schedule(32, 32, 4, 1))
+        return Schedule(64, 32, 4, 2) if width <= 128 else Schedule(32, 32, 4, 1)
     if width > 128:
-        return _with(tile, Schedule(64, 64, 8, 1 if extras else 2))
+        return Schedule(64, 64, 8, 1 if extras else 2)
     if extras:
-        return _with(tile, Schedule(64, 64, 4, 2))
-    return _with(tile, Schedule(128, 64, 4, 3) if width <= 64 else Schedule(128, 128, 8, 3))
+        return Schedule(64, 64, 4, 2)
+    return Schedule(128, 64, 4, 3) if width <= 64 else Schedule(128, 128, 8, 3)
 
 
 def backward_schedule(
-    dtype: torch.dtype, width: int, device: str, tile: Sequence[int] = (), *, extras: bool = False
+    dtype: torch.dtype, width: int, device: str, *, extras: bool = False
 ) -> tuple[Schedule, Schedule]:
     """Those of dk and dv, and of dq; the rest as `forward_schedule`."""
     if device == "cpu":
-        both = _with(tile, Schedule(INTERPRETER_TILE, INTERPRETER_TILE))
-        return both, both
+        return _INTERPRETED, _INTERPRETED
     if dtype == torch.float32:
-        both = _with(tile, Schedule(32, 32, 4, 1))
-        return both, both
-    if width <= 128 and extras:
-        both = _with(tile, Schedule(64, 64, 4, 1))
-        return both, both
-    if width <= 128:
-        return _with(tile, Schedule(64, 64, 4, 2)), _with(tile, Schedule(128, 64, 8, 3))
-    return _with(tile, Schedule(32, 64, 8, 1)), _with(tile, Schedule(64, 32, 8, 1))
-
-
-def _with(tile: Sequence[int], schedule: Schedule) -> Schedule:
-    return replace(schedule, block_i=tile[0], block_j=tile[1]) if tile else schedule
+        return (Schedule(32, 32, 4, 1),) * 2
+    if width > 128:
+        return Schedule(32, 64, 8, 1), Schedule(64, 32, 8, 1)
+    return (Schedule(64, 64, 4, 1),) * 2 if extras else (Schedule(64, 64, 4, 2), Schedule(128, 64, 8, 3))
 
 
 @torch.library.custom_op("attnfuzz::attention_forward", mutates_args=())
@@ -100,14 +90,10 @@ def attention_forward(
     offset: int,
     dropout_p: float,
     seed: int,
-    round_weights: bool,
-    round_scores: bool,
-    tile: Sequence[int],
 ) -> tuple[Tensor, Tensor]:
     """(out [batch, heads, seq_len, value_dim], logsumexp [batch, heads, seq_len] float32, natural log).
 
-    softcap 0.0: none; left and right -1: unbounded; tile (): the schedule's own. The rest as
-    `kernels.attention.attention`.
+    softcap 0.0: none; left and right -1: unbounded. The rest as `kernels.attention.attention`.
     """
     out = _like(q, v.size(-1))
     batch, heads, rows, _ = q.shape
@@ -119,7 +105,7 @@ def attention_forward(
     if out.numel():
         width = block_width(q.size(-1), v.size(-1))
         extras = bias is not None or mask is not None
-        plan = forward_schedule(q.dtype, width, q.device.type, tile, extras=extras)
+        plan = forward_schedule(q.dtype, width, q.device.type, extras=extras)
         with on_device_of(q):
             forward_kernel[(triton.cdiv(rows, plan.block_i), batch * heads)](
                 q, k, v, bias, _bytes(mask), alibi, sinks, out, lse,
@@ -127,7 +113,7 @@ def attention_forward(
                 heads, heads // k.size(1), rows, columns, scale, softcap, left, right, offset, dropout_p,
                 _factor(dropout_p), seed,
                 **_constants(q, v, alibi, softcap, left, right, dropout_p),
-                ROUND_SCORES=round_scores, ROUND_WEIGHTS=round_weights, **_options(plan),
+                **_options(plan),
             )  # fmt: skip
     return out, lse
 
@@ -155,9 +141,6 @@ def attention_backward(
     offset: int,
     dropout_p: float,
     seed: int,
-    round_weights: bool,
-    round_scores: bool,
-    tile: Sequence[int],
     with_scores: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """(dq, dk, dv, delta [batch, heads, seq_len], dscores [batch, heads, seq_len, kv_len] or, without `with_scores`,
@@ -174,9 +157,8 @@ def attention_backward(
         return dq.zero_(), dk.zero_(), dv.zero_(), delta.zero_(), dscores
     group = heads // kv_heads
     constants = _constants(q, v, alibi, softcap, left, right, dropout_p)
-    constants |= {"ROUND_SCORES": round_scores, "ROUND_WEIGHTS": round_weights}
     extras = bias is not None or mask is not None
-    by_keys, by_queries = backward_schedule(q.dtype, constants["BLOCK_D"], q.device.type, tile, extras=extras)
+    by_keys, by_queries = backward_schedule(q.dtype, constants["BLOCK_D"], q.device.type, extras=extras)
     numbers = (heads, group, rows, columns, scale, softcap, left, right, offset, dropout_p, _factor(dropout_p), seed)
     strides = (*q.stride(), *k.stride(), *v.stride(), *dout.stride())
     edges = (*_strides(bias, q, k), *_strides(mask, q, k))

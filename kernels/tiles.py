@@ -35,11 +35,9 @@ def product(a, b, accumulator):
 
 
 @triton.jit
-def add_weighted(weights, x, accumulator, ROUND: tl.constexpr):
-    """Gives accumulator + weights @ x. The float32 weights are rounded to the dtype of x (ROUND), else x is widened."""
-    if ROUND:
-        return product(round_to(weights, x.dtype), x, accumulator)
-    return product(weights, x.to(tl.float32), accumulator)
+def add_weighted(weights, x, accumulator):
+    """Gives accumulator + weights @ x. The float32 weights are rounded to the dtype of x."""
+    return product(round_to(weights, x.dtype), x, accumulator)
 
 
 @triton.jit
@@ -81,8 +79,7 @@ def tanh(x):
 @triton.jit
 def scores(
     dots, i, j, bias, bias_i, bias_j, mask, mask_i, mask_j, slope, scale, softcap, left, right, offset, rows, columns,
-    DTYPE: tl.constexpr, ALIBI: tl.constexpr, SOFTCAP: tl.constexpr, ROUND: tl.constexpr, BOUNDED: tl.constexpr,
-    LEFT: tl.constexpr, RIGHT: tl.constexpr,
+    ALIBI: tl.constexpr, SOFTCAP: tl.constexpr, BOUNDED: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr,
 ):  # fmt: skip
     """(log2(e) times the scores of a tile, tanh of the softcap or `dots`) from the products q . k.
 
@@ -90,12 +87,8 @@ def scores(
     first element. BOUNDED: the tile crosses the end of the axis that is looped over, or an edge of the band of kept
     keys. Along the other axis any tile may cross the end: what is computed there is never stored.
     """
-    if ROUND:
-        dots = round_to(dots, DTYPE).to(tl.float32)
-    if SOFTCAP or ALIBI or bias is not None or ROUND:
+    if SOFTCAP or ALIBI or bias is not None:
         s = dots * scale
-        if ROUND:
-            s = round_to(s, DTYPE).to(tl.float32)
         if SOFTCAP:
             dots = tanh(s / softcap)
             s = softcap * dots

@@ -39,26 +39,25 @@ class Trial:
     def draw(self, *shape: int) -> Tensor:
         return torch.randn(*shape, device=DEVICE).to(self.dtype)
 
-    def run(self, **more: Any) -> dict[str, Tensor]:
+    def run(self) -> dict[str, Tensor]:
         """Forward and backward through the bundled kernels."""
         leaves = [x.detach().requires_grad_() for x in (self.q, self.k, self.v)]
-        out = attention(*leaves, **{**self.options, **more})
+        out = attention(*leaves, **self.options)
         gradients = torch.autograd.grad(out, leaves, self.dout)
         return dict(zip(("out", "dq", "dk", "dv"), (out.detach(), *gradients), strict=True))
 
     def judged(self, values: dict[str, Tensor]) -> Judgement:
         """What the oracle says of these results."""
         options = dict(self.options)
-        rounds = ("weights",) if options.pop("round_weights", True) else ()
         p, seed = options.get("dropout") or (0.0, 0)
         sizes = (self.batch, self.heads, self.rows, self.columns)
         gradients = {name: value for name, value in values.items() if name != "out"}
         call = Call(self.q, self.k, self.v, options, values["out"], self.dout, gradients)
-        return judge(call, rounds, dropout_mask(*sizes, p, seed, DEVICE) if p else None)
+        return judge(call, ("weights",), dropout_mask(*sizes, p, seed, DEVICE) if p else None)
 
-    def holds(self, **more: Any) -> bool:
+    def holds(self) -> bool:
         """Whether the oracle finds nothing wrong; prints what it finds."""
-        judgement = self.judged(self.run(**more))
+        judgement = self.judged(self.run())
         if judgement.verdict.is_finding:
             print(f"{judgement} of {self.options} {list(self.q.shape)} {list(self.k.shape)} {self.dtype}")  # noqa: T201
         return not judgement.verdict.is_finding

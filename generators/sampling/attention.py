@@ -2,9 +2,8 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
-from generators.program.case import Contract, Values
+from generators.program.case import Values
 from generators.program.sizes import Size
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
@@ -40,16 +39,6 @@ class _ScaleSpelling:
     divide: bool
     carrier: str
 
-    @property
-    def effective(self) -> float:
-        """What the products are multiplied with."""
-        return 1.0 / self.value if self.divide else float(self.value)
-
-    @property
-    def contractual(self) -> bool:
-        """Whether it is a number that stands in the program."""
-        return self.carrier not in ("learned", "input")
-
 
 _PLAIN = AttentionFeatures()
 
@@ -75,40 +64,30 @@ def attend(
     direct = k == heads.k.value and c.deviates()
     scores = _scores(b, c, heads, insert_noop(b, c, q), insert_noop(b, c, k), scale, direct=direct)
     scores = insert_noop(b, c, scores)
-    cap, alibi, sinks = None, None, None
     if bias:
         scores = b.op("add", scores, bias, to="scores")
     if features.softcap:
-        scores, cap = spell_softcap(b, c, scores)
+        scores = spell_softcap(b, c, scores)
     pattern = draw_pattern(b, c, features, *b.shape(scores)[-2:])
     if features.alibi:
-        alibi = spell_alibi(b, c, scores, pattern)
-        scores = alibi.scores
+        scores = spell_alibi(b, c, scores, pattern)
     masked = apply_mask(b, c, scores, pattern)
-    scores = insert_noop(b, c, masked.scores)
+    if features.alibi:
+        # The distances are counted from the corner that the contract names.
+        b.deny_unless((pattern.causal == "bottom_right") == (b.says("causal") == "bottom_right"))
+    scores = insert_noop(b, c, masked)
     if b.dtype_of(scores) != b.dtype_of(q) and c.choose("scores.back", {"stay": 9.0, "type_as": 1.0}) == "type_as":
         scores = b.op("type_as", scores, q)
     if features.sinks:
-        sinks = add_sinks(b, c, scores)
-        scores = sinks.scores
+        scores = add_sinks(b, c, scores)
     scores = _flatten_scores(b, c, scores)
     probs = spell_softmax(b, c, scores, v)
-    seen = b.op("narrow", probs.value, to="probs", stop=b.shape(v)[-2]) if sinks else probs.value
-    weights, dropout = _dropout(b, c, insert_noop(b, c, seen))
+    seen = b.op("narrow", probs, to="probs", stop=b.shape(v)[-2]) if features.sinks else probs
+    weights = _dropout(b, c, insert_noop(b, c, seen))
     output = _weight_values(b, c, weights, insert_noop(b, c, v))
-    said = probs.contractual and masked.contractual and scale.contractual and not _adds_bias(b)
-    if alibi:
-        # The distances are counted from the corner that the contract names.
-        same_corner = (pattern.causal == "bottom_right") == (masked.pattern.causal == "bottom_right")
-        said = said and alibi.contractual and same_corner
-    if bias:
-        # A contract has one bias, added after the mask: what is filled must stay hidden with the bias on top.
-        said = said and masked.bias is None and masked.fill == -math.inf and not cap and not alibi
-    if said and (sinks is None or sinks.contractual):
-        steps = {"softcap": cap, "alibi": alibi and alibi.value, "sinks": sinks and sinks.value, "dropout": dropout}
-        added = {"bias": bias} if bias else {}
-        _note_contract(b, heads, output, scale=scale.effective, **{**steps, **masked.of_contract(), **added})
-    return AttentionValues(output, k, v, (weights, masked.scores, k, v))
+    b.deny_unless(not _adds_bias(b))
+    b.end_attention(*heads.values, output, bias=bias)
+    return AttentionValues(output, k, v, (weights, masked, k, v))
 
 
 _SCALES = {1.0: 2.0, 0.5: 5.0, 0.125: 5.0, 0.3: 4.0, 1e-3: 2.0, 4.0: 3.0, 12.5: 1.5, -0.5: 5.0}
@@ -131,7 +110,10 @@ def _draw_scale(b: Builder, c: Choices, heads: Heads) -> _ScaleSpelling:
     carrier = c.choose_default(
         {"number": 82.0, "scalar": 7.0, "full": 5.0, "learned": 4.0, "input": 2.0}, "scale.carrier"
     )
-    return _ScaleSpelling(place, value, divide, "number" if place == "none" else carrier)
+    carrier = "number" if place == "none" else carrier
+    b.say(scale=1.0 / value if divide else float(value))
+    b.deny_unless(carrier not in ("learned", "input"))
+    return _ScaleSpelling(place, value, divide, carrier)
 
 
 def _apply_scale(b: Builder, c: Choices, value: str, scale: _ScaleSpelling, number: float) -> str:
@@ -246,14 +228,14 @@ def _repeat(b: Builder, c: Choices, value: str, group: Size, how: str) -> str:
     return b.op("reshape", wide, sizes=(batch, heads * group, *rest))
 
 
-def _dropout(b: Builder, c: Choices, probs: str) -> tuple[str, float]:
+def _dropout(b: Builder, c: Choices, probs: str) -> str:
     if c.choose("dropout", {"none": 6.0, "dropout": 4.0}) == "none":
-        return probs, 0.0
+        return probs
     p = c.weighted({0.0: 6.0, 0.1: 3.0, 0.5: 1.0, 1.0: 0.2})
     form = c.weighted({"module": 4.0, "functional": 5.0, "torch": 1.0})
     active = "mode" if form == "module" else c.weighted({"mode": 8.0, "always": 0.6, "never": 1.0})
-    dropped = b.op("dropout", probs, to="weights", p=p, form=form, active=active)
-    return dropped, p if active == "always" or (active == "mode" and b.mode == "training") else 0.0
+    b.say(dropout=p if active == "always" or (active == "mode" and b.mode == "training") else 0.0)
+    return b.op("dropout", probs, to="weights", p=p, form=form, active=active)
 
 
 def _weight_values(b: Builder, c: Choices, weights: str, v: str) -> str:
@@ -284,27 +266,22 @@ def _call_sdpa(b: Builder, c: Choices, heads: Heads) -> AttentionValues:
     masking = c.choose("sdpa.mask", {"causal": 30.0, "mask": 35.0, "none": 35.0})
     causal = masking == "causal"
     dropout = c.weighted({0.0: 8.0, 0.2: 1.0})
-    masks, boolean = [], False
+    masks = []
     if masking == "mask":
         query, key = b.shape(q)[-2], b.shape(k)[-2]
         lead = b.shape(q)[:-2]
         one = Size.of(1)
         shape = c.pick([(query, key), (*lead, query, key), (lead[0], *(one,) * (len(lead) - 1), query, key)])
         if c.chance(0.5):
-            values, dtype, boolean = Values(c.pick(("random", "padding", "empty_row")), scale=0.7), "bool", True
+            values, dtype = Values(c.pick(("random", "padding", "empty_row")), scale=0.7), "bool"
         else:
             values, dtype = Values(c.pick(("normal", "random_mask")), scale=1.0), b.dtype_of(q)
         masks.append(b.fixed(c, b.input("mask", shape, values, dtype)))
+        b.say(**{"mask" if dtype == "bool" else "bias": masks[0]})
     output = b.op(
         "sdpa", q, k, v, *masks, to="out", is_causal=causal, scale=scale, dropout_p=dropout, enable_gqa=native
     )
     effective = 1 / math.sqrt(max(1, b.size(b.shape(q)[-1]))) if scale is None else scale
-    mask = masks[0] if masks else None
-    masked = {"mask" if boolean else "bias": mask, "causal": "top_left" if causal else None}
-    _note_contract(b, heads, output, scale=effective, dropout=dropout if b.mode == "training" else 0.0, **masked)
+    dropout = dropout if b.mode == "training" else 0.0
+    b.end_attention(*heads.values, output, scale=effective, dropout=dropout, causal="top_left" if causal else None)
     return AttentionValues(output, k, v, (k, v))
-
-
-def _note_contract(b: Builder, heads: Heads, output: str, **fields: Any) -> None:
-    layout = "bhsd" if b.rank(output) == 4 else "bsd"
-    b.contracts.append(Contract(*heads.values, output, layout, **fields))

@@ -3,6 +3,8 @@
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
+from typing import Any
 
 from generators.program.case import Attr, Case, Contract, Input, Op, TensorType, Values
 from generators.program.dtypes import category
@@ -26,6 +28,8 @@ class Builder:
         self.ops: list[Op] = []
         self.types: dict[str, TensorType] = {}
         self.contracts: list[Contract] = []
+        self._said: dict[str, Any] | None = {}
+        """Fields of the contract of the attention being written; None where no contract says what was written."""
 
     def fresh(self, hint: str) -> str:
         """`hint`, or `hint` with the first free number."""
@@ -86,6 +90,29 @@ class Builder:
     def size(self, size: Size) -> int:
         """A size in numbers."""
         return size.value(self.dims)
+
+    def say(self, **fields: Any) -> None:
+        """Note what a contract says of the step just written."""
+        self._said = None if self._said is None else {**self._said, **fields}
+
+    def deny_unless(self, fact: bool) -> None:
+        """The attention has no contract where this does not hold."""
+        self._said = self._said if fact else None
+
+    def says(self, field: str) -> Any:
+        """What is noted for a field."""
+        return (self._said or {}).get(field)
+
+    def end_attention(self, q: str, k: str, v: str, output: str, *, bias: str = "", **fields: Any) -> None:
+        """Add the contract of an attention, where one says all its steps; `bias`: was added before they were written.
+
+        A contract has one bias, added after the mask: what is filled must stay hidden with the bias on top.
+        """
+        said, self._said = self._said, {}
+        if said is None or (bias and (said.keys() & {"bias", "softcap", "alibi"} or said.get("fill", -inf) > -inf)):
+            return
+        fields |= said | ({"bias": bias} if bias else {})
+        self.contracts.append(Contract(q, k, v, output, "bhsd" if self.rank(output) == 4 else "bsd", **fields))
 
     def may_overwrite(self, name: str) -> bool:
         """Whether a value is a new tensor that nothing has read yet, so that a step may work in place."""

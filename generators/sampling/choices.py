@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -111,10 +110,6 @@ class ByteChoices(Choices):
         """One of the keys, with likelihood proportional to its value."""
         drawn = self._drawn()
         return max(options, key=lambda option: options[option]) if drawn is None else self._at_weight(options, drawn)
-
-    def along(self, sums: Sequence[float]) -> int:
-        """An index of a list, with likelihood proportional to its weight; `sums`: running sums of the weights."""
-        return self.weighted({i: after - before for i, (before, after) in enumerate(pairwise((0.0, *sums)))})
 
     def _drawn(self) -> float | None:
         """A number from 0 to 1; None when the bytes are used up."""

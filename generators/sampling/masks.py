@@ -1,7 +1,6 @@
 """Masks: every spelling, every shape and dtype that eager accepts, every value that callers pass."""
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 from generators.program.case import Values
 from generators.program.dtypes import LOWEST
@@ -65,24 +64,6 @@ _PATTERN_KINDS = {"fill": 4.0, "where": 3.0, "add": 2.0, "where_and_add": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
-class MaskedScores:
-    """Scores after masking, and what a Contract says of it, if one can (`contractual`)."""
-
-    scores: str
-    mask: str | None = None
-    means: str = "keep"
-    fill: float = NEG_INF
-    bias: str | None = None
-    pattern: Pattern = NO_PATTERN
-    contractual: bool = True
-
-    def of_contract(self) -> dict[str, Any]:
-        """The fields of a contract that say this."""
-        fields = {"mask": self.mask, "mask_means": self.means, "fill": self.fill, "bias": self.bias}
-        return {**fields, "causal": self.pattern.causal, "window": self.pattern.window}
-
-
-@dataclass(frozen=True, slots=True)
 class _KeepMask:
     """A boolean value, True where a key is kept; the pattern in it, and the mask it is joined with, if any."""
 
@@ -90,12 +71,12 @@ class _KeepMask:
     pattern: Pattern = NO_PATTERN
     mask: str | None = None
 
-    def masked(self, scores: str) -> MaskedScores:
-        """Scores from which all that is not seen is gone for good: -inf."""
-        return MaskedScores(scores, self.mask, pattern=self.pattern)
+    def say(self, b: Builder) -> None:
+        """Note that all that is not seen is gone for good: -inf."""
+        b.say(mask=self.mask, causal=self.pattern.causal, window=self.pattern.window)
 
 
-def apply_mask(b: Builder, c: Choices, scores: str, pattern: Pattern) -> MaskedScores:
+def apply_mask(b: Builder, c: Choices, scores: str, pattern: Pattern) -> str:
     """Mask `scores`, [B, H, S, T] or [B, S, T], by the pattern, or without one in some way, or not at all."""
     in_place = b.may_overwrite(scores) and c.deviates()
     kind = c.weighted(_PATTERN_KINDS) if pattern else c.choose("mask.kind", _KINDS)
@@ -111,11 +92,8 @@ def apply_mask(b: Builder, c: Choices, scores: str, pattern: Pattern) -> MaskedS
         return _where(b, c, scores, pattern)
     if kind == "where_and_add":
         first = _where(b, c, scores, pattern)
-        bias = _additive_input(b, c, scores)
-        return replace(
-            first, scores=b.op("add", first.scores, bias, to="scores"), bias=bias, contractual=b.is_float(bias)
-        )
-    return MaskedScores(scores)
+        return b.op("add", first, _additive_input(b, c, scores), to="scores")
+    return scores
 
 
 def _shape(b: Builder, c: Choices, scores: str) -> tuple[Size, ...]:
@@ -149,7 +127,10 @@ def _additive_input(b: Builder, c: Choices, scores: str) -> str:
     else:
         values = _additive_values(c, len(shape))
     layout = c.choose_default({"contiguous": 8.0, "padded": 1.0, "offset": 1.0})
-    return b.fixed(c, b.input("mask", shape, values, dtype, layout))
+    mask = b.fixed(c, b.input("mask", shape, values, dtype, layout))
+    b.say(bias=mask)
+    b.deny_unless(b.is_float(mask))
+    return mask
 
 
 def _additive_values(c: Choices, rank: int) -> Values:
@@ -173,31 +154,32 @@ def _additive_values(c: Choices, rank: int) -> Values:
     return Values(kind, scale=scale)
 
 
-def _add_mask(b: Builder, c: Choices, scores: str, pattern: Pattern, *, in_place: bool) -> MaskedScores:
+def _add_mask(b: Builder, c: Choices, scores: str, pattern: Pattern, *, in_place: bool) -> str:
     if pattern or c.choose("mask.from", {"given": 3.0, "made": 1.0}) == "made":
         return _add_pattern(b, c, scores, pattern)
     mask = _additive_input(b, c, scores)
     if c.deviates():
-        return MaskedScores(b.op("add", mask, scores, to="scores"), bias=mask, contractual=b.is_float(mask))
+        return b.op("add", mask, scores, to="scores")
     fits = in_place and b.dtype_of(mask) == b.dtype_of(scores)
     form = "in_place" if fits else c.choose_default({"operator": 8.0, "method": 1.0, "function": 1.0})
-    return MaskedScores(b.op("add", scores, mask, to="scores", form=form), bias=mask, contractual=b.is_float(mask))
+    return b.op("add", scores, mask, to="scores", form=form)
 
 
-def _add_pattern(b: Builder, c: Choices, scores: str, pattern: Pattern) -> MaskedScores:
+def _add_pattern(b: Builder, c: Choices, scores: str, pattern: Pattern) -> str:
     """A tensor of zeros and low numbers, made inside and added: by the pattern, or causal from the first key."""
     query, key = b.shape(scores)[-2:]
     if not pattern and c.choose("mask.triangle", {"triu": 1.0, "keep": 1.0}) == "triu":
         low = c.weighted({NEG_INF: 3.0, -1e4: 1.0})
         full = b.op("full", to="causal", sizes=(query, key), value=low, dtype=b.dtype_of(scores))
         bias = b.op("triu", full, diagonal=1)
-        added = b.op("add", scores, bias, to="scores")
-        return MaskedScores(added, pattern=_TOP_LEFT) if low == NEG_INF else MaskedScores(added, bias=bias)
+        b.say(**({"causal": "top_left"} if low == NEG_INF else {"bias": bias}))
+        return b.op("add", scores, bias, to="scores")
     seen = _draw_keep(b, c, scores, pattern) if pattern else _KeepMask(_causal(b, c, scores), _TOP_LEFT)
     shape = b.shape(seen.value) if pattern else (query, key)
     zeros = b.op("full", to="bias", sizes=shape, value=0.0, dtype=b.dtype_of(scores))
     bias = b.op("masked_fill", zeros, b.op("logical_not", seen.value), to="bias", value=NEG_INF)
-    return seen.masked(b.op("add", scores, bias, to="scores"))
+    seen.say(b)
+    return b.op("add", scores, bias, to="scores")
 
 
 def _causal(b: Builder, c: Choices, scores: str) -> str:
@@ -251,7 +233,7 @@ def _fill(b: Builder, c: Choices, scores: str, pattern: Pattern) -> float | str:
     return -1e4 if fill == -1e9 and b.dtype_of(scores) == "float16" else fill
 
 
-def _fill_masked(b: Builder, c: Choices, scores: str, pattern: Pattern, *, in_place: bool) -> MaskedScores:
+def _fill_masked(b: Builder, c: Choices, scores: str, pattern: Pattern, *, in_place: bool) -> str:
     seen = _draw_keep(b, c, scores, pattern)
     # A caller's mask may as well say which keys to drop, and so may a triangle.
     inverted = bool(pattern) or c.chance(0.6)
@@ -262,13 +244,14 @@ def _fill_masked(b: Builder, c: Choices, scores: str, pattern: Pattern, *, in_pl
         drop = b.op("expand_as", drop, scores)
     fill = _fill(b, c, scores, pattern)
     form = "in_place" if in_place and b.may_overwrite(scores) else c.choose_default({"method": 8.0, "function": 1.0})
-    result = b.op("masked_fill", scores, drop, to="scores", value=fill, form=form)
     if inverted and seen.pattern and fill == NEG_INF:
-        return seen.masked(result)
-    return MaskedScores(result, drop, "drop", _fill_value(fill, b, scores))
+        seen.say(b)
+    else:
+        b.say(mask=drop, mask_means="drop", fill=_fill_value(fill, b, scores))
+    return b.op("masked_fill", scores, drop, to="scores", value=fill, form=form)
 
 
-def _fill_where_zero(b: Builder, c: Choices, scores: str) -> MaskedScores:
+def _fill_where_zero(b: Builder, c: Choices, scores: str) -> str:
     """As DistilBERT does: a mask of one number a key, compared with 0, viewed and expanded, the rest -inf."""
     batch, *_, key = b.shape(scores)
     dtype = c.weighted({"int64": 5.0, "bool": 2.0, "float32": 1.0, "uint8": 0.5} | {b.dtype: 4.0})
@@ -285,32 +268,31 @@ def _fill_where_zero(b: Builder, c: Choices, scores: str) -> MaskedScores:
     if expand != "broadcast":
         drop = b.op("expand_as", drop, scores) if expand == "expand_as" else b.op("expand", drop, sizes=b.shape(scores))
     fill = c.choose("mask.fill", _EQUAL_0_FILLS)
-    result = b.op("masked_fill", scores, drop, to="scores", value=fill)
-    return MaskedScores(result, drop, "drop", _fill_value(fill, b, scores))
+    b.say(mask=drop, mask_means="drop", fill=_fill_value(fill, b, scores))
+    return b.op("masked_fill", scores, drop, to="scores", value=fill)
 
 
-def _where(b: Builder, c: Choices, scores: str, pattern: Pattern) -> MaskedScores:
+def _where(b: Builder, c: Choices, scores: str, pattern: Pattern) -> str:
     seen = _draw_keep(b, c, scores, pattern)
     keep = seen.value
     fill = _fill(b, c, scores, pattern)
     reverse = c.deviates() and c.chance(0.5) and not pattern
+    if seen.pattern and fill == NEG_INF and not reverse:
+        seen.say(b)
+    else:
+        b.say(mask=keep, mask_means="drop" if reverse else "keep", fill=_fill_value(fill, b, scores))
     if c.choose("mask.low", {"full": 6.0, "number": 4.0}) == "full":
         low = b.op("full", to="low", sizes=(), value=fill, dtype=b.dtype_of(scores))
-        result = (
-            b.op("where", keep, low, scores, to="scores") if reverse else b.op("where", keep, scores, low, to="scores")
-        )
-    else:
-        result = b.op("where", keep, scores, to="scores", other=fill, reverse=reverse)
-    if seen.pattern and fill == NEG_INF and not reverse:
-        return seen.masked(result)
-    return MaskedScores(result, keep, "drop" if reverse else "keep", _fill_value(fill, b, scores))
+        return b.op("where", keep, *((low, scores) if reverse else (scores, low)), to="scores")
+    return b.op("where", keep, scores, to="scores", other=fill, reverse=reverse)
 
 
-def _add_scaled_padding(b: Builder, c: Choices, scores: str) -> MaskedScores:
+def _add_scaled_padding(b: Builder, c: Choices, scores: str) -> str:
     """As BERT does: (1 - padding) * a large negative number, broadcast over heads and queries, added."""
     batch, *_, key = b.shape(scores)
     kind = c.weighted({"zero_one": 4.0, "small_counts": 1.0})
     mask = b.fixed(c, b.input("padding", (batch, key), Values(kind), b.dtype_of(scores)))
     view = b.op("view", mask, sizes=(batch, *(Size.of(1),) * (b.rank(scores) - 2), key))
     low = b.op("mul", b.op("sub", view, other=1.0, reverse=True, to="masked"), other=c.pick((-1e4, -3e4)), to="bias")
-    return MaskedScores(b.op("add", scores, low, to="scores"), bias=low)
+    b.say(bias=low)
+    return b.op("add", scores, low, to="scores")

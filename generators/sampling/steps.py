@@ -24,15 +24,6 @@ class AttentionFeatures:
         return self != AttentionFeatures()
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureScores:
-    """Scores after a step, the value a contract names for it, and whether a contract may: it asks no gradient of it."""
-
-    scores: str
-    value: str
-    contractual: bool
-
-
 SHARE = 0.07
 """The share of a campaign's cases with features: they are few in the code that compilers see, and slower to judge."""
 _ONE = {"softcap": 2.0, "window": 2.0, "bottom_right": 1.0, "alibi": 1.5, "sinks": 1.5}
@@ -73,26 +64,25 @@ def draw_pattern(b: Builder, c: Choices, features: AttentionFeatures, query: Siz
     return Pattern(features.causal, (left, right))
 
 
-def spell_softcap(b: Builder, c: Choices, scores: str) -> tuple[str, float]:
-    """Scores held below a cap, cap * tanh(scores / cap), as Gemma writes it; and the cap."""
+def spell_softcap(b: Builder, c: Choices, scores: str) -> str:
+    """Scores held below a cap, cap * tanh(scores / cap), as Gemma writes it."""
     cap = c.pick((50.0, 30.0, 20.0, 5.0, 1.0))
     scores = b.op("div", scores, other=cap)
     scores = b.op("tanh", scores, form=c.pick(("function", "method")))
-    return b.op("mul", scores, other=cap, reverse=c.chance(0.3)), cap
+    b.say(softcap=cap)
+    return b.op("mul", scores, other=cap, reverse=c.chance(0.3))
 
 
-def spell_alibi(b: Builder, c: Choices, scores: str, pattern: Pattern) -> FeatureScores:
+def spell_alibi(b: Builder, c: Choices, scores: str, pattern: Pattern) -> str:
     """Slopes [H], given or a geometric row, times the distances, taken from the scores, [B, H, S, T] or [B, S, T]."""
     query, key = b.shape(scores)[-2:]
     heads = _num_heads(b, scores)
-    contractual = True
     if c.chance(0.4):
         steps = b.op("arange", to="steps", start=1, stop=heads + 1, dtype="float32")
         slopes = b.op("exp", b.op("mul", steps, other=c.pick((-0.5, -1.0, -0.1))), to="slopes")
     else:
-        slopes, contractual = _draw_per_head(
-            b, c, "slopes", heads, Values("uniform", scale=c.pick((1.0, 0.2))), "float32"
-        )
+        slopes = _draw_per_head(b, c, "slopes", heads, Values("uniform", scale=c.pick((1.0, 0.2))), "float32")
+    b.say(alibi=slopes)
     rows, columns = position_indices(b, query, key, offset(pattern, query, key), c.pick(("int64", "float32")))
     ahead = c.chance(0.5)
     distance = b.op("sub", *((columns, rows) if ahead else (rows, columns)), to="distance")
@@ -101,15 +91,16 @@ def spell_alibi(b: Builder, c: Choices, scores: str, pattern: Pattern) -> Featur
     if b.dtype_of(scores) != "float32" and c.chance(0.5):
         sloped = b.op("cast", sloped, dtype=b.dtype_of(scores))
     if c.chance(0.5):
-        return FeatureScores(b.op("sub", scores, sloped, to="scores"), slopes, contractual)
-    return FeatureScores(b.op("add", scores, b.op("neg", sloped), to="scores"), slopes, contractual)
+        return b.op("sub", scores, sloped, to="scores")
+    return b.op("add", scores, b.op("neg", sloped), to="scores")
 
 
-def add_sinks(b: Builder, c: Choices, scores: str) -> FeatureScores:
+def add_sinks(b: Builder, c: Choices, scores: str) -> str:
     """The scores with one more column, a number a head, as gpt-oss writes it: softmax, then drop the column."""
     heads = _num_heads(b, scores)
     dtype = c.pick((b.dtype, b.dtype_of(scores), "float32"))
-    sinks, contractual = _draw_per_head(b, c, "sinks", heads, Values("normal", scale=c.pick((1.0, 1.0, 3.0))), dtype)
+    sinks = _draw_per_head(b, c, "sinks", heads, Values("normal", scale=c.pick((1.0, 1.0, 3.0))), dtype)
+    b.say(sinks=sinks)
     lead = (1,) * (b.rank(scores) - 3)
     column = b.op(c.pick(("view", "reshape")), sinks, to="column", sizes=(*lead, heads, 1, 1))
     column = b.op("expand", column, sizes=(*b.shape(scores)[:-1], 1))
@@ -118,29 +109,23 @@ def add_sinks(b: Builder, c: Choices, scores: str) -> FeatureScores:
     joined = b.op("cat", scores, column, to="joined", dim=-1)
     if c.chance(0.3):
         joined = b.op("sub", joined, b.op("amax", joined, to="top", dim=-1, keepdim=True))
-    return FeatureScores(joined, sinks, contractual)
+    return joined
 
 
 def _num_heads(b: Builder, scores: str) -> Size:
     return b.shape(scores)[1] if b.rank(scores) == 4 else Size.of(1)
 
 
-def _draw_per_head(b: Builder, c: Choices, hint: str, heads: Size, values: Values, dtype: str) -> tuple[str, bool]:
-    """A tensor of one number a head from outside; in training mostly cut off from gradients."""
+def _draw_per_head(b: Builder, c: Choices, hint: str, heads: Size, values: Values, dtype: str) -> str:
+    """A tensor of one number a head from outside; in training mostly cut off from gradients, which no contract asks of
+    it."""
     value = b.input(hint, (heads,), values, dtype, parameter=c.chance(0.5))
     fixed = b.fixed(c, value)
-    return fixed, b.mode != "training" or fixed != value
+    b.deny_unless(b.mode != "training" or fixed != value)
+    return fixed
 
 
-@dataclass(frozen=True, slots=True)
-class Probabilities:
-    """The probabilities, in the dtype of the values they meet, and whether they are a stable softmax over the keys."""
-
-    value: str
-    contractual: bool
-
-
-def spell_softmax(b: Builder, c: Choices, scores: str, like: str) -> Probabilities:
+def spell_softmax(b: Builder, c: Choices, scores: str, like: str) -> str:
     """Softmax of `scores` (last axis: keys), in the dtype of `like`, the values it will meet."""
     rank = b.rank(scores)
     axis = c.choose_default({-1: 80.0, rank - 1: 6.0, -2: 3.0, rank - 2: 2.0, 1: 1.5, 0: 0.7})
@@ -172,9 +157,9 @@ def spell_softmax(b: Builder, c: Choices, scores: str, like: str) -> Probabiliti
             probs = b.op("type_as", probs, like)
         else:
             probs = b.op("cast", probs, dtype=b.dtype_of(like), form=back)
-        # Without the row maximum taken out first, a row of huge negative scores does not sum to 1.
-    stable = spelling not in ("explicit_unsafe", "logsumexp")
-    return Probabilities(probs, stable and axis in (-1, rank - 1))
+    # Without the row maximum taken out first, a row of huge negative scores does not sum to 1.
+    b.deny_unless(spelling not in ("explicit_unsafe", "logsumexp") and axis in (-1, rank - 1))
+    return probs
 
 
 def _explicit(b: Builder, c: Choices, scores: str, axis: int, *, safe: bool) -> str:

@@ -2,7 +2,7 @@
 
 import math
 
-from generators.program.case import Contract, Values
+from generators.program.case import Values
 from generators.program.sizes import Size, shape_of
 from generators.sampling import layers
 from generators.sampling.attention import attend
@@ -92,12 +92,10 @@ def write_bloom(b: Builder, c: Choices) -> list[str]:
     kt = b.op("transpose", folded[1], to="kt", dim0=1, dim1=2)
     scores = b.op("baddbmm", bias, folded[0], kt, to="scores", beta=c.pick((1, 1.0)), alpha=scale)
     scores = b.op("view", scores, sizes=(batch, heads, length, length))
-    masked = apply_mask(b, c, scores, NO_PATTERN)
-    probs = spell_softmax(b, c, masked.scores, v)
-    weights = b.op("view", probs.value, to="weights", sizes=(batch * heads, length, length))
+    probs = spell_softmax(b, c, apply_mask(b, c, scores, NO_PATTERN), v)
+    weights = b.op("view", probs, to="weights", sizes=(batch * heads, length, length))
     out = b.op("view", b.op("bmm", weights, folded[2], to="out"), sizes=(batch, heads, length, head_dim))
-    if probs.contractual and masked.contractual and masked.bias is None and masked.fill == -math.inf:
-        b.contracts.append(Contract(q, k, v, out, scale=scale, **{**masked.of_contract(), "bias": alibi}))
+    b.end_attention(q, k, v, out, scale=scale, bias=alibi)
     return [layers.project_output(b, c, out, "dense", heads * head_dim, bias=True)] if c.chance(0.6) else [out]
 
 

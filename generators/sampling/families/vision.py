@@ -1,6 +1,6 @@
 """Writers of vision models."""
 
-from generators.program.case import Contract, Values
+from generators.program.case import Values
 from generators.program.sizes import Size, shape_of
 from generators.sampling.attention import attend
 from generators.sampling.builder import Builder
@@ -73,9 +73,9 @@ def write_swin(b: Builder, c: Choices) -> list[str]:
         mask = b.op("unsqueeze", b.op("unsqueeze", mask, dim=1), dim=0)
         scores = b.op("view", b.op("add", apart, mask), to="scores", sizes=(_ALL, heads, _PLACES, _PLACES))
     probs = spell_softmax(b, c, scores, v)
-    out = b.op("matmul", probs.value, v, to="out")
-    if probs.contractual and not shifted and not second:
-        b.contracts.append(Contract(q, k, v, out, scale=scale, bias=bias))
+    out = b.op("matmul", probs, v, to="out")
+    b.deny_unless(not shifted and not second)
+    b.end_attention(q, k, v, out, scale=scale, bias=bias)
     merged = project_output(b, c, out, "proj", embed, bias=True)
     if c.chance(0.4):
         return [merged]
@@ -151,5 +151,5 @@ def write_xcit(b: Builder, c: Choices) -> list[str]:
     scores = b.op("matmul", q, b.op("transpose", k, to="kt"), to="scores")
     shape = c.pick((shape_of("H", 1, 1), shape_of(1, 1, 1)))
     scores = b.op("mul", scores, b.input("temperature", shape, Values("uniform", scale=4.0), parameter=True))
-    out = b.op("matmul", spell_softmax(b, c, scores, v).value, v, to="out")
+    out = b.op("matmul", spell_softmax(b, c, scores, v), v, to="out")
     return [b.op("permute", out, dims=(0, 3, 1, 2))] if c.chance(0.5) else [out]

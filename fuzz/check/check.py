@@ -20,9 +20,9 @@ from fuzz.check.oracle import constants, dynamo_same
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.judge import judge as judge_call
 from fuzz.check.oracle.noise import Noise
-from fuzz.check.oracle.verdict import DOUBTED, Judgement
+from fuzz.check.oracle.verdict import Judgement
 from fuzz.check.program import Execution, is_device_lost, is_from_text
-from fuzz.check.recheck import Compiled, apply_precision_policy, recheck
+from fuzz.check.recheck import Compiled, apply_precision_policy, explain_by_fused_rounding, recheck
 from fuzz.check.rewrite_match import MatchRecorder
 from fuzz.check.rewrite_proof import find_wrong_rewrite, is_right_rewrite
 from fuzz.check.subject_builder import Subject
@@ -137,8 +137,8 @@ def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
         return _judge_value_sets(case, subject, (call, module), coverage) or (judgement, runs[0])
     if judgement.verdict is not Verdict.EAGER_SUSPECT:
         judgement = _prove_rewrites(judgement, recorder)
-    if judgement.verdict in DOUBTED and judgement.right_rewrites and not judgement.rewrites:
-        judgement = _explain_by_fused_call(case, subject, judgement, runs[0])
+    if judgement.right_rewrites and not judgement.rewrites:
+        judgement = explain_by_fused_rounding(judgement, case, runs[0])
     return judgement, runs[0]
 
 
@@ -159,10 +159,9 @@ def _judge_value_sets(
         if judgement.verdict.is_finding:
             torch._dynamo.reset()
             # What rewrites do is measured where they are applied: on the inputs that a program is compiled with.
-            by_itself, its_run = _check_compiled(other, subject, Coverage())
-            if by_itself.verdict.is_finding:
-                judgement, run = by_itself, its_run
-            return replace(judgement, value_set=number), run
+            judgement, run = _check_compiled(other, subject, Coverage())
+            if judgement.verdict.is_finding:
+                return replace(judgement, value_set=number), run
     return None
 
 
@@ -202,35 +201,9 @@ def _judge_fused_call(case: CaseRun, subject: Subject, run: Execution) -> Judgem
 
     Eager in low precision is less accurate than a fused call, so that its tolerance would hide much.
     """
-    with SuppressOutOfMemory():
-        judge_as_call = _call_judge(case, subject)
-        judgement = judge_as_call(run)
-        if judgement is None or not _is_finding(judgement):
-            return None
-        return apply_precision_policy(judgement, case, subject, run, lambda again: _is_finding(judge_as_call(again)))
-    return None
-
-
-def _explain_by_fused_call(case: CaseRun, subject: Subject, judgement: Judgement, run: Execution) -> Judgement:
-    """`judgement`, or that a right fused call rounds as much: it computes weights anew from rounded scores in the
-    backward pass, where eager kept them."""
-    with SuppressOutOfMemory():
-        by_call = _call_judge(case, subject)(run)
-        if by_call is not None and by_call.verdict in (Verdict.OK, Verdict.ROUNDING, Verdict.ILL_CONDITIONED):
-            return replace(by_call, right_rewrites=judgement.right_rewrites)
-    return judgement
-
-
-def _is_finding(judgement: Judgement | None) -> bool:
-    return judgement is not None and judgement.verdict.is_finding
-
-
-def _call_judge(case: CaseRun, subject: Subject) -> Callable[[Execution], Judgement | None]:
-    """Judges runs of a case that is one attention as a fused call; gives None for other cases."""
     request = case.request
     if request.random or request.attention_stub is None:
-        return lambda run: None
-    pure = PureAttention(request.attention_stub, case.device, training=request.training)
+        return None
 
     def judge_as_call(run: Execution) -> Judgement | None:
         call = pure.call(run, case.eager.cotangents)
@@ -238,9 +211,16 @@ def _call_judge(case: CaseRun, subject: Subject) -> Callable[[Execution], Judgem
             return None
         # A program that takes the scale to q, or its root to q and to k, rounds there, unless it is a power of 4.
         root = math.log2(abs(call.options["scale"]) or 1.0) / 2
-        return judge_call(call, FUSED_ROUNDS if root.is_integer() else (*FUSED_ROUNDS, "scores"))
+        judgement = judge_call(call, FUSED_ROUNDS if root.is_integer() else (*FUSED_ROUNDS, "scores"))
+        return judgement if judgement.verdict.is_finding else None
 
-    return judge_as_call
+    with SuppressOutOfMemory():
+        pure = PureAttention(request.attention_stub, case.device, training=request.training)
+        judgement = judge_as_call(run)
+        if judgement is None:
+            return None
+        return apply_precision_policy(judgement, case, subject, run, lambda again: judge_as_call(again) is not None)
+    return None
 
 
 def _check_attention(case: CaseRun, subject: Subject, coverage: Coverage) -> tuple[Judgement, Execution | None]:

@@ -7,6 +7,8 @@ templates) stay as they were. The only module that touches Inductor's compile pi
 
 import importlib
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,19 +19,21 @@ from fuzz.check.torch_internals import find, patch, require
 _PIPELINE, _MATCHER = "torch._inductor.compile_fx", "torch._inductor.pattern_matcher"
 
 
-def backend() -> Callable[..., Any]:
-    """The backend, for torch.compile. Raises `SubjectError` where this torch lacks a part of it."""
+def backend(around: Callable[[], AbstractContextManager[Any]] = nullcontext) -> Callable[..., Any]:
+    """The backend, for torch.compile. The graph that the passes leave runs within `around()`. Raises `SubjectError`
+    where this torch lacks a part of it."""
     for name in ("compile_fx", "fake_tensor_prop", "view_to_reshape", "_recursive_post_grad_passes", "V"):
         require(_PIPELINE, name)
     require(_MATCHER, "LoweringPatternEntry.apply")
-    return _backend
+    return partial(require(_PIPELINE, "compile_fx"), inner_compile=partial(_interpret, around))
 
 
-def _backend(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
-    return require(_PIPELINE, "compile_fx")(graph, inputs, inner_compile=_interpret)
-
-
-def _interpret(graph: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Callable[[list[Any]], Any]:
+def _interpret(
+    around: Callable[[], AbstractContextManager[Any]],
+    graph: torch.fx.GraphModule,
+    inputs: Sequence[Any],
+    **options: Any,
+) -> Callable[[list[Any]], Any]:
     # Mirrors _InProcessFxCompile.codegen_and_compile up to GraphLowering.
     pipeline: Any = importlib.import_module(_PIPELINE)
     with _python_dispatch._disable_current_modes():
@@ -44,7 +48,8 @@ def _interpret(graph: torch.fx.GraphModule, inputs: Sequence[Any], **options: An
     interpreter.extra_traceback = False
 
     def run(arguments: list[Any]) -> Any:
-        outputs = list(interpreter.boxed_run(arguments))
+        with around():
+            outputs = list(interpreter.boxed_run(arguments))
         for index, wanted in strides.items():
             outputs[index] = _restride(outputs[index], wanted)
         return outputs

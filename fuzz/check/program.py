@@ -93,6 +93,20 @@ class Execution:
         outputs, mutated, gradients = map(choose, (self.outputs, self.mutated, self.gradients))
         return replace(self, outputs=outputs, mutated=mutated, gradients=gradients)
 
+    def shift(self, before: "Execution", after: "Execution") -> "Execution":
+        """This run, moved by as much as `after` is away from `before`, of equal form, where values are floating."""
+
+        def move(values: dict[str, Tensor], old: dict[str, Tensor], new: dict[str, Tensor]) -> dict[str, Tensor]:
+            moved = {name: value for name, value in values.items() if value.is_floating_point() and name in new}
+            return values | {name: value + (new[name] - old[name]) for name, value in moved.items()}
+
+        return replace(
+            self,
+            outputs=move(self.outputs, before.outputs, after.outputs),
+            mutated=move(self.mutated, before.mutated, after.mutated),
+            gradients=move(self.gradients, before.gradients, after.gradients),
+        )
+
 
 def execute(
     call: Callable[..., Any],

@@ -1,17 +1,18 @@
 """Verdicts that need more runs: precision policy, repeatability, and other random numbers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
-from fuzz.check import exceptions, settings
+from fuzz.check import exceptions, graph_passes, settings
 from fuzz.check.case_run import CaseRun, find_difference
 from fuzz.check.exceptions import SuppressOutOfMemory
 from fuzz.check.oracle import constants, dropout
-from fuzz.check.oracle.noise import Noise, SkippedCasts
+from fuzz.check.oracle.noise import FusedNoise, Noise, SkippedCasts
 from fuzz.check.oracle.verdict import DOUBTED, Judge, Judgement
 from fuzz.check.program import Execution, execute
 from fuzz.check.subject_builder import Subject
@@ -88,6 +89,30 @@ def apply_precision_policy(
         # A subject that is wrong at times only is not right because of the casts.
         if kept is False and _is_wrong_again(case, subject, is_wrong) and _is_within_skipped_casts(case, run):
             return _excuse(judgement, CASTS)
+    return judgement
+
+
+def explain_by_fused_rounding(judgement: Judgement, case: CaseRun, run: Execution) -> Judgement:
+    """`judgement` on a program in which fused calls compute the same as what they replace, or that right ones round as
+    much. In the backward pass they compute the weights anew, from rounded scores."""
+    if judgement.verdict not in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT) or case.request.random:
+        return judgement
+    noise: AbstractContextManager[Any] = nullcontext()
+    module = case.program.module(case.request.training)
+    torch._dynamo.reset()
+    call = torch.compile(module, backend=graph_passes.backend(lambda: noise), dynamic=case.request.dynamic)
+
+    def move() -> Iterator[Execution]:
+        nonlocal noise
+        plain = case.execute(call, module)
+        for seed in range(constants.REPLICAS_BEFORE_WRONG):
+            noise = FusedNoise(seed)
+            yield case.eager.shift(plain, case.execute(call, module))
+
+    with SuppressOutOfMemory():
+        explained = case.judge.judge(run, others=lambda: list(move()))
+        if explained.verdict not in DOUBTED:
+            return replace(explained, right_rewrites=judgement.right_rewrites)
     return judgement
 
 

@@ -223,8 +223,10 @@ def _copy_part(
         if node not in needed:
             needed.add(node)
             queue += node.all_input_nodes
-    for node in graph.nodes:
-        if node not in copies and (node in needed or (inputs is None and node.op == "placeholder")):
-            copies[node] = part.node_copy(node, copies.__getitem__)
+    waiting = [node for node in graph.nodes if node in needed or (inputs is None and node.op == "placeholder")]
+    while waiting := [node for node in waiting if node not in copies]:
+        # While patterns are applied a node may stand behind one that reads it.
+        node = next(node for node in waiting if all(source in copies for source in node.all_input_nodes))
+        copies[node] = part.node_copy(node, copies.__getitem__)
     part.output(tuple(copies[node] for node in outputs))
     return fx.GraphModule(owner, part), copies

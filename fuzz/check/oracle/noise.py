@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.weak import WeakIdKeyDictionary
 
 from fuzz.check.oracle.constants import LOW_PRECISION, UNIT_ROUNDOFF
+from fuzz.check.oracle.operation_audit import is_fused
 from fuzz.check.oracle.operations import EXACT, RANDOM, OperationMode
 
 _BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
@@ -70,6 +71,35 @@ class Noise(OperationMode):
 
     def _draw_signs(self, count: int) -> Tensor:
         return torch.randint(0, 2, (count,), generator=self._generator, dtype=torch.int8).mul_(2).sub_(1)
+
+
+class FusedNoise(OperationMode):
+    """Moves what fused attention rounds inside, by its arguments: scores by query and key in float32, the weights by
+    value, and in the backward pass the statistics and the output that it computes weights and their gradients from.
+
+    A compiled program under it moves as far as right kernels may.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run `func`; see the class."""
+        if not is_fused(func):
+            return func(*args, **kwargs)
+        names = [argument.name for argument in func._schema.arguments]
+        moved = (self._move(name, value) for name, value in zip(names, args, strict=False))
+        return func(*moved, **{name: self._move(name, value) for name, value in kwargs.items()})
+
+    def _move(self, name: str, value: Any) -> Any:
+        in_float32 = (
+            name in ("query", "key", "logsumexp") and isinstance(value, Tensor) and value.dtype == torch.float32
+        )
+        if not in_float32 and name not in ("value", "out"):
+            return value
+        signs = torch.randint(0, 2, value.shape, generator=self._generator).to(value.device) * 2 - 1
+        return value + value * signs * (2 * UNIT_ROUNDOFF[value.dtype])
 
 
 class SkippedCasts(OperationMode):

@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 
 from fuzz.check import exceptions, settings
-from fuzz.check.attention import calls
+from fuzz.check.attention import call_changes, calls
 from fuzz.check.attention.harness import AttentionHarness
 from fuzz.check.attention.pure_attention import PureAttention
 from fuzz.check.case_run import Announce, CaseRun, Clock, Rejected
@@ -20,7 +20,7 @@ from fuzz.check.oracle import constants, dynamo_same
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.judge import judge as judge_call
 from fuzz.check.oracle.noise import Noise
-from fuzz.check.oracle.verdict import Judgement
+from fuzz.check.oracle.verdict import DOUBTED, Judgement
 from fuzz.check.program import Execution, is_device_lost, is_from_text
 from fuzz.check.recheck import Compiled, apply_precision_policy, explain_by_fused_rounding, recheck
 from fuzz.check.rewrite_match import MatchRecorder
@@ -285,6 +285,9 @@ def _run_and_judge(
         judgement = calls.judge_calls(
             recorded, harness.function, training=case.request.training, again=not harness.damage
         )
+        if judgement.verdict in DOUBTED and not harness.damage:
+            measured = (call_changes.measure_wrong_call(call, harness.function) for call in recorded)
+            judgement = replace(judgement, rewrites=tuple(one for one in measured if one is not None))
         is_deterministic = case.device in harness.function.capabilities.deterministic
         return case.compare_runs(judgement, runs) if is_deterministic else judgement
     return _skip(Refusal.NO_MEMORY, caught.line)

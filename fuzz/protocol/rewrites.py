@@ -1,10 +1,13 @@
-"""What is wrong with a rewrite of the compiler, measured on the operands that it took."""
+"""What is wrong with a rewrite of the compiler or a call of an attention function, measured on the operands it took."""
 
 import re
 from dataclasses import dataclass, field
 
 ATTENDED = ("query", "key", "value")
 """Operands that every attention has: that they make a rewrite right tells bugs of one pattern apart."""
+
+CALL = "call"
+"""The pattern of a call of an attention function."""
 
 
 @dataclass(frozen=True)
@@ -17,6 +20,9 @@ class WrongRewrite:
     matter, the operations whose constants the pattern does not share, each as "amax [-2] for [-1]": the program's, and
     the pattern's; `strides` where it gives the right numbers in another layout. Older versions wrote the
     operations alone.
+
+    Of a wrong call `pattern` is `CALL`, and operands are its options (`dropped`) and sizes (cut to 16), `dtype`,
+    `scale` and `group`.
     """
 
     pattern: str
@@ -36,7 +42,11 @@ class WrongRewrite:
 
     def is_same_bug(self, other: "WrongRewrite") -> bool:
         """Whether the same operands make both right; where none does, whether the same constants differ. Where neither
-        tells, or query, key and value alone, it has to be one pattern too."""
+        tells, or query, key and value alone, it has to be one pattern too. Two calls must share what makes them right,
+        as far as both have it."""
+        if self.pattern == CALL:
+            right = other.right.keys()
+            return bool(right & self.right.keys()) and not right & self.wrong.keys() if right else not self.right
         if self.constants or other.constants:
             return bool(self.operations & other.operations)
         if self.right.keys() != other.right.keys() or self._contradicts(other):

@@ -36,7 +36,7 @@ def judge_calls(calls: Sequence[Call], loaded: Loaded, *, training: bool, again:
 def _judge_call(call: Call, loaded: Loaded, *, training: bool, again: bool) -> Judgement:
     if training and call.wanted and not call.differentiable:
         return Judgement(Verdict.WRONG_GRADIENT, MissingGradient("out"))
-    attend = _FurtherCalls(loaded)
+    attend = FurtherCalls(loaded)
     try:
         judgement = _judge_numbers(call, loaded, attend if again else None)
         if judgement.verdict.is_finding:
@@ -63,7 +63,7 @@ def _judge_call(call: Call, loaded: Loaded, *, training: bool, again: bool) -> J
     return Judgement(verdict, violations[0], judgement.numbers)
 
 
-def _judge_numbers(call: Call, loaded: Loaded, attend: "_FurtherCalls | None") -> Judgement:
+def _judge_numbers(call: Call, loaded: Loaded, attend: "FurtherCalls | None") -> Judgement:
     """The verdict on the numbers of a call, whose dropout mask is read off the function where `attend` is given."""
     probability, _ = call.options.get("dropout") or (0.0, 0)
     rounds = loaded.capabilities.rounds
@@ -89,7 +89,7 @@ def _judge_numbers(call: Call, loaded: Loaded, attend: "_FurtherCalls | None") -
     return judge(call, rounds, mask)
 
 
-def _judge_without_dropout(call: Call, rounds: tuple[str, ...], attend: "_FurtherCalls") -> Judgement:
+def _judge_without_dropout(call: Call, rounds: tuple[str, ...], attend: "FurtherCalls") -> Judgement:
     """The verdict on a call whose mask stays unknown: on what the function gives for it without dropout."""
     plain = call.replace(dropout=None)
     try:
@@ -104,7 +104,7 @@ def _judge_without_dropout(call: Call, rounds: tuple[str, ...], attend: "_Furthe
     return replace(judgement, failure=replace(judgement.failure, call=WITHOUT_DROPOUT))
 
 
-def _widen_values(attend: "_FurtherCalls", call: Call) -> Tensor | None:
+def _widen_values(attend: "FurtherCalls", call: Call) -> Tensor | None:
     """The values of the call, or wider ones that show its dropout mask in a few pieces.
 
     None where the function refuses wider values or draws another mask for them. Raises `Unsupported` and
@@ -122,7 +122,7 @@ def _widen_values(attend: "_FurtherCalls", call: Call) -> Tensor | None:
     return wide if torch.equal(whole[..., : first.shape[-1]], first) else None
 
 
-class _FurtherCalls:
+class FurtherCalls:
     """The function, called again with other arguments in guarded memory.
 
     Calls raise `Unsupported` for what the function does not declare and after an out-of-bounds write, `Failed` for any
@@ -139,6 +139,7 @@ class _FurtherCalls:
         return Judgement(Verdict.OUT_OF_BOUNDS, OutOfBounds(self.damage, call=FURTHER_CALL))
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        """One call."""
         self._loaded.check(q, k, v, options, training=False)
         if self.damage:
             raise Unsupported("it wrote out of bounds")

@@ -1,0 +1,103 @@
+"""What makes a wrong call of an attention function right: options left out, sizes cut down, another dtype or scale."""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fuzz.check import exceptions
+from fuzz.check.attention.calls import FurtherCalls
+from fuzz.check.attention.function import Loaded
+from fuzz.check.exceptions import Failed, Unsupported
+from fuzz.check.oracle.attention import identities
+from fuzz.check.oracle.attention.call import Call
+from fuzz.check.oracle.attention.judge import judge
+from fuzz.protocol.rewrites import CALL, WrongRewrite
+
+SMALL = 16
+"""What sizes are cut to: a tile of the matrix units that kernels use, below which they have no further cases."""
+SECONDS = 10.0
+"""No measurement takes longer: interpreted kernels take seconds for a call."""
+_OPTIONS = ("causal", "window", "mask", "bias", "alibi", "softcap", "sinks")
+
+
+def measure_wrong_call(call: Call, loaded: Loaded) -> WrongRewrite | None:
+    """The changes under which the function is right; None if the call is right by itself, or that takes too long.
+
+    A call with dropout is not measured: its mask changes with its sizes.
+    """
+    started = time.perf_counter()
+    if call.options.get("dropout") or not _is_wrong(call, loaded):
+        return None
+    right: dict[str, tuple[str, ...]] = {}
+    wrong: dict[str, tuple[str, ...]] = {}
+    for name, change, changed in _change(call):
+        if time.perf_counter() - started > SECONDS:
+            return None
+        with suppress(Unsupported, NotImplementedError, Failed):
+            is_wrong = _is_wrong(_call_again(changed, loaded, with_gradients=call.dout is not None), loaded)
+            (wrong if is_wrong else right)[name] = (change,)
+    return WrongRewrite(CALL, right, wrong)
+
+
+def _is_wrong(call: Call, loaded: Loaded) -> bool:
+    return judge(call, loaded.capabilities.rounds).verdict.is_finding or bool(identities.find_violations(call))
+
+
+def _call_again(call: Call, loaded: Loaded, *, with_gradients: bool) -> Call:
+    """A call with its results. Raises as `FurtherCalls`, and `Failed` for an error in the backward pass."""
+    leaves = {name: getattr(call, name).detach().requires_grad_(with_gradients) for name in ("q", "k", "v")}
+    with torch.set_grad_enabled(with_gradients):
+        out = FurtherCalls(loaded)(**leaves, **call.options)
+    call.out = out.detach()
+    if out.requires_grad:
+        call.dout = torch.randn(out.shape, generator=torch.Generator().manual_seed(0)).to(out)
+        with exceptions.accuse_function():
+            found: tuple[Tensor | None, ...] = torch.autograd.grad(
+                out, list(leaves.values()), call.dout, allow_unused=True
+            )
+        given = zip(leaves, found, strict=True)
+        call.gradients.update({f"d{name}": gradient for name, gradient in given if gradient is not None})
+    return call
+
+
+def _change(call: Call) -> Iterator[tuple[str, str, Call]]:
+    """The name of what is changed, the change, and the call to be made."""
+    for name in (name for name in _OPTIONS if call.options.get(name) is not None):
+        yield name, "dropped", call.replace(**{name: None})
+    default = 1 / math.sqrt(max(1, call.q.shape[-1]))
+    if not math.isclose(call.options.get("scale", default), default):
+        yield "scale", "default", call.replace(scale=default)
+    if call.q.dtype != torch.float32:
+        yield "dtype", "float32", _map(call, lambda value: value.float())
+    if call.group > 1:
+        heads = {name: getattr(call, name).repeat_interleave(call.group, 1) for name in ("k", "v")}
+        yield "group", "1", call.replace(**heads)
+    if call.q.shape[2] > SMALL:
+        yield "seq_len", str(SMALL), _cut(call.replace(q=call.q[:, :, :SMALL]), -2)
+    if call.k.shape[2] > SMALL:
+        yield "kv_len", str(SMALL), _cut(call.replace(k=call.k[:, :, :SMALL], v=call.v[:, :, :SMALL]), -1)
+    if call.q.shape[3] > SMALL:
+        yield "head_dim", str(SMALL), call.replace(q=call.q[..., :SMALL], k=call.k[..., :SMALL])
+    if call.v.shape[3] > SMALL:
+        yield "value_dim", str(SMALL), call.replace(v=call.v[..., :SMALL])
+
+
+def _map(call: Call, change: Callable[[Tensor], Tensor]) -> Call:
+    floating = {n: x for n, x in call.options.items() if isinstance(x, Tensor) and x.is_floating_point()}
+    changed = {name: change(value) for name, value in floating.items()}
+    return call.replace(q=change(call.q), k=change(call.k), v=change(call.v), **changed)
+
+
+def _cut(call: Call, axis: int) -> Call:
+    """The call with mask and bias as long as queries or keys are now."""
+    cut: dict[str, Any] = {}
+    for name in ("mask", "bias"):
+        value = call.options.get(name)
+        if isinstance(value, Tensor) and value.dim() >= -axis and value.shape[axis] > SMALL:
+            cut[name] = value.narrow(axis, 0, SMALL)
+    return call.replace(**cut)

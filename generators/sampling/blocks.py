@@ -7,8 +7,8 @@ from generators.program.sizes import Size
 from generators.sampling.attention import attend
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
-from generators.sampling.heads import Head, Heads, draw_values, make_head, merge_heads, split_heads, split_packed
-from generators.sampling.layers import VOCABULARY, linear
+from generators.sampling.heads import Head, Heads, draw_values, merge_heads, split_packed
+from generators.sampling.layers import draw_stream, limit_dims, linear, project
 from generators.sampling.steps import AttentionFeatures, insert_noop
 
 _EMBED = Size.parse("H*D")
@@ -25,9 +25,7 @@ class _Style:
 
 def block_module(b: Builder, c: Choices, features: AttentionFeatures) -> list[str]:
     """A module around one attention; returns what it returns."""
-    b.dims["V"] = b.dims["D"]
-    if b.dims["H"] * b.dims["D"] > 256:
-        b.dims["D"] = b.dims["V"] = 16
+    limit_dims(b)
     style = _Style(
         norm=c.weighted({"layer_norm": 5.0, "rms_norm": 3.0, "manual_rms": 1.0, "none": 4.0}),
         residual=c.weighted({"none": 5.0, "pre": 5.0, "post": 2.0, "parallel": 2.0}),
@@ -35,21 +33,15 @@ def block_module(b: Builder, c: Choices, features: AttentionFeatures) -> list[st
     )
     x = _stem(b, c)
     before = _norm(b, c, style, x) if style.residual != "post" else x
-    attention, inner = _attention(b, c, style, before, features)
-    x = _around(b, c, style, x, before, attention)
-    returns = [x]
-    if c.chance(0.1):
-        returns += c.subset(inner, 0.5)
-    return returns
+    attention = attend(b, c, _project(b, c, style, before), features)
+    merged = insert_noop(b, c, merge_heads(b, c, attention.output))
+    x = _around(b, c, style, x, before, linear(b, c, merged, "o", _EMBED, bias=style.bias))
+    return [x, *(c.subset(attention.intermediates, 0.5) if c.chance(0.1) else [])]
 
 
 def _stem(b: Builder, c: Choices) -> str:
-    if c.chance(0.7):
-        return b.input("x", ("B", "S", _EMBED), draw_values(c))
-    b.dims["N"] = VOCABULARY
-    tokens = b.input("tokens", ("B", "S"), Values("tokens", scale=float(VOCABULARY)), "int64")
-    x = b.op("embedding", tokens, b.input("table", ("N", _EMBED), parameter=True), to="x")
-    if c.chance(0.6):
+    x = draw_stream(b, c, _EMBED, given=0.7)
+    if b.ops and c.chance(0.6):
         b.dims["P"] = b.dims["S"]
         table = b.input("positions", ("P", _EMBED), Values(scale=0.5), parameter=True)
         if c.chance(0.5):
@@ -77,18 +69,9 @@ def _norm(b: Builder, c: Choices, style: _Style, x: str) -> str:
     return b.op("mul", b.op("cast", scaled, dtype=b.dtype), weight, to="normed")
 
 
-def _attention(
-    b: Builder, c: Choices, style: _Style, x: str, features: AttentionFeatures
-) -> tuple[str, tuple[str, ...]]:
-    attention = attend(b, c, _project(b, c, style, x), features)
-    merged = insert_noop(b, c, merge_heads(b, c, attention.output))
-    return linear(b, c, merged, "o", _EMBED, bias=style.bias), attention.intermediates
-
-
 def _project(b: Builder, c: Choices, style: _Style, x: str) -> Heads:
     how = c.weighted({"separate": 6.0, "packed": 3.0, "grouped": 2.0, "one_head": 1.5})
     heads, head_dim = Size.of("H"), Size.of("D")
-    b.dims["T"] = b.dims["S"]
     if how == "packed":
         return split_packed(b, c, linear(b, c, x, "qkv", _EMBED * 3, bias=style.bias), heads, head_dim)
     if how == "one_head":
@@ -104,11 +87,8 @@ def _project(b: Builder, c: Choices, style: _Style, x: str) -> Heads:
     context = x
     if how == "separate" and c.chance(0.1):
         context = b.input("memory", ("B", "T", _EMBED), draw_values(c))
-    found = []
-    for name, source, count in (("q", x, query), ("k", context, key), ("v", context, key)):
-        flat = linear(b, c, source, name, count * head_dim, bias=style.bias)
-        split = split_heads(b, c, flat, count, head_dim)
-        found.append(make_head(b, c, split, "bshd", name))
+    streams = (("q", x, query), ("k", context, key), ("v", context, key))
+    found = [project(b, c, source, name, count, head_dim, bias=style.bias) for name, source, count in streams]
     return Heads(*found, group=group)
 
 

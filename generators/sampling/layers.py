@@ -35,12 +35,12 @@ def draw_groups(b: Builder, c: Choices) -> tuple[Size, Size, Size]:
     return Size.parse("G*R"), Size.of("G"), Size.of("R")
 
 
-def draw_stream(b: Builder, c: Choices, embed: Size, length: str = "S") -> str:
-    """The input of the layers: activations [B, length, embed] of a caller's, or an embedding of tokens."""
-    if c.chance(0.85):
-        return b.input("x", ("B", length, embed), draw_values(c))
+def draw_stream(b: Builder, c: Choices, embed: Size, *, given: float = 0.85) -> str:
+    """The input of the layers: activations [B, S, embed] of a caller's, or an embedding of tokens."""
+    if c.chance(given):
+        return b.input("x", ("B", "S", embed), draw_values(c))
     b.dims["N"] = VOCABULARY
-    tokens = b.input("tokens", ("B", length), Values("tokens", scale=float(VOCABULARY)), "int64")
+    tokens = b.input("tokens", ("B", "S"), Values("tokens", scale=float(VOCABULARY)), "int64")
     return b.op("embedding", tokens, b.input("table", ("N", embed), parameter=True), to="x")
 
 

@@ -37,24 +37,14 @@ def set_key(text: str, mapping: Node, key: str, value: Data, *, after: str = "")
     return Edit(end, end, f", {line}") if mapping.flow else _insert_below(text, end, _column(text, mapping) + line)
 
 
-def append_items(text: str, items: Node, values: Sequence[Data], *, expanded: bool = False) -> Edit:
-    """Append to a list. `expanded`: mappings have a line for each key and a blank line above."""
-    found = items.items()
-    if items.flow and (found or not expanded):
-        end = found[-1].end if found else items.start + 1
-        return Edit(end, end, (", " if found else "") + ", ".join(map(dump_flow, values)))
-    column = _column(text, items) if found else "  "
-    blocks = [column + "- " + f"\n{column}  ".join(_lines(value, expanded=expanded)) for value in values]
-    if found:
-        blank = "\n" if expanded else ""
-        return _insert_below(text, items.end, blank + f"\n{blank}".join(blocks))
-    return Edit(items.key_end, items.end, ":\n" + "\n\n".join(blocks))
-
-
-def _lines(value: Data, *, expanded: bool) -> list[str]:
-    if expanded and isinstance(value, Mapping):
-        return [f"{dump_flow(key)}: {dump_flow(item)}" for key, item in value.items()]
-    return [dump_flow(value)]
+def append_items(text: str, items: Node, values: Sequence[Mapping[str, Data]]) -> Edit:
+    """Append mappings to a block list, one line a key and a blank line above each."""
+    column = _column(text, items) if items.items() else "  "
+    lines = ([f"{dump_flow(key)}: {dump_flow(item)}" for key, item in value.items()] for value in values)
+    blocks = "\n\n".join(column + "- " + f"\n{column}  ".join(entry) for entry in lines)
+    if items.items():
+        return _insert_below(text, items.end, "\n" + blocks)
+    return Edit(items.key_end, items.end, ":\n" + blocks)
 
 
 def _column(text: str, node: Node) -> str:

@@ -237,7 +237,7 @@ def save(ledger: Ledger) -> None:
     edits = [edit for bug in ledger.bugs if bug.id in there for edit in _updates(text, *there[bug.id], bug)]
     new = [_entry(bug) for bug in ledger.bugs if bug.id not in there]
     if new:
-        edits.append(append_items(text, listed, new, expanded=True))
+        edits.append(append_items(text, listed, new))
     edited = apply_edits(text, edits)
     loads(edited, ledger.path)  # nothing is written that can't be read again
     replace_file(ledger.path, edited.encode())
@@ -257,11 +257,10 @@ def _updates(text: str, before: Bug, node: Node, bug: Bug) -> Iterator[Edit]:
         # An empty list of findings replaces one too: a finding that moved to another entry would be listed twice.
         if value != getattr(before, key) and (value or (key == "findings" and key in entries)):
             yield set_key(text, node, key, to_data(value))
-    causes = [_cause_data(cause) for cause in bug.causes if cause not in before.causes]
-    if causes and "also" in entries:
-        yield append_items(text, entries["also"], causes)
-    elif causes:
-        yield set_key(text, node, "also", causes, after="cause")
+    causes = [cause for cause in bug.causes if cause not in before.causes]
+    if causes:
+        also = [_cause_data(cause) for cause in (*before.causes[1:], *causes)]
+        yield set_key(text, node, "also", also, after="cause")
 
 
 def _entry(bug: Bug) -> dict[str, Data]:

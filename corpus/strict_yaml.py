@@ -274,11 +274,6 @@ def _scalar_text(value: bool | int | float | None) -> str:
     return text.replace("e", ".0e") if "e" in text and "." not in text else text
 
 
-def is_plain(text: str) -> bool:
-    """Whether the text may be written without quotes."""
-    return _PLAIN.fullmatch(text) is not None and not _AMBIGUOUS.fullmatch(text)
-
-
 def dump(data: Mapping[str, Data]) -> str:
     """YAML text that `parse` reads back bit for bit. Short lists and mappings take one line."""
     return _emit(data, 0)
@@ -317,7 +312,8 @@ def _events(data: Data, depth: int) -> Iterator[yaml.Event]:
     elif isinstance(data, str):
         # A worker's broken output may hold lone surrogates, which UTF-8 can't.
         text = data.encode("utf-8", "replace").decode()
-        style = None if is_plain(text) else "|" if "\n" in text else '"'
+        is_plain = _PLAIN.fullmatch(text) and not _AMBIGUOUS.fullmatch(text)
+        style = None if is_plain else "|" if "\n" in text else '"'
         yield yaml.ScalarEvent(None, None, (style is None, True), text, style=style)
     else:
         yield yaml.ScalarEvent(None, None, (True, False), _scalar_text(data))

@@ -23,11 +23,6 @@ class Choices:
         self.deviation = 1.0
         self.preferences: Preferences = MappingProxyType({})
 
-    @property
-    def noop_rate(self) -> float:
-        """The probability of a step that changes nothing, at each place where one may stand."""
-        return self.deviation / 5
-
     def below(self, n: int) -> int:
         """An integer from 0 to n - 1."""
         # int(random() * n) is specified; randrange's algorithm has changed between Python versions.

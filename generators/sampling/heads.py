@@ -9,6 +9,8 @@ from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 
 _ORDERS = {"bhsd": 40.0, "bshd": 42.0, "sbhd": 6.0, "hbsd": 3.0, "bhds": 3.0, "bsdh": 1.0, "shbd": 2.0, "dhsb": 0.5}
+_GROUPS: dict[str, tuple[str | int, ...]] = {"none": ("H", "H", 1), "group": ("G*R", "G", "R"), "one": ("H", 1, "H")}
+"""Query heads, key heads, and how many of the first share one of the second."""
 _FLAT_ORDERS = {"bsd": 8.0, "sbd": 2.0, "bds": 1.0}
 
 
@@ -89,11 +91,11 @@ def head_inputs(b: Builder, c: Choices) -> Heads:
     """q, k and v as inputs of the module."""
     if c.choose("order", {"bhsd": 90.0, "bsd": 10.0}) == "bsd":
         return _flat_inputs(b, c)
-    group = _grouping(b, c)
-    kv_heads = {"none": Size.of("H"), "group": Size.of("G"), "one": Size.of(1)}[group]
-    query_heads = Size.parse("G*R") if group == "group" else Size.of("H")
+    group = c.choose_default({"none": 76.0, "group": 12.0, "one": 12.0}, "heads.group")
+    group = "none" if group == "one" and b.dims["H"] == 1 else group
+    query_heads, kv_heads, shared = map(Size.of, _GROUPS[group])
     if group == "none" and b.dims["V"] == b.dims["D"] and b.dims["S"] == b.dims["T"] and c.deviates():
-        return _packed_input(b, c)
+        return packed_input(b, c)
     common = c.choose("order", _ORDERS)
     together, values = not c.deviates(), draw_values(c)
     heads = []
@@ -109,12 +111,7 @@ def head_inputs(b: Builder, c: Choices) -> Heads:
             source = b.input(name, [axes[a] for a in order], values, layout=draw_layout(c, 4))
         heads.append(make_head(b, c, source, order, name))
         values = draw_values(c) if c.deviates() else values
-    return Heads(*heads, group={"none": Size.of(1), "group": Size.of("R"), "one": Size.of("H")}[group])
-
-
-def _grouping(b: Builder, c: Choices) -> str:
-    group = c.choose_default({"none": 76.0, "group": 12.0, "one": 12.0}, "heads.group")
-    return "none" if group == "one" and b.dims["H"] == 1 else group
+    return Heads(*heads, group=shared)
 
 
 def split_heads(b: Builder, c: Choices, value: str, heads: Size, head_dim: Size) -> str:
@@ -130,7 +127,8 @@ def split_heads(b: Builder, c: Choices, value: str, heads: Size, head_dim: Size)
     return b.op(form, value, sizes=(*lead, heads, head_dim))
 
 
-def _packed_input(b: Builder, c: Choices) -> Heads:
+def packed_input(b: Builder, c: Choices) -> Heads:
+    """q, k and v as one input of the module, [B, S, 3*H*D]."""
     x = b.input("qkv", ("B", "S", "3*H*D"), draw_values(c))
     return split_packed(b, c, x, Size.of("H"), Size.of("D"))
 

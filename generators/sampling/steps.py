@@ -178,7 +178,7 @@ _STEPS |= dict.fromkeys(("reshape", "zero", "one", "up_and_down", "double_transp
 
 def insert_noop(b: Builder, c: Choices, value: str) -> str:
     """The value after none, one or (rarely) more steps that change nothing."""
-    amount = c.noop_rate
+    amount = c.deviation / 5
     while c.chance(amount):
         value = _one_step(b, c, value)
         amount /= 3

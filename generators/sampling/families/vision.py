@@ -5,7 +5,7 @@ from generators.program.sizes import Size, shape_of
 from generators.sampling.attention import attend
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
-from generators.sampling.heads import Head, Heads, draw_values, head_inputs, split_packed
+from generators.sampling.heads import Head, Heads, draw_values, head_inputs, packed_input, split_packed
 from generators.sampling.layers import (
     draw_stream,
     feed_forward,
@@ -145,7 +145,7 @@ def write_vit(b: Builder, c: Choices) -> list[str]:
 
 def write_xcit(b: Builder, c: Choices) -> list[str]:
     """XCiT: attention between channels, scores [B, H, D, D] of normalised q and k, with a temperature per head."""
-    heads = split_packed(b, c, b.input("qkv", ("B", "S", "3*H*D"), draw_values(c)), Size.of("H"), Size.of("D"))
+    heads = packed_input(b, c)
     q, k, v = (b.op("transpose", value, to=name) for name, value in zip("qkv", heads.values, strict=True))
     q, k = b.op("normalize", q), b.op("normalize", k)
     scores = b.op("matmul", q, b.op("transpose", k, to="kt"), to="scores")

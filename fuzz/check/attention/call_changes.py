@@ -16,6 +16,7 @@ from fuzz.check.exceptions import Failed, Unsupported
 from fuzz.check.oracle.attention import identities
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.judge import judge
+from fuzz.protocol.failures import Failure, WrongValue
 from fuzz.protocol.rewrites import CALL, WrongRewrite
 
 SMALL = 16
@@ -33,14 +34,18 @@ def measure_wrong_call(call: Call, loaded: Loaded) -> WrongRewrite | None:
     started = time.perf_counter()
     if call.options.get("dropout") or not _is_wrong(call, loaded):
         return None
-    right: dict[str, tuple[str, ...]] = {}
-    wrong: dict[str, tuple[str, ...]] = {}
-    for name, change, changed in _change(call):
+    failure = judge(call, loaded.capabilities.rounds).failure
+    answers: dict[tuple[str, str], list[bool]] = {}
+    for name, change, changed in _change(call, failure):
         if time.perf_counter() - started > SECONDS:
             return None
         with suppress(Unsupported, NotImplementedError, Failed):
-            is_wrong = _is_wrong(_call_again(changed, loaded, with_gradients=call.dout is not None), loaded)
-            (wrong if is_wrong else right)[name] = (change,)
+            again = _call_again(changed, loaded, with_gradients=call.dout is not None)
+            answers.setdefault((name, change), []).append(_is_wrong(again, loaded))
+    right: dict[str, tuple[str, ...]] = {}
+    wrong: dict[str, tuple[str, ...]] = {}
+    for (name, change), found in answers.items():
+        (wrong if any(found) else right)[name] = (change,)
     return WrongRewrite(CALL, right, wrong)
 
 
@@ -65,8 +70,9 @@ def _call_again(call: Call, loaded: Loaded, *, with_gradients: bool) -> Call:
     return call
 
 
-def _change(call: Call) -> Iterator[tuple[str, str, Call]]:
+def _change(call: Call, failure: Failure | None) -> Iterator[tuple[str, str, Call]]:
     """The name of what is changed, the change, and the call to be made."""
+    value, index = (failure.value, failure.index) if isinstance(failure, WrongValue) else ("", ())
     for name in (name for name in _OPTIONS if call.options.get(name) is not None):
         yield name, "dropped", call.replace(**{name: None})
     default = 1 / math.sqrt(max(1, call.q.shape[-1]))
@@ -77,14 +83,25 @@ def _change(call: Call) -> Iterator[tuple[str, str, Call]]:
     if call.group > 1:
         heads = {name: getattr(call, name).repeat_interleave(call.group, 1) for name in ("k", "v")}
         yield "group", "1", call.replace(**heads)
-    if call.q.shape[2] > SMALL:
-        yield "seq_len", str(SMALL), _cut(call.replace(q=call.q[:, :, :SMALL]), -2)
-    if call.k.shape[2] > SMALL:
-        yield "kv_len", str(SMALL), _cut(call.replace(k=call.k[:, :, :SMALL], v=call.v[:, :, :SMALL]), -1)
-    if call.q.shape[3] > SMALL:
-        yield "head_dim", str(SMALL), call.replace(q=call.q[..., :SMALL], k=call.k[..., :SMALL])
-    if call.v.shape[3] > SMALL:
-        yield "value_dim", str(SMALL), call.replace(v=call.v[..., :SMALL])
+    for part in _parts(call.q.shape[2], index[2] if value in ("out", "dq") else None):
+        yield "seq_len", str(SMALL), _cut(call.replace(q=call.q[:, :, part]), -2, part)
+    for part in _parts(call.k.shape[2], index[2] if value in ("dk", "dv") else None):
+        yield "kv_len", str(SMALL), _cut(call.replace(k=call.k[:, :, part], v=call.v[:, :, part]), -1, part)
+    for part in _parts(call.q.shape[3], index[3] if value in ("dq", "dk") else None):
+        yield "head_dim", str(SMALL), call.replace(q=call.q[..., part], k=call.k[..., part])
+    for part in _parts(call.v.shape[3], index[3] if value in ("out", "dv") else None):
+        yield "value_dim", str(SMALL), call.replace(v=call.v[..., part])
+
+
+def _parts(size: int, worst: int | None) -> list[slice]:
+    """What to cut a size down to: around the worst index, else both ends. A mistake in some rows is not one in long
+    sequences."""
+    if size <= SMALL:
+        return []
+    if worst is None:
+        return [slice(SMALL), slice(-SMALL, None)]
+    first = min(max(0, worst - SMALL // 2), size - SMALL)
+    return [slice(first, first + SMALL)]
 
 
 def _map(call: Call, change: Callable[[Tensor], Tensor]) -> Call:
@@ -93,11 +110,11 @@ def _map(call: Call, change: Callable[[Tensor], Tensor]) -> Call:
     return call.replace(q=change(call.q), k=change(call.k), v=change(call.v), **changed)
 
 
-def _cut(call: Call, axis: int) -> Call:
+def _cut(call: Call, axis: int, part: slice) -> Call:
     """The call with mask and bias as long as queries or keys are now."""
     cut: dict[str, Any] = {}
     for name in ("mask", "bias"):
         value = call.options.get(name)
         if isinstance(value, Tensor) and value.dim() >= -axis and value.shape[axis] > SMALL:
-            cut[name] = value.narrow(axis, 0, SMALL)
+            cut[name] = value[..., part] if axis == -1 else value[..., part, :]
     return call.replace(**cut)

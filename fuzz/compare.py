@@ -67,7 +67,7 @@ def compare(
         Memory limit of a worker, in MiB.
     """
     from fuzz.evaluator import WorkerConfig
-    from fuzz.versions.comparison import OutputOptions, make_file_tasks, make_random_tasks, run_comparison
+    from fuzz.versions.comparison import make_file_tasks, make_random_tasks, run_comparison
     from fuzz.versions.verdicts import GROWTH, load_baseline
     from generators.errors import UserError
 
@@ -91,8 +91,16 @@ def compare(
         tasks = make_random_tasks(seed, cases or 100, subject or [], device)
     config = WorkerConfig.from_options(None, "cpu", subject or (), timeout, memory)
     configs = [replace(config, python=interpreter) for interpreter in python or [sys.executable]]
-    output = OutputOptions(json, markdown, save_baseline, record, out if seed is not None else None, growth or GROWTH)
-    text, code = run_comparison(tasks, configs, before, output)
+    files = {"json": json, "markdown": markdown, "save-baseline": save_baseline}
+    text, code = run_comparison(
+        tasks,
+        configs,
+        before,
+        files={option: file for option, file in files.items() if file is not None},
+        record=record,
+        kept=out if seed is not None else None,
+        limit=growth or GROWTH,
+    )
     print(text)
     return code
 

@@ -139,33 +139,25 @@ def _public(task: Task) -> Task | None:
     return None if public in (None, task.subject) else replace(task, subject=str(public))
 
 
-@dataclass(frozen=True, slots=True)
-class OutputOptions:
-    """What to write besides the text on stdout. `record`: the verdicts, into the case files; `kept`: a directory for
-    random cases that changed; `limit`: the growth that counts."""
-
-    json: Path | None = None
-    markdown: Path | None = None
-    save_baseline: Path | None = None
-    record: bool = False
-    kept: Path | None = None
-    limit: float = GROWTH
-
-    def check(self) -> None:
-        """Raises `UserError` for a file that can't be written, before the work."""
-        for option, file in (("json", self.json), ("markdown", self.markdown), ("save-baseline", self.save_baseline)):
-            if file is not None and (file.is_dir() or not file.absolute().parent.is_dir()):
-                raise UserError(f"--{option} {file}: can't be written: {file.parent} is not a directory")
-
-
 def run_comparison(
-    tasks: Sequence[Task], configs: Sequence[WorkerConfig], before: Baseline | None, output: OutputOptions
+    tasks: Sequence[Task],
+    configs: Sequence[WorkerConfig],
+    before: Baseline | None,
+    *,
+    files: Mapping[str, Path],
+    record: bool = False,
+    kept: Path | None = None,
+    limit: float = GROWTH,
 ) -> tuple[str, int]:
     """Compare, and write the files asked for; what to print, and the exit code. Ctrl-C ends it with what is done.
 
-    `configs`: in the order in which a person upgrades. Raises `UserError`.
+    `configs`: in the order in which a person upgrades; `files`: by option, what to write besides; `record`: write
+    verdicts into the case files; `kept`: a directory for random cases that changed; `limit`: the growth that counts.
+    Raises `UserError`.
     """
-    output.check()
+    for option, file in files.items():
+        if file.is_dir() or not file.absolute().parent.is_dir():
+            raise UserError(f"--{option} {file}: can't be written: {file.parent} is not a directory")
     rows: list[Row] = []
     interrupted, said = False, -_PROGRESS_SECONDS
     with ExitStack() as stack:
@@ -177,15 +169,16 @@ def run_comparison(
                     said = time.monotonic()
                     sys.stderr.write(f"{number} of {len(tasks)}: {task.name} under {task.subject}\n")
                     sys.stderr.flush()
-                for row in compare(task, evaluators, before, output.limit):
+                for row in compare(task, evaluators, before, limit):
                     rows.append(row)
-                    if output.record and row.subject == task.subject:
+                    if record and row.subject == task.subject:
                         _record_verdicts(row, dict(zip(torches, row.results[-len(torches) :], strict=True)))
         except KeyboardInterrupt:
             interrupted = True
     versions = _label_versions(torches, configs, before)
     comparison = Comparison(versions, tuple(rows), len(tasks) if interrupted else 0)
-    text = "\n".join([table.render_text(comparison), *_write_files(comparison, tasks, output, torches[-1])])
+    lines = [table.render_text(comparison), *_write_files(comparison, files, torches[-1])]
+    text = "\n".join([*lines, *(_keep_cases(comparison, tasks, kept) if kept else ())])
     if interrupted:
         return text, INTERRUPTED
     has_faults = any(result.fault for row in rows for result in row.results)
@@ -209,24 +202,29 @@ def _start_all(evaluators: Sequence[Evaluator], tasks: Sequence[Task]) -> list[s
     return torches
 
 
-def _write_files(comparison: Comparison, tasks: Sequence[Task], output: OutputOptions, torch: str) -> list[str]:
-    lines = []
-    if output.json is not None:
-        _write(output.json, table.render_json(comparison))
-    if output.markdown is not None:
-        _write(output.markdown, f"```text\n{table.render_text(comparison)}\n```\n")
-    if output.save_baseline is not None and comparison.cut:
-        lines.append(f"{output.save_baseline} was not written: a baseline needs all cases")
-    elif output.save_baseline is not None:
-        _write(output.save_baseline, render_baseline(torch, comparison.rows))
-    if output.kept is not None:
-        cases = {task.case.id: task.case for task in tasks}
-        for row in comparison.rows:
-            if row.change in _WORTH_A_FILE:
-                note = f"Random {row.name}, under {row.subject}: {row.change}."
-                path = output.kept / f"{str(row.change).replace(' ', '-')}-{row.case}{corpus_entry.SUFFIX}"
-                lines.append(f"{row.name}: {corpus_entry.write(Entry(cases[row.case], note=note), path)}")
-    return lines
+def _write_files(comparison: Comparison, files: Mapping[str, Path], torch: str) -> Iterator[str]:
+    contents = {
+        "json": lambda: table.render_json(comparison),
+        "markdown": lambda: f"```text\n{table.render_text(comparison)}\n```\n",
+        "save-baseline": lambda: render_baseline(torch, comparison.rows),
+    }
+    for option, path in files.items():
+        if option == "save-baseline" and comparison.cut:
+            yield f"{path} was not written: a baseline needs all cases"
+            continue
+        try:
+            path.write_text(contents[option](), encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"{path}: can't be written: {error.strerror}") from error
+
+
+def _keep_cases(comparison: Comparison, tasks: Sequence[Task], directory: Path) -> Iterator[str]:
+    cases = {task.case.id: task.case for task in tasks}
+    for row in comparison.rows:
+        if row.change in _WORTH_A_FILE:
+            note = f"Random {row.name}, under {row.subject}: {row.change}."
+            path = directory / f"{str(row.change).replace(' ', '-')}-{row.case}{corpus_entry.SUFFIX}"
+            yield f"{row.name}: {corpus_entry.write(Entry(cases[row.case], note=note), path)}"
 
 
 def _record_verdicts(row: Row, results: dict[str, VersionResult]) -> None:
@@ -247,10 +245,3 @@ def _label_versions(
     )
     labels = numbered if len(set(torches)) < len(torches) else torches
     return (*([] if before is None else [f"baseline {before.torch}"]), *labels)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{path}: can't be written: {error.strerror}") from error

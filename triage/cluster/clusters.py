@@ -14,18 +14,15 @@ from fuzz.durations import format_count
 from fuzz.expectation import reproduce_lines
 from fuzz.protocol.rewrites import WrongRewrite
 from generators.program.simplicity import sort_key
-from triage.attribution.root_cause import PATTERNS, MechanismKind, Stage
+from triage.attribution.root_cause import PATTERNS, MechanismKind, RootCause, Stage
 from triage.cluster.attributions import Attributed, load_attributed
 from triage.cluster.findings import Finding, gather
 
 EXAMPLES = "known"
 """Where examples go, beside the ledger."""
 _COMPILERS = {"inductor": "[Inductor]", "aot": "[AOTAutograd]", "eager": ""}
-_SAY_ALL = (
-    *(kind.value.partition("{}")[0] for kind in (MechanismKind.COMPILING_RAISES, MechanismKind.RUNNING_RAISES)),
-    *(MechanismKind.of(verdict).value for verdict in PROCESS),
-)
-"""How the mechanisms begin that say by themselves what goes wrong."""
+_SAY_ALL = {MechanismKind.COMPILING_RAISES, MechanismKind.RUNNING_RAISES, *map(MechanismKind.of, PROCESS)}
+"""Mechanisms that say by themselves what goes wrong."""
 NAMED = {
     MechanismKind.INTEGER_MASK.value: WrongRewrite(
         "", {"attn_mask": ("all 1", "one 0 in 1", "one 1 in 0")}, {"attn_mask": ("all -1", "all 2")}
@@ -133,12 +130,12 @@ def update_ledger(ledger: Ledger, clusters: Sequence[Cluster]) -> Ledger:
     return Ledger(ledger.path, tuple(bugs.values()))
 
 
-def title_of(key: CauseKey) -> str:
-    """The title of a bug that nobody has named, from its key alone."""
+def _title(key: CauseKey, cause: RootCause | None) -> str:
+    """The title of a bug that nobody has named, the same for all causes with that key."""
     is_pattern = key.part == PATTERNS or "sfdp" in key.part
     what = "attention" if is_pattern or not key.part else key.part
     where = f"({key.part})" if is_pattern and key.part != PATTERNS else ""
-    if key.mechanism.startswith(_SAY_ALL):
+    if cause is None or cause.mechanism.name in _SAY_ALL:
         how = "in eager" if key.who == "eager" else ""
     else:
         verb = "rewritten" if key.stage == Stage.JOINT_PASSES else "compiled" if key.who in _COMPILERS else "computed"
@@ -172,7 +169,7 @@ def _cluster(group: list[Attributed], bug: Bug | None) -> Cluster:
         findings=findings,
         example=findings[0],
         bug=bug,
-        title=bug.title if bug else title_of(keys[0]),
+        title=bug.title if bug else _title(keys[0], members[0].cause),
         is_open=bug is None and members[0].is_open,
         count=len({finding.id for finding in findings} | set(bug.findings if bug else ())),
         met=sum(finding.met for finding in findings),

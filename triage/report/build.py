@@ -7,6 +7,7 @@ from pathlib import Path
 from corpus.entry import Entry, Expectation, sort_by_version
 from fuzz.error_location import describe_where, rename_values
 from fuzz.evaluator import ROOT, Evaluator, WorkerConfig, open_evaluator, public_version
+from fuzz.expectation import list_numbers
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import RelationBroken
 from fuzz.protocol.render import describe
@@ -135,12 +136,11 @@ def write_report(
 def write_refusal(case: Case, ablation: Ablation, why: str) -> Draft:
     """Why the case is not reported."""
     result = ablation.result
-    error = result.numbers.get("eager_error")
     values = {
         "why": why,
         "failure": describe(result),
         "table": list_stages(ablation),
-        "eager_error": "not measured" if error is None else f"{error:.2g}",
+        "numbers": list_numbers(result),
         "environment": f"torch {ablation.hello.torch} on {ablation.hello.device}",
         "case": case.id,
         "program": source(case).strip(),

@@ -26,6 +26,10 @@ _KEPT_IN_FLOAT32 = (
 
 _REASONS = {
     Verdict.OK: "Compiled is as close to float64 as eager is.",
+    Verdict.ROUNDING: (
+        "Compiled and eager differ, but filing this would be wrong: one-ulp changes of operations change eager about"
+        " as much, and PyTorch guarantees no order of floating-point accumulation (pytorch#179578)."
+    ),
     Verdict.ILL_CONDITIONED: (
         "The program is numerically unstable: eager itself changes as much when every operation is off by one ulp"
         " (pytorch#178879)."
@@ -66,7 +70,7 @@ _MASK_VALUES = {
 
 def refuse(ablation: Ablation) -> str | None:
     """Why this is no bug of torch.compile, of eager or of the attention function; None when it is one."""
-    result, verdict = ablation.result, ablation.result.verdict
+    verdict = ablation.result.verdict
     blamed = "the kernel" if is_attention(ablation.accused) else "torch.compile"
     if verdict is Verdict.EAGER_SUSPECT:
         if is_attention(ablation.accused):
@@ -81,8 +85,6 @@ def refuse(ablation: Ablation) -> str | None:
         return None if verdict.is_finding else f"The verdict is {verdict}: {verdict.explanation}."
     if not verdict.is_finding:
         why = _REASONS.get(verdict, f"The verdict is {verdict}: {verdict.explanation}.")
-        if verdict is Verdict.ROUNDING:
-            why = _explain_rounding(result)
         if ablation.fails(PASSES):
             why += " Only Inductor's graph passes on their own show a difference, and no user runs them so."
         return why
@@ -99,24 +101,6 @@ def refuse_unshown(ablation: Ablation) -> str:
             " check, accepts the whole: repro.py exits with 0."
         )
     return f"A worker saw {ablation.result.verdict}, but repro.py, run in a process of its own, does not show it."
-
-
-def _explain_rounding(result: SubjectResult) -> str:
-    numbers = result.numbers
-    errors = "Compiled and eager differ, and neither is far from float64"
-    if "eager_error" in numbers:
-        errors = (
-            f"The largest error against float64 is {numbers['compiled_error']:.2g} for compiled and"
-            f" {numbers['eager_error']:.2g} for eager"
-        )
-    same = "" if result.same is None else f", and torch._dynamo.utils.same(eager, compiled, fp64_ref) is {result.same}"
-    ratio = ""
-    if {"ratio", "limit"} <= numbers.keys():
-        ratio = f" ({numbers['ratio']:.2g} times as much at worst, limit {numbers['limit']:g})"
-    return (
-        f"{errors}{same}: filing this would be wrong. One-ulp changes of its operations change eager about as much"
-        f"{ratio}, and PyTorch guarantees no order of floating-point accumulation (pytorch#179578)."
-    )
 
 
 def title(case: Case, result: SubjectResult, device: str, rules: Sequence[str] = ()) -> str:

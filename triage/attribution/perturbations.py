@@ -21,7 +21,7 @@ from generators.program.values import DISTRIBUTIONS
 
 _FLOATS = ("float32", *LOW_PRECISION)
 _INTEGERS = frozenset({"int64", "int32", "int8", "uint8"})
-_EDGES = (64, 1, 65, 2, 63, 128, 3, 129, 32, 33, 4, 48, 127, 66, 16, 17, 31, 96, 8, 130, 15, 80, 112, 100)
+_EDGES = (64, 128, 1, 65, 2, 63, 129, 3, 32, 33, 4, 48, 127, 66, 16, 17, 31, 96, 8, 130, 15, 80, 112, 100)
 """Sizes around the edges of tiles, the telling ones first: time may run out."""
 _COUNTS = (1, 2, 3, 4, 5, 6, 8, 7, 9, 12)
 """Sizes of batches and heads, which no kernel tiles."""
@@ -221,7 +221,7 @@ def _values(case: Case) -> Iterator[Perturbation]:
 
 def _sizes(case: Case) -> Iterator[Perturbation]:
     counts = _counts_of(case)
-    for name, size in case.dims:
+    for name, size in sorted(case.dims, key=lambda dim: dim[0] in counts):
         others = _COUNTS if name in counts else (*_EDGES, size // 2, 2 * size)
         for other in dict.fromkeys((size + 1, size - 1, *others)):
             made = resize(case, name, other) if 0 < other != size else None

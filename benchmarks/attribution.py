@@ -179,7 +179,8 @@ def is_attributed(known: Known, device: str) -> bool:
         return False
     word = "right" if known.is_right(cause) else "WRONG"
     seconds = time.monotonic() - began
-    print(f"{known.name}: {word}: {cause.place}: {cause.mechanism} ({seconds:.0f} s)", flush=True)
+    where = ", ".join(filter(None, (cause.who, cause.stage, cause.part)))
+    print(f"{known.name}: {word}: {where}: {cause.mechanism} ({seconds:.0f} s)", flush=True)
     return word == "right"
 
 

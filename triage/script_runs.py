@@ -144,7 +144,7 @@ def collect(python: str, torch: str) -> str:
 
     `torch` is the version, all that is said where collect_env fails.
     """
-    output = _run(python, "-m", "torch.utils.collect_env", seconds=180)
+    output = _read(python, "-m", "torch.utils.collect_env", seconds=180)
     if not output:
         return f"PyTorch version: {torch}\n(python -m torch.utils.collect_env failed)"
     lines = [line.rstrip() for line in output.splitlines() if line.strip() and "Could not collect" not in line]
@@ -156,16 +156,16 @@ def collect(python: str, torch: str) -> str:
 
 def version(distribution: str, python: str) -> str:
     """The version of a package under that interpreter, "" where it has none."""
-    return _run(python, "-c", f"from importlib.metadata import version; print(version({distribution!r}))", seconds=60)
+    return _read(python, "-c", f"from importlib.metadata import version; print(version({distribution!r}))", seconds=60)
 
 
-def _run(*command: str, seconds: float) -> str:
+def _read(*command: str, seconds: float) -> str:
     """What a command prints, "" where it fails."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=seconds, check=True)
-    except (OSError, subprocess.SubprocessError):
+        done = _execute([*command], Path.cwd(), os.environ, seconds)
+    except OSError:
         return ""
-    return done.stdout.strip()
+    return "" if done.code else done.output.strip()
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,11 +168,6 @@ class RootCause:
     evidence: tuple[Evidence, ...] = ()
 
     @property
-    def place(self) -> str:
-        """Where it is, in a few words: "inductor, joint_graph_passes: _sfdp_pattern_5"."""
-        return f"{self.who}, {self.stage}{f': {self.part}' if self.part else ''}"
-
-    @property
     def measured(self) -> WrongRewrite | None:
         """What is proven of the rewrite where operands make it right."""
         found = (item.rewrite for item in self.evidence if isinstance(item, Measured))

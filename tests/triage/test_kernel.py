@@ -55,7 +55,7 @@ def attention() -> Case:
 
 @pytest.fixture
 def few_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(perturbations, "_EDGES", (64, 65, 63, 128, 1, 2))
+    monkeypatch.setattr(perturbations, "_EDGES", (64, 128, 1, 2))
     monkeypatch.setattr(perturbations, "_COUNTS", (1, 2))
 
 

@@ -11,12 +11,13 @@ import pytest
 
 from corpus import entry
 from fuzz.bug_identity import Symptom
+from fuzz.campaign.investigate import investigate
 from fuzz.check.check import check
 from fuzz.check.subject_builder import find
 from fuzz.evaluator import build_check
 from fuzz.protocol import SubjectResult
 from fuzz.protocol.codec import decode, encode
-from fuzz.protocol.rewrites import WrongRewrite
+from fuzz.protocol.rewrites import WrongRewrite, is_explained
 from generators.program.case import Case
 from generators.program.features import features
 
@@ -75,15 +76,30 @@ def test_one_bug_explains_itself_in_other_patterns_and_no_other_bug(
         assert {name for name, other in symptoms.items() if symptom.explains(other)} == mine & symptoms.keys()
 
 
-def test_a_mask_compared_with_0_and_a_fill_that_is_ignored_do_not_explain_each_other() -> None:
+@pytest.fixture(scope="module")
+def pair() -> list[tuple[Case, SubjectResult]]:
+    """A mask compared with 0, which is kept where it is 1, and a fill that is ignored."""
     text = (CORPUS / "known" / "integer-mask.case.yaml").read_text().partition("found:")[0].replace("T: 3", "T: 5")
     filled = text.replace("kind: small_counts", "kind: zero_one").replace("expand]}", "expand], value: 1.0}")
-    cases = [entry.loads(one).case for one in (text, filled)]
-    results = [judge(case) for case in cases]
-    if not all(result.verdict.is_finding for result in results):
+    found = [(case, judge(case)) for case in (entry.loads(one).case for one in (text, filled))]
+    if not all(result.verdict.is_finding for _, result in found):
         pytest.skip("this torch has not both bugs")
-    one, other = (Symptom.of(result, features(case)) for result, case in zip(results, cases, strict=True))
+    return found
+
+
+def test_two_bugs_of_one_pattern_do_not_explain_each_other(pair: list[tuple[Case, SubjectResult]]) -> None:
+    one, other = (Symptom.of(result, features(case)) for case, result in pair)
     assert (one.explains(one), one.explains(other), other.explains(one)) == (True, False, False)
+
+
+def test_shrinking_one_of_them_does_not_end_in_the_other(pair: list[tuple[Case, SubjectResult]]) -> None:
+    def probe(case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
+        return judge(case)
+
+    for case, suspect in pair:
+        concluded = investigate(case, suspect, (), probe, is_time_up=lambda: False)
+        assert concluded.case.id != case.id
+        assert is_explained(concluded.shown.rewrites, suspect.rewrites)
 
 
 @pytest.mark.parametrize("name", ["integer-mask", "softmax-over-dim-0"])

@@ -1,9 +1,9 @@
 """attention kernel benchmarks.defects:statistics_without_mask: wrong gradient dq where H > 1 and S > 64 and S % 64 != 0
 
-Runs the module in float64, in eager, and with benchmarks.defects:statistics_without_mask. Exits 125 if it can't run, 0
-without the bug, 1 with it: where float64 and eager are finite, a value is off by more than 10 times eager's largest error
-plus 8 eps of float32 times its tensor's largest magnitude (of all gradients, for a gradient). So do writes beside what it
-allocates.
+Runs the module in float64, in eager, and with benchmarks.defects:statistics_without_mask. Exits with 0 without the bug, 125
+if it can't run, 1 with the bug: where float64 and eager are finite, an error is more than 10 times eager's largest plus 8
+eps of float32 times the largest magnitude of its tensor (for a gradient: of all gradients), or memory beside what it
+allocates is written.
 """
 import os, sys
 
@@ -13,7 +13,7 @@ try:
     import torch
     from benchmarks.defects import statistics_without_mask as attend
 except Exception as error:
-    sys.exit(print(f"this can't run here: {error!r}; run it where benchmarks.defects can be imported from", file=sys.stderr) or 125)
+    sys.exit(print(f"can't run here: {error!r}; run it where benchmarks.defects can be imported", file=sys.stderr) or 125)
 torch.set_num_threads(1)  # as where it was found: kernels are chosen, and sums split, by the number of threads
 
 import torch
@@ -21,17 +21,20 @@ from torch import nn
 
 B, H, S, D = 1, 2, 65, 16
 
+
 def rng(seed):
     return torch.Generator().manual_seed(seed)
+
 
 class Module(nn.Module):
     def forward(self, q, k, v):
         kt = k.transpose(-2, -1)
-        products = q @ kt
-        scores = products * 0.25
-        weights = scores.softmax(dim=-1)
-        out = weights @ v
+        scores = q @ kt
+        scaled = scores * 0.25
+        probs = scaled.softmax(dim=-1)
+        out = probs @ v
         return out
+
 
 def inputs():
     return [
@@ -45,7 +48,7 @@ class WithKernel(Module):
         out = attend(q, k, v, scale=0.25)
         return out
 
-# The programs end here; what follows runs them and compares.
+# The program ends here; what follows runs it and compares with float64.
 BORDER, buffers = 1 << 16, []
 double = lambda v: v.double() if torch.is_tensor(v) and v.is_floating_point() else v
 
@@ -69,8 +72,8 @@ def run(module, exact=False):
         out = module(*args)
         values = {f"output {i}": o for i, o in enumerate(out if isinstance(out, tuple) else (out,))}
         outs = [o for o in values.values() if o.requires_grad]
-        fixed = [torch.randn(o.shape, generator=torch.Generator().manual_seed(1000 + i)).to(o) for i, o in enumerate(outs)]
-        values |= zip(leaves, torch.autograd.grad(outs, [*leaves.values()], fixed, materialize_grads=True))
+        grads = [torch.randn(o.shape, generator=torch.Generator().manual_seed(1000 + i)).to(o) for i, o in enumerate(outs)]
+        values |= zip(leaves, torch.autograd.grad(outs, [*leaves.values()], grads, materialize_grads=True))
     return {name: value.detach() for name, value in values.items()}
 
 def test_fn() -> bool:
@@ -79,14 +82,14 @@ def test_fn() -> bool:
         home = torch.Tensor if name.startswith("new_") else torch
         setattr(home, name, bordered(getattr(home, name), keep="zeros" in name))
     kernel = run(WithKernel())
-    terms = max((x.abs().nan_to_num(0, 0, 0).max() for n, x in exact.items() if "grad" in n and x.numel()), default=0.0)
-    for name, x in exact.items():
-        e, c = eager[name].double(), kernel[name].double()
+    top = max((x.abs().nan_to_num(0, 0, 0).max() for n, x in exact.items() if "grad" in n and x.numel()), default=0.0)
+    for name, e in eager.items():
+        x, c = exact[name].double(), kernel[name].double()
         ok = e.isfinite() & x.isfinite()
-        sizes = [v[ok].abs().nan_to_num(torch.inf).tolist() for v in (x, e - x, c - x)]
+        sizes = [v[ok].abs().nan_to_num(torch.inf).tolist() for v in (x, e.double() - x, c - x)]
         scale, off_eager, off = (max(v, default=0.0) for v in sizes)
-        good &= bool(off <= 10 * off_eager + 8 * torch.finfo(torch.float32).eps * (terms if name.startswith("grad") else scale))
-        print(f"{name:20} up to {scale:.2g}; off float64: eager {off_eager:.2g}, kernel {off:.2g}")
+        good &= bool(off <= 10 * off_eager + 8 * torch.finfo(torch.float32).eps * (top if name.startswith("grad") else scale))
+        print(f"{name}: values up to {scale:.2g}; error: eager {off_eager:.2g}, kernel {off:.2g}")
     for name, whole, end in buffers:
         wrote = int((whole[:BORDER] != 255).sum() + (whole[end:] != 255).sum())
         good &= not wrote

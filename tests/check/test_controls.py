@@ -1,9 +1,11 @@
 """Control experiments: what they change, what they observe, and what a torch without a part of it says."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from torch._inductor import config
 
 from fuzz.check.controls import CONTROLS, ControlError, apply_controls, inductor
@@ -12,6 +14,7 @@ from fuzz.check.subject_builder import Subject, SubjectError, find
 from fuzz.protocol import Verdict
 from fuzz.protocol.controls import Control, PatternMatched
 from fuzz.protocol.failures import NotTaken, Refusal
+from kernels import launch
 from tests.check.client import Client
 from tests.check.sources import plain
 
@@ -95,6 +98,16 @@ def test_a_function_without_tiles_is_skipped() -> None:
     assert attention is not None
     with pytest.raises(SubjectError):
         attention.resolve()
+
+
+def test_the_bundled_kernels_are_launched_with_other_tiles() -> None:
+    def attention() -> launch.Schedule:
+        return launch.forward_schedule(torch.float32, 16, "cpu")
+
+    attention.__module__ = "kernels.attention"
+    change = CONTROLS["tile"].launch
+    assert change is not None
+    assert change(attention, [16, 32])() == replace(attention(), block_i=16, block_j=32)
 
 
 @pytest.mark.parametrize("later", [False, True], ids=["torch 2.11", "torch 2.15"])

@@ -2,7 +2,6 @@
 
 import functools
 import importlib
-import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -42,24 +41,12 @@ def _is_pattern(name: str, number: str) -> bool:
     return re.match(rf"_?sfdp_pattern_{number}(?!\d)", name) is not None
 
 
-def _set_tile(function: Function, tile: list[int]) -> Function:
-    """`function` with a tile of (queries, keys). Raises `SubjectError` where it takes none."""
-    if "tile" not in inspect.signature(function).parameters:
-        raise SubjectError(f"{getattr(function, '__name__', function)} has no parameter `tile`")
-
-    @functools.wraps(function)
-    def attention(*args: Any, **options: Any) -> Any:
-        return function(*args, **{**options, "tile": tuple(tile)})
-
-    return attention
-
-
-def _set_schedule(setting: str, function: Function, numbers: list[int]) -> Function:
-    """`function` of (a copy of) the bundled kernels, launched with `setting` (num_warps, num_stages) = `numbers[0]`.
+def _set_schedule(settings: tuple[str, ...], function: Function, numbers: list[int]) -> Function:
+    """`function` of (a copy of) the bundled kernels, launched with these fields of its schedules changed.
 
     Raises `SubjectError` for any other function.
     """
-    package, changes = function.__module__.rpartition(".")[0], {setting: numbers[0]}
+    package, changes = function.__module__.rpartition(".")[0], dict(zip(settings, numbers, strict=True))
     try:
         launch: Any = importlib.import_module(f"{package}.launch")
         forward, backward = launch.forward_schedule, launch.backward_schedule
@@ -103,9 +90,9 @@ CONTROLS: dict[str, ControlSpec] = {
     ),
     "sdpa_math": ControlSpec(enter=lambda _, __: sdpa_kernel(SDPBackend.MATH)),
     "tf32": ControlSpec(),
-    "tile": ControlSpec(r"\d+,\d+", launch=_set_tile),
-    "warps": ControlSpec(r"\d+", launch=functools.partial(_set_schedule, "num_warps")),
-    "stages": ControlSpec(r"\d+", launch=functools.partial(_set_schedule, "num_stages")),
+    "tile": ControlSpec(r"\d+,\d+", launch=functools.partial(_set_schedule, ("block_i", "block_j"))),
+    "warps": ControlSpec(r"\d+", launch=functools.partial(_set_schedule, ("num_warps",))),
+    "stages": ControlSpec(r"\d+", launch=functools.partial(_set_schedule, ("num_stages",))),
 }
 
 

@@ -198,10 +198,6 @@ class Results:
         case = casefile.loads(text, f"{self.path}: suspicion {suspicion_id}")
         return Suspicion(suspicion_id, index, case, _from_json(result))
 
-    def has_raised(self, case_id: str) -> bool:
-        """Whether this case has raised a suspicion."""
-        return bool(self._select("SELECT 1 FROM suspicions WHERE case_id = ? LIMIT 1", case_id))
-
     def settle(self, suspicion_id: int, outcome: str, note: str = "", explained_by: str | None = None) -> None:
         """Store a suspicion's outcome. A finding that explains it is counted once more."""
         with self._transaction():

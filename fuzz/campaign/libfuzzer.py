@@ -3,7 +3,6 @@
 The thread's ordinary worker shows, shrinks and confirms failures while libFuzzer waits.
 """
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from fuzz.campaign.investigate import Stopped
 from fuzz.campaign.investigations import Investigations
 from fuzz.campaign.worker_thread import Job, WorkerThread
 from fuzz.evaluator import Evaluator, WorkerConfig, build_check
-from fuzz.protocol import Drawn, Hello, Result
+from fuzz.protocol import Drawn, Hello
 from fuzz.protocol.failures import ProcessLost
 from fuzz.protocol.render import describe_failure
 from fuzz.worker_process import WorkerProcess
@@ -72,9 +71,7 @@ class Host(WorkerProcess):
             return
         corpus.mkdir(parents=True)
         for case in self._cases:
-            data = casefile.dumps(case).encode()
-            # Under the name that libFuzzer would give it.
-            (corpus / hashlib.sha1(data, usedforsecurity=False).hexdigest()).write_bytes(data)
+            (corpus / case.id).write_text(casefile.dumps(case), encoding="utf-8")
 
     def draw(self) -> Drawn | None:
         """The next case of libFuzzer; None if the process ended instead. Raises `WorkerFault`."""
@@ -108,6 +105,7 @@ class LibFuzzerThread(WorkerThread):
         # A new process would first run the whole corpus again.
         self.host_evaluator = Evaluator(self.host, recycle_checks=RECYCLE_CHECKS)
         self.evaluators.append(self.host_evaluator)
+        self._judged = set(self.shared.results.cases())
 
     def start_worker(self) -> Hello:
         """Start libFuzzer's process ahead of the thread, to learn whether it can work."""
@@ -118,25 +116,20 @@ class LibFuzzerThread(WorkerThread):
         shared = self.shared
         if not shared.numbers.has_next:
             return False
-        drawn = self._draw()
-        case = casefile.loads(drawn.case, "libFuzzer's case")
-        check = build_check(case, shared.schedule.always if drawn.again else shared.schedule.subjects_for(case))
+        case = casefile.loads(self._draw().case, "libFuzzer's case")
+        is_new = case.id not in self._judged
+        # A new process runs what libFuzzer kept, of which most was judged before.
+        check = build_check(case, shared.schedule.subjects_for(case) if is_new else shared.schedule.always)
         self.host_evaluator.submit(check)
         result = self.receive(case, self.host_evaluator.collect)
-        if not drawn.again or self._is_new_failure(case, result):
+        if is_new:
             index = shared.numbers.take()
             if index is None:
                 return False
+            self._judged.add(case.id)
             self.record(Job(index, case, check), result)
-        if not drawn.again:
             self.host_evaluator.recycle()
         return True
-
-    def _is_new_failure(self, case: Case, result: Result) -> bool:
-        """Whether a case of an earlier process fails and has raised no suspicion: a kill may come after libFuzzer wrote
-        the case and before the store did."""
-        unexplained, _ = self.shared.suspicions.split((case,), result.results)
-        return bool(unexplained) and not self.shared.results.has_raised(case.id)
 
     def _draw(self) -> Drawn:
         for _ in range(_ATTEMPTS):

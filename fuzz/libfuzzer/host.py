@@ -9,7 +9,6 @@ the process.
 import argparse
 import functools
 import gc
-import hashlib
 import importlib.util
 import os
 import sys
@@ -67,9 +66,7 @@ def _fuzz(directory: Path, seed: int, wire: BinaryIO, answer: worker.Answer) -> 
         if case.id in judged:
             return
         judged.add(case.id)
-        # libFuzzer names its files by this hash and writes them after their first run. Its first input has no bytes.
-        again = not data or (corpus / hashlib.sha1(data, usedforsecurity=False).hexdigest()).exists()
-        worker.send(wire, Drawn(inputs.encode(case).decode(), again))
+        worker.send(wire, Drawn(inputs.encode(case).decode()))
         check = worker.read_check()
         if check is None:
             _end(0)

@@ -154,11 +154,10 @@ class Exit(Message):
 
 @dataclass(frozen=True)
 class Drawn(Message):
-    """The case libFuzzer wants run next, as a case file's text; `again`: it is from an earlier process's corpus."""
+    """The case libFuzzer wants run next, as a case file's text."""
 
     type: ClassVar[str] = "drawn"
     case: str
-    again: bool = False
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ def main() -> None:
     if "end" in rules:
         sys.exit(rules["end"])
     if "kept" in rules:
-        run(Drawn(casefile.dumps(case(*rules["kept"])), again=True), rules)
+        run(Drawn(casefile.dumps(case(*rules["kept"]))), rules)
     cases, count = sampler("softmax"), directory / "next"
     while True:
         index = int(count.read_text()) if count.exists() else 0

@@ -14,7 +14,7 @@ class SubjectSpec:
     backend: of torch.compile; "passes" for Inductor's graph passes alone (fuzz/check/graph_passes.py), "" for no
     compiler, "unknown" for a user's function. mode: of torch.compile. dynamic: every size is symbolic.
     function: the attention function, "package.module:function", that replaces the attention of a case.
-    sdpa: the backend of F.scaled_dot_product_attention that replaces it. twin: a function that must give the same bits.
+    sdpa: the backend of F.scaled_dot_product_attention that replaces it.
     random: in cases with active dropout it draws its own random numbers, not eager's. tf32: TF32 is allowed.
     public: users can run it, so a failure under it is a finding by itself. devices: where it runs.
     share: its part of a campaign's worker time; 0 for a subject that every case runs under.
@@ -26,7 +26,6 @@ class SubjectSpec:
     dynamic: bool = False
     function: str = ""
     sdpa: str = ""
-    twin: str = ""
     random: bool = False
     tf32: bool = False
     public: bool = True
@@ -77,7 +76,7 @@ SUBJECTS: dict[str, SubjectSpec] = {
     "aot_eager": SubjectSpec("aot_eager", public=False),
     "triton": SubjectSpec(function=_TRITON, share=0.05),
     "triton_compiled": SubjectSpec("inductor", function=_TRITON, share=0.01),
-    "sdpa_math": SubjectSpec(sdpa="MATH", twin="kernels.reference:math_attention", share=0.005),
+    "sdpa_math": SubjectSpec(sdpa="MATH", share=0.005),
     "sdpa_flash": SubjectSpec(sdpa="FLASH_ATTENTION", share=0.005),
     "sdpa_efficient": SubjectSpec(sdpa="EFFICIENT_ATTENTION", devices=_CUDA, share=0.005),
     "sdpa_cudnn": SubjectSpec(sdpa="CUDNN_ATTENTION", devices=_CUDA, share=0.005),

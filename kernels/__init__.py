@@ -1,2 +1,1 @@
-"""Attention in Triton, forward and backward, and the reference that defines it. Needs torch and triton, nothing of
-ours."""
+"""Attention in Triton, forward and backward. Needs torch and triton, nothing of ours."""

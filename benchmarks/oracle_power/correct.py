@@ -198,7 +198,7 @@ def _recording(name: str, attention: Attention, recorders: dict[str, Recorder]) 
         recorders[name] = Recorder(_where_right(function) if name in BACKENDS else function)
         return recorders[name].attention()
 
-    return Subject(name, attention=Attention(load, twin=attention.twin))
+    return Subject(name, attention=Attention(load))
 
 
 def _where_right(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -229,7 +229,7 @@ def _aligned(x: Tensor) -> Tensor:
 
 @functools.cache
 def _math() -> Callable[..., Tensor]:
-    from kernels.reference import math_attention
+    from tests.kernels.reference import math_attention
 
     return math_attention
 

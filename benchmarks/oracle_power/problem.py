@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.reference import math_attention
+from tests.kernels.reference import math_attention
 
 Outcome = dict[str, Tensor]
 """What one run gave, by name: out and, with an incoming gradient, dq, dk, dv and dbias."""

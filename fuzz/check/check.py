@@ -27,7 +27,7 @@ from fuzz.check.rewrite_match import MatchRecorder
 from fuzz.check.rewrite_proof import find_wrong_rewrite, is_right_rewrite
 from fuzz.check.subject_builder import Subject
 from fuzz.protocol import Check, Result, SubjectResult, Verdict
-from fuzz.protocol.controls import Observation
+from fuzz.protocol.controls import PatternMatched
 from fuzz.protocol.failures import FormDiffers, NotTaken, OutOfBounds, Refusal
 from fuzz.protocol.rewrites import WrongRewrite
 
@@ -74,7 +74,7 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> SubjectRe
     started = time.perf_counter()
     same = None
     coverage = Coverage()
-    observed: list[Observation] = []
+    observed: list[PatternMatched] = []
     with case.clock:
         try:
             if subject is None:
@@ -108,7 +108,7 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> SubjectRe
         rewrites=judgement.rewrites,
         right_rewrites=judgement.right_rewrites,
         writes=judgement.writes,
-        observations=tuple(dict.fromkeys(observed)),
+        observations=tuple(observed),
         value_set=judgement.value_set,
     )
 
@@ -243,10 +243,8 @@ def _check_attention(case: CaseRun, subject: Subject, coverage: Coverage) -> tup
         damage = harness.damage
     finally:
         harness.program.close()
-    if judgement.verdict is Verdict.SKIPPED and not (damage or harness.differences):
+    if judgement.verdict is Verdict.SKIPPED and not damage:
         return judgement, None
-    if harness.differences and not judgement.verdict.is_finding:
-        judgement = Judgement(Verdict.WRONG_RESULT, harness.differences[0], judgement.numbers)
     if damage:
         if judgement.verdict.is_finding:
             judgement = replace(judgement, writes=damage)
@@ -283,13 +281,12 @@ def _run_and_judge(
         return case.judge_runs(runs, harness.dtypes, functools.partial(_run_uncompiled, case, harness))
     with SuppressOutOfMemory() as caught:
         judgement = calls.judge_calls(
-            recorded, harness.function, training=case.request.training, again=not harness.damage
+            recorded, harness.attention, training=case.request.training, again=not harness.damage
         )
         if judgement.verdict in DOUBTED and not harness.damage:
-            measured = (call_changes.measure_wrong_call(call, harness.function) for call in recorded)
+            measured = (call_changes.measure_wrong_call(call, harness.attention) for call in recorded)
             judgement = replace(judgement, rewrites=tuple(one for one in measured if one is not None))
-        is_deterministic = case.device in harness.function.capabilities.deterministic
-        return case.compare_runs(judgement, runs) if is_deterministic else judgement
+        return case.compare_runs(judgement, runs) if harness.is_deterministic else judgement
     return _skip(Refusal.NO_MEMORY, caught.line)
 
 

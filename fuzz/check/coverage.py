@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
-from fuzz.check.torch_internals import find, patch
+from fuzz.check.torch_internals import find, wrap
 
 _MATCHER = "torch._inductor.pattern_matcher"
 _PIPELINE = "torch._inductor.compile_fx"
@@ -94,20 +94,19 @@ class Coverage:
                 self._reached.update(f"{group} {name}" for name in new)
 
     def _hook(self, module: str, path: str, note: Callable[..., None], *, after: bool = False) -> None:
-        original = find(module, path)
-        if original is None:
-            return
+        def make(original: Any) -> Any:
+            def noted(*args: Any, **kwargs: Any) -> Any:
+                if not after:
+                    note(*args)
+                result = original(*args, **kwargs)
+                if after:
+                    note(*args)
+                return result
 
-        def noted(*args: Any, **kwargs: Any) -> Any:
-            if not after:
-                note(*args)
-            result = original(*args, **kwargs)
-            if after:
-                note(*args)
-            return result
+            return noted
 
-        owner, _, name = path.rpartition(".")
-        self._hooks.enter_context(patch(find(module, owner) if owner else sys.modules[module], name, noted))
+        if find(module, path) is not None:
+            self._hooks.enter_context(wrap(module, path, make))
 
     def _note_rewrite(self, entry: Any, *_: Any) -> None:
         self._fired[rewrite_name(entry)] += 1

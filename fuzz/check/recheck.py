@@ -10,6 +10,7 @@ from torch import nn
 
 from fuzz.check import exceptions, graph_passes, settings
 from fuzz.check.case_run import CaseRun, find_difference
+from fuzz.check.controls import apply_controls
 from fuzz.check.exceptions import SuppressOutOfMemory
 from fuzz.check.oracle import constants, dropout
 from fuzz.check.oracle.noise import FusedNoise, Noise, SkippedCasts
@@ -17,6 +18,7 @@ from fuzz.check.oracle.verdict import DOUBTED, Judge, Judgement
 from fuzz.check.program import Execution, execute
 from fuzz.check.subject_builder import Subject
 from fuzz.protocol import CASTS, TF32, Verdict
+from fuzz.protocol.controls import Control
 from fuzz.protocol.failures import DropoutStatistic
 
 Compiled = tuple[Callable[..., Any], nn.Module]
@@ -44,17 +46,25 @@ def recheck(judgement: Judgement, case: CaseRun, subject: Subject, compiled: Com
 
 def _is_repeatable(case: CaseRun, subject: Subject) -> bool:
     """Whether runs are equal bit for bit under `torch.use_deterministic_algorithms`."""
+    with settings.ask_for_determinism():
+        runs = _run_again(case, subject, max(2, case.request.repeat))
+    return bool(runs) and find_difference(runs) is None
+
+
+def _run_again(case: CaseRun, subject: Subject, times: int = 1) -> list[Execution]:
+    """What `subject`, compiled once more, gives; nothing when it does not run."""
     module = case.program.module(case.request.training)
     torch._dynamo.reset()
-    with settings.ask_for_determinism(), subject.allowed():
-        try:
+    try:
+        with subject.allowed():
             call = subject.compile(module, case.request.dynamic)
-            runs = [case.execute(call, module) for _ in range(max(2, case.request.repeat))]
-        except Exception as error:
-            if exceptions.is_out_of_memory(error):
-                raise
-            return False
-    return find_difference(runs) is None
+            return [case.execute(call, module) for _ in range(times)]
+    except Exception as error:
+        if exceptions.is_out_of_memory(error):
+            raise
+        return []
+    finally:
+        torch._dynamo.reset()
 
 
 def _explain_by_rounding(judgement: Judgement, case: CaseRun, subject: Subject, run: Execution) -> Judgement:
@@ -83,9 +93,9 @@ def apply_precision_policy(
     explain NaN or infinity.
     """
     low = case.coarsest() in constants.LOW_PRECISION and judgement.verdict is not Verdict.NONFINITE
-    if low and subject.spec.uses_inductor and settings.can_keep_casts():
-        with settings.keep_casts():
-            kept = _is_wrong_again(case, subject, is_wrong)
+    if low and subject.spec.uses_inductor:
+        with_casts = apply_controls(subject, (Control("casts_emulated"),), lambda _: None)
+        kept = _is_wrong_again(case, with_casts, is_wrong)
         # A subject that is wrong at times only is not right because of the casts.
         if kept is False and _is_wrong_again(case, subject, is_wrong) and _is_within_skipped_casts(case, run):
             return _excuse(judgement, CASTS)
@@ -129,16 +139,11 @@ def _excuse(judgement: Judgement, excuse: str) -> Judgement:
 
 def _is_wrong_again(case: CaseRun, subject: Subject, is_wrong: Callable[[Execution], bool]) -> bool | None:
     """Whether `subject`, compiled and run once more, is a finding still; None when it does not run."""
-    module = case.program.module(case.request.training)
-    torch._dynamo.reset()
+    runs = _run_again(case, subject)
+    if not runs:
+        return None
     with subject.allowed():
-        try:
-            run = case.execute(subject.compile(module, case.request.dynamic), module)
-        except Exception as error:
-            if exceptions.is_out_of_memory(error):
-                raise
-            return None
-        return is_wrong(run)
+        return is_wrong(runs[0])
 
 
 def _with_tf32(coarsest: torch.dtype) -> torch.dtype:

@@ -62,32 +62,6 @@ def disable_fast_path() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(before)
 
 
-def can_keep_casts() -> bool:
-    """Whether this torch can be told to round wherever eager does; `keep_casts` needs it."""
-    import torch._inductor.config as inductor
-
-    return hasattr(inductor, _CASTS)
-
-
-@contextmanager
-def keep_casts() -> Iterator[None]:
-    """While entered, what Inductor compiles rounds to low precision wherever eager does, which it leaves out by design.
-
-    Programs are compiled afresh inside, and afresh again after. Raises AttributeError unless `can_keep_casts`.
-    """
-    import torch._inductor.config as inductor
-
-    torch._dynamo.reset()
-    try:
-        with patch(inductor, _CASTS, True):
-            yield
-    finally:
-        torch._dynamo.reset()
-
-
-_CASTS = "emulate_precision_casts"
-
-
 @contextmanager
 def ask_for_determinism() -> Iterator[None]:
     """While entered, torch uses deterministic algorithms wherever it has one."""

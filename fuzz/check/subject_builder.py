@@ -70,8 +70,7 @@ def _build(name: str, spec: SubjectSpec) -> Subject:
     attention = None
     if spec.is_attention:
         kernel, fused = functools.partial(_load_kernel, spec.function), functools.partial(load_sdpa, spec.sdpa)
-        twin = functools.partial(_load, spec.twin) if spec.twin else None
-        attention = Attention(kernel if spec.function else fused, compiled=bool(spec.backend), twin=twin)
+        attention = Attention(kernel if spec.function else fused, compiled=bool(spec.backend))
     return Subject(name, functools.partial(_compile, spec) if spec.backend else run_eager, attention, tf32=spec.tf32)
 
 
@@ -111,7 +110,7 @@ def _import(name: str) -> Subject:
         return Subject(name, lambda module, _dynamic: function(module))
     attention = Attention(lambda: function)
     try:
-        attention.resolve()
+        attention.capabilities  # noqa: B018 - raises for what means nothing
     except SubjectError as error:
         raise SubjectError(f"subject {name!r}: {error}") from error
     return Subject(name, attention=attention)

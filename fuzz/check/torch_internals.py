@@ -3,7 +3,7 @@
 import importlib
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -45,3 +45,11 @@ def require(module: str, path: str) -> Any:
     if found is None:
         raise SubjectError(f"torch {torch.__version__} has no {module}.{path}")
     return found
+
+
+@contextmanager
+def wrap(module: str, path: str, make: Callable[[Any], Any]) -> Iterator[None]:
+    """While entered, `path` in a module of torch is what `make` makes of it. Raises `SubjectError` as `require`."""
+    original, (owner, _, name) = require(module, path), path.rpartition(".")
+    with patch(require(module, owner) if owner else sys.modules[module], name, make(original)):
+        yield

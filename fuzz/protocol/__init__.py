@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from fuzz.protocol.codec import decode, encode
-from fuzz.protocol.controls import Control, Observation
+from fuzz.protocol.controls import Control, PatternMatched
 from fuzz.protocol.failures import Failure, Word, Write
 from fuzz.protocol.rewrites import WrongRewrite
 
@@ -242,7 +242,7 @@ class SubjectResult:
     rewrites: tuple[WrongRewrite, ...] = ()
     right_rewrites: tuple[str, ...] = ()
     writes: tuple[Write, ...] = ()
-    observations: tuple[Observation, ...] = ()
+    observations: tuple[PatternMatched, ...] = ()
     value_set: int = 0
 
 

@@ -4,9 +4,7 @@ A control changes one thing about how a subject compiles or runs, or watches it.
 fuzz/check/controls.
 """
 
-from dataclasses import dataclass
-
-from fuzz.protocol.codec import Tagged
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -18,46 +16,8 @@ class Control:
 
 
 @dataclass(frozen=True)
-class Operand:
-    """What a pattern's argument `name` matched: a tensor's sizes, strides and dtype, or the text of anything else."""
-
-    name: str
-    shape: tuple[str, ...] = ()
-    stride: tuple[str, ...] = ()
-    dtype: str = ""
-    text: str = ""
-
-    @property
-    def is_tensor(self) -> bool:
-        """Whether the operand is a tensor."""
-        return bool(self.dtype)
-
-
-class Observation(Tagged):
-    """Base of what controls observe."""
-
-
-@dataclass(frozen=True)
-class PatternMatched(Observation):
-    """A pattern of attention matched part of the graph."""
+class PatternMatched:
+    """A pattern of attention matched part of the graph. `ranks`: of its arguments that are tensors, by name."""
 
     pattern: str
-    operands: tuple[Operand, ...] = ()
-
-
-@dataclass(frozen=True)
-class ConstantDiffers(Observation):
-    """A constant of the program is not the one of the pattern that took it."""
-
-    pattern: str
-    operation: str
-    program: str
-    expected: str
-
-
-@dataclass(frozen=True)
-class ConstantsNotCompared(Observation):
-    """The constants of a program and a pattern could not be compared."""
-
-    pattern: str
-    why: str
+    ranks: dict[str, int] = field(default_factory=dict)

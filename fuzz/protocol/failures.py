@@ -99,14 +99,12 @@ class WrongValue(Failure):
 
 @dataclass(frozen=True)
 class DifferentElements(Failure):
-    """Elements that can't round (integers, booleans), or that must equal a twin's bit for bit, differ.
-    `than`: `eager` or `reference`."""
+    """Elements that can't round (integers, booleans) differ from eager's."""
 
     value: str
     count: int
     total: int
     dtype: str = ""
-    than: str = "eager"
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,7 @@ _BIASED = " ({deviations:.0f} standard deviations off {kernels} right kernels)"
 _ELEMENTS = "{count} of {total} elements differ, most at {index}: {left:.7g} and {right:.7g}, "
 _AGREE = "agree in {seen:.0%} of {total} elements, independent ones do in {expected:.0%}"
 _SENTENCES = {
-    "different_elements reference": "{value}: differs bitwise from the reference in {count} of {total} elements",
-    "different_elements eager": "{value}: {count} of {total} {dtype} elements differ from eager",
+    "different_elements": "{value}: {count} of {total} {dtype} elements differ from eager",
     "not_finite": "{value}: {count} elements not finite, first at {first}",
     "nonfinite_by_convention": "{value}: {count} elements not finite in one of eager and compiled, "
     "without a right answer",
@@ -160,7 +159,7 @@ def _fill(failure: Failure) -> str:
             values["where"] = f" of {axis} {failure.index}" if axis else under_scores
         case failures.ImpossibleUnderDropout(index=index):
             values["where"] = f"head {list(index)}" if index else "all of it"
-    form = next((values[key] for key in ("statistic", "problem", "aspect", "than") if key in values), "")
+    form = next((values[key] for key in ("statistic", "problem", "aspect") if key in values), "")
     sentence = _SENTENCES.get(f"{failure.kind} {form}") or _SENTENCES[failure.kind]
     return sentence.format_map(values)
 

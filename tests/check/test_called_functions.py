@@ -11,10 +11,10 @@ from torch import Tensor
 from fuzz.check.subject_builder import find
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import FURTHER_CALL, OutOfBounds, Refusal
-from kernels.reference import math_attention
 from tests.check.failures import is_failure
 from tests.check.in_process import run_subject
 from tests.check.sources import source
+from tests.kernels.reference import math_attention
 
 RIGHT = (Verdict.OK, Verdict.ROUNDING)
 

@@ -10,7 +10,7 @@ from torch.nn import functional
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.identities import find_violations
 from fuzz.protocol.failures import GradientIdentityBroken
-from kernels.reference import math_attention
+from tests.kernels.reference import math_attention
 
 ALL = (torch.float32, torch.float16, torch.bfloat16)
 LOW = ALL[1:]

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.dropout_masks import check_dropout, extract_backward_mask, extract_mask
 from fuzz.protocol.failures import DropoutMask
 
@@ -51,22 +52,22 @@ def operands(dtype: torch.dtype = torch.float32, value_dim: int = 16) -> tuple[T
 def check(
     function: Callable[..., Tensor], p: float = 0.2, *, backward: bool = False, **options: Any
 ) -> list[DropoutMask]:
-    return check_dropout(function, *operands(), {"scale": 0.25, "dropout": (p, 7), **options}, backward=backward)[1]
+    call = Call(*operands(), {"scale": 0.25, "dropout": (p, 7), **options})
+    return check_dropout(function, call, backward=backward)[1]
 
 
 @pytest.mark.parametrize("dtype", LOW, ids=str)
 @pytest.mark.parametrize("value_dim", [16, 7, 128])
 def test_the_mask_is_the_one_that_was_used(dtype: torch.dtype, value_dim: int) -> None:
-    q, k, v = operands(dtype, value_dim)
-    options = {"scale": 0.25, "dropout": (0.3, 7), "causal": "top_left"}
-    expected = draw((2, 4, 65, 80), 0.3, 7, q)
-    assert torch.equal(extract_mask(attending(), q, k, v, options), expected)
-    assert torch.equal(extract_backward_mask(attending(), q, k, v, options), expected)
+    call = Call(*operands(dtype, value_dim), {"scale": 0.25, "dropout": (0.3, 7), "causal": "top_left"})
+    expected = draw((2, 4, 65, 80), 0.3, 7, call.q)
+    assert torch.equal(extract_mask(attending(), call), expected)
+    assert torch.equal(extract_backward_mask(attending(), call), expected)
 
 
 def test_it_is_whole_where_real_weights_underflow() -> None:
     q, k, v = operands(torch.float16)
-    mask, found = check_dropout(attending(), q * 100, k * 100, v, {"scale": 1.0, "dropout": (0.3, 7)})
+    mask, found = check_dropout(attending(), Call(q * 100, k * 100, v, {"scale": 1.0, "dropout": (0.3, 7)}))
     assert torch.equal(mask, draw((2, 4, 65, 80), 0.3, 7, q)) and not found
 
 
@@ -74,8 +75,8 @@ def test_it_is_whole_where_real_weights_underflow() -> None:
 @pytest.mark.parametrize("p", [0.02, 0.1, 0.5, 0.9])
 @pytest.mark.parametrize("causal", [None, "top_left"])
 def test_a_right_function_has_no_problems(dtype: torch.dtype, p: float, causal: str | None) -> None:
-    q, k, v = operands(dtype)
-    _, found = check_dropout(attending(), q, k, v, {"scale": 0.25, "causal": causal, "dropout": (p, 7)}, backward=True)
+    call = Call(*operands(dtype), {"scale": 0.25, "causal": causal, "dropout": (p, 7)})
+    _, found = check_dropout(attending(), call, backward=True)
     assert found == []
 
 
@@ -90,7 +91,7 @@ def test_right_masks_of_many_seeds_and_sizes_have_no_problems() -> None:
             torch.randn(batch, heads, keys, 16),
         )
         p = float(torch.rand((), generator=chance))
-        found += check_dropout(attending(), q, k, v, {"scale": 0.5, "dropout": (p, seed)}, backward=True)[1]
+        found += check_dropout(attending(), Call(q, k, v, {"scale": 0.5, "dropout": (p, seed)}), backward=True)[1]
     assert found == []
 
 
@@ -171,7 +172,7 @@ def test_another_mask_in_backward_is_told() -> None:
     product: Callable[..., Tensor] = Product.apply
 
     q, k, v = operands()
-    found = check_dropout(attention, q[:, :2], k, v, {"scale": 0.25, "dropout": (0.2, 7)}, backward=True)[1]
+    found = check_dropout(attention, Call(q[:, :2], k, v, {"scale": 0.25, "dropout": (0.2, 7)}), backward=True)[1]
     assert [one.problem for one in found] == ["backward_differs"]
 
 
@@ -184,10 +185,12 @@ def test_probabilities_of_zero_and_one_keep_all_and_nothing() -> None:
 
 def test_too_few_weights_to_tell_accuse_nobody() -> None:
     q = torch.randn(1, 1, 3, 4)
-    _, found = check_dropout(attending(of_part(2, 1)), q, q, q, {"scale": 0.5, "dropout": (0.5, 0)}, backward=True)
+    _, found = check_dropout(
+        attending(of_part(2, 1)), Call(q, q, q, {"scale": 0.5, "dropout": (0.5, 0)}), backward=True
+    )
     assert found == []
 
 
 def test_dropout_has_to_be_asked_for() -> None:
     with pytest.raises(KeyError):
-        check_dropout(attending(), *operands(), {"scale": 1.0})
+        check_dropout(attending(), Call(*operands(), {"scale": 1.0}))

@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fuzz.check import settings
 from fuzz.check.check import check
+from fuzz.check.controls import inductor
+from fuzz.check.exceptions import SubjectError
 from fuzz.check.subject_builder import Subject
 from fuzz.protocol import CASTS, TF32, Check, SubjectResult, Verdict
 from tests.check.client import Client
@@ -64,20 +65,11 @@ def test_a_rewrite_that_is_wrong_stays_a_finding(worker: Client, dtype: str) -> 
     assert worker.one(over_queries, "passes").verdict == Verdict.WRONG_RESULT
 
 
-def test_kept_casts_reach_what_is_compiled_and_no_further() -> None:
-    import torch._inductor.config as inductor
-
-    with settings.keep_casts():
-        assert inductor.emulate_precision_casts
-    assert not inductor.emulate_precision_casts
-
-
 def test_a_torch_that_cannot_keep_casts_is_not_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch._inductor.config as inductor
+    def lacks_it(**_: Any) -> Any:
+        raise SubjectError("torch has no such setting")
 
-    assert settings.can_keep_casts()
-    monkeypatch.setattr(settings, "_CASTS", "emulate_nothing")
-    assert not settings.can_keep_casts() and not hasattr(inductor, "emulate_nothing")
+    monkeypatch.setattr(inductor, "patch_config", lacks_it)
     assert in_process(plain("bfloat16"), zeroing).verdict == Verdict.WRONG_RESULT
 
 

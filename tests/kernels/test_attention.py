@@ -9,7 +9,7 @@ from torch import Tensor
 
 from kernels import launch
 from kernels.attention import attention, dropout_mask
-from kernels.reference import math_attention
+from tests.kernels.reference import math_attention
 from tests.kernels.trial import DEVICE, NAMES, Trial
 
 pytestmark = pytest.mark.triton_interpreter

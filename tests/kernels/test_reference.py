@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from kernels.reference import math_attention
+from tests.kernels.reference import math_attention
 from tests.kernels.trial import DEVICE, NAMES
 
 SHAPES = (

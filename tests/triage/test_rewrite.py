@@ -7,8 +7,8 @@ import pytest
 
 from fuzz.evaluator import Evaluator
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.controls import ConstantDiffers, ConstantsNotCompared, Control, PatternMatched
-from fuzz.protocol.failures import Failure, FormDiffers, NotTaken, Raised, Refusal
+from fuzz.protocol.controls import Control, PatternMatched
+from fuzz.protocol.failures import Failure, FormDiffers, Raised
 from fuzz.protocol.rewrites import WrongRewrite
 from generators.program.case import Case
 from tests.triage.controls import Controls
@@ -28,35 +28,12 @@ K, M = MechanismKind, Mechanism
 WRONG = SubjectResult("passes", Verdict.WRONG_RESULT, fired=("_sfdp_pattern_1_inference",))
 PROVEN = replace(WRONG, right_rewrites=WRONG.fired)
 MATCHED = (PatternMatched("_sfdp_pattern_1_inference"), PatternMatched("_sfdp_pattern_2_inference"))
-NOT_COMPARED = ConstantsNotCompared("_sfdp_pattern_1_inference", why="sizes are symbolic")
-EQUAL = Experiment(False, control=Control("constants_compared"))
 
 
 def caused(case: Case, wrong: SubjectResult, *right: str, **given: SubjectResult) -> RootCause:
     recorded = SubjectResult("", wrong.verdict, observations=MATCHED)
     controls = Controls(wrong, "without_attention_patterns", *right, matches_recorded=recorded, **given)
     return find_rewrite_cause(Study(cast("Evaluator", controls), case, "passes", wrong))
-
-
-def test_constants_are_called_equal_only_where_they_were_compared(case: Case) -> None:
-    assert EQUAL in caused(case, WRONG, "without_pattern 1").evidence
-    skipped = SubjectResult("", Verdict.SKIPPED, failure=NotTaken(Refusal.UNSUPPORTED, "torch has no such name"))
-    for compared, why in (
-        (skipped, "skipped: torch has no such name"),
-        (SubjectResult("", Verdict.WORKER_DIED), "worker_died"),
-        (SubjectResult("", Verdict.WRONG_RESULT, observations=(NOT_COMPARED,)), "sizes are symbolic"),
-    ):
-        evidence = caused(case, WRONG, "without_pattern 1", constants_compared=compared).evidence
-        assert EQUAL not in evidence
-        assert [one.why for one in evidence if isinstance(one, ConstantsNotCompared)] == [why]
-
-
-def test_a_control_without_a_verdict_blames_no_constants(case: Case) -> None:
-    differs = ConstantDiffers("_sfdp_pattern_1_inference", "amax", program="[-2]", expected="[-1]")
-    for verdict, kind in ((Verdict.SKIPPED, MechanismKind.OTHER_RESULT), (Verdict.OK, MechanismKind.CONSTANTS_IGNORED)):
-        found = caused(case, WRONG, constants_compared=SubjectResult("", verdict, observations=(differs,)))
-        assert found.mechanism == Mechanism(kind)
-        assert differs in found.evidence
 
 
 def test_where_no_pattern_is_enough_to_leave_out_each_is_tried_alone(case: Case) -> None:

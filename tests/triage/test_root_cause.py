@@ -8,7 +8,7 @@ from corpus.ledger import Ledger, load
 from fuzz.evaluator import ROOT
 from fuzz.protocol import FINDINGS
 from fuzz.protocol.codec import decode, encode
-from fuzz.protocol.controls import ConstantDiffers, ConstantsNotCompared, Control
+from fuzz.protocol.controls import Control
 from fuzz.protocol.rewrites import WrongRewrite
 from triage.attribution.render import CONTROLS, describe_evidence
 from triage.attribution.root_cause import (
@@ -34,8 +34,6 @@ EVIDENCE: tuple[Evidence, ...] = (
     *(Experiment(None, subject=subject) for subject in ("eager", "sdpa_math", "passes_dynamic", "triton")),
     *(Experiment(False, control=Control(*name.split(" "))) for name in CONTROLS),
     Experiment(False, subject="triton", device="cpu"),
-    ConstantDiffers("_sfdp_pattern_1_inference", "amax", "[-2]", "[-1]"),
-    ConstantsNotCompared("", "skipped"),
     FusedCall("_sfdp_pattern_1"),
     Measured(MEASURED),
     Measured(WrongRewrite("_sfdp_pattern_1_inference", constants=("amax [-2] for [-1]", "full 1.0 for -inf", "sum"))),

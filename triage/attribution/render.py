@@ -4,7 +4,6 @@ import itertools
 import re
 from collections.abc import Iterable
 
-from fuzz.protocol.controls import ConstantDiffers, ConstantsNotCompared
 from fuzz.protocol.rewrites import WrongRewrite
 from triage.attribution.ablation import label
 from triage.attribution.explain import Explanation
@@ -17,7 +16,6 @@ CONTROLS = {
     "without_pattern": "_sfdp_pattern_{} off and all other rewrites on",
     "only_pattern": "_sfdp_pattern_{} as the only pattern of attention",
     "without_rewrite": "the rewrite {} off and all others on",
-    "constants_compared": "patterns that must have the constants of the program",
     "sdpa scale_as_tensor": "a replacement that multiplies the query by the scale",
     "sdpa mask_expanded": "a replacement that expands the mask to the shape of the scores",
     "sdpa operands_copied": "a replacement that copies its operands into contiguous memory",
@@ -95,16 +93,8 @@ def _describe(alike: list[Evidence]) -> str:
         case Experiment(passes=passes):
             words = " or ".join(_describe_change(one) for one in alike if isinstance(one, Experiment))
             return f"It {'passes' if passes else 'fails' if passes is False else 'gives no verdict'} with {words}."
-        case ConstantDiffers():
-            differ = (one for one in alike if isinstance(one, ConstantDiffers))
-            return " ".join(
-                dict.fromkeys(_describe_constant(one.operation, one.program, one.expected) for one in differ)
-            )
         case Measured():
             return " ".join(_describe_rewrite(one.rewrite) for one in alike if isinstance(one, Measured))
-        case ConstantsNotCompared(pattern=pattern, why=why):
-            of = f" of {pattern}" if pattern else ""
-            return f"The constants of the program and the pattern{of} could not be compared: {why}."
         case FusedCall(pattern=pattern):
             return f"In float64 the replacement of {pattern} is right, so the kernel of its fused call is at fault."
         case _:

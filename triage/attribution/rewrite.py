@@ -4,19 +4,16 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from fuzz.bug_identity import SILENT, VALUES, attention_patterns, rewrites
-from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.controls import ConstantDiffers, ConstantsNotCompared, Control, Operand, PatternMatched
-from fuzz.protocol.render import describe
+from fuzz.bug_identity import VALUES, attention_patterns, rewrites
+from fuzz.protocol.controls import Control
 from fuzz.protocol.rewrites import WrongRewrite
 from generators.program.case import Case
-from triage.attribution.experiments import Hypothesis, Study, mechanism_of, passes
+from triage.attribution.experiments import Hypothesis, Study, mechanism_of
 from triage.attribution.function_cause import find_condition, fused_call_cause, layout_mechanism
 from triage.attribution.perturbations import with_float_divisors
 from triage.attribution.root_cause import (
     PATTERNS,
     CaseChange,
-    Evidence,
     Experiment,
     FusedCall,
     Measured,
@@ -73,30 +70,18 @@ def _part_of(pattern: str) -> str:
 
 def _find_attention_cause(study: Study, without_attention: Experiment) -> RootCause:
     """The cause of what can't be measured: an error, or a program that torch hides."""
-    recorded = study.judge(Control("matches_recorded")).observations
-    operands: dict[str, tuple[Operand, ...]] = {}
-    for match in sorted(
-        (item for item in recorded if isinstance(item, PatternMatched)), key=lambda match: match.pattern
-    ):
+    ranks: dict[str, dict[str, int]] = {}
+    for match in sorted(study.judge(Control("matches_recorded")).observations, key=lambda match: match.pattern):
         if found := _NUMBER.search(match.pattern):
-            operands.setdefault(found[1], match.operands)
-    number, shown = _find_pattern(study, [*operands], without_attention)
+            ranks.setdefault(found[1], match.ranks)
+    number, shown = _find_pattern(study, [*ranks], without_attention)
     part = f"_sfdp_pattern_{number}" if number else PATTERNS
-
-    def cause(mechanism: Mechanism, *more: Evidence) -> RootCause:
-        return RootCause("inductor", Stage.JOINT_PASSES, part, mechanism, (*shown, *more))
-
-    held = study.find(_hypotheses(study.case, operands.get(number, ())))
+    mechanism = mechanism_of(study.result, MechanismKind.OTHER_RESULT if study.result.verdict in VALUES else None)
+    held = study.find(_hypotheses(study.case, ranks.get(number, {})))
     if held is not None:
-        return cause(*held)
-    compared = study.judge(Control("constants_compared"))
-    differ = dict.fromkeys(item for item in compared.observations if isinstance(item, ConstantDiffers))
-    tried = Experiment(passes(compared), control=Control("constants_compared"))
-    if differ and tried.passes:
-        return cause(Mechanism(MechanismKind.CONSTANTS_IGNORED), tried, *differ)
-    more: list[Evidence] = [*differ] or [_find_why_not_compared(compared) or tried]
-    is_value = study.result.verdict in VALUES
-    return cause(mechanism_of(study.result, MechanismKind.OTHER_RESULT if is_value else None), *more)
+        mechanism, tried = held
+        shown = [*shown, tried]
+    return RootCause("inductor", Stage.JOINT_PASSES, part, mechanism, tuple(shown))
 
 
 def _find_pattern(study: Study, numbers: list[str], without_all: Experiment) -> tuple[str, list[Experiment]]:
@@ -111,16 +96,6 @@ def _find_pattern(study: Study, numbers: list[str], without_all: Experiment) -> 
     return next(iter([*failing, *numbers]), ""), [without_all, *alone]
 
 
-def _find_why_not_compared(compared: SubjectResult) -> ConstantsNotCompared | None:
-    """Why nothing is known of the constants where none differs; None where they were compared."""
-    for item in compared.observations:
-        if isinstance(item, ConstantsNotCompared):
-            return item
-    if compared.verdict is Verdict.OK or compared.verdict in SILENT:
-        return None
-    return ConstantsNotCompared("", ": ".join(filter(None, [compared.verdict.value, describe(compared)])))
-
-
 def _find_fused_call_cause(study: Study, part: str, without_attention: Experiment) -> RootCause:
     """A replacement that is right and calls an operation that is not: by which mistake, if that can be found."""
     device = study.evaluator.hello.device
@@ -133,14 +108,12 @@ def _find_fused_call_cause(study: Study, part: str, without_attention: Experimen
     return fused_call_cause(device, mechanism, (*shown, *said))
 
 
-def _hypotheses(case: Case, operands: tuple[Operand, ...]) -> Iterator[Hypothesis]:
-    """Mistakes by which compiling raises that the operands of the match allow."""
-    tensors = {operand.name: operand for operand in operands if operand.is_tensor}
-    mask = tensors.get("attn_mask") or tensors.get("causal_mask")
-    if {"inv_scale", "scale_factor"} & tensors.keys():
+def _hypotheses(case: Case, ranks: dict[str, int]) -> Iterator[Hypothesis]:
+    """Mistakes by which compiling raises that a match with tensors of these ranks allows."""
+    rank = ranks.get("attn_mask", ranks.get("causal_mask"))
+    if {"inv_scale", "scale_factor"} & ranks.keys():
         yield Hypothesis(Mechanism(MechanismKind.TENSOR_AS_SCALE), Control("sdpa", "scale_as_tensor"), error="'scale'")
-    if mask is not None:
-        rank = len(mask.shape)
+    if rank is not None:
         kind = MechanismKind.MASK_OF_RANK if rank < 2 else MechanismKind.MASK_BROADCASTS
         yield Hypothesis(Mechanism(kind, str(rank) if rank < 2 else ""), Control("sdpa", "mask_expanded"))
     divided = with_float_divisors(case)

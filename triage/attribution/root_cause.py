@@ -6,7 +6,7 @@ from typing import Self
 
 from fuzz.protocol import Verdict
 from fuzz.protocol.codec import Tagged
-from fuzz.protocol.controls import ConstantDiffers, ConstantsNotCompared, Control
+from fuzz.protocol.controls import Control
 from fuzz.protocol.failures import Word
 from fuzz.protocol.rewrites import WrongRewrite
 
@@ -150,7 +150,7 @@ class FusedCall(_Finding):
     pattern: str
 
 
-Evidence = Experiment | ConstantDiffers | ConstantsNotCompared | NoControls | Measured | FusedCall
+Evidence = Experiment | NoControls | Measured | FusedCall
 
 
 @dataclass(frozen=True, slots=True)

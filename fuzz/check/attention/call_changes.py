@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fuzz.check import exceptions
 from fuzz.check.attention.calls import FurtherCalls
-from fuzz.check.attention.function import Loaded
+from fuzz.check.attention.function import Attention
 from fuzz.check.exceptions import Failed, Unsupported
 from fuzz.check.oracle.attention import identities
 from fuzz.check.oracle.attention.call import Call
@@ -26,22 +26,22 @@ SECONDS = 10.0
 _OPTIONS = ("causal", "window", "mask", "bias", "alibi", "softcap", "sinks")
 
 
-def measure_wrong_call(call: Call, loaded: Loaded) -> WrongRewrite | None:
+def measure_wrong_call(call: Call, attention: Attention) -> WrongRewrite | None:
     """The changes under which the function is right; None if the call is right by itself, or that takes too long.
 
     A call with dropout is not measured: its mask changes with its sizes.
     """
     started = time.perf_counter()
-    if call.options.get("dropout") or not _is_wrong(call, loaded):
+    if call.options.get("dropout") or not _is_wrong(call, attention):
         return None
-    failure = judge(call, loaded.capabilities.rounds).failure
+    failure = judge(call, attention.capabilities.rounds).failure
     answers: dict[tuple[str, str], list[bool]] = {}
     for name, change, changed in _change(call, failure):
         if time.perf_counter() - started > SECONDS:
             return None
         with suppress(Unsupported, NotImplementedError, Failed):
-            again = _call_again(changed, loaded, with_gradients=call.dout is not None)
-            answers.setdefault((name, change), []).append(_is_wrong(again, loaded))
+            again = _call_again(changed, attention, with_gradients=call.dout is not None)
+            answers.setdefault((name, change), []).append(_is_wrong(again, attention))
     right: dict[str, tuple[str, ...]] = {}
     wrong: dict[str, tuple[str, ...]] = {}
     for (name, change), found in answers.items():
@@ -49,15 +49,15 @@ def measure_wrong_call(call: Call, loaded: Loaded) -> WrongRewrite | None:
     return WrongRewrite(CALL, right, wrong)
 
 
-def _is_wrong(call: Call, loaded: Loaded) -> bool:
-    return judge(call, loaded.capabilities.rounds).verdict.is_finding or bool(identities.find_violations(call))
+def _is_wrong(call: Call, attention: Attention) -> bool:
+    return judge(call, attention.capabilities.rounds).verdict.is_finding or bool(identities.find_violations(call))
 
 
-def _call_again(call: Call, loaded: Loaded, *, with_gradients: bool) -> Call:
+def _call_again(call: Call, attention: Attention, *, with_gradients: bool) -> Call:
     """A call with its results. Raises as `FurtherCalls`, and `Failed` for an error in the backward pass."""
     leaves = {name: getattr(call, name).detach().requires_grad_(with_gradients) for name in ("q", "k", "v")}
     with torch.set_grad_enabled(with_gradients):
-        out = FurtherCalls(loaded)(**leaves, **call.options)
+        out = FurtherCalls(attention)(**leaves, **call.options)
     call.out = out.detach()
     if out.requires_grad:
         call.dout = torch.randn(out.shape, generator=torch.Generator().manual_seed(0)).to(out)

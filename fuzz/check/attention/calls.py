@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fuzz.check import exceptions
-from fuzz.check.attention.function import Loaded, call_checked
+from fuzz.check.attention.function import Attention, call_checked
 from fuzz.check.attention.guard import Guard
 from fuzz.check.exceptions import Failed, Unsupported
 from fuzz.check.oracle import constants
@@ -21,24 +21,24 @@ from fuzz.protocol import Verdict
 from fuzz.protocol.failures import FURTHER_CALL, WITHOUT_DROPOUT, MissingGradient, OutOfBounds, Write
 
 
-def judge_calls(calls: Sequence[Call], loaded: Loaded, *, training: bool, again: bool = True) -> Judgement:
+def judge_calls(calls: Sequence[Call], attention: Attention, *, training: bool, again: bool = True) -> Judgement:
     """The gravest verdict on the calls of one run.
 
     `training`: gradients were requested; `again`: the function may be called with other arguments.
     """
     return max(
-        (_judge_call(call, loaded, training=training, again=again) for call in calls),
+        (_judge_call(call, attention, training=training, again=again) for call in calls),
         key=lambda judgement: (SEVERITY.index(judgement.verdict), judgement.numbers.get("ratio", 0.0)),
         default=Judgement(Verdict.OK),
     )
 
 
-def _judge_call(call: Call, loaded: Loaded, *, training: bool, again: bool) -> Judgement:
+def _judge_call(call: Call, attention: Attention, *, training: bool, again: bool) -> Judgement:
     if training and call.wanted and not call.differentiable:
         return Judgement(Verdict.WRONG_GRADIENT, MissingGradient("out"))
-    attend = FurtherCalls(loaded)
+    attend = FurtherCalls(attention)
     try:
-        judgement = _judge_numbers(call, loaded, attend if again else None)
+        judgement = _judge_numbers(call, attention, attend if again else None)
         if judgement.verdict.is_finding:
             return judgement
         wrong = identities.find_violations(call)
@@ -48,7 +48,7 @@ def _judge_call(call: Call, loaded: Loaded, *, training: bool, again: bool) -> J
             return judgement
         # A call always meets the same relations, and calls of one shape, whose numbers differ, meet others.
         seed = [*call.q.shape, *call.k.shape, *call.options, float(call.q.double().sum()), float(call.k.double().sum())]
-        exact = call.q.device.type in loaded.capabilities.exact_relations
+        exact = call.q.device.type in attention.capabilities.exact_relations
         violations = metamorphic.find_violations(
             attend, call, Random(str(seed)), constants.RELATIONS_TRIED, exact=exact
         )
@@ -63,10 +63,10 @@ def _judge_call(call: Call, loaded: Loaded, *, training: bool, again: bool) -> J
     return Judgement(verdict, violations[0], judgement.numbers)
 
 
-def _judge_numbers(call: Call, loaded: Loaded, attend: "FurtherCalls | None") -> Judgement:
+def _judge_numbers(call: Call, attention: Attention, attend: "FurtherCalls | None") -> Judgement:
     """The verdict on the numbers of a call, whose dropout mask is read off the function where `attend` is given."""
     probability, _ = call.options.get("dropout") or (0.0, 0)
-    rounds = loaded.capabilities.rounds
+    rounds = attention.capabilities.rounds
     if probability <= 0.0:
         return judge(call, rounds)
     certain = dropout_masks.judge_unknown_mask(call, rounds)
@@ -79,7 +79,7 @@ def _judge_numbers(call: Call, loaded: Loaded, attend: "FurtherCalls | None") ->
         values = _widen_values(attend, call)
         if values is None:
             return _judge_without_dropout(call, rounds, attend)
-        mask, wrong = dropout_masks.check_dropout(attend, call.q, call.k, values, call.options, backward=backward)
+        mask, wrong = dropout_masks.check_dropout(attend, call.replace(v=values), backward=backward)
     except (Unsupported, NotImplementedError):  # it does not take the calls that show the mask
         return attend.verdict if attend.damage else _judge_without_dropout(call, rounds, attend)
     if attend.damage:
@@ -94,7 +94,7 @@ def _judge_without_dropout(call: Call, rounds: tuple[str, ...], attend: "Further
     plain = call.replace(dropout=None)
     try:
         with torch.no_grad():
-            plain.out = attend(plain.q, plain.k, plain.v, **plain.options)
+            plain.out = plain.run(attend)
     except (Unsupported, NotImplementedError):
         return attend.verdict if attend.damage else Judgement(Verdict.RANDOM_STREAM)
     judgement = judge(plain, rounds)
@@ -114,9 +114,9 @@ def _widen_values(attend: "FurtherCalls", call: Call) -> Tensor | None:
     if size <= constants.PIECES * call.v.size(3):
         return call.v
     wide = call.v.new_ones((*call.v.shape[:3], size))
-    first = dropout_masks.extract_mask(attend, call.q, call.k, call.v, call.options, pieces=1)
+    first = dropout_masks.extract_mask(attend, call, pieces=1)
     try:
-        whole = dropout_masks.extract_mask(attend, call.q, call.k, wide, call.options)
+        whole = dropout_masks.extract_mask(attend, call.replace(v=wide))
     except Failed:  # nobody asks for values this wide
         return None
     return wide if torch.equal(whole[..., : first.shape[-1]], first) else None
@@ -129,8 +129,8 @@ class FurtherCalls:
     error but a refusal.
     """
 
-    def __init__(self, loaded: Loaded) -> None:
-        self._loaded = loaded
+    def __init__(self, attention: Attention) -> None:
+        self._attention = attention
         self.damage: tuple[Write, ...] = ()
 
     @property
@@ -140,14 +140,14 @@ class FurtherCalls:
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
         """One call."""
-        self._loaded.check(q, k, v, options, training=False)
+        self._attention.check(q, k, v, options, training=False)
         if self.damage:
             raise Unsupported("it wrote out of bounds")
         guard = Guard()
         with guard:
             given = guard.protect_arguments({"q": q, "k": k, "v": v, **options})
             with exceptions.accuse_function():
-                out = call_checked(self._loaded.function, **given)
+                out = call_checked(self._attention.function, **given)
             out = guard.protect_result(out)
         self.damage = guard.damage()
         return out

@@ -112,51 +112,36 @@ _EXPECTED: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 @dataclass(frozen=True)
 class Attention:
-    """An attention function, imported by `load` when it is first needed.
+    """An attention function, imported by `load` when it is first needed, which may raise `SubjectError`.
 
-    compiled: it is called by compiled code, which takes it in, and has no guarded memory; `twin` loads a function whose
-    output must be the same bit for bit.
+    compiled: it is called by compiled code, which takes it in, and has no guarded memory.
     """
 
     load: Callable[[], Function]
     compiled: bool = False
-    twin: Callable[[], Function] | None = None
-
-    def resolve(self) -> "Loaded":
-        """The function and what it takes. Raises `SubjectError`."""
-        if isinstance(self._loaded, SubjectError):
-            raise self._loaded
-        return self._loaded
 
     @cached_property
-    def _loaded(self) -> "Loaded | SubjectError":
+    def function(self) -> Function:
+        """The function."""
         try:
-            function = self.load()
+            return self.load()
         except ImportError as error:
-            return SubjectError(f"can't be imported: {' '.join(str(error).split())}")
-        parameters = inspect.signature(function).parameters.values()
-        keywords = None
-        if all(item.kind is not inspect.Parameter.VAR_KEYWORD for item in parameters):
-            keywords = frozenset(item.name for item in parameters)
-        return Loaded(function, Capabilities.read(getattr(function, "capabilities", {})), keywords)
+            raise SubjectError(f"can't be imported: {' '.join(str(error).split())}") from error
 
-
-@dataclass(frozen=True)
-class Loaded:
-    """A function, its capabilities, and its keywords, None when it takes any."""
-
-    function: Function
-    capabilities: Capabilities
-    keywords: frozenset[str] | None
+    @cached_property
+    def capabilities(self) -> Capabilities:
+        """What it takes."""
+        return Capabilities.read(getattr(self.function, "capabilities", {}))
 
     def check(self, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, object], *, training: bool) -> None:
         """Raise `Unsupported` for a call that is outside of what it declares."""
         reason = self.capabilities.refusal(q, k, v, training=training)
         if reason is not None:
             raise Unsupported(f"it does not take {reason}")
-        missing = [name for name in options if self.keywords is not None and name not in self.keywords]
-        if missing:
-            raise Unsupported(f"it has no parameter {missing[0]}")
+        parameters = inspect.signature(self.function).parameters
+        if all(item.kind is not inspect.Parameter.VAR_KEYWORD for item in parameters.values()):
+            for name in (name for name in options if name not in parameters):
+                raise Unsupported(f"it has no parameter {name}")
 
 
 def call_checked(function: Function, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:

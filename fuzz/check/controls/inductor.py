@@ -9,29 +9,28 @@ import torch
 
 from fuzz.check.coverage import rewrite_name
 from fuzz.check.exceptions import SubjectError
-from fuzz.check.torch_internals import patch, require
-from fuzz.protocol.controls import Observation, Operand, PatternMatched
+from fuzz.check.torch_internals import wrap
+from fuzz.protocol.controls import PatternMatched
 
 
-@contextmanager
-def refuse_matches(refuses: Callable[[Any, Any], bool]) -> Iterator[None]:
+def refuse_matches(refuses: Callable[[Any, Any], bool]) -> AbstractContextManager[None]:
     """While entered, the pattern matcher of every pass skips a match where `refuses(entry, match)`."""
-    matcher = require("torch._inductor.pattern_matcher", "PatternMatcherPass")
-    apply = require("torch._inductor.pattern_matcher", "PatternMatcherPass.apply")
 
-    def apply_refusing(self: Any, graph: Any) -> Any:
-        entries = [entry for listed in list(self.patterns.values()) for entry in listed]
-        checks = [(entry, entry.extra_check) for entry in {id(entry): entry for entry in entries}.values()]
-        for entry, check in checks:
-            entry.extra_check = lambda match, entry=entry, check=check: not refuses(entry, match) and check(match)
-        try:
-            return apply(self, graph)
-        finally:
+    def make(apply: Any) -> Any:
+        def apply_refusing(self: Any, graph: Any) -> Any:
+            entries = {id(entry): entry for listed in self.patterns.values() for entry in listed}
+            checks = [(entry, entry.extra_check) for entry in entries.values()]
             for entry, check in checks:
-                entry.extra_check = check
+                entry.extra_check = lambda match, entry=entry, check=check: not refuses(entry, match) and check(match)
+            try:
+                return apply(self, graph)
+            finally:
+                for entry, check in checks:
+                    entry.extra_check = check
 
-    with patch(matcher, "apply", apply_refusing):
-        yield
+        return apply_refusing
+
+    return wrap("torch._inductor.pattern_matcher", "PatternMatcherPass.apply", make)
 
 
 def disable_rewrites(is_off: Callable[[str], bool]) -> AbstractContextManager[None]:
@@ -39,51 +38,36 @@ def disable_rewrites(is_off: Callable[[str], bool]) -> AbstractContextManager[No
     return refuse_matches(lambda entry, _: is_off(rewrite_name(entry)))
 
 
-def record_matches(record: Callable[[Observation], None]) -> AbstractContextManager[None]:
-    """While entered, records every match of a pattern of attention with its operands; changes nothing."""
+def record_matches(record: Callable[[PatternMatched], None]) -> AbstractContextManager[None]:
+    """While entered, records every match of a pattern of attention; changes nothing."""
 
     def refuses(entry: Any, match: Any) -> bool:
         name = rewrite_name(entry)
         if "sfdp" in name:
-            operands = [_operand(key, value) for key, value in match.kwargs.items() if not key.startswith("tangents")]
-            record(PatternMatched(pattern=name, operands=tuple(operands)))
+            values = {key: getattr(value, "meta", {}).get("val") for key, value in match.kwargs.items()}
+            ranks = {key: value.dim() for key, value in values.items() if isinstance(value, torch.Tensor)}
+            record(PatternMatched(name, ranks))
         return False
 
     return refuse_matches(refuses)
 
 
-def _operand(name: str, value: Any) -> Operand:
-    tensor = getattr(value, "meta", {}).get("val") if hasattr(value, "meta") else value
-    if not isinstance(tensor, torch.Tensor):
-        return Operand(name, text=str(value))
-    return Operand(
-        name,
-        shape=tuple(map(str, tensor.shape)),
-        stride=tuple(map(str, tensor.stride())),
-        dtype=str(tensor.dtype).removeprefix("torch."),
-    )
-
-
-@contextmanager
-def disable_fusion() -> Iterator[None]:
+def disable_fusion() -> AbstractContextManager[None]:
     """While entered, Inductor's scheduler puts no two operations into one kernel."""
-    require("torch._inductor.scheduler", "Scheduler.can_fuse")
-    with patch(require("torch._inductor.scheduler", "Scheduler"), "can_fuse", lambda *_args, **_options: False):
-        yield
+    return wrap("torch._inductor.scheduler", "Scheduler.can_fuse", lambda _: lambda *_args, **_options: False)
 
 
-@contextmanager
-def fall_back_to_eager(operation: str) -> Iterator[None]:
+def fall_back_to_eager(operation: str) -> AbstractContextManager[None]:
     """While entered, calls of that operation ("relu") are not lowered: the compiled program calls eager's."""
-    name = "fallback_node_due_to_unsupported_type"
-    original = require("torch._inductor.graph", name)
 
-    def changed(node: Any, *args: Any, **options: Any) -> Any:
-        packet = getattr(node.target, "overloadpacket", None)
-        return str(packet).rpartition(".")[2] == operation or original(node, *args, **options)
+    def make(original: Any) -> Any:
+        def changed(node: Any, *args: Any, **options: Any) -> Any:
+            packet = getattr(node.target, "overloadpacket", None)
+            return str(packet).rpartition(".")[2] == operation or original(node, *args, **options)
 
-    with patch(importlib.import_module("torch._inductor.graph"), name, changed):
-        yield
+        return changed
+
+    return wrap("torch._inductor.graph", "fallback_node_due_to_unsupported_type", make)
 
 
 @contextmanager

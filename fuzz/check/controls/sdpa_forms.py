@@ -1,31 +1,20 @@
 """Other ways to compute what replacements of attention compute with F.scaled_dot_product_attention."""
 
-import importlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import functools
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 
-from fuzz.check.torch_internals import patch, require
-
-_MODULE, _SDPA = "torch._inductor.fx_passes.fuse_attention", "_scaled_dot_product_attention"
+from fuzz.check.torch_internals import wrap
 
 
-@contextmanager
-def replace_sdpa(call: Callable[..., Any]) -> Iterator[None]:
-    """While entered, replacements of attention compute `call(sdpa, q, k, v, **options)` where they would call sdpa.
-
-    Raises `SubjectError` where this torch calls it in another way.
-    """
-    original = require(_MODULE, _SDPA)
-    module = importlib.import_module(_MODULE)
-
-    def changed(query: Any, key: Any, value: Any, **options: Any) -> Any:
-        return call(original, query, key, value, **options)
-
-    with patch(module, _SDPA, changed):
-        yield
+def replace_sdpa(form: str) -> AbstractContextManager[None]:
+    """While entered, replacements of attention compute `FORMS[form](sdpa, q, k, v, **options)` where they would call
+    sdpa. Raises `SubjectError` where this torch calls it in another way."""
+    name = "_scaled_dot_product_attention"
+    return wrap("torch._inductor.fx_passes.fuse_attention", name, lambda sdpa: functools.partial(FORMS[form], sdpa))
 
 
 def _shape(*shapes: Any) -> tuple[Any, ...]:

@@ -12,12 +12,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fuzz.check.attention.function import Function
 from fuzz.check.controls import inductor, sdpa_forms
-from fuzz.check.controls.pattern_constants import compare_constants
 from fuzz.check.exceptions import SubjectError
 from fuzz.check.subject_builder import Subject
-from fuzz.protocol.controls import Control, Observation
+from fuzz.protocol.controls import Control, PatternMatched
 
-Record = Callable[[Observation], None]
+Record = Callable[[PatternMatched], None]
 
 
 class ControlError(Exception):
@@ -35,6 +34,10 @@ class ControlSpec:
 
 def _config(**settings: Any) -> ControlSpec:
     return ControlSpec(enter=lambda _argument, _record: inductor.patch_config(**settings))
+
+
+def _without(is_off: Callable[[str, str], bool], argument: str = "") -> ControlSpec:
+    return ControlSpec(argument, lambda given, _: inductor.disable_rewrites(lambda name: is_off(name, given)))
 
 
 def _is_pattern(name: str, number: str) -> bool:
@@ -72,22 +75,11 @@ CONTROLS: dict[str, ControlSpec] = {
     "unfused": ControlSpec(enter=lambda _, __: inductor.disable_fusion()),
     "eager": ControlSpec(r"\w+", enter=lambda operation, _: inductor.fall_back_to_eager(operation)),
     "matches_recorded": ControlSpec(enter=lambda _, record: inductor.record_matches(record)),
-    "constants_compared": ControlSpec(enter=lambda _, record: compare_constants(record)),
-    "without_attention_patterns": ControlSpec(
-        enter=lambda _, __: inductor.disable_rewrites(lambda name: "sfdp" in name)
-    ),
-    "without_pattern": ControlSpec(
-        r"\d+", enter=lambda n, _: inductor.disable_rewrites(lambda name: _is_pattern(name, n))
-    ),
-    "only_pattern": ControlSpec(
-        r"\d+", enter=lambda n, _: inductor.disable_rewrites(lambda name: "sfdp" in name and not _is_pattern(name, n))
-    ),
-    "without_rewrite": ControlSpec(
-        r".+", enter=lambda rewrite, _: inductor.disable_rewrites(lambda name: name == rewrite)
-    ),
-    "sdpa": ControlSpec(
-        "|".join(sdpa_forms.FORMS), enter=lambda form, _: sdpa_forms.replace_sdpa(sdpa_forms.FORMS[form])
-    ),
+    "without_attention_patterns": _without(lambda name, _: "sfdp" in name),
+    "without_pattern": _without(_is_pattern, r"\d+"),
+    "only_pattern": _without(lambda name, number: "sfdp" in name and not _is_pattern(name, number), r"\d+"),
+    "without_rewrite": _without(lambda name, rewrite: name == rewrite, r".+"),
+    "sdpa": ControlSpec("|".join(sdpa_forms.FORMS), enter=lambda form, _: sdpa_forms.replace_sdpa(form)),
     "sdpa_math": ControlSpec(enter=lambda _, __: sdpa_kernel(SDPBackend.MATH)),
     "tf32": ControlSpec(),
     "tile": ControlSpec(r"\d+,\d+", launch=functools.partial(_set_schedule, ("block_i", "block_j"))),
@@ -112,9 +104,7 @@ def _apply(record: Record, subject: Subject, control: Control) -> Subject:
             raise ControlError(f"{subject.name} is no attention function: it has no {control.name}")
         numbers = [int(number) for number in control.argument.split(",")]
         attention, change = subject.attention, spec.launch
-        return replace(
-            subject, attention=replace(attention, load=lambda: change(attention.resolve().function, numbers))
-        )
+        return replace(subject, attention=replace(attention, load=lambda: change(attention.function, numbers)))
     if subject.attention is not None:
         raise ControlError(f"{subject.name} is an attention function: {control.name} is for compilers")
     if spec.enter is None:

@@ -1,5 +1,6 @@
 """One call of an attention function, recorded: what it was handed, what it gave, and what its backward pass gave."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +47,10 @@ class Call:
         """A call to be made, with some arguments changed. An option that is None is left out."""
         given = {name: value for name, value in {**self.options, **options}.items() if value is not None}
         return Call(self.q if q is None else q, self.k if k is None else k, self.v if v is None else v, given)
+
+    def run(self, function: Callable[..., Tensor]) -> Tensor:
+        """What a function gives for it."""
+        return function(self.q, self.k, self.v, **self.options)
 
     @property
     def group(self) -> int:

@@ -13,9 +13,8 @@ without dropout. Hoeffding's inequality bounds the deviation of sums from that m
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,48 +32,41 @@ from fuzz.protocol.failures import DropoutMask, ImpossibleUnderDropout, NotFinit
 Function = Callable[..., Tensor]
 
 
-def weights(
-    call: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any], pieces: int | None = None
-) -> Tensor:
-    """The weights of `call(q, k, v, **options)`: [batch, heads, seq_len, kv_len] in q's dtype.
+def weights(attend: Function, call: Call, pieces: int | None = None) -> Tensor:
+    """The weights of a call: [batch, heads, seq_len, kv_len] in q's dtype.
 
-    q [batch, heads, seq_len, head_dim], k [batch, kv_heads, kv_len, head_dim], v [batch, kv_heads, kv_len, value_dim],
-    whose values don't matter. Makes a call for each piece of value_dim keys, or for the first `pieces`. Raises what
-    `call` raises.
+    Its values don't matter. Makes a call for each piece of value_dim keys, or for the first `pieces`. Raises what
+    `attend` raises.
     """
-    keys, width = v.shape[2:]
-    identity = itertools.islice(_identity(keys, width, v), pieces)
+    keys, width = call.v.shape[2:]
+    identity = itertools.islice(_identity(keys, width, call.v), pieces)
     with torch.no_grad():
-        found = [call(q, k, piece.expand(v.shape).contiguous(), **options) for piece in identity]
-    return torch.cat([q.new_empty(*q.shape[:3], 0), *found], -1)[..., :keys]
+        found = [call.replace(v=piece.expand(call.v.shape).contiguous()).run(attend) for piece in identity]
+    return torch.cat([call.q.new_empty(*call.q.shape[:3], 0), *found], -1)[..., :keys]
 
 
-def extract_mask(
-    call: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any], pieces: int | None = None
-) -> Tensor:
-    """Which weights `call` keeps: bool [batch, heads, seq_len, kv_len].
+def extract_mask(attend: Function, call: Call, pieces: int | None = None) -> Tensor:
+    """Which weights `attend` keeps under the dropout of a call: bool [batch, heads, seq_len, kv_len].
 
-    Of `options` only `dropout` = (p, seed) is passed on, with a scale of 0. Raises KeyError without it, and what `call`
-    raises.
+    Raises KeyError without dropout, and what `attend` raises.
     """
-    return weights(call, q, k, v, _flat(options), pieces) != 0
+    return weights(attend, _with_equal_scores(call), pieces) != 0
 
 
-def extract_backward_mask(call: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any]) -> Tensor:
+def extract_backward_mask(attend: Function, call: Call) -> Tensor:
     """The mask that the gradient of v uses: output gradients are rows of the identity, one head of a group at a time.
 
-    Raises what `call` raises, and `Failed` and NotImplementedError for what its backward raises.
+    Raises what `attend` raises, and `Failed` and NotImplementedError for what its backward raises.
     """
-    rows, width = q.shape[2], v.shape[3]
-    groups = max(1, q.shape[1] // max(1, k.shape[1]))
-    found = torch.zeros(*q.shape[:3], k.shape[2], dtype=torch.bool, device=q.device)
-    values = torch.ones_like(v).requires_grad_()
+    q, width = call.q, call.v.shape[3]
+    found = torch.zeros(*q.shape[:3], call.k.shape[2], dtype=torch.bool, device=q.device)
+    values = torch.ones_like(call.v).requires_grad_()
     with torch.enable_grad():
-        out = call(q.detach(), k.detach(), values, **_flat(options))
-    for number, piece in enumerate(_identity(rows, width, q)):
-        here = slice(number * width, min(rows, (number + 1) * width))
-        for member in range(groups):
-            heads = slice(member, None, groups)
+        out = _with_equal_scores(call).replace(v=values).run(attend)
+    for number, piece in enumerate(_identity(q.shape[2], width, q)):
+        here = slice(number * width, min(q.shape[2], (number + 1) * width))
+        for member in range(max(1, call.group)):
+            heads = slice(member, None, max(1, call.group))
             dout = torch.zeros_like(out)
             dout[:, heads] = piece
             with accuse_function():
@@ -83,17 +75,14 @@ def extract_backward_mask(call: Function, q: Tensor, k: Tensor, v: Tensor, optio
     return found
 
 
-def check_dropout(
-    function: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any], *, backward: bool = False
-) -> tuple[Tensor, list[DropoutMask]]:
-    """The mask `function` uses on q, k and v with `options`, and everything that is wrong with its dropout.
+def check_dropout(attend: Function, call: Call, *, backward: bool = False) -> tuple[Tensor, list[DropoutMask]]:
+    """The mask `attend` uses in a call with dropout, and everything that is wrong with its dropout.
 
     Checked are the keep rate, the scale of kept weights, repetition, and dependence on the seed and on scores; with
-    `backward`, also that backward uses the same mask. Shapes as for `weights`. Raises KeyError unless `options` have
-    `dropout` = (p, seed), and what the function raises.
+    `backward`, also that backward uses the same mask. Raises KeyError without dropout, and what `attend` raises.
     """
-    p, seed = options["dropout"]
-    flat = weights(function, q, k, v, _flat(options))
+    p, seed = call.options["dropout"]
+    flat = weights(attend, _with_equal_scores(call))
     mask = flat != 0
     if not mask.numel():
         return mask, []
@@ -102,21 +91,21 @@ def check_dropout(
         return mask, [] if share == (p <= 0) else [DropoutMask("extreme_rate", p, seen=share)]
     found = [*_check_rates(mask, p), *_check_repeats(mask, p)]
     if not found:
-        found += _check_scale(flat * flat.shape[-1], mask, p, q.dtype)
-    if not torch.equal(mask, extract_mask(function, q, k, v, options)):
+        found += _check_scale(flat * flat.shape[-1], mask, p, call.q.dtype)
+    if not torch.equal(mask, extract_mask(attend, call)):
         found.append(DropoutMask("not_repeatable", p, seeds=(seed,)))
-    other = extract_mask(function, q, k, v, {**options, "dropout": (p, seed + 1)})
+    other = extract_mask(attend, call.replace(dropout=(p, seed + 1)))
     found += _check_independence(mask, other, DropoutMask("same_for_seeds", p, seeds=(seed, seed + 1)))
-    found += _check_under_scores(function, q, k, v, options, mask)
+    found += _check_under_scores(attend, call, mask)
     if backward:
-        different = mask != extract_backward_mask(function, q, k, v, options)
+        different = mask != extract_backward_mask(attend, call)
         if bool(different.any()):
             found.append(DropoutMask("backward_differs", p, int(different.sum()), mask.numel()))
     return mask, found
 
 
-def _flat(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {"scale": 0.0, "dropout": options["dropout"]}
+def _with_equal_scores(call: Call) -> Call:
+    return Call(call.q.detach(), call.k.detach(), call.v, {"scale": 0.0, "dropout": call.options["dropout"]})
 
 
 def _identity(size: int, width: int, like: Tensor) -> Iterator[Tensor]:
@@ -194,13 +183,10 @@ def _check_scale(
         yield DropoutMask("scale", p, seen=mean / (1 - p), expected=1 / (1 - p), worst=worst, under_scores=under_scores)
 
 
-def _check_under_scores(
-    function: Function, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any], mask: Tensor
-) -> Iterator[DropoutMask]:
+def _check_under_scores(attend: Function, call: Call, mask: Tensor) -> Iterator[DropoutMask]:
     """What is wrong under the scores of q and k but not under equal scores."""
-    p, _ = options["dropout"]
-    before = weights(function, q, k, v, {name: value for name, value in options.items() if name != "dropout"})
-    after = weights(function, q, k, v, options)
+    (p, _), q = call.options["dropout"], call.q
+    before, after = weights(attend, call.replace(dropout=None)), weights(attend, call)
     large = before > constants.MASK_LARGE * torch.finfo(q.dtype).smallest_normal
     different = int((large & ((after != 0) != mask)).sum())
     if different:

@@ -16,7 +16,7 @@ from fuzz.check.exceptions import Unsupported
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.error_bound import compute_error_bounds
 from fuzz.check.oracle.attention.exact import Exact
-from fuzz.check.oracle.attention.relation_table import RELATIONS, Equation, Term
+from fuzz.check.oracle.attention.relation_table import RELATIONS, Equation
 from fuzz.check.oracle.constants import LARGEST_RELATED, MOST_SCORES, SMALLEST_RELATED, UNIT_ROUNDOFF, error_bound_limit
 from fuzz.check.oracle.where import largest_index
 from fuzz.protocol.failures import RelationBroken
@@ -73,12 +73,11 @@ class _Trial:
 
     def check(self, equation: Equation, *, bitwise: bool) -> RelationBroken | None:
         """How the equation does not hold; None where it does."""
-        left = self._sum(equation.left)
-        right = self._sum(equation.right) if equation.value is None else torch.full_like(left, equation.value)
+        calls, spread = (equation.changed, equation.call), equation.spread or equation.map
+        left, right = self._output(equation.changed), equation.map(self._output(equation.call))
         if left.shape != right.shape:
             return RelationBroken("", "shape", shape=tuple(left.shape), expected_shape=tuple(right.shape))
-        terms = equation.left + equation.right
-        empty = torch.stack([term.of_bound(_mark_empty_rows(term.call)) for term in terms]).sum(0) > 0
+        empty = _mark_empty_rows(equation.changed) + spread(_mark_empty_rows(equation.call)) > 0
         tiny = SMALLEST_RELATED * torch.finfo(self._call.q.dtype).smallest_normal
         same = (left == right) | (left.isnan() & right.isnan()) | empty | ((left.abs() < tiny) & (right.abs() < tiny))
         if same.all():
@@ -92,9 +91,9 @@ class _Trial:
             return None
         if bitwise:
             return _violation("bitwise", left, right, error)
-        if any(math.prod(term.call.q.shape[:3]) * term.call.k.shape[2] > MOST_SCORES for term in terms):
+        if any(math.prod(call.q.shape[:3]) * call.k.shape[2] > MOST_SCORES for call in calls):
             return None
-        allowed = torch.stack([term.of_bound(self._bound(term.call)) for term in terms]).sum(0)
+        allowed = self._bound(equation.changed) + spread(self._bound(equation.call))
         limit = error_bound_limit(self._call.q.dtype)
         ratio = (error / allowed).nan_to_num(0.0, posinf=0.0)
         worst = float(ratio.max())
@@ -102,13 +101,10 @@ class _Trial:
             return None
         return _violation("rounding", left, right, ratio.where(ratio > limit, 0.0), ratio=worst, limit=limit)
 
-    def _sum(self, terms: tuple[Term, ...]) -> Tensor:
-        return torch.stack([term.map(self._output(term.call).double()) for term in terms]).sum(0)
-
     def _output(self, call: Call) -> Tensor:
         if call not in self._outputs:
             with torch.no_grad():
-                self._outputs[call] = self._attend(call.q, call.k, call.v, **call.options)
+                self._outputs[call] = call.run(self._attend).double()
         return self._outputs[call]
 
     def _bound(self, call: Call) -> Tensor:

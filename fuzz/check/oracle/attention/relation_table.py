@@ -21,25 +21,14 @@ Map = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
-class Term:
-    """`map` of the output of a call; `spread` does the same to its error bound (it is `map` where that is linear)."""
+class Equation:
+    """What the `changed` call gives is `map` of what `call` gives. `spread` does to its error bound what `map` does to
+    numbers; it is `map` where that is linear."""
 
+    changed: Call
     call: Call
     map: Map = lambda out: out
     spread: Map | None = None
-
-    def of_bound(self, size: Tensor) -> Tensor:
-        """The error bound of the term, from that of the output."""
-        return (self.spread or self.map)(size)
-
-
-@dataclass(frozen=True, eq=False)
-class Equation:
-    """The sum of the terms on the left is that on the right, or `value`."""
-
-    left: tuple[Term, ...]
-    right: tuple[Term, ...] = ()
-    value: float | None = None
 
 
 @dataclass(frozen=True)
@@ -49,11 +38,6 @@ class Relation:
     name: str
     exact: bool
     build: Callable[[Call, Random], Equation | None]
-
-
-def _equate(changed: Call, call: Call, of: Map = lambda out: out) -> Equation:
-    """What the changed call gives is what `of` makes of the output of the call."""
-    return Equation((Term(changed),), (Term(call, of),))
 
 
 def _four_axes(x: Tensor) -> Tensor:
@@ -94,14 +78,14 @@ def _head_permutation(call: Call, chance: Random) -> Equation | None:
     changed, index = _select(call, 1, chosen)
     keys = torch.tensor(kv_heads, device=call.q.device)
     changed = changed.replace(k=call.k.index_select(1, keys), v=call.v.index_select(1, keys))
-    return _equate(changed, call, lambda out: out.index_select(1, index))
+    return Equation(changed, call, lambda out: out.index_select(1, index))
 
 
 def _batch_slice(call: Call, chance: Random) -> Equation | None:
     if call.q.shape[0] < 2:
         return None
     changed, index = _select(call, 0, [chance.randrange(call.q.shape[0])])
-    return _equate(changed, call, lambda out: out.index_select(0, index))
+    return Equation(changed, call, lambda out: out.index_select(0, index))
 
 
 def _query_slice(call: Call, chance: Random) -> Equation | None:
@@ -113,7 +97,7 @@ def _query_slice(call: Call, chance: Random) -> Equation | None:
         cut = chance.randint(1, rows - 1)
         first, stop = (cut, rows) if call.from_end else (0, cut)
     changed, index = _select(call, 2, list(range(first, stop)))
-    return _equate(changed, call, lambda out: out.index_select(2, index))
+    return Equation(changed, call, lambda out: out.index_select(2, index))
 
 
 def _additive_mask(call: Call, _: Random) -> Equation | None:
@@ -121,26 +105,26 @@ def _additive_mask(call: Call, _: Random) -> Equation | None:
     if mask is None:
         return None
     bias = call.q.new_zeros(()) if bias is None else bias
-    return _equate(call.replace(mask=None, bias=torch.where(mask, bias, float("-inf")).to(bias.dtype)), call)
+    return Equation(call.replace(mask=None, bias=torch.where(mask, bias, float("-inf")).to(bias.dtype)), call)
 
 
 def _band_as_mask(call: Call, _: Random) -> Equation | None:
     mask = call.kept() if _given(call, "causal", "window") else None
     if call.options.get("alibi") is not None and call.from_end:
         return None
-    return None if mask is None else _equate(call.replace(causal=None, window=None, mask=mask), call)
+    return None if mask is None else Equation(call.replace(causal=None, window=None, mask=mask), call)
 
 
 def _alibi_as_bias(call: Call, _: Random) -> Equation | None:
     sloped = None if call.options.get("alibi") is None else call.added()
-    return None if sloped is None else _equate(call.replace(alibi=None, bias=sloped.float()), call)
+    return None if sloped is None else Equation(call.replace(alibi=None, bias=sloped.float()), call)
 
 
 def _whole_extras(call: Call, _: Random) -> Equation | None:
     shape = (*call.q.shape[:3], call.k.shape[2])
     narrow = {name: x for name, x in _given(call, "mask", "bias").items() if x.shape != shape}
     whole = {name: x.expand(shape).contiguous() for name, x in narrow.items()}
-    return _equate(call.replace(**whole), call) if whole else None
+    return Equation(call.replace(**whole), call) if whole else None
 
 
 def _stays(x: Tensor, factor: float) -> bool:
@@ -156,27 +140,27 @@ def _q_against_scale(call: Call, chance: Random) -> Equation | None:
     # Products in float16 may overflow without a fault.
     if not _stays(call.q, factor) or dots > torch.finfo(call.q.dtype).max / 2:
         return None
-    return _equate(call.replace(q=call.q * factor, scale=call.options["scale"] / factor), call)
+    return Equation(call.replace(q=call.q * factor, scale=call.options["scale"] / factor), call)
 
 
 def _repeated_heads(call: Call, _: Random) -> Equation | None:
     k, v = (x.repeat_interleave(call.group, 1) for x in (call.k, call.v))
-    return _equate(call.replace(k=k, v=v), call) if call.group > 1 else None
+    return Equation(call.replace(k=k, v=v), call) if call.group > 1 else None
 
 
 def _padded_features(call: Call, chance: Random) -> Equation | None:
     more = chance.choice((1, 3, 8, 16))
     q, k, v = (pad(x, (0, more)) for x in (call.q, call.k, call.v))
     if call.v.shape[3] != call.q.shape[3]:
-        return _equate(call.replace(q=q, k=k), call)
-    return _equate(call.replace(q=q, k=k, v=v), call, lambda out: pad(out, (0, more)))
+        return Equation(call.replace(q=q, k=k), call)
+    return Equation(call.replace(q=q, k=k, v=v), call, lambda out: pad(out, (0, more)))
 
 
 def _key_permutation(call: Call, chance: Random) -> Equation | None:
     columns = call.k.shape[2]
     if call.has_places or columns < 2:
         return None
-    return _equate(_select(call, 3, chance.sample(range(columns), columns))[0], call)
+    return Equation(_select(call, 3, chance.sample(range(columns), columns))[0], call)
 
 
 def _removed_keys(call: Call, chance: Random) -> Equation | None:
@@ -188,7 +172,7 @@ def _removed_keys(call: Call, chance: Random) -> Equation | None:
     removed, index = _select(call, 3, chosen)
     keep = torch.zeros(columns, dtype=torch.bool, device=call.q.device)
     keep[index] = True
-    return _equate(removed, _keep(call, keep))
+    return Equation(removed, _keep(call, keep))
 
 
 def _padded_tail(call: Call, chance: Random) -> Equation | None:
@@ -199,7 +183,7 @@ def _padded_tail(call: Call, chance: Random) -> Equation | None:
     v = padded.v.clone()
     v[:, :, columns:] = 1000.0
     keep = torch.arange(columns + more, device=call.q.device) < columns
-    return _equate(_keep(padded.replace(v=v), keep), call)
+    return Equation(_keep(padded.replace(v=v), keep), call)
 
 
 def _causal_prefix(call: Call, chance: Random) -> Equation | None:
@@ -210,7 +194,7 @@ def _causal_prefix(call: Call, chance: Random) -> Equation | None:
     kept = (rows - last, columns - last) if call.from_end else (last, last)
     queries, index = _select(call, 2, list(range(kept[0])))
     changed, _index = _select(queries, 3, list(range(kept[1])))
-    return _equate(changed, call, lambda out: out.index_select(2, index))
+    return Equation(changed, call, lambda out: out.index_select(2, index))
 
 
 def _turned_features(call: Call, chance: Random) -> Equation | None:
@@ -218,7 +202,7 @@ def _turned_features(call: Call, chance: Random) -> Equation | None:
     order = torch.tensor(chance.sample(range(width), width), device=call.q.device)
     signs = torch.tensor([chance.choice((1.0, -1.0)) for _ in range(width)], device=call.q.device).to(call.q.dtype)
     q, k = (x.index_select(3, order) * signs for x in (call.q, call.k))
-    return _equate(call.replace(q=q, k=k), call)
+    return Equation(call.replace(q=q, k=k), call)
 
 
 def _sinks_as_key(call: Call, _: Random) -> Equation | None:
@@ -232,7 +216,7 @@ def _sinks_as_key(call: Call, _: Random) -> Equation | None:
     if mask is not None:
         mask = pad(mask.expand(shape), (0, 1), value=True)
     k, v = (pad(x, (0, 0, 0, 1)) for x in (call.k, call.v))
-    return _equate(call.replace(k=k, v=v, mask=mask, bias=torch.cat([whole, column], -1), sinks=None), call)
+    return Equation(call.replace(k=k, v=v, mask=mask, bias=torch.cat([whole, column], -1), sinks=None), call)
 
 
 def _between_values(call: Call, _: Random) -> Equation | None:
@@ -241,7 +225,20 @@ def _between_values(call: Call, _: Random) -> Equation | None:
     )
     if call.options.get("sinks") is not None:
         low, high = low.clamp(max=0.0), high.clamp(min=0.0)
-    return Equation((Term(call),), (Term(call, lambda out: out.clamp(low, high), lambda size: size),))
+    return Equation(call, call, lambda out: out.clamp(low, high), lambda bound: bound)
+
+
+def _negated_scale(call: Call, _: Random) -> Equation | None:
+    return Equation(call.replace(q=-call.q, scale=-call.options["scale"]), call)
+
+
+def _negated_values(call: Call, _: Random) -> Equation | None:
+    return Equation(call.replace(v=-call.v), call, torch.neg, torch.abs)
+
+
+def _values_of_one(call: Call, _: Random) -> Equation | None:
+    ones = call.replace(v=torch.ones_like(call.v))
+    return Equation(ones, ones, torch.ones_like, torch.zeros_like) if call.options.get("sinks") is None else None
 
 
 RELATIONS = (
@@ -250,14 +247,8 @@ RELATIONS = (
     Relation("a mask for causal and window", True, _band_as_mask),
     Relation("mask and bias expanded", True, _whole_extras),
     Relation("q * 4^n and scale / 4^n", True, _q_against_scale),
-    Relation(
-        "-q and -scale", True, lambda call, _: _equate(call.replace(q=-call.q, scale=-call.options["scale"]), call)
-    ),
-    Relation(
-        "-v",
-        True,
-        lambda call, _: Equation((Term(call.replace(v=-call.v)),), (Term(call, torch.neg, lambda size: size),)),
-    ),
+    Relation("-q and -scale", True, _negated_scale),
+    Relation("-v", True, _negated_values),
     Relation("keys repeated for each query head", True, _repeated_heads),
     Relation("one batch alone", False, _batch_slice),
     Relation("a bias for ALiBi", False, _alibi_as_bias),
@@ -269,14 +260,6 @@ RELATIONS = (
     Relation("queries and keys cut off under causality", False, _causal_prefix),
     Relation("features of q and k turned alike", False, _turned_features),
     Relation("sinks as one more key", False, _sinks_as_key),
-    Relation(
-        "v = 1 gives 1",
-        False,
-        lambda call, _: (
-            None
-            if call.options.get("sinks") is not None
-            else Equation((Term(call.replace(v=torch.ones_like(call.v))),), value=1.0)
-        ),
-    ),
+    Relation("v = 1 gives 1", False, _values_of_one),
     Relation("between the smallest and the largest v", False, _between_values),
 )

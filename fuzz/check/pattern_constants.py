@@ -1,7 +1,7 @@
 """What a pattern of attention computes with its own constants, and which of them a program that it took does not share.
 
 Patterns come to the matcher serialized, with `Ignored()` for every number, list and dtype. Here the pattern's function
-is traced anew with the operands of the match, and its graph is walked beside the program's.
+is traced anew, and its graph is walked beside the program's.
 """
 
 import inspect

@@ -96,10 +96,10 @@ def test_shrinking_one_of_them_does_not_end_in_the_other(pair: list[tuple[Case, 
     def probe(case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
         return judge(case)
 
-    for case, suspect in pair:
-        concluded = investigate(case, suspect, (), probe, is_time_up=lambda: False)
-        assert concluded.case.id != case.id
-        assert is_explained(concluded.shown.rewrites, suspect.rewrites)
+    case, suspect = pair[1]
+    concluded = investigate(case, suspect, (), probe, is_time_up=lambda: False)
+    assert concluded.case.id != case.id
+    assert is_explained(concluded.shown.rewrites, suspect.rewrites)
 
 
 @pytest.mark.parametrize("name", ["integer-mask", "softmax-over-dim-0"])

@@ -105,7 +105,9 @@ def apply_precision_policy(
 def explain_by_fused_rounding(judgement: Judgement, case: CaseRun, run: Execution) -> Judgement:
     """`judgement` on a program in which fused calls compute the same as what they replace, or that right ones round as
     much. In the backward pass they compute the weights anew, from rounded scores."""
-    if judgement.verdict not in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT) or case.request.random:
+    is_wrong = judgement.verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT)
+    # What was judged as one fused call is held to the rounding of such calls already.
+    if not is_wrong or case.request.random or judgement.value not in run.values:
         return judgement
     noise: AbstractContextManager[Any] = nullcontext()
     module = case.program.module(case.request.training)

@@ -104,6 +104,14 @@ def test_noise_leaves_masks_and_movement_alone() -> None:
     assert torch.equal(carried.nan_to_num(7.0), torch.cat([mask, mask]).double().nan_to_num(7.0))
 
 
+def test_noise_moves_the_logarithm_of_a_sum_by_the_rounding_of_the_sum() -> None:
+    scores = torch.tensor([[0.0, -16.0]])
+    exact = scores.double().log_softmax(-1)
+    with Noise(3):
+        moved = scores.log_softmax(-1)
+    assert 1e-8 < float((moved - exact)[0, 0].abs()) < 3e-7
+
+
 def test_noise_reaches_the_backward_pass() -> None:
     def gradient(mode: Any) -> Tensor:
         leaf = torch.linspace(-1, 1, 30).requires_grad_()

@@ -18,6 +18,8 @@ from fuzz.check.oracle.operations import EXACT, RANDOM, OperationMode
 
 _BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
 _POOL = 1 << 16
+_LOG_OF_SUM = frozenset({"_log_softmax", "logsumexp"})
+"""A sum of at least 1 is rounded before its logarithm is taken, which may be 0."""
 _PRODUCTS = frozenset({"mm", "bmm", "addmm", "baddbmm", "convolution", "convolution_backward"})
 
 
@@ -57,7 +59,10 @@ class Noise(OperationMode):
         size = value.abs()
         # Zero stays zero, and the largest finite number, which masks are made of, must not become infinite.
         live = (size > 0).logical_and_(size < torch.finfo(dtype).max)
-        value.view(_BITS[dtype.itemsize]).add_(self._draw(value.numel(), value).mul(live))
+        signs = self._draw(value.numel(), value)
+        value.view(_BITS[dtype.itemsize]).add_(signs.mul(live))
+        if name in _LOG_OF_SUM:
+            value.add_(signs * (2 * UNIT_ROUNDOFF[torch.float32]))
 
     def _draw(self, count: int, like: Tensor) -> Tensor:
         if count > _POOL:

@@ -5,12 +5,11 @@
 """
 
 import json
-import os
 import sys
 from pathlib import Path
 
 from corpus import casefile
-from fuzz.protocol import Check, Drawn, Hello, from_json
+from generators.program.case import Case
 from tests.campaign import fake_worker
 from tests.campaign.fakes import case, sampler
 
@@ -23,29 +22,27 @@ def main() -> None:
     rules = json.loads(sys.argv[1])
     directory = Path(sys.argv[sys.argv.index("--corpus") + 1])
     directory.mkdir(parents=True, exist_ok=True)
-    subjects = fake_worker.SUBJECTS
-    hello = Hello("2.13.0", "3.11.7", "cpu", "g++ 12.2", os.getpid(), 0.1, "fake", subjects, ("triton",))
-    fake_worker.send(hello)
+    fake_worker.say_hello(rules, attention=("triton",))
     sys.stderr.write("INFO: Running with entropic power schedule\n")
     if "end" in rules:
         sys.exit(rules["end"])
     if "kept" in rules:
-        run(Drawn(casefile.dumps(case(*rules["kept"]))), rules)
+        run(case(*rules["kept"]), rules)
     cases, count = sampler("softmax"), directory / "next"
     while True:
         index = int(count.read_text()) if count.exists() else 0
         count.write_text(str(index + 1))
-        run(Drawn(casefile.dumps(cases(1, index))), rules)
+        run(cases(1, index), rules)
 
 
-def run(drawn: Drawn, rules: dict[str, object]) -> None:
+def run(drawn: Case, rules: dict[str, object]) -> None:
     """Say what is drawn and answer what is asked about it."""
-    fake_worker.send(drawn)
+    fake_worker.send("drawn", case=casefile.dumps(drawn))
     line = sys.stdin.readline()
-    message = from_json(line) if line else None
-    if not isinstance(message, Check):
+    check = json.loads(line) if line else {}
+    if check.get("type") != "check":
         sys.exit(0)
-    fake_worker.answer(message, rules, 1)
+    fake_worker.answer(check, rules, 1)
 
 
 if __name__ == "__main__":

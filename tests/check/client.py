@@ -1,19 +1,81 @@
-"""The other end of a worker's pipes, without the campaign's care for hangs and deaths."""
+"""Asking a worker about texts; and the other end of a worker's pipes, without any care for hangs and deaths."""
 
 import os
 import subprocess
 import sys
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, Self
 
-from fuzz.protocol import Check, Exit, Hello, Message, Result, Stage, SubjectResult, Unusable, from_json
+from fuzz.protocol import Check, Hello, Message, Result, Stage, SubjectResult, Unusable, from_json
 from fuzz.protocol.controls import Control
+from fuzz.worker_process import WorkerProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-class Client:
-    """A worker started with `arguments`; `stages` are those of the last check, `first` is what it said first."""
+class Asker(ABC):
+    """Asks a worker about texts."""
+
+    @property
+    @abstractmethod
+    def hello(self) -> Hello:
+        """What the worker says of itself."""
+
+    @abstractmethod
+    def answer(self, request: Check) -> Result:
+        """What it makes of a request."""
+
+    def check(
+        self,
+        source: str,
+        *subjects: str,
+        training: bool = False,
+        dynamic: bool = False,
+        random: bool = False,
+        attention_stub: str | None = None,
+        controls: tuple[Control, ...] = (),
+    ) -> Result:
+        """What the worker makes of `source`."""
+        request = Check(
+            id=7,
+            source=source,
+            subjects=subjects,
+            training=training,
+            dynamic=dynamic,
+            random=random,
+            attention_stub=attention_stub,
+            controls=controls,
+        )
+        return self.answer(request)
+
+    def one(self, source: str, subject: str, **options: Any) -> SubjectResult:
+        """What it makes of `source` under one subject, in a case eager runs; `options` as `check` takes them."""
+        result = self.check(source, subject, **options)
+        assert result.rejected is None
+        return result.results[0]
+
+
+class Borrower(Asker):
+    """Asks the worker of all tests."""
+
+    def __init__(self, process: WorkerProcess) -> None:
+        self.process = process
+
+    @property
+    def hello(self) -> Hello:
+        return self.process.start()
+
+    def answer(self, request: Check) -> Result:
+        self.process.send(request)
+        return self.process.receive()
+
+
+class Client(Asker):
+    """A worker of its own, started with `arguments`.
+
+    `stages` are those of the last check, `first` is what it said first.
+    """
 
     def __init__(self, *arguments: str) -> None:
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
@@ -43,28 +105,8 @@ class Client:
         assert isinstance(self.first, Unusable), self.first
         return self.first
 
-    def check(
-        self,
-        source: str,
-        *subjects: str,
-        training: bool = False,
-        dynamic: bool = False,
-        random: bool = False,
-        attention_stub: str | None = None,
-        controls: tuple[Control, ...] = (),
-    ) -> Result:
-        """What the worker makes of `source`."""
-        asked = Check(
-            id=7,
-            source=source,
-            subjects=subjects,
-            training=training,
-            dynamic=dynamic,
-            random=random,
-            attention_stub=attention_stub,
-            controls=controls,
-        )
-        self._write(asked)
+    def answer(self, request: Check) -> Result:
+        self._write(request)
         self.stages = []
         while True:
             message = self._read()
@@ -72,17 +114,6 @@ class Client:
                 return message
             assert isinstance(message, Stage), message
             self.stages.append(message.stage)
-
-    def one(self, source: str, subject: str, **options: Any) -> SubjectResult:
-        """What it makes of `source` under one subject, in a case eager runs; `options` as `check` takes them."""
-        result = self.check(source, subject, **options)
-        assert result.rejected is None
-        return result.results[0]
-
-    def leave(self) -> int:
-        """Tell it to finish. Its exit code."""
-        self._write(Exit())
-        return self.process.wait(30)
 
     def close(self) -> None:
         """End it the way a parent does that just closes the pipe."""

@@ -1,16 +1,17 @@
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 import torch
 
-from tests.check.client import Client
+from fuzz.evaluator import Evaluator
+from tests.check.client import Asker, Borrower
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Who takes one of these fixtures starts a worker process."""
+    """Who takes the fixture `worker` starts a process."""
     for item in items:
-        if {"worker", "attending"} & set(getattr(item, "fixturenames", ())):
+        if "worker" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.worker)
 
 
@@ -20,7 +21,6 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-@pytest.fixture(scope="module")
-def worker() -> Iterator[Client]:
-    with Client() as client:
-        yield client
+@pytest.fixture
+def worker(shared: Evaluator) -> Asker:
+    return Borrower(shared.process)

@@ -138,3 +138,9 @@ def _relu_bug(form: str) -> Callable[[nn.Module], Call]:
 relu_accuracy = _relu_bug("accuracy")
 relu_compile_error = _relu_bug("compile_error")
 relu_runtime_error = _relu_bug("runtime_error")
+
+SUBJECTS = tuple(
+    f"{__name__}:{name}"
+    for name, value in list(globals().items())
+    if not name.startswith("_") and getattr(value, "__module__", "") == __name__
+)

@@ -152,3 +152,23 @@ vague.capabilities = {"dtypes": "bfloat16"}  # type: ignore[attr-defined]
 def turned(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
     """Gives heads and rows the other way round, which text around it may not notice."""
     return right(q, k, v, scale=scale).transpose(1, 2)
+
+
+SUBJECTS = tuple(
+    f"{__name__}:{function.__name__}"
+    for function in (
+        right,
+        without_last_key,
+        too_far,
+        unwritten,
+        scaling_in_place,
+        beside_dv,
+        first_rows,
+        only_float64,
+        crashing,
+        crashing_again,
+        right_once,
+        small_heads,
+        turned,
+    )
+)

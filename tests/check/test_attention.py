@@ -1,6 +1,5 @@
 """Attention functions in the place of a case's own attention: every fault ends as its verdict, in its words."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -8,53 +7,38 @@ import pytest
 from fuzz.check.subject_builder import SubjectError, find
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import CASE_CALL, FURTHER_CALL, NotTaken, OutOfBounds, Refusal, Write
-from tests.check.client import Client
+from tests.check import planted_attention
+from tests.check.client import Asker
 from tests.check.failures import is_failure
 from tests.check.sources import plain, source
 
-HOME = "tests.check.planted_attention"
-NAMES = (
-    "right",
-    "without_last_key",
-    "too_far",
-    "unwritten",
-    "scaling_in_place",
-    "beside_dv",
-    "first_rows",
-    "only_float64",
-    "crashing",
-    "crashing_again",
-    "small_heads",
-    "turned",
-)
+HOME = planted_attention.__name__
 ALLOCATED = "torch.empty_like at planted_attention.py:43"
 ATTEND = source("return attend(q, k, v, scale=0.25)")
 
 
-@pytest.fixture(scope="module")
-def attending() -> Iterator[Client]:
-    with Client(*(part for name in NAMES for part in ("--subject", f"{HOME}:{name}"))) as client:
-        yield client
-
-
 def run_subject(
-    worker: Client, name: str, text: str = "", attention_stub: str | None = ATTEND, *, training: bool = False
+    worker: Asker, name: str, text: str = "", attention_stub: str | None = ATTEND, *, training: bool = False
 ) -> SubjectResult:
-    name = f"{HOME}:{name}" if name in NAMES else name
-    return worker.one(text or plain(), name, training=training, attention_stub=attention_stub)
+    named = f"{HOME}:{name}"
+    return worker.one(
+        text or plain(),
+        named if named in planted_attention.SUBJECTS else name,
+        training=training,
+        attention_stub=attention_stub,
+    )
 
 
-def test_they_are_said_to_be_what_they_are(attending: Client) -> None:
-    hello = attending.hello
-    named = {f"{HOME}:{name}" for name in NAMES}
-    assert named <= set(hello.attention)
+def test_they_are_said_to_be_what_they_are(worker: Asker) -> None:
+    hello = worker.hello
+    assert set(planted_attention.SUBJECTS) <= set(hello.attention)
     assert {"triton", "triton_compiled", "sdpa_math", "sdpa_flash"} <= set(hello.attention)
     assert "passes" not in hello.attention and "sdpa_cudnn" not in hello.subjects
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_a_right_one_is_right(attending: Client, training: bool) -> None:
-    result = run_subject(attending, "right", training=training)
+def test_a_right_one_is_right(worker: Asker, training: bool) -> None:
+    result = run_subject(worker, "right", training=training)
     assert result.verdict in (Verdict.OK, Verdict.ROUNDING), result.failure
     assert result.same is True
 
@@ -84,35 +68,35 @@ def test_a_right_one_is_right(attending: Client, training: bool) -> None:
     ],
 )
 def test_a_fault_ends_as_its_verdict(
-    attending: Client, name: str, verdict: Verdict, kind: str, fields: dict[str, Any]
+    worker: Asker, name: str, verdict: Verdict, kind: str, fields: dict[str, Any]
 ) -> None:
-    result = run_subject(attending, name)
+    result = run_subject(worker, name)
     assert result.verdict == verdict, result.failure
     assert is_failure(result.failure, kind, **fields), result.failure
 
 
-def test_a_backward_pass_is_watched_too(attending: Client) -> None:
-    assert run_subject(attending, "beside_dv").verdict in (Verdict.OK, Verdict.ROUNDING)
-    result = run_subject(attending, "beside_dv", training=True)
+def test_a_backward_pass_is_watched_too(worker: Asker) -> None:
+    assert run_subject(worker, "beside_dv").verdict in (Verdict.OK, Verdict.ROUNDING)
+    result = run_subject(worker, "beside_dv", training=True)
     assert result.verdict == Verdict.OUT_OF_BOUNDS
     assert result.failure == OutOfBounds((Write("torch.zeros_like at planted_attention.py:83", "after", 7),))
 
 
-def test_a_wrong_gradient_is_located(attending: Client) -> None:
-    result = run_subject(attending, "first_rows", training=True)
+def test_a_wrong_gradient_is_located(worker: Asker) -> None:
+    result = run_subject(worker, "first_rows", training=True)
     assert result.verdict == Verdict.WRONG_GRADIENT
     where = result.where
     assert where is not None and where.value == "dq" and where.shape == (2, 4, 17, 16)
     assert where.ranges[:3] == (((0, 1),), ((1, 3),), ((0, 4),))
 
 
-def test_what_it_has_no_keyword_for_is_not_asked_of_it(attending: Client) -> None:
+def test_what_it_has_no_keyword_for_is_not_asked_of_it(worker: Asker) -> None:
     causal = source("return F.scaled_dot_product_attention(q, k, v, scale=0.25, is_causal=True)")
     attention_stub = source('return attend(q, k, v, scale=0.25, causal="top_left")')
-    assert run_subject(attending, "right", causal, attention_stub).verdict in (Verdict.OK, Verdict.ROUNDING)
-    result = run_subject(attending, "without_last_key", causal, attention_stub)
+    assert run_subject(worker, "right", causal, attention_stub).verdict in (Verdict.OK, Verdict.ROUNDING)
+    result = run_subject(worker, "without_last_key", causal, attention_stub)
     assert result.failure == NotTaken(Refusal.UNSUPPORTED, "it has no parameter causal")
-    result = run_subject(attending, "right", causal, attention_stub=None)
+    result = run_subject(worker, "right", causal, attention_stub=None)
     assert result.failure == NotTaken(Refusal.NO_CONTRACT)
 
 
@@ -121,7 +105,7 @@ def test_what_it_has_no_keyword_for_is_not_asked_of_it(attending: Client) -> Non
     [("-1e4", 0, Verdict.ROUNDING), ("-1e4", -1, Verdict.SKIPPED), ("-5.0", 0, Verdict.SKIPPED)],
 )
 def test_a_finite_fill_is_left_alone_where_it_can_be_told(
-    attending: Client, fill: str, rows: int, verdict: Verdict
+    worker: Asker, fill: str, rows: int, verdict: Verdict
 ) -> None:
     mask = f"torch.ones(S, S).tril({rows}).bool()"
     filled = source(
@@ -130,25 +114,25 @@ def test_a_finite_fill_is_left_alone_where_it_can_be_told(
         extra=mask,
     )
     attention_stub = source(f"return attend(q, k, v, scale=0.25, mask=rest[0], fill={fill})", extra=mask)
-    result = run_subject(attending, "right", filled, attention_stub)
+    result = run_subject(worker, "right", filled, attention_stub)
     assert result.verdict in ((verdict, Verdict.OK) if verdict is Verdict.ROUNDING else (verdict,)), result.failure
 
 
 @pytest.mark.parametrize("layout", ["B, S, H, D", "B, H, D, S"])
 @pytest.mark.parametrize("name", ["right", "sdpa_math", "sdpa_flash"])
-def test_any_strides_and_expanded_keys(attending: Client, layout: str, name: str) -> None:
+def test_any_strides_and_expanded_keys(worker: Asker, layout: str, name: str) -> None:
     axes = "1, 2" if layout.startswith("B, S") else "2, 3"
     lines = [f"q, k, v = (x.transpose({axes}) for x in (q, k, v))", "k = k[:, :1].expand(B, H, S, D)"]
     text = source(*lines, "return (q @ k.transpose(-2, -1) / 4.0).softmax(-1) @ v", layout=layout)
     attention_stub = source(*lines, "return attend(q, k, v, scale=0.25)", layout=layout)
-    result = run_subject(attending, name, text, attention_stub, training=True)
+    result = run_subject(worker, name, text, attention_stub, training=True)
     backends = (Verdict.SKIPPED,) if name == "sdpa_flash" and axes == "2, 3" else ()
     assert result.verdict in (Verdict.OK, Verdict.ROUNDING, *backends), result.failure
 
 
-def test_text_around_it_that_needs_other_strides_accuses_nobody(attending: Client) -> None:
+def test_text_around_it_that_needs_other_strides_accuses_nobody(worker: Asker) -> None:
     attention_stub = source("return attend(q, k, v, scale=0.25).transpose(1, 2).view(B, H, S, D)")
-    result = run_subject(attending, "right", plain(), attention_stub)
+    result = run_subject(worker, "right", plain(), attention_stub)
     assert result.verdict == Verdict.SKIPPED and is_failure(result.failure, "not_taken", why=Refusal.TEXT_FAILS)
 
 

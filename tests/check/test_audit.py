@@ -20,7 +20,7 @@ from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import FaultyOperation
 from generators.program.emit import source as emitted
 from generators.sampling.sample import sample
-from tests.check.client import Client
+from tests.check.client import Asker
 from tests.check.sources import is_nan_with_a_negative_scale, plain, source
 
 DTYPES = ["float32", "bfloat16", "float16"]
@@ -82,7 +82,7 @@ def run_subject(text: str, compiled: Callable[..., Any] | None = None, *, traini
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("subject", ["eager", "aot_eager", "passes"])
 def test_eager_that_shares_its_kernel_with_what_is_compiled_is_the_suspect(
-    worker: Client, subject: str, training: bool
+    worker: Asker, subject: str, training: bool
 ) -> None:
     result = worker.one(NEGATIVE, subject, training=training)
     assert result.verdict == Verdict.EAGER_SUSPECT
@@ -97,7 +97,7 @@ def test_eager_that_shares_its_kernel_with_what_is_compiled_is_the_suspect(
 
 
 @negative_scale
-def test_a_function_whose_own_call_is_right_has_no_part_in_what_is_wrong_before_it(worker: Client) -> None:
+def test_a_function_whose_own_call_is_right_has_no_part_in_what_is_wrong_before_it(worker: Asker) -> None:
     text = source(
         "q = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=-0.5).nan_to_num(3.0)", "return OUT"
     )
@@ -259,7 +259,7 @@ def planted_nan() -> Iterator[None]:
 
 
 @negative_scale
-def test_inductor_says_so_too(worker: Client) -> None:
+def test_inductor_says_so_too(worker: Asker) -> None:
     if worker.hello.cxx is None:
         pytest.skip("no C++ compiler")
     result: SubjectResult = worker.one(NEGATIVE, "inductor")

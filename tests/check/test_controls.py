@@ -15,7 +15,7 @@ from fuzz.protocol import Verdict
 from fuzz.protocol.controls import Control
 from fuzz.protocol.failures import NotTaken, Refusal
 from kernels import launch
-from tests.check.client import Client
+from tests.check.client import Asker
 from tests.check.sources import plain
 
 _MATCHER = "torch._inductor.pattern_matcher"
@@ -116,7 +116,7 @@ def test_patterns_that_torch_knows_are_read(later: bool) -> None:
 
 
 @pytest.mark.worker
-def test_a_worker_says_what_controls_observe_and_forgets_it(worker: Client) -> None:
+def test_a_worker_says_what_controls_observe_and_forgets_it(worker: Asker) -> None:
     plainly = worker.one(plain(), "passes")
     assert plainly.observations == () and any("_sfdp_pattern_1" in name for name in plainly.fired)
     recorded = worker.one(plain(), "passes", controls=(Control("matches_recorded"),))
@@ -131,7 +131,7 @@ def test_a_worker_says_what_controls_observe_and_forgets_it(worker: Client) -> N
 
 
 @pytest.mark.worker
-def test_no_control_leaves_anything_switched(worker: Client) -> None:
+def test_no_control_leaves_anything_switched(worker: Asker) -> None:
     before = worker.one(plain(), "passes")
     for control in COMPILER_CONTROLS:
         assert worker.one(plain(), "passes", controls=(control,)).verdict in {Verdict.OK, Verdict.ROUNDING}, control
@@ -140,7 +140,7 @@ def test_no_control_leaves_anything_switched(worker: Client) -> None:
 
 
 @pytest.mark.worker
-def test_an_unknown_control_is_refused_in_the_result(worker: Client) -> None:
+def test_an_unknown_control_is_refused_in_the_result(worker: Asker) -> None:
     result = worker.one(plain(), "passes", controls=(Control("no_such_control"),))
     assert result.verdict is Verdict.SKIPPED
     assert isinstance(result.failure, NotTaken) and result.failure.why is Refusal.CONTROL

@@ -12,7 +12,7 @@ from fuzz.check import torch_internals
 from fuzz.check.coverage import Coverage, missing_hooks
 from fuzz.check.subject_builder import find
 from fuzz.protocol.failures import NotTaken, Refusal
-from tests.check.client import Client
+from tests.check.client import Asker
 from tests.check.sources import source
 
 #: Inductor's passes import what is deprecated.
@@ -51,7 +51,7 @@ def reached(module: torch.nn.Module, v_dim: int = 4) -> Coverage:
     return coverage
 
 
-def test_a_case_tells_the_rewrite_and_the_attention_that_takes_its_place(worker: Client) -> None:
+def test_a_case_tells_the_rewrite_and_the_attention_that_takes_its_place(worker: Asker) -> None:
     result = worker.one(ATTENTION, "passes")
     assert FUSED in result.fired
     assert {f"op aten.{FLASH}", f"sdpa {FLASH}", "pass fuse_attention"} <= set(result.reached)
@@ -59,12 +59,12 @@ def test_a_case_tells_the_rewrite_and_the_attention_that_takes_its_place(worker:
 
 
 @pytest.mark.compiles
-def test_a_compiled_case_tells_lowerings_fallbacks_and_kernels_too(worker: Client) -> None:
+def test_a_compiled_case_tells_lowerings_fallbacks_and_kernels_too(worker: Asker) -> None:
     told = set(worker.one(MORE, "inductor").reached)
     assert {f"fallback aten.{FLASH}", "lowering aten.add", "kernels cpp 1"} <= told
 
 
-def test_dropout_is_fused_only_where_inductor_draws_its_own_numbers(worker: Client) -> None:
+def test_dropout_is_fused_only_where_inductor_draws_its_own_numbers(worker: Asker) -> None:
     assert not any("sfdp" in name for name in worker.one(DROPOUT, "passes", training=True, random=True).fired)
     result = worker.one(DROPOUT, "passes_random", training=True, random=True)
     assert "_sfdp_pattern_3_training" in result.fired

@@ -10,7 +10,7 @@ from fuzz.check.oracle import reference as references
 from fuzz.check.oracle.noise import Noise
 from fuzz.check.program import Program, execute
 from fuzz.protocol import Verdict
-from tests.check.client import Client
+from tests.check.client import Asker
 from tests.check.sources import source
 
 HARMLESS = (Verdict.OK, Verdict.ROUNDING)
@@ -90,7 +90,7 @@ def test_autocast_computes_and_is_judged_in_the_lower_dtype_but_its_reference_is
 
 
 @pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
-def test_right_programs_under_autocast_are_not_accused(worker: Client, training: bool) -> None:
+def test_right_programs_under_autocast_are_not_accused(worker: Asker, training: bool) -> None:
     result = worker.one(source(AUTOCAST), "passes", training=training)
     assert result.verdict in HARMLESS, result.failure
 
@@ -102,17 +102,17 @@ def test_the_fast_path_is_off_for_a_text_that_says_so_and_no_other() -> None:
     assert fused in operations(LAYER.format(setting=""))
 
 
-def test_reference_and_noise_take_a_fused_layer_apart(worker: Client) -> None:
+def test_reference_and_noise_take_a_fused_layer_apart(worker: Asker) -> None:
     text = LAYER.format(setting="")
     assert torch.allclose(exactly(text).float(), run(text), atol=1e-5)
     assert worker.one(text, "passes").verdict in HARMLESS
 
 
-def test_reference_and_noise_see_into_flex_attention(worker: Client) -> None:
+def test_reference_and_noise_see_into_flex_attention(worker: Asker) -> None:
     result = worker.one(FLEX, "passes")
     assert result.verdict in HARMLESS, result.failure
 
 
-def test_a_backend_that_the_text_asks_for_is_no_reference(worker: Client) -> None:
+def test_a_backend_that_the_text_asks_for_is_no_reference(worker: Asker) -> None:
     assert exactly(FORCED).isfinite().all()
     assert worker.one(FORCED, "passes").verdict is Verdict.EAGER_SUSPECT

@@ -1,13 +1,12 @@
 """Every kind of fault, planted in a subject, ends as its verdict."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import Raised
-from tests.check.client import Client
+from tests.check.client import Asker
 from tests.check.failures import is_failure
 from tests.check.sources import plain, source
 
@@ -29,32 +28,23 @@ RELUS = {
     "relu_compile_error": Verdict.COMPILE_ERROR,
     "relu_runtime_error": Verdict.RUNTIME_ERROR,
 }
-OTHERS = ("one_ulp_up", "reseeded", "finite", "wrong_gradient", *RELUS)
 
 
 def subject(name: str) -> str:
     return f"tests.check.planted:{name}"
 
 
-@pytest.fixture(scope="module")
-def worker() -> Iterator[Client]:
-    names = [*(form[0] for form in FORMS), *OTHERS]
-    arguments = [part for name in names for part in ("--subject", subject(name))]
-    with Client("--memory-limit", "6000", *arguments) as client:
-        yield client
-
-
-def run_subject(worker: Client, name: str, text: str, *, training: bool = False, random: bool = False) -> SubjectResult:
+def run_subject(worker: Asker, name: str, text: str, *, training: bool = False, random: bool = False) -> SubjectResult:
     return worker.one(text, subject(name), training=training, random=random)
 
 
-def test_named_subjects_are_there(worker: Client) -> None:
+def test_named_subjects_are_there(worker: Asker) -> None:
     assert subject("zeroed_row") in worker.hello.subjects
 
 
 @pytest.mark.parametrize(("name", "verdict", "kind", "fields"), FORMS, ids=[form[0] for form in FORMS])
 def test_a_fault_ends_as_its_verdict(
-    worker: Client, name: str, verdict: Verdict, kind: str, fields: dict[str, Any]
+    worker: Asker, name: str, verdict: Verdict, kind: str, fields: dict[str, Any]
 ) -> None:
     result = run_subject(worker, name, plain())
     assert result.verdict == verdict
@@ -62,7 +52,7 @@ def test_a_fault_ends_as_its_verdict(
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_one_lost_row_is_seen_in_any_precision(worker: Client, dtype: str) -> None:
+def test_one_lost_row_is_seen_in_any_precision(worker: Asker, dtype: str) -> None:
     result = run_subject(worker, "zeroed_row", plain(dtype))
     assert result.verdict == Verdict.WRONG_RESULT
     assert result.numbers["rows_wrong"] == 1
@@ -71,18 +61,18 @@ def test_one_lost_row_is_seen_in_any_precision(worker: Client, dtype: str) -> No
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_an_ulp_is_rounding(worker: Client, dtype: str) -> None:
+def test_an_ulp_is_rounding(worker: Asker, dtype: str) -> None:
     assert run_subject(worker, "one_ulp_up", plain(dtype)).verdict in (Verdict.OK, Verdict.ROUNDING)
 
 
-def test_a_wrong_gradient_shows_in_training_only(worker: Client) -> None:
+def test_a_wrong_gradient_shows_in_training_only(worker: Asker) -> None:
     assert run_subject(worker, "wrong_gradient", plain()).verdict == Verdict.OK
     result = run_subject(worker, "wrong_gradient", plain(), training=True)
     assert result.verdict == Verdict.WRONG_GRADIENT
     assert is_failure(result.failure, "wrong_value", value="grad of input 0")
 
 
-def test_nan_by_design_is_a_convention(worker: Client) -> None:
+def test_nan_by_design_is_a_convention(worker: Asker) -> None:
     empty_rows = source(
         "scores = (q @ k.transpose(-2, -1)).masked_fill(~rest[0], float('-inf'))",
         "return scores.softmax(dim=-1) @ v",
@@ -91,7 +81,7 @@ def test_nan_by_design_is_a_convention(worker: Client) -> None:
     assert run_subject(worker, "finite", empty_rows).verdict == Verdict.CONVENTION
 
 
-def test_values_under_another_random_stream_are_compared_by_their_distribution(worker: Client) -> None:
+def test_values_under_another_random_stream_are_compared_by_their_distribution(worker: Asker) -> None:
     dropped = source("return F.dropout((q @ k.transpose(-2, -1) / 4.0).softmax(dim=-1), 0.1, self.training) @ v")
     assert run_subject(worker, "reseeded", dropped, training=True, random=True).verdict == Verdict.RANDOM_STREAM
     assert run_subject(worker, "nan_column", dropped, training=True, random=True).verdict == Verdict.NONFINITE
@@ -101,7 +91,7 @@ def test_values_under_another_random_stream_are_compared_by_their_distribution(w
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("name", RELUS)
-def test_bugs_inductor_plants_itself(worker: Client, name: str) -> None:
+def test_bugs_inductor_plants_itself(worker: Asker, name: str) -> None:
     if worker.hello.cxx is None:
         pytest.skip("no C++ compiler")
     result = run_subject(worker, name, source("return F.relu(q @ k.transpose(-2, -1)) @ v"))
@@ -111,7 +101,7 @@ def test_bugs_inductor_plants_itself(worker: Client, name: str) -> None:
         assert "declared" in result.failure.text
 
 
-def test_a_lost_row_that_pytorchs_own_check_misses(worker: Client) -> None:
+def test_a_lost_row_that_pytorchs_own_check_misses(worker: Asker) -> None:
     large = source("return (q @ k.transpose(-2, -1) / 8.0).softmax(dim=-1) @ v", dims="2, 8, 512, 64", dtype="bfloat16")
     result = run_subject(worker, "zeroed_row", large)
     assert result.same is True

@@ -1,6 +1,6 @@
 """Rounding that is by design is told from mistakes by running again."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,26 +12,17 @@ from fuzz.check.controls import inductor
 from fuzz.check.exceptions import SubjectError
 from fuzz.check.subject_builder import Subject
 from fuzz.protocol import CASTS, TF32, Check, SubjectResult, Verdict
-from tests.check.client import Client
+from tests.check.client import Asker
 from tests.check.failures import is_failure
 from tests.check.sources import plain, source
-
-NAMES = ("elides", "elides_once", "skips_a_cast", "zeroed_row", "nan_column", "elides_into_nan")
 
 
 def planted(name: str) -> str:
     return f"tests.check.planted:{name}"
 
 
-@pytest.fixture(scope="module")
-def worker() -> Iterator[Client]:
-    arguments = [part for name in NAMES for part in ("--subject", planted(name))]
-    with Client(*arguments) as client:
-        yield client
-
-
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_what_a_cast_left_out_explains_is_policy_and_keeps_its_numbers(worker: Client, dtype: str) -> None:
+def test_what_a_cast_left_out_explains_is_policy_and_keeps_its_numbers(worker: Asker, dtype: str) -> None:
     result = worker.one(source("y = q * 1.1", "return y - y.clone()", dtype=dtype), planted("skips_a_cast"))
     assert result.verdict == Verdict.PRECISION_POLICY and not result.verdict.is_finding
     assert is_failure(result.failure, "wrong_value", value="output 0") and result.excuse == CASTS
@@ -41,26 +32,26 @@ def test_what_a_cast_left_out_explains_is_policy_and_keeps_its_numbers(worker: C
 @pytest.mark.parametrize(
     ("name", "verdict"), [("elides", Verdict.WRONG_RESULT), ("elides_into_nan", Verdict.NONFINITE)]
 )
-def test_kept_casts_excuse_no_more_than_casts_do(worker: Client, name: str, verdict: Verdict) -> None:
+def test_kept_casts_excuse_no_more_than_casts_do(worker: Asker, name: str, verdict: Verdict) -> None:
     assert worker.one(plain("bfloat16"), planted(name)).verdict == verdict
 
 
 @pytest.mark.parametrize(("name", "verdict"), [("zeroed_row", Verdict.WRONG_RESULT), ("nan_column", Verdict.NONFINITE)])
-def test_a_mistake_stays_one_with_keep_casts(worker: Client, name: str, verdict: Verdict) -> None:
+def test_a_mistake_stays_one_with_keep_casts(worker: Asker, name: str, verdict: Verdict) -> None:
     result = worker.one(plain("bfloat16"), planted(name))
     assert result.verdict == verdict and result.where
 
 
-def test_a_mistake_that_comes_and_goes_is_no_policy(worker: Client) -> None:
+def test_a_mistake_that_comes_and_goes_is_no_policy(worker: Asker) -> None:
     assert worker.one(plain("bfloat16"), planted("elides_once")).verdict == Verdict.WRONG_RESULT
 
 
-def test_casts_explain_nothing_where_nothing_is_rounded_to_low_precision(worker: Client) -> None:
+def test_casts_explain_nothing_where_nothing_is_rounded_to_low_precision(worker: Asker) -> None:
     assert worker.one(plain(), planted("elides")).verdict == Verdict.WRONG_RESULT
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_rewrite_that_is_wrong_stays_a_finding(worker: Client, dtype: str) -> None:
+def test_a_rewrite_that_is_wrong_stays_a_finding(worker: Asker, dtype: str) -> None:
     over_queries = source("return (q @ k.transpose(-2, -1) / 4.0).softmax(dim=-2) @ v", dtype=dtype)
     assert worker.one(over_queries, "passes").verdict == Verdict.WRONG_RESULT
 

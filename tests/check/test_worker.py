@@ -1,14 +1,18 @@
 """A worker as its parent sees it."""
 
+import io
 import os
 import sys
 
 import pytest
 
 from fuzz.check.subject_builder import SubjectError, find
-from fuzz.protocol import Verdict
+from fuzz.check.worker import WorkerUnavailable, read_check
+from fuzz.check.worker import _options as parse_options
+from fuzz.check.worker import _start as start
+from fuzz.protocol import Exit, Verdict
 from fuzz.protocol.failures import NotTaken, Refusal
-from tests.check.client import Client
+from tests.check.client import Asker, Client
 from tests.check.failures import is_failure
 from tests.check.sources import RIGHT, WRONG, plain, source
 
@@ -16,19 +20,17 @@ HARMLESS = (Verdict.OK, Verdict.ROUNDING)
 DROPOUT = source("return F.dropout((q @ k.transpose(-2, -1) / 4.0).softmax(dim=-1), 0.3, self.training) @ v")
 
 
-def test_says_what_it_is(worker: Client) -> None:
+def test_says_what_it_is(worker: Asker) -> None:
     hello = worker.hello
     assert hello.python == sys.version.split()[0]
-    assert hello.pid == worker.process.pid
     assert {"passes", "inductor"} <= set(hello.subjects)
     assert hello.missing_hooks == {}
 
 
 @pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_correct_attention_is_not_accused(worker: Client, dtype: str, training: bool) -> None:
+def test_correct_attention_is_not_accused(worker: Asker, dtype: str, training: bool) -> None:
     result = worker.check(plain(dtype), "eager", "aot_eager", "passes", training=training)
-    assert worker.stages == ["eager", "reference", "noise", "eager", "aot_eager", "passes"]
     assert [item.verdict for item in result.results[:2]] == [Verdict.OK, Verdict.OK]
     passes = result.results[2]
     assert passes.verdict in HARMLESS and passes.same is True
@@ -38,13 +40,13 @@ def test_correct_attention_is_not_accused(worker: Client, dtype: str, training: 
 
 @pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
 @pytest.mark.parametrize("name", RIGHT)
-def test_rounding_is_not_accused(worker: Client, name: str, training: bool) -> None:
+def test_rounding_is_not_accused(worker: Asker, name: str, training: bool) -> None:
     result = worker.one(RIGHT[name], "passes", training=training)
     assert result.verdict in HARMLESS, result.failure
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_real_bugs_of_inductor_show_without_a_compiler(worker: Client, name: str) -> None:
+def test_real_bugs_of_inductor_show_without_a_compiler(worker: Asker, name: str) -> None:
     if worker.hello.torch.split("+")[0] != "2.13.0":
         pytest.skip("the bugs of torch 2.13.0")
     result = worker.one(WRONG[name], "passes")
@@ -59,15 +61,15 @@ def test_real_bugs_of_inductor_show_without_a_compiler(worker: Client, name: str
         assert any(fired.startswith("_sfdp_pattern") for fired in result.fired)
 
 
-def test_dynamic_shapes(worker: Client) -> None:
+def test_dynamic_shapes(worker: Asker) -> None:
     assert worker.one(plain(), "passes", dynamic=True).verdict in HARMLESS
 
 
-def test_dropout_draws_the_same_numbers_compiled(worker: Client) -> None:
+def test_dropout_draws_the_same_numbers_compiled(worker: Asker) -> None:
     assert worker.one(DROPOUT, "passes", training=True, random=True).verdict in HARMLESS
 
 
-def test_a_case_eager_refuses_is_rejected(worker: Client) -> None:
+def test_a_case_eager_refuses_is_rejected(worker: Asker) -> None:
     result = worker.check(source("return q @ k"), "passes")
     assert result.rejected is not None and result.rejected.startswith("RuntimeError: Expected size")
     assert "\n" not in result.rejected
@@ -75,16 +77,16 @@ def test_a_case_eager_refuses_is_rejected(worker: Client) -> None:
 
 
 @pytest.mark.parametrize("text", ["import no_such_module", "not python(", "def inputs(): return []"])
-def test_a_source_that_does_not_run_is_rejected(worker: Client, text: str) -> None:
+def test_a_source_that_does_not_run_is_rejected(worker: Asker, text: str) -> None:
     assert worker.check(text, "passes").rejected
 
 
-def test_an_unknown_subject_is_skipped(worker: Client) -> None:
+def test_an_unknown_subject_is_skipped(worker: Asker) -> None:
     result = worker.one(plain(), "no_such_subject")
     assert result.verdict == Verdict.SKIPPED and result.failure == NotTaken(Refusal.UNKNOWN_SUBJECT)
 
 
-def test_one_case_leaves_nothing_behind_for_the_next(worker: Client) -> None:
+def test_one_case_leaves_nothing_behind_for_the_next(worker: Asker) -> None:
     alone = worker.one(plain("bfloat16"), "passes", training=True)
     for name in ("softmax over queries", "mask of one dimension"):
         worker.check(WRONG[name], "passes")
@@ -92,19 +94,10 @@ def test_one_case_leaves_nothing_behind_for_the_next(worker: Client) -> None:
     assert (again.verdict, again.numbers, again.fired) == (alone.verdict, alone.numbers, alone.fired)
 
 
-def test_almost_all_time_is_spent_in_torch(worker: Client) -> None:
+def test_almost_all_time_is_spent_in_torch(worker: Asker) -> None:
     result = worker.check(plain(), "passes")
     assert 0.85 * result.seconds < result.torch_seconds <= result.seconds
     assert result.rss_mib > 100
-
-
-@pytest.mark.worker
-@pytest.mark.parametrize("end", ["leave", "close"])
-def test_ends_with_0(end: str) -> None:
-    client = Client()
-    getattr(client, end)()
-    client.close()
-    assert client.process.returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -116,16 +109,15 @@ def test_a_subject_that_cannot_be_imported_is_named(name: str) -> None:
     assert name in str(error.value) and "\n" not in str(error.value)
 
 
-@pytest.mark.worker
 def test_a_subject_that_cannot_be_imported_makes_it_unusable() -> None:
     name = "no.such.module:kernel"
-    with Client("--subject", name) as client:
-        assert name in client.unusable.reason and "\n" not in client.unusable.reason
-        assert client.process.wait(30) == 2
+    with pytest.raises(WorkerUnavailable) as error:
+        start(parse_options(["--subject", name]))
+    assert name in str(error.value) and "\n" not in str(error.value)
 
 
 @pytest.mark.worker
-def test_a_missing_device_makes_it_unusable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_makes_it_unusable_is_said_and_it_ends_with_2(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(os.environ, "CUDA_VISIBLE_DEVICES", "")
     with Client("--device", "cuda") as client:
         assert "no CUDA device" in client.unusable.reason
@@ -133,16 +125,25 @@ def test_a_missing_device_makes_it_unusable(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.worker
-def test_no_cxx_compiler_leaves_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_of_its_own_tells_its_stages_and_ends_with_0(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(os.environ, "CXX", "/nowhere/c++")
     with Client() as client:
-        assert client.hello.cxx is None
-        result = client.check(plain(), "passes", "inductor")
-        assert [item.verdict in HARMLESS for item in result.results] == [True, False]
-        assert result.results[1].verdict == Verdict.SKIPPED
+        assert (client.hello.pid, client.hello.cxx) == (client.process.pid, None)
+        result = client.check(plain(), "eager", "passes", "inductor")
+        assert client.stages == ["eager", "reference", "noise", "eager", "passes", "inductor"]
+        # Without a C++ compiler the graph passes are left.
+        assert [item.verdict in HARMLESS for item in result.results] == [True, True, False]
+        assert result.results[2].verdict == Verdict.SKIPPED
+    assert client.process.returncode == 0
 
 
-def test_inductor_shows_what_its_passes_show(worker: Client) -> None:
+@pytest.mark.parametrize("line", ["", Exit().to_json() + "\n"])
+def test_it_ends_with_its_input_and_where_it_is_told_to(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(line.encode())))
+    assert read_check() is None
+
+
+def test_inductor_shows_what_its_passes_show(worker: Asker) -> None:
     if worker.hello.cxx is None:
         pytest.skip("no C++ compiler")
     for name in ("softmax over queries", "mask of one dimension"):

@@ -10,6 +10,7 @@ from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.protocol.failures import WrongValue
 from generators.program.case import Case
 from tests.replay.conftest import FakePython, fake_python
+from triage import script_runs
 from triage.attribution.ablation import AOT_EAGER, DYNAMIC, EAGER, INDUCTOR, NO_PATTERNS, PASSES, Ablation
 from triage.report.build import Evidence
 from triage.report.repro import Script
@@ -34,6 +35,12 @@ returns: [out]
 """
 NUMBERS = {"compiled_error": 0.97, "eager_error": 2.2e-07, "scale": 2.3, "rows_wrong": 64.0, "rows_total": 64.0}
 OFF = WrongValue("output 0", (1, 0), error=0.9, ratio=9e4, limit=32.0, eager_error=2e-7)
+
+
+@pytest.fixture
+def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports say of the environment nothing but torch's version: asking torch takes seconds."""
+    monkeypatch.setattr(script_runs, "collect", lambda _python, torch: f"PyTorch version: {torch}")
 
 
 @pytest.fixture

@@ -1,11 +1,12 @@
 """Attribution: bugs of torch that are known, and mistakes planted where nobody tells triage of them."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from benchmarks.attribution import RELU, planted
+from benchmarks.attribution import planted
 from corpus import casefile, entry
 from corpus.entry import Entry, Expectation
 from fuzz.evaluator import Evaluator, WorkerConfig, open_evaluator
@@ -15,11 +16,10 @@ from tests.triage.conftest import SOFTMAX_OVER_QUERIES
 from tests.triage.test_kernel import ATTENTION
 from triage.attribution.attribute import attribute
 from triage.attribution.root_cause import Experiment, Measured, MechanismKind, RootCause
-from triage.script_runs import parse_output
+from triage.script_runs import bisect, parse_output
 
 pytestmark = pytest.mark.worker
 
-CONFIG = WorkerConfig(timeout=120, memory_mib=8192)
 SEEDS = Path(entry.__file__).parent / "seeds"
 #: benchmarks.attribution plants more.
 PLANTS = {
@@ -27,6 +27,16 @@ PLANTS = {
     "queries_and_keys_swapped": "sfdp-02-inference",
     "mask_dropped": "sfdp-14-inference",
 }
+RELU = """
+case_format: 1
+dims: {S: 4}
+inputs:
+  x: {shape: [S], dtype: float32, values: {seed: 0}}
+ops:
+  - {name: positive, op: relu, args: [x]}
+  - {name: out, op: exp, args: [positive]}
+returns: [out]
+"""
 SCALED_BY_A_TENSOR = """
 case_format: 1
 dims: {T: 2}
@@ -67,14 +77,15 @@ returns: [out]
 
 
 @pytest.fixture(scope="module")
-def evaluator() -> Iterator[Evaluator]:
-    with open_evaluator(CONFIG, repeat=1, with_error_map=True, remember=True) as made:
-        yield made
+def evaluator(shared: Evaluator) -> Evaluator:
+    return Evaluator(shared.process, repeat=1, with_error_map=True, remember=True)
 
 
 @pytest.fixture(scope="module")
 def planted_evaluator() -> Iterator[Evaluator]:
-    with planted(",".join(PLANTS)), open_evaluator(CONFIG, repeat=1, with_error_map=True, remember=True) as made:
+    plants = ",".join((*PLANTS, "relu_accuracy"))
+    config = WorkerConfig(timeout=120, memory_mib=8192)
+    with planted(plants), open_evaluator(config, repeat=1, with_error_map=True, remember=True) as made:
         yield made
 
 
@@ -131,9 +142,8 @@ def test_a_mistake_planted_in_a_replacement_is_found_in_that_pattern(planted_eva
 
 
 @pytest.mark.compiles
-def test_a_lowering_that_is_wrong_is_named() -> None:
-    with planted("relu_accuracy"), open_evaluator(CONFIG, repeat=1, with_error_map=True, remember=True) as made:
-        found = attribute(of(RELU, "inductor"), made)
+def test_a_lowering_that_is_wrong_is_named(planted_evaluator: Evaluator) -> None:
+    found = attribute(of(RELU, "inductor"), planted_evaluator)
     assert named(found) == ("inductor", "lowering", "relu")
 
 
@@ -156,3 +166,18 @@ def test_a_lowering_that_is_wrong_is_named() -> None:
 )
 def test_the_bisectors_last_line_is_read(output: str, line: str) -> None:
     assert parse_output(f"some\n{output}\n").line == line
+
+
+BISECTED = """
+from torch._inductor.compiler_bisector import CompilerBisector as Bisector
+
+
+def test_fn():
+    passes_off = Bisector.disable_subsystem("inductor", "joint_graph_passes", lambda: "pass_pattern_0")
+    return Bisector.get_backend() != "inductor" or passes_off
+"""
+
+
+def test_the_bisector_runs_the_test_of_a_script(tmp_path: Path) -> None:
+    (tmp_path / "repro.py").write_text(BISECTED)
+    assert bisect(tmp_path / "repro.py", sys.executable).line == "inductor, joint_graph_passes: pass_pattern_0"

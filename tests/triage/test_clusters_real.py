@@ -30,6 +30,7 @@ returns: [out]
 """
 
 
+@pytest.mark.usefixtures("one_worker")
 def test_the_softmax_over_another_axis_and_a_permutation_are_one_bug(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

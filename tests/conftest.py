@@ -1,0 +1,37 @@
+"""One worker for all tests that take a real one as it is, since its start takes seconds."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from fuzz.evaluator import Evaluator, WorkerConfig, open_evaluator
+from tests.check import planted, planted_attention
+
+NAMED = (*planted.SUBJECTS, *planted_attention.SUBJECTS, "benchmarks.defects:statistics_without_mask")
+OPENERS = ("fuzz.evaluator", "triage.report.build", "triage.cluster.attributions")
+
+
+class Borrowed(Evaluator):
+    """Leaves the worker to those who come after it."""
+
+    def close(self) -> None:
+        """Leave it."""
+
+
+@pytest.fixture(scope="session")
+def shared() -> Iterator[Evaluator]:
+    """It has every planted subject."""
+    with open_evaluator(WorkerConfig(timeout=120, memory_mib=8192, named=NAMED)) as made:
+        yield made
+
+
+@pytest.fixture
+def one_worker(shared: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Command lines that run in this process ask the worker of all tests."""
+
+    def borrow(_config: WorkerConfig, *, own_cache: bool = True, **options: Any) -> Borrowed:
+        return Borrowed(shared.process, **options)
+
+    for module in OPENERS:
+        monkeypatch.setattr(f"{module}.open_evaluator", borrow)

@@ -7,7 +7,7 @@ PYTHON ?=
 PIP_ARGS ?=
 BUDGET ?= 3m
 FUZZ_ARGS ?=
-PYTEST_ARGS ?= -n 2
+PYTEST_ARGS ?= -n 2 --dist worksteal
 
 VENV := .venv
 BIN := $(VENV)/bin

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.oracle_power import correct
+from benchmarks.oracle_power import correct, table
+from benchmarks.oracle_power.cases import CONFIGURATIONS
 from benchmarks.oracle_power.criteria import CRITERIA
 from benchmarks.oracle_power.mistakes import MISTAKES
 from benchmarks.oracle_power.processes import run_parts
@@ -16,7 +17,8 @@ from fuzz.check.exceptions import Unsupported
 pytestmark = pytest.mark.samples
 
 
-def test_a_mistake_makes_a_line_and_none_a_line_without_findings() -> None:
+def test_a_mistake_makes_a_line_and_none_a_line_without_findings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "CONFIGURATIONS", {"short": CONFIGURATIONS["short"]})
     assert tasks(["first_row_zeroed"], ["float32"]) == [("causal", "float32", (RIGHT, "first_row_zeroed"))]
     right, zeroed = looked_for("features", "bfloat16", (RIGHT, "first_row_zeroed"), "cpu")
     assert not right.seen and not any(right.criteria.values())
@@ -63,7 +65,10 @@ def test_flash_is_not_asked_where_it_is_known_to_be_wrong() -> None:
         ("last_key_dropped", "worst"),
     ],
 )
-def test_what_six_published_criteria_pass_in_bfloat16_is_seen(name: str, statistic: str) -> None:
+def test_what_six_published_criteria_pass_in_bfloat16_is_seen(
+    name: str, statistic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table, "_published", lambda _problem, _name: {})
     (line,) = looked_for(MISTAKES[name].variant, "bfloat16", (name,), "cpu")
     assert line.seen
     assert line.statistic == f"out {statistic}"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fuzz.bug_identity import contract_features
+from fuzz.campaign import investigate
 from fuzz.campaign.session import run_campaign
 from fuzz.evaluator import WorkerConfig
 from generators.program.case import Case
@@ -26,9 +27,12 @@ def plain(seed: int, index: int, *, attention_only: bool) -> Case:
     return next(case for case in cases if contract_features(case) <= PLAIN and "dropout" not in source(case))
 
 
-def test_a_kernel_with_one_fault_gives_one_finding_and_says_where(tmp_path: Path) -> None:
+def test_a_kernel_with_one_fault_gives_one_finding_and_says_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(investigate, "CONFIRMATIONS", 1)
     given = options(
-        tmp_path, "20x", seed=3, subjects=(SUBJECT,), setup=WorkerConfig(named=(SUBJECT,)), shrink_seconds=20.0
+        tmp_path, "8x", seed=3, subjects=(SUBJECT,), setup=WorkerConfig(named=(SUBJECT,)), shrink_seconds=5.0
     )
     ending = run_campaign(given, plain)
     assert ending.new == 1, ending.summary

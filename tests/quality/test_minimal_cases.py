@@ -16,7 +16,7 @@ from generators.sampling.sample import sample
 pytestmark = pytest.mark.samples
 
 Bug = Callable[[Case], bool]
-STARTS = 6
+STARTS = 3
 
 
 def made_by(case: Case, name: str) -> Op | None:

@@ -21,7 +21,7 @@ from generators.sampling.sample import sample
 pytestmark = pytest.mark.samples
 
 Bug = Callable[[Case], bool]
-STARTS = 6
+STARTS = 3
 MOST_PROBES = 150
 
 

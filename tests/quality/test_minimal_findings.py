@@ -4,7 +4,7 @@ it."""
 import pytest
 
 from fuzz.campaign.investigate import investigate
-from fuzz.evaluator import WorkerConfig, open_evaluator
+from fuzz.evaluator import Evaluator
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.run_store import Outcome
 from generators.program.case import Case, Input
@@ -24,33 +24,29 @@ PLANTED = "tests.check.planted:relu_accuracy"
 
 
 def attention_with_relu() -> Case:
-    """relu(q k^T / 2) v, with the heads split from a projection."""
-    shape = tuple(Size.of(name) for name in ("B", "S", "E"))
-    inputs = (Input("x", shape, "float32"), Input("w", (Size.of("E"), Size.of("E")), "float32", parameter=True))
+    """relu(x x^T) x."""
+    inputs = (Input("x", tuple(Size.of(name) for name in ("B", "S", "E")), "float32"),)
     lines = [
-        make_op("q", "linear", ["x", "w"], {}),
         make_op("kt", "transpose", ["x"], {}),
-        make_op("scores", "matmul", ["q", "kt"], {}),
-        make_op("scaled", "div", ["scores"], {"other": 2.0}),
-        make_op("kept", "relu", ["scaled"], {}),
+        make_op("scores", "matmul", ["x", "kt"], {}),
+        make_op("kept", "relu", ["scores"], {}),
         make_op("out", "matmul", ["kept", "x"], {}),
     ]
     return Case((("B", 2), ("S", 5), ("E", 8)), inputs, tuple(lines), ("out",))
 
 
-def test_a_planted_relu_comes_down_to_one_relu() -> None:
-    with open_evaluator(WorkerConfig(named=(PLANTED,), timeout=300.0)) as evaluator:
+def test_a_planted_relu_comes_down_to_one_relu(shared: Evaluator) -> None:
+    if shared.hello.cxx is None:
+        pytest.skip("no C++ compiler")
 
-        def probe(case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
-            result = evaluator.evaluate(case, (subject,))
-            return result.results[0] if result.rejected is None else None
+    def probe(case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
+        result = shared.evaluate(case, (subject,))
+        return result.results[0] if result.rejected is None else None
 
-        if evaluator.hello.cxx is None:
-            pytest.skip("no C++ compiler")
-        case = attention_with_relu()
-        suspect = probe(case, PLANTED)
-        assert suspect is not None and suspect.verdict is Verdict.WRONG_RESULT
-        found = investigate(case, suspect, (PLANTED,), probe, lambda: False)
+    case = attention_with_relu()
+    suspect = probe(case, PLANTED)
+    assert suspect is not None and suspect.verdict is Verdict.WRONG_RESULT
+    found = investigate(case, suspect, (PLANTED,), probe, lambda: False)
     assert found.outcome is Outcome.FINDING
     assert [op.kind for op in found.case.ops] == ["relu"]
     assert MINIMUM in source(found.case)

@@ -102,6 +102,7 @@ def test_bad_usage_is_one_line_and_exit_code_2(
     assert done.stdout == ""
 
 
+@pytest.mark.usefixtures("one_worker")
 def test_the_reported_pattern_11_is_rounding_and_the_numbers_say_so() -> None:
     # `passes` applies the same rewrites as `inductor`; pytest on corpus/seeds replays it under the latter.
     done = run("replay", SEEDS / "sfdp-pattern-11-single-head.case.yaml", "--subject", "passes")

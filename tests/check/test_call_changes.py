@@ -1,13 +1,15 @@
 """Bugs of one attention function are told apart by what makes a wrong call right."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from torch import Tensor
 
 from fuzz.bug_identity import Symptom
+from fuzz.campaign.investigate import is_same_failure
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.rewrites import CALL
+from fuzz.protocol.rewrites import CALL, WrongRewrite
 from tests.check.in_process import run_subject
 from tests.check.planted_attention import right
 from tests.check.sources import source
@@ -56,3 +58,10 @@ def test_three_bugs_of_one_function_explain_themselves_and_no_other() -> None:
     others = {name: symptom(run(name, larger=True)) for name in CALLS}
     for one in CALLS:
         assert [name for name in CALLS if found[one].explains(others[name])] == [one]
+
+
+def test_a_call_that_shows_several_bugs_may_shrink_to_any_of_them() -> None:
+    one, other = run("causal"), run("head_dim")
+    several = replace(other, rewrites=(WrongRewrite(CALL, wrong={"causal": ("dropped",), "head_dim": ("16",)}),))
+    assert is_same_failure(other, several, exact=True, attention_only=True)
+    assert not is_same_failure(other, one, exact=True, attention_only=True)

@@ -5,6 +5,7 @@ import os
 import shutil
 import tempfile
 
+import pytest
 import torch
 
 pytest_plugins = ["fuzz.pytest_plugin", "pytester"]
@@ -17,3 +18,19 @@ if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
     # One for all processes of the run: Inductor's first compile into a new directory takes 20 s.
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp(prefix="attnfuzz-tests-")
     atexit.register(shutil.rmtree, os.environ["TORCHINDUCTOR_CACHE_DIR"], ignore_errors=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Wrong results of known bugs are replayed under Inductor's graph passes, where all of them arise: C++ takes
+    seconds. The first of them is compiled all the same."""
+    from fuzz.pytest_plugin import CaseItem  # a plugin of this run: pytest imports it first
+
+    is_compiled = False
+    for number, item in enumerate(items):
+        if not isinstance(item, CaseItem) or item.subjects != ("inductor",) or item.parent is None:
+            continue
+        expected = item.entry.expectation
+        if (expected.status, expected.verdict) == ("known", "wrong_result"):
+            if is_compiled:
+                items[number] = CaseItem.from_parent(item.parent, name="passes", entry=item.entry, subjects=("passes",))
+            is_compiled = True

@@ -1,6 +1,8 @@
 """A program that is one attention, and that a rewrite fuses, is held to the rounding of fused attention."""
 
+import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,8 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from fuzz.check.attention.pure_attention import PureAttention
+from fuzz.check.case_run import CaseRun, Clock
 from fuzz.check.check import check
+from fuzz.check.exceptions import SubjectError
 from fuzz.check.program import Program, execute
+from fuzz.check.recheck import explain_by_fused_rounding
 from fuzz.check.subject_builder import Subject, find
 from fuzz.evaluator import build_check
 from fuzz.protocol import Check, SubjectResult, Verdict
@@ -114,3 +119,26 @@ def test_weights_that_a_fused_call_computes_anew_are_no_mistake() -> None:
     (result,) = check(request, {"passes": find("passes")}, "cpu", lambda stage: None, lambda: 0.0).results
     assert [name for name in result.fired if "sfdp" in name]
     assert not result.verdict.is_finding
+
+
+def without_passes(*_: object) -> Any:
+    raise SubjectError("this torch has no such passes")
+
+
+def with_chance(*_: object) -> Any:
+    """A backend whose kernels never give the same twice."""
+    count = itertools.count(1)
+    return lambda graph, _: lambda *inputs: tuple(value + next(count) for value in graph(*inputs))
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("backend", [without_passes, with_chance])
+def test_kernels_that_cannot_be_asked_or_trusted_explain_nothing(
+    backend: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fuzz.check.graph_passes.backend", backend)
+    case = CaseRun(Check(1, source("return q * k"), ("s",)), "cpu", lambda stage: None, Clock(), Clock())
+    run = replace(case.eager, outputs={name: value + 1 for name, value in case.eager.outputs.items()})
+    judgement = case.judge_runs([run])
+    assert judgement.verdict is Verdict.WRONG_RESULT
+    assert explain_by_fused_rounding(judgement, case, run) == judgement

@@ -15,7 +15,7 @@ from fuzz.campaign.investigate import investigate
 from fuzz.check.check import check
 from fuzz.check.subject_builder import find
 from fuzz.evaluator import build_check
-from fuzz.protocol import SubjectResult
+from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.codec import decode, encode
 from fuzz.protocol.rewrites import WrongRewrite, is_explained
 from generators.program.case import Case
@@ -50,6 +50,17 @@ BUGS = [
 def judge(case: Case) -> SubjectResult:
     request = build_check(case, ("passes",))
     return check(request, {"passes": find("passes")}, "cpu", lambda stage: None, lambda: 0.0).results[0]
+
+
+def test_a_match_that_cannot_be_read_accuses_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(*_: object) -> Any:
+        raise AttributeError("a match of another torch")
+
+    monkeypatch.setattr("fuzz.check.rewrite_match.RewriteMatch.read", read)
+    result = judge(entry.load(CORPUS / "known" / "integer-mask.case.yaml").case)
+    assert result.verdict is not Verdict.COMPILE_ERROR
+    assert [name for name in result.fired if "sfdp" in name]
+    assert not result.rewrites
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,9 @@ ATTENDED = ("query", "key", "value")
 CALL = "call"
 """The pattern of a call of an attention function."""
 
+DROPPED = "dropped"
+"""The change of a call that leaves an option out."""
+
 
 @dataclass(frozen=True)
 class WrongRewrite:
@@ -21,7 +24,7 @@ class WrongRewrite:
     the pattern's; `strides` where it gives the right numbers in another layout. Older versions wrote the
     operations alone.
 
-    Of a wrong call `pattern` is `CALL`, and operands are its options (`dropped`) and sizes (cut to 16), `dtype`,
+    Of a wrong call `pattern` is `CALL`, and operands are its options (`DROPPED`) and sizes (cut to 16), `dtype`,
     `scale` and `group`.
     """
 
@@ -40,13 +43,21 @@ class WrongRewrite:
         """Those whose constants differ."""
         return frozenset(constant.partition(" ")[0] for constant in self.constants)
 
+    @property
+    def dropped(self) -> frozenset[str]:
+        """The options without which a call is right."""
+        return frozenset(name for name, changes in self.right.items() if DROPPED in changes)
+
     def is_same_bug(self, other: "WrongRewrite") -> bool:
         """Whether the same operands make both right; where none does, whether the same constants differ. Where neither
         tells, or query, key and value alone, it has to be one pattern too. Two calls must share what makes them right,
-        as far as both have it."""
+        as far as both have it: an option if either needs one, since short calls of any bug may be right."""
         if self.pattern == CALL:
-            right = other.right.keys()
-            return bool(right & self.right.keys()) and not right & self.wrong.keys() if right else not self.right
+            right, options = other.right.keys(), other.dropped
+            if not right:
+                return not self.right
+            shares = bool(options & self.dropped) if options else not self.dropped
+            return shares and bool(right & self.right.keys()) and not right & self.wrong.keys()
         if self.constants or other.constants:
             return bool(self.operations & other.operations)
         if self.right.keys() != other.right.keys() or self._contradicts(other):

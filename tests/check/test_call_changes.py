@@ -65,3 +65,56 @@ def test_a_call_that_shows_several_bugs_may_shrink_to_any_of_them() -> None:
     several = replace(other, rewrites=(WrongRewrite(CALL, wrong={"causal": ("dropped",), "head_dim": ("16",)}),))
     assert is_same_failure(other, several, exact=True, attention_only=True)
     assert not is_same_failure(other, one, exact=True, attention_only=True)
+
+
+def wrong_when_long(
+    q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None = None, causal: str | None = None
+) -> Tensor:
+    """Ignores mask and `causal` from 33 keys on."""
+    return right(q, k, v, scale=scale) if k.shape[2] > 32 else right(q, k, v, scale=scale, mask=mask, causal=causal)
+
+
+def test_two_bugs_of_long_calls_are_told_apart_by_the_option_each_needs() -> None:
+    dims = "1, 2, 40, 16"
+    text = source(*CAUSAL.split("; "), dims=dims)
+    stubs = {name: source(f"return {CALLS[name]['call']}", dims=dims) for name in ("causal", "mask")}
+    found = {name: run_subject(wrong_when_long, text=text, attention_stub=stub) for name, stub in stubs.items()}
+    assert {name: set(result.rewrites[0].right) for name, result in found.items()} == {
+        "causal": {"causal", "kv_len"},
+        "mask": {"mask", "kv_len"},
+    }
+    assert not symptom(found["causal"]).explains(symptom(found["mask"]))
+    assert not symptom(found["mask"]).explains(symptom(found["causal"]))
+
+
+def without_gradient_of_bias(
+    q: Tensor, k: Tensor, v: Tensor, *, scale: float, bias: Tensor | None = None, causal: str | None = None
+) -> Tensor:
+    """Causal calls give the bias no gradient."""
+    if bias is not None and causal is not None:
+        bias = bias.clone()
+        if bias.requires_grad:
+            bias.register_hook(lambda gradient: gradient * 0.0)  # type: ignore[no-untyped-call]
+    return right(q, k, v, scale=scale, bias=bias, causal=causal)
+
+
+def without_gradient_of_keys(q: Tensor, k: Tensor, v: Tensor, *, scale: float, causal: str | None = None) -> Tensor:
+    """Causal calls give keys no gradient."""
+    return right(q, k.detach() if causal is not None else k, v, scale=scale, causal=causal)
+
+
+def test_a_wrong_gradient_of_the_bias_is_measured_too() -> None:
+    given = {"dims": "1, 2, 40, 16", "extra": "torch.randn(S, S, generator=rng(3))"}
+    text = source("s = q @ k.mT * 0.25 + rest[0]", *CAUSAL.split("; ")[1:], **given)
+    stub = source('return attend(q, k, v, scale=0.25, bias=rest[0], causal="top_left")', **given)
+    result = run_subject(without_gradient_of_bias, text=text, attention_stub=stub, training=True)
+    assert getattr(result.failure, "value", "") == "dbias"
+    assert set(result.rewrites[0].right) == {"bias", "causal"}
+
+
+def test_a_lost_gradient_is_measured_too() -> None:
+    dims = "1, 2, 40, 16"
+    text, stub = source(*CAUSAL.split("; "), dims=dims), source(f"return {CALLS['causal']['call']}", dims=dims)
+    result = run_subject(without_gradient_of_keys, text=text, attention_stub=stub, training=True)
+    assert getattr(result.failure, "value", "") == "dk"
+    assert set(result.rewrites[0].right) == {"causal"}

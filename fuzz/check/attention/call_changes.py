@@ -17,7 +17,7 @@ from fuzz.check.oracle.attention import identities
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.judge import judge
 from fuzz.protocol.failures import Failure, WrongValue
-from fuzz.protocol.rewrites import CALL, WrongRewrite
+from fuzz.protocol.rewrites import CALL, DROPPED, WrongRewrite
 
 SMALL = 16
 """What sizes are cut to: a tile of the matrix units that kernels use, below which they have no further cases."""
@@ -35,12 +35,13 @@ def measure_wrong_call(call: Call, attention: Attention) -> WrongRewrite | None:
     if call.options.get("dropout") or not _is_wrong(call, attention):
         return None
     failure = judge(call, attention.capabilities.rounds).failure
+    wanted = () if call.dout is None else call.wanted
     answers: dict[tuple[str, str], list[bool]] = {}
     for name, change, changed in _change(call, failure):
         if time.perf_counter() - started > SECONDS:
             return None
         with suppress(Unsupported, NotImplementedError, Failed):
-            again = _call_again(changed, attention, with_gradients=call.dout is not None)
+            again = _call_again(changed, attention, wanted)
             answers.setdefault((name, change), []).append(_is_wrong(again, attention))
     right: dict[str, tuple[str, ...]] = {}
     wrong: dict[str, tuple[str, ...]] = {}
@@ -53,11 +54,15 @@ def _is_wrong(call: Call, attention: Attention) -> bool:
     return judge(call, attention.capabilities.rounds).verdict.is_finding or bool(identities.find_violations(call))
 
 
-def _call_again(call: Call, attention: Attention, *, with_gradients: bool) -> Call:
-    """A call with its results. Raises as `FurtherCalls`, and `Failed` for an error in the backward pass."""
-    leaves = {name: getattr(call, name).detach().requires_grad_(with_gradients) for name in ("q", "k", "v")}
-    with torch.set_grad_enabled(with_gradients):
-        out = FurtherCalls(attention)(**leaves, **call.options)
+def _call_again(call: Call, attention: Attention, wanted: tuple[str, ...]) -> Call:
+    """A call with its results: where gradients are `wanted` these, as far as it has the arguments, and all of q, k and
+    v. Raises as `FurtherCalls`, and `Failed` for an error in the backward pass."""
+    given: dict[str, Any] = {"q": call.q, "k": call.k, "v": call.v, **call.options}
+    call.wanted = tuple(name for name in wanted if name.removeprefix("d") in given)
+    names = {"q", "k", "v", *(name.removeprefix("d") for name in call.wanted)} if wanted else set[str]()
+    leaves = {name: given[name].detach().requires_grad_() for name in names}
+    with torch.set_grad_enabled(bool(leaves)):
+        out = FurtherCalls(attention)(**given | leaves)
     call.out = out.detach()
     if out.requires_grad:
         call.dout = torch.randn(out.shape, generator=torch.Generator().manual_seed(0)).to(out)
@@ -65,8 +70,8 @@ def _call_again(call: Call, attention: Attention, *, with_gradients: bool) -> Ca
             found: tuple[Tensor | None, ...] = torch.autograd.grad(
                 out, list(leaves.values()), call.dout, allow_unused=True
             )
-        given = zip(leaves, found, strict=True)
-        call.gradients.update({f"d{name}": gradient for name, gradient in given if gradient is not None})
+        pairs = zip(leaves, found, strict=True)
+        call.gradients.update({f"d{name}": gradient for name, gradient in pairs if gradient is not None})
     return call
 
 
@@ -74,7 +79,7 @@ def _change(call: Call, failure: Failure | None) -> Iterator[tuple[str, str, Cal
     """The name of what is changed, the change, and the call to be made."""
     value, index = (failure.value, failure.index) if isinstance(failure, WrongValue) else ("", ())
     for name in (name for name in _OPTIONS if call.options.get(name) is not None):
-        yield name, "dropped", call.replace(**{name: None})
+        yield name, DROPPED, call.replace(**{name: None})
     default = 1 / math.sqrt(max(1, call.q.shape[-1]))
     if not math.isclose(call.options.get("scale", default), default):
         yield "scale", "default", call.replace(scale=default)

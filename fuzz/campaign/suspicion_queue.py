@@ -60,12 +60,12 @@ class SuspicionQueue:
     def split(
         self, cases: Sequence[Case], results: tuple[SubjectResult, ...]
     ) -> tuple[list[tuple[Case, SubjectResult]], list[tuple[Case, SubjectResult, Explanation]]]:
-        """The failures among the results on a case and its value sets, one for each compiler and kind: unexplained, and
-        explained."""
-        first: dict[tuple[str, str], SubjectResult] = {}
-        for result in results:
-            if result.verdict.is_finding:
-                first.setdefault((accused(result.subject, result.verdict), kind_of(result.verdict)), result)
+        """The failures among the results on a case and its value sets, one for each compiler, kind and value set:
+        unexplained, and explained."""
+        first: dict[tuple[str, str, int], SubjectResult] = {}
+        for result in (result for result in results if result.verdict.is_finding):
+            who = accused(result.subject, result.verdict)
+            first.setdefault((who, kind_of(result.verdict), result.value_set), result)
         unexplained: list[tuple[Case, SubjectResult]] = []
         explained: list[tuple[Case, SubjectResult, Explanation]] = []
         for result in first.values():

@@ -62,7 +62,7 @@ class Noise(OperationMode):
         signs = self._draw(value.numel(), value)
         value.view(_BITS[dtype.itemsize]).add_(signs.mul(live))
         if name in _LOG_OF_SUM:
-            value.add_(signs * (2 * UNIT_ROUNDOFF[torch.float32]))
+            value.add_(signs * (2 * min(UNIT_ROUNDOFF[dtype], UNIT_ROUNDOFF[torch.float32])))
 
     def _draw(self, count: int, like: Tensor) -> Tensor:
         if count > _POOL:

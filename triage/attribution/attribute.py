@@ -47,7 +47,7 @@ def attribute(entry: Entry, evaluator: Evaluator, ablation: Ablation | None = No
 
 
 def run_kernel_ablation(entry: Entry, evaluator: Evaluator) -> Ablation:
-    """Eager, PyTorch's subjects.MATH backend and the attention function that the case is about. Raises UserError."""
+    """Eager, PyTorch's MATH backend and the attention function that the case is about. Raises UserError."""
     known = evaluator.hello.attention
     if known and entry.subject not in known:
         raise UserError(f"{entry.subject} is neither an attention function (see docs/kernels.md) nor torch.compile")

@@ -44,7 +44,7 @@ from triage.cluster.findings import Finding
 OPEN = "open"
 """The stage of a key whose cause is not known."""
 
-_OF_ONE_PATTERN = {Kind.OTHER_RESULT, Kind.FORM, Kind.STRIDES, *map(Kind.of, PROCESS | SILENT)}
+_OF_ONE_PATTERN = {Kind.OTHER_RESULT, Kind.FORM, *map(Kind.of, PROCESS | SILENT)}
 """Mechanisms that lie in what one pattern is replaced by, or that say no more than how it fails."""
 
 _WRONG_VALUES = {Kind.WRONG_VALUES, Kind.NOT_FINITE, Kind.RELATION, Kind.FURTHER_CALL}

@@ -58,6 +58,8 @@ def _call_again(call: Call, attention: Attention, wanted: tuple[str, ...]) -> Ca
     """A call with its results: where gradients are `wanted` these, as far as it has the arguments, and all of q, k and
     v. Raises as `FurtherCalls`, and `Failed` for an error in the backward pass."""
     given: dict[str, Any] = {"q": call.q, "k": call.k, "v": call.v, **call.options}
+    # Kernels may rely on the alignment of whole tensors.
+    given = {name: value.contiguous() if isinstance(value, Tensor) else value for name, value in given.items()}
     call.wanted = tuple(name for name in wanted if name.removeprefix("d") in given)
     names = {"q", "k", "v", *(name.removeprefix("d") for name in call.wanted)} if wanted else set[str]()
     leaves = {name: given[name].detach().requires_grad_() for name in names}

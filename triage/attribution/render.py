@@ -16,6 +16,7 @@ CONTROLS = {
     "without_pattern": "_sfdp_pattern_{} off and all other rewrites on",
     "only_pattern": "_sfdp_pattern_{} as the only pattern of attention",
     "without_rewrite": "the rewrite {} off and all others on",
+    "constants_compared": "patterns that compare constants",
     "sdpa scale_as_tensor": "a replacement that multiplies the query by the scale",
     "sdpa mask_expanded": "a replacement that expands the mask to the shape of the scores",
     "sdpa operands_copied": "a replacement that copies its operands into contiguous memory",

@@ -124,3 +124,4 @@ def _hypotheses(case: Case, ranks: dict[str, int]) -> Iterator[Hypothesis]:
             case=divided,
             error="list index out of range",
         )
+    yield Hypothesis(Mechanism(MechanismKind.CONSTANTS_IGNORED), Control("constants_compared"))

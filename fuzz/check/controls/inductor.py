@@ -9,6 +9,7 @@ import torch
 
 from fuzz.check.coverage import rewrite_name
 from fuzz.check.exceptions import SubjectError
+from fuzz.check.pattern_constants import Unlike, find_differences
 from fuzz.check.torch_internals import wrap
 from fuzz.protocol.controls import PatternMatched
 
@@ -48,6 +49,22 @@ def record_matches(record: Callable[[PatternMatched], None]) -> AbstractContextM
             ranks = {key: value.dim() for key, value in values.items() if isinstance(value, torch.Tensor)}
             record(PatternMatched(name, ranks))
         return False
+
+    return refuse_matches(refuses)
+
+
+def compare_constants() -> AbstractContextManager[None]:
+    """While entered, no pattern of attention takes a program with other constants than its own."""
+
+    def refuses(entry: Any, match: Any) -> bool:
+        if "sfdp" not in rewrite_name(entry):
+            return False
+        outputs = {index: node for index, node in enumerate(match.output_nodes()) if node is not None}
+        operands = {name: getattr(value, "meta", {}).get("val", value) for name, value in match.kwargs.items()}
+        try:
+            return bool(find_differences(entry, operands, [*outputs], [*outputs.values()]))
+        except Unlike:
+            return False
 
     return refuse_matches(refuses)
 

@@ -75,6 +75,7 @@ CONTROLS: dict[str, ControlSpec] = {
     "unfused": ControlSpec(enter=lambda _, __: inductor.disable_fusion()),
     "eager": ControlSpec(r"\w+", enter=lambda operation, _: inductor.fall_back_to_eager(operation)),
     "matches_recorded": ControlSpec(enter=lambda _, record: inductor.record_matches(record)),
+    "constants_compared": ControlSpec(enter=lambda _, __: inductor.compare_constants()),
     "without_attention_patterns": _without(lambda name, _: "sfdp" in name),
     "without_pattern": _without(_is_pattern, r"\d+"),
     "only_pattern": _without(lambda name, number: "sfdp" in name and not _is_pattern(name, number), r"\d+"),

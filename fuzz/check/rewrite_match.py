@@ -142,8 +142,9 @@ class MatchRecorder:
     """Keeps what patterns of attention replace while `watch` is entered, with the inputs of the graph they are in."""
 
     def __init__(self) -> None:
-        self._found: list[RewriteMatch] = []
+        self._found: list[tuple[RewriteMatch, list[Any]]] = []
         self._inputs: list[Any] = []
+        """Those of the graph that is compiled now: a program may be several."""
 
     @contextmanager
     def watch(self) -> Iterator[None]:
@@ -157,7 +158,7 @@ class MatchRecorder:
                 if "sfdp" in rewrite_name(rewrite):
                     # torch would report what is raised here as a failure of its own.
                     with suppress(Exception):
-                        self._found += RewriteMatch.read(rewrite, match, graph)
+                        self._found += [(found, self._inputs) for found in RewriteMatch.read(rewrite, match, graph)]
                 apply(rewrite, match, graph, node)
 
             return apply_and_record
@@ -174,7 +175,7 @@ class MatchRecorder:
 
     def matches(self) -> Iterator[RewriteMatch]:
         """Every replacement whose operands are known; tangents are drawn at random."""
-        return (match for found in self._found if (match := found.with_inputs(self._inputs)) is not None)
+        return (match for found, inputs in self._found if (match := found.with_inputs(inputs)) is not None)
 
 
 def _read_input(value: Any) -> Any:

@@ -20,6 +20,8 @@ from fuzz.protocol.codec import decode, encode
 from fuzz.protocol.rewrites import WrongRewrite, is_explained
 from generators.program.case import Case
 from generators.program.features import features
+from tests.check.in_process import run_subject
+from tests.check.sources import source
 
 pytestmark = pytest.mark.compiles
 
@@ -50,6 +52,24 @@ BUGS = [
 def judge(case: Case) -> SubjectResult:
     request = build_check(case, ("passes",))
     return check(request, {"passes": find("passes")}, "cpu", lambda stage: None, lambda: 0.0).results[0]
+
+
+@pytest.mark.parametrize("last", [(), ("torch._dynamo.graph_break()",)])
+def test_a_rewrite_is_measured_on_the_inputs_of_its_graph(last: tuple[str, ...]) -> None:
+    text = source(
+        "q, k, v = (x.permute(0, 2, 1, 3) for x in (q, k, v))",
+        "scores = q @ k.transpose(-2, -1) / 4.0",
+        "hidden = (rest[0] == 0).view(B, 1, 1, S).expand_as(scores)",
+        "out = scores.masked_fill(hidden, float('-inf')).softmax(dim=-1) @ v",
+        *last,
+        "return out.tanh()",
+        layout="B, S, H, D",
+        extra="(torch.arange(S) % 3).repeat(B, 1)",
+    )
+    result = run_subject(find("passes"), text=text)
+    if not result.verdict.is_finding:
+        pytest.skip("this torch has no such bug")
+    assert [set(one.right) for one in result.rewrites] == [{"attn_mask"}]
 
 
 def test_a_match_that_cannot_be_read_accuses_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -144,11 +144,29 @@ class Evaluator:
             self._first_mib = result.rss_mib
         self._rss_mib = result.rss_mib
         lost = result.results[0].subject if len(result.results) == 1 else ""
+        if check.value_sets and self.process.hello is None and not self.killed:
+            return self._ask_one_by_one(check, lost)
         if self.killed or lost not in check.subjects[1:]:
             return result
         # The verdicts before it went with the process.
         self.submit(replace(check, subjects=check.subjects[: check.subjects.index(lost)]))
         return replace(result, results=(*self.collect().results, *result.results))
+
+    def _ask_one_by_one(self, check: Check, lost: str) -> Result:
+        """The result of a check whose process was lost in the subject `lost`: on the case, or on which value set."""
+        self.submit(replace(check, value_sets=()))
+        result = self.collect()
+        mine = [one for one in result.results if one.subject == lost]
+        if self.killed or not mine or mine[0].verdict.is_finding:
+            return result
+        for number, other in enumerate(check.value_sets, 1):
+            alone = replace(check, source=other.source, attention_stub=other.attention_stub)
+            self.submit(replace(alone, subjects=(lost,), value_sets=()))
+            for one in self.collect().results:
+                if one.verdict.is_finding and not self.killed:
+                    others = [item for item in result.results if item is not mine[0]]
+                    return replace(result, results=(*others, replace(one, value_set=number)))
+        return result
 
     def recycle(self) -> None:
         """Replace the process when it has done many checks, and before its memory grows past the limit."""

@@ -119,7 +119,7 @@ class RewriteMatch:
         pattern's; none where they can't be compared."""
         try:
             return tuple(find_differences(self.entry, self.operands, self.kept, read_outputs(self.program)))
-        except (Unlike, SubjectError):
+        except (Unlike, SubjectError, AttributeError, KeyError):  # of which the last two come of torch's own data
             return ()
 
     def changes_strides(self) -> bool:

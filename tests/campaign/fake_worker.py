@@ -89,7 +89,7 @@ def rule_for(rules: dict[str, Any], check: dict[str, Any], stage: str, checks: i
         if re.search(rule["match"], check["source"]):
             return dict(rule)
         for number, other in enumerate(check.get("value_sets", ()), 1):
-            if re.search(rule["match"], other["source"]) and "verdict" in rule:
+            if re.search(rule["match"], other["source"]) and {"verdict", "do"} & rule.keys():
                 return {**rule, "value_set": number}
     return {}
 

@@ -29,6 +29,17 @@ def test_the_verdicts_that_went_with_a_lost_process_are_asked_for_again() -> Non
     assert isinstance(results[1].failure, ProcessLost)
 
 
+def test_a_process_lost_on_a_value_set_is_a_verdict_on_that() -> None:
+    check = build_check(TANH, BOTH, value_sets=(case("tanh", rows=4), SOFTMAX))
+    with open_evaluator(setup(**rules(do="die"))) as evaluator:
+        evaluator.submit(check)
+        results = evaluator.collect().results
+    assert [(r.subject, r.verdict, r.value_set) for r in results] == [
+        ("passes", Verdict.OK, 0),
+        ("inductor", Verdict.WORKER_DIED, 2),
+    ]
+
+
 def test_a_killed_evaluator_asks_nothing_again() -> None:
     with open_evaluator(setup(**rules(do="hang"))) as evaluator:
         assert evaluator.hello.pid

@@ -144,7 +144,7 @@ def _read_numbers(node: Node) -> dict[str, float]:
     return {key: float(number.number()) for key, number in node.entries().items()}
 
 
-def _read_seen(node: Node) -> dict[str, str]:
+def _read_versions(node: Node) -> dict[str, str]:
     return {version: _VERDICT(verdict) for version, verdict in node.entries().items()}
 
 
@@ -167,7 +167,7 @@ _FOUND = {
 _FIELDS: Mapping[str, Reader] = {
     "expect": partial(build, Expectation, readers=_EXPECT),
     "found": partial(build, Found, readers=_FOUND),
-    "seen": _read_seen,
+    "seen": _read_versions,
 }
 
 

@@ -112,7 +112,7 @@ class RewriteMatch:
 
     def run_pattern(self, operands: dict[str, Any], interpreter: type[fx.Interpreter]) -> list[Tensor]:
         """What the pattern computes, with its own constants. Raises `Unlike` or `SubjectError` where torch hides it."""
-        return self._keep(interpreter(self._traced).run(*operands.values()))
+        return self._keep(interpreter(self._pattern_graph).run(*operands.values()))
 
     def read_constants(self) -> tuple[str, ...]:
         """The operations whose constants the program and the pattern do not share, each with the program's and the
@@ -131,7 +131,7 @@ class RewriteMatch:
         return False
 
     @cached_property
-    def _traced(self) -> fx.GraphModule:
+    def _pattern_graph(self) -> fx.GraphModule:
         return trace_pattern(self.entry, self.operands)
 
     def _keep(self, outputs: Any) -> list[Any]:

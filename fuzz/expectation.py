@@ -19,9 +19,6 @@ from fuzz.subjects import is_user_function
 from generators.errors import UserError
 from generators.program.case import Case
 
-_NUMBERS = frozenset({Verdict.WRONG_RESULT.value, Verdict.NONFINITE.value})
-"""Verdicts that one bug may give by chance."""
-
 
 class State(Enum):
     """How a replay ended. `KNOWN`: a recorded bug still shows; `STILL`: what a campaign found still shows."""
@@ -101,9 +98,7 @@ def _compare_known(expectation: Expectation, judged: Sequence[SubjectResult], to
     wanted, known = expectation.verdict, [verdict.value for verdict in Verdict if verdict.is_finding]
     if wanted not in ("", *known):
         raise UserError(f"expected verdict {wanted!r} is not one of {', '.join(known)}")
-    # What a kernel never writes may hold any number, and NaN.
-    alike = _NUMBERS if wanted in _NUMBERS and not as_found else {wanted}
-    if any(not wanted or r.verdict.value in alike for r in findings):
+    if any(wanted in ("", r.verdict.value) for r in findings):
         return Outcome(State.STILL if as_found else State.KNOWN, f"{bug}: {_summarize(findings)}")
     state, expected = State.FAILED if findings else State.GONE, wanted or "a finding"
     return Outcome(state, f"expected {expected} ({bug}) in torch {torch}: {_summarize(judged)}")

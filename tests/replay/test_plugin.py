@@ -38,7 +38,6 @@ def run(pytester: pytest.Pytester, python: Path, *options: str) -> pytest.RunRes
         ),
         (Expectation("rounding"), "nonfinite", "2.13.0", "failed", "expected no finding: inductor: nonfinite"),
         (KNOWN, "wrong_result", "2.13.0", "xfailed", URL),
-        (KNOWN, "nonfinite", "2.13.0", "xfailed", URL),
         (KNOWN, "rounding", "2.13.0", "failed", f"expected wrong_result ({URL}) in torch 2.13.0: inductor: rounding"),
         (KNOWN, "compile_error", "2.13.0", "failed", f"expected wrong_result ({URL}) in torch 2.13.0: inductor: comp"),
         (KNOWN, "ok", "2.14.0", "passed", ""),

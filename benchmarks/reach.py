@@ -24,7 +24,7 @@ from pathlib import Path
 
 from benchmarks.curves import blank, read_runs, save, write_runs
 from fuzz.campaign.schedule import Schedule
-from fuzz.campaign.search import Guided, Random, Search
+from fuzz.campaign.search import Guided, Random
 from fuzz.check import settings
 from fuzz.check.coverage import Coverage
 from fuzz.check.program import Program, execute
@@ -33,7 +33,7 @@ from fuzz.protocol import Result, SubjectResult, Verdict
 from fuzz.run_store import Results
 from generators.program.case import Case
 from generators.program.emit import source
-from generators.sampling.sample import ANY, SampleSpec, sample
+from generators.sampling.sample import sample
 
 SUBJECTS = ("passes", "passes_random")
 STEPS = 12
@@ -91,10 +91,10 @@ def run_search(engine: str, seed: int, count: int) -> Reach:
 
 
 def _search(engine: str, seed: int, count: int, results: Results) -> Reach:
-    def draw(index: int, spec: SampleSpec = ANY) -> Case:
-        return sample(seed, index, spec=spec)
+    def draw(index: int) -> Case:
+        return sample(seed, index)
 
-    search: Search = Guided(draw, seed, (), results) if engine == "guided" else Random(draw)
+    search = Guided(draw, seed, (), results) if engine == "guided" else Random(draw)
     schedule = Schedule(SUBJECTS)
     started, refused = time.monotonic(), 0
     fired: set[str] = set()

@@ -7,13 +7,12 @@ from fuzz.campaign.events import Bus, CampaignEnded, CampaignStarted
 from fuzz.campaign.investigations import Investigations, Shared
 from fuzz.campaign.libfuzzer import LibFuzzerThread
 from fuzz.campaign.options import Options
-from fuzz.campaign.search import Coverage, Guided, Random, Search
+from fuzz.campaign.search import Guided, Random
 from fuzz.campaign.worker_thread import WorkerThread
 from fuzz.protocol import Hello
 from fuzz.run_store import Results
 from generators.errors import UserError
 from generators.program.case import Case
-from generators.sampling.sample import SampleSpec
 
 _TICK_SECONDS = 0.2
 
@@ -27,12 +26,11 @@ class Campaign:
     def __init__(self, options: Options, results: Results, bus: Bus, sample: Sampler) -> None:
         self.options, self.results, self.bus = options, results, bus
         self._sample, self._attention_only = sample, False
-        search: Search
         if options.engine == "guided":
-            search = Guided(self._draw, options.seed, options.seeds, results)
+            search: Random = Guided(self._draw, options.seed, options.seeds, results)
         else:
             # libFuzzer draws cases itself; what they reach is kept.
-            search = Random(self._draw, Coverage(results) if options.engine == "atheris" else None)
+            search = Random(self._draw, results if options.engine == "atheris" else None)
         self.shared = Shared(options, results, bus, search)
         self.investigations = Investigations(self.shared)
         kind = LibFuzzerThread if options.engine == "atheris" else WorkerThread
@@ -84,11 +82,11 @@ class Campaign:
             )
         self.results.set_meta({"against": torch})
 
-    def _draw(self, index: int, spec: SampleSpec) -> Case:
+    def _draw(self, index: int) -> Case:
         """Case number `index` of the seed: where all subjects compute attention alone, one they can take."""
         if self._attention_only:
             return self._sample(self.options.seed, index, attention_only=True)
-        return self._sample(self.options.seed, index, spec=spec)
+        return self._sample(self.options.seed, index)
 
     def run(self) -> None:
         """Work until the budget is spent, or something stops it. Raises what a thread raised."""

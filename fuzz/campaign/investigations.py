@@ -14,7 +14,7 @@ from fuzz.campaign.investigate import Baseline, Conclusion, Stopped, investigate
 from fuzz.campaign.known_bugs import Explanation, KnownBugs
 from fuzz.campaign.options import Options, StopCondition, StopReason
 from fuzz.campaign.schedule import CaseNumbers, Schedule
-from fuzz.campaign.search import Search
+from fuzz.campaign.search import Random
 from fuzz.campaign.suspicion_queue import SuspicionQueue
 from fuzz.error_location import describe_where
 from fuzz.protocol import Hello, SubjectResult, Verdict
@@ -49,7 +49,7 @@ class ProbingWorker(Protocol):
 class Shared:
     """What the threads of a campaign share; `search`: the source of cases."""
 
-    def __init__(self, options: Options, results: Results, bus: Bus, search: Search) -> None:
+    def __init__(self, options: Options, results: Results, bus: Bus, search: Random) -> None:
         self.options, self.results, self.bus, self.search = options, results, bus, search
         self.control = StopCondition(options.budget)
         self.schedule = Schedule(options.subjects)

@@ -36,11 +36,6 @@ class Variant(NamedTuple):
     mode: str
     one_batch: bool
 
-    def changed(self, other: "Variant") -> tuple[str, ...]:
-        """What `other` has and this one does not, in words."""
-        words = (other.precision, other.mode, "one batch" if other.one_batch else "several batches")
-        return tuple(word for mine, its, word in zip(self, other, words, strict=True) if mine != its)
-
 
 def variant_of(case: Case) -> Variant:
     """By the first floating input, the masks, dropout, and the first axis of the first input."""

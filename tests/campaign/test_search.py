@@ -10,7 +10,7 @@ from corpus import entry
 from corpus.entry import Entry, Expectation
 from fuzz import cmin
 from fuzz.campaign.options import Options
-from fuzz.campaign.search import Coverage, SourceBandit, load_seeds
+from fuzz.campaign.search import load_seeds
 from fuzz.campaign.session import run_campaign
 from fuzz.run_store import Results
 from generators.errors import UserError
@@ -90,37 +90,12 @@ def test_no_case_is_judged_twice(tmp_path: Path) -> None:
 def test_what_a_queued_case_reaches_later_is_in_the_queue_too(tmp_path: Path) -> None:
     results = Results(_make_run(tmp_path))
     try:
-        coverage, one = Coverage(results), case("exp")
+        one = case("exp")
         for name in ("first", "second"):
-            names = frozenset({name})
-            assert coverage.add(names) == names
-            results.record_case(0, one, position=(1, frozenset()), reached=names, queued=True)
-        assert not Coverage(results).add(frozenset({"first", "second"}))
+            results.record_case(0, one, position=(1, frozenset()), reached=frozenset({name}), queued=True)
         assert list(results.queue()) == [(one, frozenset({"first", "second"}))]
     finally:
         results.close()
-
-
-def test_ways_that_still_bring_something_new_are_gone_more_often() -> None:
-    ways = SourceBandit(known=["old"])
-    own = {"rich": 1.0, "poor": 1.0, "dear": 1.0, "untried": 1.0}
-    assert set(ways.weights(own).values()) == {0.5}
-    for step in range(40):
-        ways.credit(["rich"], {f"rich {step}", "old"}, 1.0)
-        ways.credit(["dear"], {f"dear {step}", "old"}, 10.0)
-        ways.credit(["poor"], {"old", "everyday"}, 1.0)
-    weights = ways.weights(own)
-    assert weights["rich"] > weights["dear"] > weights["poor"]
-    assert weights["untried"] > 5 * weights["poor"]
-
-
-def test_a_way_whose_finds_are_met_again_is_exhausted() -> None:
-    ways = SourceBandit()
-    own = {"first": 1.0, "second": 1.0}
-    for way in ("first", "second"):
-        for step in range(40):
-            ways.credit([way], {f"thing {step}"}, 1.0)
-    assert ways.weights(own)["first"] == ways.weights(own)["second"] < 0.05
 
 
 def test_cmin_writes_few_small_cases_that_reach_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,11 +1,13 @@
 """What all command lines share: options, a campaign's settings from pyproject.toml, errors of one line, exit codes.
 
-Exit codes: what the command returns (0, or 1 where it documents one), 2 for a wrong option or file, 3 for a bug in
-attnfuzz (with its traceback), 130 when interrupted.
+A command's docstring ends in two sections, `Examples` and `Exit codes`, that `--help` prints below the options.
 """
 
+import inspect
 import os
+import re
 import sys
+import textwrap
 import traceback
 from collections.abc import Callable, Sequence
 from typing import NoReturn
@@ -13,6 +15,13 @@ from typing import NoReturn
 from generators.errors import UserError
 
 USAGE, FAULT, INTERRUPTED = 2, 3, 130
+CODES = {
+    0: "done",
+    USAGE: "wrong option or file: one line says what",
+    FAULT: "a bug in attnfuzz, with its traceback",
+    INTERRUPTED: "interrupted",
+}
+"""What exit codes mean, unless a command's docstring says something else."""
 
 #: Packages that the parent process needs; an interpreter without them can still run workers.
 NEEDED = frozenset({"cyclopts", "jinja2", "matplotlib", "packaging", "rich", "yaml"})
@@ -26,7 +35,7 @@ def enter(command: Callable[..., int | None], name: str) -> NoReturn:
 def call(command: Callable[..., int | None], name: str, arguments: Sequence[str]) -> int:
     """Run `command` with these arguments and give its exit code; errors are reported on stderr."""
     try:
-        return _parse(command, name, arguments)() or 0
+        return bind(command, name, arguments)() or 0
     except UserError as error:
         print(f"error: {_one_line(error)}", file=sys.stderr)
         return USAGE
@@ -55,7 +64,7 @@ def _fault() -> int:
     return FAULT
 
 
-def _parse(command: Callable[..., int | None], name: str, arguments: Sequence[str]) -> Callable[[], int | None]:
+def bind(command: Callable[..., int | None], name: str, arguments: Sequence[str]) -> Callable[[], int | None]:
     """The command bound to its arguments. Raises `UserError`; exits with 0 after `--help`."""
     from cyclopts import App, CycloptsError, Parameter
     from cyclopts.config import Toml
@@ -64,17 +73,35 @@ def _parse(command: Callable[..., int | None], name: str, arguments: Sequence[st
     app = App(
         name=f"python -m {name}",
         version_flags=(),
-        default_parameter=Parameter(negative=()),
+        default_parameter=Parameter(
+            negative=(),
+            show_default=lambda value: None if value in (None, False) else str(value),
+            short_alias=lambda field, _: {"quiet": "-q", "verbose": "-v"}.get(field.name),
+        ),
         config=[settings] if name == "fuzz.run" else [],
         result_action="return_value",
     )
     app.default(command)
+    app["--help"].group = app.group_parameters
     try:
         function, bound, _ = app.parse_args(list(arguments), exit_on_error=False, print_error=False)
     except CycloptsError as error:
         text = _one_line(error).replace("TOMLDecodeError", "pyproject.toml is not readable as TOML")
         raise UserError(f"{text} (python -m {name} --help lists the options)") from error
+    if function is not command:  # that prints the options
+        return lambda: print(function(*bound.args, **bound.kwargs) or _format_epilogue(command))
     return lambda: function(*bound.args, **bound.kwargs)
+
+
+def _format_epilogue(command: Callable[..., int | None]) -> str:
+    """The examples and the exit codes in the docstring of a command, in lines of 80 columns."""
+    _, examples, own = re.split(r"\n(?:Examples|Exit codes)\n-+\n", inspect.getdoc(command) or "")
+    codes = CODES | {int(code): text for code, text in re.findall(r"^(\d+): (.+(?:\n +.+)*)", own, re.MULTILINE)}
+    lines = [
+        textwrap.fill(f"{code:>5}  {' '.join(codes[code].split())}", 79, subsequent_indent=" " * 7)
+        for code in sorted(codes)
+    ]
+    return "\n".join(["", "Examples:", textwrap.indent(examples, "  "), "Exit codes:", *lines])
 
 
 def _one_line(error: BaseException) -> str:

@@ -15,14 +15,21 @@ Queued = list[tuple["Case", frozenset[str]]]
 def cmin(run: Path, *, into: Path) -> None:
     """Select a few small cases that together keep the coverage of a campaign's queue.
 
-    Start a campaign from them with `python -m fuzz.run --seeds DIR`.
-
     Parameters
     ----------
     run
         Directory of a campaign with --engine guided or atheris, as given to `fuzz.run --out`.
     into
         Directory for the case files.
+
+    Examples
+    --------
+    python -m fuzz.cmin runs/NAME --into seeds
+    python -m fuzz.run --budget 1h --seeds seeds
+
+    Exit codes
+    ----------
+    0: the cases are written
     """
     from corpus import entry
     from corpus.entry import SUFFIX, Entry

@@ -30,9 +30,6 @@ def compare(
 
     Regressions and fixes are confirmed in fresh workers.
 
-    Exit code 0: no regression. 1: regressions. 2: wrong option, file or interpreter. 3: a bug in attnfuzz. 130:
-    interrupted; the cases judged so far are reported.
-
     Parameters
     ----------
     case
@@ -65,6 +62,17 @@ def compare(
         Time limit for one stage of a case, such as 60s.
     memory
         Memory limit of a worker, in MiB.
+
+    Examples
+    --------
+    python -m fuzz.compare --python old/bin/python --python new/bin/python corpus
+    python -m fuzz.compare --baseline torch-2.13.json --seed 1 --cases 500
+
+    Exit codes
+    ----------
+    0: no regression
+    1: regressions
+    130: interrupted; the cases judged so far are reported
     """
     from fuzz.evaluator import WorkerConfig
     from fuzz.versions.comparison import make_file_tasks, make_random_tasks, run_comparison

@@ -17,9 +17,6 @@ def replay(
 ) -> int:
     """Run each case in a worker and compare its verdict with what the case file expects.
 
-    Exit code 0: all as expected, known bugs that still show included. 1: something was not as expected, including known
-    bugs that no longer show. 2: wrong option or file.
-
     Parameters
     ----------
     cases
@@ -34,6 +31,16 @@ def replay(
         Time limit for one stage of a case, such as 60s.
     memory
         Memory limit of the worker, in MiB.
+
+    Examples
+    --------
+    python -m fuzz.replay corpus/known
+    python -m fuzz.replay CASE --python ~/nightly/bin/python --subject inductor
+
+    Exit codes
+    ----------
+    0: all as expected; a known bug still shows
+    1: something is not as expected; a known bug no longer shows
     """
     from corpus.entry import load_all
     from fuzz.evaluator import WorkerConfig, open_evaluator

@@ -32,10 +32,6 @@ def run(
 ) -> int:
     """Generate cases, judge them, and shrink, confirm and save what fails.
 
-    Exit code 0: budget spent, no new finding. 1: new findings, including regressions of fixed bugs. 2: wrong option or
-    file. 3: a bug in attnfuzz, even if the campaign went on without the cases it could not judge. 130: interrupted; the
-    first Ctrl-C finishes running cases, the second stops at once.
-
     Parameters
     ----------
     budget
@@ -80,6 +76,18 @@ def run(
         Memory limit of a worker, in MiB.
     shrink_time
         Time limit for shrinking one failure.
+
+    Examples
+    --------
+    python -m fuzz.run --budget 1h --workers 8
+    python -m fuzz.run --budget 10m --subject my_package.my_kernel:attention
+
+    Exit codes
+    ----------
+    0: no new finding
+    1: new findings, or fixed bugs that are back
+    3: a bug in attnfuzz, with its traceback; also if the campaign went on without the cases that it hit
+    130: interrupted; the first Ctrl-C finishes running cases, the second stops at once
     """
     from fuzz.campaign.options import Budget
     from fuzz.campaign.schedule import choose_subjects

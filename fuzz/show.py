@@ -12,6 +12,15 @@ def show(*cases: Path) -> None:
     ----------
     cases
         Case files, or directories of them.
+
+    Examples
+    --------
+    python -m fuzz.show corpus/known/integer-mask.case.yaml
+    python -m fuzz.show corpus/found
+
+    Exit codes
+    ----------
+    0: printed
     """
     from corpus.entry import load_all
     from generators.program.emit import source

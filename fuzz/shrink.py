@@ -20,8 +20,6 @@ def shrink(
 ) -> int:
     """Find the simplest case that fails as this one does under the same subject; save it and print its source.
 
-    Exit code 0: saved. 1: the case does not fail. 2: wrong option or file.
-
     Parameters
     ----------
     case
@@ -40,6 +38,16 @@ def shrink(
         Time limit for shrinking; the smallest case found by then is saved.
     memory
         Memory limit of the worker, in MiB.
+
+    Examples
+    --------
+    python -m fuzz.shrink CASE --out smaller
+    python -m fuzz.shrink CASE --subject passes --shrink-time 20m
+
+    Exit codes
+    ----------
+    0: the smallest case is saved
+    1: the case does not fail
     """
     from dataclasses import replace
 

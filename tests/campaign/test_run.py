@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.cli import call
+from fuzz.cli import bind, call
 from fuzz.run import run as run_campaigns
 from fuzz.subjects import SUBJECTS
-from tests.command import run_command
+from tests.command import load_command, run_command
 
 ROOT = Path(__file__).parents[2]
+COMMANDS = [f"fuzz.{name}" for name in ("run", "replay", "shrink", "show", "cmin", "compare")]
+COMMANDS += [f"triage.{name}" for name in ("report", "cluster", "page")]
 
 
 def run(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
@@ -76,6 +78,18 @@ def test_help_imports_neither_torch_nor_the_campaign() -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
     assert "--budget" in run("--help").stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_two_examples_that_parse_in_80_columns(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = run_command(name, "--help").stdout
+    examples = [line.split()[2:] for line in text.splitlines() if line.startswith("  python -m ")]
+    assert len(examples) == 2
+    assert max(map(len, text.splitlines())) <= 80
+    assert {"0", "2", "3", "130"} <= {line.split()[0] for line in text.rpartition("codes:")[2].splitlines() if line}
+    for command, *arguments in examples:
+        bind(load_command(command), command, arguments)
 
 
 def test_help_names_every_subject_and_says_which_run_by_default() -> None:

@@ -22,8 +22,6 @@ def cluster(
     case file alone, in runs/attributions), so an interrupted command continues where it was and a second one is
     instant. Findings that the ledger lists are not attributed. docs/triage.md says when two have one root cause.
 
-    Exit code 0: the ledger has a decision on every cluster. 1: one is new, or fixed and back.
-
     Parameters
     ----------
     paths
@@ -45,6 +43,16 @@ def cluster(
         Time limit for one stage of a case, such as 60s.
     memory
         Memory limit of a worker, in MiB.
+
+    Examples
+    --------
+    python -m triage.cluster runs/NAME
+    python -m triage.cluster runs corpus/found --update
+
+    Exit codes
+    ----------
+    0: the ledger has a decision on every cluster
+    1: a cluster is new, or fixed and back
     """
     from corpus import ledger as ledgers
     from corpus.entry import DEVICES

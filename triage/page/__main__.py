@@ -19,6 +19,15 @@ def page(run: Path, *, out: Path | None = None, ledger: Path | None = None) -> N
         The HTML file; by default page.html in the run directory.
     ledger
         The ledger of bugs; by default corpus/ledger.yaml of this checkout.
+
+    Examples
+    --------
+    python -m triage.page runs/NAME
+    python -m triage.page runs/NAME --out page.html
+
+    Exit codes
+    ----------
+    0: written
     """
     from corpus.file_edits import replace_file
 

@@ -31,7 +31,7 @@ def report(
 
     The case is run again with every backend from eager to Inductor, and repro.py is run. What is no bug of
     torch.compile (rounding, an unstable program, NaN by design, casts elided by design, a difference that PyTorch's own
-    check accepts) gets a report.md that says why; the exit code is 0 then too.
+    check accepts) gets a report.md that says why.
 
     where.png shows which heads, rows and features are wrong. There is none for a single number.
 
@@ -63,6 +63,16 @@ def report(
         Run repro.py again with TORCH_TRACE and save what torch writes as trace.zip, for tlparse.
     overwrite
         Replace an existing report.md, edits included.
+
+    Examples
+    --------
+    python -m triage.report CASE --out reports/NAME
+    python -m triage.report runs/NAME --out reports
+
+    Exit codes
+    ----------
+    0: written; also if the case is no bug of torch.compile
+    2: wrong option or file, or a case of the run without a report: a line each says why
     """
     import sys
 

@@ -29,6 +29,8 @@ def run(
     timeout: str = "120s",
     memory: int = 4096,
     shrink_time: str = "60s",
+    json: Path | None = None,
+    junit: Path | None = None,
 ) -> int:
     """Generate cases, judge them, and shrink, confirm and save what fails.
 
@@ -76,6 +78,10 @@ def run(
         Memory limit of a worker, in MiB.
     shrink_time
         Time limit for shrinking one failure.
+    json
+        Write the run and its findings to this file as JSON (docs/nightly.md), with every finding and at the end.
+    junit
+        The same as JUnit XML: new findings and regressions are failures, known ones are skipped tests.
 
     Examples
     --------
@@ -125,6 +131,8 @@ def run(
         ledger=_ledger(ledger),
         seeds=load_seeds(seeds or ROOT / "corpus" / "seeds") if engine != "random" else (),
         against=replace(config, python=against) if against is not None else None,
+        json=json,
+        junit=junit,
     )
     return _campaign(options)
 

@@ -197,6 +197,10 @@ class Bus:
         self._listeners = listeners
         self._lock = threading.RLock()
 
+    def add(self, listener: Listener) -> None:
+        """A listener for what follows."""
+        self._listeners.append(listener)
+
     def emit(self, event: Event) -> None:
         """Tell all listeners."""
         with self._lock:

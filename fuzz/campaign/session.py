@@ -17,6 +17,7 @@ from types import FrameType
 from corpus.file_edits import require_writable
 from fuzz.campaign.campaign import Campaign, Sampler
 from fuzz.campaign.events import Bus, EventLog
+from fuzz.campaign.export import Export
 from fuzz.campaign.options import Options, StopReason
 from fuzz.campaign.screen import LineScreen, LiveScreen, summarize
 from fuzz.campaign.stats import Statistics
@@ -92,6 +93,9 @@ def run_campaign(options: Options, sampler: Sampler = sample) -> RunResult:
     """Run a campaign in its directory. Raises `UserError` for whatever a user can fix, a full disk included."""
     try:
         require_writable(options.corpus, "--corpus")
+        for option, file in (("--json", options.json), ("--junit", options.junit)):
+            if file is not None:
+                require_writable(file.parent, option)
         with _enter_directory(options.out), closing(Results(options.out)) as results:
             return _run(_resolve_seed(options, results), results, sampler)
     except OSError as error:
@@ -110,6 +114,7 @@ def _run(options: Options, results: Results, sampler: Sampler) -> RunResult:
     bus = Bus([EventLog(options.out), statistics, screen(statistics, options.budget)])
     try:
         campaign = Campaign(options, results, bus, sampler)
+        bus.add(Export(options, results, statistics, campaign.shared.known))
         with _handle_signals(campaign) as interrupted:
             try:
                 try:

@@ -11,7 +11,9 @@ from tests.campaign.fakes import options, sampler, setup
 
 def run(directory: Path, budget: str, rules: str) -> int:
     """Run; 130 when interrupted."""
-    given = options(directory, budget, seed=-1, workers=2, setup=setup(**json.loads(rules)))
+    given = options(
+        directory, budget, seed=-1, workers=2, setup=setup(**json.loads(rules)), json=directory / "run.json"
+    )
     ending = run_campaign(given, sampler("softmax", "relu", "log", "amax", every=3))
     sys.stdout.write(ending.summary + "\n")
     return cli.INTERRUPTED if ending.interrupted else 1 if ending.new else 0

@@ -76,6 +76,7 @@ def test_the_first_interrupt_finishes_the_cases_in_hand_and_sums_up(tmp_path: Pa
     assert process.returncode == 130
     assert out.startswith("interrupted: ") or "\ninterrupted: " in out
     assert [event["reason"] for event in events(tmp_path, "CampaignEnded")] == ["interrupted"]
+    assert json.loads((tmp_path / "run.json").read_text())["run"]["ended"] == "interrupted"
     assert all(ended(event["pid"]) for event in events(tmp_path, "WorkerStarted"))
 
 

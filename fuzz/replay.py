@@ -14,6 +14,7 @@ def replay(
     device: Literal["cpu", "cuda"] | None = None,
     timeout: str = "120s",
     memory: int = 8192,
+    quiet: bool = False,
 ) -> int:
     """Run each case in a worker and compare its verdict with what the case file expects.
 
@@ -31,6 +32,8 @@ def replay(
         Time limit for one stage of a case, such as 60s.
     memory
         Memory limit of the worker, in MiB.
+    quiet
+        Print only cases that are not as expected.
 
     Examples
     --------
@@ -52,11 +55,12 @@ def replay(
     with open_evaluator(config, own_cache=False) as evaluator:
         for path, entry in entries.items():
             result, outcome = replay_entry(evaluator, entry, tuple(subject or ()), device)
-            lines = describe_result(result, entry.case)
-            print("\n  ".join([f"{path}: {outcome.state.value}", *lines]))
+            unexpected += outcome.state.is_unexpected
+            if quiet and not outcome.state.is_unexpected:
+                continue
+            print("\n  ".join([f"{path}: {outcome.state.value}", *describe_result(result, entry.case)]))
             if outcome.state.is_unexpected or not result.results:
                 print(f"  {outcome.reason}")
-            unexpected += outcome.state.is_unexpected
     return 1 if unexpected else 0
 
 

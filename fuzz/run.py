@@ -31,6 +31,8 @@ def run(
     shrink_time: str = "60s",
     json: Path | None = None,
     junit: Path | None = None,
+    quiet: bool = False,
+    verbose: bool = False,
 ) -> int:
     """Generate cases, judge them, and shrink, confirm and save what fails.
 
@@ -82,6 +84,10 @@ def run(
         Write the run and its findings to this file as JSON (docs/nightly.md), with every finding and at the end.
     junit
         The same as JUnit XML: new findings and regressions are failures, known ones are skipped tests.
+    quiet
+        Print only findings and errors, and so nothing when there are none.
+    verbose
+        Print also every case and its verdicts, each suspicion, and starts and ends of workers.
 
     Examples
     --------
@@ -109,6 +115,8 @@ def run(
         raise UserError(f"--workers must be >= 1, got {workers}")
     if seed is not None and seed < 0:
         raise UserError(f"--seed must be >= 0, got {seed}")
+    if quiet and verbose:
+        raise UserError("give either --quiet or --verbose")
 
     from fuzz.campaign.options import Options
     from fuzz.campaign.search import load_seeds
@@ -133,6 +141,8 @@ def run(
         against=replace(config, python=against) if against is not None else None,
         json=json,
         junit=junit,
+        quiet=quiet,
+        verbose=verbose,
     )
     return _campaign(options)
 
@@ -149,7 +159,7 @@ def _campaign(options: "Options") -> int:
     from fuzz.campaign.session import run_campaign
 
     result = run_campaign(options)
-    if result.summary:
+    if result.summary and not (options.quiet and not result.faults):
         print(result.summary)
     if result.faults and not result.interrupted:
         return FAULT

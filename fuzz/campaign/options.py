@@ -49,7 +49,8 @@ class Options:
 
     known: directories of bugs that are not reported again; shrink_seconds: wall time to shrink one suspicion; engine:
     one of ENGINES; seeds: cases that a guided search or libFuzzer starts with; ledger: the known bugs; against: workers
-    of a second interpreter, under which a finding must pass or fail in another way; json, junit: files to write.
+    of a second interpreter, under which a finding must pass or fail in another way; quiet: print
+    only findings; verbose: print every case; json, junit: files to write.
     """
 
     budget: Budget
@@ -66,6 +67,8 @@ class Options:
     seeds: tuple[Case, ...] = ()
     ledger: Ledger | None = None
     against: WorkerConfig | None = None
+    quiet: bool = False
+    verbose: bool = False
     json: Path | None = None
     junit: Path | None = None
 

@@ -15,7 +15,17 @@ from typing import TextIO
 from corpus import entry as corpus_entry
 from corpus.ledger import Bug
 from fuzz.bug_identity import operation_of
-from fuzz.campaign.events import CampaignStarted, Event, FindingSaved, Listener
+from fuzz.campaign.events import (
+    CampaignStarted,
+    CaseJudged,
+    Event,
+    FindingSaved,
+    Listener,
+    SuspicionClosed,
+    SuspicionRaised,
+    WorkerDied,
+    WorkerStarted,
+)
 from fuzz.campaign.options import Budget
 from fuzz.campaign.stats import Statistics
 from fuzz.durations import format_count, format_duration
@@ -187,6 +197,42 @@ class LineScreen(Listener):
     def format_line(self) -> str:
         """The state in one line."""
         return "; ".join(f"{name}: {value}" for name, value in list_rows(self._statistics, self._budget))
+
+
+class QuietScreen(LineScreen):
+    """Findings alone."""
+
+    def on_event(self, event: Event, when: float) -> None:
+        """Print findings."""
+        if isinstance(event, FindingSaved):
+            super().on_event(event, when)
+
+    def tick(self) -> None:
+        """No line."""
+
+
+class VerboseScreen(LineScreen):
+    """A line also for every case, and for what happens to workers and suspicions."""
+
+    def on_event(self, event: Event, when: float) -> None:
+        """Print the event."""
+        super().on_event(event, when)
+        if isinstance(event, CampaignStarted):
+            text = f"logs of workers: {event.out}/workers"
+        elif isinstance(event, CaseJudged):
+            verdicts = ", ".join(f"{subject} {verdict}" for subject, verdict in event.verdicts.items())
+            text = f"case {event.index} ({event.case}), {event.seconds:.2f} s: {event.rejected or verdicts}"
+        elif isinstance(event, WorkerStarted):
+            text = f"worker {event.worker}: process {event.pid} started in {event.seconds:.1f} s"
+        elif isinstance(event, WorkerDied):
+            text = f"worker {event.worker}: ended: {event.reason}"
+        elif isinstance(event, SuspicionRaised):
+            text = f"suspicion {event.suspicion}: {event.verdict} under {event.subject}: {event.message}"
+        elif isinstance(event, SuspicionClosed):
+            text = f"suspicion {event.suspicion}: {event.outcome}, {event.seconds:.1f} s: {event.message}"
+        else:
+            return
+        self._print(text, sys.stderr)
 
 
 class LiveScreen(LineScreen):

@@ -19,7 +19,7 @@ from fuzz.campaign.campaign import Campaign, Sampler
 from fuzz.campaign.events import Bus, EventLog
 from fuzz.campaign.export import Export
 from fuzz.campaign.options import Options, StopReason
-from fuzz.campaign.screen import LineScreen, LiveScreen, summarize
+from fuzz.campaign.screen import LineScreen, LiveScreen, QuietScreen, VerboseScreen, summarize
 from fuzz.campaign.stats import Statistics
 from fuzz.protocol import Hello
 from fuzz.run_store import RESULTS_FILE, Results
@@ -111,6 +111,7 @@ def run_campaign(options: Options, sampler: Sampler = sample) -> RunResult:
 def _run(options: Options, results: Results, sampler: Sampler) -> RunResult:
     statistics = Statistics(options.out)
     screen = LiveScreen if sys.stderr.isatty() else LineScreen
+    screen = QuietScreen if options.quiet else VerboseScreen if options.verbose else screen
     bus = Bus([EventLog(options.out), statistics, screen(statistics, options.budget)])
     try:
         campaign = Campaign(options, results, bus, sampler)

@@ -38,6 +38,7 @@ def run(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
         (("--budget", "5s", "--device", "tpu"), "--device"),
         (("--budget", "5s", "--engine", "steam"), "--engine"),
         (("--budget", "5s", "--workers", "0"), "--workers"),
+        (("--budget", "5s", "-q", "-v"), "--verbose"),
         (("--budget", "5s", "--seed", "-3"), "--seed"),
         (("--budget", "5s", "--memory", "10"), "--memory"),
         (("--budget", "5s", "--timeout", "5"), "timeout"),

@@ -12,7 +12,7 @@ from fuzz.expectation import State, list_numbers
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import Failure, NotFinite, RelationBroken
 from tests.campaign.fakes import options, sampler
-from tests.campaign.test_campaign import WRONG
+from tests.campaign.test_campaign import WRONG, events
 
 NAMED = "my_package.kernels:attention"
 NOT_FINITE = NotFinite("out", 3, (0, 0))
@@ -45,6 +45,20 @@ def test_one_of_a_thing_is_told_without_an_s(tmp_path: Path) -> None:
     ending = run_campaign(options(tmp_path, rules=[WRONG]), sampler("softmax"))
     assert "\n1 finding in " in ending.summary
     assert ", 1 operation, met 20x" in ending.summary
+
+
+def test_quiet_prints_findings_alone_and_verbose_every_case(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_campaign(options(tmp_path, "4x", quiet=True), sampler())
+    assert capsys.readouterr() == ("", "")
+    run_campaign(options(tmp_path, "4x", quiet=True, rules=[WRONG]), sampler("softmax"))
+    printed = capsys.readouterr()
+    assert printed.out.startswith("finding: ")
+    assert printed.err == ""
+    given = options(tmp_path, "4x", verbose=True)
+    run_campaign(given, sampler())
+    judged = [event["case"] for event in events(given, "CaseJudged")]
+    err = capsys.readouterr().err
+    assert len(judged) == 12 and all(case in err for case in judged[-4:])
 
 
 @pytest.mark.parametrize("waiting", [1, 3])

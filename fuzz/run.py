@@ -58,7 +58,7 @@ def run(
         Directory for the case files of findings. Findings already there are known.
     ledger
         The ledger of known bugs (docs/triage.md), by default corpus/ledger.yaml of this checkout; /dev/null for none.
-        Listed bugs do not make a run fail, unless their status is new, or fixed in this torch or earlier.
+        Listed bugs do not make a run fail, unless they are fixed in this torch or earlier.
     subject
         What to compare with eager; may be repeated. Compilers: passes, inductor, inductor_dynamic, inductor_tf32 and
         aot_eager; passes_random, inductor_random and inductor_tf32_random let the compiler draw dropout. Attention

@@ -39,7 +39,7 @@ class FindingStore:
             self._known.learn(entry, known=row.kind == "known")
         for directory in (*self._reported, self._corpus):
             for path, entry in corpus_entry.load_directory(directory).items():
-                if self._known.learn(entry, torch=torch, reported=directory != self._corpus):
+                if self._known.learn(entry, torch=torch):
                     self._add_known(entry, path)
         return len(self._results.findings())
 

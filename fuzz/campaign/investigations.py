@@ -220,6 +220,4 @@ class Investigations:
 
 
 def _describe_bug(bug: Bug) -> str:
-    if bug.status.is_open:
-        return f"known, status: new ({bug.id}: {bug.title})"
     return f"regression: fixed in {bug.status.about} and back: {bug.title}"

@@ -3,7 +3,7 @@
 import threading
 from collections import defaultdict
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from fuzz.bug_identity import Symptom, contract_features
 from fuzz.campaign.events import Duplicate
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.recorded import read_result
+from fuzz.protocol.rewrites import WrongRewrite
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.features import features
@@ -37,8 +38,8 @@ class Explanation:
 class KnownBugs:
     """Findings that explain later failures, and bugs of the ledger. Threads share it.
 
-    The campaign watches for bugs of the ledger that are open, or fixed and back in this torch version: their failures
-    are findings. All other bugs explain the failures that look like one of their examples.
+    Bugs of the ledger explain the failures that look like one of their examples. Those that are fixed and back in this
+    torch version explain nothing: the campaign watches for them, and their failures are findings.
     """
 
     def __init__(self, ledger: Ledger | None = None) -> None:
@@ -69,7 +70,7 @@ class KnownBugs:
         for bug in self._ledger.bugs if self._ledger is not None else ():
             assert self._ledger is not None
             examples = [(path, corpus_entry.load(path)) for path in self._ledger.examples(bug)]
-            if bug.status.is_open or bug.status.is_back_in(torch):
+            if bug.status.is_back_in(torch):
                 cases = {*bug.findings, *(entry.case.id for _, entry in examples)}
                 self._watched_cases |= dict.fromkeys(cases, bug)
                 self._watched += [(self.symptom(read_recorded_result(entry), entry.case), bug) for _, entry in examples]
@@ -80,17 +81,14 @@ class KnownBugs:
                     self._minima.setdefault(case_id, explanation)
                 yield path, entry
 
-    def learn(self, entry: Entry, *, known: bool = True, torch: str = "", reported: bool = False) -> bool:
+    def learn(self, entry: Entry, *, known: bool = True, torch: str = "") -> bool:
         """Explain failures by an entry from now on, and return True.
 
         False if the entry was learned before, is expected to pass, or shows a bug that is watched for. `torch`: also
-        False unless it is expected to fail in this version. `reported`: the entry is no finding of a campaign, so an
-        open bug that it shows is still to be found.
+        False unless it is expected to fail in this version.
         """
-        expected, watched = entry.expect, self._watched_cases.get(entry.case.id)
+        expected = entry.expect
         if any(explanation.case_id == entry.case.id for explanation in self._explanations):
-            return False
-        if watched is not None and (reported or not watched.status.is_open):
             return False
         if torch and expected is not None and (expected.status != "known" or not expected.holds_for(torch)):
             return False
@@ -101,9 +99,13 @@ class KnownBugs:
 
     def add_entry(self, entry: Entry, bug: Bug | None, *, known: bool = True) -> Explanation:
         """Explain failures by an entry, and so by a bug of the ledger where one is given."""
+        symptom = self.symptom(read_recorded_result(entry), entry.case)
         if bug is not None:
             self.bugs[entry.case.id] = bug
-        return self.add(Explanation(entry.case.id, self.symptom(read_recorded_result(entry), entry.case), known))
+            # The simplest example may say less of its rewrite than the findings by which the cause was named.
+            measured = (WrongRewrite(one.part, dict(one.right), dict(one.wrong)) for one in bug.causes if one.right)
+            symptom = replace(symptom, rewrites=(*symptom.rewrites, *measured))
+        return self.add(Explanation(entry.case.id, symptom, known))
 
     def add(self, explanation: Explanation) -> Explanation:
         """Explain failures by a finding."""
@@ -140,7 +142,7 @@ class KnownBugs:
         return None if case_id in self._watched_cases else self._bug_of(case_id)
 
     def find_watched(self, case: Case, symptom: Symptom) -> Bug | None:
-        """The bug of the ledger that a finding shows: an open one, or one that is back."""
+        """The bug of the ledger that is back, where a finding shows one."""
         exact = self._watched_cases.get(case.id)
         return exact or next((bug for known, bug in self._watched if known.explains(symptom)), None)
 
@@ -149,10 +151,8 @@ class KnownBugs:
 
     def _is_back(self, entry: Entry) -> bool:
         if self._bug_of(entry.case.id) is not None:
-            bug = self._watched_cases.get(entry.case.id)
-        else:
-            bug = self.find_watched(entry.case, self.symptom(read_recorded_result(entry), entry.case))
-        return bug is not None and not bug.status.is_open
+            return entry.case.id in self._watched_cases
+        return self.find_watched(entry.case, self.symptom(read_recorded_result(entry), entry.case)) is not None
 
 
 def read_recorded_result(entry: Entry) -> SubjectResult:

@@ -30,6 +30,7 @@ CAUSES = {
     "integer-mask": "attn_mask",
     "boolean-mask-added": "attn_mask",
     "boolean-mask-added-in-bfloat16": "attn_mask",
+    "row-without-a-key": "causal_mask",
     "fill-of-one": "full",
     "fill-of-one-and-bias": "causal_mask",
     "softmax-over-dim-0": "amax+sum",
@@ -41,6 +42,7 @@ CAUSES = {
 BUGS = [
     {"integer-mask"},
     {"boolean-mask-added", "boolean-mask-added-in-bfloat16"},
+    {"row-without-a-key"},
     {"fill-of-one"},
     {"fill-of-one-and-bias"},  # its mask has one element, so that it does not tell which
     {"softmax-over-dim-0", "masked-softmax-over-queries"},

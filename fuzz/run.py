@@ -1,5 +1,6 @@
 """Run a campaign: `python -m fuzz.run --budget 1h`."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -117,6 +118,10 @@ def run(
         raise UserError(f"--seed must be >= 0, got {seed}")
     if quiet and verbose:
         raise UserError("give either --quiet or --verbose")
+    if json is not None and json == junit:
+        raise UserError(f"--json and --junit name one file, {json}")
+    if against is not None and Path(against).absolute() == Path(python or sys.executable).absolute():
+        raise UserError(f"--against {against}: the interpreter of --python; give one with an earlier torch")
 
     from fuzz.campaign.options import Options
     from fuzz.campaign.search import load_seeds
@@ -138,6 +143,7 @@ def run(
         engine=engine,
         ledger=_ledger(ledger),
         seeds=load_seeds(seeds or ROOT / "corpus" / "seeds") if engine != "random" else (),
+        has_own_seeds=seeds is not None,
         against=replace(config, python=against) if against is not None else None,
         json=json,
         junit=junit,

@@ -11,6 +11,7 @@ from fuzz.campaign.search import Guided, Random
 from fuzz.campaign.worker_thread import WorkerThread
 from fuzz.protocol import Hello
 from fuzz.run_store import Results
+from fuzz.subjects import get_spec
 from generators.errors import UserError
 from generators.program.case import Case
 
@@ -42,8 +43,11 @@ class Campaign:
         self._start_baseline()
         hello = self.threads[0].start_worker()
         self._attention_only = set(options.subjects) <= set(hello.attention)
-        if self._attention_only and options.engine == "atheris":
+        compilers = [name for name in options.subjects if get_spec(name).uses_inductor and name not in hello.attention]
+        if options.engine == "atheris" and not compilers:
             raise UserError("--engine atheris follows Inductor: name a --subject that compiles the case")
+        if self._attention_only and options.has_own_seeds:
+            raise UserError("--seeds needs a --subject that compiles the case: attention functions get random cases")
         if self._attention_only:
             # In a compiler they reach nothing, and few seeds hold what they take.
             self.shared.search = Random(self._draw)

@@ -48,9 +48,9 @@ class Options:
     """The options of a campaign.
 
     known: directories of bugs that are not reported again; shrink_seconds: wall time to shrink one suspicion; engine:
-    one of ENGINES; seeds: cases that a guided search or libFuzzer starts with; ledger: the known bugs; against: workers
-    of a second interpreter, under which a finding must pass or fail in another way; quiet: print
-    only findings; verbose: print every case; json, junit: files to write.
+    one of ENGINES; seeds: cases that a guided search or libFuzzer starts with, not the default ones if `has_own_seeds`;
+    ledger: the known bugs; against: workers of a second interpreter, under which a finding must pass or fail in another
+    way; quiet: print only findings; verbose: print every case; json, junit: files to write.
     """
 
     budget: Budget
@@ -65,6 +65,7 @@ class Options:
     fail_fast: bool = False
     engine: str = "random"
     seeds: tuple[Case, ...] = ()
+    has_own_seeds: bool = False
     ledger: Ledger | None = None
     against: WorkerConfig | None = None
     quiet: bool = False

@@ -1,6 +1,7 @@
 """Clusters of findings, one for each root cause: `python -m triage.cluster RUN_OR_CASES...`"""
 
 from pathlib import Path
+from typing import Literal
 
 from fuzz.cli import enter
 
@@ -12,7 +13,7 @@ def cluster(
     again: bool = False,
     subject: list[str] | None = None,
     python: str | None = None,
-    device: str | None = None,
+    device: Literal["cpu", "cuda"] | None = None,
     timeout: str = "120s",
     memory: int = 8192,
 ) -> int:
@@ -55,16 +56,12 @@ def cluster(
     1: a cluster is new, or fixed and back
     """
     from corpus import ledger as ledgers
-    from corpus.entry import DEVICES
     from fuzz.durations import format_count
     from fuzz.evaluator import ROOT, WorkerConfig
-    from generators.errors import UserError
     from triage.cluster import clusters
     from triage.cluster.attributions import attribute_findings
     from triage.cluster.findings import gather
 
-    if device is not None and device not in DEVICES:
-        raise UserError(f"device {device!r} is not one of {', '.join(DEVICES)}")
     file = ledger or ROOT / "corpus" / "ledger.yaml"
     known = ledgers.Ledger(file) if not file.exists() and (update or ledger is None) else ledgers.load(file)
     found = gather(paths)

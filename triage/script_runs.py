@@ -1,14 +1,9 @@
-"""Runs under the interpreter that a report is about, of repro.py, of PyTorch's bisector on it, and of collect_env; and
-what of their output a report shows.
-"""
+"""Runs of repro.py and of collect_env under the interpreter that a report is about, and what a report shows of them."""
 
-import json
 import os
 import re
 import subprocess
 import tempfile
-import zipfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,17 +26,6 @@ _TELLING = re.compile(
     r"|Is CUDA available|CUDA runtime|GPU models|GPU \d|Nvidia driver|cuDNN|Architecture|Model name"
     r"|\[(pip3?|conda)\] (torch|triton|numpy|pytorch)"
 )
-BISECT_SECONDS = 240.0
-
-_PROGRAM = """
-import dataclasses, importlib.util, json, sys
-spec = importlib.util.spec_from_file_location("repro", sys.argv[1])
-repro = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(repro)
-from torch._inductor.compiler_bisector import CompilerBisector
-found = CompilerBisector.do_bisect(repro.test_fn)
-print(json.dumps(dataclasses.asdict(found) if found else {}, default=str))
-"""
 
 
 def shorten_log(log: str) -> str:
@@ -95,28 +79,18 @@ class Run:
 
 
 def run(
-    path: Path,
-    python: str,
-    *,
-    seconds: float = 300.0,
-    importable: tuple[str, ...] = (),
-    arguments: tuple[str, ...] = (),
-    environment: Mapping[str, str] | None = None,
+    path: Path, python: str, *, seconds: float, importable: tuple[str, ...] = (), arguments: tuple[str, ...] = ()
 ) -> Run:
-    """Run a repro.py under `python` with its own compile cache, `environment` in addition to ours, and the directories
-    `importable` to import from."""
-    variables = {**os.environ, **(environment or {}), "TORCH_COMPILE_BACKEND": "inductor"}
+    """Run a repro.py under `python` with its own compile cache, and the directories `importable` to import from."""
+    variables = {**os.environ, "TORCH_COMPILE_BACKEND": "inductor", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
     if importable:
         variables["PYTHONPATH"] = os.pathsep.join(filter(None, (*importable, os.environ.get("PYTHONPATH", ""))))
-    return _execute([python, path.name, *arguments], path.parent, variables, seconds)
-
-
-def _execute(command: list[str], directory: Path, environment: Mapping[str, str], seconds: float) -> Run:
     with tempfile.TemporaryDirectory(prefix="attnfuzz-repro-") as scratch:
-        variables = {"TORCHINDUCTOR_CACHE_DIR": scratch, **environment, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+        variables.setdefault("TORCHINDUCTOR_CACHE_DIR", scratch)
+        command = [python, path.name, *arguments]
         try:
             done = subprocess.run(
-                command, cwd=directory, env=variables, capture_output=True, timeout=seconds, check=False
+                command, cwd=path.parent, env=variables, capture_output=True, timeout=seconds, check=False
             )
         except subprocess.TimeoutExpired as stopped:
             return Run(TIMEOUT_EXIT, _decode(stopped.stdout), _decode(stopped.stderr))
@@ -125,18 +99,6 @@ def _execute(command: list[str], directory: Path, environment: Mapping[str, str]
 
 def _decode(data: bytes | None) -> str:
     return (data or b"").decode(errors="replace")
-
-
-def trace(path: Path, python: str, seconds: float = 300.0) -> Path:
-    """Run a repro.py once more with TORCH_TRACE; gives trace.zip beside it, with what torch wrote."""
-    archive = path.with_name("trace.zip")
-    with tempfile.TemporaryDirectory(prefix="attnfuzz-trace-") as directory:
-        run(path, python, seconds=seconds, environment={"TORCH_TRACE": directory})
-        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
-            for written in sorted(Path(directory).rglob("*")):
-                if written.is_file():
-                    file.write(written, written.relative_to(directory))
-    return archive
 
 
 def collect(python: str, torch: str) -> str:
@@ -162,55 +124,6 @@ def version(distribution: str, python: str) -> str:
 def _read(*command: str, seconds: float) -> str:
     """What a command prints, "" where it fails."""
     try:
-        done = _execute([*command], Path.cwd(), os.environ, seconds)
-    except OSError:
+        return _decode(subprocess.run(command, capture_output=True, timeout=seconds, check=True).stdout).strip()
+    except (OSError, subprocess.SubprocessError):
         return ""
-    return "" if done.code else done.output.strip()
-
-
-@dataclass(frozen=True, slots=True)
-class Bisection:
-    """What the bisector says. `backend` is "" where it found nothing; `error`: why it could not be asked, else ""."""
-
-    backend: str = ""
-    subsystem: str = ""
-    detail: str = ""
-    error: str = ""
-
-    @property
-    def line(self) -> str:
-        """In one line: "inductor, joint_graph_passes: pass_pattern_0"."""
-        if self.error:
-            return self.error
-        if not self.backend:
-            return "it found nothing"
-        place = f", {self.subsystem}" if self.subsystem else ""
-        return f"{self.backend}{place}{f': {self.detail}' if self.detail and self.detail != self.subsystem else ''}"
-
-
-def bisect(repro: Path, python: str, seconds: float = BISECT_SECONDS) -> Bisection:
-    """Run the bisector on `test_fn` of a repro.py under that interpreter."""
-    ours = ("TORCH_BISECT", "TORCH_COMPILE_BACKEND")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    file = repro.resolve()
-    done = _execute([python, "-c", _PROGRAM, str(file)], file.parent, environment, seconds)
-    if done.code == TIMEOUT_EXIT:
-        return Bisection(error=f"it did not end within {seconds:g} s")
-    if "No module named 'torch._inductor.compiler_bisector'" in done.log:
-        return Bisection(error="this torch has none")
-    return parse_output(done.output)
-
-
-def parse_output(output: str) -> Bisection:
-    """What the bisector's last line says; the detail is what the guilty application was of, of a lowering its name."""
-    try:
-        found = json.loads(output.strip().rpartition("\n")[2])
-    except ValueError:
-        return Bisection(error="it did not end as it should")
-    subsystem, text = found.get("subsystem") or "", (found.get("debug_info") or "").strip()
-    detail = text.splitlines()[0][:60] if text else ""
-    if operation := re.search(r"\b(?:aten|prims)[.:]+(\w+)", text):
-        detail = operation[1]
-    elif subsystem == "lowerings":
-        detail = re.sub(r"_\d+$", "", detail)  # it is named by its node, "relu_1"
-    return Bisection(found.get("backend") or "", subsystem, detail)

@@ -1,6 +1,5 @@
 """Attribution: bugs of torch that are known, and mistakes planted where nobody tells triage of them."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from tests.triage.conftest import SOFTMAX_OVER_QUERIES
 from tests.triage.test_kernel import ATTENTION
 from triage.attribution.attribute import attribute
 from triage.attribution.root_cause import Experiment, Measured, MechanismKind, RootCause
-from triage.script_runs import bisect, parse_output
 
 pytestmark = pytest.mark.worker
 
@@ -145,39 +143,3 @@ def test_a_mistake_planted_in_a_replacement_is_found_in_that_pattern(planted_eva
 def test_a_lowering_that_is_wrong_is_named(planted_evaluator: Evaluator) -> None:
     found = attribute(of(RELU, "inductor"), planted_evaluator)
     assert named(found) == ("inductor", "lowering", "relu")
-
-
-@pytest.mark.parametrize(
-    ("output", "line"),
-    [
-        (
-            '{"backend": "inductor", "subsystem": "joint_graph_passes", "debug_info": "pass_pattern_0"}',
-            "inductor, joint_graph_passes: pass_pattern_0",
-        ),
-        (
-            '{"backend": "inductor", "subsystem": "lowerings", "bisect_number": 3, "debug_info": "relu_1"}',
-            "inductor, lowerings: relu",
-        ),
-        ('{"backend": "aot_eager", "subsystem": null, "bisect_number": null, "debug_info": null}', "aot_eager"),
-        ("{}", "it found nothing"),
-        ("", "it did not end as it should"),
-        ("Traceback", "it did not end as it should"),
-    ],
-)
-def test_the_bisectors_last_line_is_read(output: str, line: str) -> None:
-    assert parse_output(f"some\n{output}\n").line == line
-
-
-BISECTED = """
-from torch._inductor.compiler_bisector import CompilerBisector as Bisector
-
-
-def test_fn():
-    passes_off = Bisector.disable_subsystem("inductor", "joint_graph_passes", lambda: "pass_pattern_0")
-    return Bisector.get_backend() != "inductor" or passes_off
-"""
-
-
-def test_the_bisector_runs_the_test_of_a_script(tmp_path: Path) -> None:
-    (tmp_path / "repro.py").write_text(BISECTED)
-    assert bisect(tmp_path / "repro.py", sys.executable).line == "inductor, joint_graph_passes: pass_pattern_0"

@@ -26,7 +26,6 @@ from triage.report.build import write_refusal, write_report
 from triage.report.model import MAX_LINES
 from triage.report.repro import Bug, write_script
 from triage.report.wording import refuse, title
-from triage.script_runs import Bisection
 
 
 def with_stage(base: Ablation, name: str, verdict: Verdict) -> Ablation:
@@ -105,11 +104,10 @@ def test_an_issue_has_all_that_pytorchs_form_asks_for(entry: Entry) -> None:
     assert report.values["log"] == "" and "a log" not in text
 
 
-def test_cause_bisection_and_explanation_follow_the_table(entry: Entry) -> None:
+def test_cause_and_explanation_follow_the_table(entry: Entry) -> None:
     shown = Experiment(True, control=Control("without_pattern", "1"))
     mechanism = Mechanism(MechanismKind.CONSTANTS_IGNORED)
     cause = RootCause("inductor", "joint_graph_passes", "_sfdp_pattern_1", mechanism, (shown,))
-    bisection = Bisection("inductor", "joint_graph_passes", "pass_pattern_0")
     wrong = ablation().result
 
     def judge(other: Case) -> SubjectResult:
@@ -117,23 +115,13 @@ def test_cause_bisection_and_explanation_follow_the_table(entry: Entry) -> None:
         return replace(wrong, verdict=Verdict.OK) if mended else wrong
 
     explanation = explain(entry.case, wrong, judge, rewrite=True)
-    report = write_report(entry, ablation(), replace(ran(), cause=cause, explanation=explanation, bisection=bisection))
+    report = write_report(entry, ablation(), replace(ran(), cause=cause, explanation=explanation))
     assert "_sfdp_pattern_1" in report.values["cause"] and str(cause.mechanism) in report.values["cause"]
     assert len(report.values["evidence"]) == len(cause.evidence)
     assert list(report.values["diff"]) == explanation.diff()
-    assert report.values["bisector"] == bisection.line and list(report.values["conditions"]) == describe_explanation(
-        explanation
-    )
+    assert list(report.values["conditions"]) == describe_explanation(explanation)
     text = report.render()
-    places = [
-        text.index(part)
-        for part in (
-            "| run with |",
-            *report.values["evidence"],
-            report.values["bisector"],
-            *report.values["conditions"],
-        )
-    ]
+    places = [text.index(part) for part in ("| run with |", *report.values["evidence"], *report.values["conditions"])]
     assert places == sorted(places)
     assert len(text.splitlines()) <= MAX_LINES
 

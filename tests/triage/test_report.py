@@ -13,8 +13,6 @@ from generators.program.case import Case
 from tests.check.sources import is_nan_with_a_negative_scale
 from tests.command import run_command
 from tests.triage.conftest import SOFTMAX_OVER_QUERIES, FakePython
-from triage.report import build
-from triage.script_runs import Bisection
 
 NEGATIVE_SCALE = """
 case_format: 1
@@ -41,11 +39,7 @@ def file(tmp_path: Path, case: Case) -> Path:
 @pytest.mark.worker
 @pytest.mark.compiles
 @pytest.mark.usefixtures("one_worker")
-def test_a_real_bug_becomes_a_report_and_a_script_that_shows_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bisected = Bisection("inductor", "joint_graph_passes", "pass_pattern_0")
-    monkeypatch.setattr(build, "bisect", lambda _file, _python: bisected)
+def test_a_real_bug_becomes_a_report_and_a_script_that_shows_it(tmp_path: Path) -> None:
     file, out = tmp_path / "bug.case.yaml", tmp_path / "out"
     file.write_text(SOFTMAX_OVER_QUERIES)
     done = report(file, "--out", out, "--explain", "1s")
@@ -56,7 +50,6 @@ def test_a_real_bug_becomes_a_report_and_a_script_that_shows_it(
     assert '| `backend="aot_eager"` | ok |' in text
     assert '| `backend="inductor"` | wrong result |' in text
     assert "_sfdp_pattern_1_inference" in text
-    assert bisected.line in text
     assert "exits with 1 if the bug shows (here: 1)" in text
     assert "PyTorch version:" in text
     # The report ran it and says that it exits with 1.

@@ -21,7 +21,6 @@ def report(
     timeout: str = "120s",
     memory: int = 8192,
     explain: str = "60s",
-    trace: bool = False,
     overwrite: bool = False,
 ) -> int:
     """Write report.md (the draft of an issue), repro.py (one file that needs only torch) and where.png for a case.
@@ -59,8 +58,6 @@ def report(
         Memory limit of a worker, in MiB.
     explain
         How long to search for the conditions of the failure by changing one property at a time, such as 30s; 0s: skip.
-    trace
-        Run repro.py again with TORCH_TRACE and save what torch writes as trace.zip, for tlparse.
     overwrite
         Replace an existing report.md, edits included.
 
@@ -87,7 +84,7 @@ def report(
     failed = 0
     for name, case in cases:
         try:
-            lines = _report(case, out / name, config, subject, seconds, trace=trace, overwrite=overwrite)
+            lines = _report(case, out / name, config, subject, seconds, overwrite=overwrite)
             print("\n".join(lines), flush=True)  # noqa: T201 - a command line prints its result
         except UserError as error:
             if len(cases) == 1:
@@ -120,14 +117,7 @@ def find_cases(what: Path, ledger: "Ledger") -> list[tuple[str, Path]]:
 
 
 def _report(
-    case: Path,
-    out: Path,
-    config: "WorkerConfig",
-    chosen: str | None,
-    explain_seconds: float,
-    *,
-    trace: bool,
-    overwrite: bool,
+    case: Path, out: Path, config: "WorkerConfig", chosen: str | None, explain_seconds: float, *, overwrite: bool
 ) -> list[str]:
     from dataclasses import replace
 
@@ -135,7 +125,6 @@ def _report(
     from corpus.file_edits import require_writable
     from fuzz.expectation import require_allowed
     from generators.errors import UserError
-    from triage import script_runs
     from triage.report import picture, repro
     from triage.report.build import build
 
@@ -156,8 +145,6 @@ def _report(
     if not draft.search:
         return lines
     lines += [f"  {other}" for other in (out / "repro.py", out / picture.FILE) if other.exists()]
-    if trace:
-        lines.append(f"  {script_runs.trace(out / 'repro.py', config.python)}")
     if draft.is_upstream:
         lines.append("Nothing was sent. Read the report, add in your own words where you met this, and then run:")
         lines += [f"  {command}" for command in draft.commands(str(file))]

@@ -36,7 +36,7 @@ from triage.report.wording import (
     summarize,
     title,
 )
-from triage.script_runs import TIMEOUT_EXIT, Bisection, Run, bisect, shorten_log
+from triage.script_runs import TIMEOUT_EXIT, Run, shorten_log
 
 _SIZE_TIMEOUT = 20.0
 """Seconds for one case with another size."""
@@ -50,7 +50,6 @@ class Evidence:
     run: Run
     cause: RootCause | None = None
     explanation: Explanation | None = None
-    bisection: Bisection | None = None
 
 
 def build(
@@ -119,7 +118,6 @@ def write_report(
         "home": _home_of(ablation.accused) if kernel else "",
         "table": list_stages(ablation),
         "fired": () if kernel else result.fired,
-        "bisector": evidence.bisection.line if evidence.bisection else "",
         "conditions": conditions,
         "diff": explanation.diff() if explanation and not kernel else [],
         "where": rename_values(case, describe_where(case, result.where)),
@@ -189,8 +187,6 @@ def _investigate(
         return None
     is_lost = result.verdict in repro.ENDS_PROCESS or result.verdict is Verdict.TIMEOUT
     evaluator.repeat = 2 if is_kernel or result.verdict is Verdict.NONDETERMINISTIC else 1
-    bisectable = not (is_lost or is_kernel or result.verdict is Verdict.EAGER_SUSPECT)
-    bisection = bisect(file, config.python) if bisectable else None
     cause = attribute(entry, evaluator, ablation)
     if not is_lost and not is_kernel and seconds:
         base = find_cheapest(ablation, entry)
@@ -201,7 +197,7 @@ def _investigate(
             seconds,
             rewrite=cause.is_attention_pattern,
         )
-    return Evidence(*shown, cause, explanation, bisection)
+    return Evidence(*shown, cause, explanation)
 
 
 def _explore_sizes(case: Case, ablation: Ablation, config: WorkerConfig) -> Explanation:

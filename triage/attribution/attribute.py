@@ -7,7 +7,6 @@ from corpus.entry import Entry
 from fuzz.bug_identity import PROCESS
 from fuzz.evaluator import Evaluator
 from fuzz.protocol import Verdict
-from fuzz.protocol.controls import Control
 from fuzz.subjects import get_spec, is_user_function
 from generators.errors import UserError
 from triage.attribution import ablation as subjects
@@ -54,22 +53,6 @@ def run_kernel_ablation(entry: Entry, evaluator: Evaluator) -> Ablation:
     names = dict.fromkeys((subjects.EAGER, subjects.MATH, entry.subject))
     stages = {name: evaluator.evaluate_or_raise(entry.case, name) for name in names}
     return Ablation(evaluator.hello, stages, entry.subject)
-
-
-def add_controls(entry: Entry, cause: RootCause, ablation: Ablation, evaluator: Evaluator) -> Ablation:
-    """The ablation with the controls that name the rewrite."""
-    number = cause.part.removeprefix("_sfdp_pattern_")
-    if not number.isdigit():
-        return ablation
-    base = find_cheapest(ablation, entry)
-    words = "graph passes" if base.startswith(subjects.PASSES) else base
-    stages = dict(ablation.stages)
-    for control, label in (
-        (Control("without_pattern", number), f"the rewrite `{cause.part}` off, all others on"),
-        (Control("without_attention_patterns"), "all rewrites of attention off"),
-    ):
-        stages[f"{words}, {label}"] = evaluator.judge(entry.case, base, control)
-    return replace(ablation, stages=stages)
 
 
 def _find_lost_cause(study: Study, ablation: Ablation, *, is_attention: bool) -> RootCause:

@@ -19,7 +19,7 @@ from generators.program.emit import source
 from generators.program.type_check import types_of
 from triage import script_runs
 from triage.attribution.ablation import DYNAMIC, PASSES, Ablation, find_cheapest, label, run_ablation
-from triage.attribution.attribute import add_controls, attribute, run_kernel_ablation
+from triage.attribution.attribute import attribute, run_kernel_ablation
 from triage.attribution.explain import Explanation, explain
 from triage.attribution.render import describe_boundaries, describe_evidence, describe_explanation
 from triage.attribution.root_cause import RootCause
@@ -74,8 +74,6 @@ def build(
             evidence = _investigate(
                 entry, ablation, evaluator, out / "repro.py", is_kernel=subject is not None, seconds=explain_seconds
             )
-        if evidence is not None and evidence.cause is not None:
-            ablation = add_controls(entry, evidence.cause, ablation, evaluator)
     if evidence is None:
         for file in ("repro.py", picture.FILE):
             (out / file).unlink(missing_ok=True)  # one of an earlier report would seem to belong to this one

@@ -17,7 +17,7 @@ from generators.program.case import Case
 from generators.program.emit import source
 from generators.sampling.sample import sample
 from tests.triage.conftest import NUMBERS, OFF, ablation, ran
-from triage.attribution.ablation import EAGER, EMULATED_CASTS, INDUCTOR, Ablation
+from triage.attribution.ablation import EAGER, INDUCTOR, Ablation
 from triage.attribution.explain import explain
 from triage.attribution.render import describe_explanation
 from triage.attribution.root_cause import Experiment, Mechanism, MechanismKind, RootCause
@@ -26,10 +26,6 @@ from triage.report.build import write_refusal, write_report
 from triage.report.model import MAX_LINES
 from triage.report.repro import Bug, write_script
 from triage.report.wording import refuse, title
-
-
-def with_stage(base: Ablation, name: str, verdict: Verdict) -> Ablation:
-    return replace(base, stages=base.stages | {name: replace(base.result, verdict=verdict)})
 
 
 @pytest.mark.parametrize("verdict", [v for v in Verdict if not v.is_finding])
@@ -43,11 +39,6 @@ def test_what_is_no_finding_is_refused_with_the_numbers(case: Case, verdict: Ver
     assert dict(refusal.values["numbers"])["largest error of eager"].startswith("2.2e-07")
     assert {error for _, _, error, _ in refusal.values["table"]} == {"0.97"}
     assert why in refusal.render() and source(case).strip() in refusal.render()
-
-
-def test_casts_that_inductor_elides_by_design_are_refused() -> None:
-    assert refuse(with_stage(ablation(), EMULATED_CASTS, Verdict.OK)) is not None
-    assert refuse(with_stage(ablation(), EMULATED_CASTS, Verdict.WRONG_RESULT)) is None
 
 
 def test_what_eager_does_too_or_no_user_runs_is_refused() -> None:

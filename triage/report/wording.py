@@ -14,15 +14,11 @@ from generators.program.case import Case, Op, TensorType
 from generators.program.dtypes import LOW_PRECISION
 from generators.program.ops.shaping import VIEWS
 from generators.program.type_check import attributes, types_of
-from triage.attribution.ablation import EAGER, EMULATED_CASTS, MATH, PASSES, Ablation, label
+from triage.attribution.ablation import EAGER, MATH, PASSES, Ablation, label
 from triage.attribution.root_cause import RootCause
 from triage.report.repro import is_attention, is_kernel
 
 _VALUES = frozenset({Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT})
-
-_KEPT_IN_FLOAT32 = (
-    "Inductor keeps intermediate results in float32 where eager rounds them, by design (pytorch#183761, pytorch#154009)"
-)
 
 _REASONS = {
     Verdict.OK: "Compiled is as close to float64 as eager is.",
@@ -35,7 +31,10 @@ _REASONS = {
         " (pytorch#178879)."
     ),
     Verdict.CONVENTION: "The results differ only where no result is right: eager or float64 is not finite there.",
-    Verdict.PRECISION_POLICY: f"{_KEPT_IN_FLOAT32}, or computes float32 products in TF32 because that is allowed.",
+    Verdict.PRECISION_POLICY: (
+        "Inductor keeps intermediate results in float32 where eager rounds them, by design (pytorch#183761,"
+        " pytorch#154009), or computes float32 products in TF32 because that is allowed."
+    ),
     Verdict.RANDOM_STREAM: "Active dropout drew other random numbers, which is by design (pytorch#172206).",
 }
 _SEARCH_WORDS = 6
@@ -88,8 +87,6 @@ def refuse(ablation: Ablation) -> str | None:
         if ablation.fails(PASSES):
             why += " Only Inductor's graph passes on their own show a difference, and no user runs them so."
         return why
-    if verdict in _VALUES and ablation.fails(EMULATED_CASTS) is False:
-        return f"The difference goes away with emulate_precision_casts=True: {_KEPT_IN_FLOAT32}."
     return None
 
 

@@ -1,6 +1,6 @@
 """The rule that tells sizes that fail from those that pass."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 _TILES = tuple(2**power for power in range(10, 0, -1))
 _LISTED = 12
@@ -16,69 +16,44 @@ def describe_sizes(failing: Collection[int], passing: Collection[int], name: str
 def find_rule(failing: Collection[int], passing: Collection[int], name: str) -> str:
     """What tells the sizes that fail from those that pass, "S > 64 and S % 64 != 0"; "" where no rule does.
 
-    Rules are tried from simple to involved: a bound, a remainder of a power of two, both.
+    The simplest rule: a bound, a remainder of a power of two, both; of these best one where bound and tile are one
+    number.
     """
     if not failing or not passing:
         return ""
-    if min(failing) > max(passing):
-        return f"{name} > {_round(max(passing), min(failing))}"
-    if max(failing) < min(passing):
-        return f"{name} < {min(passing)}"
-    return _remainder(failing, passing, name) or _both(failing, passing, name)
+    found = []
+    for tile, text, remainders in _list_remainders(failing, passing):
+        others = [size for size in passing if size % tile in remainders]
+        sign, bound = "", tile
+        if others and max(others) < min(failing):
+            sign, bound = ">", _round(max(others), min(failing))
+        elif others and min(others) > max(failing):
+            sign, bound = "<", min(others)
+        if all(size % tile in remainders for size in failing) and (sign or not others):
+            parts = [f"{name} {sign} {bound}" if sign else "", text.format(f"{name} % {tile}")]
+            rank = bool(sign and text) * (1 + (bound != tile))
+            found.append((rank, " and ".join(filter(None, parts))))
+    return min(found, key=lambda rule: rule[0], default=(0, ""))[1]
+
+
+def _list_remainders(failing: Collection[int], passing: Collection[int]) -> Iterator[tuple[int, str, Collection[int]]]:
+    """Tiles, each with what a remainder may be like and the remainders that are; first of all, any."""
+    yield 1, "", (0,)
+    if len(failing) == 1:
+        return
+    for tile in (tile for tile in _TILES if tile < max(*failing, *passing)):
+        bad, good = ({size % tile for size in sizes} for sizes in (failing, passing))
+        yield tile, "{} != 0", range(1, tile)
+        yield tile, "{} == 0", (0,)
+        if len(passing) > 1:
+            yield tile, f"{{}} == {min(bad)}", (min(bad),)
+        if len(failing) > 2 and len(passing) > 2:
+            yield tile, f"{{}} > {max(good)}", range(max(good) + 1, tile)
+            if 0 in good:
+                yield tile, f"0 < {{}} <= {max(bad)}", range(1, max(bad) + 1)
 
 
 def _round(low: int, high: int) -> int:
     """The largest power of two in [low, high), `low` where there is none."""
     power = 1 << max(high - 1, 1).bit_length() - 1
     return power if low <= power < high else low
-
-
-def _below(failing: Collection[int], passing: Collection[int]) -> list[int]:
-    """The tiles that can explain something: at most the largest size, and none for a single failing size."""
-    largest = max(*failing, *passing)
-    return [tile for tile in _TILES if tile < largest] if len(failing) > 1 else []
-
-
-def _remainder(failing: Collection[int], passing: Collection[int], name: str) -> str:
-    for tile in _below(failing, passing):
-        bad, good = ({size % tile for size in sizes} for sizes in (failing, passing))
-        if bad & good:
-            continue
-        told = _zero(bad, good, f"{name} % {tile}")
-        if told:
-            return told
-        if len(failing) > 2 and len(passing) > 2:
-            if min(bad) > max(good):
-                return f"{name} % {tile} > {max(good)}"
-            if max(bad) < min(good - {0}) and 0 in good:
-                return f"0 < {name} % {tile} <= {max(bad)}"
-    return ""
-
-
-def _zero(bad: set[int], good: set[int], remainder: str) -> str:
-    if good == {0}:
-        return f"{remainder} != 0"
-    if bad == {0}:
-        return f"{remainder} == 0"
-    return f"{remainder} == {min(bad)}" if len(bad) == 1 and len(good) > 1 else ""
-
-
-def _both(failing: Collection[int], passing: Collection[int], name: str) -> str:
-    """A remainder that tells them apart on one side of a bound; best one where bound and tile are one number."""
-    found: list[tuple[bool, str]] = []
-    for tile in _below(failing, passing):
-        bad = {size % tile for size in failing}
-        for sign in (1, -1):
-            edge = min(sign * size for size in failing)
-            inside = {size for size in passing if sign * size > edge}
-            good = {size % tile for size in inside}
-            told = "" if bad & good or not inside else _zero(bad, good, f"{name} % {tile}")
-            if not told:
-                continue
-            remainders = set(range(1, tile)) if good == {0} else bad
-            nearest = max(
-                (sign * size for size in passing if size not in inside and size % tile in remainders), default=0
-            )
-            bound = _round(nearest, edge) if sign == 1 else -nearest
-            found.append((bound != tile, f"{name} {'>' if sign == 1 else '<'} {bound} and {told}"))
-    return min(found, key=lambda item: item[0])[1] if found else ""

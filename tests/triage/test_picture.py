@@ -46,7 +46,7 @@ def test_a_wrong_head_row_and_feature_show_where_they_were_planted(case: Case) -
         (6, 3),
         (7, 3),
     }
-    assert by_head.errors[6][4:] == (1e-8, 1.0, 1.0, 1.0)
+    assert by_head.errors[6][4:].tolist() == [1e-8, 1.0, 1.0, 1.0]
     assert dict(by_head.rows.ticks)[6] == "1, 2"
     assert dict(by_head.columns.ticks)[7] == "7"
 

@@ -1,27 +1,28 @@
 """Where a value is wrong, as a picture: its errors by head and query row, and by query row and feature.
 
-Dark cells are far off, wrong cells are outlined: it reads without colours. matplotlib is imported to draw.
+Dark cells are far off, wrong cells are outlined: it reads without colours.
 """
 
-import functools
 import io
 import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 
 from fuzz.error_location import BATCH, FEATURE, HEAD, KEY, QUERY, describe_where, label_axes
 from fuzz.protocol import ErrorMap, SubjectResult
 from generators.errors import UserError
 from generators.program.case import Case
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.colors import LogNorm
-    from matplotlib.figure import Figure
-
 
 _TICKS = 12
 """So many places of an axis are named at most."""
@@ -47,12 +48,12 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """Cells, row by row. `errors`: the largest error in each, as in `ErrorMap`; `wrong`: which have a wrong element."""
+    """Arrays of [rows, columns]. `errors`: the largest in each cell, as in `ErrorMap`; `wrong`: cells to outline."""
 
     rows: Axis
     columns: Axis
-    errors: tuple[tuple[float, ...], ...]
-    wrong: tuple[tuple[bool, ...], ...]
+    errors: npt.NDArray[np.float64]
+    wrong: npt.NDArray[np.bool]
 
     @property
     def title(self) -> str:
@@ -83,26 +84,14 @@ def _sides(names: Sequence[str]) -> list[tuple[int, ...]]:
 
 
 def _panel(errors: ErrorMap, names: Sequence[str], rows: tuple[int, ...], columns: tuple[int, ...]) -> Panel:
-    counts = errors.counts
-    height, width = (math.prod(counts[axis] for axis in side) for side in (rows, columns))
-    largest = [[math.nan] * width for _ in range(height)]
-    wrong = [[False] * width for _ in range(height)]
-    marked = set(errors.wrong)
-    for number, (place, error) in enumerate(zip(_places(counts), errors.errors, strict=True)):
-        y, x = (_flat(place, counts, side) for side in (rows, columns))
-        if not error <= largest[y][x] and not math.isnan(error):
-            largest[y][x] = error
-        wrong[y][x] |= number in marked
     down, across = (_axis(errors, names, side) for side in (rows, columns))
-    return Panel(down, across, tuple(map(tuple, largest)), tuple(map(tuple, wrong)))
+    order = (*rows, *columns, *(axis for axis in range(len(names)) if axis not in (*rows, *columns)))
 
+    def arrange(values: npt.ArrayLike) -> npt.NDArray[Any]:
+        return np.reshape(values, errors.counts).transpose(order).reshape(down.cells, across.cells, -1)
 
-def _places(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    return itertools.product(*map(range, counts))
-
-
-def _flat(place: Sequence[int], counts: Sequence[int], side: Sequence[int]) -> int:
-    return functools.reduce(lambda number, axis: number * counts[axis] + place[axis], side, 0)
+    wrong = np.isin(range(len(errors.errors)), errors.wrong)
+    return Panel(down, across, np.fmax.reduce(arrange(errors.errors), axis=-1), arrange(wrong).max(axis=-1))
 
 
 def _axis(errors: ErrorMap, names: Sequence[str], side: tuple[int, ...]) -> Axis:
@@ -110,10 +99,10 @@ def _axis(errors: ErrorMap, names: Sequence[str], side: tuple[int, ...]) -> Axis
     counts = [errors.counts[axis] for axis in live]
     cells = math.prod(counts)
     step = next(step for step in (2**power for power in range(64)) if cells <= _TICKS * step)
-    named = [(number, place) for number, place in enumerate(_places(counts)) if not number % step] if live else []
+    places = [(number, np.unravel_index(number, counts)) for number in range(0, cells, step)] if live else []
     ticks = tuple(
         (number, ", ".join(str(index * errors.block[axis]) for index, axis in zip(place, live, strict=True)))
-        for number, place in named
+        for number, place in places
     )
     words = [_word(names[axis], axis) for axis in live]
     return Axis(", ".join(words), cells, ticks, math.prod(errors.block[axis] for axis in live))
@@ -128,7 +117,16 @@ def png(case: Case, result: SubjectResult) -> bytes | None:
     """The picture as a PNG file; None without a map of errors, or for one element."""
     if result.map is None or not (grids := panels(case, result.map)):
         return None
-    figure = _figure(grids, result)
+    cells = np.concatenate([grid.errors.ravel() for grid in grids])
+    reference = _reference(result)
+    known = [error for error in (*cells, reference[1]) if 0 < error < math.inf] or [1.0]
+    # Below the smallest error, so that no error but 0 is white.
+    norm = LogNorm(max(min(known) / 4, max(known) * 10.0**-_DECADES), max(known), clip=True)
+    heights = [min(max(_CELL * grid.rows.cells, _HEIGHTS[0]), _HEIGHTS[1]) for grid in grids]
+    figure = Figure(figsize=(_WIDTH, sum(heights) + 0.5 + 0.6 * len(grids)), layout="constrained")
+    axes = list(figure.subplots(len(grids), 1, squeeze=False, height_ratios=heights)[:, 0])
+    images = [_draw(ax, grid, norm) for ax, grid in zip(axes, grids, strict=True)]
+    _legend(figure, images[0], axes, reference, cells)
     figure.suptitle(f"{result.map.value} {list(result.map.shape)}: error against float64", fontsize=10)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=_DPI, metadata={"Software": None})
@@ -157,21 +155,6 @@ def describe(case: Case, result: SubjectResult) -> str:
     return f"{told}. Wrong: {where}." if where else f"{told}."
 
 
-def _figure(grids: Sequence[Panel], result: SubjectResult) -> "Figure":
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    norm = _norm(grids, _reference(result)[1])
-    heights = [min(max(_CELL * grid.rows.cells, _HEIGHTS[0]), _HEIGHTS[1]) for grid in grids]
-    figure = Figure(figsize=(_WIDTH, sum(heights) + 0.5 + 0.6 * len(grids)), layout="constrained")
-    axes = list(figure.subplots(len(grids), 1, squeeze=False, height_ratios=heights)[:, 0])
-    FigureCanvasAgg(figure)
-    for ax, grid in zip(axes, grids, strict=True):
-        image = _draw(ax, grid, norm)
-    _legend(figure, image, axes, result, grids)
-    return figure
-
-
 def _reference(result: SubjectResult) -> tuple[str, float]:
     """Whose error is marked in the legend, and how large it is: what is right is about as far off."""
     for key, who in (("peer_error", "a right kernel's"), ("eager_error", "eager's")):
@@ -181,32 +164,12 @@ def _reference(result: SubjectResult) -> tuple[str, float]:
     return "", math.nan
 
 
-def _norm(grids: Sequence[Panel], reference: float) -> "LogNorm":
-    from matplotlib.colors import LogNorm
-
-    errors = [error for grid in grids for row in grid.errors for error in row if 0 < error < math.inf]
-    known = [*errors, *([reference] if reference > 0 else [])] or [1.0]
-    most = max(known)
-    # Below the smallest error, so that no error but 0 is white.
-    return LogNorm(max(min(known) / 4, most * 10.0**-_DECADES), most, clip=True)
-
-
-def _draw(ax: "Axes", grid: Panel, norm: "LogNorm") -> Any:
-    from matplotlib.collections import LineCollection
-    from matplotlib.patches import Rectangle
-
-    least, most = float(norm.vmin or 0.0), float(norm.vmax or 1.0)
-    shown = [[least if error == 0 else most if math.isinf(error) else error for error in row] for row in grid.errors]
+def _draw(ax: Axes, grid: Panel, norm: LogNorm) -> AxesImage:
+    ax.patch.set(hatch="////", edgecolor="0.6")  # shows where an error is NaN, and nothing is drawn over it
+    shown = np.clip(grid.errors, norm.vmin, norm.vmax)
     image = ax.imshow(shown, cmap="Greys", norm=norm, aspect="auto", interpolation="nearest")
-    for y, row in enumerate(grid.errors):
-        for x, error in enumerate(row):
-            if math.isnan(error):
-                ax.add_patch(
-                    Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, hatch="////", edgecolor="0.6", linewidth=0)
-                )
-    lost = [(x, y) for y, row in enumerate(grid.errors) for x, error in enumerate(row) if math.isinf(error)]
-    if lost:
-        ax.plot(*zip(*lost, strict=True), "x", color="white", markersize=3 if len(lost) > 200 else 6, linestyle="none")
+    y, x = np.nonzero(np.isinf(grid.errors))
+    ax.plot(x, y, "x", color="white", markersize=3 if len(x) > 200 else 6, linestyle="none")
     edges = list(_edges(grid.wrong))
     # Two lines, so that the outline stands out on white and on black.
     ax.add_collection(LineCollection(edges, colors="white", linewidths=3.4, clip_on=False, zorder=3))
@@ -215,22 +178,16 @@ def _draw(ax: "Axes", grid: Panel, norm: "LogNorm") -> Any:
     return image
 
 
-def _edges(wrong: Sequence[Sequence[bool]]) -> Iterator[list[tuple[float, float]]]:
+def _edges(wrong: npt.NDArray[np.bool]) -> Iterator[list[tuple[float, float]]]:
     """The lines between cells that are wrong and those, or the margin, that are not."""
-    height, width = len(wrong), len(wrong[0])
-
-    def at(y: int, x: int) -> bool:
-        return 0 <= y < height and 0 <= x < width and wrong[y][x]
-
-    for y in range(height + 1):
-        for x in range(width + 1):
-            if at(y, x) != at(y - 1, x):
-                yield [(x - 0.5, y - 0.5), (x + 0.5, y - 0.5)]
-            if at(y, x) != at(y, x - 1):
-                yield [(x - 0.5, y - 0.5), (x - 0.5, y + 0.5)]
+    framed = np.pad(wrong, 1)
+    for y, x in np.argwhere(framed[1:, 1:-1] != framed[:-1, 1:-1]) - 0.5:
+        yield [(x, y), (x + 1, y)]
+    for y, x in np.argwhere(framed[1:-1, 1:] != framed[1:-1, :-1]) - 0.5:
+        yield [(x, y), (x, y + 1)]
 
 
-def _label(ax: "Axes", grid: Panel) -> None:
+def _label(ax: Axes, grid: Panel) -> None:
     ax.set_title(grid.title, fontsize=9)
     ax.tick_params(labelsize=7)
     for axis, setter, name in ((grid.columns, ax.set_xticks, ax.set_xlabel), (grid.rows, ax.set_yticks, ax.set_ylabel)):
@@ -238,23 +195,19 @@ def _label(ax: "Axes", grid: Panel) -> None:
         name(f"{axis.name} ({axis.width} to a cell)" if axis.width > 1 else axis.name, fontsize=8)
 
 
-def _legend(figure: "Figure", image: Any, axes: "list[Axes]", result: SubjectResult, grids: Sequence[Panel]) -> None:
+def _legend(
+    figure: Figure, image: AxesImage, axes: list[Axes], reference: tuple[str, float], cells: npt.NDArray[np.float64]
+) -> None:
     bar = figure.colorbar(image, ax=axes, pad=0.02, aspect=14)
     bar.set_label("largest error in a cell", fontsize=8)
     bar.ax.tick_params(labelsize=7)
-    who, error = _reference(result)
+    who, error = reference
     if who:
         bar.ax.axhline(error, color="#c1121f", linewidth=2)
-        place: dict[str, Any] = {
-            "xy": (0, error),
-            "xycoords": ("axes fraction", "data"),
-            "xytext": (-3, 4),
-            "ha": "right",
-            "va": "bottom",
-        }
-        bar.ax.annotate(f"{who}: {error:.1g}", **place, textcoords="offset points", fontsize=7, rotation=90)
+        left, above = ("axes fraction", "data"), (-3, 4)
+        mark = bar.ax.annotate(f"{who}: {error:.1g}", (0, error), above, left, "offset points", fontsize=7, rotation=90)
+        mark.set(ha="right", va="bottom")
     told = ["outlined: wrong"]
-    cells = [error for grid in grids for row in grid.errors for error in row]
-    told += ["×: NaN or infinity where there should be a number"] * any(math.isinf(error) for error in cells)
-    told += ["hatched: not judged"] * any(math.isnan(error) for error in cells)
+    told += ["×: NaN or infinity where there should be a number"] * bool(np.isinf(cells).any())
+    told += ["hatched: not judged"] * bool(np.isnan(cells).any())
     figure.supxlabel("; ".join(told), fontsize=8)

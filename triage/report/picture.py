@@ -208,6 +208,6 @@ def _legend(
         mark = bar.ax.annotate(f"{who}: {error:.1g}", (0, error), above, left, "offset points", fontsize=7, rotation=90)
         mark.set(ha="right", va="bottom")
     told = ["outlined: wrong"]
-    told += ["×: NaN or infinity where there should be a number"] * bool(np.isinf(cells).any())
+    told += ["×: NaN or infinity"] * bool(np.isinf(cells).any())
     told += ["hatched: not judged"] * bool(np.isnan(cells).any())
     figure.supxlabel("; ".join(told), fontsize=8)

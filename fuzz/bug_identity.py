@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from fuzz.protocol import EAGER, SubjectResult, Verdict
-from fuzz.protocol.failures import FaultyOperation
 from fuzz.protocol.rewrites import WrongRewrite, is_explained
 from fuzz.subjects import compiler_of
 from generators.program.case import Case, Contract, TensorType
@@ -49,8 +48,7 @@ def attention_patterns(fired: tuple[str, ...]) -> frozenset[str]:
 
 def operation_of(result: SubjectResult) -> str:
     """The name of eager's wrong operation; "" for other failures."""
-    failure = result.failure
-    return failure.operation if isinstance(failure, FaultyOperation) else ""
+    return identity_of(result).partition(" ")[0] if result.verdict is Verdict.EAGER_SUSPECT else ""
 
 
 def identity_of(result: SubjectResult) -> str:

@@ -328,13 +328,15 @@ class NotTaken(Failure):
 
 @dataclass(frozen=True)
 class Recorded(Failure):
-    """A failure of which only the sentence is known: stored by a version that kept no fields."""
+    """A failure of which only the sentence is known: stored by a version that kept no fields. `known_as`: its identity,
+    where that is not the sentence."""
 
     text: str
+    known_as: str = ""
 
     def identity(self) -> str:
         """The sentence without what changes from case to case."""
-        return normalize(self.text)
+        return self.known_as or normalize(self.text)
 
 
 def normalize(text: str) -> str:

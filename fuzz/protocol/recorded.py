@@ -10,17 +10,11 @@ from typing import Any
 
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.codec import decode
-from fuzz.protocol.failures import FURTHER_CALL, Failure, FaultyOperation, Process, ProcessLost, Raised, Recorded
+from fuzz.protocol.failures import CASE_CALL, FURTHER_CALL, Failure, Process, ProcessLost, Recorded
 from fuzz.protocol.render import MEANINGS
 
 _AGAIN = re.compile(r"called again with other arguments(: |, it )")
-_FAULTY = re.compile(
-    r"(?P<operation>\S+) gives (?P<given>\S+) where float64 gives (?P<exact>[^\s:;,]+)"
-    r"(?:: eager's (?P<value>.+?) (?:is not finite|is off by (?P<error>\S+) from float64))?"
-    r"(?P<wrong>; this subject's is wrong too)?(?P<own>, though its own call is right)?"
-    r"(?P<right>; this subject's is right)?"
-)
-_RAISED = re.compile(r"(?P<error>[A-Za-z_][\w.]*): (?P<text>.+)", re.DOTALL)
+_FAULTY = re.compile(r"(\S+) gives (\S+) where float64 gives ")
 _PROCESS = {
     Process.TIMEOUT: r"(?:no end|timed out) after (?P<detail>\S+) s",
     Process.OUT_OF_MEMORY: r"used more than (?P<detail>\S+) MiB",
@@ -43,44 +37,11 @@ def read_result(data: Mapping[str, Any]) -> SubjectResult:
 
 
 def _read(verdict: Verdict, text: str) -> Failure:
-    if verdict is Verdict.EAGER_SUSPECT:
-        return _read_faulty_operation(text)
+    if verdict is Verdict.EAGER_SUSPECT and (found := _FAULTY.match(text)):
+        is_finite = found[2].lstrip("-") not in ("nan", "inf")
+        return Recorded(text, f"{found[1]} {'wrong' if is_finite else 'not finite'}")
     if verdict in (Verdict.TIMEOUT, Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY):
-        return _read_process(text)
-    if verdict in (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR):
-        return _read_exception(text) or Raised(text)
-    failure = Recorded(text)
-    return replace(failure, call=FURTHER_CALL) if text.partition(": ")[0] in MEANINGS else failure
-
-
-def _read_faulty_operation(text: str) -> Failure:
-    found = _FAULTY.match(text)
-    try:
-        return Recorded(text) if found is None else _faulty_operation(found)
-    except ValueError:
-        return Recorded(text)
-
-
-def _faulty_operation(found: re.Match[str]) -> FaultyOperation:
-    return FaultyOperation(
-        operation=found["operation"],
-        given=float(found["given"]),
-        exact=float(found["exact"]),
-        value=found["value"] or "",
-        error=float(found["error"] or ("inf" if found["value"] else 0.0)),
-        subject_is_wrong=True if found["wrong"] else False if found["right"] else None,
-        subject_call_is_right=bool(found["own"]),
-    )
-
-
-def _read_process(text: str) -> Failure:
-    for how, pattern in _PROCESS.items():
-        found = re.match(pattern + _PLACE, text)
-        if found:
-            return ProcessLost(how, found["detail"], found["place"] or "", found["words"] or "")
-    return _read_exception(text) or Recorded(text)  # A worker that can say so itself.
-
-
-def _read_exception(text: str) -> Raised | None:
-    raised = _RAISED.fullmatch(text)
-    return Raised(raised["error"], raised["text"]) if raised else None
+        for how, pattern in _PROCESS.items():
+            if found := re.match(pattern + _PLACE, text):
+                return ProcessLost(how, found["detail"], found["place"] or "", found["words"] or "")
+    return Recorded(text, call=FURTHER_CALL if text.partition(": ")[0] in MEANINGS else CASE_CALL)

@@ -5,7 +5,7 @@ import re
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from fuzz.bug_identity import attention_patterns
+from fuzz.bug_identity import attention_patterns, operation_of
 from fuzz.error_location import name_gradient, rename_values
 from fuzz.protocol import SubjectResult, Verdict, failures
 from fuzz.protocol.render import MEANINGS, describe
@@ -210,10 +210,10 @@ def _detail(case: Case, result: SubjectResult) -> str:
 
 
 def _symptom(result: SubjectResult) -> str:
-    numbers, verdict, failure = result.numbers, result.verdict, result.failure
+    numbers, verdict = result.numbers, result.verdict
     size = f", values up to {numbers['scale']:.2g}" if "scale" in numbers else ""
     if verdict is Verdict.EAGER_SUSPECT:
-        operation = f" ({failure.operation})" if isinstance(failure, failures.FaultyOperation) else ""
+        operation = f" ({operation_of(result)})" if operation_of(result) else ""
         error = numbers.get("eager_error", math.inf)
         if not math.isfinite(error):
             return f"eager gives NaN or inf, float64 is finite{operation}"

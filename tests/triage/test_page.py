@@ -105,7 +105,7 @@ def test_a_page_holds_findings_numbers_pictures_and_coverage(run: Path, tmp_path
     assert "Error of output 0 against float64, by batch, head and query row" in text
     assert text.count('src="data:image/png;base64,') == 1
     assert text.count('src="data:image/svg+xml;base64,') == 1
-    assert "half training 1×" in plain
+    assert "_sfdp_pattern_3_half_training" in plain
     assert "budget spent" in plain
 
 

@@ -1,9 +1,7 @@
 """What the page of a campaign says of the campaign itself, and its chart: SVG that reads without colours."""
 
 import io
-import re
-from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections import defaultdict
 from pathlib import Path
 
 from fuzz.durations import format_count, format_duration
@@ -13,7 +11,6 @@ from triage.page.findings import embed, format_time, spell_out
 from triage.page.timeline import Timeline
 
 _SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "attnfuzz", "font.family": ["sans-serif"], "font.size": 9}
-_PATTERN = re.compile(r"_?sfdp_pattern_(\d+)_?(\w*)")
 _MAX_REASONS = 10
 
 
@@ -66,9 +63,8 @@ def describe_campaign(run: Path, results: Results, timeline: Timeline) -> dict[s
         "outcomes": [(_describe_outcome(name), count) for name, count in results.outcomes().items()],
         "rejected": timeline.rejected.most_common(_MAX_REASONS),
         "faults": [(str(fault.get("text", "")).strip(), str(fault.get("path", ""))) for fault in timeline.faults],
-        "patterns": _group_patterns(timeline.fired),
         "tables": [
-            ("other rewrites", [one for one in timeline.fired.most_common() if not _PATTERN.fullmatch(one[0])]),
+            ("rewrites", timeline.fired.most_common()),
             *((f"of kind {kind}", kinds[kind]) for kind in sorted(kinds)),
         ],
     }
@@ -109,12 +105,3 @@ def _list_facts(timeline: Timeline, results: Results) -> list[tuple[str, str]]:
         ("subjects", ", ".join(str(subject) for subject in started.get("subjects", ()))),
     ]
     return [*facts, *([("worker deaths", str(timeline.deaths))] if timeline.deaths else [])]
-
-
-def _group_patterns(fired: Counter[str]) -> Mapping[int, list[tuple[str, int]]]:
-    """The attention patterns that fired by number: each form, and in how many cases."""
-    forms: dict[int, list[tuple[str, int]]] = defaultdict(list)
-    for name, count in sorted(fired.items()):
-        if match := _PATTERN.fullmatch(name):
-            forms[int(match[1])].append((match[2].replace("_", " ") or "plain", count))
-    return dict(sorted(forms.items()))

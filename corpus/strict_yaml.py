@@ -102,7 +102,7 @@ class Node:
         if not isinstance(self.value, list):
             self.fail(f"expected a list, got {self.describe()}")
         if len(self.value) > most:
-            self.fail(f"a list of {len(self.value)}; at most {most} are allowed")
+            self.fail(f"a list of {len(self.value)} items; at most {most} are allowed")
         return self.value
 
     def entries(self) -> "dict[str, Node]":

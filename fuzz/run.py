@@ -121,7 +121,7 @@ def run(
     if json is not None and json == junit:
         raise UserError(f"--json and --junit name one file, {json}")
     if against is not None and Path(against).absolute() == Path(python or sys.executable).absolute():
-        raise UserError(f"--against {against}: the interpreter of --python; give one with an earlier torch")
+        raise UserError(f"--against {against} is the interpreter of --python; give one with an earlier torch")
 
     from fuzz.campaign.options import Options
     from fuzz.campaign.search import load_seeds

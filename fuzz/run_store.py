@@ -55,9 +55,9 @@ class Outcome(Word):
     INTERNAL = "internal", "became a finding of an internal subject only, since no public one was run"
     INTERNAL_ONLY = "internal_only", "shown by an internal subject only"
     WITHIN_SAME = "within_same", "accepted by torch._dynamo.utils.same"
-    UNCONFIRMED = "unconfirmed", "not repeated three times in fresh workers"
-    IN_BOTH = "in_both", "failing in the torch of --against too, so not regressions"
-    NOT_COMPARED = "not_compared", "that the torch of --against can't judge"
+    UNCONFIRMED = "unconfirmed", "not reproduced by three fresh workers"
+    IN_BOTH = "in_both", "failing under --against too, so not regressions"
+    NOT_COMPARED = "not_compared", "not judged under --against"
     DUPLICATE = "duplicate", "explained by a finding"
 
 
@@ -116,13 +116,13 @@ class Results:
                 self._db.execute(_JUDGED)
         except sqlite3.DatabaseError as error:
             self._db.close()
-            raise UserError(f"{self.path}: not usable as a campaign's store: {error}") from error
+            raise UserError(f"{self.path}: not readable as a campaign's results: {error}") from error
 
     @classmethod
     def open_readonly(cls, directory: Path) -> Self:
         """The store of a campaign, which may be running. Nothing is written. Raises `UserError` without a store."""
         if not (directory / RESULTS_FILE).is_file():
-            raise UserError(f"{directory}: no {RESULTS_FILE}, so no campaign's directory")
+            raise UserError(f"{directory}: no {RESULTS_FILE}, so not a run directory")
         return cls(directory, readonly=True)
 
     def close(self) -> None:

@@ -166,4 +166,4 @@ def read_recorded_result(entry: Entry) -> SubjectResult:
     try:
         return read_result(data)
     except ValueError as error:
-        raise UserError(f"{entry.file_name}: what was found is not readable: {error}") from error
+        raise UserError(f"{entry.file_name}: `found` is not readable: {error}") from error

@@ -28,18 +28,17 @@ _PROCESSES = {
 _PLACES = {"itself": "of {} itself", "between": "between the rows of {}"}
 _PLURALS = {"batch": "batches", "head": "heads", "query": "queries", "key": "keys"}
 
-_BIASED = " ({deviations:.0f} standard deviations off {kernels} right kernels)"
+_BIASED = " ({deviations:.0f} standard deviations from {kernels} right kernels)"
 _ELEMENTS = "{count} of {total} elements differ, most at {index}: {left:.7g} and {right:.7g}, "
 _AGREE = "agree in {seen:.0%} of {total} elements, independent ones do in {expected:.0%}"
 _SENTENCES = {
     "different_elements": "{value}: {count} of {total} {dtype} elements differ from eager",
     "not_finite": "{value}: {count} elements not finite, first at {first}",
-    "nonfinite_by_convention": "{value}: {count} elements not finite in one of eager and compiled, "
-    "without a right answer",
+    "nonfinite_by_convention": "{value}: {count} elements not finite in eager or compiled, where no result is right",
     "ill_conditioned": "{value}: rounding alone changes every weight",
     "empty_rows_not_zero": "{value}: {count} rows that keep no key are not 0, first at {first}",
-    "biased_errors scale": "{value}: is what a scale times {amount:.6f} gives, on the whole" + _BIASED,
-    "biased_errors bias": "{value}: is {amount:.6f} times what it should be, on the whole" + _BIASED,
+    "biased_errors scale": "{value}: on average as if the scale were {amount:.6f} times as large" + _BIASED,
+    "biased_errors bias": "{value}: on average {amount:.6f} times what it should be" + _BIASED,
     "biased_errors row": "{value}: the errors of the worst row are {amount:.2g} times those of right kernels" + _BIASED,
     "biased_errors rms": "{value}: errors are {amount:.2g} times those of right kernels" + _BIASED,
     "missing_gradient": "{value}: has no gradient, though an argument requires one",
@@ -84,20 +83,20 @@ _SENTENCES = {
 MEANINGS = {
     "heads permuted": "heads in another order give the heads of the output in that order",
     "a bias of -inf for the mask": "a bias of -inf hides a key as a mask does, so the output is the same",
-    "a mask for causal and window": "a mask that keeps the same keys replaces both: the output is the same",
-    "mask and bias expanded": "mask and bias expanded to all scores say what they said: the output is the same",
+    "a mask for causal and window": "a mask that keeps the same keys replaces both, so the output is the same",
+    "mask and bias expanded": "expanding mask and bias to all scores changes no value, so the output is the same",
     "q * 4^n and scale / 4^n": "powers of four cancel in scale * (q @ k.T) without rounding, so the output is the same",
     "-q and -scale": "two signs cancel in scale * (q @ k.T), so the output is the same",
     "-v": "the output is linear in v, so its sign changes and nothing else",
-    "keys repeated for each query head": "each query head gets a copy of its key head: the output is the same",
-    "one batch alone": "batches don't see each other, so the one that is left gives what it gave",
+    "keys repeated for each query head": "each query head gets a copy of its key head, so the output is the same",
+    "one batch alone": "batches are independent, so one alone gives the same output",
     "a bias for ALiBi": "slopes times distances, added as a bias, are what ALiBi adds, so the output is the same",
-    "some queries alone": "queries don't see each other, so the ones that are left give what they gave",
+    "some queries alone": "queries are independent, so some alone give the same output",
     "features of 0 appended": "features of 0 add nothing to q @ k.T, and those of v give features of 0",
     "keys permuted": "softmax has no order, so keys and values in another order give the same output",
-    "keys masked or removed": "a key that a mask hides counts no more than one that is gone, so both give one output",
-    "masked keys appended": "keys that a mask hides count for nothing, so the output is the same",
-    "queries and keys cut off under causality": "what is cut off was hidden from the queries that are left",
+    "keys masked or removed": "a masked key has no weight, so removing it gives the same output",
+    "masked keys appended": "a masked key has no weight, so the output is the same",
+    "queries and keys cut off under causality": "the remaining queries could not see what is cut off",
     "features of q and k turned alike": "order and signs of the features cancel in q @ k.T, so the output is the same",
     "sinks as one more key": "a sink is the score of one more key whose value is 0, so the output is the same",
     "v = 1 gives 1": "weights add up to 1, so values of 1 give outputs of 1",
@@ -165,7 +164,7 @@ def _fill(failure: Failure) -> str:
 
 
 def _describe_wrong_value(failure: failures.WrongValue, *, brief: bool) -> str:
-    absent = "no gradient came, and with 0 in its place " if failure.gradient_missing else ""
+    absent = "the gradient is missing; with 0 in its place " if failure.gradient_missing else ""
     off = f"{failure.value}: {absent}element {list(failure.index)} is off by {failure.error:.2g} from float64"
     if failure.eager_error is None:
         return off if brief else f"{off}, {failure.ratio:.2g} times what rounding explains (limit {failure.limit:.3g})"

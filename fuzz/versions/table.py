@@ -101,7 +101,7 @@ def _patterns_since(row: Row, versions: Sequence[str]) -> str:
 
 
 def _cells(row: Row) -> list[str]:
-    return [str(result.verdict) if result.reproduced else f"{result.verdict}, not again" for result in row.results]
+    return [str(result.verdict) if result.reproduced else f"{result.verdict}, not reproduced" for result in row.results]
 
 
 def _row_data(row: Row, versions: Sequence[str]) -> dict[str, Any]:

@@ -36,7 +36,7 @@ class Change(Word):
     FIXED = "fixed", "fails in an earlier version and passes in the last one"
     REWRITTEN = "other attention rewrites", "passes in all, but other attention patterns of the compiler match, or none"
     FAILS = "fails in all", "a finding in every version that could judge it"
-    UNSTEADY = "not the same twice", "a fresh worker contradicts the first one, so nothing is said about versions"
+    UNSTEADY = "not reproducible", "a fresh worker contradicts the first one, so versions are not compared"
     UNJUDGED = "not compared", "fewer than two versions could judge it"
     INTERNAL = "inside the compiler", "the verdict of an internal subject; the row of the public subject counts"
     SAME = "no change", "passes in all, with errors that did not grow beyond rounding"

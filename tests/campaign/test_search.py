@@ -115,7 +115,7 @@ def test_a_cover_prefers_what_is_small() -> None:
 
 
 def test_what_can_not_be_minimised_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"no results\.sqlite, so no campaign's directory"):
+    with pytest.raises(UserError, match=r"no results\.sqlite, so not a run directory"):
         cmin.cmin(tmp_path, into=tmp_path / "small")
     given = options(tmp_path, "4x")
     run_campaign(given, sampler())

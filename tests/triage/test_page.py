@@ -192,11 +192,11 @@ def test_a_fixed_bug_that_is_back_is_for_somebody_to_look_at(
 
 def test_what_is_no_run_directory_is_an_error(tmp_path: Path) -> None:
     done = page(tmp_path)
-    assert (done.returncode, done.stderr) == (2, f"error: {tmp_path}: no {RESULTS_FILE}, so no campaign's directory\n")
+    assert (done.returncode, done.stderr) == (2, f"error: {tmp_path}: no {RESULTS_FILE}, so not a run directory\n")
     (tmp_path / RESULTS_FILE).write_text("not a store, whatever its name says" * 100)
     done = page(tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "not usable as a campaign's store" in done.stderr
+    assert "not readable as a campaign's results" in done.stderr
 
 
 def test_time_without_a_campaign_does_not_count(run: Path) -> None:

@@ -104,7 +104,7 @@ class Attributions:
         return [finding for finding in findings if _read(self._path(finding)) is None]
 
     def attribute_all(self, findings: Sequence[Finding], *, again: bool = False) -> Iterator[Attributed]:
-        """Each finding with its cause; what is worked on is told on stderr. `again`: what is stored is not read."""
+        """Each finding with its cause; progress goes to stderr. `again`: what is stored is not read."""
         work = list(findings) if again else self.missing(findings)
         for finding in findings:
             cause = None if again else _read(self._path(finding))

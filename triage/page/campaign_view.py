@@ -71,7 +71,7 @@ def describe_campaign(run: Path, results: Results, timeline: Timeline) -> dict[s
 
 
 def _describe_outcome(name: str) -> str:
-    return "not yet looked into" if name == "waiting" else Outcome(name).explanation
+    return "not investigated yet" if name == "waiting" else Outcome(name).explanation
 
 
 def _describe_state(timeline: Timeline) -> str:

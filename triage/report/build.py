@@ -70,7 +70,7 @@ def build(
         why, evidence = refuse(ablation), None
         if why is None:
             what = f"{ablation.result.verdict} with {ablation.accused}"
-            sys.stderr.write(f"{what}: running repro.py and controls for some minutes\n")
+            sys.stderr.write(f"{what}: running repro.py and control experiments, which takes some minutes\n")
             evidence = _investigate(
                 entry, ablation, evaluator, out / "repro.py", is_kernel=subject is not None, seconds=explain_seconds
             )
@@ -108,7 +108,7 @@ def write_report(
         "calls": _list_calls(case) if kernel else [],
         "relation": relation,
         "sides": show_relation(relation) if relation else "",
-        "exit_code": "it did not end" if run.code == TIMEOUT_EXIT else str(run.code),
+        "exit_code": "timed out" if run.code == TIMEOUT_EXIT else str(run.code),
         "output": "" if result.verdict in WITHOUT_NUMBERS else run.output.strip(),
         "log": shorten_log(run.log) if result.verdict in WITHOUT_NUMBERS else "",
         "why_a_worker": evidence.script.why_a_worker,

@@ -42,7 +42,10 @@ _VERDICTS = {
     Verdict.WRONG_RESULT: ("returns a wrong result", "wrong result"),
     Verdict.WRONG_GRADIENT: ("computes a wrong gradient", "wrong gradient"),
     Verdict.NONFINITE: ("returns NaN or infinity where eager and float64 are finite", "NaN or infinity"),
-    Verdict.METADATA: ("returns a tensor of another form than eager's", "another dtype, shape or stride than eager"),
+    Verdict.METADATA: (
+        "returns a tensor whose dtype, shape, strides or device differ from eager's",
+        "another dtype, shape or stride than eager",
+    ),
     Verdict.NONDETERMINISTIC: ("returns different results for equal inputs", "nondeterministic result"),
     Verdict.OUT_OF_BOUNDS: ("writes out of bounds", "out-of-bounds write"),
     Verdict.EAGER_SUSPECT: ("returns a wrong result in eager mode", "wrong result in eager mode"),
@@ -85,7 +88,7 @@ def refuse(ablation: Ablation) -> str | None:
     if not verdict.is_finding:
         why = _REASONS.get(verdict, f"The verdict is {verdict}: {verdict.explanation}.")
         if ablation.fails(PASSES):
-            why += " Only Inductor's graph passes on their own show a difference, and no user runs them so."
+            why += " Only Inductor's graph passes alone show a difference, and users do not run them alone."
         return why
     return None
 

@@ -98,11 +98,11 @@ _EXPECTED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "dtypes": _some_of(*DTYPES),
     "head_dims": (
         lambda value: isinstance(value, (tuple, list)) and all(map(_is_count, value)),
-        "a tuple of positive whole numbers",
+        "a tuple of positive integers",
     ),
     "rounds": _some_of(*ROUNDS),
     **dict.fromkeys(("devices", "deterministic", "exact_relations"), _some_of(*DEVICES)),
-    **dict.fromkeys(("max_head_dim", "max_scores"), (_is_count, "a positive whole number")),
+    **dict.fromkeys(("max_head_dim", "max_scores"), (_is_count, "a positive integer")),
     **dict.fromkeys(
         ("grouped", "value_dim", "lengths", "training", "empty"),
         (lambda value: isinstance(value, bool), "True or False"),

@@ -50,7 +50,7 @@ def _check_mask(call: Call, name: str, mask: TensorType, query: TensorType, key:
     _, keys = _lengths(call, key)
     alike = category(mask.dtype) == 2 and one_float(call, (query, mask)) == one_float(call, (query,))
     if mask.dtype != "bool" and not alike:
-        raise CaseError(f"{name} has to be boolean or of the dtype of what it masks, got {mask.dtype}")
+        raise CaseError(f"{name} must be boolean or have the dtype of what it masks, got {mask.dtype}")
     if name.endswith("key_padding_mask"):
         shapes: list[tuple[Size, ...]] = [(keys,) if batch is None else (batch, keys)]
     else:

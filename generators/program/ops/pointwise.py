@@ -111,7 +111,7 @@ def _masked_fill(call: Call) -> TensorType:
     fill = call.attrs["value"]
     # What a generator writes fits its dtypes, and autocast changes those.
     if call.autocast and value.dtype == "float16" and fill != "min" and 65504 < abs(fill) < math.inf:
-        raise CaseError(f"{fill} is beyond float16")
+        raise CaseError(f"{fill} is outside the range of float16")
     shape = broadcast(value.shape, mask.shape, call.dims)
     return _overwritten(call, shape) if call.attrs["form"] == "in_place" else call.reshape(*shape)
 

@@ -56,7 +56,7 @@ def shrink(
     from corpus.shrink import shrink as shrink_case
     from fuzz.campaign.finding_store import record_origin
     from fuzz.campaign.investigate import is_same_failure
-    from fuzz.durations import parse_duration
+    from fuzz.durations import format_count, parse_duration
     from fuzz.evaluator import WorkerConfig, open_evaluator
     from fuzz.protocol import SubjectResult
     from generators.program.case import Case
@@ -95,8 +95,9 @@ def shrink(
         shown = judge(smallest) or wanted
     print(source(smallest))
     before, after = len(entry.case.ops), len(smallest.ops)
-    size = f"{before} to {after} operations" if smallest != entry.case else f"already minimal, {after} operations"
-    print(f"{size}, {probes} checks; {shown.verdict} under {subject}")
+    kept = "already minimal" if smallest == entry.case else "simplified"
+    size = f"{before} to {after} operations" if after < before else f"{format_count(after, 'operation')}, {kept}"
+    print(f"{size}, {format_count(probes, 'check')}; {shown.verdict} under {subject}")
     print(f"saved: {save(replace(Entry(smallest, note=entry.note), found=record_origin(shown, hello)), directory)}")
     return 0
 

@@ -6,10 +6,13 @@ A command's docstring ends in two sections, `Examples` and `Exit codes`, that `-
 import inspect
 import os
 import re
+import signal
 import sys
 import textwrap
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
 from typing import NoReturn
 
 from generators.errors import UserError
@@ -29,7 +32,38 @@ NEEDED = frozenset({"cyclopts", "jinja2", "matplotlib", "packaging", "rich", "ya
 
 def enter(command: Callable[..., int | None], name: str) -> NoReturn:
     """Run `command` with the options of `sys.argv` and exit; `name` is what the user typed, `fuzz.run` say."""
-    sys.exit(call(command, name, sys.argv[1:]))
+    with handle_signals(signal.default_int_handler):
+        code = call(command, name, sys.argv[1:])
+    with ignore_lost_output():
+        sys.stdout.flush()
+    sys.exit(code)
+
+
+@contextmanager
+def handle_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """While entered `handler` gets SIGINT, SIGTERM and, unless it is ignored (nohup), SIGHUP."""
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
+
+
+@contextmanager
+def ignore_lost_output() -> Iterator[None]:
+    """Within it nothing is raised for output whose reader or terminal has gone; from then on it goes nowhere."""
+    try:
+        yield
+    except OSError:
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except OSError:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def call(command: Callable[..., int | None], name: str, arguments: Sequence[str]) -> int:
@@ -37,31 +71,29 @@ def call(command: Callable[..., int | None], name: str, arguments: Sequence[str]
     try:
         return bind(command, name, arguments)() or 0
     except UserError as error:
-        print(f"error: {_one_line(error)}", file=sys.stderr)
-        return USAGE
+        return _fail(f"error: {_one_line(error)}", USAGE)
     except ModuleNotFoundError as error:
         if error.name not in NEEDED:
             return _fault()
-        print(
-            f"error: {sys.executable} has no {error.name}: use .venv/bin/python, which `make venv` creates",
-            file=sys.stderr,
-        )
-        return USAGE
+        missing = f"error: {sys.executable} has no {error.name}"
+        return _fail(f"{missing}: use .venv/bin/python, which `make venv` creates", USAGE)
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return INTERRUPTED
+        return _fail("interrupted", INTERRUPTED)
     except BrokenPipeError:
-        # The reader of our output has gone (`| head`).
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 0
+        return 0  # The reader of our output has gone (`| head`).
     except Exception:
         return _fault()
 
 
 def _fault() -> int:
-    traceback.print_exc()
-    print("error: this is a bug in attnfuzz; please report it with the traceback above", file=sys.stderr)
-    return FAULT
+    about = "error: this is a bug in attnfuzz; please report it with the traceback above"
+    return _fail(f"{traceback.format_exc()}{about}", FAULT)
+
+
+def _fail(text: str, code: int) -> int:
+    with ignore_lost_output():
+        print(text, file=sys.stderr, flush=True)
+    return code
 
 
 def bind(command: Callable[..., int | None], name: str, arguments: Sequence[str]) -> Callable[[], int | None]:

@@ -10,7 +10,7 @@ from packaging.version import InvalidVersion, Version
 from fuzz.protocol import Check, Hello, Result, SubjectResult, ValueSet, Verdict
 from fuzz.protocol.controls import Control
 from fuzz.protocol.failures import NotTaken, Refusal
-from fuzz.worker_process import ROOT, WorkerConfig, WorkerFault, WorkerProcess
+from fuzz.worker_process import ROOT, Stopped, WorkerConfig, WorkerFault, WorkerProcess, WorkerUnavailable
 from generators.errors import UserError
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
@@ -19,8 +19,10 @@ from generators.program.emit import is_random, source
 __all__ = [
     "ROOT",
     "Evaluator",
+    "Stopped",
     "WorkerConfig",
     "WorkerFault",
+    "WorkerUnavailable",
     "build_check",
     "open_evaluator",
     "public_version",
@@ -39,7 +41,8 @@ class Evaluator:
     """Evaluates cases in one worker: starts it, replaces it, and repeats what a lost process could not report.
 
     `repeat` and `with_error_map` are those of its checks; with `remember` a case is evaluated once under the same
-    subjects and controls. Only one thread may ask; `kill` may be called from any other.
+    subjects and controls. Only one thread may ask; `kill` may be called from any other, and lets that thread raise
+    `Stopped`.
     """
 
     def __init__(
@@ -54,8 +57,6 @@ class Evaluator:
     ) -> None:
         self.process = process
         self.repeat, self.with_error_map, self.remember = repeat, with_error_map, remember
-        self.killed = False
-        """Whether `kill` was called, so that a dead process is no verdict."""
         self._recycle_checks = recycle_checks
         self._first_mib = self._rss_mib = 0.0
         self._sent: Check | None = None
@@ -144,9 +145,9 @@ class Evaluator:
             self._first_mib = result.rss_mib
         self._rss_mib = result.rss_mib
         lost = result.results[0].subject if len(result.results) == 1 else ""
-        if check.value_sets and self.process.hello is None and not self.killed:
+        if check.value_sets and self.process.hello is None:
             return self._ask_one_by_one(check, lost)
-        if self.killed or lost not in check.subjects[1:]:
+        if lost not in check.subjects[1:]:
             return result
         # The verdicts before it went with the process.
         self.submit(replace(check, subjects=check.subjects[: check.subjects.index(lost)]))
@@ -157,13 +158,13 @@ class Evaluator:
         self.submit(replace(check, value_sets=()))
         result = self.collect()
         mine = [one for one in result.results if one.subject == lost]
-        if self.killed or not mine or mine[0].verdict.is_finding:
+        if not mine or mine[0].verdict.is_finding:
             return result
         for number, other in enumerate(check.value_sets, 1):
             alone = replace(check, source=other.source, attention_stub=other.attention_stub)
             self.submit(replace(alone, subjects=(lost,), value_sets=()))
             for one in self.collect().results:
-                if one.verdict.is_finding and not self.killed:
+                if one.verdict.is_finding:
                     others = [item for item in result.results if item is not mine[0]]
                     return replace(result, results=(*others, replace(one, value_set=number)))
         return result
@@ -191,7 +192,6 @@ class Evaluator:
 
     def kill(self) -> None:
         """End the process at once and for good."""
-        self.killed = True
         self.process.kill()
 
     def close(self) -> None:

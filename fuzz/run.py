@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from fuzz.cli import FAULT, INTERRUPTED, enter
+from fuzz.cli import FAULT, INTERRUPTED, enter, ignore_lost_output
 
 if TYPE_CHECKING:
     from corpus.ledger import Ledger
@@ -40,12 +40,13 @@ def run(
     Parameters
     ----------
     budget
-        How long to run: 90s, 10m, 1h30m, or 500x for 500 cases.
+        How long to run: 90s, 10m, 1h30m, or 500x for 500 cases. Time counts once the first worker is ready; cases that
+        are not done 5 s after the end are left to the next run.
     seed
         Seed of the random cases, by default a random one. With --engine random the same seed gives the same cases; the
         other engines also depend on timing and on what the compiler did.
     workers
-        Number of worker processes.
+        Number of worker processes, at most 2 for each CPU.
     device
         cpu or cuda.
     python
@@ -76,9 +77,9 @@ def run(
     fail_fast
         Stop at the first finding.
     timeout
-        Time limit for one stage of a case.
+        Time limit for one stage of a case, and for each step of a worker's start, which has 120 s at least.
     memory
-        Memory limit of a worker, in MiB.
+        Memory limit of a worker, in MiB; of all workers together at most twice what the machine has.
     shrink_time
         Time limit for shrinking one failure.
     json
@@ -92,15 +93,16 @@ def run(
 
     Examples
     --------
-    python -m fuzz.run --budget 1h --workers 8
+    python -m fuzz.run --budget 1h --workers 4
     python -m fuzz.run --budget 10m --subject my_package.my_kernel:attention
 
     Exit codes
     ----------
     0: no new finding
     1: new findings, or fixed bugs that are back
+    2: wrong option or file, or the run could not go on (full disk, workers no longer start): one line says what
     3: a bug in attnfuzz, with its traceback; also if the campaign went on without the cases that it hit
-    130: interrupted; the first Ctrl-C finishes running cases, the second stops at once
+    130: interrupted by Ctrl-C, SIGTERM or SIGHUP; cases have 5 s to finish, the second stops at once
     """
     from fuzz.campaign.options import Budget
     from fuzz.campaign.schedule import choose_subjects
@@ -112,8 +114,6 @@ def run(
     subjects = choose_subjects(subject or [], device)
     if seeds is not None and engine == "random":
         raise UserError("--seeds needs --engine guided or atheris")
-    if workers < 1:
-        raise UserError(f"--workers must be >= 1, got {workers}")
     if seed is not None and seed < 0:
         raise UserError(f"--seed must be >= 0, got {seed}")
     if quiet and verbose:
@@ -128,7 +128,7 @@ def run(
     from fuzz.campaign.session import default_path
     from fuzz.evaluator import ROOT, WorkerConfig
 
-    config = WorkerConfig.from_options(python, device, subjects, timeout, memory)
+    config = WorkerConfig.from_options(python, device, subjects, timeout, memory, workers)
     options = Options(
         budget=limits,
         seed=-1 if seed is None else seed,
@@ -165,8 +165,11 @@ def _campaign(options: "Options") -> int:
     from fuzz.campaign.session import run_campaign
 
     result = run_campaign(options)
-    if result.summary and not (options.quiet and not result.faults):
-        print(result.summary)
+    if not options.quiet or result.faults:
+        with ignore_lost_output():
+            print(result.summary, flush=True)
+    if result.error is not None:
+        raise result.error
     if result.faults and not result.interrupted:
         return FAULT
     return INTERRUPTED if result.interrupted else 1 if result.new else 0

@@ -5,6 +5,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -12,9 +13,9 @@ from pathlib import Path
 from typing import IO
 
 from fuzz import protocol
-from fuzz.durations import parse_duration
+from fuzz.durations import format_count, parse_duration
 from fuzz.process import explain_exit, find_last_words, find_place, read_tail, session_rss_mib
-from fuzz.protocol import Check, Hello, Message, ProtocolError, Result, Stage, SubjectResult, Unusable, Verdict
+from fuzz.protocol import Check, Fault, Hello, Message, ProtocolError, Result, Stage, SubjectResult, Unusable, Verdict
 from fuzz.protocol.failures import Process, ProcessLost
 from fuzz.protocol.render import describe_failure
 from fuzz.subjects import is_user_function
@@ -23,18 +24,22 @@ from generators.errors import UserError
 ROOT = Path(__file__).resolve().parents[1]
 """The checkout: workers import `fuzz` from here."""
 
-START_SECONDS = 180.0
-"""How long a worker may take to say hello: importing torch from a cold disk takes most of a minute."""
+START_SECONDS = 120.0
+"""How long each step of a start may take at least: importing torch takes most of a minute on a cold disk, and longer on
+a busy machine."""
+
+PAUSES = (0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+"""Seconds to wait before a start that follows so many failed ones. After one more there is no worker."""
 
 MIN_MEMORY_MIB = 512
-
-FAULT_CODE = 3
-"""The exit code of a worker that fails itself (fuzz/check/worker.py)."""
+DEFAULT_MEMORY_MIB = 8192
+WORKERS_PER_CPU = 2
 
 _POLL_SECONDS = 0.2
 _DUMP_SECONDS = 2.0
+_WAIT_SECONDS = 10.0
+"""A first start that takes longer is explained on stderr."""
 _END_SECONDS = 5.0
-_FAULT_LINES = 30
 _LIMIT_MARGIN = 1.2
 """The worker limits its own data, and an exception says more than a kill: libraries and children come on top."""
 _LOG_BYTES = 4 * 2**20
@@ -62,11 +67,18 @@ class WorkerConfig:
 
     @classmethod
     def from_options(
-        cls, python: str | None, device: str, subjects: Iterable[str], timeout: str, memory: int
+        cls, python: str | None, device: str, subjects: Iterable[str], timeout: str, memory: int, workers: int = 1
     ) -> "WorkerConfig":
         """The configuration that options of a command line ask for. Raises `UserError`."""
         if memory < MIN_MEMORY_MIB:
             raise UserError(f"--memory must be at least {MIN_MEMORY_MIB} (importing torch takes 400 MiB), got {memory}")
+        cpus, machine_mib = len(os.sched_getaffinity(0)), os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
+        if workers not in range(1, 1 + (most := cpus * WORKERS_PER_CPU)):
+            raise UserError(f"--workers must be from 1 to {most} on {format_count(cpus, 'CPU')}, got {workers}")
+        # A limit is rarely reached by all workers at once.
+        if memory > (most := max(2 * machine_mib, DEFAULT_MEMORY_MIB) // workers):
+            with_workers = f" with {format_count(workers, 'worker')} on this machine of {machine_mib} MiB"
+            raise UserError(f"--memory must be at most {most}{with_workers}, got {memory}")
         return cls(
             python=python or sys.executable,
             device=device,
@@ -102,13 +114,22 @@ class WorkerConfig:
 
 
 class WorkerFault(RuntimeError):
-    """A worker failed by a fault of attnfuzz, which says nothing of the case. The text: stage and end of its log."""
+    """A worker failed by a fault of attnfuzz, which says nothing of the case. The text: stage and traceback."""
+
+
+class WorkerUnavailable(UserError):
+    """No worker can be started."""
+
+
+class Stopped(Exception):
+    """The worker was ended for good, so that what is unfinished stays as it was."""
 
 
 class WorkerProcess:
     """One process at a time, started when it is needed and replaced when it is gone.
 
-    Only one thread may send and receive; `kill` may be called from any other. `log` collects its stderr; `cache` keeps
+    A start that fails is repeated after a pause if an earlier one succeeded. Only one thread may send and receive;
+    `kill` may be called from any other, and lets that thread raise `Stopped`. `log` collects its stderr; `cache` keeps
     its compiled code over restarts (a first compile costs 10 to 20 s).
     """
 
@@ -125,6 +146,11 @@ class WorkerProcess:
         """What the process said when it started; None while there is none."""
         self.checks = 0
         """Checks answered since the process started."""
+        self.has_worked = False
+        """Whether workers can be started, as far as is known."""
+        self._failures = 0
+        """Starts in a row after which no worker was of use."""
+        self._killed = threading.Event()
         self._on_start, self._on_death = on_start, on_death
         self._process: subprocess.Popen[bytes] | None = None
         self._stderr: IO[bytes] | None = None
@@ -134,9 +160,32 @@ class WorkerProcess:
         self._log_start = 0
 
     def start(self) -> Hello:
-        """Start the process unless it runs. Raises `UserError` when it can't work here."""
-        if self.hello is not None:
-            return self.hello
+        """Start the process unless it runs. Raises `UserError` when none can be started, and `Stopped`."""
+        while self.hello is None:
+            pause = PAUSES[self._failures - 1] if self._failures else 0.0
+            if self._killed.wait(pause):
+                raise Stopped
+            try:
+                self.hello = self._start()
+            except WorkerUnavailable as error:
+                if not self.has_worked:
+                    raise
+                self.count_failure(str(error))
+            else:
+                self.has_worked = True
+                self._on_start(self.hello)
+        return self.hello
+
+    def count_failure(self, reason: str) -> None:
+        """Note that the process was lost, which accuses no case. Raises `WorkerUnavailable` when that is too often, and
+        `Stopped`."""
+        self._discard(reason)
+        self._failures += 1
+        if self._failures > len(PAUSES):
+            self.has_worked, self._failures = False, 0
+            raise WorkerUnavailable(f"no worker starts any more, after {len(PAUSES) + 1} tries: {reason}")
+
+    def _start(self) -> Hello:
         argv = self.config.argv()
         if self.cache is not None:
             self.cache.mkdir(parents=True, exist_ok=True)
@@ -155,37 +204,33 @@ class WorkerProcess:
             )
         except OSError as error:
             self._release()
-            raise UserError(f"interpreter {argv[0]!r} does not start: {error.strerror or error}") from error
-        self.hello = self._read_hello(argv[0])
-        self._on_start(self.hello)
-        return self.hello
+            raise WorkerUnavailable(f"interpreter {argv[0]!r} does not start: {error.strerror or error}") from error
+        return self._read_hello(argv[0])
 
     def send(self, check: Check) -> None:
-        """Hand over a check without waiting; `receive` gives its result. Raises `UserError` as `start` does."""
+        """Hand over a check without waiting; `receive` gives its result. Raises as `start` does."""
         self._id += 1
         line = replace(check, id=self._id).to_json().encode() + b"\n"
-        for attempt in (1, 2):
+        while True:
             self.start()
             self._begin("start")
             assert self._process is not None and self._process.stdin is not None
             try:
                 self._process.stdin.write(line)
                 self._process.stdin.flush()
-            except OSError as error:
-                # It died between two cases; that accuses no case.
-                self._discard("between two cases")
-                if attempt == 2:
-                    raise UserError(f"workers die as soon as they start: {find_last_words(self._log())}") from error
+            except OSError:
+                self.count_failure(f"it ended between two cases: {find_last_words(self._log())}")
             else:
                 return
 
     def receive(self) -> Result:
-        """The result of the check sent last. Raises `WorkerFault`."""
+        """The result of the check sent last. Raises `WorkerFault` and `Stopped`."""
         began = time.monotonic()
         while True:
             message = self.read(self.config.timeout)
             if isinstance(message, ProcessLost):
                 return self._report_loss(message, began)
+            self._failures = 0
             if isinstance(message, Stage) and message.id == self._id:
                 self._stage = message.stage
             elif isinstance(message, Result) and message.id == self._id:
@@ -204,6 +249,9 @@ class WorkerProcess:
             return ProcessLost(Process.OUT_OF_MEMORY, str(self.config.memory_mib), self._interrupt())
         except ProtocolError as error:
             return ProcessLost(Process.PROTOCOL, str(error))
+        if isinstance(message, Fault):
+            self._discard(f"a fault of attnfuzz in {self._stage}: {find_last_words(message.text.splitlines())}")
+            raise WorkerFault(f"the worker failed in {self._stage}:\n{message.text.rstrip()}")
         if message is not None:
             return message
         assert self._process is not None
@@ -211,10 +259,6 @@ class WorkerProcess:
             code = self._process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
             return ProcessLost(Process.PROTOCOL, "closed its output without ending")
-        if code == FAULT_CODE and self.hello is not None:
-            lines, stage = self._log(), self._stage
-            self._discard(f"a fault of attnfuzz in {stage}: {find_last_words(lines)}")
-            raise WorkerFault("\n".join([f"the worker failed in {stage}:", *lines[-_FAULT_LINES:]]))
         return explain_exit(code, self._log())
 
     def close(self) -> None:
@@ -227,16 +271,19 @@ class WorkerProcess:
                 process.wait(2.0)
             except (OSError, subprocess.TimeoutExpired):
                 pass  # Then it is killed below.
-        self.kill()
+        self._end()
         self._release()
 
     def kill(self) -> None:
-        """End the process and all it started, at once; a thread waiting in `receive` gets a result."""
+        """End the process and all it started, at once and for good."""
+        self._killed.set()
+        self._end()
+
+    def _end(self) -> None:
         process = self._process
         if process is None:
             return
         try:
-            # Before the leader is reaped, so that the group's number can't be somebody else's.
             os.killpg(process.pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
             pass  # All of it has ended.
@@ -247,7 +294,9 @@ class WorkerProcess:
         self._stage, self._log_start = stage, self._stderr.tell() if self._stderr else 0
 
     def _discard(self, reason: str) -> None:
-        self.kill()
+        self._end()
+        if self._killed.is_set():
+            raise Stopped
         self._on_death(reason)
 
     def _log(self) -> list[str]:
@@ -286,7 +335,16 @@ class WorkerProcess:
 
     def _read_hello(self, python: str) -> Hello:
         self._begin("start")
-        message = self.read(START_SECONDS)
+        said = threading.Timer(
+            _WAIT_SECONDS, lambda: sys.stderr.write(f"waiting for the worker under {python} to start: {self._stage}\n")
+        )
+        if not self.has_worked:
+            said.start()
+        try:
+            while isinstance(message := self.read(max(START_SECONDS, self.config.timeout)), Stage):
+                self._stage = message.stage
+        finally:
+            said.cancel()
         if isinstance(message, Hello) and message.protocol == protocol.PROTOCOL_VERSION:
             return message
         if isinstance(message, Unusable):
@@ -294,11 +352,11 @@ class WorkerProcess:
         elif isinstance(message, Hello):
             reason = f"it speaks protocol {message.protocol}, not {protocol.PROTOCOL_VERSION}"
         elif isinstance(message, ProcessLost):
-            reason = describe_failure(message)
+            reason = f"{self._stage}: {describe_failure(message)}"
         else:
             reason = f"it says {message.type!r} first"
-        self.kill()
-        raise UserError(f"the worker under {python} can't be used: {reason}")
+        self._end()
+        raise WorkerUnavailable(f"the worker under {python} can't be used: {reason}")
 
     def _message(self, deadline: float) -> Message | None:
         """The next message, None at the end of the stream. Raises TimeoutError, MemoryError or ProtocolError."""
@@ -310,7 +368,11 @@ class WorkerProcess:
             wait = min(deadline - time.monotonic(), _POLL_SECONDS)
             if wait <= 0:
                 raise TimeoutError
-            if not poll.poll(wait * 1000):
+            # A process that it forked may hold the pipe open.
+            is_gone = process.poll() is not None
+            if not poll.poll(0 if is_gone else wait * 1000):
+                if is_gone:
+                    return None
                 if session_rss_mib(process.pid) > self.config.memory_mib * _LIMIT_MARGIN:
                     raise MemoryError
                 continue

@@ -93,12 +93,21 @@ class Campaign:
         return self._sample(self.options.seed, index)
 
     def run(self) -> None:
-        """Work until the budget is spent, or something stops it. Raises what a thread raised."""
+        """Work until the budget is spent, or something stops it; what is not finished shortly after is left to the next
+        run. Raises what a thread raised."""
         self.shared.control.begin()
         for thread in self.threads:
+            for evaluator in thread.evaluators:
+                evaluator.process.has_worked = True
             thread.start()
+        fault: Exception | None = None
         while any(thread.is_alive() for thread in self.threads):
-            self.bus.tick()
+            try:
+                self.bus.tick()
+            except Exception as error:  # noqa: BLE001 - raised below, when all threads have ended
+                fault = self.shared.control.fail(error, self.options.out)
+            if self.shared.control.is_overdue:
+                self.kill()
             self.threads[0].join(_TICK_SECONDS)
             if not self.threads[0].is_alive():
                 time.sleep(_TICK_SECONDS / 4)
@@ -110,9 +119,9 @@ class Campaign:
                 seconds=self.shared.control.elapsed,
             )
         )
-        for thread in self.threads:
-            if thread.fault is not None:
-                raise thread.fault
+        for reason in (fault, *(thread.fault for thread in self.threads)):
+            if reason is not None:
+                raise reason
 
     def kill(self) -> None:
         """End at once; cases in hand are judged by the next run."""
@@ -122,9 +131,8 @@ class Campaign:
 
     def close(self) -> None:
         """End whatever still runs: workers whose thread never began, all of them after a fault."""
-        if any(thread.is_alive() for thread in self.threads):
-            self.kill()
         for thread in self.threads:
-            if thread.is_alive():
-                thread.join()
+            while thread.is_alive():
+                self.kill()
+                thread.join(_TICK_SECONDS)
             thread.close()

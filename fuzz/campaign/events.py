@@ -3,11 +3,13 @@
 import json
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, dataclass_transform
 
+from fuzz.cli import ignore_lost_output
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.codec import encode
 from fuzz.run_store import EVENTS_FILE
@@ -180,6 +182,9 @@ class CampaignEnded(Event):
 class Listener:
     """Gets every event, one at a time; `tick` is called a few times a second by the main thread."""
 
+    is_output = False
+    """Whether it writes to stdout and stderr, whose reader may go."""
+
     def on_event(self, event: Event, when: float) -> None:
         """`when`: seconds since the epoch."""
 
@@ -203,22 +208,28 @@ class Bus:
 
     def emit(self, event: Event) -> None:
         """Tell all listeners."""
-        with self._lock:
-            when = time.time()
-            for listener in self._listeners:
-                listener.on_event(event, when)
+        when = time.time()
+        self._each(lambda listener: listener.on_event(event, when))
 
     def tick(self) -> None:
         """Let listeners do what they do from time to time."""
-        with self._lock:
-            for listener in self._listeners:
-                listener.tick()
+        self._each(lambda listener: listener.tick())
 
     def close(self) -> None:
         """Tell listeners that nothing follows."""
+        self._each(lambda listener: listener.close())
+
+    def _each(self, call: Callable[[Listener], None]) -> None:
+        errors = []
         with self._lock:
             for listener in self._listeners:
-                listener.close()
+                try:
+                    with ignore_lost_output() if listener.is_output else nullcontext():
+                        call(listener)
+                except Exception as error:  # noqa: BLE001 - raised when all have been told
+                    errors.append(error)
+        if errors:
+            raise errors[0]
 
 
 class EventLog(Listener):

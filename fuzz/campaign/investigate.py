@@ -29,10 +29,6 @@ class Prober(Protocol):
         """One check."""
 
 
-class Stopped(Exception):
-    """The campaign ends now; whatever is unfinished stays as it was."""
-
-
 @dataclass(frozen=True, slots=True)
 class Conclusion:
     """How work on a suspicion ended: the smallest confirmed case and its results.

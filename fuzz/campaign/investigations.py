@@ -10,13 +10,14 @@ from typing import Protocol
 from corpus.ledger import Bug
 from fuzz.campaign.events import Bus, FindingSaved, ShrinkProgress, SuspicionClosed, SuspicionOpened
 from fuzz.campaign.finding_store import FindingStore
-from fuzz.campaign.investigate import Baseline, Conclusion, Stopped, investigate
+from fuzz.campaign.investigate import Baseline, Conclusion, investigate
 from fuzz.campaign.known_bugs import Explanation, KnownBugs
 from fuzz.campaign.options import Options, StopCondition, StopReason
 from fuzz.campaign.schedule import CaseNumbers, Schedule
 from fuzz.campaign.search import Random
 from fuzz.campaign.suspicion_queue import SuspicionQueue
 from fuzz.error_location import describe_where
+from fuzz.evaluator import Stopped
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.run_store import Outcome, Results, Suspicion
 from fuzz.subjects import is_user_function
@@ -28,10 +29,12 @@ TIME_SHARE = 0.5
 _FRUITLESS_SHARE = 0.2
 """The share up to which suspicions are also investigated whose signature has lately given no finding."""
 
-_LAST_SECONDS = 40.0
-"""No investigation begins this close to the end, since its case would be saved half shrunk. One that has begun may take
-`_GRACE_SECONDS` more."""
-_GRACE_SECONDS = 20.0
+_LAST_SECONDS = 45.0
+"""No investigation begins this close to the end, since its case would be saved half shrunk."""
+_LAST_SHARE = 0.25
+"""... or within this share of a short budget."""
+_CONFIRM_SHARE = 0.67
+"""Within this share of that time shrinking ends, since fresh workers take their time to confirm."""
 
 
 class ProbingWorker(Protocol):
@@ -70,6 +73,7 @@ class Investigations:
         self.baseline_torch = ""
         """The torch version of `--against`."""
         self.shared = shared
+        self._last = min(_LAST_SECONDS, _LAST_SHARE * (shared.options.budget.seconds or 0.0))
         self._seconds = 0.0
         self._open: dict[int, float] = {}
         """When work on each suspicion began."""
@@ -90,7 +94,7 @@ class Investigations:
             worked = self.shared.control.elapsed * self.shared.options.workers
             if cases_left and seconds > TIME_SHARE * worked:
                 return None
-            if self.shared.control.seconds_left < min(_LAST_SECONDS, (self.shared.options.budget.seconds or 0.0) / 4):
+            if self.shared.control.seconds_left < self._last:
                 return None
             has_time = not cases_left or seconds < _FRUITLESS_SHARE * worked
             taken = self.shared.suspicions.take(even_fruitless=has_time)
@@ -128,7 +132,7 @@ class Investigations:
             return worker.probe(case, subject, fresh=fresh, baseline=baseline)
 
         def is_time_up() -> bool:
-            late = self.shared.control.seconds_left < -_GRACE_SECONDS
+            late = self.shared.control.seconds_left < _CONFIRM_SHARE * self._last
             return late or time.monotonic() - began > self.shared.options.shrink_seconds
 
         def report_progress(case: Case) -> None:

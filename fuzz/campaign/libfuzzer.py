@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from corpus import casefile
-from fuzz.campaign.investigate import Stopped
 from fuzz.campaign.investigations import Investigations
 from fuzz.campaign.worker_thread import Job, WorkerThread
 from fuzz.evaluator import Evaluator, WorkerConfig, build_check
@@ -16,7 +15,6 @@ from fuzz.protocol import Drawn, Hello
 from fuzz.protocol.failures import ProcessLost
 from fuzz.protocol.render import describe_failure
 from fuzz.worker_process import WorkerProcess
-from generators.errors import UserError
 from generators.program.case import Case
 from generators.sampling.choices import Choices
 
@@ -28,7 +26,6 @@ DRAW_SECONDS = 60.0
 RECYCLE_CHECKS = 20_000
 """High, since a new process first runs the whole corpus. Its memory limit is reached earlier."""
 
-_ATTEMPTS = 3
 _SEEDS = 2**31 - 1
 
 
@@ -73,17 +70,16 @@ class Host(WorkerProcess):
         for case in self._cases:
             (corpus / case.id).write_text(casefile.dumps(case), encoding="utf-8")
 
-    def draw(self) -> Drawn | None:
-        """The next case of libFuzzer; None if the process ended instead. Raises `WorkerFault`."""
-        self.start()
-        self._begin("drawing")
-        message = self.read(DRAW_SECONDS)
-        while not isinstance(message, Drawn | ProcessLost):
-            message = self.read(DRAW_SECONDS)
-        if isinstance(message, Drawn):
-            return message
-        self._discard(f"between two cases: {describe_failure(message)}")
-        return None
+    def draw(self) -> Drawn:
+        """The next case of libFuzzer. Raises as `start` does, and `WorkerFault`."""
+        while True:
+            self.start()
+            self._begin("drawing")
+            while not isinstance(message := self.read(DRAW_SECONDS), Drawn | ProcessLost):
+                pass
+            if isinstance(message, Drawn):
+                return message
+            self.count_failure(f"it ended before it gave a case: {describe_failure(message)}")
 
 
 class LibFuzzerThread(WorkerThread):
@@ -116,7 +112,7 @@ class LibFuzzerThread(WorkerThread):
         shared = self.shared
         if not shared.numbers.has_next:
             return False
-        case = casefile.loads(self._draw().case, "libFuzzer's case")
+        case = casefile.loads(self.host.draw().case, "libFuzzer's case")
         is_new = case.id not in self._judged
         # A new process runs what libFuzzer kept, of which most was judged before.
         check = build_check(case, shared.schedule.subjects_for(case) if is_new else shared.schedule.always)
@@ -130,14 +126,3 @@ class LibFuzzerThread(WorkerThread):
             self.record(Job(index, case, check), result)
             self.host_evaluator.recycle()
         return True
-
-    def _draw(self) -> Drawn:
-        for _ in range(_ATTEMPTS):
-            drawn = self.host.draw()
-            if self.shared.control.is_killed:
-                raise Stopped
-            if drawn is not None:
-                return drawn
-        raise UserError(
-            f"libFuzzer's process ends before it gives a case, {_ATTEMPTS} times in a row; see {self.host.log}"
-        )

@@ -1,8 +1,10 @@
 """What a campaign is asked to do, and when it ends: the one place that decides it."""
 
+import errno
 import math
 import re
 import shutil
+import sqlite3
 import tempfile
 import threading
 import time
@@ -13,12 +15,16 @@ from typing import Self
 
 from corpus.ledger import Ledger
 from fuzz.durations import format_duration, parse_duration
-from fuzz.evaluator import WorkerConfig
+from fuzz.evaluator import WorkerConfig, WorkerUnavailable
 from generators.errors import UserError
 from generators.program.case import Case
 
 MIN_FREE_MIB = 32
 """With less free space than this compilers fail for lack of it, and so would be accused of what they did not do."""
+GRACE_SECONDS = 5.0
+"""How long a case in hand may take after the end."""
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
+_SQLITE_DISK_ERRORS = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY)
 _CASES = re.compile(r"(\d+)x")
 
 
@@ -82,11 +88,23 @@ class StopReason(StrEnum):
     KILLED = "stopped"
     FAIL_FAST = "first finding (--fail-fast)"
     DISK_FULL = "disk full"
+    NO_WORKER = "no worker starts any more"
     FAULT = "fault"
 
 
 class DiskFull(UserError):
-    """There is no space left for results."""
+    """There is no space left for results, or the disk fails."""
+
+
+def translate_disk_error(error: Exception, place: Path) -> Exception:
+    """`DiskFull` for what an exception says of the disk; else the exception."""
+    if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
+        said = error.strerror
+    elif isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF in _SQLITE_DISK_ERRORS:
+        said = str(error)
+    else:
+        return error
+    return DiskFull(f"{place}: {said}; all findings so far are saved")
 
 
 class StopCondition:
@@ -97,8 +115,9 @@ class StopCondition:
         """Workers were killed with their cases unfinished, so their answers do not count."""
         self._budget = budget
         self._reason: StopReason | None = None
-        self._began = time.monotonic()
-        self._lock = threading.Lock()
+        self._began = self._stopped = time.monotonic()
+        # Signal handlers stop a campaign too, whatever the main thread is at.
+        self._lock = threading.RLock()
 
     def begin(self) -> None:
         """Start the clock."""
@@ -107,11 +126,19 @@ class StopCondition:
     def stop(self, reason: StopReason) -> None:
         """Finish the cases in hand and end. The first reason counts."""
         with self._lock:
-            self._reason = self._reason or reason
+            if self._reason is None:
+                self._reason, self._stopped = reason, time.monotonic()
+
+    def fail(self, error: Exception, place: Path) -> Exception:
+        """End because of an exception; gives what to raise. `place`: where the campaign writes."""
+        error = translate_disk_error(error, place)
+        reasons: dict[type, StopReason] = {DiskFull: StopReason.DISK_FULL, WorkerUnavailable: StopReason.NO_WORKER}
+        self.stop(reasons.get(type(error), StopReason.FAULT))
+        return error
 
     def kill(self) -> None:
         """End at once; cases in hand are judged by the next run."""
-        self.stop(StopReason.KILLED)
+        self.stop(StopReason.KILLED if self.seconds_left > 0 else StopReason.BUDGET)
         self.is_killed = True
 
     @property
@@ -128,6 +155,12 @@ class StopCondition:
     def is_over(self) -> bool:
         """Whether no new case or suspicion is to be begun."""
         return self.is_stopped or self.seconds_left <= 0
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the cases in hand have had their time to finish."""
+        since = time.monotonic() - self._stopped if self.is_stopped else -self.seconds_left
+        return self.is_killed or since > GRACE_SECONDS
 
     @property
     def elapsed(self) -> float:

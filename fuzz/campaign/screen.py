@@ -173,6 +173,8 @@ def describe_start(event: CampaignStarted) -> str:
 class LineScreen(Listener):
     """A line every few seconds, always with the same fields in the same order."""
 
+    is_output = True
+
     def __init__(self, statistics: Statistics, budget: Budget) -> None:
         self._statistics, self._budget = statistics, budget
         self._last = time.monotonic()

@@ -1,10 +1,8 @@
 """From options to a finished run: directory, store, listeners, signals and the summary."""
 
-import errno
 import fcntl
 import secrets
 import shutil
-import signal
 import sqlite3
 import sys
 import time
@@ -18,9 +16,10 @@ from corpus.file_edits import require_writable
 from fuzz.campaign.campaign import Campaign, Sampler
 from fuzz.campaign.events import Bus, EventLog
 from fuzz.campaign.export import Export
-from fuzz.campaign.options import Options, StopReason
+from fuzz.campaign.options import Options, StopReason, translate_disk_error
 from fuzz.campaign.screen import LineScreen, LiveScreen, QuietScreen, VerboseScreen, summarize
 from fuzz.campaign.stats import Statistics
+from fuzz.cli import handle_signals
 from fuzz.protocol import Hello
 from fuzz.run_store import RESULTS_FILE, Results
 from fuzz.subjects import get_spec
@@ -29,23 +28,18 @@ from generators.sampling.sample import sample
 
 _SPARE_MIB = 64
 """Refuse to start with less free space than this: logs and compiled code of a few minutes."""
-_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
-_SQLITE_DISK_ERRORS = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY)
 
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
     """How a run ended. `new`: findings it saved; `summary`: text for stdout; `faults`: cases that a fault of ours kept
-    from being judged."""
+    from being judged; `error`: what ended it early, to be raised after the summary."""
 
     new: int
     interrupted: bool
     summary: str
     faults: int = 0
-
-
-class _Refused(UserError):
-    """The campaign can't begin."""
+    error: Exception | None = None
 
 
 @contextmanager
@@ -76,7 +70,7 @@ def _enter_directory(path: Path) -> Iterator[None]:
             raise UserError(f"--out {path}: another campaign is running there") from error
         try:
             yield
-        except _Refused:
+        except UserError:
             if made is not None:
                 shutil.rmtree(made, ignore_errors=True)
             raise
@@ -90,7 +84,7 @@ def default_path() -> Path:
 
 
 def run_campaign(options: Options, sampler: Sampler = sample) -> RunResult:
-    """Run a campaign in its directory. Raises `UserError` for whatever a user can fix, a full disk included."""
+    """Run a campaign in its directory. Raises `UserError` when it can't begin."""
     try:
         require_writable(options.corpus, "--corpus")
         for option, file in (("--json", options.json), ("--junit", options.junit)):
@@ -98,14 +92,8 @@ def run_campaign(options: Options, sampler: Sampler = sample) -> RunResult:
                 require_writable(file.parent, option)
         with _enter_directory(options.out), closing(Results(options.out)) as results:
             return _run(_resolve_seed(options, results), results, sampler)
-    except OSError as error:
-        if error.errno not in _DISK_ERRORS:
-            raise
-        raise UserError(f"{options.out}: {error.strerror}; all findings so far are saved") from error
-    except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode & 0xFF not in _SQLITE_DISK_ERRORS:
-            raise
-        raise UserError(f"{options.out}: {error}; all findings so far are saved") from error
+    except (OSError, sqlite3.OperationalError) as error:
+        raise translate_disk_error(error, options.out) from None
 
 
 def _run(options: Options, results: Results, sampler: Sampler) -> RunResult:
@@ -113,25 +101,42 @@ def _run(options: Options, results: Results, sampler: Sampler) -> RunResult:
     screen = LiveScreen if sys.stderr.isatty() else LineScreen
     screen = QuietScreen if options.quiet else VerboseScreen if options.verbose else screen
     bus = Bus([EventLog(options.out), statistics, screen(statistics, options.budget)])
-    try:
-        campaign = Campaign(options, results, bus, sampler)
-        bus.add(Export(options, results, statistics, campaign.shared.known))
-        with _handle_signals(campaign) as interrupted:
-            try:
-                try:
-                    _require_compiler(campaign.prepare(), options)
-                except UserError as error:
-                    if interrupted:
-                        raise KeyboardInterrupt from error
-                    raise _Refused(str(error)) from error
-                campaign.run()
-            finally:
+    campaign = Campaign(options, results, bus, sampler)
+    bus.add(Export(options, results, statistics, campaign.shared.known))
+    shared, has_begun, signals = campaign.shared, False, list[int]()
+    errors: list[Exception] = []
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        signals.append(number)
+        if not has_begun:
+            raise KeyboardInterrupt
+        if len(signals) == 1:
+            shared.control.stop(StopReason.INTERRUPTED)
+        else:
+            shared.control.kill()
+
+    with handle_signals(handle):
+        try:
+            _require_compiler(campaign.prepare(), options)
+            has_begun = True
+        finally:
+            if not has_begun:
                 campaign.close()
-    finally:
-        bus.close()
-    shared, new = campaign.shared, campaign.investigations.new
-    text = summarize(results, statistics, waiting=shared.suspicions.waiting, new=new, bugs=shared.known.bugs)
-    return RunResult(new=new, interrupted=bool(interrupted), summary=text, faults=len(statistics.faults))
+                bus.close()
+        for step in (campaign.run, campaign.close, bus.close):
+            try:
+                step()
+            except Exception as error:  # noqa: BLE001 - raised after the summary
+                errors.append(translate_disk_error(error, options.out))
+        new = campaign.investigations.new
+        text = summarize(results, statistics, waiting=shared.suspicions.waiting, new=new, bugs=shared.known.bugs)
+    return RunResult(
+        new=new,
+        interrupted=bool(signals),
+        summary=text,
+        faults=len(statistics.faults),
+        error=errors[0] if errors else None,
+    )
 
 
 def _resolve_seed(options: Options, results: Results) -> Options:
@@ -153,23 +158,3 @@ def _require_compiler(hello: Hello, options: Options) -> None:
             f"no C++ compiler for {', '.join(compiled)}: install g++ or set CXX; or use --subject passes, which needs"
             " none (what it finds is kept in the run directory, as internal, until a public subject shows it)"
         )
-
-
-@contextmanager
-def _handle_signals(campaign: Campaign) -> Iterator[list[int]]:
-    """While entered the first SIGINT or SIGTERM lets cases in hand finish, the second ends the run at once."""
-    received: list[int] = []
-
-    def handle(number: int, _frame: FrameType | None) -> None:
-        received.append(number)
-        if len(received) == 1:
-            campaign.shared.control.stop(StopReason.INTERRUPTED)
-        else:
-            campaign.kill()
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 
 from fuzz.campaign import events
 from fuzz.campaign.finding_store import write_fault
-from fuzz.campaign.investigate import Stopped
 from fuzz.campaign.investigations import Investigations
-from fuzz.campaign.options import DiskFull, StopReason
-from fuzz.evaluator import Evaluator, WorkerFault, build_check, public_version
+from fuzz.evaluator import Evaluator, Stopped, WorkerFault, build_check, public_version
 from fuzz.protocol import Check, Hello, Result, SubjectResult, Verdict
 from fuzz.protocol.render import describe
 from fuzz.worker_process import WorkerProcess
@@ -37,7 +35,7 @@ class WorkerThread(threading.Thread):
     def __init__(self, investigations: Investigations, number: int) -> None:
         super().__init__(name=f"worker {number}", daemon=True)
         self.investigations, self.shared, self.number = investigations, investigations.shared, number
-        self.fault: BaseException | None = None
+        self.fault: Exception | None = None
         options, out = self.shared.options, self.shared.options.out
         cache, log = out / "cache" / f"worker-{number}", out / "workers" / f"worker-{number}.log"
         worker = WorkerProcess(options.setup, cache, log, self._on_start, self._on_death)
@@ -79,9 +77,8 @@ class WorkerThread(threading.Thread):
                     time.sleep(_IDLE_SECONDS)
         except Stopped:
             pass
-        except BaseException as error:  # noqa: BLE001 - the main thread raises it again
-            self.fault = error
-            control.stop(StopReason.DISK_FULL if isinstance(error, DiskFull) else StopReason.FAULT)
+        except Exception as error:  # noqa: BLE001 - the main thread raises it again
+            self.fault = control.fail(error, self.shared.options.out)
         finally:
             self.close()
 
@@ -125,9 +122,6 @@ class WorkerThread(threading.Thread):
             path = write_fault(case, str(fault), out / "faults")
             self.shared.bus.emit(events.WorkerFailed(worker=self.number, case=case.id, text=str(fault), path=str(path)))
             return Result(0, "a fault of attnfuzz", ())
-        if self.shared.control.is_killed:
-            # The worker was ended with the campaign; what looks like its death accuses nobody.
-            raise Stopped
         self.shared.control.require_space(out)
         return result
 

@@ -2,7 +2,7 @@
 
     python -m fuzz.check.worker [--device cpu] [--subject package.module:function] [--memory-limit MIB]
 
-Standard output carries the protocol and nothing else. Exit codes: 0 finished, 2 can't work here, 3 our fault.
+Standard output carries the protocol and nothing else. Exit codes: 0 finished, 2 can't work here, 3 a fault of ours.
 """
 
 import argparse
@@ -19,12 +19,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from fuzz.protocol import Check, Exit, Hello, Message, ProtocolError, Result, Stage, Unusable, from_json
+from fuzz.protocol import Check, Exit, Fault, Hello, Message, ProtocolError, Result, Stage, Unusable, from_json
 
 if TYPE_CHECKING:
     from fuzz.check.subject_builder import Subject
 
 OLDEST_TORCH = (2, 11)
+FAULT_CODE = 3
 
 #: Read by libraries when torch is imported. oneDNN keeps compiled code for 1024 shapes, a tenth of a MiB each.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
@@ -33,7 +34,8 @@ ENVIRONMENT = {"OMP_NUM_THREADS": "1", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64", 
 INTERPRETED = {"TRITON_INTERPRET": "1"}
 
 Answer = Callable[[Check], Result]
-Serve = Callable[[BinaryIO, Answer], int]
+Serve = Callable[[BinaryIO, BinaryIO, Answer], int]
+"""Takes where requests come from and where answers go."""
 
 
 class WorkerUnavailable(Exception):
@@ -51,7 +53,11 @@ def main(
     started = time.perf_counter()
     options = _options(arguments)
     wire = os.fdopen(os.dup(1), "wb", buffering=0)
+    requests = os.fdopen(os.dup(0), "rb")
     os.dup2(2, 1)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    # A process that a function forks has no part in the conversation.
+    os.register_at_fork(after_in_child=wire.close)
     faulthandler.enable()
     for name, value in {**ENVIRONMENT, **(INTERPRETED if options.device == "cpu" else {})}.items():
         os.environ.setdefault(name, value)
@@ -60,10 +66,11 @@ def main(
             # RLIMIT_DATA bounds what a process can write to; RLIMIT_AS would count the address space CUDA reserves.
             resource.setrlimit(resource.RLIMIT_DATA, (options.memory_limit << 20, options.memory_limit << 20))
         before()
-        subjects = _start(options)
+        subjects = _start(options, lambda step: send(wire, Stage(0, step)))
     except WorkerUnavailable as reason:
         send(wire, Unusable(str(reason)))
         return 2
+    send(wire, Stage(0, "importing torch._inductor"))
     cxx = _cxx()
     gc.collect()
     gc.freeze()
@@ -77,12 +84,12 @@ def main(
 
     try:
         if serve is not None:
-            return serve(wire, answer)
-        while (message := read_check()) is not None:
+            return serve(requests, wire, answer)
+        while (message := read_check(requests)) is not None:
             send(wire, answer(message))
     except Exception:
-        traceback.print_exc()
-        return 3
+        send(wire, Fault(traceback.format_exc()))
+        return FAULT_CODE
     return 0
 
 
@@ -96,7 +103,8 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _start(options: argparse.Namespace) -> "dict[str, Subject]":
+def _start(options: argparse.Namespace, announce: Callable[[str], None]) -> "dict[str, Subject]":
+    announce("importing torch")
     try:
         import torch
     except ImportError as error:
@@ -114,6 +122,7 @@ def _start(options: argparse.Namespace) -> "dict[str, Subject]":
     subjects = available(options.device)
     try:
         for name in options.subject:
+            announce(f"importing {name.partition(':')[0]}")
             subjects[name] = find(name)
     except SubjectError as error:
         raise WorkerUnavailable(str(error)) from error
@@ -151,9 +160,9 @@ def _cxx() -> str | None:
     return shown.stdout.splitlines()[0].strip() if shown.stdout else str(compiler)
 
 
-def read_check() -> Check | None:
+def read_check(requests: BinaryIO) -> Check | None:
     """The next request; None when the parent ends this process. Raises `ProtocolError`."""
-    line = sys.stdin.buffer.readline()
+    line = requests.readline()
     message = from_json(line) if line else Exit()
     if isinstance(message, Exit):
         return None
@@ -171,7 +180,9 @@ def _rss_mib() -> float:
 
 
 def send(wire: BinaryIO, message: Message) -> None:
-    """Write one message."""
+    """Write one message; in a process that was forked, end instead."""
+    if wire.closed:
+        os._exit(0)
     wire.write(message.to_json().encode() + b"\n")
 
 

@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import BinaryIO, NoReturn, ParamSpec, TypeVar
 
 from fuzz.check import worker
-from fuzz.protocol import Drawn
+from fuzz.protocol import Drawn, Fault
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 OLDEST_PYTHON = (3, 11)
-FAULT = 3
 _NEVER = 10**8
 """Seconds. A limit of libFuzzer's would end the process while it waits for a request."""
 
@@ -52,7 +51,7 @@ def _instrument() -> None:
         instrument_imports()
 
 
-def _fuzz(directory: Path, seed: int, wire: BinaryIO, answer: worker.Answer) -> int:
+def _fuzz(directory: Path, seed: int, requests: BinaryIO, wire: BinaryIO, answer: worker.Answer) -> int:
     import atheris
 
     from fuzz.libfuzzer import inputs
@@ -67,7 +66,7 @@ def _fuzz(directory: Path, seed: int, wire: BinaryIO, answer: worker.Answer) -> 
             return
         judged.add(case.id)
         worker.send(wire, Drawn(inputs.encode(case).decode()))
-        check = worker.read_check()
+        check = worker.read_check(requests)
         if check is None:
             _end(0)
         worker.send(wire, answer(check))
@@ -85,7 +84,9 @@ def _fuzz(directory: Path, seed: int, wire: BinaryIO, answer: worker.Answer) -> 
         *(f"-handle_{name}=0" for name in ("abrt", "bus", "fpe", "ill", "int", "segv", "term", "usr1", "usr2", "xfsz")),
     ]
     atheris.Setup(
-        ["libfuzzer", *flags, str(corpus)], _exit_on_fault(judge), custom_mutator=_exit_on_fault(inputs.mutate_input)
+        ["libfuzzer", *flags, str(corpus)],
+        _exit_on_fault(judge, wire),
+        custom_mutator=_exit_on_fault(inputs.mutate_input, wire),
     )
     gc.collect()
     gc.freeze()
@@ -93,7 +94,7 @@ def _fuzz(directory: Path, seed: int, wire: BinaryIO, answer: worker.Answer) -> 
     return 0
 
 
-def _exit_on_fault(function: Callable[P, R]) -> Callable[P, R]:
+def _exit_on_fault(function: Callable[P, R], wire: BinaryIO) -> Callable[P, R]:
     """`function`, which ends the process on an exception, as workers do. libFuzzer would count a crash and continue."""
 
     @functools.wraps(function)
@@ -101,8 +102,8 @@ def _exit_on_fault(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*args, **kwargs)
         except BaseException:
-            traceback.print_exc()
-            _end(FAULT)
+            worker.send(wire, Fault(traceback.format_exc()))
+            _end(worker.FAULT_CODE)
 
     return run_or_exit
 

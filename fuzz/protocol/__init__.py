@@ -1,6 +1,7 @@
 """What a campaign and its workers say to each other: one JSON object a line, over the worker's stdin and stdout.
 
-worker to parent: one `Hello` or `Unusable`; then, for every `Check`, a `Stage` before each stage and one `Result`.
+worker to parent: a `Stage` before each step of its start; one `Hello` or `Unusable`; then, for every `Check`, a `Stage`
+before each stage and one `Result`; a `Fault` in place of any of these.
 parent to worker: `Check` and `Exit`; the end of the stream means the same as `Exit`.
 A libFuzzer process is a worker that says `Drawn` first, and waits for the `Check` of that case.
 
@@ -116,6 +117,14 @@ class Unusable(Message):
 
 
 @dataclass(frozen=True)
+class Fault(Message):
+    """The worker ends because of a fault of attnfuzz; `text`: the traceback."""
+
+    type: ClassVar[str] = "fault"
+    text: str
+
+
+@dataclass(frozen=True)
 class ValueSet:
     """The program of a `Check` on other inputs: the emitted text, and its `attention_stub`."""
 
@@ -162,7 +171,7 @@ class Drawn(Message):
 
 @dataclass(frozen=True)
 class Stage(Message):
-    """What the worker starts now: "eager", "reference", "noise" or a subject's name."""
+    """What the worker starts now: "eager", "reference", "noise" or a subject's name; a step of its start (`id` 0)."""
 
     type: ClassVar[str] = "stage"
     id: int
@@ -264,7 +273,7 @@ class Result(Message):
     device_lost: bool = False
 
 
-_TYPES: dict[str, type[Message]] = {kind.type: kind for kind in (Hello, Unusable, Check, Exit, Drawn, Stage, Result)}
+_TYPES: dict[str, type[Message]] = {kind.type: kind for kind in Message.__subclasses__()}
 
 
 def from_json(line: str | bytes) -> Message:

@@ -15,7 +15,11 @@ def run(directory: Path, budget: str, rules: str) -> int:
         directory, budget, seed=-1, workers=2, setup=setup(**json.loads(rules)), json=directory / "run.json"
     )
     ending = run_campaign(given, sampler("softmax", "relu", "log", "amax", every=3))
-    sys.stdout.write(ending.summary + "\n")
+    with cli.ignore_lost_output():
+        sys.stdout.write(ending.summary + "\n")
+        sys.stdout.flush()
+    if ending.error is not None:
+        raise ending.error
     return cli.INTERRUPTED if ending.interrupted else 1 if ending.new else 0
 
 

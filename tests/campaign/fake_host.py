@@ -1,7 +1,8 @@
 """A stand-in for fuzz.libfuzzer.host: it draws cases by counting and answers by rules, as fake_worker.py does.
 
 `fake_host.py RULES [--corpus DIR --seed N]`; without the latter it is a fake worker. The count goes on in `DIR/next`.
-`kept`: operations of a case that every process says it has from an earlier one; `end`: the exit code before any case.
+`kept`: operations of a case that every process says it has from an earlier one; `end`: the exit code before any case,
+3 after a fault.
 """
 
 import json
@@ -24,6 +25,8 @@ def main() -> None:
     directory.mkdir(parents=True, exist_ok=True)
     fake_worker.say_hello(rules, attention=("triton",))
     sys.stderr.write("INFO: Running with entropic power schedule\n")
+    if rules.get("end") == 3:
+        fake_worker.send("fault", text="IndexError: no such byte")
     if "end" in rules:
         sys.exit(rules["end"])
     if "kept" in rules:

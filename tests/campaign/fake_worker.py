@@ -1,8 +1,9 @@
 """A worker that runs nothing: it answers by rules. `fake_worker.py RULES`, JSON, or a path to it after `@`.
 
 A rule holds for a check when `match` (a regular expression) is found in the source and the subject is in `subjects`;
-the first that holds says the verdict, and optionally what to do when the subject's stage begins. It writes JSON
-itself: tests start hundreds, and `fuzz.protocol` takes longer to import than all else.
+the first that holds says the verdict, and optionally what to do when the subject's stage begins. `starts`: a file that
+counts starts, of which those in `bad_starts` fail. It writes JSON itself: tests start hundreds, and `fuzz.protocol`
+takes longer to import than all else.
 """
 
 import faulthandler
@@ -21,6 +22,14 @@ def main() -> None:
     rules = json.loads(sys.argv[1])
     if rules.get("faulthandler"):
         faulthandler.enable()
+    if "starts" in rules:
+        with open(rules["starts"], "ab", buffering=0) as file:  # noqa: PTH123 - pathlib takes as long to import as the rest
+            file.write(b".")
+            if file.tell() in rules["bad_starts"]:
+                os.kill(os.getpid(), 9)
+    if "hangs" in rules:
+        send("stage", id=0, stage=rules["hangs"])
+        time.sleep(600)
     if "unusable" in rules:
         send("unusable", reason=rules["unusable"])
         sys.exit(2)
@@ -106,8 +115,12 @@ def act(rule: dict[str, Any], rules: dict[str, Any]) -> None:
         sys.stdout.write("Segmentation\n")
         sys.stdout.flush()
         time.sleep(600)
+    elif action == "fork":
+        if os.fork() == 0:
+            time.sleep(600)
+        os.kill(os.getpid(), 11)
     elif action == "fail":
-        sys.stderr.write("Traceback (most recent call last):\nIndexError: amax over nothing\n")
+        send("fault", text="Traceback (most recent call last):\nIndexError: amax over nothing\n")
         sys.exit(3)
     elif action == "hang":
         if "child_pid" in rules:

@@ -8,8 +8,11 @@ import pytest
 
 from corpus import entry as corpus_entry
 from corpus.entry import Entry, Expectation, Found
+from fuzz import worker_process
+from fuzz.campaign import options as campaign_options
 from fuzz.campaign.options import DiskFull, Options, StopReason
 from fuzz.campaign.session import run_campaign
+from fuzz.evaluator import WorkerUnavailable
 from fuzz.run_store import FindingRow, Results
 from generators.errors import UserError
 from generators.program.case import Case
@@ -275,11 +278,34 @@ def test_a_disk_that_fills_up_ends_the_campaign_and_costs_no_finding(
             monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(path)._replace(free=2**20))
         return cases(seed, index)
 
-    with pytest.raises(DiskFull):
-        run_campaign(given, sample)
+    assert isinstance(run_campaign(given, sample).error, DiskFull)
     assert len(found(given)) == 1
     (ended,) = events(given, "CampaignEnded")
     assert ended["reason"] == StopReason.DISK_FULL
+
+
+def test_workers_that_start_no_more_end_the_campaign_after_its_summary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_process, "PAUSES", (0.01, 0.01))
+    rules = [{"match": "relu", "do": "die"}, WRONG]
+    given = options(tmp_path, setup=setup(rules=rules, starts=str(tmp_path / "starts"), bad_starts=list(range(6, 99))))
+    ending = run_campaign(given, sampler("softmax", "relu", every=8))
+    assert isinstance(ending.error, WorkerUnavailable) and ending.summary
+    (ended,) = events(given, "CampaignEnded")
+    assert ended["reason"] == StopReason.NO_WORKER
+
+
+def test_a_budget_of_time_is_kept_and_what_it_cut_off_comes_first_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(campaign_options, "GRACE_SECONDS", 0.2)
+    hangs = options(tmp_path, budget="1s", setup=setup(rules=[{"match": "softmax", "do": "hang"}], timeout=60.0))
+    assert run_campaign(hangs, sampler("softmax")).error is None
+    assert [event["reason"] for event in events(hangs, "CampaignEnded")] == [StopReason.BUDGET]
+    assert not events(hangs, "CaseJudged")
+    run_campaign(options(tmp_path, budget="2x"), sampler("softmax"))
+    assert [event["index"] for event in events(hangs, "CaseJudged")] == [0, 1]
 
 
 def test_a_program_that_says_that_the_disk_is_full_is_a_finding_as_any_other(tmp_path: Path) -> None:
@@ -315,8 +341,9 @@ def test_a_fault_of_ours_is_raised_where_it_can_be_seen(tmp_path: Path) -> None:
             raise ZeroDivisionError
         return case("exp")
 
-    with pytest.raises(ZeroDivisionError):
-        run_campaign(options(tmp_path), sample)
+    ending = run_campaign(options(tmp_path), sample)
+    assert isinstance(ending.error, ZeroDivisionError)
+    assert ending.summary
 
 
 def test_a_fault_of_ours_is_told_and_accuses_nobody(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 import json
 import os
+import pty
 import random
 import signal
 import subprocess
@@ -68,10 +69,11 @@ def found(directory: Path) -> list[tuple[str, str]]:
     return sorted((entry.found.verdict, entry.case.ops[0].kind) for entry in entries if entry.found)
 
 
-def test_the_first_interrupt_finishes_the_cases_in_hand_and_sums_up(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_the_first_interrupt_finishes_the_cases_in_hand_and_sums_up(tmp_path: Path, number: signal.Signals) -> None:
     process = start(tmp_path, "1h", rules=RULES, seconds=0.01)
     until(lambda: len(list(events(tmp_path, "CaseJudged"))) > 5)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     out, _ = process.communicate(timeout=30)
     assert process.returncode == 130
     assert out.startswith("interrupted: ") or "\ninterrupted: " in out
@@ -95,6 +97,39 @@ def test_the_second_interrupt_stops_at_once(tmp_path: Path) -> None:
     assert list(results.waiting()) == []
     results.close()
     assert all(ended(event["pid"]) for event in events(tmp_path, "WorkerStarted"))
+
+
+def test_an_interrupt_before_the_first_worker_is_ready_ends_it(tmp_path: Path) -> None:
+    process = start(tmp_path, "1h", hangs="importing my_kernel")
+    until((tmp_path / "run" / "workers").exists)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10) == 130
+    process.communicate()
+
+
+def test_a_terminal_that_goes_away_costs_nothing(tmp_path: Path) -> None:
+    # The driver leads the session of the terminal, and so gets SIGHUP when it goes.
+    arguments = [sys.executable, "-m", "tests.campaign.driver", str(tmp_path), "1h", json.dumps({"rules": RULES})]
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(ROOT)
+        os.execv(sys.executable, arguments)
+    until(lambda: found(tmp_path))
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
+    assert [event["reason"] for event in events(tmp_path, "CampaignEnded")] == ["interrupted"]
+    results = Results(tmp_path / "run")
+    assert len(found(tmp_path)) == len(results.findings())
+    results.close()
+
+
+def test_output_that_nobody_reads_stops_nothing(tmp_path: Path) -> None:
+    process = start(tmp_path, "40x", rules=RULES)
+    assert process.stdout and process.stderr
+    process.stdout.close()
+    process.stderr.close()
+    assert process.wait(60) == 1
+    assert found(tmp_path) == sorted(KINDS)
 
 
 def test_killed_at_any_instant_it_goes_on_loses_nothing_and_repeats_nothing(tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fuzz import cmin
+from fuzz import cmin, worker_process
 from fuzz.campaign.options import Options
 from fuzz.campaign.search import load_seeds
 from fuzz.campaign.session import run_campaign
-from fuzz.evaluator import WorkerConfig, WorkerFault
+from fuzz.evaluator import WorkerConfig, WorkerFault, WorkerUnavailable
 from fuzz.libfuzzer import inputs
 from generators.errors import UserError
 from generators.program.type_check import check
@@ -115,14 +115,18 @@ def test_cases_that_libfuzzer_kept_are_run_again_and_counted_once(tmp_path: Path
     assert len(judged) == 8 and judged.count(case("relu").id) == 1
 
 
-def test_a_process_that_never_draws_is_told_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"ends before it gives a case, 3 times in a row; see .*atheris-0\.log"):
-        run_campaign(fuzzed(tmp_path, end=1))
+def test_a_process_that_never_draws_ends_the_run_after_a_few_tries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_process, "PAUSES", (0.01, 0.01))
+    options = fuzzed(tmp_path, end=1)
+    ending = run_campaign(options)
+    assert isinstance(ending.error, WorkerUnavailable) and ending.summary
+    assert len(events(options, "WorkerDied")) == 3
 
 
 def test_a_fault_of_ours_in_libfuzzers_process_is_raised_where_it_can_be_seen(tmp_path: Path) -> None:
-    with pytest.raises(WorkerFault):
-        run_campaign(fuzzed(tmp_path, end=3))
+    assert isinstance(run_campaign(fuzzed(tmp_path, end=3)).error, WorkerFault)
 
 
 def test_subjects_that_nothing_is_compiled_for_are_refused(tmp_path: Path) -> None:

@@ -87,7 +87,9 @@ class Client(Asker):
             env=environment,
         )
         self.stages: list[str] = []
-        self.first = self._read()
+        while isinstance(first := self._read(), Stage):
+            pass
+        self.first = first
 
     def __enter__(self) -> Self:
         return self

@@ -1,6 +1,7 @@
 """Subjects with a known fault, given to workers as `tests.check.planted:name`."""
 
 import itertools
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -144,3 +145,15 @@ SUBJECTS = tuple(
     for name, value in list(globals().items())
     if not name.startswith("_") and getattr(value, "__module__", "") == __name__
 )
+
+
+def forks(module: nn.Module) -> Call:
+    """The module; the process that this forks goes on as the worker does."""
+    os.fork()
+    return module
+
+
+def reads_standard_input(module: nn.Module) -> Call:
+    """The module, after reading all that there is to read."""
+    os.read(0, 1 << 20)
+    return module

@@ -112,7 +112,7 @@ def test_a_subject_that_cannot_be_imported_is_named(name: str) -> None:
 def test_a_subject_that_cannot_be_imported_makes_it_unusable() -> None:
     name = "no.such.module:kernel"
     with pytest.raises(WorkerUnavailable) as error:
-        start(parse_options(["--subject", name]))
+        start(parse_options(["--subject", name]), print)
     assert name in str(error.value) and "\n" not in str(error.value)
 
 
@@ -137,10 +137,18 @@ def test_a_process_of_its_own_tells_its_stages_and_ends_with_0(monkeypatch: pyte
     assert client.process.returncode == 0
 
 
+@pytest.mark.worker
+def test_a_function_takes_no_part_in_what_worker_and_parent_say() -> None:
+    names = ["tests.check.planted:forks", "tests.check.planted:reads_standard_input"]
+    with Client(*(word for name in names for word in ("--subject", name))) as client:
+        for _ in range(2):
+            assert [item.verdict in HARMLESS for item in client.check(plain(), *names).results] == [True, True]
+            assert client.stages == ["eager", "reference", "noise", *names]
+
+
 @pytest.mark.parametrize("line", ["", Exit().to_json() + "\n"])
-def test_it_ends_with_its_input_and_where_it_is_told_to(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(line.encode())))
-    assert read_check() is None
+def test_it_ends_with_its_input_and_where_it_is_told_to(line: str) -> None:
+    assert read_check(io.BytesIO(line.encode())) is None
 
 
 def test_inductor_shows_what_its_passes_show(worker: Asker) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fuzz.evaluator import Evaluator, WorkerFault, build_check, open_evaluator
+from fuzz.evaluator import Evaluator, Stopped, WorkerFault, build_check, open_evaluator
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import NotTaken, ProcessLost
 from fuzz.worker_process import WorkerProcess
@@ -45,9 +45,10 @@ def test_a_killed_evaluator_asks_nothing_again() -> None:
         assert evaluator.hello.pid
         evaluator.submit(build_check(SOFTMAX, BOTH))
         evaluator.kill()
-        result = evaluator.collect()
-        assert evaluator.killed
-    assert not any(r.verdict is Verdict.OK for r in result.results)
+        with pytest.raises(Stopped):
+            evaluator.collect()
+        with pytest.raises(Stopped):
+            evaluator.evaluate(TANH, BOTH)
 
 
 def test_a_fault_of_ours_is_raised_and_the_next_case_is_judged() -> None:

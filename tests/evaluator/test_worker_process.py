@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from fuzz.evaluator import WorkerConfig, WorkerFault, build_check
+from fuzz import worker_process
+from fuzz.evaluator import Stopped, WorkerConfig, WorkerFault, WorkerUnavailable, build_check
 from fuzz.protocol import Check, Result, Verdict
 from fuzz.protocol.failures import Process, ProcessLost
 from fuzz.worker_process import WorkerProcess
@@ -139,9 +140,8 @@ def test_killed_from_another_thread_a_check_ends_at_once(tmp_path: Path) -> None
     w.start()
     timer = threading.Timer(0.2, w.kill)
     timer.start()
-    began = time.monotonic()
-    ask(w, CHECK)
-    assert time.monotonic() - began < 10
+    with pytest.raises(Stopped):
+        ask(w, CHECK)
     timer.join()
     w.close()
 
@@ -153,6 +153,54 @@ def test_a_worker_found_dead_between_two_cases_is_replaced(tmp_path: Path) -> No
     os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
     assert [r.verdict for r in ask(w, HARMLESS).results] == [Verdict.OK]
     assert w.start().pid != first
+    w.close()
+
+
+def test_a_start_that_fails_after_one_that_did_not_is_tried_again(tmp_path: Path) -> None:
+    deaths: list[str] = []
+    config = setup(starts=str(tmp_path / "starts"), bad_starts=[2, 3], **rule(do="die"))
+    w = WorkerProcess(config, log=tmp_path / "log", on_death=deaths.append)
+    assert [r.verdict for r in ask(w, CHECK).results] == [Verdict.WORKER_DIED]
+    assert [r.verdict for r in ask(w, HARMLESS).results] == [Verdict.OK]
+    assert len(deaths) == 3
+    w.close()
+
+
+def test_starts_that_keep_failing_are_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_process, "PAUSES", (0.01, 0.01))
+    starts = tmp_path / "starts"
+    w = worker(tmp_path, starts=str(starts), bad_starts=list(range(2, 99)), **rule(do="die"))
+    ask(w, CHECK)
+    for _ in range(2):
+        with pytest.raises(WorkerUnavailable):
+            ask(w, HARMLESS)
+    # The second time one try is enough to see that nothing has changed.
+    assert starts.stat().st_size == 1 + 3 + 1
+    w.close()
+
+
+def test_a_first_start_that_fails_is_not_repeated(tmp_path: Path) -> None:
+    starts = tmp_path / "starts"
+    w = worker(tmp_path, starts=str(starts), bad_starts=[1])
+    with pytest.raises(WorkerUnavailable):
+        w.start()
+    assert starts.stat().st_size == 1
+    w.close()
+
+
+def test_a_start_that_hangs_is_told_with_what_it_was_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_process, "START_SECONDS", 2.0)
+    w = worker(tmp_path, timeout=0.5, faulthandler=True, hangs="importing my_kernel")
+    with pytest.raises(WorkerUnavailable, match=r"importing my_kernel: .* main \(campaign/fake_worker\.py\)"):
+        w.start()
+    w.close()
+
+
+def test_a_process_that_a_dead_worker_forked_delays_nothing(tmp_path: Path) -> None:
+    w = worker(tmp_path, timeout=60.0, **rule(do="fork"))
+    began = time.monotonic()
+    assert [r.verdict for r in ask(w, CHECK).results] == [Verdict.WORKER_DIED]
+    assert time.monotonic() - began < 30
     w.close()
 
 

@@ -72,6 +72,9 @@ def replace_file(path: Path, content: bytes) -> None:
     """Write a file, and make its directory. A kill at any instant leaves the old file or the new. Raises UserError."""
     temporary = None
     try:
+        if path.exists() and not path.is_file():  # such as /dev/stdout
+            path.write_bytes(content)
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=".", suffix=".tmp", delete=False) as file:
             temporary = Path(file.name)

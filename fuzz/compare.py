@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from fuzz.cli import enter
+from fuzz.cli import enter, ignore_lost_output
 
 
 def compare(
@@ -55,9 +55,9 @@ def compare(
     record
         Write the verdicts into the case files, by torch version, under `seen`.
     json
-        Write the comparison to this file as JSON.
+        Write the comparison to this file as JSON, every few seconds and at the end.
     markdown
-        Write the comparison to this file as a Markdown code block.
+        Write the comparison to this file as a Markdown code block, every few seconds and at the end.
     timeout
         Time limit for one stage of a case, such as 60s.
     memory
@@ -100,7 +100,7 @@ def compare(
     config = WorkerConfig.from_options(None, "cpu", subject or (), timeout, memory)
     configs = [replace(config, python=interpreter) for interpreter in python or [sys.executable]]
     files = {"json": json, "markdown": markdown, "save-baseline": save_baseline}
-    text, code = run_comparison(
+    text, code, error = run_comparison(
         tasks,
         configs,
         before,
@@ -109,7 +109,10 @@ def compare(
         kept=out if seed is not None else None,
         limit=growth or GROWTH,
     )
-    print(text)
+    with ignore_lost_output():
+        print(text, flush=True)
+    if error is not None:
+        raise error
     return code
 
 

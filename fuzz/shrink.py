@@ -35,7 +35,7 @@ def shrink(
     timeout
         Time limit for one stage of a case, such as 60s.
     shrink_time
-        Time limit for shrinking; the smallest case found by then is saved.
+        Time limit for shrinking. The smallest case found by then, or until Ctrl-C, is saved.
     memory
         Memory limit of the worker, in MiB.
 
@@ -59,6 +59,7 @@ def shrink(
     from fuzz.durations import format_count, parse_duration
     from fuzz.evaluator import WorkerConfig, open_evaluator
     from fuzz.protocol import SubjectResult
+    from generators.errors import UserError
     from generators.program.case import Case
     from generators.program.emit import source
 
@@ -86,19 +87,28 @@ def shrink(
             return 1
         hello = evaluator.hello
         attention_only = subject in hello.attention
-        smallest = shrink_case(
-            entry.case,
-            lambda c: is_same_failure(judge(c), wanted, exact=True, attention_only=attention_only),
-            lambda: time.monotonic() > deadline,
-            attention_only=attention_only,
-        )[-1]
-        shown = judge(smallest) or wanted
+        smallest, shown, ended = entry.case, wanted, None
+
+        def still_fails(candidate: Case) -> bool:
+            nonlocal smallest, shown
+            result = judge(candidate)
+            if result is None or not is_same_failure(result, wanted, exact=True, attention_only=attention_only):
+                return False
+            smallest, shown = candidate, result
+            return True
+
+        try:
+            shrink_case(entry.case, still_fails, lambda: time.monotonic() > deadline, attention_only=attention_only)
+        except (KeyboardInterrupt, UserError) as error:
+            ended = error
     print(source(smallest))
     before, after = len(entry.case.ops), len(smallest.ops)
     kept = "already minimal" if smallest == entry.case else "simplified"
     size = f"{before} to {after} operations" if after < before else f"{format_count(after, 'operation')}, {kept}"
     print(f"{size}, {format_count(probes, 'check')}; {shown.verdict} under {subject}")
     print(f"saved: {save(replace(Entry(smallest, note=entry.note), found=record_origin(shown, hello)), directory)}")
+    if ended is not None:
+        raise ended
     return 0
 
 

@@ -1,6 +1,7 @@
 """The same cases under several torch versions, each in workers of its own: what is asked, a row for each answer, and
 what is written where."""
 
+import math
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,8 +12,10 @@ from pathlib import Path
 
 from corpus import entry as corpus_entry
 from corpus.entry import Entry
+from corpus.file_edits import replace_file
 from fuzz.campaign.investigate import find_public_subject
-from fuzz.cli import FAULT, INTERRUPTED
+from fuzz.cli import FAULT, INTERRUPTED, ignore_lost_output
+from fuzz.durations import format_duration
 from fuzz.evaluator import Evaluator, WorkerConfig, WorkerFault, open_evaluator, public_version
 from fuzz.expectation import require_allowed
 from fuzz.protocol import Hello, Result, Verdict
@@ -148,41 +151,51 @@ def run_comparison(
     record: bool = False,
     kept: Path | None = None,
     limit: float = GROWTH,
-) -> tuple[str, int]:
-    """Compare, and write the files asked for; what to print, and the exit code. Ctrl-C ends it with what is done.
+) -> tuple[str, int, Exception | None]:
+    """Compare, and write the files asked for; what to print, the exit code, and an exception to be raised after that.
 
-    `configs`: in the order in which a person upgrades; `files`: by option, what to write besides; `record`: write
-    verdicts into the case files; `kept`: a directory for random cases that changed; `limit`: the growth that counts.
-    Raises `UserError`.
+    An interrupt ends it with what is done. `configs`: in the order in which a person upgrades; `files`: by option, what
+    to write every few seconds; `record`: write verdicts into the case files; `kept`: a directory for random cases that
+    changed; `limit`: the growth that counts. Raises `UserError`.
     """
     for option, file in files.items():
         if file.is_dir() or not file.absolute().parent.is_dir():
             raise UserError(f"--{option} {file}: can't be written: {file.parent} is not a directory")
+    replaced = {option: file for option, file in files.items() if not file.exists() or file.is_file()}
     rows: list[Row] = []
-    interrupted, said = False, -_PROGRESS_SECONDS
+    interrupted, error = False, None
     with ExitStack() as stack:
         evaluators = [stack.enter_context(open_evaluator(config)) for config in configs]
         torches = _start_all(evaluators, tasks)
+        comparison = Comparison(_label_versions(torches, configs, before), (), len(tasks))
+        began, said = time.monotonic(), -math.inf
         try:
-            for number, task in enumerate(tasks, 1):
+            for number, task in enumerate(tasks):
                 if time.monotonic() - said >= _PROGRESS_SECONDS:
                     said = time.monotonic()
-                    sys.stderr.write(f"{number} of {len(tasks)}: {task.name} under {task.subject}\n")
-                    sys.stderr.flush()
+                    left = (
+                        f", {format_duration((said - began) / number * (len(tasks) - number))} left" if number else ""
+                    )
+                    with ignore_lost_output():
+                        sys.stderr.write(f"{number} of {len(tasks)}{left}: {task.name} under {task.subject}\n")
+                        sys.stderr.flush()
+                    _write_files(replace(comparison, rows=tuple(rows)), replaced, torches[-1])
                 for row in compare(task, evaluators, before, limit):
                     rows.append(row)
                     if record and row.subject == task.subject:
                         _record_verdicts(row, dict(zip(torches, row.results[-len(torches) :], strict=True)))
+            comparison = replace(comparison, cut=0)
         except KeyboardInterrupt:
             interrupted = True
-    versions = _label_versions(torches, configs, before)
-    comparison = Comparison(versions, tuple(rows), len(tasks) if interrupted else 0)
+        except Exception as raised:  # noqa: BLE001 - raised when the rest is printed
+            error = raised
+    comparison = replace(comparison, rows=tuple(rows))
     lines = [table.render_text(comparison), *_write_files(comparison, files, torches[-1])]
     text = "\n".join([*lines, *(_keep_cases(comparison, tasks, kept) if kept else ())])
     if interrupted:
-        return text, INTERRUPTED
+        return text, INTERRUPTED, None
     has_faults = any(result.fault for row in rows for result in row.results)
-    return text, FAULT if has_faults else int(any(row.change is Change.REGRESSED for row in rows))
+    return text, FAULT if has_faults else int(any(row.change is Change.REGRESSED for row in rows)), error
 
 
 def _start_all(evaluators: Sequence[Evaluator], tasks: Sequence[Task]) -> list[str]:
@@ -202,20 +215,18 @@ def _start_all(evaluators: Sequence[Evaluator], tasks: Sequence[Task]) -> list[s
     return torches
 
 
-def _write_files(comparison: Comparison, files: Mapping[str, Path], torch: str) -> Iterator[str]:
+def _write_files(comparison: Comparison, files: Mapping[str, Path], torch: str) -> list[str]:
+    """Write the files; gives what there is to say about them. Raises `UserError`."""
     contents = {
         "json": lambda: table.render_json(comparison),
         "markdown": lambda: f"```text\n{table.render_text(comparison)}\n```\n",
         "save-baseline": lambda: render_baseline(torch, comparison.rows),
     }
     for option, path in files.items():
-        if option == "save-baseline" and comparison.cut:
-            yield f"{path} was not written: a baseline needs all cases"
-            continue
-        try:
-            path.write_text(contents[option](), encoding="utf-8")
-        except OSError as error:
-            raise UserError(f"{path}: can't be written: {error.strerror}") from error
+        if option != "save-baseline" or not comparison.cut:
+            replace_file(path, contents[option]().encode())
+    baseline = files.get("save-baseline")
+    return [f"{baseline} was not written: a baseline needs all cases"] if baseline and comparison.cut else []
 
 
 def _keep_cases(comparison: Comparison, tasks: Sequence[Task], directory: Path) -> Iterator[str]:

@@ -175,7 +175,8 @@ def test_a_baseline_that_is_none_is_refused(python: Make, files: Path, tmp_path:
         assert done.returncode == 2 and said in done.stderr
 
 
-def test_an_interrupt_keeps_what_is_done(python: Make, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_keeps_what_is_done(python: Make, tmp_path: Path, number: signal.Signals) -> None:
     for kinds in (("exp",), ("exp", "softmax")):
         save(Entry(case(*kinds)), tmp_path / "corpus" / str(len(kinds)))
     hangs, told = {**WRONG, "do": "hang"}, tmp_path / "told.json"
@@ -189,7 +190,7 @@ def test_an_interrupt_keeps_what_is_done(python: Make, tmp_path: Path) -> None:
     while not marks.exists():
         assert time.monotonic() < deadline and process.poll() is None
         time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "1 comparison of 2, then interrupted, torch 2.12.1, 2.13.0: 1 no change" in out

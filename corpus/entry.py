@@ -20,7 +20,7 @@ All of it is optional, and stands in the file beside the keys of the case (`corp
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -30,10 +30,11 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from corpus import casefile
-from corpus.file_edits import apply_edits, replace_file, set_key
+from corpus.file_edits import apply_edits, set_key
+from corpus.files import read_file, replace_file
 from corpus.records import Reader, build, checking, fields_of, one_of
-from corpus.strict_yaml import Node, decode, dump, dump_flow, parse, read_file
-from generators.errors import CaseError, UserError
+from corpus.strict_yaml import MAX_BYTES, Node, decode, dump, dump_flow, parse
+from generators.errors import CaseError, UserError, UserErrors
 from generators.program.case import Case
 
 SUFFIX = ".case.yaml"
@@ -42,6 +43,7 @@ DEVICES = ("cpu", "cuda")
 DEFAULT_SUBJECT = "inductor"
 _KEYS = ("note", "expect", "found", "seen")
 _MAX_REACHES = 32
+_MAX_ERRORS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,8 +189,8 @@ def dumps(entry: Entry) -> str:
 
 
 def load(path: Path) -> Entry:
-    """The entry in a file. Raises CaseError when the file can't be read or holds none."""
-    return loads(read_file(path), str(path))
+    """The entry in a file. Raises UserError when the file can't be read or holds none."""
+    return loads(read_file(path, MAX_BYTES), str(path))
 
 
 def save(entry: Entry, directory: Path) -> Path:
@@ -210,7 +212,7 @@ def record_seen(path: Path, verdicts: Mapping[str, str]) -> None:
 
     A kill at any instant leaves the old file or the new. Raises UserError when it can't be read or written.
     """
-    text = decode(read_file(path), str(path))
+    text = decode(read_file(path, MAX_BYTES), str(path))
     entry = loads(text, str(path))
     seen = sort_by_version({**entry.seen, **verdicts})
     if seen == entry.seen:
@@ -240,21 +242,36 @@ def sort_by_version(verdicts: Mapping[str, str]) -> dict[str, str]:
 def case_files(path: Path) -> Iterator[Path]:
     """The case files under a directory, in order; any other path alone."""
     if path.is_dir():
-        yield from sorted(p for p in path.rglob(f"*{SUFFIX}") if p.is_file())
+        yield from sorted(path.rglob(f"*{SUFFIX}"))
     else:
         yield path
 
 
 def load_directory(directory: Path) -> dict[Path, Entry]:
-    """All entries under a directory, by path; none without the directory. Raises CaseError."""
-    return {path: load(path) for path in case_files(directory)} if directory.is_dir() else {}
+    """All entries under a directory, by path; none without the directory. Raises UserError, as `load_files` does."""
+    return load_files(case_files(directory)) if directory.is_dir() else {}
 
 
 def load_all(paths: Sequence[Path]) -> dict[Path, Entry]:
-    """The entries in these files and directories. Raises UserError when there are none, CaseError for a bad one."""
+    """The entries in these files and directories. Raises UserError when there are none, and as `load_files` does."""
     if not paths:
         raise UserError(f"name at least one case file (*{SUFFIX}) or a directory of them")
-    entries = {file: load(file) for path in paths for file in case_files(path)}
+    entries = load_files(file for path in paths for file in case_files(path))
     if not entries:
         raise UserError(f"no *{SUFFIX} under {', '.join(str(p) for p in paths)}")
+    return entries
+
+
+def load_files(files: Iterable[Path]) -> dict[Path, Entry]:
+    """The entries in these files. Raises UserErrors, which name the bad ones."""
+    entries, errors = {}, []
+    for file in files:
+        try:
+            entries[file] = load(file)
+        except UserError as error:
+            errors.append(str(error))
+    if len(errors) > _MAX_ERRORS:
+        errors[_MAX_ERRORS:] = [f"and {len(errors) - _MAX_ERRORS} more bad files"]
+    if errors:
+        raise UserErrors(*errors)
     return entries

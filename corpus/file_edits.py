@@ -1,13 +1,9 @@
-"""Edits of YAML text that keep all other characters, comments included; and atomic replacement of files."""
+"""Edits of YAML text that keep all other characters, comments included."""
 
-import os
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from corpus.strict_yaml import Data, Node, dump_flow
-from generators.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,39 +52,3 @@ def _insert_below(text: str, end: int, lines: str) -> Edit:
     if text[end - 1] != "\n":
         end = text.find("\n", end) + 1 or len(text)
     return Edit(end, end, ("" if text[end - 1] == "\n" else "\n") + lines + "\n")
-
-
-def require_writable(directory: Path, option: str) -> None:
-    """Make a directory. Raises UserError if nothing can be written there, before minutes of work."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=directory):
-            pass
-    except OSError as error:
-        raise UserError(f"{option} {directory}: can't be written: {error.strerror}") from error
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a file, and make its directory. A kill at any instant leaves the old file or the new. Raises UserError."""
-    temporary = None
-    try:
-        if path.exists() and not path.is_file():  # such as /dev/stdout
-            path.write_bytes(content)
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=".", suffix=".tmp", delete=False) as file:
-            temporary = Path(file.name)
-            file.write(content)
-            file.flush()
-            os.fchmod(file.fileno(), 0o644)
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
-    except OSError as error:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
-        raise UserError(f"{path}: can't be written: {error.strerror}") from error

@@ -27,9 +27,10 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from corpus.entry import SUFFIX
-from corpus.file_edits import Edit, append_items, apply_edits, replace_file, set_key
+from corpus.file_edits import Edit, append_items, apply_edits, set_key
+from corpus.files import read_file, replace_file, require_writable
 from corpus.records import build, checking, each, fields_of, read, to_data
-from corpus.strict_yaml import Data, Node, decode, parse, read_file
+from corpus.strict_yaml import MAX_BYTES, Data, Node, decode, parse
 from generators.errors import UserError
 
 FORMAT = 1
@@ -149,7 +150,7 @@ class Ledger:
 
 def load(path: Path) -> Ledger:
     """The ledger in a file; an empty one for NONE. Raises UserError: one line with file, line and field."""
-    return Ledger(path) if path == NONE else loads(read_file(path), path)
+    return Ledger(path) if path == NONE else loads(read_file(path, MAX_BYTES), path)
 
 
 def loads(content: bytes | str, path: Path) -> Ledger:
@@ -229,8 +230,7 @@ def save(ledger: Ledger) -> None:
     Missing entries are added. In the others `findings`, `first_seen`, `last_seen` and `versions` are replaced, and
     missing causes are added to `also`. A kill at any instant leaves the old file or the new. Raises UserError.
     """
-    check_writable(ledger.path)
-    text = decode(read_file(ledger.path), str(ledger.path)) if ledger.path.exists() else _HEAD
+    text = decode(read_file(ledger.path, MAX_BYTES), str(ledger.path)) if ledger.path.exists() else _HEAD
     text += "" if text.endswith("\n") else "\n"
     listed = parse(text, str(ledger.path)).record(("ledger_format", "bugs"))["bugs"]
     there = {bug.id: (bug, node) for bug, node in zip(loads(text, ledger.path).bugs, listed.items(), strict=True)}
@@ -247,6 +247,7 @@ def check_writable(path: Path) -> None:
     """Raises UserError where no ledger can be written."""
     if path.exists() and not path.is_file():
         raise UserError(f"{path}: not a regular file, so the ledger can't be updated")
+    require_writable(path, "--ledger", is_file=True)
 
 
 def _updates(text: str, before: Bug, node: Node, bug: Bug) -> Iterator[Edit]:

@@ -9,8 +9,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 import yaml
 
@@ -24,6 +23,7 @@ MAX_INT = (1 << 63) - 1
 """What torch can hold."""
 MAX_ITEMS = 4096
 
+T = TypeVar("T")
 Data = Mapping[str, "Data"] | list["Data"] | str | int | float | bool | None
 """What can be written: nested mappings, lists and scalars."""
 
@@ -45,7 +45,7 @@ _Dumper: type = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value and its place: `line` counts from 1, `field` is its path, such as `ops[3].other`.
+    """A value and its place: `line`, of its key where it has one, counts from 1; `field` is its path: `ops[3].other`.
 
     It is `text[start:end]` of the file; the key it belongs to ends at `key_end`. `flow`: written in brackets.
     """
@@ -74,27 +74,24 @@ class Node:
 
     def text(self) -> str:
         """The text. Raises CaseError for anything else, as the other readers do."""
-        if not isinstance(self.value, str):
-            hint = "" if isinstance(self.value, dict | list) else "; quote it"
-            self.fail(f"expected text, got {self.describe()}{hint}")
-        return self.value
+        return self._expect("text", str)
 
     def integer(self) -> int:
         """The integer; 1.0 and true are refused."""
-        if isinstance(self.value, bool) or not isinstance(self.value, int):
-            self.fail(f"expected an integer, got {self.describe()}")
-        return self.value
+        return self._expect("an integer", int)
 
     def number(self) -> int | float:
         """The integer or float, as it was written; true is refused."""
-        if isinstance(self.value, bool) or not isinstance(self.value, int | float):
-            self.fail(f"expected a number, got {self.describe()}")
-        return self.value
+        return self._expect("a number", int, float)
 
     def boolean(self) -> bool:
         """The truth value; 1 and 0 are refused."""
-        if not isinstance(self.value, bool):
-            self.fail(f"expected true or false, got {self.describe()}")
+        return self._expect("true or false", bool)
+
+    def _expect(self, what: str, *kinds: type[T]) -> T:
+        if not isinstance(self.value, kinds) or (isinstance(self.value, bool) and bool not in kinds):
+            hint = "; quote it" if str in kinds and not isinstance(self.value, dict | list) else ""
+            self.fail(f"expected {what}, got {self.describe()}{hint}")
         return self.value
 
     def items(self, most: int = MAX_ITEMS) -> "list[Node]":
@@ -127,18 +124,9 @@ class Node:
         return entries
 
 
-def read_file(path: Path) -> bytes:
-    """The bytes of a file, one more than MAX_BYTES at most. Raises CaseError."""
-    try:
-        with path.open("rb") as file:
-            return file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise CaseError(f"{path}: can't be read: {error.strerror}") from error
-
-
 def decode(content: bytes | str, origin: str) -> str:
     """The text of a file. Raises CaseError for what is too long or no text."""
-    raw = content.encode() if isinstance(content, str) else content
+    raw = content.encode(errors="surrogatepass") if isinstance(content, str) else content
     if len(raw) > MAX_BYTES:
         raise CaseError(f"{origin}: larger than {MAX_BYTES} bytes")
     if b"\0" in raw:
@@ -156,11 +144,14 @@ def parse(content: bytes | str, origin: str) -> Node:
     try:
         return _Reader(yaml.parse(text, _Loader), origin).document()
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
+        # What is not closed is noticed lines later, up to the end of the file.
+        is_open = error.context is not None and "block" not in error.context
+        mark = (error.context_mark if is_open else None) or error.problem_mark
         line = mark.line + 1 if mark else 1
         raise CaseError(f"{origin}:{line}: not YAML: {error.problem or error.context}") from None
     except yaml.reader.ReaderError as error:
-        raise CaseError(f"{origin}: not YAML: {error.reason}") from None
+        line = text.encode().count(b"\n", 0, error.position) + 1
+        raise CaseError(f"{origin}:{line}: not YAML: {error.reason}") from None
 
 
 class _Reader:
@@ -172,14 +163,14 @@ class _Reader:
         next(self.events)
         if isinstance(next(self.events), yaml.StreamEndEvent):
             raise CaseError(f"{self.origin}:1: the file is empty")
-        root = self.node(next(self.events), "", 0, 0)
+        root = self.node(next(self.events), "", 0)
         next(self.events)
         after = next(self.events)
         if not isinstance(after, yaml.StreamEndEvent):
             self.refuse(after, "", "a second document; a file holds one")
         return root
 
-    def node(self, event: yaml.Event, field: str, depth: int, key_end: int) -> Node:
+    def node(self, event: yaml.Event, field: str, depth: int, key: yaml.Event | None = None) -> Node:
         if depth > MAX_DEPTH:
             self.refuse(event, "", f"nested deeper than {MAX_DEPTH} levels")
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
@@ -187,6 +178,7 @@ class _Reader:
         if getattr(event, "tag", None):
             self.refuse(event, field, "tags are not allowed")
         line, start, end = _locate(event)
+        line, _, key_end = _locate(key) if key else (line, 0, 0)
         if isinstance(event, yaml.ScalarEvent):
             return Node(self.scalar(event, field), self.origin, line, field, start, end, key_end)
         flow = getattr(event, "flow_style", None) is True
@@ -195,16 +187,16 @@ class _Reader:
         if isinstance(event, yaml.SequenceStartEvent):
             value = []
             while not isinstance(inner := next(self.events), yaml.SequenceEndEvent):
-                value.append(self.node(inner, f"{field}[{len(value)}]", depth + 1, 0))
+                value.append(self.node(inner, f"{field}[{len(value)}]", depth + 1))
                 last = value[-1].end
         else:
             while not isinstance(inner := next(self.events), yaml.MappingEndEvent):
-                key = self.key(inner, field)
-                path = f"{field}.{key}" if field else key
-                if key in value:
-                    self.refuse(inner, path, f"duplicate key, first on line {value[key].line}")
-                value[key] = self.node(next(self.events), path, depth + 1, _locate(inner)[2])
-                last = value[key].end
+                name = self.key(inner, field)
+                path = f"{field}.{name}" if field else name
+                if name in value:
+                    self.refuse(inner, path, f"duplicate key, first on line {value[name].line}")
+                value[name] = self.node(next(self.events), path, depth + 1, inner)
+                last = value[name].end
         # The end of a block is where the next token is, behind comments that are none of its own.
         last = _locate(inner)[2] if flow else last
         return Node(value, self.origin, line, field, start, last, key_end, flow)

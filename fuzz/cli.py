@@ -11,11 +11,11 @@ import sys
 import textwrap
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn, TextIO, cast
 
-from generators.errors import UserError
+from generators.errors import UserError, UserErrors
 
 USAGE, FAULT, INTERRUPTED = 2, 3, 130
 CODES = {
@@ -25,6 +25,8 @@ CODES = {
     INTERRUPTED: "interrupted",
 }
 """What exit codes mean, unless a command's docstring says something else."""
+
+_SPECIAL = re.compile(r"[^\n\t -~]")
 
 #: Packages that the parent process needs; an interpreter without them can still run workers.
 NEEDED = frozenset({"cyclopts", "jinja2", "matplotlib", "packaging", "rich", "yaml"})
@@ -68,10 +70,36 @@ def ignore_lost_output() -> Iterator[None]:
 
 def call(command: Callable[..., int | None], name: str, arguments: Sequence[str]) -> int:
     """Run `command` with these arguments and give its exit code; errors are reported on stderr."""
+    out, errors = (cast("TextIO", _Screened(stream)) for stream in (sys.stdout, sys.stderr))
+    with redirect_stdout(out), redirect_stderr(errors):
+        return _call(command, name, arguments)
+
+
+def escape_controls(text: str) -> str:
+    """The text for a person, whoever wrote it: without what controls a terminal, hides or reorders what is read."""
+    return _SPECIAL.sub(lambda found: found[0] if found[0].isprintable() else ascii(found[0])[1:-1], text)
+
+
+class _Screened:
+    """A stream on which all text is escaped but that of Rich, which writes to `rich_proxied_file`."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.rich_proxied_file = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.rich_proxied_file, name)
+
+    def write(self, text: str) -> int:
+        """Write the text, escaped."""
+        return self.rich_proxied_file.write(escape_controls(text))
+
+
+def _call(command: Callable[..., int | None], name: str, arguments: Sequence[str]) -> int:
     try:
         return bind(command, name, arguments)() or 0
     except UserError as error:
-        return _fail(f"error: {_one_line(error)}", USAGE)
+        lines = error.args if isinstance(error, UserErrors) else (error,)
+        return _fail("\n".join(f"error: {_one_line(line)}" for line in lines), USAGE)
     except ModuleNotFoundError as error:
         if error.name not in NEEDED:
             return _fault()
@@ -136,5 +164,5 @@ def _format_epilogue(command: Callable[..., int | None]) -> str:
     return "\n".join(["", "Examples:", textwrap.indent(examples, "  "), "Exit codes:", *lines])
 
 
-def _one_line(error: BaseException) -> str:
+def _one_line(error: BaseException | str) -> str:
     return " ".join(str(error).split()) or type(error).__name__

@@ -33,9 +33,11 @@ def cmin(run: Path, *, into: Path) -> None:
     """
     from corpus import entry
     from corpus.entry import SUFFIX, Entry
+    from corpus.files import require_writable
     from fuzz.run_store import Results
     from generators.errors import UserError
 
+    require_writable(into, "--into")
     with closing(Results.open_readonly(run)) as results:
         queue = list(results.queue())
     if not queue:

@@ -164,10 +164,10 @@ def _whole(ranges: Ranges, size: int) -> bool:
 
 
 def _missing(ranges: Ranges, size: int) -> list[int]:
-    if _whole(ranges, size):
-        return []
-    inside = {index for first, last in ranges for index in range(first, last + 1)}
-    return [index for index in range(size) if index not in inside]
+    """The first three indices that are in none of the ranges."""
+    ends = [-1, *(end for item in ranges for end in item), size]
+    gaps = (range(last + 1, first) for last, first in zip(ends[::2], ends[1::2], strict=True))
+    return list(itertools.islice(itertools.chain.from_iterable(gaps), 3))
 
 
 def _phrase(name: str, size: int, ranges: Ranges, noun: str) -> str:

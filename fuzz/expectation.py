@@ -144,7 +144,7 @@ def describe_details(result: SubjectResult, where: str) -> list[str]:
     lines = []
     if isinstance(result.failure, RelationBroken):
         relation = result.failure.relation
-        lines.append(f"called again with other arguments ({relation}): {MEANINGS[relation]}")
+        lines.append(f"called again with other arguments ({relation}): {MEANINGS.get(relation, relation)}")
     if where:
         lines.append(f"where: {where}")
     numbers = list_numbers(result)

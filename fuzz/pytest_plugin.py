@@ -16,7 +16,7 @@ from corpus.entry import SUFFIX, Entry, load
 from fuzz.evaluator import Evaluator, WorkerConfig, open_evaluator
 from fuzz.expectation import State, describe_result, replay_entry
 from fuzz.protocol import Result
-from generators.errors import CaseError, UserError
+from generators.errors import UserError
 
 _EVALUATOR = pytest.StashKey[Evaluator]()
 
@@ -50,7 +50,7 @@ class CaseFile(pytest.File):
         """The test, named after the subjects it runs under. A broken file is a collection error of one line."""
         try:
             entry = load(self.path)
-        except CaseError as error:
+        except UserError as error:
             raise self.CollectError(str(error)) from error
         subjects = tuple(self.config.getoption("case_subject")) or (entry.subject,)
         yield CaseItem.from_parent(self, name=",".join(subjects), entry=entry, subjects=subjects)

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from corpus import casefile
 from fuzz.protocol import SubjectResult
-from fuzz.protocol.codec import encode
+from fuzz.protocol.codec import decode, encode
 from fuzz.protocol.failures import Word
 from fuzz.protocol.recorded import read_result
 from generators.errors import UserError
@@ -84,6 +84,11 @@ class FindingRow:
     first_seen: float
     last_seen: float
 
+    def __post_init__(self) -> None:
+        """Raises `ValueError` for a time that no calendar has."""
+        if not all(0 <= when < 1 << 33 for when in (self.first_seen, self.last_seen)):
+            raise ValueError("a time out of range")
+
 
 class Results:
     """The open store. Threads share it."""
@@ -93,7 +98,7 @@ class Results:
 
         Raises `UserError` for a file of another kind.
         """
-        self.path = directory / RESULTS_FILE
+        self.path, self._is_readonly = directory / RESULTS_FILE, readonly
         self._lock = threading.RLock()
         try:
             self._db = _connect(self.path, readonly=readonly)
@@ -137,7 +142,8 @@ class Results:
 
     def position(self) -> tuple[int, frozenset[int]]:
         """The first case number that is not judged, and those after it that are."""
-        return int(self.meta("cursor") or 0), frozenset(json.loads(self.meta("beyond") or "[]"))
+        with self._reading("position"):
+            return int(self.meta("cursor") or 0), frozenset(map(int, json.loads(self.meta("beyond") or "[]")))
 
     def set_meta(self, values: Mapping[str, str]) -> None:
         """Store values by key."""
@@ -196,7 +202,8 @@ class Results:
         query = "SELECT case_index, case_text, result FROM suspicions WHERE id = ?"
         index, text, result = self._select(query, suspicion_id)[0]
         case = casefile.loads(text, f"{self.path}: suspicion {suspicion_id}")
-        return Suspicion(suspicion_id, index, case, _from_json(result))
+        with self._reading(f"suspicion {suspicion_id}"):
+            return Suspicion(suspicion_id, index, case, read_result(json.loads(result)))
 
     def settle(self, suspicion_id: int, outcome: str, note: str = "", explained_by: str | None = None) -> None:
         """Store a suspicion's outcome. A finding that explains it is counted once more."""
@@ -225,10 +232,13 @@ class Results:
             "SELECT case_id, entry, file, result, kind, count, first_seen, last_seen FROM findings"
             " ORDER BY first_seen, case_id"
         )
-        return [
-            FindingRow(case_id, entry, file, _from_json(result), kind, count, first, last)
-            for case_id, entry, file, result, kind, count, first, last in rows
-        ]
+        names = FindingRow.__slots__
+        found = []
+        for row in rows:
+            with self._reading(f"finding {row[0]}"):
+                data = dict(zip(names, row, strict=True))
+                found.append(decode(FindingRow, data | {"result": encode(read_result(json.loads(data["result"])))}))
+        return found
 
     def cases(self) -> frozenset[str]:
         """The ids of all cases that were judged."""
@@ -242,7 +252,10 @@ class Results:
         """The cases that reached something new, oldest first, each with all that it reached."""
         rows = self._select("SELECT case_id, case_text, reached FROM queue ORDER BY found, case_id")
         for case_id, text, names in rows:
-            yield casefile.loads(text, f"{self.path}: queued case {case_id}"), frozenset(json.loads(names))
+            case = casefile.loads(text, f"{self.path}: queued case {case_id}")
+            with self._reading(f"queued case {case_id}"):
+                reached = frozenset(map(str, json.loads(names)))
+            yield case, reached
 
     def outcomes(self) -> dict[str, int]:
         """The number of suspicions by outcome, or "waiting"."""
@@ -250,7 +263,20 @@ class Results:
 
     def _select(self, query: str, *values: object) -> list[Any]:
         with self._lock:
-            return self._db.execute(query, values).fetchall()
+            try:
+                return self._db.execute(query, values).fetchall()
+            except sqlite3.DatabaseError as error:
+                if isinstance(error, sqlite3.OperationalError) and not self._is_readonly:
+                    raise
+                raise UserError(f"{self.path}: can't be read: {error}") from error
+
+    @contextmanager
+    def _reading(self, what: str) -> Iterator[None]:
+        """Raises UserError for a row that this version did not write."""
+        try:
+            yield
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise UserError(f"{self.path}: {what} is not readable: {error}") from error
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -289,7 +315,3 @@ def _connect(path: Path, *, readonly: bool) -> sqlite3.Connection:
 
 def _to_json(result: SubjectResult) -> str:
     return json.dumps(encode(replace(result, reached=())))
-
-
-def _from_json(text: str) -> SubjectResult:
-    return read_result(json.loads(text))

@@ -52,7 +52,7 @@ def shrink(
     from dataclasses import replace
 
     from corpus.entry import Entry, load, save
-    from corpus.file_edits import require_writable
+    from corpus.files import require_writable
     from corpus.shrink import shrink as shrink_case
     from fuzz.campaign.finding_store import record_origin
     from fuzz.campaign.investigate import is_same_failure

@@ -8,6 +8,13 @@ class UserError(Exception):
     """A mistake in usage, configuration or input. Command lines print it and exit with 2."""
 
 
+class UserErrors(UserError):
+    """Several mistakes; each argument is the text of one."""
+
+    def __str__(self) -> str:
+        return "; ".join(self.args)
+
+
 class CaseError(UserError, ValueError):
     """A case that breaks a rule. `place`: the field of the case, and the name of the input or operation in it."""
 

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import jinja2
 
+from fuzz.cli import escape_controls
+
 _TEMPLATES = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
     undefined=jinja2.StrictUndefined,
@@ -15,5 +17,6 @@ _TEMPLATES = jinja2.Environment(
 
 
 def render(template: str, **values: object) -> str:
-    """The template of that name with every name it uses filled in. Raises jinja2.UndefinedError for one that isn't."""
-    return _TEMPLATES.get_template(template).render(**values)
+    """The template of that name with every name it uses filled in, and without characters that control a terminal.
+    Raises jinja2.UndefinedError for one that isn't."""
+    return escape_controls(_TEMPLATES.get_template(template).render(**values))

@@ -8,11 +8,12 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from corpus import entry as corpus_entry
-from corpus.file_edits import replace_file
+from corpus.files import replace_file
 from fuzz.campaign.events import CampaignStarted, Event, FindingSaved, Listener
 from fuzz.campaign.known_bugs import KnownBugs, read_recorded_result
 from fuzz.campaign.options import Options
 from fuzz.campaign.stats import Statistics
+from fuzz.cli import escape_controls
 from fuzz.durations import format_count
 from fuzz.expectation import list_commands
 from fuzz.protocol import Verdict
@@ -114,4 +115,4 @@ def format_junit(data: dict[str, Any]) -> bytes:
         kind = "failure" if finding["status"] in _FAILURES else "skipped"
         child = ET.SubElement(test, kind, {"message": f"{finding['status']}: {finding['title']}{bug}"})
         child.text = "\n".join([finding["file"], *finding["commands"]])
-    return bytes(ET.tostring(root, encoding="utf-8", xml_declaration=True))
+    return escape_controls(ET.tostring(root, encoding="unicode", xml_declaration=True)).encode()

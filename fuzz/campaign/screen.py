@@ -28,6 +28,7 @@ from fuzz.campaign.events import (
 )
 from fuzz.campaign.options import Budget
 from fuzz.campaign.stats import Statistics
+from fuzz.cli import escape_controls
 from fuzz.durations import format_count, format_duration
 from fuzz.expectation import describe_details, reproduce_lines
 from fuzz.protocol import Verdict
@@ -257,19 +258,20 @@ class LiveScreen(LineScreen):
 
     def _print(self, text: str, stream: TextIO) -> None:
         if stream.isatty():
-            self._console.print(text, markup=False)
+            self._console.print(escape_controls(text), markup=False)
         else:
             super()._print(text, stream)
 
     def tick(self) -> None:
         """Redraw."""
+        from rich.markup import escape
         from rich.table import Table
 
         table = Table(box=None, show_header=False, pad_edge=False)
         table.add_column(style="bold", no_wrap=True)
         table.add_column(no_wrap=True, overflow="ellipsis")
         for row in list_rows(self._statistics, self._budget):
-            table.add_row(*row)
+            table.add_row(*map(escape, map(escape_controls, row)))
         self._live.update(table, refresh=True)
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from corpus.entry import case_files, load
+from corpus.entry import load_directory
 from fuzz.protocol import Result, SubjectResult
 from fuzz.run_store import Results
 from generators.errors import UserError
@@ -85,7 +85,7 @@ def load_seeds(directory: Path) -> tuple[Case, ...]:
     """
     if not directory.is_dir():
         raise UserError(f"--seeds {directory}: no such directory")
-    entries = [load(file) for file in case_files(directory)]
+    entries = load_directory(directory).values()
     cases = {entry.case.id: entry.case for entry in entries if entry.expect is None or entry.expect.status != "known"}
     return tuple(sorted(cases.values(), key=lambda case: (len(case.ops), case.id)))
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
-from corpus.file_edits import require_writable
+from corpus.files import require_writable
 from fuzz.campaign.campaign import Campaign, Sampler
 from fuzz.campaign.events import Bus, EventLog
 from fuzz.campaign.export import Export
@@ -26,6 +26,7 @@ from fuzz.subjects import get_spec
 from generators.errors import UserError
 from generators.sampling.sample import sample
 
+_LOCK = "lock"
 _SPARE_MIB = 64
 """Refuse to start with less free space than this: logs and compiled code of a few minutes."""
 
@@ -50,14 +51,14 @@ def _enter_directory(path: Path) -> Iterator[None]:
     of ours kept cases from being judged, `faults/`. Raises `UserError` when it can't be written, is full, is in use, or
     holds other things.
     """
-    if path.is_dir() and not (path / RESULTS_FILE).exists() and any(path.iterdir()):
+    if path.is_dir() and not (path / RESULTS_FILE).exists() and {one.name for one in path.iterdir()} - {_LOCK}:
         raise UserError(f"--out {path}: holds other files and no run; give a directory of its own")
     made = None if path.exists() else path
     while made is not None and not made.parent.exists():
         made = made.parent
     try:
         path.mkdir(parents=True, exist_ok=True)
-        lock = (path / "lock").open("ab")
+        lock = (path / _LOCK).open("ab")
     except OSError as error:
         raise UserError(f"--out {path}: can't be written: {error.strerror}") from error
     if shutil.disk_usage(path).free < _SPARE_MIB * 2**20:
@@ -89,7 +90,7 @@ def run_campaign(options: Options, sampler: Sampler = sample) -> RunResult:
         require_writable(options.corpus, "--corpus")
         for option, file in (("--json", options.json), ("--junit", options.junit)):
             if file is not None:
-                require_writable(file.parent, option)
+                require_writable(file, option, is_file=True)
         with _enter_directory(options.out), closing(Results(options.out)) as results:
             return _run(_resolve_seed(options, results), results, sampler)
     except (OSError, sqlite3.OperationalError) as error:

@@ -217,6 +217,14 @@ class WrongElements:
     spanned: int
     product: bool
 
+    def __post_init__(self) -> None:
+        """Raises `ValueError` where ranges are not within the shape."""
+        for size, ranges in zip(self.shape, self.ranges, strict=True):
+            ends = [end for first, last in ranges for end in (first, last)]
+            inside = [0, *ends, size - 1]
+            if (ends and inside != sorted(inside)) or (self.wrong and not ends):
+                raise ValueError("ranges that are not within the shape")
+
 
 CASTS, TF32 = "casts", "tf32"
 """Why a difference is by design: casts that Inductor leaves out, or TF32 where it is allowed."""
@@ -280,17 +288,17 @@ def from_json(line: str | bytes) -> Message:
     """The message a line holds. Raises `ProtocolError` for anything else. Unknown keys are ignored."""
     try:
         data = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ProtocolError(f"not JSON: {_shorten(line)}") from error
-    if not isinstance(data, dict) or data.get("type") not in _TYPES:
+    kind = _TYPES.get(str(data.get("type"))) if isinstance(data, dict) else None
+    if kind is None:
         raise ProtocolError(f"not a message: {_shorten(line)}")
-    kind = _TYPES[data["type"]]
     try:
         return decode(kind, data)
     except ValueError as error:
-        raise ProtocolError(f"bad {kind.type} message ({error}): {_shorten(line)}") from error
+        raise ProtocolError(f"bad {kind.type} message ({_shorten(str(error))}): {_shorten(line)}") from error
 
 
 def _shorten(line: str | bytes) -> str:
     text = line.decode(errors="replace") if isinstance(line, bytes) else line
-    return text.strip()[:120]
+    return " ".join(text.split())[:120]

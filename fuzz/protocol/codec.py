@@ -76,7 +76,10 @@ def _decode(kind: Any, data: Any, path: str) -> Any:
     if kind is Any:
         return data
     if kind is float and isinstance(data, (int, float, str)) and not isinstance(data, bool):
-        return float(data)
+        try:
+            return float(data)
+        except OverflowError as error:
+            raise ValueError(f"{path}: {error}") from error
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind(data)
     if kind in (int, str, bool) and type(data) is kind:

@@ -109,7 +109,7 @@ def describe(result: SubjectResult, *, brief: bool = False) -> str:
     """What is wrong and what explains it, in one line, or "". `brief`: see `describe_failure`."""
     parts = [describe_failure(result.failure, brief=brief)] if result.failure is not None else []
     if result.excuse:
-        parts.append(_EXCUSES[result.excuse])
+        parts.append(_EXCUSES.get(result.excuse, result.excuse))
     if result.writes:
         parts.append(f"wrote {describe_writes(result.writes)}")
     return "; ".join(part for part in parts if part)
@@ -159,8 +159,11 @@ def _fill(failure: Failure) -> str:
         case failures.ImpossibleUnderDropout(index=index):
             values["where"] = f"head {list(index)}" if index else "all of it"
     form = next((values[key] for key in ("statistic", "problem", "aspect") if key in values), "")
-    sentence = _SENTENCES.get(f"{failure.kind} {form}") or _SENTENCES[failure.kind]
-    return sentence.format_map(values)
+    sentence = _SENTENCES.get(f"{failure.kind} {form}") or _SENTENCES.get(failure.kind, "")
+    try:
+        return sentence.format_map(values) or failure.kind
+    except LookupError:
+        return f"{failure.kind} {form}"  # stored by another version, with other fields
 
 
 def _describe_wrong_value(failure: failures.WrongValue, *, brief: bool) -> str:

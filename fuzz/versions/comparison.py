@@ -12,7 +12,7 @@ from pathlib import Path
 
 from corpus import entry as corpus_entry
 from corpus.entry import Entry
-from corpus.file_edits import replace_file
+from corpus.files import replace_file, require_writable
 from fuzz.campaign.investigate import find_public_subject
 from fuzz.cli import FAULT, INTERRUPTED, ignore_lost_output
 from fuzz.durations import format_duration
@@ -159,8 +159,11 @@ def run_comparison(
     changed; `limit`: the growth that counts. Raises `UserError`.
     """
     for option, file in files.items():
-        if file.is_dir() or not file.absolute().parent.is_dir():
-            raise UserError(f"--{option} {file}: can't be written: {file.parent} is not a directory")
+        require_writable(file, f"--{option}", is_file=True)
+    for file in {Path(task.name) for task in tasks} if record else ():
+        require_writable(file, "--record", is_file=True)
+    if kept is not None:
+        require_writable(kept, "--out")
     replaced = {option: file for option, file in files.items() if not file.exists() or file.is_file()}
     rows: list[Row] = []
     interrupted, error = False, None

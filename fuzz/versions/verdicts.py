@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from corpus.files import read_json
 from fuzz.bug_identity import attention_patterns
 from fuzz.protocol import Verdict
 from fuzz.protocol.codec import decode, encode
@@ -185,12 +186,7 @@ class Baseline:
 
 def load_baseline(path: Path) -> Baseline:
     """The baseline in a file. Raises `UserError` when it is none."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"--baseline {path}: can't be read: {error.strerror}") from error
-    except ValueError as error:
-        raise UserError(f"--baseline {path}: not JSON: {error}") from error
+    data = read_json(path)
     if not isinstance(data, dict) or data.get("format") != BASELINE_FORMAT:
         raise UserError(f"--baseline {path}: no baseline of format {BASELINE_FORMAT}; --save-baseline writes one")
     try:

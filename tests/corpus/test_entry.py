@@ -1,12 +1,29 @@
 """Corpus entries: kept whole, written at once or not at all."""
 
+import contextlib
+import os
+import re
+import socket
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from corpus.entry import Entry, Expectation, Found, case_files, dumps, load, load_all, load_directory, loads, save
-from generators.errors import CaseError, UserError
+from corpus.entry import (
+    SUFFIX,
+    Entry,
+    Expectation,
+    Found,
+    case_files,
+    dumps,
+    load,
+    load_all,
+    load_directory,
+    loads,
+    save,
+    write,
+)
+from generators.errors import CaseError, UserError, UserErrors
 from generators.sampling.sample import sample
 
 CASE = sample(1, 1)
@@ -97,13 +114,53 @@ def test_nothing_to_load_is_said(tmp_path: Path) -> None:
         load_all(())
     with pytest.raises(UserError, match=r"no \*\.case\.yaml under"):
         load_all((tmp_path,))
-    with pytest.raises(CaseError, match=r"gone\.case\.yaml: can't be read: No such file or directory"):
+    with pytest.raises(UserError, match=r"gone\.case\.yaml: can't be read: No such file or directory"):
         load_all((tmp_path / "gone.case.yaml",))
 
 
-def test_an_endless_file_is_not_read_to_its_end() -> None:
-    with pytest.raises(CaseError, match=r"/dev/zero: larger than 1048576 bytes"):
-        load(Path("/dev/zero"))
+def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{kind}{SUFFIX}" for kind in ("pipe", "directory", "dangling", "loop", "huge", "socket")]
+    pipe, directory, dangling, loop, huge, bound = paths
+    os.mkfifo(pipe)
+    directory.mkdir()
+    dangling.symlink_to("nowhere")
+    loop.symlink_to(loop.name)
+    os.truncate(os.open(huge, os.O_CREAT | os.O_WRONLY), 1 << 33)
+    with contextlib.chdir(tmp_path), socket.socket(socket.AF_UNIX) as one:
+        one.bind(bound.name)
+    for path in (*paths, Path("/dev/zero")):
+        with pytest.raises(UserError, match=re.escape(f"{path}: ")):
+            load(path)
+    with pytest.raises(UserErrors) as error:
+        load_all((tmp_path,))
+    assert [line.partition(":")[0] for line in error.value.args] == sorted(map(str, paths))
+
+
+def test_many_bad_files_are_told_in_a_few_lines(tmp_path: Path) -> None:
+    for number in range(20):
+        (tmp_path / f"{number:02}{SUFFIX}").write_text("case_format: 2\n")
+    (tmp_path / f".30{SUFFIX}.tmp").write_text("")  # left by a kill
+    for read in (load_all, load_directory):
+        with pytest.raises(UserErrors) as error:
+            read((tmp_path,) if read is load_all else tmp_path)  # type: ignore[arg-type]
+        assert len(error.value.args) == 11
+        assert error.value.args[0].startswith(f"{tmp_path}/00{SUFFIX}:1: ")
+        assert error.value.args[-1] == "and 10 more bad files"
+
+
+def test_a_file_that_a_kill_left_is_replaced_by_the_next_write(tmp_path: Path) -> None:
+    path = tmp_path / Entry(CASE).file_name
+    path.with_name(f".{path.name}.tmp").write_text("half a c")
+    assert load_directory(tmp_path) == {}
+    assert save(Entry(CASE), tmp_path) == path
+    assert [one.name for one in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_link_is_written_through(tmp_path: Path) -> None:
+    real, link = tmp_path / "real.case.yaml", tmp_path / "link.case.yaml"
+    link.symlink_to(real.name)
+    write(Entry(CASE), link)
+    assert link.is_symlink() and load(real) == Entry(CASE)
 
 
 def test_a_place_that_can_not_be_written_is_said_and_nothing_is_left(tmp_path: Path) -> None:

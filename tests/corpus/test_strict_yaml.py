@@ -73,7 +73,7 @@ def test_what_is_written_reads_back_bit_for_bit(written: dict[str, Data]) -> Non
         ("&x 1", "a: anchors and aliases are not allowed"),
         ("!!python/object/apply:os.system [ls]", "a: tags are not allowed"),
         ("! 1", "a: tags are not allowed"),
-        ("[1, 2", "f:3: not YAML: did not find expected ',' or ']'"),
+        ("[1, 2", "f:2: not YAML: did not find expected ',' or ']'"),
         ("{<<: {b: 1}}", "a: merge keys are not allowed"),
         ("{1: 2}", "a: a key must be text of at most 60 characters"),
         ("{b: 1, b: 2}", "f:2: a.b: duplicate key, first on line 2"),
@@ -81,6 +81,14 @@ def test_what_is_written_reads_back_bit_for_bit(written: dict[str, Data]) -> Non
         ("[" * 40 + "]" * 40, "f:2: nested deeper than 12 levels"),
         ("[" * 100_000, "f:2: nested deeper than 12 levels"),
         ("1\n---\nb: 2", "f:3: a second document; a file holds one"),
+        ('{"b": &x 1}', "f:2: a.b: anchors and aliases are not allowed"),
+        ('1\n"b": no', "f:3: b: 'no' reads differently"),
+        ('1\n"b" 2\nc: 3', "f:3: not YAML: could not find expected ':'"),
+        ('1\n"b: 2\nc: 3', "f:3: not YAML: found unexpected end of stream"),
+        ('1\n"b":\n  - x\n"b": 2', "f:5: b: duplicate key, first on line 3"),
+        ('1\n"<<": 2\n<<: 3', "f:4: merge keys are not allowed"),
+        ("\n- [1,\n  [2,\n   no]]", "f:5: a[0][1][1]: 'no' reads differently"),
+        ("|\n  text\n  text\nc: no", "f:5: c: 'no' reads differently"),
     ],
 )
 def test_what_yaml_readers_disagree_on_is_refused(line: str, expected: str) -> None:
@@ -97,7 +105,7 @@ def test_what_yaml_readers_disagree_on_is_refused(line: str, expected: str) -> N
         (b"# nothing\n", "f:1: the file is empty"),
         (b"\x7fELF\0\0", "f: a binary file, not YAML"),
         (b"a: 1\nb: \xff\xfe\n", "f:2: not UTF-8 text"),
-        (b"a: \x01", "not YAML: control characters are not allowed"),
+        (b"a: 1\nb: \x01", "f:2: not YAML: control characters are not allowed"),
         (b"a" * (MAX_BYTES + 1), f"f: larger than {MAX_BYTES} bytes"),
         (b"&a [*a, *a]", "anchors and aliases are not allowed"),
         (b"- &a [x]\n- *a", "f:1: [0]: anchors and aliases are not allowed"),
@@ -117,3 +125,9 @@ def test_any_bytes_are_read_or_refused_in_one_line(content: bytes) -> None:
     except CaseError as error:
         assert str(error).startswith("f:")
         assert "\n" not in str(error)
+
+
+def test_what_is_wrong_with_a_key_is_told_where_the_key_is() -> None:
+    node = parse('a: 1\n"b":\n\n  - x\n', "f").entries()["b"]
+    with pytest.raises(CaseError, match=r"^f:2: b: unknown$"):
+        node.fail("unknown")

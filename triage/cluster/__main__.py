@@ -63,6 +63,8 @@ def cluster(
     from triage.cluster.findings import gather
 
     file = ledger or ROOT / "corpus" / "ledger.yaml"
+    if update:
+        ledgers.check_writable(file)
     known = ledgers.Ledger(file) if not file.exists() and (update or ledger is None) else ledgers.load(file)
     found = gather(paths)
     config = WorkerConfig.from_options(python, device or "cpu", (), timeout, memory)

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from corpus.entry import Entry
-from corpus.file_edits import replace_file
+from corpus.files import read_json, replace_file
 from corpus.ledger import CauseKey
 from fuzz.bug_identity import PROCESS, SILENT
 from fuzz.evaluator import Evaluator, WorkerConfig, WorkerFault, open_evaluator
@@ -192,6 +192,6 @@ def _name(finding: Finding) -> str:
 
 def _read(path: Path) -> RootCause | None:
     try:
-        return decode(RootCause, json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError):
+        return decode(RootCause, read_json(path))
+    except (UserError, ValueError):
         return None  # none there, or written by another version: it is attributed again

@@ -1,6 +1,5 @@
 """Findings of campaigns and in case files, each once, wherever it was met."""
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -9,6 +8,7 @@ from pathlib import Path
 
 from corpus import entry as corpus_entry
 from corpus.entry import SUFFIX, Entry
+from corpus.files import read_json
 from fuzz.evaluator import public_version
 from fuzz.run_store import RESULTS_FILE, STATISTICS_FILE, FindingRow, Results
 from generators.errors import UserError
@@ -65,8 +65,9 @@ def read_row(row: FindingRow, entry: Entry, run: Path, torch: str) -> Finding:
 def read_torch(run: Path) -> str:
     """The version of torch a run was last of, "" where it did not come to tell."""
     try:
-        return str(json.loads((run / STATISTICS_FILE).read_text(encoding="utf-8")).get("torch") or "")
-    except (OSError, ValueError):
+        data = read_json(run / STATISTICS_FILE)
+        return str(data.get("torch") or "") if isinstance(data, dict) else ""
+    except UserError:
         return ""
 
 
@@ -85,8 +86,7 @@ def _of_files(path: Path) -> Iterator[Finding]:
         raise UserError(
             f"{path}: neither a run directory (it has no {RESULTS_FILE}) nor one with case files (*{SUFFIX}) in it"
         )
-    for file in files:
-        entry = corpus_entry.load(file)
+    for file, entry in corpus_entry.load_files(files).items():
         if entry.expectation.status == "known":
             found = entry.found
             day = found.date[:10] if found else ""

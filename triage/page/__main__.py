@@ -29,9 +29,10 @@ def page(run: Path, *, out: Path | None = None, ledger: Path | None = None) -> N
     ----------
     0: written
     """
-    from corpus.file_edits import replace_file
+    from corpus.files import replace_file, require_writable
 
     file = out or run / "page.html"
+    require_writable(file, "--out", is_file=True)
     html, bugs = make_page(run, ledger)
     replace_file(file, html.encode())
     print(f"{file}: {summarize(bugs)}")  # noqa: T201 - a command line prints its result

@@ -71,7 +71,8 @@ def describe_campaign(run: Path, results: Results, timeline: Timeline) -> dict[s
 
 
 def _describe_outcome(name: str) -> str:
-    return "not investigated yet" if name == "waiting" else Outcome(name).explanation
+    known = {"waiting": "not investigated yet", **{str(one): one.explanation for one in Outcome}}
+    return known.get(name, str(name))  # of another version
 
 
 def _describe_state(timeline: Timeline) -> str:
@@ -86,7 +87,7 @@ def _list_facts(timeline: Timeline, results: Results) -> list[tuple[str, str]]:
     started = timeline.started
     if not started:
         return []
-    workers = int(started.get("workers") or 1)
+    workers = timeline.workers
     rate = timeline.checks / timeline.seconds if timeline.seconds else 0.0
     share = min(timeline.torch_seconds / (timeline.seconds * workers), 1.0) if timeline.seconds else 0.0
     sessions = f" in {timeline.sessions} sessions" if timeline.sessions > 1 else ""
@@ -102,6 +103,6 @@ def _list_facts(timeline: Timeline, results: Results) -> list[tuple[str, str]]:
         ("cases", f"{timeline.cases}; eager refused {timeline.rejected.total()} of them"),
         ("checks", f"{timeline.checks}, including shrinking and confirming; {rate:.1f} a second"),
         ("time in torch", f"{share:.0%} of the workers' time"),
-        ("subjects", ", ".join(str(subject) for subject in started.get("subjects", ()))),
+        ("subjects", ", ".join(timeline.subjects)),
     ]
     return [*facts, *([("worker deaths", str(timeline.deaths))] if timeline.deaths else [])]

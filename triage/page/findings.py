@@ -80,7 +80,11 @@ def _describe(
     kind, _, about = status.partition(" ")
     is_link = about.startswith(("https://", "http://"))
     broken = result.failure.relation if isinstance(result.failure, RelationBroken) else ""
-    notes += [f"The function was called again with other arguments ({broken}): {MEANINGS[broken]}."] if broken else []
+    notes += (
+        [f"The function was called again with other arguments ({broken}): {MEANINGS.get(broken, broken)}."]
+        if broken
+        else []
+    )
     titles = [title(one.entry.case, row.result, one.entry.device) for one, row in zip(findings, rows, strict=True)]
     return {
         "title": name or titles[0],

@@ -3,10 +3,12 @@
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from corpus.files import open_file
 from fuzz.protocol.failures import normalize
 from fuzz.run_store import EVENTS_FILE
 
@@ -26,6 +28,8 @@ class Timeline:
     first_event: float = 0.0
     last_event: float = 0.0
     started: Mapping[str, Any] = field(default_factory=dict)
+    workers: int = 1
+    subjects: tuple[str, ...] = ()
     sessions: int = 0
     ended: str = ""
     cases: int = 0
@@ -48,7 +52,8 @@ class Timeline:
         """The timeline of a run directory, which may be written to still; an empty one where there are no events."""
         timeline = cls()
         for event in _events(run / EVENTS_FILE):
-            timeline.record(event)
+            with suppress(KeyError, TypeError, ValueError, OverflowError):  # an event of another version
+                timeline.record(event)
         return timeline
 
     def record(self, event: Mapping[str, Any]) -> None:
@@ -57,6 +62,7 @@ class Timeline:
         self.first_event = self.first_event or when
         self.last_event = when
         if event["event"] == "CampaignStarted":
+            self.workers, self.subjects = max(1, int(event["workers"])), tuple(map(str, event["subjects"]))
             self._before, self._began = self.seconds, when
             self.started, self.ended = event, ""
             self.sessions += 1
@@ -97,15 +103,11 @@ def _grow(counts: Counter[str], curve: list[tuple[float, int]], names: object, a
 
 def _events(path: Path) -> Iterator[Mapping[str, Any]]:
     """The events in order; incomplete lines, of a killed or working writer, are skipped."""
-    try:
-        file = path.open(encoding="utf-8", errors="replace")
-    except OSError:
+    if not path.exists():
         return
-    with file:
+    with open_file(path) as file:
         for line in file:
-            try:
+            with suppress(ValueError, TypeError, RecursionError):
                 event = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(event, dict) and "event" in event and isinstance(event.get("time"), (int, float)):
-                yield event
+                if isinstance(event, dict) and "event" in event and 0 <= event["time"] < 1 << 33:
+                    yield event

@@ -122,7 +122,7 @@ def _report(
     from dataclasses import replace
 
     from corpus.entry import load
-    from corpus.file_edits import require_writable
+    from corpus.files import require_writable
     from fuzz.expectation import require_allowed
     from generators.errors import UserError
     from triage.report import picture, repro

@@ -1,0 +1,92 @@
+"""Files that a person names: read only where they are regular, checked before work, replaced atomically."""
+
+import fcntl
+import json
+import os
+import stat
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from generators.errors import UserError
+
+_MAX_JSON = 1 << 28
+
+
+def open_file(path: Path) -> BinaryIO:
+    """A regular file, to read. Raises UserError, at once for anything else."""
+    try:
+        # A pipe without a writer would keep us waiting.
+        file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb")
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: can't be read: {_explain(error)}") from error
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise UserError(f"{path}: can't be read: not a regular file")
+    return file
+
+
+def read_file(path: Path, most: int) -> bytes:
+    """The bytes of a regular file of at most `most` bytes. Raises UserError."""
+    with open_file(path) as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise UserError(f"{path}: larger than {most} bytes")
+    return content
+
+
+def read_json(path: Path) -> Any:
+    """The JSON in a regular file. Raises UserError."""
+    try:
+        return json.loads(read_file(path, _MAX_JSON))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: not JSON: {error}") from error
+
+
+def require_writable(path: Path, option: str, *, is_file: bool = False) -> None:
+    """Make a directory, or that of a file. Raises UserError if nothing can be written there, before minutes of work."""
+    directory = path.absolute().parent if is_file else path
+    try:
+        if is_file and path.is_dir():
+            raise UserError(f"{option} {path}: a directory; name a file")
+        if is_file and path.exists() and not path.is_file():
+            os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))  # /dev/stdout, for one
+            return
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except (OSError, ValueError) as error:
+        raise UserError(f"{option} {path}: can't be written: {_explain(error)}") from error
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file, and make its directory. A kill at any instant leaves the old file or the new, and at most a hidden
+    file that the next write replaces. Raises UserError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not path.is_file():
+            path.write_bytes(content)
+            return
+        path = path.resolve()  # a link stays
+        temporary = path.with_name(f".{path.name}.tmp")
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            with suppress(OSError):
+                fcntl.flock(directory, fcntl.LOCK_EX)  # not on every file system
+            with temporary.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+            os.fsync(directory)
+        finally:
+            temporary.unlink(missing_ok=True)
+            os.close(directory)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: can't be written: {_explain(error)}") from error
+
+
+def _explain(error: OSError | ValueError) -> str:
+    """Why a path can't be used; a ValueError is about its text."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -1,0 +1,27 @@
+"""Whatever bytes our parsers get, they read them or refuse them: kept inputs, and a few seconds of Atheris."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.parsers.checks import INPUTS, TARGETS
+
+SECONDS = 15
+
+
+@pytest.mark.parametrize("path", sorted(INPUTS.rglob("*.*")), ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_kept_inputs_are_read_or_refused(path: Path) -> None:
+    TARGETS[path.parent.name](path.read_bytes())
+
+
+@pytest.mark.samples
+@pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="no atheris here")
+@pytest.mark.parametrize("target", TARGETS)
+def test_inputs_that_atheris_makes_are_read_or_refused(target: str, tmp_path: Path) -> None:
+    arguments = [target, "--seconds", str(SECONDS), "--keep", str(tmp_path)]
+    done = subprocess.run([sys.executable, "-m", "tests.parsers", *arguments], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode(errors="replace")[-4000:]
+    assert not [*tmp_path.iterdir()]

@@ -22,7 +22,7 @@ CODES = {
     0: "done",
     USAGE: "wrong option or file: one line says what",
     FAULT: "a bug in attnfuzz, with its traceback",
-    INTERRUPTED: "interrupted",
+    INTERRUPTED: "interrupted by Ctrl-C, SIGTERM or SIGHUP",
 }
 """What exit codes mean, unless a command's docstring says something else."""
 

@@ -15,7 +15,7 @@ def compare(
     save_baseline: Path | None = None,
     seed: int | None = None,
     cases: int | None = None,
-    out: Path = Path("runs/compare"),
+    out: Path | None = None,
     subject: list[str] | None = None,
     device: Literal["cpu", "cuda"] | None = None,
     growth: float | None = None,
@@ -24,6 +24,7 @@ def compare(
     markdown: Path | None = None,
     timeout: str = "120s",
     memory: int = 8192,
+    quiet: bool = False,
 ) -> int:
     """Judge the same cases under several torch versions: what regressed, was fixed or fails in all, and where the error
     against float64 grew.
@@ -45,7 +46,7 @@ def compare(
     cases
         Number of random cases, by default 100.
     out
-        Directory for random cases that changed.
+        Directory for random cases that changed, by default runs/compare.
     subject
         Run under this subject instead of the case's own; may be repeated. Also package.module:function.
     device
@@ -62,6 +63,8 @@ def compare(
         Time limit for one stage of a case, such as 60s.
     memory
         Memory limit of a worker, in MiB.
+    quiet
+        Print no progress.
 
     Examples
     --------
@@ -83,8 +86,8 @@ def compare(
         raise UserError("two versions are needed: --python A --python B, or --baseline FILE --python B")
     if case and seed is not None:
         raise UserError("give either case files or --seed")
-    if seed is None and cases is not None:
-        raise UserError("--cases needs --seed")
+    if seed is None and (cases is not None or out is not None):
+        raise UserError(f"--{'out' if cases is None else 'cases'} needs --seed")
     if record and (seed is not None or subject or device):
         raise UserError("--record can't be combined with --seed, --subject or --device")
     for option, number, least in (("seed", seed, 0), ("cases", cases, 1), ("growth", growth, 1)):
@@ -99,14 +102,18 @@ def compare(
         tasks = make_random_tasks(seed, cases or 100, subject or [], device)
     config = WorkerConfig.from_options(None, "cpu", subject or (), timeout, memory)
     configs = [replace(config, python=interpreter) for interpreter in python or [sys.executable]]
-    files = {"json": json, "markdown": markdown, "save-baseline": save_baseline}
+    wanted = {"json": json, "markdown": markdown, "save-baseline": save_baseline}
+    files = {option: file for option, file in wanted.items() if file is not None}
+    if len(set(files.values())) < len(files):
+        raise UserError(f"--{' and --'.join(files)} must name different files")
     text, code, error = run_comparison(
         tasks,
         configs,
         before,
-        files={option: file for option, file in files.items() if file is not None},
+        files=files,
         record=record,
-        kept=out if seed is not None else None,
+        kept=None if seed is None else out or Path("runs/compare"),
+        quiet=quiet,
         limit=growth or GROWTH,
     )
     with ignore_lost_output():

@@ -151,12 +151,13 @@ def run_comparison(
     record: bool = False,
     kept: Path | None = None,
     limit: float = GROWTH,
+    quiet: bool = False,
 ) -> tuple[str, int, Exception | None]:
     """Compare, and write the files asked for; what to print, the exit code, and an exception to be raised after that.
 
     An interrupt ends it with what is done. `configs`: in the order in which a person upgrades; `files`: by option, what
     to write every few seconds; `record`: write verdicts into the case files; `kept`: a directory for random cases that
-    changed; `limit`: the growth that counts. Raises `UserError`.
+    changed; `limit`: the growth that counts; `quiet`: without progress. Raises `UserError`.
     """
     for option, file in files.items():
         require_writable(file, f"--{option}", is_file=True)
@@ -176,12 +177,8 @@ def run_comparison(
             for number, task in enumerate(tasks):
                 if time.monotonic() - said >= _PROGRESS_SECONDS:
                     said = time.monotonic()
-                    left = (
-                        f", {format_duration((said - began) / number * (len(tasks) - number))} left" if number else ""
-                    )
-                    with ignore_lost_output():
-                        sys.stderr.write(f"{number} of {len(tasks)}{left}: {task.name} under {task.subject}\n")
-                        sys.stderr.flush()
+                    if not quiet:
+                        _report_progress(number, len(tasks), task, said - began)
                     _write_files(replace(comparison, rows=tuple(rows)), replaced, torches[-1])
                 for row in compare(task, evaluators, before, limit):
                     rows.append(row)
@@ -199,6 +196,13 @@ def run_comparison(
         return text, INTERRUPTED, None
     has_faults = any(result.fault for row in rows for result in row.results)
     return text, FAULT if has_faults else int(any(row.change is Change.REGRESSED for row in rows)), error
+
+
+def _report_progress(done: int, total: int, task: Task, seconds: float) -> None:
+    left = f", {format_duration(seconds / done * (total - done))} left" if done else ""
+    with ignore_lost_output():
+        sys.stderr.write(f"{done} of {total}{left}: {task.name} under {task.subject}\n")
+        sys.stderr.flush()
 
 
 def _start_all(evaluators: Sequence[Evaluator], tasks: Sequence[Task]) -> list[str]:

@@ -103,7 +103,7 @@ def shrink(
             ended = error
     print(source(smallest))
     before, after = len(entry.case.ops), len(smallest.ops)
-    kept = "already minimal" if smallest == entry.case else "simplified"
+    kept = "simplified" if smallest != entry.case else "interrupted" if ended else "already minimal"
     size = f"{before} to {after} operations" if after < before else f"{format_count(after, 'operation')}, {kept}"
     print(f"{size}, {format_count(probes, 'check')}; {shown.verdict} under {subject}")
     print(f"saved: {save(replace(Entry(smallest, note=entry.note), found=record_origin(shown, hello)), directory)}")

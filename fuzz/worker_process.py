@@ -38,7 +38,7 @@ WORKERS_PER_CPU = 2
 _POLL_SECONDS = 0.2
 _DUMP_SECONDS = 2.0
 _WAIT_SECONDS = 10.0
-"""A first start that takes longer is explained on stderr."""
+"""What a first start is at for longer is said on stderr."""
 _END_SECONDS = 5.0
 _LIMIT_MARGIN = 1.2
 """The worker limits its own data, and an exception says more than a kill: libraries and children come on top."""
@@ -335,16 +335,17 @@ class WorkerProcess:
 
     def _read_hello(self, python: str) -> Hello:
         self._begin("start")
-        said = threading.Timer(
-            _WAIT_SECONDS, lambda: sys.stderr.write(f"waiting for the worker under {python} to start: {self._stage}\n")
-        )
-        if not self.has_worked:
-            said.start()
-        try:
-            while isinstance(message := self.read(max(START_SECONDS, self.config.timeout)), Stage):
-                self._stage = message.stage
-        finally:
-            said.cancel()
+        message: Message | ProcessLost = Stage(0, self._stage)
+        while isinstance(message, Stage):
+            self._stage = message.stage
+            text = f"waiting for the worker under {python} to start: {self._stage}\n"
+            said = threading.Timer(_WAIT_SECONDS, sys.stderr.write, (text,))
+            if not self.has_worked:
+                said.start()
+            try:
+                message = self.read(max(START_SECONDS, self.config.timeout))
+            finally:
+                said.cancel()
         if isinstance(message, Hello) and message.protocol == protocol.PROTOCOL_VERSION:
             return message
         if isinstance(message, Unusable):

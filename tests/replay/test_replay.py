@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from corpus.entry import Entry, Expectation, Found, save
+from corpus.entry import Entry, Expectation, Found, load_directory, save
+from fuzz.campaign import investigate
 from generators.program.emit import source
 from generators.sampling.sample import sample
 from tests.command import ROOT, run_command
@@ -112,3 +113,21 @@ def test_the_reported_pattern_11_is_rounding_and_the_numbers_say_so() -> None:
     assert "largest error of compiled" in done.stdout
     assert "largest error of eager" in done.stdout
     assert "_sfdp_pattern_" in done.stdout
+
+
+def test_an_interrupt_of_shrinking_saves_the_smallest_case_so_far(
+    tmp_path: Path, fake_python: FakePython, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([True])
+
+    def fail_once(*_: object, **__: object) -> bool:
+        for answer in answers:
+            return answer
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(investigate, "is_same_failure", fail_once)
+    path = save(Entry(CASE), tmp_path / "given")
+    done = run("shrink", path, "--python", fake_python("wrong_result"), "--out", tmp_path / "small")
+    assert done.returncode == 130
+    (entry,) = load_directory(tmp_path / "small").values()
+    assert entry.case != CASE and entry.found is not None

@@ -44,8 +44,10 @@ TARGETS = {
 class Round:
     """One run of a campaign, to be damaged while it runs."""
 
-    def __init__(self, command: list[str], log: Path, mark: str, rng: random.Random, disk: Path | None) -> None:
-        self.mark, self.rng, self.disk = mark, rng, disk
+    def __init__(
+        self, command: list[str], log: Path, *, ends: float, mark: str, rng: random.Random, disk: Path | None
+    ) -> None:
+        self.ends, self.mark, self.rng, self.disk = ends, mark, rng, disk
         with log.open("ab") as file:
             self.parent = subprocess.Popen(command, stdout=file, stderr=file, env={**os.environ, MARK: mark})
 
@@ -73,7 +75,7 @@ class Round:
 
     def strike(self, pick: Callable[[], list[int]], number: int, mean_seconds: float) -> None:
         """Send a signal to one of the processes that `pick` gives, again and again."""
-        while self.wait(self.rng.expovariate(1 / mean_seconds)):
+        while time.monotonic() < self.ends and self.wait(self.rng.expovariate(1 / mean_seconds)):
             victims = pick()
             if victims:
                 try:
@@ -148,7 +150,7 @@ class Campaign:
     def __init__(self, target: str, directory: Path) -> None:
         self.target, self.out, self.found = target, directory / target / "run", directory / target / "found"
         self.log = directory / f"{target}.log"
-        self.seen: dict[str, bytes] = {}
+        self.seen: set[str] = set()
 
     def command(self, options: argparse.Namespace) -> list[str]:
         """The command line of its next run."""
@@ -158,15 +160,15 @@ class Campaign:
 
     def inspect(self) -> Iterator[str]:
         """What is wrong with what it left."""
-        files = {path.name: path.read_bytes() for path in self.found.glob("*")} if self.found.is_dir() else {}
-        for name in self.seen.keys() - files.keys():
+        names = {path.name for path in self.found.glob("*")}
+        for name in self.seen - names:
             yield f"lost the finding {name}"
-        for name in sorted(files.keys() - self.seen.keys()):
+        for name in sorted(names - self.seen):
             if not name.endswith(entry.SUFFIX):
                 yield f"left {name}"
                 continue
             try:
-                self.seen[name] = files[name]
+                self.seen.add(name)
                 saved = entry.load(self.found / name).found
             except UserError as error:
                 yield f"unreadable: {error}"
@@ -180,7 +182,7 @@ class Campaign:
                 if verdict != "ok":
                     yield f"store: {verdict}"
                 stored = {Path(row[0]).name for row in store.execute("SELECT file FROM findings WHERE kind = 'new'")}
-                for name in self.seen.keys() - stored:
+                for name in self.seen - stored:
                     yield f"not in the store: {name}"
 
     def list_doubles(self) -> Iterator[str]:
@@ -226,10 +228,11 @@ def run_round(campaign: Campaign, damage: str, options: argparse.Namespace, mark
     """Run a campaign once, damage it, print a line; gives what is wrong afterwards."""
     do_damage, codes = DAMAGES[damage]
     began, before = time.monotonic(), len(campaign.seen)
-    run = Round(campaign.command(options), campaign.log, mark, rng, options.disk)
+    ends = began + options.round
+    run = Round(campaign.command(options), campaign.log, ends=ends, mark=mark, rng=rng, disk=options.disk)
     do_damage(run)
     faults = []
-    if run.wait(began + options.round + LATE_SECONDS - time.monotonic()):
+    if run.wait(ends + LATE_SECONDS - time.monotonic()):
         faults.append(f"still runs {LATE_SECONDS:g} s after its budget")
         run.parent.kill()
     code = run.parent.wait()

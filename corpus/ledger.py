@@ -91,6 +91,12 @@ class Status:
         return f"{self.kind} {self.about}".rstrip()
 
     @property
+    def words(self) -> str:
+        """For people."""
+        kind = {"new": "not reported yet", "not_a_bug": "not a bug:", "fixed": "fixed in"}.get(self.kind, self.kind)
+        return f"{kind} {self.about}".rstrip()
+
+    @property
     def is_open(self) -> bool:
         """Whether nobody has decided about the bug yet."""
         return self.kind == "new"

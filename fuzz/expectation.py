@@ -181,24 +181,26 @@ def list_commands(path: str, case_id: str, subject: str) -> list[str]:
     file = shlex.quote(path)
     # Only the person at the keyboard may have a function of theirs imported.
     allowed = f" --subject {shlex.quote(subject)}" if is_user_function(subject) else ""
-    interpreter = Path(sys.executable)
-    if interpreter.is_relative_to(Path.cwd()):
-        interpreter = interpreter.relative_to(Path.cwd())  # as a person here would type it
-    python = shlex.quote(str(interpreter))
+    python = format_python()
     if is_user_function(subject) and os.environ.get("PYTHONPATH"):
         python = f"PYTHONPATH={shlex.quote(os.environ['PYTHONPATH'])} {python}"
     report = shlex.quote(str(Path("reports") / case_id))
     return [f"{python} -m fuzz.replay {file}{allowed}", f"{python} -m triage.report {file}{allowed} --out {report}"]
 
 
+def format_python() -> str:
+    """The interpreter as a person here would type it."""
+    interpreter = Path(sys.executable)
+    if interpreter.is_relative_to(Path.cwd()):
+        interpreter = interpreter.relative_to(Path.cwd())
+    return shlex.quote(str(interpreter))
+
+
 def reproduce_lines(path: str, case_id: str, subject: str, indent: str = "  ") -> list[str]:
-    """The commands that show and report a finding, for a terminal."""
-    replay, report = list_commands(path, case_id, subject)
-    return [
-        f"{indent}Reproduce with: {replay}",
-        f'{indent}                (says "{State.STILL.value}" and exits with 0 while it shows, 1 when it is gone)',
-        f"{indent}                {report}",
-    ]
+    """The commands that show and report a finding, for a terminal: each a line of its own, to be copied."""
+    commands = list_commands(path, case_id, subject)
+    about = "  (run it again: exit code 0 while it shows; and write its report)"
+    return [f"{indent}{line}" for line in (*commands, about)]
 
 
 def require_allowed(subject: str, allowed: Collection[str], origin: str) -> None:

@@ -156,7 +156,9 @@ class WorkerProcess:
         self._stderr: IO[bytes] | None = None
         self._buffer = b""
         self._id = 0
-        self._stage = "start"
+        self.stage = "start"
+        """What the process does: waits for a check ("start", or "" after one), or a stage of one."""
+        self.stage_began = time.monotonic()
         self._log_start = 0
 
     def start(self) -> Hello:
@@ -232,9 +234,10 @@ class WorkerProcess:
                 return self._report_loss(message, began)
             self._failures = 0
             if isinstance(message, Stage) and message.id == self._id:
-                self._stage = message.stage
+                self._enter(message.stage)
             elif isinstance(message, Result) and message.id == self._id:
                 self.checks += 1
+                self._enter("")
                 if message.device_lost:
                     self._discard("its device is lost to it")
                 return message
@@ -250,8 +253,8 @@ class WorkerProcess:
         except ProtocolError as error:
             return ProcessLost(Process.PROTOCOL, str(error))
         if isinstance(message, Fault):
-            self._discard(f"a fault of attnfuzz in {self._stage}: {find_last_words(message.text.splitlines())}")
-            raise WorkerFault(f"the worker failed in {self._stage}:\n{message.text.rstrip()}")
+            self._discard(f"a fault of attnfuzz in {self.stage}: {find_last_words(message.text.splitlines())}")
+            raise WorkerFault(f"the worker failed in {self.stage}:\n{message.text.rstrip()}")
         if message is not None:
             return message
         assert self._process is not None
@@ -291,7 +294,11 @@ class WorkerProcess:
         self.hello = None
 
     def _begin(self, stage: str) -> None:
-        self._stage, self._log_start = stage, self._stderr.tell() if self._stderr else 0
+        self._enter(stage)
+        self._log_start = self._stderr.tell() if self._stderr else 0
+
+    def _enter(self, stage: str) -> None:
+        self.stage, self.stage_began = stage, time.monotonic()
 
     def _discard(self, reason: str) -> None:
         self._end()
@@ -303,7 +310,7 @@ class WorkerProcess:
         return read_tail(self.log, self._log_start)
 
     def _report_loss(self, failure: ProcessLost, began: float) -> Result:
-        text, stage, seconds = describe_failure(failure), self._stage, time.monotonic() - began
+        text, stage, seconds = describe_failure(failure), self.stage, time.monotonic() - began
         self._discard(text)
         verdict = _VERDICTS.get(failure.how, Verdict.WORKER_DIED)
         if stage in _OWN_STAGES:
@@ -335,10 +342,10 @@ class WorkerProcess:
 
     def _read_hello(self, python: str) -> Hello:
         self._begin("start")
-        message: Message | ProcessLost = Stage(0, self._stage)
+        message: Message | ProcessLost = Stage(0, self.stage)
         while isinstance(message, Stage):
-            self._stage = message.stage
-            text = f"waiting for the worker under {python} to start: {self._stage}\n"
+            self._enter(message.stage)
+            text = f"waiting for the worker under {python} to start: {self.stage}\n"
             said = threading.Timer(_WAIT_SECONDS, sys.stderr.write, (text,))
             if not self.has_worked:
                 said.start()
@@ -353,7 +360,7 @@ class WorkerProcess:
         elif isinstance(message, Hello):
             reason = f"it speaks protocol {message.protocol}, not {protocol.PROTOCOL_VERSION}"
         elif isinstance(message, ProcessLost):
-            reason = f"{self._stage}: {describe_failure(message)}"
+            reason = f"{self.stage}: {describe_failure(message)}"
         else:
             reason = f"it says {message.type!r} first"
         self._end()

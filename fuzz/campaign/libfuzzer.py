@@ -116,6 +116,7 @@ class LibFuzzerThread(WorkerThread):
         is_new = case.id not in self._judged
         # A new process runs what libFuzzer kept, of which most was judged before.
         check = build_check(case, shared.schedule.subjects_for(case) if is_new else shared.schedule.always)
+        self.task = f"case {case.id}"
         self.host_evaluator.submit(check)
         result = self.receive(case, self.host_evaluator.collect)
         if is_new:

@@ -1,6 +1,6 @@
 """What a campaign prints: its state on stderr, findings and the summary on stdout.
 
-The state is a live block on a terminal, else a line every few seconds.
+The state is a live block on a terminal, else a line now and then.
 """
 
 import shlex
@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from corpus import entry as corpus_entry
 from corpus.ledger import Bug
@@ -26,29 +26,41 @@ from fuzz.campaign.events import (
     WorkerDied,
     WorkerStarted,
 )
-from fuzz.campaign.options import Budget
 from fuzz.campaign.stats import Statistics
 from fuzz.cli import escape_controls
 from fuzz.durations import format_count, format_duration
-from fuzz.expectation import describe_details, reproduce_lines
-from fuzz.protocol import Verdict
+from fuzz.expectation import describe_details, format_python, reproduce_lines
+from fuzz.protocol import EAGER, NOISE, REFERENCE, Verdict
 from fuzz.protocol.render import describe
 from fuzz.run_store import FindingRow, Outcome, Results
-from fuzz.subjects import is_user_function
+from fuzz.subjects import get_spec, is_user_function
 
-_LINE_SECONDS = 5.0
+if TYPE_CHECKING:
+    from fuzz.campaign.campaign import Campaign
+    from fuzz.campaign.worker_thread import WorkerThread
+
+_LINE_SECONDS = 30.0
+_LONG_SECONDS = 3.0
+"""A stage that takes longer is explained."""
+_STAGES = {"start": "", EAGER: "eager", REFERENCE: "float64", NOISE: "measuring rounding"}
 
 
 def describe_finding(event: FindingSaved) -> str:
     """A saved finding: what fails, the program, the numbers, its file, and how to reproduce it."""
     kind, result = "internal finding" if event.internal else "finding", event.result
-    operations = format_count(event.ops, "operation")
-    head = f"{kind}: {event.verdict} under {result.subject}, {operations}: {event.verdict.explanation}"
-    lines = [describe(result), event.ledger, *describe_details(result, event.where)]
+    head = f"{kind}: {event.verdict} under {result.subject}, {format_count(event.ops, 'operation')}"
+    lines = [event.verdict.explanation, describe(result), event.ledger, *describe_details(result, event.where)]
     lines += [f"a regression: torch {version} says {verdict}" for version, verdict in event.seen.items()]
+    about = [head, *(text for line in lines if line for text in _wrap(line))]
     program = textwrap.indent(event.source.rstrip(), "    ")
-    lines = [head, *(f"  {line}" for line in lines if line), "", program, "", f"  saved: {event.path}"]
-    return "\n".join([*lines, *reproduce_lines(event.path, event.case, result.subject), ""])
+    commands = reproduce_lines(event.path, event.case, result.subject)
+    return "\n".join([*about, "", program, "", f"  saved: {event.path}", *commands, ""])
+
+
+def _wrap(text: str, hang: str = "") -> list[str]:
+    """Indented lines for 80 columns; those after the first are indented by `hang` too. No path is broken."""
+    lines = textwrap.wrap(text, 77 - len(hang), break_long_words=False, break_on_hyphens=False)
+    return [f"  {hang * (number > 0)}{line}" for number, line in enumerate(lines)]
 
 
 def summarize(
@@ -67,11 +79,14 @@ def summarize(
     where = f"in {stats.started.out}" if stats.started else "in all"
     earlier = f", {new} of them from this run" if new != len(found) else ""
     internal = [row for row in rows if row.kind == "internal"]
+    known = _count_known([row for row in rows if row.kind == "known" and row.count], bugs)
+    again = [line for text, count in known.most_common() for line in _wrap(f"{count}x {text}", "  ")]
     faults, mistakes = (format_count(len(stats.faults), "case"), format_count(len(of_eager), "mistake"))
     apart = "kept apart, since no public subject was chosen to show them (--subject inductor)"
-    to_do = f"{format_count(waiting, 'suspicion')} not investigated yet"
     out = f"--out {shlex.quote(stats.started.out)}" if stats.started else "the same --out"
+    waits = format_count(waiting, "suspicion")
     sections = (
+        (f"{format_count(len(known), 'known bug')} met again, nothing to do:", again),
         (
             f"{faults} could not be judged because attnfuzz failed; please report it:",
             [
@@ -80,21 +95,39 @@ def summarize(
             ],
         ),
         (f"{format_count(len(internal), 'internal finding')}, {apart}:", _list_rows(internal)),
-        *_list_known_sections([row for row in rows if row.kind == "known" and row.count], bugs, stats),
         (
             f"{mistakes} of torch's own eager mode, not caused by your function, saved too:",
             [f"  {operation_of(row.result)}: {row.file}" for row in of_eager],
         ),
+        (
+            f"{waits} not investigated yet (unexplained failures); to continue:",
+            [f"  {format_python()} -m fuzz.run --budget 10m {out}"] if waiting else [],
+        ),
     )
     return "\n".join(
         [
-            *_describe_work(results.outcomes(), stats),
-            *([f"  {to_do}; to continue: --budget 10m {out}"] if waiting else []),
-            *(line for head, lines in sections if lines for line in (head, *lines)),
-            f"{format_count(len(found), 'finding')} {where}{earlier}" + (":" if found else ""),
+            f"{format_count(len(found), 'new finding')} {where}{earlier}" + (":" if found else ""),
             *_list_rows(found),
+            *(line for head, lines in sections if lines for line in (head, *lines)),
+            *_describe_work(results.outcomes(), stats),
+            *_describe_next(stats, len(found), len(known), waiting),
         ]
     )
+
+
+def _describe_next(stats: Statistics, found: int, known: int, waiting: int) -> list[str]:
+    """What the reader has seen, and a command that shows more."""
+    if not stats.started:
+        return []
+    if found:
+        failed = f"{format_count(found, 'failure')} {'is' if found == 1 else 'are'} new, to be read and reported"
+    elif waiting:
+        failed = "not all that failed is investigated yet"
+    else:
+        failed = "all that failed is known" if known else "nothing new failed; a longer run covers more"
+    cases = format_count(stats.earlier_cases + stats.cases, "attention module")
+    page = f"  {format_python()} -m triage.page {shlex.quote(stats.started.out)}"
+    return ["", f"{cases} compared with float64 under torch {stats.started.torch}:", f"{failed}. As a page:", page]
 
 
 _SET_ASIDE = (Outcome.INTERNAL_ONLY, Outcome.WITHIN_SAME, Outcome.UNCONFIRMED, Outcome.IN_BOTH, Outcome.NOT_COMPARED)
@@ -103,36 +136,24 @@ _SET_ASIDE = (Outcome.INTERNAL_ONLY, Outcome.WITHIN_SAME, Outcome.UNCONFIRMED, O
 def _describe_work(outcomes: Mapping[str, int], stats: Statistics) -> list[str]:
     rejected = f"{stats.rejected / stats.cases:.1%}" if stats.cases else "none"
     times = f"{stats.torch_share:.0%} of worker time in torch ({stats.oracle_share:.0%} for the oracle)"
-    cases = f"{format_count(stats.cases, 'case')} in {format_duration(stats.elapsed)}"
-    lines = [f"{stats.ended}: {cases}, {stats.rate:.1f} checks/s, {times}, rejected {rejected}"]
-    lines += [f"  rejected {count}x: {reason}" for reason, count in stats.reasons.most_common(5)]
+    cases = f"{format_count(stats.cases, 'case')} in {format_duration(round(stats.elapsed))}"
+    if stats.earlier_cases:
+        seconds = round(stats.earlier_seconds + stats.elapsed)
+        cases += f" ({stats.earlier_cases + stats.cases} in {format_duration(seconds)} with earlier runs)"
+    lines = [f"{stats.ended}: {cases}; eager refused {rejected}", f"  {stats.rate:.1f} checks/s, {times}"]
+    lines += [f"  refused {count}x: {reason}" for reason, count in stats.reasons.most_common(5)]
     lines += filter(None, [_describe_coverage(subject, stats) for subject in sorted(stats.skipped)])
     lines += [f"  set aside: {outcomes[one]} {one.explanation}" for one in _SET_ASIDE if outcomes.get(one)]
     return lines
 
 
-def _list_known_sections(
-    rows: list[FindingRow], bugs: Mapping[str, Bug], stats: Statistics
-) -> Iterator[tuple[str, list[str]]]:
-    """Bugs of the ledger that were met again, most often first, and other known findings."""
+def _count_known(rows: list[FindingRow], bugs: Mapping[str, Bug]) -> Counter[str]:
+    """How often each known bug was met, by title, else by file."""
     met = Counter[str]()
     for row in rows:
-        if row.case_id in bugs:
-            met[bugs[row.case_id].id] += row.count
-    by_id = {bug.id: bug for bug in bugs.values()}
-    lines = []
-    for bug, count in ((by_id[bug_id], count) for bug_id, count in met.most_common()):
-        about = f" ({bug.status.about})" if bug.status.about else ""
-        if bug.status.kind == "fixed" and stats.started:
-            about = f" ({bug.status.about}; this is {stats.started.torch})"
-        lines.append(f"  {_STATUSES.get(bug.status.kind, bug.status.kind)}: {bug.title}{about}, met {count}x")
-    yield f"{format_count(len(met), 'known bug')} of the ledger met again:", lines
-    others = [row for row in rows if row.case_id not in bugs]
-    lines = [f"  {row.result.verdict} {row.case_id}, met {row.count}x: {row.file}" for row in others]
-    yield f"{format_count(len(others), 'known finding')} met again:", lines
-
-
-_STATUSES = {"new": "not reported yet", "not_a_bug": "not a bug"}
+        bug = bugs.get(row.case_id)
+        met[f"{bug.title} ({bug.status.words})" if bug else f"{row.result.verdict}: {row.file}"] += row.count
+    return met
 
 
 def _describe_coverage(subject: str, stats: Statistics) -> str:
@@ -151,7 +172,7 @@ def _list_rows(rows: Iterable[FindingRow]) -> list[str]:
         case, result = corpus_entry.loads(row.entry, row.file).case, row.result
         operations = format_count(len(case.ops), "operation")
         lines.append(f"  {result.verdict} under {result.subject}, {operations}, met {row.count}x")
-        lines.append(f"    {describe(result) or result.verdict.explanation}")
+        lines += [f"  {line}" for line in _wrap(describe(result) or result.verdict.explanation)]
         lines += reproduce_lines(row.file, row.case_id, result.subject, "    ")
     return lines
 
@@ -159,12 +180,16 @@ def _list_rows(rows: Iterable[FindingRow]) -> list[str]:
 def describe_start(event: CampaignStarted) -> str:
     """What runs where, and which coverage this torch lacks."""
     resumed = f" from case {event.index}" if event.index else ""
-    known = f", {format_count(event.known, 'finding')} known" if event.known else ""
-    pending = f", {format_count(event.pending, 'suspicion')} waiting" if event.pending else ""
+    known = f"; {format_count(event.known, 'finding')} known" if event.known else ""
+    pending = f"; {format_count(event.pending, 'suspicion')} waiting" if event.pending else ""
     against = f" against torch {event.against}" if event.against else ""
-    where = f"torch {event.torch}{against} on {event.device} ({event.device_name})"
-    what = f"seed {event.seed}{resumed}, budget {event.budget}, {format_count(event.workers, 'worker')}, {where}"
-    lines = [f"{what}, {', '.join(event.subjects)}; output in {event.out}{known}{pending}"]
+    workers = format_count(event.workers, "worker")
+    lines = [
+        f"torch {event.torch}{against} on {event.device} ({event.device_name}), {workers}",
+        *_wrap(f"compares eager with {', '.join(event.subjects)}", "  "),
+        f"  seed {event.seed}{resumed}, budget {event.budget}{known}{pending}",
+        f"  output in {event.out}",
+    ]
     lines += [
         f"no coverage of {part}: torch {event.torch} has no {names}" for part, names in event.missing_hooks.items()
     ]
@@ -172,13 +197,13 @@ def describe_start(event: CampaignStarted) -> str:
 
 
 class LineScreen(Listener):
-    """A line every few seconds, always with the same fields in the same order."""
+    """A line every half minute and whenever something was found or lost, with the same fields in the same order."""
 
     is_output = True
 
-    def __init__(self, statistics: Statistics, budget: Budget) -> None:
-        self._statistics, self._budget = statistics, budget
-        self._last = time.monotonic()
+    def __init__(self, statistics: Statistics, campaign: "Campaign") -> None:
+        self._statistics, self._campaign = statistics, campaign
+        self._last, self._news = time.monotonic(), (0, 0, 0)
 
     def on_event(self, event: Event, when: float) -> None:  # noqa: ARG002 - a listener's signature
         """Print the start, and findings on stdout as they are saved."""
@@ -189,17 +214,42 @@ class LineScreen(Listener):
 
     def tick(self) -> None:
         """Print the line when it is time."""
-        if time.monotonic() - self._last >= _LINE_SECONDS:
-            self._last = time.monotonic()
-            self._print(self.format_line(), sys.stderr)
+        s = self._statistics
+        news = (s.outcomes.total(), s.deaths, len(s.faults))
+        if news != self._news or time.monotonic() - self._last >= _LINE_SECONDS:
+            self._last, self._news = time.monotonic(), news
+            self._print("; ".join(f"{name}: {value}" for name, value in self.list_rows()), sys.stderr)
 
     def _print(self, text: str, stream: TextIO) -> None:
         stream.write(text + "\n")
         stream.flush()
 
-    def format_line(self) -> str:
-        """The state in one line."""
-        return "; ".join(f"{name}: {value}" for name, value in list_rows(self._statistics, self._budget))
+    def list_rows(self) -> Iterator[tuple[str, str]]:
+        """The state: names and values. Numbers are of all runs in the directory, except where one says otherwise."""
+        s, shared = self._statistics, self._campaign.shared
+        spent = f"{format_duration(round(s.elapsed))} (budget {shared.options.budget})"
+        late = "; ends with what was begun" if shared.control.is_over and not s.ended else ""
+        everything = f"; {format_duration(round(s.earlier_seconds + s.elapsed))} in all" if s.earlier_seconds else ""
+        yield "elapsed", spent + everything + late
+        everything = f", {s.earlier_cases + s.cases} in all" if s.earlier_cases else ""
+        yield "cases", f"{s.cases}{everything}; {s.rate:.1f} checks/s; eager refused {s.rejected}"
+        found = s.earlier_findings + s.findings
+        listed = ", ".join(f"{count} {verdict}" for verdict, count in found.most_common()) or "none yet"
+        last = f"; the last {format_duration(round(time.time() - s.last_find))} ago" if s.last_find else ""
+        yield "new", listed + last
+        met = Counter({case_id: count for case_id, count in s.known.items() if count})
+        bugs = {bug.id if (bug := shared.known.bugs.get(case_id)) else case_id for case_id in met}
+        yield "known", f"{format_count(len(bugs), 'bug')} met, {met.total()}x" if met else "none met yet"
+        open_now = f"{len(s.working)} being investigated, {shared.suspicions.waiting} waiting"
+        yield "suspicions", f"{open_now}, {s.outcomes.total()} settled in this run"
+        kinds, attention = Counter(name.partition(" ")[0] for name in s.reached), "_sfdp"
+        rewrites = f"{len(s.rewrites)} rewrites ({sum(name.startswith(attention) for name in s.rewrites)} of attention)"
+        operators, lowerings = kinds.pop("op", 0), kinds.pop("lowering", 0)
+        yield "coverage", f"{rewrites}, {operators} operators, {lowerings} lowerings, {kinds.total()} other"
+        memory = f", {sum(s.rss_mib.values()):.0f} MiB" if any(s.rss_mib.values()) else ""
+        yield "workers", f"{len(self._campaign.threads)}{memory}; {s.deaths} died"
+        for thread in self._campaign.threads:
+            yield f"worker {thread.number}", _describe_worker(thread, s.working.get(thread.number, ""))
 
 
 class QuietScreen(LineScreen):
@@ -241,37 +291,31 @@ class VerboseScreen(LineScreen):
 class LiveScreen(LineScreen):
     """A block that is redrawn in place, with findings above it, or on stdout if that is no terminal."""
 
-    def __init__(self, statistics: Statistics, budget: Budget) -> None:
+    def __init__(self, statistics: Statistics, campaign: "Campaign") -> None:
         from rich.console import Console
         from rich.live import Live
 
-        super().__init__(statistics, budget)
+        super().__init__(statistics, campaign)
         self._console = Console(stderr=True, highlight=False)
         # Lines longer than the terminal are cut rather than wrapped, which would make the block jump.
         self._live = Live(console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
 
-    def on_event(self, event: Event, when: float) -> None:
-        """Open the block at the start; print findings above it."""
-        super().on_event(event, when)
-        if isinstance(event, CampaignStarted):
-            self._live.start()
-
     def _print(self, text: str, stream: TextIO) -> None:
         if stream.isatty():
-            self._console.print(escape_controls(text), markup=False)
+            # The terminal wraps, so that a command is one line when it is copied.
+            self._console.print(escape_controls(text), markup=False, soft_wrap=True)
         else:
             super()._print(text, stream)
 
     def tick(self) -> None:
         """Redraw."""
         from rich.markup import escape
-        from rich.table import Table
+        from rich.table import Column, Table
 
-        table = Table(box=None, show_header=False, pad_edge=False)
-        table.add_column(style="bold", no_wrap=True)
-        table.add_column(no_wrap=True, overflow="ellipsis")
-        for row in list_rows(self._statistics, self._budget):
+        table = Table.grid(Column(style="bold"), Column(no_wrap=True), padding=(0, 2))
+        for row in self.list_rows():
             table.add_row(*map(escape, map(escape_controls, row)))
+        self._live.start()
         self._live.update(table, refresh=True)
 
     def close(self) -> None:
@@ -279,27 +323,21 @@ class LiveScreen(LineScreen):
         if self._live.is_started:
             self.tick()
             self._live.stop()
+            self._console.line()
 
 
-def list_rows(s: Statistics, budget: Budget) -> list[tuple[str, str]]:
-    """The block's rows: name and value."""
-    if budget.seconds is not None:
-        left = f"{format_duration(s.elapsed)}, {format_duration(max(budget.seconds - s.elapsed, 0))} left"
-    else:
-        left = f"{format_duration(s.elapsed)}, {max((budget.cases or 0) - s.cases, 0)} cases left"
-    share = f"{s.rejected / s.cases:.1%}" if s.cases else "none yet"
-    by_verdict = ", ".join(f"{count} {verdict}" for verdict, count in s.findings.most_common()) or "none yet"
-    found = f", the last {format_duration(time.time() - s.last_find)} ago" if s.last_find else ""
-    attention = sum(name.startswith("_sfdp") for name in s.rewrites)
-    memory = ", ".join(f"{rss:.0f}" for _, rss in sorted(s.rss_mib.items()))
-    rewrites, others = format_count(len(s.rewrites), "rewrite"), format_count(len(s.reached), "other compiler event")
-    table = [
-        ("elapsed", left),
-        ("cases", f"{s.cases}, {s.rate:.1f} checks/s, {s.torch_share:.0%} of worker time in torch"),
-        ("rejected", f"{s.rejected} ({share})"),
-        ("findings", by_verdict + found),
-        ("suspicions", f"{s.raised} raised, {s.duplicates} explained by findings, {s.outcomes.total()} worked on"),
-        ("coverage", f"{rewrites} ({attention} of attention), {others} reached"),
-        ("workers", f"{memory or 0} MiB, {format_count(s.deaths, 'worker')} died"),
-    ]
-    return table + [(f"worker {worker}", text) for worker, text in sorted(s.working.items())]
+def _describe_worker(thread: "WorkerThread", working: str) -> str:
+    process = thread.process
+    stage, seconds, has_started = process.stage, time.monotonic() - process.stage_began, process.hello is not None
+    if not thread.is_alive():
+        return "done"
+    task = ", ".join(filter(None, [working, thread.task]))
+    words, why = (
+        (_STAGES.get(stage, stage), "compiling: 10 to 20s on an idle machine")
+        if has_started
+        else ("starting", "imports torch")
+    )
+    since = f" for {seconds:.0f}s" if words and seconds >= 1 else ""
+    if seconds >= _LONG_SECONDS and (not has_started or get_spec(stage).backend in ("inductor", "unknown")):
+        since += f" ({why})"
+    return ": ".join(filter(None, [task, words + since]))

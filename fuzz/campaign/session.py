@@ -98,11 +98,12 @@ def run_campaign(options: Options, sampler: Sampler = sample) -> RunResult:
 
 
 def _run(options: Options, results: Results, sampler: Sampler) -> RunResult:
-    statistics = Statistics(options.out)
+    statistics = Statistics(results)
     screen = LiveScreen if sys.stderr.isatty() else LineScreen
     screen = QuietScreen if options.quiet else VerboseScreen if options.verbose else screen
-    bus = Bus([EventLog(options.out), statistics, screen(statistics, options.budget)])
+    bus = Bus([EventLog(options.out), statistics])
     campaign = Campaign(options, results, bus, sampler)
+    bus.add(screen(statistics, campaign))
     bus.add(Export(options, results, statistics, campaign.shared.known))
     shared, has_begun, signals = campaign.shared, False, list[int]()
     errors: list[Exception] = []

@@ -3,33 +3,40 @@
 import json
 import time
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 from fuzz.campaign import events
+from fuzz.campaign.search import WITH
 from fuzz.protocol.failures import normalize
-from fuzz.run_store import STATISTICS_FILE
+from fuzz.run_store import STATISTICS_FILE, Results
 
 _WRITE_SECONDS = 2.0
 
 
 class Statistics(events.Listener):
-    """Counts events. Times are seconds since the epoch. Numbers are of this run unless they say otherwise."""
+    """Counts events. Times are seconds since the epoch. Numbers are of this run; coverage, and what begins with
+    `earlier`, are of earlier runs in the directory too."""
 
-    def __init__(self, directory: Path) -> None:
-        self._path = directory / STATISTICS_FILE
+    def __init__(self, results: Results) -> None:
+        self._results, self._path = results, results.path.with_name(STATISTICS_FILE)
+        cursor, beyond = results.position()
+        self.earlier_cases, self.earlier_seconds = cursor + len(beyond), float(results.meta("seconds") or 0.0)
+        rows = results.findings()
+        self.earlier_findings = Counter(row.result.verdict.value for row in rows if row.kind == "new")
+        self.known = Counter({row.case_id: row.count for row in rows if row.kind == "known"})
+        """By case id of what explains them: failures of known bugs, of earlier runs too."""
         self._written = 0.0
         self.started: events.CampaignStarted | None = None
         self.start_time = self.last_update = time.time()
-        self.first_case = 0.0
         self.cases = self.probes = self.rejected = 0
         self.torch_seconds = self.oracle_seconds = 0.0
         self.verdicts: Counter[str] = Counter()
         self.reasons: Counter[str] = Counter()
         self.skipped: dict[str, Counter[str]] = {}
         """By subject, the reasons for cases it did not take."""
-        self.rewrites: set[str] = set()
-        self.reached: set[str] = set()
+        names = results.reached()
+        self.rewrites = {name.removeprefix("rewrite ") for name in names if name.startswith("rewrite ")}
+        self.reached = {name for name in names if WITH not in name and not name.startswith("rewrite ")}
         """Other compiler events, each a kind and a name."""
         self.findings: Counter[str] = Counter()
         self.last_find = 0.0
@@ -52,7 +59,7 @@ class Statistics(events.Listener):
             case events.CampaignStarted():
                 self.started, self.start_time = event, when
             case events.CaseJudged():
-                self._case(event, when)
+                self._case(event)
             case events.ProbeJudged():
                 self.probes += 1
                 self.torch_seconds += event.torch_seconds
@@ -61,15 +68,16 @@ class Statistics(events.Listener):
                 self.raised += 1
             case events.SuspicionOpened():
                 self._worker_of[event.suspicion] = event.worker
-                self.working[event.worker] = f"suspicion {event.suspicion}: {event.ops} operations"
+                self.working[event.worker] = f"suspicion {event.suspicion}, {event.ops} ops"
             case events.ShrinkProgress():
                 worker = self._worker_of[event.suspicion]
-                self.working[worker] = f"suspicion {event.suspicion}: {event.ops} operations, {event.probes} probes"
+                self.working[worker] = f"suspicion {event.suspicion}, {event.ops} ops after {event.probes} checks"
             case events.SuspicionClosed():
                 self.outcomes[event.outcome] += 1
                 self.working.pop(self._worker_of.pop(event.suspicion, -1), None)
             case events.Duplicate():
                 self.duplicates += 1
+                self.known[event.finding] += event.known
             case events.FindingSaved():
                 if not event.internal:
                     self.findings[event.verdict.value] += 1
@@ -98,9 +106,8 @@ class Statistics(events.Listener):
 
     @property
     def rate(self) -> float:
-        """Checks per second since the first answer, including probes."""
-        seconds = self.last_update - self.first_case
-        return (self.cases + self.probes - 1) / seconds if self.first_case and seconds > 0 else 0.0
+        """Checks per second, including probes."""
+        return (self.cases + self.probes) / self.elapsed if self.elapsed else 0.0
 
     @property
     def torch_share(self) -> float:
@@ -122,6 +129,7 @@ class Statistics(events.Listener):
         temporary = self._path.with_suffix(".tmp")
         temporary.write_text(json.dumps(self.to_dict(), indent=1) + "\n", encoding="utf-8")
         temporary.replace(self._path)
+        self._results.set_meta({"seconds": str(self.earlier_seconds + self.elapsed)})
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers by name, in AFL's words where it has them."""
@@ -133,7 +141,9 @@ class Statistics(events.Listener):
             "ended": self.ended or None,
             "seed": started.seed if started else None,
             **{name: getattr(started, name, None) or None for name in ("torch", "against", "device", "workers")},
+            "earlier_run_time": round(self.earlier_seconds, 1),
             "cases_done": self.cases,
+            "earlier_cases_done": self.earlier_cases,
             "execs_done": self.cases + self.probes,
             "execs_per_sec": round(self.rate, 2),
             "torch_share": round(self.torch_share, 4),
@@ -154,8 +164,7 @@ class Statistics(events.Listener):
             "worker_rss_mib": {str(worker): round(rss) for worker, rss in sorted(self.rss_mib.items())},
         }
 
-    def _case(self, event: events.CaseJudged, when: float) -> None:
-        self.first_case = self.first_case or when
+    def _case(self, event: events.CaseJudged) -> None:
         self.cases += 1
         self.torch_seconds += event.torch_seconds
         self.oracle_seconds += event.oracle_seconds

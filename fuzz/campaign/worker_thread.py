@@ -48,6 +48,13 @@ class WorkerThread(threading.Thread):
             self._baseline = Evaluator(WorkerProcess(options.against, cache, log))
             self.evaluators.append(self._baseline)
         self._next: Job | None = None
+        self.task = ""
+        """What its worker is asked, in words: a case, or the step of an investigation."""
+
+    @property
+    def process(self) -> WorkerProcess:
+        """The one of its processes that was asked last."""
+        return max((evaluator.process for evaluator in self.evaluators), key=lambda process: process.stage_began)
 
     def start_worker(self) -> Hello:
         """Start the worker, where it does not run, to learn whether it can work."""
@@ -96,6 +103,7 @@ class WorkerThread(threading.Thread):
         """Judge a case under one subject, for `investigate`; `baseline`: in the interpreter of `--against`."""
         evaluator = self._baseline if baseline else self.evaluator
         assert evaluator is not None
+        self.task = "confirming" if fresh else ""
         # What fresh workers say may be kept as a finding.
         result = self.receive(case, lambda: evaluator.evaluate(case, (subject,), with_error_map=fresh, fresh=fresh))
         one = result.results[0] if result.rejected is None and result.results else None
@@ -131,6 +139,7 @@ class WorkerThread(threading.Thread):
         self._next = None
         if job is None:
             return False
+        self.task = f"case {job.index}"
         self.evaluator.submit(job.check)
         # The next case is made while the worker is busy with this one.
         if not self.shared.control.is_over:

@@ -213,7 +213,7 @@ def status_text(one: Cluster) -> str:
         return f"regression: fixed in {one.bug.status.about if one.bug else ''} and back in {one.back_in}"
     if one.bug is None:
         return "not in the ledger" + (" (add it with --update)" if not one.is_open else "")
-    return "new (not reported yet)" if one.bug.status.kind == "new" else str(one.bug.status)
+    return one.bug.status.words
 
 
 def _lines(number: int, one: Cluster) -> list[str]:

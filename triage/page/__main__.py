@@ -60,14 +60,12 @@ def make_page(run: Path, ledger: Path | None = None) -> tuple[str, list[dict[str
 
 
 def summarize(bugs: list[dict[str, Any]]) -> str:
-    """What was found in a few words: "43 findings of 6 bugs, 2 need triage"."""
+    """What was found in a few words: "2 new findings, 3 known bugs met again"."""
     from fuzz.durations import format_count
 
-    if not bugs:
-        return "no findings"
-    findings, news = sum(1 + len(bug["others"]) for bug in bugs), sum(bug["news"] for bug in bugs)
-    of = f" of {format_count(len(bugs), 'bug')}" if findings != len(bugs) else ""
-    return f"{format_count(findings, 'finding')}{of}, {f'{news} need triage' if news else 'all known'}"
+    news = sum(bug["news"] for bug in bugs)
+    known = sum(not bug["news"] and bug["status"] != "internal" for bug in bugs)
+    return f"{format_count(news, 'new finding')}, {format_count(known, 'known bug')} met again"
 
 
 if __name__ == "__main__":

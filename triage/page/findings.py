@@ -57,10 +57,9 @@ def _describe_cluster(found: Cluster, of_id: Mapping[str, FindingRow]) -> dict[s
         members,
         of_id,
         name="" if found.is_open and bug is None else found.title,
-        status=str(bug.status) if bug else "known" if known else "new",
+        status=("not_reported_yet" if bug.status.is_open else str(bug.status)) if bug else "known" if known else "new",
         notes=notes,
-        # What a file beside the ledger holds is known too.
-        is_news=found.is_news and not (bug is None and known),
+        is_news=bool(found.back_in) or (bug is None and not known),
     )
 
 

@@ -328,16 +328,11 @@ class LiveScreen(LineScreen):
 
 def _describe_worker(thread: "WorkerThread", working: str) -> str:
     process = thread.process
-    stage, seconds, has_started = process.stage, time.monotonic() - process.stage_began, process.hello is not None
+    stage, seconds = process.stage, time.monotonic() - process.stage_began
     if not thread.is_alive():
         return "done"
-    task = ", ".join(filter(None, [working, thread.task]))
-    words, why = (
-        (_STAGES.get(stage, stage), "compiling: 10 to 20s on an idle machine")
-        if has_started
-        else ("starting", "imports torch")
-    )
-    since = f" for {seconds:.0f}s" if words and seconds >= 1 else ""
-    if seconds >= _LONG_SECONDS and (not has_started or get_spec(stage).backend in ("inductor", "unknown")):
-        since += f" ({why})"
-    return ": ".join(filter(None, [task, words + since]))
+    words = _STAGES.get(stage, stage) or ("starting" if process.hello is None else "")
+    words += f" for {seconds:.0f}s" if words and seconds >= 1 else ""
+    if seconds >= _LONG_SECONDS and get_spec(stage).backend in ("inductor", "unknown"):
+        words += " (compiling: 10 to 20s on an idle machine)"
+    return ": ".join(filter(None, [", ".join(filter(None, [working, thread.task])), words]))

@@ -249,23 +249,23 @@ def case_files(path: Path) -> Iterator[Path]:
 
 def load_directory(directory: Path) -> dict[Path, Entry]:
     """All entries under a directory, by path; none without the directory. Raises UserError, as `load_files` does."""
-    return load_files(case_files(directory)) if directory.is_dir() else {}
+    return load_files([directory]) if directory.is_dir() else {}
 
 
 def load_all(paths: Sequence[Path]) -> dict[Path, Entry]:
     """The entries in these files and directories. Raises UserError when there are none, and as `load_files` does."""
     if not paths:
         raise UserError(f"name at least one case file (*{SUFFIX}) or a directory of them")
-    entries = load_files(file for path in paths for file in case_files(path))
+    entries = load_files(paths)
     if not entries:
         raise UserError(f"no *{SUFFIX} under {', '.join(str(p) for p in paths)}")
     return entries
 
 
-def load_files(files: Iterable[Path]) -> dict[Path, Entry]:
-    """The entries in these files. Raises UserErrors, which name the bad ones."""
+def load_files(paths: Iterable[Path]) -> dict[Path, Entry]:
+    """The entries in these files and directories. Raises UserErrors, which name the bad files."""
     entries, errors = {}, []
-    for file in files:
+    for file in (file for path in paths for file in case_files(path)):
         try:
             entries[file] = load(file)
         except UserError as error:

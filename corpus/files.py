@@ -20,7 +20,7 @@ def open_file(path: Path) -> BinaryIO:
         # A pipe without a writer would keep us waiting.
         file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb")
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: can't be read: {_explain(error)}") from error
+        raise UserError(f"{path}: can't be read: {error.args[-1]}") from error
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise UserError(f"{path}: can't be read: not a regular file")
@@ -57,7 +57,7 @@ def require_writable(path: Path, option: str, *, is_file: bool = False) -> None:
         with tempfile.TemporaryFile(dir=directory):
             pass
     except (OSError, ValueError) as error:
-        raise UserError(f"{option} {path}: can't be written: {_explain(error)}") from error
+        raise UserError(f"{option} {path}: can't be written: {error.args[-1]}") from error
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -84,9 +84,4 @@ def replace_file(path: Path, content: bytes) -> None:
             temporary.unlink(missing_ok=True)
             os.close(directory)
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: can't be written: {_explain(error)}") from error
-
-
-def _explain(error: OSError | ValueError) -> str:
-    """Why a path can't be used; a ValueError is about its text."""
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise UserError(f"{path}: can't be written: {error.args[-1]}") from error

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from corpus.entry import SUFFIX, Entry, load
+from fuzz.cli import escape_controls
 from fuzz.evaluator import Evaluator, WorkerConfig, open_evaluator
 from fuzz.expectation import State, describe_result, replay_entry
 from fuzz.protocol import Result
@@ -51,9 +52,9 @@ class CaseFile(pytest.File):
         try:
             entry = load(self.path)
         except UserError as error:
-            raise self.CollectError(str(error)) from error
+            raise self.CollectError(escape_controls(str(error))) from error
         subjects = tuple(self.config.getoption("case_subject")) or (entry.subject,)
-        yield CaseItem.from_parent(self, name=",".join(subjects), entry=entry, subjects=subjects)
+        yield CaseItem.from_parent(self, name=escape_controls(",".join(subjects)), entry=entry, subjects=subjects)
 
 
 class UnexpectedError(Exception):
@@ -75,19 +76,21 @@ class CaseItem(pytest.Item):
             try:
                 evaluator.on(self.entry.device).process.start()
             except UserError as error:
-                pytest.skip(str(error))
+                pytest.skip(escape_controls(str(error)))
         result, outcome = replay_entry(evaluator, self.entry, self.subjects)
         self._record(result)
+        reason = escape_controls(outcome.reason)
         if outcome.state is State.SKIPPED:
-            pytest.skip(outcome.reason)
+            pytest.skip(reason)
         if outcome.state in (State.KNOWN, State.STILL):
-            pytest.xfail(outcome.reason)
+            pytest.xfail(reason)
         # With --runxfail a known bug comes here and fails like any other.
         if outcome.state is not State.MET:
-            raise UnexpectedError(outcome.reason)
+            raise UnexpectedError(reason)
 
     def _record(self, result: Result) -> None:
-        self.add_report_section("call", "verdict", "\n".join(describe_result(result, self.entry.case)))
+        lines = describe_result(result, self.entry.case)
+        self.add_report_section("call", "verdict", escape_controls("\n".join(lines)))
         for judged in result.results:
             self.user_properties.append((f"{judged.subject} verdict", judged.verdict.value))
             self.user_properties += [(f"{judged.subject} {key}", value) for key, value in judged.numbers.items()]
@@ -95,7 +98,7 @@ class CaseItem(pytest.Item):
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> str:
         """One line for what a user can mend, a traceback for the rest."""
         if isinstance(excinfo.value, UnexpectedError | UserError):
-            return str(excinfo.value)
+            return escape_controls(str(excinfo.value))
         return str(super().repr_failure(excinfo, style))
 
     def reportinfo(self) -> tuple[Path, int, str]:

@@ -56,11 +56,8 @@ def _enter_directory(path: Path) -> Iterator[None]:
     made = None if path.exists() else path
     while made is not None and not made.parent.exists():
         made = made.parent
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        lock = (path / _LOCK).open("ab")
-    except OSError as error:
-        raise UserError(f"--out {path}: can't be written: {error.strerror}") from error
+    require_writable(path, "--out")
+    lock = (path / _LOCK).open("ab")
     if shutil.disk_usage(path).free < _SPARE_MIB * 2**20:
         lock.close()
         raise UserError(f"--out {path}: less than {_SPARE_MIB} MiB are free there")

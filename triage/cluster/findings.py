@@ -81,12 +81,12 @@ def _of_run(path: Path) -> Iterator[Finding]:
 
 
 def _of_files(path: Path) -> Iterator[Finding]:
-    files = list(corpus_entry.case_files(path))
-    if not files:
+    entries = corpus_entry.load_files([path])
+    if not entries:
         raise UserError(
             f"{path}: neither a run directory (it has no {RESULTS_FILE}) nor one with case files (*{SUFFIX}) in it"
         )
-    for file, entry in corpus_entry.load_files(files).items():
+    for file, entry in entries.items():
         if entry.expectation.status == "known":
             found = entry.found
             day = found.date[:10] if found else ""

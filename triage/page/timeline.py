@@ -107,7 +107,7 @@ def _events(path: Path) -> Iterator[Mapping[str, Any]]:
         return
     with open_file(path) as file:
         for line in file:
-            with suppress(ValueError, TypeError, RecursionError):
+            with suppress(KeyError, TypeError, ValueError, RecursionError):
                 event = json.loads(line)
                 if isinstance(event, dict) and "event" in event and 0 <= event["time"] < 1 << 33:
                     yield event

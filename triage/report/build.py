@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from corpus.entry import Entry, Expectation, sort_by_version
+from corpus.files import replace_file
 from fuzz.error_location import describe_where, rename_values
 from fuzz.evaluator import ROOT, Evaluator, WorkerConfig, open_evaluator, public_version
 from fuzz.expectation import list_numbers
@@ -217,10 +218,7 @@ def _explore_sizes(case: Case, ablation: Ablation, config: WorkerConfig) -> Expl
 def _reproduce(bug: Bug, config: WorkerConfig, file: Path) -> tuple[Script, Run] | None:
     """The first script that shows the bug, and its run; None where none does."""
     for script in repro.scripts(bug):
-        try:
-            file.write_text(script.text, encoding="utf-8")
-        except OSError as error:
-            raise UserError(f"{file}: can't be written: {error.strerror}") from error
+        replace_file(file, script.text.encode())
         # A worker's script needs more than torch of its interpreter, and is told whose torch to test.
         python, arguments = (sys.executable, (config.python,)) if script.why_a_worker else (config.python, ())
         importable = (str(ROOT), str(Path.cwd())) if repro.is_kernel(bug.result) else ()

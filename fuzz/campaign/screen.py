@@ -10,11 +10,12 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from corpus import entry as corpus_entry
 from corpus.ledger import Bug
 from fuzz.bug_identity import operation_of
+from fuzz.campaign.campaign import Campaign
 from fuzz.campaign.events import (
     CampaignStarted,
     CaseJudged,
@@ -27,6 +28,7 @@ from fuzz.campaign.events import (
     WorkerStarted,
 )
 from fuzz.campaign.stats import Statistics
+from fuzz.campaign.worker_thread import WorkerThread
 from fuzz.cli import escape_controls
 from fuzz.durations import format_count, format_duration
 from fuzz.expectation import describe_details, format_python, reproduce_lines
@@ -34,10 +36,6 @@ from fuzz.protocol import EAGER, NOISE, REFERENCE, Verdict
 from fuzz.protocol.render import describe
 from fuzz.run_store import FindingRow, Outcome, Results
 from fuzz.subjects import get_spec, is_user_function
-
-if TYPE_CHECKING:
-    from fuzz.campaign.campaign import Campaign
-    from fuzz.campaign.worker_thread import WorkerThread
 
 _LINE_SECONDS = 30.0
 _LONG_SECONDS = 3.0
@@ -127,7 +125,12 @@ def _describe_next(stats: Statistics, found: int, known: int, waiting: int) -> l
         failed = "all that failed is known" if known else "nothing new failed; a longer run covers more"
     cases = format_count(stats.earlier_cases + stats.cases, "attention module")
     page = f"  {format_python()} -m triage.page {shlex.quote(stats.started.out)}"
-    return ["", f"{cases} compared with float64 under torch {stats.started.torch}:", f"{failed}. As a page:", page]
+    return [
+        "",
+        f"{cases} compared with float64 under torch {stats.started.torch}:",
+        f"{failed}. The whole run as a page:",
+        page,
+    ]
 
 
 _SET_ASIDE = (Outcome.INTERNAL_ONLY, Outcome.WITHIN_SAME, Outcome.UNCONFIRMED, Outcome.IN_BOTH, Outcome.NOT_COMPARED)
@@ -201,7 +204,7 @@ class LineScreen(Listener):
 
     is_output = True
 
-    def __init__(self, statistics: Statistics, campaign: "Campaign") -> None:
+    def __init__(self, statistics: Statistics, campaign: Campaign) -> None:
         self._statistics, self._campaign = statistics, campaign
         self._last, self._news = time.monotonic(), (0, 0, 0)
 
@@ -291,7 +294,7 @@ class VerboseScreen(LineScreen):
 class LiveScreen(LineScreen):
     """A block that is redrawn in place, with findings above it, or on stdout if that is no terminal."""
 
-    def __init__(self, statistics: Statistics, campaign: "Campaign") -> None:
+    def __init__(self, statistics: Statistics, campaign: Campaign) -> None:
         from rich.console import Console
         from rich.live import Live
 
@@ -312,7 +315,7 @@ class LiveScreen(LineScreen):
         from rich.markup import escape
         from rich.table import Column, Table
 
-        table = Table.grid(Column(style="bold"), Column(no_wrap=True), padding=(0, 2))
+        table = Table.grid(Column(style="bold", min_width=10), Column(no_wrap=True), padding=(0, 2))
         for row in self.list_rows():
             table.add_row(*map(escape, map(escape_controls, row)))
         self._live.start()
@@ -326,7 +329,7 @@ class LiveScreen(LineScreen):
             self._console.line()
 
 
-def _describe_worker(thread: "WorkerThread", working: str) -> str:
+def _describe_worker(thread: WorkerThread, working: str) -> str:
     process = thread.process
     stage, seconds = process.stage, time.monotonic() - process.stage_began
     if not thread.is_alive():

@@ -7,6 +7,7 @@ from typing import Any
 
 from fuzz.campaign import events
 from fuzz.campaign.search import WITH
+from fuzz.durations import format_count
 from fuzz.protocol.failures import normalize
 from fuzz.run_store import STATISTICS_FILE, Results
 
@@ -68,10 +69,11 @@ class Statistics(events.Listener):
                 self.raised += 1
             case events.SuspicionOpened():
                 self._worker_of[event.suspicion] = event.worker
-                self.working[event.worker] = f"suspicion {event.suspicion}, {event.ops} ops"
+                self.working[event.worker] = f"suspicion {event.suspicion}, {format_count(event.ops, 'op')}"
             case events.ShrinkProgress():
                 worker = self._worker_of[event.suspicion]
-                self.working[worker] = f"suspicion {event.suspicion}, {event.ops} ops after {event.probes} checks"
+                ops = f"{format_count(event.ops, 'op')} after {format_count(event.probes, 'check')}"
+                self.working[worker] = f"suspicion {event.suspicion}, {ops}"
             case events.SuspicionClosed():
                 self.outcomes[event.outcome] += 1
                 self.working.pop(self._worker_of.pop(event.suspicion, -1), None)

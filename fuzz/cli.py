@@ -3,6 +3,7 @@
 A command's docstring ends in two sections, `Examples` and `Exit codes`, that `--help` prints below the options.
 """
 
+import errno
 import inspect
 import os
 import re
@@ -57,10 +58,12 @@ def handle_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator
 
 @contextmanager
 def ignore_lost_output() -> Iterator[None]:
-    """Within it nothing is raised for output whose reader or terminal has gone; from then on it goes nowhere."""
+    """Within it nothing is raised for output that fails. One whose reader or terminal has gone gets nothing more."""
     try:
         yield
-    except OSError:
+    except OSError as failure:
+        if failure.errno == errno.ENOSPC:
+            return  # It is written when there is space again.
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()

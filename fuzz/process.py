@@ -7,6 +7,7 @@ long compile would not see the end of its input. Runs under the worker's interpr
 """
 
 import ctypes
+import functools
 import os
 import re
 import runpy
@@ -82,19 +83,16 @@ def find_place(lines: list[str]) -> str:
     return f"{frame['function']} ({'generated code' if generated else '/'.join(parts[-2:])})"
 
 
-def tie_to_parent() -> None:
-    """End this process when the thread that started it does."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def main() -> None:
     """Tie this process, and what it forks, to its parent; then become the module."""
     parent, module = int(sys.argv[1]), sys.argv[2]
-    tie_to_parent()
-    if os.getppid() != parent:
-        sys.exit(1)
-    os.register_at_fork(after_in_child=tie_to_parent)
+    if sys.platform == "linux":
+        # The signal comes when the thread that started us ends; such threads outlive their workers.
+        tie = functools.partial(ctypes.CDLL(None).prctl, _PR_SET_PDEATHSIG, signal.SIGKILL)
+        tie()
+        if os.getppid() != parent:
+            sys.exit(1)
+        os.register_at_fork(after_in_child=tie)
     sys.argv[:] = sys.argv[2:]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

@@ -45,7 +45,7 @@ class RunResult:
 
 @contextmanager
 def _enter_directory(path: Path) -> Iterator[None]:
-    """While entered nobody else enters; what a campaign that is refused made goes, and so does compiled code.
+    """While entered nobody else enters; what a campaign that does not begin made goes, and so does compiled code.
 
     It holds `results.sqlite`, `events.ndjson`, `stats.json`, `workers/*.log`, `cache/`, `internal/`, and, where a fault
     of ours kept cases from being judged, `faults/`. Raises `UserError` when it can't be written, is full, is in use, or
@@ -68,7 +68,7 @@ def _enter_directory(path: Path) -> Iterator[None]:
             raise UserError(f"--out {path}: another campaign is running there") from error
         try:
             yield
-        except UserError:
+        except (UserError, KeyboardInterrupt):
             if made is not None:
                 shutil.rmtree(made, ignore_errors=True)
             raise

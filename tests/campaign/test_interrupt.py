@@ -105,6 +105,7 @@ def test_an_interrupt_before_the_first_worker_is_ready_ends_it(tmp_path: Path) -
     process.send_signal(signal.SIGTERM)
     assert process.wait(10) == 130
     process.communicate()
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_terminal_that_goes_away_costs_nothing(tmp_path: Path) -> None:

@@ -106,10 +106,9 @@ class WorkerConfig:
             "OMP_NUM_THREADS": "1",
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
         }
-        if cache is not None:
-            environment.setdefault(
-                "TORCHINDUCTOR_CACHE_DIR", str(cache.absolute())
-            )  # Workers run in another directory.
+        # Workers run in another directory. Inductor calls the C++ compiler without quotes.
+        if cache is not None and " " not in str(cache.absolute()):
+            environment.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache.absolute()))
         return environment
 
 

@@ -81,7 +81,8 @@ def summarize(
     again = [line for text, count in known.most_common() for line in _wrap(f"{count}x {text}", "  ")]
     faults, mistakes = (format_count(len(stats.faults), "case"), format_count(len(of_eager), "mistake"))
     apart = "kept apart, since no public subject was chosen to show them (--subject inductor)"
-    out = f"--out {shlex.quote(stats.started.out)}" if stats.started else "the same --out"
+    own = [subject for subject in stats.started.subjects if is_user_function(subject)] if stats.started else []
+    words = ["--out", stats.started.out if stats.started else "RUN", *(w for one in own for w in ("--subject", one))]
     waits = format_count(waiting, "suspicion")
     sections = (
         (f"{format_count(len(known), 'known bug')} met again, nothing to do:", again),
@@ -99,7 +100,7 @@ def summarize(
         ),
         (
             f"{waits} not investigated yet (unexplained failures); to continue:",
-            [f"  {format_python()} -m fuzz.run --budget 10m {out}"] if waiting else [],
+            [f"  {format_python()} -m fuzz.run --budget 10m {shlex.join(words)}"] if waiting else [],
         ),
     )
     return "\n".join(
@@ -243,8 +244,9 @@ class LineScreen(Listener):
         met = Counter({case_id: count for case_id, count in s.known.items() if count})
         bugs = {bug.id if (bug := shared.known.bugs.get(case_id)) else case_id for case_id in met}
         yield "known", f"{format_count(len(bugs), 'bug')} met, {met.total()}x" if met else "none met yet"
-        open_now = f"{len(s.working)} being investigated, {shared.suspicions.waiting} waiting"
-        yield "suspicions", f"{open_now}, {s.outcomes.total()} settled in this run"
+        working = 0 if s.ended else len(s.working)
+        waiting = shared.suspicions.waiting + len(s.working) - working
+        yield "suspicions", f"{working} being investigated, {waiting} waiting, {s.outcomes.total()} settled in this run"
         kinds, attention = Counter(name.partition(" ")[0] for name in s.reached), "_sfdp"
         rewrites = f"{len(s.rewrites)} rewrites ({sum(name.startswith(attention) for name in s.rewrites)} of attention)"
         operators, lowerings = kinds.pop("op", 0), kinds.pop("lowering", 0)
@@ -312,12 +314,12 @@ class LiveScreen(LineScreen):
 
     def tick(self) -> None:
         """Redraw."""
-        from rich.markup import escape
         from rich.table import Column, Table
+        from rich.text import Text
 
-        table = Table.grid(Column(style="bold", min_width=10), Column(no_wrap=True), padding=(0, 2))
+        table = Table.grid(Column(style="bold", no_wrap=True), Column(), padding=(0, 2))
         for row in self.list_rows():
-            table.add_row(*map(escape, map(escape_controls, row)))
+            table.add_row(*(Text(escape_controls(text), no_wrap=True, overflow="ellipsis") for text in row))
         self._live.start()
         self._live.update(table, refresh=True)
 

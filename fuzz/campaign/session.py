@@ -128,7 +128,9 @@ def _run(options: Options, results: Results, sampler: Sampler) -> RunResult:
             except Exception as error:  # noqa: BLE001 - raised after the summary
                 errors.append(translate_disk_error(error, options.out))
         new = campaign.investigations.new
-        text = summarize(results, statistics, waiting=shared.suspicions.waiting, new=new, bugs=shared.known.bugs)
+        text = summarize(
+            results, statistics, waiting=results.outcomes().get("waiting", 0), new=new, bugs=shared.known.bugs
+        )
     return RunResult(
         new=new,
         interrupted=bool(signals),

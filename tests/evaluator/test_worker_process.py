@@ -51,6 +51,12 @@ def is_gone(pid: int) -> bool:
     return False
 
 
+def test_no_compiled_code_goes_where_inductor_can_not_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    assert "TORCHINDUCTOR_CACHE_DIR" in WorkerConfig().environment(tmp_path / "cache")
+    assert "TORCHINDUCTOR_CACHE_DIR" not in WorkerConfig().environment(tmp_path / "my run" / "cache")
+
+
 def test_one_process_answers_many_checks(tmp_path: Path) -> None:
     w = worker(tmp_path, rules=[{"match": "softmax", "verdict": "rounding"}])
     pids = set()

@@ -5,6 +5,7 @@ from typing import Self
 
 from generators.program.case import Values
 from generators.program.sizes import Size
+from generators.program.values import LAYOUTS
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 
@@ -80,11 +81,11 @@ def draw_values(c: Choices) -> Values:
 
 
 def draw_layout(c: Choices, rank: int) -> str:
-    """How an activation lies in memory: mostly contiguous."""
+    """How an input lies in memory: mostly contiguous."""
     if not c.deviates():
         return "contiguous"
-    options = {"transposed": 2.0, "padded": 1.0, "every_second": 1.0, "offset": 1.0}
-    return c.weighted(options | ({"heads_inner": 3.0} if rank >= 3 else {}))
+    options = {"padded": 1.0, "every_second": 1.0, "offset": 1.0, "transposed": 2.0, "heads_inner": 3.0}
+    return c.weighted({name: weight for name, weight in options.items() if LAYOUTS[name].min_rank <= rank})
 
 
 def head_inputs(b: Builder, c: Choices) -> Heads:
@@ -135,23 +136,19 @@ def packed_input(b: Builder, c: Choices) -> Heads:
 
 def split_packed(b: Builder, c: Choices, x: str, heads: Size, head_dim: Size) -> Heads:
     """[B, S, 3 * heads * head_dim] as q, k and v of [B, heads, S, head_dim], in one of the ways models do it."""
-    if c.chance(0.5):
-        found = []
-        for i, name in enumerate("qkv"):
-            part = b.op("chunk", x, to=name, chunks=3, index=i)
-            split = b.op("reshape", part, sizes=(*b.shape(part)[:-1], heads, head_dim))
-            found.append(make_head(b, c, split, "bshd", name))
-        return Heads(*found)
-    view = b.op("view", x, sizes=(*b.shape(x)[:-1], Size.of(3), heads, head_dim))
-    if c.chance(0.5):
-        moved = b.op("permute", view, dims=(2, 0, 3, 1, 4))
-        values = [b.op(c.pick(("select", "unbind")), moved, to=name, dim=0, index=i) for i, name in enumerate("qkv")]
-        found = [Head.of(v) for v in values]
-        return Heads(*found)
+    how = c.weighted({"chunk": 2.0, "permute": 1.0, "select": 1.0})
+    if how != "chunk":
+        x = b.op("view", x, sizes=(*b.shape(x)[:-1], Size.of(3), heads, head_dim))
+    if how == "permute":
+        x = b.op("permute", x, dims=(2, 0, 3, 1, 4))
     found = []
     for i, name in enumerate("qkv"):
-        part = b.op(c.pick(("select", "unbind")), view, to=name, dim=2, index=i)
-        found.append(make_head(b, c, part, "bshd", name))
+        if how == "chunk":
+            part = b.op("chunk", x, to=name, chunks=3, index=i)
+            part = b.op("reshape", part, sizes=(*b.shape(part)[:-1], heads, head_dim))
+        else:
+            part = b.op(c.pick(("select", "unbind")), x, to=name, dim=0 if how == "permute" else 2, index=i)
+        found.append(Head.of(part) if how == "permute" else make_head(b, c, part, "bshd", name))
     return Heads(*found)
 
 
@@ -162,16 +159,17 @@ def _flat_inputs(b: Builder, c: Choices) -> Heads:
     for name, s, d in (("q", "S", "D"), ("k", "T", "D"), ("v", "T", "V")):
         axes = {"b": "B", "s": s, "d": d}
         source = b.input(name, [axes[a] for a in order], values, layout=draw_layout(c, 3))
-        value = permute_axes(b, c, source, order, "bsd", name)
-        if single:
-            value = b.op("unsqueeze", value, dim=1)
-            if c.chance(0.4):
-                value = b.op("permute", value, dims=(0, 1, 2, 3))
-            source, order_now = value, "bhsd"
-        else:
-            order_now = order
-        heads.append(Head(value, source, order_now))
+        heads.append(flat_head(b, c, source, order, name, single=single))
     return Heads(*heads)
+
+
+def flat_head(b: Builder, c: Choices, source: str, order: str, to: str, *, single: bool) -> Head:
+    """The one head of `source`, whose axes read `order`: [B, S, D], or with `single` [B, 1, S, D]."""
+    value = permute_axes(b, c, source, order, "bsd", to)
+    if not single:
+        return Head(value, source, order)
+    value = b.op("unsqueeze", value, dim=1)
+    return Head.of(b.op("permute", value, dims=(0, 1, 2, 3)) if c.chance(0.4) else value)
 
 
 def merge_heads(b: Builder, c: Choices, value: str) -> str:

@@ -1,6 +1,7 @@
 """The layers that modules around attention are made of: projections, norms, rotary positions, feed-forwards."""
 
 import math
+from collections.abc import Callable
 
 from generators.program.case import Values
 from generators.program.ops.shaping import quotient
@@ -70,23 +71,25 @@ def apply_linear(b: Builder, c: Choices, x: str, hint: str, weight: str, bias: s
     return b.op("linear", x, weight, *([bias] if bias else []), to=hint)
 
 
-def project(b: Builder, c: Choices, x: str, hint: str, heads: Size, head_dim: Size, *, bias: bool) -> Head:
-    """A linear layer to heads: [B, heads, S, head_dim], from [B, S, heads, head_dim]."""
+Norm = Callable[[Builder, Choices, str], str]
+
+
+def project(
+    b: Builder, c: Choices, x: str, hint: str, heads: Size, head_dim: Size, *, bias: bool, norm: Norm | None = None
+) -> Head:
+    """A linear layer to heads, each normalised: [B, heads, S, head_dim], from [B, S, heads, head_dim]."""
     split = split_heads(b, c, linear(b, c, x, hint, heads * head_dim, bias=bias), heads, head_dim)
-    return make_head(b, c, split, "bshd", hint)
+    if norm is None:
+        return make_head(b, c, split, "bshd", hint)
+    # Qwen normalises before the axes are permuted, Gemma after.
+    early = c.chance(0.5)
+    value = make_head(b, c, norm(b, c, split) if early else split, "bshd", hint).value
+    return Head.of(value if early else norm(b, c, value))
 
 
 def project_output(b: Builder, c: Choices, value: str, hint: str, embed: Size, *, bias: bool) -> str:
     """The output projection: [B, H, S, D] merged, then a linear layer to [B, S, embed]."""
     return linear(b, c, merge_heads(b, c, value), hint, embed, bias=bias)
-
-
-def project_qkv(
-    b: Builder, c: Choices, x: str, heads: Size, kv_heads: Size, head_dim: Size, *, bias: bool
-) -> list[Head]:
-    """q, k and v of one input."""
-    counts = zip("qkv", (heads, kv_heads, kv_heads), strict=True)
-    return [project(b, c, x, name, count, head_dim, bias=bias) for name, count in counts]
 
 
 def layer_norm(b: Builder, c: Choices, x: str) -> str:
@@ -155,20 +158,15 @@ def rotate(b: Builder, x: str, cos: str, sin: str, *, pairs: bool = False) -> st
     return b.op("add", b.op("mul", x, cos), b.op("mul", rotated_half, sin), to="rotated")
 
 
-def feed_forward(b: Builder, c: Choices, x: str, act: str = "gelu", *, bias: bool = True, times: int = 2) -> str:
-    """Two linear layers with an activation between."""
+def feed_forward(
+    b: Builder, c: Choices, x: str, act: str = "gelu", *, bias: bool = True, times: int = 2, gated: bool = False
+) -> str:
+    """Two linear layers with an activation between; `gated`: times a third one, as in SwiGLU."""
     size = b.shape(x)[-1]
-    hidden = linear(b, c, x, "up", size * times, bias=bias)
-    hidden = b.op(act, hidden, to="hidden", **({"approximate": c.pick(("none", "tanh"))} if act == "gelu" else {}))
+    options = {"approximate": c.pick(("none", "tanh"))} if act == "gelu" else {}
+    hidden = b.op(act, linear(b, c, x, "gate" if gated else "up", size * times, bias=bias), to="hidden", **options)
+    if gated:
+        hidden = b.op("mul", hidden, linear(b, c, x, "up", size * times, bias=bias), to="hidden")
+    if c.chance(0.05):
+        hidden = b.op("dropout", hidden, p=0.1, form=c.pick(("module", "functional")))
     return linear(b, c, hidden, "down", size, bias=bias)
-
-
-def gated_feed_forward(b: Builder, c: Choices, x: str, act: str = "silu") -> str:
-    """A gated feed-forward without biases: SwiGLU, or GeGLU with `gelu`."""
-    size = b.shape(x)[-1]
-    gate = b.op(
-        act, linear(b, c, x, "gate", size * 2, bias=False), **({"approximate": "tanh"} if act == "gelu" else {})
-    )
-    return linear(
-        b, c, b.op("mul", gate, linear(b, c, x, "up", size * 2, bias=False), to="hidden"), "down", size, bias=False
-    )

@@ -1,6 +1,7 @@
 """Writers of language models: layers of encoders and decoders, and decoding with a cache."""
 
 import math
+from functools import partial
 
 from generators.program.case import Values
 from generators.program.sizes import Size, shape_of
@@ -125,49 +126,6 @@ def write_falcon(b: Builder, c: Choices) -> list[str]:
     return [b.op("add", b.op("add", out, layers.feed_forward(b, c, normed, bias=False)), x, to="x")]
 
 
-def write_gemma(b: Builder, c: Choices) -> list[str]:
-    """Gemma: (1 + weight) in RMSNorm, rotary positions. Gemma 2 has a soft cap, Gemma 3 norms of q and k."""
-    head_dim = layers.limit_dims(b, even=True)
-    query, key, group = layers.draw_groups(b, c)
-    x = layers.draw_stream(b, c, query * head_dim)
-    if c.chance(0.6):
-        root = math.sqrt(b.size(query * head_dim))
-        given = [b.op("scalar", to="root", value=root, dtype=b.dtype)] if c.chance(0.5) else []
-        x = b.op("mul", x, *given, to="x", other=None if given else root)
-    cos, sin = layers.rotary_angles(b, c, Size.of("S"), Size.of("E"))
-    normed = layers.rms_norm(b, c, x, around_one=True)
-    found = layers.project_qkv(b, c, normed, query, key, head_dim, bias=False)
-    third = c.chance(0.4)
-    rotated = []
-    for head in found[:2]:
-        value = layers.rms_norm(b, c, head.value, around_one=True) if third else head.value
-        rotated.append(Head.of(layers.rotate(b, value, cos, sin)))
-    features = AttentionFeatures(softcap=not third, causal=c.pick((None, "top_left")))
-    attention = attend(b, c, Heads(rotated[0], rotated[1], found[2], group=group), features)
-    out = layers.project_output(b, c, attention.output, "o", query * head_dim, bias=False)
-    if c.chance(0.8):
-        return [out]
-    x = b.op("add", x, layers.rms_norm(b, c, out, around_one=True), to="x")
-    return [
-        b.op("add", x, layers.gated_feed_forward(b, c, layers.rms_norm(b, c, x, around_one=True), "gelu"), to="x")
-        if c.chance(0.4)
-        else x
-    ]
-
-
-def write_gpt_oss(b: Builder, c: Choices) -> list[str]:
-    """gpt-oss: a sink per head, grouped queries, rotary positions, a window in every second layer."""
-    head_dim = layers.limit_dims(b, even=True)
-    query, key, group = layers.draw_groups(b, c)
-    x = layers.rms_norm(b, c, layers.draw_stream(b, c, query * head_dim))
-    cos, sin = layers.rotary_angles(b, c, Size.of("S"), Size.of("E"))
-    found = layers.project_qkv(b, c, x, query, key, head_dim, bias=True)
-    q, k = (Head.of(layers.rotate(b, head.value, cos, sin)) for head in found[:2])
-    features = AttentionFeatures(sinks=True, causal="top_left", window=c.chance(0.5))
-    attention = attend(b, c, Heads(q, k, found[2], group=group), features)
-    return [layers.project_output(b, c, attention.output, "o", query * head_dim, bias=True)]
-
-
 def write_gptj(b: Builder, c: Choices) -> list[str]:
     """GPT-J and GPT-NeoX: rotary positions on pairs or on part of a head, feed-forward in parallel."""
     layers.limit_dims(b)
@@ -225,49 +183,74 @@ def write_kv_cache(b: Builder, c: Choices) -> list[str]:
     return [merge_heads(b, c, attention.output), *(joined if c.chance(0.7) else [])]
 
 
-def _llama_layer(b: Builder, c: Choices, features: AttentionFeatures) -> list[str]:
-    """A decoder layer, or its attention alone."""
+def _write_decoder(
+    b: Builder,
+    c: Choices,
+    features: AttentionFeatures,
+    *,
+    norm: layers.Norm = layers.rms_norm,
+    head_norm: layers.Norm | None = None,
+    bias: bool = False,
+    act: str = "silu",
+    scales: bool = False,
+) -> list[str]:
+    """A decoder layer with rotary positions and grouped queries, or its attention alone.
+
+    `head_norm`: of each head of q and k; `scales`: its input may be multiplied by the root of its width.
+    """
     head_dim = layers.limit_dims(b, even=True)
     query, key, group = layers.draw_groups(b, c)
     x = layers.draw_stream(b, c, query * head_dim)
+    if scales and c.chance(0.6):
+        root = math.sqrt(b.size(query * head_dim))
+        given = [b.op("scalar", to="root", value=root, dtype=b.dtype)] if c.chance(0.5) else []
+        x = b.op("mul", x, *given, to="x", other=None if given else root)
     cos, sin = layers.rotary_angles(b, c, Size.of("S"), Size.of("E"))
-    normed = layers.rms_norm(b, c, x)
-    found = layers.project_qkv(b, c, normed, query, key, head_dim, bias=False)
-    q, k = (Head.of(layers.rotate(b, head.value, cos, sin)) for head in found[:2])
-    attention = attend(b, c, Heads(q, k, found[2], group=group), features)
-    out = layers.project_output(b, c, attention.output, "o", query * head_dim, bias=False)
+    normed = norm(b, c, x)
+    streams = (("q", query, head_norm), ("k", key, head_norm), ("v", key, None))
+    q, k, v = (
+        layers.project(b, c, normed, name, heads, head_dim, bias=bias, norm=of_heads)
+        for name, heads, of_heads in streams
+    )
+    q, k = (Head.of(layers.rotate(b, head.value, cos, sin)) for head in (q, k))
+    attention = attend(b, c, Heads(q, k, v, group=group), features)
+    out = layers.project_output(b, c, attention.output, "o", query * head_dim, bias=bias)
     if c.chance(0.7):
         return [out, *c.subset([attention.keys, attention.values], 0.2)]
     x = b.op("add", x, out, to="x")
-    return [b.op("add", x, layers.gated_feed_forward(b, c, layers.rms_norm(b, c, x)), to="x") if c.chance(0.6) else x]
+    if c.chance(0.4):
+        return [x]
+    return [b.op("add", x, layers.feed_forward(b, c, norm(b, c, x), act, bias=False, gated=True), to="x")]
+
+
+def write_gemma(b: Builder, c: Choices) -> list[str]:
+    """Gemma: (1 + weight) in RMSNorm, rotary positions. Gemma 2 has a soft cap, Gemma 3 norms of q and k."""
+    third, norm = c.chance(0.4), partial(layers.rms_norm, around_one=True)
+    features = AttentionFeatures(softcap=not third, causal=c.pick((None, "top_left")))
+    return _write_decoder(b, c, features, norm=norm, head_norm=norm if third else None, act="gelu", scales=True)
+
+
+def write_gpt_oss(b: Builder, c: Choices) -> list[str]:
+    """gpt-oss: a sink per head, grouped queries, rotary positions, a window in every second layer."""
+    features = AttentionFeatures(sinks=True, causal="top_left", window=c.chance(0.5))
+    return _write_decoder(b, c, features, bias=True)
 
 
 def write_llama(b: Builder, c: Choices) -> list[str]:
     """Llama: RMSNorm, rotary positions, grouped queries, SwiGLU."""
-    return _llama_layer(b, c, AttentionFeatures())
+    return _write_decoder(b, c, AttentionFeatures())
 
 
 def write_mistral(b: Builder, c: Choices) -> list[str]:
     """Mistral: Llama with a sliding window."""
-    return _llama_layer(b, c, AttentionFeatures(causal=c.pick(("top_left", "bottom_right")), window=True))
+    features = AttentionFeatures(causal=c.pick(("top_left", "bottom_right")), window=True)
+    return _write_decoder(b, c, features)
 
 
 def write_qwen(b: Builder, c: Choices) -> list[str]:
     """Qwen 3: a norm of each head of q and k before rotary positions. RMSNorm, or LayerNorm as in vision models."""
-    head_dim = layers.limit_dims(b, even=True)
-    query, key, group = layers.draw_groups(b, c)
-    x = layers.draw_stream(b, c, query * head_dim)
-    cos, sin = layers.rotary_angles(b, c, Size.of("S"), Size.of("E"))
     norm = layers.rms_norm if c.chance(0.75) else layers.layer_norm
-    found = []
-    for name, count in zip("qkv", (query, key, key), strict=True):
-        split = split_heads(b, c, layers.linear(b, c, x, name, count * head_dim, bias=False), count, head_dim)
-        normed = split if name == "v" else norm(b, c, split)
-        value = permute_axes(b, c, normed, "bshd", "bhsd", name)
-        value = value if name == "v" else layers.rotate(b, value, cos, sin)
-        found.append(Head.of(value))
-    attention = attend(b, c, Heads(*found, group=group))
-    return [layers.project_output(b, c, attention.output, "o", query * head_dim, bias=False)]
+    return _write_decoder(b, c, AttentionFeatures(), head_norm=norm)
 
 
 def write_whisper(b: Builder, c: Choices) -> list[str]:

@@ -3,12 +3,12 @@
 import math
 from dataclasses import dataclass
 
-from generators.program.case import Values
+from generators.program.case import Attr, Values
 from generators.program.sizes import Size
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 from generators.sampling.heads import Heads, permute_axes
-from generators.sampling.masks import apply_mask
+from generators.sampling.masks import additive_input, apply_mask, boolean_input, draw_shape
 from generators.sampling.steps import (
     AttentionFeatures,
     add_sinks,
@@ -52,7 +52,7 @@ def attend(
     """
     fused = c.choose("fused", {"no": 95.0, "sdpa": 5.0}) == "sdpa" and not features and not bias
     if fused and len({b.dtype_of(value) for value in heads.values}) == 1:
-        return _call_sdpa(b, c, heads)
+        return _fused(b, c, heads)
     scale = _draw_scale(b, c, heads)
     q = insert_noop(b, c, heads.q.value)
     grouped = heads.group != Size.of(1)
@@ -254,34 +254,40 @@ def _weight_values(b: Builder, c: Choices, weights: str, v: str) -> str:
     return b.op("matmul", weights, v, to="out", form=c.weighted({"operator": 6.0, "function": 4.0, "method": 2.0}))
 
 
-def _call_sdpa(b: Builder, c: Choices, heads: Heads) -> AttentionValues:
-    """The fused call, with its own ways of saying mask, scale and groups."""
+def _fused(b: Builder, c: Choices, heads: Heads) -> AttentionValues:
     q, k, v = heads.values
     grouped = heads.group != Size.of(1)
     native = grouped and b.size(b.shape(k)[1]) > 1 and c.chance(0.5)
     if grouped and not native:
         how = c.pick(("repeat_interleave", "expand"))
         k, v = _repeat(b, c, k, heads.group, how), _repeat(b, c, v, heads.group, how)
-    scale = c.weighted({None: 6.0, 1.0: 1.0, 0.5: 1.0, -0.5: 0.5, 0.125: 1.0})
+    output = call_sdpa(b, c, q, k, v, enable_gqa=native)
+    b.end_attention(*heads.values, output)
+    return AttentionValues(output, k, v, (k, v))
+
+
+def call_sdpa(b: Builder, c: Choices, q: str, k: str, v: str, *, enable_gqa: bool, backend: str = "any") -> str:
+    """The fused call with its own ways of saying mask, scale and dropout, noted for a contract."""
     masking = c.choose("sdpa.mask", {"causal": 30.0, "mask": 35.0, "none": 35.0})
-    causal = masking == "causal"
-    dropout = c.weighted({0.0: 8.0, 0.2: 1.0})
     masks = []
     if masking == "mask":
-        query, key = b.shape(q)[-2], b.shape(k)[-2]
-        lead = b.shape(q)[:-2]
-        one = Size.of(1)
-        shape = c.pick([(query, key), (*lead, query, key), (lead[0], *(one,) * (len(lead) - 1), query, key)])
+        full = (*b.shape(q)[:-1], b.shape(k)[-2])
+        shape = draw_shape(c, full, least=len(full) if backend == "flash" else 2)
         if c.chance(0.5):
-            values, dtype = Values(c.pick(("random", "padding", "empty_row")), scale=0.7), "bool"
+            masks.append(boolean_input(b, c, shape))
+            b.say(mask=masks[0])
         else:
-            values, dtype = Values(c.pick(("normal", "random_mask")), scale=1.0), b.dtype_of(q)
-        masks.append(b.fixed(c, b.input("mask", shape, values, dtype)))
-        b.say(**{"mask" if dtype == "bool" else "bias": masks[0]})
-    output = b.op(
-        "sdpa", q, k, v, *masks, to="out", is_causal=causal, scale=scale, dropout_p=dropout, enable_gqa=native
-    )
-    effective = 1 / math.sqrt(max(1, b.size(b.shape(q)[-1]))) if scale is None else scale
-    dropout = dropout if b.mode == "training" else 0.0
-    b.end_attention(*heads.values, output, scale=effective, dropout=dropout, causal="top_left" if causal else None)
-    return AttentionValues(output, k, v, (k, v))
+            masks.append(additive_input(b, c, shape, b.dtype_of(q)))
+    # The fused kernel for CPUs has no dropout.
+    dropout = 0.0 if backend == "flash" else c.weighted({0.0: 8.0, 0.1: 1.0, 0.5: 1.0})
+    options: dict[str, Attr] = {
+        "is_causal": masking == "causal",
+        "scale": c.weighted({None: 6.0, 1.0: 1.0, 0.5: 1.0, 0.125: 1.0, -0.5: 0.5, 0.0: 0.3}),
+        "dropout_p": dropout,
+        "enable_gqa": enable_gqa,
+        "backend": backend,
+    }
+    scale = 1 / math.sqrt(max(1, b.size(b.shape(q)[-1]))) if options["scale"] is None else options["scale"]
+    b.say(scale=scale, dropout=dropout if b.mode == "training" else 0.0)
+    b.say(causal="top_left" if masking == "causal" else None)
+    return b.op("sdpa", q, k, v, *masks, to="out", **options)

@@ -7,6 +7,7 @@ from generators.program.dtypes import LOWEST
 from generators.program.sizes import Size
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
+from generators.sampling.heads import draw_layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +93,13 @@ def apply_mask(b: Builder, c: Choices, scores: str, pattern: Pattern) -> str:
         return _where(b, c, scores, pattern)
     if kind == "where_and_add":
         first = _where(b, c, scores, pattern)
-        return b.op("add", first, _additive_input(b, c, scores), to="scores")
+        return b.op("add", first, additive_input(b, c, draw_shape(c, b.shape(scores))), to="scores")
     return scores
 
 
-def _shape(b: Builder, c: Choices, scores: str) -> tuple[Size, ...]:
-    """A shape that broadcasts to the scores: a usual one, or any axis 1 and any leading axes left out."""
-    full = b.shape(scores)
+def draw_shape(c: Choices, full: tuple[Size, ...], least: int = 1) -> tuple[Size, ...]:
+    """A shape that broadcasts to `full`, that of scores: a usual one, or any axis 1 and any leading axes left out, but
+    for `least`."""
     one = Size.of(1)
     batch, query, key = full[:-2], full[-2], full[-1]
     shapes: dict[str, tuple[Size, ...]] = {
@@ -111,13 +112,13 @@ def _shape(b: Builder, c: Choices, scores: str) -> tuple[Size, ...]:
     form = c.choose("mask.shape", {"square": 3.0, "ones": 4.0, "batch": 3.0, "keys": 4.0, "full": 2.0, "any": 4.0})
     if form == "any":
         shape = tuple(one if c.chance(0.4) else s for s in full)
-        return shape[c.below(len(shape)) :]
+        return shape[c.below(len(shape) + 1 - least) :]
     return shapes[form]
 
 
-def _additive_input(b: Builder, c: Choices, scores: str) -> str:
-    shape = _shape(b, c, scores)
-    dtype = c.choose_default(
+def additive_input(b: Builder, c: Choices, shape: tuple[Size, ...], dtype: str = "") -> str:
+    """A mask to be added, of this dtype or any."""
+    dtype = dtype or c.choose_default(
         {"float32": 4.0, "bool": 2.5, "int64": 1.0, "float16": 0.3, "bfloat16": 0.3} | {b.dtype: 10.0}
     )
     if dtype == "bool":
@@ -126,8 +127,7 @@ def _additive_input(b: Builder, c: Choices, scores: str) -> str:
         values = Values(c.pick(("zero_one", "small_counts", "signed")))
     else:
         values = _additive_values(c, len(shape))
-    layout = c.choose_default({"contiguous": 8.0, "padded": 1.0, "offset": 1.0})
-    mask = b.fixed(c, b.input("mask", shape, values, dtype, layout))
+    mask = b.fixed(c, b.input("mask", shape, values, dtype, draw_layout(c, len(shape))))
     b.say(bias=mask)
     b.deny_unless(b.is_float(mask))
     return mask
@@ -157,7 +157,7 @@ def _additive_values(c: Choices, rank: int) -> Values:
 def _add_mask(b: Builder, c: Choices, scores: str, pattern: Pattern, *, in_place: bool) -> str:
     if pattern or c.choose("mask.from", {"given": 3.0, "made": 1.0}) == "made":
         return _add_pattern(b, c, scores, pattern)
-    mask = _additive_input(b, c, scores)
+    mask = additive_input(b, c, draw_shape(c, b.shape(scores)))
     if c.deviates():
         return b.op("add", mask, scores, to="scores")
     fits = in_place and b.dtype_of(mask) == b.dtype_of(scores)
@@ -174,28 +174,15 @@ def _add_pattern(b: Builder, c: Choices, scores: str, pattern: Pattern) -> str:
         bias = b.op("triu", full, diagonal=1)
         b.say(**({"causal": "top_left"} if low == NEG_INF else {"bias": bias}))
         return b.op("add", scores, bias, to="scores")
-    seen = _draw_keep(b, c, scores, pattern) if pattern else _KeepMask(_causal(b, c, scores), _TOP_LEFT)
-    shape = b.shape(seen.value) if pattern else (query, key)
-    zeros = b.op("full", to="bias", sizes=shape, value=0.0, dtype=b.dtype_of(scores))
+    seen = _draw_keep(b, c, scores, pattern or _TOP_LEFT)
+    zeros = b.op("full", to="bias", sizes=b.shape(seen.value), value=0.0, dtype=b.dtype_of(scores))
     bias = b.op("masked_fill", zeros, b.op("logical_not", seen.value), to="bias", value=NEG_INF)
     seen.say(b)
     return b.op("add", scores, bias, to="scores")
 
 
-def _causal(b: Builder, c: Choices, scores: str) -> str:
-    query, key = b.shape(scores)[-2:]
-    if c.chance(0.3):
-        rows = b.op("unsqueeze", b.op("arange", to="rows", stop=query), dim=-1)
-        return b.op("le", b.op("arange", to="columns", stop=key), rows, to="causal")
-    ones = b.op("ones", to="causal", sizes=(query, key), dtype="bool")
-    causal = b.op("tril", ones)
-    if c.chance(0.4) and b.rank(scores) == 4:
-        causal = b.op("view", causal, sizes=(Size.of(1), Size.of(1), query, key))
-    return causal
-
-
-def _boolean_input(b: Builder, c: Choices, scores: str) -> str:
-    shape = _shape(b, c, scores)
+def boolean_input(b: Builder, c: Choices, shape: tuple[Size, ...]) -> str:
+    """A mask of the keys to be kept."""
     kinds = {
         "random": 4.0,
         "padding": 2.0,
@@ -204,21 +191,24 @@ def _boolean_input(b: Builder, c: Choices, scores: str) -> str:
         "zeros": 0.4,
         "causal": 2.0 if len(shape) >= 2 else 0.0,
     }
-    return b.input("keep", shape, Values(c.weighted(kinds), scale=0.7), "bool")
+    return b.input("keep", shape, Values(c.weighted(kinds), scale=0.7), "bool", draw_layout(c, len(shape)))
 
 
 def _draw_keep(b: Builder, c: Choices, scores: str, pattern: Pattern) -> _KeepMask:
     """Which keys are kept: those of the pattern, now and then joined with a caller's mask; or one of these alone."""
-    if pattern:
-        seen = spell_pattern(b, c, pattern, *b.shape(scores)[-2:])
-        if c.chance(0.75):
-            return _KeepMask(seen, pattern)
-        mask = _boolean_input(b, c, scores)
-        return _KeepMask(b.op("logical_and", *c.pick(((seen, mask), (mask, seen))), to="keep"), pattern, mask)
-    if c.choose("mask.keep", {"causal": 35.0, "given": 65.0}) == "causal":
-        return _KeepMask(_causal(b, c, scores), _TOP_LEFT)
-    mask = _boolean_input(b, c, scores)
-    return _KeepMask(mask, mask=mask)
+    alone = not pattern and c.choose("mask.keep", {"causal": 35.0, "given": 65.0}) == "causal"
+    shown = _TOP_LEFT if alone else pattern
+    if not shown:
+        mask = boolean_input(b, c, draw_shape(c, b.shape(scores)))
+        return _KeepMask(mask, mask=mask)
+    query, key = b.shape(scores)[-2:]
+    seen = spell_pattern(b, c, shown, query, key)
+    if b.rank(scores) == 4 and c.chance(0.3):
+        seen = b.op("view", seen, sizes=(Size.of(1), Size.of(1), query, key))
+    if alone or c.chance(0.75):
+        return _KeepMask(seen, shown)
+    mask = boolean_input(b, c, draw_shape(c, b.shape(scores)))
+    return _KeepMask(b.op("logical_and", *c.pick(((seen, mask), (mask, seen))), to="keep"), shown, mask)
 
 
 def _fill_value(fill: float | str, b: Builder, value: str) -> float:

@@ -98,24 +98,23 @@ def draw(c: Choices, rare: Choices, *, spec: SampleSpec = ANY, sizes: Mapping[st
 def _cast(case: Case, c: Choices) -> Case:
     if not c.chance(AUTOCAST):
         return case
-    under = replace(case, autocast=c.weighted({"bfloat16": 3.0, "float16": 1.0}), contracts=())
-    try:
-        check(under)
-    except CaseError:
-        return case
-    return under
+    return _check_or(case, replace(case, autocast=c.weighted({"bfloat16": 3.0, "float16": 1.0}), contracts=()))
 
 
 def _sum(case: Case, c: Choices) -> Case:
     if not case.training or not c.chance(SUMMED):
         return case
     total = make_op("total", "sum", case.returns[:1], {"dim": c.weighted({-1: 1.0, -2: 1.0})})
-    summed = replace(case, ops=(*case.ops, total), returns=("total", *case.returns[1:]))
+    return _check_or(case, replace(case, ops=(*case.ops, total), returns=("total", *case.returns[1:])))
+
+
+def _check_or(case: Case, changed: Case) -> Case:
+    """The changed case where it is valid, else the case as it was."""
     try:
-        check(summed)
+        check(changed)
     except CaseError:
         return case
-    return summed
+    return changed
 
 
 def _freeze(case: Case, c: Choices) -> Case:

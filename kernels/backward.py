@@ -1,5 +1,4 @@
-"""The backward kernels: delta, then dk and dv over blocks of keys, then dq (and the scores' gradient) over blocks of
-queries.
+"""The backward kernels: dk and dv over blocks of keys, then dq (and the scores' gradient) over blocks of queries.
 
 No atomics: every element is written once by one program, so a repeat is bitwise equal.
 """
@@ -9,22 +8,6 @@ import triton.language as tl
 
 from kernels.forward import key_range
 from kernels.tiles import LOG2E, add_weighted, is_kept, load, product, scores, store
-
-
-@triton.jit
-def delta_kernel(
-    out, dout, delta, out_b, out_h, out_i, out_d, dout_b, dout_h, dout_i, dout_d, heads, rows,
-    VALUE_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_I: tl.constexpr,
-):  # fmt: skip
-    """`delta` [batch * heads, rows], float32: the sum over features of out * dout."""
-    head = tl.program_id(1)
-    b, h = (head // heads).to(tl.int64), (head % heads).to(tl.int64)
-    i = tl.program_id(0) * BLOCK_I + tl.arange(0, BLOCK_I)
-    d = tl.arange(0, BLOCK_D)
-    inside = (i[:, None] < rows) & (d[None, :] < VALUE_DIM)
-    x = tl.load(out + b * out_b + h * out_h + i[:, None] * out_i + d[None, :] * out_d, mask=inside, other=0.0)
-    y = tl.load(dout + b * dout_b + h * dout_h + i[:, None] * dout_i + d[None, :] * dout_d, mask=inside, other=0.0)
-    tl.store(delta + head.to(tl.int64) * rows + i, tl.sum(x.to(tl.float32) * y.to(tl.float32), 1), mask=i < rows)
 
 
 @triton.jit
@@ -47,7 +30,8 @@ def dkdv_kernel(
                j[:, None] < columns, d[None, :] < HEAD_DIM, True, BLOCK_D != HEAD_DIM)  # fmt: skip
     value = load(v + b * v_b + kv_head * v_h + j[:, None] * v_j + d[None, :] * v_d,
                  j[:, None] < columns, d[None, :] < VALUE_DIM, True, BLOCK_D != VALUE_DIM)  # fmt: skip
-    edges = query_range(first, rows, left, right, offset, BLOCK_I, BLOCK_J, LEFT, RIGHT)
+    # The queries that see these keys, as a query sees keys with all exchanged.
+    edges = key_range(first, rows, right, left, -offset, BLOCK_J, BLOCK_I, RIGHT, LEFT)
     key_sums = tl.zeros([BLOCK_J, BLOCK_D], tl.float32)
     value_sums = tl.zeros([BLOCK_J, BLOCK_D], tl.float32)
     for member in range(group):
@@ -74,28 +58,6 @@ def dkdv_kernel(
           (j[:, None] < columns) & (d[None, :] < HEAD_DIM))  # fmt: skip
     store(dv + b * dv_b + kv_head * dv_h + j[:, None] * dv_j + d[None, :] * dv_d, value_sums,
           (j[:, None] < columns) & (d[None, :] < VALUE_DIM))  # fmt: skip
-
-
-@triton.jit
-def query_range(
-    first, rows, left, right, offset, BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr, LEFT: tl.constexpr,
-    RIGHT: tl.constexpr,
-):  # fmt: skip
-    """As `key_range`: the queries that see the keys from `first` on, and the whole blocks of them that see all of
-    these."""
-    start, inner_start = 0, 0
-    stop = rows
-    inner_stop = rows // BLOCK_I * BLOCK_I
-    if RIGHT:
-        start = tl.minimum(tl.maximum(first - offset - right, 0) // BLOCK_I * BLOCK_I, rows // BLOCK_I * BLOCK_I)
-        inner_start = tl.cdiv(tl.maximum(first + BLOCK_J - 1 - offset - right, 0), BLOCK_I) * BLOCK_I
-    if LEFT:
-        stop = tl.minimum(tl.maximum(first + BLOCK_J - offset + left, 0), rows)
-        inner_stop = tl.minimum(inner_stop, tl.maximum(first - offset + left + 1, 0) // BLOCK_I * BLOCK_I)
-    if RIGHT:
-        inner_start = tl.maximum(tl.minimum(inner_start, tl.cdiv(stop, BLOCK_I) * BLOCK_I), start)
-    inner_stop = tl.maximum(inner_stop, inner_start)
-    return start, inner_start, inner_stop, stop
 
 
 @triton.jit

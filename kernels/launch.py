@@ -12,7 +12,7 @@ import torch
 import triton
 from torch import Tensor
 
-from kernels.backward import delta_kernel, dkdv_kernel, dq_kernel
+from kernels.backward import dkdv_kernel, dq_kernel
 from kernels.forward import forward_kernel
 from kernels.tiles import mask_kernel
 
@@ -151,10 +151,11 @@ def attention_backward(
     """
     batch, heads, rows, _ = q.shape
     kv_heads, columns = k.shape[1:3]
-    dq, dk, dv, delta, dscores = _gradients(q, k, v, with_scores)
+    dq, dk, dv, _, dscores = _gradients(q, k, v, with_scores)
     dscores.zero_()
+    delta = (out.float() * dout.float()).sum(-1)
     if not (out.numel() and k.numel()):
-        return dq.zero_(), dk.zero_(), dv.zero_(), delta.zero_(), dscores
+        return dq.zero_(), dk.zero_(), dv.zero_(), delta, dscores
     group = heads // kv_heads
     constants = _constants(q, v, alibi, softcap, left, right, dropout_p)
     extras = bias is not None or mask is not None
@@ -163,10 +164,6 @@ def attention_backward(
     strides = (*q.stride(), *k.stride(), *v.stride(), *dout.stride())
     edges = (*_strides(bias, q, k), *_strides(mask, q, k))
     with on_device_of(q):
-        delta_kernel[(triton.cdiv(rows, by_queries.block_i), batch * heads)](
-            out, dout, delta, *out.stride(), *dout.stride(), heads, rows,
-            VALUE_DIM=v.size(-1), BLOCK_D=constants["BLOCK_D"], BLOCK_I=by_queries.block_i,
-        )  # fmt: skip
         dkdv_kernel[(triton.cdiv(columns, by_keys.block_j), batch * kv_heads)](
             q, k, v, bias, _bytes(mask), alibi, dout, lse, delta, dk, dv, *strides, *dk.stride(), *dv.stride(),
             *edges, *numbers,

@@ -37,8 +37,8 @@ def cmin(run: Path, *, into: Path) -> None:
     from fuzz.run_store import Results
     from generators.errors import UserError
 
-    require_writable(into, "--into")
     with closing(Results.open_readonly(run)) as results:
+        require_writable(into, "--into")
         queue = list(results.queue())
     if not queue:
         raise UserError(f"{run}: its queue is empty; only a campaign with --engine guided or atheris has one")

@@ -85,6 +85,13 @@ def test_a_target_that_can_not_be_written_is_told_before_any_work(
     _assert_refused(command, places, tmp_path)
 
 
+@pytest.mark.parametrize("command", ["triage.page gone", "fuzz.cmin gone --into new", "triage.cluster gone --update"])
+def test_what_is_refused_makes_nothing(command: str, places: Mapping[str, Path], tmp_path: Path) -> None:
+    before = sorted(tmp_path.iterdir())
+    _assert_refused(command, places, tmp_path)
+    assert sorted(tmp_path.iterdir()) == before
+
+
 def _assert_refused(command: str, places: Mapping[str, Path], directory: Path) -> None:
     name, *words = command.split()
     given = [str(places[first]) + word[len(first) :] if (first := word.partition("/")[0]) in places else word

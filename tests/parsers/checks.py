@@ -204,7 +204,7 @@ def _change_tree(tree: Any, r: random.Random) -> None:
     elif way == 3 and isinstance(inside, dict):
         inside[str(r.choice(_SCALARS))] = inside.pop(key)
     elif way == 4 and isinstance(inside[key], int | float):
-        inside[key] = r.choice((inside[key] + 1, inside[key] - 1, -inside[key], inside[key] * 2, float(inside[key])))
+        inside[key] = r.choice((inside[key] + 1, inside[key] - 1, -inside[key], inside[key] * 2))
     else:
         inside[key] = json.loads(json.dumps(r.choice(_SCALARS)))
 

@@ -63,10 +63,10 @@ def cluster(
     from triage.cluster.findings import gather
 
     file = ledger or ROOT / "corpus" / "ledger.yaml"
-    if update:
-        ledgers.check_writable(file)
     known = ledgers.Ledger(file) if not file.exists() and (update or ledger is None) else ledgers.load(file)
     found = gather(paths)
+    if update:
+        ledgers.check_writable(file)
     config = WorkerConfig.from_options(python, device or "cpu", (), timeout, memory)
     listed, rest = ([], found) if again else clusters.split_listed(found, known)
     attributed = [*listed, *attribute_findings(rest, config, subject or (), device or "", again=again)]

@@ -30,8 +30,10 @@ def page(run: Path, *, out: Path | None = None, ledger: Path | None = None) -> N
     0: written
     """
     from corpus.files import replace_file, require_writable
+    from fuzz.run_store import Results
 
     file = out or run / "page.html"
+    Results.open_readonly(run).close()
     require_writable(file, "--out", is_file=True)
     html, bugs = make_page(run, ledger)
     replace_file(file, html.encode())

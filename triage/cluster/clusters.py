@@ -23,18 +23,6 @@ EXAMPLES = "known"
 _COMPILERS = {"inductor": "[Inductor]", "aot": "[AOTAutograd]", "eager": ""}
 _SAY_ALL = {MechanismKind.COMPILING_RAISES, MechanismKind.RUNNING_RAISES, *map(MechanismKind.of, PROCESS)}
 """Mechanisms that say by themselves what goes wrong."""
-NAMED = {
-    MechanismKind.INTEGER_MASK.value: WrongRewrite(
-        "", {"attn_mask": ("all 1", "one 0 in 1", "one 1 in 0")}, {"attn_mask": ("all -1", "all 2")}
-    ),
-    MechanismKind.ADDED_MASK_HIDES.value: WrongRewrite(
-        "", {"attn_mask": ("all 1",)}, {"attn_mask": ("all 0", "one 0 in 1", "one 1 in 0")}
-    ),
-    MechanismKind.EMPTY_ROW.value: WrongRewrite(
-        "", {"causal_mask": ("all 1", "one 0 in 1")}, {"causal_mask": ("all 0", "one 1 in 0")}
-    ),
-}
-"""Measurements that have a name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,15 +68,14 @@ def cluster(attributed: Iterable[Attributed], ledger: Ledger) -> list[Cluster]:
 
 
 def _unify(attributed: Iterable[Attributed], ledger: Ledger) -> list[Attributed]:
-    """The findings, those whose rewrites are the same bug with one key: the ledger's where it has one, else one with a
-    name, else that of the fullest measurement. Of several bugs it may be, the one that shares most changes."""
+    """The findings, those whose rewrites are the same bug with one key: the ledger's where it has one, else that of the
+    fullest measurement. Of several bugs it may be, the one that shares most changes."""
     members = list(attributed)
     fullest = sorted({member.key for member in members}, key=lambda key: (-len(str(key)), key))
-    named = [CauseKey("inductor", Stage.JOINT_PASSES.value, PATTERNS, name) for name in NAMED]
     known: dict[CauseKey, WrongRewrite] = {}
     keys: dict[CauseKey, CauseKey] = {}
-    for key in [*(key for bug in ledger.bugs for key in bug.causes), *named, *fullest]:
-        measured = NAMED.get(key.mechanism) or WrongRewrite(key.part, dict(key.right), dict(key.wrong))
+    for key in [*(key for bug in ledger.bugs for key in bug.causes), *fullest]:
+        measured = WrongRewrite(key.part, dict(key.right), dict(key.wrong))
         if measured.right and key not in keys:
             alike = [one for one, other in known.items() if measured.is_same_bug(other)]
             keys[key] = max(alike, key=lambda one: measured.count_shared(known[one]), default=key)

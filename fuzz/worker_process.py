@@ -237,8 +237,8 @@ class WorkerProcess:
             elif isinstance(message, Result) and message.id == self._id:
                 self.checks += 1
                 self._enter("")
-                if message.device_lost:
-                    self._discard("its device is lost to it")
+                if message.unfit:
+                    self._discard(message.unfit)
                 return message
 
     def read(self, seconds: float) -> Message | ProcessLost:

@@ -131,7 +131,7 @@ class CaseRun:
         module: nn.Module | None = None,
         mode: AbstractContextManager[Any] | None = None,
     ) -> Execution:
-        """One run of the case's module, or of `call` in its place, whose parameters are those of `module`."""
+        """One run of the case's module, or in its place of a subject's `call`, with the parameters of `module`."""
         if module is None:
             module = self.program.module(self.request.training)
         return execute(
@@ -141,6 +141,7 @@ class CaseRun:
             training=self.request.training,
             cotangents=self._cotangents,
             mode=mode,
+            watched=call is not None,
         )
 
     def replica(self, number: int) -> Execution:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import torch
 
-from fuzz.check import exceptions, settings
+from fuzz.check import exceptions, process_state, settings
 from fuzz.check.attention import call_changes, calls
 from fuzz.check.attention.harness import AttentionHarness
 from fuzz.check.attention.pure_attention import PureAttention
@@ -28,7 +28,7 @@ from fuzz.check.rewrite_proof import find_wrong_rewrite, is_right_rewrite
 from fuzz.check.subject_builder import Subject
 from fuzz.protocol import Check, Result, SubjectResult, Verdict
 from fuzz.protocol.controls import PatternMatched
-from fuzz.protocol.failures import FormDiffers, NotTaken, OutOfBounds, Refusal
+from fuzz.protocol.failures import FormDiffers, NotTaken, OutOfBounds, Refusal, StateChanged
 from fuzz.protocol.rewrites import WrongRewrite
 
 FUSED_ROUNDS = ("weights", "sums", "exponentials")
@@ -46,7 +46,7 @@ def check(
     started = time.perf_counter()
     clock, running = Clock(), Clock()
     results: list[SubjectResult] = []
-    rejected = None
+    rejected, unfit = None, ""
     try:
         case = CaseRun(request, device, announce, clock, running)
     except Rejected as refusal:
@@ -55,7 +55,8 @@ def check(
         for name in request.subjects:
             announce(name)
             results.append(_run_subject(case, name, subjects.get(name)))
-            if is_device_lost(device):
+            unfit = _find_unfit(results[-1], device)
+            if unfit:
                 break
         case.close()
     return Result(
@@ -66,8 +67,17 @@ def check(
         torch_seconds=round(clock.seconds, 4),
         rss_mib=round(rss_mib(), 1),
         oracle_seconds=round(max(0.0, clock.seconds - running.seconds), 4),
-        device_lost=is_device_lost(device),
+        unfit=unfit,
     )
+
+
+def _find_unfit(result: SubjectResult, device: str) -> str:
+    """Why this process can check nothing more after `result`; "" where it can."""
+    if isinstance(result.failure, StateChanged):
+        lost = [change.state for change in result.failure.changes if not change.is_restored]
+        if lost:
+            return f"{result.subject} changed {lost[0]}, which can't be put back"
+    return "its device is lost to it" if is_device_lost(device) else ""
 
 
 def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> SubjectResult:
@@ -87,6 +97,9 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> SubjectRe
                 same = None if run is None else dynamo_same.same(judged.eager, run, judged.exact)
         except ControlError as error:
             judgement = _skip(Refusal.CONTROL, str(error))
+        changes = process_state.take_changes()
+        if changes and not (judgement.verdict.is_finding and all(change.is_restored for change in changes)):
+            judgement = Judgement(Verdict.STATE_CHANGED, StateChanged(changes), judgement.numbers)
         with case.running:
             settings.reset_caches()
     error_map = None

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from fuzz.check import settings
+from fuzz.check.process_state import restore_state
 
 _serial = itertools.count()
 
@@ -116,20 +117,23 @@ def execute(
     training: bool,
     cotangents: dict[str, Tensor] | None = None,
     mode: AbstractContextManager[Any] | None = None,
+    watched: bool = False,
     seed: int = 0,
 ) -> Execution:
     """Run `call(*inputs)` once from the random state of `seed` and, in training, differentiate it.
 
     `call` is `module` or something compiled from it. `cotangents` come from an earlier execution of the same case
     (None: draw them); they are cast to the outputs' dtypes, and outputs they don't fit take no part in gradients.
-    `mode` surrounds forward and backward. Raises whatever the call raises.
+    `mode` surrounds forward and backward; with `watched`, state of the process that they change is put back. Raises
+    whatever the call raises.
     """
     leaves = _leaves(module, inputs) if training else {}
     given = {f"input {index}": value for index, value in enumerate(inputs) if isinstance(value, Tensor)}
     given |= {f"parameter {name}": value for name, value in (*module.named_parameters(), *module.named_buffers())}
     before = {name: (value._version, value.detach().clone()) for name, value in given.items()}
     _seed(seed)
-    with torch.set_grad_enabled(training), warnings.catch_warnings(), mode or nullcontext():
+    watch = restore_state() if watched else nullcontext()
+    with torch.set_grad_enabled(training), warnings.catch_warnings(), mode or nullcontext(), watch:
         warnings.simplefilter("ignore")
         result = call(*inputs)
         structure, tensors = _flatten(result)

@@ -210,6 +210,7 @@ def _make_run(case: CaseRun, compiled: Compiled, noise: int | None = None) -> dr
                 training=case.request.training,
                 cotangents=case.eager.cotangents if gradients else {},
                 mode=None if noise is None else Noise(noise),
+                watched=noise is None,
                 seed=seed,
             )
         except Exception as error:

@@ -41,8 +41,9 @@ class Verdict(Word):
     NONDETERMINISTIC = "nondeterministic", "two runs on equal inputs differ"
     OUT_OF_BOUNDS = "out_of_bounds", "wrote to memory that is not its own: beyond its buffers, or into its inputs"
     EAGER_SUSPECT = "eager_suspect", "eager is wrong: one of its operations, by itself, is far from the same in float64"
+    STATE_CHANGED = "state_changed", "changed what the whole process shares, such as torch's default dtype"
     COMPILE_ERROR = "compile_error", "compiling raised; eager runs"
-    RUNTIME_ERROR = "runtime_error", "the compiled program raised; eager runs"
+    RUNTIME_ERROR = "runtime_error", "running raised; eager runs"
     TIMEOUT = "timeout", "did not finish within the time limit"
     WORKER_DIED = "worker_died", "the process died"
     OUT_OF_MEMORY = "out_of_memory", "asked for more memory than the limit; eager does not"
@@ -267,8 +268,8 @@ class SubjectResult:
 class Result(Message):
     """The answer to a `Check`. `rejected`: why eager refuses the case (then no results), else None; `torch_seconds`:
     the part of `seconds` inside torch; `rss_mib`: resident memory of the worker now; `oracle_seconds`: the part of
-    `torch_seconds` that is neither eager's nor a subject's; `device_lost`: the process can compute nothing more on its
-    device, and subjects after the one that lost it have no result."""
+    `torch_seconds` that is neither eager's nor a subject's; `unfit`: why the process can check nothing more, or "";
+    subjects after the one that brought that about have no result."""
 
     type: ClassVar[str] = "result"
     id: int
@@ -278,7 +279,7 @@ class Result(Message):
     torch_seconds: float = 0.0
     rss_mib: float = 0.0
     oracle_seconds: float = 0.0
-    device_lost: bool = False
+    unfit: str = ""
 
 
 _TYPES: dict[str, type[Message]] = {kind.type: kind for kind in Message.__subclasses__()}

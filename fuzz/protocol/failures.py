@@ -66,6 +66,17 @@ class Write:
 
 
 @dataclass(frozen=True)
+class StateChange:
+    """State of the whole process that a subject changed. `state`: what it is, as fuzz/check/process_state.py names it;
+    `before` and `after`: its values, as text; `is_restored`: whether it could be put back."""
+
+    state: str
+    before: str
+    after: str
+    is_restored: bool = True
+
+
+@dataclass(frozen=True)
 class Failure(Tagged):
     """Base of all failures. `call`: which call of an attention function fails."""
 
@@ -286,6 +297,17 @@ class Nondeterministic(Failure):
     """Two runs on equal inputs differ in a value."""
 
     value: str
+
+
+@dataclass(frozen=True)
+class StateChanged(Failure):
+    """State of the whole process is another one after the call."""
+
+    changes: tuple[StateChange, ...]
+
+    def identity(self) -> str:
+        """What was changed."""
+        return ", ".join(sorted(change.state for change in self.changes))
 
 
 @dataclass(frozen=True)

@@ -135,6 +135,8 @@ def describe_failure(failure: Failure, *, brief: bool = False) -> str:
             text = _describe_faulty_operation(failure, brief=brief)
         case failures.OutOfBounds(writes=writes):
             text = f"wrote {describe_writes(writes)}"
+        case failures.StateChanged(changes=changes):
+            text = "; ".join(f"changes {one.state} from {one.before} to {one.after}" for one in changes)
         case failures.Raised():
             text = f"{failure.error}: {failure.text}" if failure.text else failure.error
         case failures.ProcessLost(place=place, last_words=words):

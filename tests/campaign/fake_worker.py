@@ -86,7 +86,7 @@ def answer(check: dict[str, Any], rules: dict[str, Any], checks: int) -> None:
         seconds=0.002,
         torch_seconds=0.002,
         rss_mib=rules.get("rss", 100.0) + rules.get("growth", 0.0) * checks,
-        device_lost=bool(rule_for(rules, check, "spent", checks)),
+        unfit="its device is lost to it" if rule_for(rules, check, "spent", checks) else "",
     )
 
 

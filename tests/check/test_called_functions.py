@@ -1,6 +1,11 @@
 """What attention functions may do wrong beside their numbers: each ends as its verdict, and none ends the worker."""
 
+import gc
 import itertools
+import os
+import signal
+import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -8,9 +13,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from fuzz.check import process_state
 from fuzz.check.subject_builder import find
 from fuzz.protocol import Verdict
-from fuzz.protocol.failures import FURTHER_CALL, OutOfBounds, Refusal
+from fuzz.protocol.failures import FURTHER_CALL, OutOfBounds, Refusal, StateChanged
 from tests.check.failures import is_failure
 from tests.check.in_process import run_subject
 from tests.check.sources import source
@@ -189,3 +195,117 @@ def test_relations_hold_to_the_bit_where_that_is_declared() -> None:
     assert any(is_failure(result.failure, "relation_broken", aspect="bitwise") for result in declared)
     assert all(run_subject(by_an_ulp(), dims=dims).verdict in RIGHT for dims in shapes)
     assert run_subject(find("triton"), dims=shapes[1]).verdict in RIGHT
+
+
+def replace_matmul() -> None:
+    original = torch.matmul
+    torch.matmul = lambda *args, **options: original(*args, **options) + 1
+
+
+def replace_method() -> None:
+    torch.Tensor.softmax = torch.Tensor.log_softmax  # type: ignore[method-assign]
+
+
+CHANGES: dict[str, Callable[[], object]] = {
+    "torch's default dtype": lambda: torch.set_default_dtype(torch.float64),
+    "torch's default device": lambda: torch.set_default_device("meta"),
+    "torch's number of threads": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
+    "torch's grad mode": lambda: torch.set_grad_enabled(not torch.is_grad_enabled()),
+    "torch's autocast on cpu, enabled": lambda: torch.set_autocast_enabled("cpu", True),
+    "torch's deterministic mode": lambda: torch.use_deterministic_algorithms(True),
+    "torch's anomaly detection": lambda: torch.autograd.set_detect_anomaly(True),
+    "torch's precision of float32": lambda: torch.set_float32_matmul_precision("high"),
+    "torch.backends.mkldnn.enabled": lambda: setattr(torch.backends.mkldnn, "enabled", False),
+    "torch's fast path": lambda: torch.backends.mha.set_fastpath_enabled(False),
+    "torch.backends.cuda.enable_flash_sdp": lambda: torch.backends.cuda.enable_flash_sdp(False),
+    "flushing of denormals": lambda: torch.set_flush_denormal(True),
+    "the current directory": lambda: os.chdir("/"),
+    "the handler of SIGTERM": lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN),
+    "the interval timer": lambda: signal.setitimer(signal.ITIMER_REAL, 3600.0),
+    "the recursion limit": lambda: sys.setrecursionlimit(sys.getrecursionlimit() + 1),
+    "garbage collection": gc.disable,
+    "torch.matmul": replace_matmul,
+    "torch.Tensor.softmax": replace_method,
+    "sys.stdout": lambda: setattr(sys, "stdout", sys.__stderr__),
+    "sys.path": sys.path.clear,
+    "the environment variable OMP_NUM_THREADS": lambda: os.environ.update(OMP_NUM_THREADS="64"),
+}
+
+
+def test_state_that_a_call_changes_is_told_and_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    def changing(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
+        out = right(q, k, v, scale=scale)
+        for change in CHANGES.values():
+            change()
+        return out
+
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    run_subject(right)  # torch adds names to its modules when a part of it is first used
+    before = process_state.read_state()
+    result = run_subject(changing)
+    after = process_state.read_state()
+    assert result.verdict is Verdict.STATE_CHANGED
+    assert isinstance(result.failure, StateChanged)
+    assert {change.state: change.is_restored for change in result.failure.changes} == dict.fromkeys(CHANGES, True)
+    assert result.failure.identity() == ", ".join(sorted(CHANGES))
+    assert after == before
+    assert run_subject(right).verdict in RIGHT
+
+
+def test_state_that_a_backward_pass_or_an_exception_leaves_behind_is_put_back() -> None:
+    class Backward(torch.autograd.Function):
+        @staticmethod
+        def forward(_ctx: Any, value: Tensor) -> Tensor:
+            return value.clone()
+
+        @staticmethod
+        def backward(_ctx: Any, *gradients: Any) -> Any:
+            torch.set_default_dtype(torch.float64)
+            return gradients[0]
+
+    def late(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
+        out: Tensor = Backward.apply(right(q, k, v, scale=scale))  # type: ignore[no-untyped-call]
+        return out
+
+    def raising(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
+        torch.set_default_dtype(torch.float64)
+        raise ValueError("no such tile")
+
+    assert run_subject(late, training=True).verdict is Verdict.STATE_CHANGED
+    assert run_subject(raising).verdict is Verdict.RUNTIME_ERROR
+    assert torch.get_default_dtype() is torch.float32
+
+
+def test_random_numbers_warnings_and_what_imports_set_are_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def importing(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
+        torch.manual_seed(int(torch.randint(100, ())))
+        warnings.simplefilter("error")
+        if "imported_here" not in sys.modules:
+            sys.modules["imported_here"] = sys
+            os.environ["SET_BY_IMPORT"] = "1"
+            sys.setrecursionlimit(sys.getrecursionlimit() + 1)
+        return right(q, k, v, scale=scale)
+
+    monkeypatch.delitem(sys.modules, "imported_here", raising=False)
+    monkeypatch.delenv("SET_BY_IMPORT", raising=False)
+    limit = sys.getrecursionlimit()
+    assert run_subject(importing).verdict in RIGHT
+    assert (sys.getrecursionlimit(), os.environ["SET_BY_IMPORT"]) == (limit, "1")
+
+
+def test_state_that_cannot_be_put_back_costs_the_process() -> None:
+    entered = []
+
+    def entering(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
+        mode = torch.inference_mode()
+        mode.__enter__()
+        entered.append(mode)
+        return right(q, k, v, scale=scale)
+
+    try:
+        result = run_subject(entering)
+        assert result.verdict is Verdict.STATE_CHANGED and isinstance(result.failure, StateChanged)
+        assert not all(change.is_restored for change in result.failure.changes)
+    finally:
+        for mode in reversed(entered):
+            mode.__exit__(None, None, None)

@@ -36,6 +36,8 @@ from fuzz.protocol.failures import (
     Recorded,
     Refusal,
     RelationBroken,
+    StateChange,
+    StateChanged,
     Write,
     WrongValue,
 )
@@ -80,6 +82,7 @@ FAILURES: list[Failure] = [
     OutOfBounds(WRITES, call=FURTHER_CALL),
     *(FormDiffers(aspect, "a", "b", "output 0") for aspect in ("structure", "mutation", "dtype", "strides")),
     Nondeterministic("output 0"),
+    StateChanged(tuple(StateChange(f"state {n}", "0", "1", is_restored=n > 1) for n in range(5))),
     Raised("ValueError", "no such tile", call=FURTHER_CALL),
     Raised("KeyError"),
     *(ProcessLost(how, "60", place="run (a.py)") for how in Process),

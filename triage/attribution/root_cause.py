@@ -70,6 +70,7 @@ class MechanismKind(StrEnum):
     NONDETERMINISTIC = "nondeterministic"
     OUT_OF_BOUNDS = "out of bounds"
     EAGER_SUSPECT = "eager suspect"
+    STATE_CHANGED = "state changed"
     METADATA = "metadata"
     COMPILE_ERROR = "compile error"
     RUNTIME_ERROR = "runtime error"

@@ -102,6 +102,8 @@ def scripts(bug: Bug) -> Iterator[Script]:
     subject, verdict = bug.result.subject, bug.result.verdict
     if isinstance(bug.result.failure, RelationBroken):
         yield write_script(bug)
+    elif verdict is Verdict.STATE_CHANGED:
+        pass  # Wrong numbers are all that a plain run shows.
     else:
         has_borders = is_user_function(subject) or bool(get_spec(subject).function and not get_spec(subject).backend)
         has_borders &= verdict not in RAISES | {Verdict.TIMEOUT, Verdict.METADATA}
@@ -242,6 +244,8 @@ def _why_a_worker(result: SubjectResult) -> str:
     failure = result.failure
     if isinstance(failure, DropoutMask) or (failure is not None and failure.is_of_further_call):
         return "it takes further calls with other arguments, which attnfuzz's workers make"
+    if result.verdict is Verdict.STATE_CHANGED:
+        return "attnfuzz's workers compare the state of the process before and after a call"
     if _is_of_memory(result):
         return "it takes memory that is filled and fenced, as attnfuzz's workers do"
     return "its error is small, and only attnfuzz's workers compute what rounding explains element by element"

@@ -12,6 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fuzz.check.exceptions import SubjectError, Unsupported
 from fuzz.check.oracle.constants import LOWEST_FILL
+from fuzz.check.process_state import restore_state
 
 Function = Callable[..., Any]
 
@@ -146,7 +147,8 @@ class Attention:
 
 def call_checked(function: Function, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
     """What a function gives. Raises TypeError for anything but a tensor of the shape, dtype and device that follow."""
-    out = function(q, k, v, **options)
+    with restore_state():
+        out = function(q, k, v, **options)
     if not isinstance(out, Tensor):
         raise TypeError(f"it returned {type(out).__name__}, not a tensor")
     expected = [*q.shape[:3], v.shape[3]]

@@ -14,6 +14,7 @@ from torch import nn
 from fuzz.check import graph_passes, settings
 from fuzz.check.attention.function import Attention, Function, load_sdpa
 from fuzz.check.exceptions import SubjectError
+from fuzz.check.process_state import restore_state
 from fuzz.subjects import SUBJECTS, SubjectSpec, get_spec, is_user_function
 
 __all__ = ["Subject", "SubjectError", "available", "find"]
@@ -99,15 +100,22 @@ def _import(name: str) -> Subject:
     and value), with the keywords and capabilities of docs/kernels.md; else it takes a module and returns a callable.
     """
     try:
-        function = _load(name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise SubjectError(f"subject {name!r} can't be imported: {error}") from error
+        with restore_state():
+            function = _load(name)
+    except (Exception, SystemExit) as error:
+        what = " ".join(f"{type(error).__name__}: {error}".split())
+        raise SubjectError(f"subject {name!r} can't be imported: {what}") from error
     if isinstance(function, Subject):
         return function
-    if not callable(function):
-        raise SubjectError(f"subject {name!r} is not a function")
-    if not _computes_attention(function):
-        return Subject(name, lambda module, _dynamic: function(module))
+    parameters = _read_parameters(name, function)
+    if parameters[:3] not in _QKV:
+
+        def compile_module(module: nn.Module, _dynamic: bool) -> Callable[..., Any]:
+            with restore_state():
+                compiled: Callable[..., Any] = function(module)
+            return compiled
+
+        return Subject(name, compile_module)
     attention = Attention(lambda: function)
     try:
         attention.capabilities  # noqa: B018 - raises for what means nothing
@@ -116,8 +124,35 @@ def _import(name: str) -> Subject:
     return Subject(name, attention=attention)
 
 
-def _computes_attention(function: Callable[..., Any]) -> bool:
+def _read_parameters(name: str, function: Any) -> list[str]:
+    """The parameters of a function that can be called as subjects are; none where it is written in C and does not say.
+
+    Raises `SubjectError` for anything else.
+    """
+    for what, applies in _NO_FUNCTIONS.items():
+        if applies(function):
+            raise SubjectError(f"subject {name!r} is {what}, not a function")
     try:
-        return list(inspect.signature(function).parameters)[:3] in _QKV
-    except (TypeError, ValueError):  # written in C, without a signature
-        return False
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return []
+    parameters = list(signature.parameters)
+    try:
+        if parameters[:3] in _QKV:
+            signature.bind("q", "k", "v", scale=1.0)
+        else:
+            signature.bind("module")
+    except TypeError as error:
+        raise SubjectError(
+            f"subject {name!r} takes {signature}: {error}. Attention is called as (q, k, v, *, scale) with further"
+            " keywords where a case needs them, a compiler as (module); see docs/kernels.md"
+        ) from error
+    return parameters
+
+
+_NO_FUNCTIONS: dict[str, Callable[[Any], bool]] = {
+    "a value": lambda value: not callable(value),
+    "a class": inspect.isclass,
+    "a coroutine": inspect.iscoroutinefunction,
+    "a generator": lambda value: inspect.isgeneratorfunction(value) or inspect.isasyncgenfunction(value),
+}

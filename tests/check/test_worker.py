@@ -3,8 +3,11 @@
 import io
 import os
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+import torch
 
 from fuzz.check.subject_builder import SubjectError, find
 from fuzz.check.worker import WorkerUnavailable, read_check
@@ -12,6 +15,7 @@ from fuzz.check.worker import _options as parse_options
 from fuzz.check.worker import _start as start
 from fuzz.protocol import Exit, Verdict
 from fuzz.protocol.failures import NotTaken, Refusal
+from tests.check import planted
 from tests.check.client import Asker, Client
 from tests.check.failures import is_failure
 from tests.check.sources import RIGHT, WRONG, plain, source
@@ -106,6 +110,45 @@ def test_almost_all_time_is_spent_in_torch(worker: Asker) -> None:
 def test_a_subject_that_cannot_be_imported_is_named(name: str) -> None:
     with pytest.raises(SubjectError) as error:
         find(name)
+    assert name in str(error.value) and "\n" not in str(error.value)
+
+
+async def is_async(q: Any, k: Any, v: Any, *, scale: float) -> Any: ...
+
+
+def is_a_generator(q: Any, k: Any, v: Any, *, scale: float) -> Iterator[Any]:
+    yield q
+
+
+REFUSED: dict[str, Any] = {
+    "two_values": lambda a, b: a,
+    "no_scale": lambda q, k, v: v,
+    "a_keyword_of_its_own": lambda q, k, v, *, scale, block: v,
+    "an_option_without_default": lambda q, k, v, *, scale, mask: v,
+    "no_parameters": lambda: None,
+    "is_a_class": torch.nn.Linear,
+    "is_a_value": 3,
+    "is_async": is_async,
+    "is_a_generator": is_a_generator,
+}
+TAKEN: dict[str, Any] = {
+    "any_options": lambda q, k, v, **options: v,
+    "other_names": lambda query, key, value, scale=None: value,
+    "a_compiler": lambda module: module,
+    "anything": lambda *args, **options: args[0],
+    "without_a_signature": torch.relu,
+}
+
+
+@pytest.mark.parametrize("name", [*REFUSED, *TAKEN])
+def test_what_cannot_be_called_as_subjects_are_is_refused_at_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for known, function in {**REFUSED, **TAKEN}.items():
+        monkeypatch.setattr(planted, known, function, raising=False)
+    if name in TAKEN:
+        assert (find(f"tests.check.planted:{name}").attention is not None) == (name in ("any_options", "other_names"))
+        return
+    with pytest.raises(SubjectError) as error:
+        find(f"tests.check.planted:{name}")
     assert name in str(error.value) and "\n" not in str(error.value)
 
 

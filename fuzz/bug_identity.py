@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from fuzz.protocol import EAGER, SubjectResult, Verdict
+from fuzz.protocol.failures import FURTHER_CALL, WITHOUT_DROPOUT, Failure
 from fuzz.protocol.rewrites import WrongRewrite, is_explained
 from fuzz.subjects import compiler_of
 from generators.program.case import Case, Contract, TensorType
@@ -17,6 +18,13 @@ VALUES = frozenset({Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT, Verdict.NONFIN
 """Verdicts on numbers."""
 SILENT = VALUES | {Verdict.METADATA, Verdict.NONDETERMINISTIC, Verdict.OUT_OF_BOUNDS}
 """Verdicts that come without an error message."""
+INDIRECT = (
+    {"biased_errors", "gradient_identity_broken"},
+    {"dropout_statistic", "dropout_mask", "impossible_under_dropout", WITHOUT_DROPOUT},
+    {FURTHER_CALL},
+)
+"""Kinds of failures, and calls, that show a bug less plainly than a wrong element of the case's own call, from plain to
+indirect. While a case is shrunk its failure may become a plainer one, and no less plain one."""
 _OPTIONS = ("softcap", "alibi", "mask", "bias", "causal", "window", "sinks", "dropout")
 
 # Inductor gives every pattern a form per mode and dtype: _sfdp_pattern_5_inference, _sfdp_pattern_13_half_training.
@@ -28,6 +36,12 @@ _EVERYDAY = re.compile(r"pointless_|fix_iota_device|bmm_to_mm|remove_noop|noop|v
 def kind_of(verdict: Verdict) -> str:
     """The verdict, or "value" for all wrong numbers: one bug may give wrong outputs, wrong gradients and NaN."""
     return "value" if verdict in VALUES else verdict.value
+
+
+def indirectness(failure: Failure | None) -> int:
+    """How indirectly a failure shows its bug, by `INDIRECT`; 0 where the case's own call shows it."""
+    words = set() if failure is None else {failure.kind, failure.call}
+    return max((rank for rank, row in enumerate(INDIRECT, 1) if row & words), default=0)
 
 
 def accused(subject: str, verdict: Verdict) -> str:
@@ -75,6 +89,8 @@ class Symptom:
     """Those proven wrong; none where a kernel is at fault or nothing could be proven."""
     gradient: str = ""
     """For attention functions: the gradient that is wrong, "" where the output is."""
+    of_further_call: bool = False
+    """The case's own call is right."""
 
     @classmethod
     def of(cls, result: SubjectResult, features: frozenset[str], *, attention_only: bool = False) -> "Symptom":
@@ -84,7 +100,9 @@ class Symptom:
         value = getattr(result.failure, "value", "") if attention_only else ""
         gradient = value if value.startswith("d") else ""
         identity = identity_of(result)
-        return cls(result.verdict, result.subject, rewrites(fired), identity, features, result.rewrites, gradient)
+        further = result.failure is not None and result.failure.is_of_further_call
+        names = rewrites(fired)
+        return cls(result.verdict, result.subject, names, identity, features, result.rewrites, gradient, further)
 
     @property
     def signature(self) -> str:
@@ -126,6 +144,7 @@ class Symptom:
             and self.identity == other.identity
             # What is wrong forwards is wrong backwards too.
             and self.gradient in ("", other.gradient)
+            and self.of_further_call <= other.of_further_call
         )
 
 

@@ -5,18 +5,21 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from corpus.shrink import shrink
-from fuzz.bug_identity import PROCESS, VALUES, attention_patterns, identity_of, kind_of
+from fuzz.bug_identity import INDIRECT, PROCESS, VALUES, attention_patterns, identity_of, indirectness, kind_of
 from fuzz.protocol import EAGER, SubjectResult, Verdict
 from fuzz.protocol.render import describe
 from fuzz.protocol.rewrites import CALL, is_explained
 from fuzz.run_store import Outcome
 from fuzz.subjects import INDUCTOR, compiler_of, get_spec
 from generators.program.case import Case
+from generators.program.edits import resize
 
 CONFIRMATIONS = 3
 """A finding is shown this often, each time by a fresh worker."""
 
 _PROCESS_PROBES = 40
+_MOST_APPENDED = 64
+"""Relations make an axis longer by so much at most (`relation_table.py`)."""
 
 
 class Prober(Protocol):
@@ -81,6 +84,9 @@ def investigate(
     if shown.verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT) and shown.same and not attention_only:
         return Conclusion(Outcome.WITHIN_SAME, case, shown, suspect, "torch._dynamo.utils.same accepts it")
 
+    if attention_only and not eager:
+        case, suspect = _find_own_failure(case, suspect, probe)
+        shown = suspect
     trajectory = _shrink(case, suspect, probe, is_time_up, progress, attention_only=attention_only and not eager)
     confirmed = _find_smallest_confirmed(trajectory, shown, subject, probe, attention_only=attention_only)
     if confirmed is None:
@@ -99,14 +105,15 @@ def is_same_failure(
 
     Both must have the same verdict (without `exact`, one of the same kind) and identity, such as the message of an
     exception or the operation of eager. Where `torch._dynamo.utils.same` rejects `wanted` it must reject `result`; it
-    is not asked about attention functions (`attention_only`). Results of one subject must also share the rewrites that
+    is not asked about attention functions (`attention_only`). `result` must show the bug as plainly as `wanted`
+    (`INDIRECT` in fuzz/bug_identity.py). Results of one subject must also share the rewrites that
     are proven wrong or, where none is, an attention pattern that fired.
     """
     if result is None or not result.verdict.is_finding:
         return False
     if wanted.verdict in VALUES and wanted.same is False and result.same is not False and not attention_only:
         return False
-    if attention_only and _is_of_further_call(result) is not _is_of_further_call(wanted):
+    if indirectness(result.failure) > indirectness(wanted.failure):
         return False
     if result.verdict is not wanted.verdict and (exact or kind_of(result.verdict) != kind_of(wanted.verdict)):
         return False
@@ -122,9 +129,19 @@ def is_same_failure(
     return wanted.verdict in PROCESS or identity_of(result) == identity_of(wanted)
 
 
-def _is_of_further_call(result: SubjectResult) -> bool:
-    """Whether the function's own call is right, so that a case shows nothing by itself."""
-    return result.failure is not None and result.failure.is_of_further_call
+def _find_own_failure(case: Case, suspect: SubjectResult, probe: Prober) -> tuple[Case, SubjectResult]:
+    """A larger case that shows by itself what `case` shows in further calls, which may be larger; else `case`."""
+    for name, size in case.dims if indirectness(suspect.failure) == len(INDIRECT) else ():
+        other = resize(case, {**case.sizes, name: size + _MOST_APPENDED})
+        result = None if other is None else probe(other, suspect.subject)
+        if (
+            other is not None
+            and result is not None
+            and is_same_failure(result, suspect, exact=False, attention_only=True)
+            and indirectness(result.failure) < len(INDIRECT)
+        ):
+            return other, result
+    return case, suspect
 
 
 def _shrink(

@@ -9,7 +9,6 @@ import textwrap
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from types import MappingProxyType
 from typing import TextIO
 
 from corpus import entry as corpus_entry
@@ -61,77 +60,58 @@ def _wrap(text: str, hang: str = "") -> list[str]:
     return [f"  {hang * (number > 0)}{line}" for number, line in enumerate(lines)]
 
 
-def summarize(
-    results: Results, stats: Statistics, *, waiting: int, new: int, bugs: Mapping[str, Bug] = MappingProxyType({})
-) -> str:
-    """The summary of a run: what was done, what was found, what is left.
+def summarize(results: Results, stats: Statistics, *, waiting: int, new: int, bugs: Mapping[str, Bug]) -> str:
+    """The summary of a run that has begun: what was found, what is left, what was done.
 
     waiting: suspicions; new: findings of this run; bugs: entries of the ledger by the ids of their examples.
     """
-    rows = results.findings()
+    assert stats.started is not None
+    rows, out, subjects = results.findings(), stats.started.out, stats.started.subjects
     found = [row for row in rows if row.kind == "new"]
-    of_eager: list[FindingRow] = []
-    if stats.started and all(map(is_user_function, stats.started.subjects)):
-        of_eager = [row for row in found if row.result.verdict is Verdict.EAGER_SUSPECT]
-        found = [row for row in found if row not in of_eager]
-    where = f"in {stats.started.out}" if stats.started else "in all"
+    own = [subject for subject in subjects if is_user_function(subject)]
+    of_eager = [row for row in found if row.result.verdict is Verdict.EAGER_SUSPECT and len(own) == len(subjects)]
+    found = [row for row in found if row not in of_eager]
     earlier = f", {new} of them from this run" if new != len(found) else ""
     internal = [row for row in rows if row.kind == "internal"]
     known = _count_known([row for row in rows if row.kind == "known" and row.count], bugs)
     again = [line for text, count in known.most_common() for line in _wrap(f"{count}x {text}", "  ")]
-    faults, mistakes = (format_count(len(stats.faults), "case"), format_count(len(of_eager), "mistake"))
-    apart = "kept apart, since no public subject was chosen to show them (--subject inductor)"
-    own = [subject for subject in stats.started.subjects if is_user_function(subject)] if stats.started else []
-    words = ["--out", stats.started.out if stats.started else "RUN", *(w for one in own for w in ("--subject", one))]
-    waits = format_count(waiting, "suspicion")
+    words = ["--out", out, *(word for subject in own for word in ("--subject", subject))]
     sections = (
-        (f"{format_count(len(known), 'known bug')} met again, nothing to do:", again),
+        (f"{format_count(len(found), 'new finding')} in {out}{earlier}", _list_rows(found)),
+        (f"{format_count(len(known), 'known bug')} met again, nothing to do", again),
         (
-            f"{faults} could not be judged because attnfuzz failed; please report it:",
-            [
-                f"  {one.text.splitlines()[-1]}: {one.path}, and the worker's output beside it"
-                for one in stats.faults[:5]
-            ],
+            f"{format_count(len(stats.faults), 'case')} could not be judged because attnfuzz failed; please report it",
+            [f"  {one.text.splitlines()[-1]}: {one.path}, and the worker's output beside it" for one in stats.faults],
         ),
-        (f"{format_count(len(internal), 'internal finding')}, {apart}:", _list_rows(internal)),
         (
-            f"{mistakes} of torch's own eager mode, not caused by your function, saved too:",
+            f"{format_count(len(internal), 'internal finding')}: no public subject ran that shows them (inductor)",
+            _list_rows(internal),
+        ),
+        (
+            f"{format_count(len(of_eager), 'mistake')} of torch's eager mode, not caused by your function, saved too",
             [f"  {operation_of(row.result)}: {row.file}" for row in of_eager],
         ),
         (
-            f"{waits} not investigated yet (unexplained failures); to continue:",
+            f"{format_count(waiting, 'suspicion')} not investigated yet (unexplained failures); to continue",
             [f"  {format_python()} -m fuzz.run --budget 10m {shlex.join(words)}"] if waiting else [],
         ),
     )
-    return "\n".join(
-        [
-            f"{format_count(len(found), 'new finding')} {where}{earlier}" + (":" if found else ""),
-            *_list_rows(found),
-            *(line for head, lines in sections if lines for line in (head, *lines)),
-            *_describe_work(results.outcomes(), stats),
-            *_describe_next(stats, len(found), len(known), waiting),
-        ]
-    )
+    lines = [line for head, listed in sections if listed for line in (f"{head}:", *listed)]
+    nothing = [] if found else [f"no new finding in {out}{earlier}"]
+    ending = _describe_next(stats, len(found), len(known), waiting)
+    return "\n".join([*nothing, *lines, *_describe_work(results.outcomes(), stats), "", *ending])
 
 
 def _describe_next(stats: Statistics, found: int, known: int, waiting: int) -> list[str]:
     """What the reader has seen, and a command that shows more."""
-    if not stats.started:
-        return []
-    if found:
-        failed = f"{format_count(found, 'failure')} {'is' if found == 1 else 'are'} new, to be read and reported"
-    elif waiting:
-        failed = "not all that failed is investigated yet"
-    else:
-        failed = "all that failed is known" if known else "nothing new failed; a longer run covers more"
+    assert stats.started is not None
     cases = format_count(stats.earlier_cases + stats.cases, "attention module")
+    failed = "all that failed is known" if known else "nothing new failed; a longer run covers more"
+    failed = "not all that failed is investigated yet" if waiting else failed
+    failed = f"{format_count(found, 'new failure')} to be read and reported" if found else failed
+    about = f"{cases} compared with float64 under torch {stats.started.torch}:"
     page = f"  {format_python()} -m triage.page {shlex.quote(stats.started.out)}"
-    return [
-        "",
-        f"{cases} compared with float64 under torch {stats.started.torch}:",
-        f"{failed}. The whole run as a page:",
-        page,
-    ]
+    return [about, f"{failed}. The whole run as a page:", page]
 
 
 _SET_ASIDE = (Outcome.INTERNAL_ONLY, Outcome.WITHIN_SAME, Outcome.UNCONFIRMED, Outcome.IN_BOTH, Outcome.NOT_COMPARED)
@@ -139,7 +119,8 @@ _SET_ASIDE = (Outcome.INTERNAL_ONLY, Outcome.WITHIN_SAME, Outcome.UNCONFIRMED, O
 
 def _describe_work(outcomes: Mapping[str, int], stats: Statistics) -> list[str]:
     rejected = f"{stats.rejected / stats.cases:.1%}" if stats.cases else "none"
-    times = f"{stats.torch_share:.0%} of worker time in torch ({stats.oracle_share:.0%} for the oracle)"
+    in_torch, in_oracle = stats.share(stats.torch_seconds), stats.share(stats.oracle_seconds)
+    times = f"{in_torch:.0%} of worker time in torch ({in_oracle:.0%} for the oracle)"
     cases = f"{format_count(stats.cases, 'case')} in {format_duration(round(stats.elapsed))}"
     if stats.earlier_cases:
         seconds = round(stats.earlier_seconds + stats.elapsed)

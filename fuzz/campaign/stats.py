@@ -31,6 +31,7 @@ class Statistics(events.Listener):
         self.start_time = self.last_update = time.time()
         self.cases = self.probes = self.rejected = 0
         self.torch_seconds = self.oracle_seconds = 0.0
+        """Inside torch; and for the oracle: reference, noise, judgement and all runs to decide."""
         self.verdicts: Counter[str] = Counter()
         self.reasons: Counter[str] = Counter()
         self.skipped: dict[str, Counter[str]] = {}
@@ -111,17 +112,8 @@ class Statistics(events.Listener):
         """Checks per second, including probes."""
         return (self.cases + self.probes) / self.elapsed if self.elapsed else 0.0
 
-    @property
-    def torch_share(self) -> float:
-        """The share of worker time spent inside torch, without starting up, which is mostly its import."""
-        return self._share(self.torch_seconds)
-
-    @property
-    def oracle_share(self) -> float:
-        """The share of worker time spent in the oracle: reference, noise, judgement and all runs to decide."""
-        return self._share(self.oracle_seconds)
-
-    def _share(self, part: float) -> float:
+    def share(self, part: float) -> float:
+        """The share of these seconds in worker time, without starting up, which is mostly torch's import."""
         seconds = self.elapsed * (self.started.workers if self.started else 0) - self.starting_seconds
         return min(part / seconds, 1.0) if seconds > 0 else 0.0
 
@@ -148,8 +140,8 @@ class Statistics(events.Listener):
             "earlier_cases_done": self.earlier_cases,
             "execs_done": self.cases + self.probes,
             "execs_per_sec": round(self.rate, 2),
-            "torch_share": round(self.torch_share, 4),
-            "oracle_share": round(self.oracle_share, 4),
+            "torch_share": round(self.share(self.torch_seconds), 4),
+            "oracle_share": round(self.share(self.oracle_seconds), 4),
             "rejected": self.rejected,
             "rejected_reasons": dict(self.reasons.most_common(20)),
             "corpus_count": (started.known if started else 0) + self.findings.total(),

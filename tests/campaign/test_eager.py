@@ -78,4 +78,4 @@ def test_who_asks_about_a_function_alone_is_told_of_eager_apart(tmp_path: Path) 
     assert ending.new == 0
     assert len(found(given)) == 1
     assert f"  aten.softmax: {given.corpus}" in ending.summary
-    assert "0 new findings in" in ending.summary
+    assert "no new finding in" in ending.summary

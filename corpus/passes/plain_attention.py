@@ -15,10 +15,14 @@ from generators.program.ops.shaping import quotient
 from generators.program.sizes import Size
 from generators.program.values import DISTRIBUTIONS
 from generators.sampling.builder import Builder
-from generators.sampling.masks import Pattern, offset, position_indices
+from generators.sampling.choices import ByteChoices
+from generators.sampling.masks import Pattern, offset
+from generators.sampling.steps import add_sinks, spell_alibi, spell_softcap
 
 _NUMBERS = ("scale", "softcap", "causal", "window", "dropout")
 """What a contract says apart from the names of values."""
+_PLAINLY = ByteChoices(b"")
+"""Every decision has its likeliest outcome."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +114,12 @@ def _spell_steps(b: Builder, plain: Plain) -> dict[str, Any]:
     if plain.scale != 1:
         scores = b.op("mul", scores, other=plain.scale)
     if plain.softcap is not None:
-        scores = _apply_softcap(b, scores, plain.softcap)
+        scores = spell_softcap(b, _PLAINLY, scores, plain.softcap)
     pattern = Pattern(plain.causal, plain.window)
     names = {"q": q, "k": k, "v": v}
     if plain.alibi is not None:
         names["alibi"] = _add_constant(b, plain.alibi)
-        scores = _apply_alibi(b, scores, names["alibi"], pattern)
+        scores = spell_alibi(b, _PLAINLY, scores, names["alibi"], pattern)
     if plain.mask is not None:
         mask = names["mask"] = _get_or_add_input(b, plain.mask)
         if plain.keeps:
@@ -128,7 +132,7 @@ def _spell_steps(b: Builder, plain: Plain) -> dict[str, Any]:
     scores = _apply_pattern(b, scores, pattern)
     if plain.sinks is not None:
         names["sinks"] = _add_constant(b, plain.sinks)
-        scores = _append_sinks(b, scores, names["sinks"])
+        scores = add_sinks(b, _PLAINLY, scores, names["sinks"])
     probs = b.op("softmax", scores, to="probs")
     if plain.sinks is not None:
         probs = b.op("narrow", probs, stop=b.shape(k)[-2])
@@ -143,21 +147,6 @@ def _spell_steps(b: Builder, plain: Plain) -> dict[str, Any]:
 def _add_constant(b: Builder, item: Input) -> str:
     given = _get_or_add_input(b, item)
     return b.op("detach", given) if b.mode == "training" else given
-
-
-def _apply_softcap(b: Builder, scores: str, cap: float) -> str:
-    if cap == 1:
-        return b.op("tanh", scores)
-    return b.op("mul", b.op("tanh", b.op("div", scores, other=cap)), other=cap)
-
-
-def _apply_alibi(b: Builder, scores: str, slopes: str, pattern: Pattern) -> str:
-    """The scores minus the distances times a slope per head."""
-    query, key = b.shape(scores)[-2:]
-    rows, columns = position_indices(b, query, key, offset(pattern, query, key))
-    distance = b.op("abs", b.op("sub", rows, columns, to="distance"))
-    column = b.op("view", slopes, to="column", sizes=(*b.shape(slopes), 1, 1))
-    return b.op("sub", scores, b.op("mul", column, distance, to="alibi"))
 
 
 def _apply_pattern(b: Builder, scores: str, pattern: Pattern) -> str:
@@ -175,14 +164,6 @@ def _apply_pattern(b: Builder, scores: str, pattern: Pattern) -> str:
         return b.op("masked_fill", scores, b.op("tril", ones, to="drop", diagonal=start - left - 1))
     band = b.op("triu", b.op("tril", ones, to="keep", diagonal=start + right), to="keep", diagonal=start - left)
     return b.op("where", band, scores, to="scores", other=-math.inf)
-
-
-def _append_sinks(b: Builder, scores: str, sinks: str) -> str:
-    column = b.op("view", sinks, to="column", sizes=(*b.shape(sinks), 1, 1))
-    column = b.op("expand", column, sizes=(*b.shape(scores)[:-1], Size.of(1)))
-    if b.dtype_of(column) != b.dtype_of(scores):
-        column = b.op("cast", column, dtype=b.dtype_of(scores))
-    return b.op("cat", scores, column, to="joined", dim=-1)
 
 
 def read_contract(case: Case, contract: Contract, types: Mapping[str, TensorType]) -> Plain:

@@ -10,9 +10,12 @@ from generators.sampling.choices import Choices
 from generators.sampling.heads import Heads, permute_axes
 from generators.sampling.masks import additive_input, apply_mask, boolean_input, draw_shape
 from generators.sampling.steps import (
+    CAPS,
     AttentionFeatures,
     add_sinks,
     draw_pattern,
+    draw_sinks,
+    draw_slopes,
     insert_noop,
     spell_alibi,
     spell_softcap,
@@ -67,10 +70,11 @@ def attend(
     if bias:
         scores = b.op("add", scores, bias, to="scores")
     if features.softcap:
-        scores = spell_softcap(b, c, scores)
+        scores = spell_softcap(b, c, scores, c.pick(CAPS))
     pattern = draw_pattern(b, c, features, *b.shape(scores)[-2:])
+    num_heads = b.shape(scores)[1] if b.rank(scores) == 4 else Size.of(1)
     if features.alibi:
-        scores = spell_alibi(b, c, scores, pattern)
+        scores = spell_alibi(b, c, scores, draw_slopes(b, c, num_heads), pattern)
     masked = apply_mask(b, c, scores, pattern)
     if features.alibi:
         # The distances are counted from the corner that the contract names.
@@ -79,7 +83,7 @@ def attend(
     if b.dtype_of(scores) != b.dtype_of(q) and c.choose("scores.back", {"stay": 9.0, "type_as": 1.0}) == "type_as":
         scores = b.op("type_as", scores, q)
     if features.sinks:
-        scores = add_sinks(b, c, scores)
+        scores = add_sinks(b, c, scores, draw_sinks(b, c, num_heads, scores))
     scores = _flatten_scores(b, c, scores)
     probs = spell_softmax(b, c, scores, v)
     seen = b.op("narrow", probs, to="probs", stop=b.shape(v)[-2]) if features.sinks else probs

@@ -64,56 +64,60 @@ def draw_pattern(b: Builder, c: Choices, features: AttentionFeatures, query: Siz
     return Pattern(features.causal, (left, right))
 
 
-def spell_softcap(b: Builder, c: Choices, scores: str) -> str:
+CAPS = (50.0, 30.0, 20.0, 5.0, 1.0)
+
+
+def spell_softcap(b: Builder, c: Choices, scores: str, cap: float) -> str:
     """Scores held below a cap, cap * tanh(scores / cap), as Gemma writes it."""
-    cap = c.pick((50.0, 30.0, 20.0, 5.0, 1.0))
-    scores = b.op("div", scores, other=cap)
-    scores = b.op("tanh", scores, form=c.pick(("function", "method")))
     b.say(softcap=cap)
+    form = c.pick(("method", "function"))
+    if cap == 1:
+        return b.op("tanh", scores, form=form)
+    scores = b.op("tanh", b.op("div", scores, other=cap), form=form)
     return b.op("mul", scores, other=cap, reverse=c.chance(0.3))
 
 
-def spell_alibi(b: Builder, c: Choices, scores: str, pattern: Pattern) -> str:
-    """Slopes [H], given or a geometric row, times the distances, taken from the scores, [B, H, S, T] or [B, S, T]."""
-    query, key = b.shape(scores)[-2:]
-    heads = _num_heads(b, scores)
+def draw_slopes(b: Builder, c: Choices, heads: Size) -> str:
+    """Slopes of ALiBi, [H]: given, or a geometric row."""
     if c.chance(0.4):
         steps = b.op("arange", to="steps", start=1, stop=heads + 1, dtype="float32")
-        slopes = b.op("exp", b.op("mul", steps, other=c.pick((-0.5, -1.0, -0.1))), to="slopes")
-    else:
-        slopes = _draw_per_head(b, c, "slopes", heads, Values("uniform", scale=c.pick((1.0, 0.2))), "float32")
+        return b.op("exp", b.op("mul", steps, other=c.pick((-0.5, -1.0, -0.1))), to="slopes")
+    return _draw_per_head(b, c, "slopes", heads, Values("uniform", scale=c.pick((1.0, 0.2))), "float32")
+
+
+def spell_alibi(b: Builder, c: Choices, scores: str, slopes: str, pattern: Pattern) -> str:
+    """Slopes times the distances, taken from the scores, [B, H, S, T] or [B, S, T]."""
+    query, key = b.shape(scores)[-2:]
     b.say(alibi=slopes)
     rows, columns = position_indices(b, query, key, offset(pattern, query, key), c.pick(("int64", "float32")))
     ahead = c.chance(0.5)
     distance = b.op("sub", *((columns, rows) if ahead else (rows, columns)), to="distance")
     distance = b.op("abs", distance)
-    sloped = b.op("mul", b.op("view", slopes, sizes=(heads, 1, 1)), distance, to="alibi")
+    sloped = b.op("mul", b.op("view", slopes, sizes=(*b.shape(slopes), 1, 1)), distance, to="alibi")
     if b.dtype_of(scores) != "float32" and c.chance(0.5):
         sloped = b.op("cast", sloped, dtype=b.dtype_of(scores))
-    if c.chance(0.5):
+    if c.chance(0.6):
         return b.op("sub", scores, sloped, to="scores")
     return b.op("add", scores, b.op("neg", sloped), to="scores")
 
 
-def add_sinks(b: Builder, c: Choices, scores: str) -> str:
+def draw_sinks(b: Builder, c: Choices, heads: Size, like: str) -> str:
+    """Sinks, [H], also in the dtype of the scores `like`."""
+    dtype = c.pick((b.dtype, b.dtype_of(like), "float32"))
+    return _draw_per_head(b, c, "sinks", heads, Values("normal", scale=c.pick((1.0, 1.0, 3.0))), dtype)
+
+
+def add_sinks(b: Builder, c: Choices, scores: str, sinks: str) -> str:
     """The scores with one more column, a number a head, as gpt-oss writes it: softmax, then drop the column."""
-    heads = _num_heads(b, scores)
-    dtype = c.pick((b.dtype, b.dtype_of(scores), "float32"))
-    sinks = _draw_per_head(b, c, "sinks", heads, Values("normal", scale=c.pick((1.0, 1.0, 3.0))), dtype)
     b.say(sinks=sinks)
-    lead = (1,) * (b.rank(scores) - 3)
-    column = b.op(c.pick(("view", "reshape")), sinks, to="column", sizes=(*lead, heads, 1, 1))
+    column = b.op(c.pick(("view", "reshape")), sinks, to="column", sizes=(*b.shape(sinks), 1, 1))
     column = b.op("expand", column, sizes=(*b.shape(scores)[:-1], 1))
-    if dtype != b.dtype_of(scores):
+    if b.dtype_of(column) != b.dtype_of(scores):
         column = b.op("cast", column, dtype=b.dtype_of(scores))
     joined = b.op("cat", scores, column, to="joined", dim=-1)
     if c.chance(0.3):
         joined = b.op("sub", joined, b.op("amax", joined, to="top", dim=-1, keepdim=True))
     return joined
-
-
-def _num_heads(b: Builder, scores: str) -> Size:
-    return b.shape(scores)[1] if b.rank(scores) == 4 else Size.of(1)
 
 
 def _draw_per_head(b: Builder, c: Choices, hint: str, heads: Size, values: Values, dtype: str) -> str:

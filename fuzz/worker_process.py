@@ -132,6 +132,9 @@ class WorkerProcess:
     its compiled code over restarts (a first compile costs 10 to 20 s).
     """
 
+    repeats = 1
+    """How often a check is sent again to a new process when somebody killed the one that had it."""
+
     def __init__(
         self,
         config: WorkerConfig,
@@ -210,7 +213,7 @@ class WorkerProcess:
 
     def send(self, check: Check) -> None:
         """Hand over a check without waiting; `receive` gives its result. Raises as `start` does."""
-        self._id += 1
+        self._id, self._check = self._id + 1, check
         line = replace(check, id=self._id).to_json().encode() + b"\n"
         while True:
             self.start()
@@ -226,10 +229,16 @@ class WorkerProcess:
 
     def receive(self) -> Result:
         """The result of the check sent last. Raises `WorkerFault` and `Stopped`."""
-        began = time.monotonic()
+        began, repeats = time.monotonic(), self.repeats
         while True:
             message = self.read(self.config.timeout)
             if isinstance(message, ProcessLost):
+                if message.detail == signal.SIGKILL.name and repeats:
+                    # Cases don't do that, but the system and people do.
+                    repeats -= 1
+                    self.count_failure(describe_failure(message))
+                    self.send(self._check)
+                    continue
                 return self._report_loss(message, began)
             self._failures = 0
             if isinstance(message, Stage) and message.id == self._id:

@@ -29,9 +29,9 @@ TIME_SHARE = 0.5
 _FRUITLESS_SHARE = 0.2
 """The share up to which suspicions are also investigated whose signature has lately given no finding."""
 
-_LAST_SECONDS = 45.0
+_LAST_SECONDS = 60.0
 """No investigation begins this close to the end, since its case would be saved half shrunk."""
-_LAST_SHARE = 0.25
+_LAST_SHARE = 0.33
 """... or within this share of a short budget."""
 _CONFIRM_SHARE = 0.67
 """Within this share of that time shrinking ends, since fresh workers take their time to confirm."""

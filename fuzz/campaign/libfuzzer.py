@@ -36,6 +36,8 @@ class Host(WorkerProcess):
     between the processes of a campaign; `cases`: written into an empty corpus.
     """
 
+    repeats = 0
+
     def __init__(
         self,
         config: WorkerConfig,

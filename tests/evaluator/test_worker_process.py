@@ -202,6 +202,16 @@ def test_a_start_that_hangs_is_told_with_what_it_was_at(tmp_path: Path, monkeypa
     w.close()
 
 
+@pytest.mark.parametrize(("from_check", "verdicts"), [(2, [Verdict.OK, Verdict.OK]), (1, [Verdict.WORKER_DIED])])
+def test_a_worker_that_somebody_kills_once_accuses_no_case(
+    tmp_path: Path, from_check: int, verdicts: list[Verdict]
+) -> None:
+    w = worker(tmp_path, **rule(do="killed", from_check=from_check))
+    ask(w, HARMLESS)
+    assert [r.verdict for r in ask(w, CHECK).results] == verdicts
+    w.close()
+
+
 def test_a_process_that_a_dead_worker_forked_delays_nothing(tmp_path: Path) -> None:
     w = worker(tmp_path, timeout=60.0, **rule(do="fork"))
     began = time.monotonic()

@@ -132,7 +132,7 @@ def compile_case(index: int, case: Case, subjects: tuple[str, ...]) -> Result:
         subject, coverage, began = find(name), Coverage(), time.perf_counter()
         module = program.module(case.training)
         try:
-            with coverage, subject.allowed():
+            with coverage, subject.apply_settings():
                 call = subject.compile(module, case.dynamic)
                 execute(call, module, program.inputs(), training=case.training)
         except Exception as error:

@@ -107,7 +107,7 @@ def _judge_mistakes(seed: int, index: int, dtype: str, counts: Counts) -> None:
     subject, coverage = find("passes"), Coverage()
     module = case.program.module(request.training)
     try:
-        with coverage, subject.allowed():
+        with coverage, subject.apply_settings():
             call = subject.compile(module, request.dynamic)
             run = case.execute(call, module)
     except Exception as error:  # noqa: BLE001 whatever it is, there is no right result

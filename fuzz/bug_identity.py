@@ -44,7 +44,7 @@ def indirectness(failure: Failure | None) -> int:
     return max((rank for rank, row in enumerate(INDIRECT, 1) if row & words), default=0)
 
 
-def accused(subject: str, verdict: Verdict) -> str:
+def name_accused(subject: str, verdict: Verdict) -> str:
     """Who is at fault: eager, or the subject's compiler as in `compiler_of`."""
     return EAGER if verdict is Verdict.EAGER_SUSPECT else compiler_of(subject)
 
@@ -109,7 +109,7 @@ class Symptom:
         """A coarse text: mostly equal for failures of one bug, and mostly different for different bugs."""
         causes = sorted({rewrite.cause for rewrite in self.rewrites})
         fired = causes or sorted(f for f in self.fired if f.startswith("sfdp")) or sorted(self.fired)
-        who = accused(self.subject, self.verdict)
+        who = name_accused(self.subject, self.verdict)
         return "/".join([kind_of(self.verdict), who, self.identity or "+".join(fired) or "none"])
 
     def explains(self, other: "Symptom") -> bool:
@@ -140,7 +140,7 @@ class Symptom:
     def _has_same_outcome(self, other: "Symptom") -> bool:
         return (
             kind_of(self.verdict) == kind_of(other.verdict)
-            and accused(self.subject, self.verdict) == accused(other.subject, other.verdict)
+            and name_accused(self.subject, self.verdict) == name_accused(other.subject, other.verdict)
             and self.identity == other.identity
             # What is wrong forwards is wrong backwards too.
             and self.gradient in ("", other.gradient)

@@ -244,7 +244,7 @@ class Results:
         """The ids of all cases that were judged."""
         return frozenset(row[0] for row in self._select("SELECT case_id FROM judged"))
 
-    def reached(self) -> dict[str, int]:
+    def count_reached(self) -> dict[str, int]:
         """For each name, how many cases reached it."""
         return dict(self._select("SELECT name, count FROM reached"))
 

@@ -108,7 +108,7 @@ class Random:
 
     def __init__(self, draw: Draw, results: Results | None = None) -> None:
         self._draw = draw
-        self._reached = None if results is None else set(results.reached())
+        self._reached = None if results is None else set(results.count_reached())
         self._lock = threading.Lock()
 
     def choose(self, index: int) -> ChosenCase:

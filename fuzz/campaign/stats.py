@@ -36,7 +36,7 @@ class Statistics(events.Listener):
         self.reasons: Counter[str] = Counter()
         self.skipped: dict[str, Counter[str]] = {}
         """By subject, the reasons for cases it did not take."""
-        names = results.reached()
+        names = results.count_reached()
         self.rewrites = {name.removeprefix("rewrite ") for name in names if name.startswith("rewrite ")}
         self.reached = {name for name in names if WITH not in name and not name.startswith("rewrite ")}
         """Other compiler events, each a kind and a name."""

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from fuzz.bug_identity import Symptom, accused, kind_of
+from fuzz.bug_identity import Symptom, kind_of, name_accused
 from fuzz.campaign.events import Bus
 from fuzz.campaign.known_bugs import Explanation, KnownBugs
 from fuzz.protocol import SubjectResult
@@ -64,7 +64,7 @@ class SuspicionQueue:
         unexplained, and explained."""
         first: dict[tuple[str, str, int], SubjectResult] = {}
         for result in (result for result in results if result.verdict.is_finding):
-            who = accused(result.subject, result.verdict)
+            who = name_accused(result.subject, result.verdict)
             first.setdefault((who, kind_of(result.verdict), result.value_set), result)
         unexplained: list[tuple[Case, SubjectResult]] = []
         explained: list[tuple[Case, SubjectResult, Explanation]] = []

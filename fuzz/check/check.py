@@ -136,7 +136,7 @@ def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
         return _skip(Refusal.NOT_RANDOM), None
     module, recorder = case.program.module(case.request.training), MatchRecorder()
     try:
-        with case.running, coverage, recorder.watch(), subject.allowed():
+        with case.running, coverage, recorder.watch(), subject.apply_settings():
             call = subject.compile(module, case.request.dynamic)
             runs = [case.execute(call, module) for _ in range(max(1, case.request.repeat))]
     except SubjectError as error:
@@ -164,7 +164,7 @@ def _judge_value_sets(
         case.announce(subject.name)
         run = None
         try:
-            with case.running, subject.allowed():
+            with case.running, subject.apply_settings():
                 run = other.execute(call, module)
             judgement = judge_compiled(other, subject, compiled, [run], coverage)
         except Exception as error:
@@ -307,7 +307,7 @@ def _run_uncompiled(case: CaseRun, harness: AttentionHarness) -> list[Execution]
     """The case with the same function, not compiled, under noise."""
     if case.request.random:
         return []
-    with harness.uncompiled() as program:
+    with harness.open_uncompiled() as program:
         return [
             case.execute(None, program.module(case.request.training), Noise(number))
             for number in range(constants.REPLICAS_BEFORE_WRONG)

@@ -95,7 +95,7 @@ class Coverage:
 
     def _hook(self, module: str, path: str, note: Callable[..., None], *, after: bool = False) -> None:
         def make(original: Any) -> Any:
-            def noted(*args: Any, **kwargs: Any) -> Any:
+            def call_and_note(*args: Any, **kwargs: Any) -> Any:
                 if not after:
                     note(*args)
                 result = original(*args, **kwargs)
@@ -103,7 +103,7 @@ class Coverage:
                     note(*args)
                 return result
 
-            return noted
+            return call_and_note
 
         if find(module, path) is not None:
             self._hooks.enter_context(wrap(module, path, make))
@@ -179,11 +179,11 @@ def _operation(target: Any) -> str:
 
 def rewrite_name(entry: Any) -> str:
     """The name of a rewrite, an entry of the pattern matcher."""
-    name = getattr(entry, "pattern_name", None) or _serialized_name(entry.pattern)
+    name = getattr(entry, "pattern_name", None) or _find_serialized_name(entry.pattern)
     return str(name or getattr(getattr(entry, "handler", None), "__name__", None) or type(entry.pattern).__name__)
 
 
-def _serialized_name(pattern: Any) -> str | None:
+def _find_serialized_name(pattern: Any) -> str | None:
     # Before torch 2.12 entries don't know their names: find the module that defines the pattern.
     for module_name, module in list(sys.modules.items()):
         if module_name.startswith("torch._inductor.fx_passes.serialized_patterns."):

@@ -39,7 +39,7 @@ def recheck(judgement: Judgement, case: CaseRun, subject: Subject, compiled: Com
         if judgement.verdict in DOUBTED:
             return _explain_by_rounding(judgement, case, subject, run)
         if judgement.verdict is Verdict.RANDOM_STREAM:
-            with subject.allowed():
+            with subject.apply_settings():
                 return _compare_seeds(judgement, case, compiled, run, tf32=subject.tf32)
     return judgement
 
@@ -56,7 +56,7 @@ def _run_again(case: CaseRun, subject: Subject, times: int = 1) -> list[Executio
     module = case.program.module(case.request.training)
     torch._dynamo.reset()
     try:
-        with subject.allowed():
+        with subject.apply_settings():
             call = subject.compile(module, case.request.dynamic)
             return [case.execute(call, module) for _ in range(times)]
     except Exception as error:
@@ -154,7 +154,7 @@ def _is_wrong_again(case: CaseRun, subject: Subject, is_wrong: Callable[[Executi
     runs = _run_again(case, subject)
     if not runs:
         return None
-    with subject.allowed():
+    with subject.apply_settings():
         return is_wrong(runs[0])
 
 

@@ -47,7 +47,7 @@ class Subject:
         return get_spec(self.name)
 
     @contextmanager
-    def allowed(self) -> Iterator[None]:
+    def apply_settings(self) -> Iterator[None]:
         """The settings it is compiled and run under."""
         with settings.allow(tf32=self.tf32, own_random=self.spec.random), self.under():
             yield

@@ -101,7 +101,7 @@ def rename_dims(case: Case, names: Mapping[str, str]) -> Case:
 def map_sizes(case: Case, change: Callable[[Size], Size]) -> Case:
     """The case with `change` applied to every size; `prune` removes dimensions that are no longer named."""
 
-    def changed(value: Attr) -> Attr:
+    def change_attr(value: Attr) -> Attr:
         if isinstance(value, Size):
             return change(value)
         if isinstance(value, tuple):
@@ -111,7 +111,7 @@ def map_sizes(case: Case, change: Callable[[Size], Size]) -> Case:
     return replace(
         case,
         inputs=tuple(replace(i, shape=tuple(change(s) for s in i.shape)) for i in case.inputs),
-        ops=tuple(replace(o, attrs=tuple((k, changed(v)) for k, v in o.attrs)) for o in case.ops),
+        ops=tuple(replace(o, attrs=tuple((k, change_attr(v)) for k, v in o.attrs)) for o in case.ops),
     )
 
 

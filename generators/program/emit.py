@@ -133,7 +133,7 @@ def _indent(lines: Sequence[str], levels: int = 1) -> list[str]:
 
 def _bind_sizes(ops: Sequence[Op], arguments: list[Input]) -> Iterator[str]:
     """Lines that bind the sizes that operations use to sizes of arguments, so that shapes can be dynamic."""
-    for name in _named_sizes(ops):
+    for name in _collect_sizes(ops):
         for item in arguments:
             where = next((i for i, s in enumerate(item.shape) if s.is_name and str(s) == name), None)
             if where is not None:
@@ -141,17 +141,17 @@ def _bind_sizes(ops: Sequence[Op], arguments: list[Input]) -> Iterator[str]:
                 break
 
 
-def _named_sizes(ops: Sequence[Op]) -> dict[str, None]:
+def _collect_sizes(ops: Sequence[Op]) -> dict[str, None]:
     return dict.fromkeys(name for op in ops for _, value in op.attrs for name in sorted(names_in(value)))
 
 
-def fixed_sizes(case: Case) -> set[str]:
+def find_fixed_sizes(case: Case) -> set[str]:
     """The dimensions that the module of a case has for a constant, though the case is dynamic."""
     arguments = [item for item in case.inputs if not item.parameter]
     read_off = {str(size) for item in arguments for size in item.shape if size.is_name}
     fixed = {name for item in case.inputs if item.parameter for size in item.shape for name in names_in(size)}
     submodules = (op for op in case.ops if OPS[op.kind].init(_line(case, op, types_of(case))) is not None)
-    return fixed.union(_named_sizes(list(submodules)), set(_named_sizes(case.ops)) - read_off)
+    return fixed.union(_collect_sizes(list(submodules)), set(_collect_sizes(case.ops)) - read_off)
 
 
 _CALL = re.compile(r"[\w.]+\([^()]*(\([^()]*\)[^()]*)*\)")

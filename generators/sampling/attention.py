@@ -55,11 +55,11 @@ def attend(
     """
     fused = c.choose("fused", {"no": 95.0, "sdpa": 5.0}) == "sdpa" and not features and not bias
     if fused and len({b.dtype_of(value) for value in heads.values}) == 1:
-        return _fused(b, c, heads)
+        return _attend_fused(b, c, heads)
     scale = _draw_scale(b, c, heads)
     q = insert_noop(b, c, heads.q.value)
     grouped = heads.group != Size.of(1)
-    how = c.weighted({"repeat_interleave": 3.0, "expand": 3.0, "broadcast": 3.0}) if grouped else ""
+    how = c.draw({"repeat_interleave": 3.0, "expand": 3.0, "broadcast": 3.0}) if grouped else ""
     if how == "broadcast" and b.size(b.shape(heads.k.value)[1]) != 1:
         how = "expand"
     k = _repeat(b, c, heads.k.value, heads.group, how)
@@ -132,7 +132,7 @@ def _apply_scale(b: Builder, c: Choices, value: str, scale: _ScaleSpelling, numb
         factor = b.op("full", to="scale", sizes=(), value=float(number), dtype=b.dtype_of(value))
     else:
         # A caller's or a learned scale: one number, or one a head.
-        shape = c.weighted({(): 3.0, (1,): 1.0, (b.shape(value)[-3], 1, 1): 2.0})
+        shape = c.draw({(): 3.0, (1,): 1.0, (b.shape(value)[-3], 1, 1): 2.0})
         factor = b.input("scale", shape, Values("constant", scale=float(number)), parameter=scale.carrier == "learned")
     return b.op(kind, value, factor, form=form)
 
@@ -165,7 +165,7 @@ def _scores(b: Builder, c: Choices, heads: Heads, q: str, k: str, scale: _ScaleS
     if folded or (product in ("flat", "baddbmm") and b.size(b.shape(kt)[-3]) == b.size(b.shape(q)[-3])):
         scores = _flat_product(b, c, q, kt, add=product == "baddbmm")
     else:
-        scores = b.op("matmul", q, kt, to="scores", form=c.weighted({"operator": 6.0, "function": 4.0, "method": 1.0}))
+        scores = b.op("matmul", q, kt, to="scores", form=c.draw({"operator": 6.0, "function": 4.0, "method": 1.0}))
     return _apply_scale(b, c, scores, scale, number) if scale.place == "scores" else scores
 
 
@@ -235,9 +235,9 @@ def _repeat(b: Builder, c: Choices, value: str, group: Size, how: str) -> str:
 def _dropout(b: Builder, c: Choices, probs: str) -> str:
     if c.choose("dropout", {"none": 6.0, "dropout": 4.0}) == "none":
         return probs
-    p = c.weighted({0.0: 6.0, 0.1: 3.0, 0.5: 1.0, 1.0: 0.2})
-    form = c.weighted({"module": 4.0, "functional": 5.0, "torch": 1.0})
-    active = "mode" if form == "module" else c.weighted({"mode": 8.0, "always": 0.6, "never": 1.0})
+    p = c.draw({0.0: 6.0, 0.1: 3.0, 0.5: 1.0, 1.0: 0.2})
+    form = c.draw({"module": 4.0, "functional": 5.0, "torch": 1.0})
+    active = "mode" if form == "module" else c.draw({"mode": 8.0, "always": 0.6, "never": 1.0})
     b.say(dropout=p if active == "always" or (active == "mode" and b.mode == "training") else 0.0)
     return b.op("dropout", probs, to="weights", p=p, form=form, active=active)
 
@@ -255,10 +255,10 @@ def _weight_values(b: Builder, c: Choices, weights: str, v: str) -> str:
     if product == "flat" and b.rank(v) == rank:
         flat = b.op("bmm", _flat(b, c, weights), _flat(b, c, v), to="out")
         return flat if rank == 3 else b.op("view", flat, sizes=(*b.shape(weights)[:2], *b.shape(flat)[1:]))
-    return b.op("matmul", weights, v, to="out", form=c.weighted({"operator": 6.0, "function": 4.0, "method": 2.0}))
+    return b.op("matmul", weights, v, to="out", form=c.draw({"operator": 6.0, "function": 4.0, "method": 2.0}))
 
 
-def _fused(b: Builder, c: Choices, heads: Heads) -> AttentionValues:
+def _attend_fused(b: Builder, c: Choices, heads: Heads) -> AttentionValues:
     q, k, v = heads.values
     grouped = heads.group != Size.of(1)
     native = grouped and b.size(b.shape(k)[1]) > 1 and c.chance(0.5)
@@ -283,10 +283,10 @@ def call_sdpa(b: Builder, c: Choices, q: str, k: str, v: str, *, enable_gqa: boo
         else:
             masks.append(additive_input(b, c, shape, b.dtype_of(q)))
     # The fused kernel for CPUs has no dropout.
-    dropout = 0.0 if backend == "flash" else c.weighted({0.0: 8.0, 0.1: 1.0, 0.5: 1.0})
+    dropout = 0.0 if backend == "flash" else c.draw({0.0: 8.0, 0.1: 1.0, 0.5: 1.0})
     options: dict[str, Attr] = {
         "is_causal": masking == "causal",
-        "scale": c.weighted({None: 6.0, 1.0: 1.0, 0.5: 1.0, 0.125: 1.0, -0.5: 0.5, 0.0: 0.3}),
+        "scale": c.draw({None: 6.0, 1.0: 1.0, 0.5: 1.0, 0.125: 1.0, -0.5: 0.5, 0.0: 0.3}),
         "dropout_p": dropout,
         "enable_gqa": enable_gqa,
         "backend": backend,

@@ -36,8 +36,8 @@ def block_module(b: Builder, c: Choices, features: AttentionFeatures) -> list[st
     """A module around one attention; returns what it returns."""
     limit_dims(b)
     style = _Style(
-        norm=c.weighted({layer_norm: 5.0, rms_norm: 4.0, _leave: 4.0}),
-        residual=c.weighted({"none": 5.0, "pre": 5.0, "post": 2.0, "parallel": 2.0}),
+        norm=c.draw({layer_norm: 5.0, rms_norm: 4.0, _leave: 4.0}),
+        residual=c.draw({"none": 5.0, "pre": 5.0, "post": 2.0, "parallel": 2.0}),
         bias=c.chance(0.5),
     )
     x = _stem(b, c)
@@ -66,7 +66,7 @@ def _stem(b: Builder, c: Choices) -> str:
 
 
 def _project(b: Builder, c: Choices, style: _Style, x: str) -> Heads:
-    how = c.weighted({"separate": 6.0, "packed": 3.0, "grouped": 2.0, "one_head": 1.5})
+    how = c.draw({"separate": 6.0, "packed": 3.0, "grouped": 2.0, "one_head": 1.5})
     heads, head_dim = Size.of("H"), Size.of("D")
     if how == "packed":
         return split_packed(b, c, linear(b, c, x, "qkv", _EMBED * 3, bias=style.bias), heads, head_dim)
@@ -95,7 +95,7 @@ def _around(b: Builder, c: Choices, style: _Style, x: str, before: str, attentio
     feeds = c.chance(0.5)
 
     def feed(value: str) -> str:
-        act = c.weighted({"gelu": 4.0, "relu": 3.0, "silu": 4.0})
+        act = c.draw({"gelu": 4.0, "relu": 3.0, "silu": 4.0})
         gated = act == "silu" and c.chance(0.5)
         return feed_forward(b, c, value, act, bias=style.bias, times=c.pick((1, 2, 4)), gated=gated)
 

@@ -66,7 +66,7 @@ class Builder:
         self.ops.append(op)
         return name
 
-    def fixed(self, c: Choices, name: str) -> str:
+    def freeze(self, c: Choices, name: str) -> str:
         """An outside value such as a mask, in training mostly detached: few of them are learned."""
         differentiable = self.mode == "training" and self.is_float(name)
         return self.op("detach", name) if differentiable and c.chance(_CUT_OFF) else name

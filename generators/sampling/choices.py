@@ -36,7 +36,7 @@ class Choices:
         """One of the options, all equally likely."""
         return options[self.below(len(options))]
 
-    def weighted(self, options: Mapping[T, float]) -> T:
+    def draw(self, options: Mapping[T, float]) -> T:
         """One of the keys, with likelihood proportional to its value."""
         return self._at_weight(options, self._random.random())
 
@@ -60,7 +60,7 @@ class Choices:
     def choose(self, name: str, options: Mapping[T, float]) -> T:
         """The family's preference, where it has one and does not deviate, else one by weight."""
         preferred = self._find_preferred(name, options)
-        return self.weighted(options) if preferred is None or self.deviates() else preferred
+        return self.draw(options) if preferred is None or self.deviates() else preferred
 
     def choose_default(self, options: Mapping[T, float], name: str = "") -> T:
         """The family's preference or the heaviest option; when it deviates, one of the others."""
@@ -69,7 +69,7 @@ class Choices:
         if not self.deviates():
             return usual
         others = {option: weight for option, weight in options.items() if option != usual and weight}
-        return self.weighted(others) if others else usual
+        return self.draw(others) if others else usual
 
     def _find_preferred(self, name: str, options: Mapping[T, float]) -> T | None:
         wanted = self.preferences.get(name)
@@ -93,20 +93,20 @@ class ByteChoices(Choices):
 
     def below(self, n: int) -> int:
         """An integer from 0 to n - 1."""
-        drawn = self._drawn()
+        drawn = self._draw_share()
         return 0 if drawn is None else int(drawn * n)
 
     def chance(self, probability: float) -> bool:
         """True with the given probability."""
-        drawn = self._drawn()
+        drawn = self._draw_share()
         return probability > 0.5 if drawn is None else drawn < probability
 
-    def weighted(self, options: Mapping[T, float]) -> T:
+    def draw(self, options: Mapping[T, float]) -> T:
         """One of the keys, with likelihood proportional to its value."""
-        drawn = self._drawn()
+        drawn = self._draw_share()
         return max(options, key=lambda option: options[option]) if drawn is None else self._at_weight(options, drawn)
 
-    def _drawn(self) -> float | None:
+    def _draw_share(self) -> float | None:
         """A number from 0 to 1; None when the bytes are used up."""
         part = self._data[self._at : self._at + _WIDTH]
         self._at += _WIDTH

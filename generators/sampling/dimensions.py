@@ -25,13 +25,13 @@ COINCIDENCES = ("ST", "SH", "SD", "BH", "BS", "HD", "TD", "STD", "STH", "BHST", 
 def draw_dims(c: Choices) -> dict[str, int]:
     """B batch, H query heads = G key heads * R queries a group, S query length, T key length, D and V head_dim."""
     dims = {
-        "B": c.weighted(_BATCH),
-        "H": c.weighted(_HEADS),
-        "S": c.weighted(_SEQ),
-        "T": c.weighted(_SEQ),
-        "D": c.weighted(_HEAD_DIM),
-        "G": c.weighted(_HEADS),
-        "R": c.weighted(_GROUP),
+        "B": c.draw(_BATCH),
+        "H": c.draw(_HEADS),
+        "S": c.draw(_SEQ),
+        "T": c.draw(_SEQ),
+        "D": c.draw(_HEAD_DIM),
+        "G": c.draw(_HEADS),
+        "R": c.draw(_GROUP),
     }
     if c.chance(0.7):
         dims["T"] = dims["S"]
@@ -41,7 +41,7 @@ def draw_dims(c: Choices) -> dict[str, int]:
         # A batch or head count as long as a sequence would make the case slow for no gain.
         common = min(common, 8) if {"B", "H"} & set(names) else common
         dims.update(dict.fromkeys(names, common))
-    dims["V"] = dims["D"] if c.chance(0.85) else c.weighted(_HEAD_DIM)
+    dims["V"] = dims["D"] if c.chance(0.85) else c.draw(_HEAD_DIM)
     return dims
 
 
@@ -79,17 +79,17 @@ def draw_tiled_dims(c: Choices) -> dict[str, int]:
     An interpreter of kernels takes its time for every tile of the scores, so that long sequences have few heads.
     """
     dims = {
-        "B": c.weighted(_FEW),
-        "H": c.weighted(_FEW),
-        "S": c.weighted(_TILED_SEQ),
-        "T": c.weighted(_TILED_SEQ),
-        "D": c.weighted(_TILED_DIM),
-        "G": c.weighted({1: 4, 2: 5, 3: 1}),
-        "R": c.weighted({2: 5, 3: 2, 4: 1}),
+        "B": c.draw(_FEW),
+        "H": c.draw(_FEW),
+        "S": c.draw(_TILED_SEQ),
+        "T": c.draw(_TILED_SEQ),
+        "D": c.draw(_TILED_DIM),
+        "G": c.draw({1: 4, 2: 5, 3: 1}),
+        "R": c.draw({2: 5, 3: 2, 4: 1}),
     }
     if c.chance(0.5):
         dims["T"] = dims["S"]
-    dims["V"] = dims["D"] if c.chance(0.8) else c.weighted(_TILED_DIM)
+    dims["V"] = dims["D"] if c.chance(0.8) else c.draw(_TILED_DIM)
     tiles = -(-dims["S"] // _TILE) * -(-dims["T"] // _TILE)
     for name in ("B", "H", "R"):
         while dims[name] > 1 and dims["B"] * max(dims["H"], dims["G"] * dims["R"]) * tiles > _MAX_TILES:

@@ -85,7 +85,7 @@ def draw_layout(c: Choices, rank: int) -> str:
     if not c.deviates():
         return "contiguous"
     options = {"padded": 1.0, "every_second": 1.0, "offset": 1.0, "transposed": 2.0, "heads_inner": 3.0}
-    return c.weighted({name: weight for name, weight in options.items() if LAYOUTS[name].min_rank <= rank})
+    return c.draw({name: weight for name, weight in options.items() if LAYOUTS[name].min_rank <= rank})
 
 
 def head_inputs(b: Builder, c: Choices) -> Heads:
@@ -96,13 +96,13 @@ def head_inputs(b: Builder, c: Choices) -> Heads:
     group = "none" if group == "one" and b.dims["H"] == 1 else group
     query_heads, kv_heads, shared = map(Size.of, _GROUPS[group])
     if group == "none" and b.dims["V"] == b.dims["D"] and b.dims["S"] == b.dims["T"] and c.deviates():
-        return packed_input(b, c)
+        return draw_packed_input(b, c)
     common = c.choose("order", _ORDERS)
     together, values = not c.deviates(), draw_values(c)
     heads = []
     for name, sizes in (("q", (query_heads, "S", "D")), ("k", (kv_heads, "T", "D")), ("v", (kv_heads, "T", "V"))):
         h, s, d = (Size.of(x) for x in sizes)
-        order = common if together or c.chance(0.6) else c.weighted(_ORDERS)
+        order = common if together or c.chance(0.6) else c.draw(_ORDERS)
         axes = {"b": Size.of("B"), "h": h, "s": s, "d": d}
         if order in ("bshd", "sbhd") and c.deviates():
             # The heads still side by side, as a linear layer leaves them.
@@ -117,7 +117,7 @@ def head_inputs(b: Builder, c: Choices) -> Heads:
 
 def split_heads(b: Builder, c: Choices, value: str, heads: Size, head_dim: Size) -> str:
     """[..., heads * head_dim] as [..., heads, head_dim]."""
-    form = c.weighted({"view": 6.0, "reshape": 2.0, "unflatten": 2.0})
+    form = c.draw({"view": 6.0, "reshape": 2.0, "unflatten": 2.0})
     if form == "unflatten":
         return b.op("unflatten", value, dim=-1, sizes=(heads if c.chance(0.7) else Size.of(-1), head_dim))
     lead = b.shape(value)[:-1]
@@ -128,7 +128,7 @@ def split_heads(b: Builder, c: Choices, value: str, heads: Size, head_dim: Size)
     return b.op(form, value, sizes=(*lead, heads, head_dim))
 
 
-def packed_input(b: Builder, c: Choices) -> Heads:
+def draw_packed_input(b: Builder, c: Choices) -> Heads:
     """q, k and v as one input of the module, [B, S, 3*H*D]."""
     x = b.input("qkv", ("B", "S", "3*H*D"), draw_values(c))
     return split_packed(b, c, x, Size.of("H"), Size.of("D"))
@@ -136,7 +136,7 @@ def packed_input(b: Builder, c: Choices) -> Heads:
 
 def split_packed(b: Builder, c: Choices, x: str, heads: Size, head_dim: Size) -> Heads:
     """[B, S, 3 * heads * head_dim] as q, k and v of [B, heads, S, head_dim], in one of the ways models do it."""
-    how = c.weighted({"chunk": 2.0, "permute": 1.0, "select": 1.0})
+    how = c.draw({"chunk": 2.0, "permute": 1.0, "select": 1.0})
     if how != "chunk":
         x = b.op("view", x, sizes=(*b.shape(x)[:-1], Size.of(3), heads, head_dim))
     if how == "permute":
@@ -154,7 +154,7 @@ def split_packed(b: Builder, c: Choices, x: str, heads: Size, head_dim: Size) ->
 
 def _flat_inputs(b: Builder, c: Choices) -> Heads:
     """q, k and v of one head, without a head axis, or with one of size 1 from unsqueeze."""
-    order, values, single = c.weighted(_FLAT_ORDERS), draw_values(c), c.chance(0.35)
+    order, values, single = c.draw(_FLAT_ORDERS), draw_values(c), c.chance(0.35)
     heads = []
     for name, s, d in (("q", "S", "D"), ("k", "T", "D"), ("v", "T", "V")):
         axes = {"b": "B", "s": s, "d": d}
@@ -180,7 +180,7 @@ def merge_heads(b: Builder, c: Choices, value: str) -> str:
     if b.size(heads) == 1 and c.chance(0.4):
         return b.op("squeeze", value, dim=1)
     moved = b.op("transpose", value, dim0=1, dim1=2) if c.chance(0.7) else b.op("permute", value, dims=(0, 2, 1, 3))
-    form = c.weighted({"reshape": 5.0, "contiguous": 3.0, "flatten": 2.0})
+    form = c.draw({"reshape": 5.0, "contiguous": 3.0, "flatten": 2.0})
     if form == "flatten":
         return b.op("flatten", moved, start=2, end=3)
     if form == "contiguous":

@@ -31,8 +31,8 @@ def limit_dims(b: Builder, *, even: bool = False) -> Size:
 
 def draw_groups(b: Builder, c: Choices) -> tuple[Size, Size, Size]:
     """Query heads, key heads, and how many of the first share one of the second."""
-    b.dims["R"] = c.weighted({1: 1.0, 2: 4.0, 3: 1.0, 4: 2.0})
-    b.dims["G"] = c.weighted({1: 3.0, 2: 4.0, 3: 1.0})
+    b.dims["R"] = c.draw({1: 1.0, 2: 4.0, 3: 1.0, 4: 2.0})
+    b.dims["G"] = c.draw({1: 3.0, 2: 4.0, 3: 1.0})
     return Size.parse("G*R"), Size.of("G"), Size.of("R")
 
 
@@ -57,10 +57,7 @@ def weight_of(b: Builder, c: Choices, hint: str, out: Size, into: Size) -> str:
     """The weight of a linear layer, [out, into], as small as layers begin with."""
     scale = max(1, b.size(into)) ** -0.5
     return b.input(
-        f"w_{hint}",
-        (out, into),
-        Values(c.weighted({"normal": 5.0, "uniform": 1.0}), scale=round(scale, 4)),
-        parameter=True,
+        f"w_{hint}", (out, into), Values(c.draw({"normal": 5.0, "uniform": 1.0}), scale=round(scale, 4)), parameter=True
     )
 
 
@@ -97,9 +94,7 @@ def layer_norm(b: Builder, c: Choices, x: str) -> str:
     size = b.shape(x)[-1]
     weight = b.input("gain", (size,), Values("uniform", scale=2.0), parameter=True)
     shift = b.input("shift", (size,), Values(scale=0.1), parameter=True)
-    return b.op(
-        "layer_norm", x, weight, shift, to="normed", eps=c.weighted({None: 2.0, 1e-5: 2.0, 1e-6: 1.0, 1e-12: 1.0})
-    )
+    return b.op("layer_norm", x, weight, shift, to="normed", eps=c.draw({None: 2.0, 1e-5: 2.0, 1e-6: 1.0, 1e-12: 1.0}))
 
 
 def rms_norm(b: Builder, c: Choices, x: str, *, around_one: bool = False) -> str:

@@ -80,7 +80,7 @@ class _KeepMask:
 def apply_mask(b: Builder, c: Choices, scores: str, pattern: Pattern) -> str:
     """Mask `scores`, [B, H, S, T] or [B, S, T], by the pattern, or without one in some way, or not at all."""
     in_place = b.may_overwrite(scores) and c.deviates()
-    kind = c.weighted(_PATTERN_KINDS) if pattern else c.choose("mask.kind", _KINDS)
+    kind = c.draw(_PATTERN_KINDS) if pattern else c.choose("mask.kind", _KINDS)
     if kind == "add":
         return _add_mask(b, c, scores, pattern, in_place=in_place)
     if kind == "scaled_padding":
@@ -122,19 +122,19 @@ def additive_input(b: Builder, c: Choices, shape: tuple[Size, ...], dtype: str =
         {"float32": 4.0, "bool": 2.5, "int64": 1.0, "float16": 0.3, "bfloat16": 0.3} | {b.dtype: 10.0}
     )
     if dtype == "bool":
-        values = Values(c.weighted({"random": 4.0, "ones": 1.0, "zeros": 1.0}), scale=0.6)
+        values = Values(c.draw({"random": 4.0, "ones": 1.0, "zeros": 1.0}), scale=0.6)
     elif dtype == "int64":
         values = Values(c.pick(("zero_one", "small_counts", "signed")))
     else:
         values = _additive_values(c, len(shape))
-    mask = b.fixed(c, b.input("mask", shape, values, dtype, draw_layout(c, len(shape))))
+    mask = b.freeze(c, b.input("mask", shape, values, dtype, draw_layout(c, len(shape))))
     b.say(bias=mask)
     b.deny_unless(b.is_float(mask))
     return mask
 
 
 def _additive_values(c: Choices, rank: int) -> Values:
-    kind = c.weighted(
+    kind = c.draw(
         {
             "normal": 4.0,
             "random_mask": 3.0,
@@ -148,7 +148,7 @@ def _additive_values(c: Choices, rank: int) -> Values:
     scale = c.pick((1.0, 1.0, 3.0, 0.1))
     if kind.endswith("mask"):
         # -3e4 still fits float16; an empty row with -inf is NaN by design, so finite fills are drawn more.
-        scale = c.weighted({NEG_INF: 3.0, -3e4: 3.0, -1e4: 2.0, -100.0: 1.0, -1.0: 1.0})
+        scale = c.draw({NEG_INF: 3.0, -3e4: 3.0, -1e4: 2.0, -100.0: 1.0, -1.0: 1.0})
         if kind == "empty_row_mask" and c.chance(0.7):
             scale = -3e4
     return Values(kind, scale=scale)
@@ -169,7 +169,7 @@ def _add_pattern(b: Builder, c: Choices, scores: str, pattern: Pattern) -> str:
     """A tensor of zeros and low numbers, made inside and added: by the pattern, or causal from the first key."""
     query, key = b.shape(scores)[-2:]
     if not pattern and c.choose("mask.triangle", {"triu": 1.0, "keep": 1.0}) == "triu":
-        low = c.weighted({NEG_INF: 3.0, -1e4: 1.0})
+        low = c.draw({NEG_INF: 3.0, -1e4: 1.0})
         full = b.op("full", to="causal", sizes=(query, key), value=low, dtype=b.dtype_of(scores))
         bias = b.op("triu", full, diagonal=1)
         b.say(**({"causal": "top_left"} if low == NEG_INF else {"bias": bias}))
@@ -191,7 +191,7 @@ def boolean_input(b: Builder, c: Choices, shape: tuple[Size, ...]) -> str:
         "zeros": 0.4,
         "causal": 2.0 if len(shape) >= 2 else 0.0,
     }
-    return b.input("keep", shape, Values(c.weighted(kinds), scale=0.7), "bool", draw_layout(c, len(shape)))
+    return b.input("keep", shape, Values(c.draw(kinds), scale=0.7), "bool", draw_layout(c, len(shape)))
 
 
 def _draw_keep(b: Builder, c: Choices, scores: str, pattern: Pattern) -> _KeepMask:
@@ -244,11 +244,11 @@ def _fill_masked(b: Builder, c: Choices, scores: str, pattern: Pattern, *, in_pl
 def _fill_where_zero(b: Builder, c: Choices, scores: str) -> str:
     """As DistilBERT does: a mask of one number a key, compared with 0, viewed and expanded, the rest -inf."""
     batch, *_, key = b.shape(scores)
-    dtype = c.weighted({"int64": 5.0, "bool": 2.0, "float32": 1.0, "uint8": 0.5} | {b.dtype: 4.0})
+    dtype = c.draw({"int64": 5.0, "bool": 2.0, "float32": 1.0, "uint8": 0.5} | {b.dtype: 4.0})
     if dtype == "bool":
         values = Values(c.pick(("random", "padding", "ones")), scale=0.7)
     else:
-        values = Values(c.weighted({"zero_one": 4.0, "small_counts": 3.0, "signed": 0.0 if dtype == "uint8" else 2.0}))
+        values = Values(c.draw({"zero_one": 4.0, "small_counts": 3.0, "signed": 0.0 if dtype == "uint8" else 2.0}))
     mask = b.input("mask", (batch, key), values, dtype)
     number = c.choose_default({0: 8.0, 1: 1.0})
     drop = b.op(c.choose_default({"eq": 6.0, "ne": 1.0, "gt": 0.5}), mask, to="drop", other=number)
@@ -280,8 +280,8 @@ def _where(b: Builder, c: Choices, scores: str, pattern: Pattern) -> str:
 def _add_scaled_padding(b: Builder, c: Choices, scores: str) -> str:
     """As BERT does: (1 - padding) * a large negative number, broadcast over heads and queries, added."""
     batch, *_, key = b.shape(scores)
-    kind = c.weighted({"zero_one": 4.0, "small_counts": 1.0})
-    mask = b.fixed(c, b.input("padding", (batch, key), Values(kind), b.dtype_of(scores)))
+    kind = c.draw({"zero_one": 4.0, "small_counts": 1.0})
+    mask = b.freeze(c, b.input("padding", (batch, key), Values(kind), b.dtype_of(scores)))
     view = b.op("view", mask, sizes=(batch, *(Size.of(1),) * (b.rank(scores) - 2), key))
     low = b.op("mul", b.op("sub", view, other=1.0, reverse=True, to="masked"), other=c.pick((-1e4, -3e4)), to="bias")
     b.say(bias=low)

@@ -68,7 +68,7 @@ def sample(seed: int, index: int, *, attention_only: bool = False, spec: SampleS
     if empty.chance(EMPTY):
         # What refuses a size of 0 (an index, a size of -1) is drawn without one.
         with suppress(CaseError):
-            return draw(*_choices(seed, index), spec=spec, sizes={empty.weighted(_EMPTY): 0})
+            return draw(*_choices(seed, index), spec=spec, sizes={empty.draw(_EMPTY): 0})
     long = Choices(f"{seed}:{index}:long")
     sizes = draw_long_dims(long) if long.chance(LONG) else None
     return draw(*_choices(seed, index), spec=spec, sizes=sizes)
@@ -83,8 +83,8 @@ def draw(c: Choices, rare: Choices, *, spec: SampleSpec = ANY, sizes: Mapping[st
     """The case that these choices decide on. `rare` decides rare features; `sizes` fixes some dimensions."""
     drawn = FAMILIES[spec.family] if spec.family else _family(c, FAMILIES)
     c.preferences = drawn.preferences
-    c.deviation = c.weighted({0.02: 2.0, 0.08: 5.0, 0.2: 2.0, 0.5: 1.0})
-    drawn_dtype, dims = c.weighted(_DTYPES), draw_dims(c)
+    c.deviation = c.draw({0.02: 2.0, 0.08: 5.0, 0.2: 2.0, 0.5: 1.0})
+    drawn_dtype, dims = c.draw(_DTYPES), draw_dims(c)
     drawn_mode = "training" if c.chance(TRAINING) else "inference"
     b = Builder({**dims, **(sizes or {})}, spec.dtype or drawn_dtype, spec.mode or drawn_mode)
     features = draw_features(rare)
@@ -98,13 +98,13 @@ def draw(c: Choices, rare: Choices, *, spec: SampleSpec = ANY, sizes: Mapping[st
 def _cast(case: Case, c: Choices) -> Case:
     if not c.chance(AUTOCAST):
         return case
-    return _check_or(case, replace(case, autocast=c.weighted({"bfloat16": 3.0, "float16": 1.0}), contracts=()))
+    return _check_or(case, replace(case, autocast=c.draw({"bfloat16": 3.0, "float16": 1.0}), contracts=()))
 
 
 def _sum(case: Case, c: Choices) -> Case:
     if not case.training or not c.chance(SUMMED):
         return case
-    total = make_op("total", "sum", case.returns[:1], {"dim": c.weighted({-1: 1.0, -2: 1.0})})
+    total = make_op("total", "sum", case.returns[:1], {"dim": c.draw({-1: 1.0, -2: 1.0})})
     return _check_or(case, replace(case, ops=(*case.ops, total), returns=("total", *case.returns[1:])))
 
 
@@ -125,7 +125,7 @@ def _freeze(case: Case, c: Choices) -> Case:
 
 
 def _family(c: Choices, families: Mapping[str, Family]) -> Family:
-    return families[c.weighted({name: family.weight for name, family in families.items()})]
+    return families[c.draw({name: family.weight for name, family in families.items()})]
 
 
 def _for_kernels(seed: str) -> Case:
@@ -134,26 +134,26 @@ def _for_kernels(seed: str) -> Case:
     family = _family(c, {name: family for name, family in FAMILIES.items() if (family.write is not None) == written})
     if family.write is not None:
         c.preferences = family.preferences
-        c.deviation = c.weighted({0.02: 5.0, 0.08: 4.0, 0.2: 1.0})
-        b = Builder(draw_dims(c), c.weighted(_DTYPES), "training" if c.chance(0.5) else "inference")
+        c.deviation = c.draw({0.02: 5.0, 0.08: 4.0, 0.2: 1.0})
+        b = Builder(draw_dims(c), c.draw(_DTYPES), "training" if c.chance(0.5) else "inference")
         return b.case(family.write(b, c), dynamic=False)
     # What kernels get wrong is not how a step is spelled: scales, groups and values vary beyond a family's preferences.
     c.preferences = {
-        "heads.group": c.weighted({"none": 7.0, "group": 2.0, "one": 1.0}),
-        "values": c.weighted({"normal": 7.0, "outliers": 1.0, "integers": 1.0, "one_row": 1.0}),
-        "scale.value": c.weighted({None: 7.0, 0.5: 1.0, 0.3: 1.0, -0.5: 1.0, 4.0: 0.5}),
+        "heads.group": c.draw({"none": 7.0, "group": 2.0, "one": 1.0}),
+        "values": c.draw({"normal": 7.0, "outliers": 1.0, "integers": 1.0, "one_row": 1.0}),
+        "scale.value": c.draw({None: 7.0, 0.5: 1.0, 0.3: 1.0, -0.5: 1.0, 4.0: 0.5}),
         "softmax.upcast": "none",
     } | dict(family.preferences)
     if c.chance(0.6):
         # With a finite fill a row that keeps no key is no kernel's business.
         c.preferences = {**c.preferences, "mask.fill": float("-inf")}
-    c.deviation = c.weighted({0.02: 5.0, 0.08: 4.0, 0.2: 1.0})
+    c.deviation = c.draw({0.02: 5.0, 0.08: 4.0, 0.2: 1.0})
     dims = draw_tiled_dims(c)
     features = draw_many_features(c)
     if features.causal == "bottom_right" and dims["T"] < dims["S"] and c.chance(0.7):
         # The first queries would see no key.
         dims["S"], dims["T"] = dims["T"], dims["S"]
-    b = Builder(dims, c.weighted(_DTYPES), "training" if c.chance(0.5) else "inference")
+    b = Builder(dims, c.draw(_DTYPES), "training" if c.chance(0.5) else "inference")
     return b.case(_bare(b, c, features, heads_inner=c.chance(HEADS_INNER)), dynamic=False)
 
 

@@ -32,15 +32,15 @@ _CORNERS: dict[str | None, float] = {None: 3.0, "top_left": 4.0, "bottom_right":
 
 def draw_features(c: Choices) -> AttentionFeatures:
     """Mostly none, else one."""
-    one = c.weighted(_ONE) if c.chance(SHARE) else ""
+    one = c.draw(_ONE) if c.chance(SHARE) else ""
     window = one == "window"
-    causal = c.weighted(_CORNERS) if window else "bottom_right" if one == "bottom_right" else None
+    causal = c.draw(_CORNERS) if window else "bottom_right" if one == "bottom_right" else None
     return AttentionFeatures(one == "softcap", one == "alibi", one == "sinks", causal, window)
 
 
 def draw_many_features(c: Choices) -> AttentionFeatures:
     """Each often, together now and then: for campaigns that are about attention alone."""
-    causal, window = c.weighted(
+    causal, window = c.draw(
         {
             (None, False): 54.0,
             ("top_left", False): 20.0,
@@ -124,7 +124,7 @@ def _draw_per_head(b: Builder, c: Choices, hint: str, heads: Size, values: Value
     """A tensor of one number a head from outside; in training mostly cut off from gradients, which no contract asks of
     it."""
     value = b.input(hint, (heads,), values, dtype, parameter=c.chance(0.5))
-    fixed = b.fixed(c, value)
+    fixed = b.freeze(c, value)
     b.deny_unless(b.mode != "training" or fixed != value)
     return fixed
 
@@ -148,7 +148,7 @@ def spell_softmax(b: Builder, c: Choices, scores: str, like: str) -> str:
         )
         probs = b.op("exp", logs, to="probs")
     elif spelling == "softmax":
-        form = c.weighted({"method": 5.0, "functional": 4.0, "torch": 3.0, "module": 0.0 if options else 2.0})
+        form = c.draw({"method": 5.0, "functional": 4.0, "torch": 3.0, "module": 0.0 if options else 2.0})
         probs = b.op("softmax", scores, to="probs", dim=axis, **options, form=form)
     elif spelling == "logsumexp":
         total = b.op("logsumexp", scores, to="lse", dim=axis, keepdim=True)
@@ -169,7 +169,7 @@ def spell_softmax(b: Builder, c: Choices, scores: str, like: str) -> str:
 def _explicit(b: Builder, c: Choices, scores: str, axis: int, *, safe: bool) -> str:
     shifted = scores
     if safe:
-        top = b.op(c.weighted({"amax": 3.0, "max": 1.0}), scores, to="top", dim=axis, keepdim=True)
+        top = b.op(c.draw({"amax": 3.0, "max": 1.0}), scores, to="top", dim=axis, keepdim=True)
         shifted = b.op("sub", scores, top, to="shifted")
     exps = b.op("exp", shifted, to="exps")
     total = b.op("sum", exps, to="total", dim=axis, keepdim=True)
@@ -190,7 +190,7 @@ def insert_noop(b: Builder, c: Choices, value: str) -> str:
 
 
 def _one_step(b: Builder, c: Choices, value: str) -> str:
-    step = c.weighted(_STEPS)
+    step = c.draw(_STEPS)
     rank, dtype = b.rank(value), b.dtype_of(value)
     if step == "clone":
         return b.op("clone", value, memory_format=c.pick(("preserve", "contiguous")))

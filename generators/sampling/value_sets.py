@@ -5,7 +5,7 @@ from dataclasses import replace
 from generators.program.case import Case, Input, Values
 from generators.program.dtypes import category
 from generators.program.edits import resize
-from generators.program.emit import fixed_sizes, is_random, source
+from generators.program.emit import find_fixed_sizes, is_random, source
 from generators.program.values import DISTRIBUTIONS
 from generators.sampling.choices import Choices
 
@@ -64,7 +64,7 @@ def _fits(kind: str, item: Input) -> bool:
 def _in_other_sizes(case: Case, c: Choices) -> Case | None:
     """The case with larger sizes, equal ones staying equal, where its module does not depend on them."""
     growth = {size: 1 + c.below(3) for size in sorted(set(case.sizes.values()))}
-    fixed = fixed_sizes(case)
+    fixed = find_fixed_sizes(case)
     # Compilers make a size of 0 or 1 a constant.
     grown = {name: size if name in fixed or size < 2 else size + growth[size] for name, size in case.dims}
     other = resize(case, grown)

@@ -50,7 +50,7 @@ def variant_of(case: Case) -> Variant:
 
 def make_variants(case: Case, c: Choices) -> list[Case]:
     """The case in its other variants, as far as they are valid."""
-    found = (prune_if_valid(other) for other in _unchecked_variants(case, c))
+    found = (prune_if_valid(other) for other in _list_variants(case, c))
     return [reshape_views(other) for other in found if other is not None and not differentiates_flex(other)]
 
 
@@ -67,7 +67,7 @@ def reshape_views(case: Case) -> Case:
     return replace(case, ops=tuple(ops))
 
 
-def _unchecked_variants(case: Case, c: Choices) -> Iterator[Case]:
+def _list_variants(case: Case, c: Choices) -> Iterator[Case]:
     dtype, own = _dtype(case), variant_of(case)
     if not dtype:
         return

@@ -64,7 +64,7 @@ def test_without_bytes_every_decision_is_the_likeliest() -> None:
     choices = ByteChoices(b"\xff\xff")
     assert choices.below(10) == 9
     assert (choices.below(10), choices.chance(0.4), choices.chance(0.6)) == (0, False, True)
-    assert choices.weighted({"rare": 1.0, "usual": 5.0}) == "usual"
+    assert choices.draw({"rare": 1.0, "usual": 5.0}) == "usual"
     assert choices.subset([1, 2], 0.5) == []
 
 

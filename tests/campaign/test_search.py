@@ -50,7 +50,7 @@ def test_what_an_attention_rewrite_took_is_tried_in_its_other_forms(tmp_path: Pa
     run_campaign(given, sampler())
     results = Results(given.out)
     try:
-        assert results.reached()["op half"] >= 4
+        assert results.count_reached()["op half"] >= 4
     finally:
         results.close()
 
@@ -70,7 +70,7 @@ def test_a_search_goes_on_with_its_queue(tmp_path: Path) -> None:
     results = Results(second.out)
     try:
         assert results.position()[0] == 31
-        assert results.reached()["rewrite _sfdp_pattern_5_inference"] > 4
+        assert results.count_reached()["rewrite _sfdp_pattern_5_inference"] > 4
     finally:
         results.close()
 
@@ -146,6 +146,6 @@ def test_functions_that_compute_attention_are_given_random_cases(tmp_path: Path)
     results = Results(given.out)
     try:
         assert results.position()[0] == 6
-        assert not results.reached()
+        assert not results.count_reached()
     finally:
         results.close()

@@ -43,13 +43,13 @@ def test_a_setting_that_this_torch_lacks_skips_the_control(values: dict[str, Any
 
 def test_a_setting_holds_while_the_control_is_entered() -> None:
     before = config.cpp.simdlen
-    with under(Control("unvectorized")).allowed():
+    with under(Control("unvectorized")).apply_settings():
         assert config.cpp.simdlen == 1
     assert config.cpp.simdlen == before
 
 
 def test_controls_add_up() -> None:
-    with under(Control("unvectorized"), Control("pattern_matcher_off")).allowed():
+    with under(Control("unvectorized"), Control("pattern_matcher_off")).apply_settings():
         assert (config.cpp.simdlen, config.pattern_matcher) == (1, False)
     assert config.pattern_matcher
 
@@ -68,7 +68,7 @@ def test_a_name_that_this_torch_lacks_skips_the_control(
     monkeypatch: pytest.MonkeyPatch, control: Control, missing: str
 ) -> None:
     monkeypatch.delattr(missing)
-    with pytest.raises(SubjectError) as error, under(control).allowed():
+    with pytest.raises(SubjectError) as error, under(control).apply_settings():
         pass
     assert missing.rpartition(".")[2] in str(error.value)
 

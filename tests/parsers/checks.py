@@ -122,7 +122,7 @@ def check_rows(data: bytes) -> None:
             for read in (
                 results.findings,
                 results.cases,
-                results.reached,
+                results.count_reached,
                 lambda: list(results.waiting()),
                 lambda: list(results.queue()),
                 results.position,

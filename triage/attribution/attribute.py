@@ -71,16 +71,16 @@ def _find_lost_cause(study: Study, ablation: Ablation, *, is_attention: bool) ->
 
 
 def _find_compiler_cause(entry: Entry, study: Study, ablation: Ablation) -> RootCause:
-    def shown(stage: str) -> Experiment:
+    def make_experiment(stage: str) -> Experiment:
         return Experiment(passes(ablation.stages.get(stage)), subject=stage)
 
     for name, who, stage, part in _BEFORE_CODEGEN[:2]:
         if ablation.fails(name):
-            evidence = tuple(map(shown, dict.fromkeys((subjects.AOT_EAGER, name))))
+            evidence = tuple(map(make_experiment, dict.fromkeys((subjects.AOT_EAGER, name))))
             return RootCause(who, stage, part, mechanism_of(study.result, MechanismKind.OTHER_VALUES), evidence)
     evaluator, case = study.evaluator, entry.case
     study = replace(study, subject=find_cheapest(ablation, entry))
-    before = [shown(subjects.DECOMPOSED), shown(subjects.PASSES)]
+    before = [make_experiment(subjects.DECOMPOSED), make_experiment(subjects.PASSES)]
     if ablation.fails(subjects.PASSES):
         cause = find_rewrite_cause(replace(study, result=ablation.stages[subjects.PASSES]))
     elif study.subject == subjects.DYNAMIC and evaluator.fails(case, _SYMBOLIC):
@@ -91,7 +91,7 @@ def _find_compiler_cause(entry: Entry, study: Study, ablation: Ablation) -> Root
         cause = find_rewrite_cause(study)
     else:
         if ablation.accused == subjects.DYNAMIC and ablation.fails(subjects.INDUCTOR) is False:
-            before.append(shown(subjects.INDUCTOR))
+            before.append(make_experiment(subjects.INDUCTOR))
         cause = _find_codegen_cause(study)
     return replace(cause, evidence=(*before, *cause.evidence))
 

@@ -54,7 +54,7 @@ def find_backend_cause(study: Study) -> RootCause:
     return RootCause(study.subject, Stage.OPERATION, operation, *find_condition(study))
 
 
-def fused_call_cause(device: str, mechanism: Mechanism, evidence: tuple[Evidence, ...]) -> RootCause:
+def blame_fused_call(device: str, mechanism: Mechanism, evidence: tuple[Evidence, ...]) -> RootCause:
     """Who is at fault where the fused call of a replacement is: the backend that PyTorch chooses, flash on the CPU."""
     if device == "cpu":
         return RootCause("sdpa_flash", Stage.OPERATION, _operation_of("sdpa_flash", device), mechanism, evidence)

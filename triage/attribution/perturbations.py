@@ -148,7 +148,7 @@ def _attributes(case: Case) -> Iterator[Perturbation]:
                 new = make_op(op.name, op.kind, op.args, {**dict(op.attrs), name: other})
                 made = prune_if_valid(replace(case, ops=tuple(new if o is op else o for o in case.ops)))
                 if made is not None and len(made.ops) == len(case.ops):
-                    yield Perturbation(f"{name} of {which}", _shown(value), _shown(other), made)
+                    yield Perturbation(f"{name} of {which}", _show_value(value), _show_value(other), made)
 
 
 def _other_values(op: Op, name: str, value: Attr, rank: int) -> Iterator[Attr]:
@@ -250,11 +250,11 @@ def _coincidences(case: Case) -> Iterator[Perturbation]:
             continue
         groups = dict.fromkeys(group for place in places if (group := _moving(split, places, place, size + 1)))
         for group in groups if len(groups) > 1 else ():
-            made = _resized_together(split, group, size + 1)
+            made = _resize_together(split, group, size + 1)
             if made is not None:
                 where = places[group[0]]
                 becomes = f"{where} = {size + 1}, {name} = {size}"
-                yield Perturbation(f"{where} == {name}", "", becomes, _named_apart(made, group, name), near=2)
+                yield Perturbation(f"{where} == {name}", "", becomes, _name_apart(made, group, name), near=2)
 
 
 def _split(case: Case, name: str) -> tuple[Case | None, dict[str, str]]:
@@ -277,18 +277,18 @@ def _moving(split: Case, places: Mapping[str, str], place: str, size: int) -> tu
     for count in range(min(4, len(others)) + 1):
         for more in itertools.combinations(others, count):
             group = tuple(sorted((place, *more), key=list(places).index))
-            if len(group) < len(places) and _resized_together(split, group, size) is not None:
+            if len(group) < len(places) and _resize_together(split, group, size) is not None:
                 return group
     return ()
 
 
-def _resized_together(split: Case, group: tuple[str, ...], size: int) -> Case | None:
+def _resize_together(split: Case, group: tuple[str, ...], size: int) -> Case | None:
     return prune_if_valid(
         replace(split, dims=tuple((name, size if name in group else old) for name, old in split.dims))
     )
 
 
-def _named_apart(case: Case, group: tuple[str, ...], name: str) -> Case:
+def _name_apart(case: Case, group: tuple[str, ...], name: str) -> Case:
     """The split case with two names: `name` for all places that stayed, another for those that moved."""
     moved = next(f"{name[:6]}{i}" for i in itertools.count(2) if f"{name[:6]}{i}" not in case.sizes)
     names = {dim: moved if dim in group else name for dim in case.sizes if re.fullmatch(r"Z\d+", dim)}
@@ -301,5 +301,5 @@ def _whole(case: Case, what: str, is_now: str, becomes: str) -> Iterator[Perturb
         yield Perturbation(what, is_now, becomes, made)
 
 
-def _shown(value: Attr) -> str:
+def _show_value(value: Attr) -> str:
     return str([int(v) if isinstance(v, int) else str(v) for v in value]) if isinstance(value, tuple) else str(value)

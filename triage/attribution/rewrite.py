@@ -9,7 +9,7 @@ from fuzz.protocol.controls import Control
 from fuzz.protocol.rewrites import WrongRewrite
 from generators.program.case import Case
 from triage.attribution.experiments import Hypothesis, Study, mechanism_of
-from triage.attribution.function_cause import find_condition, fused_call_cause, layout_mechanism
+from triage.attribution.function_cause import blame_fused_call, find_condition, layout_mechanism
 from triage.attribution.perturbations import with_float_divisors
 from triage.attribution.root_cause import (
     PATTERNS,
@@ -102,10 +102,10 @@ def _find_fused_call_cause(study: Study, part: str, without_attention: Experimen
     copied = study.try_control("sdpa", "operands_copied")
     shown = (without_attention, FusedCall(part))
     if copied.passes:
-        return fused_call_cause(device, layout_mechanism(study.case), (*shown, copied))
+        return blame_fused_call(device, layout_mechanism(study.case), (*shown, copied))
     # A program that the pattern leaves alone has no fused call.
     mechanism, said = find_condition(replace(study, rewrite=part.removeprefix("_")))
-    return fused_call_cause(device, mechanism, (*shown, *said))
+    return blame_fused_call(device, mechanism, (*shown, *said))
 
 
 def _hypotheses(case: Case, ranks: dict[str, int]) -> Iterator[Hypothesis]:

@@ -51,7 +51,7 @@ def gather(paths: Sequence[Path]) -> list[Finding]:
             raise UserError(
                 f"{path}: no run directory (it has no {RESULTS_FILE}), case file (*{SUFFIX}) or directory of them"
             )
-    return _merged(of_runs, of_files)
+    return _merge(of_runs, of_files)
 
 
 def read_row(row: FindingRow, entry: Entry, run: Path, torch: str) -> Finding:
@@ -93,16 +93,16 @@ def _of_files(path: Path) -> Iterator[Finding]:
             yield Finding(entry, file, None, 1, day, day, _versions(found.torch if found else ""))
 
 
-def _merged(of_runs: Iterable[Finding], of_files: Iterable[Finding]) -> list[Finding]:
+def _merge(of_runs: Iterable[Finding], of_files: Iterable[Finding]) -> list[Finding]:
     """Each finding once. Failures of several runs add up; a file beside them is the same failure told again."""
     merged: dict[str, Finding] = {}
     for finding in [*of_runs, *of_files]:
         other = merged.get(finding.id)
-        merged[finding.id] = finding if other is None else _joined(other, finding)
+        merged[finding.id] = finding if other is None else _join(other, finding)
     return [merged[key] for key in sorted(merged)]
 
 
-def _joined(one: Finding, other: Finding) -> Finding:
+def _join(one: Finding, other: Finding) -> Finding:
     # Which path and run is told must not depend on the order they were named in.
     kept = min(one, other, key=lambda finding: (finding.run is None, str(finding.run), str(finding.path)))
     days = sorted(filter(None, (one.first_seen, other.first_seen, one.last_seen, other.last_seen)))

@@ -44,7 +44,7 @@ def collect_code(relation: str, uses: Iterable[str]) -> str:
 
 
 def _is_used(name: str, text: str) -> bool:
-    """Whether a text has a name; a method, "Call.kept", after a dot."""
+    """Whether a text has a name; a method, "Call.combine_masks", after a dot."""
     _, dot, own = name.rpartition(".")
     return bool(re.search(rf"{re.escape(dot)}\b{own}\b", text))
 

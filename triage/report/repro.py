@@ -37,7 +37,7 @@ FAR, FAR_LOW_PRECISION = 0.0005, 0.05
 
 DRAWS = 8
 """A relation is checked with so many changes, as chance draws them."""
-_USED = ("Call", "Call.replace", "Call.group", "Call.kept", "Call.added")
+_USED = ("Call", "Call.replace", "Call.group", "Call.combine_masks", "Call.combine_biases")
 """What relation.py.j2 uses of the code of relations."""
 
 ENDS_PROCESS = frozenset({Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY})

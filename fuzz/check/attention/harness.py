@@ -52,7 +52,7 @@ class AttentionHarness:
         """What was written where it should not be."""
         return self.guard.damage() if self.guard else ()
 
-    def uncompiled(self) -> AbstractContextManager[Program]:
+    def open_uncompiled(self) -> AbstractContextManager[Program]:
         """The program with the function called as it is, by nothing that compiles or watches it."""
         return self._program(_make_contiguous(self.attention.function))
 

@@ -78,11 +78,11 @@ def fall_back_to_eager(operation: str) -> AbstractContextManager[None]:
     """While entered, calls of that operation ("relu") are not lowered: the compiled program calls eager's."""
 
     def make(original: Any) -> Any:
-        def changed(node: Any, *args: Any, **options: Any) -> Any:
+        def is_left_to_eager(node: Any, *args: Any, **options: Any) -> Any:
             packet = getattr(node.target, "overloadpacket", None)
             return str(packet).rpartition(".")[2] == operation or original(node, *args, **options)
 
-        return changed
+        return is_left_to_eager
 
     return wrap("torch._inductor.graph", "fallback_node_due_to_unsupported_type", make)
 

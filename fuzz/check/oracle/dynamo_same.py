@@ -19,13 +19,13 @@ def same(eager: Execution, compiled: Execution, exact: Execution) -> bool | None
 
     unknown = {name: eager.values[name].isnan() & exact.values[name].isnan() for name in names}
 
-    def listed(run: Execution) -> list[Tensor]:
+    def list_values(run: Execution) -> list[Tensor]:
         return [
             run.values[name].masked_fill(unknown[name], 0) if unknown[name].any() else run.values[name]
             for name in names
         ]
 
-    theirs, mine, truth = map(listed, (eager, compiled, exact))
+    theirs, mine, truth = map(list_values, (eager, compiled, exact))
     try:
         return bool(dynamo_same(theirs, mine, fp64_ref=truth, equal_nan=True, log_error=lambda *_: None))
     except (RuntimeError, AssertionError):  # shapes that don't broadcast

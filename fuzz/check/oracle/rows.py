@@ -64,7 +64,7 @@ class Envelope:
         self._all_judged = bool(self._judged.all())
         errors = [self._errors(value) for value in values]
         self._eager = errors[0]
-        magnitude = self._masked(self._exact.abs()).amax(-1)
+        magnitude = self._mask_unjudged(self._exact.abs()).amax(-1)
         self.scale = float(magnitude.max())
         unit = max(constants.UNIT_ROUNDOFF[coarsest], constants.UNIT_ROUNDOFF[eager.dtype])
         # A gradient that is 0 in truth holds the rounding of its terms.
@@ -123,9 +123,9 @@ class Envelope:
         return (lost | far).reshape(self.shape)
 
     def _errors(self, values: Tensor) -> Tensor:
-        return self._masked((values - self._exact).abs_())
+        return self._mask_unjudged((values - self._exact).abs_())
 
-    def _masked(self, values: Tensor) -> Tensor:
+    def _mask_unjudged(self, values: Tensor) -> Tensor:
         return values if self._all_judged else values.masked_fill(~self._judged, 0.0)
 
 

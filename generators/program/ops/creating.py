@@ -13,7 +13,7 @@ def _create(call: Call) -> TensorType:
     return TensorType(sizes, call.attrs["dtype"])
 
 
-def _created_text(line: Line) -> str:
+def _write_creation(line: Line) -> str:
     shape = "({sizes},)" if len(line.attrs["sizes"]) == 1 else "({sizes})"
     value = ", {value}" if "value" in line.attrs else ""
     return line.fill(f"torch.{line.kind}({shape}{value}, dtype=torch.{{dtype}}, device={{device}})")
@@ -53,8 +53,8 @@ OPS = [
         "torch.tensor({value}, dtype=torch.{dtype}, device={device})",
         {"value": Attribute(Kind.NUMBER, 1.0), "dtype": _FLOAT},
     ),
-    OpSpec("full", (0, 0), _create, _created_text, _FULL),
-    *(OpSpec(kind, (0, 0), _create, _created_text, _FILLED) for kind in ("ones", "zeros")),
+    OpSpec("full", (0, 0), _create, _write_creation, _FULL),
+    *(OpSpec(kind, (0, 0), _create, _write_creation, _FILLED) for kind in ("ones", "zeros")),
     *(OpSpec(kind, (1, 1), _triangle, _triangle_text, {"diagonal": _RANGE["start"]}) for kind in ("tril", "triu")),
     OpSpec("arange", (0, 0), _arange, _arange_text, _RANGE),
 ]

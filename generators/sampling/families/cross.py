@@ -138,9 +138,7 @@ _AXES = {"q": ("S", "D"), "k": ("T", "D"), "v": ("T", "V")}
 def write_strided(b: Builder, c: Choices) -> list[str]:
     """q, k and v of [B, H, length, dim] as views: slices, steps, selected axes, expanded or overlapping strides."""
     found = []
-    common = c.weighted(
-        {"": 4.0, "heads": 1.0, "length": 1.0, "every": 1.0, "select": 1.0, "windows": 1.0, "batch": 1.0}
-    )
+    common = c.draw({"": 4.0, "heads": 1.0, "length": 1.0, "every": 1.0, "select": 1.0, "windows": 1.0, "batch": 1.0})
     for name, (length, dim) in _AXES.items():
         how = common or c.pick(("heads", "length", "every", "select", "windows", "batch", "columns"))
         value = _view_of(b, c, name, how, Size.of(length), Size.of(dim))

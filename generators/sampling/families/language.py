@@ -20,7 +20,7 @@ def write_albert(b: Builder, c: Choices) -> list[str]:
     embed = heads * head_dim
     x, shared = layers.draw_stream(b, c, embed), c.chance(0.6)
     weights: dict[str, str] = {}
-    for _ in range(c.weighted({2: 4.0, 3: 1.0})):
+    for _ in range(c.draw({2: 4.0, 3: 1.0})):
         if not weights or not shared:
             weights = {name: layers.weight_of(b, c, name, embed, embed) for name in "qkvo"}
         found = []

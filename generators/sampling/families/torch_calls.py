@@ -14,8 +14,8 @@ def write_flex(b: Builder, c: Choices) -> list[str]:
     # On the CPU it knows no gradients.
     b.mode = "inference"
     grouped = c.chance(0.25)
-    score = c.weighted({"none": 3.0, "causal": 2.0, "alibi": 2.0, "relative": 2.0, "softcap": 2.0})
-    mask = c.weighted({"none": 4.0, "causal": 3.0, "window": 2.0, "document": 2.0})
+    score = c.draw({"none": 3.0, "causal": 2.0, "alibi": 2.0, "relative": 2.0, "softcap": 2.0})
+    mask = c.draw({"none": 4.0, "causal": 3.0, "window": 2.0, "document": 2.0})
     if mask == "document":
         b.dims["T"] = b.dims["S"]
     values = draw_values(c)
@@ -31,7 +31,7 @@ def write_flex(b: Builder, c: Choices) -> list[str]:
     if mask == "document":
         given.append(b.input("documents", ("B", "S"), Values("small_counts"), "int64"))
     numbers = {"cap": c.pick((1.0, 5.0, 20.0)), "window": c.pick((0, 1, 3, 16))}
-    scale = c.weighted({None: 4.0, 1.0: 1.0, 0.3: 1.0})
+    scale = c.draw({None: 4.0, 1.0: 1.0, 0.3: 1.0})
     options: dict[str, Attr] = {"score": score, "mask": mask, "enable_gqa": grouped, "scale": scale}
     return [b.op("flex_attention", q, k, v, *given, to="out", **options, **numbers)]
 
@@ -43,9 +43,9 @@ _LEADS = {3: ("B",), 4: ("B", "H"), 5: ("B", 2, "H")}
 
 def write_sdpa(b: Builder, c: Choices) -> list[str]:
     """F.scaled_dot_product_attention of 3, 4 or 5 axes, by a chosen backend."""
-    rank = c.weighted({3: 2.0, 4: 5.0, 5: 2.0})
+    rank = c.draw({3: 2.0, 4: 5.0, 5: 2.0})
     *lead, heads = _LEADS[rank]
-    backend = c.weighted({"any": 4.0, "math": 1.0, "flash": 1.0 if rank == 4 else 0.0})
+    backend = c.draw({"any": 4.0, "math": 1.0, "flash": 1.0 if rank == 4 else 0.0})
     grouped = rank > 3 and c.chance(0.25)
     query_heads, kv_heads = ("G*R", "G") if grouped else (heads, heads)
     if backend == "flash":
@@ -103,7 +103,7 @@ def write_transformer_layers(b: Builder, c: Choices) -> list[str]:
     batched = c.chance(0.9)
     x = _draw_rows(b, c, "x", "S", _EMBED, attrs, batched=batched)
     if c.chance(0.6):
-        for _ in range(c.weighted({1: 3.0, 2: 1.0})):
+        for _ in range(c.draw({1: 3.0, 2: 1.0})):
             x = _layer(b, c, "transformer_encoder_layer", (x,), attrs, batched=batched)
         return [x]
     memory = _draw_rows(b, c, "memory", "T", _EMBED, attrs, batched=batched)
@@ -132,7 +132,7 @@ def _draw_attributes(b: Builder, c: Choices) -> dict[str, Attr]:
         "dtype": b.dtype,
         "fast_path": c.chance(0.7),
         "seed": c.below(100),
-        "dropout": c.weighted({0.0: 6.0, 0.1: 2.0, 0.5: 1.0}),
+        "dropout": c.draw({0.0: 6.0, 0.1: 2.0, 0.5: 1.0}),
     }
 
 
@@ -164,8 +164,8 @@ def _draw_masks(b: Builder, c: Choices, masks: str, memory: str, *, batched: boo
 def _draw_padding_mask(b: Builder, c: Choices, key: str, *, added: bool, batched: bool) -> str:
     shape: tuple[Size | str, ...] = ("B", key) if batched else (key,)
     if added:
-        return b.fixed(c, b.input("padding", shape, Values("padding_mask", scale=c.pick((float("-inf"), -1e4)))))
-    keep = b.input("keep", shape, Values(c.weighted({"padding": 8.0, "random": 1.0, "ones": 1.0}), scale=0.7), "bool")
+        return b.freeze(c, b.input("padding", shape, Values("padding_mask", scale=c.pick((float("-inf"), -1e4)))))
+    keep = b.input("keep", shape, Values(c.draw({"padding": 8.0, "random": 1.0, "ones": 1.0}), scale=0.7), "bool")
     return b.op("logical_not", keep, to="drop")
 
 
@@ -175,7 +175,7 @@ def _draw_attn_mask(b: Builder, c: Choices, key: str, *, added: bool, batched: b
         shape = (Size.parse("B*H") if batched else Size.of("H"), "S", key)
     if added:
         values = Values("causal_mask", scale=float("-inf")) if c.chance(0.4) else Values("normal")
-        return b.fixed(c, b.input("bias", shape, values))
+        return b.freeze(c, b.input("bias", shape, values))
     if c.chance(0.6):
         ones = b.op("ones", to="ones", sizes=tuple(Size.of(s) for s in shape), dtype="bool")
         return b.op("triu", ones, to="drop", diagonal=1)

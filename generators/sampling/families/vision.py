@@ -5,7 +5,7 @@ from generators.program.sizes import Size, shape_of
 from generators.sampling.attention import attend
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
-from generators.sampling.heads import Head, Heads, draw_values, head_inputs, packed_input, split_packed
+from generators.sampling.heads import Head, Heads, draw_packed_input, draw_values, head_inputs, split_packed
 from generators.sampling.layers import (
     draw_stream,
     feed_forward,
@@ -68,7 +68,7 @@ def write_swin(b: Builder, c: Choices) -> list[str]:
     scores = b.op("add", scores, bias, to="scores")
     if shifted:
         hidden = Values("random_mask", scale=-100.0)
-        mask = b.fixed(c, b.input("mask", (_GRID, _PLACES, _PLACES), hidden, parameter=c.chance(0.5)))
+        mask = b.freeze(c, b.input("mask", (_GRID, _PLACES, _PLACES), hidden, parameter=c.chance(0.5)))
         apart = b.op("view", scores, sizes=shape_of("B", _GRID, heads, _PLACES, _PLACES))
         mask = b.op("unsqueeze", b.op("unsqueeze", mask, dim=1), dim=0)
         scores = b.op("view", b.op("add", apart, mask), to="scores", sizes=(_ALL, heads, _PLACES, _PLACES))
@@ -145,7 +145,7 @@ def write_vit(b: Builder, c: Choices) -> list[str]:
 
 def write_xcit(b: Builder, c: Choices) -> list[str]:
     """XCiT: attention between channels, scores [B, H, D, D] of normalised q and k, with a temperature per head."""
-    heads = packed_input(b, c)
+    heads = draw_packed_input(b, c)
     q, k, v = (b.op("transpose", value, to=name) for name, value in zip("qkv", heads.values, strict=True))
     q, k = b.op("normalize", q), b.op("normalize", k)
     scores = b.op("matmul", q, b.op("transpose", k, to="kt"), to="scores")

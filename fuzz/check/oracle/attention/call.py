@@ -73,7 +73,7 @@ class Call:
         rows = torch.arange(self.q.size(2), device=self.q.device)[:, None] + offset
         return rows - torch.arange(self.k.size(2), device=self.q.device)
 
-    def kept(self) -> Tensor | None:
+    def combine_masks(self) -> Tensor | None:
         """The keys that mask, causality and window keep: bool, broadcasts to the scores; None for all."""
         mask: Tensor | None = self.options.get("mask")
         left, right = self.options.get("window") or (-1, -1)
@@ -85,7 +85,7 @@ class Call:
                 mask = within if mask is None else mask & within
         return mask
 
-    def added(self) -> Tensor | None:
+    def combine_biases(self) -> Tensor | None:
         """Bias and slopes as one float64 tensor that broadcasts to the scores; None for nothing."""
         bias, slopes = self.options.get("bias"), self.options.get("alibi")
         if slopes is None:

@@ -56,7 +56,7 @@ def compute_error_bounds(exact: Exact, rounds: tuple[str, ...] = ("weights",)) -
     by_p = uw * ((used**2 @ v**2).sqrt() + _norm(p) * o.abs())
     by_p = by_p + least * (exact.scores.isfinite().double() @ v.abs())
     # With dropout the errors of a row's sum, which all weights share, are no longer made up for by one another.
-    by_s = _weighted_distance(used * ds, v, o) if exact.share is None else (used * (ds + dlse)) @ v.abs()
+    by_s = _weigh_distance(used * ds, v, o) if exact.share is None else (used * (ds + dlse)) @ v.abs()
     by_s = by_s + (2 + _drift(k)) * ua * (used @ v.abs())
     allowed = {"out": unit * o.abs() + by_p + by_s + tiny}
     if exact.dout is None:
@@ -109,7 +109,7 @@ def _drift(summed: Tensor) -> float:
     return math.sqrt(summed.size(-2)) / 2
 
 
-def _weighted_distance(weights: Tensor, v: Tensor, o: Tensor) -> Tensor:
+def _weigh_distance(weights: Tensor, v: Tensor, o: Tensor) -> Tensor:
     """sum_j weights_ij |v_jd - o_id|, a query at a time so that memory stays that of the scores."""
     rows = [(weights[..., i, :, None] * (v - o[..., i, None, :]).abs()).sum(-2) for i in range(weights.size(-2))]
     return torch.stack(rows, -2) if rows else torch.zeros_like(o)

@@ -33,7 +33,7 @@ class Exact:
         if softcap is not None:
             tanh = torch.tanh(s / softcap)
             s, self.slope = softcap * tanh, 1 - tanh * tanh
-        added, mask = call.added(), call.kept()
+        added, mask = call.combine_biases(), call.combine_masks()
         if added is not None:
             s, self.terms = s + added, self.terms + added.abs()
         self.scores = s = s if mask is None else s.masked_fill(~mask, -math.inf)

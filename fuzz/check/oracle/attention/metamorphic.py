@@ -126,7 +126,7 @@ def _violation(
 
 def _mark_empty_rows(call: Call) -> Tensor:
     """1 where a row keeps no key, else 0, in the shape of the output."""
-    mask, bias = call.kept(), call.added()
+    mask, bias = call.combine_masks(), call.combine_biases()
     shape = (*call.q.shape[:3], call.k.shape[2])
     keep = torch.ones(shape, dtype=torch.bool, device=call.q.device)
     keep = keep if mask is None else keep & mask

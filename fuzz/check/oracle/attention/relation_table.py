@@ -44,7 +44,7 @@ def _four_axes(x: Tensor) -> Tensor:
     return x.reshape((1,) * (4 - x.dim()) + x.shape)
 
 
-def _given(call: Call, *names: str) -> dict[str, Any]:
+def _select_options(call: Call, *names: str) -> dict[str, Any]:
     return {name: x for name in names if (x := call.options.get(name)) is not None}
 
 
@@ -52,7 +52,7 @@ def _select(call: Call, axis: int, chosen: list[int]) -> tuple[Call, Tensor]:
     """The call with the chosen batches (0), query heads with all key heads (1), queries (2) or keys (3); and `chosen`
     as a tensor."""
     index = torch.tensor(chosen, device=call.q.device)
-    extras = {name: _four_axes(x) for name, x in _given(call, "mask", "bias").items()}
+    extras = {name: _four_axes(x) for name, x in _select_options(call, "mask", "bias").items()}
     extras = {name: x if x.shape[axis] == 1 else x.index_select(axis, index) for name, x in extras.items()}
     q, k, v = call.q, call.k, call.v
     if axis < 3:
@@ -60,7 +60,7 @@ def _select(call: Call, axis: int, chosen: list[int]) -> tuple[Call, Tensor]:
     if axis in (0, 3):
         k, v = (x.index_select(2 if axis else 0, index) for x in (k, v))
     if axis == 1:
-        extras |= {name: x[index] for name, x in _given(call, "alibi", "sinks").items()}
+        extras |= {name: x[index] for name, x in _select_options(call, "alibi", "sinks").items()}
     return call.replace(q=q, k=k, v=v, **extras), index
 
 
@@ -109,20 +109,20 @@ def _additive_mask(call: Call, _: Random) -> Equation | None:
 
 
 def _band_as_mask(call: Call, _: Random) -> Equation | None:
-    mask = call.kept() if _given(call, "causal", "window") else None
+    mask = call.combine_masks() if _select_options(call, "causal", "window") else None
     if call.options.get("alibi") is not None and call.from_end:
         return None
     return None if mask is None else Equation(call.replace(causal=None, window=None, mask=mask), call)
 
 
 def _alibi_as_bias(call: Call, _: Random) -> Equation | None:
-    sloped = None if call.options.get("alibi") is None else call.added()
+    sloped = None if call.options.get("alibi") is None else call.combine_biases()
     return None if sloped is None else Equation(call.replace(alibi=None, bias=sloped.float()), call)
 
 
 def _whole_extras(call: Call, _: Random) -> Equation | None:
     shape = (*call.q.shape[:3], call.k.shape[2])
-    narrow = {name: x for name, x in _given(call, "mask", "bias").items() if x.shape != shape}
+    narrow = {name: x for name, x in _select_options(call, "mask", "bias").items() if x.shape != shape}
     whole = {name: x.expand(shape).contiguous() for name, x in narrow.items()}
     return Equation(call.replace(**whole), call) if whole else None
 
@@ -143,12 +143,12 @@ def _q_against_scale(call: Call, chance: Random) -> Equation | None:
     return Equation(call.replace(q=call.q * factor, scale=call.options["scale"] / factor), call)
 
 
-def _repeated_heads(call: Call, _: Random) -> Equation | None:
+def _repeat_heads(call: Call, _: Random) -> Equation | None:
     k, v = (x.repeat_interleave(call.group, 1) for x in (call.k, call.v))
     return Equation(call.replace(k=k, v=v), call) if call.group > 1 else None
 
 
-def _padded_features(call: Call, chance: Random) -> Equation | None:
+def _pad_features(call: Call, chance: Random) -> Equation | None:
     more = chance.choice((1, 3, 8, 16))
     q, k, v = (pad(x, (0, more)) for x in (call.q, call.k, call.v))
     if call.v.shape[3] != call.q.shape[3]:
@@ -163,7 +163,7 @@ def _key_permutation(call: Call, chance: Random) -> Equation | None:
     return Equation(_select(call, 3, chance.sample(range(columns), columns))[0], call)
 
 
-def _removed_keys(call: Call, chance: Random) -> Equation | None:
+def _remove_keys(call: Call, chance: Random) -> Equation | None:
     columns = call.k.shape[2]
     if call.from_end or columns < 2:
         return None
@@ -175,7 +175,7 @@ def _removed_keys(call: Call, chance: Random) -> Equation | None:
     return Equation(removed, _keep(call, keep))
 
 
-def _padded_tail(call: Call, chance: Random) -> Equation | None:
+def _pad_tail(call: Call, chance: Random) -> Equation | None:
     columns, more = call.k.shape[2], chance.choice((1, 5, 64))
     if call.from_end:
         return None
@@ -197,7 +197,7 @@ def _causal_prefix(call: Call, chance: Random) -> Equation | None:
     return Equation(changed, call, lambda out: out.index_select(2, index))
 
 
-def _turned_features(call: Call, chance: Random) -> Equation | None:
+def _permute_features(call: Call, chance: Random) -> Equation | None:
     width = call.q.shape[3]
     order = torch.tensor(chance.sample(range(width), width), device=call.q.device)
     signs = torch.tensor([chance.choice((1.0, -1.0)) for _ in range(width)], device=call.q.device).to(call.q.dtype)
@@ -228,11 +228,11 @@ def _between_values(call: Call, _: Random) -> Equation | None:
     return Equation(call, call, lambda out: out.clamp(low, high), lambda bound: bound)
 
 
-def _negated_scale(call: Call, _: Random) -> Equation | None:
+def _negate_scale(call: Call, _: Random) -> Equation | None:
     return Equation(call.replace(q=-call.q, scale=-call.options["scale"]), call)
 
 
-def _negated_values(call: Call, _: Random) -> Equation | None:
+def _negate_values(call: Call, _: Random) -> Equation | None:
     return Equation(call.replace(v=-call.v), call, torch.neg, torch.abs)
 
 
@@ -247,18 +247,18 @@ RELATIONS = (
     Relation("a mask for causal and window", True, _band_as_mask),
     Relation("mask and bias expanded", True, _whole_extras),
     Relation("q * 4^n and scale / 4^n", True, _q_against_scale),
-    Relation("-q and -scale", True, _negated_scale),
-    Relation("-v", True, _negated_values),
-    Relation("keys repeated for each query head", True, _repeated_heads),
+    Relation("-q and -scale", True, _negate_scale),
+    Relation("-v", True, _negate_values),
+    Relation("keys repeated for each query head", True, _repeat_heads),
     Relation("one batch alone", False, _batch_slice),
     Relation("a bias for ALiBi", False, _alibi_as_bias),
     Relation("some queries alone", False, _query_slice),
-    Relation("features of 0 appended", False, _padded_features),
+    Relation("features of 0 appended", False, _pad_features),
     Relation("keys permuted", False, _key_permutation),
-    Relation("keys masked or removed", False, _removed_keys),
-    Relation("masked keys appended", False, _padded_tail),
+    Relation("keys masked or removed", False, _remove_keys),
+    Relation("masked keys appended", False, _pad_tail),
     Relation("queries and keys cut off under causality", False, _causal_prefix),
-    Relation("features of q and k turned alike", False, _turned_features),
+    Relation("features of q and k turned alike", False, _permute_features),
     Relation("sinks as one more key", False, _sinks_as_key),
     Relation("v = 1 gives 1", False, _values_of_one),
     Relation("between the smallest and the largest v", False, _between_values),

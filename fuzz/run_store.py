@@ -275,7 +275,7 @@ class Results:
         """Raises UserError for a row that this version did not write."""
         try:
             yield
-        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise UserError(f"{self.path}: {what} is not readable: {error}") from error
 
     @contextmanager

@@ -18,6 +18,7 @@ import yaml
 
 from corpus import entry as corpus_entry
 from corpus import ledger, strict_yaml
+from corpus.records import read_plain
 from fuzz.campaign.known_bugs import read_recorded_result
 from fuzz.expectation import describe_result, list_numbers
 from fuzz.protocol import ProtocolError, Result, from_json
@@ -175,8 +176,8 @@ def mutate(data: bytes, most: int, seed: int, *, as_yaml: bool) -> bytes:
     r = random.Random(seed)
     if r.random() < 0.7:
         try:
-            tree = yaml.safe_load(data) if as_yaml else json.loads(data)
-        except (ValueError, yaml.YAMLError, RecursionError):
+            tree = read_plain(strict_yaml.parse(data, "input")) if as_yaml else json.loads(data)
+        except (ValueError, RecursionError):
             tree = None
         if isinstance(tree, (dict, list)):
             for _ in range(r.choice((1, 1, 1, 2, 4))):

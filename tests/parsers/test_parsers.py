@@ -9,7 +9,7 @@ import pytest
 
 from tests.parsers.checks import INPUTS, TARGETS
 
-SECONDS = 15
+SECONDS = 12
 
 
 @pytest.mark.parametrize("path", sorted(INPUTS.rglob("*.*")), ids=lambda path: f"{path.parent.name}/{path.name}")

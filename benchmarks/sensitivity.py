@@ -31,7 +31,7 @@ from fuzz.check.subject_builder import find
 from fuzz.evaluator import build_check
 from fuzz.protocol.render import describe_failure
 from generators.program.dtypes import FLOATS
-from generators.sampling.sample import SampleSpec, sample
+from generators.sampling.sample import sample
 
 CHUNK = 10
 
@@ -97,7 +97,7 @@ def judge_mistakes(seed: int, indices: range, dtypes: list[str]) -> Counts:
 
 
 def _judge_mistakes(seed: int, index: int, dtype: str, counts: Counts) -> None:
-    request = build_check(sample(seed, index, spec=SampleSpec(dtype=dtype)), ("passes",))
+    request = build_check(sample(seed, index, dtype=dtype), ("passes",))
     if request.random:
         return
     try:

@@ -22,17 +22,13 @@ COINCIDENCES = ("ST", "SH", "SD", "BH", "BS", "HD", "TD", "STD", "STH", "BHST", 
 """Equal sizes that turn a crash into a silently wrong result: rewrites that ignore an axis still fit the shapes."""
 
 
+def _draw(c: Choices, **weights: Mapping[int, float]) -> dict[str, int]:
+    return {name: c.draw(sizes) for name, sizes in weights.items()}
+
+
 def draw_dims(c: Choices) -> dict[str, int]:
     """B batch, H query heads = G key heads * R queries a group, S query length, T key length, D and V head_dim."""
-    dims = {
-        "B": c.draw(_BATCH),
-        "H": c.draw(_HEADS),
-        "S": c.draw(_SEQ),
-        "T": c.draw(_SEQ),
-        "D": c.draw(_HEAD_DIM),
-        "G": c.draw(_HEADS),
-        "R": c.draw(_GROUP),
-    }
+    dims = _draw(c, B=_BATCH, H=_HEADS, S=_SEQ, T=_SEQ, D=_HEAD_DIM, G=_HEADS, R=_GROUP)
     if c.chance(0.7):
         dims["T"] = dims["S"]
     if c.chance(0.4):
@@ -69,6 +65,8 @@ _TILED_DIM = _sizes(
     {8: (16, 32, 64), 3: (8,), 2: (4, 17, 24, 40, 48, 80, 96, 128), 1: (2, 3, 7, 15, 31, 33, 63, 65, 72), 0.5: (1,)}
 )
 _FEW = {1: 5, 2: 6, 3: 3, 4: 2}
+_FEW_GROUPS = {1: 4, 2: 5, 3: 1}
+_FEW_SHARED = {2: 5, 3: 2, 4: 1}
 _TILE = 64
 _MAX_TILES = 64
 
@@ -78,15 +76,7 @@ def draw_tiled_dims(c: Choices) -> dict[str, int]:
 
     An interpreter of kernels takes its time for every tile of the scores, so that long sequences have few heads.
     """
-    dims = {
-        "B": c.draw(_FEW),
-        "H": c.draw(_FEW),
-        "S": c.draw(_TILED_SEQ),
-        "T": c.draw(_TILED_SEQ),
-        "D": c.draw(_TILED_DIM),
-        "G": c.draw({1: 4, 2: 5, 3: 1}),
-        "R": c.draw({2: 5, 3: 2, 4: 1}),
-    }
+    dims = _draw(c, B=_FEW, H=_FEW, S=_TILED_SEQ, T=_TILED_SEQ, D=_TILED_DIM, G=_FEW_GROUPS, R=_FEW_SHARED)
     if c.chance(0.5):
         dims["T"] = dims["S"]
     dims["V"] = dims["D"] if c.chance(0.8) else c.draw(_TILED_DIM)

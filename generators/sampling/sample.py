@@ -3,7 +3,8 @@
 import itertools
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 
 from generators.errors import CaseError
 from generators.program.attention_stub import emit_attention_stub
@@ -43,35 +44,27 @@ FROZEN = 0.1
 _DTYPES = {"float32": 5.0, "bfloat16": 2.5, "float16": 2.5}
 
 
-@dataclass(frozen=True, slots=True)
-class SampleSpec:
-    """The family, dtype and mode of a case. What is empty is drawn."""
-
-    family: str = ""
-    dtype: str = ""
-    mode: str = ""
-
-
-ANY = SampleSpec()
-
-
-def sample(seed: int, index: int, *, attention_only: bool = False, spec: SampleSpec = ANY) -> Case:
+def sample(
+    seed: int, index: int, *, attention_only: bool = False, family: str = "", dtype: str = "", mode: str = ""
+) -> Case:
     """Case number `index` of the campaign with this seed: the same on every machine.
 
     With `attention_only` the case is one attention that a call of a kernel can replace. Its sizes lie around the edges
-    of tiles, and soft caps, windows, ALiBi and sinks are more frequent. `spec` fixes family, dtype and mode.
+    of tiles, and soft caps, windows, ALiBi and sinks are more frequent. An empty `family`, `dtype` or `mode` is
+    drawn.
     """
     if attention_only:
         cases = (_for_kernels(f"{seed}:{index}:contracted:{attempt}") for attempt in itertools.count())
         return next(case for case in cases if emit_attention_stub(case) is not None)
+    drawn = partial(draw, family=family, dtype=dtype, mode=mode)
     empty = Choices(f"{seed}:{index}:empty")
     if empty.chance(EMPTY):
         # What refuses a size of 0 (an index, a size of -1) is drawn without one.
         with suppress(CaseError):
-            return draw(*_choices(seed, index), spec=spec, sizes={empty.draw(_EMPTY): 0})
+            return drawn(*_choices(seed, index), sizes={empty.draw(_EMPTY): 0})
     long = Choices(f"{seed}:{index}:long")
     sizes = draw_long_dims(long) if long.chance(LONG) else None
-    return draw(*_choices(seed, index), spec=spec, sizes=sizes)
+    return drawn(*_choices(seed, index), sizes=sizes)
 
 
 def _choices(seed: int, index: int) -> tuple[Choices, Choices]:
@@ -79,14 +72,22 @@ def _choices(seed: int, index: int) -> tuple[Choices, Choices]:
     return Choices(f"{seed}:{index}"), Choices(f"{seed}:{index}:extras")
 
 
-def draw(c: Choices, rare: Choices, *, spec: SampleSpec = ANY, sizes: Mapping[str, int] | None = None) -> Case:
+def draw(
+    c: Choices,
+    rare: Choices,
+    *,
+    family: str = "",
+    dtype: str = "",
+    mode: str = "",
+    sizes: Mapping[str, int] | None = None,
+) -> Case:
     """The case that these choices decide on. `rare` decides rare features; `sizes` fixes some dimensions."""
-    drawn = FAMILIES[spec.family] if spec.family else _family(c, FAMILIES)
+    drawn = FAMILIES[family] if family else _family(c, FAMILIES)
     c.preferences = drawn.preferences
     c.deviation = c.draw({0.02: 2.0, 0.08: 5.0, 0.2: 2.0, 0.5: 1.0})
     drawn_dtype, dims = c.draw(_DTYPES), draw_dims(c)
     drawn_mode = "training" if c.chance(TRAINING) else "inference"
-    b = Builder({**dims, **(sizes or {})}, spec.dtype or drawn_dtype, spec.mode or drawn_mode)
+    b = Builder({**dims, **(sizes or {})}, dtype or drawn_dtype, mode or drawn_mode)
     features = draw_features(rare)
     if drawn.write is not None:
         returns = drawn.write(b, c)

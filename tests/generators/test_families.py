@@ -13,7 +13,7 @@ from generators.program.emit import source
 from generators.program.type_check import check
 from generators.sampling.choices import Choices
 from generators.sampling.families import FAMILIES
-from generators.sampling.sample import SampleSpec, sample
+from generators.sampling.sample import sample
 from tests.generators.test_contracts import contract_holds
 from tests.generators.test_sample import run_eager
 
@@ -41,7 +41,7 @@ def test_preferences_name_decisions_that_are_made() -> None:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_family_writes_valid_cases_in_both_modes_and_all_dtypes(name: str) -> None:
     for index, (dtype, mode) in enumerate(KINDS):
-        case = sample(2, index, spec=SampleSpec(name, dtype, mode))
+        case = sample(2, index, family=name, dtype=dtype, mode=mode)
         assert case.mode == ("inference" if name in WITHOUT_GRADIENTS else mode)
         assert loads(dumps(case)) == case
         types = check(case)
@@ -54,7 +54,7 @@ def test_a_family_writes_valid_cases_in_both_modes_and_all_dtypes(name: str) -> 
 @pytest.mark.parametrize("name", [name for name, family in FAMILIES.items() if family.write is not None])
 def test_what_a_family_says_its_attention_computes_is_what_it_computes(name: str) -> None:
     for index in range(12):
-        case = sample(4, index, spec=SampleSpec(name))
+        case = sample(4, index, family=name)
         assert contract_holds(case), source(case)
 
 

@@ -13,7 +13,7 @@ from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
 from generators.program.emit import source
 from generators.program.type_check import check
-from generators.sampling.sample import SampleSpec, sample
+from generators.sampling.sample import sample
 
 pytestmark = pytest.mark.samples
 
@@ -135,14 +135,16 @@ def test_what_newer_models_add_is_seldom_in_an_ordinary_campaign() -> None:
 
 
 def test_a_size_of_0_is_drawn_of_given_families_too() -> None:
-    cases = [sample(5, i, spec=SampleSpec("bert")) for i in range(500)]
+    cases = [sample(5, i, family="bert") for i in range(500)]
     assert 1 <= sum(0 in case.sizes.values() for case in cases) <= 12
 
 
 def test_masks_ask_for_gradients_seldom_and_only_in_training() -> None:
     """A rewrite in training leaves a mask that wants a gradient alone, and models have none."""
     cases = [
-        sample(6, i, spec=SampleSpec("bert", "float32", mode)) for mode in ("training", "inference") for i in range(150)
+        sample(6, i, family="bert", dtype="float32", mode=mode)
+        for mode in ("training", "inference")
+        for i in range(150)
     ]
     cut_off: Counter[tuple[str, bool]] = Counter()
     for case in cases:

@@ -14,7 +14,6 @@ PASSES: tuple[Pass, ...] = (
     program.cut_to_inputs,
     program.bypass,
     program.share,
-    program.compose,
     dimensions.shrink_dims,
     dimensions.shrink_numbers,
     spelling.drop_attributes,

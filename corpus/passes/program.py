@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from generators.program.case import Case, Op
+from generators.program.case import Case
 from generators.program.dtypes import category
-from generators.program.edits import input_like, list_unaffected, prune_if_valid, replace_op, substitute
-from generators.program.type_check import attributes, make_op, types_of
+from generators.program.edits import input_like, list_unaffected, prune_if_valid, substitute
+from generators.program.type_check import types_of
 
 
 def return_less(case: Case) -> Iterator[Case]:
@@ -58,41 +58,3 @@ def share(case: Case) -> Iterator[Case]:
         if same != op.name:
             contracts = tuple(c.rename({op.name: same}) for c in case.contracts)
             yield replace(substitute(case, {op.name: same}), contracts=contracts)
-
-
-def compose(case: Case) -> Iterator[Case]:
-    """Replace two successive permutations, or views, by one."""
-    types = types_of(case)
-    made = {op.name: op for op in case.ops}
-    for op in case.ops:
-        before = made.get(op.args[0]) if op.args else None
-        if before is None:
-            continue
-        inner, outer = (_axes(o, types[o.name].rank) for o in (before, op))
-        if inner and outer:
-            new = make_op(op.name, "permute", before.args, {"dims": tuple(inner[axis] for axis in outer)})
-        elif before.kind in _VIEWS and op.kind in _VIEWS:
-            new = make_op(op.name, "reshape", before.args, {"sizes": types[op.name].shape})
-        else:
-            continue
-        yield replace_op(case, op, new)
-
-
-_VIEWS = frozenset({"view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze"})
-
-
-def _axes(op: Op, rank: int) -> tuple[int, ...]:
-    """Where a permuting operation takes each axis from; empty for other operations."""
-    attrs = attributes(op)
-    axes = list(range(rank))
-    if op.kind == "permute":
-        return tuple(a % rank for a in _whole(attrs["dims"]))
-    if op.kind in ("transpose", "mT"):
-        i, j = (-2, -1) if op.kind == "mT" else _whole((attrs["dim0"], attrs["dim1"]))
-        axes[i], axes[j] = axes[j], axes[i]
-        return tuple(axes)
-    return ()
-
-
-def _whole(values: object) -> tuple[int, ...]:
-    return tuple(v for v in values if isinstance(v, int)) if isinstance(values, tuple) else ()

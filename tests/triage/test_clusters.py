@@ -62,7 +62,6 @@ PILE = [
     [(measured(15, "attn_mask", MIXED, ("all -1", "all 2")), entry()),
      (measured(20, "attn_mask", MIXED, ("all -1", "all 2", "all 0.5", "one 0.5 in 1")), entry(3))],
     [(measured(25, "attn_mask", ("all 1",), ("all 0", *MIXED[1:])), entry())],
-    [(sfdp(17, M.INTEGER_MASK), entry()), (sfdp(20, M.INTEGER_MASK), entry(3))],
     [(measured(18, "causal_mask", MIXED[:2], ("all 0", MIXED[2])), entry()),
      (measured(19, "causal_mask", MIXED[:2], ("all 0", MIXED[2])), entry(3))],
     [(measured(19, "causal_mask", MIXED[:1], ("all 0",)), entry())],

@@ -29,18 +29,14 @@ class Stage(StrEnum):
 class MechanismKind(StrEnum):
     """How a fault works. The value is what ledgers hold, with the detail for "{}"; so it must not change."""
 
-    # What a rewrite of attention overlooks. Some are in what older versions stored alone.
+    # What a rewrite of attention overlooks.
     OPERANDS = "wrong for {}"
     CONSTANTS_IGNORED = "constants of the program ignored"
     OTHER_RESULT = "the replacement computes something else"
     TENSOR_AS_SCALE = "a 0-d tensor as scale"
-    ADDED_MASK_HIDES = "a boolean mask that is added is taken for one that hides"
     MASK_OF_RANK = "mask of rank {}"
     MASK_BROADCASTS = "a mask that broadcasts"
-    DIMENSION_BROADCASTS = "a dimension that broadcasts"
     INTEGER_DIVISOR = "a whole number as divisor"
-    INTEGER_MASK = "a mask of integers other than 0 and 1"
-    EMPTY_ROW = "a row without a key"
     # What an operation gets wrong.
     NEGATIVE_CAUSAL = "a negative scale with is_causal"
     NEGATIVE_SCALE = "a negative scale"

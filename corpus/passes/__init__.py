@@ -28,8 +28,6 @@ PASSES: tuple[Pass, ...] = (
 )
 """In the order they are tried: what removes most, and what makes every later probe cheaper, first."""
 
-_DIMENSIONS = (dimensions.bisect_together, *(dimensions.bisect_dim(at) for at in range(8)))
-_before, _after = (PASSES.index(dimensions.shrink_dims), PASSES.index(dimensions.shrink_dims) + 1)
-CONTRACT_PASSES: tuple[Pass, ...] = (contracts.simplify_contract, *PASSES[:_before], *_DIMENSIONS, *PASSES[_after:])
+CONTRACT_PASSES: tuple[Pass, ...] = (contracts.simplify_contract, *PASSES)
 """Those for a failure of an attention function, which knows of a case what its contract says and nothing else: it is
-respelled first, and sizes, at the edges of tiles for all we know, are bisected."""
+respelled first."""

@@ -1,6 +1,6 @@
 """Plainer inputs and smaller dimensions; one size named everywhere is one number to shrink."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from generators.program.case import Case, Values
@@ -10,11 +10,15 @@ from generators.program.values import DISTRIBUTIONS
 
 
 def shrink_dims(case: Case) -> Iterator[Case]:
-    """Every dimension 2 (or 1) at once; one dimension at 1, 2, 3, 4, half and one less; equal ones together."""
-    yield from _shrink_all(case)
-    for group in [[name] for name, _ in case.dims] + _group_equal(case):
-        value = case.sizes[group[0]]
-        yield from _set_sizes(case, group, (1, 2, 3, 4, value // 2, value - 1))
+    """Every dimension 1, 2, 3 or 4 at once; equal ones together, then each: at 1 to 4, half, a quarter less, an eighth
+    less... down to one less, by which a long length from which a case fails is found in few steps."""
+    yield from filter(None, (resize(case, {n: min(size, v) for n, v in case.dims}) for size in (1, 2, 3, 4)))
+    groups = [[name for name, v in case.dims if v == value] for value in sorted({v for _, v in case.dims})]
+    for names in [*(group for group in groups if len(group) > 1), *([name] for name, _ in case.dims)]:
+        value = case.sizes[names[0]]
+        sizes = dict.fromkeys((1, 2, 3, 4, *(value - (value >> n) for n in range(1, value.bit_length()))))
+        smaller = (dict.fromkeys(names, size) for size in sizes if size < value)
+        yield from filter(None, (resize(case, {**case.sizes, **changed}) for changed in smaller))
 
 
 def shrink_numbers(case: Case) -> Iterator[Case]:
@@ -28,44 +32,6 @@ def shrink_numbers(case: Case) -> Iterator[Case]:
 
 def _replace_number(value: int, new: int) -> Callable[[Size], Size]:
     return lambda size: Size.of(new) if size.constant == value else size
-
-
-def bisect_together(case: Case) -> Iterator[Case]:
-    """Every dimension 2 (or 1) at once; equal ones together, in ever smaller steps."""
-    yield from _shrink_all(case)
-    for group in _group_equal(case):
-        yield from _set_sizes(case, group, _list_bisection(case.sizes[group[0]]))
-
-
-def bisect_dim(at: int) -> Callable[[Case], Iterator[Case]]:
-    """A pass for one dimension, by its place. It finds a long length from which a case fails in few steps."""
-
-    def bisect(case: Case) -> Iterator[Case]:
-        for name, value in case.dims[at : at + 1]:
-            yield from _set_sizes(case, [name], _list_bisection(value))
-
-    bisect.__name__ = f"bisect_dim_{at}"
-    return bisect
-
-
-def _list_bisection(value: int) -> tuple[int, ...]:
-    """1 to 4, half, a quarter less, an eighth less... down to one less."""
-    return (1, 2, 3, 4, *(value - (value >> n) for n in range(1, value.bit_length())))
-
-
-def _shrink_all(case: Case) -> Iterator[Case]:
-    yield from filter(None, (resize(case, {n: min(size, v) for n, v in case.dims}) for size in (1, 2, 3, 4)))
-
-
-def _group_equal(case: Case) -> list[list[str]]:
-    groups = ([name for name, v in case.dims if v == value] for value in sorted({v for _, v in case.dims}))
-    return [group for group in groups if len(group) > 1]
-
-
-def _set_sizes(case: Case, names: list[str], sizes: Iterable[int]) -> Iterator[Case]:
-    """The named dimensions, all of one size, at each of the smaller sizes."""
-    smaller = (size for size in dict.fromkeys(sizes) if 0 < size < case.sizes[names[0]])
-    yield from filter(None, (resize(case, {**case.sizes, **dict.fromkeys(names, size)}) for size in smaller))
 
 
 def merge_dims(case: Case) -> Iterator[Case]:

@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Iterator
 
 from corpus.passes.contracts import simplify_contract
+from fuzz.bug_identity import contract_features
 from fuzz.error_location import name_gradient
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import DropoutMask, FaultyOperation, RelationBroken
@@ -123,18 +124,12 @@ def find_place(case: Case, result: SubjectResult) -> str:
 
 
 def list_features(case: Case) -> list[str]:
-    """What the case's contract has beyond plain attention, in words."""
-    if not case.contracts:
-        return []
-    contract, types = case.contracts[0], types_of(case)
-    found = [name for name in _FEATURES if getattr(contract, name)]
-    if contract.causal == "bottom_right":
-        found[found.index("causal")] = "causal from the bottom right"
-    axis = {"bhsd": 1, "bshd": 2}.get(contract.layout)
-    if axis is not None:
-        q_heads, k_heads = (types[name].shape[axis].value(case.sizes) for name in (contract.q, contract.k))
-        found += ["grouped queries"] if q_heads != k_heads else []
-    return found + (["negative scale"] if contract.scale < 0 else [])
+    """What the case's contracts have beyond plain attention, in words."""
+    from_bottom = any(contract.causal == "bottom_right" for contract in case.contracts)
+    words = {"with:causal": "causal from the bottom right"} if from_bottom else {}
+    words |= {"grouped": "grouped queries", "scale:negative": "negative scale"}
+    listed = (*(f"with:{name}" for name in _FEATURES), "grouped", "scale:negative")
+    return [words.get(name, name.removeprefix("with:")) for name in listed if name in contract_features(case)]
 
 
 def _try_launches(study: Study) -> list[Experiment]:

@@ -4,6 +4,9 @@ import io
 from collections import defaultdict
 from pathlib import Path
 
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
 from fuzz.durations import format_count, format_duration
 from fuzz.protocol import Verdict
 from fuzz.run_store import Outcome, Results
@@ -16,16 +19,11 @@ _MAX_REASONS = 10
 
 def draw_coverage(timeline: Timeline) -> str:
     """How many distinct rewrites, and other parts of the compiler, were reached when, as SVG text; "" without any."""
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
-
     if not timeline.rewrites and not timeline.reached:
         return ""
     units = {"hours": 3600, "minutes": 60, "seconds": 1}
     unit = next((name for name, seconds in units.items() if timeline.seconds >= 3 * seconds), "seconds")
     figure = Figure(figsize=(5.2, 2.5), layout="constrained")
-    FigureCanvasSVG(figure)
     ax = figure.subplots()
     ax.set(xlabel=unit, ylabel="reached so far", xlim=(0, max(timeline.seconds, 1.0) / units[unit]))
     ax.grid(color="0.9", linewidth=0.8)

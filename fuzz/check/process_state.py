@@ -80,9 +80,8 @@ for _name in ("flash", "mem_efficient", "math", "cudnn"):
     _functions = (getattr(backends.cuda, f"{_name}_sdp_enabled"), getattr(backends.cuda, f"enable_{_name}_sdp"))
     STATES[f"torch.backends.cuda.enable_{_name}_sdp"] = _functions
 for _name in ("cpu", "cuda"):
-    for _what, _get in ("enabled", torch.is_autocast_enabled), ("dtype", torch.get_autocast_dtype):
-        _functions = (partial(_get, _name), partial(getattr(torch, f"set_autocast_{_what}"), _name))
-        STATES[f"torch's autocast on {_name}, {_what}"] = _functions
+    _functions = (partial(torch.is_autocast_enabled, _name), partial(torch.set_autocast_enabled, _name))
+    STATES[f"torch's autocast on {_name}"] = _functions
 
 _found: dict[str, StateChange] = {}
 
@@ -99,8 +98,7 @@ def restore_state() -> Iterator[None]:
         with warnings.catch_warnings():
             yield
     finally:
-        if _differ(before, read_state()):
-            _put_back(*before, told=len(sys.modules) == modules)
+        _put_back(*before, told=len(sys.modules) == modules)
 
 
 def take_changes() -> tuple[StateChange, ...]:
@@ -137,10 +135,10 @@ def _put_back(
     # What one state takes with it is put back with it: each is read again when its turn comes.
     for state, was in zip(STATES, states, strict=True):
         now = _read(state)
-        if _differ(was, now):
+        if was != now:
             with suppress(Exception):
                 STATES[state][1](was)
-            _record(state, was, now, is_restored=not _differ(was, _read(state)), told=told)
+            _record(state, was, now, is_restored=was == _read(state), told=told)
     for (place, home), names in zip(_NAMESPACES.items(), namespaces, strict=True):
         after = _list_names(home)
         for name in (name for name, was in names.items() if after.get(name, names) is not was):
@@ -160,13 +158,6 @@ def _put_back(
 def _record(state: str, was: object, now: object, *, told: bool, is_restored: bool = True) -> None:
     if told or not is_restored:
         _found.setdefault(state, StateChange(state, _show(was), _show(now), is_restored))
-
-
-def _differ(left: Any, right: Any) -> bool:
-    try:
-        return bool(left != right)
-    except Exception:  # objects of the user's that compare as they like
-        return True
 
 
 def _show(value: object) -> str:

@@ -129,9 +129,8 @@ def _read_parameters(name: str, function: Any) -> list[str]:
 
     Raises `SubjectError` for anything else.
     """
-    for what, applies in _NO_FUNCTIONS.items():
-        if applies(function):
-            raise SubjectError(f"subject {name!r} is {what}, not a function")
+    if not callable(function) or any(applies(function) for applies in _NO_FUNCTIONS):
+        raise SubjectError(f"subject {name!r} is no function that takes arguments and returns: {function!r:.80}")
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -150,9 +149,4 @@ def _read_parameters(name: str, function: Any) -> list[str]:
     return parameters
 
 
-_NO_FUNCTIONS: dict[str, Callable[[Any], bool]] = {
-    "a value": lambda value: not callable(value),
-    "a class": inspect.isclass,
-    "a coroutine": inspect.iscoroutinefunction,
-    "a generator": lambda value: inspect.isgeneratorfunction(value) or inspect.isasyncgenfunction(value),
-}
+_NO_FUNCTIONS = (inspect.isclass, inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)

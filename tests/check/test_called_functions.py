@@ -211,7 +211,7 @@ CHANGES: dict[str, Callable[[], object]] = {
     "torch's default device": lambda: torch.set_default_device("meta"),
     "torch's number of threads": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
     "torch's grad mode": lambda: torch.set_grad_enabled(not torch.is_grad_enabled()),
-    "torch's autocast on cpu, enabled": lambda: torch.set_autocast_enabled("cpu", True),
+    "torch's autocast on cpu": lambda: torch.set_autocast_enabled("cpu", True),
     "torch's deterministic mode": lambda: torch.use_deterministic_algorithms(True),
     "torch's anomaly detection": lambda: torch.autograd.set_detect_anomaly(True),
     "torch's precision of float32": lambda: torch.set_float32_matmul_precision("high"),

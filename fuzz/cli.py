@@ -1,6 +1,6 @@
 """What all command lines share: options, a campaign's settings from pyproject.toml, errors of one line, exit codes.
 
-A command's docstring ends in two sections, `Examples` and `Exit codes`, that `--help` prints below the options.
+A command's docstring ends in examples and exit codes ("1: regressions") that `--help` prints below the options.
 """
 
 import errno
@@ -158,13 +158,14 @@ def bind(command: Callable[..., int | None], name: str, arguments: Sequence[str]
 
 def _format_epilogue(command: Callable[..., int | None]) -> str:
     """The examples and the exit codes in the docstring of a command, in lines of 80 columns."""
-    _, examples, own = re.split(r"\n(?:Examples|Exit codes)\n-+\n", inspect.getdoc(command) or "")
-    codes = CODES | {int(code): text for code, text in re.findall(r"^(\d+): (.+(?:\n +.+)*)", own, re.MULTILINE)}
+    section = (inspect.getdoc(command) or "").partition("\nExamples\n--------\n")[2]
+    examples = "\n".join(re.findall(r"^python -m .+", section, re.MULTILINE))
+    codes = CODES | {int(code): text for code, text in re.findall(r"^(\d+): (.+)", section, re.MULTILINE)}
     lines = [
         textwrap.fill(f"{code:>5}  {' '.join(codes[code].split())}", 79, subsequent_indent=" " * 7)
         for code in sorted(codes)
     ]
-    return "\n".join(["", "Examples:", textwrap.indent(examples, "  "), "Exit codes:", *lines])
+    return "\n".join(["", "Examples:", textwrap.indent(examples, "  "), "", "Exit codes:", *lines])
 
 
 def _one_line(error: BaseException | str) -> str:

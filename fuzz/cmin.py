@@ -26,10 +26,6 @@ def cmin(run: Path, *, into: Path) -> None:
     --------
     python -m fuzz.cmin runs/NAME --into seeds
     python -m fuzz.run --budget 1h --seeds seeds
-
-    Exit codes
-    ----------
-    0: the cases are written
     """
     from corpus import entry
     from corpus.entry import SUFFIX, Entry

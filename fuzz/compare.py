@@ -70,9 +70,6 @@ def compare(
     --------
     python -m fuzz.compare --python old/bin/python --python new/bin/python corpus
     python -m fuzz.compare --baseline torch-2.13.json --seed 1 --cases 500
-
-    Exit codes
-    ----------
     0: no regression
     1: regressions
     130: interrupted; the cases judged so far are reported

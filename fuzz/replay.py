@@ -39,9 +39,6 @@ def replay(
     --------
     python -m fuzz.replay corpus/known
     python -m fuzz.replay CASE --python ~/nightly/bin/python --subject inductor
-
-    Exit codes
-    ----------
     0: all as expected; a known bug still shows
     1: something is not as expected; a known bug no longer shows
     """

@@ -95,9 +95,6 @@ def run(
     --------
     python -m fuzz.run --budget 1h --workers 4
     python -m fuzz.run --budget 10m --subject my_package.my_kernel:attention
-
-    Exit codes
-    ----------
     0: no new finding
     1: new findings, or fixed bugs that are back
     2: wrong option or file, or the run could not go on (full disk, workers no longer start): one line says what

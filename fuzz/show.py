@@ -17,10 +17,6 @@ def show(*cases: Path) -> None:
     --------
     python -m fuzz.show corpus/known/integer-mask.case.yaml
     python -m fuzz.show corpus/found
-
-    Exit codes
-    ----------
-    0: printed
     """
     from corpus.entry import load_all
     from generators.program.emit import source

@@ -43,9 +43,6 @@ def shrink(
     --------
     python -m fuzz.shrink CASE --out smaller
     python -m fuzz.shrink CASE --subject passes --shrink-time 20m
-
-    Exit codes
-    ----------
     0: the smallest case is saved
     1: the case does not fail
     """

@@ -49,9 +49,6 @@ def cluster(
     --------
     python -m triage.cluster runs/NAME
     python -m triage.cluster runs corpus/found --update
-
-    Exit codes
-    ----------
     0: the ledger has a decision on every cluster
     1: a cluster is new, or fixed and back
     """

@@ -24,10 +24,6 @@ def page(run: Path, *, out: Path | None = None, ledger: Path | None = None) -> N
     --------
     python -m triage.page runs/NAME
     python -m triage.page runs/NAME --out page.html
-
-    Exit codes
-    ----------
-    0: written
     """
     from corpus.files import replace_file, require_writable
     from fuzz.run_store import Results

@@ -65,9 +65,6 @@ def report(
     --------
     python -m triage.report CASE --out reports/NAME
     python -m triage.report runs/NAME --out reports
-
-    Exit codes
-    ----------
     0: written; also if the case is no bug of torch.compile
     2: wrong option or file, or a case of the run without a report: a line each says why
     """

@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from corpus.ledger import Bug
 from fuzz.campaign.events import Bus, FindingSaved, ShrinkProgress, SuspicionClosed, SuspicionOpened
 from fuzz.campaign.finding_store import FindingStore
 from fuzz.campaign.investigate import Baseline, Conclusion, investigate
@@ -215,13 +214,9 @@ class Investigations:
                 internal=not is_public,
                 source=source(case),
                 where=describe_where(case, shown.where),
-                ledger=_describe_bug(bug) if bug else "",
+                ledger=f"regression: fixed in {bug.status.about} and back: {bug.title}" if bug else "",
                 seen=seen,
             )
         )
         if counts and self.shared.options.fail_fast:
             self.shared.control.stop(StopReason.FAIL_FAST)
-
-
-def _describe_bug(bug: Bug) -> str:
-    return f"regression: fixed in {bug.status.about} and back: {bug.title}"

@@ -210,14 +210,8 @@ def _lines(number: int, one: Cluster) -> list[str]:
     why = next((m.why_open for m in one.members if m.why_open), "")
     cause = f"not known: {why}" if one.is_open else f"{key}{parts}"
     days = " to ".join(dict.fromkeys(filter(None, (one.first_seen, one.last_seen))))
-    seen = ", ".join(
-        [
-            format_count(one.count, "finding"),
-            f"met {one.met}x",
-            *([days] if days else []),
-            *([f"torch {', '.join(one.versions)}"] if one.versions else []),
-        ]
-    )
+    versions = f"torch {', '.join(one.versions)}" if one.versions else ""
+    seen = ", ".join(filter(None, [format_count(one.count, "finding"), f"met {one.met}x", days, versions]))
     example = one.example
     lines = [
         f"status   {status_text(one)}",

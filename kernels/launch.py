@@ -153,7 +153,8 @@ def attention_backward(
     kv_heads, columns = k.shape[1:3]
     dq, dk, dv, _, dscores = _gradients(q, k, v, with_scores)
     dscores.zero_()
-    delta = (out.float() * dout.float()).sum(-1)
+    # Contiguous first, so that sums have one order whatever the layout.
+    delta = (out.float() * dout.float()).contiguous().sum(-1)
     if not (out.numel() and k.numel()):
         return dq.zero_(), dk.zero_(), dv.zero_(), delta, dscores
     group = heads // kv_heads

@@ -97,6 +97,15 @@ def test_a_function_without_tiles_is_skipped() -> None:
         _ = attention.function
 
 
+def test_a_function_of_a_module_outside_of_packages_has_no_tiles() -> None:
+    def attention() -> None: ...
+
+    attention.__module__, change = "my_kernel", CONTROLS["tile"].launch
+    assert change is not None
+    with pytest.raises(SubjectError):
+        change(attention, [16, 16])
+
+
 def test_the_bundled_kernels_are_launched_with_other_tiles() -> None:
     def attention() -> launch.Schedule:
         return launch.forward_schedule(torch.float32, 16, "cpu")

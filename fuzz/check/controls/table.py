@@ -53,7 +53,7 @@ def _set_schedule(settings: tuple[str, ...], function: Function, numbers: list[i
     try:
         launch: Any = importlib.import_module(f"{package}.launch")
         forward, backward = launch.forward_schedule, launch.backward_schedule
-    except (ImportError, AttributeError, ValueError) as error:
+    except (ImportError, AttributeError, TypeError, ValueError) as error:  # TypeError: it is in no package
         raise SubjectError(f"{function.__module__} has no schedule: {error}") from error
 
     @functools.wraps(function)

@@ -1,6 +1,6 @@
 """Damage running campaigns at random and look at what is left.
 
-    python -m benchmarks.chaos [--minutes 30] [--seed 1] [--workers 2] [--round 30] [--disk DIR]
+    python -m benchmarks.chaos [--minutes 30] [--seed 1] [--workers 2] [--round 60] [--disk DIR]
 
 Two campaigns are begun and continued by turns: one over functions with known faults, one over torch. Each round is one
 run of one of them with one kind of damage: the parent, workers (while they start, judge and shrink) or what workers
@@ -28,13 +28,14 @@ from pathlib import Path
 
 from benchmarks.faulty_functions import FUNCTIONS
 from corpus import entry
-from fuzz.run_store import RESULTS_FILE
+from fuzz.run_store import EVENTS_FILE, RESULTS_FILE
+from fuzz.worker_process import START_SECONDS
 from generators.errors import UserError
 
 MARK = "ATTNFUZZ_CHAOS"
 """In the environment of every process of a campaign, so that those left behind are found."""
-LATE_SECONDS = 20.0
-"""A run may end so long after its budget: what it waits for, and a slow machine."""
+LATE_SECONDS = 12.0
+"""A run may end so long after its budget: what was begun gets 5 s of it."""
 TARGETS = {
     "functions": [f"--subject=benchmarks.faulty_functions:{name}" for name in FUNCTIONS],
     "torch": ["--subject=passes", "--subject=inductor"],
@@ -45,9 +46,19 @@ class Round:
     """One run of a campaign, to be damaged while it runs."""
 
     def __init__(
-        self, command: list[str], log: Path, *, ends: float, mark: str, rng: random.Random, disk: Path | None
+        self,
+        command: list[str],
+        log: Path,
+        events: Path,
+        *,
+        seconds: float,
+        mark: str,
+        rng: random.Random,
+        disk: Path | None,
     ) -> None:
-        self.ends, self.mark, self.rng, self.disk = ends, mark, rng, disk
+        self.mark, self.rng, self.disk = mark, rng, disk
+        self._events, self._earlier, self._seconds = events, count_runs(events), seconds
+        self._launched, self._began = time.monotonic(), 0.0
         with log.open("ab") as file:
             self.parent = subprocess.Popen(command, stdout=file, stderr=file, env={**os.environ, MARK: mark})
 
@@ -58,6 +69,13 @@ class Round:
         except subprocess.TimeoutExpired:
             return True
         return False
+
+    def seconds_left(self) -> float:
+        """Until it is late: its budget counts from its beginning, when the first worker has started."""
+        if not self._began and count_runs(self._events) > self._earlier:
+            self._began = time.monotonic()
+        began = self._began or self._launched + START_SECONDS
+        return began + self._seconds + LATE_SECONDS - time.monotonic()
 
     def processes(self) -> list[int]:
         """All processes of the campaign that live, without its parent."""
@@ -75,13 +93,18 @@ class Round:
 
     def strike(self, pick: Callable[[], list[int]], number: int, mean_seconds: float) -> None:
         """Send a signal to one of the processes that `pick` gives, again and again."""
-        while time.monotonic() < self.ends and self.wait(self.rng.expovariate(1 / mean_seconds)):
+        while self.seconds_left() > LATE_SECONDS and self.wait(self.rng.expovariate(1 / mean_seconds)):
             victims = pick()
             if victims:
                 try:
                     os.kill(self.rng.choice(victims), number)
                 except ProcessLookupError:
                     pass  # It has ended by itself.
+
+
+def count_runs(events: Path) -> int:
+    """How many runs of a campaign have begun."""
+    return events.read_bytes().count(b'"CampaignStarted"') if events.exists() else 0
 
 
 def read_environments() -> Iterator[tuple[int, bytes]]:
@@ -137,10 +160,10 @@ DAMAGES: dict[str, tuple[Callable[[Round], None], set[int]]] = {
         lambda run: run.strike(lambda: sorted({*run.processes()} - {*run.workers()}), signal.SIGKILL, 1),
         {0, 1},
     ),
-    "stop a worker": (lambda run: run.strike(run.workers, signal.SIGSTOP, 15), {0, 1}),
+    "stop a worker": (lambda run: run.strike(run.workers, signal.SIGSTOP, 15), {0, 1, 2}),
     "fill the disk": (fill_disk, {0, 1, 2}),
 }
-"""By name: what is done to a run, and the exit codes it may end with. Killing the first worker before its first word
+"""By name: what is done to a run, and the exit codes it may end with. Damage to the first worker before its first word
 gives 2."""
 
 
@@ -199,7 +222,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--round", type=float, default=30.0, help="seconds of one run")
+    parser.add_argument("--round", type=float, default=60.0, help="seconds of one run")
     parser.add_argument("--disk", type=Path)
     options = parser.parse_args()
     directory = options.disk or Path(tempfile.mkdtemp(prefix="attnfuzz-chaos-"))
@@ -228,11 +251,15 @@ def run_round(campaign: Campaign, damage: str, options: argparse.Namespace, mark
     """Run a campaign once, damage it, print a line; gives what is wrong afterwards."""
     do_damage, codes = DAMAGES[damage]
     began, before = time.monotonic(), len(campaign.seen)
-    ends = began + options.round
-    run = Round(campaign.command(options), campaign.log, ends=ends, mark=mark, rng=rng, disk=options.disk)
+    events = campaign.out / EVENTS_FILE
+    run = Round(
+        campaign.command(options), campaign.log, events, seconds=options.round, mark=mark, rng=rng, disk=options.disk
+    )
     do_damage(run)
     faults = []
-    if run.wait(ends + LATE_SECONDS - time.monotonic()):
+    while run.wait(1.0) and run.seconds_left() > 0:
+        pass
+    if run.parent.poll() is None:
         faults.append(f"still runs {LATE_SECONDS:g} s after its budget")
         run.parent.kill()
     code = run.parent.wait()

@@ -35,20 +35,28 @@ NEEDED = frozenset({"cyclopts", "jinja2", "matplotlib", "packaging", "rich", "ya
 
 def enter(command: Callable[..., int | None], name: str) -> NoReturn:
     """Run `command` with the options of `sys.argv` and exit; `name` is what the user typed, `fuzz.run` say."""
-    with handle_signals(signal.default_int_handler):
-        code = call(command, name, sys.argv[1:])
+    _set_handlers(signal.default_int_handler)
+    code = call(command, name, sys.argv[1:])
+    _set_handlers(signal.SIG_IGN)  # The exit code is all that is left to tell.
     with ignore_lost_output():
         sys.stdout.flush()
     sys.exit(code)
 
 
-@contextmanager
-def handle_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """While entered `handler` gets SIGINT, SIGTERM and, unless it is ignored (nohup), SIGHUP."""
+_Handler = Callable[[int, FrameType | None], Any] | int | None
+
+
+def _set_handlers(handler: _Handler) -> dict[signal.Signals, _Handler]:
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
-    before = {number: signal.signal(number, handler) for number in numbers}
+    return {number: signal.signal(number, handler) for number in numbers}
+
+
+@contextmanager
+def handle_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """While entered `handler` gets SIGINT, SIGTERM and, unless it is ignored (nohup), SIGHUP."""
+    before = _set_handlers(handler)
     try:
         yield
     finally:

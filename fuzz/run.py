@@ -159,12 +159,14 @@ def _ledger(path: Path | None) -> "Ledger | None":
 
 
 def _campaign(options: "Options") -> int:
-    from fuzz.campaign.session import run_campaign
+    from fuzz.campaign.session import RunResult, run_campaign
 
-    result = run_campaign(options)
-    if not options.quiet or result.faults:
-        with ignore_lost_output():
-            print(result.summary, flush=True)
+    def show(result: RunResult) -> None:
+        if not options.quiet or result.faults:
+            with ignore_lost_output():
+                print(result.summary, flush=True)
+
+    result = run_campaign(options, show=show)
     if result.error is not None:
         raise result.error
     if result.faults and not result.interrupted:

@@ -6,8 +6,8 @@ import shutil
 import sqlite3
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -44,8 +44,9 @@ class RunResult:
 
 
 @contextmanager
-def _enter_directory(path: Path) -> Iterator[None]:
-    """While entered nobody else enters; what a campaign that does not begin made goes, and so does compiled code.
+def _enter_directory(path: Path) -> Iterator[ExitStack]:
+    """While entered nobody else enters. At the end compiled code goes, and what was made here unless `pop_all` of the
+    value is called: a campaign that does not begin leaves nothing.
 
     It holds `results.sqlite`, `events.ndjson`, `stats.json`, `workers/*.log`, `cache/`, `internal/`, and, where a fault
     of ours kept cases from being judged, `faults/`. Raises `UserError` when it can't be written, is full, is in use, or
@@ -66,14 +67,13 @@ def _enter_directory(path: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise UserError(f"--out {path}: another campaign is running there") from error
-        try:
-            yield
-        except (UserError, KeyboardInterrupt):
+        with ExitStack() as undo:
             if made is not None:
-                shutil.rmtree(made, ignore_errors=True)
-            raise
-        finally:
-            shutil.rmtree(path / "cache", ignore_errors=True)
+                undo.callback(shutil.rmtree, made, ignore_errors=True)
+            try:
+                yield undo
+            finally:
+                shutil.rmtree(path / "cache", ignore_errors=True)
 
 
 def default_path() -> Path:
@@ -81,20 +81,27 @@ def default_path() -> Path:
     return Path("runs") / time.strftime("%Y-%m-%dT%H-%M-%S")
 
 
-def run_campaign(options: Options, sampler: Sampler = sample) -> RunResult:
-    """Run a campaign in its directory. Raises `UserError` when it can't begin."""
+def run_campaign(
+    options: Options, sampler: Sampler = sample, show: Callable[[RunResult], object] = lambda result: None
+) -> RunResult:
+    """Run a campaign in its directory, and show the result before a signal can end the process.
+
+    Raises `UserError` when it can't begin.
+    """
     try:
         require_writable(options.corpus, "--corpus")
         for option, file in (("--json", options.json), ("--junit", options.junit)):
             if file is not None:
                 require_writable(file, option, is_file=True)
-        with _enter_directory(options.out), closing(Results(options.out)) as results:
-            return _run(_resolve_seed(options, results), results, sampler)
+        with _enter_directory(options.out) as undo, closing(Results(options.out)) as results:
+            return _run(_resolve_seed(options, results), results, sampler, show, undo)
     except (OSError, sqlite3.OperationalError) as error:
         raise translate_disk_error(error, options.out) from None
 
 
-def _run(options: Options, results: Results, sampler: Sampler) -> RunResult:
+def _run(
+    options: Options, results: Results, sampler: Sampler, show: Callable[[RunResult], object], undo: ExitStack
+) -> RunResult:
     statistics = Statistics(results)
     screen = LiveScreen if sys.stderr.isatty() else LineScreen
     screen = QuietScreen if options.quiet else VerboseScreen if options.verbose else screen
@@ -118,6 +125,7 @@ def _run(options: Options, results: Results, sampler: Sampler) -> RunResult:
         try:
             _require_compiler(campaign.prepare(), options)
             has_begun = True
+            undo.pop_all()
         finally:
             if not has_begun:
                 campaign.close()
@@ -131,13 +139,15 @@ def _run(options: Options, results: Results, sampler: Sampler) -> RunResult:
         text = summarize(
             results, statistics, waiting=results.outcomes().get("waiting", 0), new=new, bugs=shared.known.bugs
         )
-    return RunResult(
-        new=new,
-        interrupted=bool(signals),
-        summary=text,
-        faults=len(statistics.faults),
-        error=errors[0] if errors else None,
-    )
+        result = RunResult(
+            new=new,
+            interrupted=bool(signals),
+            summary=text,
+            faults=len(statistics.faults),
+            error=errors[0] if errors else None,
+        )
+        show(result)
+    return result
 
 
 def _resolve_seed(options: Options, results: Results) -> Options:

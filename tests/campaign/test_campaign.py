@@ -198,6 +198,17 @@ def test_a_run_goes_on_where_it_ended(tmp_path: Path) -> None:
     assert len(found(given)) == 1
 
 
+def test_an_interrupt_at_the_very_end_keeps_the_run(tmp_path: Path) -> None:
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    given = options(tmp_path, rules=[WRONG], budget="2x")
+    with pytest.raises(KeyboardInterrupt):
+        run_campaign(given, sampler("softmax"), show=interrupt)
+    ((finding,), _) = rows(given)
+    assert finding.kind == "new"
+
+
 def test_a_run_goes_on_with_its_own_seed_alone(tmp_path: Path) -> None:
     run_campaign(options(tmp_path, budget="2x", seed=1), sampler())
     run_campaign(options(tmp_path, budget="2x", seed=-1), sampler())

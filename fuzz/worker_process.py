@@ -355,9 +355,10 @@ class WorkerProcess:
             self._enter(message.stage)
             text = f"waiting for the worker under {python} to start: {self.stage}\n"
             said = threading.Timer(_WAIT_SECONDS, sys.stderr.write, (text,))
-            if not self.has_worked:
-                said.start()
+            said.daemon = True  # An interrupt between two lines here must not wait for it.
             try:
+                if not self.has_worked:
+                    said.start()
                 message = self.read(max(START_SECONDS, self.config.timeout))
             finally:
                 said.cancel()

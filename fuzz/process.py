@@ -23,6 +23,16 @@ _TAIL_BYTES = 16384
 _FRAME = re.compile(r'  File "(?P<file>[^"]+)", line \d+ in (?P<function>.+)')
 
 
+def machine_memory_mib() -> int:
+    """MiB of memory that this machine has, or that its control group may use (cgroup-v2.rst: memory.max)."""
+    mib = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+    except OSError:
+        return mib
+    return min(mib, int(limit) >> 20) if limit.isdigit() else mib
+
+
 def session_rss_mib(session: int) -> float:
     """MiB resident in all processes of a session, read from /proc; 0.0 where there is none."""
     try:

@@ -51,6 +51,7 @@ def shrink(
     from corpus.entry import Entry, load, save
     from corpus.files import require_writable
     from corpus.shrink import shrink as shrink_case
+    from fuzz.bug_identity import indirectness
     from fuzz.campaign.finding_store import record_origin
     from fuzz.campaign.investigate import is_same_failure
     from fuzz.durations import format_count, parse_duration
@@ -89,7 +90,9 @@ def shrink(
         def still_fails(candidate: Case) -> bool:
             nonlocal smallest, shown
             result = judge(candidate)
-            if result is None or not is_same_failure(result, wanted, exact=True, attention_only=attention_only):
+            if result is None or indirectness(result.failure) > indirectness(shown.failure):
+                return False
+            if not is_same_failure(result, wanted, exact=True, attention_only=attention_only):
                 return False
             smallest, shown = candidate, result
             return True

@@ -1,4 +1,4 @@
-"""One worker process: start it, send a check, receive the result, end it. Its death, hang or hunger is a result."""
+"""One worker process: start it, send a check, receive the result, end it. Being lost is a result too."""
 
 import os
 import select
@@ -14,7 +14,7 @@ from typing import IO
 
 from fuzz import protocol
 from fuzz.durations import format_count, parse_duration
-from fuzz.process import explain_exit, find_last_words, find_place, read_tail, session_rss_mib
+from fuzz.process import explain_exit, find_last_words, find_place, machine_memory_mib, read_tail, session_rss_mib
 from fuzz.protocol import Check, Fault, Hello, Message, ProtocolError, Result, Stage, SubjectResult, Unusable, Verdict
 from fuzz.protocol.failures import Process, ProcessLost
 from fuzz.protocol.render import describe_failure
@@ -72,7 +72,7 @@ class WorkerConfig:
         """The configuration that options of a command line ask for. Raises `UserError`."""
         if memory < MIN_MEMORY_MIB:
             raise UserError(f"--memory must be at least {MIN_MEMORY_MIB} (importing torch takes 400 MiB), got {memory}")
-        cpus, machine_mib = len(os.sched_getaffinity(0)), os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
+        cpus, machine_mib = len(os.sched_getaffinity(0)), machine_memory_mib()
         if workers not in range(1, 1 + (most := cpus * WORKERS_PER_CPU)):
             raise UserError(f"--workers must be from 1 to {most} on {format_count(cpus, 'CPU')}, got {workers}")
         # A limit is rarely reached by all workers at once.
@@ -233,8 +233,8 @@ class WorkerProcess:
         while True:
             message = self.read(self.config.timeout)
             if isinstance(message, ProcessLost):
-                if message.detail == signal.SIGKILL.name and repeats:
-                    # Cases don't do that, but the system and people do.
+                if repeats and (message.detail == signal.SIGKILL.name or self.stage == "start"):
+                    # The system and people kill processes, and one that has begun nothing accuses no case.
                     repeats -= 1
                     self.count_failure(describe_failure(message))
                     self.send(self._check)

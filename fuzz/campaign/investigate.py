@@ -153,19 +153,23 @@ def _shrink(
     *,
     attention_only: bool,
 ) -> list[Case]:
-    probes = 0
+    probes, least = 0, indirectness(suspect.failure)
 
     def is_spent() -> bool:
         # Every probe that fails like this costs a worker, or the whole time limit.
         return is_time_up() or (suspect.verdict in PROCESS and probes >= _PROCESS_PROBES)
 
     def still_fails(candidate: Case) -> bool:
-        nonlocal probes
+        nonlocal probes, least
         probes += 1
-        fails = is_same_failure(probe(candidate, suspect.subject), suspect, exact=True, attention_only=attention_only)
-        if fails:
-            progress(candidate)
-        return fails
+        result = probe(candidate, suspect.subject)
+        if result is None or indirectness(result.failure) > least:
+            return False
+        if not is_same_failure(result, suspect, exact=True, attention_only=attention_only):
+            return False
+        least = indirectness(result.failure)
+        progress(candidate)
+        return True
 
     return shrink(case, still_fails, is_spent, attention_only=attention_only)
 

@@ -98,10 +98,11 @@ class DiskFull(UserError):
 
 def translate_disk_error(error: Exception, place: Path) -> Exception:
     """`DiskFull` for what an exception says of the disk; else the exception."""
-    if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
-        said = error.strerror
-    elif isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF in _SQLITE_DISK_ERRORS:
-        said = str(error)
+    cause = error.__cause__ or error
+    if isinstance(cause, OSError) and cause.errno in _DISK_ERRORS:
+        said = cause.strerror
+    elif isinstance(cause, sqlite3.OperationalError) and cause.sqlite_errorcode & 0xFF in _SQLITE_DISK_ERRORS:
+        said = str(cause)
     else:
         return error
     return DiskFull(f"{place}: {said}; all findings so far are saved")

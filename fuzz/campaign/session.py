@@ -7,7 +7,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -45,8 +45,8 @@ class RunResult:
 
 @contextmanager
 def _enter_directory(path: Path) -> Iterator[ExitStack]:
-    """While entered nobody else enters. At the end compiled code goes, and what was made here unless `pop_all` of the
-    value is called: a campaign that does not begin leaves nothing.
+    """While entered nobody else enters. At the end compiled code is removed, and the directory too if it was made here,
+    unless `pop_all` of the value is called: a campaign that does not begin leaves nothing.
 
     It holds `results.sqlite`, `events.ndjson`, `stats.json`, `workers/*.log`, `cache/`, `internal/`, and, where a fault
     of ours kept cases from being judged, `faults/`. Raises `UserError` when it can't be written, is full, is in use, or
@@ -54,9 +54,7 @@ def _enter_directory(path: Path) -> Iterator[ExitStack]:
     """
     if path.is_dir() and not (path / RESULTS_FILE).exists() and {one.name for one in path.iterdir()} - {_LOCK}:
         raise UserError(f"--out {path}: holds other files and no run; give a directory of its own")
-    made = None if path.exists() else path
-    while made is not None and not made.parent.exists():
-        made = made.parent
+    made = [one for one in (path, *path.parents) if not one.exists()]
     require_writable(path, "--out")
     lock = (path / _LOCK).open("ab")
     if shutil.disk_usage(path).free < _SPARE_MIB * 2**20:
@@ -68,12 +66,20 @@ def _enter_directory(path: Path) -> Iterator[ExitStack]:
         except OSError as error:
             raise UserError(f"--out {path}: another campaign is running there") from error
         with ExitStack() as undo:
-            if made is not None:
-                undo.callback(shutil.rmtree, made, ignore_errors=True)
+            undo.callback(_remove, made)
             try:
                 yield undo
             finally:
                 shutil.rmtree(path / "cache", ignore_errors=True)
+
+
+def _remove(made: list[Path]) -> None:
+    """Remove a directory, and its parents where nobody else made anything in them meanwhile; innermost first."""
+    for path in made[:1]:
+        shutil.rmtree(path, ignore_errors=True)
+    with suppress(OSError):
+        for parent in made[1:]:
+            parent.rmdir()
 
 
 def default_path() -> Path:
@@ -89,11 +95,11 @@ def run_campaign(
     Raises `UserError` when it can't begin.
     """
     try:
-        require_writable(options.corpus, "--corpus")
-        for option, file in (("--json", options.json), ("--junit", options.junit)):
-            if file is not None:
-                require_writable(file, option, is_file=True)
         with _enter_directory(options.out) as undo, closing(Results(options.out)) as results:
+            require_writable(options.corpus, "--corpus")
+            for option, file in (("--json", options.json), ("--junit", options.junit)):
+                if file is not None:
+                    require_writable(file, option, is_file=True)
             return _run(_resolve_seed(options, results), results, sampler, show, undo)
     except (OSError, sqlite3.OperationalError) as error:
         raise translate_disk_error(error, options.out) from None

@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from typing import Any
 
+from corpus.files import replace_file
 from fuzz.campaign import events
 from fuzz.campaign.search import WITH
 from fuzz.durations import format_count
@@ -120,9 +121,7 @@ class Statistics(events.Listener):
     def close(self) -> None:
         """Replace stats.json."""
         self._written = time.time()
-        temporary = self._path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(self.to_dict(), indent=1) + "\n", encoding="utf-8")
-        temporary.replace(self._path)
+        replace_file(self._path, f"{json.dumps(self.to_dict(), indent=1)}\n".encode())
         self._results.set_meta({"seconds": str(self.earlier_seconds + self.elapsed)})
 
     def to_dict(self) -> dict[str, Any]:

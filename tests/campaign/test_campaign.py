@@ -1,6 +1,7 @@
 import json
 import shutil
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +197,14 @@ def test_a_run_goes_on_where_it_ended(tmp_path: Path) -> None:
     assert run_campaign(given, sampler("softmax")).new == 0
     assert [event["index"] for event in events(given, "CaseJudged")] == list(range(20))
     assert len(found(given)) == 1
+
+
+def test_a_campaign_that_does_not_begin_leaves_nothing_and_takes_nothing_of_others(tmp_path: Path) -> None:
+    given = options(tmp_path, setup=setup(unusable="no torch"))
+    given = replace(given, out=tmp_path / "runs" / "a", corpus=tmp_path / "runs" / "found")
+    with pytest.raises(UserError):
+        run_campaign(given, sampler())
+    assert not given.out.exists() and given.corpus.exists()
 
 
 def test_an_interrupt_at_the_very_end_keeps_the_run(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from triage.attribution.render import describe_explanation
 from triage.attribution.root_cause import Experiment, Mechanism, MechanismKind, RootCause
 from triage.report import repro
 from triage.report.build import write_refusal, write_report
-from triage.report.model import MAX_LINES
+from triage.report.model import MAX_LINES, MAX_PROGRAM_LINES
 from triage.report.repro import Bug, write_script
 from triage.report.wording import refuse, title
 
@@ -117,11 +117,15 @@ def test_cause_and_explanation_follow_the_table(entry: Entry) -> None:
     assert len(text.splitlines()) <= MAX_LINES
 
 
-def test_a_report_that_would_be_long_leaves_the_program_to_the_script(entry: Entry) -> None:
+def test_a_report_that_would_be_long_keeps_the_program_and_cuts_its_tables(entry: Entry) -> None:
     lines = "\n".join(f"line {number}" for number in range(70))
     report = write_report(entry, ablation(), ran(), environment=lines)
     assert len(report.render().splitlines()) <= MAX_LINES
-    assert report.values["program"] not in report.render()
+    assert report.values["program"] in report.render() and "line 0\n" in report.render()
+    for count, is_shown in ((MAX_PROGRAM_LINES, True), (MAX_PROGRAM_LINES + 1, False)):
+        program = "\n".join(f"statement {number}" for number in range(count))
+        long = replace(report, values={**report.values, "program": program}).render()
+        assert (program in long) is is_shown
 
 
 def test_an_error_is_shown_by_its_log(entry: Entry) -> None:

@@ -12,9 +12,13 @@ REPOSITORY = "pytorch/pytorch"
 _URL_LIMIT = 8000
 """gh refuses to open an address of 8192 characters or more; title and repository take some of them."""
 
-MAX_PROGRAM_LINES = 45
+MAX_PROGRAM_LINES = 60
+"""A longer program is left to repro.py."""
 MAX_LINES = 119
-"""Of a report: longer ones are not read."""
+"""Of a report: a longer one has its tables cut."""
+
+_KEPT_LINES = {"table": 6, "conditions": 4, "environment": 8}
+"""How much of each table a long report keeps; the first is cut first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +37,17 @@ class Draft:
         return bool(self.values.get("upstream"))
 
     def render(self) -> str:
-        """The text of report.md, which leaves a long program to repro.py."""
-        lines = self.values["program"].count("\n") + 1
-        text = render(self.template, title=self.title, report=self.values)
-        if not self.search or (lines <= MAX_PROGRAM_LINES and text.count("\n") < MAX_LINES):
-            return text
-        shorter = {**self.values, "program": f"# {lines} lines, in repro.py"}
-        return render(self.template, title=self.title, report=shorter)
+        """The text of report.md. To be short it leaves out lines of tables; a very long program is in repro.py alone."""
+        values, lines = dict(self.values), self.values["program"].count("\n") + 1
+        if self.search and lines > MAX_PROGRAM_LINES:
+            values["program"] = f"# {lines} lines, in repro.py"
+        text = render(self.template, title=self.title, report=values)
+        for name, kept in _KEPT_LINES.items() if self.search else ():
+            if text.count("\n") >= MAX_LINES:
+                rows = values[name]
+                values[name] = "\n".join(rows.splitlines()[:kept]) if isinstance(rows, str) else rows[:kept]
+                text = render(self.template, title=self.title, report=values)
+        return text
 
     def commands(self, file: str) -> list[str]:
         """What a person types to look for duplicates and to open the issue in a browser; nothing here runs them."""

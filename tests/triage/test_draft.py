@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from corpus.entry import Entry, Found
+from corpus.entry import Entry, Found, load
+from fuzz.evaluator import ROOT
 from fuzz.protocol import FINDINGS, SubjectResult, Verdict
 from fuzz.protocol.controls import Control
 from fuzz.protocol.failures import Failure, FaultyOperation, Raised
@@ -147,6 +148,13 @@ def test_the_title_is_the_symptom(case: Case, verdict: Verdict, failure: Failure
     found = title(case, SubjectResult("inductor", verdict, numbers=NUMBERS, failure=failure), "cpu")
     assert found.startswith("[Inductor][CPU] attention with softmax over dim -2: ")
     assert all(word in found for word in words)
+
+
+def test_a_title_names_few_operations_and_the_pattern_that_matched() -> None:
+    entry = load(ROOT / "corpus" / "known" / "integer-mask.case.yaml")
+    result = SubjectResult("inductor", Verdict.WRONG_RESULT, numbers=NUMBERS, failure=OFF, fired=("_sfdp_pattern_15",))
+    name = title(entry.case, result, "cpu")
+    assert "matmul, div, eq, ... (_sfdp_pattern_15)" in name and "masked_fill" not in name
 
 
 def test_the_command_to_open_an_issue_leaves_out_a_body_too_long_for_an_address(entry: Entry) -> None:

@@ -77,11 +77,12 @@ def report(
 
     seconds = 0.0 if explain == "0s" else parse_duration(explain, "explain")
     config = WorkerConfig.from_options(python, device or "", (), timeout, memory)
-    cases = find_cases(what, ledgers.load(ledger or ROOT / "corpus" / "ledger.yaml"))
+    bugs = ledgers.load(ledger or ROOT / "corpus" / "ledger.yaml")
+    cases = find_cases(what, bugs)
     failed = 0
     for name, case in cases:
         try:
-            lines = _report(case, out / name, config, subject, seconds, overwrite=overwrite)
+            lines = _report(case, out / name, config, subject, seconds, bugs, overwrite=overwrite)
             print("\n".join(lines), flush=True)  # noqa: T201 - a command line prints its result
         except UserError as error:
             if len(cases) == 1:
@@ -114,7 +115,14 @@ def find_cases(what: Path, ledger: "Ledger") -> list[tuple[str, Path]]:
 
 
 def _report(
-    case: Path, out: Path, config: "WorkerConfig", chosen: str | None, explain_seconds: float, *, overwrite: bool
+    case: Path,
+    out: Path,
+    config: "WorkerConfig",
+    chosen: str | None,
+    explain_seconds: float,
+    ledger: "Ledger",
+    *,
+    overwrite: bool,
 ) -> list[str]:
     from dataclasses import replace
 
@@ -137,6 +145,9 @@ def _report(
         raise UserError(f"{file} exists and may have your edits; use another --out, or --overwrite")
     require_writable(out, "--out")
     draft = build(entry, config, out, subject=subject, explain_seconds=explain_seconds)
+    bug = ledger.find_case(entry.case.id)
+    if draft.search and bug is not None and not chosen:
+        draft = replace(draft, title=bug.title)
     file.write_text(draft.render(), encoding="utf-8")
     lines = [draft.title, f"  {file}"]
     if not draft.search:

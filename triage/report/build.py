@@ -67,11 +67,12 @@ def build(
         entry = replace(entry, expect=Expectation("pass", subject=subject, device=config.device))
         config = replace(config, named=(subject,) if is_user_function(subject) else ())
     with open_evaluator(config, repeat=2, with_error_map=True, remember=True) as evaluator:
+        what = "in eager, by each part of the compiler, and with parts off" if subject is None else f"under {subject}"
+        sys.stderr.write(f"torch {evaluator.hello.torch}: running the case {what}\n")
         ablation = run_ablation(entry, evaluator) if subject is None else run_kernel_ablation(entry, evaluator)
         why, evidence = refuse(ablation), None
         if why is None:
-            what = f"{ablation.result.verdict} with {ablation.accused}"
-            sys.stderr.write(f"{what}: running repro.py and control experiments, which takes some minutes\n")
+            sys.stderr.write(f"{ablation.result.verdict} with {ablation.accused}\n")
             evidence = _investigate(
                 entry, ablation, evaluator, out / "repro.py", is_kernel=subject is not None, seconds=explain_seconds
             )
@@ -79,6 +80,7 @@ def build(
         for file in ("repro.py", picture.FILE):
             (out / file).unlink(missing_ok=True)  # one of an earlier report would seem to belong to this one
         return write_refusal(entry.case, ablation, why or refuse_unshown(ablation))
+    sys.stderr.write("writing the report\n")
     return write_report(
         entry,
         ablation,
@@ -181,13 +183,16 @@ def _investigate(
         seconds=config.timeout,
         memory_mib=config.memory_mib,
     )
+    sys.stderr.write("running repro.py\n")
     shown = _reproduce(bug, config, file)
     if shown is None:
         return None
     is_lost = result.verdict in repro.ENDS_PROCESS or result.verdict is Verdict.TIMEOUT
     evaluator.repeat = 2 if is_kernel or result.verdict is Verdict.NONDETERMINISTIC else 1
+    sys.stderr.write("looking for the cause: control experiments, one change in each; a minute or two\n")
     cause = attribute(entry, evaluator, ablation)
     if not is_lost and not is_kernel and seconds:
+        sys.stderr.write(f"looking for the conditions: one property varied at a time, at most {seconds:.0f} s\n")
         base = find_cheapest(ablation, entry)
         explanation = explain(
             entry.case,
@@ -201,6 +206,7 @@ def _investigate(
 
 def _explore_sizes(case: Case, ablation: Ablation, config: WorkerConfig) -> Explanation:
     result = ablation.result
+    sys.stderr.write("looking for the sizes that fail: one dimension varied at a time\n")
     limited = replace(config, timeout=min(config.timeout, _SIZE_TIMEOUT))
     repeat = 2 if result.verdict is Verdict.NONDETERMINISTIC else 1
     with open_evaluator(limited, repeat=repeat, remember=True) as evaluator:

@@ -38,6 +38,7 @@ _REASONS = {
     Verdict.RANDOM_STREAM: "Active dropout drew other random numbers, which is by design (pytorch#172206).",
 }
 _SEARCH_WORDS = 6
+_NAMED_OPS = 3
 _VERDICTS = {
     Verdict.WRONG_RESULT: ("returns a wrong result", "wrong result"),
     Verdict.WRONG_GRADIENT: ("computes a wrong gradient", "wrong gradient"),
@@ -109,7 +110,7 @@ def title(case: Case, result: SubjectResult, device: str, rules: Sequence[str] =
     (float64)", or "attention kernel pkg:attention: wrong gradient dq where S > 64 and S % 64 != 0"."""
     if not is_kernel(result):
         compiler = "" if result.verdict is Verdict.EAGER_SUSPECT else "[Inductor]"
-        return f"{compiler}[{device.upper()}] {describe_program(case)}: {_symptom(result)}"
+        return f"{compiler}[{device.upper()}] {describe_program(case, result.fired)}: {_symptom(result)}"
     backend = get_spec(result.subject).sdpa
     who = f"scaled_dot_product_attention, {backend} backend" if backend else f"attention kernel {result.subject}"
     what = _VERDICTS[result.verdict][1]
@@ -233,20 +234,23 @@ def _symptom(result: SubjectResult) -> str:
     return describe(result) or verdict.explanation
 
 
-def describe_program(case: Case) -> str:
-    """The program in a few words: what it computes and what is unusual about it."""
+def describe_program(case: Case, fired: tuple[str, ...] = ()) -> str:
+    """The program in a few words: what it computes, which attention patterns of `fired` match it, what is unusual."""
     kinds = [op.kind for op in case.ops]
+    named = [kind for kind in kinds if kind not in _UNNAMED] or kinds
+    few = ", ".join([*named[:_NAMED_OPS], *(["..."] if len(named) > _NAMED_OPS else [])])
+    few += "".join(f" (_{pattern})" for pattern in sorted(attention_patterns(fired)))
     if "sdpa" in kinds:
         what = "scaled_dot_product_attention"
     elif _SOFTMAX & set(kinds) and sum(kind in _PRODUCTS for kind in kinds) > 1:
         what = "attention"
     else:
-        what = ", ".join(kind for kind in kinds if kind not in _UNNAMED) or ", ".join(kinds)
+        what = few
     unusual = list(dict.fromkeys(_unusual_parts(case)))[:2]
     if unusual:
         what += f" with {' and '.join(unusual)}"
     elif what == "attention":
-        what += f" written as {', '.join(kind for kind in kinds if kind not in _UNNAMED)}"
+        what += f" written as {few}"
     low = sorted({item.dtype for item in case.inputs if item.dtype in LOW_PRECISION})
     what += f" in {' and '.join(low)}" if low else ""
     what += " in training" if case.training else ""

@@ -4,6 +4,7 @@ import math
 import os
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -128,14 +129,17 @@ def replay_entry(
     return result, compare(expectation, result, evaluator.hello.torch, as_found=as_found)
 
 
-def describe_result(result: Result, case: Case) -> list[str]:
-    """A result in lines: each subject's verdict, where a value is wrong, its numbers and the rewrites that fired."""
+def describe_result(result: Result, case: Case, *, verbose: bool = False) -> list[str]:
+    """A result in lines: each subject's verdict, where a value is wrong, its numbers and the rewrites that fired.
+    `verbose`: all that was reached by name."""
     lines = []
     for judged in result.results:
         lines.append(": ".join(filter(None, [f"{judged.subject} {judged.verdict}", describe(judged)])))
         lines += [f"  {line}" for line in describe_details(judged, describe_where(case, judged.where))]
         if judged.reached:
-            lines.append(f"  reached {', '.join(judged.reached)}")
+            kinds = Counter(name.partition(" ")[0] for name in judged.reached).most_common()
+            counts = "; ".join(f"{kind} {count}" for kind, count in kinds)
+            lines.append(f"  reached {', '.join(judged.reached) if verbose else f'{counts} (-v names them)'}")
     return lines
 
 

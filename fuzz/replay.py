@@ -15,6 +15,7 @@ def replay(
     timeout: str = "120s",
     memory: int = 8192,
     quiet: bool = False,
+    verbose: bool = False,
 ) -> int:
     """Run each case in a worker and compare its verdict with what the case file expects.
 
@@ -34,17 +35,19 @@ def replay(
         Memory limit of the worker, in MiB.
     quiet
         Print only cases that are not as expected.
+    verbose
+        Name all that the case reached in the compiler.
 
     Examples
     --------
     python -m fuzz.replay corpus/known
     python -m fuzz.replay CASE --python ~/nightly/bin/python --subject inductor
-    0: all as expected; a known bug still shows
-    1: something is not as expected; a known bug no longer shows
+    0: all as expected: a bug shows in the torch versions that its case names, and in no other; also if skipped
+    1: a bug no longer shows in such a version, or something fails that should not
     """
     from corpus.entry import load_all
-    from fuzz.evaluator import WorkerConfig, open_evaluator
-    from fuzz.expectation import describe_result, replay_entry
+    from fuzz.evaluator import WorkerConfig, open_evaluator, public_version
+    from fuzz.expectation import State, describe_result, replay_entry
 
     config = WorkerConfig.from_options(python, "cpu", subject or (), timeout, memory)
     entries = load_all(cases)
@@ -55,7 +58,10 @@ def replay(
             unexpected += outcome.state.is_unexpected
             if quiet and not outcome.state.is_unexpected:
                 continue
-            print("\n  ".join([f"{path}: {outcome.state.value}", *describe_result(result, entry.case)]))
+            torch = public_version(evaluator.on(device or entry.device).hello.torch)
+            is_gone = outcome.state is State.MET and entry.expectation.status == "known"
+            head = f"{path}: {'gone, ' if is_gone else ''}{outcome.state.value} under torch {torch}"
+            print("\n  ".join([head, *describe_result(result, entry.case, verbose=verbose)]))
             if outcome.state.is_unexpected or not result.results:
                 print(f"  {outcome.reason}")
     return 1 if unexpected else 0

@@ -30,19 +30,21 @@ from generators.program.emit import is_random
 from generators.sampling.sample import sample
 
 _PROGRESS_SECONDS = 5.0
+_LOST = (Verdict.TIMEOUT, Verdict.WORKER_DIED)
 _WORTH_A_FILE = (Change.REGRESSED, Change.GREW, Change.FIXED, Change.FAILS)
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
     """A case to be judged under one subject on one device; `name`: its file, or what else it is known by; `chosen`: the
-    user chose the subject, so that no other is shown."""
+    user chose the subject, so that no other is shown; `verdict`: of the bug that the file records, else ""."""
 
     name: str
     case: Case
     subject: str
     device: str
     chosen: bool = False
+    verdict: str = ""
 
 
 @cache
@@ -69,6 +71,18 @@ def judge(evaluator: Evaluator, task: Task, *, fresh: bool = False) -> VersionRe
         return VersionResult(Verdict.SKIPPED, f"attnfuzz failed: {str(fault).splitlines()[-1].strip()}", fault=True)
 
 
+def judge_or_repeat(evaluator: Evaluator, task: Task) -> VersionResult:
+    """As `judge`. Where a worker is lost, a fresh one has the last word; lost again, it says nothing of a bug that is
+    recorded with another verdict."""
+    result = judge(evaluator, task)
+    if result.verdict not in _LOST:
+        return result
+    result = judge(evaluator, task, fresh=True)
+    if result.verdict not in _LOST or task.verdict in ("", result.verdict):
+        return result
+    return VersionResult(Verdict.SKIPPED, f"no verdict, in two workers: {result.message or result.verdict.explanation}")
+
+
 def make_result(result: Result) -> VersionResult:
     """What a version made of a case, from the answer about one subject."""
     if result.rejected is not None or not result.results:
@@ -84,7 +98,7 @@ def make_file_tasks(entries: Mapping[Path, Entry], subjects: Sequence[str], devi
         if not subjects:
             require_allowed(entry.subject, (), str(path))
         tasks += [
-            Task(str(path), entry.case, subject, device or entry.device, chosen=bool(subjects))
+            Task(str(path), entry.case, subject, device or entry.device, bool(subjects), entry.expectation.verdict)
             for subject in subjects or (entry.subject,)
         ]
     return tasks
@@ -119,7 +133,7 @@ def compare(task: Task, evaluators: Sequence[Evaluator], baseline: Baseline | No
 
 def _row(task: Task, evaluators: Sequence[Evaluator], baseline: Baseline | None, limit: float) -> Row:
     before = () if baseline is None else (baseline.get(task.case.id, task.subject, task.device),)
-    results = [judge(evaluator, task) for evaluator in evaluators]
+    results = [judge_or_repeat(evaluator, task) for evaluator in evaluators]
     row = Row(task.name, task.case.id, task.subject, task.device, (*before, *results), limit)
     if row.change not in (Change.REGRESSED, Change.FIXED):
         return row

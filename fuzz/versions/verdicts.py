@@ -123,10 +123,11 @@ class Row:
         return next((place for place, _ in judged if others and place > others[-1]), None)
 
     def find_most_informative(self) -> VersionResult | None:
-        """The result to describe: the last that fails, else the last that could not be judged."""
+        """The result to describe: the last that fails, else the last that could not be judged; where that is why
+        versions are not compared, the other way round."""
         fails = [result for result in self.results if result.fails]
         skipped = [result for result in self.results if not result.is_judged]
-        return [None, *skipped, *fails][-1]
+        return [None, *fails, *skipped][-1] if self.change is Change.UNJUDGED else [None, *skipped, *fails][-1]
 
 
 def compute_growth(before: VersionResult, after: VersionResult) -> float:

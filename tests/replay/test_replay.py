@@ -60,10 +60,10 @@ def test_the_exit_code_says_whether_all_was_as_expected(
 @pytest.mark.parametrize(
     ("verdict", "torch", "code", "words"),
     [
-        ("wrong_result", "2.13.0", 0, "still there, as found\n"),
-        ("ok", "2.13.0", 1, "no longer there\n"),
-        ("nonfinite", "2.13.0", 1, "not as expected\n"),
-        ("ok", "2.14.0", 0, "as expected\n"),
+        ("wrong_result", "2.13.0", 0, "still there, as found under torch 2.13.0\n"),
+        ("ok", "2.13.0", 1, "no longer there under torch 2.13.0\n"),
+        ("nonfinite", "2.13.0", 1, "not as expected under torch 2.13.0\n"),
+        ("ok", "2.14.0", 0, "gone, as expected under torch 2.14.0\n"),
     ],
 )
 def test_what_a_campaign_found_is_not_called_known(

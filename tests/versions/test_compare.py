@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from corpus.entry import Entry, load, save
+from corpus.entry import Entry, Expectation, load, save
 from generators.sampling.sample import sample
 from tests.campaign.fakes import FAKE, case
 from tests.command import ROOT, run_command
@@ -87,6 +87,31 @@ def test_the_end_of_a_worker_is_a_row(python: Make, files: Path, action: str, ve
     done = run("--python", python("2.12.1"), "--python", python("2.13.0", loses), files, "--timeout", "1s")
     assert done.returncode == 1, done.stderr
     assert f"ok      {verdict}" in done.stdout and "1 regressed, 1 no change" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("action", "recorded", "from_check", "change"),
+    [
+        ("hang", "wrong_result", 1, "not compared"),
+        ("die", "wrong_result", 1, "not compared"),
+        ("hang", "timeout", 1, "fixed"),
+        ("hang", "wrong_result", 2, "no change"),
+    ],
+)
+def test_a_lost_worker_says_nothing_of_a_bug_that_shows_otherwise(
+    python: Make, tmp_path: Path, action: str, recorded: str, from_check: int, change: str
+) -> None:
+    save(Entry(case("exp")), tmp_path / "corpus" / "1")
+    expect = Expectation("known", subject="inductor", verdict=recorded)
+    save(Entry(case("exp", "softmax"), expect=expect), tmp_path / "corpus" / "2")
+    loses, out = {**WRONG, "do": action, "from_check": from_check}, tmp_path / "told.json"
+    versions = ("--python", python("2.12.1", loses), "--python", python("2.13.0"))
+    done = run(*versions, tmp_path / "corpus", "--timeout", "1s", "--json", out)
+    assert done.returncode == 0, done.stderr
+    rows = [
+        row for row in json.loads(out.read_text())["rows"] if row["name"].startswith(str(tmp_path / "corpus" / "2"))
+    ]
+    assert [row["change"] for row in rows] == [change]
 
 
 def test_what_a_fresh_worker_contradicts_is_no_regression(python: Make, tmp_path: Path) -> None:

@@ -137,12 +137,15 @@ def _fail(text: str, code: int) -> int:
 
 def bind(command: Callable[..., int | None], name: str, arguments: Sequence[str]) -> Callable[[], int | None]:
     """The command bound to its arguments. Raises `UserError`; exits with 0 after `--help`."""
-    from cyclopts import App, CycloptsError, Parameter
+    from cyclopts import App, CycloptsError, MissingArgumentError, Parameter, Token, UnknownOptionError
     from cyclopts.config import Toml
 
     settings = Toml("pyproject.toml", root_keys=("tool", "attnfuzz"), search_parents=True, use_commands_as_keys=False)
+    kinds = {parameter.name.upper(): parameter.kind for parameter in inspect.signature(command).parameters.values()}
+    several = next((label for label, kind in kinds.items() if kind is inspect.Parameter.VAR_POSITIONAL), "")
     app = App(
         name=f"python -m {name}",
+        usage=f"Usage: python -m {name} [OPTIONS] {several}..." if several else None,
         version_flags=(),
         default_parameter=Parameter(
             negative=(),
@@ -157,7 +160,18 @@ def bind(command: Callable[..., int | None], name: str, arguments: Sequence[str]
     try:
         function, bound, _ = app.parse_args(list(arguments), exit_on_error=False, print_error=False)
     except CycloptsError as error:
-        text = _one_line(error).replace("TOMLDecodeError", "pyproject.toml is not readable as TOML")
+        known, text = app.assemble_argument_collection(), _one_line(error)
+        names = {"--help", *(option for argument in known for option in argument.names)}
+        options = [word.partition("=")[0] for word in arguments if word.startswith("--") and word != "--"]
+        unknown = next((option for option in options if option not in names), None)
+        if unknown is not None:
+            token = Token(keyword=unknown, source="cli")
+            text = str(UnknownOptionError(token=token, argument_collection=known, verbose=False))
+        elif isinstance(error, MissingArgumentError) and error.argument is not None and error.keyword is None:
+            label = error.argument.name.removeprefix("--").upper()
+            if kinds.get(label) is inspect.Parameter.POSITIONAL_OR_KEYWORD:
+                text = f"{label} is missing"
+        text = text.replace("TOMLDecodeError", "pyproject.toml is not readable as TOML")
         raise UserError(f"{text} (python -m {name} --help lists the options)") from error
     if function is not command:  # that prints the options
         return lambda: print(function(*bound.args, **bound.kwargs) or _format_epilogue(command))

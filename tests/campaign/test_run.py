@@ -9,6 +9,7 @@ import pytest
 from fuzz.cli import bind, call
 from fuzz.run import run as run_campaigns
 from fuzz.subjects import SUBJECTS
+from generators.errors import UserError
 from tests.command import load_command, run_command
 
 ROOT = Path(__file__).parents[2]
@@ -74,6 +75,20 @@ def test_settings_come_from_the_project_and_options_win(tmp_path: Path) -> None:
     assert "[budgets]" in run_command("fuzz.run", cwd=tmp_path).stderr
     (tmp_path / "pyproject.toml").write_text("[tool.attnfuzz\n")
     assert "pyproject.toml" in run_command("fuzz.run", "--budget", "5s", cwd=tmp_path).stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "named"),
+    [
+        ("fuzz.run", ["--time", "1m"], "--time. Did you mean --timeout?"),
+        ("fuzz.run", ["--workers=2"], "--budget"),
+        ("triage.page", [], "RUN is missing"),
+        ("triage.report", ["--out", "x"], "WHAT is missing"),
+    ],
+)
+def test_what_is_unknown_is_named_before_what_is_missing(command: str, arguments: list[str], named: str) -> None:
+    with pytest.raises(UserError, match=re.escape(named)):
+        bind(load_command(command), command, arguments)
 
 
 def test_help_imports_neither_torch_nor_the_campaign() -> None:

@@ -37,7 +37,7 @@ class Draft:
         return bool(self.values.get("upstream"))
 
     def render(self) -> str:
-        """The text of report.md. To be short it leaves out lines of tables; a very long program is in repro.py alone."""
+        """The text of report.md. A long one has its tables cut; a very long program is in repro.py alone."""
         values, lines = dict(self.values), self.values["program"].count("\n") + 1
         if self.search and lines > MAX_PROGRAM_LINES:
             values["program"] = f"# {lines} lines, in repro.py"

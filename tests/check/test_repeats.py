@@ -47,12 +47,9 @@ def test_one_that_does_not_promise_it_is_not() -> None:
 
 
 def test_nobody_is_accused_where_eager_does_not_repeat_itself() -> None:
-    counted = ("if not hasattr(torch, 'counted'): torch.counted = 0", "torch.counted += 1")
     text = source(
-        *counted, "return (q @ k.transpose(-2, -1) / 4.0).softmax(-1) @ v * (1 + torch.counted % 2 * 2.0**-22)"
+        "rng.calls = getattr(rng, 'calls', 0) + 1",
+        "return (q @ k.transpose(-2, -1) / 4.0).softmax(-1) @ v * (1 + rng.calls % 2 * 2.0**-22)",
     )
-    try:
-        result = run_subject(Subject("eager"), text=text)
-    finally:
-        del torch.counted  # type: ignore[attr-defined]
+    result = run_subject(Subject("eager"), text=text)
     assert result.verdict in RIGHT, result.failure

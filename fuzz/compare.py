@@ -98,7 +98,7 @@ def compare(
     else:
         tasks = make_random_tasks(seed, cases or 100, subject or [], device)
     config = WorkerConfig.from_options(None, "cpu", subject or (), timeout, memory)
-    configs = [replace(config, python=interpreter) for interpreter in python or [sys.executable]]
+    configs = [replace(config, python=interpreter, quiet=quiet) for interpreter in python or [sys.executable]]
     wanted = {"json": json, "markdown": markdown, "save-baseline": save_baseline}
     files = {option: file for option, file in wanted.items() if file is not None}
     if len(set(files.values())) < len(files):

@@ -175,7 +175,7 @@ def list_numbers(result: SubjectResult) -> list[tuple[str, str]]:
         rows.append(("worst row, relative to rounding", f"{numbers['ratio']:.3g} (limit {numbers['limit']:.3g})"))
     if numbers.get("rows_wrong"):
         rows.append(("wrong rows", f"{numbers['rows_wrong']:.0f} of {numbers.get('rows_total', math.nan):.0f}"))
-    if result.same is not None and not further:
+    if result.same is not None and not further and "peer_error" not in numbers:
         rows.append(("torch._dynamo.utils.same", str(result.same)))
     return rows
 
@@ -185,19 +185,18 @@ def list_commands(path: str, case_id: str, subject: str) -> list[str]:
     file = shlex.quote(path)
     # Only the person at the keyboard may have a function of theirs imported.
     allowed = f" --subject {shlex.quote(subject)}" if is_user_function(subject) else ""
-    python = format_python()
-    if is_user_function(subject) and os.environ.get("PYTHONPATH"):
-        python = f"PYTHONPATH={shlex.quote(os.environ['PYTHONPATH'])} {python}"
+    python = format_python(subject)
     report = shlex.quote(str(Path("reports") / case_id))
     return [f"{python} -m fuzz.replay {file}{allowed}", f"{python} -m triage.report {file}{allowed} --out {report}"]
 
 
-def format_python() -> str:
-    """The interpreter as a person here would type it."""
+def format_python(*subjects: str) -> str:
+    """The interpreter as a person here would type it, with the path by which it imports functions of the user's."""
     interpreter = Path(sys.executable)
     if interpreter.is_relative_to(Path.cwd()):
         interpreter = interpreter.relative_to(Path.cwd())
-    return shlex.quote(str(interpreter))
+    path = os.environ.get("PYTHONPATH") if any(map(is_user_function, subjects)) else None
+    return " ".join([*([f"PYTHONPATH={shlex.quote(path)}"] if path else []), shlex.quote(str(interpreter))])
 
 
 def reproduce_lines(path: str, case_id: str, subject: str, indent: str = "  ") -> list[str]:
@@ -207,8 +206,8 @@ def reproduce_lines(path: str, case_id: str, subject: str, indent: str = "  ") -
     return [f"{indent}{line}" for line in (*commands, about)]
 
 
-def require_allowed(subject: str, allowed: Collection[str], origin: str) -> None:
+def require_allowed(subject: str, allowed: Collection[str], origin: str, option: str = "--subject") -> None:
     """Raises UserError for a user's function that is not in `allowed`: a case file is data, and naming a function there
     does not import it."""
     if is_user_function(subject) and subject not in allowed:
-        raise UserError(f"{origin} is about {subject}, which runs code of yours: allow it with --subject {subject}")
+        raise UserError(f"{origin} is about {subject}, which runs code of yours: allow it with {option} {subject}")

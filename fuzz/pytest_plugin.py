@@ -15,7 +15,7 @@ import pytest
 from corpus.entry import SUFFIX, Entry, load
 from fuzz.cli import escape_controls
 from fuzz.evaluator import Evaluator, WorkerConfig, open_evaluator
-from fuzz.expectation import State, describe_result, replay_entry
+from fuzz.expectation import State, describe_result, replay_entry, require_allowed
 from fuzz.protocol import Result
 from generators.errors import UserError
 
@@ -72,6 +72,8 @@ class CaseItem(pytest.Item):
     def runtest(self) -> None:
         """Replay, and compare with the expectation."""
         evaluator = _open_evaluator(self.config)
+        for subject in self.subjects:
+            require_allowed(subject, evaluator.config.named, "the case", option="--case-subject")
         if self.entry.device != "cpu":
             try:
                 evaluator.on(self.entry.device).process.start()

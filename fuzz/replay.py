@@ -1,6 +1,7 @@
 """Run cases again and hold them against what the corpus expects: `python -m fuzz.replay CASE...`."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -49,7 +50,7 @@ def replay(
     from fuzz.evaluator import WorkerConfig, open_evaluator, public_version
     from fuzz.expectation import State, describe_result, replay_entry
 
-    config = WorkerConfig.from_options(python, "cpu", subject or (), timeout, memory)
+    config = replace(WorkerConfig.from_options(python, "cpu", subject or (), timeout, memory), quiet=quiet)
     entries = load_all(cases)
     unexpected = 0
     with open_evaluator(config, own_cache=False) as evaluator:

@@ -97,7 +97,7 @@ def run(
     python -m fuzz.run --budget 10m --subject my_package.my_kernel:attention
     0: no new finding
     1: new findings, or fixed bugs that are back
-    2: wrong option or file, or the run could not go on (full disk, workers no longer start): one line says what
+    2: wrong option or file, a --subject that took no case, or the run could not go on (full disk): one line says what
     3: a bug in attnfuzz, with its traceback; also if the campaign went on without the cases that it hit
     130: interrupted by Ctrl-C, SIGTERM or SIGHUP; cases have 5 s to finish, the second stops at once
     """
@@ -134,28 +134,28 @@ def run(
         out=out or default_path(),
         corpus=corpus,
         known=(ROOT / "corpus" / "known",),
-        setup=config,
+        setup=replace(config, quiet=quiet),
         shrink_seconds=shrink_seconds,
         fail_fast=fail_fast,
         engine=engine,
         ledger=_ledger(ledger),
         seeds=load_seeds(seeds or ROOT / "corpus" / "seeds") if engine != "random" else (),
         has_own_seeds=seeds is not None,
-        against=replace(config, python=against) if against is not None else None,
+        against=replace(config, python=against, quiet=quiet) if against is not None else None,
         json=json,
         junit=junit,
         quiet=quiet,
         verbose=verbose,
+        named=tuple(subject or ()),
     )
     return _campaign(options)
 
 
 def _ledger(path: Path | None) -> "Ledger | None":
     from corpus import ledger
-    from fuzz.evaluator import ROOT
+    from fuzz.campaign.options import DEFAULT_LEDGER
 
-    default = ROOT / "corpus" / "ledger.yaml"
-    return None if path is None and not default.exists() else ledger.load(path or default)
+    return None if path is None and not DEFAULT_LEDGER.exists() else ledger.load(path or DEFAULT_LEDGER)
 
 
 def _campaign(options: "Options") -> int:

@@ -53,7 +53,7 @@ class WorkerConfig:
 
     `named`: subjects given as `package.module:function`; `timeout`: seconds that one stage of a check may take;
     `memory_mib`: resident memory of the process and its children; `command`: what to run instead of the worker of this
-    checkout; `module` and `arguments`: the module it runs, and further arguments.
+    checkout; `module` and `arguments`: the module it runs, and further arguments; `quiet`: say nothing of a slow start.
     """
 
     python: str = sys.executable
@@ -64,6 +64,7 @@ class WorkerConfig:
     command: tuple[str, ...] | None = None
     module: str = "fuzz.check.worker"
     arguments: tuple[str, ...] = ()
+    quiet: bool = False
 
     @classmethod
     def from_options(
@@ -357,7 +358,7 @@ class WorkerProcess:
             said = threading.Timer(_WAIT_SECONDS, sys.stderr.write, (text,))
             said.daemon = True  # An interrupt between two lines here must not wait for it.
             try:
-                if not self.has_worked:
+                if not (self.has_worked or self.config.quiet):
                     said.start()
                 message = self.read(max(START_SECONDS, self.config.timeout))
             finally:

@@ -26,7 +26,7 @@ class Campaign:
 
     def __init__(self, options: Options, results: Results, bus: Bus, sample: Sampler) -> None:
         self.options, self.results, self.bus = options, results, bus
-        self._sample, self._attention_only = sample, False
+        self._sample, self.attention_only = sample, False
         if options.engine == "guided":
             search: Random = Guided(self._draw, options.seed, options.seeds, results)
         else:
@@ -42,13 +42,13 @@ class Campaign:
         options = self.options
         self._start_baseline()
         hello = self.threads[0].start_worker()
-        self._attention_only = set(options.subjects) <= set(hello.attention)
+        self.attention_only = set(options.subjects) <= set(hello.attention)
         compilers = [name for name in options.subjects if get_spec(name).uses_inductor and name not in hello.attention]
         if options.engine == "atheris" and not compilers:
             raise UserError("--engine atheris follows Inductor: name a --subject that compiles the case")
-        if self._attention_only and options.has_own_seeds:
+        if self.attention_only and options.has_own_seeds:
             raise UserError("--seeds needs a --subject that compiles the case: attention functions get random cases")
-        if self._attention_only:
+        if self.attention_only:
             # In a compiler they reach nothing, and few seeds hold what they take.
             self.shared.search = Random(self._draw)
         self.shared.known.attention = frozenset(hello.attention)
@@ -71,7 +71,7 @@ class Campaign:
                 known=findings,
                 pending=self.shared.suspicions.waiting,
                 against=self.investigations.baseline_torch,
-                missing_hooks=hello.missing_hooks,
+                missing_hooks={} if self.attention_only else hello.missing_hooks,
             )
         )
         return hello
@@ -88,9 +88,7 @@ class Campaign:
 
     def _draw(self, index: int) -> Case:
         """Case number `index` of the seed: where all subjects compute attention alone, one they can take."""
-        if self._attention_only:
-            return self._sample(self.options.seed, index, attention_only=True)
-        return self._sample(self.options.seed, index)
+        return self._sample(self.options.seed, index, attention_only=self.attention_only)
 
     def run(self) -> None:
         """Work until the budget is spent, or something stops it; what is not finished shortly after is left to the next

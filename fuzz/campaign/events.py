@@ -155,7 +155,7 @@ class FindingSaved(Event):
     """A confirmed, minimal, new failure; `path` is its case file; `internal`: only an internal subject shows it.
 
     `source` is the program that fails; `where`: what of it is wrong; `ledger`: what the ledger says of it; `seen`: what
-    other torch versions say, by version.
+    other torch versions say, by version; `of_eager`: eager is wrong, which is not what the run tests.
     """
 
     case: str
@@ -168,6 +168,7 @@ class FindingSaved(Event):
     where: str = ""
     ledger: str = ""
     seen: Mapping[str, str] = field(default_factory=dict)
+    of_eager: bool = False
 
 
 class CampaignEnded(Event):

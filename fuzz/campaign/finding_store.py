@@ -44,9 +44,9 @@ class FindingStore:
         return len(self._results.findings())
 
     def explain_listed(self, conclusion: Conclusion, hello: Hello) -> Explanation | None:
-        """What explains a minimal case that the ledger lists under a bug without an example: the case itself, which is
+        """What explains a minimal case of a bug in the ledger that has no example like it: the case itself, which is
         the example of this run from now on. Raises `UserError` when it can't be written."""
-        bug = self._known.find_listed(conclusion.case.id)
+        bug = self._known.find_listed(conclusion.case, self._known.symptom(conclusion.shown, conclusion.case))
         if bug is None:
             return None
         entry = _entry(conclusion, hello)

@@ -19,7 +19,6 @@ from fuzz.error_location import describe_where
 from fuzz.evaluator import Stopped
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.run_store import Outcome, Results, Suspicion
-from fuzz.subjects import is_user_function
 from generators.program.case import Case
 from generators.program.emit import source
 
@@ -96,7 +95,11 @@ class Investigations:
             if self.shared.control.seconds_left < self._last:
                 return None
             has_time = not cases_left or seconds < _FRUITLESS_SHARE * worked
-            taken = self.shared.suspicions.take(even_fruitless=has_time)
+            of_user = self.shared.options.is_of_user
+            taken = self.shared.suspicions.take(even_fruitless=has_time, eager=not of_user)
+            is_late = not cases_left or self.shared.control.elapsed > self.shared.control.seconds_left
+            if taken is None and of_user and is_late:
+                taken = self.shared.suspicions.take(even_fruitless=has_time)
             if taken is not None:
                 self._open[taken[0].id] = now
             return taken
@@ -200,8 +203,7 @@ class Investigations:
         path, explanation = self.shared.findings.save(suspicion.id, conclusion, hello, seen)
         self.shared.suspicions.settle_explained(explanation)
         is_public = conclusion.outcome is Outcome.FINDING
-        # Users who test only their own functions do not test eager.
-        of_eager = shown.verdict is Verdict.EAGER_SUSPECT and all(map(is_user_function, self.shared.options.subjects))
+        of_eager = shown.verdict is Verdict.EAGER_SUSPECT and self.shared.options.is_of_user
         counts = is_public and not of_eager
         self.new += counts
         self.shared.bus.emit(
@@ -216,6 +218,7 @@ class Investigations:
                 where=describe_where(case, shown.where),
                 ledger=f"regression: fixed in {bug.status.about} and back: {bug.title}" if bug else "",
                 seen=seen,
+                of_eager=of_eager,
             )
         )
         if counts and self.shared.options.fail_fast:

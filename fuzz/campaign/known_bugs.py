@@ -9,15 +9,17 @@ from typing import Any
 
 from corpus import entry as corpus_entry
 from corpus.entry import Entry
-from corpus.ledger import Bug, Ledger
+from corpus.ledger import Bug, CauseKey, Ledger
 from fuzz.bug_identity import Symptom, contract_features
 from fuzz.campaign.events import Duplicate
-from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol import EAGER, SubjectResult, Verdict
 from fuzz.protocol.recorded import read_result
 from fuzz.protocol.rewrites import WrongRewrite
 from generators.errors import UserError
 from generators.program.case import Case
+from generators.program.dtypes import LOW_PRECISION
 from generators.program.features import features
+from generators.program.type_check import types_of
 
 _RIGHT_FOR_ONE_WRONG = 9
 
@@ -47,7 +49,7 @@ class KnownBugs:
         """Subjects that compute attention alone."""
         self.bugs: dict[str, Bug] = {}
         """The bugs of the ledger that explain failures, by the ids of the cases they explain them by."""
-        self._ledger = ledger
+        self._ledger, self._torch = ledger, ""
         self._explanations: list[Explanation] = []
         self._minima: dict[str, Explanation] = {}
         """By case id: the finding that has this minimum, or that is of the same bug."""
@@ -67,6 +69,7 @@ class KnownBugs:
 
     def load_ledger(self, torch: str) -> Iterator[tuple[Path, Entry]]:
         """Take in the ledger under this torch version; gives the examples that explain failures. Raises `CaseError`."""
+        self._torch = torch
         for bug in self._ledger.bugs if self._ledger is not None else ():
             assert self._ledger is not None
             examples = [(path, corpus_entry.load(path)) for path in self._ledger.examples(bug)]
@@ -137,14 +140,28 @@ class KnownBugs:
         with self._lock:
             return self._minima.get(case_id)
 
-    def find_listed(self, case_id: str) -> Bug | None:
-        """The bug of the ledger that lists this case and is not watched for."""
-        return None if case_id in self._watched_cases else self._bug_of(case_id)
+    def find_listed(self, case: Case, symptom: Symptom) -> Bug | None:
+        """The bug of the ledger that lists this case, or has eager's wrong operation as cause; None if watched for."""
+        bug = self._watched_cases.get(case.id) or self._bug_of(case.id) or self._find_operation(case, symptom)
+        return None if bug is None or bug.status.is_back_in(self._torch) else bug
 
     def find_watched(self, case: Case, symptom: Symptom) -> Bug | None:
         """The bug of the ledger that is back, where a finding shows one."""
         exact = self._watched_cases.get(case.id)
-        return exact or next((bug for known, bug in self._watched if known.explains(symptom)), None)
+        bug = exact or next((bug for known, bug in self._watched if known.explains(symptom)), None)
+        bug = bug or self._find_operation(case, symptom)
+        return bug if bug is not None and bug.status.is_back_in(self._torch) else None
+
+    def _find_operation(self, case: Case, symptom: Symptom) -> Bug | None:
+        """The bug whose cause is the operation of eager that is wrong, as `triage.cluster` names it."""
+        if symptom.verdict is not Verdict.EAGER_SUSPECT or self._ledger is None:
+            return None
+        operation, _, how = symptom.identity.partition(" ")
+        low = sorted({value.dtype for value in types_of(case).values()} & set(LOW_PRECISION))
+        causes = (
+            CauseKey(EAGER, "operation", operation, words) for words in (*(f"{how} in {one}" for one in low), how)
+        )
+        return next(filter(None, map(self._ledger.find_cause, causes)), None)
 
     def _bug_of(self, case_id: str) -> Bug | None:
         return self._ledger.find_case(case_id) if self._ledger is not None else None

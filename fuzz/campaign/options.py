@@ -5,6 +5,7 @@ import math
 import re
 import shutil
 import sqlite3
+import sys
 import tempfile
 import threading
 import time
@@ -15,12 +16,14 @@ from typing import Self
 
 from corpus.ledger import Ledger
 from fuzz.durations import format_duration, parse_duration
-from fuzz.evaluator import WorkerConfig, WorkerUnavailable
+from fuzz.evaluator import ROOT, WorkerConfig, WorkerUnavailable
+from fuzz.subjects import is_user_function
 from generators.errors import UserError
 from generators.program.case import Case
 
 MIN_FREE_MIB = 32
 """With less free space than this compilers fail for lack of it, and so would be accused of what they did not do."""
+DEFAULT_CORPUS, DEFAULT_LEDGER = Path("corpus/found"), ROOT / "corpus" / "ledger.yaml"
 GRACE_SECONDS = 5.0
 """How long a case in hand may take after the end."""
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
@@ -56,7 +59,8 @@ class Options:
     known: directories of bugs that are not reported again; shrink_seconds: wall time to shrink one suspicion; engine:
     one of ENGINES; seeds: cases that a guided search or libFuzzer starts with, not the default ones if `has_own_seeds`;
     ledger: the known bugs; against: workers of a second interpreter, under which a finding must pass or fail in another
-    way; quiet: print only findings; verbose: print every case; json, junit: files to write.
+    way; quiet: print only findings; verbose: print every case; json, junit: files to write; named: the subjects that
+    the user gave.
     """
 
     budget: Budget
@@ -78,6 +82,28 @@ class Options:
     verbose: bool = False
     json: Path | None = None
     junit: Path | None = None
+    named: tuple[str, ...] = ()
+
+    @property
+    def resume_arguments(self) -> list[str]:
+        """What the command line needs to continue this run."""
+        given = [
+            ("--out", self.out, None),
+            ("--corpus", self.corpus, DEFAULT_CORPUS),
+            ("--ledger", self.ledger and self.ledger.path, DEFAULT_LEDGER),
+            ("--python", self.setup.python, sys.executable),
+            ("--against", self.against and self.against.python, None),
+            ("--device", self.setup.device, "cpu"),
+            *(("--subject", subject, None) for subject in self.named),
+        ]
+        return [
+            word for option, value, default in given if value not in (None, default) for word in (option, str(value))
+        ]
+
+    @property
+    def is_of_user(self) -> bool:
+        """Whether functions of the user's alone are tested, and so not eager."""
+        return all(map(is_user_function, self.subjects))
 
 
 class StopReason(StrEnum):

@@ -26,6 +26,7 @@ from fuzz.campaign.events import (
     WorkerDied,
     WorkerStarted,
 )
+from fuzz.campaign.options import Options
 from fuzz.campaign.stats import Statistics
 from fuzz.campaign.worker_thread import WorkerThread
 from fuzz.cli import escape_controls
@@ -44,6 +45,8 @@ _STAGES = {"start": "", EAGER: "eager", REFERENCE: "float64", NOISE: "measuring 
 
 def describe_finding(event: FindingSaved) -> str:
     """A saved finding: what fails, the program, the numbers, its file, and how to reproduce it."""
+    if event.of_eager:
+        return f"{operation_of(event.result)} of torch's eager mode is wrong, not your function; saved: {event.path}"
     kind, result = "internal finding" if event.internal else "finding", event.result
     head = f"{kind}: {event.verdict} under {result.subject}, {format_count(event.ops, 'operation')}"
     lines = [event.verdict.explanation, describe(result), event.ledger, *describe_details(result, event.where)]
@@ -60,24 +63,26 @@ def _wrap(text: str, hang: str = "") -> list[str]:
     return [f"  {hang * (number > 0)}{line}" for number, line in enumerate(lines)]
 
 
-def summarize(results: Results, stats: Statistics, *, waiting: int, new: int, bugs: Mapping[str, Bug]) -> str:
+def summarize(
+    results: Results, stats: Statistics, options: Options, *, waiting: int, new: int, bugs: Mapping[str, Bug]
+) -> str:
     """The summary of a run that has begun: what was found, what is left, what was done.
 
     waiting: suspicions; new: findings of this run; bugs: entries of the ledger by the ids of their examples.
     """
-    assert stats.started is not None
-    rows, out, subjects = results.findings(), stats.started.out, stats.started.subjects
+    rows, out = results.findings(), options.out
     found = [row for row in rows if row.kind == "new"]
-    own = [subject for subject in subjects if is_user_function(subject)]
-    of_eager = [row for row in found if row.result.verdict is Verdict.EAGER_SUSPECT and len(own) == len(subjects)]
+    of_eager = [row for row in found if row.result.verdict is Verdict.EAGER_SUSPECT and options.is_of_user]
     found = [row for row in found if row not in of_eager]
-    earlier = f", {new} of them from this run" if new != len(found) else ""
+    head = f"{format_count(len(found), 'new finding')} in {out}"
+    if new != len(found):
+        head = f"{format_count(len(found), 'finding')} in {out}, {new or 'none'} of them new in this run"
+    python = format_python(*options.subjects)
     internal = [row for row in rows if row.kind == "internal"]
     known = _count_known([row for row in rows if row.kind == "known" and row.count], bugs)
     again = [line for text, count in known.most_common() for line in _wrap(f"{count}x {text}", "  ")]
-    words = ["--out", out, *(word for subject in own for word in ("--subject", subject))]
     sections = (
-        (f"{format_count(len(found), 'new finding')} in {out}{earlier}", _list_rows(found)),
+        (head, _list_rows(found)),
         (f"{format_count(len(known), 'known bug')} met again, nothing to do", again),
         (
             f"{format_count(len(stats.faults), 'case')} could not be judged because attnfuzz failed; please report it",
@@ -93,22 +98,23 @@ def summarize(results: Results, stats: Statistics, *, waiting: int, new: int, bu
         ),
         (
             f"{format_count(waiting, 'suspicion')} not investigated yet (unexplained failures); to continue",
-            [f"  {format_python()} -m fuzz.run --budget 10m {shlex.join(words)}"] if waiting else [],
+            [f"  {python} -m fuzz.run --budget 10m {shlex.join(options.resume_arguments)}"] if waiting else [],
         ),
     )
-    lines = [line for head, listed in sections if listed for line in (f"{head}:", *listed)]
-    nothing = [] if found else [f"no new finding in {out}{earlier}"]
-    ending = _describe_next(stats, len(found), len(known), waiting)
+    lines = [line for title, listed in sections if listed for line in (f"{title}:", *listed)]
+    nothing = [] if found else [f"no new finding in {out}"]
+    ending = _describe_next(stats, new, len(known), waiting)
     return "\n".join([*nothing, *lines, *_describe_work(results.outcomes(), stats), "", *ending])
 
 
-def _describe_next(stats: Statistics, found: int, known: int, waiting: int) -> list[str]:
-    """What the reader has seen, and a command that shows more."""
+def _describe_next(stats: Statistics, new: int, known: int, waiting: int) -> list[str]:
+    """What this run did, and a command that shows more."""
     assert stats.started is not None
-    cases = format_count(stats.earlier_cases + stats.cases, "attention module")
+    cases = format_count(stats.compared, "attention module")
     failed = "all that failed is known" if known else "nothing new failed; a longer run covers more"
+    failed = failed if stats.compared else "no case was taken"
     failed = "not all that failed is investigated yet" if waiting else failed
-    failed = f"{format_count(found, 'new failure')} to be read and reported" if found else failed
+    failed = f"{format_count(new, 'new failure')} to be read and reported" if new else failed
     about = f"{cases} compared with float64 under torch {stats.started.torch}:"
     page = f"  {format_python()} -m triage.page {shlex.quote(stats.started.out)}"
     return [about, f"{failed}. The whole run as a page:", page]
@@ -143,12 +149,18 @@ def _count_known(rows: list[FindingRow], bugs: Mapping[str, Bug]) -> Counter[str
 
 def _describe_coverage(subject: str, stats: Statistics) -> str:
     """How many cases a subject took; "" for a built-in one that took some."""
-    met = sum(count for key, count in stats.verdicts.items() if key.rpartition(" ")[0] == subject)
-    reasons = stats.skipped[subject]
+    met, reasons = stats.count_met(subject), stats.skipped[subject]
     taken = met - reasons.total()
     listed = ", ".join(f"{reason} ({count})" for reason, count in reasons.most_common(5))
     shown = is_user_function(subject) or not taken
     return f"  {subject} took {taken} of {met} cases; the others: {listed}" if shown else ""
+
+
+def describe_unused(named: Iterable[str], stats: Statistics) -> str:
+    """Which of these subjects took none of the cases they met, and why, in one line; "" where all took some."""
+    unused = [one for one in named if one in stats.skipped and stats.skipped[one].total() == stats.count_met(one)]
+    said = "; ".join(_describe_coverage(one, stats).strip() for one in unused)
+    return f"{said}. docs/kernels.md says what cases need; a longer --budget meets more kinds" if unused else ""
 
 
 def _list_rows(rows: Iterable[FindingRow]) -> list[str]:
@@ -165,14 +177,15 @@ def _list_rows(rows: Iterable[FindingRow]) -> list[str]:
 def describe_start(event: CampaignStarted) -> str:
     """What runs where, and which coverage this torch lacks."""
     resumed = f" from case {event.index}" if event.index else ""
-    known = f"; {format_count(event.known, 'finding')} known" if event.known else ""
+    known = f"knows {format_count(event.known, 'finding')} of the ledger, corpus/known and {event.corpus}"
     pending = f"; {format_count(event.pending, 'suspicion')} waiting" if event.pending else ""
     against = f" against torch {event.against}" if event.against else ""
     workers = format_count(event.workers, "worker")
     lines = [
         f"torch {event.torch}{against} on {event.device} ({event.device_name}), {workers}",
-        *_wrap(f"compares eager with {', '.join(event.subjects)}", "  "),
-        f"  seed {event.seed}{resumed}, budget {event.budget}{known}{pending}",
+        *_wrap(f"compares {', '.join(event.subjects)} with float64", "  "),
+        f"  seed {event.seed}{resumed}, budget {event.budget}{pending}",
+        *(_wrap(known, "  ") if event.known else ()),
         f"  output in {event.out}",
     ]
     lines += [
@@ -231,7 +244,8 @@ class LineScreen(Listener):
         kinds, attention = Counter(name.partition(" ")[0] for name in s.reached), "_sfdp"
         rewrites = f"{len(s.rewrites)} rewrites ({sum(name.startswith(attention) for name in s.rewrites)} of attention)"
         operators, lowerings = kinds.pop("op", 0), kinds.pop("lowering", 0)
-        yield "coverage", f"{rewrites}, {operators} operators, {lowerings} lowerings, {kinds.total()} other"
+        if not self._campaign.attention_only:
+            yield "coverage", f"{rewrites}, {operators} operators, {lowerings} lowerings, {kinds.total()} other"
         memory = f", {sum(s.rss_mib.values()):.0f} MiB" if any(s.rss_mib.values()) else ""
         yield "workers", f"{len(self._campaign.threads)}{memory}; {s.deaths} died"
         for thread in self._campaign.threads:

@@ -17,7 +17,7 @@ from fuzz.campaign.campaign import Campaign, Sampler
 from fuzz.campaign.events import Bus, EventLog
 from fuzz.campaign.export import Export
 from fuzz.campaign.options import Options, StopReason, translate_disk_error
-from fuzz.campaign.screen import LineScreen, LiveScreen, QuietScreen, VerboseScreen, summarize
+from fuzz.campaign.screen import LineScreen, LiveScreen, QuietScreen, VerboseScreen, describe_unused, summarize
 from fuzz.campaign.stats import Statistics
 from fuzz.cli import handle_signals
 from fuzz.protocol import Hello
@@ -142,9 +142,11 @@ def _run(
             except Exception as error:  # noqa: BLE001 - raised after the summary
                 errors.append(translate_disk_error(error, options.out))
         new = campaign.investigations.new
-        text = summarize(
-            results, statistics, waiting=results.outcomes().get("waiting", 0), new=new, bugs=shared.known.bugs
-        )
+        waiting = results.outcomes().get("waiting", 0)
+        text = summarize(results, statistics, options, waiting=waiting, new=new, bugs=shared.known.bugs)
+        unused = describe_unused(options.named, statistics)
+        if unused and not signals:
+            errors.append(UserError(unused))
         result = RunResult(
             new=new,
             interrupted=bool(signals),

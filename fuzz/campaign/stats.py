@@ -9,6 +9,7 @@ from corpus.files import replace_file
 from fuzz.campaign import events
 from fuzz.campaign.search import WITH
 from fuzz.durations import format_count
+from fuzz.protocol import Verdict
 from fuzz.protocol.failures import normalize
 from fuzz.run_store import STATISTICS_FILE, Results
 
@@ -30,7 +31,8 @@ class Statistics(events.Listener):
         self._written = 0.0
         self.started: events.CampaignStarted | None = None
         self.start_time = self.last_update = time.time()
-        self.cases = self.probes = self.rejected = 0
+        self.cases = self.compared = self.probes = self.rejected = 0
+        """`compared`: cases that a subject took."""
         self.torch_seconds = self.oracle_seconds = 0.0
         """Inside torch; and for the oracle: reference, noise, judgement and all runs to decide."""
         self.verdicts: Counter[str] = Counter()
@@ -98,6 +100,10 @@ class Statistics(events.Listener):
             case events.CampaignEnded():
                 self.ended = event.reason
 
+    def count_met(self, subject: str) -> int:
+        """How many cases a subject was given."""
+        return sum(count for key, count in self.verdicts.items() if key.rpartition(" ")[0] == subject)
+
     def tick(self) -> None:
         """Write the file when it is time."""
         if time.time() - self._written >= _WRITE_SECONDS:
@@ -159,6 +165,7 @@ class Statistics(events.Listener):
 
     def _case(self, event: events.CaseJudged) -> None:
         self.cases += 1
+        self.compared += any(verdict is not Verdict.SKIPPED for verdict in event.verdicts.values())
         self.torch_seconds += event.torch_seconds
         self.oracle_seconds += event.oracle_seconds
         self.rss_mib[event.worker] = event.rss_mib

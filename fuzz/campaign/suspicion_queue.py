@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from fuzz.bug_identity import Symptom, kind_of, name_accused
 from fuzz.campaign.events import Bus
 from fuzz.campaign.known_bugs import Explanation, KnownBugs
-from fuzz.protocol import SubjectResult
+from fuzz.protocol import SubjectResult, Verdict
 from fuzz.run_store import Outcome, Results, Suspicion
 from generators.program.case import Case
 
@@ -96,11 +96,16 @@ class SuspicionQueue:
                     bucket.waiting.remove(pending)
                     self._settle(pending, explanation)
 
-    def take(self, *, even_fruitless: bool = False) -> tuple[Suspicion, str] | None:
+    def take(self, *, even_fruitless: bool = False, eager: bool = True) -> tuple[Suspicion, str] | None:
         """The suspicion to work on next and its coarse signature, to be given to `finish`; None when none is worth
-        work. `even_fruitless`: where there is nothing better, of a signature that keeps coming to nothing."""
+        work. `even_fruitless`: where there is nothing better, of a signature that keeps coming to nothing; `eager`:
+        also one that accuses eager."""
         with self._lock:
-            idle = [(signature, bucket) for signature, bucket in self._buckets.items() if bucket.is_idle]
+            idle = [
+                (signature, bucket)
+                for signature, bucket in self._buckets.items()
+                if bucket.is_idle and (eager or bucket.waiting[0].symptom.verdict is not Verdict.EAGER_SUSPECT)
+            ]
             ready = [(signature, bucket) for signature, bucket in idle if bucket.is_ready]
             chosen = ready or (idle if even_fruitless else [])
             if not chosen:

@@ -136,6 +136,8 @@ def _read_parameters(name: str, function: Any) -> list[str]:
     except (TypeError, ValueError):
         return []
     parameters = list(signature.parameters)
+    if parameters[:3] not in _QKV and sorted(parameters[:3]) in map(sorted, _QKV):
+        raise SubjectError(f"subject {name!r} takes {signature}: the order must be q, k, v")
     try:
         if parameters[:3] in _QKV:
             signature.bind("q", "k", "v", scale=1.0)

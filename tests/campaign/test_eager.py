@@ -70,7 +70,9 @@ def test_the_guilty_operation_tells_one_from_another() -> None:
     assert not is_same_failure(other, suspect(), exact=True) and not is_same_failure(wrong, suspect(), exact=True)
 
 
-def test_who_asks_about_a_function_alone_is_told_of_eager_apart(tmp_path: Path) -> None:
+def test_who_asks_about_a_function_alone_is_told_of_eager_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     name = "my.kernels:attention"
     rule = {"match": "softmax", "verdict": "eager_suspect", "failure": encode(FAULTY), "subjects": ["eager", name]}
     given = options(tmp_path, subjects=(name,), setup=setup(rules=[rule], subjects=[name]))
@@ -79,3 +81,11 @@ def test_who_asks_about_a_function_alone_is_told_of_eager_apart(tmp_path: Path) 
     assert len(found(given)) == 1
     assert f"  aten.softmax: {given.corpus}" in ending.summary
     assert "no new finding in" in ending.summary
+    assert capsys.readouterr().out.count("\n") == 1
+    # What accuses the function is investigated first.
+    wrong = {"match": "relu", "verdict": "wrong_result", "subjects": [name]}
+    given = options(tmp_path / "both", subjects=(name,), setup=setup(rules=[rule, wrong], subjects=[name]))
+    assert run_campaign(given, sampler("softmax", "relu")).new == 1
+    raised = {event["suspicion"]: event["verdict"] for event in events(given, "SuspicionRaised")}
+    assert raised[1] == "eager_suspect"
+    assert raised[events(given, "SuspicionOpened")[0]["suspicion"]] == "wrong_result"

@@ -1,5 +1,6 @@
 """What a campaign knows of bugs, without a campaign."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from fuzz.campaign.known_bugs import Explanation, KnownBugs, read_recorded_resul
 from fuzz.campaign.suspicion_queue import SuspicionQueue
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.codec import encode
-from fuzz.protocol.failures import Raised
+from fuzz.protocol.failures import FaultyOperation, Raised
 from fuzz.protocol.rewrites import WrongRewrite
 from fuzz.run_store import Results
 from tests.campaign.fakes import case
@@ -112,12 +113,34 @@ def test_bugs_that_are_back_are_watched_for_and_others_explain(tmp_path: Path, s
     assert [one.case.id for _, one in known.load_ledger(TORCH)] == [example.case.id] * explains
     assert (explanation(known, entry("relu", rows=5)) is not None) is explains
     assert (known.explain_minimum(listed.case.id) is not None) is explains
-    assert (known.find_listed(listed.case.id) is not None) is explains
+    assert (
+        known.find_listed(listed.case, known.symptom(read_recorded_result(listed), listed.case)) is not None
+    ) is explains
     symptom = known.symptom(read_recorded_result(example), example.case)
     for one in (case("exp"), listed.case):
         watched = known.find_watched(one, symptom)
         assert (watched is not None) is not explains
     assert list(known.bugs) == [example.case.id] * explains
+
+
+@pytest.mark.parametrize("status", ["new", "fixed 2.14.0", "fixed 2.13.0"])
+def test_an_operation_of_eager_is_known_by_the_cause_that_the_ledger_lists(tmp_path: Path, status: str) -> None:
+    cause = ledger.CauseKey("eager", "operation", "aten.bmm", "not finite in bfloat16")
+    (bug,) = ledger_with(tmp_path, status, None).bugs
+    known = KnownBugs(Ledger(tmp_path / "ledger.yaml", (replace(bug, causes=(cause,)),)))
+    assert list(known.load_ledger(TORCH)) == []
+    failure = FaultyOperation("aten.bmm", math.nan, 0.1)
+    full = case("exp")
+    low = replace(full, inputs=tuple(replace(one, dtype="bfloat16") for one in full.inputs))
+    for one, operation, is_it in (
+        (low, failure, True),
+        (full, failure, False),
+        (low, replace(failure, given=1.0), False),
+    ):
+        symptom = known.symptom(SubjectResult("eager", Verdict.EAGER_SUSPECT, failure=operation), one)
+        is_back = status == "fixed 2.13.0"
+        assert (known.find_listed(one, symptom) is not None) is (is_it and not is_back)
+        assert (known.find_watched(one, symptom) is not None) is (is_it and is_back)
 
 
 def test_a_saved_finding_of_a_bug_that_is_back_explains_nothing(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What a campaign says of a finding and at its end, for a person who reads it the first time."""
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,10 @@ from fuzz.campaign.session import run_campaign
 from fuzz.durations import format_count
 from fuzz.expectation import list_numbers
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import Failure, NotFinite, RelationBroken
-from tests.campaign.fakes import options, sampler
+from fuzz.protocol.codec import encode
+from fuzz.protocol.failures import Failure, NotFinite, NotTaken, Refusal, RelationBroken
+from generators.errors import UserError
+from tests.campaign.fakes import options, sampler, setup
 from tests.campaign.test_campaign import WRONG, events
 
 NAMED = "my_package.kernels:attention"
@@ -68,12 +71,48 @@ def test_a_campaign_that_left_work_names_the_directory_to_go_on_in(
 ) -> None:
     monkeypatch.setattr(
         "fuzz.campaign.session.summarize",
-        lambda results, stats, **given: summarize(results, stats, **{**given, "waiting": waiting}),
+        lambda results, stats, options, **given: summarize(results, stats, options, **{**given, "waiting": waiting}),
     )
     given = options(tmp_path, budget="2x")
     told = run_campaign(given, sampler("softmax")).summary
     assert f"{format_count(waiting, 'suspicion')} not investigated" in told
     assert f"-m fuzz.run --budget 10m --out {given.out}" in told
+
+
+def test_a_run_is_continued_with_what_it_was_given(tmp_path: Path) -> None:
+    old = replace(setup(), python="old")
+    given = options(tmp_path, setup=replace(setup(), python="new", device="cuda"), against=old, named=(NAMED,))
+    words = given.resume_arguments
+    assert dict(zip(words[::2], words[1::2], strict=True)) == {
+        "--out": str(given.out),
+        "--corpus": str(given.corpus),
+        "--python": "new",
+        "--against": "old",
+        "--device": "cuda",
+        "--subject": NAMED,
+    }
+    assert options(tmp_path, corpus=Path("corpus/found")).resume_arguments == ["--out", str(given.out)]
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_subject_that_takes_no_case_is_no_success(tmp_path: Path, is_named: bool) -> None:
+    refused = {
+        "match": "",
+        "verdict": "skipped",
+        "subjects": [NAMED],
+        "failure": encode(NotTaken(Refusal.NOT_IMPLEMENTED, "no")),
+    }
+    worker = setup(rules=[refused], subjects=[NAMED], attention=[NAMED])
+    given = options(tmp_path, "4x", subjects=(NAMED,), named=(NAMED,) * is_named, setup=worker)
+    ending = run_campaign(given, sampler())
+    assert isinstance(ending.error, UserError) is is_named
+    assert "0 attention modules compared" in ending.summary
+
+
+def test_the_end_speaks_of_this_run(tmp_path: Path) -> None:
+    assert "1 new failure" in run_campaign(options(tmp_path, rules=[WRONG]), sampler("softmax")).summary
+    ending = run_campaign(options(tmp_path), sampler("softmax"))
+    assert ending.new == 0 and "new failure" not in ending.summary and "found/" in ending.summary
 
 
 @pytest.mark.parametrize("path", ["", "/home/me/my code"])

@@ -1,5 +1,6 @@
 """Attention functions in the place of a case's own attention: every fault ends as its verdict, in its words."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -147,3 +148,10 @@ def test_capabilities_that_mean_nothing_are_refused(name: str, reason: str) -> N
     with pytest.raises(SubjectError) as error:
         find(f"{HOME}:{name}")
     assert str(error.value).startswith(f"subject '{HOME}:{name}': {reason}")
+
+
+def test_the_order_of_the_first_parameters_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "swapped.py").write_text("def attention(q, v, k, *, scale):\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(SubjectError, match="the order must be q, k, v"):
+        find("swapped:attention")

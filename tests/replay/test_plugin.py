@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from corpus.entry import Entry, Expectation, save
+from corpus.entry import Entry, Expectation, Found, save
 from generators.sampling.sample import sample
 from tests.replay.conftest import FakePython
 
@@ -109,6 +109,15 @@ def test_one_case_is_one_test_under_the_subjects_asked_for(pytester: pytest.Pyte
     result = run(pytester, fake_python("ok"), "--case-subject", "magic")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["unknown subject 'magic'; there are inductor, passes"])
+
+
+def test_a_function_of_ones_own_is_allowed_with_the_option_of_pytest(
+    pytester: pytest.Pytester, fake_python: FakePython
+) -> None:
+    save(Entry(CASE, found=Found("wrong_result", "my.kernels:attention")), pytester.path)
+    result = run(pytester, fake_python("ok"))
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*--case-subject my.kernels:attention"])
 
 
 def test_a_broken_file_is_an_error_of_one_line_and_the_others_run(

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from corpus import entry
-from corpus.entry import Entry
+from corpus.entry import Entry, Found
+from generators.errors import UserError
 from generators.program.case import Case
 from tests.check.sources import is_nan_with_a_negative_scale
 from tests.command import run_command
 from tests.triage.conftest import SOFTMAX_OVER_QUERIES, FakePython
+from triage.report import __main__ as report_command
 
 NEGATIVE_SCALE = """
 case_format: 1
@@ -114,6 +116,23 @@ def test_bad_usage_is_one_line_and_exit_code_2(tmp_path: Path, file: Path, argum
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(message)
     assert done.stderr.count("\n") == 1
+
+
+def test_findings_of_a_run_are_reported_under_the_subjects_they_were_found_with(
+    tmp_path: Path, case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subjects = ("eager", "my.kernels:attention", "my.kernels:other")
+    files = {one: entry.save(Entry(case, found=Found("nonfinite", one)), tmp_path / one) for one in subjects}
+    monkeypatch.setattr(report_command, "find_cases", lambda *_: list(files.items()))
+    built = []
+
+    def build(one: Entry, *_: object, subject: str | None, **__: object) -> None:
+        built.append((one.subject, subject))
+        raise UserError("built")
+
+    monkeypatch.setattr("triage.report.build.build", build)
+    assert report_command.report(tmp_path, out=tmp_path / "out", subject=["my.kernels:attention"]) == 2
+    assert built == [("eager", None), ("my.kernels:attention", "my.kernels:attention")]
 
 
 def test_a_case_that_eager_refuses_is_an_error(tmp_path: Path, file: Path, fake_python: FakePython) -> None:

@@ -30,6 +30,7 @@ from corpus.files import read_json, replace_file
 from corpus.ledger import CauseKey
 from fuzz.bug_identity import PROCESS, SILENT
 from fuzz.evaluator import Evaluator, WorkerConfig, WorkerFault, open_evaluator
+from fuzz.expectation import require_allowed
 from fuzz.protocol import EAGER, Verdict
 from fuzz.protocol.codec import decode, encode
 from fuzz.protocol.rewrites import ATTENDED
@@ -120,8 +121,7 @@ class Attributions:
             yield Attributed(finding, key_of(cause), cause)
 
     def _attribute(self, entry: Entry) -> RootCause:
-        if is_user_function(entry.subject) and entry.subject not in self._allowed:
-            raise UserError(f"it runs {entry.subject}, which is code of yours: allow it with --subject {entry.subject}")
+        require_allowed(entry.subject, self._allowed, "it")
         return self._attributor(entry)
 
     def _path(self, finding: Finding) -> Path:

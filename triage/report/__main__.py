@@ -15,7 +15,7 @@ def report(
     *,
     out: Path,
     ledger: Path | None = None,
-    subject: str | None = None,
+    subject: list[str] | None = None,
     python: str | None = None,
     device: Literal["cpu", "cuda"] | None = None,
     timeout: str = "120s",
@@ -47,7 +47,8 @@ def report(
         The ledger of bugs; by default corpus/ledger.yaml of this checkout.
     subject
         The attention function to report about; by default the case's own. A function of yours, package.module:function,
-        must be named here because it is imported.
+        must be named here because it is imported. Findings of a run keep the subject they were found with; there it
+        says only what may be imported, and may be repeated.
     python
         The interpreter, and so the torch version, to report about; by default the current one.
     device
@@ -76,13 +77,14 @@ def report(
     from generators.errors import UserError
 
     seconds = 0.0 if explain == "0s" else parse_duration(explain, "explain")
-    config = WorkerConfig.from_options(python, device or "", (), timeout, memory)
+    config = WorkerConfig.from_options(python, device or "", subject or (), timeout, memory)
     bugs = ledgers.load(ledger or ROOT / "corpus" / "ledger.yaml")
     cases = find_cases(what, bugs)
     failed = 0
     for name, case in cases:
         try:
-            lines = _report(case, out / name, config, subject, seconds, bugs, overwrite=overwrite)
+            chosen = subject[0] if subject and not name else None
+            lines = _report(case, out / name, config, chosen, seconds, bugs, overwrite=overwrite)
             print("\n".join(lines), flush=True)  # noqa: T201 - a command line prints its result
         except UserError as error:
             if len(cases) == 1:
@@ -136,7 +138,7 @@ def _report(
     entry = load(case)
     subject = chosen or (entry.subject if repro.is_attention(entry.subject) else None)
     if subject is not None:
-        require_allowed(subject, (chosen or "",), str(case))
+        require_allowed(subject, config.named, str(case))
     if subject is not None and not repro.is_attention(subject):
         raise UserError(f"subject {subject!r} is not an attention function; omit --subject for torch.compile")
     config = replace(config, device=config.device or entry.device)

@@ -141,7 +141,7 @@ def _report(
         require_allowed(subject, config.named, str(case))
     if subject is not None and not repro.is_attention(subject):
         raise UserError(f"subject {subject!r} is not an attention function; omit --subject for torch.compile")
-    config = replace(config, device=config.device or entry.device)
+    config = replace(config, device=config.device or entry.device, named=())
     file = out / "report.md"
     if file.exists() and not overwrite:
         raise UserError(f"{file} exists and may have your edits; use another --out, or --overwrite")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Literal
 from fuzz.cli import FAULT, INTERRUPTED, enter, ignore_lost_output
 
 if TYPE_CHECKING:
-    from corpus.ledger import Ledger
     from fuzz.campaign.options import Options
 
 
@@ -120,7 +119,8 @@ def run(
     if against is not None and Path(against).absolute() == Path(python or sys.executable).absolute():
         raise UserError(f"--against {against} is the interpreter of --python; give one with an earlier torch")
 
-    from fuzz.campaign.options import Options
+    from corpus.ledger import load as load_ledger
+    from fuzz.campaign.options import DEFAULT_LEDGER, Options
     from fuzz.campaign.search import load_seeds
     from fuzz.campaign.session import default_path
     from fuzz.evaluator import ROOT, WorkerConfig
@@ -138,7 +138,7 @@ def run(
         shrink_seconds=shrink_seconds,
         fail_fast=fail_fast,
         engine=engine,
-        ledger=_ledger(ledger),
+        ledger=load_ledger(ledger or DEFAULT_LEDGER) if ledger or DEFAULT_LEDGER.exists() else None,
         seeds=load_seeds(seeds or ROOT / "corpus" / "seeds") if engine != "random" else (),
         has_own_seeds=seeds is not None,
         against=replace(config, python=against, quiet=quiet) if against is not None else None,
@@ -149,13 +149,6 @@ def run(
         named=tuple(subject or ()),
     )
     return _campaign(options)
-
-
-def _ledger(path: Path | None) -> "Ledger | None":
-    from corpus import ledger
-    from fuzz.campaign.options import DEFAULT_LEDGER
-
-    return None if path is None and not DEFAULT_LEDGER.exists() else ledger.load(path or DEFAULT_LEDGER)
 
 
 def _campaign(options: "Options") -> int:

@@ -98,8 +98,8 @@ class Investigations:
             of_user = self.shared.options.is_of_user
             taken = self.shared.suspicions.take(even_fruitless=has_time, eager=not of_user)
             is_late = not cases_left or self.shared.control.elapsed > self.shared.control.seconds_left
-            if taken is None and of_user and is_late:
-                taken = self.shared.suspicions.take(even_fruitless=has_time)
+            if of_user and is_late:
+                taken = taken or self.shared.suspicions.take(even_fruitless=has_time)
             if taken is not None:
                 self._open[taken[0].id] = now
             return taken

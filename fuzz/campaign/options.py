@@ -88,17 +88,15 @@ class Options:
     def resume_arguments(self) -> list[str]:
         """What the command line needs to continue this run."""
         given = [
-            ("--out", self.out, None),
-            ("--corpus", self.corpus, DEFAULT_CORPUS),
-            ("--ledger", self.ledger and self.ledger.path, DEFAULT_LEDGER),
-            ("--python", self.setup.python, sys.executable),
-            ("--against", self.against and self.against.python, None),
-            ("--device", self.setup.device, "cpu"),
-            *(("--subject", subject, None) for subject in self.named),
+            ("--out", self.out),
+            ("--corpus", self.corpus != DEFAULT_CORPUS and self.corpus),
+            ("--ledger", self.ledger and self.ledger.path != DEFAULT_LEDGER and self.ledger.path),
+            ("--python", self.setup.python != sys.executable and self.setup.python),
+            ("--against", self.against and self.against.python),
+            ("--device", self.setup.device != "cpu" and self.setup.device),
+            *(("--subject", subject) for subject in self.named),
         ]
-        return [
-            word for option, value, default in given if value not in (None, default) for word in (option, str(value))
-        ]
+        return [word for option, value in given if value for word in (option, str(value))]
 
     @property
     def is_of_user(self) -> bool:

@@ -195,7 +195,8 @@ def describe_start(event: CampaignStarted) -> str:
 
 
 class LineScreen(Listener):
-    """A line every half minute and whenever something was found or lost, with the same fields in the same order."""
+    """A line every half minute and whenever something was found or lost, with the same fields in the same order; with
+    `--quiet` findings alone."""
 
     is_output = True
 
@@ -219,8 +220,9 @@ class LineScreen(Listener):
             self._print("; ".join(f"{name}: {value}" for name, value in self.list_rows()), sys.stderr)
 
     def _print(self, text: str, stream: TextIO) -> None:
-        stream.write(text + "\n")
-        stream.flush()
+        if stream is sys.stdout or not self._campaign.options.quiet:
+            stream.write(text + "\n")
+            stream.flush()
 
     def list_rows(self) -> Iterator[tuple[str, str]]:
         """The state: names and values. Numbers are of all runs in the directory, except where one says otherwise."""
@@ -250,18 +252,6 @@ class LineScreen(Listener):
         yield "workers", f"{len(self._campaign.threads)}{memory}; {s.deaths} died"
         for thread in self._campaign.threads:
             yield f"worker {thread.number}", _describe_worker(thread, s.working.get(thread.number, ""))
-
-
-class QuietScreen(LineScreen):
-    """Findings alone."""
-
-    def on_event(self, event: Event, when: float) -> None:
-        """Print findings."""
-        if isinstance(event, FindingSaved):
-            super().on_event(event, when)
-
-    def tick(self) -> None:
-        """No line."""
 
 
 class VerboseScreen(LineScreen):

@@ -17,7 +17,7 @@ from fuzz.campaign.campaign import Campaign, Sampler
 from fuzz.campaign.events import Bus, EventLog
 from fuzz.campaign.export import Export
 from fuzz.campaign.options import Options, StopReason, translate_disk_error
-from fuzz.campaign.screen import LineScreen, LiveScreen, QuietScreen, VerboseScreen, describe_unused, summarize
+from fuzz.campaign.screen import LineScreen, LiveScreen, VerboseScreen, describe_unused, summarize
 from fuzz.campaign.stats import Statistics
 from fuzz.cli import handle_signals
 from fuzz.protocol import Hello
@@ -109,8 +109,8 @@ def _run(
     options: Options, results: Results, sampler: Sampler, show: Callable[[RunResult], object], undo: ExitStack
 ) -> RunResult:
     statistics = Statistics(results)
-    screen = LiveScreen if sys.stderr.isatty() else LineScreen
-    screen = QuietScreen if options.quiet else VerboseScreen if options.verbose else screen
+    screen = LiveScreen if sys.stderr.isatty() and not options.quiet else LineScreen
+    screen = VerboseScreen if options.verbose else screen
     bus = Bus([EventLog(options.out), statistics])
     campaign = Campaign(options, results, bus, sampler)
     bus.add(screen(statistics, campaign))

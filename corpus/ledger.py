@@ -93,7 +93,9 @@ class Status:
     @property
     def words(self) -> str:
         """For people."""
-        kind = {"new": "not reported yet", "not_a_bug": "not a bug:", "fixed": "fixed in"}.get(self.kind, self.kind)
+        kind = {"new": "nobody has decided about it yet", "not_a_bug": "not a bug:", "fixed": "fixed in"}.get(
+            self.kind, self.kind
+        )
         return f"{kind} {self.about}".rstrip()
 
     @property

@@ -8,13 +8,14 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 from corpus import casefile
+from fuzz.durations import format_count
 from fuzz.protocol import SubjectResult
 from fuzz.protocol.codec import decode, encode
 from fuzz.protocol.failures import Word
@@ -59,6 +60,14 @@ class Outcome(Word):
     IN_BOTH = "in_both", "failing under --against too, so not regressions"
     NOT_COMPARED = "not_compared", "not judged under --against"
     DUPLICATE = "duplicate", "explained by a finding"
+
+
+def describe_losses(reasons: Sequence[str]) -> str:
+    """How many workers were lost, by the reasons for it, and what became of their cases."""
+    timeouts = sum(reason.startswith("timed out after") for reason in reasons)
+    of_them = f" ({format_count(timeouts, 'timeout')})" if timeouts else ""
+    lost = f"{format_count(len(reasons), 'worker')} {'was' if len(reasons) == 1 else 'were'} lost{of_them}"
+    return f"{lost}: their cases are suspicions, were judged again, or count as refused"
 
 
 @dataclass(frozen=True, slots=True)

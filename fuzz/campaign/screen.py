@@ -26,7 +26,7 @@ from fuzz.campaign.events import (
     WorkerDied,
     WorkerStarted,
 )
-from fuzz.campaign.options import Options
+from fuzz.campaign.options import Options, StopReason
 from fuzz.campaign.stats import Statistics
 from fuzz.campaign.worker_thread import WorkerThread
 from fuzz.cli import escape_controls
@@ -34,7 +34,7 @@ from fuzz.durations import format_count, format_duration
 from fuzz.expectation import describe_details, format_python, reproduce_lines
 from fuzz.protocol import EAGER, NOISE, REFERENCE, Verdict
 from fuzz.protocol.render import describe
-from fuzz.run_store import FindingRow, Outcome, Results
+from fuzz.run_store import FindingRow, Outcome, Results, describe_losses
 from fuzz.subjects import get_spec, is_user_function
 
 _LINE_SECONDS = 30.0
@@ -77,13 +77,13 @@ def summarize(
     head = f"{format_count(len(found), 'new finding')} in {out}"
     if new != len(found):
         head = f"{format_count(len(found), 'finding')} in {out}, {new or 'none'} of them new in this run"
-    python = format_python(*options.subjects)
+    go_on = [f"  {format_python(*options.subjects)} -m fuzz.run --budget 10m {shlex.join(options.resume_arguments)}"]
     internal = [row for row in rows if row.kind == "internal"]
     known = _count_known([row for row in rows if row.kind == "known" and row.count], bugs)
     again = [line for text, count in known.most_common() for line in _wrap(f"{count}x {text}", "  ")]
     sections = (
         (head, _list_rows(found)),
-        (f"{format_count(len(known), 'known bug')} met again, nothing to do", again),
+        (f"{format_count(len(known), 'known bug')} met again, each with its id in the ledger", again),
         (
             f"{format_count(len(stats.faults), 'case')} could not be judged because attnfuzz failed; please report it",
             [f"  {one.text.splitlines()[-1]}: {one.path}, and the worker's output beside it" for one in stats.faults],
@@ -98,8 +98,9 @@ def summarize(
         ),
         (
             f"{format_count(waiting, 'suspicion')} not investigated yet (unexplained failures); to continue",
-            [f"  {python} -m fuzz.run --budget 10m {shlex.join(options.resume_arguments)}"] if waiting else [],
+            go_on if waiting else [],
         ),
+        (f"{stats.ended}; to continue", go_on if stats.ended in _CUT and not waiting else []),
     )
     lines = [line for title, listed in sections if listed for line in (f"{title}:", *listed)]
     nothing = [] if found else [f"no new finding in {out}"]
@@ -120,6 +121,7 @@ def _describe_next(stats: Statistics, new: int, known: int, waiting: int) -> lis
     return [about, f"{failed}. The whole run as a page:", page]
 
 
+_CUT = (StopReason.INTERRUPTED, StopReason.KILLED)
 _SET_ASIDE = (Outcome.INTERNAL_ONLY, Outcome.WITHIN_SAME, Outcome.UNCONFIRMED, Outcome.IN_BOTH, Outcome.NOT_COMPARED)
 
 
@@ -132,6 +134,7 @@ def _describe_work(outcomes: Mapping[str, int], stats: Statistics) -> list[str]:
         seconds = round(stats.earlier_seconds + stats.elapsed)
         cases += f" ({stats.earlier_cases + stats.cases} in {format_duration(seconds)} with earlier runs)"
     lines = [f"{stats.ended}: {cases}; eager refused {rejected}", f"  {stats.rate:.1f} checks/s, {times}"]
+    lines += [f"  {describe_losses(stats.deaths)}"] if stats.deaths else []
     lines += [f"  refused {count}x: {reason}" for reason, count in stats.reasons.most_common(5)]
     lines += filter(None, [_describe_coverage(subject, stats) for subject in sorted(stats.skipped)])
     lines += [f"  set aside: {outcomes[one]} {one.explanation}" for one in _SET_ASIDE if outcomes.get(one)]
@@ -139,11 +142,11 @@ def _describe_work(outcomes: Mapping[str, int], stats: Statistics) -> list[str]:
 
 
 def _count_known(rows: list[FindingRow], bugs: Mapping[str, Bug]) -> Counter[str]:
-    """How often each known bug was met, by title, else by file."""
+    """How often each known bug was met, by its id and title in the ledger, else by file."""
     met = Counter[str]()
     for row in rows:
         bug = bugs.get(row.case_id)
-        met[f"{bug.title} ({bug.status.words})" if bug else f"{row.result.verdict}: {row.file}"] += row.count
+        met[f"{bug.id}: {bug.title} ({bug.status.words})" if bug else f"{row.result.verdict}: {row.file}"] += row.count
     return met
 
 
@@ -214,7 +217,7 @@ class LineScreen(Listener):
     def tick(self) -> None:
         """Print the line when it is time."""
         s = self._statistics
-        news = (s.outcomes.total(), s.deaths, len(s.faults))
+        news = (s.outcomes.total(), len(s.deaths), len(s.faults))
         if news != self._news or time.monotonic() - self._last >= _LINE_SECONDS:
             self._last, self._news = time.monotonic(), news
             self._print("; ".join(f"{name}: {value}" for name, value in self.list_rows()), sys.stderr)
@@ -229,6 +232,7 @@ class LineScreen(Listener):
         s, shared = self._statistics, self._campaign.shared
         spent = f"{format_duration(round(s.elapsed))} (budget {shared.options.budget})"
         late = "; ends with what was begun" if shared.control.is_over and not s.ended else ""
+        late += ", a second Ctrl-C ends at once" if late and shared.control.reason is StopReason.INTERRUPTED else ""
         everything = f"; {format_duration(round(s.earlier_seconds + s.elapsed))} in all" if s.earlier_seconds else ""
         yield "elapsed", spent + everything + late
         everything = f", {s.earlier_cases + s.cases} in all" if s.earlier_cases else ""
@@ -249,7 +253,7 @@ class LineScreen(Listener):
         if not self._campaign.attention_only:
             yield "coverage", f"{rewrites}, {operators} operators, {lowerings} lowerings, {kinds.total()} other"
         memory = f", {sum(s.rss_mib.values()):.0f} MiB" if any(s.rss_mib.values()) else ""
-        yield "workers", f"{len(self._campaign.threads)}{memory}; {s.deaths} died"
+        yield "workers", f"{len(self._campaign.threads)}{memory}; {len(s.deaths)} died"
         for thread in self._campaign.threads:
             yield f"worker {thread.number}", _describe_worker(thread, s.working.get(thread.number, ""))
 

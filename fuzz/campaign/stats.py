@@ -47,7 +47,8 @@ class Statistics(events.Listener):
         self.last_find = 0.0
         self.duplicates = self.raised = 0
         self.outcomes: Counter[str] = Counter()
-        self.deaths = 0
+        self.deaths: list[str] = []
+        """Why workers were lost."""
         self.faults: list[events.WorkerFailed] = []
         """Faults of attnfuzz itself."""
         self.starting_seconds = 0.0
@@ -93,7 +94,7 @@ class Statistics(events.Listener):
                 # The first worker starts before the clock does.
                 self.starting_seconds += event.seconds if self.started else 0.0
             case events.WorkerDied():
-                self.deaths += 1
+                self.deaths.append(event.reason)
                 self.rss_mib.pop(event.worker, None)
             case events.WorkerFailed():
                 self.faults.append(event)
@@ -158,7 +159,7 @@ class Statistics(events.Listener):
             "verdicts": dict(sorted(self.verdicts.items())),
             "rewrites": len(self.rewrites),
             "reached": dict(sorted(Counter(name.partition(" ")[0] for name in self.reached).items())),
-            "worker_deaths": self.deaths,
+            "worker_deaths": len(self.deaths),
             "faults": len(self.faults),
             "worker_rss_mib": {str(worker): round(rss) for worker, rss in sorted(self.rss_mib.items())},
         }

@@ -97,7 +97,11 @@ def test_the_end_of_a_worker_is_one_finding_and_the_campaign_goes_on(tmp_path: P
         setup=setup(rules=rules, timeout=0.3 if action == "hang" else 10.0, memory_mib=200),
         shrink_seconds=1.0,
     )
-    assert run_campaign(given, sampler("softmax")).new == 1
+    ending = run_campaign(given, sampler("softmax"))
+    assert ending.new == 1
+    lost = len(events(given, "WorkerDied"))
+    timeouts = f" ({lost} timeouts)" if action == "hang" else ""
+    assert f"{lost} workers were lost{timeouts}: " in ending.summary
     (entry,) = found(given)
     assert entry.found is not None
     assert entry.found.verdict == verdict

@@ -63,14 +63,14 @@ def campaign(directory: Path, status: str, **given: Any) -> tuple[RunResult, Any
         (f"reported {URL}", f"reported {URL}"),
         ("not_a_bug by design", "not a bug: by design"),
         ("fixed 2.14.0", "fixed in 2.14.0"),
-        ("new", "not reported yet"),
+        ("new", "nobody has decided about it yet"),
     ],
 )
 def test_what_the_ledger_lists_is_told_and_turns_no_campaign_red(tmp_path: Path, status: str, told: str) -> None:
     ending, given = campaign(tmp_path, status)
     assert ending.new == 0
     assert found(given) == []
-    assert f" 20x attention is wrong ({told}) " in " ".join(ending.summary.split())
+    assert f" 20x softmax: attention is wrong ({told}) " in " ".join(ending.summary.split())
     # No time was spent on shrinking it.
     assert events(given, "SuspicionOpened") == []
 
@@ -142,7 +142,7 @@ def test_a_failure_that_shrinks_to_a_case_listed_under_a_bug_is_no_news(tmp_path
     given = options(tmp_path, ledger=listed, rules=[OTHER])
     ending = run_campaign(given, sampler("relu"))
     assert ending.new == 0 and found(given) == []
-    assert f"attention is wrong (known {URL})" in ending.summary
+    assert f"attention is wrong (known {URL})" in " ".join(ending.summary.split())
 
 
 def minimum(directory: Path) -> Entry:
@@ -188,10 +188,10 @@ def test_an_entry_without_an_example_counts_for_the_cases_it_lists(
     assert said in capsys.readouterr().out
     if not new:
         # Shrunk once, and known by that from then on.
-        assert "  20x relu is wrong" in ending.summary
+        assert "  20x relu: relu is wrong" in ending.summary
         assert len(events(given, "SuspicionOpened")) == 1
         again = run_campaign(given, sampler("relu"))
-        assert again.new == 0 and "  40x relu is wrong" in again.summary
+        assert again.new == 0 and "  40x relu: relu is wrong" in again.summary
         assert len(events(given, "SuspicionOpened")) == 1
 
 

@@ -304,7 +304,7 @@ def test_the_command_groups_runs_and_files_and_keeps_the_ledger(
     text, said = capsys.readouterr()
     assert "kept/ledger.yaml: added 2 bugs" in text and "2 findings of 2 root causes" in text
     assert "attributing 2 of 2: " in said
-    assert "status   not reported yet" in text and "met 20x" in text and "torch 2.13.0" in text
+    assert "status   nobody has decided about it yet" in text and "met 20x" in text and "torch 2.13.0" in text
     assert "-m fuzz.replay " in text
     file = tmp_path / "kept" / "ledger.yaml"
     made = ledger.load(file)

@@ -9,12 +9,23 @@ from matplotlib.figure import Figure
 
 from fuzz.durations import format_count, format_duration
 from fuzz.protocol import Verdict
-from fuzz.run_store import Outcome, Results
+from fuzz.run_store import Outcome, Results, describe_losses
 from triage.page.findings import embed, format_time, spell_out
 from triage.page.timeline import Timeline
 
 _SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "attnfuzz", "font.family": ["sans-serif"], "font.size": 9}
 _MAX_REASONS = 10
+_KINDS = {
+    "fallback": "operators that the compiler leaves to eager",
+    "graph_break": "reasons to compile a module in parts",
+    "kernels": "kinds of generated kernels, by how many a module has",
+    "lowering": "operators that the compiler lowers itself",
+    "op": "operators after all rewrites",
+    "pass": "passes that changed a graph",
+    "sdpa": "backends of scaled_dot_product_attention",
+}
+"""What the page calls things that were reached, by the first word of their names."""
+_COLUMNS = {Verdict.RANDOM_STREAM: "other random numbers, not compared"}
 
 
 def draw_coverage(timeline: Timeline) -> str:
@@ -57,13 +68,17 @@ def describe_campaign(run: Path, results: Results, timeline: Timeline) -> dict[s
         "facts": _list_facts(timeline, results),
         "chart": embed("image/svg+xml", svg.encode()) if svg else "",
         "verdicts": verdicts,
-        "columns": [(one, spell_out(one)) for one in Verdict if any(one in counts for counts in verdicts.values())],
+        "columns": [
+            (one, _COLUMNS.get(one, spell_out(one)))
+            for one in Verdict
+            if any(one in counts for counts in verdicts.values())
+        ],
         "outcomes": [(_describe_outcome(name), count) for name, count in results.outcomes().items()],
         "rejected": timeline.rejected.most_common(_MAX_REASONS),
         "faults": [(str(fault.get("text", "")).strip(), str(fault.get("path", ""))) for fault in timeline.faults],
         "tables": [
             ("rewrites", timeline.fired.most_common()),
-            *((f"of kind {kind}", kinds[kind]) for kind in sorted(kinds)),
+            *((_KINDS.get(kind, f"of kind {kind}"), kinds[kind]) for kind in sorted(kinds)),
         ],
     }
 
@@ -103,4 +118,4 @@ def _list_facts(timeline: Timeline, results: Results) -> list[tuple[str, str]]:
         ("time in torch", f"{share:.0%} of the workers' time"),
         ("subjects", ", ".join(timeline.subjects)),
     ]
-    return [*facts, *([("worker deaths", str(timeline.deaths))] if timeline.deaths else [])]
+    return [*facts, *([("lost", describe_losses(timeline.deaths))] if timeline.deaths else [])]

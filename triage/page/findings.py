@@ -57,7 +57,7 @@ def _describe_cluster(found: Cluster, of_id: Mapping[str, FindingRow]) -> dict[s
         members,
         of_id,
         name="" if found.is_open and bug is None else found.title,
-        status=("not_reported_yet" if bug.status.is_open else str(bug.status)) if bug else "known" if known else "new",
+        status=("not_decided_yet" if bug.status.is_open else str(bug.status)) if bug else "known" if known else "new",
         notes=notes,
         is_news=bool(found.back_in) or (bug is None and not known),
     )

@@ -21,7 +21,7 @@ class Timeline:
     or where it was killed; `cases`, `checks`: how many cases, and checks of any kind, were judged; `verdicts`: of
     cases, by subject; `rejected`: why eager refused cases; `rewrites`, `reached`: how many distinct ones were known
     when; `found`: when findings were saved; `fired`, `things`: in how many cases each rewrite, and each other thing of
-    the compiler, was reached.
+    the compiler, was reached; `deaths`: why workers were lost.
     """
 
     seconds: float = 0.0
@@ -43,7 +43,7 @@ class Timeline:
     fired: Counter[str] = field(default_factory=Counter)
     things: Counter[str] = field(default_factory=Counter)
     faults: list[Mapping[str, Any]] = field(default_factory=list)
-    deaths: int = 0
+    deaths: list[str] = field(default_factory=list)
     _before: float = 0.0
     _began: float = 0.0
 
@@ -88,7 +88,7 @@ class Timeline:
             case "WorkerFailed":
                 self.faults.append(event)
             case "WorkerDied":
-                self.deaths += 1
+                self.deaths.append(str(event.get("reason")))
             case "CampaignEnded":
                 self.ended = str(event.get("reason", "")) or "ended"
 

@@ -28,7 +28,7 @@ from fuzz.check.rewrite_proof import find_wrong_rewrite, is_right_rewrite
 from fuzz.check.subject_builder import Subject
 from fuzz.protocol import Check, Result, SubjectResult, Verdict
 from fuzz.protocol.controls import PatternMatched
-from fuzz.protocol.failures import FormDiffers, NotTaken, OutOfBounds, Refusal, StateChanged
+from fuzz.protocol.failures import FormDiffers, NotTaken, OutOfBounds, Refusal, StateChange, StateChanged
 from fuzz.protocol.rewrites import WrongRewrite
 
 FUSED_ROUNDS = ("weights", "sums", "exponentials")
@@ -54,8 +54,9 @@ def check(
     else:
         for name in request.subjects:
             announce(name)
-            results.append(_run_subject(case, name, subjects.get(name)))
-            unfit = _find_unfit(results[-1], device)
+            result, changes = _run_subject(case, name, subjects.get(name))
+            results.append(result)
+            unfit = _find_unfit(name, changes, device)
             if unfit:
                 break
         case.close()
@@ -71,16 +72,16 @@ def check(
     )
 
 
-def _find_unfit(result: SubjectResult, device: str) -> str:
-    """Why this process can check nothing more after `result`; "" where it can."""
-    if isinstance(result.failure, StateChanged):
-        lost = [change.state for change in result.failure.changes if not change.is_restored]
-        if lost:
-            return f"{result.subject} changed {lost[0]}, which can't be put back"
+def _find_unfit(subject: str, changes: tuple[StateChange, ...], device: str) -> str:
+    """Why this process can check nothing more after `subject`; "" where it can."""
+    for change in changes:
+        if not change.is_restored:
+            return f"{subject} changed {change.state}, which can't be put back"
     return "its device is lost to it" if is_device_lost(device) else ""
 
 
-def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> SubjectResult:
+def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[SubjectResult, tuple[StateChange, ...]]:
+    """The result of a subject, and what it changed of the state of the process."""
     started = time.perf_counter()
     same = None
     coverage = Coverage()
@@ -98,7 +99,10 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> SubjectRe
         except ControlError as error:
             judgement = _skip(Refusal.CONTROL, str(error))
         changes = process_state.take_changes()
-        if changes and not (judgement.verdict.is_finding and all(change.is_restored for change in changes)):
+        # What can't be put back may make the next call raise.
+        is_cause = judgement.verdict is Verdict.RUNTIME_ERROR and not all(change.is_restored for change in changes)
+        is_kept = judgement.verdict.is_finding or judgement.verdict is Verdict.SKIPPED
+        if changes and (is_cause or not is_kept):
             judgement = Judgement(Verdict.STATE_CHANGED, StateChanged(changes), judgement.numbers)
         with case.running:
             settings.reset_caches()
@@ -106,7 +110,7 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> SubjectRe
     if case.request.with_error_map and judgement.where:
         with SuppressOutOfMemory():
             error_map = judgement.map()
-    return SubjectResult(
+    result = SubjectResult(
         subject=name,
         verdict=judgement.verdict,
         numbers=judgement.numbers,
@@ -124,6 +128,7 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> SubjectRe
         observations=tuple(observed),
         value_set=judgement.value_set,
     )
+    return result, changes
 
 
 def _skip(refusal: Refusal, why: str = "") -> Judgement:

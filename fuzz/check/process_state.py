@@ -1,13 +1,16 @@
-"""State that a whole process shares and no subject may change: compared around its calls, put back, and told."""
+"""State that a whole process shares and no subject may change: compared around its calls, put back and reported."""
 
 import builtins
 import gc
+import importlib
 import os
 import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from copy import copy
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -15,11 +18,11 @@ from typing import Any
 import torch
 from torch import backends
 
-from fuzz.check.torch_internals import find
+from fuzz.check.torch_internals import find, require
 from fuzz.protocol.failures import StateChange
 
 _SHOWN = 60
-"""Characters of a value that are told."""
+"""Characters of a value that are reported."""
 _SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGALRM, signal.SIGTERM, signal.SIGCHLD)
 _PRECISIONS: Any = (*attrgetter("cuda.matmul", "cudnn.conv", "cudnn.rnn", "mkldnn.matmul")(backends), backends)
 _FLAGS = (
@@ -37,6 +40,7 @@ _NAMESPACES: dict[str, Any] = {
     "torch.nn.Module": torch.nn.Module,
     "builtins": builtins,
     "sys": sys,
+    **{name: importlib.import_module(name) for name in ("torch._inductor.config", "torch._dynamo.config")},
 }
 """Where names keep their values. Names may be added: torch itself does that when a part of it is first used."""
 
@@ -54,6 +58,11 @@ def _put_flag(path: str, value: bool) -> None:
     setattr(attrgetter(owner)(backends), name, value)
 
 
+def _put_determinism(level: int) -> None:
+    # Unlike `set_deterministic_debug_mode`, it sets the option of Inductor too.
+    torch.use_deterministic_algorithms(level > 0, warn_only=level == 1)
+
+
 STATES: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
     "torch's default dtype": (torch.get_default_dtype, torch.set_default_dtype),
     "torch's default device": (torch.get_default_device, lambda _: torch.set_default_device(None)),
@@ -62,7 +71,7 @@ STATES: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
     "torch's number of threads": (torch.get_num_threads, torch.set_num_threads),
     "torch's inference mode": (torch.is_inference_mode_enabled, bool),
     "torch's grad mode": (torch.is_grad_enabled, torch.set_grad_enabled),
-    "torch's deterministic mode": (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
+    "torch's deterministic mode": (torch.get_deterministic_debug_mode, _put_determinism),
     "torch's anomaly detection": (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
     "torch's precision of float32": (lambda: [one.fp32_precision for one in _PRECISIONS], _put_precisions),
     "torch's fast path": (backends.mha.get_fastpath_enabled, backends.mha.set_fastpath_enabled),
@@ -70,6 +79,10 @@ STATES: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
     "the current directory": (os.getcwd, os.chdir),
     "the interval timer": (lambda: signal.getitimer(signal.ITIMER_REAL)[0] > 0, lambda _: signal.setitimer(0, 0)),
     "sys.path": (lambda: list(sys.path), partial(sys.path.__setitem__, slice(None))),
+    "the stance of torch.compile": (
+        partial(find, "torch._dynamo.eval_frame", "_stance"),
+        find("torch._dynamo.eval_frame", "_set_stance") or bool,
+    ),
     "the recursion limit": (sys.getrecursionlimit, sys.setrecursionlimit),
     "garbage collection": (gc.isenabled, lambda value: gc.enable() if value else gc.disable()),
     **{f"torch.backends.{path}": (partial(attrgetter(path), backends), partial(_put_flag, path)) for path in _FLAGS},
@@ -83,22 +96,43 @@ for _name in ("cpu", "cuda"):
     _functions = (partial(torch.is_autocast_enabled, _name), partial(torch.set_autocast_enabled, _name))
     STATES[f"torch's autocast on {_name}"] = _functions
 
+_UNSET: Any = find("torch.utils._config_module", "_UNSET_SENTINEL") or object()
+"""What stands for an option of a compiler that has its default."""
+_PLAIN = (bool, int, float, str, tuple, list, dict, set)
+_SET_BY_LIBRARIES = (
+    b"CUDA_HOME",  # torch/_inductor/cpp_builder.py
+    b"CUDA_MODULE_LOADING",  # ATen/cuda/detail/CUDAHooks.cpp
+    b"DISABLE_CUPTI_LAZY_REINIT",  # torch/profiler/profiler.py
+    b"KMP_DUPLICATE_LIB_OK",  # torch/_inductor/cpp_builder.py
+    b"TEARDOWN_CUPTI",  # torch/profiler/profiler.py
+    b"TORCHINDUCTOR_CACHE_DIR",  # torch/_inductor/runtime/cache_dir_utils.py
+    b"TRITON_CACHE_DIR",  # torch/_inductor/runtime/triton_heuristics.py
+    b"TRITON_LIBDEVICE_PATH",  # torch/_inductor/runtime/compile_tasks.py
+    b"TRITON_PTXAS_BLACKWELL_PATH",  # torch/_inductor/runtime/compile_tasks.py
+    b"TRITON_PTXAS_PATH",  # torch/_inductor/runtime/compile_tasks.py
+    b"_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR",  # torch/_inductor/codecache.py
+)
+"""Variables that torch sets when a part of it is first used, and where. Subjects may add them."""
+
 _found: dict[str, StateChange] = {}
 
 
 @contextmanager
 def restore_state() -> Iterator[None]:
-    """Within it, state may change: it is put back at the end, and `take_changes` tells what it was.
+    """Within it, state may change: it is put back at the end, and `take_changes` says what it was.
 
-    Not told is what changes while modules are imported, as libraries set up their process then: they may add variables
-    of the environment, and nothing else stays. Filters of warnings are never told.
+    Where modules are imported within it, libraries set up their process: new variables of the environment stay, and
+    only what can't be put back is reported. Filters of warnings are put back and never reported.
     """
     before, modules = read_state(), len(sys.modules)
     try:
         with warnings.catch_warnings():
             yield
     finally:
-        _put_back(*before, told=len(sys.modules) == modules)
+        is_import = not all(map(_is_generated, list(sys.modules.values())[modules:]))
+        for change in _put_back(*before, is_import=is_import):
+            if not (is_import and change.is_restored):
+                _found.setdefault(change.state, change)
 
 
 def take_changes() -> tuple[StateChange, ...]:
@@ -115,6 +149,12 @@ def read_state() -> tuple[list[Any], list[dict[str, Any]], dict[bytes, bytes]]:
     return list(map(_read, STATES)), list(map(_list_names, _NAMESPACES.values())), environment
 
 
+def _is_generated(module: Any) -> bool:
+    """Whether Inductor wrote it: each program that it compiles adds such modules."""
+    directory = require("torch._inductor.runtime.cache_dir_utils", "cache_dir")()
+    return str(getattr(module, "__file__", None)).startswith(f"{directory}{os.sep}")
+
+
 def _read(state: str) -> Any:
     try:
         return STATES[state][0]()
@@ -123,44 +163,58 @@ def _read(state: str) -> Any:
 
 
 def _list_names(home: Any) -> dict[str, Any]:
+    if "_config" in vars(home):
+        # From torch 2.13 on, they are context variables.
+        values = {name: one.user_override for name, one in home._config.items()}
+        values = {name: one.get() if isinstance(one, ContextVar) else one for name, one in values.items()}
+        return {k: v if v is _UNSET else _normalise_option(home._config[k], v) for k, v in values.items()}
     names: dict[str, Any] = {}
     for one in reversed(home.__mro__) if isinstance(home, type) else (home,):
         names.update(vars(one).copy())
     return names
 
 
+def _normalise_option(entry: Any, value: Any) -> Any:
+    # Compilers set options to their defaults, as reading a list does, which can then change.
+    default = entry.default if entry.env_value_default is _UNSET else entry.env_value_default
+    return _UNSET if _is_same(value, default) else copy(value) if isinstance(value, _PLAIN) else value
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    return one is other or (type(one) is type(other) and isinstance(one, _PLAIN) and bool(one == other))
+
+
 def _put_back(
-    states: list[Any], namespaces: list[dict[str, Any]], environment: dict[bytes, bytes], *, told: bool
-) -> None:
-    # What one state takes with it is put back with it: each is read again when its turn comes.
+    states: list[Any], namespaces: list[dict[str, Any]], environment: dict[bytes, bytes], *, is_import: bool
+) -> Iterator[StateChange]:
+    # To put back one state may put back others: each is read when its turn comes.
     for state, was in zip(STATES, states, strict=True):
         now = _read(state)
         if was != now:
             with suppress(Exception):
                 STATES[state][1](was)
-            _record(state, was, now, is_restored=was == _read(state), told=told)
+            yield StateChange(state, _show(was), _show(now), is_restored=was == _read(state))
     for (place, home), names in zip(_NAMESPACES.items(), namespaces, strict=True):
         after = _list_names(home)
         for name in (name for name, was in names.items() if after.get(name, names) is not was):
+            if _is_same(after.get(name), names[name]):
+                continue
             setattr(home, name, names[name])
-            _record(f"{place}.{name}", names[name], after.get(name, "nothing"), told=told)
+            yield StateChange(f"{place}.{name}", _show(names[name]), _show(after.get(name, "nothing")))
     now = read_state()[2]
     for key in (key for key in {**environment, **now} if now.get(key) != environment.get(key)):
         if key in environment:
             os.environb[key] = environment[key]
-        elif told:
+        elif is_import or key in _SET_BY_LIBRARIES:
+            continue
+        else:
             del os.environb[key]
         # Values may be secrets.
         texts = ("a value" if key in environment else "nothing", "another value" if key in now else "nothing")
-        _record(f"the environment variable {os.fsdecode(key)}", *texts, told=told)
-
-
-def _record(state: str, was: object, now: object, *, told: bool, is_restored: bool = True) -> None:
-    if told or not is_restored:
-        _found.setdefault(state, StateChange(state, _show(was), _show(now), is_restored))
+        yield StateChange(f"the environment variable {os.fsdecode(key)}", *texts)
 
 
 def _show(value: object) -> str:
     name = getattr(value, "__qualname__", None)
     text = str(value) if name is None else ".".join(filter(None, [getattr(value, "__module__", None), name]))
-    return text[:_SHOWN]
+    return "its default" if value is _UNSET else text[:_SHOWN]

@@ -21,8 +21,10 @@ def configure_torch() -> None:
     * one thread per operation, so that sums are taken in one order;
     * the eager random stream in compiled code (`fallback_random`);
     * no graph-level caches: a warm one skips the passes whose work is evidence. Caches keyed on generated code stay;
-    * no TF32, which would make float32 a low-precision type.
+    * no TF32, which would make float32 a low-precision type;
+    * the recursion limit that Inductor's `compile_fx` raises it to and leaves.
     """
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), 2000))
     torch.set_num_threads(1)
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False

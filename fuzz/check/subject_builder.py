@@ -14,7 +14,7 @@ from torch import nn
 from fuzz.check import graph_passes, settings
 from fuzz.check.attention.function import Attention, Function, load_sdpa
 from fuzz.check.exceptions import SubjectError
-from fuzz.check.process_state import restore_state
+from fuzz.check.process_state import restore_state, take_changes
 from fuzz.subjects import SUBJECTS, SubjectSpec, get_spec, is_user_function
 
 __all__ = ["Subject", "SubjectError", "available", "find"]
@@ -105,6 +105,9 @@ def _import(name: str) -> Subject:
     except (Exception, SystemExit) as error:
         what = " ".join(f"{type(error).__name__}: {error}".split())
         raise SubjectError(f"subject {name!r} can't be imported: {what}") from error
+    lost = [change.state for change in take_changes() if not change.is_restored]
+    if lost:
+        raise SubjectError(f"subject {name!r} changes {lost[0]} when it is imported, which can't be put back")
     if isinstance(function, Subject):
         return function
     parameters = _read_parameters(name, function)

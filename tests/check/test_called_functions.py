@@ -7,15 +7,21 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch._dynamo.config as dynamo_config
+import torch._inductor.config as inductor_config
 from torch import Tensor
+from torch.overrides import BaseTorchFunctionMode
 
 from fuzz.check import process_state
-from fuzz.check.subject_builder import find
-from fuzz.protocol import Verdict
+from fuzz.check.attention.function import Attention
+from fuzz.check.check import check
+from fuzz.check.subject_builder import Subject, SubjectError, find
+from fuzz.protocol import Check, Verdict
 from fuzz.protocol.failures import FURTHER_CALL, OutOfBounds, Refusal, StateChanged
 from tests.check.failures import is_failure
 from tests.check.in_process import run_subject
@@ -223,6 +229,10 @@ CHANGES: dict[str, Callable[[], object]] = {
     "the handler of SIGTERM": lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN),
     "the interval timer": lambda: signal.setitimer(signal.ITIMER_REAL, 3600.0),
     "the recursion limit": lambda: sys.setrecursionlimit(sys.getrecursionlimit() + 1),
+    "the stance of torch.compile": lambda: torch.compiler.set_stance("force_eager"),
+    "torch._inductor.config.fallback_random": lambda: setattr(inductor_config, "fallback_random", False),
+    "torch._inductor.config.post_grad_fusion_options": lambda: inductor_config.post_grad_fusion_options.update(a={}),
+    "torch._dynamo.config.recompile_limit": lambda: setattr(dynamo_config, "recompile_limit", 1),
     "garbage collection": gc.disable,
     "torch.matmul": replace_matmul,
     "torch.Tensor.softmax": replace_method,
@@ -293,19 +303,78 @@ def test_random_numbers_warnings_and_what_imports_set_are_no_finding(monkeypatch
     assert (sys.getrecursionlimit(), os.environ["SET_BY_IMPORT"]) == (limit, "1")
 
 
-def test_state_that_cannot_be_put_back_costs_the_process() -> None:
+def compile_changed(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
+    torch.set_default_dtype(torch.float64)
+    return compile_or_fall_back(q, k, v, scale=scale)
+
+
+def compile_or_fall_back(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
+    torch.compile(lambda x: (x * scale).relu())(q)
+    with pytest.raises(Exception, match="no such loop"), inductor_config.patch(post_grad_custom_post_pass=no_loop):
+        torch.compile(lambda x: (x + scale).relu())(q)
+    return right(q, k, v, scale=scale)
+
+
+def no_loop(_graph: object) -> None:
+    raise ValueError("no such loop")
+
+
+@pytest.mark.compiles
+def test_what_compilers_change_themselves_is_no_finding() -> None:
+    compile_or_fall_back(*torch.randn(3, 1, 1, 4, 4), scale=1.0)  # imports what compilers need
+    torch._dynamo.reset()
+    assert run_subject(compile_or_fall_back).verdict in RIGHT
+    assert run_subject(compile_changed).verdict is Verdict.STATE_CHANGED
+
+
+def test_variables_that_libraries_set_stay_and_are_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def initializing(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
+        os.environ.setdefault("CUDA_MODULE_LOADING", "LAZY")
+        return right(q, k, v, scale=scale)
+
+    monkeypatch.delenv("CUDA_MODULE_LOADING", raising=False)
+    assert run_subject(initializing).verdict in RIGHT
+    assert os.environ["CUDA_MODULE_LOADING"] == "LAZY"
+
+
+def test_an_import_that_changes_what_cannot_be_put_back_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = ["from torch import inference_mode, set_default_dtype", "def attend(q, k, v, *, scale): ..."]
+    (tmp_path / "dtype_at_import.py").write_text("\n".join([*lines, "set_default_dtype(__import__('torch').half)"]))
+    (tmp_path / "mode_at_import.py").write_text("\n".join([*lines, "mode = inference_mode()", "mode.__enter__()"]))
+    monkeypatch.syspath_prepend(tmp_path)
+    find("dtype_at_import:attend")
+    try:
+        with pytest.raises(SubjectError):
+            find("mode_at_import:attend")
+    finally:
+        sys.modules["mode_at_import"].mode.__exit__(None, None, None)
+    assert run_subject(right).verdict in RIGHT
+
+
+@pytest.mark.parametrize("verdict", [Verdict.WRONG_RESULT, Verdict.SKIPPED, Verdict.STATE_CHANGED])
+def test_state_that_cannot_be_put_back_costs_the_process(verdict: Verdict) -> None:
     entered = []
 
     def entering(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
-        mode = torch.inference_mode()
+        mode = BaseTorchFunctionMode()
         mode.__enter__()
         entered.append(mode)
-        return right(q, k, v, scale=scale)
+        if verdict is Verdict.SKIPPED:
+            raise NotImplementedError
+        return right(q, k, v, scale=scale) + (verdict is Verdict.WRONG_RESULT)
 
+    request = Check(
+        id=0,
+        source=source("return (q @ k.transpose(-2, -1) * 0.25).softmax(-1) @ v"),
+        subjects=("entering", "right"),
+        attention_stub=source("return attend(q, k, v, scale=0.25)"),
+    )
+    subjects = {one: Subject(one, attention=Attention(lambda: entering)) for one in request.subjects}
     try:
-        result = run_subject(entering)
-        assert result.verdict is Verdict.STATE_CHANGED and isinstance(result.failure, StateChanged)
-        assert not all(change.is_restored for change in result.failure.changes)
+        result = check(request, subjects, "cpu", lambda _: None, lambda: 0.0)
+        assert [one.verdict for one in result.results] == [verdict] and result.unfit
     finally:
         for mode in reversed(entered):
             mode.__exit__(None, None, None)

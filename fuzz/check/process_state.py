@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from copy import copy
 from functools import partial
-from operator import attrgetter
+from operator import attrgetter, is_
 from typing import Any
 
 import torch
@@ -99,20 +99,16 @@ for _name in ("cpu", "cuda"):
 _UNSET: Any = find("torch.utils._config_module", "_UNSET_SENTINEL") or object()
 """What stands for an option of a compiler that has its default."""
 _PLAIN = (bool, int, float, str, tuple, list, dict, set)
-_SET_BY_LIBRARIES = (
-    b"CUDA_HOME",  # torch/_inductor/cpp_builder.py
-    b"CUDA_MODULE_LOADING",  # ATen/cuda/detail/CUDAHooks.cpp
-    b"DISABLE_CUPTI_LAZY_REINIT",  # torch/profiler/profiler.py
-    b"KMP_DUPLICATE_LIB_OK",  # torch/_inductor/cpp_builder.py
-    b"TEARDOWN_CUPTI",  # torch/profiler/profiler.py
-    b"TORCHINDUCTOR_CACHE_DIR",  # torch/_inductor/runtime/cache_dir_utils.py
-    b"TRITON_CACHE_DIR",  # torch/_inductor/runtime/triton_heuristics.py
-    b"TRITON_LIBDEVICE_PATH",  # torch/_inductor/runtime/compile_tasks.py
-    b"TRITON_PTXAS_BLACKWELL_PATH",  # torch/_inductor/runtime/compile_tasks.py
-    b"TRITON_PTXAS_PATH",  # torch/_inductor/runtime/compile_tasks.py
-    b"_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR",  # torch/_inductor/codecache.py
-)
-"""Variables that torch sets when a part of it is first used, and where. Subjects may add them."""
+_SET_BY_LIBRARIES = {
+    "torch/_inductor/codecache.py": "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR",
+    "torch/_inductor/cpp_builder.py": "CUDA_HOME KMP_DUPLICATE_LIB_OK",
+    "torch/_inductor/runtime/cache_dir_utils.py": "TORCHINDUCTOR_CACHE_DIR",
+    "torch/_inductor/runtime/compile_tasks.py": "TRITON_LIBDEVICE_PATH TRITON_PTXAS_BLACKWELL_PATH TRITON_PTXAS_PATH",
+    "torch/_inductor/runtime/triton_heuristics.py": "TRITON_CACHE_DIR",
+    "torch/profiler/profiler.py": "DISABLE_CUPTI_LAZY_REINIT TEARDOWN_CUPTI",
+    "aten/src/ATen/cuda/detail/CUDAHooks.cpp": "CUDA_MODULE_LOADING",
+}
+"""Variables that torch sets when a part of it is first used, by the file that does. Subjects may add them."""
 
 _found: dict[str, StateChange] = {}
 
@@ -144,9 +140,12 @@ def take_changes() -> tuple[StateChange, ...]:
 
 def read_state() -> tuple[list[Any], list[dict[str, Any]], dict[bytes, bytes]]:
     """The values of `STATES`, of names, and of the environment."""
+    return list(map(_read, STATES)), list(map(_list_names, _NAMESPACES.values())), _read_environment()
+
+
+def _read_environment() -> dict[bytes, bytes]:
     # The interface of os.environ decodes each variable, which takes longer than all else here.
-    environment: dict[bytes, bytes] = dict(getattr(os.environ, "_data"))  # noqa: B009
-    return list(map(_read, STATES)), list(map(_list_names, _NAMESPACES.values())), environment
+    return dict(getattr(os.environ, "_data"))  # noqa: B009
 
 
 def _is_generated(module: Any) -> bool:
@@ -164,10 +163,14 @@ def _read(state: str) -> Any:
 
 def _list_names(home: Any) -> dict[str, Any]:
     if "_config" in vars(home):
-        # From torch 2.13 on, they are context variables.
-        values = {name: one.user_override for name, one in home._config.items()}
-        values = {name: one.get() if isinstance(one, ContextVar) else one for name, one in values.items()}
-        return {k: v if v is _UNSET else _normalise_option(home._config[k], v) for k, v in values.items()}
+        options: dict[str, Any] = dict.fromkeys(home._config, _UNSET)
+        for name, entry in home._config.items():
+            value = entry.user_override
+            if value.__class__ is ContextVar:  # from torch 2.13 on
+                value = value.get()
+            if value is not _UNSET:
+                options[name] = _normalise_option(entry, value)
+        return options
     names: dict[str, Any] = {}
     for one in reversed(home.__mro__) if isinstance(home, type) else (home,):
         names.update(vars(one).copy())
@@ -196,16 +199,18 @@ def _put_back(
             yield StateChange(state, _show(was), _show(now), is_restored=was == _read(state))
     for (place, home), names in zip(_NAMESPACES.items(), namespaces, strict=True):
         after = _list_names(home)
+        if all(map(is_, names.values(), after.values())) and len(names) == len(after):
+            continue
         for name in (name for name, was in names.items() if after.get(name, names) is not was):
             if _is_same(after.get(name), names[name]):
                 continue
             setattr(home, name, names[name])
             yield StateChange(f"{place}.{name}", _show(names[name]), _show(after.get(name, "nothing")))
-    now = read_state()[2]
+    now = _read_environment()
     for key in (key for key in {**environment, **now} if now.get(key) != environment.get(key)):
         if key in environment:
             os.environb[key] = environment[key]
-        elif is_import or key in _SET_BY_LIBRARIES:
+        elif is_import or os.fsdecode(key) in " ".join(_SET_BY_LIBRARIES.values()).split():
             continue
         else:
             del os.environb[key]

@@ -7,6 +7,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -355,12 +356,10 @@ def test_an_import_that_changes_what_cannot_be_put_back_is_refused(
 
 @pytest.mark.parametrize("verdict", [Verdict.WRONG_RESULT, Verdict.SKIPPED, Verdict.STATE_CHANGED])
 def test_state_that_cannot_be_put_back_costs_the_process(verdict: Verdict) -> None:
-    entered = []
+    modes = ExitStack()
 
     def entering(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
-        mode = BaseTorchFunctionMode()
-        mode.__enter__()
-        entered.append(mode)
+        modes.enter_context(BaseTorchFunctionMode())
         if verdict is Verdict.SKIPPED:
             raise NotImplementedError
         return right(q, k, v, scale=scale) + (verdict is Verdict.WRONG_RESULT)
@@ -376,5 +375,4 @@ def test_state_that_cannot_be_put_back_costs_the_process(verdict: Verdict) -> No
         result = check(request, subjects, "cpu", lambda _: None, lambda: 0.0)
         assert [one.verdict for one in result.results] == [verdict] and result.unfit
     finally:
-        for mode in reversed(entered):
-            mode.__exit__(None, None, None)
+        modes.close()

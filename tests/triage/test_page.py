@@ -208,5 +208,5 @@ def test_time_without_a_campaign_does_not_count(run: Path) -> None:
 
 def test_a_page_says_how_many_workers_were_lost_and_to_what(run: Path) -> None:
     for reason in ("timed out after 120 s", "died by SIGSEGV"):
-        log(run, {"event": "WorkerDied", "reason": reason})
+        log(run, STARTED, {"event": "WorkerDied", "reason": reason}, start=2e9)
     assert "2 workers were lost (1 timeout): " in make_page(run)[0]

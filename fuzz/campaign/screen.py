@@ -14,18 +14,8 @@ from typing import TextIO
 from corpus import entry as corpus_entry
 from corpus.ledger import Bug
 from fuzz.bug_identity import operation_of
+from fuzz.campaign import events
 from fuzz.campaign.campaign import Campaign
-from fuzz.campaign.events import (
-    CampaignStarted,
-    CaseJudged,
-    Event,
-    FindingSaved,
-    Listener,
-    SuspicionClosed,
-    SuspicionRaised,
-    WorkerDied,
-    WorkerStarted,
-)
 from fuzz.campaign.options import Options, StopReason
 from fuzz.campaign.stats import Statistics
 from fuzz.campaign.worker_thread import WorkerThread
@@ -43,7 +33,7 @@ _LONG_SECONDS = 3.0
 _STAGES = {"start": "", EAGER: "eager", REFERENCE: "float64", NOISE: "measuring rounding"}
 
 
-def describe_finding(event: FindingSaved) -> str:
+def describe_finding(event: events.FindingSaved) -> str:
     """A saved finding: what fails, the program, the numbers, its file, and how to reproduce it."""
     if event.of_eager:
         return f"{operation_of(event.result)} of torch's eager mode is wrong, not your function; saved: {event.path}"
@@ -177,7 +167,7 @@ def _list_rows(rows: Iterable[FindingRow]) -> list[str]:
     return lines
 
 
-def describe_start(event: CampaignStarted) -> str:
+def describe_start(event: events.CampaignStarted) -> str:
     """What runs where, and which coverage this torch lacks."""
     resumed = f" from case {event.index}" if event.index else ""
     known = f"knows {format_count(event.known, 'finding')} of the ledger, corpus/known and {event.corpus}"
@@ -197,7 +187,7 @@ def describe_start(event: CampaignStarted) -> str:
     return "\n".join(lines)
 
 
-class LineScreen(Listener):
+class LineScreen(events.Listener):
     """A line every half minute and whenever something was found or lost, with the same fields in the same order; with
     `--quiet` findings alone."""
 
@@ -207,11 +197,11 @@ class LineScreen(Listener):
         self._statistics, self._campaign = statistics, campaign
         self._last, self._news = time.monotonic(), (0, 0, 0)
 
-    def on_event(self, event: Event, when: float) -> None:  # noqa: ARG002 - a listener's signature
+    def on_event(self, event: events.Event, when: float) -> None:  # noqa: ARG002 - a listener's signature
         """Print the start, and findings on stdout as they are saved."""
-        if isinstance(event, CampaignStarted):
+        if isinstance(event, events.CampaignStarted):
             self._print(describe_start(event), sys.stderr)
-        elif isinstance(event, FindingSaved):
+        elif isinstance(event, events.FindingSaved):
             self._print(describe_finding(event), sys.stdout)
 
     def tick(self) -> None:
@@ -261,21 +251,21 @@ class LineScreen(Listener):
 class VerboseScreen(LineScreen):
     """A line also for every case, and for what happens to workers and suspicions."""
 
-    def on_event(self, event: Event, when: float) -> None:
+    def on_event(self, event: events.Event, when: float) -> None:
         """Print the event."""
         super().on_event(event, when)
-        if isinstance(event, CampaignStarted):
+        if isinstance(event, events.CampaignStarted):
             text = f"logs of workers: {event.out}/workers"
-        elif isinstance(event, CaseJudged):
+        elif isinstance(event, events.CaseJudged):
             verdicts = ", ".join(f"{subject} {verdict}" for subject, verdict in event.verdicts.items())
             text = f"case {event.index} ({event.case}), {event.seconds:.2f} s: {event.rejected or verdicts}"
-        elif isinstance(event, WorkerStarted):
+        elif isinstance(event, events.WorkerStarted):
             text = f"worker {event.worker}: process {event.pid} started in {event.seconds:.1f} s"
-        elif isinstance(event, WorkerDied):
+        elif isinstance(event, events.WorkerDied):
             text = f"worker {event.worker}: ended: {event.reason}"
-        elif isinstance(event, SuspicionRaised):
+        elif isinstance(event, events.SuspicionRaised):
             text = f"suspicion {event.suspicion}: {event.verdict} under {event.subject}: {event.message}"
-        elif isinstance(event, SuspicionClosed):
+        elif isinstance(event, events.SuspicionClosed):
             text = f"suspicion {event.suspicion}: {event.outcome}, {event.seconds:.1f} s: {event.message}"
         else:
             return

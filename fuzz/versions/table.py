@@ -22,13 +22,6 @@ class Comparison:
     rows: tuple[Row, ...]
     cut: int = 0
 
-    def summarize(self) -> str:
-        """How many cases, which versions, what changed."""
-        cut = f" of {self.cut}, then interrupted" if self.cut else ""
-        counts = [f"{len(rows)} {change}" for change, rows in group_by_change(self.rows)]
-        comparisons = format_count(len(self.rows), "comparison")
-        return f"{comparisons}{cut}, torch {', '.join(self.versions)}: {', '.join(counts) or 'none'}"
-
 
 def render_text(comparison: Comparison) -> str:
     """The comparison for a terminal. Cases without change are only counted."""
@@ -49,7 +42,10 @@ def render_text(comparison: Comparison) -> str:
         for line, row in zip(body, rows, strict=True):
             lines += [line, *(f"      {word}" for word in describe_row(row, comparison.versions))]
         lines.append("")
-    return "\n".join([*lines, comparison.summarize()])
+    cut = f" of {comparison.cut}, then interrupted" if comparison.cut else ""
+    counts = [f"{len(rows)} {change}" for change, rows in group_by_change(comparison.rows)]
+    head = f"{format_count(len(comparison.rows), 'comparison')}{cut}, torch {', '.join(comparison.versions)}"
+    return "\n".join([*lines, f"{head}: {', '.join(counts) or 'none'}"])
 
 
 def render_json(comparison: Comparison) -> str:

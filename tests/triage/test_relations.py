@@ -135,6 +135,6 @@ def test_a_backend_of_pytorch_is_reported_to_pytorch_in_its_words(tmp_path: Path
         report.title
         == "scaled_dot_product_attention, FLASH_ATTENTION backend: NaN or infinity, by the relation -q and -scale"
     )
-    assert (report.is_upstream, report.values["interpreted"], report.values["place"]) == (True, False, "")
+    assert (bool(report.values["upstream"]), report.values["interpreted"], report.values["place"]) == (True, False, "")
     assert report.values["table"][-1][3] == "-" and report.values["table"][-1][2].startswith("2.5e-07 (")
     assert report.search == "scaled_dot_product_attention flash NaN"

@@ -155,7 +155,7 @@ def _report(
     if not draft.search:
         return lines
     lines += [f"  {other}" for other in (out / "repro.py", out / picture.FILE) if other.exists()]
-    if draft.is_upstream:
+    if draft.values.get("upstream"):
         lines.append("Nothing was sent. Read the report, add in your own words where you met this, and then run:")
         lines += [f"  {command}" for command in draft.commands(str(file))]
     return lines

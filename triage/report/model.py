@@ -31,11 +31,6 @@ class Draft:
     values: Mapping[str, Any]
     search: str = ""
 
-    @property
-    def is_upstream(self) -> bool:
-        """Whether this is for PyTorch."""
-        return bool(self.values.get("upstream"))
-
     def render(self) -> str:
         """The text of report.md. A long one has its tables cut; a very long program is in repro.py alone."""
         values, lines = dict(self.values), self.values["program"].count("\n") + 1

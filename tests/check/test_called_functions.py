@@ -321,6 +321,7 @@ def no_loop(_graph: object) -> None:
 
 
 @pytest.mark.compiles
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Inductor, when first used
 def test_what_compilers_change_themselves_is_no_finding() -> None:
     compile_or_fall_back(*torch.randn(3, 1, 1, 4, 4), scale=1.0)  # imports what compilers need
     torch._dynamo.reset()

@@ -91,8 +91,17 @@ class Round:
         if self.wait(after):
             self.parent.send_signal(number)
 
+    def send_to_worker(self, number: int) -> None:
+        """Send a signal to the first worker as soon as it exists, which may be before its first word."""
+        while not (workers := self.workers()) and self.wait(0.05):
+            pass
+        for worker in workers[:1]:
+            os.kill(worker, number)
+
     def strike(self, pick: Callable[[], list[int]], number: int, mean_seconds: float) -> None:
-        """Send a signal to one of the processes that `pick` gives, again and again."""
+        """Once the run has begun, send a signal to one of the processes that `pick` gives, again and again."""
+        while not self._began and self.seconds_left() > LATE_SECONDS and self.wait(0.1):
+            pass
         while self.seconds_left() > LATE_SECONDS and self.wait(self.rng.expovariate(1 / mean_seconds)):
             victims = pick()
             if victims:
@@ -154,13 +163,14 @@ DAMAGES: dict[str, tuple[Callable[[Round], None], set[int]]] = {
     "interrupt twice": (interrupt_twice, {130, 0, 1}),
     "terminate": (lambda run: run.send(signal.SIGTERM, run.rng.uniform(1, 25)), {130, 0, 1}),
     "hang up": (lambda run: run.send(signal.SIGHUP, run.rng.uniform(1, 25)), {130, 0, 1}),
-    "kill workers": (lambda run: run.strike(run.workers, signal.SIGKILL, 6), {0, 1, 2}),
-    "kill starting workers": (lambda run: run.strike(run.workers, signal.SIGKILL, 2), {0, 1, 2}),
+    "kill the first worker": (lambda run: run.send_to_worker(signal.SIGKILL), {0, 1, 2}),
+    "kill workers": (lambda run: run.strike(run.workers, signal.SIGKILL, 6), {0, 1}),
+    "kill starting workers": (lambda run: run.strike(run.workers, signal.SIGKILL, 2), {0, 1}),
     "kill helpers": (
         lambda run: run.strike(lambda: sorted({*run.processes()} - {*run.workers()}), signal.SIGKILL, 1),
         {0, 1},
     ),
-    "stop a worker": (lambda run: run.strike(run.workers, signal.SIGSTOP, 15), {0, 1, 2}),
+    "stop a worker": (lambda run: run.strike(run.workers, signal.SIGSTOP, 15), {0, 1}),
     "fill the disk": (fill_disk, {0, 1, 2}),
 }
 """By name: what is done to a run, and the exit codes it may end with. Damage to the first worker before its first word

@@ -119,7 +119,7 @@ def describe_writes(writes: Sequence[Write]) -> str:
     """Where memory was written that should not be."""
     return "; ".join(
         f"{write.count} element{'s' if write.count != 1 else ''} "
-        + _PLACES.get(write.place, f"{write.place} {{}}").format(write.buffer)
+        + (_PLACES[write.place].format(write.buffer) if write.place in _PLACES else f"{write.place} {write.buffer}")
         for write in writes
     )
 

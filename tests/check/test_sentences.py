@@ -9,6 +9,7 @@ SHOWING = {
     "fuzz/campaign/screen.py",  # prints what a saved finding says
     "fuzz/campaign/known_bugs.py",  # hands what older versions stored to fuzz/protocol/recorded.py
     "fuzz/versions/table.py",  # prints what a version says
+    "fuzz/versions/comparison.py",  # keeps what was said as the reason why a version is not compared
     "fuzz/campaign/investigations.py",  # stores what became of a suspicion
 }
 

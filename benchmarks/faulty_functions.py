@@ -4,6 +4,7 @@ python -m fuzz.run --subject benchmarks.faulty_functions:ignores_scale --budget 
 """
 
 import ctypes
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -40,63 +41,51 @@ def attend(
     return (weights @ values).to(q.dtype)
 
 
-def ignores_scale(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    scale: float,
-    mask: Tensor | None = None,
-    bias: Tensor | None = None,
-    causal: str | None = None,
-) -> Tensor:
+def spoil(fault: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """An attention function that has the fault: `fault` gets q, k and right attention, of any scale."""
+
+    def attention(
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        scale: float,
+        mask: Tensor | None = None,
+        bias: Tensor | None = None,
+        causal: str | None = None,
+    ) -> Tensor:
+        def compute(scale: float = scale) -> Tensor:
+            return attend(q, k, v, scale=scale, mask=mask, bias=bias, causal=causal)
+
+        return fault(q, k, compute)
+
+    attention.__name__ = attention.__qualname__ = fault.__name__
+    return attention
+
+
+@spoil
+def ignores_scale(q: Tensor, k: Tensor, compute: Callable[..., Tensor]) -> Tensor:  # noqa: ARG001 - q alone matters
     """Always scales by 1 / sqrt(head_dim)."""
-    del scale
-    return attend(q, k, v, scale=max(q.shape[-1], 1) ** -0.5, mask=mask, bias=bias, causal=causal)
+    return compute(max(q.shape[-1], 1) ** -0.5)
 
 
-def spoils_wide_heads(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    scale: float,
-    mask: Tensor | None = None,
-    bias: Tensor | None = None,
-    causal: str | None = None,
-) -> Tensor:
+@spoil
+def spoils_wide_heads(q: Tensor, k: Tensor, compute: Callable[..., Tensor]) -> Tensor:  # noqa: ARG001 - q alone matters
     """Gives NaN from a head_dim of 9 on."""
-    out = attend(q, k, v, scale=scale, mask=mask, bias=bias, causal=causal)
-    return out * torch.nan if q.shape[-1] > 8 else out
+    return compute() * torch.nan if q.shape[-1] > 8 else compute()
 
 
-def raises_on_grouped_heads(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    scale: float,
-    mask: Tensor | None = None,
-    bias: Tensor | None = None,
-    causal: str | None = None,
-) -> Tensor:
+@spoil
+def raises_on_grouped_heads(q: Tensor, k: Tensor, compute: Callable[..., Tensor]) -> Tensor:
     """Raises where keys have fewer heads."""
     if k.shape[1] != q.shape[1]:
         raise RuntimeError("heads differ")
-    return attend(q, k, v, scale=scale, mask=mask, bias=bias, causal=causal)
+    return compute()
 
 
-def crashes_on_one_key(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    scale: float,
-    mask: Tensor | None = None,
-    bias: Tensor | None = None,
-    causal: str | None = None,
-) -> Tensor:
+@spoil
+def crashes_on_one_key(q: Tensor, k: Tensor, compute: Callable[..., Tensor]) -> Tensor:  # noqa: ARG001 - k alone matters
     """Reads address 0 where there is a single key."""
     if k.shape[2] == 1:
         ctypes.string_at(0)
-    return attend(q, k, v, scale=scale, mask=mask, bias=bias, causal=causal)
+    return compute()

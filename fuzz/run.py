@@ -96,7 +96,7 @@ def run(
     python -m fuzz.run --budget 10m --subject my_package.my_kernel:attention
     0: no new finding
     1: new findings, or fixed bugs that are back
-    2: wrong option or file, a --subject that took no case, or the run could not go on (full disk): one line says what
+    2: wrong option or file, a --subject that took no case, or a full disk: one line says what
     3: a bug in attnfuzz, with its traceback; also if the campaign went on without the cases that it hit
     130: interrupted by Ctrl-C, SIGTERM or SIGHUP; cases have 5 s to finish, the second stops at once
     """

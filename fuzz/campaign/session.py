@@ -145,7 +145,7 @@ def _run(
         waiting = results.outcomes().get("waiting", 0)
         text = summarize(results, statistics, options, waiting=waiting, new=new, bugs=shared.known.bugs)
         unused = describe_unused(options.named, statistics)
-        if unused and not signals:
+        if unused and not new and not signals:
             errors.append(UserError(unused))
         result = RunResult(
             new=new,

@@ -109,6 +109,15 @@ def test_a_subject_that_takes_no_case_is_no_success(tmp_path: Path, is_named: bo
     assert "0 attention modules compared" in ending.summary
 
 
+def test_a_subject_that_takes_no_case_hides_no_finding_of_another(tmp_path: Path) -> None:
+    failure = encode(NotTaken(Refusal.NOT_IMPLEMENTED, "no"))
+    refused = {"match": "", "verdict": "skipped", "subjects": [NAMED], "failure": failure}
+    worker = setup(rules=[refused, WRONG], subjects=["passes", "inductor", NAMED], attention=[NAMED])
+    given = options(tmp_path, subjects=("passes", "inductor", NAMED), named=(NAMED,), setup=worker)
+    ending = run_campaign(given, sampler("softmax"))
+    assert (ending.new, ending.error) == (1, None)
+
+
 def test_the_end_speaks_of_this_run(tmp_path: Path) -> None:
     assert "1 new failure" in run_campaign(options(tmp_path, rules=[WRONG]), sampler("softmax")).summary
     ending = run_campaign(options(tmp_path), sampler("softmax"))

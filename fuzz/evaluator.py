@@ -10,7 +10,8 @@ from packaging.version import InvalidVersion, Version
 from fuzz.protocol import Check, Hello, Result, SubjectResult, ValueSet, Verdict
 from fuzz.protocol.controls import Control
 from fuzz.protocol.failures import NotTaken, Refusal
-from fuzz.worker_process import ROOT, Stopped, WorkerConfig, WorkerFault, WorkerProcess, WorkerUnavailable
+from fuzz.worker_config import ROOT, WorkerConfig
+from fuzz.worker_process import Stopped, WorkerFault, WorkerProcess, WorkerUnavailable
 from generators.errors import UserError
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case

@@ -7,22 +7,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
 from fuzz import protocol
-from fuzz.durations import format_count, parse_duration
-from fuzz.process import explain_exit, find_last_words, find_place, machine_memory_mib, read_tail, session_rss_mib
+from fuzz.process import explain_exit, find_last_words, find_place, read_tail, session_rss_mib
 from fuzz.protocol import Check, Fault, Hello, Message, ProtocolError, Result, Stage, SubjectResult, Unusable, Verdict
 from fuzz.protocol.failures import Process, ProcessLost
 from fuzz.protocol.render import describe_failure
-from fuzz.subjects import is_user_function
+from fuzz.worker_config import ROOT, WorkerConfig
 from generators.errors import UserError
-
-ROOT = Path(__file__).resolve().parents[1]
-"""The checkout: workers import `fuzz` from here."""
 
 START_SECONDS = 120.0
 """How long each step of a start may take at least: importing torch takes most of a minute on a cold disk, and longer on
@@ -30,10 +26,6 @@ a busy machine."""
 
 PAUSES = (0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 """Seconds to wait before a start that follows so many failed ones. After one more there is no worker."""
-
-MIN_MEMORY_MIB = 512
-DEFAULT_MEMORY_MIB = 8192
-WORKERS_PER_CPU = 2
 
 _POLL_SECONDS = 0.2
 _DUMP_SECONDS = 2.0
@@ -45,72 +37,6 @@ _LIMIT_MARGIN = 1.2
 _LOG_BYTES = 4 * 2**20
 _OWN_STAGES = ("start", protocol.EAGER, protocol.REFERENCE, protocol.NOISE)
 _VERDICTS = {Process.TIMEOUT: Verdict.TIMEOUT, Process.OUT_OF_MEMORY: Verdict.OUT_OF_MEMORY}
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerConfig:
-    """How a worker is started.
-
-    `named`: subjects given as `package.module:function`; `timeout`: seconds that one stage of a check may take;
-    `memory_mib`: resident memory of the process and its children; `command`: what to run instead of the worker of this
-    checkout; `module` and `arguments`: the module it runs, and further arguments; `quiet`: say nothing of a slow start.
-    """
-
-    python: str = sys.executable
-    device: str = "cpu"
-    named: tuple[str, ...] = ()
-    timeout: float = 60.0
-    memory_mib: int = 4096
-    command: tuple[str, ...] | None = None
-    module: str = "fuzz.check.worker"
-    arguments: tuple[str, ...] = ()
-    quiet: bool = False
-
-    @classmethod
-    def from_options(
-        cls, python: str | None, device: str, subjects: Iterable[str], timeout: str, memory: int, workers: int = 1
-    ) -> "WorkerConfig":
-        """The configuration that options of a command line ask for. Raises `UserError`."""
-        if memory < MIN_MEMORY_MIB:
-            raise UserError(f"--memory must be at least {MIN_MEMORY_MIB} (importing torch takes 400 MiB), got {memory}")
-        cpus, machine_mib = len(os.sched_getaffinity(0)), machine_memory_mib()
-        if workers not in range(1, 1 + (most := cpus * WORKERS_PER_CPU)):
-            raise UserError(f"--workers must be from 1 to {most} on {format_count(cpus, 'CPU')}, got {workers}")
-        # A limit is rarely reached by all workers at once.
-        if memory > (most := max(2 * machine_mib, DEFAULT_MEMORY_MIB) // workers):
-            with_workers = f" with {format_count(workers, 'worker')} on this machine of {machine_mib} MiB"
-            raise UserError(f"--memory must be at most {most}{with_workers}, got {memory}")
-        return cls(
-            python=python or sys.executable,
-            device=device,
-            named=tuple(subject for subject in subjects if is_user_function(subject)),
-            timeout=parse_duration(timeout, "timeout"),
-            memory_mib=memory,
-        )
-
-    def argv(self) -> list[str]:
-        """The command line of a worker."""
-        if self.command is not None:
-            return [*self.command, *self.arguments]
-        argv = [self.python, "-m", "fuzz.process", str(os.getpid()), self.module, "--device", self.device]
-        argv += ["--memory-limit", str(self.memory_mib)]
-        return [*argv, *(word for name in self.named for word in ("--subject", name)), *self.arguments]
-
-    def environment(self, cache: Path | None) -> dict[str, str]:
-        """The environment of a worker that keeps compiled code in `cache`, unless the user says where it goes."""
-        # A subject named by the user is imported from where they are.
-        paths = [str(ROOT), *([str(Path.cwd())] if self.named else []), os.environ.get("PYTHONPATH", "")]
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(p for p in paths if p),
-            "PYTHONHASHSEED": "0",
-            "OMP_NUM_THREADS": "1",
-            "TORCHINDUCTOR_COMPILE_THREADS": "1",
-        }
-        # Workers run in another directory. Inductor calls the C++ compiler without quotes.
-        if cache is not None and " " not in str(cache.absolute()):
-            environment.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache.absolute()))
-        return environment
 
 
 class WorkerFault(RuntimeError):

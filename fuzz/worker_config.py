@@ -1,0 +1,85 @@
+"""How a worker is started: its interpreter, device and limits, as the options of a command line ask for."""
+
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fuzz.durations import format_count, parse_duration
+from fuzz.process import machine_memory_mib
+from fuzz.subjects import is_user_function
+from generators.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[1]
+"""The checkout: workers import `fuzz` from here."""
+
+MIN_MEMORY_MIB = 512
+DEFAULT_MEMORY_MIB = 8192
+WORKERS_PER_CPU = 2
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerConfig:
+    """How a worker is started.
+
+    `named`: subjects given as `package.module:function`; `timeout`: seconds that one stage of a check may take;
+    `memory_mib`: resident memory of the process and its children; `command`: what to run instead of the worker of this
+    checkout; `module` and `arguments`: the module it runs, and further arguments; `quiet`: say nothing of a slow start.
+    """
+
+    python: str = sys.executable
+    device: str = "cpu"
+    named: tuple[str, ...] = ()
+    timeout: float = 60.0
+    memory_mib: int = 4096
+    command: tuple[str, ...] | None = None
+    module: str = "fuzz.check.worker"
+    arguments: tuple[str, ...] = ()
+    quiet: bool = False
+
+    @classmethod
+    def from_options(
+        cls, python: str | None, device: str, subjects: Iterable[str], timeout: str, memory: int, workers: int = 1
+    ) -> "WorkerConfig":
+        """The configuration that options of a command line ask for. Raises `UserError`."""
+        if memory < MIN_MEMORY_MIB:
+            raise UserError(f"--memory must be at least {MIN_MEMORY_MIB} (importing torch takes 400 MiB), got {memory}")
+        cpus, machine_mib = len(os.sched_getaffinity(0)), machine_memory_mib()
+        if workers not in range(1, 1 + (most := cpus * WORKERS_PER_CPU)):
+            raise UserError(f"--workers must be from 1 to {most} on {format_count(cpus, 'CPU')}, got {workers}")
+        # A limit is rarely reached by all workers at once.
+        if memory > (most := max(2 * machine_mib, DEFAULT_MEMORY_MIB) // workers):
+            with_workers = f" with {format_count(workers, 'worker')} on this machine of {machine_mib} MiB"
+            raise UserError(f"--memory must be at most {most}{with_workers}, got {memory}")
+        return cls(
+            python=python or sys.executable,
+            device=device,
+            named=tuple(subject for subject in subjects if is_user_function(subject)),
+            timeout=parse_duration(timeout, "timeout"),
+            memory_mib=memory,
+        )
+
+    def argv(self) -> list[str]:
+        """The command line of a worker."""
+        if self.command is not None:
+            return [*self.command, *self.arguments]
+        argv = [self.python, "-m", "fuzz.process", str(os.getpid()), self.module, "--device", self.device]
+        argv += ["--memory-limit", str(self.memory_mib)]
+        return [*argv, *(word for name in self.named for word in ("--subject", name)), *self.arguments]
+
+    def environment(self, cache: Path | None) -> dict[str, str]:
+        """The environment of a worker that keeps compiled code in `cache`, unless the user says where it goes."""
+        # A subject named by the user is imported from where they are.
+        paths = [str(ROOT), *([str(Path.cwd())] if self.named else []), os.environ.get("PYTHONPATH", "")]
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(p for p in paths if p),
+            "PYTHONHASHSEED": "0",
+            "OMP_NUM_THREADS": "1",
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        }
+        # Workers run in another directory. Inductor calls the C++ compiler without quotes.
+        if cache is not None and " " not in str(cache.absolute()):
+            environment.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache.absolute()))
+        return environment

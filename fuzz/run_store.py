@@ -19,7 +19,6 @@ from fuzz.durations import format_count
 from fuzz.protocol import SubjectResult
 from fuzz.protocol.codec import decode, encode
 from fuzz.protocol.failures import Word
-from fuzz.protocol.recorded import read_result
 from generators.errors import UserError
 from generators.program.case import Case
 
@@ -212,7 +211,7 @@ class Results:
         index, text, result = self._select(query, suspicion_id)[0]
         case = casefile.loads(text, f"{self.path}: suspicion {suspicion_id}")
         with self._reading(f"suspicion {suspicion_id}"):
-            return Suspicion(suspicion_id, index, case, read_result(json.loads(result)))
+            return Suspicion(suspicion_id, index, case, decode(SubjectResult, json.loads(result)))
 
     def settle(self, suspicion_id: int, outcome: str, note: str = "", explained_by: str | None = None) -> None:
         """Store a suspicion's outcome. A finding that explains it is counted once more."""
@@ -246,7 +245,7 @@ class Results:
         for row in rows:
             with self._reading(f"finding {row[0]}"):
                 data = dict(zip(names, row, strict=True))
-                found.append(decode(FindingRow, data | {"result": encode(read_result(json.loads(data["result"])))}))
+                found.append(decode(FindingRow, data | {"result": json.loads(data["result"])}))
         return found
 
     def cases(self) -> frozenset[str]:

@@ -13,7 +13,7 @@ from corpus.ledger import Bug, CauseKey, Ledger
 from fuzz.bug_identity import Symptom, contract_features
 from fuzz.campaign.events import Duplicate
 from fuzz.protocol import EAGER, SubjectResult, Verdict
-from fuzz.protocol.recorded import read_result
+from fuzz.protocol.codec import decode
 from fuzz.protocol.rewrites import WrongRewrite
 from generators.errors import UserError
 from generators.program.case import Case
@@ -177,10 +177,10 @@ def read_recorded_result(entry: Entry) -> SubjectResult:
     found, expected = entry.found, entry.expectation
     data: dict[str, Any] = {"subject": entry.subject, "verdict": expected.verdict or Verdict.OK.value}
     if found is not None:
-        data = {"subject": found.subject, "verdict": found.verdict, "message": found.message, "fired": found.fired}
+        data = {"subject": found.subject, "verdict": found.verdict, "fired": found.fired}
         data |= {"numbers": found.numbers, "rewrites": found.rewrites}
         data |= {"failure": found.failure} if found.failure else {}
     try:
-        return read_result(data)
+        return decode(SubjectResult, data)
     except ValueError as error:
         raise UserError(f"{entry.file_name}: `found` is not readable: {error}") from error

@@ -32,26 +32,26 @@ class Word(str, Enum):
 
 
 class Process(Word):
-    """How a process was lost."""
+    """How a process was lost. {} is the detail."""
 
-    TIMEOUT = "timeout"
-    OUT_OF_MEMORY = "out_of_memory"
-    SIGNAL = "signal"
-    EXIT = "exit"
-    PROTOCOL = "protocol"
+    TIMEOUT = "timeout", "timed out after {} s"
+    OUT_OF_MEMORY = "out_of_memory", "used more than {} MiB"
+    SIGNAL = "signal", "died by {}"
+    EXIT = "exit", "ended with exit code {}"
+    PROTOCOL = "protocol", "broke the protocol: {}"
 
 
 class Refusal(Word):
     """Why a subject does not take a case."""
 
-    UNKNOWN_SUBJECT = "unknown_subject"
-    NO_CONTRACT = "no_contract"
-    NOT_RANDOM = "not_random"
+    UNKNOWN_SUBJECT = "unknown_subject", "this worker has no such subject, or no C++ compiler for it"
+    NO_CONTRACT = "no_contract", "the case has no contract that says what its attention computes"
+    NOT_RANDOM = "not_random", "the case draws no random numbers"
     UNSUPPORTED = "unsupported"
-    TEXT_FAILS = "text_fails"
-    NOT_IMPLEMENTED = "not_implemented"
-    NO_MEMORY = "no_memory"
-    NO_VERDICT = "no_verdict"
+    TEXT_FAILS = "text_fails", "the program around the call does not run"
+    NOT_IMPLEMENTED = "not_implemented", "not implemented"
+    NO_MEMORY = "no_memory", "not enough memory left to judge it"
+    NO_VERDICT = "no_verdict", "no verdict"
     CONTROL = "control"
 
 
@@ -346,19 +346,6 @@ class NotTaken(Failure):
 
     why: Refusal
     detail: str = ""
-
-
-@dataclass(frozen=True)
-class Recorded(Failure):
-    """A failure of which only the sentence is known: stored by a version that kept no fields. `known_as`: its identity,
-    where that is not the sentence."""
-
-    text: str
-    known_as: str = ""
-
-    def identity(self) -> str:
-        """The sentence without what changes from case to case."""
-        return self.known_as or normalize(self.text)
 
 
 def normalize(text: str) -> str:

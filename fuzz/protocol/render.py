@@ -5,26 +5,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from fuzz.protocol import CASTS, TF32, SubjectResult, failures
-from fuzz.protocol.failures import Failure, Process, Refusal, Write
+from fuzz.protocol.failures import Failure, Write
 
 _EXCUSES = {CASTS: "gone with emulate_precision_casts=True", TF32: "TF32, which is allowed here, explains it"}
 _CALLS = {failures.FURTHER_CALL: "called again with other arguments: ", failures.WITHOUT_DROPOUT: "without dropout: "}
-_REFUSALS = {
-    Refusal.UNKNOWN_SUBJECT: "this worker has no such subject, or no C++ compiler for it",
-    Refusal.NO_CONTRACT: "the case has no contract that says what its attention computes",
-    Refusal.NOT_RANDOM: "the case draws no random numbers",
-    Refusal.TEXT_FAILS: "the program around the call does not run",
-    Refusal.NOT_IMPLEMENTED: "not implemented",
-    Refusal.NO_MEMORY: "not enough memory left to judge it",
-    Refusal.NO_VERDICT: "no verdict",
-}
-_PROCESSES = {
-    Process.TIMEOUT: "timed out after {} s",
-    Process.OUT_OF_MEMORY: "used more than {} MiB",
-    Process.SIGNAL: "died by {}",
-    Process.EXIT: "ended with exit code {}",
-    Process.PROTOCOL: "broke the protocol: {}",
-}
 _PLACES = {"itself": "of {} itself", "between": "between the rows of {}"}
 _PLURALS = {"batch": "batches", "head": "heads", "query": "queries", "key": "keys"}
 
@@ -76,7 +60,6 @@ _SENTENCES = {
     "form_differs strides": "{value}: strides {actual} are in another order than eager's {expected}",
     "form_differs": "{value}: {aspect} {actual}, eager's is {expected}",
     "nondeterministic": "{value} differs between two runs on equal inputs",
-    "recorded": "{text}",
 }
 """By a failure's kind, and by what tells its forms apart."""
 
@@ -140,10 +123,10 @@ def describe_failure(failure: Failure, *, brief: bool = False) -> str:
         case failures.Raised():
             text = f"{failure.error}: {failure.text}" if failure.text else failure.error
         case failures.ProcessLost(place=place, last_words=words):
-            text = _PROCESSES[failure.how].format(failure.detail)
+            text = failure.how.explanation.format(failure.detail)
             text += f", in {place}" if place else f": {words}" if words else ""
         case failures.NotTaken():
-            text = ": ".join(filter(None, [_REFUSALS.get(failure.why), failure.detail]))
+            text = ": ".join(filter(None, [failure.why.explanation, failure.detail]))
         case _:
             text = _fill(failure)
     return _CALLS.get(failure.call, "") + text

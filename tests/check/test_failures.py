@@ -5,11 +5,9 @@ import math
 from dataclasses import fields
 
 import pytest
-import torch
 
-from fuzz.check.oracle.where import locate
 from fuzz.protocol import CASTS, TF32, SubjectResult, Verdict
-from fuzz.protocol.codec import encode
+from fuzz.protocol.codec import decode, encode
 from fuzz.protocol.failures import (
     FURTHER_CALL,
     WITHOUT_DROPOUT,
@@ -33,7 +31,6 @@ from fuzz.protocol.failures import (
     Process,
     ProcessLost,
     Raised,
-    Recorded,
     Refusal,
     RelationBroken,
     StateChange,
@@ -41,7 +38,6 @@ from fuzz.protocol.failures import (
     Write,
     WrongValue,
 )
-from fuzz.protocol.recorded import read_result
 from fuzz.protocol.render import describe
 
 WRITES = tuple(Write("q", place, 2) for place in ("before", "after", "itself", "between"))
@@ -88,14 +84,13 @@ FAILURES: list[Failure] = [
     *(ProcessLost(how, "60", place="run (a.py)") for how in Process),
     ProcessLost(Process.EXIT, "1", last_words="no"),
     *(NotTaken(why, "it has no parameter causal") for why in Refusal),
-    Recorded("output 0: off"),
 ]
 
 
 @pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: failure.kind)
 def test_a_failure_survives_json_and_takes_one_line(failure: Failure) -> None:
     sent = SubjectResult("passes", Verdict.WRONG_RESULT, failure=failure)
-    received = read_result(json.loads(json.dumps(encode(sent), allow_nan=False)))
+    received = decode(SubjectResult, json.loads(json.dumps(encode(sent), allow_nan=False)))
     assert repr(received) == repr(sent)  # NaN is not equal to itself
     line = describe(sent)
     assert line and "\n" not in line and "{" not in line
@@ -105,17 +100,6 @@ def test_every_kind_is_among_them() -> None:
     kinds = {failure.kind for failure in FAILURES}
     assert kinds == {kind.kind for kind in Failure.__subclasses__()}
     assert all(kind.__doc__ and fields(kind) for kind in Failure.__subclasses__())
-
-
-def test_wrong_elements_are_read_from_every_version() -> None:
-    where = locate("output 0", torch.eye(3, dtype=torch.bool))
-    sent = SubjectResult("passes", Verdict.WRONG_RESULT, where=where)
-    assert read_result(json.loads(json.dumps(encode(sent)))) == sent
-    stored = {"value": "output 0", "shape": [3, 3], "wrong": 3, "ranges": [[[0, 2]], [[0, 2]]]}
-    stored |= {"counts": [[1, 1, 1], [1, 1, 1]], "spanned": 9, "product": False, "pairs": []}
-    old = {"subject": "passes", "verdict": "wrong_result", "where": stored}
-    assert read_result(old) == sent
-    assert read_result(old | {"where": {}}).where is None
 
 
 @pytest.mark.parametrize("excuse", [CASTS, TF32])

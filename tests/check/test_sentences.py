@@ -7,7 +7,6 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("generators", "kernels", "corpus", "fuzz", "triage")
 SHOWING = {
     "fuzz/campaign/screen.py",  # prints what a saved finding says
-    "fuzz/campaign/known_bugs.py",  # hands what older versions stored to fuzz/protocol/recorded.py
     "fuzz/versions/table.py",  # prints what a version says
     "fuzz/versions/comparison.py",  # keeps what was said as the reason why a version is not compared
     "fuzz/campaign/investigations.py",  # stores what became of a suspicion
@@ -25,7 +24,7 @@ def test_only_modules_that_show_them_read_messages() -> None:
     assert readers <= SHOWING
 
 
-def test_only_the_reader_of_old_stores_takes_sentences_apart() -> None:
+def test_nobody_takes_sentences_apart() -> None:
     """`describe` gives text for people: its result is never searched, split or compared."""
     parsing = {"partition", "split", "startswith", "endswith", "removeprefix", "match", "search", "fullmatch"}
     found = [

@@ -33,7 +33,7 @@ def fake_python(tmp_path: Path) -> FakePython:
                 check = json.loads(line)
                 if check["type"] == "exit":
                     break
-                failure, numbers, fired = dict(kind="recorded", text="as told"), dict(ratio=12.5), ["_sfdp_pattern_1"]
+                failure, numbers, fired = dict(kind="raised", error="as told"), dict(ratio=12.5), ["_sfdp_pattern_1"]
                 results = [dict(subject=s, verdict={verdict!r}, failure=failure, numbers=numbers, fired=fired,
                                 same=False) for s in check["subjects"]]
                 rejected = {rejected!r}

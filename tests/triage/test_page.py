@@ -10,7 +10,7 @@ import pytest
 
 from corpus.entry import Entry, Found, dumps
 from fuzz.protocol import ErrorMap, SubjectResult, Verdict
-from fuzz.protocol.failures import Recorded
+from fuzz.protocol.failures import Raised
 from fuzz.run_store import EVENTS_FILE, RESULTS_FILE, FindingRow, Results
 from generators.program.case import Case
 from tests.command import run_command
@@ -58,7 +58,7 @@ def found(case: Case) -> SubjectResult:
         "inductor",
         Verdict.WRONG_RESULT,
         numbers=NUMBERS,
-        failure=Recorded(f"output 0: off {HOSTILE}"),
+        failure=Raised("Error", f"off {HOSTILE}"),
         fired=("_sfdp_pattern_1_inference",),
         same=False,
         map=errors,

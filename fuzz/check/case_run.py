@@ -10,13 +10,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from fuzz.check import exceptions, settings
+from fuzz.check import exceptions
 from fuzz.check.exceptions import SuppressOutOfMemory
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.eager_audit import EagerAudit
 from fuzz.check.oracle.noise import Noise
 from fuzz.check.oracle.reference import reference
 from fuzz.check.oracle.verdict import Judge, Judgement
+from fuzz.check.process_state import hold_state
 from fuzz.check.program import Execution, Program, execute, same_bits
 from fuzz.check.subject_builder import Subject
 from fuzz.protocol import EAGER, NOISE, REFERENCE, Check, Verdict
@@ -148,7 +149,7 @@ class CaseRun:
         """Eager under noise of that number."""
         noise = Noise(number)
         # A fused layer rounds within as often as one in steps, where a replica can move it.
-        with settings.disable_fast_path():
+        with hold_state("torch's fast path", False):
             execution = self.execute(mode=noise)
         self._dtypes |= noise.dtypes
         return execution

@@ -114,6 +114,18 @@ _found: dict[str, StateChange] = {}
 
 
 @contextmanager
+def hold_state(state: str, value: Any) -> Iterator[None]:
+    """While entered, one of `STATES` has this value."""
+    read, put = STATES[state]
+    before = read()
+    put(value)
+    try:
+        yield
+    finally:
+        put(before)
+
+
+@contextmanager
 def restore_state() -> Iterator[None]:
     """Within it, state may change: it is put back at the end, and `take_changes` says what it was.
 

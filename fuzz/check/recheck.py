@@ -15,6 +15,7 @@ from fuzz.check.exceptions import SuppressOutOfMemory
 from fuzz.check.oracle import constants, dropout
 from fuzz.check.oracle.noise import FusedNoise, Noise, SkippedCasts
 from fuzz.check.oracle.verdict import DOUBTED, Judge, Judgement
+from fuzz.check.process_state import hold_state
 from fuzz.check.program import Execution, execute
 from fuzz.check.subject_builder import Subject
 from fuzz.protocol import CASTS, TF32, Verdict
@@ -23,6 +24,8 @@ from fuzz.protocol.failures import DropoutStatistic
 
 Compiled = tuple[Callable[..., Any], nn.Module]
 """What is called like a module, and the module it was made from."""
+_WARN = 1
+"""torch's level that uses deterministic algorithms wherever there is one."""
 
 
 def recheck(judgement: Judgement, case: CaseRun, subject: Subject, compiled: Compiled, run: Execution) -> Judgement:
@@ -46,7 +49,7 @@ def recheck(judgement: Judgement, case: CaseRun, subject: Subject, compiled: Com
 
 def _is_repeatable(case: CaseRun, subject: Subject) -> bool:
     """Whether runs are equal bit for bit under `torch.use_deterministic_algorithms`."""
-    with settings.ask_for_determinism():
+    with hold_state("torch's deterministic mode", _WARN):
         runs = _run_again(case, subject, max(2, case.request.repeat))
     return bool(runs) and find_difference(runs) is None
 

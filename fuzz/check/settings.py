@@ -54,28 +54,6 @@ def restore_switches() -> None:
 
 
 @contextmanager
-def disable_fast_path() -> Iterator[None]:
-    """While entered, torch's attention layers run step by step, not as one fused operation."""
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
-
-
-@contextmanager
-def ask_for_determinism() -> Iterator[None]:
-    """While entered, torch uses deterministic algorithms wherever it has one."""
-    before, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(before, warn_only=warns)
-
-
-@contextmanager
 def allow(*, tf32: bool, own_random: bool) -> Iterator[None]:
     """While entered, what a subject is allowed: TF32, and random numbers of its own, as Inductor draws them for users.
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from fuzz.check import settings
 from fuzz.check.oracle.operations import RANDOM, OperationMode
+from fuzz.check.process_state import hold_state
 from fuzz.check.program import Execution, execute
 
 _LOWER = (torch.float32, torch.float16, torch.bfloat16)
@@ -28,7 +28,8 @@ def reference(
     """
     exact = copy.deepcopy(module).double()
     raised = [value.double() if _is_lower(value) else value for value in inputs]
-    with _default_to_float64(), sdpa_kernel([SDPBackend.MATH]), _allow_backends(exact), settings.disable_fast_path():
+    float64, in_steps = hold_state("torch's default dtype", torch.float64), hold_state("torch's fast path", False)
+    with float64, in_steps, sdpa_kernel([SDPBackend.MATH]), _allow_backends(exact):
         return execute(exact, exact, raised, training=training, cotangents=cotangents, mode=Float64())
 
 
@@ -79,13 +80,3 @@ def _allow_backends(module: nn.Module) -> Iterator[None]:
         yield
     finally:
         names.update(asked)
-
-
-@contextmanager
-def _default_to_float64() -> Iterator[None]:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)

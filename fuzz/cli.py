@@ -11,12 +11,16 @@ import signal
 import sys
 import textwrap
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from types import FrameType
-from typing import Any, NoReturn, TextIO, cast
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TextIO, cast
 
 from generators.errors import UserError, UserErrors
+
+if TYPE_CHECKING:
+    from fuzz.worker_config import WorkerConfig
 
 USAGE, FAULT, INTERRUPTED = 2, 3, 130
 CODES = {
@@ -31,6 +35,34 @@ _SPECIAL = re.compile(r"[^\n\t -~]")
 
 #: Packages that the parent process needs; an interpreter without them can still run workers.
 NEEDED = frozenset({"cyclopts", "jinja2", "matplotlib", "packaging", "rich", "yaml"})
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """The options that all commands have which judge cases of a user.
+
+    Parameters
+    ----------
+    device
+        cpu or cuda; by default the device in the case file.
+    timeout
+        Time limit for one stage of a case, such as 60s.
+    memory
+        Memory limit of a worker, in MiB.
+    """
+
+    device: Literal["cpu", "cuda"] | None = None
+    timeout: str = "120s"
+    memory: int = 8192
+
+    def configure(self, python: str | None, subjects: Iterable[str] | None, device: str = "cpu") -> "WorkerConfig":
+        """How to start a worker; `device`: where none is given. Raises `UserError`."""
+        from fuzz.worker_config import WorkerConfig
+
+        return WorkerConfig.from_options(python, self.device or device, subjects or (), self.timeout, self.memory)
+
+
+DEFAULT_WORKER = WorkerOptions()
 
 
 def enter(command: Callable[..., int | None], name: str) -> NoReturn:
@@ -143,6 +175,7 @@ def bind(command: Callable[..., int | None], name: str, arguments: Sequence[str]
     settings = Toml("pyproject.toml", root_keys=("tool", "attnfuzz"), search_parents=True, use_commands_as_keys=False)
     kinds = {parameter.name.upper(): parameter.kind for parameter in inspect.signature(command).parameters.values()}
     several = next((label for label, kind in kinds.items() if kind is inspect.Parameter.VAR_POSITIONAL), "")
+    Parameter(name="*")(WorkerOptions)  # its fields are options
     app = App(
         name=f"python -m {name}",
         usage=f"Usage: python -m {name} [OPTIONS] {several}..." if several else None,

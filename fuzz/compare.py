@@ -3,9 +3,8 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
-from fuzz.cli import enter, ignore_lost_output
+from fuzz.cli import DEFAULT_WORKER, WorkerOptions, enter, ignore_lost_output
 
 
 def compare(
@@ -17,13 +16,11 @@ def compare(
     cases: int | None = None,
     out: Path | None = None,
     subject: list[str] | None = None,
-    device: Literal["cpu", "cuda"] | None = None,
+    worker: WorkerOptions = DEFAULT_WORKER,
     growth: float | None = None,
     record: bool = False,
     json: Path | None = None,
     markdown: Path | None = None,
-    timeout: str = "120s",
-    memory: int = 8192,
     quiet: bool = False,
 ) -> int:
     """Judge the same cases under several torch versions: what regressed, was fixed or fails in all, and where the error
@@ -49,8 +46,6 @@ def compare(
         Directory for random cases that changed, by default runs/compare.
     subject
         Run under this subject instead of the case's own; may be repeated. Also package.module:function.
-    device
-        cpu or cuda; by default the device in the case file.
     growth
         Report errors that grew by this factor beyond what rounding explains, by default 4.
     record
@@ -59,10 +54,6 @@ def compare(
         Write the comparison to this file as JSON, every few seconds and at the end.
     markdown
         Write the comparison to this file as a Markdown code block, every few seconds and at the end.
-    timeout
-        Time limit for one stage of a case, such as 60s.
-    memory
-        Memory limit of a worker, in MiB.
     quiet
         Print no progress.
 
@@ -74,7 +65,6 @@ def compare(
     1: regressions
     130: interrupted; the cases judged so far are reported
     """
-    from fuzz.evaluator import WorkerConfig
     from fuzz.versions.comparison import make_file_tasks, make_random_tasks, run_comparison
     from fuzz.versions.verdicts import GROWTH, load_baseline
     from generators.errors import UserError
@@ -85,7 +75,7 @@ def compare(
         raise UserError("give either case files or --seed")
     if seed is None and (cases is not None or out is not None):
         raise UserError(f"--{'out' if cases is None else 'cases'} needs --seed")
-    if record and (seed is not None or subject or device):
+    if record and (seed is not None or subject or worker.device):
         raise UserError("--record can't be combined with --seed, --subject or --device")
     for option, number, least in (("seed", seed, 0), ("cases", cases, 1), ("growth", growth, 1)):
         if number is not None and not number >= least:
@@ -94,10 +84,10 @@ def compare(
     if seed is None:
         from corpus.entry import load_all
 
-        tasks = make_file_tasks(load_all(case), subject or [], device)
+        tasks = make_file_tasks(load_all(case), subject or [], worker.device)
     else:
-        tasks = make_random_tasks(seed, cases or 100, subject or [], device)
-    config = WorkerConfig.from_options(None, "cpu", subject or (), timeout, memory)
+        tasks = make_random_tasks(seed, cases or 100, subject or [], worker.device)
+    config = worker.configure(None, subject)
     configs = [replace(config, python=interpreter, quiet=quiet) for interpreter in python or [sys.executable]]
     wanted = {"json": json, "markdown": markdown, "save-baseline": save_baseline}
     files = {option: file for option, file in wanted.items() if file is not None}

@@ -3,18 +3,15 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
-from fuzz.cli import enter
+from fuzz.cli import DEFAULT_WORKER, WorkerOptions, enter
 
 
 def replay(
     *cases: Path,
     subject: list[str] | None = None,
     python: str | None = None,
-    device: Literal["cpu", "cuda"] | None = None,
-    timeout: str = "120s",
-    memory: int = 8192,
+    worker: WorkerOptions = DEFAULT_WORKER,
     quiet: bool = False,
     verbose: bool = False,
 ) -> int:
@@ -28,12 +25,6 @@ def replay(
         Run under this subject instead of the case's own; may be repeated. Also package.module:function.
     python
         Interpreter, and so torch version, of the worker; by default the current one.
-    device
-        cpu or cuda; by default the device in the case file.
-    timeout
-        Time limit for one stage of a case, such as 60s.
-    memory
-        Memory limit of the worker, in MiB.
     quiet
         Print only cases that are not as expected.
     verbose
@@ -47,19 +38,19 @@ def replay(
     1: a bug no longer shows in such a version, or something fails that should not
     """
     from corpus.entry import load_all
-    from fuzz.evaluator import WorkerConfig, open_evaluator, public_version
+    from fuzz.evaluator import open_evaluator, public_version
     from fuzz.expectation import State, describe_result, replay_entry
 
-    config = replace(WorkerConfig.from_options(python, "cpu", subject or (), timeout, memory), quiet=quiet)
+    config = replace(worker.configure(python, subject), quiet=quiet)
     entries = load_all(cases)
     unexpected = 0
     with open_evaluator(config, own_cache=False) as evaluator:
         for path, entry in entries.items():
-            result, outcome = replay_entry(evaluator, entry, tuple(subject or ()), device)
+            result, outcome = replay_entry(evaluator, entry, tuple(subject or ()), worker.device)
             unexpected += outcome.state.is_unexpected
             if quiet and not outcome.state.is_unexpected:
                 continue
-            torch = public_version(evaluator.on(device or entry.device).hello.torch)
+            torch = public_version(evaluator.on(worker.device or entry.device).hello.torch)
             is_gone = outcome.state is State.MET and entry.expectation.status == "known"
             head = f"{path}: {'gone, ' if is_gone else ''}{outcome.state.value} under torch {torch}"
             print("\n  ".join([head, *describe_result(result, entry.case, verbose=verbose)]))
@@ -72,12 +63,12 @@ def judge_and_print(text: str, subject: str, device: str, python: str = sys.exec
     """Judge the case in a file's text under a subject and print the result. Gives the exit code: 1 for a finding, 0 for
     none, 125 (which `git bisect run` skips) if it can't be judged."""
     from corpus.entry import loads
-    from fuzz.evaluator import WorkerConfig, open_evaluator
+    from fuzz.evaluator import open_evaluator
     from fuzz.expectation import describe_result, replay_entry
     from fuzz.protocol import Verdict
     from generators.errors import UserError
 
-    config = WorkerConfig.from_options(python, "cpu", (subject,), timeout="120s", memory=8192)
+    config = DEFAULT_WORKER.configure(python, (subject,))
     entry = loads(text)
     try:
         with open_evaluator(config, own_cache=False) as evaluator:

@@ -2,9 +2,8 @@
 
 import time
 from pathlib import Path
-from typing import Literal
 
-from fuzz.cli import enter
+from fuzz.cli import DEFAULT_WORKER, WorkerOptions, enter
 
 
 def shrink(
@@ -13,10 +12,8 @@ def shrink(
     out: Path | None = None,
     subject: str | None = None,
     python: str | None = None,
-    device: Literal["cpu", "cuda"] | None = None,
-    timeout: str = "60s",
+    worker: WorkerOptions = DEFAULT_WORKER,
     shrink_time: str = "5m",
-    memory: int = 8192,
 ) -> int:
     """Find the simplest case that fails as this one does under the same subject; save it and print its source.
 
@@ -30,14 +27,8 @@ def shrink(
         Shrink under this subject instead of the case's own; `passes` is much faster if it shows the failure.
     python
         Interpreter, and so torch version, of the worker; by default the current one.
-    device
-        cpu or cuda; by default the device in the case file.
-    timeout
-        Time limit for one stage of a case, such as 60s.
     shrink_time
         Time limit for shrinking. The smallest case found by then, or until Ctrl-C, is saved.
-    memory
-        Memory limit of the worker, in MiB.
 
     Examples
     --------
@@ -55,7 +46,7 @@ def shrink(
     from fuzz.campaign.finding_store import record_origin
     from fuzz.campaign.investigate import is_same_failure
     from fuzz.durations import format_count, parse_duration
-    from fuzz.evaluator import WorkerConfig, open_evaluator
+    from fuzz.evaluator import open_evaluator
     from fuzz.protocol import SubjectResult
     from generators.errors import UserError
     from generators.program.case import Case
@@ -65,7 +56,7 @@ def shrink(
     directory = out or case.parent
     require_writable(directory, "--out")
     subject = subject or entry.subject
-    config = WorkerConfig.from_options(python, device or entry.device, (subject,), timeout, memory)
+    config = worker.configure(python, (subject,), entry.device)
     deadline = time.monotonic() + parse_duration(shrink_time, "shrink-time")
     probes = 0
 

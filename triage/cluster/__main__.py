@@ -1,9 +1,8 @@
 """Clusters of findings, one for each root cause: `python -m triage.cluster RUN_OR_CASES...`"""
 
 from pathlib import Path
-from typing import Literal
 
-from fuzz.cli import enter
+from fuzz.cli import DEFAULT_WORKER, WorkerOptions, enter
 
 
 def cluster(
@@ -13,9 +12,7 @@ def cluster(
     again: bool = False,
     subject: list[str] | None = None,
     python: str | None = None,
-    device: Literal["cpu", "cuda"] | None = None,
-    timeout: str = "120s",
-    memory: int = 8192,
+    worker: WorkerOptions = DEFAULT_WORKER,
 ) -> int:
     """Group findings by root cause, over any number of campaigns, and compare them with the ledger.
 
@@ -38,12 +35,6 @@ def cluster(
         A function of yours, package.module:function, that findings are about and that may be imported; may be repeated.
     python
         Interpreter, and so torch version, of the worker; by default the current one.
-    device
-        cpu or cuda; by default the device of each finding.
-    timeout
-        Time limit for one stage of a case, such as 60s.
-    memory
-        Memory limit of a worker, in MiB.
 
     Examples
     --------
@@ -54,7 +45,7 @@ def cluster(
     """
     from corpus import ledger as ledgers
     from fuzz.durations import format_count
-    from fuzz.evaluator import ROOT, WorkerConfig
+    from fuzz.evaluator import ROOT
     from triage.cluster import clusters
     from triage.cluster.attributions import attribute_findings
     from triage.cluster.findings import gather
@@ -64,9 +55,9 @@ def cluster(
     found = gather(paths)
     if update:
         ledgers.check_writable(file)
-    config = WorkerConfig.from_options(python, device or "cpu", (), timeout, memory)
+    config = worker.configure(python, ())
     listed, rest = ([], found) if again else clusters.split_listed(found, known)
-    attributed = [*listed, *attribute_findings(rest, config, subject or (), device or "", again=again)]
+    attributed = [*listed, *attribute_findings(rest, config, subject or (), worker.device or "", again=again)]
     made = clusters.cluster(attributed, known)
     if update:
         before = len(known.bugs)

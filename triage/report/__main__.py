@@ -1,9 +1,9 @@
 """Turn a case into a report: `python -m triage.report WHAT --out DIR`. Nothing is ever sent."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from fuzz.cli import enter
+from fuzz.cli import DEFAULT_WORKER, WorkerOptions, enter
 
 if TYPE_CHECKING:
     from corpus.ledger import Ledger
@@ -17,9 +17,7 @@ def report(
     ledger: Path | None = None,
     subject: list[str] | None = None,
     python: str | None = None,
-    device: Literal["cpu", "cuda"] | None = None,
-    timeout: str = "120s",
-    memory: int = 8192,
+    worker: WorkerOptions = DEFAULT_WORKER,
     explain: str = "60s",
     overwrite: bool = False,
 ) -> int:
@@ -51,12 +49,6 @@ def report(
         says only what may be imported, and may be repeated.
     python
         The interpreter, and so the torch version, to report about; by default the current one.
-    device
-        cpu or cuda; by default the case's device.
-    timeout
-        Time limit for one stage of the case, such as 60s.
-    memory
-        Memory limit of a worker, in MiB.
     explain
         How long to search for the conditions of the failure by changing one property at a time, such as 30s; 0s: skip.
     overwrite
@@ -73,11 +65,11 @@ def report(
 
     from corpus import ledger as ledgers
     from fuzz.durations import parse_duration
-    from fuzz.evaluator import ROOT, WorkerConfig
+    from fuzz.evaluator import ROOT
     from generators.errors import UserError
 
     seconds = 0.0 if explain == "0s" else parse_duration(explain, "explain")
-    config = WorkerConfig.from_options(python, device or "", subject or (), timeout, memory)
+    config = worker.configure(python, subject, device="")
     bugs = ledgers.load(ledger or ROOT / "corpus" / "ledger.yaml")
     cases = find_cases(what, bugs)
     failed = 0

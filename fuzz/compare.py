@@ -10,8 +10,6 @@ from fuzz.cli import DEFAULT_WORKER, WorkerOptions, enter, ignore_lost_output
 def compare(
     *case: Path,
     python: list[str] | None = None,
-    baseline: Path | None = None,
-    save_baseline: Path | None = None,
     seed: int | None = None,
     cases: int | None = None,
     out: Path | None = None,
@@ -20,7 +18,6 @@ def compare(
     growth: float | None = None,
     record: bool = False,
     json: Path | None = None,
-    markdown: Path | None = None,
     quiet: bool = False,
 ) -> int:
     """Judge the same cases under several torch versions: what regressed, was fixed or fails in all, and where the error
@@ -34,10 +31,6 @@ def compare(
         Case files, or directories of them.
     python
         An interpreter with torch 2.11 or later; repeat it, the oldest torch first. It needs no other package.
-    baseline
-        A file written by --save-baseline, in place of an interpreter for the oldest version.
-    save_baseline
-        Write the results of the last interpreter to this file.
     seed
         Compare random cases of this seed instead of case files, under Inductor's graph passes; compile those that fail.
     cases
@@ -52,25 +45,23 @@ def compare(
         Write the verdicts into the case files, by torch version, under `seen`.
     json
         Write the comparison to this file as JSON, every few seconds and at the end.
-    markdown
-        Write the comparison to this file as a Markdown code block, every few seconds and at the end.
     quiet
         Print no progress.
 
     Examples
     --------
     python -m fuzz.compare --python old/bin/python --python new/bin/python corpus
-    python -m fuzz.compare --baseline torch-2.13.json --seed 1 --cases 500
+    python -m fuzz.compare --python old/bin/python --python new/bin/python --seed 1 --cases 500
     0: no regression
     1: regressions
     130: interrupted; the cases judged so far are reported
     """
     from fuzz.versions.comparison import make_file_tasks, make_random_tasks, run_comparison
-    from fuzz.versions.verdicts import GROWTH, load_baseline
+    from fuzz.versions.verdicts import GROWTH
     from generators.errors import UserError
 
-    if len(python or [sys.executable]) + (baseline is not None) < 2 and not (save_baseline or record):
-        raise UserError("two versions are needed: --python A --python B, or --baseline FILE --python B")
+    if len(python or ()) < 2 and not record:
+        raise UserError("two versions are needed: --python A --python B")
     if case and seed is not None:
         raise UserError("give either case files or --seed")
     if seed is None and (cases is not None or out is not None):
@@ -80,7 +71,6 @@ def compare(
     for option, number, least in (("seed", seed, 0), ("cases", cases, 1), ("growth", growth, 1)):
         if number is not None and not number >= least:
             raise UserError(f"--{option} must be >= {least}, got {number}")
-    before = None if baseline is None else load_baseline(baseline)
     if seed is None:
         from corpus.entry import load_all
 
@@ -89,15 +79,10 @@ def compare(
         tasks = make_random_tasks(seed, cases or 100, subject or [], worker.device)
     config = worker.configure(None, subject)
     configs = [replace(config, python=interpreter, quiet=quiet) for interpreter in python or [sys.executable]]
-    wanted = {"json": json, "markdown": markdown, "save-baseline": save_baseline}
-    files = {option: file for option, file in wanted.items() if file is not None}
-    if len(set(files.values())) < len(files):
-        raise UserError(f"--{' and --'.join(files)} must name different files")
     text, code, error = run_comparison(
         tasks,
         configs,
-        before,
-        files=files,
+        json=json,
         record=record,
         kept=None if seed is None else out or Path("runs/compare"),
         quiet=quiet,

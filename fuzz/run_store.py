@@ -22,7 +22,7 @@ from fuzz.protocol.failures import Word
 from generators.errors import UserError
 from generators.program.case import Case
 
-RESULTS_FILE, EVENTS_FILE, STATISTICS_FILE = "results.sqlite", "events.ndjson", "stats.json"
+RESULTS_FILE, EVENTS_FILE = "results.sqlite", "events.ndjson"
 """What a campaign leaves in its run directory."""
 _FORMAT = 2
 _TABLES = """

@@ -51,6 +51,7 @@ class Campaign:
         if self.attention_only:
             # In a compiler they reach nothing, and few seeds hold what they take.
             self.shared.search = Random(self._draw)
+        self.results.set_meta({"torch": hello.torch})
         self.shared.known.attention = frozenset(hello.attention)
         findings = self.shared.findings.load(hello.torch)
         for suspicion in self.results.waiting():

@@ -48,7 +48,7 @@ def _enter_directory(path: Path) -> Iterator[ExitStack]:
     """While entered nobody else enters. At the end compiled code is removed, and the directory too if it was made here,
     unless `pop_all` of the value is called: a campaign that does not begin leaves nothing.
 
-    It holds `results.sqlite`, `events.ndjson`, `stats.json`, `workers/*.log`, `cache/`, `internal/`, and, where a fault
+    It holds `results.sqlite`, `events.ndjson`, `workers/*.log`, `cache/`, `internal/`, and, where a fault
     of ours kept cases from being judged, `faults/`. Raises `UserError` when it can't be written, is full, is in use, or
     holds other things.
     """

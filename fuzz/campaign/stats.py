@@ -1,17 +1,14 @@
-"""The numbers of a campaign, in memory for the screen and in stats.json."""
+"""The numbers of a campaign, for the screen and the summary."""
 
-import json
 import time
 from collections import Counter
-from typing import Any
 
-from corpus.files import replace_file
 from fuzz.campaign import events
 from fuzz.campaign.search import WITH
 from fuzz.durations import format_count
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import normalize
-from fuzz.run_store import STATISTICS_FILE, Results
+from fuzz.run_store import Results
 
 _WRITE_SECONDS = 2.0
 
@@ -21,7 +18,7 @@ class Statistics(events.Listener):
     `earlier`, are of earlier runs in the directory too."""
 
     def __init__(self, results: Results) -> None:
-        self._results, self._path = results, results.path.with_name(STATISTICS_FILE)
+        self._results = results
         cursor, beyond = results.position()
         self.earlier_cases, self.earlier_seconds = cursor + len(beyond), float(results.meta("seconds") or 0.0)
         rows = results.findings()
@@ -45,7 +42,6 @@ class Statistics(events.Listener):
         """Other compiler events, each a kind and a name."""
         self.findings: Counter[str] = Counter()
         self.last_find = 0.0
-        self.duplicates = self.raised = 0
         self.outcomes: Counter[str] = Counter()
         self.deaths: list[str] = []
         """Why workers were lost."""
@@ -70,8 +66,6 @@ class Statistics(events.Listener):
                 self.probes += 1
                 self.torch_seconds += event.torch_seconds
                 self.oracle_seconds += event.oracle_seconds
-            case events.SuspicionRaised():
-                self.raised += 1
             case events.SuspicionOpened():
                 self._worker_of[event.suspicion] = event.worker
                 self.working[event.worker] = f"suspicion {event.suspicion}, {format_count(event.ops, 'op')}"
@@ -83,7 +77,6 @@ class Statistics(events.Listener):
                 self.outcomes[event.outcome] += 1
                 self.working.pop(self._worker_of.pop(event.suspicion, -1), None)
             case events.Duplicate():
-                self.duplicates += 1
                 self.known[event.finding] += event.known
             case events.FindingSaved():
                 if not event.internal:
@@ -106,7 +99,7 @@ class Statistics(events.Listener):
         return sum(count for key, count in self.verdicts.items() if key.rpartition(" ")[0] == subject)
 
     def tick(self) -> None:
-        """Write the file when it is time."""
+        """Store how long the run has taken when it is time."""
         if time.time() - self._written >= _WRITE_SECONDS:
             self.close()
 
@@ -126,43 +119,9 @@ class Statistics(events.Listener):
         return min(part / seconds, 1.0) if seconds > 0 else 0.0
 
     def close(self) -> None:
-        """Replace stats.json."""
+        """Store how long the run has taken."""
         self._written = time.time()
-        replace_file(self._path, f"{json.dumps(self.to_dict(), indent=1)}\n".encode())
         self._results.set_meta({"seconds": str(self.earlier_seconds + self.elapsed)})
-
-    def to_dict(self) -> dict[str, Any]:
-        """The numbers by name, in AFL's words where it has them."""
-        started = self.started
-        return {
-            "start_time": round(self.start_time, 3),
-            "last_update": round(self.last_update, 3),
-            "run_time": round(self.elapsed, 1),
-            "ended": self.ended or None,
-            "seed": started.seed if started else None,
-            **{name: getattr(started, name, None) or None for name in ("torch", "against", "device", "workers")},
-            "earlier_run_time": round(self.earlier_seconds, 1),
-            "cases_done": self.cases,
-            "earlier_cases_done": self.earlier_cases,
-            "execs_done": self.cases + self.probes,
-            "execs_per_sec": round(self.rate, 2),
-            "torch_share": round(self.share(self.torch_seconds), 4),
-            "oracle_share": round(self.share(self.oracle_seconds), 4),
-            "rejected": self.rejected,
-            "rejected_reasons": dict(self.reasons.most_common(20)),
-            "corpus_count": (started.known if started else 0) + self.findings.total(),
-            "findings": dict(self.findings),
-            "last_find": round(self.last_find, 3) if self.last_find else None,
-            "suspicions": self.raised,
-            "suspicion_outcomes": dict(self.outcomes),
-            "duplicates": self.duplicates,
-            "verdicts": dict(sorted(self.verdicts.items())),
-            "rewrites": len(self.rewrites),
-            "reached": dict(sorted(Counter(name.partition(" ")[0] for name in self.reached).items())),
-            "worker_deaths": len(self.deaths),
-            "faults": len(self.faults),
-            "worker_rss_mib": {str(worker): round(rss) for worker, rss in sorted(self.rss_mib.items())},
-        }
 
     def _case(self, event: events.CaseJudged) -> None:
         self.cases += 1

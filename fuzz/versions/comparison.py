@@ -23,7 +23,7 @@ from fuzz.protocol.render import describe
 from fuzz.subjects import SUBJECTS, find_proxy
 from fuzz.versions import table
 from fuzz.versions.table import Comparison
-from fuzz.versions.verdicts import GROWTH, Baseline, Change, Row, VersionResult, render_baseline
+from fuzz.versions.verdicts import GROWTH, Change, Row, VersionResult
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.emit import is_random
@@ -115,36 +115,33 @@ def make_random_tasks(seed: int, cases: int, subjects: Sequence[str], device: st
     return tasks
 
 
-def compare(task: Task, evaluators: Sequence[Evaluator], baseline: Baseline | None, limit: float) -> Iterator[Row]:
-    """A row for a task: the baseline's result, if there is one, and each interpreter's.
+def compare(task: Task, evaluators: Sequence[Evaluator], limit: float) -> Iterator[Row]:
+    """A row for a task: each interpreter's result.
 
     What regressed or was fixed is asked again, of fresh workers. What an internal subject of torch.compile shows, users
     need not meet: a case that fails under one has a second row, under the public one.
     """
-    row = _row(task, evaluators, baseline, limit)
+    row = _row(task, evaluators, limit)
     public = _public(task)
     if public is None or not any(result.fails for result in row.results):
         yield row
         return
-    shown = _row(public, evaluators, baseline, limit)
+    shown = _row(public, evaluators, limit)
     yield replace(row, has_public_row=shown.change is not Change.UNJUDGED)
     yield shown
 
 
-def _row(task: Task, evaluators: Sequence[Evaluator], baseline: Baseline | None, limit: float) -> Row:
-    before = () if baseline is None else (baseline.get(task.case.id, task.subject, task.device),)
+def _row(task: Task, evaluators: Sequence[Evaluator], limit: float) -> Row:
     results = [judge_or_repeat(evaluator, task) for evaluator in evaluators]
-    row = Row(task.name, task.case.id, task.subject, task.device, (*before, *results), limit)
+    row = Row(task.name, task.case.id, task.subject, task.device, tuple(results), limit)
     if row.change not in (Change.REGRESSED, Change.FIXED):
         return row
     # The last version, and the latest one that differs from it: without either there is no change.
     judged = [place for place, result in enumerate(row.results) if result.is_judged]
     for place in (judged[-1], max(p for p in judged if row.results[p].fails is not row.results[judged[-1]].fails)):
-        at = place - len(before)
-        if at >= 0:
-            again = judge(evaluators[at], task, fresh=True)
-            results[at] = replace(results[at], reproduced=again.is_judged and again.fails == results[at].fails)
-    return replace(row, results=(*before, *results))
+        again = judge(evaluators[place], task, fresh=True)
+        results[place] = replace(results[place], reproduced=again.is_judged and again.fails == results[place].fails)
+    return replace(row, results=tuple(results))
 
 
 def _public(task: Task) -> Task | None:
@@ -159,9 +156,8 @@ def _public(task: Task) -> Task | None:
 def run_comparison(
     tasks: Sequence[Task],
     configs: Sequence[WorkerConfig],
-    before: Baseline | None,
     *,
-    files: Mapping[str, Path],
+    json: Path | None = None,
     record: bool = False,
     kept: Path | None = None,
     limit: float = GROWTH,
@@ -169,23 +165,22 @@ def run_comparison(
 ) -> tuple[str, int, Exception | None]:
     """Compare, and write the files asked for; what to print, the exit code, and an exception to be raised after that.
 
-    An interrupt ends it with what is done. `configs`: in the order in which a person upgrades; `files`: by option, what
-    to write every few seconds; `record`: write verdicts into the case files; `kept`: a directory for random cases that
+    An interrupt ends it with what is done. `configs`: in the order in which a person upgrades; `json`: what to
+    write every few seconds; `record`: write verdicts into the case files; `kept`: a directory for random cases that
     changed; `limit`: the growth that counts; `quiet`: without progress. Raises `UserError`.
     """
-    for option, file in files.items():
-        require_writable(file, f"--{option}", is_file=True)
+    if json is not None:
+        require_writable(json, "--json", is_file=True)
     for file in {Path(task.name) for task in tasks} if record else ():
         require_writable(file, "--record", is_file=True)
     if kept is not None:
         require_writable(kept, "--out")
-    replaced = {option: file for option, file in files.items() if not file.exists() or file.is_file()}
     rows: list[Row] = []
     interrupted, error = False, None
     with ExitStack() as stack:
         evaluators = [stack.enter_context(open_evaluator(config)) for config in configs]
         torches = _start_all(evaluators, tasks)
-        comparison = Comparison(_label_versions(torches, configs, before), (), len(tasks))
+        comparison = Comparison(_label_versions(torches, configs), (), len(tasks))
         began, said = time.monotonic(), -math.inf
         try:
             for number, task in enumerate(tasks):
@@ -193,8 +188,9 @@ def run_comparison(
                     said = time.monotonic()
                     if not quiet:
                         _report_progress(number, len(tasks), task, said - began)
-                    _write_files(replace(comparison, rows=tuple(rows)), replaced, torches[-1])
-                for row in compare(task, evaluators, before, limit):
+                    if json is not None and (not json.exists() or json.is_file()):
+                        _write_json(replace(comparison, rows=tuple(rows)), json)
+                for row in compare(task, evaluators, limit):
                     rows.append(row)
                     if record and row.subject == task.subject:
                         _record_verdicts(row, dict(zip(torches, row.results[-len(torches) :], strict=True)))
@@ -204,8 +200,9 @@ def run_comparison(
         except Exception as raised:  # noqa: BLE001 - raised when the rest is printed
             error = raised
     comparison = replace(comparison, rows=tuple(rows))
-    lines = [table.render_text(comparison), *_write_files(comparison, files, torches[-1])]
-    text = "\n".join([*lines, *(_keep_cases(comparison, tasks, kept) if kept else ())])
+    if json is not None:
+        _write_json(comparison, json)
+    text = "\n".join([table.render_text(comparison), *(_keep_cases(comparison, tasks, kept) if kept else ())])
     if interrupted:
         return text, INTERRUPTED, None
     has_faults = any(result.fault for row in rows for result in row.results)
@@ -236,18 +233,8 @@ def _start_all(evaluators: Sequence[Evaluator], tasks: Sequence[Task]) -> list[s
     return torches
 
 
-def _write_files(comparison: Comparison, files: Mapping[str, Path], torch: str) -> list[str]:
-    """Write the files; gives what there is to say about them. Raises `UserError`."""
-    contents = {
-        "json": lambda: table.render_json(comparison),
-        "markdown": lambda: f"```text\n{table.render_text(comparison)}\n```\n",
-        "save-baseline": lambda: render_baseline(torch, comparison.rows),
-    }
-    for option, path in files.items():
-        if option != "save-baseline" or not comparison.cut:
-            replace_file(path, contents[option]().encode())
-    baseline = files.get("save-baseline")
-    return [f"{baseline} was not written: a baseline needs all cases"] if baseline and comparison.cut else []
+def _write_json(comparison: Comparison, file: Path) -> None:
+    replace_file(file, table.render_json(comparison).encode())
 
 
 def _keep_cases(comparison: Comparison, tasks: Sequence[Task], directory: Path) -> Iterator[str]:
@@ -267,13 +254,10 @@ def _record_verdicts(row: Row, results: dict[str, VersionResult]) -> None:
         corpus_entry.record_seen(Path(row.name), verdicts)
 
 
-def _label_versions(
-    torches: Sequence[str], configs: Sequence[WorkerConfig], before: Baseline | None
-) -> tuple[str, ...]:
+def _label_versions(torches: Sequence[str], configs: Sequence[WorkerConfig]) -> tuple[str, ...]:
     """What the versions are called: by their places too, where two are of one torch."""
     numbered = (
         f"{number}: {torch} ({config.python})"
         for number, (torch, config) in enumerate(zip(torches, configs, strict=True), 1)
     )
-    labels = numbered if len(set(torches)) < len(torches) else torches
-    return (*([] if before is None else [f"baseline {before.torch}"]), *labels)
+    return tuple(numbered if len(set(torches)) < len(torches) else torches)

@@ -1,18 +1,14 @@
 """What several torch versions made of one case, what changed between them, and a version's results kept in a file."""
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
-from corpus.files import read_json
 from fuzz.bug_identity import attention_patterns
 from fuzz.protocol import Verdict
-from fuzz.protocol.codec import decode, encode
+from fuzz.protocol.codec import encode
 from fuzz.protocol.failures import Word
-from generators.errors import UserError
 
 GROWTH = 4.0
 """An error that is so many times the earlier one has grown. Below that is what another order of rounding does: over the
@@ -163,43 +159,6 @@ def _is_measured(numbers: Mapping[str, float]) -> bool:
 
 def _times(new: float, old: float) -> float:
     return new / old if old else math.inf if new else 0.0
-
-
-BASELINE_FORMAT = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Baseline:
-    """A version's results by what was asked, as a file keeps them:
-
-    {"format": 1, "torch": "2.13.0", "cells": {"<case id> inductor cpu": {"verdict": "ok", "numbers": {"ratio": 0.3}}}}
-    """
-
-    format: int
-    torch: str
-    cells: dict[str, VersionResult]
-
-    def get(self, case: str, subject: str, device: str) -> VersionResult:
-        """What the version gave."""
-        missing = VersionResult(Verdict.SKIPPED, "the baseline lacks it")
-        return self.cells.get(f"{case} {subject} {device}", missing)
-
-
-def load_baseline(path: Path) -> Baseline:
-    """The baseline in a file. Raises `UserError` when it is none."""
-    data = read_json(path)
-    if not isinstance(data, dict) or data.get("format") != BASELINE_FORMAT:
-        raise UserError(f"--baseline {path}: no baseline of format {BASELINE_FORMAT}; --save-baseline writes one")
-    try:
-        return decode(Baseline, data)
-    except ValueError as error:
-        raise UserError(f"--baseline {path}: broken: {error}") from error
-
-
-def render_baseline(torch: str, rows: Sequence[Row]) -> str:
-    """A file that holds the last version's results."""
-    cells = {f"{r.case} {r.subject} {r.device}": encode_result(r.results[-1]) for r in rows if r.results[-1].is_judged}
-    return json.dumps({"format": BASELINE_FORMAT, "torch": torch, "cells": cells}, indent=1) + "\n"
 
 
 def encode_result(result: VersionResult) -> dict[str, Any]:

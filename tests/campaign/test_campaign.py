@@ -267,18 +267,6 @@ def test_a_worker_that_is_large_from_the_start_is_not_replaced_for_that(tmp_path
     assert len(events(given, "WorkerStarted")) == given.workers
 
 
-def test_the_statistics_are_there_at_the_end(tmp_path: Path) -> None:
-    given = options(tmp_path, rules=[WRONG])
-    run_campaign(given, sampler("softmax"))
-    stats = json.loads((given.out / "stats.json").read_text())
-    assert (stats["cases_done"], stats["seed"], stats["findings"]) == (40, 1, {"wrong_result": 1})
-    assert stats["execs_done"] > 40
-    assert stats["ended"] == "budget spent"
-    run_campaign(options(tmp_path, "5x", rules=[WRONG]), sampler("softmax"))
-    continued = json.loads((given.out / "stats.json").read_text())
-    assert (continued["earlier_cases_done"], continued["cases_done"]) == (40, 5)
-
-
 def test_one_campaign_at_a_time_uses_a_directory(tmp_path: Path) -> None:
     given = options(tmp_path, budget="1x")
     failures = []

@@ -23,8 +23,7 @@ from fuzz.campaign.known_bugs import read_recorded_result
 from fuzz.expectation import describe_result, list_numbers
 from fuzz.protocol import ProtocolError, Result, from_json
 from fuzz.protocol.render import describe
-from fuzz.run_store import _JUDGED, _TABLES, EVENTS_FILE, RESULTS_FILE, STATISTICS_FILE, Results
-from fuzz.versions.verdicts import Baseline, load_baseline
+from fuzz.run_store import _JUDGED, _TABLES, EVENTS_FILE, RESULTS_FILE, Results
 from generators.errors import CaseError, UserError
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.emit import source
@@ -99,7 +98,7 @@ _COLUMNS = {"meta": 2, "reached": 2, "queue": 4, "suspicions": 9, "findings": 11
 
 
 def check_rows(data: bytes) -> None:
-    """A run directory and a baseline are refused with UserError, or read; the input has the rows of each as JSON."""
+    """A run directory is refused with UserError, or read; the input has its rows as JSON."""
     try:
         given = json.loads(data)
     except (ValueError, RecursionError):
@@ -110,12 +109,7 @@ def check_rows(data: bytes) -> None:
         events = rows.get("events", given)
         lines = [_text(event) for event in events] if isinstance(events, list) else [_text(events)]
         (run / EVENTS_FILE).write_bytes(b"\n".join(lines))
-        (run / STATISTICS_FILE).write_bytes(_text(rows.get("stats", given)))
-        baseline = run / "baseline.json"
-        baseline.write_bytes(_text(rows.get("baseline", given)))
         _write_store(run / RESULTS_FILE, rows)
-        with contextlib.suppress(UserError):
-            assert isinstance(load_baseline(baseline), Baseline)
         with contextlib.closing(Results.open_readonly(run)) as results:
             timeline = Timeline.read(run)
             timeline.rewrites.clear()  # the chart takes a second

@@ -182,8 +182,8 @@ def test_a_fixed_bug_that_is_back_is_for_somebody_to_look_at(
 ) -> None:
     results = Results(tmp_path)
     results.add_finding(None, finding(case, kind), "signature")
+    results.set_meta({"torch": "2.13.0+cpu"})
     results.close()
-    (tmp_path / "stats.json").write_text('{"torch": "2.13.0+cpu"}')
     ledger = listing(case, f"fixed {version}", tmp_path)
     text, bugs = make_page(tmp_path, ledger)
     assert [bug["news"] for bug in bugs] == [back]

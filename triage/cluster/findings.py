@@ -8,9 +8,8 @@ from pathlib import Path
 
 from corpus import entry as corpus_entry
 from corpus.entry import SUFFIX, Entry
-from corpus.files import read_json
 from fuzz.evaluator import public_version
-from fuzz.run_store import RESULTS_FILE, STATISTICS_FILE, FindingRow, Results
+from fuzz.run_store import RESULTS_FILE, FindingRow, Results
 from generators.errors import UserError
 
 
@@ -62,19 +61,9 @@ def read_row(row: FindingRow, entry: Entry, run: Path, torch: str) -> Finding:
     return Finding(entry, Path(row.file), run, row.count, _day(first), _day(row.last_seen), _versions(torch))
 
 
-def read_torch(run: Path) -> str:
-    """The version of torch a run was last of, "" where it did not come to tell."""
-    try:
-        data = read_json(run / STATISTICS_FILE)
-        return str(data.get("torch") or "") if isinstance(data, dict) else ""
-    except UserError:
-        return ""
-
-
 def _of_run(path: Path) -> Iterator[Finding]:
     with closing(Results.open_readonly(path)) as results:
-        rows = results.findings()
-    torch = read_torch(path)
+        rows, torch = results.findings(), results.meta("torch") or ""
     for row in rows:
         if row.kind == "new" or (row.kind == "known" and row.count):
             yield read_row(row, corpus_entry.loads(row.entry, row.file), path, torch)

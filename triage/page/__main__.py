@@ -52,7 +52,7 @@ def make_page(run: Path, ledger: Path | None = None) -> tuple[str, list[dict[str
     known = ledgers.load(file) if ledger is not None or file.exists() else ledgers.Ledger(file)
     with closing(Results.open_readonly(run)) as results:
         timeline = Timeline.read(run)
-        bugs = list_bugs(run, [row for row in results.findings() if row.kind != "known" or row.count], known)
+        bugs = list_bugs(run, results, known)
         campaign = describe_campaign(run, results, timeline)
     return render("page.html.j2", campaign=campaign, findings=bugs, summary=summarize(bugs)), bugs
 

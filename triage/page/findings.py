@@ -14,20 +14,21 @@ from fuzz.expectation import list_commands, list_numbers
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import RelationBroken
 from fuzz.protocol.render import MEANINGS, describe
-from fuzz.run_store import FindingRow
+from fuzz.run_store import FindingRow, Results
 from generators.program.emit import source
 from triage.cluster.attributions import load_attributed
 from triage.cluster.clusters import Cluster, cluster, split_listed
-from triage.cluster.findings import Finding, read_row, read_torch
+from triage.cluster.findings import Finding, read_row
 from triage.report import picture
 from triage.report.wording import title
 
 
-def list_bugs(run: Path, rows: Sequence[FindingRow], ledger: Ledger) -> list[dict[str, Any]]:
+def list_bugs(run: Path, results: Results, ledger: Ledger) -> list[dict[str, Any]]:
     """What the page's template reads of every known root cause, and of every finding without one; news first.
 
     A cause is known if the ledger lists it or `triage.cluster` found it. None is searched here: that needs torch."""
-    torch, of_id = read_torch(run), {row.case_id: row for row in rows}
+    torch, rows = results.meta("torch") or "", [row for row in results.findings() if row.kind != "known" or row.count]
+    of_id = {row.case_id: row for row in rows}
     found = [read_row(row, corpus_entry.loads(row.entry, row.file), run, torch) for row in rows]
     listed, rest = split_listed([one for one in found if of_id[one.id].kind != "internal"], ledger)
     bugs = [_describe_cluster(one, of_id) for one in cluster([*listed, *load_attributed(rest)], ledger)]

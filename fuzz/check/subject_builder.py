@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from fuzz.check import graph_passes, settings
-from fuzz.check.attention.function import Attention, Function, load_sdpa
+from fuzz.check.attention.function import LAYOUTS, Attention, Function, load_sdpa
 from fuzz.check.exceptions import SubjectError
 from fuzz.check.process_state import restore_state, take_changes
 from fuzz.subjects import SUBJECTS, SubjectSpec, get_spec, is_user_function
@@ -22,7 +22,7 @@ __all__ = ["Subject", "SubjectError", "available", "find"]
 #: Makes from (module, dynamic) something that is called like the module.
 Compile = Callable[[nn.Module, bool], Callable[..., Any]]
 
-_QKV = (["q", "k", "v"], ["query", "key", "value"])
+_QKV = (["q", "k", "v"], ["query", "key", "value"], ["q", "k_cache", "v_cache"])
 
 
 def run_eager(module: nn.Module, _dynamic: bool) -> nn.Module:
@@ -110,7 +110,12 @@ def _import(name: str) -> Subject:
         raise SubjectError(f"subject {name!r} changes {lost[0]} when it is imported, which can't be put back")
     if isinstance(function, Subject):
         return function
-    parameters = _read_parameters(name, function)
+    attention = Attention(lambda: function)
+    try:
+        layout = attention.capabilities.layout
+    except SubjectError as error:
+        raise SubjectError(f"subject {name!r}: {error}") from error
+    parameters = _read_parameters(name, function, LAYOUTS[layout])
     if parameters[:3] not in _QKV:
 
         def compile_module(module: nn.Module, _dynamic: bool) -> Callable[..., Any]:
@@ -119,18 +124,13 @@ def _import(name: str) -> Subject:
             return compiled
 
         return Subject(name, compile_module)
-    attention = Attention(lambda: function)
-    try:
-        attention.capabilities  # noqa: B018 - raises for what means nothing
-    except SubjectError as error:
-        raise SubjectError(f"subject {name!r}: {error}") from error
     return Subject(name, attention=attention)
 
 
-def _read_parameters(name: str, function: Any) -> list[str]:
+def _read_parameters(name: str, function: Any, of_layout: tuple[str, ...]) -> list[str]:
     """The parameters of a function that can be called as subjects are; none where it is written in C and does not say.
 
-    Raises `SubjectError` for anything else.
+    `of_layout`: keywords of attention in its layout. Raises `SubjectError` for anything else.
     """
     if not callable(function) or any(applies(function) for applies in _NO_FUNCTIONS):
         raise SubjectError(f"subject {name!r} is no function that takes arguments and returns: {function!r:.80}")
@@ -143,13 +143,14 @@ def _read_parameters(name: str, function: Any) -> list[str]:
         raise SubjectError(f"subject {name!r} takes {signature}: the order must be q, k, v")
     try:
         if parameters[:3] in _QKV:
-            signature.bind("q", "k", "v", scale=1.0)
+            signature.bind("q", "k", "v", scale=1.0, **dict.fromkeys(of_layout))
         else:
             signature.bind("module")
     except TypeError as error:
         raise SubjectError(
-            f"subject {name!r} takes {signature}: {error}. Attention is called as (q, k, v, *, scale) with further"
-            " keywords where a case needs them, a compiler as (module); see docs/kernels.md"
+            f"subject {name!r} takes {signature}: {error}. Attention is called as (q, k, v, *,"
+            f" {', '.join((*of_layout, 'scale'))}) with further keywords where a case needs them, a compiler as"
+            " (module); see docs/kernels.md"
         ) from error
     return parameters
 

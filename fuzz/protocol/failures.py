@@ -77,10 +77,23 @@ class StateChange:
 
 
 @dataclass(frozen=True)
+class Sequences:
+    """A packed or paged call of an attention function. `queries` and `keys`: the lengths of its sequences; `index`: the
+    one that fails, None for no single one; `block_size`: of the cache."""
+
+    layout: str
+    queries: tuple[int, ...]
+    keys: tuple[int, ...]
+    index: int | None = None
+    block_size: int = 0
+
+
+@dataclass(frozen=True)
 class Failure(Tagged):
-    """Base of all failures. `call`: which call of an attention function fails."""
+    """Base of all failures. `call`: which call of an attention function fails; `sequences`: how that was packed."""
 
     call: str = field(default=CASE_CALL, kw_only=True)
+    sequences: Sequences | None = field(default=None, kw_only=True)
 
     def identity(self) -> str:
         """What tells failures with one verdict apart, equal for the same failure of other cases; "" where the verdict

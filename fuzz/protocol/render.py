@@ -129,7 +129,15 @@ def describe_failure(failure: Failure, *, brief: bool = False) -> str:
             text = ": ".join(filter(None, [failure.why.explanation, failure.detail]))
         case _:
             text = _fill(failure)
-    return _CALLS.get(failure.call, "") + text
+    return _CALLS.get(failure.call, "") + _describe_sequences(failure.sequences) + text
+
+
+def _describe_sequences(sequences: failures.Sequences | None) -> str:
+    if sequences is None:
+        return ""
+    text = f"{sequences.layout}, queries {list(sequences.queries)}, keys {list(sequences.keys)}"
+    text += f", blocks of {sequences.block_size}" if sequences.block_size else ""
+    return text + ("" if sequences.index is None else f", sequence {sequences.index}") + ": "
 
 
 def _fill(failure: Failure) -> str:

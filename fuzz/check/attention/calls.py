@@ -11,6 +11,7 @@ from torch import Tensor
 from fuzz.check import exceptions
 from fuzz.check.attention.function import Attention, call_checked
 from fuzz.check.attention.guard import Guard
+from fuzz.check.attention.layouts import arrange
 from fuzz.check.exceptions import Failed, Unsupported
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.attention import dropout_masks, identities, metamorphic
@@ -26,14 +27,28 @@ def judge_calls(calls: Sequence[Call], attention: Attention, *, training: bool, 
 
     `training`: gradients were requested; `again`: the function may be called with other arguments.
     """
+    # One sequence shows what relations show, and each of them takes two calls.
+    longest = max(
+        (call for call in calls if call.sequences), key=lambda call: call.q.numel() * call.k.numel(), default=None
+    )
     return max(
-        (_judge_call(call, attention, training=training, again=again) for call in calls),
+        (
+            _judge_call(call, attention, training=training, again=again and (call.sequences is None or call is longest))
+            for call in calls
+        ),
         key=lambda judgement: (SEVERITY.index(judgement.verdict), judgement.numbers.get("ratio", 0.0)),
         default=Judgement(Verdict.OK),
     )
 
 
 def _judge_call(call: Call, attention: Attention, *, training: bool, again: bool) -> Judgement:
+    judgement = _judge_dense(call, attention, training=training, again=again)
+    if judgement.failure is None or call.sequences is None:
+        return judgement
+    return replace(judgement, failure=replace(judgement.failure, sequences=call.sequences))
+
+
+def _judge_dense(call: Call, attention: Attention, *, training: bool, again: bool) -> Judgement:
     if training and call.wanted and not call.differentiable:
         return Judgement(Verdict.WRONG_GRADIENT, MissingGradient("out"))
     attend = FurtherCalls(attention)
@@ -143,11 +158,12 @@ class FurtherCalls:
         self._attention.check(q, k, v, options, training=False)
         if self.damage:
             raise Unsupported("it wrote out of bounds")
+        layout = arrange(self._attention.capabilities, q, k, v, options, cut=False)
         guard = Guard()
         with guard:
-            given = guard.protect_arguments({"q": q, "k": k, "v": v, **options})
+            given = guard.protect_arguments(layout.arguments)
             with exceptions.accuse_function():
                 out = call_checked(self._attention.function, **given)
-            out = guard.protect_result(out)
+            out = layout.join(guard.protect_result(out))
         self.damage = guard.damage()
         return out

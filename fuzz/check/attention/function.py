@@ -19,6 +19,12 @@ Function = Callable[..., Any]
 DTYPES = ("float32", "bfloat16", "float16")
 DEVICES = ("cpu", "cuda")
 ROUNDS = ("scores", "weights", "sums", "exponentials")
+LAYOUTS = {
+    "dense": (),
+    "packed": ("cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k"),
+    "paged": ("cu_seqlens_q", "seqused_k", "block_table", "max_seqlen_q", "max_seqlen_k"),
+}
+"""The keywords that every call in a layout has."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,8 @@ class Capabilities:
     does; and with "exponentials" weights are off by up to 1e-4 systematically, as those of CPU flash are in low
     precision. It is held to that. `deterministic`: devices on which two runs are equal bit for bit, which is checked;
     `exact_relations`: those on which sums are taken in one order whatever the shape, so that relations between its
-    outputs hold bit for bit (relation_table.py).
+    outputs hold bit for bit (relation_table.py). `layout`: how sequences lie in memory; with "paged", `block_sizes` are
+    those of the cache and `poison` is what its unwritten elements hold, NaN or large finite numbers.
     """
 
     dtypes: tuple[str, ...] | None = None
@@ -46,6 +53,9 @@ class Capabilities:
     rounds: tuple[str, ...] = ("weights",)
     deterministic: tuple[str, ...] = DEVICES
     exact_relations: tuple[str, ...] = ()
+    layout: str = "dense"
+    block_sizes: tuple[int, ...] = (16, 32)
+    poison: str = "nan"
 
     @classmethod
     def read(cls, declared: object) -> "Capabilities":
@@ -60,6 +70,8 @@ class Capabilities:
             if not is_expected(value):
                 raise SubjectError(f"capability {key} is {value!r}, not {expected}")
         given: dict[str, Any] = {key: tuple(x) if isinstance(x, list) else x for key, x in declared.items()}
+        if given.get("layout") == "paged":
+            given["training"] = False
         return cls(**given)
 
     def refusal(self, q: Tensor, k: Tensor, v: Tensor, *, training: bool) -> str | None:
@@ -95,12 +107,18 @@ def _some_of(*words: str) -> tuple[Callable[[Any], bool], str]:
     )
 
 
+def _one_of(*words: str) -> tuple[Callable[[Any], bool], str]:
+    return lambda value: value in words, f"one of {', '.join(words)}"
+
+
 _EXPECTED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "dtypes": _some_of(*DTYPES),
-    "head_dims": (
-        lambda value: isinstance(value, (tuple, list)) and all(map(_is_count, value)),
-        "a tuple of positive integers",
+    **dict.fromkeys(
+        ("head_dims", "block_sizes"),
+        (lambda value: isinstance(value, (tuple, list)) and all(map(_is_count, value)), "a tuple of positive integers"),
     ),
+    "layout": _one_of(*LAYOUTS),
+    "poison": _one_of("nan", "finite"),
     "rounds": _some_of(*ROUNDS),
     **dict.fromkeys(("devices", "deterministic", "exact_relations"), _some_of(*DEVICES)),
     **dict.fromkeys(("max_head_dim", "max_scores"), (_is_count, "a positive integer")),
@@ -151,7 +169,7 @@ def call_checked(function: Function, q: Tensor, k: Tensor, v: Tensor, **options:
         out = function(q, k, v, **options)
     if not isinstance(out, Tensor):
         raise TypeError(f"it returned {type(out).__name__}, not a tensor")
-    expected = [*q.shape[:3], v.shape[3]]
+    expected = [*q.shape[:-1], v.shape[-1]]
     if list(out.shape) != expected or out.dtype != q.dtype or out.device != q.device:
         raise TypeError(
             f"it returned {list(out.shape)} of {out.dtype} on {out.device}, "

@@ -12,20 +12,18 @@ from torch import Tensor
 
 from fuzz.check.attention.function import Attention, Function, call_checked, fill_matters
 from fuzz.check.attention.guard import Guard
+from fuzz.check.attention.layouts import arrange
 from fuzz.check.exceptions import Unsupported
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.program import Program
-from fuzz.protocol.failures import Write
-
-DIFFERENTIATED = ("q", "k", "v", "bias", "sinks")
-"""The arguments that may want a gradient."""
+from fuzz.protocol.failures import Sequences, Write
 
 
 class AttentionHarness:
     """The program of an attention stub, which calls a global `attend`.
 
-    `dtypes` are those the function was handed; `calls` its calls and `damage` what was written where it should not be,
-    both since `fresh`. Raises `Unsupported` and `SubjectError`.
+    `dtypes` are those the function was handed; `calls` its calls, `sequences` those of the last one, and `damage` what
+    was written where it should not be, all since `fresh`. Raises `Unsupported` and `SubjectError`.
     """
 
     def __init__(self, source: str, attention: Attention, device: str, *, training: bool) -> None:
@@ -35,6 +33,7 @@ class AttentionHarness:
         self.guard: Guard | None = None
         self.dtypes: set[torch.dtype] = set()
         self.calls: list[Call] = []
+        self.sequences: Sequences | None = None
         self._raised = False
         if attention.compiled:
             self._dry_run()
@@ -90,13 +89,14 @@ class AttentionHarness:
         self._check(q, k, v, options)
         guard = self.guard
         assert guard is not None
-        given = guard.protect_arguments({"q": q, "k": k, "v": v, **options})
-        detached = {name: x.detach() if isinstance(x, Tensor) else x for name, x in options.items()}
-        call = Call(q.detach(), k.detach(), v.detach(), detached)
-        wanted = [name for name in DIFFERENTIATED if given.get(name) is not None and given[name].requires_grad]
-        call.wanted = tuple(f"d{name}" for name in wanted)
-        for name in wanted:
-            _watch_gradient(given[name], functools.partial(call.gradients.__setitem__, f"d{name}"))
+        layout = arrange(self.attention.capabilities, q, k, v, options, cut=True)
+        self.sequences = layout.sequences
+        given = guard.protect_arguments(layout.arguments)
+        for name in layout.differentiated:
+            if given.get(name) is not None and given[name].requires_grad:
+                _watch_gradient(given[name], functools.partial(layout.record, f"d{name}"))
+                for call in layout.calls:
+                    call.wanted += (f"d{name}",)
         try:
             out = call_checked(self.attention.function, **given)
         except Unsupported:
@@ -106,11 +106,13 @@ class AttentionHarness:
         except Exception:
             self._raised = True
             raise
-        call.out, call.differentiable = out.detach(), out.requires_grad
+        layout.record("out", out.detach())
+        for call in layout.calls:
+            call.differentiable = out.requires_grad
         if out.requires_grad:
-            _watch_gradient(out, functools.partial(setattr, call, "dout"))
-        self.calls.append(call)
-        return guard.protect_result(out)
+            _watch_gradient(out, functools.partial(layout.record, "dout"))
+        self.calls += layout.calls
+        return layout.join(guard.protect_result(out))
 
 
 def _watch_gradient(value: Tensor, note: Callable[[Tensor], None]) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fuzz.protocol.failures import Sequences
+
 
 @dataclass(eq=False)
 class Call:
@@ -16,7 +18,7 @@ class Call:
 
     `out` [batch, heads, seq_len, value_dim]; `dout`, its gradient, and `gradients` by name (dq, dk, dv, dbias, dsinks)
     only where a backward pass came. `differentiable`: the output has a gradient; `wanted`: the names of the gradients
-    that the arguments want.
+    that the arguments want. `sequences`: those of the packed or paged call that this one was part of.
     """
 
     q: Tensor
@@ -28,6 +30,7 @@ class Call:
     gradients: dict[str, Tensor] = field(default_factory=dict)
     differentiable: bool = False
     wanted: tuple[str, ...] = ()
+    sequences: Sequences | None = None
 
     @property
     def missing(self) -> tuple[str, ...]:

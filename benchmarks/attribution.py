@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from benchmarks.defects import DEFECTS
 from corpus import casefile, entry
 from corpus.entry import Entry, Expectation
 from corpus.passes.plain_attention import Plain, spell
@@ -110,8 +109,7 @@ def known_findings() -> Iterator[Known]:
         yield Known(f"replacement {plant}", replace(found, expect=_subject(found.subject)), _in_pattern(seed), plant)
     for plant in ("relu_accuracy", "relu_compile_error", "relu_runtime_error"):
         yield Known(f"relu {plant}", Entry(casefile.loads(RELU), expect=_subject("inductor")), _in_relu, plant)
-    for name in DEFECTS:
-        part, how = KERNELS[name]
+    for name, (part, how) in KERNELS.items():
         yield Known(f"kernel {name}", _call(f"benchmarks.defects:{name}", **how), _in_kernel(name, part))
     for path, found in entry.load_directory(SEEDS).items():
         if found.expect is not None and found.expect.status == "known":

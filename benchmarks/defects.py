@@ -1,4 +1,4 @@
-"""Copies of the bundled kernels with one defect each, drawn from how real kernels went wrong. Each is a subject:
+"""Copies of what `kernels/` holds with one defect each, drawn from how real kernels went wrong. Each is a subject:
 
     python -m fuzz.run --subject benchmarks.defects:statistics_without_mask --budget 5m
 
@@ -22,7 +22,7 @@ KERNELS = Path(__file__).resolve().parents[1] / "kernels"
 class Defect:
     """One change to one file of `kernels/`: every `old` becomes `new`. `story`: where such a thing happened.
 
-    `also`: a second change of that file, which the defect needs to do harm.
+    `also`: a second change of that file, which the defect needs to do harm; `subject`: the function that has it.
     """
 
     file: str
@@ -30,6 +30,7 @@ class Defect:
     new: str
     story: str
     also: tuple[str, str] = ("", "")
+    subject: str = "attention:attention"
 
 
 DEFECTS = {
@@ -108,6 +109,43 @@ DEFECTS = {
         "slope = tl.load(alibi)",
         "ALiBi slopes indexed by the batch or not at all",
     ),
+    "sequence_end_late": Defect(
+        "adapters/plain.py",
+        "k[start:end], v[start:end]",
+        "k[start : end + 1], v[start : end + 1]",
+        "a sequence reads the first key of the next one",
+        subject="adapters.plain:packed",
+    ),
+    "empty_sequence_writes": Defect(
+        "adapters/plain.py",
+        "out[first:last] = _attend(",
+        "last = max(last, min(first + 1, len(q)))\n        out[first:last] = _attend(",
+        "a block of queries is written for a sequence without any",
+        # Sequences taken from last to first: from first to last the next one repairs what was overwritten.
+        also=("in ends:", "in reversed(list(ends)):"),
+        subject="adapters.plain:packed",
+    ),
+    "packed_corner_ignored": Defect(
+        "adapters/plain.py",
+        "offset = k.shape[0] - q.shape[0] if causal else 0",
+        "offset = 0",
+        "FlashAttention before 2.1: causal from the top left where keys are more than queries",
+        subject="adapters.plain:packed",
+    ),
+    "table_read_late": Defect(
+        "adapters/plain.py",
+        "block_table[row, : -(-used // k_cache.shape[1])]",
+        "block_table[row, 1 : 1 - (-used // k_cache.shape[1])]",
+        "the block after the one that holds the keys is read",
+        subject="adapters.plain:paged",
+    ),
+    "last_block_in_full": Defect(
+        "adapters/plain.py",
+        "[:used]",
+        "[: max(1, used) + 15 & -16]",
+        "what the last block holds after the last key enters the softmax",
+        subject="adapters.plain:paged",
+    ),
 }
 
 
@@ -118,7 +156,7 @@ def __getattr__(name: str) -> Callable[..., Any]:
 
 
 def planted(name: str) -> Callable[..., Any]:
-    """`attention` of a copy of the kernels that has the defect. Raises ValueError when the kernels lack the old
+    """The function, in a copy of the kernels, that has the defect. Raises ValueError when the kernels lack the old
     text."""
     defect = DEFECTS[name]
     package = f"planted_{name}"
@@ -138,4 +176,5 @@ def planted(name: str) -> Callable[..., Any]:
                 file.read_text().replace("from kernels", f"from {package}").replace("attnfuzz::", f"{package}::")
             )
         sys.path.insert(0, str(room))
-    return importlib.import_module(f"{package}.attention").attention  # type: ignore[no-any-return]
+    module, _, function = defect.subject.partition(":")
+    return getattr(importlib.import_module(f"{package}.{module}"), function)  # type: ignore[no-any-return]

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from random import Random
 from typing import Any, NamedTuple
 
@@ -23,8 +23,8 @@ _MEANINGLESS = ("mask", "bias", "dropout")
 """Options without a meaning where sequences have no common axes."""
 _FINITE = 1e4
 """Unwritten numbers of a cache that is not poisoned with NaN: large, and finite in float16."""
-_WHOLE, _DECODE = 1 / 4, 1 / 2
-"""Shares of calls in which no row is cut, and of paged ones with one query for each sequence."""
+_WHOLE, _EMPTY, _DECODE = 1 / 4, 1 / 2, 1 / 2
+"""Shares of calls that cut no row, of others that have empty sequences, and of paged ones that have single queries."""
 
 
 class _Piece(NamedTuple):
@@ -180,26 +180,30 @@ def arrange(
 
 
 def _cut(rows: list[_Piece], capabilities: Capabilities, chance: Random) -> Iterable[_Piece]:
-    """One or two sequences of each row, some without queries or keys. Paged ones have no more queries than keys, and
-    in half of the calls one."""
+    """Sequences from each row: all of it, a shorter one, or several where rows are few; in some calls one without
+    queries and one without keys, which may be the same. Paged ones have no more queries than keys, and may have one."""
     paged, whole = capabilities.layout == "paged", chance.random() < _WHOLE
-    decode, least = paged and chance.random() < _DECODE, 0 if capabilities.empty else 1
-    # Many sequences take long to judge.
-    most = 1 if whole or len(rows) > 2 else 2
+    decode = paged and chance.random() < _DECODE
+    empty = chance.choice(rows).row if capabilities.empty and not whole and chance.random() < _EMPTY else None
     for row, queries, keys in rows:
-        middle = queries.stop if whole else _draw_length(least, queries.stop, chance)
-        other = keys.stop if whole else _draw_length(least, keys.stop, chance)
-        other = other if capabilities.lengths else middle
-        halves = [(slice(0, middle), slice(0, other)), (slice(middle, queries.stop), slice(other, keys.stop))]
-        for q, k in halves[: chance.randint(1, most)]:
-            count, keys_count = q.stop - q.start, k.stop - k.start
-            count = min(count, keys_count, 1 if decode else count) if paged else count
-            if min(count, keys_count) >= least:
-                yield _Piece(row, slice(q.start, q.start + count), k)
+        # Many sequences take long to judge.
+        count = 1 if whole else min(chance.randint(1, max(1, 4 - len(rows))), max(1, queries.stop), max(1, keys.stop))
+        cuts = _draw_cuts(queries.stop, count, chance, whole=whole)
+        key_cuts = _draw_cuts(keys.stop, count, chance, whole=whole) if capabilities.lengths else cuts[:]
+        if row == empty:
+            place = chance.randint(0, count)
+            cuts.insert(place, cuts[place])
+            place = chance.choice((place, chance.randint(0, count))) if capabilities.lengths else place
+            key_cuts.insert(place, key_cuts[place])
+        for (first, last), (start, end) in zip(pairwise(cuts), pairwise(key_cuts), strict=True):
+            most = min(last - first, end - start, 1 if decode else end) if paged else last - first
+            yield _Piece(row, slice(first, first + most), slice(start, end))
 
 
-def _draw_length(least: int, size: int, chance: Random) -> int:
-    return chance.choice((least, size, chance.randint(least, size)))
+def _draw_cuts(size: int, count: int, chance: Random, *, whole: bool) -> list[int]:
+    """Where `count` sequences begin and end, none of them empty if `size` is not 0."""
+    last = size if whole or count > 1 or not size else chance.randint(1, size)
+    return [0, *sorted(chance.sample(range(1, size), count - 1)), last]
 
 
 def _pack(value: Tensor, parts: list[tuple[int, slice]]) -> Tensor:

@@ -1,0 +1,80 @@
+"""torch's `flex_attention`, compiled: forward and backward on CUDA, forward on the CPU."""
+
+import torch
+import torch._dynamo.config as dynamo_config
+from torch import Tensor
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+from kernels.adapters import require
+
+#: On the CPU the C++ for a captured integer that varies does not compile (torch 2.11 to 2.13), so nothing is dynamic.
+_COMPILED = {
+    "cpu": torch.compile(flex_attention, fullgraph=True, dynamic=False),
+    "cuda": torch.compile(flex_attention, fullgraph=True),
+}
+
+#: The block of a block mask, and tiles that divide it.
+_BLOCKS = (
+    (128, {}),
+    (64, dict.fromkeys(("BLOCK_M", "BLOCK_N", "BLOCK_N1", "BLOCK_M2"), 64) | {"BLOCK_M1": 32, "BLOCK_N2": 32}),
+    (256, {"FORCE_USE_FLEX_ATTENTION": True}),
+)
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    scale: float,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    causal: str | None = None,
+    window: tuple[int, int] | None = None,
+    softcap: float | None = None,
+    alibi: Tensor | None = None,
+) -> Tensor:
+    """Scores are modified for softcap, alibi and bias; mask, causal and window make a block mask. kv_len chooses its size."""
+    on_cpu = q.device.type == "cpu"
+    require(min(q.shape[3], v.shape[3]) >= 16, "head_dim below 16")
+    require(not (on_cpu and q.requires_grad), "gradients on the CPU")
+    sizes = (*q.shape[:3], k.shape[2])
+    offset = k.shape[2] - q.shape[2] if causal == "bottom_right" else 0
+    left, right = window or (-1, -1)
+    right = right if causal is None else 0
+    kept = None if mask is None else mask.expand(sizes)
+    added = None if bias is None else bias.expand(sizes)
+
+    def modify(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        if softcap is not None:
+            score = softcap * torch.tanh(score / softcap)
+        if alibi is not None:
+            score = score - alibi[h] * (i + offset - j).abs()
+        return score if added is None else score + added[b, h, i, j]
+
+    def keep(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        keeps = j >= 0 if kept is None else kept[b, h, i, j]
+        if left >= 0:
+            keeps = keeps & (j >= i + offset - left)
+        return keeps if right < 0 else keeps & (j <= i + offset + right)
+
+    block, options = _BLOCKS[k.shape[2] % len(_BLOCKS)]
+    batch_heads = sizes[:2] if kept is not None else (None, None)
+    blocks = None
+    if kept is not None or left >= 0 or right >= 0:
+        blocks = create_block_mask(keep, *batch_heads, *sizes[2:], device=q.device, BLOCK_SIZE=block)
+    with dynamo_config.patch(recompile_limit=1 << 16, accumulated_recompile_limit=1 << 16):
+        out: Tensor = _COMPILED[q.device.type](
+            q,
+            k,
+            v,
+            score_mod=None if softcap is None and alibi is None and added is None else modify,
+            block_mask=blocks,
+            scale=scale,
+            enable_gqa=k.shape[1] != q.shape[1],
+            kernel_options=None if on_cpu else options,
+        )
+    return out
+
+
+attention.capabilities = {"empty": False, "deterministic": ("cpu",)}  # type: ignore[attr-defined]

@@ -1,6 +1,6 @@
-"""Attention of other packages with the signature of attention functions (docs/kernels.md).
+"""Attention of other packages, with the signatures and limits of docs/kernels.md.
 
-Each module imports what it adapts when it is named as a subject, and installs nothing.
+Each module imports what it adapts, and installs nothing.
 """
 
 import importlib
@@ -16,7 +16,13 @@ def import_adapted(module: str, distribution: str) -> Any:
         raise ImportError(f"it needs {distribution} in {sys.executable}: {error}") from error
 
 
-def require(holds: bool, limit: str) -> None:
+def require(holds: object, limit: str) -> None:
     """Refuse the case unless the condition holds. Raises NotImplementedError, which says the `limit`."""
     if not holds:
         raise NotImplementedError(limit)
+
+
+def read_window(causal: str | None, window: tuple[int, int] | None) -> tuple[int, int]:
+    """The keys to the left and to the right of a query's own that it keeps, -1 for all."""
+    left, right = window or (-1, -1)
+    return left, 0 if causal else right

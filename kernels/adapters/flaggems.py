@@ -1,86 +1,67 @@
-"""FlagGems 5.0: `scaled_dot_product_attention` and `flash_attention_forward`, on CUDA."""
+"""FlagGems 5.0 on CUDA: `scaled_dot_product_attention`, and its flash kernels with dense, packed and paged keys."""
 
 import math
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from torch import Tensor
 
-from kernels.adapters import import_adapted, require
+from kernels.adapters import import_adapted, read_window, require
 
 _OPS = import_adapted("flag_gems.ops.attention", "flag-gems")
 _FLASH = import_adapted("flag_gems.ops.flash_kernel", "flag-gems").flash_fwd_kernel
 
 
-def _take_first(
-    bench: Callable[[Any], list[float]], configs: Iterable[Any], _args: object, _kwargs: object
+def _choose(
+    bench: Callable[[Any], list[float]], configs: Iterable[Any], _args: object, options: dict[str, Any]
 ) -> tuple[Any, dict[Any, list[float]]]:
-    """The first configuration that the device has room for: FlagGems compiles and times 36 for each new length."""
-    timed = ((config, bench(config)) for config in configs)
-    first, times = next((item for item in timed if item[1][0] < math.inf), (None, [math.inf]))
+    """A configuration that the device has room for, from the smallest; for two head_dims of backward from the largest.
+
+    Which one FlagGems' own choice takes depends on timings; it compiles up to 36 for each length.
+    """
+    ordered = list(configs) if options.get("BLOCK_DMODEL") in (32, 128) else list(configs)[::-1]
+    timed = ((config, bench(config)) for config in ordered)
+    first, times = next(item for item in timed if item[1][0] < math.inf)
     return first, {first: times}
 
 
 for _kernel in ("_attn_fwd", "_attn_bwd"):
-    getattr(_OPS, _kernel).fn.policy = _take_first
-_FLASH.fn.configs = _FLASH.fn.configs[:1]
+    getattr(_OPS, _kernel).fn.policy = _choose
+_FLASH.fn.configs = _FLASH.fn.configs[-1:]
 
 
 def attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    scale: float,
-    mask: Tensor | None = None,
-    bias: Tensor | None = None,
+    q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None = None, bias: Tensor | None = None,
     causal: str | None = None,
-) -> Tensor:
-    """`scaled_dot_product_attention`, forward and backward."""
+) -> Tensor:  # fmt: skip
+    """`scaled_dot_product_attention`, forward and backward; backward for contiguous tensors, which it asserts."""
     require(causal != "bottom_right", "causal from the bottom right")
     require((mask is None) + (bias is None) + (causal is None) >= 2, "more than one of mask, bias and causal")
+    require(not q.requires_grad or all(x.is_contiguous() for x in (q, k, v)), "gradients of strided tensors")
     added = mask if bias is None else bias
     if added is not None:
         added = added.reshape((1,) * (4 - added.dim()) + added.shape)
     out: Tensor = _OPS.scaled_dot_product_attention(
         q, k, v, added, is_causal=causal is not None, scale=scale, enable_gqa=k.shape[1] != q.shape[1]
     )
+    if out.requires_grad:
+        out.register_hook(Tensor.contiguous)
     return out
 
 
-attention.capabilities = {  # type: ignore[attr-defined]
-    "head_dims": (16, 32, 64, 128, 256),
-    "value_dim": False,
-    "empty": False,
-    "devices": ("cuda",),
-    "rounds": ("weights", "sums"),
-}
-
-
 def flash(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    scale: float,
-    causal: str | None = None,
-    window: tuple[int, int] | None = None,
-    softcap: float | None = None,
-    alibi: Tensor | None = None,
-) -> Tensor:
-    """`flash_attention_forward`, whose windows and slopes count from the bottom right."""
-    counted = causal or window or alibi is not None
-    require(not counted or causal == "bottom_right" or q.shape[2] == k.shape[2], "a corner other than the bottom right")
-    left, right = window or (-1, -1)
+    q: Tensor, k: Tensor, v: Tensor, *, scale: float, causal: str | None = None,
+    window: tuple[int, int] | None = None, softcap: float | None = None, alibi: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """`flash_attention_forward`."""
+    require(all(x.stride(3) == 1 for x in (q, k, v)), "a strided last axis")
+    _require_corner(q.shape[2] == k.shape[2], causal, window, alibi)
+    left, right = read_window(causal, window)
+    is_causal, dropout_p = causal is not None, 0.0
     out: Tensor = _OPS.flash_attention_forward(
         *(x.transpose(1, 2) for x in (q, k, v)),
-        None,
-        None,
-        q.shape[2],
-        k.shape[2],
-        0.0,
-        causal is not None,
-        False,
+        *(None, None, q.shape[2], k.shape[2], dropout_p, is_causal, False),
         scale=scale,
         softcap=softcap or 0.0,
         window_size_left=left,
@@ -90,11 +71,46 @@ def flash(
     return out.transpose(1, 2)
 
 
-flash.capabilities = {  # type: ignore[attr-defined]
-    "dtypes": ("float16", "bfloat16"),
-    "max_head_dim": 256,
-    "value_dim": False,
-    "training": False,
-    "empty": False,
-    "devices": ("cuda",),
+def packed(
+    q: Tensor, k: Tensor, v: Tensor, *, cu_seqlens_q: Tensor, max_seqlen_q: int, max_seqlen_k: int, scale: float,
+    cu_seqlens_k: Tensor | None = None, seqused_k: Tensor | None = None, block_table: Tensor | None = None,
+    causal: str | None = None, window: tuple[int, int] | None = None, softcap: float | None = None,
+    alibi: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """`flash_attn_varlen_func`."""
+    require(q.shape[2] % 8 == 0, "head_dim that is no multiple of 8")
+    _require_corner(False, causal, window, alibi)
+    out: Tensor = _OPS.flash_attn_varlen_func(
+        q,
+        k,
+        v,
+        max_seqlen_q,
+        cu_seqlens_q,
+        max_seqlen_k,
+        cu_seqlens_k=cu_seqlens_k,
+        seqused_k=seqused_k,
+        softmax_scale=scale,
+        causal=causal is not None,
+        window_size=read_window(causal, window),
+        softcap=softcap or 0.0,
+        alibi_slopes=alibi,
+        block_table=block_table,
+    )
+    return out
+
+
+def _require_corner(is_square: bool, causal: str | None, window: object, alibi: object) -> None:
+    counts = causal is not None or window is not None or alibi is not None
+    require(not counts or is_square or causal == "bottom_right", "a corner other than the bottom right")
+
+
+_LIMITS = {"value_dim": False, "empty": False, "devices": ("cuda",)}
+attention.capabilities = _LIMITS | {  # type: ignore[attr-defined]
+    "head_dims": (16, 32, 64, 128, 256),
+    "rounds": ("weights", "sums"),
 }
+_FLASH_LIMITS = _LIMITS | {"dtypes": ("float16", "bfloat16"), "max_head_dim": 256, "training": False}
+flash.capabilities = _FLASH_LIMITS  # type: ignore[attr-defined]
+packed.capabilities = _FLASH_LIMITS | {"layout": "packed", "empty": True}  # type: ignore[attr-defined]
+paged = partial(packed)
+paged.capabilities = _FLASH_LIMITS | {"layout": "paged", "empty": True}  # type: ignore[attr-defined]

@@ -5,7 +5,7 @@ import torch._dynamo.config as dynamo_config
 from torch import Tensor
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-from kernels.adapters import require
+from kernels.adapters import read_window, require
 
 #: On the CPU the C++ for a captured integer that varies does not compile (torch 2.11 to 2.13), so nothing is dynamic.
 _COMPILED = {
@@ -13,35 +13,23 @@ _COMPILED = {
     "cuda": torch.compile(flex_attention, fullgraph=True),
 }
 
-#: The block of a block mask, and tiles that divide it.
-_BLOCKS = (
-    (128, {}),
-    (64, dict.fromkeys(("BLOCK_M", "BLOCK_N", "BLOCK_N1", "BLOCK_M2"), 64) | {"BLOCK_M1": 32, "BLOCK_N2": 32}),
-    (256, {"FORCE_USE_FLEX_ATTENTION": True}),
-)
+_TILES = dict.fromkeys(("BLOCK_M", "BLOCK_N", "BLOCK_N1", "BLOCK_M2"), 64) | {"BLOCK_M1": 32, "BLOCK_N2": 32}
+#: Blocks of block masks, with `kernel_options`.
+_BLOCKS = ((128, {}), (256, {"FORCE_USE_FLEX_ATTENTION": True}), (128, _TILES), (64, _TILES))
 
 
 def attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    scale: float,
-    mask: Tensor | None = None,
-    bias: Tensor | None = None,
-    causal: str | None = None,
-    window: tuple[int, int] | None = None,
-    softcap: float | None = None,
+    q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None = None, bias: Tensor | None = None,
+    causal: str | None = None, window: tuple[int, int] | None = None, softcap: float | None = None,
     alibi: Tensor | None = None,
-) -> Tensor:
-    """Scores are modified for softcap, alibi and bias; mask, causal and window make a block mask. kv_len chooses its size."""
+) -> Tensor:  # fmt: skip
+    """Scores are modified for softcap, alibi and bias; mask, causal and window make a block mask, sized by kv_len."""
     on_cpu = q.device.type == "cpu"
     require(min(q.shape[3], v.shape[3]) >= 16, "head_dim below 16")
     require(not (on_cpu and q.requires_grad), "gradients on the CPU")
     sizes = (*q.shape[:3], k.shape[2])
     offset = k.shape[2] - q.shape[2] if causal == "bottom_right" else 0
-    left, right = window or (-1, -1)
-    right = right if causal is None else 0
+    left, right = read_window(causal, window)
     kept = None if mask is None else mask.expand(sizes)
     added = None if bias is None else bias.expand(sizes)
 

@@ -24,8 +24,8 @@ def packed(
     alibi: Tensor | None = None, sinks: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """The same with `cu_seqlens`; sequences have as many keys as queries."""
-    options = {"causal": causal, "window": window, "alibi": alibi, "sinks": sinks}
-    return _attend(q[None], k[None], v[None], scale=scale, cu_seqlens=cu_seqlens_q.long(), **options)[0]
+    lengths, x = cu_seqlens_q.long(), (q[None], k[None], v[None])
+    return _attend(*x, scale=scale, causal=causal, window=window, alibi=alibi, sinks=sinks, cu_seqlens=lengths)[0]
 
 
 def _attend(

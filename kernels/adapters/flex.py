@@ -1,5 +1,7 @@
 """torch's `flex_attention`, compiled: forward and backward on CUDA, forward on the CPU."""
 
+from typing import Any
+
 import torch
 import torch._dynamo.config as dynamo_config
 from torch import Tensor
@@ -13,9 +15,14 @@ _COMPILED = {
     "cuda": torch.compile(flex_attention, fullgraph=True),
 }
 
-_TILES = dict.fromkeys(("BLOCK_M", "BLOCK_N", "BLOCK_N1", "BLOCK_M2"), 64) | {"BLOCK_M1": 32, "BLOCK_N2": 32}
+_TILES: Any = dict.fromkeys(("BLOCK_M", "BLOCK_N", "BLOCK_N1", "BLOCK_M2"), 64) | {"BLOCK_M1": 32, "BLOCK_N2": 32}
 #: Blocks of block masks, with `kernel_options`.
-_BLOCKS = ((128, {}), (256, {"FORCE_USE_FLEX_ATTENTION": True}), (128, _TILES), (64, _TILES))
+_BLOCKS: tuple[tuple[int, Any], ...] = (
+    (128, {}),
+    (256, {"FORCE_USE_FLEX_ATTENTION": True}),
+    (128, _TILES),
+    (64, _TILES),
+)
 
 
 def attention(
@@ -47,10 +54,10 @@ def attention(
         return keeps if right < 0 else keeps & (j <= i + offset + right)
 
     block, options = _BLOCKS[k.shape[2] % len(_BLOCKS)]
-    batch_heads = sizes[:2] if kept is not None else (None, None)
+    batch, heads = sizes[:2] if kept is not None else (None, None)
     blocks = None
     if kept is not None or left >= 0 or right >= 0:
-        blocks = create_block_mask(keep, *batch_heads, *sizes[2:], device=q.device, BLOCK_SIZE=block)
+        blocks = create_block_mask(keep, batch, heads, q.shape[2], k.shape[2], q.device, BLOCK_SIZE=block)
     with dynamo_config.patch(recompile_limit=1 << 16, accumulated_recompile_limit=1 << 16):
         out: Tensor = _COMPILED[q.device.type](
             q,

@@ -1,6 +1,7 @@
 """torch's `torch.nn.attention.varlen.varlen_attn` on CUDA, forward and backward (torch 2.11)."""
 
 import inspect
+from typing import Any
 
 from torch import Tensor
 from torch.nn.attention.varlen import varlen_attn
@@ -15,9 +16,10 @@ def packed(
     """Windows count from the bottom right."""
     require(q.shape[2] % 8 == 0, "head_dim that is no multiple of 8")
     require(causal or window is None, "a window from the top left")
-    grouped = {"enable_gqa": True} if q.shape[1] != k.shape[1] else {}
-    lengths = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
-    out: Tensor = varlen_attn(q, k, v, *lengths, scale=scale, window_size=read_window(causal, window), **grouped)
+    options: dict[str, Any] = {"enable_gqa": True} if q.shape[1] != k.shape[1] else {}
+    options |= {"scale": scale, "window_size": read_window(causal, window)}
+    out = varlen_attn(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, **options)
+    assert isinstance(out, Tensor)
     return out
 
 

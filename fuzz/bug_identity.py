@@ -12,8 +12,8 @@ from generators.program.case import Case, Contract, TensorType
 from generators.program.dtypes import LOW_PRECISION
 from generators.program.type_check import types_of
 
-PROCESS = frozenset({Verdict.TIMEOUT, Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY})
-"""Verdicts on a subject whose process was lost."""
+PROCESS = frozenset({Verdict.TIMEOUT, Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY, Verdict.DEVICE_ERROR})
+"""Verdicts on a subject whose process was lost, or is of no more use."""
 VALUES = frozenset({Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT, Verdict.NONFINITE})
 """Verdicts on numbers."""
 SILENT = VALUES | {Verdict.METADATA, Verdict.NONDETERMINISTIC, Verdict.OUT_OF_BOUNDS}

@@ -145,6 +145,9 @@ class Evaluator:
         if self.process.checks == 1 and self.process.hello is not None:
             self._first_mib = result.rss_mib
         self._rss_mib = result.rss_mib
+        if result.unfit:
+            breaks = bool(result.results) and result.results[-1].verdict is Verdict.DEVICE_ERROR
+            return self._name_kernel(check, result) if breaks and not self.process.variables else result
         lost = result.results[0].subject if len(result.results) == 1 else ""
         if check.value_sets and self.process.hello is None:
             return self._ask_one_by_one(check, lost)
@@ -169,6 +172,18 @@ class Evaluator:
                     others = [item for item in result.results if item is not mine[0]]
                     return replace(result, results=(*others, replace(one, value_set=number)))
         return result
+
+    def _name_kernel(self, check: Check, result: Result) -> Result:
+        """The result of a check in which a kernel broke the GPU, with its name if it does so launched synchronously."""
+        *others, broken = result.results
+        self.process.variables = {"CUDA_LAUNCH_BLOCKING": "1"}
+        self.submit(replace(check, subjects=(broken.subject,)))
+        named = self.collect().results
+        # Where it does, launches stay synchronous: it will be met again.
+        if not named or named[0].verdict is not broken.verdict:
+            self.process.variables, named = {}, (broken,)
+            self.process.close()
+        return replace(result, results=(*others, *named))
 
     def recycle(self) -> None:
         """Replace the process when it has done many checks, and before its memory grows past the limit."""

@@ -14,7 +14,7 @@ from corpus.entry import DEFAULT_SUBJECT, Entry, Expectation
 from fuzz.error_location import describe_where
 from fuzz.evaluator import Evaluator
 from fuzz.protocol import EAGER, Result, SubjectResult, Verdict
-from fuzz.protocol.failures import RelationBroken
+from fuzz.protocol.failures import Raised, RelationBroken
 from fuzz.protocol.render import MEANINGS, describe
 from fuzz.subjects import is_user_function
 from generators.errors import UserError
@@ -149,6 +149,8 @@ def describe_details(result: SubjectResult, where: str) -> list[str]:
     if isinstance(result.failure, RelationBroken):
         relation = result.failure.relation
         lines.append(f"called again with other arguments ({relation}): {MEANINGS.get(relation, relation)}")
+    if isinstance(result.failure, Raised) and result.failure.place:
+        lines.append("a function refuses cases by NotImplementedError, or exceptions that it declares in `refuses`")
     if where:
         lines.append(f"where: {where}")
     numbers = list_numbers(result)

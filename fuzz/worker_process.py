@@ -75,6 +75,8 @@ class WorkerProcess:
         """What the process said when it started; None while there is none."""
         self.checks = 0
         """Checks answered since the process started."""
+        self.variables: dict[str, str] = {}
+        """What the environment of the next process has besides."""
         self.has_worked = False
         """Whether workers can be started, as far as is known."""
         self._failures = 0
@@ -127,7 +129,7 @@ class WorkerProcess:
             self._process = subprocess.Popen(
                 argv,
                 cwd=ROOT,
-                env=self.config.environment(self.cache),
+                env=self.config.environment(self.cache) | self.variables,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._stderr,

@@ -126,7 +126,8 @@ def is_same_failure(
             return False
     elif patterns and result.subject == wanted.subject and not patterns & attention_patterns(result.fired):
         return False
-    return wanted.verdict in PROCESS or identity_of(result) == identity_of(wanted)
+    # Where a process is lost is chance, and what breaks a GPU is not.
+    return wanted.verdict in PROCESS - {Verdict.DEVICE_ERROR} or identity_of(result) == identity_of(wanted)
 
 
 def _find_own_failure(case: Case, suspect: SubjectResult, probe: Prober) -> tuple[Case, SubjectResult]:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -80,13 +80,17 @@ class CaseRun:
 
     @cached_property
     def value_sets(self) -> dict[int, "CaseRun"]:
-        """The case on the value sets of the request, by their numbers; those that eager refuses are left out."""
+        """The case on the value sets of the request, by their numbers; those that eager refuses are left out. Raises
+        `Rejected` for one on which eager breaks the GPU."""
         found = {}
         for number, given in enumerate(self.request.value_sets, 1):
             request = replace(self.request, source=given.source, attention_stub=given.attention_stub, value_sets=())
-            with suppress(Rejected):
+            try:
                 # Whoever asks measures the time already.
                 found[number] = CaseRun(request, self.device, self.announce, Clock(), self.running)
+            except Rejected:
+                if exceptions.find_device_fault():
+                    raise
         return found
 
     def suspect_eager(self, judgement: Judgement, run: Execution, subject: Subject) -> Judgement:

@@ -21,14 +21,14 @@ from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.judge import judge as judge_call
 from fuzz.check.oracle.noise import Noise
 from fuzz.check.oracle.verdict import DOUBTED, Judgement
-from fuzz.check.program import Execution, is_device_lost, is_from_text
+from fuzz.check.program import Execution, is_from_text
 from fuzz.check.recheck import Compiled, apply_precision_policy, explain_by_fused_rounding, recheck
 from fuzz.check.rewrite_match import MatchRecorder
 from fuzz.check.rewrite_proof import find_wrong_rewrite, is_right_rewrite
 from fuzz.check.subject_builder import Subject
-from fuzz.protocol import Check, Result, SubjectResult, Verdict
+from fuzz.protocol import EAGER, Check, Result, SubjectResult, Verdict
 from fuzz.protocol.controls import PatternMatched
-from fuzz.protocol.failures import FormDiffers, NotTaken, OutOfBounds, Refusal, StateChange, StateChanged
+from fuzz.protocol.failures import DeviceError, FormDiffers, NotTaken, OutOfBounds, Refusal, StateChange, StateChanged
 from fuzz.protocol.rewrites import WrongRewrite
 
 FUSED_ROUNDS = ("weights", "sums", "exponentials")
@@ -50,13 +50,13 @@ def check(
     try:
         case = CaseRun(request, device, announce, clock, running)
     except Rejected as refusal:
-        rejected = str(refusal)
+        rejected, unfit = str(refusal), _find_unfit(EAGER, ())
     else:
         for name in request.subjects:
             announce(name)
             result, changes = _run_subject(case, name, subjects.get(name))
             results.append(result)
-            unfit = _find_unfit(name, changes, device)
+            unfit = _find_unfit(name, changes)
             if unfit:
                 break
         case.close()
@@ -72,12 +72,12 @@ def check(
     )
 
 
-def _find_unfit(subject: str, changes: tuple[StateChange, ...], device: str) -> str:
+def _find_unfit(subject: str, changes: tuple[StateChange, ...]) -> str:
     """Why this process can check nothing more after `subject`; "" where it can."""
     for change in changes:
         if not change.is_restored:
             return f"{subject} changed {change.state}, which can't be put back"
-    return "its device is lost to it" if is_device_lost(device) else ""
+    return f"its device is lost to {subject}" if exceptions.find_device_fault() else ""
 
 
 def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[SubjectResult, tuple[StateChange, ...]]:
@@ -98,6 +98,15 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
                 same = None if run is None else dynamo_same.same(judged.eager, run, judged.exact)
         except ControlError as error:
             judgement = _skip(Refusal.CONTROL, str(error))
+        except Rejected as error:  # by a value set that breaks the device in eager
+            judgement = _skip(Refusal.NO_VERDICT, str(error))
+        except Exception as error:
+            judgement = Judgement(*exceptions.blame(error))
+            if judgement.verdict is not Verdict.DEVICE_ERROR:
+                raise
+        else:
+            if judgement.verdict is not Verdict.DEVICE_ERROR and (fault := exceptions.find_device_fault()):
+                judgement = Judgement(Verdict.DEVICE_ERROR, DeviceError(fault))
         changes = process_state.take_changes()
         # What can't be put back may make the next call raise.
         is_cause = judgement.verdict is Verdict.RUNTIME_ERROR and not all(change.is_restored for change in changes)
@@ -105,7 +114,8 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
         if changes and (is_cause or not is_kept):
             judgement = Judgement(Verdict.STATE_CHANGED, StateChanged(changes), judgement.numbers)
         with case.running:
-            settings.reset_caches()
+            if not exceptions.find_device_fault():
+                settings.reset_caches()
     error_map = None
     if case.request.with_error_map and judgement.where:
         with SuppressOutOfMemory():
@@ -147,7 +157,7 @@ def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
     except SubjectError as error:
         return _skip(Refusal.UNSUPPORTED, str(error)), None
     except Exception as error:
-        return Judgement(exceptions.verdict(error), exceptions.as_failure(error)), None
+        return Judgement(*exceptions.blame(error)), None
     judgement = judge_compiled(case, subject, (call, module), runs, coverage)
     if judgement.verdict is Verdict.SKIPPED:
         return judgement, None
@@ -173,7 +183,9 @@ def _judge_value_sets(
                 run = other.execute(call, module)
             judgement = judge_compiled(other, subject, compiled, [run], coverage)
         except Exception as error:
-            judgement = Judgement(exceptions.verdict(error), exceptions.as_failure(error))
+            judgement = Judgement(*exceptions.blame(error))
+        if judgement.verdict is Verdict.DEVICE_ERROR:
+            return replace(judgement, value_set=number), None
         if judgement.verdict.is_finding:
             torch._dynamo.reset()
             # What rewrites do is measured where they are applied: on the inputs that a program is compiled with.
@@ -258,23 +270,20 @@ def _check_attention(case: CaseRun, subject: Subject, coverage: Coverage) -> tup
     runs: list[Execution] = []
     try:
         judgement = _run_and_judge(case, subject, harness, runs, coverage)
-        damage = harness.damage
+        damage = () if judgement.verdict is Verdict.DEVICE_ERROR else harness.damage
     finally:
         harness.program.close()
-    if judgement.verdict is Verdict.SKIPPED and not damage:
-        return judgement, None
-    if damage:
-        if judgement.verdict.is_finding:
-            judgement = replace(judgement, writes=damage)
-        else:
-            judgement = Judgement(Verdict.OUT_OF_BOUNDS, OutOfBounds(damage), judgement.numbers)
+    if damage and judgement.verdict.is_finding:
+        judgement = replace(judgement, writes=damage)
+    elif damage:
+        judgement = Judgement(Verdict.OUT_OF_BOUNDS, OutOfBounds(damage), judgement.numbers)
     if harness.sequences is not None:
         # What the program gives has zeros where its sequences end: nothing to compare with eager's.
         failure = judgement.failure
         if failure is not None and failure.sequences is None:
             judgement = replace(judgement, failure=replace(failure, sequences=harness.sequences))
         return judgement, None
-    if not runs:
+    if not runs or judgement.verdict is Verdict.SKIPPED:
         return judgement, None
     return case.suspect_eager(judgement, runs[0], subject), runs[0]
 
@@ -295,12 +304,13 @@ def _run_and_judge(
                     break
     except Unsupported as refusal:
         return _skip(Refusal.UNSUPPORTED, str(refusal))
-    except NotImplementedError as error:  # in the backward pass
-        return _skip(Refusal.NOT_IMPLEMENTED, exceptions.line(error))
     except Exception as error:
         if not harness.accuses(error):
             return _skip(Refusal.TEXT_FAILS, exceptions.line(error))
-        return Judgement(exceptions.verdict(error), exceptions.as_failure(error))
+        in_backward = exceptions.find_refusal(error, harness.attention.capabilities.refuses)
+        if in_backward is not None:
+            return _skip(Refusal.UNSUPPORTED, str(in_backward))
+        return Judgement(*exceptions.blame(error))
     if harness.attention.compiled:
         return case.judge_runs(runs, harness.dtypes, functools.partial(_run_uncompiled, case, harness))
     with SuppressOutOfMemory() as caught:

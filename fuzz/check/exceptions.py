@@ -1,12 +1,21 @@
 """What an exception from torch means for a verdict."""
 
+import linecache
+import os
 import re
+import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
 
 from fuzz.protocol import Verdict
-from fuzz.protocol.failures import Raised
+from fuzz.protocol.failures import CASE_CALL, FURTHER_CALL, DeviceError, Failure, Raised
 from fuzz.protocol.render import describe_failure
 
 _LONGEST = 280
@@ -16,13 +25,34 @@ _MEMORY = re.compile(
 )
 _COMPILERS = ("torch/_dynamo/convert_frame.py", "torch/_inductor/compile_fx.py", "torch/_dynamo/output_graph.py")
 _NOISE = re.compile(r"^(Set TORCH|You can suppress|The above exception|Hint:|from user code|$)")
+_NOT_OF_USERS = frozenset({"torch", "triton", "sympy", "fuzz", "case", "__main__", *sys.stdlib_module_names})
+_LAUNCHERS = ("triton.runtime.", "torch._inductor.runtime.", "torch._ops")
+"""Modules of what calls a kernel: it has the kernel's name, or that of the operator."""
 
 
-def verdict(error: BaseException) -> Verdict:
-    """compile_error when the error came out of a compiler, out_of_memory for allocations, else runtime_error."""
+def blame(error: BaseException) -> tuple[Verdict, Failure]:
+    """The verdict on a subject that raised, and the failure."""
+    call = FURTHER_CALL if isinstance(error, (Failed, DeviceLost)) else CASE_CALL
+    fault = find_device_fault()
+    if fault:
+        # Other launches return before their kernels run, and what comes next raises.
+        is_synchronous = os.environ.get("CUDA_LAUNCH_BLOCKING") == "1"
+        launch = (_find_kernel(error), find_place(error)) if is_synchronous else ()
+        return Verdict.DEVICE_ERROR, DeviceError(fault, *launch, call=call)
+    failure = replace(as_failure(error), call=call)
     if is_out_of_memory(error):
-        return Verdict.OUT_OF_MEMORY
-    return Verdict.COMPILE_ERROR if _from_compiler(error) else Verdict.RUNTIME_ERROR
+        return Verdict.OUT_OF_MEMORY, failure
+    return Verdict.COMPILE_ERROR if _from_compiler(error) else Verdict.RUNTIME_ERROR, failure
+
+
+def find_device_fault() -> str:
+    """Why CUDA refuses all work of this process, in its words; "" where it does not."""
+    try:
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+    except RuntimeError as error:
+        return as_failure(error).text.removeprefix("CUDA error: ")
+    return ""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -39,24 +69,37 @@ class Unsupported(Exception):
 
 
 class Failed(Exception):
-    """An attention function raised `error` when it was called again, or differentiated, with arguments of ours."""
+    """An attention function raised its cause when it was called again, or differentiated, with arguments of ours."""
 
-    def __init__(self, error: Exception) -> None:
-        super().__init__(f"{type(error).__name__}: {error}")
-        self.error = error
+
+class DeviceLost(Exception):
+    """As `Failed`, and the GPU was lost to it."""
+
+
+def find_refusal(error: Exception, declared: Collection[str]) -> Unsupported | None:
+    """How an attention function says that it does not take a case; None where the exception is no way to say so.
+
+    `declared`: names of types by which it refuses, besides NotImplementedError.
+    """
+    if isinstance(error, Unsupported):
+        return Unsupported(str(error))
+    names = {f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.") for kind in type(error).__mro__}
+    if names.isdisjoint({"NotImplementedError", *declared}) or is_out_of_memory(error) or find_device_fault():
+        return None
+    return Unsupported(f"it says {' '.join(str(error).split()) or find_place(error) or type(error).__name__}")
 
 
 @contextmanager
-def accuse_function() -> Iterator[None]:
-    """Within it, whatever an attention function raises but refusals and out of memory is raised as `Failed`."""
+def accuse_function(refuses: Collection[str] = ()) -> Iterator[None]:
+    """Within it, what an attention function raises is raised as `Unsupported`, `DeviceLost` or `Failed`, and nothing
+    but out of memory as it is. `refuses` as in `find_refusal`."""
     try:
         yield
-    except (Unsupported, NotImplementedError):
-        raise
     except Exception as error:
-        if is_out_of_memory(error):
+        refusal = find_refusal(error, refuses)
+        if refusal is None and is_out_of_memory(error):
             raise
-        raise Failed(error) from error
+        raise refusal or (DeviceLost if find_device_fault() else Failed) from error
 
 
 class SuppressOutOfMemory(AbstractContextManager["SuppressOutOfMemory"]):
@@ -86,12 +129,38 @@ def as_failure(error: BaseException) -> Raised:
     lines = [text.strip() for text in str(cause).splitlines()]
     said = [text.partition("error: ")[2] for text in lines if " error: " in text]
     first = next((text for text in said or lines if not _NOISE.match(text)), "")
-    return Raised(type(cause).__name__, first[:_LONGEST])
+    return Raised(type(cause).__name__, first[:_LONGEST], find_place(error))
 
 
 def line(error: BaseException) -> str:
     """The innermost cause in one line."""
     return describe_failure(as_failure(error))
+
+
+def find_place(error: BaseException) -> str:
+    """`FILE:LINE: SOURCE` of the innermost line that is neither ours nor of torch, Triton or Python; "" without one."""
+    for frame, number in _walk_outwards(error):
+        if frame.f_globals.get("__name__", "").partition(".")[0] not in _NOT_OF_USERS:
+            file = frame.f_code.co_filename
+            return f"{Path(file).name}:{number}: {linecache.getline(file, number).strip()}"[:_LONGEST]
+    return ""
+
+
+def _find_kernel(error: BaseException) -> str:
+    """The Triton kernel, or the operator of torch, that was called last; "" where nothing names it."""
+    for frame, _ in _walk_outwards(error):
+        caller: Any = frame.f_locals.get("self")
+        if type(caller).__module__.startswith(_LAUNCHERS):
+            while hasattr(caller, "fn"):
+                caller = caller.fn
+            if name := getattr(caller, "__name__", ""):
+                return str(name)
+    return ""
+
+
+def _walk_outwards(error: BaseException) -> list[tuple[FrameType, int]]:
+    """The frames of the innermost cause and their lines, innermost first."""
+    return list(traceback.walk_tb(_chain(error)[-1].__traceback__))[::-1]
 
 
 def _chain(error: BaseException) -> list[BaseException]:

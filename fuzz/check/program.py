@@ -1,6 +1,5 @@
 """A case's source text as something that runs: a module, its inputs, and one execution of them."""
 
-import functools
 import itertools
 import linecache
 import traceback
@@ -153,7 +152,7 @@ def execute(
             gradients = {
                 f"grad of {name}": grad.detach() for name, grad in zip(leaves, found, strict=True) if grad is not None
             }
-    if _has_cuda():
+    if torch.cuda.is_initialized():
         # So that what a kernel does wrong is raised here and not in whatever waits for its result.
         torch.cuda.synchronize()
     mutated = {
@@ -180,27 +179,12 @@ def same_bits(left: Tensor, right: Tensor) -> bool:
     return bool(((left == right) | (left.isnan() & right.isnan())).all())
 
 
-def is_device_lost(device: str) -> bool:
-    """Whether this process can compute nothing more there: CUDA refuses all work after an access outside of memory."""
-    try:
-        if device == "cuda":
-            torch.cuda.synchronize()
-    except RuntimeError:
-        return True
-    return False
-
-
 def _seed(seed: int) -> None:
     # For devices that may be used later torch.manual_seed takes a stack trace, ten times as long as seeding.
-    if _has_cuda():
+    if torch.cuda.is_initialized():
         torch.manual_seed(seed)
     else:
         torch.default_generator.manual_seed(seed)
-
-
-@functools.cache
-def _has_cuda() -> bool:
-    return torch.cuda.is_available()
 
 
 def _leaves(module: nn.Module, inputs: list[Any]) -> dict[str, Tensor]:

@@ -44,6 +44,7 @@ class Verdict(Word):
     STATE_CHANGED = "state_changed", "changed what the whole process shares, such as torch's default dtype"
     COMPILE_ERROR = "compile_error", "compiling raised; eager runs"
     RUNTIME_ERROR = "runtime_error", "running raised; eager runs"
+    DEVICE_ERROR = "device_error", "a kernel broke the GPU: an access outside of memory, an assertion, a failed launch"
     TIMEOUT = "timeout", "did not finish within the time limit"
     WORKER_DIED = "worker_died", "the process died"
     OUT_OF_MEMORY = "out_of_memory", "asked for more memory than the limit; eager does not"

@@ -49,7 +49,6 @@ class Refusal(Word):
     NOT_RANDOM = "not_random", "the case draws no random numbers"
     UNSUPPORTED = "unsupported"
     TEXT_FAILS = "text_fails", "the program around the call does not run"
-    NOT_IMPLEMENTED = "not_implemented", "not implemented"
     NO_MEMORY = "no_memory", "not enough memory left to judge it"
     NO_VERDICT = "no_verdict", "no verdict"
     CONTROL = "control"
@@ -325,14 +324,30 @@ class StateChanged(Failure):
 
 @dataclass(frozen=True)
 class Raised(Failure):
-    """An exception: its type's name and the first line of its text that says something."""
+    """An exception: its type's name and the first line of its text that says something. `place`: `FILE:LINE: SOURCE`
+    of the line of an attention function that raised it."""
 
     error: str
     text: str = ""
+    place: str = ""
 
     def identity(self) -> str:
-        """The exception without what changes from case to case."""
-        return normalize(f"{self.error}: {self.text}" if self.text else self.error)
+        """The exception, by its place where it says nothing, without what changes from case to case."""
+        return normalize(": ".join(filter(None, [self.error, self.text or self.place])))
+
+
+@dataclass(frozen=True)
+class DeviceError(Failure):
+    """CUDA refuses all further work. `fault`: why, as cudaGetErrorString says it; `kernel`: the Triton kernel or the
+    operator, and `place`: the line of the function, as in `Raised`; both are known where launches are synchronous."""
+
+    fault: str
+    kernel: str = ""
+    place: str = ""
+
+    def identity(self) -> str:
+        """The fault and the kernel, or the line that launched it."""
+        return normalize(" in ".join(filter(None, [self.fault, self.kernel or self.place])))
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,10 @@ def describe_failure(failure: Failure, *, brief: bool = False) -> str:
         case failures.StateChanged(changes=changes):
             text = "; ".join(f"changes {one.state} from {one.before} to {one.after}" for one in changes)
         case failures.Raised():
-            text = f"{failure.error}: {failure.text}" if failure.text else failure.error
+            text = ": ".join(filter(None, [failure.error, failure.text]))
+            text += f" at {failure.place}" if failure.place and not brief else ""
+        case failures.DeviceError(fault=fault, kernel=kernel, place=place):
+            text = f"{fault}{kernel and f' in {kernel}'}{place and f', launched at {place}'}"
         case failures.ProcessLost(place=place, last_words=words):
             text = failure.how.explanation.format(failure.detail)
             text += f", in {place}" if place else f": {words}" if words else ""

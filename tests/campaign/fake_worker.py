@@ -1,9 +1,9 @@
 """A worker that runs nothing: it answers by rules. `fake_worker.py RULES`, JSON, or a path to it after `@`.
 
 A rule holds for a check when `match` (a regular expression) is found in the source and the subject is in `subjects`;
-the first that holds says the verdict, and optionally what to do when the subject's stage begins. `starts`: a file that
-counts starts, of which those in `bad_starts` fail. It writes JSON itself: tests start hundreds, and `fuzz.protocol`
-takes longer to import than all else.
+the first that holds says the verdict, and optionally what to do when the subject's stage begins; where launches are to
+be synchronous its `synchronous` counts too. `starts`: a file that counts starts, of which those in `bad_starts` fail.
+It writes JSON itself: tests start hundreds, and `fuzz.protocol` takes longer to import than all else.
 """
 
 import faulthandler
@@ -96,7 +96,7 @@ def rule_for(rules: dict[str, Any], check: dict[str, Any], stage: str, checks: i
         if stage not in rule.get("subjects", SUBJECTS) or checks < rule.get("from_check", 1):
             continue
         if re.search(rule["match"], check["source"]):
-            return dict(rule)
+            return {**rule, **(rule.get("synchronous", {}) if "CUDA_LAUNCH_BLOCKING" in os.environ else {})}
         for number, other in enumerate(check.get("value_sets", ()), 1):
             if re.search(rule["match"], other["source"]) and {"verdict", "do"} & rule.keys():
                 return {**rule, "value_set": number}

@@ -87,9 +87,13 @@ def test_different_bugs_are_different_findings(tmp_path: Path) -> None:
     assert sorted(op.kind for entry in found(given) for op in entry.case.ops) == ["log", "relu", "softmax"]
 
 
-@pytest.mark.parametrize(("action", "verdict"), [("die", "worker_died"), ("hang", "timeout"), ("eat", "out_of_memory")])
+@pytest.mark.parametrize(
+    ("action", "verdict"), [("die", "worker_died"), ("hang", "timeout"), ("eat", "out_of_memory"), ("", "device_error")]
+)
 def test_the_end_of_a_worker_is_one_finding_and_the_campaign_goes_on(tmp_path: Path, action: str, verdict: str) -> None:
-    rules = [{"match": "softmax", "subjects": ["inductor"], "do": action}]
+    misaligned = {"kind": "device_error", "fault": "misaligned address"}
+    broken = {"verdict": verdict, "failure": misaligned, "synchronous": {"failure": misaligned | {"kernel": "rows"}}}
+    rules = [{"match": "softmax", "subjects": ["inductor", "spent"], **({"do": action} if action else broken)}]
     given = options(
         tmp_path,
         budget="12x",

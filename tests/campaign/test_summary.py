@@ -100,7 +100,7 @@ def test_a_subject_that_takes_no_case_is_no_success(tmp_path: Path, is_named: bo
         "match": "",
         "verdict": "skipped",
         "subjects": [NAMED],
-        "failure": encode(NotTaken(Refusal.NOT_IMPLEMENTED, "no")),
+        "failure": encode(NotTaken(Refusal.UNSUPPORTED, "no")),
     }
     worker = setup(rules=[refused], subjects=[NAMED], attention=[NAMED])
     given = options(tmp_path, "4x", subjects=(NAMED,), named=(NAMED,) * is_named, setup=worker)
@@ -110,7 +110,7 @@ def test_a_subject_that_takes_no_case_is_no_success(tmp_path: Path, is_named: bo
 
 
 def test_a_subject_that_takes_no_case_hides_no_finding_of_another(tmp_path: Path) -> None:
-    failure = encode(NotTaken(Refusal.NOT_IMPLEMENTED, "no"))
+    failure = encode(NotTaken(Refusal.UNSUPPORTED, "no"))
     refused = {"match": "", "verdict": "skipped", "subjects": [NAMED], "failure": failure}
     worker = setup(rules=[refused, WRONG], subjects=["passes", "inductor", NAMED], attention=[NAMED])
     given = options(tmp_path, subjects=("passes", "inductor", NAMED), named=(NAMED,), setup=worker)

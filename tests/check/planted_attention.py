@@ -103,6 +103,20 @@ def crashing(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
     raise ValueError("no such tile")
 
 
+def asserting(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
+    """Asserts something without saying what."""
+    assert q.shape[1] != k.shape[1]
+    return right(q, k, v, scale=scale)
+
+
+def refusing(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
+    """Refuses by an assertion, as it declares."""
+    return asserting(q, k, v, scale=scale)
+
+
+refusing.capabilities = {"refuses": ("AssertionError", "mine.Refused")}  # type: ignore[attr-defined]
+
+
 _first: list[Tensor] = []
 
 
@@ -167,6 +181,8 @@ SUBJECTS = tuple(
         only_float64,
         crashing,
         crashing_again,
+        asserting,
+        refusing,
         right_once,
         small_heads,
         turned,

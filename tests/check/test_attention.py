@@ -15,6 +15,7 @@ from tests.check.sources import plain, source
 
 HOME = planted_attention.__name__
 ALLOCATED = "torch.empty_like at planted_attention.py:43"
+ASSERTION = "planted_attention.py:108: assert q.shape[1] != k.shape[1]"
 ATTEND = source("return attend(q, k, v, scale=0.25)")
 
 
@@ -59,6 +60,8 @@ def test_a_right_one_is_right(worker: Asker, training: bool) -> None:
         ("only_float64", Verdict.SKIPPED, "not_taken", {"why": Refusal.UNSUPPORTED}),
         ("crashing", Verdict.RUNTIME_ERROR, "raised", {"error": "ValueError", "text": "no such tile"}),
         ("crashing_again", Verdict.RUNTIME_ERROR, "raised", {"error": "ValueError", "call": FURTHER_CALL}),
+        ("asserting", Verdict.RUNTIME_ERROR, "raised", {"error": "AssertionError", "text": "", "place": ASSERTION}),
+        ("refusing", Verdict.SKIPPED, "not_taken", {"why": Refusal.UNSUPPORTED, "detail": f"it says {ASSERTION}"}),
         ("turned", Verdict.RUNTIME_ERROR, "raised", {"error": "TypeError", "call": CASE_CALL}),
         (
             "small_heads",

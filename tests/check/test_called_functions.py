@@ -23,7 +23,7 @@ from fuzz.check.attention.function import Attention
 from fuzz.check.check import check
 from fuzz.check.subject_builder import Subject, SubjectError, find
 from fuzz.protocol import Check, Verdict
-from fuzz.protocol.failures import FURTHER_CALL, OutOfBounds, Refusal, StateChanged
+from fuzz.protocol.failures import FURTHER_CALL, OutOfBounds, Raised, Refusal, StateChanged
 from tests.check.failures import is_failure
 from tests.check.in_process import run_subject
 from tests.check.sources import source
@@ -130,6 +130,36 @@ def test_a_backward_pass_that_fails_when_the_mask_is_read_is_told() -> None:
     result = run_subject(dividing, training=True, dropout=True)
     assert result.verdict is Verdict.RUNTIME_ERROR
     assert is_failure(result.failure, "raised", error="ZeroDivisionError", call=FURTHER_CALL), result.failure
+
+
+@pytest.mark.parametrize("error", [AssertionError, LookupError])
+@pytest.mark.parametrize("training", [False, True])
+def test_what_a_function_declares_to_refuse_by_is_no_finding(error: type[Exception], *, training: bool) -> None:
+    class Picky(torch.autograd.Function):
+        @staticmethod
+        def forward(_ctx: Any, value: Tensor) -> Tensor:
+            return value.clone()
+
+        @staticmethod
+        def backward(_ctx: Any, *gradients: Any) -> Any:
+            raise error
+
+    calls = itertools.count()
+
+    def picky(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        if next(calls) > 1 and not training:
+            raise error
+        out: Tensor = Picky.apply(right(q, k, v, **options))  # type: ignore[no-untyped-call]
+        return out
+
+    picky.capabilities = {"refuses": ("AssertionError",)}  # type: ignore[attr-defined]
+    result = run_subject(picky, training=training)
+    if error is AssertionError:
+        assert result.verdict in ((Verdict.SKIPPED,) if training else RIGHT), result.failure
+    else:
+        assert result.verdict is Verdict.RUNTIME_ERROR
+        assert isinstance(result.failure, Raised) and result.failure.place.startswith("test_called_functions.py:")
+        assert result.failure.place.endswith(": raise error")
 
 
 def test_writing_out_of_bounds_is_told_of_a_function_that_skips_the_case_after_it() -> None:

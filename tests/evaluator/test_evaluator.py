@@ -7,7 +7,7 @@ import pytest
 
 from fuzz.evaluator import Evaluator, Stopped, WorkerFault, build_check, open_evaluator
 from fuzz.protocol import Verdict
-from fuzz.protocol.failures import NotTaken, ProcessLost
+from fuzz.protocol.failures import DeviceError, NotTaken, ProcessLost
 from fuzz.worker_process import WorkerProcess
 from generators.errors import UserError
 from tests.campaign.fakes import case, setup
@@ -38,6 +38,28 @@ def test_a_process_lost_on_a_value_set_is_a_verdict_on_that() -> None:
         ("passes", Verdict.OK, 0),
         ("inductor", Verdict.WORKER_DIED, 2),
     ]
+
+
+@pytest.mark.parametrize("repeats", [True, False])
+def test_a_kernel_that_broke_the_gpu_is_named_by_a_process_with_synchronous_launches(
+    monkeypatch: pytest.MonkeyPatch, *, repeats: bool
+) -> None:
+    monkeypatch.delenv("CUDA_LAUNCH_BLOCKING", raising=False)
+    broken: dict[str, Any] = {"verdict": "device_error", "failure": {"kind": "device_error", "fault": "misaligned"}}
+    named = {"failure": broken["failure"] | {"kernel": "scale_rows"}} if repeats else {"verdict": "ok"}
+    rule = {"match": "softmax", "subjects": ["inductor", "spent"], **broken, "synchronous": named}
+    with open_evaluator(setup(rules=[rule])) as evaluator:
+        first = evaluator.hello.pid
+        for other in (TANH, SOFTMAX):
+            evaluator.submit(build_check(SOFTMAX, BOTH, value_sets=(other,)))
+            results = evaluator.collect().results
+            assert [(r.subject, r.verdict) for r in results] == [
+                ("passes", Verdict.OK),
+                ("inductor", Verdict.DEVICE_ERROR),
+            ]
+            assert results[1].failure == DeviceError("misaligned", "scale_rows" if repeats else "")
+        assert evaluator.judge(TANH, "inductor").verdict is Verdict.OK
+        assert evaluator.hello.pid != first
 
 
 def test_a_killed_evaluator_asks_nothing_again() -> None:

@@ -70,6 +70,7 @@ class MechanismKind(StrEnum):
     METADATA = "metadata"
     COMPILE_ERROR = "compile error"
     RUNTIME_ERROR = "runtime error"
+    DEVICE_ERROR = "device error"
     TIMEOUT = "timeout"
     WORKER_DIED = "worker died"
     OUT_OF_MEMORY = "out of memory"

@@ -40,7 +40,7 @@ DRAWS = 8
 _USED = ("Call", "Call.replace", "Call.group", "Call.combine_masks", "Call.combine_biases")
 """What relation.py.j2 uses of the code of relations."""
 
-ENDS_PROCESS = frozenset({Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY})
+ENDS_PROCESS = frozenset({Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY, Verdict.DEVICE_ERROR})
 RAISES = frozenset({Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR, Verdict.OUT_OF_MEMORY})
 WITHOUT_NUMBERS = ENDS_PROCESS | RAISES | {Verdict.TIMEOUT}
 """What fails in these ways prints no numbers but a log."""
@@ -50,6 +50,7 @@ _IMPORTS = {
     Verdict.RUNTIME_ERROR: {"traceback"},
     Verdict.OUT_OF_MEMORY: {"resource", "subprocess", "traceback"},
     Verdict.WORKER_DIED: {"subprocess"},
+    Verdict.DEVICE_ERROR: {"os"},
     Verdict.TIMEOUT: {"faulthandler"},
 }
 _OF_MEMORY = frozenset({Verdict.OUT_OF_BOUNDS, Verdict.NONFINITE, Verdict.NONDETERMINISTIC, Verdict.WORKER_DIED})

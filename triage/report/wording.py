@@ -53,6 +53,7 @@ _VERDICTS = {
     Verdict.STATE_CHANGED: ("changes state of the whole process", "state of the process changed"),
     Verdict.COMPILE_ERROR: ("fails to compile", "compile error"),
     Verdict.RUNTIME_ERROR: ("raises", "runtime error"),
+    Verdict.DEVICE_ERROR: ("breaks the GPU", "device error"),
     Verdict.TIMEOUT: ("hangs", "hang"),
     Verdict.WORKER_DIED: ("crashes the process", "crash"),
     Verdict.OUT_OF_MEMORY: ("runs out of memory", "out of memory"),

@@ -40,7 +40,7 @@ def measure_wrong_call(call: Call, attention: Attention) -> WrongRewrite | None:
     for name, change, changed in _change(call, failure):
         if time.perf_counter() - started > SECONDS:
             return None
-        with suppress(Unsupported, NotImplementedError, Failed):
+        with suppress(Unsupported, Failed):
             again = _call_again(changed, attention, wanted)
             answers.setdefault((name, change), []).append(_is_wrong(again, attention))
     right: dict[str, tuple[str, ...]] = {}
@@ -68,7 +68,7 @@ def _call_again(call: Call, attention: Attention, wanted: tuple[str, ...]) -> Ca
     call.out = out.detach()
     if out.requires_grad:
         call.dout = torch.randn(out.shape, generator=torch.Generator().manual_seed(0)).to(out)
-        with exceptions.accuse_function():
+        with exceptions.accuse_function(attention.capabilities.refuses):
             found: tuple[Tensor | None, ...] = torch.autograd.grad(
                 out, list(leaves.values()), call.dout, allow_unused=True
             )

@@ -68,8 +68,7 @@ def _judge_dense(call: Call, attention: Attention, *, training: bool, again: boo
             attend, call, Random(str(seed)), constants.RELATIONS_TRIED, exact=exact
         )
     except Failed as failure:
-        error = failure.error
-        return Judgement(exceptions.verdict(error), replace(exceptions.as_failure(error), call=FURTHER_CALL))
+        return Judgement(*exceptions.blame(failure))
     if attend.damage:
         return attend.verdict
     if not violations:
@@ -95,7 +94,7 @@ def _judge_numbers(call: Call, attention: Attention, attend: "FurtherCalls | Non
         if values is None:
             return _judge_without_dropout(call, rounds, attend)
         mask, wrong = dropout_masks.check_dropout(attend, call.replace(v=values), backward=backward)
-    except (Unsupported, NotImplementedError):  # it does not take the calls that show the mask
+    except Unsupported:  # it does not take the calls that show the mask
         return attend.verdict if attend.damage else _judge_without_dropout(call, rounds, attend)
     if attend.damage:
         return attend.verdict
@@ -110,7 +109,7 @@ def _judge_without_dropout(call: Call, rounds: tuple[str, ...], attend: "Further
     try:
         with torch.no_grad():
             plain.out = plain.run(attend)
-    except (Unsupported, NotImplementedError):
+    except Unsupported:
         return attend.verdict if attend.damage else Judgement(Verdict.RANDOM_STREAM)
     judgement = judge(plain, rounds)
     if not judgement.verdict.is_finding:
@@ -122,8 +121,7 @@ def _judge_without_dropout(call: Call, rounds: tuple[str, ...], attend: "Further
 def _widen_values(attend: "FurtherCalls", call: Call) -> Tensor | None:
     """The values of the call, or wider ones that show its dropout mask in a few pieces.
 
-    None where the function refuses wider values or draws another mask for them. Raises `Unsupported` and
-    NotImplementedError.
+    None where the function refuses wider values or draws another mask for them. Raises `Unsupported`.
     """
     size = max(call.q.size(2), call.k.size(2))
     if size <= constants.PIECES * call.v.size(3):
@@ -140,12 +138,12 @@ def _widen_values(attend: "FurtherCalls", call: Call) -> Tensor | None:
 class FurtherCalls:
     """The function, called again with other arguments in guarded memory.
 
-    Calls raise `Unsupported` for what the function does not declare and after an out-of-bounds write, `Failed` for any
-    error but a refusal.
+    Calls raise `Unsupported` for what the function does not declare or refuses and after an out-of-bounds write,
+    `Failed` for any other error, and `DeviceLost`. `refuses`: names of the types of exceptions by which it refuses.
     """
 
     def __init__(self, attention: Attention) -> None:
-        self._attention = attention
+        self._attention, self.refuses = attention, attention.capabilities.refuses
         self.damage: tuple[Write, ...] = ()
 
     @property
@@ -162,7 +160,7 @@ class FurtherCalls:
         guard = Guard()
         with guard:
             given = guard.protect_arguments(layout.arguments)
-            with exceptions.accuse_function():
+            with exceptions.accuse_function(self.refuses):
                 out = call_checked(self._attention.function, **given)
             out = layout.join(guard.protect_result(out))
         self.damage = guard.damage()

@@ -37,7 +37,8 @@ class Capabilities:
     precision. It is held to that. `deterministic`: devices on which two runs are equal bit for bit, which is checked;
     `exact_relations`: those on which sums are taken in one order whatever the shape, so that relations between its
     outputs hold bit for bit (relation_table.py). `layout`: how sequences lie in memory; with "paged", `block_sizes` are
-    those of the cache and `poison` is what its unwritten elements hold, NaN or large finite numbers.
+    those of the cache and `poison` is what its unwritten elements hold, NaN or large finite numbers. `refuses`: names
+    of types of exceptions by which it refuses a case, besides NotImplementedError.
     """
 
     dtypes: tuple[str, ...] | None = None
@@ -56,6 +57,7 @@ class Capabilities:
     layout: str = "dense"
     block_sizes: tuple[int, ...] = (16, 32)
     poison: str = "nan"
+    refuses: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, declared: object) -> "Capabilities":
@@ -100,11 +102,12 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
+def _tuple_of(is_member: Callable[[Any], bool], members: str) -> tuple[Callable[[Any], bool], str]:
+    return lambda value: isinstance(value, (tuple, list)) and all(map(is_member, value)), f"a tuple of {members}"
+
+
 def _some_of(*words: str) -> tuple[Callable[[Any], bool], str]:
-    return (
-        lambda value: isinstance(value, (tuple, list)) and all(x in words for x in value),
-        f"a tuple of {', '.join(words)}",
-    )
+    return _tuple_of(words.__contains__, ", ".join(words))
 
 
 def _one_of(*words: str) -> tuple[Callable[[Any], bool], str]:
@@ -113,13 +116,11 @@ def _one_of(*words: str) -> tuple[Callable[[Any], bool], str]:
 
 _EXPECTED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "dtypes": _some_of(*DTYPES),
-    **dict.fromkeys(
-        ("head_dims", "block_sizes"),
-        (lambda value: isinstance(value, (tuple, list)) and all(map(_is_count, value)), "a tuple of positive integers"),
-    ),
+    **dict.fromkeys(("head_dims", "block_sizes"), _tuple_of(_is_count, "positive integers")),
     "layout": _one_of(*LAYOUTS),
     "poison": _one_of("nan", "finite"),
     "rounds": _some_of(*ROUNDS),
+    "refuses": _tuple_of(lambda name: isinstance(name, str), "names of exceptions"),
     **dict.fromkeys(("devices", "deterministic", "exact_relations"), _some_of(*DEVICES)),
     **dict.fromkeys(("max_head_dim", "max_scores"), (_is_count, "a positive integer")),
     **dict.fromkeys(

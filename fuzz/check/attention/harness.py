@@ -13,7 +13,7 @@ from torch import Tensor
 from fuzz.check.attention.function import Attention, Function, call_checked, fill_matters
 from fuzz.check.attention.guard import Guard
 from fuzz.check.attention.layouts import arrange
-from fuzz.check.exceptions import Unsupported
+from fuzz.check.exceptions import Unsupported, find_refusal
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.program import Program
 from fuzz.protocol.failures import Sequences, Write
@@ -99,11 +99,10 @@ class AttentionHarness:
                     call.wanted += (f"d{name}",)
         try:
             out = call_checked(self.attention.function, **given)
-        except Unsupported:
-            raise
-        except NotImplementedError as error:
-            raise Unsupported(f"it says {' '.join(str(error).split()) or 'NotImplementedError'}") from error
-        except Exception:
+        except Exception as error:
+            refusal = find_refusal(error, self.attention.capabilities.refuses)
+            if refusal is not None:
+                raise refusal from error
             self._raised = True
             raise
         layout.record("out", out.detach())

@@ -56,7 +56,7 @@ def extract_mask(attend: Function, call: Call, pieces: int | None = None) -> Ten
 def extract_backward_mask(attend: Function, call: Call) -> Tensor:
     """The mask that the gradient of v uses: output gradients are rows of the identity, one head of a group at a time.
 
-    Raises what `attend` raises, and `Failed` and NotImplementedError for what its backward raises.
+    Raises what `attend` raises, for its backward too.
     """
     q, width = call.q, call.v.shape[3]
     found = torch.zeros(*q.shape[:3], call.k.shape[2], dtype=torch.bool, device=q.device)
@@ -69,7 +69,7 @@ def extract_backward_mask(attend: Function, call: Call) -> Tensor:
             heads = slice(member, None, max(1, call.group))
             dout = torch.zeros_like(out)
             dout[:, heads] = piece
-            with accuse_function():
+            with accuse_function(getattr(attend, "refuses", ())):
                 (grad,) = torch.autograd.grad(out, values, dout, retain_graph=True)
             found[:, heads, here] = (grad.mT != 0)[:, :, : here.stop - here.start]
     return found

@@ -1,0 +1,144 @@
+"""A subject that breaks the GPU, which is fake here, is accused of that, and nothing is checked after it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fuzz.bug_identity import identity_of
+from fuzz.check.attention.function import Attention
+from fuzz.check.check import check
+from fuzz.check.subject_builder import Subject, run_eager
+from fuzz.protocol import Check, Result, ValueSet, Verdict
+from fuzz.protocol.failures import CASE_CALL, FURTHER_CALL, DeviceError
+from tests.check.sources import source
+from tests.kernels.reference import math_attention
+
+ILLEGAL = "an illegal memory access was encountered"
+REQUEST = Check(
+    id=0,
+    source=source("return (q @ k.transpose(-2, -1) * 0.25).softmax(-1) @ v"),
+    subjects=("first", "second"),
+    attention_stub=source("return attend(q, k, v, scale=0.25)"),
+)
+IN_EAGER = source("return torch.sin(q)")
+
+Break = Callable[..., None]
+
+
+@pytest.fixture
+def break_gpu(monkeypatch: pytest.MonkeyPatch) -> Break:
+    """After it has been called CUDA refuses all work; `silently`: without raising at once."""
+    broken = False
+
+    def refuse() -> None:
+        if broken:
+            raise torch.AcceleratorError(f"CUDA error: {ILLEGAL}\nSearch for `cudaErrorIllegalAddress'")
+
+    def break_it(*, silently: bool = False) -> None:
+        nonlocal broken
+        broken = True
+        if not silently:
+            raise RuntimeError(f"Triton Error [CUDA]: {ILLEGAL}")
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: broken)
+    monkeypatch.setattr(torch.cuda, "synchronize", refuse)
+    return break_it
+
+
+def judge(first: Callable[..., Any] | Subject, request: Check = REQUEST) -> Result:
+    if not isinstance(first, Subject):
+        function = first
+        first = Subject("first", attention=Attention(lambda: function))
+    second = Subject("second", compile=run_eager)
+    return check(request, {"first": first, "second": second}, "cpu", lambda _: None, lambda: 0.0)
+
+
+class Backward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, call: Break) -> Tensor:
+        ctx.call = call
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        ctx.call()
+        return gradients[0], None
+
+
+@pytest.mark.parametrize("silently", [False, True])
+@pytest.mark.parametrize("when", ["forward", "backward", "further"])
+@pytest.mark.parametrize("refuses", [(), ("RuntimeError",)])
+def test_it_is_one_finding_about_the_function(
+    break_gpu: Break, when: str, refuses: tuple[str, ...], *, silently: bool
+) -> None:
+    calls: list[Tensor] = []
+
+    def attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        calls.append(q)
+        if when == "forward" or (when == "further" and len(calls) == 3):
+            break_gpu(silently=silently)
+        out = math_attention(q, k, v, **options)
+        if when == "backward":
+            out = Backward.apply(out, lambda: break_gpu(silently=silently))  # type: ignore[no-untyped-call]
+        return out
+
+    attention.capabilities = {"refuses": refuses}  # type: ignore[attr-defined]
+    result = judge(attention, replace(REQUEST, training=when == "backward"))
+    (one,) = result.results
+    assert (one.verdict, result.rejected) == (Verdict.DEVICE_ERROR, None) and result.unfit
+    assert isinstance(one.failure, DeviceError)
+    assert (one.failure.fault, one.failure.kernel, one.failure.place) == (ILLEGAL, "", "")
+    if when == "further" and not silently and not refuses:
+        assert one.failure.call == FURTHER_CALL
+
+
+def test_synchronous_launches_tell_the_kernel_and_the_line(break_gpu: Break, monkeypatch: pytest.MonkeyPatch) -> None:
+    def scale_rows() -> None:
+        break_gpu()
+
+    class JITFunction:
+        __module__ = "triton.runtime.jit"
+        fn = staticmethod(scale_rows)
+
+        def run(self) -> None:
+            self.fn()
+
+    def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
+        JITFunction().run()
+        return math_attention(q, k, v, scale=scale)
+
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    (one,) = judge(attention).results
+    assert isinstance(one.failure, DeviceError)
+    assert (one.failure.kernel, one.failure.call) == ("scale_rows", CASE_CALL)
+    assert one.failure.place.startswith("test_device_errors.py:")
+    assert identity_of(one) == f"{ILLEGAL} in scale_rows"
+
+
+def test_a_compiled_program_is_accused_of_the_values_that_show_it(break_gpu: Break) -> None:
+    def compile_module(module: nn.Module, _dynamic: bool) -> Callable[..., Any]:
+        def run(*inputs: Tensor) -> Any:
+            if len(inputs) > 3:
+                break_gpu()
+            return module(*inputs[:3])
+
+        return run
+
+    longer = ValueSet(source("return (q @ k.transpose(-2, -1) * 0.25).softmax(-1) @ v", extra="q"))
+    result = judge(Subject("first", compile=compile_module), replace(REQUEST, value_sets=(longer,)))
+    assert [(one.verdict, one.value_set) for one in result.results] == [(Verdict.DEVICE_ERROR, 1)] and result.unfit
+    result = judge(Subject("first", compile=compile_module))
+    assert result.rejected and not result.results and result.unfit, "a broken GPU accuses no subject after that"
+
+
+def test_eager_that_breaks_it_accuses_nobody(break_gpu: Break, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "sin", lambda _: break_gpu())
+    with_values = replace(REQUEST, value_sets=(ValueSet(IN_EAGER),))
+    result = judge(Subject("first", compile=run_eager), with_values)
+    assert [one.verdict for one in result.results] == [Verdict.SKIPPED] and result.unfit
+    result = judge(math_attention, replace(REQUEST, source=IN_EAGER))
+    assert result.rejected and not result.results and result.unfit

@@ -10,19 +10,12 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from kernels.adapters import read_window, require
 
 #: On the CPU the C++ for a captured integer that varies does not compile (torch 2.11 to 2.13), so nothing is dynamic.
-_COMPILED = {
-    "cpu": torch.compile(flex_attention, fullgraph=True, dynamic=False),
-    "cuda": torch.compile(flex_attention, fullgraph=True),
-}
+_DYNAMIC = {"cpu": False, "cuda": None}
+_COMPILED = {name: torch.compile(flex_attention, fullgraph=True, dynamic=value) for name, value in _DYNAMIC.items()}
 
 _TILES: Any = dict.fromkeys(("BLOCK_M", "BLOCK_N", "BLOCK_N1", "BLOCK_M2"), 64) | {"BLOCK_M1": 32, "BLOCK_N2": 32}
 #: Blocks of block masks, with `kernel_options`.
-_BLOCKS: tuple[tuple[int, Any], ...] = (
-    (128, {}),
-    (256, {"FORCE_USE_FLEX_ATTENTION": True}),
-    (128, _TILES),
-    (64, _TILES),
-)
+_BLOCKS: Any = ((128, {}), (256, {"FORCE_USE_FLEX_ATTENTION": True}), (128, _TILES), (64, _TILES))
 
 
 def attention(

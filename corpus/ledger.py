@@ -1,21 +1,7 @@
 """The ledger: the known bugs, one entry for each root cause, in a YAML file that people review.
 
-    ledger_format: 1
-    bugs:
-      - id: constants-ignored                 # never changes; what follows may
-        title: "[Inductor] attention is rewritten wrongly: constants of the program ignored"
-        status: "reported https://github.com/pytorch/pytorch/issues/1"
-        note: one paragraph for a person
-        cause: {who: inductor, stage: joint_graph_passes, part: patterns of attention, mechanism: constants ignored}
-        also: [{who: ..., stage: ..., part: ..., mechanism: ...}]    # other causes that are the same bug
-        cases: [known/constants-ignored.case.yaml]                   # examples, relative to this file
-        findings: [3a0969d8f021]                                     # ids of all cases with this bug
-        first_seen: "2026-11-20"
-        last_seen: "2026-11-21"
-        versions: ["2.13.0"]
-
-People write `status`, `title`, `note`, `also` and `cases`. `python -m triage.cluster --update` writes `findings` and
-what follows, and adds to `also` the cause that a newer attribution gives a listed finding.
+docs/triage.md has an example, and says who writes which field. `python -m triage.cluster --update` also adds to `also`
+the cause that a newer attribution gives a listed finding.
 """
 
 import re

@@ -51,7 +51,7 @@ def compare(
     Examples
     --------
     python -m fuzz.compare --python old/bin/python --python new/bin/python corpus
-    python -m fuzz.compare --python old/bin/python --python new/bin/python --seed 1 --cases 500
+    python -m fuzz.compare --python OLD --python NEW --seed 1 --cases 500
     0: no regression
     1: regressions
     130: interrupted; the cases judged so far are reported

@@ -3,12 +3,12 @@
 import time
 from collections.abc import Callable
 
-from fuzz.campaign.events import Bus, CampaignEnded, CampaignStarted
 from fuzz.campaign.investigations import Investigations, Shared
 from fuzz.campaign.libfuzzer import LibFuzzerThread
 from fuzz.campaign.options import Options
 from fuzz.campaign.search import Guided, Random
 from fuzz.campaign.worker_thread import WorkerThread
+from fuzz.events import Bus, CampaignEnded, CampaignStarted
 from fuzz.protocol import Hello
 from fuzz.run_store import Results
 from fuzz.subjects import get_spec

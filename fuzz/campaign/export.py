@@ -9,12 +9,12 @@ from xml.etree import ElementTree as ET
 
 from corpus import entry as corpus_entry
 from corpus.files import replace_file
-from fuzz.campaign.events import CampaignStarted, Event, FindingSaved, Listener
 from fuzz.campaign.known_bugs import KnownBugs, read_recorded_result
 from fuzz.campaign.options import Options
 from fuzz.campaign.stats import Statistics
 from fuzz.cli import escape_controls
 from fuzz.durations import format_count
+from fuzz.events import CampaignStarted, Event, FindingSaved, Listener
 from fuzz.expectation import list_commands
 from fuzz.protocol import Verdict
 from fuzz.protocol.codec import encode
@@ -63,7 +63,7 @@ def describe_run(results: Results, statistics: Statistics, known: KnownBugs) -> 
             "ended": statistics.ended or None,
             "seconds": round(statistics.elapsed, 1),
             "cases": statistics.cases,
-            "rejected": statistics.rejected,
+            "rejected": statistics.rejected.total(),
             "waiting": results.outcomes().get("waiting", 0),
             "faults": len(statistics.faults),
         },

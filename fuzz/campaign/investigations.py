@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from fuzz.campaign.events import Bus, FindingSaved, ShrinkProgress, SuspicionClosed, SuspicionOpened
 from fuzz.campaign.finding_store import FindingStore
 from fuzz.campaign.investigate import Baseline, Conclusion, investigate
 from fuzz.campaign.known_bugs import Explanation, KnownBugs
@@ -17,6 +16,7 @@ from fuzz.campaign.search import Random
 from fuzz.campaign.suspicion_queue import SuspicionQueue
 from fuzz.error_location import describe_where
 from fuzz.evaluator import Stopped
+from fuzz.events import Bus, FindingSaved, ShrinkProgress, SuspicionClosed, SuspicionOpened
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.run_store import Outcome, Results, Suspicion
 from generators.program.case import Case

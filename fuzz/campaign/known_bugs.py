@@ -11,7 +11,7 @@ from corpus import entry as corpus_entry
 from corpus.entry import Entry
 from corpus.ledger import Bug, CauseKey, Ledger
 from fuzz.bug_identity import Symptom, contract_features
-from fuzz.campaign.events import Duplicate
+from fuzz.events import Duplicate
 from fuzz.protocol import EAGER, SubjectResult, Verdict
 from fuzz.protocol.codec import decode
 from fuzz.protocol.rewrites import WrongRewrite

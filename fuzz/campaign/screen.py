@@ -13,8 +13,8 @@ from typing import TextIO
 
 from corpus import entry as corpus_entry
 from corpus.ledger import Bug
+from fuzz import events
 from fuzz.bug_identity import operation_of
-from fuzz.campaign import events
 from fuzz.campaign.campaign import Campaign
 from fuzz.campaign.options import Options, StopReason
 from fuzz.campaign.stats import Statistics
@@ -116,7 +116,7 @@ _SET_ASIDE = (Outcome.INTERNAL_ONLY, Outcome.WITHIN_SAME, Outcome.UNCONFIRMED, O
 
 
 def _describe_work(outcomes: Mapping[str, int], stats: Statistics) -> list[str]:
-    rejected = f"{stats.rejected / stats.cases:.1%}" if stats.cases else "none"
+    rejected = f"{stats.rejected.total() / stats.cases:.1%}" if stats.cases else "none"
     in_torch, in_oracle = stats.share(stats.torch_seconds), stats.share(stats.oracle_seconds)
     times = f"{in_torch:.0%} of worker time in torch ({in_oracle:.0%} for the oracle)"
     cases = f"{format_count(stats.cases, 'case')} in {format_duration(round(stats.elapsed))}"
@@ -125,7 +125,7 @@ def _describe_work(outcomes: Mapping[str, int], stats: Statistics) -> list[str]:
         cases += f" ({stats.earlier_cases + stats.cases} in {format_duration(seconds)} with earlier runs)"
     lines = [f"{stats.ended}: {cases}; eager refused {rejected}", f"  {stats.rate:.1f} checks/s, {times}"]
     lines += [f"  {describe_losses(stats.deaths)}"] if stats.deaths else []
-    lines += [f"  refused {count}x: {reason}" for reason, count in stats.reasons.most_common(5)]
+    lines += [f"  refused {count}x: {reason}" for reason, count in stats.rejected.most_common(5)]
     lines += filter(None, [_describe_coverage(subject, stats) for subject in sorted(stats.skipped)])
     lines += [f"  set aside: {outcomes[one]} {one.explanation}" for one in _SET_ASIDE if outcomes.get(one)]
     return lines
@@ -142,7 +142,7 @@ def _count_known(rows: list[FindingRow], bugs: Mapping[str, Bug]) -> Counter[str
 
 def _describe_coverage(subject: str, stats: Statistics) -> str:
     """How many cases a subject took; "" for a built-in one that took some."""
-    met, reasons = stats.count_met(subject), stats.skipped[subject]
+    met, reasons = stats.verdicts[subject].total(), stats.skipped[subject]
     taken = met - reasons.total()
     listed = ", ".join(f"{reason} ({count})" for reason, count in reasons.most_common(5))
     shown = is_user_function(subject) or not taken
@@ -151,7 +151,9 @@ def _describe_coverage(subject: str, stats: Statistics) -> str:
 
 def describe_unused(named: Iterable[str], stats: Statistics) -> str:
     """Which of these subjects took none of the cases they met, and why, in one line; "" where all took some."""
-    unused = [one for one in named if one in stats.skipped and stats.skipped[one].total() == stats.count_met(one)]
+    unused = [
+        one for one in named if one in stats.skipped and stats.skipped[one].total() == stats.verdicts[one].total()
+    ]
     said = "; ".join(_describe_coverage(one, stats).strip() for one in unused)
     return f"{said}. docs/kernels.md says what cases need; a longer --budget meets more kinds" if unused else ""
 
@@ -226,7 +228,7 @@ class LineScreen(events.Listener):
         everything = f"; {format_duration(round(s.earlier_seconds + s.elapsed))} in all" if s.earlier_seconds else ""
         yield "elapsed", spent + everything + late
         everything = f", {s.earlier_cases + s.cases} in all" if s.earlier_cases else ""
-        yield "cases", f"{s.cases}{everything}; {s.rate:.1f} checks/s; eager refused {s.rejected}"
+        yield "cases", f"{s.cases}{everything}; {s.rate:.1f} checks/s; eager refused {s.rejected.total()}"
         found = s.earlier_findings + s.findings
         listed = ", ".join(f"{count} {verdict}" for verdict, count in found.most_common()) or "none yet"
         last = f"; the last {format_duration(round(time.time() - s.last_find))} ago" if s.last_find else ""
@@ -238,7 +240,7 @@ class LineScreen(events.Listener):
         waiting = shared.suspicions.waiting + len(s.working) - working
         yield "suspicions", f"{working} being investigated, {waiting} waiting, {s.outcomes.total()} settled in this run"
         kinds, attention = Counter(name.partition(" ")[0] for name in s.reached), "_sfdp"
-        rewrites = f"{len(s.rewrites)} rewrites ({sum(name.startswith(attention) for name in s.rewrites)} of attention)"
+        rewrites = f"{len(s.fired)} rewrites ({sum(name.startswith(attention) for name in s.fired)} of attention)"
         operators, lowerings = kinds.pop("op", 0), kinds.pop("lowering", 0)
         if not self._campaign.attention_only:
             yield "coverage", f"{rewrites}, {operators} operators, {lowerings} lowerings, {kinds.total()} other"

@@ -14,12 +14,12 @@ from types import FrameType
 
 from corpus.files import require_writable
 from fuzz.campaign.campaign import Campaign, Sampler
-from fuzz.campaign.events import Bus, EventLog
 from fuzz.campaign.export import Export
 from fuzz.campaign.options import Options, StopReason, translate_disk_error
 from fuzz.campaign.screen import LineScreen, LiveScreen, VerboseScreen, describe_unused, summarize
 from fuzz.campaign.stats import Statistics
 from fuzz.cli import handle_signals
+from fuzz.events import Bus, EventLog
 from fuzz.protocol import Hello
 from fuzz.run_store import RESULTS_FILE, Results
 from fuzz.subjects import get_spec

@@ -3,21 +3,20 @@
 import time
 from collections import Counter
 
-from fuzz.campaign import events
+from fuzz import events
 from fuzz.campaign.search import WITH
 from fuzz.durations import format_count
-from fuzz.protocol import Verdict
-from fuzz.protocol.failures import normalize
 from fuzz.run_store import Results
 
 _WRITE_SECONDS = 2.0
 
 
-class Statistics(events.Listener):
+class Statistics(events.Counts):
     """Counts events. Times are seconds since the epoch. Numbers are of this run; coverage, and what begins with
     `earlier`, are of earlier runs in the directory too."""
 
     def __init__(self, results: Results) -> None:
+        super().__init__()
         self._results = results
         cursor, beyond = results.position()
         self.earlier_cases, self.earlier_seconds = cursor + len(beyond), float(results.meta("seconds") or 0.0)
@@ -26,46 +25,28 @@ class Statistics(events.Listener):
         self.known = Counter({row.case_id: row.count for row in rows if row.kind == "known"})
         """By case id of what explains them: failures of known bugs, of earlier runs too."""
         self._written = 0.0
-        self.started: events.CampaignStarted | None = None
         self.start_time = self.last_update = time.time()
-        self.cases = self.compared = self.probes = self.rejected = 0
-        """`compared`: cases that a subject took."""
-        self.torch_seconds = self.oracle_seconds = 0.0
-        """Inside torch; and for the oracle: reference, noise, judgement and all runs to decide."""
-        self.verdicts: Counter[str] = Counter()
-        self.reasons: Counter[str] = Counter()
-        self.skipped: dict[str, Counter[str]] = {}
-        """By subject, the reasons for cases it did not take."""
-        names = results.count_reached()
-        self.rewrites = {name.removeprefix("rewrite ") for name in names if name.startswith("rewrite ")}
-        self.reached = {name for name in names if WITH not in name and not name.startswith("rewrite ")}
-        """Other compiler events, each a kind and a name."""
+        for name in (name for name in results.count_reached() if WITH not in name):
+            kind, _, rewrite = name.partition(" ")
+            (self.fired if kind == "rewrite" else self.reached)[rewrite if kind == "rewrite" else name] += 1
         self.findings: Counter[str] = Counter()
         self.last_find = 0.0
         self.outcomes: Counter[str] = Counter()
-        self.deaths: list[str] = []
-        """Why workers were lost."""
-        self.faults: list[events.WorkerFailed] = []
-        """Faults of attnfuzz itself."""
         self.starting_seconds = 0.0
         self.rss_mib: dict[int, float] = {}
         self.working: dict[int, str] = {}
         """By worker, the suspicion it works on and how far it is."""
-        self.ended = ""
         self._worker_of: dict[int, int] = {}
 
     def on_event(self, event: events.Event, when: float) -> None:
         """Count."""
+        super().on_event(event, when)
         self.last_update = when
         match event:
             case events.CampaignStarted():
-                self.started, self.start_time = event, when
+                self.start_time = when
             case events.CaseJudged():
-                self._case(event)
-            case events.ProbeJudged():
-                self.probes += 1
-                self.torch_seconds += event.torch_seconds
-                self.oracle_seconds += event.oracle_seconds
+                self.rss_mib[event.worker] = event.rss_mib
             case events.SuspicionOpened():
                 self._worker_of[event.suspicion] = event.worker
                 self.working[event.worker] = f"suspicion {event.suspicion}, {format_count(event.ops, 'op')}"
@@ -87,16 +68,7 @@ class Statistics(events.Listener):
                 # The first worker starts before the clock does.
                 self.starting_seconds += event.seconds if self.started else 0.0
             case events.WorkerDied():
-                self.deaths.append(event.reason)
                 self.rss_mib.pop(event.worker, None)
-            case events.WorkerFailed():
-                self.faults.append(event)
-            case events.CampaignEnded():
-                self.ended = event.reason
-
-    def count_met(self, subject: str) -> int:
-        """How many cases a subject was given."""
-        return sum(count for key, count in self.verdicts.items() if key.rpartition(" ")[0] == subject)
 
     def tick(self) -> None:
         """Store how long the run has taken when it is time."""
@@ -122,18 +94,3 @@ class Statistics(events.Listener):
         """Store how long the run has taken."""
         self._written = time.time()
         self._results.set_meta({"seconds": str(self.earlier_seconds + self.elapsed)})
-
-    def _case(self, event: events.CaseJudged) -> None:
-        self.cases += 1
-        self.compared += any(verdict is not Verdict.SKIPPED for verdict in event.verdicts.values())
-        self.torch_seconds += event.torch_seconds
-        self.oracle_seconds += event.oracle_seconds
-        self.rss_mib[event.worker] = event.rss_mib
-        if event.rejected is not None:
-            self.rejected += 1
-            self.reasons[normalize(event.rejected)] += 1
-        self.verdicts.update(f"{subject} {verdict}" for subject, verdict in event.verdicts.items())
-        for subject, reason in event.skipped.items():
-            self.skipped.setdefault(subject, Counter())[normalize(reason)] += 1
-        self.rewrites.update(event.fired)
-        self.reached.update(event.reached)

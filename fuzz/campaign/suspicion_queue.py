@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from fuzz.bug_identity import Symptom, kind_of, name_accused
-from fuzz.campaign.events import Bus
 from fuzz.campaign.known_bugs import Explanation, KnownBugs
+from fuzz.events import Bus
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.run_store import Outcome, Results, Suspicion
 from generators.program.case import Case

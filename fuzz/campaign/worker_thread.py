@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fuzz.campaign import events
+from fuzz import events
 from fuzz.campaign.finding_store import write_fault
 from fuzz.campaign.investigations import Investigations
 from fuzz.evaluator import Evaluator, Stopped, WorkerFault, build_check, public_version

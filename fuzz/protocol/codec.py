@@ -65,7 +65,7 @@ def _decode(kind: Any, data: Any, path: str) -> Any:
         if not isinstance(data, (list, tuple)):
             raise ValueError(f"{path}: a list is expected")
         return tuple(_decode(get_args(kind)[0], item, path) for item in data)
-    if origin is dict:
+    if origin in (dict, Mapping):
         if not isinstance(data, Mapping):
             raise ValueError(f"{path}: an object is expected")
         return {str(key): _decode(get_args(kind)[1], item, f"{path}.{key}") for key, item in data.items()}

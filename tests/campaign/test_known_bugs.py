@@ -9,9 +9,9 @@ import pytest
 from corpus import ledger
 from corpus.entry import Entry, Expectation, Found, save
 from corpus.ledger import Bug, Ledger
-from fuzz.campaign.events import Bus
 from fuzz.campaign.known_bugs import Explanation, KnownBugs, read_recorded_result
 from fuzz.campaign.suspicion_queue import SuspicionQueue
+from fuzz.events import Bus
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.codec import encode
 from fuzz.protocol.failures import FaultyOperation, Raised

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.campaign.events import FindingSaved
 from fuzz.campaign.screen import describe_finding, summarize
 from fuzz.campaign.session import run_campaign
 from fuzz.durations import format_count
+from fuzz.events import FindingSaved
 from fuzz.expectation import list_numbers
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.codec import encode

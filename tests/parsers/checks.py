@@ -113,7 +113,7 @@ def check_rows(data: bytes) -> None:
         with contextlib.closing(Results.open_readonly(run)) as results:
             timeline = Timeline.read(run)
             timeline.rewrites.clear()  # the chart takes a second
-            timeline.reached.clear()
+            timeline.others.clear()
             for read in (
                 results.findings,
                 results.cases,

@@ -22,6 +22,11 @@ HOSTILE = "</code></pre><script>alert('x')</script>"
 STARTED = {
     "event": "CampaignStarted",
     "seed": 3,
+    "index": 0,
+    "out": "run",
+    "corpus": "corpus/found",
+    "known": 0,
+    "pending": 0,
     "budget": "1m",
     "subjects": ["passes", "inductor"],
     "workers": 1,
@@ -39,6 +44,12 @@ def page(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 def judged(fired: list[str]) -> dict[str, object]:
     return {
         "event": "CaseJudged",
+        "index": 0,
+        "case": "0123456789ab",
+        "worker": 0,
+        "seconds": 1.0,
+        "torch_seconds": 0.5,
+        "rss_mib": 1.0,
         "verdicts": {"passes": "ok"},
         "fired": fired,
         "reached": ["op aten.bmm"],
@@ -86,8 +97,17 @@ def run(tmp_path: Path, case: Case) -> Path:
         STARTED,
         judged(["_sfdp_pattern_1_inference"]),
         judged(["_sfdp_pattern_3_half_training", "pointless_view"]),
-        {"event": "FindingSaved", "case": case.id},
-        {"event": "CampaignEnded", "reason": "budget spent"},
+        {
+            "event": "FindingSaved",
+            "case": case.id,
+            "verdict": "wrong_result",
+            "result": {"subject": "inductor", "verdict": "wrong_result"},
+            "ops": 2,
+            "path": "corpus/found/a b.case.yaml",
+            "internal": False,
+            "source": "",
+        },
+        {"event": "CampaignEnded", "reason": "budget spent", "new": 1, "pending": 0, "seconds": 8.0},
     )
     return directory
 
@@ -203,10 +223,10 @@ def test_time_without_a_campaign_does_not_count(run: Path) -> None:
     log(run, STARTED, judged([]), start=2e9)
     timeline = Timeline.read(run)
     assert timeline.seconds == 8 + 2
-    assert (timeline.cases, timeline.reached) == (3, [(2.0, 1)])
+    assert (timeline.cases, timeline.others) == (3, [(2.0, 1)])
 
 
 def test_a_page_says_how_many_workers_were_lost_and_to_what(run: Path) -> None:
     for reason in ("timed out after 120 s", "died by SIGSEGV"):
-        log(run, STARTED, {"event": "WorkerDied", "reason": reason}, start=2e9)
+        log(run, STARTED, {"event": "WorkerDied", "worker": 0, "reason": reason}, start=2e9)
     assert "2 workers were lost (1 timeout): " in make_page(run)[0]

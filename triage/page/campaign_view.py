@@ -30,7 +30,7 @@ _COLUMNS = {Verdict.RANDOM_STREAM: "other random numbers, not compared"}
 
 def draw_coverage(timeline: Timeline) -> str:
     """How many distinct rewrites, and other parts of the compiler, were reached when, as SVG text; "" without any."""
-    if not timeline.rewrites and not timeline.reached:
+    if not timeline.rewrites and not timeline.others:
         return ""
     units = {"hours": 3600, "minutes": 60, "seconds": 1}
     unit = next((name for name, seconds in units.items() if timeline.seconds >= 3 * seconds), "seconds")
@@ -39,7 +39,7 @@ def draw_coverage(timeline: Timeline) -> str:
     ax.set(xlabel=unit, ylabel="reached so far", xlim=(0, max(timeline.seconds, 1.0) / units[unit]))
     ax.grid(color="0.9", linewidth=0.8)
     ax.spines[["top", "right"]].set_visible(False)
-    curves = ((timeline.reached, "0.55", "--", "other parts"), (timeline.rewrites, "0.0", "-", "rewrites"))
+    curves = ((timeline.others, "0.55", "--", "other parts"), (timeline.rewrites, "0.0", "-", "rewrites"))
     for curve, colour, style, label in (one for one in curves if one[0]):
         times, counts = zip((0.0, 0), *curve, (timeline.seconds, curve[-1][1]), strict=True)
         ax.step([at / units[unit] for at in times], counts, colour, where="post", linestyle=style, label=label)
@@ -59,7 +59,7 @@ def describe_campaign(run: Path, results: Results, timeline: Timeline) -> dict[s
     """The campaign of a run directory, as the page's template reads it."""
     verdicts, svg = timeline.verdicts, draw_coverage(timeline)
     kinds: dict[str, list[tuple[str, int]]] = defaultdict(list)
-    for thing, count in timeline.things.most_common():
+    for thing, count in timeline.reached.most_common():
         kind, _, name = thing.partition(" ")
         kinds[kind].append((name, count))
     return {
@@ -75,7 +75,7 @@ def describe_campaign(run: Path, results: Results, timeline: Timeline) -> dict[s
         ],
         "outcomes": [(_describe_outcome(name), count) for name, count in results.outcomes().items()],
         "rejected": timeline.rejected.most_common(_MAX_REASONS),
-        "faults": [(str(fault.get("text", "")).strip(), str(fault.get("path", ""))) for fault in timeline.faults],
+        "faults": [(fault.text.strip(), fault.path) for fault in timeline.faults],
         "tables": [
             ("rewrites", timeline.fired.most_common()),
             *((_KINDS.get(kind, f"of kind {kind}"), kinds[kind]) for kind in sorted(kinds)),
@@ -100,22 +100,19 @@ def _list_facts(timeline: Timeline, results: Results) -> list[tuple[str, str]]:
     started = timeline.started
     if not started:
         return []
-    workers = timeline.workers
-    rate = timeline.checks / timeline.seconds if timeline.seconds else 0.0
+    workers, checks = max(1, started.workers), timeline.cases + timeline.probes
+    rate = checks / timeline.seconds if timeline.seconds else 0.0
     share = min(timeline.torch_seconds / (timeline.seconds * workers), 1.0) if timeline.seconds else 0.0
     sessions = f" in {timeline.sessions} sessions" if timeline.sessions > 1 else ""
     facts = [
-        ("torch", f"{started.get('torch')} with Python {started.get('python')}"),
-        ("device", f"{started.get('device')} ({started.get('device_name')}), {format_count(workers, 'worker')}"),
-        ("seed", str(results.meta("seed") or started.get("seed"))),
+        ("torch", f"{started.torch} with Python {started.python}"),
+        ("device", f"{started.device} ({started.device_name}), {format_count(workers, 'worker')}"),
+        ("seed", str(results.meta("seed") or started.seed)),
         ("started", f"{format_time(timeline.first_event)} UTC"),
-        (
-            "ran for",
-            f"{format_duration(timeline.seconds)}{sessions}; budget of the last session: {started.get('budget')}",
-        ),
+        ("ran for", f"{format_duration(timeline.seconds)}{sessions}; budget of the last session: {started.budget}"),
         ("cases", f"{timeline.cases}; eager refused {timeline.rejected.total()} of them"),
-        ("checks", f"{timeline.checks}, including shrinking and confirming; {rate:.1f} a second"),
+        ("checks", f"{checks}, including shrinking and confirming; {rate:.1f} a second"),
         ("time in torch", f"{share:.0%} of the workers' time"),
-        ("subjects", ", ".join(timeline.subjects)),
+        ("subjects", ", ".join(started.subjects)),
     ]
     return [*facts, *([("lost", describe_losses(timeline.deaths))] if timeline.deaths else [])]

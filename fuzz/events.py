@@ -3,15 +3,18 @@
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, dataclass_transform
 
+from corpus.files import open_file
 from fuzz.cli import ignore_lost_output
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.codec import encode
+from fuzz.protocol.codec import decode, encode
+from fuzz.protocol.failures import normalize
 from fuzz.run_store import EVENTS_FILE
 
 
@@ -196,6 +199,59 @@ class Listener:
         """No event will follow."""
 
 
+class Counts(Listener):
+    """What events add up to.
+
+    `compared`: cases that a subject took; `rejected`: why eager refused some; by subject `verdicts`, and `skipped`, why
+    it did not take some; `fired`, `reached`: in how many cases each rewrite, and each other thing of the compiler;
+    `deaths`: why workers were lost; `faults`: those of attnfuzz itself. `torch_seconds` are those inside torch,
+    `oracle_seconds` those of the oracle: reference, noise, judgement and all runs to decide.
+    """
+
+    def __init__(self) -> None:
+        self.started: CampaignStarted | None = None
+        self.ended = ""
+        self.cases = self.compared = self.probes = 0
+        self.torch_seconds = self.oracle_seconds = 0.0
+        self.verdicts: defaultdict[str, Counter[Verdict]] = defaultdict(Counter)
+        self.rejected: Counter[str] = Counter()
+        self.skipped: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self.fired: Counter[str] = Counter()
+        self.reached: Counter[str] = Counter()
+        self.deaths: list[str] = []
+        self.faults: list[WorkerFailed] = []
+
+    def on_event(self, event: Event, when: float) -> None:  # noqa: ARG002 - a listener's signature
+        """Count."""
+        match event:
+            case CampaignStarted():
+                self.started, self.ended = event, ""
+            case CaseJudged():
+                self.cases += 1
+                self.compared += any(verdict is not Verdict.SKIPPED for verdict in event.verdicts.values())
+                self._add_seconds(event)
+                self.rejected.update(() if event.rejected is None else (normalize(event.rejected),))
+                for subject, verdict in event.verdicts.items():
+                    self.verdicts[subject][verdict] += 1
+                for subject, reason in event.skipped.items():
+                    self.skipped[subject][normalize(reason)] += 1
+                self.fired.update(event.fired)
+                self.reached.update(event.reached)
+            case ProbeJudged():
+                self.probes += 1
+                self._add_seconds(event)
+            case WorkerDied():
+                self.deaths.append(event.reason)
+            case WorkerFailed():
+                self.faults.append(event)
+            case CampaignEnded():
+                self.ended = event.reason
+
+    def _add_seconds(self, event: CaseJudged | ProbeJudged) -> None:
+        self.torch_seconds += event.torch_seconds
+        self.oracle_seconds += event.oracle_seconds
+
+
 class Bus:
     """Hands events to listeners in order, whatever thread they come from."""
 
@@ -250,6 +306,19 @@ class EventLog(Listener):
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def read_events(run: Path) -> Iterator[tuple[Event, float]]:
+    """The events of a run directory, in order, each with its time. Lines that a killed or working writer left, and
+    events of another version, are skipped."""
+    kinds = {kind.__name__: kind for kind in Event.__subclasses__()}
+    if (run / EVENTS_FILE).exists():
+        with open_file(run / EVENTS_FILE) as file:
+            for line in file:
+                with suppress(KeyError, TypeError, ValueError, AttributeError, RecursionError):
+                    data = json.loads(line)
+                    if 0 <= (when := float(data["time"])) < 1 << 33:
+                        yield decode(kinds[data["event"]], data), when
 
 
 def _ends_mid_line(path: Path) -> bool:

@@ -77,14 +77,13 @@ class StateChange:
 
 @dataclass(frozen=True)
 class Sequences:
-    """A packed or paged call of an attention function. `queries` and `keys`: the lengths of its sequences; `index`: the
-    one that fails, None for no single one; `block_size`: of the cache."""
+    """The lengths of the sequences of an attention call. `layout`: packed, or paged by the size of blocks; `index`: the
+    sequence that fails, None for no single one."""
 
     layout: str
     queries: tuple[int, ...]
     keys: tuple[int, ...]
     index: int | None = None
-    block_size: int = 0
 
 
 @dataclass(frozen=True)

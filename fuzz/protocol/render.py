@@ -138,9 +138,8 @@ def describe_failure(failure: Failure, *, brief: bool = False) -> str:
 def _describe_sequences(sequences: failures.Sequences | None) -> str:
     if sequences is None:
         return ""
-    text = f"{sequences.layout}, queries {list(sequences.queries)}, keys {list(sequences.keys)}"
-    text += f", blocks of {sequences.block_size}" if sequences.block_size else ""
-    return text + ("" if sequences.index is None else f", sequence {sequences.index}") + ": "
+    which = "" if sequences.index is None else f"sequence {sequences.index} of "
+    return f"{which}{sequences.layout} queries {list(sequences.queries)} and keys {list(sequences.keys)}: "
 
 
 def _fill(failure: Failure) -> str:

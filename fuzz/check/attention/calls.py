@@ -27,21 +27,16 @@ def judge_calls(calls: Sequence[Call], attention: Attention, *, training: bool, 
 
     `training`: gradients were requested; `again`: the function may be called with other arguments.
     """
-    # One sequence shows what relations show, and each of them takes two calls.
-    longest = max(
-        (call for call in calls if call.sequences), key=lambda call: call.q.numel() * call.k.numel(), default=None
-    )
     return max(
-        (
-            _judge_call(call, attention, training=training, again=again and (call.sequences is None or call is longest))
-            for call in calls
-        ),
+        (_judge_call(call, attention, training=training, again=again) for call in calls),
         key=lambda judgement: (SEVERITY.index(judgement.verdict), judgement.numbers.get("ratio", 0.0)),
         default=Judgement(Verdict.OK),
     )
 
 
 def _judge_call(call: Call, attention: Attention, *, training: bool, again: bool) -> Judgement:
+    # The first sequence shows what relations of any show, and each of them takes two calls.
+    again = again and not (call.sequences and call.sequences.index)
     judgement = _judge_dense(call, attention, training=training, again=again)
     if judgement.failure is None or call.sequences is None:
         return judgement

@@ -18,6 +18,9 @@ from fuzz.check.oracle.attention.call import Call
 from fuzz.check.program import Program
 from fuzz.protocol.failures import Sequences, Write
 
+DIFFERENTIATED = ("q", "k", "v", "bias", "sinks")
+"""The arguments that may want a gradient."""
+
 
 class AttentionHarness:
     """The program of an attention stub, which calls a global `attend`.
@@ -92,7 +95,7 @@ class AttentionHarness:
         layout = arrange(self.attention.capabilities, q, k, v, options, cut=True)
         self.sequences = layout.sequences
         given = guard.protect_arguments(layout.arguments)
-        for name in layout.differentiated:
+        for name in DIFFERENTIATED:
             if given.get(name) is not None and given[name].requires_grad:
                 _watch_gradient(given[name], functools.partial(layout.record, f"d{name}"))
                 for call in layout.calls:

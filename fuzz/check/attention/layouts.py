@@ -4,27 +4,20 @@ Every sequence of such a call is judged as a dense call of batch 1.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from itertools import accumulate, pairwise
 from random import Random
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from fuzz.check.attention.function import Capabilities
 from fuzz.check.exceptions import Unsupported
 from fuzz.check.oracle.attention.call import Call
 from fuzz.protocol.failures import Sequences
-
-_MEANINGLESS = ("mask", "bias", "dropout")
-"""Options without a meaning where sequences have no common axes."""
-_FINITE = 1e4
-"""Unwritten numbers of a cache that is not poisoned with NaN: large, and finite in float16."""
-_WHOLE, _EMPTY, _DECODE = 1 / 4, 1 / 2, 1 / 2
-"""Shares of calls that cut no row, of others that have empty sequences, and of paged ones that have single queries."""
 
 
 class _Piece(NamedTuple):
@@ -35,17 +28,22 @@ class _Piece(NamedTuple):
     keys: slice
 
 
-class Dense:
-    """A call as the case makes it. `arguments`: of the function; `calls`: what they are judged as, without results;
-    `differentiated`: the arguments whose gradients are judged."""
+_MEANINGLESS = ("mask", "bias", "dropout")
+"""Options without a meaning where sequences have no common axes."""
+_POISON = {"nan": math.nan, "finite": 1e4}
+"""Unwritten numbers of a cache: the second is large, and finite in float16."""
+_WHOLE, _EMPTY, _DECODE = 1 / 4, 1 / 2, 1 / 2
+"""Shares of calls that cut no row, of others that have empty sequences, and of paged ones that have single queries."""
 
-    differentiated: tuple[str, ...] = ("q", "k", "v", "bias", "sinks")
+
+class Dense:
+    """A call as the case makes it. `arguments`: of the function; `calls`: what they are judged as."""
+
     sequences: Sequences | None = None
 
     def __init__(self, q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any]) -> None:
         self.arguments = {"q": q, "k": k, "v": v, **options}
-        detached = {name: x.detach() if isinstance(x, Tensor) else x for name, x in options.items()}
-        self.calls = [Call(q.detach(), k.detach(), v.detach(), detached)]
+        self.calls = [Call(q.detach(), k.detach(), v.detach(), _detach(options))]
 
     def record(self, name: str, value: Tensor) -> None:
         """Give every call its part of a result: out, dout, dq and so on."""
@@ -65,40 +63,47 @@ class Dense:
 
 
 class Packed(Dense):
-    """Sequences one after the other, without a batch axis: q [total_q, heads, head_dim]."""
+    """Sequences one after the other, without a batch axis. Gradients of options are not judged."""
 
-    differentiated = ("q", "k", "v")
-    layout = "packed"
-    block_size = 0
-
-    def __init__(self, q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any], pieces: list[_Piece]) -> None:
+    def __init__(
+        self, q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any], pieces: list[_Piece], layout: str
+    ) -> None:
         self._shape, self._pieces = (*q.shape[:3], v.shape[3]), pieces
-        self._queries = [piece.queries.stop - piece.queries.start for piece in pieces]
-        self._keys = [piece.keys.stop - piece.keys.start for piece in pieces]
-        self.arguments = {
-            "q": _pack(q, [(piece.row, piece.queries) for piece in pieces]),
-            "k": _pack(k, [(piece.row, piece.keys) for piece in pieces]),
-            "v": _pack(v, [(piece.row, piece.keys) for piece in pieces]),
+        queries = [piece.queries.stop - piece.queries.start for piece in pieces]
+        keys = [piece.keys.stop - piece.keys.start for piece in pieces]
+        self._lengths = {"q": queries, "out": queries, "k": keys, "v": keys}
+        self.sequences = Sequences(layout, tuple(queries), tuple(keys))
+        options = _detach(options) | ({"causal": "bottom_right"} if options.get("causal") else {})
+        packed = {
+            name: torch.cat([x[piece.row, :, piece[axis]].transpose(0, 1) for piece in pieces])
+            for name, x, axis in (("q", q, 1), ("k", k, 2), ("v", v, 2))
         }
-        parts = [self.split(name, value.detach()) for name, value in self.arguments.items()]
-        options = options | {"causal": "bottom_right"} if options.get("causal") else options
-        detached = {name: x.detach() if isinstance(x, Tensor) else x for name, x in options.items()}
-        self.calls = [Call(one_q, one_k, one_v, detached) for one_q, one_k, one_v in zip(*parts, strict=True)]
-        self.sequences = Sequences(self.layout, tuple(self._queries), tuple(self._keys), block_size=self.block_size)
+        parts = [self.split(name, value.detach()) for name, value in packed.items()]
+        self.calls = [Call(*args, options=options) for args in zip(*parts, strict=True)]
         for index, call in enumerate(self.calls):
             call.sequences = replace(self.sequences, index=index)
-        integers = partial(torch.tensor, dtype=torch.int32, device=q.device)
-        self.arguments |= detached | {
-            "cu_seqlens_q": integers([0, *accumulate(self._queries)]),
-            "cu_seqlens_k": integers([0, *accumulate(self._keys)]),
-            "max_seqlen_q": max(self._queries),
-            "max_seqlen_k": max(self._keys),
-        }
+        self.arguments = packed | options | {"max_seqlen_q": max(queries), "max_seqlen_k": max(keys)}
+        for name, lengths in (("cu_seqlens_q", queries), ("cu_seqlens_k", keys)):
+            self.arguments[name] = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=q.device)
+
+    def page(self, size: int, poison: float, chance: Random) -> None:
+        """Move keys and values to blocks of `size`, in random order; `poison` fills what no key is written to."""
+        used = self.arguments.pop("cu_seqlens_k").diff()
+        counts = [math.ceil(keys / size) for keys in self._lengths["k"]] + [2]
+        order = torch.tensor(chance.sample(range(sum(counts)), sum(counts)), dtype=torch.int32, device=used.device)
+        blocks, places = order.split(counts), torch.arange(size, device=used.device)
+        slots = [(row[:, None] * size + places).flatten()[:keys] for row, keys in zip(blocks, used, strict=False)]
+        for name in ("k", "v"):
+            value = self.arguments[name]
+            cache = value.new_full((len(order) * size, *value.shape[1:]), poison)
+            cache[torch.cat(slots)] = value
+            self.arguments[name] = cache.unflatten(0, (-1, size))
+        table = pad_sequence(list(blocks), batch_first=True, padding_value=int(order[-1]))
+        self.arguments |= {"seqused_k": used, "block_table": table[:-1].contiguous()}
 
     def split(self, name: str, value: Tensor) -> list[Tensor]:
         """Their parts, of batch 1."""
-        parts = value.split(self._queries if name in ("q", "out") else self._keys)
-        return [part.transpose(0, 1)[None] for part in parts]
+        return [part.transpose(0, 1)[None] for part in value.split(self._lengths[name])]
 
     def join(self, out: Tensor) -> Tensor:
         """The dense result."""
@@ -108,78 +113,31 @@ class Packed(Dense):
         return dense
 
 
-class Paged(Packed):
-    """Packed queries, with keys and values in blocks of a cache, in random order.
-
-    k [blocks, block_size, kv_heads, head_dim]. Blocks without a sequence, and the rest of its last one, are poisoned.
-    """
-
-    layout = "paged"
-
-    def __init__(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        options: dict[str, Any],
-        pieces: list[_Piece],
-        *,
-        block_size: int,
-        poison: float,
-        chance: Random,
-    ) -> None:
-        self.block_size = block_size
-        super().__init__(q, k, v, options, pieces)
-        del self.arguments["cu_seqlens_k"]
-        counts = [math.ceil(keys / block_size) for keys in self._keys]
-        order = list(range(sum(counts) + 2))
-        chance.shuffle(order)
-        unwritten, blocks = order.pop(), iter(order)
-        table = torch.full((len(pieces), max(counts) + 1), unwritten, dtype=torch.int32)
-        caches = {name: self.arguments[name] for name in ("k", "v")}
-        caches = {name: x.new_full((len(order) + 1, block_size, *x.shape[1:]), poison) for name, x in caches.items()}
-        starts = [0, *accumulate(self._keys)]
-        for row, (count, start, end) in enumerate(zip(counts, starts, starts[1:], strict=False)):
-            for column in range(count):
-                block = next(blocks)
-                table[row, column] = block
-                first = start + column * block_size
-                last = min(first + block_size, end)
-                for name, cache in caches.items():
-                    cache[block, : last - first] = self.arguments[name][first:last]
-        used = torch.tensor(self._keys, dtype=torch.int32, device=q.device)
-        self.arguments |= caches | {"seqused_k": used, "block_table": table.to(q.device)}
-
-
 def arrange(
     capabilities: Capabilities, q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any], *, cut: bool
 ) -> Dense:
     """The call in the layout that the function takes. `cut`: into sequences of lengths that its shapes decide, else
-    each row of the batch is one. Raises `Unsupported` for options that the layout lacks."""
-    if capabilities.layout == "dense":
+    each row of the batch is one. Raises `Unsupported` for calls that the layout lacks."""
+    layout, (rows, _, queries, _), keys = capabilities.layout, q.shape, k.shape[2]
+    if layout == "dense":
         return Dense(q, k, v, options)
     for name in (name for name in _MEANINGLESS if options.get(name) is not None):
-        raise Unsupported(f"{capabilities.layout} calls have no {name}")
-    if not q.shape[0]:
-        raise Unsupported(f"{capabilities.layout} calls need a sequence")
-    paged = capabilities.layout == "paged"
-    if not cut and (
-        (options.get("causal") == "top_left" and q.shape[2] != k.shape[2]) or (paged and q.shape[2] > k.shape[2])
-    ):
-        raise Unsupported(
-            f"{capabilities.layout} calls of {q.shape[2]} queries and {k.shape[2]} keys have another meaning"
-        )
+        raise Unsupported(f"{layout} calls have no {name}")
+    other = (options.get("causal") == "top_left" and queries != keys) or (layout == "paged" and queries > keys)
+    if not rows or (other and not cut):
+        raise Unsupported(f"{layout} calls of {rows} rows, {queries} queries and {keys} keys do not mean the same")
     chance = Random(str([*q.shape, *k.shape, v.shape[3], q.dtype, *options]))
-    pieces = [_Piece(row, slice(0, q.shape[2]), slice(0, k.shape[2])) for row in range(q.shape[0])]
-    if cut:
-        pieces = list(_cut(pieces, capabilities, chance))
-    if not paged:
-        return Packed(q, k, v, options, pieces)
-    size, poison = chance.choice(capabilities.block_sizes), math.nan if capabilities.poison == "nan" else _FINITE
-    return Paged(q, k, v, options, pieces, block_size=size, poison=poison, chance=chance)
+    pieces = [_Piece(row, slice(0, queries), slice(0, keys)) for row in range(rows)]
+    pieces = list(_cut(pieces, capabilities, chance)) if cut else pieces
+    if layout == "packed":
+        return Packed(q, k, v, options, pieces, layout)
+    block_size = chance.choice(capabilities.block_sizes)
+    paged = Packed(q, k, v, options, pieces, f"{layout} by {block_size}")
+    paged.page(block_size, _POISON[capabilities.poison], chance)
+    return paged
 
 
-def _cut(rows: list[_Piece], capabilities: Capabilities, chance: Random) -> Iterable[_Piece]:
+def _cut(rows: list[_Piece], capabilities: Capabilities, chance: Random) -> Iterator[_Piece]:
     """Sequences from each row: all of it, a shorter one, or several where rows are few; in some calls one without
     queries and one without keys, which may be the same. Paged ones have no more queries than keys, and may have one."""
     paged, whole = capabilities.layout == "paged", chance.random() < _WHOLE
@@ -206,5 +164,5 @@ def _draw_cuts(size: int, count: int, chance: Random, *, whole: bool) -> list[in
     return [0, *sorted(chance.sample(range(1, size), count - 1)), last]
 
 
-def _pack(value: Tensor, parts: list[tuple[int, slice]]) -> Tensor:
-    return torch.cat([value[row, :, part].transpose(0, 1) for row, part in parts])
+def _detach(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: x.detach() if isinstance(x, Tensor) else x for name, x in options.items()}

@@ -79,7 +79,7 @@ class Packed(Dense):
             for name, x, axis in (("q", q, 1), ("k", k, 2), ("v", v, 2))
         }
         parts = [self.split(name, value.detach()) for name, value in packed.items()]
-        self.calls = [Call(*args, options=options) for args in zip(*parts, strict=True)]
+        self.calls = [Call(each_q, each_k, each_v, options) for each_q, each_k, each_v in zip(*parts, strict=True)]
         for index, call in enumerate(self.calls):
             call.sequences = replace(self.sequences, index=index)
         self.arguments = packed | options | {"max_seqlen_q": max(queries), "max_seqlen_k": max(keys)}

@@ -1,7 +1,4 @@
-"""Attention of other packages, with the signatures and limits of docs/kernels.md.
-
-Each module imports what it adapts, and installs nothing.
-"""
+"""Attention of other packages, which each module imports, with the signatures and limits of docs/kernels.md."""
 
 import importlib
 import sys

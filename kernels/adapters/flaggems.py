@@ -21,9 +21,7 @@ def _choose(
     Which one FlagGems' own choice takes depends on timings; it compiles up to 36 for each length.
     """
     ordered = list(configs) if options.get("BLOCK_DMODEL") in (32, 128) else list(configs)[::-1]
-    timed = ((config, bench(config)) for config in ordered)
-    first, times = next(item for item in timed if item[1][0] < math.inf)
-    return first, {first: times}
+    return next(config for config in ordered if bench(config)[0] < math.inf), {}
 
 
 for _kernel in ("_attn_fwd", "_attn_bwd"):

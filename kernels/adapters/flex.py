@@ -12,9 +12,8 @@ from kernels.adapters import read_window, require
 #: On the CPU the C++ for a captured integer that varies does not compile (torch 2.11 to 2.13), so nothing is dynamic.
 _DYNAMIC = {"cpu": False, "cuda": None}
 _COMPILED = {name: torch.compile(flex_attention, fullgraph=True, dynamic=value) for name, value in _DYNAMIC.items()}
-
+#: `kernel_options`, and blocks of block masks with them.
 _TILES: Any = dict.fromkeys(("BLOCK_M", "BLOCK_N", "BLOCK_N1", "BLOCK_M2"), 64) | {"BLOCK_M1": 32, "BLOCK_N2": 32}
-#: Blocks of block masks, with `kernel_options`.
 _BLOCKS: Any = ((128, {}), (256, {"FORCE_USE_FLEX_ATTENTION": True}), (128, _TILES), (64, _TILES))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fuzz.durations import format_count, parse_duration
 from fuzz.process import machine_memory_mib
-from fuzz.subjects import is_user_function
+from fuzz.subjects import get_spec, is_user_function
 from generators.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -23,7 +23,8 @@ WORKERS_PER_CPU = 2
 class WorkerConfig:
     """How a worker is started.
 
-    `named`: subjects given as `package.module:function`; `timeout`: seconds that one stage of a check may take;
+    `named`: subjects that it loads at its start: `package.module:function`, and built-in attention functions whose
+    capabilities are asked for; `timeout`: seconds that one stage of a check may take;
     `memory_mib`: resident memory of the process and its children; `command`: what to run instead of the worker of this
     checkout; `module` and `arguments`: the module it runs, and further arguments; `quiet`: say nothing of a slow start.
     """
@@ -52,10 +53,12 @@ class WorkerConfig:
         if memory > (most := max(2 * machine_mib, DEFAULT_MEMORY_MIB) // workers):
             with_workers = f" with {format_count(workers, 'worker')} on this machine of {machine_mib} MiB"
             raise UserError(f"--memory must be at most {most}{with_workers}, got {memory}")
+        given = tuple(subjects)
+        attention_only = all(is_user_function(one) or get_spec(one).is_attention for one in given)
         return cls(
             python=python or sys.executable,
             device=device,
-            named=tuple(subject for subject in subjects if is_user_function(subject)),
+            named=given if attention_only else tuple(filter(is_user_function, given)),
             timeout=parse_duration(timeout, "timeout"),
             memory_mib=memory,
         )

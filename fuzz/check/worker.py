@@ -16,6 +16,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -74,7 +75,7 @@ def main(
     cxx = _cxx()
     gc.collect()
     gc.freeze()
-    send(wire, _hello(options.device, subjects, cxx, time.perf_counter() - started))
+    send(wire, _hello(options, subjects, cxx, time.perf_counter() - started))
     usable = subjects if cxx or options.device != "cpu" else {n: s for n, s in subjects.items() if not s.spec.needs_cxx}
 
     def answer(message: Check) -> Result:
@@ -97,7 +98,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m fuzz.check.worker", description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="where cases run (default: cpu)")
     parser.add_argument(
-        "--subject", action="append", default=[], help="a function to import, package.module:function; may be repeated"
+        "--subject", action="append", default=[], help="a function to import, or a subject to load; may be repeated"
     )
     parser.add_argument("--memory-limit", type=int, default=0, help="limit of memory in MiB; 0 for none (default)")
     return parser.parse_args(arguments)
@@ -129,21 +130,28 @@ def _start(options: argparse.Namespace, announce: Callable[[str], None]) -> "dic
     return subjects
 
 
-def _hello(device: str, subjects: "dict[str, Subject]", cxx: str | None, seconds: float) -> Hello:
+def _hello(options: argparse.Namespace, subjects: "dict[str, Subject]", cxx: str | None, seconds: float) -> Hello:
     import torch
 
     from fuzz.check.coverage import missing_hooks
+    from fuzz.check.exceptions import SubjectError
 
+    attention = {name: subject.attention for name, subject in sorted(subjects.items()) if subject.attention}
+    capabilities = {}
+    for name in set(options.subject) & attention.keys():
+        with suppress(SubjectError):  # Where it can't be loaded, its cases say why.
+            capabilities[name] = attention[name].capabilities
     return Hello(
         torch=torch.__version__,
         python=platform.python_version(),
-        device=device,
+        device=options.device,
         cxx=cxx,
         pid=os.getpid(),
         seconds=round(seconds, 3),
-        device_name=torch.cuda.get_device_name() if device == "cuda" else platform.machine(),
+        device_name=torch.cuda.get_device_name() if options.device == "cuda" else platform.machine(),
         subjects=tuple(sorted(subjects)),
-        attention=tuple(sorted(name for name, subject in subjects.items() if subject.attention)),
+        attention=tuple(attention),
+        capabilities=capabilities,
         missing_hooks=missing_hooks(),
     )
 

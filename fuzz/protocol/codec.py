@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
-from typing import Any, ClassVar, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 
@@ -61,6 +61,10 @@ def _decode(kind: Any, data: Any, path: str) -> Any:
         if data is None and len(members) < len(get_args(kind)):
             return None
         return _decode(members[0] if len(members) == 1 else _find_kind(members, data, path), data, path)
+    if origin is Literal:
+        if data not in get_args(kind):
+            raise ValueError(f"{path}: {str(data)[:60]!r} is none of {', '.join(get_args(kind))}")
+        return data
     if origin is tuple:
         if not isinstance(data, (list, tuple)):
             raise ValueError(f"{path}: a list is expected")

@@ -1,13 +1,14 @@
 """A random case from a seed and an index: a bare attention, or a whole module around one."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from generators.errors import CaseError
 from generators.program.attention_stub import emit_attention_stub
+from generators.program.calls import AttentionCall, list_calls
 from generators.program.case import Case
 from generators.program.dtypes import category
 from generators.program.edits import detach_inputs
@@ -42,20 +43,43 @@ SUMMED = 0.15
 FROZEN = 0.1
 """The share in training with an input or parameter that needs no gradient."""
 _DTYPES = {"float32": 5.0, "bfloat16": 2.5, "float16": 2.5}
+_FORMS = 200
+"""Dtypes, sizes and options that are tried for one text: few random numbers each."""
+_ATTEMPTS = 60
+"""Texts that are tried within limits, 2 ms each, before one is taken that is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Which calls cases make. `accepts`: whether a call will do; it is also asked before options are drawn, and then no
+    option may make up for a no. `head_dims`: what head_dim and value_dim are drawn from, if any."""
+
+    accepts: Callable[[AttentionCall], bool]
+    head_dims: tuple[int, ...] = ()
 
 
 def sample(
-    seed: int, index: int, *, attention_only: bool = False, family: str = "", dtype: str = "", mode: str = ""
+    seed: int,
+    index: int,
+    *,
+    attention_only: bool = False,
+    limits: Limits | None = None,
+    family: str = "",
+    dtype: str = "",
+    mode: str = "",
 ) -> Case:
     """Case number `index` of the campaign with this seed: the same on every machine.
 
     With `attention_only` the case is one attention that a call of a kernel can replace. Its sizes lie around the edges
-    of tiles, and soft caps, windows, ALiBi and sinks are more frequent. An empty `family`, `dtype` or `mode` is
-    drawn.
+    of tiles, and soft caps, windows, ALiBi and sinks are more frequent. It is within `limits` if such a case is found
+    in `_ATTEMPTS`. An empty `family`, `dtype` or `mode` is drawn.
     """
     if attention_only:
-        cases = (_for_kernels(f"{seed}:{index}:contracted:{attempt}") for attempt in itertools.count())
-        return next(case for case in cases if emit_attention_stub(case) is not None)
+        drafts = (
+            _for_kernels(f"{seed}:{index}:contracted:{attempt}", limits if attempt < _ATTEMPTS else None)
+            for attempt in itertools.count()
+        )
+        return next(case for case in drafts if case is not None and emit_attention_stub(case) is not None)
     drawn = partial(draw, family=family, dtype=dtype, mode=mode)
     empty = Choices(f"{seed}:{index}:empty")
     if empty.chance(EMPTY):
@@ -129,33 +153,56 @@ def _family(c: Choices, families: Mapping[str, Family]) -> Family:
     return families[c.draw({name: family.weight for name, family in families.items()})]
 
 
-def _for_kernels(seed: str) -> Case:
+def _for_kernels(seed: str, limits: Limits | None) -> Case | None:
+    """A case whose attention may be a kernel's; None where it has no contract or is not within the limits."""
     c = Choices(seed)
     written = c.chance(WRITTEN)
     family = _family(c, {name: family for name, family in FAMILIES.items() if (family.write is not None) == written})
-    if family.write is not None:
-        c.preferences = family.preferences
-        c.deviation = c.draw({0.02: 5.0, 0.08: 4.0, 0.2: 1.0})
-        b = Builder(draw_dims(c), c.draw(_DTYPES), "training" if c.chance(0.5) else "inference")
-        return b.case(family.write(b, c), dynamic=False)
-    # What kernels get wrong is not how a step is spelled: scales, groups and values vary beyond a family's preferences.
-    c.preferences = {
-        "heads.group": c.draw({"none": 7.0, "group": 2.0, "one": 1.0}),
-        "values": c.draw({"normal": 7.0, "outliers": 1.0, "integers": 1.0, "one_row": 1.0}),
-        "scale.value": c.draw({None: 7.0, 0.5: 1.0, 0.3: 1.0, -0.5: 1.0, 4.0: 0.5}),
-        "softmax.upcast": "none",
-    } | dict(family.preferences)
-    if c.chance(0.6):
-        # With a finite fill a row that keeps no key is no kernel's business.
-        c.preferences = {**c.preferences, "mask.fill": float("-inf")}
+    c.preferences = family.preferences
+    if not written:
+        # What kernels get wrong is not how a step is spelled: scales, groups and values vary beyond a family's
+        # preferences.
+        c.preferences = {
+            "heads.group": c.draw({"none": 7.0, "group": 2.0, "one": 1.0}),
+            "values": c.draw({"normal": 7.0, "outliers": 1.0, "integers": 1.0, "one_row": 1.0}),
+            "scale.value": c.draw({None: 7.0, 0.5: 1.0, 0.3: 1.0, -0.5: 1.0, 4.0: 0.5}),
+            "softmax.upcast": "none",
+        } | dict(family.preferences)
+        if c.chance(0.6):
+            # With a finite fill a row that keeps no key is no kernel's business.
+            c.preferences = {**c.preferences, "mask.fill": float("-inf")}
     c.deviation = c.draw({0.02: 5.0, 0.08: 4.0, 0.2: 1.0})
-    dims = draw_tiled_dims(c)
-    features = draw_many_features(c)
+    for _ in range(_FORMS):
+        dims, features = (draw_dims(c), AttentionFeatures()) if written else _draw_form(c)
+        if limits is not None and limits.head_dims:
+            dims["D"] = c.pick(limits.head_dims)
+            dims["V"] = dims["D"] if c.chance(0.8) else c.pick(limits.head_dims)
+        b = Builder(dims, c.draw(_DTYPES), "training" if c.chance(0.5) else "inference")
+        if limits is None or limits.accepts(_foresee_call(b, features)):
+            break
+    else:
+        return None
+    returns = family.write(b, c) if family.write else _bare(b, c, features, heads_inner=c.chance(HEADS_INNER))
+    draft = b.draft(returns, dynamic=False)
+    accepts = limits is None or all(map(limits.accepts, list_calls(draft, b.types)))
+    return b.case(returns, dynamic=False) if draft.contracts and accepts else None
+
+
+def _draw_form(c: Choices) -> tuple[dict[str, int], AttentionFeatures]:
+    dims, features = draw_tiled_dims(c), draw_many_features(c)
     if features.causal == "bottom_right" and dims["T"] < dims["S"] and c.chance(0.7):
         # The first queries would see no key.
         dims["S"], dims["T"] = dims["T"], dims["S"]
-    b = Builder(dims, c.draw(_DTYPES), "training" if c.chance(0.5) else "inference")
-    return b.case(_bare(b, c, features, heads_inner=c.chance(HEADS_INNER)), dynamic=False)
+    return dims, features
+
+
+def _foresee_call(b: Builder, features: AttentionFeatures) -> AttentionCall:
+    """What is known of the call before anything is written: it may get further options, and fewer key heads."""
+    options = {"causal": features.causal, "window": features.window, "softcap": features.softcap}
+    options |= {"alibi": features.alibi, "sinks": features.sinks}
+    q, k, v = ((b.dims["B"], b.dims["H"], b.dims[length], b.dims[dim]) for length, dim in ("SD", "TD", "TV"))
+    named = frozenset(name for name, wanted in options.items() if wanted)
+    return AttentionCall(b.dtype, q, k, v, b.mode == "training", named, features.causal or "")
 
 
 def _bare(b: Builder, c: Choices, features: AttentionFeatures, *, heads_inner: bool = False) -> list[str]:

@@ -99,7 +99,7 @@ def test_what_it_has_no_keyword_for_is_not_asked_of_it(worker: Asker) -> None:
     attention_stub = source('return attend(q, k, v, scale=0.25, causal="top_left")')
     assert run_subject(worker, "right", causal, attention_stub).verdict in (Verdict.OK, Verdict.ROUNDING)
     result = run_subject(worker, "without_last_key", causal, attention_stub)
-    assert result.failure == NotTaken(Refusal.UNSUPPORTED, "it has no parameter causal")
+    assert result.failure == NotTaken(Refusal.UNSUPPORTED, "it does not take the parameter causal")
     result = run_subject(worker, "right", causal, attention_stub=None)
     assert result.failure == NotTaken(Refusal.NO_CONTRACT)
 
@@ -144,7 +144,7 @@ def test_text_around_it_that_needs_other_strides_accuses_nobody(worker: Asker) -
     ("name", "reason"),
     [
         ("boastful", "unknown capability 'max_heads': there are dtypes, head_dims, "),
-        ("vague", "capability dtypes is 'bfloat16', not a tuple of float32, bfloat16, float16"),
+        ("vague", "Capabilities.dtypes: a list is expected"),
     ],
 )
 def test_capabilities_that_mean_nothing_are_refused(name: str, reason: str) -> None:

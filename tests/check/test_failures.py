@@ -87,7 +87,7 @@ FAILURES: list[Failure] = [
     DeviceError("an illegal memory access was encountered", "scale_rows", "kernel.py:12: scale_rows[grid](q)"),
     *(ProcessLost(how, "60", place="run (a.py)") for how in Process),
     ProcessLost(Process.EXIT, "1", last_words="no"),
-    *(NotTaken(why, "it has no parameter causal") for why in Refusal),
+    *(NotTaken(why, "it does not take the parameter causal") for why in Refusal),
 ]
 
 

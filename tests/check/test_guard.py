@@ -103,5 +103,5 @@ def test_compiled_code_takes_the_function_in() -> None:
     attention = Attention(lambda: right, compiled=True)
     assert run_subject(attention)[0] in (Verdict.OK, Verdict.ROUNDING)
     softcapped = source("return attend(q, k, v, scale=0.25, softcap=2.0)")
-    refused = NotTaken(Refusal.UNSUPPORTED, "it has no parameter softcap")
+    refused = NotTaken(Refusal.UNSUPPORTED, "it does not take the parameter softcap")
     assert run_subject(attention, softcapped) == (Verdict.SKIPPED, refused)

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from benchmarks.defects import planted
 from fuzz.check.attention.calls import FurtherCalls
-from fuzz.check.attention.function import Attention, Capabilities
+from fuzz.check.attention.function import Attention
 from fuzz.check.attention.layouts import arrange
 from fuzz.check.subject_builder import SubjectError, find
 from fuzz.protocol import Verdict
+from fuzz.protocol.capabilities import Capabilities
 from fuzz.protocol.failures import Sequences
 from kernels.adapters import plain
 from tests.check.failures import is_failure

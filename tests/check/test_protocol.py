@@ -17,12 +17,14 @@ from fuzz.protocol import (
     Verdict,
     from_json,
 )
+from fuzz.protocol.capabilities import Capabilities
 
 RESULT = SubjectResult(
     "passes", Verdict.WRONG_RESULT, numbers={"ratio": 1e6}, fired=("_sfdp_pattern_1",), same=False, seconds=0.1
 )
+TAKES = {"triton": Capabilities(dtypes=("float16",), options=("mask",))}
 MESSAGES = [
-    Hello("2.13.0", "3.11.7", "cpu", "g++ 12.2", 17, 2.1, "x86_64", ("passes",), (), {"rewrites": "torch.no_such"}),
+    Hello("2.13.0", "3.11.7", "cpu", "g++ 12.2", 17, 2.1, "x86_64", ("passes",), (), TAKES, {"rewrites": "torch.none"}),
     Unusable("no torch"),
     Check(7, "import torch\n", ("passes", "a.b:c"), training=True, random=True, repeat=1),
     Exit(),

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from fuzz.check.attention.function import Capabilities
 from fuzz.check.exceptions import Unsupported
 from fuzz.check.oracle.attention.call import Call
+from fuzz.protocol.capabilities import DENSE_OPTIONS, Capabilities
 from fuzz.protocol.failures import Sequences
 
 
@@ -121,7 +121,7 @@ def arrange(
     layout, (rows, _, queries, _), keys = capabilities.layout, q.shape, k.shape[2]
     if layout == "dense":
         return Dense(q, k, v, options)
-    for name in (name for name in _MEANINGLESS if options.get(name) is not None):
+    for name in (name for name in DENSE_OPTIONS if options.get(name) is not None):
         raise Unsupported(f"{layout} calls have no {name}")
     other = (options.get("causal") == "top_left" and queries != keys) or (layout == "paged" and queries > keys)
     if not rows or (other and not cut):

@@ -22,7 +22,7 @@ from fuzz.campaign.worker_thread import WorkerThread
 from fuzz.cli import escape_controls
 from fuzz.durations import format_count, format_duration
 from fuzz.expectation import describe_details, format_python, reproduce_lines
-from fuzz.protocol import EAGER, NOISE, REFERENCE, Verdict
+from fuzz.protocol import EAGER, NOISE, REFERENCE, UNGUARDED, Verdict
 from fuzz.protocol.render import describe
 from fuzz.run_store import FindingRow, Outcome, Results, describe_losses
 from fuzz.subjects import get_spec, is_user_function
@@ -127,6 +127,8 @@ def _describe_work(outcomes: Mapping[str, int], stats: Statistics) -> list[str]:
     lines += [f"  {describe_losses(stats.deaths)}"] if stats.deaths else []
     lines += [f"  refused {count}x: {reason}" for reason, count in stats.rejected.most_common(5)]
     lines += filter(None, [_describe_coverage(subject, stats) for subject in sorted(stats.skipped)])
+    unguarded = sorted(name.removeprefix(UNGUARDED) for name in stats.reached if name.startswith(UNGUARDED))
+    lines += [f"  not in guarded memory, where a function does not run: {', '.join(unguarded)}"] if unguarded else []
     lines += [f"  set aside: {outcomes[one]} {one.explanation}" for one in _SET_ASIDE if outcomes.get(one)]
     return lines
 

@@ -10,7 +10,9 @@ import torch
 
 from fuzz.check import exceptions, process_state, settings
 from fuzz.check.attention import call_changes, calls
+from fuzz.check.attention.guard import GUARDED
 from fuzz.check.attention.harness import AttentionHarness
+from fuzz.check.attention.observed import FLASH_ROUNDS, observe
 from fuzz.check.attention.pure_attention import PureAttention
 from fuzz.check.case_run import Announce, CaseRun, Clock, Rejected
 from fuzz.check.controls import ControlError, apply_controls
@@ -26,13 +28,10 @@ from fuzz.check.recheck import Compiled, apply_precision_policy, explain_by_fuse
 from fuzz.check.rewrite_match import MatchRecorder
 from fuzz.check.rewrite_proof import find_wrong_rewrite, is_right_rewrite
 from fuzz.check.subject_builder import Subject
-from fuzz.protocol import EAGER, Check, Result, SubjectResult, Verdict
+from fuzz.protocol import EAGER, UNGUARDED, Check, Result, SubjectResult, Verdict
 from fuzz.protocol.controls import PatternMatched
 from fuzz.protocol.failures import DeviceError, FormDiffers, NotTaken, OutOfBounds, Refusal, StateChange, StateChanged
 from fuzz.protocol.rewrites import WrongRewrite
-
-FUSED_ROUNDS = ("weights", "sums", "exponentials")
-"""What the fused calls of rewrites round: flash on CPU rounds most."""
 
 
 def check(
@@ -128,7 +127,7 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
         same=same,
         seconds=round(time.perf_counter() - started, 4),
         where=judgement.where,
-        reached=coverage.reached,
+        reached=(*coverage.reached, *_list_unguarded(subject)),
         map=error_map,
         failure=judgement.failure,
         excuse=judgement.excuse,
@@ -139,6 +138,11 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
         value_set=judgement.value_set,
     )
     return result, changes
+
+
+def _list_unguarded(subject: Subject | None) -> list[str]:
+    attention = subject.attention if subject is not None else None
+    return [f"{UNGUARDED}{what}" for what in GUARDED if attention is not None and what not in attention.guarded]
 
 
 def _skip(refusal: Refusal, why: str = "") -> Judgement:
@@ -241,7 +245,7 @@ def _judge_fused_call(case: CaseRun, subject: Subject, run: Execution) -> Judgem
             return None
         # A program that takes the scale to q, or its root to q and to k, rounds there, unless it is a power of 4.
         root = math.log2(abs(call.options["scale"]) or 1.0) / 2
-        judgement = judge_call(call, FUSED_ROUNDS if root.is_integer() else (*FUSED_ROUNDS, "scores"))
+        judgement = judge_call(call, FLASH_ROUNDS if root.is_integer() else (*FLASH_ROUNDS, "scores"))
         return judgement if judgement.verdict.is_finding else None
 
     with SuppressOutOfMemory():
@@ -310,6 +314,10 @@ def _run_and_judge(
         in_backward = exceptions.find_refusal(error, harness.attention.capabilities.refuses)
         if in_backward is not None:
             return _skip(Refusal.UNSUPPORTED, str(in_backward))
+        is_fit = not exceptions.find_device_fault()
+        if is_fit and harness.runs_with_less_guarded(lambda: case.execute(call, module)):
+            runs.clear()
+            return _run_and_judge(case, subject, harness, runs, coverage)
         return Judgement(*exceptions.blame(error))
     if harness.attention.compiled:
         return case.judge_runs(runs, harness.dtypes, functools.partial(_run_uncompiled, case, harness))
@@ -320,7 +328,9 @@ def _run_and_judge(
         if judgement.verdict in DOUBTED and not harness.damage:
             measured = (call_changes.measure_wrong_call(call, harness.attention) for call in recorded)
             judgement = replace(judgement, rewrites=tuple(one for one in measured if one is not None))
-        return case.compare_runs(judgement, runs) if harness.is_deterministic else judgement
+        compared = case.compare_runs(judgement, runs) if harness.is_deterministic else judgement
+        observed = compared.verdict is Verdict.NONDETERMINISTIC and observe(harness.attention, recorded)
+        return judgement if observed and harness.attention.observed.is_unordered else compared
     return _skip(Refusal.NO_MEMORY, caught.line)
 
 

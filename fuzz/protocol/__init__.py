@@ -25,6 +25,9 @@ PROTOCOL_VERSION = 1
 #: Stages of a check that come before the subjects, in this order.
 EAGER, REFERENCE, NOISE = "eager", "reference", "noise"
 
+#: Begins the names of what a function reached that does not run in guarded memory.
+UNGUARDED = "unguarded "
+
 
 class Verdict(Word):
     """What one subject made of one case. `is_finding` tells the ones that accuse the subject, or eager."""

@@ -108,7 +108,8 @@ class Failure(Tagged):
 class WrongValue(Failure):
     """An element is off from float64, further than rounding explains where the verdict is a finding. `ratio`: the worst
     row's error over what rounding explains; `limit`: the ratio that counts as wrong; `eager_error`: None where eager is
-    not compared; `gradient_missing`: no gradient came, and 0 stands in its place."""
+    not compared; `gradient_missing`: no gradient came, and 0 stands in its place; `undeclared`: what an attention
+    function would have to round besides for this to be right, as its capabilities name it."""
 
     value: str
     index: tuple[int, ...]
@@ -117,6 +118,7 @@ class WrongValue(Failure):
     limit: float
     eager_error: float | None = None
     gradient_missing: bool = False
+    undeclared: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -166,13 +168,14 @@ class EmptyRowsNotZero(Failure):
 class BiasedErrors(Failure):
     """Errors differ on the whole from those of right kernels on the same inputs. `statistic`: `scale` or `bias`, with
     `amount` the factor; `rms` or `row`, with `amount` the multiple of what right kernels have. `deviations`: standard
-    deviations away from `kernels` simulated ones."""
+    deviations away from `kernels` simulated ones. `undeclared`: as in `WrongValue`."""
 
     value: str
     statistic: str
     amount: float
     deviations: float
     kernels: int
+    undeclared: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

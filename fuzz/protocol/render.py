@@ -132,6 +132,9 @@ def describe_failure(failure: Failure, *, brief: bool = False) -> str:
             text = ": ".join(filter(None, [failure.why.explanation, failure.detail]))
         case _:
             text = _fill(failure)
+    undeclared = () if brief else getattr(failure, "undeclared", ())
+    if undeclared:
+        text += f"; right for a function that declares that it rounds {' and '.join(undeclared)}"
     return _CALLS.get(failure.call, "") + _describe_sequences(failure.sequences) + text
 
 

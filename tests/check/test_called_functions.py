@@ -66,6 +66,55 @@ def test_a_gradient_that_does_not_come_is_a_wrong_one(name: str) -> None:
     assert is_failure(result.failure, "wrong_value", value=f"d{name}", gradient_missing=True), result.failure
 
 
+def plain(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
+    """Eager attention, which rounds scores."""
+    return (q @ k.mT * scale).softmax(-1) @ v
+
+
+def fused(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
+    """On the CPU flash attention, which rounds sums."""
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, scale=scale)
+
+
+@torch.library.custom_op("tests::plain", mutates_args=())
+def hidden_plain(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    """Eager attention that no dispatch mode sees into."""
+    return plain(q, k, v, scale=scale)
+
+
+def hidden(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
+    """A kernel that rounds scores."""
+    out: Tensor = hidden_plain(q, k, v, scale)
+    return out
+
+
+@pytest.mark.parametrize(("function", "training"), [(plain, False), (plain, True), (fused, True), (hidden, False)])
+def test_what_a_function_rounds_is_read_off_what_it_calls(
+    function: Callable[..., Tensor], training: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dims, scale = ("1, 2, 257, 16", 0.25) if function is fused else ("2, 2, 17, 64", 0.5)
+    bodies = (f"return ((q @ k.transpose(-2, -1)) * {scale}).softmax(-1) @ v", f"return attend(q, k, v, scale={scale})")
+    text, stub = (source(body, dims=dims, dtype="bfloat16") for body in bodies)
+    undeclared = run_subject(function, training=training, text=text, attention_stub=stub)
+    monkeypatch.setattr(function, "capabilities", {"rounds": ("weights",)}, raising=False)
+    held = run_subject(function, training=training, text=text, attention_stub=stub)
+    assert held.verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT)
+    expected = ("sums",) if function is fused else ("scores",)
+    assert getattr(held.failure, "undeclared", ()) == expected
+    if function is hidden:
+        assert (undeclared.verdict, undeclared.failure) == (held.verdict, held.failure)
+    else:
+        assert not undeclared.verdict.is_finding
+
+
+def test_what_cannot_run_in_guarded_memory_runs_without() -> None:
+    def maps_allocations(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
+        return right(torch.vmap(lambda row: torch.zeros_like(row) + row)(q), k, v, scale=scale)
+
+    result = run_subject(maps_allocations)
+    assert (result.verdict in RIGHT, result.reached) == (True, ("unguarded allocations",))
+
+
 @pytest.mark.triton_interpreter
 def test_a_wrong_gradient_of_the_sinks_is_seen() -> None:
     dtype = "bfloat16"

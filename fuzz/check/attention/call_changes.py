@@ -34,7 +34,7 @@ def measure_wrong_call(call: Call, attention: Attention) -> WrongRewrite | None:
     started = time.perf_counter()
     if call.options.get("dropout") or not _is_wrong(call, attention):
         return None
-    failure = judge(call, attention.capabilities.rounds).failure
+    failure = judge(call, attention.rounds).failure
     wanted = () if call.dout is None else call.wanted
     answers: dict[tuple[str, str], list[bool]] = {}
     for name, change, changed in _change(call, failure):
@@ -51,7 +51,7 @@ def measure_wrong_call(call: Call, attention: Attention) -> WrongRewrite | None:
 
 
 def _is_wrong(call: Call, attention: Attention) -> bool:
-    return judge(call, attention.capabilities.rounds).verdict.is_finding or bool(identities.find_violations(call))
+    return judge(call, attention.rounds).verdict.is_finding or bool(identities.find_violations(call))
 
 
 def _call_again(call: Call, attention: Attention, wanted: tuple[str, ...]) -> Call:

@@ -12,14 +12,23 @@ from fuzz.check import exceptions
 from fuzz.check.attention.function import Attention, call_checked
 from fuzz.check.attention.guard import Guard
 from fuzz.check.attention.layouts import arrange
+from fuzz.check.attention.observed import FLASH_ROUNDS, observe
 from fuzz.check.exceptions import Failed, Unsupported
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.attention import dropout_masks, identities, metamorphic
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.judge import judge
-from fuzz.check.oracle.verdict import SEVERITY, Judgement
+from fuzz.check.oracle.verdict import DOUBTED, SEVERITY, Judgement
 from fuzz.protocol import Verdict
-from fuzz.protocol.failures import FURTHER_CALL, WITHOUT_DROPOUT, MissingGradient, OutOfBounds, Write
+from fuzz.protocol.failures import (
+    FURTHER_CALL,
+    WITHOUT_DROPOUT,
+    BiasedErrors,
+    MissingGradient,
+    OutOfBounds,
+    Write,
+    WrongValue,
+)
 
 
 def judge_calls(calls: Sequence[Call], attention: Attention, *, training: bool, again: bool = True) -> Judgement:
@@ -27,11 +36,29 @@ def judge_calls(calls: Sequence[Call], attention: Attention, *, training: bool, 
 
     `training`: gradients were requested; `again`: the function may be called with other arguments.
     """
-    return max(
-        (_judge_call(call, attention, training=training, again=again) for call in calls),
-        key=lambda judgement: (SEVERITY.index(judgement.verdict), judgement.numbers.get("ratio", 0.0)),
-        default=Judgement(Verdict.OK),
-    )
+
+    def judge_all() -> Judgement:
+        return max(
+            (_judge_call(call, attention, training=training, again=again) for call in calls),
+            key=lambda judgement: (SEVERITY.index(judgement.verdict), judgement.numbers.get("ratio", 0.0)),
+            default=Judgement(Verdict.OK),
+        )
+
+    judgement = judge_all()
+    if judgement.verdict in DOUBTED and observe(attention, calls):
+        judgement = judge_all()
+    if isinstance(judgement.failure, (WrongValue, BiasedErrors)) and not judgement.failure.is_of_further_call:
+        return replace(judgement, failure=replace(judgement.failure, undeclared=_find_undeclared(calls, attention)))
+    return judgement
+
+
+def _find_undeclared(calls: Sequence[Call], attention: Attention) -> tuple[str, ...]:
+    """What the function would have to round besides for all calls to be right; () where no rounding explains them."""
+    for more in (("sums",), FLASH_ROUNDS, ("scores",), ("scores", *FLASH_ROUNDS)):
+        rounds = tuple(dict.fromkeys((*attention.rounds, *more)))
+        if not any(judge(call, rounds).verdict.is_finding for call in calls):
+            return tuple(name for name in more if name not in attention.rounds)
+    return ()
 
 
 def _judge_call(call: Call, attention: Attention, *, training: bool, again: bool) -> Judgement:
@@ -75,7 +102,7 @@ def _judge_dense(call: Call, attention: Attention, *, training: bool, again: boo
 def _judge_numbers(call: Call, attention: Attention, attend: "FurtherCalls | None") -> Judgement:
     """The verdict on the numbers of a call, whose dropout mask is read off the function where `attend` is given."""
     probability, _ = call.options.get("dropout") or (0.0, 0)
-    rounds = attention.capabilities.rounds
+    rounds = attention.rounds
     if probability <= 0.0:
         return judge(call, rounds)
     certain = dropout_masks.judge_unknown_mask(call, rounds)
@@ -152,7 +179,7 @@ class FurtherCalls:
         if self.damage:
             raise Unsupported("it wrote out of bounds")
         layout = arrange(self._attention.capabilities, q, k, v, options, cut=False)
-        guard = Guard()
+        guard = Guard(self._attention.guarded)
         with guard:
             given = guard.protect_arguments(layout.arguments)
             with exceptions.accuse_function(self.refuses):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from fuzz.check.attention.guard import GUARDED
 from fuzz.check.exceptions import SubjectError, Unsupported
 from fuzz.check.oracle.constants import LOWEST_FILL
 from fuzz.check.process_state import restore_state
@@ -27,14 +28,28 @@ LAYOUTS = {
 
 
 @dataclass(frozen=True)
+class Observed:
+    """What a function was seen to do. rounds: as in `Capabilities`; is_unordered: it adds up in no fixed order."""
+
+    rounds: tuple[str, ...] = ()
+    is_unordered: bool = False
+
+
+NOTHING = Observed()
+
+
+@dataclass(eq=False)
 class Attention:
     """An attention function, imported by `load` when it is first needed, which may raise `SubjectError`.
 
-    compiled: it is called by compiled code, which takes it in, and has no guarded memory.
+    compiled: it is called by compiled code, which takes it in, and has no guarded memory. guarded: what is guarded in
+    calls of it; less than `GUARDED` once it has failed under guards and runs without. observed: what it was seen to do.
     """
 
     load: Callable[[], Function]
     compiled: bool = False
+    guarded: tuple[str, ...] = GUARDED
+    observed: Observed = NOTHING
 
     @cached_property
     def function(self) -> Function:
@@ -58,6 +73,15 @@ class Attention:
             if all(item.kind is not item.VAR_KEYWORD for item in parameters.values()):
                 options &= parameters.keys()
         return replace(declared, options=tuple(sorted(options)))
+
+    @property
+    def rounds(self) -> tuple[str, ...]:
+        """What it rounds: as it declares, else as flash kernels do and as what it was seen to call does."""
+        return tuple(dict.fromkeys((*self.capabilities.rounds, *self.observed.rounds)))
+
+    def is_deterministic(self, device: str) -> bool:
+        """Whether two runs are equal there: as it declares, and what it was seen to call adds up in one order."""
+        return device in self.capabilities.deterministic and not self.observed.is_unordered
 
     def check(self, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, object], *, training: bool) -> None:
         """Raise `Unsupported` for a call that is outside of what it takes."""
@@ -130,12 +154,7 @@ def load_sdpa(backend: str) -> Function:
                 raise Unsupported("the backend has no kernel for this case") from error
             raise
 
-    # On CPU, flash adds up dk and dv in the inputs' dtype, block by block, and takes a cubic for the exponential.
-    flash = ("weights", "sums", "exponentials")
-    rounds = flash if chosen is SDPBackend.FLASH_ATTENTION else ("weights",)
-    # On CUDA the backward passes of all but MATH add up dq with atomics, or may.
-    repeats = ("cpu", "cuda") if chosen is SDPBackend.MATH else ("cpu",)
-    attention.capabilities = {"rounds": rounds, "deterministic": repeats, "causal": ("top_left",)}  # type: ignore[attr-defined]
+    attention.capabilities = {"causal": ("top_left",)}  # type: ignore[attr-defined]
     return attention
 
 

@@ -15,6 +15,9 @@ from torch import Tensor
 
 from fuzz.protocol.failures import Write
 
+GUARDED = ("arguments", "allocations")
+"""What is guarded: the arguments of a function and their gradients, and what it allocates."""
+
 #: Elements of a border: kernels overrun by blocks of rows.
 BORDER = 1 << 14
 
@@ -69,18 +72,20 @@ class _Buffer:
 
 
 class Guard:
-    """While entered, guards what `torch.empty` and similar functions allocate, except in a case's own text.
+    """Guards what `what` says. What `torch.empty` and similar functions allocate is guarded while it is entered, except
+    in a case's own text.
 
     The functions are replaced in torch's namespace. A mode would see neither the bodies of custom operations nor
     backward passes, and both allocate.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, what: tuple[str, ...] = GUARDED) -> None:
+        self._arguments, self._allocations = (name in what for name in GUARDED)
         self._buffers: list[_Buffer] = []
         self._originals: dict[tuple[Any, str], Any] = {}
 
     def __enter__(self) -> None:
-        for home in (torch, torch.Tensor):
+        for home in (torch, torch.Tensor) if self._allocations else ():
             for name in sorted(_UNWRITTEN | _FILLED):
                 original = getattr(home, name, None)
                 if original is not None:
@@ -136,7 +141,7 @@ class Guard:
 
     def _copy_guarded(self, name: str, value: Tensor) -> Tensor:
         value = value.detach()
-        if not _guardable(value):
+        if not self._arguments or not _guardable(value):
             return value
         made = self._new(name, value)
         _write(made.value, value)

@@ -4,13 +4,13 @@ import functools
 import math
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fuzz.check.attention.function import Attention, Function, call_checked, fill_matters
+from fuzz.check.attention.function import NOTHING, Attention, Function, call_checked, fill_matters
 from fuzz.check.attention.guard import Guard
 from fuzz.check.attention.layouts import arrange
 from fuzz.check.exceptions import Unsupported, find_refusal
@@ -32,7 +32,8 @@ class AttentionHarness:
     def __init__(self, source: str, attention: Attention, device: str, *, training: bool) -> None:
         self._source, self._device = source, device
         self.attention, self.training = attention, training
-        self.is_deterministic = device in attention.capabilities.deterministic
+        attention.observed = NOTHING
+        function = attention.function
         self.guard: Guard | None = None
         self.dtypes: set[torch.dtype] = set()
         self.calls: list[Call] = []
@@ -40,19 +41,38 @@ class AttentionHarness:
         self._raised = False
         if attention.compiled:
             self._dry_run()
-        call = _make_contiguous(attention.function) if attention.compiled else self._attend
+        call = _make_contiguous(function) if attention.compiled else self._attend
         self.program = Program(source, device, {"attend": call})
 
     def fresh(self) -> Guard | None:
         """What is to surround the next run."""
         self.calls = []
-        self.guard = None if self.attention.compiled else Guard()
+        self.guard = None if self.attention.compiled else Guard(self.attention.guarded)
         return self.guard
 
     @property
     def damage(self) -> tuple[Write, ...]:
         """What was written where it should not be."""
         return self.guard.damage() if self.guard else ()
+
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether two runs have to be equal bit for bit."""
+        return self.attention.is_deterministic(self._device)
+
+    def runs_with_less_guarded(self, run: Callable[[], object]) -> bool:
+        """Whether the function, which raised in guarded memory, does not with less of it; it has so much from then on.
+
+        Tracers and transforms of torch refuse the functions that guard what a function allocates.
+        """
+        before = self.attention.guarded
+        for left in range(len(before) - 1, -1, -1):
+            self.attention.guarded = before[:left]
+            with suppress(Exception), self.fresh() or nullcontext():
+                run()
+                return True
+        self.attention.guarded = before
+        return False
 
     def open_uncompiled(self) -> AbstractContextManager[Program]:
         """The program with the function called as it is, by nothing that compiles or watches it."""

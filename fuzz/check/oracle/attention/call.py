@@ -33,6 +33,11 @@ class Call:
     sequences: Sequences | None = None
 
     @property
+    def differentiated(self) -> tuple[str, ...]:
+        """The arguments that want a gradient."""
+        return tuple(name.removeprefix("d") for name in self.wanted)
+
+    @property
     def missing(self) -> tuple[str, ...]:
         """Gradients that are wanted and did not come, though that of the output did."""
         return tuple(name for name in self.wanted if self.dout is not None and name not in self.gradients)

@@ -1,0 +1,67 @@
+"""What a function that declares nothing rounds, and whether it repeats, by the operations of torch that it calls."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fuzz.check.attention.function import Attention, Observed
+from fuzz.check.attention.layouts import arrange
+from fuzz.check.oracle.attention.call import Call
+from fuzz.check.oracle.constants import LOW_PRECISION
+
+FLASH_ROUNDS = ("weights", "sums", "exponentials")
+"""What flash attention on the CPU rounds: dk and dv are added up in the inputs' dtype, block by block, and the
+exponential is a cubic (aten/src/ATen/native/cpu/FlashAttentionKernel.cpp)."""
+_FUSED = "_scaled_dot_product_"
+_PRODUCTS = ("aten.bmm", "aten.mm", "aten.baddbmm", "aten.addmm")
+
+
+def observe(attention: Attention, calls: Sequence[Call]) -> bool:
+    """See what a function calls in turn; whether that explains more than was known. What it declares stands."""
+    declared, before = getattr(attention.function, "capabilities", {}), attention.observed
+    for call in calls:
+        recorder = _Recorder(call)
+        _call_again(attention, call, recorder)
+        now = attention.observed
+        rounds = () if "rounds" in declared else tuple(dict.fromkeys((*now.rounds, *recorder.rounds)))
+        is_unordered = "deterministic" not in declared and (now.is_unordered or recorder.is_unordered)
+        attention.observed = Observed(rounds, is_unordered)
+    return attention.observed != before
+
+
+def _call_again(attention: Attention, call: Call, recorder: "_Recorder") -> None:
+    """One call, with its backward pass where there was one. Its own kernels show nothing; what it compiles runs in
+    eager."""
+    given: dict[str, Any] = {"q": call.q, "k": call.k, "v": call.v, **call.options}
+    leaves = {name: given[name].detach().clone().requires_grad_() for name in call.differentiated}
+    with suppress(Exception), torch.compiler.set_stance("force_eager"), recorder:
+        given |= leaves
+        q, k, v = (given.pop(name) for name in ("q", "k", "v"))
+        layout = arrange(attention.capabilities, q, k, v, given, cut=False)
+        out = layout.join(attention.function(**layout.arguments))
+        if leaves and call.dout is not None:
+            torch.autograd.grad(out, list(leaves.values()), call.dout, allow_unused=True)
+
+
+class _Recorder(TorchDispatchMode):
+    def __init__(self, call: Call) -> None:
+        super().__init__()
+        self.rounds: list[str] = []
+        self.is_unordered = False
+        self._head_dim = call.q.shape[3]
+
+    def __torch_dispatch__(self, op: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = op(*args, **kwargs or {})
+        name = str(op)
+        if _FUSED in name:
+            self.rounds += FLASH_ROUNDS if "flash_attention_for_cpu" in name else ("weights",)
+            # On CUDA the backward passes of fused attention add up dq with atomics, or may.
+            self.is_unordered |= "backward" in name and "_for_cpu" not in name
+        elif name.startswith(_PRODUCTS) and isinstance(result, Tensor) and result.dtype in LOW_PRECISION:
+            # The product of q and k sums over features.
+            self.rounds += ("scores", "weights") if args[-2].shape[-1] == self._head_dim else ("weights",)
+        return result

@@ -31,7 +31,7 @@ _FAR = 1 << 40
 
 
 @triton.jit
-def copy_from(source: Any, target: Any, size: Any, first: Any, block: tl.constexpr) -> None:
+def copy_from(source, target, size, first, block: tl.constexpr):
     """Copies `size` elements from `first` on."""
     index = tl.program_id(0) * block + tl.arange(0, block)
     value = tl.load(source + first + index, mask=index < size)
@@ -39,7 +39,7 @@ def copy_from(source: Any, target: Any, size: Any, first: Any, block: tl.constex
 
 
 @triton.jit
-def copy_misaligned(source: Any, target: Any, size: Any, block: tl.constexpr) -> None:
+def copy_misaligned(source, target, size, block: tl.constexpr):
     """Reads numbers of four bytes one byte too far."""
     index = tl.program_id(0) * block + tl.arange(0, block)
     words = (source.to(tl.pointer_type(tl.uint8)) + 1).to(tl.pointer_type(tl.int32))
@@ -48,7 +48,7 @@ def copy_misaligned(source: Any, target: Any, size: Any, block: tl.constexpr) ->
 
 
 @triton.jit
-def wait_for(flag: Any) -> None:
+def wait_for(flag):
     """Ends when somebody sets the flag."""
     seen = tl.load(flag, volatile=True)
     while seen == 0:

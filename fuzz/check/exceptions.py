@@ -27,7 +27,6 @@ _COMPILERS = ("torch/_dynamo/convert_frame.py", "torch/_inductor/compile_fx.py",
 _NOISE = re.compile(r"^(Set TORCH|You can suppress|The above exception|Hint:|from user code|$)")
 _NOT_OF_USERS = frozenset({"torch", "triton", "sympy", "fuzz", "case", "__main__", *sys.stdlib_module_names})
 _LAUNCHERS = ("triton.runtime.", "torch._inductor.runtime.", "torch._ops")
-"""Modules of what calls a kernel: it has the kernel's name, or that of the operator."""
 
 
 def blame(error: BaseException) -> tuple[Verdict, Failure]:
@@ -36,8 +35,7 @@ def blame(error: BaseException) -> tuple[Verdict, Failure]:
     fault = find_device_fault()
     if fault:
         # Other launches return before their kernels run, and what comes next raises.
-        is_synchronous = os.environ.get("CUDA_LAUNCH_BLOCKING") == "1"
-        launch = (_find_kernel(error), find_place(error)) if is_synchronous else ()
+        launch = (_find_kernel(error), find_place(error)) if os.environ.get("CUDA_LAUNCH_BLOCKING") == "1" else ()
         return Verdict.DEVICE_ERROR, DeviceError(fault, *launch, call=call)
     failure = replace(as_failure(error), call=call)
     if is_out_of_memory(error):
@@ -127,6 +125,8 @@ def as_failure(error: BaseException) -> Raised:
     # What the C++ compiler said is in the exception around the one that says how it was called.
     cause = next((link for link in chain if type(link).__name__ == "CppCompileError"), chain[-1])
     lines = [text.strip() for text in str(cause).splitlines()]
+    if type(cause).__name__ == "CompilationError":  # of Triton: the source up to where it fails, and why
+        lines.reverse()
     said = [text.partition("error: ")[2] for text in lines if " error: " in text]
     first = next((text for text in said or lines if not _NOISE.match(text)), "")
     return Raised(type(cause).__name__, first[:_LONGEST], find_place(error))
@@ -140,9 +140,10 @@ def line(error: BaseException) -> str:
 def find_place(error: BaseException) -> str:
     """`FILE:LINE: SOURCE` of the innermost line that is neither ours nor of torch, Triton or Python; "" without one."""
     for frame, number in _walk_outwards(error):
-        if frame.f_globals.get("__name__", "").partition(".")[0] not in _NOT_OF_USERS:
-            file = frame.f_code.co_filename
-            return f"{Path(file).name}:{number}: {linecache.getline(file, number).strip()}"[:_LONGEST]
+        file = frame.f_code.co_filename
+        source = linecache.getline(file, number).strip()
+        if source and frame.f_globals.get("__name__", "").partition(".")[0] not in _NOT_OF_USERS:
+            return f"{Path(file).name}:{number}: {source}"[:_LONGEST]
     return ""
 
 

@@ -108,7 +108,7 @@ def write_report(
         "cause": describe_cause(ablation, cause) if cause else "",
         "evidence": describe_evidence(cause.evidence) if cause else [],
         "program": source(case).strip(),
-        "calls": _list_calls(case) if kernel else [],
+        "calls": _list_calls(case, result) if kernel else [],
         "relation": relation,
         "sides": show_relation(relation) if relation else "",
         "exit_code": "timed out" if run.code == TIMEOUT_EXIT else str(run.code),
@@ -236,12 +236,15 @@ def _reproduce(bug: Bug, config: WorkerConfig, file: Path) -> tuple[Script, Run]
     return None
 
 
-def _list_calls(case: Case) -> list[str]:
+def _list_calls(case: Case, result: SubjectResult) -> list[str]:
     """The calls of the attention function, and what its operands are: "# q [B, H, S, D] = [1, 2, 65, 16] float32"."""
+    sequences = result.failure and result.failure.sequences
     types = types_of(case)
     names = dict.fromkeys(name for contract in case.contracts for name in contract.reads.values())
     calls = [line.strip() for line in repro.forward_of(case).splitlines() if "attend(" in line]
     shapes = {name: (", ".join(map(str, types[name].shape)), types[name].sizes(case.sizes)) for name in names}
+    if sequences:
+        calls.append(f"# made as a {sequences.layout} call, where causal is from the bottom right")
     return calls + [f"# {name} [{dims}] = {list(s)} {types[name].dtype}" for name, (dims, s) in shapes.items()]
 
 

@@ -101,7 +101,9 @@ def scripts(bug: Bug) -> Iterator[Script]:
         yield write_script(bug)
         return
     subject, verdict = bug.result.subject, bug.result.verdict
-    if isinstance(bug.result.failure, RelationBroken):
+    if bug.result.failure is not None and bug.result.failure.sequences is not None:
+        pass  # A plain run makes dense calls.
+    elif isinstance(bug.result.failure, RelationBroken):
         yield write_script(bug)
     elif verdict is Verdict.STATE_CHANGED:
         pass  # Wrong numbers are all that a plain run shows.
@@ -243,6 +245,8 @@ def _about(bug: Bug, who: str, relation: str, *, borders: bool) -> str:
 def _why_a_worker(result: SubjectResult) -> str:
     """What a worker does and a plain run does not, as far as it may be why only a worker shows the bug."""
     failure = result.failure
+    if failure is not None and failure.sequences is not None:
+        return f"attnfuzz's workers make {failure.sequences.layout} calls of the module's dense ones"
     if isinstance(failure, DropoutMask) or (failure is not None and failure.is_of_further_call):
         return "it takes further calls with other arguments, which attnfuzz's workers make"
     if result.verdict is Verdict.STATE_CHANGED:

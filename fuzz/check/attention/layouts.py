@@ -89,7 +89,8 @@ class Packed(Dense):
     def page(self, size: int, poison: float, chance: Random) -> None:
         """Move keys and values to blocks of `size`, in random order; `poison` fills what no key is written to."""
         used = self.arguments.pop("cu_seqlens_k").diff()
-        counts = [math.ceil(keys / size) for keys in self._lengths["k"]] + [2]
+        counts = [math.ceil(keys / size) for keys in self._lengths["k"]]
+        counts.append(max(counts) + 1)
         order = torch.tensor(chance.sample(range(sum(counts)), sum(counts)), dtype=torch.int32, device=used.device)
         blocks, places = order.split(counts), torch.arange(size, device=used.device)
         slots = [(row[:, None] * size + places).flatten()[:keys] for row, keys in zip(blocks, used, strict=False)]

@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from fuzz.check.exceptions import Unsupported
 from fuzz.check.oracle.attention.call import Call
-from fuzz.protocol.capabilities import DENSE_OPTIONS, Capabilities
+from fuzz.protocol.capabilities import Capabilities
 from fuzz.protocol.failures import Sequences
 
 
@@ -28,8 +28,6 @@ class _Piece(NamedTuple):
     keys: slice
 
 
-_MEANINGLESS = ("mask", "bias", "dropout")
-"""Options without a meaning where sequences have no common axes."""
 _POISON = {"nan": math.nan, "finite": 1e4}
 """Unwritten numbers of a cache: the second is large, and finite in float16."""
 _WHOLE, _EMPTY, _DECODE = 1 / 4, 1 / 2, 1 / 2
@@ -122,8 +120,6 @@ def arrange(
     layout, (rows, _, queries, _), keys = capabilities.layout, q.shape, k.shape[2]
     if layout == "dense":
         return Dense(q, k, v, options)
-    for name in (name for name in DENSE_OPTIONS if options.get(name) is not None):
-        raise Unsupported(f"{layout} calls have no {name}")
     other = (options.get("causal") == "top_left" and queries != keys) or (layout == "paged" and queries > keys)
     if not rows or (other and not cut):
         raise Unsupported(f"{layout} calls of {rows} rows, {queries} queries and {keys} keys do not mean the same")

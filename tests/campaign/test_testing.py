@@ -1,0 +1,33 @@
+"""The check for test suites of kernel authors: what it raises for functions that are right, wrong and out of reach."""
+
+from pathlib import Path
+
+import pytest
+
+from fuzz.testing import check_attention
+from tests.check.planted_attention import only_float64, right, without_last_key
+
+
+@pytest.mark.worker
+def test_a_right_function_leaves_nothing(tmp_path: Path) -> None:
+    check_attention(right, cases=3, directory=tmp_path, workers=1)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.worker
+def test_a_wrong_function_fails_with_its_case(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError) as error:
+        check_attention(without_last_key, directory=tmp_path, workers=1, shrink_time="1s")
+    (case,) = tmp_path.rglob("*.case.yaml")
+    assert str(case) in str(error.value) and "class Module(nn.Module)" in str(error.value)
+
+
+@pytest.mark.worker
+def test_a_function_that_takes_no_case_fails(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="took 0 of 2 cases"):
+        check_attention(only_float64, cases=2, directory=tmp_path, workers=1)
+
+
+def test_a_function_without_a_name_is_refused() -> None:
+    with pytest.raises(ValueError, match="lambda"):
+        check_attention(lambda q, k, v, *, scale: q)

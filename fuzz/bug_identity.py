@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fuzz.protocol import EAGER, SubjectResult, Verdict
-from fuzz.protocol.failures import FURTHER_CALL, WITHOUT_DROPOUT, Failure
+from fuzz.protocol.failures import FURTHER_CALL, WITHOUT_DROPOUT, EmptyRowsNotZero, Failure, RelationBroken
 from fuzz.protocol.rewrites import WrongRewrite, is_explained
 from fuzz.subjects import compiler_of
 from generators.program.case import Case, Contract, TensorType
@@ -19,12 +19,25 @@ VALUES = frozenset({Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT, Verdict.NONFIN
 SILENT = VALUES | {Verdict.METADATA, Verdict.NONDETERMINISTIC, Verdict.OUT_OF_BOUNDS}
 """Verdicts that come without an error message."""
 INDIRECT = (
-    {"biased_errors", "gradient_identity_broken"},
+    {"biased_errors", "gradient_identity_broken", "empty_rows_not_zero"},
     {"dropout_statistic", "dropout_mask", "impossible_under_dropout", WITHOUT_DROPOUT},
     {FURTHER_CALL},
 )
 """Kinds of failures, and calls, that show a bug less plainly than a wrong element of the case's own call, from plain to
 indirect. While a case is shrunk its failure may become a plainer one, and no less plain one."""
+NOT_FINITE = "not_finite"
+"""An aspect of wrong results."""
+_MASKED, _BIASED = ("with:mask",), ("with:bias",)
+_ADDED = {
+    "a bias of -inf for the mask": _BIASED,
+    "a mask for causal and window": _MASKED,
+    "a bias for ALiBi": _BIASED,
+    "keys masked or removed": _MASKED,
+    "masked keys appended": _MASKED,
+    "sinks as one more key": _BIASED,
+    "-q and -scale": ("scale:negative",),
+}
+"""What the further calls of relations have that the case lacks."""
 _OPTIONS = ("softcap", "alibi", "mask", "bias", "causal", "window", "sinks", "dropout")
 
 # Inductor gives every pattern a form per mode and dtype: _sfdp_pattern_5_inference, _sfdp_pattern_13_half_training.
@@ -87,8 +100,10 @@ class Symptom:
     features: frozenset[str]
     rewrites: tuple[WrongRewrite, ...] = ()
     """Those proven wrong; none where a kernel is at fault or nothing could be proven."""
-    gradient: str = ""
-    """For attention functions: the gradient that is wrong, "" where the output is."""
+    values: frozenset[str] = frozenset()
+    """For attention functions: the results that are wrong."""
+    aspect: str = ""
+    """For attention functions: `NOT_FINITE`, or `empty_rows_not_zero` where nothing else is wrong."""
     of_further_call: bool = False
     """The case's own call is right."""
 
@@ -97,12 +112,24 @@ class Symptom:
         """The symptom of a result on a case with these features. `attention_only`: of an attention function."""
         # No rewrite has a part in what eager does.
         fired = () if result.verdict is Verdict.EAGER_SUSPECT else result.fired
-        value = getattr(result.failure, "value", "") if attention_only else ""
-        gradient = value if value.startswith("d") else ""
         identity = identity_of(result)
         further = result.failure is not None and result.failure.is_of_further_call
-        names = rewrites(fired)
-        return cls(result.verdict, result.subject, names, identity, features, result.rewrites, gradient, further)
+        symptom = cls(
+            result.verdict,
+            result.subject,
+            rewrites(fired),
+            identity,
+            features,
+            result.rewrites,
+            of_further_call=further,
+        )
+        if not attention_only or result.failure is None:
+            return symptom
+        failure = result.failure
+        added = _ADDED.get(failure.relation, ()) if isinstance(failure, RelationBroken) else ()
+        is_finite = result.verdict is not Verdict.NONFINITE
+        aspect = failure.kind if isinstance(failure, EmptyRowsNotZero) else "" if is_finite else NOT_FINITE
+        return replace(symptom, features=features.union(added), values=list_wrong(failure), aspect=aspect)
 
     @property
     def signature(self) -> str:
@@ -110,7 +137,8 @@ class Symptom:
         causes = sorted({rewrite.cause for rewrite in self.rewrites})
         fired = causes or sorted(f for f in self.fired if f.startswith("sfdp")) or sorted(self.fired)
         who = name_accused(self.subject, self.verdict)
-        return "/".join([kind_of(self.verdict), who, self.identity or "+".join(fired) or "none"])
+        shown = [self.aspect, "+".join(sorted(self.values))] if self.values else []
+        return "/".join([kind_of(self.verdict), who, self.identity or "+".join(fired) or "none", *shown])
 
     def explains(self, other: "Symptom") -> bool:
         """Whether a minimal failure with this symptom explains `other`.
@@ -134,7 +162,7 @@ class Symptom:
             self.verdict in {*PROCESS, Verdict.EAGER_SUSPECT}
             # ... an error that says which argument one of ATen's operations was given wrongly.
             or ("aten::" in self.identity and "argument" in self.identity)
-            or (self.fired <= other.fired and self.features <= other.features)
+            or (self.fired <= other.fired and self.features <= other.features and self.aspect == other.aspect)
         )
 
     def _has_same_outcome(self, other: "Symptom") -> bool:
@@ -142,10 +170,22 @@ class Symptom:
             kind_of(self.verdict) == kind_of(other.verdict)
             and name_accused(self.subject, self.verdict) == name_accused(other.subject, other.verdict)
             and self.identity == other.identity
-            # What is wrong forwards is wrong backwards too.
-            and self.gradient in ("", other.gradient)
+            and share_values(self.values, other.values)
             and self.of_further_call <= other.of_further_call
         )
+
+
+def list_wrong(failure: Failure | None) -> frozenset[str]:
+    """The results that a failure is about; none where it names none."""
+    return frozenset() if failure is None else frozenset(filter(None, (getattr(failure, "value", ""), *failure.also)))
+
+
+def share_values(some: frozenset[str], others: frozenset[str]) -> bool:
+    """Whether wrong results of two calls may be one bug: of both the output, or only gradients, of which they share
+    one. Where a failure names no result, as a relation does, it may be."""
+    if not (some and others):
+        return True
+    return "out" in some & others or ("out" not in some | others and bool(some & others))
 
 
 def contract_features(case: Case) -> frozenset[str]:

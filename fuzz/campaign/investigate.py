@@ -5,7 +5,17 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from corpus.shrink import shrink
-from fuzz.bug_identity import INDIRECT, PROCESS, VALUES, attention_patterns, identity_of, indirectness, kind_of
+from fuzz.bug_identity import (
+    INDIRECT,
+    PROCESS,
+    VALUES,
+    attention_patterns,
+    identity_of,
+    indirectness,
+    kind_of,
+    list_wrong,
+    share_values,
+)
 from fuzz.protocol import EAGER, SubjectResult, Verdict
 from fuzz.protocol.render import describe
 from fuzz.protocol.rewrites import CALL, is_explained
@@ -106,14 +116,16 @@ def is_same_failure(
     Both must have the same verdict (without `exact`, one of the same kind) and identity, such as the message of an
     exception or the operation of eager. Where `torch._dynamo.utils.same` rejects `wanted` it must reject `result`; it
     is not asked about attention functions (`attention_only`). `result` must show the bug as plainly as `wanted`
-    (`INDIRECT` in fuzz/bug_identity.py). Results of one subject must also share the rewrites that
-    are proven wrong or, where none is, an attention pattern that fired.
+    (`INDIRECT` in fuzz/bug_identity.py); calls of attention functions must share a wrong result. Results of one subject
+    must also share the rewrites that are proven wrong or, where none is, an attention pattern that fired.
     """
     if result is None or not result.verdict.is_finding:
         return False
     if wanted.verdict in VALUES and wanted.same is False and result.same is not False and not attention_only:
         return False
     if indirectness(result.failure) > indirectness(wanted.failure):
+        return False
+    if attention_only and not share_values(list_wrong(result.failure), list_wrong(wanted.failure)):
         return False
     if result.verdict is not wanted.verdict and (exact or kind_of(result.verdict) != kind_of(wanted.verdict)):
         return False

@@ -88,9 +88,11 @@ class Sequences:
 
 @dataclass(frozen=True)
 class Failure(Tagged):
-    """Base of all failures. `call`: which call of an attention function fails; `sequences`: how that was packed."""
+    """Base of all failures. `call`: which call of an attention function fails; `sequences`: how that was packed;
+    `also`: other results of that call that are wrong."""
 
     call: str = field(default=CASE_CALL, kw_only=True)
+    also: tuple[str, ...] = field(default=(), kw_only=True)
     sequences: Sequences | None = field(default=None, kw_only=True)
 
     def identity(self) -> str:

@@ -9,8 +9,8 @@ ATTENDED = ("query", "key", "value")
 CALL = "call"
 """The pattern of a call of an attention function."""
 
-DROPPED = "dropped"
-"""The change of a call that leaves an option out."""
+DROPPED, EXPANDED, CONTIGUOUS = "dropped", "expanded", "contiguous"
+"""Changes of a call: an option is left out, a mask or bias gets all axes, all tensors are contiguous."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class WrongRewrite:
     the pattern's; `strides` where it gives the right numbers in another layout. Older versions wrote the
     operations alone.
 
-    Of a wrong call `pattern` is `CALL`, and operands are its options (`DROPPED`) and sizes (cut to 16), `dtype`,
-    `scale` and `group`.
+    Of a wrong call `pattern` is `CALL`, and operands are its options (`DROPPED`, `EXPANDED`), `layout`
+    (`CONTIGUOUS`) and sizes (cut to 16), `dtype`, `scale` and `group`.
     """
 
     pattern: str
@@ -53,11 +53,13 @@ class WrongRewrite:
         tells, or query, key and value alone, it has to be one pattern too. Two calls must share what makes them right,
         as far as both have it: an option if either needs one, since short calls of any bug may be right."""
         if self.pattern == CALL:
-            right, options = other.right.keys(), other.dropped
+            right, options = _pairs(other.right), other.dropped
             if not right:
                 return not self.right
             shares = bool(options & self.dropped) if options else not self.dropped
-            return shares and bool(right & self.right.keys()) and not right & self.wrong.keys()
+            mine = _pairs(self.right)
+            needed = {pair for pair in mine & _pairs(other.wrong) if pair[1] in (DROPPED, EXPANDED, CONTIGUOUS)}
+            return shares and bool(right & mine) and not (right & _pairs(self.wrong) or needed)
         if self.constants or other.constants:
             return bool(self.operations & other.operations)
         if self.right.keys() != other.right.keys() or self._contradicts(other):
@@ -66,9 +68,7 @@ class WrongRewrite:
 
     def count_shared(self, other: "WrongRewrite") -> int:
         """How many changes both were tried under."""
-        mine, theirs = (
-            {(n, c) for which in (one.right, one.wrong) for n in which for c in which[n]} for one in (self, other)
-        )
+        mine, theirs = (_pairs(one.right) | _pairs(one.wrong) for one in (self, other))
         return len(mine & theirs)
 
     def _contradicts(self, other: "WrongRewrite") -> bool:
@@ -81,6 +81,11 @@ class WrongRewrite:
             if _kinds((*right, *wrong)) != _kinds((*other.right[operand], *others_wrong)):
                 return True
         return False
+
+
+def _pairs(changes: dict[str, tuple[str, ...]]) -> set[tuple[str, str]]:
+    """What was changed, and how."""
+    return {(name, change) for name, tried in changes.items() for change in tried}
 
 
 def _kinds(changes: tuple[str, ...]) -> set[str]:

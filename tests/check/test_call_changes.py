@@ -9,6 +9,7 @@ from torch import Tensor
 from fuzz.bug_identity import Symptom
 from fuzz.campaign.investigate import is_same_failure
 from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol.failures import RelationBroken, WrongValue
 from fuzz.protocol.rewrites import CALL, WrongRewrite
 from tests.check.in_process import run_subject
 from tests.check.planted_attention import right
@@ -118,3 +119,48 @@ def test_a_lost_gradient_is_measured_too() -> None:
     result = run_subject(without_gradient_of_keys, text=text, attention_stub=stub, training=True)
     assert getattr(result.failure, "value", "") == "dk"
     assert set(result.rewrites[0].right) == {"causal"}
+
+
+BIASED = {
+    # An additive mask of [S, S] is read as if it had an axis for each head.
+    "mask": "attend(q, k, v, scale=0.25, mask=torch.ones(S, S, dtype=torch.bool).tril())",
+    "layout": "attend(q, k, v.mT.contiguous().mT, scale=0.25)",
+}
+
+
+def with_stride_bugs(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None = None) -> Tensor:
+    """Ignores a mask that is not expanded, and reads v as if it were contiguous."""
+    v = v.as_strided(v.shape, v.new_empty(v.shape).contiguous().stride(), v.storage_offset())
+    kept = mask if mask is not None and mask.dim() == q.dim() else None
+    return right(q, k, v, scale=scale, mask=kept)
+
+
+@pytest.mark.parametrize(("name", "change"), [("mask", "expanded"), ("layout", "contiguous")])
+def test_where_tensors_lie_in_memory_is_a_cause_of_its_own(name: str, change: str) -> None:
+    text = source(*(CAUSAL if name == "mask" else PLAIN).split("; "))
+    result = run_subject(with_stride_bugs, text=text, attention_stub=source(f"return {BIASED[name]}"))
+    (found,) = result.rewrites
+    assert change in found.right[name]
+    inverted = replace(found, right={"mask": ("dropped",)}, wrong={"mask": ("expanded",)})
+    assert not found.is_same_bug(inverted)
+    assert not inverted.is_same_bug(found)
+
+
+def test_a_bug_of_the_output_explains_none_of_gradients_alone() -> None:
+    def fail(value: str, *also: str) -> Symptom:
+        verdict = Verdict.WRONG_RESULT if value == "out" else Verdict.WRONG_GRADIENT
+        failure = WrongValue(value, (0, 0, 0, 0), 1.0, 9.0, 4.0, also=also)
+        return symptom(SubjectResult("module:function", verdict, failure=failure))
+
+    forward, keys, values = fail("out", "dq"), fail("dk", "dq"), fail("dv")
+    assert forward.explains(fail("out"))
+    assert not any((forward.explains(keys), keys.explains(forward), keys.explains(values)))
+    assert keys.explains(fail("dv", "dk"))
+
+
+def test_what_a_relation_adds_to_a_call_is_what_it_takes() -> None:
+    broken = RelationBroken("masked keys appended", "rounding")
+    by_relation = symptom(SubjectResult("module:function", Verdict.WRONG_RESULT, failure=broken))
+    known = SubjectResult("module:function", Verdict.WRONG_RESULT, failure=WrongValue("out", (0,), 1.0, 9.0, 4.0))
+    assert Symptom.of(known, frozenset({"with:mask"}), attention_only=True).explains(by_relation)
+    assert not Symptom.of(known, frozenset({"with:bias"}), attention_only=True).explains(by_relation)

@@ -17,7 +17,7 @@ from fuzz.check.oracle.attention import identities
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.judge import judge
 from fuzz.protocol.failures import Failure, WrongValue
-from fuzz.protocol.rewrites import CALL, DROPPED, WrongRewrite
+from fuzz.protocol.rewrites import CALL, CONTIGUOUS, DROPPED, EXPANDED, WrongRewrite
 
 SMALL = 16
 """What sizes are cut to: a tile of the matrix units that kernels use, below which they have no further cases."""
@@ -46,8 +46,10 @@ def measure_wrong_call(call: Call, attention: Attention) -> WrongRewrite | None:
     right: dict[str, tuple[str, ...]] = {}
     wrong: dict[str, tuple[str, ...]] = {}
     for (name, change), found in answers.items():
-        (wrong if any(found) else right)[name] = (change,)
-    return WrongRewrite(CALL, right, wrong)
+        tried = wrong if any(found) else right
+        tried[name] = (*tried.get(name, ()), change)
+    # All other changes are made contiguous too.
+    return WrongRewrite(CALL, {"layout": right["layout"]} if "layout" in right else right, wrong)
 
 
 def _is_wrong(call: Call, attention: Attention) -> bool:
@@ -80,8 +82,14 @@ def _call_again(call: Call, attention: Attention, wanted: tuple[str, ...]) -> Ca
 def _change(call: Call, failure: Failure | None) -> Iterator[tuple[str, str, Call]]:
     """The name of what is changed, the change, and the call to be made."""
     value, index = (failure.value, failure.index) if isinstance(failure, WrongValue) else ("", ())
+    tensors = [x for x in (call.q, call.k, call.v, *call.options.values()) if isinstance(x, Tensor)]
+    if not all(x.is_contiguous() for x in tensors):
+        yield "layout", CONTIGUOUS, call.replace()
+    whole = (*call.q.shape[:3], call.k.shape[2])
     for name in (name for name in _OPTIONS if call.options.get(name) is not None):
         yield name, DROPPED, call.replace(**{name: None})
+        if name in ("mask", "bias") and call.options[name].shape != whole:
+            yield name, EXPANDED, call.replace(**{name: call.options[name].expand(whole)})
     default = 1 / math.sqrt(max(1, call.q.shape[-1]))
     if not math.isclose(call.options.get("scale", default), default):
         yield "scale", "default", call.replace(scale=default)

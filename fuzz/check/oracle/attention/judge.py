@@ -6,7 +6,7 @@ simulations a small one in all.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -70,7 +70,10 @@ class _Judge:
 
     def verdict(self) -> Judgement:
         judgements = [self._judge(result) for result in self._results if result.value.numel()]
-        return self._check_empty_rows() or pick_worst(judgements, _rank)
+        worst = pick_worst(judgements, _rank)
+        worst = worst if worst.verdict.is_finding else self._check_empty_rows() or worst
+        also = tuple(one.value for one in judgements if one.verdict.is_finding and one.value != worst.value)
+        return replace(worst, failure=replace(worst.failure, also=also)) if worst.failure and also else worst
 
     def _check_empty_rows(self) -> Judgement | None:
         """That rows without a key give numbers: 0 and NaN are conventions there, and nothing else is."""

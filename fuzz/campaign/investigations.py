@@ -19,6 +19,7 @@ from fuzz.evaluator import Stopped
 from fuzz.events import Bus, FindingSaved, ShrinkProgress, SuspicionClosed, SuspicionOpened
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.run_store import Outcome, Results, Suspicion
+from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
 from generators.program.emit import source
 
@@ -214,7 +215,7 @@ class Investigations:
                 ops=len(case.ops),
                 path=str(path),
                 internal=not is_public,
-                source=source(case),
+                source=self._show_program(conclusion),
                 where=describe_where(case, shown.where),
                 ledger=f"regression: fixed in {bug.status.about} and back: {bug.title}" if bug else "",
                 seen=seen,
@@ -223,3 +224,11 @@ class Investigations:
         )
         if counts and self.shared.options.fail_fast:
             self.shared.control.stop(StopReason.FAIL_FAST)
+
+    def _show_program(self, conclusion: Conclusion) -> str:
+        """The program, with the call of the attention function that it is about."""
+        case, shown = conclusion.case, conclusion.shown
+        is_call = shown.subject in self.shared.known.attention and shown.verdict is not Verdict.EAGER_SUSPECT
+        stub = emit_attention_stub(case) if is_call else None
+        name = shown.subject.rpartition(":")[2]
+        return source(case) if stub is None else stub.replace(" = attend(", f" = {name}(")

@@ -32,7 +32,7 @@ from packaging.version import InvalidVersion, Version
 from corpus import casefile
 from corpus.file_edits import apply_edits, set_key
 from corpus.files import read_file, replace_file
-from corpus.records import Reader, build, checking, fields_of, one_of
+from corpus.records import Reader, build, checking, each, fields_of, one_of
 from corpus.strict_yaml import MAX_BYTES, Node, decode, dump, dump_flow, parse
 from generators.errors import CaseError, UserError, UserErrors
 from generators.program.case import Case
@@ -131,17 +131,6 @@ class Entry:
         return f"{what}-{self.case.id}{SUFFIX}"
 
 
-def _reaches(node: Node) -> tuple[str, ...]:
-    items = node.items(_MAX_REACHES)
-    names = tuple(item.text() for item in items)
-    if not names:
-        node.fail("expected at least one name, or no such key")
-    for item, name in zip(items, names, strict=True):
-        if not name.strip() or names.count(name) > 1:
-            item.fail(f"{item.describe()} is empty or listed twice")
-    return names
-
-
 def _read_numbers(node: Node) -> dict[str, float]:
     return {key: float(number.number()) for key, number in node.entries().items()}
 
@@ -158,7 +147,7 @@ _EXPECT = {
     ),
     "verdict": _VERDICT,
     "device": one_of(DEVICES),
-    "reaches": _reaches,
+    "reaches": each(checking(str.strip, "is not a name"), _MAX_REACHES),
 }
 _FOUND = {
     "verdict": _VERDICT,

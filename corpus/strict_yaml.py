@@ -39,6 +39,7 @@ _AMBIGUOUS = re.compile(
 )
 """Plain scalars that YAML 1.1 and 1.2 read differently, or that look like one of those."""
 _PLAIN = re.compile(r"[A-Za-z0-9_](?:[\w.,/()*+ -]*[\w.)])?", re.ASCII)
+_PLAINLY = "write true, false, null or a number such as 0.001, or quote it"
 _Loader: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _Dumper: type = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
@@ -209,7 +210,7 @@ class _Reader:
             self.refuse(event, field, "merge keys are not allowed")
         key = self.scalar(event, field)
         if not isinstance(key, str) or not key.isprintable() or len(key) > 60:
-            self.refuse(event, field, "a key must be text of at most 60 characters" + _spelling(event.value))
+            self.refuse(event, field, "a key must be text of at most 60 characters; quote it")
         return key
 
     def scalar(self, event: yaml.ScalarEvent, field: str) -> str | int | float | bool | None:
@@ -230,7 +231,7 @@ class _Reader:
         if not value:
             self.refuse(event, field, "the value is missing")
         if _AMBIGUOUS.fullmatch(value):
-            self.refuse(event, field, f"{value[:40]!r} reads differently in YAML 1.1 and 1.2{_spelling(value)}")
+            self.refuse(event, field, f"{value[:40]!r} reads differently in YAML 1.1 and 1.2; {_PLAINLY}")
         return value
 
     def refuse(self, event: yaml.Event, field: str, reason: str) -> NoReturn:
@@ -241,17 +242,6 @@ def _locate(event: yaml.Event) -> tuple[int, int, int]:
     """The line, counted from 1, and where the event begins and ends."""
     assert event.start_mark is not None and event.end_mark is not None
     return event.start_mark.line + 1, event.start_mark.index, event.end_mark.index
-
-
-def _spelling(value: str) -> str:
-    """What to write in place of a plain scalar that is refused."""
-    for spelled, words in {"true": "y yes on true", "false": "n no off false", "null": "~ null"}.items():
-        if value.lower() in words.split():
-            return f"; write {spelled}, or quote it"
-    try:
-        return f"; write {_scalar_text(float(value))}, or quote it"
-    except ValueError:
-        return "; quote it"
 
 
 def _scalar_text(value: bool | int | float | None) -> str:

@@ -15,7 +15,7 @@ from fuzz.check.attention.harness import AttentionHarness
 from fuzz.check.attention.observed import FLASH_ROUNDS, observe
 from fuzz.check.attention.pure_attention import PureAttention
 from fuzz.check.case_run import Announce, CaseRun, Clock, Rejected
-from fuzz.check.controls import ControlError, apply_controls
+from fuzz.check.controls.table import ControlError, apply_controls
 from fuzz.check.coverage import Coverage
 from fuzz.check.exceptions import SubjectError, SuppressOutOfMemory, Unsupported
 from fuzz.check.oracle import constants, dynamo_same

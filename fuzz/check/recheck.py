@@ -10,7 +10,7 @@ from torch import nn
 
 from fuzz.check import exceptions, graph_passes, settings
 from fuzz.check.case_run import CaseRun, find_difference
-from fuzz.check.controls import apply_controls
+from fuzz.check.controls.table import apply_controls
 from fuzz.check.exceptions import SuppressOutOfMemory
 from fuzz.check.oracle import constants, dropout
 from fuzz.check.oracle.noise import FusedNoise, Noise, SkippedCasts

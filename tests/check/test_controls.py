@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch._inductor import config
 
-from fuzz.check.controls import CONTROLS, ControlError, apply_controls, inductor
+from fuzz.check.controls import inductor
+from fuzz.check.controls.table import CONTROLS, ControlError, apply_controls
 from fuzz.check.pattern_constants import read_known_pattern
 from fuzz.check.subject_builder import Subject, SubjectError, find
 from fuzz.protocol import Verdict

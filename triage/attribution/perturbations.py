@@ -4,15 +4,14 @@ What changes a case in a named way gives None where the result is no other case.
 """
 
 import itertools
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from corpus.passes.contracts import simplify_contract
 from generators.program import edits
 from generators.program.case import Attr, Case, Op, Values
 from generators.program.dtypes import FLOATS, LOW_PRECISION
-from generators.program.edits import map_sizes, prune_if_valid, rename_dims, replace_input
+from generators.program.edits import map_sizes, prune_if_valid, replace_input
 from generators.program.ops import OPS
 from generators.program.ops.spec import Kind
 from generators.program.sizes import Size
@@ -245,54 +244,39 @@ def _counts_of(case: Case) -> frozenset[str]:
 def _coincidences(case: Case) -> Iterator[Perturbation]:
     """Places that share a dimension's name, each varied apart from the others as far as the program lets it be."""
     for name, size in case.dims:
-        split, places = _split(case, name)
-        if split is None or not 2 <= len(places) <= _MOST_PLACES:
+        places = _list_places(case, name)
+        if not 2 <= len(places) <= _MOST_PLACES:
             continue
-        groups = dict.fromkeys(group for place in places if (group := _moving(split, places, place, size + 1)))
-        for group in groups if len(groups) > 1 else ():
-            made = _resize_together(split, group, size + 1)
-            if made is not None:
-                where = places[group[0]]
-                becomes = f"{where} = {size + 1}, {name} = {size}"
-                yield Perturbation(f"{where} == {name}", "", becomes, _name_apart(made, group, name), near=2)
+        groups = dict(filter(None, (_find_moving(case, name, place, len(places)) for place in range(len(places)))))
+        for group, made in groups.items() if len(groups) > 1 else ():
+            where = places[group[0]]
+            yield Perturbation(f"{where} == {name}", "", f"{where} = {size + 1}, {name} = {size}", made, near=2)
 
 
-def _split(case: Case, name: str) -> tuple[Case | None, dict[str, str]]:
-    """The case with a dimension of its own for every place where `name` stands, and these places in words."""
+def _list_places(case: Case, name: str) -> list[str]:
+    """The places where a dimension stands alone, in words, in the order in which `map_sizes` meets them."""
     words = [f"{i.name}.shape[{axis}]" for i in case.inputs for axis, size in enumerate(i.shape) if str(size) == name]
     for op in case.ops:
         parts = (part for _, value in op.attrs for part in (value if isinstance(value, tuple) else (value,)))
         words += [f"a size of `{op.name}`" for part in parts if isinstance(part, Size) and str(part) == name]
-    unused = (dim for number in itertools.count() if (dim := f"Z{number}") not in case.sizes)
-    places = dict(zip(unused, words, strict=False))
-    dims = iter(places)  # `map_sizes` goes through the sizes in the order of `words`
-    split = map_sizes(case, lambda size: Size.of(next(dims)) if str(size) == name else size)
-    dims_apart = (*case.dims, *((dim, case.sizes[name]) for dim in places))
-    return prune_if_valid(replace(split, dims=dims_apart, contracts=())), places
+    return words
 
 
-def _moving(split: Case, places: Mapping[str, str], place: str, size: int) -> tuple[str, ...]:
-    """The smallest set of places around this one that can have another size while the rest keeps it; () for none."""
-    others = [other for other in places if other != place]
-    for count in range(min(4, len(others)) + 1):
-        for more in itertools.combinations(others, count):
-            group = tuple(sorted((place, *more), key=list(places).index))
-            if len(group) < len(places) and _resize_together(split, group, size) is not None:
-                return group
-    return ()
-
-
-def _resize_together(split: Case, group: tuple[str, ...], size: int) -> Case | None:
-    return prune_if_valid(
-        replace(split, dims=tuple((name, size if name in group else old) for name, old in split.dims))
-    )
-
-
-def _name_apart(case: Case, group: tuple[str, ...], name: str) -> Case:
-    """The split case with two names: `name` for all places that stayed, another for those that moved."""
+def _find_moving(case: Case, name: str, place: int, count: int) -> tuple[tuple[int, ...], Case] | None:
+    """The smallest set of places around this one that can be one larger while the rest stays, and that case."""
+    others = [other for other in range(count) if other != place]
     moved = next(f"{name[:6]}{i}" for i in itertools.count(2) if f"{name[:6]}{i}" not in case.sizes)
-    names = {dim: moved if dim in group else name for dim in case.sizes if re.fullmatch(r"Z\d+", dim)}
-    return prune_if_valid(rename_dims(case, names)) or case
+    dims = (*case.dims, (moved, case.sizes[name] + 1))
+    for more in itertools.chain.from_iterable(itertools.combinations(others, n) for n in range(min(4, count - 2) + 1)):
+        group, at = tuple(sorted((place, *more))), itertools.count()
+        apart = map_sizes(
+            case,
+            lambda size: Size.of(moved) if str(size) == name and next(at) in group else size,  # noqa: B023
+        )
+        made = prune_if_valid(replace(apart, dims=dims, contracts=()))
+        if made is not None:
+            return group, made
+    return None
 
 
 def _whole(case: Case, what: str, is_now: str, becomes: str) -> Iterator[Perturbation]:

@@ -15,7 +15,6 @@ def compare(
     out: Path | None = None,
     subject: list[str] | None = None,
     worker: WorkerOptions = DEFAULT_WORKER,
-    growth: float | None = None,
     record: bool = False,
     json: Path | None = None,
     quiet: bool = False,
@@ -39,8 +38,6 @@ def compare(
         Directory for random cases that changed, by default runs/compare.
     subject
         Run under this subject instead of the case's own; may be repeated. Also package.module:function.
-    growth
-        Report errors that grew by this factor beyond what rounding explains, by default 4.
     record
         Write the verdicts into the case files, by torch version, under `seen`.
     json
@@ -57,7 +54,6 @@ def compare(
     130: interrupted; the cases judged so far are reported
     """
     from fuzz.versions.comparison import make_file_tasks, make_random_tasks, run_comparison
-    from fuzz.versions.verdicts import GROWTH
     from generators.errors import UserError
 
     if len(python or ()) < 2 and not record:
@@ -68,7 +64,7 @@ def compare(
         raise UserError(f"--{'out' if cases is None else 'cases'} needs --seed")
     if record and (seed is not None or subject or worker.device):
         raise UserError("--record can't be combined with --seed, --subject or --device")
-    for option, number, least in (("seed", seed, 0), ("cases", cases, 1), ("growth", growth, 1)):
+    for option, number, least in (("seed", seed, 0), ("cases", cases, 1)):
         if number is not None and not number >= least:
             raise UserError(f"--{option} must be >= {least}, got {number}")
     if seed is None:
@@ -86,7 +82,6 @@ def compare(
         record=record,
         kept=None if seed is None else out or Path("runs/compare"),
         quiet=quiet,
-        limit=growth or GROWTH,
     )
     with ignore_lost_output():
         print(text, flush=True)

@@ -23,7 +23,7 @@ from fuzz.protocol.render import describe
 from fuzz.subjects import SUBJECTS, find_proxy
 from fuzz.versions import table
 from fuzz.versions.table import Comparison
-from fuzz.versions.verdicts import GROWTH, Change, Row, VersionResult
+from fuzz.versions.verdicts import Change, Row, VersionResult
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.emit import is_random
@@ -115,25 +115,25 @@ def make_random_tasks(seed: int, cases: int, subjects: Sequence[str], device: st
     return tasks
 
 
-def compare(task: Task, evaluators: Sequence[Evaluator], limit: float) -> Iterator[Row]:
+def compare(task: Task, evaluators: Sequence[Evaluator]) -> Iterator[Row]:
     """A row for a task: each interpreter's result.
 
     What regressed or was fixed is asked again, of fresh workers. What an internal subject of torch.compile shows, users
     need not meet: a case that fails under one has a second row, under the public one.
     """
-    row = _row(task, evaluators, limit)
+    row = _row(task, evaluators)
     public = _public(task)
     if public is None or not any(result.fails for result in row.results):
         yield row
         return
-    shown = _row(public, evaluators, limit)
+    shown = _row(public, evaluators)
     yield replace(row, has_public_row=shown.change is not Change.UNJUDGED)
     yield shown
 
 
-def _row(task: Task, evaluators: Sequence[Evaluator], limit: float) -> Row:
+def _row(task: Task, evaluators: Sequence[Evaluator]) -> Row:
     results = [judge_or_repeat(evaluator, task) for evaluator in evaluators]
-    row = Row(task.name, task.case.id, task.subject, task.device, tuple(results), limit)
+    row = Row(task.name, task.case.id, task.subject, task.device, tuple(results))
     if row.change not in (Change.REGRESSED, Change.FIXED):
         return row
     # The last version, and the latest one that differs from it: without either there is no change.
@@ -160,14 +160,13 @@ def run_comparison(
     json: Path | None = None,
     record: bool = False,
     kept: Path | None = None,
-    limit: float = GROWTH,
     quiet: bool = False,
 ) -> tuple[str, int, Exception | None]:
     """Compare, and write the files asked for; what to print, the exit code, and an exception to be raised after that.
 
     An interrupt ends it with what is done. `configs`: in the order in which a person upgrades; `json`: what to
     write every few seconds; `record`: write verdicts into the case files; `kept`: a directory for random cases that
-    changed; `limit`: the growth that counts; `quiet`: without progress. Raises `UserError`.
+    changed; `quiet`: without progress. Raises `UserError`.
     """
     if json is not None:
         require_writable(json, "--json", is_file=True)
@@ -190,7 +189,7 @@ def run_comparison(
                         _report_progress(number, len(tasks), task, said - began)
                     if json is not None and (not json.exists() or json.is_file()):
                         _write_json(replace(comparison, rows=tuple(rows)), json)
-                for row in compare(task, evaluators, limit):
+                for row in compare(task, evaluators):
                     rows.append(row)
                     if record and row.subject == task.subject:
                         _record_verdicts(row, dict(zip(torches, row.results[-len(torches) :], strict=True)))

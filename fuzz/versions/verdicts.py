@@ -68,7 +68,7 @@ class VersionResult:
 class Row:
     """A case under one subject in all versions, first to last.
 
-    name: its file or label; limit: the growth that counts; has_public_row: the subject is internal, and another row has
+    name: its file or label; has_public_row: the subject is internal, and another row has
     the same case under a public one.
     """
 
@@ -77,7 +77,6 @@ class Row:
     subject: str
     device: str
     results: tuple[VersionResult, ...]
-    limit: float = GROWTH
     has_public_row: bool = False
 
     @property
@@ -101,7 +100,7 @@ class Row:
             return Change.REGRESSED
         if any(result.fails for result in judged):
             return Change.FIXED
-        if compute_growth(judged[0], judged[-1]) >= self.limit:
+        if compute_growth(judged[0], judged[-1]) >= GROWTH:
             return Change.GREW
         patterns = [attention_patterns(result.fired) for result in judged]
         return Change.REWRITTEN if patterns[0] != patterns[-1] else Change.SAME

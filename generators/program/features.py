@@ -9,7 +9,7 @@ from generators.program.ops.shaping import VIEWS
 from generators.program.type_check import attributes, types_of
 
 _ONE_NAME = {"log_softmax": "softmax", "type_as": "cast", "max": "amax", "sub": "add", "stack": "cat"}
-_ONE_NAME |= {"repeat": "repeat_interleave", "index": "embedding"}
+_ONE_NAME |= {"index": "embedding"}
 _ONE_NAME |= dict.fromkeys(("bmm", "matmul", "einsum"), "product")
 _ONE_NAME |= dict.fromkeys(("full", "scalar", "zeros", "ones"), "constant")
 _EMPTY_ROWS = frozenset({"empty_row", "empty_row_mask", "zeros"})

@@ -1,20 +1,7 @@
-"""Attributing many findings, and when two of them have one root cause: when one change would fix both.
+"""Attributing many findings, and when two of them have one root cause: docs/triage.md says the rule, `key_of` is it.
 
-Every cause is stored beside its run at once, so that no work is lost or done twice. `key_of` gives equal keys to those
-that have:
-
-1. The same place: who is at fault, the stage, and the part. All attention patterns of Inductor (`_sfdp_pattern_*`) are
-   one part: they share a matcher and a check of what it matched, and what these overlook shows under any pattern. Each
-   is a part where the mistake is in its replacement, or where no more is known than how it fails (a crash, a hang).
-   An operation of ATen is one part whether eager or a backend of F.scaled_dot_product_attention called it.
-2. The same mechanism. An exception is one by its type and text, without numbers, names and kinds of tensors. For an
-   attention function all wrong values are one mechanism: which of them shows is chance.
-
-Where a rewrite is proven wrong its mechanism is that measurement, and clusters.py gives one key to those that are the
-same bug.
-
-So clusters don't depend on the order of findings, and a finding never changes the cluster of another. Keys that a
-person knows to be one bug are joined in the ledger (`also`).
+Every cause is stored beside its run at once, so that no work is lost or done twice. Clusters don't depend on the order
+of findings, and a finding never changes the cluster of another.
 """
 
 import json

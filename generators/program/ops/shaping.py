@@ -102,12 +102,6 @@ def _repeat_interleave(call: Call) -> TensorType:
     return _replace_axis(call, axis, call.shape[axis] * call.attrs["repeats"])
 
 
-def _repeat(call: Call) -> TensorType:
-    shape, sizes = call.shape, call.attrs["sizes"]
-    require(len(sizes) == len(shape), f"repeat needs {len(shape)} sizes")
-    return call.reshape(*(a * b for a, b in zip(shape, sizes, strict=True)))
-
-
 def _chunk(call: Call) -> TensorType:
     axis, chunks, index = call.axis(), call.attrs["chunks"], call.attrs["index"]
     size = call.shape[axis].value(call.dims)
@@ -209,7 +203,6 @@ OPS = [
     _view_method("expand", _expand, {"sizes": _SIZES}),
     _view_spec("expand_as", (2, 2), lambda call: _expand(call, call.args[1].shape), "{0}.expand_as({1})", cost=2),
     method("repeat_interleave", _repeat_interleave, {"repeats": _SIZE, "dim": _FIRST}),
-    method("repeat", _repeat, {"sizes": _SIZES}),
     _view_spec("chunk", (1, 1), _chunk, "{0}.chunk({chunks}, dim={dim})[{index}]", _CHUNK),
     _view_spec("unbind", (1, 1), _select, "{0}.unbind({dim})[{index}]", {"dim": _FIRST, "index": _PLACE}, cost=2),
     _view_method("select", _select, {"dim": _FIRST, "index": _PLACE}),
@@ -223,7 +216,6 @@ OPS = [
     _view_spec("to_own_dtype", (1, 1), same, "{0}.to({0}.dtype)"),
     _view_method("detach", same),
     method("roll", same, {"shifts": _STEP, "dim": _LAST}),
-    method("flip", same, {"dim": _LAST}),
 ]
 VIEWS = frozenset(spec.kind for spec in OPS if not spec.owns_memory) | {"clone"}
 """The operations that change no number: views and copies."""

@@ -21,9 +21,7 @@ from fuzz.expectation import require_allowed
 from fuzz.protocol import Hello, Result, Verdict
 from fuzz.protocol.render import describe
 from fuzz.subjects import SUBJECTS, find_proxy
-from fuzz.versions import table
-from fuzz.versions.table import Comparison
-from fuzz.versions.verdicts import Change, Row, VersionResult
+from fuzz.versions.verdicts import Change, Comparison, Row, VersionResult, render_json, render_text
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.emit import is_random
@@ -201,7 +199,7 @@ def run_comparison(
     comparison = replace(comparison, rows=tuple(rows))
     if json is not None:
         _write_json(comparison, json)
-    text = "\n".join([table.render_text(comparison), *(_keep_cases(comparison, tasks, kept) if kept else ())])
+    text = "\n".join([render_text(comparison), *(_keep_cases(comparison, tasks, kept) if kept else ())])
     if interrupted:
         return text, INTERRUPTED, None
     has_faults = any(result.fault for row in rows for result in row.results)
@@ -233,7 +231,7 @@ def _start_all(evaluators: Sequence[Evaluator], tasks: Sequence[Task]) -> list[s
 
 
 def _write_json(comparison: Comparison, file: Path) -> None:
-    replace_file(file, table.render_json(comparison).encode())
+    replace_file(file, render_json(comparison).encode())
 
 
 def _keep_cases(comparison: Comparison, tasks: Sequence[Task], directory: Path) -> Iterator[str]:

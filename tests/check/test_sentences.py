@@ -7,7 +7,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("generators", "kernels", "corpus", "fuzz", "triage")
 SHOWING = {
     "fuzz/campaign/screen.py",  # prints what a saved finding says
-    "fuzz/versions/table.py",  # prints what a version says
+    "fuzz/versions/verdicts.py",  # prints what a version says
     "fuzz/versions/comparison.py",  # keeps what was said as the reason why a version is not compared
     "fuzz/campaign/investigations.py",  # stores what became of a suspicion
 }

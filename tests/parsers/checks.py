@@ -30,7 +30,7 @@ from generators.program.emit import source
 from generators.program.simplicity import sort_key
 from triage.cluster.clusters import load_clusters
 from triage.page import campaign_view
-from triage.page.timeline import Timeline
+from triage.page.campaign_view import Timeline
 
 INPUTS = Path(__file__).parent / "inputs"
 SHARED = Path("/dev/shm") if Path("/dev/shm").is_dir() else None

@@ -16,7 +16,7 @@ from generators.program.case import Case
 from tests.command import run_command
 from tests.triage.conftest import NUMBERS
 from triage.page.__main__ import make_page
-from triage.page.timeline import Timeline
+from triage.page.campaign_view import Timeline
 
 HOSTILE = "</code></pre><script>alert('x')</script>"
 STARTED = {

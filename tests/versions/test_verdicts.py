@@ -5,8 +5,7 @@ import math
 import pytest
 
 from fuzz.protocol import Verdict
-from fuzz.versions.table import Comparison, render_json, render_text
-from fuzz.versions.verdicts import Change, Row, VersionResult, compute_growth
+from fuzz.versions.verdicts import Change, Comparison, Row, VersionResult, compute_growth, render_json, render_text
 
 FIRED = ("_sfdp_pattern_5_inference", "pointless_view")
 

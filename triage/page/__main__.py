@@ -43,9 +43,8 @@ def make_page(run: Path, ledger: Path | None = None) -> tuple[str, list[dict[str
     from corpus import ledger as ledgers
     from fuzz.evaluator import ROOT
     from fuzz.run_store import Results
-    from triage.page.campaign_view import describe_campaign
+    from triage.page.campaign_view import Timeline, describe_campaign
     from triage.page.findings import list_bugs
-    from triage.page.timeline import Timeline
     from triage.rendering import render
 
     file = ledger or ROOT / "corpus" / "ledger.yaml"

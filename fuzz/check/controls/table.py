@@ -11,7 +11,7 @@ from typing import Any
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fuzz.check.attention.function import Function
-from fuzz.check.controls import inductor, sdpa_forms
+from fuzz.check.controls import inductor
 from fuzz.check.exceptions import SubjectError
 from fuzz.check.subject_builder import Subject
 from fuzz.protocol.controls import Control, PatternMatched
@@ -80,7 +80,7 @@ CONTROLS: dict[str, ControlSpec] = {
     "without_pattern": _without(_is_pattern, r"\d+"),
     "only_pattern": _without(lambda name, number: "sfdp" in name and not _is_pattern(name, number), r"\d+"),
     "without_rewrite": _without(lambda name, rewrite: name == rewrite, r".+"),
-    "sdpa": ControlSpec("|".join(sdpa_forms.FORMS), enter=lambda form, _: sdpa_forms.replace_sdpa(form)),
+    "sdpa": ControlSpec("|".join(inductor.FORMS), enter=lambda form, _: inductor.replace_sdpa(form)),
     "sdpa_math": ControlSpec(enter=lambda _, __: sdpa_kernel(SDPBackend.MATH)),
     "tf32": ControlSpec(),
     "tile": ControlSpec(r"\d+,\d+", launch=functools.partial(_set_schedule, ("block_i", "block_j"))),

@@ -1,17 +1,14 @@
 """Files that a person names: read only where they are regular, checked before work, replaced atomically."""
 
 import fcntl
-import json
 import os
 import stat
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from generators.errors import UserError
-
-_MAX_JSON = 1 << 28
 
 
 def open_file(path: Path) -> BinaryIO:
@@ -34,14 +31,6 @@ def read_file(path: Path, most: int) -> bytes:
     if len(content) > most:
         raise UserError(f"{path}: larger than {most} bytes")
     return content
-
-
-def read_json(path: Path) -> Any:
-    """The JSON in a regular file. Raises UserError."""
-    try:
-        return json.loads(read_file(path, _MAX_JSON))
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: not JSON: {error}") from error
 
 
 def require_writable(path: Path, option: str, *, is_file: bool = False) -> None:

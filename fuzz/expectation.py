@@ -22,11 +22,10 @@ from generators.program.case import Case
 
 
 class State(Enum):
-    """How a replay ended. `KNOWN`: a recorded bug still shows; `STILL`: what a campaign found still shows."""
+    """How a replay ended. `STILL`: a recorded bug still shows, `GONE`: it should and does not."""
 
     MET = "as expected"
-    KNOWN = "known bug, still there"
-    STILL = "still there, as found"
+    STILL = "still there"
     GONE = "no longer there"
     FAILED = "not as expected"
     SKIPPED = "skipped"
@@ -45,9 +44,8 @@ class Outcome:
     reason: str
 
 
-def compare(expectation: Expectation, result: Result, torch: str, *, as_found: bool = False) -> Outcome:
-    """Compare the verdicts in `result`, given under torch version `torch`, with the expectation. `as_found`: the
-    expectation is what a campaign saw, not a bug that somebody recorded.
+def compare(expectation: Expectation, result: Result, torch: str) -> Outcome:
+    """Compare the verdicts in `result`, given under torch version `torch`, with the expectation.
 
     Raises UserError when the expectation names a verdict that does not exist or accuses nobody.
     """
@@ -57,16 +55,14 @@ def compare(expectation: Expectation, result: Result, torch: str, *, as_found: b
     if not judged:
         reason = "; ".join(filter(None, map(describe, result.results)))
         return Outcome(State.SKIPPED, reason or "no subject takes this case")
-    outcome = _compare_verdicts(expectation, judged, torch, as_found=as_found)
+    outcome = _compare_verdicts(expectation, judged, torch)
     lost = _describe_unreached(expectation, judged, torch)
     return Outcome(State.FAILED, lost) if lost and not outcome.state.is_unexpected else outcome
 
 
-def _compare_verdicts(
-    expectation: Expectation, judged: Sequence[SubjectResult], torch: str, *, as_found: bool
-) -> Outcome:
+def _compare_verdicts(expectation: Expectation, judged: Sequence[SubjectResult], torch: str) -> Outcome:
     if expectation.status == "known":
-        return _compare_known(expectation, judged, torch, as_found=as_found)
+        return _compare_known(expectation, judged, torch)
     findings = [r for r in judged if r.verdict.is_finding]
     if findings:
         return Outcome(State.FAILED, f"expected no finding: {_summarize(findings)}")
@@ -89,9 +85,9 @@ def _describe_unreached(expectation: Expectation, judged: Sequence[SubjectResult
     return f"no longer reaches {', '.join(lost)} under {own[0].subject} in torch {torch}; rewrites: {rewrites}"
 
 
-def _compare_known(expectation: Expectation, judged: Sequence[SubjectResult], torch: str, *, as_found: bool) -> Outcome:
+def _compare_known(expectation: Expectation, judged: Sequence[SubjectResult], torch: str) -> Outcome:
     findings = [r for r in judged if r.verdict.is_finding]
-    bug = expectation.url or ("what was found" if as_found else "the known bug")
+    bug = expectation.url or "the recorded bug"
     if not expectation.holds_for(torch):
         if findings:
             return Outcome(State.FAILED, f"{bug} is not expected in torch {torch}: {_summarize(findings)}")
@@ -100,7 +96,7 @@ def _compare_known(expectation: Expectation, judged: Sequence[SubjectResult], to
     if wanted not in ("", *known):
         raise UserError(f"expected verdict {wanted!r} is not one of {', '.join(known)}")
     if any(wanted in ("", r.verdict.value) for r in findings):
-        return Outcome(State.STILL if as_found else State.KNOWN, f"{bug}: {_summarize(findings)}")
+        return Outcome(State.STILL, f"{bug}: {_summarize(findings)}")
     state, expected = State.FAILED if findings else State.GONE, wanted or "a finding"
     return Outcome(state, f"expected {expected} ({bug}) in torch {torch}: {_summarize(judged)}")
 
@@ -125,8 +121,7 @@ def replay_entry(
     if device != entry.device:
         # What is reached is a matter of the device.
         expectation = replace(expectation, reaches=())
-    as_found = entry.expect is None and entry.found is not None
-    return result, compare(expectation, result, evaluator.hello.torch, as_found=as_found)
+    return result, compare(expectation, result, evaluator.hello.torch)
 
 
 def describe_result(result: Result, case: Case, *, verbose: bool = False) -> list[str]:

@@ -84,7 +84,7 @@ class CaseItem(pytest.Item):
         reason = escape_controls(outcome.reason)
         if outcome.state is State.SKIPPED:
             pytest.skip(reason)
-        if outcome.state in (State.KNOWN, State.STILL):
+        if outcome.state is State.STILL:
             pytest.xfail(reason)
         # With --runxfail a known bug comes here and fails like any other.
         if outcome.state is not State.MET:

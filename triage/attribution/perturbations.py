@@ -58,12 +58,9 @@ def with_contiguous_operands(case: Case) -> Case | None:
     """What contracts and fused calls read is copied into contiguous memory first."""
     wanted = {name for contract in case.contracts for name in (contract.q, contract.k, contract.v)}
     wanted |= {arg for op in case.ops if op.kind in ("sdpa", "bmm", "matmul") for arg in op.args[:3]}
-    used = {item.name for item in case.inputs} | {op.name for op in case.ops}
-    names = {
-        op.name: next(n for n in (f"{op.name[:24]}_copy{i or ''}" for i in itertools.count()) if n not in used)
-        for op in case.ops
-        if op.name in wanted
-    }
+    names: dict[str, str] = {}
+    for op in (op for op in case.ops if op.name in wanted):
+        names[op.name] = edits.make_name(case, f"{op.name[:24]}_copy", names.values())
     ops: list[Op] = []
     for op in case.ops:
         ops.append(replace(op, args=tuple(names.get(arg, arg) for arg in op.args)))

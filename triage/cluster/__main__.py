@@ -9,7 +9,6 @@ def cluster(
     *paths: Path,
     ledger: Path | None = None,
     update: bool = False,
-    again: bool = False,
     subject: list[str] | None = None,
     python: str | None = None,
     worker: WorkerOptions = DEFAULT_WORKER,
@@ -29,8 +28,6 @@ def cluster(
     update
         Update the ledger: add an entry with status new, and the simplest case as example, for each cluster it lacks,
         and record when and where each bug was met. What a person wrote stays.
-    again
-        Attribute all findings again, even if their cause is stored or they are listed.
     subject
         A function of yours, package.module:function, that findings are about and that may be imported; may be repeated.
     python
@@ -44,6 +41,7 @@ def cluster(
     1: a cluster is new, or fixed and back
     """
     from corpus import ledger as ledgers
+    from corpus.files import require_writable
     from fuzz.durations import format_count
     from fuzz.evaluator import ROOT
     from triage.cluster import clusters
@@ -54,10 +52,10 @@ def cluster(
     known = ledgers.Ledger(file) if not file.exists() and (update or ledger is None) else ledgers.load(file)
     found = gather(paths)
     if update:
-        ledgers.check_writable(file)
+        require_writable(file, "--ledger", is_file=True)
     config = worker.configure(python, ())
-    listed, rest = ([], found) if again else clusters.split_listed(found, known)
-    attributed = [*listed, *attribute_findings(rest, config, subject or (), worker.device or "", again=again)]
+    listed, rest = clusters.split_listed(found, known)
+    attributed = [*listed, *attribute_findings(rest, config, subject or (), worker.device or "")]
     made = clusters.cluster(attributed, known)
     if update:
         before = len(known.bugs)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from corpus.entry import Entry
-from corpus.files import read_json, replace_file
+from corpus.files import read_file, replace_file
 from corpus.ledger import CauseKey
 from fuzz.bug_identity import PROCESS, SILENT
 from fuzz.evaluator import Evaluator, WorkerConfig, WorkerFault, open_evaluator
@@ -38,6 +38,7 @@ _OF_ONE_PATTERN = {Kind.OTHER_RESULT, Kind.FORM, *map(Kind.of, PROCESS | SILENT)
 _WRONG_VALUES = {Kind.WRONG_VALUES, Kind.NOT_FINITE, Kind.RELATION, Kind.FURTHER_CALL}
 
 DIRECTORY = "attributions"
+_MAX_BYTES = 1 << 20
 LOOSE = Path("runs")
 """Where the causes of findings without a run are stored."""
 
@@ -91,11 +92,11 @@ class Attributions:
         """Those whose cause is not stored."""
         return [finding for finding in findings if _read(self._path(finding)) is None]
 
-    def attribute_all(self, findings: Sequence[Finding], *, again: bool = False) -> Iterator[Attributed]:
-        """Each finding with its cause; progress goes to stderr. `again`: what is stored is not read."""
-        work = list(findings) if again else self.missing(findings)
+    def attribute_all(self, findings: Sequence[Finding]) -> Iterator[Attributed]:
+        """Each finding with its cause; progress goes to stderr."""
+        work = self.missing(findings)
         for finding in findings:
-            cause = None if again else _read(self._path(finding))
+            cause = _read(self._path(finding))
             if cause is None:
                 what = f"{finding.entry.expectation.verdict} under {finding.entry.subject}, {finding.path}"
                 sys.stderr.write(f"attributing {work.index(finding) + 1} of {len(work)}: {what}\n")
@@ -116,14 +117,14 @@ class Attributions:
 
 
 def attribute_findings(
-    findings: Sequence[Finding], config: WorkerConfig, allowed: Iterable[str], device: str, *, again: bool
+    findings: Sequence[Finding], config: WorkerConfig, allowed: Iterable[str], device: str
 ) -> list[Attributed]:
     """Each finding with its cause, under the torch of `config`."""
     if not findings:
         return []
     with attributor(config, device) as find_cause:
         attributions = Attributions(find_cause, script_runs.version("torch", config.python), allowed, device)
-        return list(attributions.attribute_all(findings, again=again))
+        return list(attributions.attribute_all(findings))
 
 
 @contextmanager
@@ -179,6 +180,6 @@ def _name(finding: Finding) -> str:
 
 def _read(path: Path) -> RootCause | None:
     try:
-        return decode(RootCause, read_json(path))
-    except (UserError, ValueError):
+        return decode(RootCause, json.loads(read_file(path, _MAX_BYTES)))
+    except (UserError, ValueError, RecursionError):
         return None  # none there, or written by another version: it is attributed again

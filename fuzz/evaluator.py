@@ -128,10 +128,6 @@ class Evaluator:
             raise UserError(f"case {case.id}: eager refuses it: {result.rejected}")
         return result.results[0]
 
-    def fails(self, case: Case, subject: str, *controls: Control) -> bool | None:
-        """Whether the subject shows a bug; None where there is no verdict."""
-        return shows_bug(self.judge(case, subject, *controls))
-
     def submit(self, check: Check) -> None:
         """Hand over a check without waiting; `collect` gives its result. Raises `UserError`."""
         self.process.send(check)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fuzz.evaluator import Evaluator, Stopped, WorkerFault, build_check, open_evaluator
+from fuzz.evaluator import Evaluator, Stopped, WorkerFault, build_check, open_evaluator, shows_bug
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import DeviceError, NotTaken, ProcessLost
 from fuzz.worker_process import WorkerProcess
@@ -82,11 +82,11 @@ def test_a_fault_of_ours_is_raised_and_the_next_case_is_judged() -> None:
 
 def test_with_memory_the_same_case_is_evaluated_once() -> None:
     with open_evaluator(setup(**rules(from_check=2, verdict="wrong_result")), remember=True) as evaluator:
-        assert evaluator.fails(SOFTMAX, "inductor") is False
-        assert evaluator.fails(SOFTMAX, "inductor") is False
+        assert shows_bug(evaluator.judge(SOFTMAX, "inductor")) is False
+        assert shows_bug(evaluator.judge(SOFTMAX, "inductor")) is False
         assert evaluator.process.checks == 1
         # The fake worker fails from the second check on.
-        assert evaluator.fails(case("exp", "softmax", rows=4), "inductor") is True
+        assert shows_bug(evaluator.judge(case("exp", "softmax", rows=4), "inductor")) is True
 
 
 def test_a_fresh_evaluation_has_a_process_of_its_own_and_remembers_nothing() -> None:
@@ -105,7 +105,7 @@ def test_what_eager_refuses_has_no_verdict() -> None:
     with open_evaluator(setup(**refuses)) as evaluator:
         result = evaluator.judge(SOFTMAX, "inductor")
         assert (result.verdict, type(result.failure)) == (Verdict.SKIPPED, NotTaken)
-        assert evaluator.fails(SOFTMAX, "inductor") is None
+        assert shows_bug(evaluator.judge(SOFTMAX, "inductor")) is None
         with pytest.raises(UserError, match="shapes do not match"):
             evaluator.evaluate_or_raise(SOFTMAX, "inductor")
 

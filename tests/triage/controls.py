@@ -23,8 +23,3 @@ class Controls:
         return self._given.get(name) or (SubjectResult(subject, Verdict.OK) if name in self._right else self._wrong)
 
     evaluate_or_raise = judge
-
-    def fails(self, case: Case, subject: str, *controls: Control) -> bool | None:
-        """As Evaluator."""
-        result = self.judge(case, subject, *controls)
-        return None if result.verdict is Verdict.SKIPPED else result.verdict.is_finding

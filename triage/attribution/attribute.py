@@ -83,7 +83,7 @@ def _find_compiler_cause(entry: Entry, study: Study, ablation: Ablation) -> Root
     before = [make_experiment(subjects.DECOMPOSED), make_experiment(subjects.PASSES)]
     if ablation.fails(subjects.PASSES):
         cause = find_rewrite_cause(replace(study, result=ablation.stages[subjects.PASSES]))
-    elif study.subject == subjects.DYNAMIC and evaluator.fails(case, _SYMBOLIC):
+    elif study.subject == subjects.DYNAMIC and passes(evaluator.judge(case, _SYMBOLIC)) is False:
         before.append(Experiment(False, subject=_SYMBOLIC))
         cause = find_rewrite_cause(replace(study, subject=_SYMBOLIC, result=evaluator.judge(case, _SYMBOLIC)))
     elif (without_patterns := study.try_control("pattern_matcher_off")).passes:

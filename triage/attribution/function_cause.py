@@ -49,12 +49,6 @@ def find_operation_cause(study: Study) -> RootCause:
     return RootCause(who, Stage.OPERATION, operation, *find_condition(study))
 
 
-def find_backend_cause(study: Study) -> RootCause:
-    """Who is at fault where a backend of F.scaled_dot_product_attention is: its operation on this device."""
-    operation = _operation_of(study.subject, study.evaluator.hello.device)
-    return RootCause(study.subject, Stage.OPERATION, operation, *find_condition(study))
-
-
 def blame_fused_call(device: str, mechanism: Mechanism, evidence: tuple[Evidence, ...]) -> RootCause:
     """Who is at fault where the fused call of a replacement is: the backend that PyTorch chooses, flash on the CPU."""
     if device == "cpu":
@@ -105,7 +99,8 @@ def _operation_of(subject: str, device: str) -> str:
 def find_kernel_cause(study: Study, ablation: Ablation) -> RootCause:
     """The cause of a finding about the attention function that `ablation` accuses."""
     if study.subject.startswith(_SDPA):
-        return find_backend_cause(study)
+        operation = _operation_of(study.subject, study.evaluator.hello.device)
+        return RootCause(study.subject, Stage.OPERATION, operation, *find_condition(study))
     needed, features = _find_features(study)
     controls = [Experiment(True, subject=name) for name in (MATH, EAGER) if ablation.fails(name) is False]
     part = ", ".join([find_place(study.case, study.result), *needed])

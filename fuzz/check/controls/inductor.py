@@ -70,11 +70,6 @@ def compare_constants() -> AbstractContextManager[None]:
     return refuse_matches(refuses)
 
 
-def disable_fusion() -> AbstractContextManager[None]:
-    """While entered, Inductor's scheduler puts no two operations into one kernel."""
-    return wrap("torch._inductor.scheduler", "Scheduler.can_fuse", lambda _: lambda *_args, **_options: False)
-
-
 def fall_back_to_eager(operation: str) -> AbstractContextManager[None]:
     """While entered, calls of that operation ("relu") are not lowered: the compiled program calls eager's."""
 

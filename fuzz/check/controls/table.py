@@ -14,9 +14,11 @@ from fuzz.check.attention.function import Function
 from fuzz.check.controls import inductor
 from fuzz.check.exceptions import SubjectError
 from fuzz.check.subject_builder import Subject
+from fuzz.check.torch_internals import wrap
 from fuzz.protocol.controls import Control, PatternMatched
 
 Record = Callable[[PatternMatched], None]
+_FUSION = ("torch._inductor.scheduler", "Scheduler.can_fuse")
 
 
 class ControlError(Exception):
@@ -72,7 +74,7 @@ CONTROLS: dict[str, ControlSpec] = {
     "pattern_matcher_off": _config(pattern_matcher=False),
     "casts_emulated": _config(emulate_precision_casts=True),
     "unvectorized": _config(cpp__simdlen=1),
-    "unfused": ControlSpec(enter=lambda _, __: inductor.disable_fusion()),
+    "unfused": ControlSpec(enter=lambda _, __: wrap(*_FUSION, lambda _: lambda *_args, **_options: False)),
     "eager": ControlSpec(r"\w+", enter=lambda operation, _: inductor.fall_back_to_eager(operation)),
     "matches_recorded": ControlSpec(enter=lambda _, record: inductor.record_matches(record)),
     "constants_compared": ControlSpec(enter=lambda _, __: inductor.compare_constants()),

@@ -15,6 +15,7 @@ from fuzz.check.oracle.rows import Envelope
 from fuzz.check.oracle.verdict import Judge
 from fuzz.check.program import Execution, Program, execute
 from fuzz.protocol import Verdict
+from fuzz.protocol.failures import NonfiniteByConvention, NotFinite, WrongValue
 from tests.check.sources import plain, source
 
 LOW = [torch.float32, torch.bfloat16, torch.float16]
@@ -137,9 +138,10 @@ def test_rows_are_judged_by_their_own_size(dtype: torch.dtype) -> None:
     known = envelope(size, dtype)
     off = size.clone()
     off[1] += 40 * torch.finfo(dtype).eps * 0.5
-    assert known.judge(size.to(dtype)).numbers["ratio"] <= 1
-    judged = known.judge(off.to(dtype))
-    assert judged.worst == (1, 0) and judged.numbers["ratio"] > 10
+    assert known.judge("v", size.to(dtype))[2]["ratio"] <= 1
+    verdict, failure, numbers = known.judge("v", off.to(dtype))
+    assert verdict is Verdict.WRONG_RESULT and numbers["ratio"] > 10
+    assert isinstance(failure, WrongValue) and failure.index == (1, 0)
 
 
 def test_a_row_that_is_exactly_zero_may_hold_the_rounding_of_its_tensor() -> None:
@@ -148,14 +150,14 @@ def test_a_row_that_is_exactly_zero_may_hold_the_rounding_of_its_tensor() -> Non
     rounding, wrong = values.clone(), values.clone()
     rounding[0] = 4e-7
     wrong[0] = 1e-4
-    assert known.judge(rounding.float()).numbers["rows_wrong"] == 0
-    assert known.judge(wrong.float()).numbers["rows_wrong"] == 1
+    assert known.judge("v", rounding.float())[2]["rows_wrong"] == 0
+    assert known.judge("v", wrong.float())[2]["rows_wrong"] == 1
 
 
 def test_noise_as_large_as_the_value_is_ill_conditioned() -> None:
     values = torch.ones(3, 4, dtype=torch.float64)
-    judged = envelope(values, noise=2.0**22).judge(values.float() * 1.1)
-    assert judged.ill_conditioned and judged.numbers["rows_wrong"] == 0
+    verdict, _, numbers = envelope(values, noise=2.0**22).judge("v", values.float() * 1.1)
+    assert verdict is Verdict.ILL_CONDITIONED and numbers["rows_wrong"] == 0
 
 
 def test_what_is_not_finite_is_judged_by_position() -> None:
@@ -163,10 +165,10 @@ def test_what_is_not_finite_is_judged_by_position() -> None:
     eager = values.float()
     eager[0, 1] = torch.nan
     known = Envelope(eager, values, [eager], torch.float32)
-    finite = known.judge(torch.ones(2, 3))
-    assert (finite.nonfinite, finite.nonfinite_by_convention) == (0, 1)
+    verdict, failure, _ = known.judge("v", torch.ones(2, 3))
+    assert (verdict, failure) == (Verdict.CONVENTION, NonfiniteByConvention("v", 1))
     bad = torch.full((2, 3), torch.inf)
-    assert known.judge(bad).nonfinite == 5
+    assert known.judge("v", bad)[1] == NotFinite("v", 5, (0, 0))
 
 
 def test_inputs_and_modules_are_the_same_every_time() -> None:
@@ -215,7 +217,7 @@ def test_only_a_failed_allocation_is_suppressed() -> None:
 def test_a_gradient_below_the_roundoff_of_the_largest_one_is_judged(dtype: torch.dtype) -> None:
     exact = torch.linspace(1, 2, 12, dtype=torch.float64).reshape(3, 4) * torch.finfo(dtype).eps / 4
     known = Envelope(exact.to(dtype), exact, [exact.to(dtype)], dtype, terms=1.0)
-    assert known.judge(torch.zeros_like(exact, dtype=dtype)).numbers["rows_wrong"] == 3
+    assert known.judge("v", torch.zeros_like(exact, dtype=dtype))[2]["rows_wrong"] == 3
 
 
 def test_a_noisy_tensor_excuses_no_steady_row() -> None:
@@ -225,4 +227,4 @@ def test_a_noisy_tensor_excuses_no_steady_row() -> None:
     known = Envelope(exact.float(), exact, [noisy.float()], torch.float32)
     wrong = exact.float()
     wrong[0] *= 1.01
-    assert known.judge(wrong).numbers["rows_wrong"] == 1
+    assert known.judge("v", wrong)[2]["rows_wrong"] == 1

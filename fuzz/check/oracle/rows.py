@@ -8,32 +8,13 @@ For row r, with everything measured against the float64 result:
     ratio_r = error_r / (noise_r + u * size_r)
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.where import first_index, unravel
-
-
-@dataclass(frozen=True)
-class Errors:
-    """How far one tensor is from the truth: the numbers of a judgement, and the worst element.
-
-    ill_conditioned: eager's own noise in the worst row is of the row's size.
-    nonfinite: how many elements are not finite and should be; first_nonfinite: the first of them.
-    nonfinite_by_convention: how many are finite in one of eager and the subject alone, where no answer is right.
-    """
-
-    numbers: dict[str, float]
-    worst: tuple[int, ...]
-    worst_error: float
-    worst_eager_error: float
-    ill_conditioned: bool
-    nonfinite: int
-    first_nonfinite: tuple[int, ...]
-    nonfinite_by_convention: int
+from fuzz.protocol import Verdict
+from fuzz.protocol.failures import Failure, NonfiniteByConvention, NotFinite, WrongValue
 
 
 class Envelope:
@@ -73,8 +54,11 @@ class Envelope:
         self._floor = unit * self._size + torch.finfo(eager.dtype).smallest_normal
         self._noise = torch.stack([error.amax(-1) for error in errors]).amax(0)
 
-    def judge(self, compiled: Tensor) -> Errors:
-        """The errors of `compiled`, which has the value's shape."""
+    def judge(
+        self, name: str, compiled: Tensor, wrong: Verdict = Verdict.WRONG_RESULT
+    ) -> tuple[Verdict, Failure | None, dict[str, float]]:
+        """The verdict on `compiled`, which has the value's shape, what is off, and the numbers behind it; `wrong`: the
+        verdict on an error beyond the limit. No answer is right where one of eager and `compiled` alone is finite."""
         values = _widen(compiled)
         finite = values.isfinite()
         # Where a replica is not finite, one ulp decides between a number and none: that accuses nobody.
@@ -85,7 +69,6 @@ class Envelope:
         row = int(ratios.argmax())
         column = int(error[row].argmax())
         flat = row * error.shape[1] + column
-        lost = int(missing.sum())
         numbers = {
             "ratio": float(ratios[row]),
             "limit": self.limit,
@@ -96,16 +79,21 @@ class Envelope:
             "rows_total": float(ratios.numel()),
             "index": float(flat),
         }
-        return Errors(
-            numbers=numbers,
-            worst=unravel(flat, self.shape),
-            worst_error=float(error[row, column]),
-            worst_eager_error=float(self._eager[row, column]),
-            ill_conditioned=bool(self._noise[row] > constants.ILL_CONDITIONED * self._size[row]),
-            nonfinite=lost,
-            first_nonfinite=first_index(missing.reshape(self.shape)) if lost else (),
-            nonfinite_by_convention=int(((finite != self._eager_finite) & ~self._judged).sum()),
-        )
+        by_convention = int(((finite != self._eager_finite) & ~self._judged).sum())
+        error_here, eager_error = float(error[row, column]), float(self._eager[row, column])
+        place, ratio = unravel(flat, self.shape), numbers["ratio"]
+        off = WrongValue(name, place, error_here, ratio, self.limit, eager_error=eager_error)
+        if missing.any():
+            first = first_index(missing.reshape(self.shape))
+            return Verdict.NONFINITE, NotFinite(name, int(missing.sum()), first), numbers
+        if ratio > self.limit:
+            return wrong, off, numbers
+        if self._noise[row] > constants.ILL_CONDITIONED * self._size[row]:
+            return Verdict.ILL_CONDITIONED, off, numbers
+        if by_convention:
+            return Verdict.CONVENTION, NonfiniteByConvention(name, by_convention), numbers
+        is_closer = numbers["compiled_error"] <= numbers["eager_error"]
+        return (Verdict.OK, None, numbers) if is_closer else (Verdict.ROUNDING, off, numbers)
 
     def find_wrong(self, compiled: Tensor) -> Tensor:
         """Mask of the elements of `compiled` that are off by more than their row allows or wrongly not finite."""

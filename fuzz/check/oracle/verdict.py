@@ -14,19 +14,11 @@ import torch
 from torch import Tensor
 
 from fuzz.check.oracle import constants
-from fuzz.check.oracle.rows import Envelope, Errors, largest_finite
+from fuzz.check.oracle.rows import Envelope, largest_finite
 from fuzz.check.oracle.where import error_map, locate
 from fuzz.check.program import Execution, same_bits
 from fuzz.protocol import ErrorMap, Verdict, WrongElements
-from fuzz.protocol.failures import (
-    DifferentElements,
-    Failure,
-    FormDiffers,
-    NonfiniteByConvention,
-    NotFinite,
-    Write,
-    WrongValue,
-)
+from fuzz.protocol.failures import DifferentElements, Failure, FormDiffers, Write
 from fuzz.protocol.rewrites import WrongRewrite
 
 
@@ -155,7 +147,7 @@ class Judge:
             different = DifferentElements(name, int((eager != value).sum()), eager.numel(), _dtype(eager))
             numbers = {"ratio": math.inf, "rows_wrong": rows, "rows_total": rows, "limit": 0.0}
             return Judgement(wrong, different, numbers, name)
-        return _judge_errors(name, self._envelope(name, eager, coarsest, known).judge(value), wrong)
+        return Judgement(*self._envelope(name, eager, coarsest, known).judge(name, value, wrong), name)
 
     def _envelope(self, name: str, eager: Tensor, coarsest: torch.dtype, known: "_Replicas") -> Envelope:
         key = (name, coarsest)
@@ -246,25 +238,6 @@ def pick_worst(judgements: list[Judgement], rank: Callable[[Judgement], tuple[An
     worst = max(judgements, key=rank)
     totals = {key: sum(item.numbers[key] for item in judgements) for key in ("rows_wrong", "rows_total")}
     return replace(worst, numbers={**worst.numbers, **totals})
-
-
-def _judge_errors(name: str, errors: Errors, wrong: Verdict) -> Judgement:
-    numbers = errors.numbers
-    ratio, limit = numbers["ratio"], numbers["limit"]
-    failure: Failure | None
-    failure = WrongValue(name, errors.worst, errors.worst_error, ratio, limit, eager_error=errors.worst_eager_error)
-    verdict = Verdict.ROUNDING
-    if errors.nonfinite:
-        verdict, failure = Verdict.NONFINITE, NotFinite(name, errors.nonfinite, errors.first_nonfinite)
-    elif ratio > limit:
-        verdict = wrong
-    elif errors.ill_conditioned:
-        verdict = Verdict.ILL_CONDITIONED
-    elif errors.nonfinite_by_convention:
-        verdict, failure = Verdict.CONVENTION, NonfiniteByConvention(name, errors.nonfinite_by_convention)
-    elif numbers["compiled_error"] <= numbers["eager_error"]:
-        verdict, failure = Verdict.OK, None
-    return Judgement(verdict, failure, numbers, name)
 
 
 def _dtype(value: Tensor) -> str:

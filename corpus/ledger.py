@@ -14,9 +14,10 @@ from packaging.version import InvalidVersion, Version
 
 from corpus.entry import SUFFIX
 from corpus.file_edits import Edit, append_items, apply_edits, set_key
-from corpus.files import read_file, replace_file
+from corpus.files import read_file, replace_file, require_writable
 from corpus.records import build, checking, each, fields_of, read, to_data
 from corpus.strict_yaml import MAX_BYTES, Data, Node, decode, parse
+from generators.errors import UserError
 
 FORMAT = 1
 NONE = Path("/dev/null")
@@ -234,6 +235,13 @@ def save(ledger: Ledger) -> None:
     edited = apply_edits(text, edits)
     loads(edited, ledger.path)  # nothing is written that can't be read again
     replace_file(ledger.path, edited.encode())
+
+
+def check_writable(path: Path) -> None:
+    """Raises UserError where no ledger can be written."""
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path}: not a regular file, so the ledger can't be updated")
+    require_writable(path, "--ledger", is_file=True)
 
 
 def _updates(text: str, before: Bug, node: Node, bug: Bug) -> Iterator[Edit]:

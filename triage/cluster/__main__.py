@@ -41,7 +41,6 @@ def cluster(
     1: a cluster is new, or fixed and back
     """
     from corpus import ledger as ledgers
-    from corpus.files import require_writable
     from fuzz.durations import format_count
     from fuzz.evaluator import ROOT
     from triage.cluster import clusters
@@ -52,7 +51,7 @@ def cluster(
     known = ledgers.Ledger(file) if not file.exists() and (update or ledger is None) else ledgers.load(file)
     found = gather(paths)
     if update:
-        require_writable(file, "--ledger", is_file=True)
+        ledgers.check_writable(file)
     config = worker.configure(python, ())
     listed, rest = clusters.split_listed(found, known)
     attributed = [*listed, *attribute_findings(rest, config, subject or (), worker.device or "")]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from corpus import entry as corpus_entry
 from corpus.entry import SUFFIX
-from corpus.ledger import Bug, CauseKey, Ledger, load, save
+from corpus.ledger import Bug, CauseKey, Ledger, check_writable, load, save
 from fuzz.bug_identity import PROCESS
 from fuzz.durations import format_count
 from fuzz.expectation import reproduce_lines
@@ -231,6 +231,7 @@ def record(ledger: Ledger, clusters: Sequence[Cluster]) -> Ledger:
 
     Raises UserError.
     """
+    check_writable(ledger.path)
     # Which examples the others have, if any, a person decided.
     had = {bug.id for bug in load(ledger.path).bugs} if ledger.path.exists() else set[str]()
     bugs = []

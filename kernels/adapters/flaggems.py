@@ -105,6 +105,7 @@ def _require_corner(is_square: bool, causal: str | None, window: object, alibi: 
 _LIMITS = {"value_dim": False, "empty": False, "devices": ("cuda",)}
 attention.capabilities = _LIMITS | {  # type: ignore[attr-defined]
     "head_dims": (16, 32, 64, 128, 256),
+    "causal": ("top_left",),
     "rounds": ("weights", "sums"),
 }
 _FLASH_LIMITS = _LIMITS | {"dtypes": ("float16", "bfloat16"), "max_head_dim": 256, "training": False}

@@ -4,6 +4,9 @@ import importlib
 import sys
 from typing import Any
 
+#: Multiples of 8, which many kernels need; those of models, and the smallest.
+HEAD_DIMS = (8, 16, 32, 40, 64, 80, 96, 128, 192, 256)
+
 
 def import_adapted(module: str, distribution: str) -> Any:
     """A module of an installed distribution. Raises ImportError, which says what is missing where."""

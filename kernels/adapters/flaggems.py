@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from kernels.adapters import import_adapted, read_window, require
+from kernels.adapters import HEAD_DIMS, import_adapted, read_window, require
 
 _OPS = import_adapted("flag_gems.ops.attention", "flag-gems")
 _FLASH = import_adapted("flag_gems.ops.flash_kernel", "flag-gems").flash_fwd_kernel
@@ -76,7 +76,6 @@ def packed(
     alibi: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """`flash_attn_varlen_func`."""
-    require(q.shape[2] % 8 == 0, "head_dim that is no multiple of 8")
     _require_corner(False, causal, window, alibi)
     out: Tensor = _OPS.flash_attn_varlen_func(
         q,
@@ -110,6 +109,7 @@ attention.capabilities = _LIMITS | {  # type: ignore[attr-defined]
 }
 _FLASH_LIMITS = _LIMITS | {"dtypes": ("float16", "bfloat16"), "max_head_dim": 256, "training": False}
 flash.capabilities = _FLASH_LIMITS  # type: ignore[attr-defined]
-packed.capabilities = _FLASH_LIMITS | {"layout": "packed", "empty": True}  # type: ignore[attr-defined]
+_VARLEN_LIMITS = _FLASH_LIMITS | {"head_dims": HEAD_DIMS, "empty": True}
+packed.capabilities = _VARLEN_LIMITS | {"layout": "packed"}  # type: ignore[attr-defined]
 paged = partial(packed)
-paged.capabilities = _FLASH_LIMITS | {"layout": "paged", "empty": True}  # type: ignore[attr-defined]
+paged.capabilities = _VARLEN_LIMITS | {"layout": "paged"}  # type: ignore[attr-defined]

@@ -7,7 +7,7 @@ import torch._dynamo.config as dynamo_config
 from torch import Tensor
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-from kernels.adapters import read_window, require
+from kernels.adapters import HEAD_DIMS, read_window, require
 
 #: On the CPU the C++ for a captured integer that varies does not compile (torch 2.11 to 2.13), so nothing is dynamic.
 _DYNAMIC = {"cpu": False, "cuda": None}
@@ -24,7 +24,6 @@ def attention(
 ) -> Tensor:  # fmt: skip
     """Scores are modified for softcap, alibi and bias; mask, causal and window make a block mask, sized by kv_len."""
     on_cpu = q.device.type == "cpu"
-    require(min(q.shape[3], v.shape[3]) >= 16, "head_dim below 16")
     require(not (on_cpu and q.requires_grad), "gradients on the CPU")
     sizes = (*q.shape[:3], k.shape[2])
     offset = k.shape[2] - q.shape[2] if causal == "bottom_right" else 0
@@ -64,4 +63,8 @@ def attention(
     return out
 
 
-attention.capabilities = {"empty": False, "deterministic": ("cpu",)}  # type: ignore[attr-defined]
+attention.capabilities = {  # type: ignore[attr-defined]
+    "head_dims": HEAD_DIMS[1:],
+    "empty": False,
+    "deterministic": ("cpu",),
+}

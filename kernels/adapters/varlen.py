@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn.attention.varlen import varlen_attn
 
-from kernels.adapters import read_window, require
+from kernels.adapters import HEAD_DIMS, read_window, require
 
 
 def packed(
@@ -14,7 +14,6 @@ def packed(
     max_seqlen_k: int, scale: float, causal: str | None = None, window: tuple[int, int] | None = None,
 ) -> Tensor:  # fmt: skip
     """Windows count from the bottom right."""
-    require(q.shape[2] % 8 == 0, "head_dim that is no multiple of 8")
     require(causal or window is None, "a window from the top left")
     options: dict[str, Any] = {"enable_gqa": True} if q.shape[1] != k.shape[1] else {}
     options |= {"scale": scale, "window_size": read_window(causal, window)}
@@ -26,7 +25,7 @@ def packed(
 packed.capabilities = {  # type: ignore[attr-defined]
     "layout": "packed",
     "dtypes": ("float16", "bfloat16"),
-    "max_head_dim": 256,
+    "head_dims": HEAD_DIMS,
     "value_dim": False,
     "grouped": "enable_gqa" in inspect.signature(varlen_attn).parameters,
     "deterministic": (),

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from kernels.adapters import import_adapted, read_window, require
+from kernels.adapters import HEAD_DIMS, import_adapted, read_window, require
 
 _VLLM = import_adapted("conch.third_party.vllm.unified_attention", "conch-triton-kernels")
 
@@ -39,7 +39,7 @@ def attention(
 attention.capabilities = {  # type: ignore[attr-defined]
     "layout": "paged",
     "poison": "finite",  # it reads the rest of a sequence's last block, which vLLM keeps finite
-    "head_dims": (32, 64, 80, 96, 112, 120, 128, 192, 256),
+    "head_dims": HEAD_DIMS[2:],
     "value_dim": False,
     "devices": ("cuda",),
 }

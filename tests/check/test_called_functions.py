@@ -39,16 +39,29 @@ def right(q: Tensor, k: Tensor, v: Tensor, *, dropout: tuple[float, int] | None 
     return math_attention(q, k, v, dropout_p=p, dropout_mask=drawn >= p if dropout else None, **options)
 
 
-def without_gradient_of(name: str) -> Callable[..., Tensor]:
+class NoGradient(torch.autograd.Function):
+    """The argument; its gradient is None."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> None:
+        return None
+
+
+def without_gradient_of(name: str, cut: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
     def attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
         given = {"q": q, "k": k, "v": v, **options}
-        return right(**{**given, name: given[name].detach()})
+        return right(**{**given, name: cut(given[name])})
 
     return attention
 
 
+@pytest.mark.parametrize("cut", [Tensor.detach, NoGradient.apply])
 @pytest.mark.parametrize("name", ["q", "k", "v", "bias", "sinks"])
-def test_a_gradient_that_does_not_come_is_a_wrong_one(name: str) -> None:
+def test_a_gradient_that_does_not_come_is_a_wrong_one(name: str, cut: Callable[[Tensor], Tensor]) -> None:
     extra = {"bias": "torch.randn(1, H, S, S, generator=rng(4))", "sinks": "torch.randn(H, generator=rng(4))"}.get(
         name, "rng"
     )
@@ -61,7 +74,7 @@ def test_a_gradient_that_does_not_come_is_a_wrong_one(name: str) -> None:
     text = source(eager, extra=extra)
     attention_stub = source(f"return attend(q, k, v, scale=0.25{keyword})", extra=extra)
     assert run_subject(right, training=True, text=text, attention_stub=attention_stub).verdict in RIGHT
-    result = run_subject(without_gradient_of(name), training=True, text=text, attention_stub=attention_stub)
+    result = run_subject(without_gradient_of(name, cut), training=True, text=text, attention_stub=attention_stub)
     assert result.verdict is Verdict.WRONG_GRADIENT
     assert is_failure(result.failure, "wrong_value", value=f"d{name}", gradient_missing=True), result.failure
 

@@ -138,7 +138,8 @@ class AttentionHarness:
 
 
 def _watch_gradient(value: Tensor, note: Callable[[Tensor], None]) -> None:
-    value.register_hook(lambda gradient: note(gradient.detach().clone()))
+    # A function may give None for a gradient.
+    value.register_hook(lambda gradient: None if gradient is None else note(gradient.detach().clone()))
 
 
 def _make_contiguous(function: Function) -> Function:

@@ -177,7 +177,7 @@ def run_comparison(
     with ExitStack() as stack:
         evaluators = [stack.enter_context(open_evaluator(config)) for config in configs]
         torches = _start_all(evaluators, tasks)
-        comparison = Comparison(_label_versions(torches, configs), (), len(tasks))
+        comparison = Comparison(_label_versions(torches, configs), rows, len(tasks))
         began, said = time.monotonic(), -math.inf
         try:
             for number, task in enumerate(tasks):
@@ -186,17 +186,16 @@ def run_comparison(
                     if not quiet:
                         _report_progress(number, len(tasks), task, said - began)
                     if json is not None and (not json.exists() or json.is_file()):
-                        _write_json(replace(comparison, rows=tuple(rows)), json)
+                        _write_json(comparison, json)
                 for row in compare(task, evaluators):
                     rows.append(row)
                     if record and row.subject == task.subject:
-                        _record_verdicts(row, dict(zip(torches, row.results[-len(torches) :], strict=True)))
+                        _record_verdicts(row, dict(zip(torches, row.results, strict=True)))
             comparison = replace(comparison, cut=0)
         except KeyboardInterrupt:
             interrupted = True
         except Exception as raised:  # noqa: BLE001 - raised when the rest is printed
             error = raised
-    comparison = replace(comparison, rows=tuple(rows))
     if json is not None:
         _write_json(comparison, json)
     text = "\n".join([render_text(comparison), *(_keep_cases(comparison, tasks, kept) if kept else ())])

@@ -177,7 +177,7 @@ class Comparison:
     """`versions`: labels, first to last; `cut`: of how many cases, if the comparison was interrupted."""
 
     versions: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: Sequence[Row]
     cut: int = 0
 
 

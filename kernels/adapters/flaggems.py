@@ -1,6 +1,5 @@
 """FlagGems 5.0 on CUDA: `scaled_dot_product_attention`, and its flash kernels with dense, packed and paged keys."""
 
-import math
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -16,12 +15,9 @@ _FLASH = import_adapted("flag_gems.ops.flash_kernel", "flag-gems").flash_fwd_ker
 def _choose(
     bench: Callable[[Any], list[float]], configs: Iterable[Any], _args: object, options: dict[str, Any]
 ) -> tuple[Any, dict[Any, list[float]]]:
-    """A configuration that the device has room for, from the smallest; for two head_dims of backward from the largest.
-
-    Which one FlagGems' own choice takes depends on timings; it compiles up to 36 for each length.
-    """
+    """A configuration that the device has room for. FlagGems compiles up to 36 for each length, and times them."""
     ordered = list(configs) if options.get("BLOCK_DMODEL") in (32, 128) else list(configs)[::-1]
-    return next(config for config in ordered if bench(config)[0] < math.inf), {}
+    return next(config for config in ordered if bench(config)[0] < float("inf")), {}
 
 
 for _kernel in ("_attn_fwd", "_attn_bwd"):

@@ -15,7 +15,7 @@ _FLASH = import_adapted("flag_gems.ops.flash_kernel", "flag-gems").flash_fwd_ker
 def _choose(
     bench: Callable[[Any], list[float]], configs: Iterable[Any], _args: object, options: dict[str, Any]
 ) -> tuple[Any, dict[Any, list[float]]]:
-    """A configuration that the device has room for. FlagGems compiles up to 36 for each length, and times them."""
+    """The smallest configuration that fits, for two head dims the largest: FlagGems times up to 36 for a length."""
     ordered = list(configs) if options.get("BLOCK_DMODEL") in (32, 128) else list(configs)[::-1]
     return next(config for config in ordered if bench(config)[0] < float("inf")), {}
 
@@ -32,7 +32,6 @@ def attention(
     """`scaled_dot_product_attention`, forward and backward; backward for contiguous tensors, which it asserts."""
     require(causal != "bottom_right", "causal from the bottom right")
     require((mask is None) + (bias is None) + (causal is None) >= 2, "more than one of mask, bias and causal")
-    require(not q.requires_grad or all(x.is_contiguous() for x in (q, k, v)), "gradients of strided tensors")
     added = mask if bias is None else bias
     if added is not None:
         added = added.reshape((1,) * (4 - added.dim()) + added.shape)
@@ -40,6 +39,7 @@ def attention(
         q, k, v, added, is_causal=causal is not None, scale=scale, enable_gqa=k.shape[1] != q.shape[1]
     )
     if out.requires_grad:
+        require(all(x.is_contiguous() for x in (q, k, v)), "gradients of strided tensors")
         out.register_hook(Tensor.contiguous)
     return out
 
@@ -50,7 +50,8 @@ def flash(
 ) -> Tensor:  # fmt: skip
     """`flash_attention_forward`."""
     require(all(x.stride(3) == 1 for x in (q, k, v)), "a strided last axis")
-    _require_corner(q.shape[2] == k.shape[2], causal, window, alibi)
+    is_free = q.shape[2] == k.shape[2] or not (causal or window or alibi is not None)
+    require(is_free or causal == "bottom_right", "a corner other than the bottom right")
     left, right = read_window(causal, window)
     is_causal, dropout_p = causal is not None, 0.0
     out: Tensor = _OPS.flash_attention_forward(
@@ -72,7 +73,7 @@ def packed(
     alibi: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """`flash_attn_varlen_func`."""
-    _require_corner(False, causal, window, alibi)
+    require(causal or (window is None and alibi is None), "windows and slopes from the top left")
     out: Tensor = _OPS.flash_attn_varlen_func(
         q,
         k,
@@ -90,11 +91,6 @@ def packed(
         block_table=block_table,
     )
     return out
-
-
-def _require_corner(is_square: bool, causal: str | None, window: object, alibi: object) -> None:
-    counts = causal is not None or window is not None or alibi is not None
-    require(not counts or is_square or causal == "bottom_right", "a corner other than the bottom right")
 
 
 _LIMITS = {"value_dim": False, "empty": False, "devices": ("cuda",)}

@@ -31,11 +31,11 @@ _FAR = 1 << 40
 
 
 @triton.jit
-def copy_from(source, target, size, first, block: tl.constexpr):
-    """Copies `size` elements from `first` on."""
+def add_one(source, target, size, first, block: tl.constexpr):
+    """Adds 1 to `size` elements from `first` on."""
     index = tl.program_id(0) * block + tl.arange(0, block)
     value = tl.load(source + first + index, mask=index < size)
-    tl.store(target + index, value, mask=index < size)
+    tl.store(target + index, value + 1, mask=index < size)
 
 
 @triton.jit
@@ -90,7 +90,7 @@ refuses_by_assertion.capabilities = {"refuses": ("AssertionError",)}  # type: ig
 def reads_far_outside(q: Tensor, k: Tensor, compute: Callable[..., Tensor]) -> Tensor:
     """Reads terabytes away."""
     if is_grouped(q, k):
-        launch(copy_from, q.detach(), _FAR)
+        launch(add_one, q.detach(), _FAR)
     return compute()
 
 
@@ -108,14 +108,14 @@ class _FarBackwards(torch.autograd.Function):
 
     @staticmethod
     def backward(_ctx: Any, *gradients: Any) -> Any:
-        return launch(copy_from, gradients[0], _FAR)
+        return launch(add_one, gradients[0], _FAR)
 
 
 @spoil
 def writes_beside_its_result(q: Tensor, k: Tensor, compute: Callable[..., Tensor]) -> Tensor:
     """Writes three elements too many."""
     if is_grouped(q, k):
-        launch(copy_from, q.detach(), 0, extra=3)
+        launch(add_one, q.detach(), 0, extra=3)
     return compute()
 
 

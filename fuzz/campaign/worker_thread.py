@@ -154,7 +154,8 @@ class WorkerThread(threading.Thread):
             return None
         chosen = self.shared.search.choose(index)
         subjects = self.shared.schedule.subjects_for(chosen.case, targeted=chosen.is_targeted)
-        value_sets = make_value_sets(chosen.case)
+        # They are for what is compiled once.
+        value_sets = () if self.shared.known.attention.issuperset(subjects) else make_value_sets(chosen.case)
         return Job(index, chosen.case, build_check(chosen.case, subjects, value_sets=value_sets), value_sets)
 
     def record(self, job: Job, result: Result) -> None:

@@ -37,9 +37,9 @@ def rows(given: Options) -> tuple[list[FindingRow], dict[str, int]]:
         results.close()
 
 
-def events(given: Options, name: str) -> list[dict[str, Any]]:
+def events(given: Options, name: str = "") -> list[dict[str, Any]]:
     lines = map(json.loads, (given.out / "events.ndjson").read_text().splitlines())
-    return [line for line in lines if line["event"] == name]
+    return [line for line in lines if name in ("", line["event"])]
 
 
 def test_a_campaign_says_which_coverage_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,6 +111,15 @@ def test_the_end_of_a_worker_is_one_finding_and_the_campaign_goes_on(tmp_path: P
     assert entry.found.verdict == verdict
     assert "softmax" in {op.kind for op in entry.case.ops}
     assert len(events(given, "CaseJudged")) == 12
+
+
+def test_a_function_that_is_called_anew_for_each_case_is_lost_once_for_each(tmp_path: Path) -> None:
+    rules = [{"match": "", "subjects": ["tests.fake:one"], "do": "die"}]
+    fakes = setup(rules=rules, attention=["tests.fake:one"], subjects=["tests.fake:one"])
+    given = options(tmp_path, budget="1x", subjects=("tests.fake:one",), setup=fakes, shrink_seconds=1.0)
+    run_campaign(given, sampler("softmax"))
+    names = [event["event"] for event in events(given)]
+    assert names[: names.index("SuspicionRaised")].count("WorkerDied") == 1
 
 
 def test_a_lost_process_does_not_take_an_earlier_verdict_with_it(tmp_path: Path) -> None:

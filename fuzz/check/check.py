@@ -311,8 +311,7 @@ def _run_and_judge(
     except Exception as error:
         if not harness.accuses(error):
             return _skip(Refusal.TEXT_FAILS, exceptions.line(error))
-        in_backward = exceptions.find_refusal(error, harness.attention.capabilities.refuses)
-        if in_backward is not None:
+        if in_backward := exceptions.find_refusal(error, harness.attention.capabilities.refuses):
             return _skip(Refusal.UNSUPPORTED, str(in_backward))
         is_fit = not exceptions.find_device_fault()
         if is_fit and harness.runs_with_less_guarded(lambda: case.execute(call, module)):

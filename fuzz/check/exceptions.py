@@ -32,8 +32,7 @@ _LAUNCHERS = ("triton.runtime.", "torch._inductor.runtime.", "torch._ops")
 def blame(error: BaseException) -> tuple[Verdict, Failure]:
     """The verdict on a subject that raised, and the failure."""
     call = FURTHER_CALL if isinstance(error, (Failed, DeviceLost)) else CASE_CALL
-    fault = find_device_fault()
-    if fault:
+    if fault := find_device_fault():
         # Other launches return before their kernels run, and what comes next raises.
         launch = (_find_kernel(error), find_place(error)) if os.environ.get("CUDA_LAUNCH_BLOCKING") == "1" else ()
         return Verdict.DEVICE_ERROR, DeviceError(fault, *launch, call=call)

@@ -123,8 +123,7 @@ class AttentionHarness:
         try:
             out = call_checked(self.attention.function, **given)
         except Exception as error:
-            refusal = find_refusal(error, self.attention.capabilities.refuses)
-            if refusal is not None:
+            if refusal := find_refusal(error, self.attention.capabilities.refuses):
                 raise refusal from error
             self._raised = True
             raise

@@ -24,6 +24,7 @@ from fuzz.check.check import check
 from fuzz.check.subject_builder import Subject, SubjectError, find
 from fuzz.protocol import Check, Verdict
 from fuzz.protocol.failures import FURTHER_CALL, OutOfBounds, Raised, Refusal, StateChanged
+from tests.check import planted_attention
 from tests.check.failures import is_failure
 from tests.check.in_process import run_subject
 from tests.check.sources import source
@@ -469,3 +470,14 @@ def test_state_that_cannot_be_put_back_costs_the_process(verdict: Verdict) -> No
         assert [one.verdict for one in result.results] == [verdict] and result.unfit
     finally:
         modes.close()
+
+
+def test_rounding_of_gradients_that_are_zero_is_no_trend() -> None:
+    constant = "v = torch.full_like(v, 0.7)"
+    text, attention_stub = (
+        source(constant, f"return {call}", dims="1, 2, 13, 64", dtype="bfloat16")
+        for call in ("((q @ k.transpose(-2, -1)) * 0.25).softmax(-1) @ v", "attend(q, k, v, scale=0.25)")
+    )
+    assert (
+        run_subject(planted_attention.right, training=True, text=text, attention_stub=attention_stub).verdict in RIGHT
+    )

@@ -95,7 +95,8 @@ SIMULATED_KERNELS_MARGIN = 1.5
 
 #: A statistic over all elements is wrong if it is so many standard deviations from that of simulated kernels and also
 #: matters: a bias, or a change of the scale, of this share of the unit roundoff; errors, of the whole or of the worst
-#: row, so many times those of simulated kernels. Numbers below so many times the smallest normal one are left out.
+#: row, so many times those of simulated kernels. Numbers below so many times the smallest normal one are left out, and
+#: errors below this share of the bound (of a right 0, say, which simulated kernels round to exactly).
 #: Measured: right functions reached 4.3 deviations where it mattered, and 1.23 (whole) and 1.33 (row) times the errors.
 #: CPU flash, whose exponentials are off by up to 1e-4, reaches 1.26 times the errors in float16; the limit for a row
 #: applies to it.
@@ -103,6 +104,7 @@ TREND_DEVIATIONS = 8.0
 TREND_SHARE = 1 / 32
 RMS_RATIO = 1.3
 SMALLEST_TREND = 16.0
+SMALLEST_TREND_RATIO = 1e-3
 ROW_RATIO = 2.0
 
 #: How many times its rounding a gradient identity (attention/identities.py) may be off. Over 1,000 cases right

@@ -136,7 +136,8 @@ class _Judge:
             off = WrongValue(result.name, index, error, numbers["ratio"], limit, gradient_missing=missed)
             return result.judgement(wrong, off, numbers, r.abs() > limit)
         # Code that rounds scores may do so anywhere, and no simulated kernel does the same.
-        if self._low and "scores" not in self._rounds and result.name in ("out", "dq", "dk", "dv"):
+        is_rounded = self._low and numbers["ratio"] > constants.SMALLEST_TREND_RATIO
+        if is_rounded and "scores" not in self._rounds and result.name in ("out", "dq", "dk", "dv"):
             trends = self._trends(result, r)
             numbers |= trends.numbers
             if trends.failure is not None:

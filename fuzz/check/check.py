@@ -281,10 +281,10 @@ def _check_attention(case: CaseRun, subject: Subject, coverage: Coverage) -> tup
         judgement = replace(judgement, writes=damage)
     elif damage:
         judgement = Judgement(Verdict.OUT_OF_BOUNDS, OutOfBounds(damage), judgement.numbers)
-    if harness.sequences is not None:
+    if harness.sequences:
         # What the program gives has zeros where its sequences end: nothing to compare with eager's.
         failure = judgement.failure
-        if failure is not None and failure.sequences is None:
+        if failure is not None and not failure.sequences:
             judgement = replace(judgement, failure=replace(failure, sequences=harness.sequences))
         return judgement, None
     if not runs or judgement.verdict is Verdict.SKIPPED:

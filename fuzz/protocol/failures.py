@@ -76,24 +76,13 @@ class StateChange:
 
 
 @dataclass(frozen=True)
-class Sequences:
-    """The lengths of the sequences of an attention call. `layout`: packed, or paged by the size of blocks; `index`: the
-    sequence that fails, None for no single one."""
-
-    layout: str
-    queries: tuple[int, ...]
-    keys: tuple[int, ...]
-    index: int | None = None
-
-
-@dataclass(frozen=True)
 class Failure(Tagged):
     """Base of all failures. `call`: which call of an attention function fails; `sequences`: how that was packed;
     `also`: other results of that call that are wrong."""
 
     call: str = field(default=CASE_CALL, kw_only=True)
     also: tuple[str, ...] = field(default=(), kw_only=True)
-    sequences: Sequences | None = field(default=None, kw_only=True)
+    sequences: str = field(default="", kw_only=True)
 
     def identity(self) -> str:
         """What tells failures with one verdict apart, equal for the same failure of other cases; "" where the verdict

@@ -135,14 +135,7 @@ def describe_failure(failure: Failure, *, brief: bool = False) -> str:
     undeclared = () if brief else getattr(failure, "undeclared", ())
     if undeclared:
         text += f"; right for a function that declares that it rounds {' and '.join(undeclared)}"
-    return _CALLS.get(failure.call, "") + _describe_sequences(failure.sequences) + text
-
-
-def _describe_sequences(sequences: failures.Sequences | None) -> str:
-    if sequences is None:
-        return ""
-    which = "" if sequences.index is None else f"sequence {sequences.index} of "
-    return f"{which}{sequences.layout} queries {list(sequences.queries)} and keys {list(sequences.keys)}: "
+    return _CALLS.get(failure.call, "") + (failure.sequences and f"{failure.sequences}: ") + text
 
 
 def _fill(failure: Failure) -> str:

@@ -238,13 +238,12 @@ def _reproduce(bug: Bug, config: WorkerConfig, file: Path) -> tuple[Script, Run]
 
 def _list_calls(case: Case, result: SubjectResult) -> list[str]:
     """The calls of the attention function, and what its operands are: "# q [B, H, S, D] = [1, 2, 65, 16] float32"."""
-    sequences = result.failure and result.failure.sequences
     types = types_of(case)
     names = dict.fromkeys(name for contract in case.contracts for name in contract.reads.values())
     calls = [line.strip() for line in repro.forward_of(case).splitlines() if "attend(" in line]
     shapes = {name: (", ".join(map(str, types[name].shape)), types[name].sizes(case.sizes)) for name in names}
-    if sequences:
-        calls.append(f"# made as a {sequences.layout} call, where causal is from the bottom right")
+    if result.failure is not None and result.failure.sequences:
+        calls.append(f"# {result.failure.sequences}, where causal is from the bottom right")
     return calls + [f"# {name} [{dims}] = {list(s)} {types[name].dtype}" for name, (dims, s) in shapes.items()]
 
 

@@ -101,7 +101,7 @@ def scripts(bug: Bug) -> Iterator[Script]:
         yield write_script(bug)
         return
     subject, verdict = bug.result.subject, bug.result.verdict
-    if bug.result.failure is not None and bug.result.failure.sequences is not None:
+    if bug.result.failure is not None and bug.result.failure.sequences:
         pass  # A plain run makes dense calls.
     elif isinstance(bug.result.failure, RelationBroken):
         yield write_script(bug)
@@ -245,8 +245,8 @@ def _about(bug: Bug, who: str, relation: str, *, borders: bool) -> str:
 def _why_a_worker(result: SubjectResult) -> str:
     """What a worker does and a plain run does not, as far as it may be why only a worker shows the bug."""
     failure = result.failure
-    if failure is not None and failure.sequences is not None:
-        return f"attnfuzz's workers make {failure.sequences.layout} calls of the module's dense ones"
+    if failure is not None and failure.sequences:
+        return "attnfuzz's workers make packed or paged calls of the module's dense ones"
     if isinstance(failure, DropoutMask) or (failure is not None and failure.is_of_further_call):
         return "it takes further calls with other arguments, which attnfuzz's workers make"
     if result.verdict is Verdict.STATE_CHANGED:

@@ -62,10 +62,8 @@ def _find_undeclared(calls: Sequence[Call], attention: Attention) -> tuple[str, 
 
 
 def _judge_call(call: Call, attention: Attention, *, training: bool, again: bool) -> Judgement:
-    # The first sequence shows what relations of any show, and each of them takes two calls.
-    again = again and not (call.sequences and call.sequences.index)
     judgement = _judge_dense(call, attention, training=training, again=again)
-    if judgement.failure is None or call.sequences is None:
+    if judgement.failure is None:
         return judgement
     return replace(judgement, failure=replace(judgement.failure, sequences=call.sequences))
 
@@ -178,7 +176,7 @@ class FurtherCalls:
         self._attention.check(q, k, v, options, training=False)
         if self.damage:
             raise Unsupported("it wrote out of bounds")
-        layout = arrange(self._attention.capabilities, q, k, v, options, cut=False)
+        layout = arrange(self._attention.capabilities, cut=False, q=q, k=k, v=v, **options)
         guard = Guard(self._attention.guarded)
         with guard:
             given = guard.protect_arguments(layout.arguments)

@@ -16,7 +16,7 @@ from fuzz.check.attention.layouts import arrange
 from fuzz.check.exceptions import Unsupported, find_refusal
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.program import Program
-from fuzz.protocol.failures import Sequences, Write
+from fuzz.protocol.failures import Write
 
 DIFFERENTIATED = ("q", "k", "v", "bias", "sinks")
 """The arguments that may want a gradient."""
@@ -37,7 +37,7 @@ class AttentionHarness:
         self.guard: Guard | None = None
         self.dtypes: set[torch.dtype] = set()
         self.calls: list[Call] = []
-        self.sequences: Sequences | None = None
+        self.sequences = ""
         self._raised = False
         if attention.compiled:
             self._dry_run()
@@ -112,7 +112,7 @@ class AttentionHarness:
         self._check(q, k, v, options)
         guard = self.guard
         assert guard is not None
-        layout = arrange(self.attention.capabilities, q, k, v, options, cut=True)
+        layout = arrange(self.attention.capabilities, cut=True, q=q, k=k, v=v, **options)
         self.sequences = layout.sequences
         given = guard.protect_arguments(layout.arguments)
         for name in DIFFERENTIATED:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fuzz.check.attention.function import Attention, Observed
+from fuzz.check.attention.function import Attention, Observed, call_checked
 from fuzz.check.attention.layouts import arrange
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.constants import LOW_PRECISION
@@ -40,9 +40,8 @@ def _call_again(attention: Attention, call: Call, recorder: "_Recorder") -> None
     leaves = {name: given[name].detach().clone().requires_grad_() for name in call.differentiated}
     with suppress(Exception), torch.compiler.set_stance("force_eager"), recorder:
         given |= leaves
-        q, k, v = (given.pop(name) for name in ("q", "k", "v"))
-        layout = arrange(attention.capabilities, q, k, v, given, cut=False)
-        out = layout.join(attention.function(**layout.arguments))
+        layout = arrange(attention.capabilities, cut=False, **given)
+        out = layout.join(call_checked(attention.function, **layout.arguments))
         if leaves and call.dout is not None:
             torch.autograd.grad(out, list(leaves.values()), call.dout, allow_unused=True)
 

@@ -7,8 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fuzz.protocol.failures import Sequences
-
 
 @dataclass(eq=False)
 class Call:
@@ -18,7 +16,7 @@ class Call:
 
     `out` [batch, heads, seq_len, value_dim]; `dout`, its gradient, and `gradients` by name (dq, dk, dv, dbias, dsinks)
     only where a backward pass came. `differentiable`: the output has a gradient; `wanted`: the names of the gradients
-    that the arguments want. `sequences`: those of the packed or paged call that this one was part of.
+    that the arguments want. `sequences`: what it was part of, if a packed or paged call, in words.
     """
 
     q: Tensor
@@ -30,7 +28,7 @@ class Call:
     gradients: dict[str, Tensor] = field(default_factory=dict)
     differentiable: bool = False
     wanted: tuple[str, ...] = ()
-    sequences: Sequences | None = None
+    sequences: str = ""
 
     @property
     def differentiated(self) -> tuple[str, ...]:

@@ -106,6 +106,10 @@ class Symptom:
     """For attention functions: `NOT_FINITE`, or `empty_rows_not_zero` where nothing else is wrong."""
     of_further_call: bool = False
     """The case's own call is right."""
+    relation: str = ""
+    """For attention functions: the relation that is broken, between the case's call, which is right, and others."""
+    added: frozenset[str] = frozenset()
+    """The features that the other calls of this relation have besides."""
 
     @classmethod
     def of(cls, result: SubjectResult, features: frozenset[str], *, attention_only: bool = False) -> "Symptom":
@@ -126,10 +130,11 @@ class Symptom:
         if not attention_only or result.failure is None:
             return symptom
         failure = result.failure
-        added = _ADDED.get(failure.relation, ()) if isinstance(failure, RelationBroken) else ()
+        relation = failure.relation if isinstance(failure, RelationBroken) else ""
         is_finite = result.verdict is not Verdict.NONFINITE
         aspect = failure.kind if isinstance(failure, EmptyRowsNotZero) else "" if is_finite else NOT_FINITE
-        return replace(symptom, features=features.union(added), values=list_wrong(failure), aspect=aspect)
+        added = frozenset(_ADDED.get(relation, ()))
+        return replace(symptom, values=list_wrong(failure), aspect=aspect, relation=relation, added=added)
 
     @property
     def signature(self) -> str:
@@ -137,7 +142,7 @@ class Symptom:
         causes = sorted({rewrite.cause for rewrite in self.rewrites})
         fired = causes or sorted(f for f in self.fired if f.startswith("sfdp")) or sorted(self.fired)
         who = name_accused(self.subject, self.verdict)
-        shown = [self.aspect, "+".join(sorted(self.values))] if self.values else []
+        shown = [self.aspect, self.relation or "+".join(sorted(self.values))] if self.values or self.relation else []
         return "/".join([kind_of(self.verdict), who, self.identity or "+".join(fired) or "none", *shown])
 
     def explains(self, other: "Symptom") -> bool:
@@ -162,8 +167,17 @@ class Symptom:
             self.verdict in {*PROCESS, Verdict.EAGER_SUSPECT}
             # ... an error that says which argument one of ATen's operations was given wrongly.
             or ("aten::" in self.identity and "argument" in self.identity)
-            or (self.fired <= other.fired and self.features <= other.features and self.aspect == other.aspect)
+            or (self.fired <= other.fired and self.aspect == other.aspect and self._takes_no_more_than(other))
         )
+
+    def _takes_no_more_than(self, other: "Symptom") -> bool:
+        """Whether `other` has all features that this takes. What other calls of a relation add must be among these: the
+        case's own call is right without."""
+        if self.relation == other.relation:
+            return self.features <= other.features and self.of_further_call <= other.of_further_call
+        if not self.relation:
+            return self.features <= other.features | other.added and not self.features <= other.features
+        return not other.relation and bool(self.added) and self.features | self.added <= other.features
 
     def _has_same_outcome(self, other: "Symptom") -> bool:
         return (
@@ -171,7 +185,6 @@ class Symptom:
             and name_accused(self.subject, self.verdict) == name_accused(other.subject, other.verdict)
             and self.identity == other.identity
             and share_values(self.values, other.values)
-            and self.of_further_call <= other.of_further_call
         )
 
 

@@ -145,7 +145,7 @@ def describe_details(result: SubjectResult, where: str) -> list[str]:
         relation = result.failure.relation
         lines.append(f"called again with other arguments ({relation}): {MEANINGS.get(relation, relation)}")
     if isinstance(result.failure, Raised) and result.failure.place:
-        lines.append("a function refuses cases by NotImplementedError, or exceptions that it declares in `refuses`")
+        lines.append("to refuse a case, a function raises NotImplementedError or an exception that its `refuses` names")
     if where:
         lines.append(f"where: {where}")
     numbers = list_numbers(result)

@@ -122,7 +122,7 @@ def describe_failure(failure: Failure, *, brief: bool = False) -> str:
             text = "; ".join(f"changes {one.state} from {one.before} to {one.after}" for one in changes)
         case failures.Raised():
             text = ": ".join(filter(None, [failure.error, failure.text]))
-            text += f" at {failure.place}" if failure.place and not brief else ""
+            text += f" at {failure.place}" if failure.place and not (brief and failure.text) else ""
         case failures.DeviceError(fault=fault, kernel=kernel, place=place):
             text = f"{fault}{kernel and f' in {kernel}'}{place and f', launched at {place}'}"
         case failures.ProcessLost(place=place, last_words=words):

@@ -313,7 +313,7 @@ def _run_and_judge(
             return _skip(Refusal.TEXT_FAILS, exceptions.line(error))
         if in_backward := exceptions.find_refusal(error, harness.attention.capabilities.refuses):
             return _skip(Refusal.UNSUPPORTED, str(in_backward))
-        is_fit = not exceptions.find_device_fault()
+        is_fit = not (exceptions.find_device_fault() or harness.damage)
         if is_fit and harness.runs_with_less_guarded(lambda: case.execute(call, module)):
             runs.clear()
             return _run_and_judge(case, subject, harness, runs, coverage)

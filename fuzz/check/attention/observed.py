@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fuzz.check.attention.function import Attention, Observed, call_checked
+from fuzz.check.attention.guard import Guard
 from fuzz.check.attention.layouts import arrange
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.constants import LOW_PRECISION
@@ -38,10 +39,11 @@ def _call_again(attention: Attention, call: Call, recorder: "_Recorder") -> None
     eager."""
     given: dict[str, Any] = {"q": call.q, "k": call.k, "v": call.v, **call.options}
     leaves = {name: given[name].detach().clone().requires_grad_() for name in call.differentiated}
-    with suppress(Exception), torch.compiler.set_stance("force_eager"), recorder:
+    guard = Guard(attention.guarded)  # It may write out of bounds.
+    with suppress(Exception), torch.compiler.set_stance("force_eager"), guard, recorder:
         given |= leaves
         layout = arrange(attention.capabilities, cut=False, **given)
-        out = layout.join(call_checked(attention.function, **layout.arguments))
+        out = layout.join(call_checked(attention.function, **guard.protect_arguments(layout.arguments)))
         if leaves and call.dout is not None:
             torch.autograd.grad(out, list(leaves.values()), call.dout, allow_unused=True)
 

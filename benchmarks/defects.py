@@ -135,14 +135,14 @@ DEFECTS = {
     ),
     "table_read_late": Defect(
         "adapters/plain.py",
-        "block_table[row, : -(-count // size)]",
-        "block_table[row, 1 : 1 - (-count // size)]",
+        "cache[blocks]",
+        "cache[blocks.roll(-1)]",
         "the block after the one that holds the keys is read",
         subject="adapters.plain:paged",
     ),
     "last_block_in_full": Defect(
         "adapters/plain.py",
-        "used, size = seqused_k.tolist(), k_cache.shape[1]",
+        "used = seqused_k.tolist()",
         "size = k_cache.shape[1]\n    used = [-(-count // size) * size for count in seqused_k.tolist()]",
         "what the last block holds after the last key enters the softmax",
         subject="adapters.plain:paged",

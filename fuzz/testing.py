@@ -4,9 +4,9 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,21 +25,20 @@ def check_attention(
 
     `options`: others of `fuzz.run` (device, python, workers, seed, which is 0 by default). `directory`: where a failing
     run is kept, by default with temporary files. Raises AssertionError with the minimal case, its numbers and the
-    commands that replay it, or if the function took no case; ValueError for one that workers can't import;
-    RuntimeError for bugs of attnfuzz.
+    commands that replay it, or with the error, such as that it took no case; ValueError for one without a name.
     """
     subject = function if isinstance(function, str) else _find_name(function)
     out = Path(tempfile.mkdtemp(prefix="attnfuzz-", dir=directory))
     given = {"seed": 0, "budget": f"{seconds}s" if seconds else f"{cases}x", "out": out, "corpus": out / "found"}
     command = [sys.executable, "-m", "fuzz.run", f"--subject={subject}", "--quiet", "--fail-fast"]
     command += [f"--{name.replace('_', '-')}={value}" for name, value in (given | options).items()]
-    path = os.pathsep.join([str(ROOT), *_find_home(subject), *filter(None, [os.environ.get("PYTHONPATH")])])
+    # Another interpreter has its own packages.
+    foreign = (sysconfig.get_path("stdlib"), *(entry for entry in sys.path if entry.endswith(("-packages", ".zip"))))
+    path = os.pathsep.join([str(ROOT), *(entry for entry in sys.path if entry and not entry.startswith(foreign))])
     run = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": path})
     if run.returncode == 0:
         shutil.rmtree(out)
         return
-    if run.returncode not in (1, 2):
-        raise RuntimeError(run.stderr)
     replay = f"  PYTHONPATH={path} {sys.executable} -m pytest -p fuzz.pytest_plugin {{}} --case-subject {subject}"
     replays = [replay.format(file) for file in (out / "found").glob("*.yaml")]
     raise AssertionError("\n".join([f"{run.stdout}{run.stderr}".strip(), *replays]))
@@ -47,15 +46,6 @@ def check_attention(
 
 def _find_name(function: Callable[..., Any]) -> str:
     module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
-    if module == "__main__" or getattr(sys.modules.get(module), name, None) is not function:
-        raise ValueError(
-            f"workers import what they check: {name or function!r} is no function of a module, by its name"
-        )
-    return f"{module}:{name}"
-
-
-def _find_home(subject: str) -> list[str]:
-    """The directory that the package of a function is imported from here, unless each interpreter has its own."""
-    spec = find_spec(subject.partition(":")[0].partition(".")[0])
-    places = [*(spec.submodule_search_locations or []), *filter(None, [spec.origin])] if spec else []
-    return [str(Path(place).parent) for place in places[:1] if "site-packages" not in place]
+    if module != "__main__" and getattr(sys.modules.get(module), name, None) is function:
+        return f"{module}:{name}"
+    raise ValueError(f"workers import what they check: {name or function!r} is no function of a module, by its name")

@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from fuzz.check import graph_passes, settings
-from fuzz.check.attention.function import LAYOUTS, Attention, Function, load_sdpa
+from fuzz.check.attention.function import Attention, Function, load_sdpa
+from fuzz.check.attention.layouts import arrange
 from fuzz.check.exceptions import SubjectError
 from fuzz.check.process_state import restore_state, take_changes
 from fuzz.subjects import SUBJECTS, SubjectSpec, get_spec, is_user_function
@@ -112,10 +113,10 @@ def _import(name: str) -> Subject:
         return function
     attention = Attention(lambda: function)
     try:
-        layout = attention.capabilities.layout
+        call = arrange(attention.capabilities, cut=False, scale=1.0, **dict.fromkeys("qkv", torch.zeros(1, 1, 1, 1)))
     except SubjectError as error:
         raise SubjectError(f"subject {name!r}: {error}") from error
-    parameters = _read_parameters(name, function, LAYOUTS[layout])
+    parameters = _read_parameters(name, function, sorted(call.arguments.keys() - {"q", "k", "v"}))
     if parameters[:3] not in _QKV:
 
         def compile_module(module: nn.Module, _dynamic: bool) -> Callable[..., Any]:
@@ -127,10 +128,10 @@ def _import(name: str) -> Subject:
     return Subject(name, attention=attention)
 
 
-def _read_parameters(name: str, function: Any, of_layout: tuple[str, ...]) -> list[str]:
+def _read_parameters(name: str, function: Any, keywords: list[str]) -> list[str]:
     """The parameters of a function that can be called as subjects are; none where it is written in C and does not say.
 
-    `of_layout`: keywords of attention in its layout. Raises `SubjectError` for anything else.
+    `keywords`: those of all calls of attention. Raises `SubjectError` for anything else.
     """
     if not callable(function) or any(applies(function) for applies in _NO_FUNCTIONS):
         raise SubjectError(f"subject {name!r} is no function that takes arguments and returns: {function!r:.80}")
@@ -143,13 +144,13 @@ def _read_parameters(name: str, function: Any, of_layout: tuple[str, ...]) -> li
         raise SubjectError(f"subject {name!r} takes {signature}: the order must be q, k, v")
     try:
         if parameters[:3] in _QKV:
-            signature.bind("q", "k", "v", scale=1.0, **dict.fromkeys(of_layout))
+            signature.bind("q", "k", "v", **dict.fromkeys(keywords))
         else:
             signature.bind("module")
     except TypeError as error:
         raise SubjectError(
             f"subject {name!r} takes {signature}: {error}. Attention is called as (q, k, v, *,"
-            f" {', '.join((*of_layout, 'scale'))}) with further keywords where a case needs them, a compiler as"
+            f" {', '.join(keywords)}) with further keywords where a case needs them, a compiler as"
             " (module); see docs/kernels.md"
         ) from error
     return parameters

@@ -38,10 +38,9 @@ def paged(
     q: Tensor, k_cache: Tensor, v_cache: Tensor, *, seqused_k: Tensor, block_table: Tensor, **options: Any
 ) -> Tensor:
     """The same with keys and values in the blocks of a cache."""
-    used, size = seqused_k.tolist(), k_cache.shape[1]
-    found = [block_table[row, : -(-count // size)] for row, count in enumerate(used)]
+    used = seqused_k.tolist()
     k, v = (
-        torch.cat([cache[blocks].flatten(0, 1)[:count] for blocks, count in zip(found, used, strict=True)])
+        torch.cat([cache[blocks].flatten(0, 1)[:count] for blocks, count in zip(block_table, used, strict=True)])
         for cache in (k_cache, v_cache)
     )
     return packed(q, k, v, cu_seqlens_k=torch.tensor([0, *accumulate(used)]), **options)

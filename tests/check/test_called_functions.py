@@ -473,10 +473,10 @@ def test_state_that_cannot_be_put_back_costs_the_process(verdict: Verdict) -> No
 
 
 def test_rounding_of_gradients_that_are_zero_is_no_trend() -> None:
-    constant = "v = torch.full_like(v, 0.7)"
+    constant = "v = 0 * v + 0.7"
     text, attention_stub = (
         source(constant, f"return {call}", dims="1, 2, 13, 64", dtype="bfloat16")
-        for call in ("((q @ k.transpose(-2, -1)) * 0.25).softmax(-1) @ v", "attend(q, k, v, scale=0.25)")
+        for call in ("((q @ k.transpose(-2, -1)) * 0.1).softmax(-1) @ v", "attend(q, k, v, scale=0.1)")
     )
     assert (
         run_subject(planted_attention.right, training=True, text=text, attention_stub=attention_stub).verdict in RIGHT

@@ -48,8 +48,10 @@ def test_planted_mistakes_are_found_in_a_sequence(name: str, kind: str, layout: 
 
 def test_a_wrong_gradient_of_one_sequence_is_found() -> None:
     def wrong(q: Tensor, k: Tensor, v: Tensor, *, cu_seqlens_k: Tensor, **options: Any) -> Tensor:
-        last = (torch.arange(k.shape[0]) >= cu_seqlens_k[-2])[:, None, None]
-        return plain.packed(q, torch.where(last, k.detach(), k), v, cu_seqlens_k=cu_seqlens_k, **options)
+        longest = int(cu_seqlens_k.diff().argmax())
+        places = torch.arange(k.shape[0])[:, None, None]
+        within = (places >= cu_seqlens_k[longest]) & (places < cu_seqlens_k[longest + 1])
+        return plain.packed(q, torch.where(within, k.detach(), k), v, cu_seqlens_k=cu_seqlens_k, **options)
 
     wrong.capabilities = {"layout": "packed"}  # type: ignore[attr-defined]
     result = run_subject(wrong, training=True, dims=DIMS)

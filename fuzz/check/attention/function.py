@@ -19,13 +19,6 @@ from fuzz.protocol.capabilities import DENSE_OPTIONS, Capabilities, Option
 
 Function = Callable[..., Any]
 
-LAYOUTS = {
-    "dense": (),
-    "packed": ("cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k"),
-    "paged": ("cu_seqlens_q", "seqused_k", "block_table", "max_seqlen_q", "max_seqlen_k"),
-}
-"""The keywords that every call in a layout has."""
-
 
 @dataclass(frozen=True)
 class Observed:

@@ -22,8 +22,6 @@ _Piece = tuple[int, slice, slice]
 """A sequence: a row of the batch, and some of its queries and keys."""
 _POISON = {"nan": math.nan, "finite": 1e4}
 """Unwritten numbers of a cache: the second is large, and finite in float16."""
-_WHOLE, _DECODE = 1 / 4, 1 / 2
-"""Shares of calls that cut no row, and of paged ones that have single queries."""
 
 
 @dataclass
@@ -59,25 +57,24 @@ def arrange(capabilities: Capabilities, *, cut: bool, **arguments: Any) -> Layou
     if not rows or (other and not cut):
         raise Unsupported(f"{layout} calls of {rows} rows, {queries} queries and {keys} keys do not mean the same")
     chance = Random(str([*q.shape, *k.shape, arguments["v"].shape[3], q.dtype, *arguments]))
+    size = chance.choice(capabilities.block_sizes)
     pieces = [(row, slice(0, queries), slice(0, keys)) for row in range(rows)]
     pieces = list(_cut(pieces, capabilities, chance)) if cut else pieces
-    if layout == "packed":
-        return _pack(pieces, layout, **arguments)
-    size = chance.choice(capabilities.block_sizes)
-    packed = _pack(pieces, f"{layout} by {size}", **arguments)
-    _page(packed.arguments, size, _POISON[capabilities.poison], chance)
+    packed = _pack(pieces, f"{layout} by {size}" if layout == "paged" else layout, **arguments)
+    if layout == "paged":
+        _page(packed.arguments, size, _POISON[capabilities.poison], chance)
     return packed
 
 
 def _cut(rows: list[_Piece], capabilities: Capabilities, chance: Random) -> Iterator[_Piece]:
     """Sequences from each row: all of it, a shorter one, or several where rows are few, some without queries or keys.
-    Paged ones have no more queries than keys, and may have one."""
-    paged, whole, empty = capabilities.layout == "paged", chance.random() < _WHOLE, capabilities.empty
-    decode = paged and chance.random() < _DECODE
+    Paged ones have no more queries than keys, and in half of the calls one."""
+    paged, empty = capabilities.layout == "paged", capabilities.empty
+    decode = paged and chance.random() < 1 / 2
     for row, queries, keys in rows:
         # Many sequences take long to judge.
-        count = 1 if whole else min(chance.randint(1, max(1, 4 - len(rows))), max(1, queries.stop), max(1, keys.stop))
-        cuts, key_cuts = (_draw_cuts(part.stop, count, chance, empty=empty, whole=whole) for part in (queries, keys))
+        count = min(chance.randint(1, max(1, 4 - len(rows))), max(1, queries.stop), max(1, keys.stop))
+        cuts, key_cuts = (_draw_cuts(part.stop, count, chance, empty=empty) for part in (queries, keys))
         if not capabilities.lengths or (empty and chance.random() < 1 / 2):
             key_cuts = [cut * keys.stop // max(1, queries.stop) for cut in cuts]
         for (first, last), (start, end) in zip(pairwise(cuts), pairwise(key_cuts), strict=True):
@@ -85,9 +82,9 @@ def _cut(rows: list[_Piece], capabilities: Capabilities, chance: Random) -> Iter
             yield row, slice(first, first + most), slice(start, end)
 
 
-def _draw_cuts(size: int, count: int, chance: Random, *, empty: bool, whole: bool) -> list[int]:
+def _draw_cuts(size: int, count: int, chance: Random, *, empty: bool) -> list[int]:
     """Where `count` sequences begin and end, some of them `empty`."""
-    last = size if whole or count > 1 or not size else chance.randint(1, size)
+    last = chance.choice((size, chance.randint(1, size))) if count == 1 and size else size
     if empty:
         return [0, *sorted(chance.choice((0, size, chance.randint(0, size))) for _ in range(count - 1)), last]
     return [0, *sorted(chance.sample(range(1, size), count - 1)), last]

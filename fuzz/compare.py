@@ -10,9 +10,6 @@ from fuzz.cli import DEFAULT_WORKER, WorkerOptions, enter, ignore_lost_output
 def compare(
     *case: Path,
     python: list[str] | None = None,
-    seed: int | None = None,
-    cases: int | None = None,
-    out: Path | None = None,
     subject: list[str] | None = None,
     worker: WorkerOptions = DEFAULT_WORKER,
     record: bool = False,
@@ -30,12 +27,6 @@ def compare(
         Case files, or directories of them.
     python
         An interpreter with torch 2.11 or later; repeat it, the oldest torch first. It needs no other package.
-    seed
-        Compare random cases of this seed instead of case files, under Inductor's graph passes; compile those that fail.
-    cases
-        Number of random cases, by default 100.
-    out
-        Directory for random cases that changed, by default runs/compare.
     subject
         Run under this subject instead of the case's own; may be repeated. Also package.module:function.
     record
@@ -48,41 +39,22 @@ def compare(
     Examples
     --------
     python -m fuzz.compare --python old/bin/python --python new/bin/python corpus
-    python -m fuzz.compare --python OLD --python NEW --seed 1 --cases 500
     0: no regression
     1: regressions
     130: interrupted; the cases judged so far are reported
     """
-    from fuzz.versions.comparison import make_file_tasks, make_random_tasks, run_comparison
+    from corpus.entry import load_all
+    from fuzz.versions.comparison import make_file_tasks, run_comparison
     from generators.errors import UserError
 
     if len(python or ()) < 2 and not record:
         raise UserError("two versions are needed: --python A --python B")
-    if case and seed is not None:
-        raise UserError("give either case files or --seed")
-    if seed is None and (cases is not None or out is not None):
-        raise UserError(f"--{'out' if cases is None else 'cases'} needs --seed")
-    if record and (seed is not None or subject or worker.device):
-        raise UserError("--record can't be combined with --seed, --subject or --device")
-    for option, number, least in (("seed", seed, 0), ("cases", cases, 1)):
-        if number is not None and not number >= least:
-            raise UserError(f"--{option} must be >= {least}, got {number}")
-    if seed is None:
-        from corpus.entry import load_all
-
-        tasks = make_file_tasks(load_all(case), subject or [], worker.device)
-    else:
-        tasks = make_random_tasks(seed, cases or 100, subject or [], worker.device)
+    if record and (subject or worker.device):
+        raise UserError("--record can't be combined with --subject or --device")
+    tasks = make_file_tasks(load_all(case), subject or [], worker.device)
     config = worker.configure(None, subject)
     configs = [replace(config, python=interpreter, quiet=quiet) for interpreter in python or [sys.executable]]
-    text, code, error = run_comparison(
-        tasks,
-        configs,
-        json=json,
-        record=record,
-        kept=None if seed is None else out or Path("runs/compare"),
-        quiet=quiet,
-    )
+    text, code, error = run_comparison(tasks, configs, json=json, record=record, quiet=quiet)
     with ignore_lost_output():
         print(text, flush=True)
     if error is not None:

@@ -113,8 +113,3 @@ def find_variant(subject: str, **changes: Any) -> str | None:
     """The subject whose row differs from that of `subject` in exactly these fields; None if there is none."""
     wanted = replace(SUBJECTS[subject], **changes)
     return next((name for name, spec in SUBJECTS.items() if spec == wanted), None)
-
-
-def find_proxy(*, random: bool) -> str:
-    """The cheap subject that cases run under first. `random`: the one that draws its own random numbers."""
-    return next(name for name, spec in SUBJECTS.items() if spec.is_proxy and spec.random == random)

@@ -4,7 +4,7 @@ what is written where."""
 import math
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cache
@@ -13,35 +13,28 @@ from pathlib import Path
 from corpus import entry as corpus_entry
 from corpus.entry import Entry
 from corpus.files import replace_file, require_writable
-from fuzz.campaign.investigate import find_public_subject
 from fuzz.cli import FAULT, INTERRUPTED, ignore_lost_output
 from fuzz.durations import format_duration
 from fuzz.evaluator import Evaluator, WorkerConfig, WorkerFault, open_evaluator, public_version
 from fuzz.expectation import require_allowed
 from fuzz.protocol import Hello, Result, Verdict
 from fuzz.protocol.render import describe
-from fuzz.subjects import SUBJECTS, find_proxy
 from fuzz.versions.verdicts import Change, Comparison, Row, VersionResult, render_json, render_text
 from generators.errors import UserError
 from generators.program.case import Case
-from generators.program.emit import is_random
-from generators.sampling.sample import sample
 
 _PROGRESS_SECONDS = 5.0
 _LOST = (Verdict.TIMEOUT, Verdict.WORKER_DIED)
-_WORTH_A_FILE = (Change.REGRESSED, Change.GREW, Change.FIXED, Change.FAILS)
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A case to be judged under one subject on one device; `name`: its file, or what else it is known by; `chosen`: the
-    user chose the subject, so that no other is shown; `verdict`: of the bug that the file records, else ""."""
+    """A case to be judged under one subject on one device. `name`: its file; `verdict`: of the bug recorded there."""
 
     name: str
     case: Case
     subject: str
     device: str
-    chosen: bool = False
     verdict: str = ""
 
 
@@ -96,40 +89,14 @@ def make_file_tasks(entries: Mapping[Path, Entry], subjects: Sequence[str], devi
         if not subjects:
             require_allowed(entry.subject, (), str(path))
         tasks += [
-            Task(str(path), entry.case, subject, device or entry.device, bool(subjects), entry.expectation.verdict)
+            Task(str(path), entry.case, subject, device or entry.device, entry.expectation.verdict)
             for subject in subjects or (entry.subject,)
         ]
     return tasks
 
 
-def make_random_tasks(seed: int, cases: int, subjects: Sequence[str], device: str | None) -> list[Task]:
-    """Tasks for the first `cases` random cases of a seed: under Inductor's graph passes, or under `subjects`."""
-    tasks = []
-    for index in range(cases):
-        case = sample(seed, index)
-        cheap = find_proxy(random=is_random(case))
-        name = f"case {index} of seed {seed}"
-        tasks += [Task(name, case, subject, device or "cpu", chosen=bool(subjects)) for subject in subjects or (cheap,)]
-    return tasks
-
-
-def compare(task: Task, evaluators: Sequence[Evaluator]) -> Iterator[Row]:
-    """A row for a task: each interpreter's result.
-
-    What regressed or was fixed is asked again, of fresh workers. What an internal subject of torch.compile shows, users
-    need not meet: a case that fails under one has a second row, under the public one.
-    """
-    row = _row(task, evaluators)
-    public = _public(task)
-    if public is None or not any(result.fails for result in row.results):
-        yield row
-        return
-    shown = _row(public, evaluators)
-    yield replace(row, has_public_row=shown.change is not Change.UNJUDGED)
-    yield shown
-
-
-def _row(task: Task, evaluators: Sequence[Evaluator]) -> Row:
+def compare(task: Task, evaluators: Sequence[Evaluator]) -> Row:
+    """A row for a task: each interpreter's result. What regressed or was fixed is asked again, of fresh workers."""
     results = [judge_or_repeat(evaluator, task) for evaluator in evaluators]
     row = Row(task.name, task.case.id, task.subject, task.device, tuple(results))
     if row.change not in (Change.REGRESSED, Change.FIXED):
@@ -142,36 +109,25 @@ def _row(task: Task, evaluators: Sequence[Evaluator]) -> Row:
     return replace(row, results=tuple(results))
 
 
-def _public(task: Task) -> Task | None:
-    """The same case under the public subject that shows what this internal one does; None when users can run this one,
-    or asked for it by name."""
-    if task.chosen or task.subject not in SUBJECTS:
-        return None
-    public = find_public_subject(task.subject, [name for name, spec in SUBJECTS.items() if spec.public])
-    return None if public in (None, task.subject) else replace(task, subject=str(public))
-
-
 def run_comparison(
     tasks: Sequence[Task],
     configs: Sequence[WorkerConfig],
     *,
     json: Path | None = None,
     record: bool = False,
-    kept: Path | None = None,
     quiet: bool = False,
 ) -> tuple[str, int, Exception | None]:
     """Compare, and write the files asked for; what to print, the exit code, and an exception to be raised after that.
 
     An interrupt ends it with what is done. `configs`: in the order in which a person upgrades; `json`: what to
-    write every few seconds; `record`: write verdicts into the case files; `kept`: a directory for random cases that
-    changed; `quiet`: without progress. Raises `UserError`.
+    write every few seconds; `record`: write verdicts into the case files; `quiet`: without progress.
+
+    Raises `UserError`.
     """
     if json is not None:
         require_writable(json, "--json", is_file=True)
     for file in {Path(task.name) for task in tasks} if record else ():
         require_writable(file, "--record", is_file=True)
-    if kept is not None:
-        require_writable(kept, "--out")
     rows: list[Row] = []
     interrupted, error = False, None
     with ExitStack() as stack:
@@ -187,10 +143,9 @@ def run_comparison(
                         _report_progress(number, len(tasks), task, said - began)
                     if json is not None and (not json.exists() or json.is_file()):
                         _write_json(comparison, json)
-                for row in compare(task, evaluators):
-                    rows.append(row)
-                    if record and row.subject == task.subject:
-                        _record_verdicts(row, dict(zip(torches, row.results, strict=True)))
+                rows.append(compare(task, evaluators))
+                if record:
+                    _record_verdicts(rows[-1], dict(zip(torches, rows[-1].results, strict=True)))
             comparison = replace(comparison, cut=0)
         except KeyboardInterrupt:
             interrupted = True
@@ -198,7 +153,7 @@ def run_comparison(
             error = raised
     if json is not None:
         _write_json(comparison, json)
-    text = "\n".join([render_text(comparison), *(_keep_cases(comparison, tasks, kept) if kept else ())])
+    text = render_text(comparison)
     if interrupted:
         return text, INTERRUPTED, None
     has_faults = any(result.fault for row in rows for result in row.results)
@@ -231,15 +186,6 @@ def _start_all(evaluators: Sequence[Evaluator], tasks: Sequence[Task]) -> list[s
 
 def _write_json(comparison: Comparison, file: Path) -> None:
     replace_file(file, render_json(comparison).encode())
-
-
-def _keep_cases(comparison: Comparison, tasks: Sequence[Task], directory: Path) -> Iterator[str]:
-    cases = {task.case.id: task.case for task in tasks}
-    for row in comparison.rows:
-        if row.change in _WORTH_A_FILE:
-            note = f"Random {row.name}, under {row.subject}: {row.change}."
-            path = directory / f"{str(row.change).replace(' ', '-')}-{row.case}{corpus_entry.SUFFIX}"
-            yield f"{row.name}: {corpus_entry.write(Entry(cases[row.case], note=note), path)}"
 
 
 def _record_verdicts(row: Row, results: dict[str, VersionResult]) -> None:

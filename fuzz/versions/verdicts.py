@@ -37,7 +37,6 @@ class Change(Word):
     FAILS = "fails in all", "a finding in every version that could judge it"
     UNSTEADY = "not reproducible", "a fresh worker contradicts the first one, so versions are not compared"
     UNJUDGED = "not compared", "fewer than two versions could judge it"
-    INTERNAL = "inside the compiler", "the verdict of an internal subject; the row of the public subject counts"
     SAME = "no change", "passes in all, with errors that did not grow beyond rounding"
 
 
@@ -68,18 +67,13 @@ class VersionResult:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A case under one subject in all versions, first to last.
-
-    name: its file or label; has_public_row: the subject is internal, and another row has
-    the same case under a public one.
-    """
+    """A case under one subject in all versions, first to last. `name`: its file."""
 
     name: str
     case: str
     subject: str
     device: str
     results: tuple[VersionResult, ...]
-    has_public_row: bool = False
 
     @property
     def judged(self) -> list[VersionResult]:
@@ -89,8 +83,6 @@ class Row:
     @property
     def change(self) -> Change:
         """What became of the case."""
-        if self.has_public_row:
-            return Change.INTERNAL
         judged = self.judged
         if len(judged) < 2:
             return Change.UNJUDGED
@@ -222,7 +214,7 @@ def describe_row(row: Row, versions: Sequence[str]) -> list[str]:
     """A row in lines, besides its verdicts: since when it fails, by how much, and the failure."""
     change, turn = row.change, row.find_turn()
     said = []
-    if turn is not None and change in (Change.REGRESSED, Change.FIXED, Change.INTERNAL):
+    if turn is not None and change in (Change.REGRESSED, Change.FIXED):
         said.append(f"{'fails' if row.results[turn].fails else 'passes'} since {versions[turn]}")
     if change is Change.GREW:
         said.append(_growth(row))

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from corpus import casefile
 from fuzz.protocol import SubjectResult, Verdict
 from generators.program.case import Case
 from generators.program.type_check import attributes
@@ -12,18 +11,6 @@ from triage.attribution.perturbations import perturb
 
 FAILS = SubjectResult("passes", Verdict.WRONG_RESULT, fired=("_sfdp_pattern_1_inference",))
 RIGHT = SubjectResult("passes", Verdict.OK, fired=("_sfdp_pattern_1_inference",))
-SQUARE = """
-case_format: 1
-dims: {S: 4, D: 8}
-inputs:
-  x: {shape: [S, D], dtype: float32, values: {seed: 0}}
-  w: {shape: [S, D], dtype: float32, values: {seed: 1}}
-ops:
-  - {name: turned, op: transpose, args: [w]}
-  - {name: product, op: matmul, args: [x, turned]}
-  - {name: out, op: softmax, args: [product], dim: 0}
-returns: [out]
-"""
 
 
 def explained(
@@ -51,14 +38,6 @@ def test_sizes_are_told_by_a_rule(case: Case) -> None:
     assert any(line.startswith("D (1, 2, ") for line in found.free)
 
 
-def test_two_sizes_that_must_be_equal_are_told_apart_from_one(case: Case) -> None:
-    def shapes(other: Case) -> list[tuple[int, ...]]:
-        return [item.type.sizes(other.sizes) for item in other.inputs]
-
-    found = explained(casefile.loads(SQUARE), lambda other: shapes(other)[0][0] == shapes(other)[1][0])
-    assert "x.shape[0] == w.shape[0]" in found.needs
-
-
 def test_what_no_rewrite_takes_is_no_condition_of_the_mistake(case: Case) -> None:
     found = explained(case, lambda other: not other.training, rewrite=True, passing=replace(RIGHT, fired=()))
     assert found.needs == []
@@ -74,7 +53,7 @@ def test_a_failure_of_another_kind_is_neither(case: Case) -> None:
 def test_every_variation_is_another_case_with_a_name_for_what_changed(case: Case) -> None:
     made = perturb(case)
     assert len({one.case.canonical() for one in made}) == len(made) > 30
-    assert all(one.property and one.is_now != one.becomes for one in made if "==" not in one.property)
+    assert all(one.property and one.is_now != one.becomes for one in made)
 
 
 def test_time_that_runs_out_is_recorded(case: Case) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from corpus.entry import Entry, Expectation, load, save
-from generators.sampling.sample import sample
 from tests.campaign.fakes import FAKE, case
 from tests.command import ROOT, run_command
 
@@ -136,21 +135,6 @@ def test_an_error_that_grew_is_told_from_one_that_grew_less(python: Make, files:
     assert "1e-07, then 1e-06: 10 times as large" in done.stdout
 
 
-def test_a_random_case_that_fails_is_shown_in_full_and_saved(python: Make, tmp_path: Path) -> None:
-    fails = {"match": "softmax", "verdict": "wrong_result"}
-    inside = {**fails, "subjects": ["passes"]}
-    asked = ("--seed", "1", "--cases", "6", "--out", tmp_path / "kept")
-    done = run("--python", python("2.12.1"), "--python", python("2.13.0", fails), *asked)
-    assert done.returncode == 1, done.stderr
-    kept = list((tmp_path / "kept").iterdir())
-    assert kept and all(path.name.startswith("regressed-") for path in kept)
-    assert load(kept[0]).case in [sample(1, index) for index in range(6)]
-    # What only the graph passes show, users do not meet.
-    done = run("--python", python("2.12.1"), "--python", python("2.13.0", inside), *asked)
-    assert done.returncode == 0, done.stderr
-    assert "inside the compiler (" in done.stdout and "regressed" not in done.stdout
-
-
 def test_what_was_seen_is_recorded_and_the_rest_of_a_file_stays(python: Make, files: Path) -> None:
     path = next(path for path in files.iterdir() if "softmax" in path.read_text())
     path.write_text(f"# A comment.\n{path.read_text()}")
@@ -166,10 +150,6 @@ def test_what_was_seen_is_recorded_and_the_rest_of_a_file_stays(python: Make, fi
     [
         ((), "--python A --python B"),
         (("--python", "FAKE", "--python", "FAKE"), "case file"),
-        (("--python", "FAKE", "--python", "FAKE", "CORPUS", "--seed", "1"), "--seed"),
-        (("--python", "FAKE", "--python", "FAKE", "CORPUS", "--cases", "5"), "--seed"),
-        (("--python", "FAKE", "--python", "FAKE", "CORPUS", "--out", "x"), "--out needs --seed"),
-        (("--python", "FAKE", "--python", "FAKE", "--seed", "1", "--cases", "0"), "--cases"),
         (("--python", "FAKE", "--python", "FAKE", "CORPUS", "--subject", "tpu"), "'tpu'"),
         (("--python", "FAKE", "--python", "FAKE", "CORPUS", "--device", "tpu"), "--device"),
         (("--python", "FAKE", "--python", "FAKE", "CORPUS", "--json", "/dev/null/x"), "--json /dev/null/x"),

@@ -3,7 +3,7 @@
 import difflib
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from fuzz.bug_identity import attention_patterns, kind_of
@@ -40,8 +40,8 @@ class Explanation:
     def control(self) -> Perturbation | None:
         """The nearest case that passes, one that is rewritten too if there is any."""
 
-        def distance(one: Perturbation) -> tuple[bool, int, int]:
-            return self._escapes(one), one.near, len(self._diff(one))
+        def distance(one: Perturbation) -> tuple[bool, bool, int]:
+            return self._escapes(one), _is_size(one.property), len(self._diff(one))
 
         return min((one for one in self.tried if one.fails is False), key=distance, default=None)
 
@@ -49,9 +49,7 @@ class Explanation:
     def needs(self) -> list[str]:
         """What it takes to fail: "softmax dim = 0 (passes with -1)"."""
         passing = {one.property for one in self.tried if one.fails is False and not self._escapes(one)}
-        groups = {name: group for name, group in self._groups().items() if name in passing}
-        conditions = [self._condition(name, group) for name, group in groups.items() if "==" not in name]
-        return [*conditions, *_equalities(name for name in groups if "==" in name)]
+        return [self._condition(name, group) for name, group in self._groups().items() if name in passing]
 
     def sizes(self, name: str) -> tuple[set[int], set[int], set[int]]:
         """The sizes of a dimension that fail as the case does, its own among them; that pass; that fail otherwise."""
@@ -79,7 +77,7 @@ class Explanation:
         """What does not matter: "dtype (float32, bfloat16, float16 tried)"."""
         listed, inputs = [], defaultdict[str, list[str]](list)
         for name, group in self._groups().items():
-            if "==" in name or not any(one.fails for one in group) or any(one.fails is False for one in group):
+            if not any(one.fails for one in group) or any(one.fails is False for one in group):
                 continue
             kind, of, which = name.partition(" of ")
             if of and kind in _OF_INPUTS:
@@ -155,15 +153,6 @@ def _fails_alike(result: SubjectResult, other: SubjectResult) -> bool | None:
         left, right = (one.failure and one.failure.identity() for one in (result, other))
         is_alike = left == right
     return True if is_alike else None
-
-
-def _equalities(names: Iterable[str]) -> list[str]:
-    """One equation for each dimension: "x.shape[0] == w.shape[0]" for all places that matter."""
-    places: dict[str, list[str]] = defaultdict(list)
-    for name in names:
-        place, _, dim = name.partition(" == ")
-        places[dim].append(place)
-    return [" == ".join(found) if len(found) > 1 else f"{found[0]} == {dim}" for dim, found in places.items()]
 
 
 def _is_size(name: str) -> bool:

@@ -11,7 +11,7 @@ from corpus.passes.contracts import simplify_contract
 from generators.program import edits
 from generators.program.case import Attr, Case, Op, Values
 from generators.program.dtypes import FLOATS, LOW_PRECISION
-from generators.program.edits import map_sizes, prune_if_valid, replace_input
+from generators.program.edits import prune_if_valid, replace_input
 from generators.program.ops import OPS
 from generators.program.ops.spec import Kind
 from generators.program.sizes import Size
@@ -25,8 +25,6 @@ _EDGES = (64, 128, 1, 65, 2, 63, 129, 3, 32, 33, 4, 48, 127, 66, 16, 17, 31, 96,
 _COUNTS = (1, 2, 3, 4, 5, 6, 8, 7, 9, 12)
 """Sizes of batches and heads, which no kernel tiles."""
 _NUMBERS = (1.0, 0.5, 2.0, -1.0)
-_MOST_PLACES = 14
-"""Of places where a size stands, so many are looked at for coincidences: sets of them are tried."""
 
 
 def with_positive_scale(case: Case) -> Case | None:
@@ -106,7 +104,7 @@ def _other_than(case: Case, other: Case) -> Case | None:
 
 @dataclass(frozen=True, slots=True)
 class Perturbation:
-    """The case with one property changed: which, what it was, and what it is. `near`: the smaller, the closer.
+    """The case with one property changed: which, what it was, and what it is.
 
     What came of it: `fails` as the unchanged case does, or passes (False), or neither (None); `rewritten`: a pattern of
     attention matched.
@@ -116,7 +114,6 @@ class Perturbation:
     is_now: str
     becomes: str
     case: Case
-    near: int = 0
     fails: bool | None = None
     rewritten: bool = False
 
@@ -124,7 +121,7 @@ class Perturbation:
 def perturb(case: Case, *, sizes_only: bool = False) -> list[Perturbation]:
     """All of them, a round of one of each property after the other, since time may run out."""
     groups: dict[str, list[Perturbation]] = {}
-    ways = (_attributes, _masks, _modes, _dtypes, _layouts, _coincidences, _values, _sizes)
+    ways = (_attributes, _masks, _modes, _dtypes, _layouts, _values, _sizes)
     for made in itertools.chain.from_iterable(way(case) for way in (ways[-1:] if sizes_only else ways)):
         if made.case.canonical() != case.canonical():
             groups.setdefault(made.property, []).append(made)
@@ -222,7 +219,7 @@ def _sizes(case: Case) -> Iterator[Perturbation]:
         for other in dict.fromkeys((size + 1, size - 1, *others)):
             made = resize(case, name, other) if 0 < other != size else None
             if made is not None:
-                yield Perturbation(name, str(size), str(other), made, near=1)
+                yield Perturbation(name, str(size), str(other), made)
 
 
 def _counts_of(case: Case) -> frozenset[str]:
@@ -236,44 +233,6 @@ def _counts_of(case: Case) -> frozenset[str]:
             for axis, size in enumerate(types[value].shape):
                 (counted if axis in (0, head) else measured).update(size.names())
     return frozenset(counted - measured)
-
-
-def _coincidences(case: Case) -> Iterator[Perturbation]:
-    """Places that share a dimension's name, each varied apart from the others as far as the program lets it be."""
-    for name, size in case.dims:
-        places = _list_places(case, name)
-        if not 2 <= len(places) <= _MOST_PLACES:
-            continue
-        groups = dict(filter(None, (_find_moving(case, name, place, len(places)) for place in range(len(places)))))
-        for group, made in groups.items() if len(groups) > 1 else ():
-            where = places[group[0]]
-            yield Perturbation(f"{where} == {name}", "", f"{where} = {size + 1}, {name} = {size}", made, near=2)
-
-
-def _list_places(case: Case, name: str) -> list[str]:
-    """The places where a dimension stands alone, in words, in the order in which `map_sizes` meets them."""
-    words = [f"{i.name}.shape[{axis}]" for i in case.inputs for axis, size in enumerate(i.shape) if str(size) == name]
-    for op in case.ops:
-        parts = (part for _, value in op.attrs for part in (value if isinstance(value, tuple) else (value,)))
-        words += [f"a size of `{op.name}`" for part in parts if isinstance(part, Size) and str(part) == name]
-    return words
-
-
-def _find_moving(case: Case, name: str, place: int, count: int) -> tuple[tuple[int, ...], Case] | None:
-    """The smallest set of places around this one that can be one larger while the rest stays, and that case."""
-    others = [other for other in range(count) if other != place]
-    moved = next(f"{name[:6]}{i}" for i in itertools.count(2) if f"{name[:6]}{i}" not in case.sizes)
-    dims = (*case.dims, (moved, case.sizes[name] + 1))
-    for more in itertools.chain.from_iterable(itertools.combinations(others, n) for n in range(min(4, count - 2) + 1)):
-        group, at = tuple(sorted((place, *more))), itertools.count()
-        apart = map_sizes(
-            case,
-            lambda size: Size.of(moved) if str(size) == name and next(at) in group else size,  # noqa: B023
-        )
-        made = prune_if_valid(replace(apart, dims=dims, contracts=()))
-        if made is not None:
-            return group, made
-    return None
 
 
 def _whole(case: Case, what: str, is_now: str, becomes: str) -> Iterator[Perturbation]:

@@ -49,12 +49,11 @@ def describe_evidence(evidence: Iterable[Evidence]) -> list[str]:
 
 def describe_explanation(found: Explanation) -> list[str]:
     """What the failure takes, what does not matter, and what that rests on."""
-    matched = [name for name in found.matched if "==" not in name]
     judged = sum(one.fails is not None for one in found.tried)
     sentences = [
         f"It needs {'; '.join(found.needs)}." if found.needs else "",
         f"It does not depend on {'; '.join(found.free)}." if found.free else "",
-        f"The pattern stops matching with another {' or '.join(matched)}." if matched else "",
+        f"The pattern stops matching with another {' or '.join(found.matched)}." if found.matched else "",
         f"{judged} cases were judged, each with one property changed{'' if found.whole else '; time ran out'}.",
     ]
     return [sentence for sentence in sentences if sentence]

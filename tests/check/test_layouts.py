@@ -54,7 +54,7 @@ def test_a_wrong_gradient_of_one_sequence_is_found() -> None:
         return plain.packed(q, torch.where(within, k.detach(), k), v, cu_seqlens_k=cu_seqlens_k, **options)
 
     wrong.capabilities = {"layout": "packed"}  # type: ignore[attr-defined]
-    result = run_subject(wrong, training=True, dims=DIMS)
+    result = run_subject(wrong, training=True, dims="2, 2, 9, 8")
     assert result.verdict is Verdict.WRONG_GRADIENT and is_failure(result.failure, "wrong_value", value="dk")
 
 

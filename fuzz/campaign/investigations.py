@@ -23,8 +23,8 @@ from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
 from generators.program.emit import source
 
-TIME_SHARE = 0.5
-"""The share of worker time for investigations while cases are left to judge."""
+_TIME_SHARES = {False: 0.5, True: 0.85}
+"""The share of worker time for investigations while cases are left; `True`: for functions of the user."""
 _FRUITLESS_SHARE = 0.2
 """The share up to which suspicions are also investigated whose signature has lately given no finding."""
 
@@ -88,15 +88,14 @@ class Investigations:
     def take(self, *, cases_left: bool) -> tuple[Suspicion, str] | None:
         """A suspicion to work on now, with its signature; None while cases come first."""
         with self._lock:
-            now = time.monotonic()
+            now, of_user = time.monotonic(), self.shared.options.is_of_user
             seconds = self._seconds + sum(now - began for began in self._open.values())
             worked = self.shared.control.elapsed * self.shared.options.workers
-            if cases_left and seconds > TIME_SHARE * worked:
+            if cases_left and seconds > _TIME_SHARES[of_user] * worked:
                 return None
             if self.shared.control.seconds_left < self._last:
                 return None
             has_time = not cases_left or seconds < _FRUITLESS_SHARE * worked
-            of_user = self.shared.options.is_of_user
             taken = self.shared.suspicions.take(even_fruitless=has_time, eager=not of_user)
             is_late = not cases_left or self.shared.control.elapsed > self.shared.control.seconds_left
             if of_user and is_late:

@@ -53,10 +53,9 @@ def flash(
     is_free = q.shape[2] == k.shape[2] or not (causal or window or alibi is not None)
     require(is_free or causal == "bottom_right", "a corner other than the bottom right")
     left, right = read_window(causal, window)
-    is_causal, dropout_p = causal is not None, 0.0
     out: Tensor = _OPS.flash_attention_forward(
         *(x.transpose(1, 2) for x in (q, k, v)),
-        *(None, None, q.shape[2], k.shape[2], dropout_p, is_causal, False),
+        *(None, None, q.shape[2], k.shape[2], 0.0, causal is not None, False),
         scale=scale,
         softcap=softcap or 0.0,
         window_size_left=left,

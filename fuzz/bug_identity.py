@@ -1,16 +1,14 @@
 """When two failures are taken for the same bug."""
 
 import re
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from fuzz.protocol import EAGER, SubjectResult, Verdict
 from fuzz.protocol.failures import FURTHER_CALL, WITHOUT_DROPOUT, EmptyRowsNotZero, Failure, RelationBroken
 from fuzz.protocol.rewrites import WrongRewrite, is_explained
 from fuzz.subjects import compiler_of
-from generators.program.case import Case, Contract, TensorType
-from generators.program.dtypes import LOW_PRECISION
-from generators.program.type_check import types_of
+from generators.program.calls import AttentionCall, list_calls
+from generators.program.case import Case
 
 PROCESS = frozenset({Verdict.TIMEOUT, Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY, Verdict.DEVICE_ERROR})
 """Verdicts on a subject whose process was lost, or is of no more use."""
@@ -38,7 +36,6 @@ _ADDED = {
     "-q and -scale": ("scale:negative",),
 }
 """What the further calls of relations have that the case lacks."""
-_OPTIONS = ("softcap", "alibi", "mask", "bias", "causal", "window", "sinks", "dropout")
 
 # Inductor gives every pattern a form per mode and dtype: _sfdp_pattern_5_inference, _sfdp_pattern_13_half_training.
 _SFDP = re.compile(r"_?(sfdp_pattern_\d+)")
@@ -179,6 +176,13 @@ class Symptom:
             return self.features <= other.features | other.added and not self.features <= other.features
         return not other.relation and bool(self.added) and self.features | self.added <= other.features
 
+    def is_expected_of(self, call: AttentionCall) -> bool:
+        """Whether a call of an attention function has all that this bug was measured to take; False where that is
+        nothing that a call can lack."""
+        changes = {name: change for one in self.rewrites for name, (change, *_) in one.right.items()}
+        large = [size > int(changes[name]) for name, size in call.sizes.items() if name in changes]
+        return bool(large or self.features) and all(large) and self.features <= call.features
+
     def _has_same_outcome(self, other: "Symptom") -> bool:
         return (
             kind_of(self.verdict) == kind_of(other.verdict)
@@ -203,30 +207,5 @@ def share_values(some: frozenset[str], others: frozenset[str]) -> bool:
 
 def contract_features(case: Case) -> frozenset[str]:
     """What a case asks of an attention function, in words such as `mode:training`, `with:causal`, `grouped`."""
-    types = types_of(case)
-    words = {"mode:training"} if case.training else set()
-    if any(op.kind == "unfold" for op in case.ops):
-        words.add("layout:overlapping")
-    for contract in case.contracts:
-        words.update(_list_contract_features(contract, types, case.sizes))
-    return frozenset(words)
-
-
-def _list_contract_features(
-    contract: Contract, types: Mapping[str, TensorType], dims: Mapping[str, int]
-) -> Iterator[str]:
-    for option in _OPTIONS:
-        if getattr(contract, option):
-            yield f"with:{option}"
-    if contract.scale <= 0:
-        yield "scale:negative" if contract.scale < 0 else "scale:zero"
-    if any(types[name].dtype in LOW_PRECISION for name in (contract.q, contract.k, contract.v)):
-        yield "dtype:low"
-    q, k, v = (types[name].sizes(dims) for name in (contract.q, contract.k, contract.v))
-    heads, rows = {"bhsd": (1, 2), "bshd": (2, 1)}.get(contract.layout, (0, 1))
-    if len(q) == 4 and q[heads] != k[heads]:
-        yield "grouped"
-    if q[rows] != k[rows]:
-        yield "lengths"
-    if q[-1] != v[-1]:
-        yield "value_dim"
+    overlapping = {"layout:overlapping"} if any(op.kind == "unfold" for op in case.ops) else set[str]()
+    return frozenset(overlapping.union(*(call.features for call in list_calls(case))))

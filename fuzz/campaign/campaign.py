@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 
+from fuzz.campaign.attention_search import AttentionSearch
 from fuzz.campaign.investigations import Investigations, Shared
 from fuzz.campaign.libfuzzer import LibFuzzerThread
 from fuzz.campaign.options import Options
@@ -14,6 +15,7 @@ from fuzz.run_store import Results
 from fuzz.subjects import get_spec
 from generators.errors import UserError
 from generators.program.case import Case
+from generators.sampling.sample import NO_LIMITS, Limits
 
 _TICK_SECONDS = 0.2
 
@@ -50,7 +52,10 @@ class Campaign:
             raise UserError("--seeds needs a --subject that compiles the case: attention functions get random cases")
         if self.attention_only:
             # In a compiler they reach nothing, and few seeds hold what they take.
-            self.shared.search = Random(self._draw)
+            takes = {subject: hello.attention[subject] for subject in options.subjects}
+            self.shared.search = AttentionSearch(
+                self._draw, options.seed, takes, self.shared.known, device=hello.device
+            )
         self.results.set_meta({"torch": hello.torch})
         self.shared.known.attention = frozenset(hello.attention)
         findings = self.shared.findings.load(hello.torch)
@@ -87,9 +92,9 @@ class Campaign:
             )
         self.results.set_meta({"against": torch})
 
-    def _draw(self, index: int) -> Case:
+    def _draw(self, index: int, limits: Limits = NO_LIMITS) -> Case:
         """Case number `index` of the seed: where all subjects compute attention alone, one they can take."""
-        return self._sample(self.options.seed, index, attention_only=self.attention_only)
+        return self._sample(self.options.seed, index, attention_only=self.attention_only, limits=limits)
 
     def run(self) -> None:
         """Work until the budget is spent, or something stops it; what is not finished shortly after is left to the next

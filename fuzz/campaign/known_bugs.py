@@ -10,12 +10,14 @@ from typing import Any
 from corpus import entry as corpus_entry
 from corpus.entry import Entry
 from corpus.ledger import Bug, CauseKey, Ledger
-from fuzz.bug_identity import Symptom, contract_features
+from fuzz.bug_identity import Symptom, contract_features, name_accused
 from fuzz.events import Duplicate
 from fuzz.protocol import EAGER, SubjectResult, Verdict
 from fuzz.protocol.codec import decode
 from fuzz.protocol.rewrites import WrongRewrite
+from fuzz.subjects import compiler_of
 from generators.errors import UserError
+from generators.program.calls import AttentionCall
 from generators.program.case import Case
 from generators.program.dtypes import LOW_PRECISION
 from generators.program.features import features
@@ -134,6 +136,13 @@ class KnownBugs:
                 if one.symptom.explains(symptom):
                     return one
         return None
+
+    def expects(self, subject: str, call: AttentionCall) -> bool:
+        """Whether a call of an attention function has all that one of its known bugs takes."""
+        with self._lock:
+            symptoms = [one.symptom for one in self._explanations]
+        own = (one for one in symptoms if name_accused(one.subject, one.verdict) == compiler_of(subject))
+        return any(one.is_expected_of(call) for one in own)
 
     def explain_minimum(self, case_id: str) -> Explanation | None:
         """The finding whose minimal case this is, or that the ledger calls the same bug."""

@@ -74,8 +74,8 @@ class VariantQueue:
         return None
 
 
-Draw = Callable[[int], Case]
-"""Draws case number `index` of the seed."""
+Draw = Callable[..., Case]
+"""Draws case number `index` of the seed, for attention functions within `limits`."""
 
 
 def load_seeds(directory: Path) -> tuple[Case, ...]:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from fuzz.protocol import Check, Exit, Fault, Hello, Message, ProtocolError, Result, Stage, Unusable, from_json
+from fuzz.protocol.capabilities import Capabilities
 
 if TYPE_CHECKING:
     from fuzz.check.subject_builder import Subject
@@ -136,11 +137,11 @@ def _hello(options: argparse.Namespace, subjects: "dict[str, Subject]", cxx: str
     from fuzz.check.coverage import missing_hooks
     from fuzz.check.exceptions import SubjectError
 
-    attention = {name: subject.attention for name, subject in sorted(subjects.items()) if subject.attention}
-    capabilities = {}
-    for name in set(options.subject) & attention.keys():
+    functions = {name: subject.attention for name, subject in sorted(subjects.items()) if subject.attention}
+    attention = dict.fromkeys(functions, Capabilities())
+    for name in functions.keys() & {*options.subject}:
         with suppress(SubjectError):  # Where it can't be loaded, its cases say why.
-            capabilities[name] = attention[name].capabilities
+            attention[name] = functions[name].capabilities
     return Hello(
         torch=torch.__version__,
         python=platform.python_version(),
@@ -150,8 +151,7 @@ def _hello(options: argparse.Namespace, subjects: "dict[str, Subject]", cxx: str
         seconds=round(seconds, 3),
         device_name=torch.cuda.get_device_name() if options.device == "cuda" else platform.machine(),
         subjects=tuple(sorted(subjects)),
-        attention=tuple(attention),
-        capabilities=capabilities,
+        attention=attention,
         missing_hooks=missing_hooks(),
     )
 

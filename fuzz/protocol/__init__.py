@@ -97,9 +97,9 @@ class Message:
 @dataclass(frozen=True)
 class Hello(Message):
     """The worker is ready. `cxx`: the C++ compiler Inductor would use, None without one; `seconds`: start-up time;
-    `attention`: those of its subjects that compute a case's attention and need an `attention_stub`; `capabilities`: of
-    those that it was told to load; `missing_hooks`: by kind of coverage, the names of torch that it needs and this
-    torch lacks."""
+    `attention`: those of its subjects that compute a case's attention and need an `attention_stub`, with what they take
+    if it was told to load them; `missing_hooks`: by kind of coverage, the names of torch that it needs and this torch
+    lacks."""
 
     type: ClassVar[str] = "hello"
     torch: str
@@ -110,8 +110,7 @@ class Hello(Message):
     seconds: float
     device_name: str = ""
     subjects: tuple[str, ...] = ()
-    attention: tuple[str, ...] = ()
-    capabilities: dict[str, Capabilities] = field(default_factory=dict)
+    attention: dict[str, Capabilities] = field(default_factory=dict)
     missing_hooks: dict[str, str] = field(default_factory=dict)
     protocol: int = PROTOCOL_VERSION
 

@@ -1,6 +1,6 @@
 """What an attention function takes, as it declares it and as its signature says."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
@@ -17,18 +17,8 @@ Rounded = Literal["scores", "weights", "sums", "exponentials"]
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a function takes, all of it when nothing is said. Sizes of values count as `head_dims` do.
-
-    `options`: the keywords, by default those of its signature; `causal`: the corners.
-    `rounds`: what it rounds to the inputs' dtype on the way, the weights (and gradients of scores) as flash kernels do,
-    and the scores (and gradients of weights) as eager code does, the sums over queries that dk and dv are as CPU flash
-    does; and with "exponentials" weights are off by up to 1e-4 systematically, as those of CPU flash are in low
-    precision. It is held to that. `deterministic`: devices on which two runs are equal bit for bit, which is checked;
-    `exact_relations`: those on which sums are taken in one order whatever the shape, so that relations between its
-    outputs hold bit for bit (relation_table.py). `layout`: how sequences lie in memory; with "paged", `block_sizes` are
-    those of the cache and `poison` is what its unwritten elements hold, NaN or large finite numbers. `refuses`: names
-    of types of exceptions by which it refuses a case, besides NotImplementedError.
-    """
+    """What a function takes, all of it when nothing is said, how it rounds and how it refuses; docs/kernels.md explains
+    the keys. In a worker, `options` are at most the keywords of its signature."""
 
     dtypes: tuple[Dtype, ...] | None = None
     head_dims: tuple[int, ...] | None = None
@@ -61,20 +51,12 @@ class Capabilities:
         return replace(read, training=False) if read.layout == "paged" else read
 
     def find_refusal(
-        self,
-        dtype: str,
-        q: Sequence[int],
-        k: Sequence[int],
-        v: Sequence[int],
-        *,
-        options: Collection[str],
-        causal: object,
-        training: bool,
-        device: str,
+        self, dtype: str, shapes: Iterable[Sequence[int]], options: Mapping[str, object], *, training: bool, device: str
     ) -> str | None:
-        """What of a call is outside of them; None when nothing is. `q`, `k`, `v`: [batch, heads, length, dim]."""
-        head_dims, scores = {q[3], v[3]}, q[0] * q[1] * q[2] * k[2]
-        unknown = [] if self.options is None else sorted({*options} - {*self.options})
+        """What of a call is outside of them, or None. `shapes`: of q, k and v, [batch, heads, length, dim]."""
+        q, k, v = shapes
+        head_dims, scores, causal = {q[3], v[3]}, q[0] * q[1] * q[2] * k[2], options.get("causal")
+        unknown = () if self.options is None else sorted({*options} - {"scale", *self.options})
         reasons = {
             f"dtype {dtype}": self.dtypes is not None and dtype not in self.dtypes,
             f"head_dim {q[3]}, value_dim {v[3]}": (
@@ -89,6 +71,6 @@ class Capabilities:
             "sizes of 0": not self.empty and 0 in (*q, *k, *v),
             f"{scores} scores": self.max_scores is not None and scores > self.max_scores,
             f"the parameter {', '.join(unknown)}": bool(unknown),
-            f"causal {causal}": bool(causal) and self.causal is not None and causal not in self.causal,
+            f"causal {causal}": self.causal is not None and causal not in (None, *self.causal),
         }
         return next((reason for reason, applies in reasons.items() if applies), None)

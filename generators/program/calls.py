@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
-from generators.program.case import Case, TensorType
+from generators.program.case import Case
 from generators.program.contracts import as_bhsd
 from generators.program.dtypes import LOW_PRECISION
 from generators.program.type_check import types_of
@@ -14,65 +15,55 @@ _OPTIONS = ("softcap", "alibi", "mask", "bias", "causal", "window", "sinks", "dr
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """One call. The shapes of q, k and v are [batch, heads, length, dim]; `causal`: the corner, "" without; `memory`:
-    words for how arguments lie in memory and broadcast, such as `mask:1nn`."""
+    """One call. `shapes`: of q, k and v, [batch, heads, length, dim]; `options`: the keywords, with what the contract
+    says of them; `forms`: words for how arguments lie in memory and broadcast, none before a program is written."""
 
     dtype: str
-    q: tuple[int, ...]
-    k: tuple[int, ...]
-    v: tuple[int, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    options: Mapping[str, Any]
     training: bool
-    options: frozenset[str]
-    causal: str = ""
     scale: float = 1.0
-    memory: frozenset[str] = field(default=frozenset())
+    forms: frozenset[str] = frozenset()
 
     @property
     def features(self) -> frozenset[str]:
         """What a bug may need, in words such as `mode:training`, `with:causal`, `grouped`."""
+        q, k, v = self.shapes
         words = {
             "mode:training": self.training,
             "dtype:low": self.dtype in LOW_PRECISION,
             "scale:negative": self.scale < 0,
             "scale:zero": self.scale == 0,
-            "grouped": self.q[1] != self.k[1],
-            "lengths": self.q[2] != self.k[2],
-            "value_dim": self.q[3] != self.v[3],
+            "grouped": q[1] != k[1],
+            "lengths": q[2] != k[2],
+            "value_dim": q[3] != v[3],
         }
         return frozenset([word for word, holds in words.items() if holds] + [f"with:{name}" for name in self.options])
 
     @property
+    def sizes(self) -> dict[str, int]:
+        """Its lengths and dims."""
+        q, k, v = self.shapes
+        return {"seq_len": q[2], "kv_len": k[2], "head_dim": q[3], "value_dim": v[3]}
+
+    @property
     def words(self) -> frozenset[str]:
-        """All that a function may refuse."""
-        seq_len, head_dim, value_dim = self.q[2], self.q[3], self.v[3]
-        more = {f"dtype:{self.dtype}", f"head_dim:{head_dim}", f"value_dim:{value_dim}", f"causal:{self.causal}"}
-        for name, size in (("seq_len", seq_len), ("kv_len", self.k[2])):
-            more.add(f"{name}:{size if size < 2 else 'of tiles' if size % 16 == 0 else 'odd'}")
-        return self.features | self.memory | more
+        """What a function may refuse."""
+        more = {f"dtype:{self.dtype}", f"causal:{self.options.get('causal')}"}
+        for name, size in self.sizes.items():
+            kind = "power of 2" if size & (size - 1) == 0 else f"multiple of {min(size & -size, 16)}"
+            more |= {f"{name}:{kind}", f"{name}:{size if name.endswith('dim') else min(size, 2)}"}
+        return self.features | self.forms | more
 
 
-def list_calls(case: Case, types: Mapping[str, TensorType] | None = None) -> Iterator[AttentionCall]:
-    """The calls of a case, one for each contract. `types`: of its values, where they are known."""
-    types, dims = types or types_of(case), case.sizes
-    layouts = frozenset(f"memory:{item.layout}" for item in case.inputs)
+def list_calls(case: Case) -> Iterator[AttentionCall]:
+    """The calls of a case, one for each contract."""
+    types, dims = types_of(case), case.sizes
     for contract in case.contracts:
-        q, k, v = (
-            tuple(s.value(dims) for s in as_bhsd(contract, types[x])) for x in (contract.q, contract.k, contract.v)
-        )
-        memory = {f"axes:{contract.layout}", *(["fill"] if contract.fill > -math.inf else [])}
-        for name in filter(None, (contract.mask, contract.bias)):
-            memory |= {
-                "bias:" + types[name].dtype,
-                "broadcast:" + "".join("1" if s == 1 else "n" for s in types[name].sizes(dims)),
-            }
-        yield AttentionCall(
-            types[contract.q].dtype,
-            q,
-            k,
-            v,
-            case.training,
-            frozenset(name for name in _OPTIONS if getattr(contract, name)),
-            contract.causal or "",
-            contract.scale,
-            layouts | memory,
-        )
+        named = (types[name] for name in (contract.q, contract.k, contract.v))
+        shapes = tuple(tuple(size.value(dims) for size in as_bhsd(contract, one)) for one in named)
+        options = {name: value for name in _OPTIONS if (value := getattr(contract, name))}
+        forms = {f"axes:{contract.layout}", f"fill:{contract.fill > -math.inf}", *(i.layout for i in case.inputs)}
+        for kind in (types[name] for name in (contract.mask, contract.bias) if name is not None):
+            forms |= {f"scores:{kind.dtype}", "scores:" + "".join("1n"[size > 1] for size in kind.sizes(dims))}
+        yield AttentionCall(types[contract.q].dtype, shapes, options, case.training, contract.scale, frozenset(forms))

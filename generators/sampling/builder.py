@@ -119,15 +119,11 @@ class Builder:
         made = next((op for op in self.ops if op.name == name), None)
         return made is not None and OPS[made.kind].owns_memory and all(name not in op.args for op in self.ops)
 
-    def draft(self, returns: Sequence[str], *, dynamic: bool) -> Case:
-        """The case so far; a value that a later step overwrote is not returned."""
+    def case(self, returns: Sequence[str], *, dynamic: bool) -> Case:
+        """The finished, pruned and checked case; a value that a later step overwrote is not returned."""
         overwritten = {op.args[0] for op in self.ops if is_in_place(op)}
         kept = tuple(dict.fromkeys(r for r in returns if r not in overwritten))
         dims, contracts = tuple(self.dims.items()), tuple(self.contracts)
-        return Case(dims, tuple(self.inputs), tuple(self.ops), kept, self.mode, dynamic, contracts)
-
-    def case(self, returns: Sequence[str], *, dynamic: bool) -> Case:
-        """The finished, pruned and checked case."""
-        case = prune(self.draft(returns, dynamic=dynamic))
+        case = prune(Case(dims, tuple(self.inputs), tuple(self.ops), kept, self.mode, dynamic, contracts))
         check(case)
         return case

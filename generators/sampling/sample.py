@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 from generators.errors import CaseError
@@ -43,19 +43,23 @@ SUMMED = 0.15
 FROZEN = 0.1
 """The share in training with an input or parameter that needs no gradient."""
 _DTYPES = {"float32": 5.0, "bfloat16": 2.5, "float16": 2.5}
-_FORMS = 200
-"""Dtypes, sizes and options that are tried for one text: few random numbers each."""
-_ATTEMPTS = 60
-"""Texts that are tried within limits, 2 ms each, before one is taken that is not."""
+_FORMS, _ATTEMPTS = 200, 60
+"""How often dtype, sizes and options are drawn for one program (50 us each), and how many programs are written (2 ms
+each), before one outside of the limits is taken."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Which calls cases make. `accepts`: whether a call will do; it is also asked before options are drawn, and then no
-    option may make up for a no. `head_dims`: what head_dim and value_dim are drawn from, if any."""
+    """Which calls cases make. `accepts`: whether one will do; it is also asked before options are drawn, which may not
+    turn a no into a yes; `head_dims`: what head_dim and value_dim are drawn from, if any; `like`: the call whose dtype,
+    mode, head_dim and options most have."""
 
-    accepts: Callable[[AttentionCall], bool]
+    accepts: Callable[[AttentionCall], bool] = lambda call: True
     head_dims: tuple[int, ...] = ()
+    like: AttentionCall | None = None
+
+
+NO_LIMITS = Limits()
 
 
 def sample(
@@ -63,7 +67,7 @@ def sample(
     index: int,
     *,
     attention_only: bool = False,
-    limits: Limits | None = None,
+    limits: Limits = NO_LIMITS,
     family: str = "",
     dtype: str = "",
     mode: str = "",
@@ -75,11 +79,9 @@ def sample(
     in `_ATTEMPTS`. An empty `family`, `dtype` or `mode` is drawn.
     """
     if attention_only:
-        drafts = (
-            _for_kernels(f"{seed}:{index}:contracted:{attempt}", limits if attempt < _ATTEMPTS else None)
-            for attempt in itertools.count()
-        )
-        return next(case for case in drafts if case is not None and emit_attention_stub(case) is not None)
+        all_limits = itertools.chain(itertools.repeat(limits, _ATTEMPTS), itertools.repeat(NO_LIMITS))
+        cases = (_for_kernels(f"{seed}:{index}:contracted:{n}", within) for n, within in enumerate(all_limits))
+        return next(case for case in cases if case is not None and emit_attention_stub(case) is not None)
     drawn = partial(draw, family=family, dtype=dtype, mode=mode)
     empty = Choices(f"{seed}:{index}:empty")
     if empty.chance(EMPTY):
@@ -153,7 +155,7 @@ def _family(c: Choices, families: Mapping[str, Family]) -> Family:
     return families[c.draw({name: family.weight for name, family in families.items()})]
 
 
-def _for_kernels(seed: str, limits: Limits | None) -> Case | None:
+def _for_kernels(seed: str, limits: Limits) -> Case | None:
     """A case whose attention may be a kernel's; None where it has no contract or is not within the limits."""
     c = Choices(seed)
     written = c.chance(WRITTEN)
@@ -171,21 +173,33 @@ def _for_kernels(seed: str, limits: Limits | None) -> Case | None:
         if c.chance(0.6):
             # With a finite fill a row that keeps no key is no kernel's business.
             c.preferences = {**c.preferences, "mask.fill": float("-inf")}
+    like = None if written else limits.like
+    if like is not None:
+        kind = "add" if "bias" in like.options else "where" if "mask" in like.options else "none"
+        dropout = "dropout" if "dropout" in like.options else "none"
+        c.preferences = {**c.preferences, "mask.kind": kind, "mask.keep": "given", "dropout": dropout}
     c.deviation = c.draw({0.02: 5.0, 0.08: 4.0, 0.2: 1.0})
     for _ in range(_FORMS):
         dims, features = (draw_dims(c), AttentionFeatures()) if written else _draw_form(c)
-        if limits is not None and limits.head_dims:
+        if limits.head_dims:
             dims["D"] = c.pick(limits.head_dims)
             dims["V"] = dims["D"] if c.chance(0.8) else c.pick(limits.head_dims)
-        b = Builder(dims, c.draw(_DTYPES), "training" if c.chance(0.5) else "inference")
-        if limits is None or limits.accepts(_foresee_call(b, features)):
+        dtype, training = c.draw(_DTYPES), c.chance(0.5)
+        if like is not None:
+            dtype, training, dims["D"], dims["V"] = like.dtype, like.training, like.shapes[0][3], like.shapes[2][3]
+            features = AttentionFeatures(
+                **{name: like.options[name] for name in asdict(features) if name in like.options}
+            )
+        shapes = tuple((dims["B"], dims["H"], dims[length], dims[dim]) for length, dim in ("SD", "TD", "TV"))
+        options = {name: value for name, value in asdict(features).items() if value}
+        if limits.accepts(AttentionCall(dtype, shapes, options, training)):
             break
     else:
         return None
+    b = Builder(dims, dtype, "training" if training else "inference")
     returns = family.write(b, c) if family.write else _bare(b, c, features, heads_inner=c.chance(HEADS_INNER))
-    draft = b.draft(returns, dynamic=False)
-    accepts = limits is None or all(map(limits.accepts, list_calls(draft, b.types)))
-    return b.case(returns, dynamic=False) if draft.contracts and accepts else None
+    case = b.case(returns, dynamic=False)
+    return case if case.contracts and all(map(limits.accepts, list_calls(case))) else None
 
 
 def _draw_form(c: Choices) -> tuple[dict[str, int], AttentionFeatures]:
@@ -194,15 +208,6 @@ def _draw_form(c: Choices) -> tuple[dict[str, int], AttentionFeatures]:
         # The first queries would see no key.
         dims["S"], dims["T"] = dims["T"], dims["S"]
     return dims, features
-
-
-def _foresee_call(b: Builder, features: AttentionFeatures) -> AttentionCall:
-    """What is known of the call before anything is written: it may get further options, and fewer key heads."""
-    options = {"causal": features.causal, "window": features.window, "softcap": features.softcap}
-    options |= {"alibi": features.alibi, "sinks": features.sinks}
-    q, k, v = ((b.dims["B"], b.dims["H"], b.dims[length], b.dims[dim]) for length, dim in ("SD", "TD", "TV"))
-    named = frozenset(name for name, wanted in options.items() if wanted)
-    return AttentionCall(b.dtype, q, k, v, b.mode == "training", named, features.causal or "")
 
 
 def _bare(b: Builder, c: Choices, features: AttentionFeatures, *, heads_inner: bool = False) -> list[str]:

@@ -23,7 +23,7 @@ def main() -> None:
     rules = json.loads(sys.argv[1])
     directory = Path(sys.argv[sys.argv.index("--corpus") + 1])
     directory.mkdir(parents=True, exist_ok=True)
-    fake_worker.say_hello(rules, attention=("triton",))
+    fake_worker.say_hello(rules, attention={"triton": {}})
     sys.stderr.write("INFO: Running with entropic power schedule\n")
     if rules.get("end") == 3:
         fake_worker.send("fault", text="IndexError: no such byte")

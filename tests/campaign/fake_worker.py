@@ -55,7 +55,7 @@ def say_hello(rules: dict[str, Any], **more: Any) -> None:
         "seconds": 0.1,
         "device_name": "fake",
         "subjects": (*SUBJECTS, *rules.get("subjects", ())),
-        "attention": rules.get("attention", ()),
+        "attention": {name: {} for name in rules.get("attention", ())},
         "missing_hooks": rules.get("missing_hooks", {}),
         "protocol": 1,
     }

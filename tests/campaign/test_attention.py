@@ -12,7 +12,7 @@ from fuzz.campaign.session import run_campaign
 from fuzz.evaluator import WorkerConfig
 from generators.program.case import Case
 from generators.program.emit import source
-from generators.sampling.sample import sample
+from generators.sampling.sample import Limits, sample
 from tests.campaign.fakes import options
 
 pytestmark = pytest.mark.worker
@@ -21,9 +21,12 @@ PLAIN = frozenset({"grouped", "lengths", "value_dim"})
 SUBJECT = "tests.check.planted_attention:without_last_key"
 
 
-def plain(seed: int, index: int, *, attention_only: bool) -> Case:
+def plain(seed: int, index: int, *, attention_only: bool, limits: Limits) -> Case:
     """Attention that is asked for nothing but itself."""
-    cases = (sample(seed, 1000 * index + attempt, attention_only=attention_only) for attempt in itertools.count())
+    cases = (
+        sample(seed, 1000 * index + attempt, attention_only=attention_only, limits=limits)
+        for attempt in itertools.count()
+    )
     return next(case for case in cases if contract_features(case) <= PLAIN and "dropout" not in source(case))
 
 
@@ -42,3 +45,25 @@ def test_a_kernel_with_one_fault_gives_one_finding_and_says_where(
     events = [json.loads(line) for line in (given.out / "events.ndjson").read_text().splitlines()]
     (saved,) = (event for event in events if event["event"] == "FindingSaved")
     assert saved["where"].startswith("out: ")
+
+
+NARROW = """
+def attention(q, k, v, *, scale, mask=None, causal=None):
+    if q.requires_grad or k.requires_grad or v.requires_grad:
+        raise NotImplementedError("no gradients")
+    return attend(q, k, v, scale=scale, mask=mask, causal=causal)
+
+from tests.kernels.reference import math_attention as attend
+attention.capabilities = {"dtypes": ("float16",), "max_scores": 1024}
+"""
+
+
+def test_most_cases_are_ones_that_the_function_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "narrow.py").write_text(NARROW)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    name = "narrow:attention"
+    given = options(tmp_path, "60x", subjects=(name,), setup=WorkerConfig(named=(name,)))
+    run_campaign(given, sample)
+    events = [json.loads(line) for line in (given.out / "events.ndjson").read_text().splitlines()]
+    skipped = [event["skipped"] for event in events if event["event"] == "CaseJudged" and event["skipped"]]
+    assert len(skipped) <= 12

@@ -1,6 +1,7 @@
 """A guided search keeps what reached something new, judges its variants, continues, and is minimised by fuzz.cmin."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,20 @@ import pytest
 from corpus import entry
 from corpus.entry import Entry, Expectation
 from fuzz import cmin
+from fuzz.bug_identity import Symptom
+from fuzz.campaign.attention_search import BLOCK, AttentionSearch
+from fuzz.campaign.known_bugs import Explanation, KnownBugs
 from fuzz.campaign.options import Options
 from fuzz.campaign.search import load_seeds
 from fuzz.campaign.session import run_campaign
+from fuzz.protocol import Verdict
+from fuzz.protocol.capabilities import Capabilities
+from fuzz.protocol.rewrites import CALL, WrongRewrite
 from fuzz.run_store import Results
 from generators.errors import UserError
+from generators.program.calls import AttentionCall, list_calls
 from generators.program.case import Case
+from generators.sampling.sample import Limits, sample
 from tests.campaign.fakes import case, options, sampler, setup
 
 RULES = [{"match": "softmax", "fired": ["mul_softmax_pattern"]}, {"match": "log\\(", "reached": ["op aten.log"]}]
@@ -142,10 +151,70 @@ def test_functions_that_compute_attention_are_given_random_cases(tmp_path: Path)
     worker = setup(rules=RULES, subjects=[name], attention=[name])
     drawn = sampler()
     given = guided(tmp_path, "6x", subjects=(name,), seeds=(case("softmax", "exp"),), setup=worker)
-    run_campaign(given, lambda seed, index, attention_only: drawn(seed, index))
+    run_campaign(given, drawn)
     results = Results(given.out)
     try:
         assert results.position()[0] == 6
         assert not results.count_reached()
     finally:
         results.close()
+
+
+NAME = "my.kernels:attention"
+REFUSES = [
+    {"match": text, "verdict": "skipped", "failure": {"kind": "not_taken", "why": "unsupported", "detail": text}}
+    for text in ("float16", "tanh", "sinks")
+]
+
+
+def test_what_a_function_refuses_is_learned(tmp_path: Path) -> None:
+    worker = setup(rules=[{**rule, "subjects": [NAME]} for rule in REFUSES], subjects=[NAME], attention=[NAME])
+    given = options(tmp_path, "100x", subjects=(NAME,), setup=worker)
+    run_campaign(given, sample)
+    events = map(json.loads, (given.out / "events.ndjson").read_text().splitlines())
+    verdicts = [event["verdicts"][NAME] for event in events if event["event"] == "CaseJudged"]
+    assert verdicts[:10].count("skipped") >= 3
+    assert verdicts[-50:].count("ok") >= 40
+
+
+def draw_calls(count: int, *bugs: Explanation, device: str = "cpu") -> list[AttentionCall]:
+    known = KnownBugs()
+    for bug in bugs:
+        known.add(bug)
+
+    def draw(index: int, limits: Limits) -> Case:
+        return sample(3, index, attention_only=True, limits=limits)
+
+    search = AttentionSearch(draw, 3, {NAME: Capabilities()}, known, device)
+    return [call for index in range(count) for call in list_calls(search.choose(index).case)]
+
+
+@pytest.mark.parametrize(
+    ("features", "rewrites", "takes"),
+    [
+        ({"mode:training"}, (), lambda call: call.training),
+        ({"with:causal"}, (WrongRewrite(CALL, {"causal": ("dropped",)}),), lambda call: "causal" in call.options),
+        (set(), (WrongRewrite(CALL, {"kv_len": ("16",)}),), lambda call: call.shapes[1][2] > 16),
+    ],
+)
+def test_cases_that_avoid_a_known_bug_come_first(
+    features: set[str], rewrites: tuple[WrongRewrite, ...], takes: Callable[[AttentionCall], bool]
+) -> None:
+    symptom = Symptom(Verdict.WRONG_RESULT, NAME, frozenset(), "", frozenset(features), rewrites)
+    before, after = (
+        sum(map(takes, draw_calls(60, *bugs))) for bugs in ((), (Explanation("bug", symptom, known=True),))
+    )
+    assert 1 <= after < before / 2
+
+
+def test_a_bug_that_nothing_avoids_changes_nothing() -> None:
+    symptom = Symptom(Verdict.WRONG_RESULT, NAME, frozenset(), "", frozenset())
+    assert draw_calls(10, Explanation("bug", symptom, known=True)) == draw_calls(10)
+
+
+def test_cases_for_a_gpu_share_kernels_in_blocks() -> None:
+    def count_kernels(device: str) -> int:
+        calls = draw_calls(2 * BLOCK, device=device)
+        return len({(call.dtype, call.training, call.shapes[0][3], *sorted(call.options)) for call in calls})
+
+    assert count_kernels("cuda") < count_kernels("cpu") / 2

@@ -5,15 +5,18 @@ import subprocess
 import sys
 from collections import Counter
 from functools import cache
+from math import prod
 
 import pytest
 import torch
 
 from generators.program.attention_stub import emit_attention_stub
+from generators.program.calls import list_calls
 from generators.program.case import Case
 from generators.program.emit import source
 from generators.program.type_check import check
-from generators.sampling.sample import sample
+from generators.program.values import LAYOUTS
+from generators.sampling.sample import Limits, sample
 
 pytestmark = pytest.mark.samples
 
@@ -126,6 +129,43 @@ def test_a_campaign_of_kernels_has_all_that_a_contract_can_say() -> None:
     assert all(emit_attention_stub(case) is not None for case in cases)
     lengths = {case.sizes.get("S") for case in cases}
     assert lengths >= {1, 63, 64, 65, 127, 128, 129, 130}
+
+
+FLAG_GEMS = Limits(
+    lambda call: (
+        call.dtype != "float32"
+        and {16, 32, 64, 128}.issuperset([call.shapes[0][3]])
+        and call.shapes[0][3] == call.shapes[2][3]
+        and call.options.keys() <= {"mask", "causal"}
+        and not call.training
+    )
+)
+WIDE = Limits(lambda call: call.training and call.shapes[0][3] in (192, 256), head_dims=(192, 256))
+SMALL = Limits(lambda call: prod(call.shapes[0][:3]) * call.shapes[1][2] <= 64 and not call.options)
+
+
+@pytest.mark.parametrize("limits", [FLAG_GEMS, WIDE, SMALL])
+def test_cases_are_drawn_within_limits(limits: Limits) -> None:
+    cases = [sample(8, index, attention_only=True, limits=limits) for index in range(25)]
+    calls = [call for case in cases for call in list_calls(case)]
+    assert len(calls) >= 25 and all(map(limits.accepts, calls))
+    assert len({call.shapes for call in calls}) > 20
+    assert cases[7] == sample(8, 7, attention_only=True, limits=limits)
+
+
+@pytest.mark.samples
+def test_within_limits_all_else_varies() -> None:
+    cases = [sample(9, index, attention_only=True, limits=FLAG_GEMS) for index in range(300)]
+    forms = Counter(form for case in cases for call in list_calls(case) for form in call.forms)
+    assert set(LAYOUTS) - {"channels_last"} <= forms.keys()
+    assert {"axes:bhsd", "axes:bshd", "axes:bsd"} <= forms.keys()
+    assert sum(form.startswith("scores:") for form in forms) > 8
+    values = {item.values.kind for case in cases for item in case.inputs}
+    assert values >= {"normal", "outliers", "integers", "one_row", "random", "padding", "empty_row", "causal"}
+
+
+def test_limits_that_nothing_meets_end() -> None:
+    assert emit_attention_stub(sample(8, 0, attention_only=True, limits=Limits(lambda call: False))) is not None
 
 
 def test_what_newer_models_add_is_seldom_in_an_ordinary_campaign() -> None:

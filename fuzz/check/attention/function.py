@@ -78,16 +78,8 @@ class Attention:
 
     def check(self, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, object], *, training: bool) -> None:
         """Raise `Unsupported` for a call that is outside of what it takes."""
-        reason = self.capabilities.find_refusal(
-            str(q.dtype).removeprefix("torch."),
-            q.shape,
-            k.shape,
-            v.shape,
-            options=options.keys() - {"scale"},
-            causal=options.get("causal"),
-            training=training,
-            device=q.device.type,
-        )
+        dtype, shapes = str(q.dtype).removeprefix("torch."), (q.shape, k.shape, v.shape)
+        reason = self.capabilities.find_refusal(dtype, shapes, options, training=training, device=q.device.type)
         if reason is not None:
             raise Unsupported(f"it does not take {reason}")
 

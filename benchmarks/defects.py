@@ -1,4 +1,4 @@
-"""Copies of what `kernels/` holds with one defect each, drawn from how real kernels went wrong. Each is a subject:
+"""Copies of `kernels/` and plain.py with one defect each, drawn from how real kernels went wrong. Each is a subject:
 
     python -m fuzz.run --subject benchmarks.defects:statistics_without_mask --budget 5m
 
@@ -110,42 +110,42 @@ DEFECTS = {
         "ALiBi slopes indexed by the batch or not at all",
     ),
     "sequence_end_late": Defect(
-        "adapters/plain.py",
+        "plain.py",
         "        keys, values = (",
         "        end = min(end + 1, len(k))\n        keys, values = (",
         "a sequence reads the first key of the next one",
-        subject="adapters.plain:packed",
+        subject="plain:packed",
     ),
     "empty_sequence_writes": Defect(
-        "adapters/plain.py",
+        "plain.py",
         "        keys, values = (",
         "        last = max(last, min(first + 1, len(q)))\n        keys, values = (",
         "a block of queries is written for a sequence without any",
         # Sequences taken from last to first: from first to last the next one repairs what was overwritten.
         also=("in ends:", "in reversed(list(ends)):"),
-        subject="adapters.plain:packed",
+        subject="plain:packed",
     ),
     "packed_corner_ignored": Defect(
-        "adapters/plain.py",
+        "plain.py",
         "(last if causal else first)",
         "first",
         "FlashAttention before 2.1: causal from the top left where keys are more than queries",
         also=("(end if causal else start)", "start"),
-        subject="adapters.plain:packed",
+        subject="plain:packed",
     ),
     "table_read_late": Defect(
-        "adapters/plain.py",
+        "plain.py",
         "cache[blocks]",
         "cache[blocks.roll(-1)]",
         "the block after the one that holds the keys is read",
-        subject="adapters.plain:paged",
+        subject="plain:paged",
     ),
     "last_block_in_full": Defect(
-        "adapters/plain.py",
+        "plain.py",
         "used = seqused_k.tolist()",
         "size = k_cache.shape[1]\n    used = [-(-count // size) * size for count in seqused_k.tolist()]",
         "what the last block holds after the last key enters the softmax",
-        subject="adapters.plain:paged",
+        subject="plain:paged",
     ),
 }
 
@@ -165,6 +165,7 @@ def planted(name: str) -> Callable[..., Any]:
         room = Path(tempfile.mkdtemp(prefix="attnfuzz-defect-"))
         atexit.register(shutil.rmtree, room, ignore_errors=True)
         shutil.copytree(KERNELS, room / package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(Path(__file__).with_name("plain.py"), room / package)
         changed = room / package / defect.file
         text = changed.read_text()
         for old, new in ((defect.old, defect.new), defect.also):

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from benchmarks import plain
 from benchmarks.defects import planted
 from fuzz.check.attention.calls import FurtherCalls
 from fuzz.check.attention.function import Attention
@@ -16,7 +17,6 @@ from fuzz.check.attention.layouts import arrange
 from fuzz.check.subject_builder import SubjectError, find
 from fuzz.protocol import Verdict
 from fuzz.protocol.capabilities import Capabilities
-from kernels.adapters import plain
 from tests.check.failures import is_failure
 from tests.check.in_process import run_subject
 from tests.kernels.reference import math_attention

@@ -30,7 +30,6 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from corpus import casefile
-from corpus.file_edits import apply_edits, set_key
 from corpus.files import read_file, replace_file
 from corpus.records import Reader, build, checking, each, fields_of, one_of
 from corpus.strict_yaml import MAX_BYTES, Node, decode, dump, dump_flow, parse
@@ -44,6 +43,7 @@ DEFAULT_SUBJECT = "inductor"
 _KEYS = ("note", "expect", "found", "seen")
 _MAX_REACHES = 32
 _MAX_ERRORS = 10
+_SEEN = re.compile(r"^seen:.*\n?(?:[ \t}].*\n?)*", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ def write(entry: Entry, path: Path) -> Path:
 
 
 def record_seen(path: Path, verdicts: Mapping[str, str]) -> None:
-    """Add verdicts by torch version to a file's `seen`. The rest of the file stays, comments included.
+    """Add verdicts by torch version to a file's `seen`, which is the last key then. The rest of the file stays.
 
     A kill at any instant leaves the old file or the new. Raises UserError when it can't be read or written.
     """
@@ -206,7 +206,7 @@ def record_seen(path: Path, verdicts: Mapping[str, str]) -> None:
     seen = sort_by_version({**entry.seen, **verdicts})
     if seen == entry.seen:
         return
-    edited = apply_edits(text, [set_key(text, parse(text, str(path)), "seen", seen)])
+    edited = f"{_SEEN.sub('', text).rstrip()}\nseen: {dump_flow(seen)}\n"
     try:
         recorded = loads(edited)
     except CaseError:

@@ -4,19 +4,19 @@ docs/triage.md has an example, and says who writes which field. `python -m triag
 the cause that a newer attribution gives a listed finding.
 """
 
+import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
 from corpus.entry import SUFFIX
-from corpus.file_edits import Edit, append_items, apply_edits, set_key
 from corpus.files import read_file, replace_file, require_writable
 from corpus.records import build, checking, each, fields_of, read, to_data
-from corpus.strict_yaml import MAX_BYTES, Data, Node, decode, parse
+from corpus.strict_yaml import MAX_BYTES, Data, Node, decode, dump_flow, parse
 from generators.errors import UserError
 
 FORMAT = 1
@@ -36,8 +36,6 @@ _KEPT = ("findings", "first_seen", "last_seen", "versions")
 _ORDER = ("id", "title", "status", "note", "cause", "also", "cases", *_KEPT)
 _HEAD = """\
 # Known bugs, one entry for each root cause. docs/triage.md says what the fields mean and who writes them.
-ledger_format: 1
-bugs: []
 """
 
 
@@ -219,22 +217,27 @@ def _once(things: Iterable[tuple[object, Node]], what: str) -> None:
 
 
 def save(ledger: Ledger) -> None:
-    """Bring the ledger's file up to date; what a person wrote, comments included, stays as it is.
+    """Bring the ledger's file up to date. The comments above the first key stay, and what a person wrote in an entry.
 
     Missing entries are added. In the others `findings`, `first_seen`, `last_seen` and `versions` are replaced, and
     missing causes are added to `also`. A kill at any instant leaves the old file or the new. Raises UserError.
     """
-    text = decode(read_file(ledger.path, MAX_BYTES), str(ledger.path)) if ledger.path.exists() else _HEAD
-    text += "" if text.endswith("\n") else "\n"
-    listed = parse(text, str(ledger.path)).record(("ledger_format", "bugs"))["bugs"]
-    there = {bug.id: (bug, node) for bug, node in zip(loads(text, ledger.path).bugs, listed.items(), strict=True)}
-    edits = [edit for bug in ledger.bugs if bug.id in there for edit in _updates(text, *there[bug.id], bug)]
-    new = [_entry(bug) for bug in ledger.bugs if bug.id not in there]
-    if new:
-        edits.append(append_items(text, listed, new))
-    edited = apply_edits(text, edits)
-    loads(edited, ledger.path)  # nothing is written that can't be read again
-    replace_file(ledger.path, edited.encode())
+    path, head, bugs = ledger.path, _HEAD, dict[str, Bug]()
+    if path.exists():
+        text = decode(read_file(path, MAX_BYTES), str(path))
+        lines = text.splitlines(keepends=True)
+        head = "".join(itertools.takewhile(lambda line: line.startswith("#") or not line.strip(), lines))
+        bugs = {bug.id: bug for bug in loads(text, path).bugs}
+    for bug in ledger.bugs:
+        before = bugs.get(bug.id, bug)
+        # A finding that moved to another entry would be listed twice, so that no findings replace some.
+        kept = {key: getattr(bug, key) for key in _KEPT if key == "findings" or getattr(bug, key)}
+        bugs[bug.id] = replace(before, causes=tuple(dict.fromkeys((*before.causes, *bug.causes))), **kept)
+    entries = ([f"{key}: {dump_flow(value)}" for key, value in _entry(bug).items()] for bug in bugs.values())
+    body = "\n\n".join("  - " + "\n    ".join(lines) for lines in entries)
+    written = f"{head}ledger_format: {FORMAT}\nbugs:" + (f"\n{body}\n" if bugs else " []\n")
+    loads(written, path)  # nothing is written that can't be read again
+    replace_file(path, written.encode())
 
 
 def check_writable(path: Path) -> None:
@@ -242,20 +245,6 @@ def check_writable(path: Path) -> None:
     if path.exists() and not path.is_file():
         raise UserError(f"{path}: not a regular file, so the ledger can't be updated")
     require_writable(path, "--ledger", is_file=True)
-
-
-def _updates(text: str, before: Bug, node: Node, bug: Bug) -> Iterator[Edit]:
-    """What makes the entry that holds `before` hold `bug`."""
-    entries = node.entries()
-    for key in _KEPT:
-        value = getattr(bug, key)
-        # An empty list of findings replaces one too: a finding that moved to another entry would be listed twice.
-        if value != getattr(before, key) and (value or (key == "findings" and key in entries)):
-            yield set_key(text, node, key, to_data(value))
-    causes = [cause for cause in bug.causes if cause not in before.causes]
-    if causes:
-        also = [_cause_data(cause) for cause in (*before.causes[1:], *causes)]
-        yield set_key(text, node, "also", also, after="cause")
 
 
 def _entry(bug: Bug) -> dict[str, Data]:

@@ -46,19 +46,12 @@ _Dumper: type = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value and its place: `line`, of its key where it has one, counts from 1; `field` is its path: `ops[3].other`.
-
-    It is `text[start:end]` of the file; the key it belongs to ends at `key_end`. `flow`: written in brackets.
-    """
+    """A value and its place: `line` is that of its key if any, from 1; `field` its path, such as `ops[3].other`."""
 
     value: "dict[str, Node] | list[Node] | str | int | float | bool | None"
     origin: str
     line: int
     field: str = ""
-    start: int = 0
-    end: int = 0
-    key_end: int = 0
-    flow: bool = False
 
     def fail(self, reason: str) -> NoReturn:
         """Raises CaseError: one line with file, line, field and `reason`."""
@@ -178,18 +171,14 @@ class _Reader:
             self.refuse(event, field, "anchors and aliases are not allowed")
         if getattr(event, "tag", None):
             self.refuse(event, field, "tags are not allowed")
-        line, start, end = _locate(event)
-        line, _, key_end = _locate(key) if key else (line, 0, 0)
+        line = _line_of(key or event)
         if isinstance(event, yaml.ScalarEvent):
-            return Node(self.scalar(event, field), self.origin, line, field, start, end, key_end)
-        flow = getattr(event, "flow_style", None) is True
-        value: dict[str, Node] | list[Node]
-        value, last = {}, start
+            return Node(self.scalar(event, field), self.origin, line, field)
+        value: dict[str, Node] | list[Node] = {}
         if isinstance(event, yaml.SequenceStartEvent):
             value = []
             while not isinstance(inner := next(self.events), yaml.SequenceEndEvent):
                 value.append(self.node(inner, f"{field}[{len(value)}]", depth + 1))
-                last = value[-1].end
         else:
             while not isinstance(inner := next(self.events), yaml.MappingEndEvent):
                 name = self.key(inner, field)
@@ -197,10 +186,7 @@ class _Reader:
                 if name in value:
                     self.refuse(inner, path, f"duplicate key, first on line {value[name].line}")
                 value[name] = self.node(next(self.events), path, depth + 1, inner)
-                last = value[name].end
-        # The end of a block is where the next token is, behind comments that are none of its own.
-        last = _locate(inner)[2] if flow else last
-        return Node(value, self.origin, line, field, start, last, key_end, flow)
+        return Node(value, self.origin, line, field)
 
     def key(self, event: yaml.Event, field: str) -> str:
         """The key that `event` is: text of at most 60 characters."""
@@ -235,13 +221,12 @@ class _Reader:
         return value
 
     def refuse(self, event: yaml.Event, field: str, reason: str) -> NoReturn:
-        Node(None, self.origin, _locate(event)[0], field).fail(reason)
+        Node(None, self.origin, _line_of(event), field).fail(reason)
 
 
-def _locate(event: yaml.Event) -> tuple[int, int, int]:
-    """The line, counted from 1, and where the event begins and ends."""
-    assert event.start_mark is not None and event.end_mark is not None
-    return event.start_mark.line + 1, event.start_mark.index, event.end_mark.index
+def _line_of(event: yaml.Event) -> int:
+    assert event.start_mark is not None
+    return event.start_mark.line + 1
 
 
 def _scalar_text(value: bool | int | float | None) -> str:

@@ -8,15 +8,14 @@ import re
 from collections.abc import Sequence
 
 from fuzz.protocol import WrongElements
-from generators.program.case import Case, Contract, Op
-from generators.program.type_check import attributes, types_of
+from generators.program.case import Case, Contract
+from generators.program.type_check import types_of
 
 BATCH, HEAD, QUERY, KEY, FEATURE = "batch", "head", "query row", "key row", "feature"
 
-_SAME = frozenset({"contiguous", "clone", "dropout", "cast", "type_as"})
-_SOFTMAX = frozenset({"softmax", "log_softmax"})
-_PRODUCTS = frozenset({"matmul", "bmm"})
+
 _BY_RANK = {3: (BATCH, QUERY, FEATURE), 4: (BATCH, HEAD, QUERY, FEATURE)}
+_AFTER_SOFTMAX = frozenset({"contiguous", "clone", "dropout", "cast", "type_as"})
 
 Ranges = Sequence[Sequence[int]]
 
@@ -51,9 +50,8 @@ def label_axes(case: Case, value: str, rank: int) -> tuple[str, ...]:
         found = _label_contract_axes(contract, name, rank)
         if found:
             return found
-    found = find_attention_axes(case, name, rank)
-    if found:
-        return found
+    if rank in _BY_RANK and _is_attention(case, name):
+        return _BY_RANK[rank]
     kind = types_of(case).get(name)
     if kind is None or kind.rank != rank:
         return tuple(f"axis {axis}" for axis in range(rank))
@@ -98,40 +96,15 @@ def _label_contract_axes(contract: Contract, name: str, rank: int) -> tuple[str,
     return tuple(label or row for label in layout) if row and len(layout) == rank else ()
 
 
-def find_attention_axes(case: Case, name: str, rank: int) -> tuple[str, ...]:
-    """The axes of a product of weights and values, maybe with axes swapped; () for any other value."""
+def _is_attention(case: Case, name: str) -> bool:
+    """Whether the value is a fused call, or a product with weights that a softmax made."""
     made = {op.name: op for op in case.ops}
-    moves: list[Op] = []
-    while name in made and rank in _BY_RANK:
-        op = made[name]
-        if op.kind in ("transpose", "mT", "permute"):
-            moves.append(op)
-        elif op.kind == "sdpa" or (op.kind in _PRODUCTS and _is_weights(made, op.args[0])):
-            axes = _BY_RANK[rank]
-            for move in reversed(moves):
-                axes = _move_axes(axes, move)
-            return axes
-        elif op.kind not in _SAME:
-            break
-        name = op.args[0]
-    return ()
-
-
-def _is_weights(made: dict[str, Op], name: str) -> bool:
-    while name in made and made[name].kind in _SAME:
-        name = made[name].args[0]
-    return name in made and made[name].kind in _SOFTMAX
-
-
-def _move_axes(axes: tuple[str, ...], op: Op) -> tuple[str, ...]:
-    if op.kind == "permute":
-        dims = attributes(op)["dims"]
-        assert isinstance(dims, tuple)
-        return tuple(axes[int(str(dim))] for dim in dims)
-    first, second = (-2, -1) if op.kind == "mT" else (int(str(attributes(op)[key])) for key in ("dim0", "dim1"))
-    swapped = list(axes)
-    swapped[first], swapped[second] = axes[second], axes[first]
-    return tuple(swapped)
+    if name not in made or made[name].kind not in ("matmul", "bmm"):
+        return name in made and made[name].kind == "sdpa"
+    weights = made[name].args[0]
+    while weights in made and made[weights].kind in _AFTER_SOFTMAX:
+        weights = made[weights].args[0]
+    return weights in made and made[weights].kind == "softmax"
 
 
 def describe_elements(where: WrongElements, names: Sequence[str]) -> str:
@@ -173,10 +146,6 @@ def _missing(ranges: Ranges, size: int) -> list[int]:
 def _phrase(name: str, size: int, ranges: Ranges, noun: str) -> str:
     """The positions on an axis. `noun`: what to call them on an axis that is not attention's."""
     plural = _PLURALS.get(name, "")
-    step = _step(ranges, size)
-    if step:
-        start = "" if ranges[0][0] == step - 1 else f" from {ranges[0][0]}"
-        return f"every {_ordinal(step)} {name if plural else f'of {name}'}{start}"
     (first, last), one = ranges[0], len(ranges) == 1
     if one and name not in (BATCH, HEAD) and last < size - 1 and first == 0:
         return _end("first", last + 1, name)
@@ -195,18 +164,3 @@ def _end(side: str, count: int, name: str) -> str:
     if name not in _PLURALS:
         return f"{side} {count} of {name}"
     return f"{side} {name}" if count == 1 else f"{side} {count} {_PLURALS[name]}"
-
-
-def _step(ranges: Ranges, size: int) -> int:
-    """The step of single indices that are evenly spaced up to the end of the axis; 0 for others."""
-    if len(ranges) < 3 or any(first != last for first, last in ranges):
-        return 0
-    steps = {after[0] - before[0] for before, after in itertools.pairwise(ranges)}
-    step = min(steps)
-    return step if len(steps) == 1 and ranges[0][0] < step and ranges[-1][0] + step >= size else 0
-
-
-def _ordinal(number: int) -> str:
-    if number % 100 in (11, 12, 13):
-        return f"{number}th"
-    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th') }"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from corpus.entry import Entry, dumps, load, record_seen
-from generators.errors import CaseError
+from generators.errors import CaseError, UserError
 from tests.campaign.fakes import case
 
 PLAIN = dumps(Entry(case("exp")))
@@ -20,7 +20,6 @@ PLAIN = dumps(Entry(case("exp")))
         f'seen:\n  # once\n  "2.11.0": ok\n{PLAIN}',
         f'{PLAIN}seen: {{\n  "2.11.0": ok,\n}}\n# The end.\n',
         PLAIN.rstrip("\n"),
-        f"{PLAIN}...\n",
         f"{PLAIN}note: |\n  Why.\n\n# The end.\n",
         f"{PLAIN}seen:  # once\n  2.11.0: ok\n\n# The end.\n",
     ],
@@ -52,12 +51,13 @@ def test_a_file_that_is_no_case_is_refused(tmp_path: Path) -> None:
     assert path.read_text() == "case_format: 9\n"
 
 
-def test_a_file_on_one_line_is_edited_too(tmp_path: Path) -> None:
+def test_a_file_on_one_line_is_refused_with_what_to_add(tmp_path: Path) -> None:
     path = tmp_path / "a.case.yaml"
-    path.write_text(
+    written = (
         "{case_format: 1, dims: {B: 2}, inputs: {x: {shape: [B], dtype: float32}}, "
         "ops: [{name: out, op: exp, args: [x]}], returns: [out]}  # by hand"
     )
-    record_seen(path, {"2.13.0": "ok"})
-    assert load(path).seen == {"2.13.0": "ok"}
-    assert path.read_text().endswith("returns: [out], seen: {2.13.0: ok}}  # by hand")
+    path.write_text(written)
+    with pytest.raises(UserError, match="add by hand"):
+        record_seen(path, {"2.13.0": "ok"})
+    assert path.read_text() == written

@@ -5,9 +5,8 @@ import math
 import pytest
 import torch
 
-from corpus import casefile
 from fuzz.check.oracle.where import error_map, locate
-from fuzz.error_location import describe_where, find_attention_axes
+from fuzz.error_location import describe_where
 from fuzz.protocol import ErrorMap, SubjectResult, Verdict
 from generators.program.case import Case
 from triage.report import picture
@@ -80,26 +79,3 @@ def test_a_single_number_has_no_picture(case: Case) -> None:
     result = SubjectResult("inductor", Verdict.WRONG_RESULT, map=ErrorMap("output 0", (1, 1), (1, 1), (0.5,), (0,)))
     assert picture.png(case, result) is None and describe(case, result) == ""
     assert picture.png(case, SubjectResult("inductor", Verdict.WRONG_RESULT)) is None
-
-
-def test_axes_follow_an_output_through_permutations() -> None:
-    text = """
-case_format: 1
-dims: {B: 2, H: 4, S: 8, D: 16}
-inputs:
-  q: {shape: [B, H, S, D], dtype: float32, values: {seed: 0}}
-ops:
-  - {name: kt, op: transpose, args: [q], dim0: -2, dim1: -1}
-  - {name: products, op: matmul, args: [q, kt]}
-  - {name: weights, op: softmax, args: [products]}
-  - {name: low, op: cast, args: [weights], dtype: float32}
-  - {name: heads, op: matmul, args: [low, q]}
-  - {name: out, op: permute, args: [heads], dims: [0, 2, 1, 3]}
-  - {name: other, op: mT, args: [out]}
-  - {name: merged, op: exp, args: [products]}
-returns: [out, other, merged]
-"""
-    case = casefile.loads(text)
-    assert find_attention_axes(case, "out", 4) == ("batch", "query row", "head", "feature")
-    assert find_attention_axes(case, "other", 4) == ("batch", "query row", "feature", "head")
-    assert find_attention_axes(case, "merged", 4) == ()

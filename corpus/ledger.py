@@ -231,7 +231,7 @@ def save(ledger: Ledger) -> None:
     for bug in ledger.bugs:
         before = bugs.get(bug.id, bug)
         # A finding that moved to another entry would be listed twice, so that no findings replace some.
-        kept = {key: getattr(bug, key) for key in _KEPT if key == "findings" or getattr(bug, key)}
+        kept: dict[str, Any] = {key: getattr(bug, key) for key in _KEPT if key == "findings" or getattr(bug, key)}
         bugs[bug.id] = replace(before, causes=tuple(dict.fromkeys((*before.causes, *bug.causes))), **kept)
     entries = ([f"{key}: {dump_flow(value)}" for key, value in _entry(bug).items()] for bug in bugs.values())
     body = "\n\n".join("  - " + "\n    ".join(lines) for lines in entries)

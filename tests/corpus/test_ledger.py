@@ -54,13 +54,9 @@ def test_what_a_person_wrote_stays_when_it_is_brought_up_to_date(tmp_path: Path)
     text = read.path.read_text()
     assert text.startswith("# Reviewed every Monday.\nledger_format: 1\n")
     again = ledger.load(read.path)
-    machine = {
-        "findings": met.findings,
-        "first_seen": "2026-11-01",
-        "last_seen": "2026-11-21",
-        "versions": met.versions,
-    }
-    assert again.bugs[0] == replace(bug, **machine)
+    assert again.bugs[0] == replace(
+        bug, findings=met.findings, first_seen="2026-11-01", last_seen="2026-11-21", versions=met.versions
+    )
     assert again.bugs[1] == Bug("bmm", "aten.bmm: NaN", (ROOT,), findings=("1" * 12,))
     # And nothing changes where there is nothing to say.
     ledger.save(again)

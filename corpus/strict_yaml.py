@@ -174,7 +174,8 @@ class _Reader:
         line = _line_of(key or event)
         if isinstance(event, yaml.ScalarEvent):
             return Node(self.scalar(event, field), self.origin, line, field)
-        value: dict[str, Node] | list[Node] = {}
+        value: dict[str, Node] | list[Node]
+        value = {}
         if isinstance(event, yaml.SequenceStartEvent):
             value = []
             while not isinstance(inner := next(self.events), yaml.SequenceEndEvent):

@@ -39,6 +39,7 @@ def compare(
     Examples
     --------
     python -m fuzz.compare --python old/bin/python --python new/bin/python corpus
+    python -m fuzz.compare --record corpus/known
     0: no regression
     1: regressions
     130: interrupted; the cases judged so far are reported

@@ -186,7 +186,7 @@ def test_a_function_may_refuse_a_changed_call() -> None:
 
     def attend(new_q: Tensor, new_k: Tensor, new_v: Tensor, **options: Any) -> Tensor:
         if new_k is not k or new_v is not v or options != {"scale": 0.25}:
-            raise NotImplementedError("other keys")
+            raise Unsupported("other keys")
         return math_attention(new_q, new_k, new_v, **options)
 
     assert find_violations(attend, Call(q, k, v, {"scale": 0.25}), Random(0), EVERY) == []

@@ -98,7 +98,10 @@ DEFECTS = {
         "backward.py", "1.0 - tanh * tanh", "1.0", "the chain rule through the cap is forgotten"
     ),
     "features_unmasked": Defect(
-        "forward.py", "BLOCK_D != HEAD_DIM", "False", "a head_dim that is no power of two reads the next row's features"
+        "forward.py",
+        "True, not FAST",
+        "True, False",
+        "a head_dim that is no power of two reads the next row's features",
     ),
     "log2e_in_three_digits": Defect(
         "tiles.py", "1.4426950408889634", "1.44", "a constant written from memory: every weight is off by 0.2 %"

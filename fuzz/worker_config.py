@@ -85,4 +85,6 @@ class WorkerConfig:
         # Workers run in another directory. Inductor calls the C++ compiler without quotes.
         if cache is not None and " " not in str(cache.absolute()):
             environment.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache.absolute()))
+            # All workers of a campaign share it: Triton puts whole files in their place at once.
+            environment.setdefault("TRITON_CACHE_DIR", str(cache.absolute().parent / "triton"))
         return environment

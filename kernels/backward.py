@@ -7,16 +7,16 @@ import triton
 import triton.language as tl
 
 from kernels.forward import key_range
-from kernels.tiles import LOG2E, add_weighted, is_kept, load, product, scores, store
+from kernels.tiles import LOG2E, RUN_TIME, add_weighted, is_kept, load, product, scores, store
 
 
-@triton.jit
+@triton.jit(do_not_specialize=RUN_TIME)
 def dkdv_kernel(
     q, k, v, bias, mask, alibi, dout, lse, delta, dk, dv,
     q_b, q_h, q_i, q_d, k_b, k_h, k_j, k_d, v_b, v_h, v_j, v_d, dout_b, dout_h, dout_i, dout_d,
     dk_b, dk_h, dk_j, dk_d, dv_b, dv_h, dv_j, dv_d, bias_b, bias_h, bias_i, bias_j, mask_b, mask_h, mask_i, mask_j,
-    heads, group, rows, columns, scale, softcap, left, right, offset, dropout_p, factor, seed,
-    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
+    heads, group, rows, columns, head_dim, value_dim, scale, softcap, left, right, offset, dropout_p, factor, seed,
+    BLOCK_D: tl.constexpr, FAST: tl.constexpr,
     ALIBI: tl.constexpr, SOFTCAP: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, DROPOUT: tl.constexpr,
     BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr,
 ):  # fmt: skip
@@ -27,11 +27,11 @@ def dkdv_kernel(
     j = first + tl.arange(0, BLOCK_J)
     d = tl.arange(0, BLOCK_D)
     key = load(k + b * k_b + kv_head * k_h + j[:, None] * k_j + d[None, :] * k_d,
-               j[:, None] < columns, d[None, :] < HEAD_DIM, True, BLOCK_D != HEAD_DIM)  # fmt: skip
+               j[:, None] < columns, d[None, :] < head_dim, True, not FAST)  # fmt: skip
     value = load(v + b * v_b + kv_head * v_h + j[:, None] * v_j + d[None, :] * v_d,
-                 j[:, None] < columns, d[None, :] < VALUE_DIM, True, BLOCK_D != VALUE_DIM)  # fmt: skip
+                 j[:, None] < columns, d[None, :] < value_dim, True, not FAST)  # fmt: skip
     # The queries that see these keys, as a query sees keys with all exchanged.
-    edges = key_range(first, rows, right, left, -offset, BLOCK_J, BLOCK_I, RIGHT, LEFT)
+    edges = key_range(first, rows, right, left, -offset, BLOCK_J, BLOCK_I, RIGHT, LEFT, FAST)
     key_sums = tl.zeros([BLOCK_J, BLOCK_D], tl.float32)
     value_sums = tl.zeros([BLOCK_J, BLOCK_D], tl.float32)
     for member in range(group):
@@ -47,24 +47,24 @@ def dkdv_kernel(
         slope = 0.0
         if ALIBI:
             slope = tl.load(alibi + h)
-        for part in tl.static_range(0 if RIGHT else 1, 3):
+        for part in tl.static_range((0 if RIGHT else 1) if FAST else 2, 3):
             key_sums, value_sums = accumulate_dkdv(
                 key_sums, value_sums, key, value, q_of, dout_of, lse_of, delta_of, bias_of, mask_of, slope,
                 edges[part], edges[part + 1], j, d, head, q_i, q_d, dout_i, dout_d, bias_i, bias_j, mask_i, mask_j,
-                rows, columns, scale, softcap, left, right, offset, dropout_p, factor, seed, HEAD_DIM, VALUE_DIM,
+                rows, columns, scale, softcap, left, right, offset, dropout_p, factor, seed, head_dim, value_dim, FAST,
                 ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT, BLOCK_I, part != 1,
             )  # fmt: skip
     store(dk + b * dk_b + kv_head * dk_h + j[:, None] * dk_j + d[None, :] * dk_d, key_sums * scale,
-          (j[:, None] < columns) & (d[None, :] < HEAD_DIM))  # fmt: skip
+          (j[:, None] < columns) & (d[None, :] < head_dim))  # fmt: skip
     store(dv + b * dv_b + kv_head * dv_h + j[:, None] * dv_j + d[None, :] * dv_d, value_sums,
-          (j[:, None] < columns) & (d[None, :] < VALUE_DIM))  # fmt: skip
+          (j[:, None] < columns) & (d[None, :] < value_dim))  # fmt: skip
 
 
 @triton.jit
 def accumulate_dkdv(
     key_sums, value_sums, key, value, q, dout, lse, delta, bias, mask, slope, start, stop,
     j, d, head, q_i, q_d, dout_i, dout_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap,
-    left, right, offset, dropout_p, factor, seed, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, ALIBI: tl.constexpr,
+    left, right, offset, dropout_p, factor, seed, head_dim, value_dim, FAST: tl.constexpr, ALIBI: tl.constexpr,
     SOFTCAP: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, DROPOUT: tl.constexpr,
     BLOCK_I: tl.constexpr, BOUNDED: tl.constexpr,
 ):  # fmt: skip
@@ -73,16 +73,16 @@ def accumulate_dkdv(
     BLOCK_J: tl.constexpr = key.shape[0]
     for block in range(start, stop, BLOCK_I):
         i = block + tl.arange(0, BLOCK_I)
-        query = load(q + i[:, None] * q_i + d[None, :] * q_d, i[:, None] < rows, d[None, :] < HEAD_DIM,
-                     BOUNDED, d.shape[0] != HEAD_DIM)  # fmt: skip
+        query = load(q + i[:, None] * q_i + d[None, :] * q_d, i[:, None] < rows, d[None, :] < head_dim,
+                     BOUNDED, not FAST)  # fmt: skip
         dots = product(key, tl.trans(query), tl.zeros([BLOCK_J, BLOCK_I], tl.float32))
         s, tanh = scores(
             dots, i[None, :], j[:, None], bias, bias_i, bias_j, mask, mask_i, mask_j, slope, scale, softcap, left,
             right, offset, rows, columns, ALIBI, SOFTCAP, BOUNDED, LEFT, RIGHT,
         )  # fmt: skip
         weights = tl.exp2(s - load_lse(lse, i, rows)[None, :])
-        upstream = load(dout + i[:, None] * dout_i + d[None, :] * dout_d, i[:, None] < rows, d[None, :] < VALUE_DIM,
-                        BOUNDED, d.shape[0] != VALUE_DIM)  # fmt: skip
+        upstream = load(dout + i[:, None] * dout_i + d[None, :] * dout_d, i[:, None] < rows, d[None, :] < value_dim,
+                        BOUNDED, not FAST)  # fmt: skip
         dweights = product(value, tl.trans(upstream), tl.zeros([BLOCK_J, BLOCK_I], tl.float32))
         dropped = weights
         if DROPOUT:
@@ -105,13 +105,13 @@ def load_lse(lse, i, rows):
     return tl.where(logarithm == float("-inf"), 0.0, logarithm * LOG2E)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=RUN_TIME)
 def dq_kernel(
     q, k, v, bias, mask, alibi, dout, lse, delta, dq, dscores,
     q_b, q_h, q_i, q_d, k_b, k_h, k_j, k_d, v_b, v_h, v_j, v_d, dout_b, dout_h, dout_i, dout_d,
     dq_b, dq_h, dq_i, dq_d, bias_b, bias_h, bias_i, bias_j, mask_b, mask_h, mask_i, mask_j,
-    heads, group, rows, columns, scale, softcap, left, right, offset, dropout_p, factor, seed,
-    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
+    heads, group, rows, columns, head_dim, value_dim, scale, softcap, left, right, offset, dropout_p, factor, seed,
+    BLOCK_D: tl.constexpr, FAST: tl.constexpr,
     ALIBI: tl.constexpr, SOFTCAP: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, DROPOUT: tl.constexpr,
     BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr,
 ):  # fmt: skip
@@ -123,9 +123,9 @@ def dq_kernel(
     i = first + tl.arange(0, BLOCK_I)
     d = tl.arange(0, BLOCK_D)
     query = load(q + b * q_b + h * q_h + i[:, None] * q_i + d[None, :] * q_d,
-                 i[:, None] < rows, d[None, :] < HEAD_DIM, True, BLOCK_D != HEAD_DIM)  # fmt: skip
+                 i[:, None] < rows, d[None, :] < head_dim, True, not FAST)  # fmt: skip
     upstream = load(dout + b * dout_b + h * dout_h + i[:, None] * dout_i + d[None, :] * dout_d,
-                    i[:, None] < rows, d[None, :] < VALUE_DIM, True, BLOCK_D != VALUE_DIM)  # fmt: skip
+                    i[:, None] < rows, d[None, :] < value_dim, True, not FAST)  # fmt: skip
     base = load_lse(lse + head.to(tl.int64) * rows, i, rows)
     shift = tl.load(delta + head.to(tl.int64) * rows + i, mask=i < rows, other=0.0)
     k += b * k_b + (h // group) * k_h
@@ -139,24 +139,24 @@ def dq_kernel(
     slope = 0.0
     if ALIBI:
         slope = tl.load(alibi + h)
-    edges = key_range(first, columns, left, right, offset, BLOCK_I, BLOCK_J, LEFT, RIGHT)
+    edges = key_range(first, columns, left, right, offset, BLOCK_I, BLOCK_J, LEFT, RIGHT, FAST)
     sums = tl.zeros([BLOCK_I, BLOCK_D], tl.float32)
-    for part in tl.static_range(0 if LEFT else 1, 3):
+    for part in tl.static_range((0 if LEFT else 1) if FAST else 2, 3):
         sums = accumulate_dq(
             sums, query, upstream, base, shift, k, v, bias, mask, dscores, slope, edges[part], edges[part + 1], i, d,
             head, k_j, k_d, v_j, v_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right,
-            offset, dropout_p, factor, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT,
+            offset, dropout_p, factor, seed, head_dim, value_dim, FAST, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT,
             BLOCK_J, part != 1,
         )  # fmt: skip
     store(dq + b * dq_b + h * dq_h + i[:, None] * dq_i + d[None, :] * dq_d, sums * scale,
-          (i[:, None] < rows) & (d[None, :] < HEAD_DIM))  # fmt: skip
+          (i[:, None] < rows) & (d[None, :] < head_dim))  # fmt: skip
 
 
 @triton.jit
 def accumulate_dq(
     sums, query, upstream, base, shift, k, v, bias, mask, dscores, slope, start, stop, i, d, head,
     k_j, k_d, v_j, v_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset,
-    dropout_p, factor, seed, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, ALIBI: tl.constexpr,
+    dropout_p, factor, seed, head_dim, value_dim, FAST: tl.constexpr, ALIBI: tl.constexpr,
     SOFTCAP: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, DROPOUT: tl.constexpr,
     BLOCK_J: tl.constexpr, BOUNDED: tl.constexpr,
 ):  # fmt: skip
@@ -164,16 +164,16 @@ def accumulate_dq(
     BLOCK_I: tl.constexpr = query.shape[0]
     for block in range(start, stop, BLOCK_J):
         j = block + tl.arange(0, BLOCK_J)
-        key = load(k + j[:, None] * k_j + d[None, :] * k_d, j[:, None] < columns, d[None, :] < HEAD_DIM,
-                   BOUNDED, d.shape[0] != HEAD_DIM)  # fmt: skip
+        key = load(k + j[:, None] * k_j + d[None, :] * k_d, j[:, None] < columns, d[None, :] < head_dim,
+                   BOUNDED, not FAST)  # fmt: skip
         dots = product(query, tl.trans(key), tl.zeros([BLOCK_I, BLOCK_J], tl.float32))
         s, tanh = scores(
             dots, i[:, None], j[None, :], bias, bias_i, bias_j, mask, mask_i, mask_j, slope, scale, softcap, left,
             right, offset, rows, columns, ALIBI, SOFTCAP, BOUNDED, LEFT, RIGHT,
         )  # fmt: skip
         weights = tl.exp2(s - base[:, None])
-        value = load(v + j[None, :] * v_j + d[:, None] * v_d, j[None, :] < columns, d[:, None] < VALUE_DIM,
-                     BOUNDED, d.shape[0] != VALUE_DIM)  # fmt: skip
+        value = load(v + j[None, :] * v_j + d[:, None] * v_d, j[None, :] < columns, d[:, None] < value_dim,
+                     BOUNDED, not FAST)  # fmt: skip
         dweights = product(upstream, value, tl.zeros([BLOCK_I, BLOCK_J], tl.float32))
         if DROPOUT:
             kept = is_kept(i[:, None], j[None, :], head, rows, columns, dropout_p, seed)

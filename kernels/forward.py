@@ -3,20 +3,20 @@
 import triton
 import triton.language as tl
 
-from kernels.tiles import LN2, LOG2E, add_weighted, is_kept, load, product, scores, store
+from kernels.tiles import LN2, LOG2E, RUN_TIME, add_weighted, is_kept, load, product, scores, store
 
 
-@triton.jit
+@triton.jit(do_not_specialize=RUN_TIME)
 def forward_kernel(
     q, k, v, bias, mask, alibi, sinks, out, lse,
     q_b, q_h, q_i, q_d, k_b, k_h, k_j, k_d, v_b, v_h, v_j, v_d, out_b, out_h, out_i, out_d,
     bias_b, bias_h, bias_i, bias_j, mask_b, mask_h, mask_i, mask_j,
-    heads, group, rows, columns, scale, softcap, left, right, offset, dropout_p, factor, seed,
-    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
+    heads, group, rows, columns, head_dim, value_dim, scale, softcap, left, right, offset, dropout_p, factor, seed,
+    BLOCK_D: tl.constexpr, FAST: tl.constexpr,
     ALIBI: tl.constexpr, SOFTCAP: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, DROPOUT: tl.constexpr,
     BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr,
 ):  # fmt: skip
-    """`out` [batch, heads, rows, VALUE_DIM] and lse [batch * heads, rows], natural log, float32. `factor` multiplies
+    """`out` [batch, heads, rows, value_dim] and lse [batch * heads, rows], natural log, float32. `factor` multiplies
     the sums: 1 / (1 - dropout_p). See kernels.attention."""
     first = (tl.num_programs(0) - 1 - tl.program_id(0)) * BLOCK_I
     head = tl.program_id(1)
@@ -24,7 +24,7 @@ def forward_kernel(
     i = first + tl.arange(0, BLOCK_I)
     d = tl.arange(0, BLOCK_D)
     query = load(q + b * q_b + h * q_h + i[:, None] * q_i + d[None, :] * q_d,
-                 i[:, None] < rows, d[None, :] < HEAD_DIM, True, BLOCK_D != HEAD_DIM)  # fmt: skip
+                 i[:, None] < rows, d[None, :] < head_dim, True, not FAST)  # fmt: skip
     k += b * k_b + (h // group) * k_h
     v += b * v_b + (h // group) * v_h
     if bias is not None:
@@ -42,18 +42,18 @@ def forward_kernel(
         total = tl.where(top == float("-inf"), 0.0, 1.0)
     sums = tl.zeros([BLOCK_I, BLOCK_D], tl.float32)
 
-    edges = key_range(first, columns, left, right, offset, BLOCK_I, BLOCK_J, LEFT, RIGHT)
-    for part in tl.static_range(0 if LEFT else 1, 3):
+    edges = key_range(first, columns, left, right, offset, BLOCK_I, BLOCK_J, LEFT, RIGHT, FAST)
+    for part in tl.static_range((0 if LEFT else 1) if FAST else 2, 3):
         top, total, sums = accumulate_output(
             top, total, sums, query, k, v, bias, mask, slope, edges[part], edges[part + 1], i, d, head,
             k_j, k_d, v_j, v_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset,
-            dropout_p, seed, HEAD_DIM, VALUE_DIM, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT,
+            dropout_p, seed, head_dim, value_dim, FAST, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT,
             BLOCK_J, part != 1,
         )  # fmt: skip
 
     normal = tl.where(total == 0.0, 1.0, total)
     at = out + b * out_b + h * out_h + i[:, None] * out_i + d[None, :] * out_d
-    store(at, sums * (factor / normal)[:, None], (i[:, None] < rows) & (d[None, :] < VALUE_DIM))
+    store(at, sums * (factor / normal)[:, None], (i[:, None] < rows) & (d[None, :] < value_dim))
     logarithm = tl.where(total == 0.0, float("-inf"), (top + tl.log2(normal)) * LN2)
     tl.store(lse + head.to(tl.int64) * rows + i, logarithm, mask=i < rows)
 
@@ -61,10 +61,10 @@ def forward_kernel(
 @triton.jit
 def key_range(
     first, columns, left, right, offset, BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr, LEFT: tl.constexpr,
-    RIGHT: tl.constexpr,
+    RIGHT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """(start, inner_start, inner_stop, stop): the keys that the rows from `first` on see, and within them the whole
-    blocks that every row sees entirely. All but `stop` are multiples of BLOCK_J."""
+    blocks that every row sees entirely, if FAST. All but `stop` are multiples of BLOCK_J."""
     start, inner_start = 0, 0
     stop = columns
     inner_stop = columns // BLOCK_J * BLOCK_J
@@ -76,7 +76,7 @@ def key_range(
         inner_stop = tl.minimum(inner_stop, tl.maximum(first + offset + right + 1, 0) // BLOCK_J * BLOCK_J)
     if LEFT:
         inner_start = tl.maximum(tl.minimum(inner_start, tl.cdiv(stop, BLOCK_J) * BLOCK_J), start)
-    inner_stop = tl.maximum(inner_stop, inner_start)
+    inner_stop = tl.maximum(inner_stop, inner_start) if FAST else start
     return start, inner_start, inner_stop, stop
 
 
@@ -84,7 +84,7 @@ def key_range(
 def accumulate_output(
     top, total, sums, query, k, v, bias, mask, slope, start, stop, i, d, head, k_j, k_d, v_j, v_d,
     bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset, dropout_p, seed,
-    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, ALIBI: tl.constexpr, SOFTCAP: tl.constexpr, LEFT: tl.constexpr,
+    head_dim, value_dim, FAST: tl.constexpr, ALIBI: tl.constexpr, SOFTCAP: tl.constexpr, LEFT: tl.constexpr,
     RIGHT: tl.constexpr, DROPOUT: tl.constexpr,
     BLOCK_J: tl.constexpr, BOUNDED: tl.constexpr,
 ):  # fmt: skip
@@ -93,8 +93,8 @@ def accumulate_output(
     BLOCK_I: tl.constexpr = query.shape[0]
     for block in range(start, stop, BLOCK_J):
         j = block + tl.arange(0, BLOCK_J)
-        key = load(k + j[None, :] * k_j + d[:, None] * k_d, j[None, :] < columns, d[:, None] < HEAD_DIM,
-                   BOUNDED, d.shape[0] != HEAD_DIM)  # fmt: skip
+        key = load(k + j[None, :] * k_j + d[:, None] * k_d, j[None, :] < columns, d[:, None] < head_dim,
+                   BOUNDED, not FAST)  # fmt: skip
         dots = product(query, key, tl.zeros([BLOCK_I, BLOCK_J], tl.float32))
         s, _ = scores(
             dots, i[:, None], j[None, :], bias, bias_i, bias_j, mask, mask_i, mask_j, slope, scale, softcap, left,
@@ -108,8 +108,8 @@ def accumulate_output(
         total = total * shrunk + tl.sum(weights, 1)
         if DROPOUT:
             weights = tl.where(is_kept(i[:, None], j[None, :], head, rows, columns, dropout_p, seed), weights, 0.0)
-        value = load(v + j[:, None] * v_j + d[None, :] * v_d, j[:, None] < columns, d[None, :] < VALUE_DIM,
-                     BOUNDED, d.shape[0] != VALUE_DIM)  # fmt: skip
+        value = load(v + j[:, None] * v_j + d[None, :] * v_d, j[:, None] < columns, d[None, :] < value_dim,
+                     BOUNDED, not FAST)  # fmt: skip
         sums = add_weighted(weights, value, sums * shrunk[:, None])
         top = higher
     return top, total, sums

@@ -7,6 +7,7 @@ Sizes of 0 are settled here: no kernel is launched for nothing.
 import math
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import triton
@@ -18,8 +19,16 @@ from kernels.tiles import mask_kernel
 
 # How the work is cut: tile shapes, warps and pipeline stages for each size and device. Fixed, never tuned at run time.
 # Those for bfloat16 and float16 with 65 to 128 features are the fastest of 24 tried on an H200 at 8192 tokens and 128
-# features without a mask or bias (Triton 3.6); the others fit in shared memory and were not tuned.
+# features without a mask or bias (Triton 3.6); the others fit in shared memory, compile fast, and were not tuned.
 _MASK_BLOCK = 1024
+
+_ALIGNED = 16
+"""What Triton compiles whole loads of a thread for: strides in elements and addresses in bytes are multiples of it."""
+_GENERAL = {
+    kernel: triton.jit(kernel.fn, do_not_specialize=[name for name in kernel.arg_names if name.islower()])
+    for kernel in (forward_kernel, dkdv_kernel, dq_kernel)
+}
+"""The kernels compiled for strides and addresses of any kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +54,20 @@ def block_width(head_dim: int, value_dim: int) -> int:
     return max(16, int(triton.next_power_of_2(max(head_dim, value_dim))))
 
 
-def forward_schedule(dtype: torch.dtype, width: int, device: str, *, extras: bool = False) -> Schedule:
+def forward_schedule(
+    dtype: torch.dtype, width: int, device: str, *, fast: bool = True, extras: bool = False
+) -> Schedule:
     """The forward kernel's for tiles of `width` features.
 
-    `extras`: a bias or a mask is loaded for every tile of scores, which takes shared memory.
+    `fast`: its loads are whole; `extras`: a bias or a mask is loaded for every tile of scores, which takes shared
+    memory.
     """
     if device == "cpu":
         return _INTERPRETED
     if dtype == torch.float32:
-        return Schedule(64, 32, 4, 2) if width <= 128 else Schedule(32, 32, 4, 1)
+        return Schedule(32, 32, 8 if width <= 128 else 16, 1)
+    if not fast:
+        return Schedule(64, 32, 4 if width <= 128 else 8, 1)
     if width > 128:
         return Schedule(64, 64, 8, 1 if extras else 2)
     if extras:
@@ -62,13 +76,15 @@ def forward_schedule(dtype: torch.dtype, width: int, device: str, *, extras: boo
 
 
 def backward_schedule(
-    dtype: torch.dtype, width: int, device: str, *, extras: bool = False
+    dtype: torch.dtype, width: int, device: str, *, fast: bool = True, extras: bool = False
 ) -> tuple[Schedule, Schedule]:
     """Those of dk and dv, and of dq; the rest as `forward_schedule`."""
     if device == "cpu":
         return _INTERPRETED, _INTERPRETED
     if dtype == torch.float32:
-        return (Schedule(32, 32, 4, 1),) * 2
+        return (Schedule(32, 32, 16, 1),) * 2
+    if not fast:
+        return (Schedule(32, 32, 4 if width <= 128 else 8, 1),) * 2
     if width > 128:
         return Schedule(32, 64, 8, 1), Schedule(64, 32, 8, 1)
     return (Schedule(64, 64, 4, 1),) * 2 if extras else (Schedule(64, 64, 4, 2), Schedule(128, 64, 8, 3))
@@ -104,15 +120,15 @@ def attention_forward(
         return out.zero_(), lse.copy_(empty.to(lse)[:, None].expand_as(lse))
     if out.numel():
         width = block_width(q.size(-1), v.size(-1))
-        extras = bias is not None or mask is not None
-        plan = forward_schedule(q.dtype, width, q.device.type, extras=extras)
+        fast, extras = _is_fast(width, q, k, v, out), bias is not None or mask is not None
+        plan = forward_schedule(q.dtype, width, q.device.type, fast=fast, extras=extras)
         with on_device_of(q):
-            forward_kernel[(triton.cdiv(rows, plan.block_i), batch * heads)](
-                q, k, v, bias, _bytes(mask), alibi, sinks, out, lse,
+            _kernel(forward_kernel, fast)[(triton.cdiv(rows, plan.block_i), batch * heads)](
+                q, k, v, bias, _bytes(mask), alibi, None if sinks is None else sinks.float(), out, lse,
                 *q.stride(), *k.stride(), *v.stride(), *out.stride(), *_strides(bias, q, k), *_strides(mask, q, k),
-                heads, heads // k.size(1), rows, columns, scale, softcap, left, right, offset, dropout_p,
-                _factor(dropout_p), seed,
-                **_constants(q, v, alibi, softcap, left, right, dropout_p),
+                heads, heads // k.size(1), rows, columns, q.size(-1), v.size(-1), scale, softcap, left, right, offset,
+                dropout_p, _factor(dropout_p), seed,
+                **_constants(width, fast, alibi, softcap, left, right, dropout_p),
                 **_options(plan),
             )  # fmt: skip
     return out, lse
@@ -157,20 +173,21 @@ def attention_backward(
     delta = (out.float() * dout.float()).contiguous().sum(-1)
     if not (out.numel() and k.numel()):
         return dq.zero_(), dk.zero_(), dv.zero_(), delta, dscores
-    group = heads // kv_heads
-    constants = _constants(q, v, alibi, softcap, left, right, dropout_p)
-    extras = bias is not None or mask is not None
-    by_keys, by_queries = backward_schedule(q.dtype, constants["BLOCK_D"], q.device.type, extras=extras)
-    numbers = (heads, group, rows, columns, scale, softcap, left, right, offset, dropout_p, _factor(dropout_p), seed)
+    group, width = heads // kv_heads, block_width(q.size(-1), v.size(-1))
+    fast, extras = _is_fast(width, q, k, v, dout, dq, dk, dv), bias is not None or mask is not None
+    constants = _constants(width, fast, alibi, softcap, left, right, dropout_p)
+    by_keys, by_queries = backward_schedule(q.dtype, width, q.device.type, fast=fast, extras=extras)
+    numbers = (heads, group, rows, columns, q.size(-1), v.size(-1), scale, softcap, left, right, offset)
+    numbers += (dropout_p, _factor(dropout_p), seed)
     strides = (*q.stride(), *k.stride(), *v.stride(), *dout.stride())
     edges = (*_strides(bias, q, k), *_strides(mask, q, k))
     with on_device_of(q):
-        dkdv_kernel[(triton.cdiv(columns, by_keys.block_j), batch * kv_heads)](
+        _kernel(dkdv_kernel, fast)[(triton.cdiv(columns, by_keys.block_j), batch * kv_heads)](
             q, k, v, bias, _bytes(mask), alibi, dout, lse, delta, dk, dv, *strides, *dk.stride(), *dv.stride(),
             *edges, *numbers,
             **constants, **_options(by_keys),
         )  # fmt: skip
-        dq_kernel[(triton.cdiv(rows, by_queries.block_i), batch * heads)](
+        _kernel(dq_kernel, fast)[(triton.cdiv(rows, by_queries.block_i), batch * heads)](
             q, k, v, bias, _bytes(mask), alibi, dout, lse, delta, dq, dscores if with_scores else None, *strides,
             *dq.stride(),
             *edges, *numbers, **constants, **_options(by_queries),
@@ -209,13 +226,26 @@ def _factor(dropout_p: float) -> float:
     return 1.0 / (1.0 - dropout_p) if dropout_p < 1.0 else 0.0
 
 
+def _is_fast(width: int, *tensors: Tensor) -> bool:
+    """Whether tensors fill tiles of `width` features and are aligned."""
+    return all(
+        x.size(-1) == width
+        and x.stride(-1) == 1
+        and not any(number % _ALIGNED for number in (x.data_ptr(), *x.stride()[:-1]))
+        for x in tensors
+    )
+
+
+def _kernel(kernel: Any, fast: bool) -> Any:
+    return kernel if fast else _GENERAL[kernel]
+
+
 def _constants(
-    q: Tensor, v: Tensor, alibi: Tensor | None, softcap: float, left: int, right: int, dropout_p: float
+    width: int, fast: bool, alibi: Tensor | None, softcap: float, left: int, right: int, dropout_p: float
 ) -> dict[str, int | bool]:
     return {
-        "HEAD_DIM": q.size(-1),
-        "VALUE_DIM": v.size(-1),
-        "BLOCK_D": block_width(q.size(-1), v.size(-1)),
+        "BLOCK_D": width,
+        "FAST": fast,
         "ALIBI": alibi is not None,
         "SOFTCAP": softcap != 0.0,
         "LEFT": left >= 0,

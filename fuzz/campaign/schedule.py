@@ -10,6 +10,10 @@ from generators.program.case import Case
 from generators.program.emit import is_random
 
 
+BLOCK = 16
+"""Consecutive case numbers that one worker gets: such cases share compiled kernels."""
+
+
 def choose_subjects(given: list[str], device: str = "cpu") -> tuple[str, ...]:
     """The subjects of a campaign from what `--subject` said; the default ones of the device when it said nothing.
 
@@ -81,24 +85,30 @@ class CaseNumbers:
         self._cursor, self._beyond = cursor, set(beyond)
         self._next = cursor
         self._left = budget.cases
+        self._blocks: dict[int, list[int]] = {}
         self._lock = threading.Lock()
 
-    def take(self) -> int | None:
-        """The next number; None when the budget of cases is spent."""
+    def take(self, worker: int) -> int | None:
+        """The next number of the block of this worker; None when the budget of cases is spent."""
         with self._lock:
-            if self._left == 0:
-                return None
-            if self._left is not None:
-                self._left -= 1
-            while self._next in self._beyond:
-                self._next += 1
+            block = self._blocks.setdefault(worker, [])
+            if not block:
+                self._fill(block)
+            # At the end workers help each other.
+            block = block or max(self._blocks.values(), key=len)
+            return block.pop(0) if block else None
+
+    def _fill(self, block: list[int]) -> None:
+        while self._left != 0 and (not block or self._next % BLOCK):
+            if self._next not in self._beyond:
+                self._left = None if self._left is None else self._left - 1
+                block.append(self._next)
             self._next += 1
-            return self._next - 1
 
     @property
     def has_next(self) -> bool:
         """Whether there are cases to hand out."""
-        return self._left != 0
+        return self._left != 0 or any(self._blocks.values())
 
     def finish(self, index: int) -> tuple[int, frozenset[int]]:
         """Note that `index` has its verdict; gives cursor and beyond, to be stored with it."""

@@ -149,7 +149,7 @@ class WorkerThread(threading.Thread):
         return True
 
     def _prepare(self) -> Job | None:
-        index = self.shared.numbers.take()
+        index = self.shared.numbers.take(self.number)
         if index is None:
             return None
         chosen = self.shared.search.choose(index)

@@ -131,6 +131,9 @@ KEY_BLOCKS = (16, 64, 128, 1 << 20)
 #: Relations between its own outputs that a call is tried on: each costs a call of the function and a few in float64.
 RELATIONS_TRIED = 2
 
+#: The share of cases in which relations count that compile another kernel, a second or more each.
+RECOMPILED_SHARE = 0.1
+
 #: A dropout mask is read off in pieces as wide as values may be, a dozen calls for each: in no more than so many.
 PIECES = 2
 

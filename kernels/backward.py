@@ -10,7 +10,7 @@ from kernels.forward import key_range
 from kernels.tiles import LOG2E, RUN_TIME, add_weighted, is_kept, load, product, scores, store
 
 
-@triton.jit(do_not_specialize=RUN_TIME)
+@triton.jit(do_not_specialize=set(RUN_TIME) - {"group", "rows"})
 def dkdv_kernel(
     q, k, v, bias, mask, alibi, dout, lse, delta, dk, dv,
     q_b, q_h, q_i, q_d, k_b, k_h, k_j, k_d, v_b, v_h, v_j, v_d, dout_b, dout_h, dout_i, dout_d,

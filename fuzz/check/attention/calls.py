@@ -144,7 +144,7 @@ def _widen_values(attend: "FurtherCalls", call: Call) -> Tensor | None:
     None where the function refuses wider values or draws another mask for them. Raises `Unsupported`.
     """
     size = max(call.q.size(2), call.k.size(2))
-    if size <= constants.PIECES * call.v.size(3):
+    if size <= constants.PIECES[call.v.device.type] * call.v.size(3):
         return call.v
     wide = call.v.new_ones((*call.v.shape[:3], size))
     first = dropout_masks.extract_mask(attend, call, pieces=1)

@@ -134,8 +134,9 @@ RELATIONS_TRIED = 2
 #: The share of cases in which relations count that compile another kernel, a second or more each.
 RECOMPILED_SHARE = 0.1
 
-#: A dropout mask is read off in pieces as wide as values may be, a dozen calls for each: in no more than so many.
-PIECES = 2
+#: A dropout mask is read off in pieces as wide as values may be, a dozen calls for each: in no more than so many. On
+#: CUDA a call takes 2 ms, and wider values another compiled kernel.
+PIECES = {"cpu": 2, "cuda": 16}
 
 #: Units of roundoff by which an output may exceed the largest that any dropout mask gives: weights and the output are
 #: rounded, and 1 / (1 - p) with them, as for MASK_SCALE.

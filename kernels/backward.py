@@ -16,9 +16,8 @@ def dkdv_kernel(
     q_b, q_h, q_i, q_d, k_b, k_h, k_j, k_d, v_b, v_h, v_j, v_d, dout_b, dout_h, dout_i, dout_d,
     dk_b, dk_h, dk_j, dk_d, dv_b, dv_h, dv_j, dv_d, bias_b, bias_h, bias_i, bias_j, mask_b, mask_h, mask_i, mask_j,
     heads, group, rows, columns, head_dim, value_dim, scale, softcap, left, right, offset, dropout_p, factor, seed,
-    BLOCK_D: tl.constexpr, FAST: tl.constexpr,
-    ALIBI: tl.constexpr, SOFTCAP: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, DROPOUT: tl.constexpr,
-    BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr,
+    BIAS, MASK, ALIBI, SOFTCAP, LEFT, RIGHT,
+    DROPOUT: tl.constexpr, FAST: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr,
 ):  # fmt: skip
     """`dk` and `dv` of one block of keys of one key head, from all query heads that read it."""
     first = tl.program_id(0) * BLOCK_J
@@ -40,9 +39,9 @@ def dkdv_kernel(
         q_of, dout_of = q + b * q_b + h * q_h, dout + b * dout_b + h * dout_h
         lse_of, delta_of = lse + head * rows, delta + head * rows
         bias_of, mask_of = bias, mask
-        if bias is not None:
+        if BIAS:
             bias_of = bias + b * bias_b + h * bias_h
-        if mask is not None:
+        if MASK:
             mask_of = mask + b * mask_b + h * mask_h
         slope = 0.0
         if ALIBI:
@@ -51,8 +50,8 @@ def dkdv_kernel(
             key_sums, value_sums = accumulate_dkdv(
                 key_sums, value_sums, key, value, q_of, dout_of, lse_of, delta_of, bias_of, mask_of, slope,
                 edges[part], edges[part + 1], j, d, head, q_i, q_d, dout_i, dout_d, bias_i, bias_j, mask_i, mask_j,
-                rows, columns, scale, softcap, left, right, offset, dropout_p, factor, seed, head_dim, value_dim, FAST,
-                ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT, BLOCK_I, part != 1,
+                rows, columns, scale, softcap, left, right, offset, dropout_p, factor, seed, head_dim, value_dim,
+                BIAS, MASK, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT, FAST, BLOCK_I, part != 1,
             )  # fmt: skip
     store(dk + b * dk_b + kv_head * dk_h + j[:, None] * dk_j + d[None, :] * dk_d, key_sums * scale,
           (j[:, None] < columns) & (d[None, :] < head_dim))  # fmt: skip
@@ -64,9 +63,8 @@ def dkdv_kernel(
 def accumulate_dkdv(
     key_sums, value_sums, key, value, q, dout, lse, delta, bias, mask, slope, start, stop,
     j, d, head, q_i, q_d, dout_i, dout_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap,
-    left, right, offset, dropout_p, factor, seed, head_dim, value_dim, FAST: tl.constexpr, ALIBI: tl.constexpr,
-    SOFTCAP: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, DROPOUT: tl.constexpr,
-    BLOCK_I: tl.constexpr, BOUNDED: tl.constexpr,
+    left, right, offset, dropout_p, factor, seed, head_dim, value_dim, BIAS, MASK, ALIBI, SOFTCAP, LEFT, RIGHT,
+    DROPOUT: tl.constexpr, FAST: tl.constexpr, BLOCK_I: tl.constexpr, BOUNDED: tl.constexpr,
 ):  # fmt: skip
     """Add the queries from `start` to `stop` to dk and dv. Tiles are [keys, queries], since a transposed accumulator as
     operand of a product gave wrong gradients on Hopper with Triton 3.4."""
@@ -78,7 +76,7 @@ def accumulate_dkdv(
         dots = product(key, tl.trans(query), tl.zeros([BLOCK_J, BLOCK_I], tl.float32))
         s, tanh = scores(
             dots, i[None, :], j[:, None], bias, bias_i, bias_j, mask, mask_i, mask_j, slope, scale, softcap, left,
-            right, offset, rows, columns, ALIBI, SOFTCAP, BOUNDED, LEFT, RIGHT,
+            right, offset, rows, columns, BIAS, MASK, ALIBI, SOFTCAP, LEFT, RIGHT, FAST, BOUNDED,
         )  # fmt: skip
         weights = tl.exp2(s - load_lse(lse, i, rows)[None, :])
         upstream = load(dout + i[:, None] * dout_i + d[None, :] * dout_d, i[:, None] < rows, d[None, :] < value_dim,
@@ -111,9 +109,8 @@ def dq_kernel(
     q_b, q_h, q_i, q_d, k_b, k_h, k_j, k_d, v_b, v_h, v_j, v_d, dout_b, dout_h, dout_i, dout_d,
     dq_b, dq_h, dq_i, dq_d, bias_b, bias_h, bias_i, bias_j, mask_b, mask_h, mask_i, mask_j,
     heads, group, rows, columns, head_dim, value_dim, scale, softcap, left, right, offset, dropout_p, factor, seed,
-    BLOCK_D: tl.constexpr, FAST: tl.constexpr,
-    ALIBI: tl.constexpr, SOFTCAP: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, DROPOUT: tl.constexpr,
-    BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr,
+    BIAS, MASK, ALIBI, SOFTCAP, LEFT, RIGHT,
+    DROPOUT: tl.constexpr, FAST: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr,
 ):  # fmt: skip
     """`dq` of one block of queries of one head; where `dscores` [batch * heads, rows, columns] is given (zeros,
     float32), the gradient of the biased scores too."""
@@ -130,9 +127,9 @@ def dq_kernel(
     shift = tl.load(delta + head.to(tl.int64) * rows + i, mask=i < rows, other=0.0)
     k += b * k_b + (h // group) * k_h
     v += b * v_b + (h // group) * v_h
-    if bias is not None:
+    if BIAS:
         bias += b * bias_b + h * bias_h
-    if mask is not None:
+    if MASK:
         mask += b * mask_b + h * mask_h
     if dscores is not None:
         dscores += head.to(tl.int64) * rows * columns
@@ -145,8 +142,8 @@ def dq_kernel(
         sums = accumulate_dq(
             sums, query, upstream, base, shift, k, v, bias, mask, dscores, slope, edges[part], edges[part + 1], i, d,
             head, k_j, k_d, v_j, v_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right,
-            offset, dropout_p, factor, seed, head_dim, value_dim, FAST, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT,
-            BLOCK_J, part != 1,
+            offset, dropout_p, factor, seed, head_dim, value_dim, BIAS, MASK, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT,
+            FAST, BLOCK_J, part != 1,
         )  # fmt: skip
     store(dq + b * dq_b + h * dq_h + i[:, None] * dq_i + d[None, :] * dq_d, sums * scale,
           (i[:, None] < rows) & (d[None, :] < head_dim))  # fmt: skip
@@ -156,9 +153,8 @@ def dq_kernel(
 def accumulate_dq(
     sums, query, upstream, base, shift, k, v, bias, mask, dscores, slope, start, stop, i, d, head,
     k_j, k_d, v_j, v_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset,
-    dropout_p, factor, seed, head_dim, value_dim, FAST: tl.constexpr, ALIBI: tl.constexpr,
-    SOFTCAP: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, DROPOUT: tl.constexpr,
-    BLOCK_J: tl.constexpr, BOUNDED: tl.constexpr,
+    dropout_p, factor, seed, head_dim, value_dim, BIAS, MASK, ALIBI, SOFTCAP, LEFT, RIGHT,
+    DROPOUT: tl.constexpr, FAST: tl.constexpr, BLOCK_J: tl.constexpr, BOUNDED: tl.constexpr,
 ):  # fmt: skip
     """Add what the keys from `start` to `stop` give to dq, and store their part of `dscores`."""
     BLOCK_I: tl.constexpr = query.shape[0]
@@ -169,7 +165,7 @@ def accumulate_dq(
         dots = product(query, tl.trans(key), tl.zeros([BLOCK_I, BLOCK_J], tl.float32))
         s, tanh = scores(
             dots, i[:, None], j[None, :], bias, bias_i, bias_j, mask, mask_i, mask_j, slope, scale, softcap, left,
-            right, offset, rows, columns, ALIBI, SOFTCAP, BOUNDED, LEFT, RIGHT,
+            right, offset, rows, columns, BIAS, MASK, ALIBI, SOFTCAP, LEFT, RIGHT, FAST, BOUNDED,
         )  # fmt: skip
         weights = tl.exp2(s - base[:, None])
         value = load(v + j[None, :] * v_j + d[:, None] * v_d, j[None, :] < columns, d[:, None] < value_dim,

@@ -12,9 +12,8 @@ def forward_kernel(
     q_b, q_h, q_i, q_d, k_b, k_h, k_j, k_d, v_b, v_h, v_j, v_d, out_b, out_h, out_i, out_d,
     bias_b, bias_h, bias_i, bias_j, mask_b, mask_h, mask_i, mask_j,
     heads, group, rows, columns, head_dim, value_dim, scale, softcap, left, right, offset, dropout_p, factor, seed,
-    BLOCK_D: tl.constexpr, FAST: tl.constexpr,
-    ALIBI: tl.constexpr, SOFTCAP: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, DROPOUT: tl.constexpr,
-    BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr,
+    BIAS, MASK, ALIBI, SINKS, SOFTCAP, LEFT, RIGHT,
+    DROPOUT: tl.constexpr, FAST: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr,
 ):  # fmt: skip
     """`out` [batch, heads, rows, value_dim] and lse [batch * heads, rows], natural log, float32. `factor` multiplies
     the sums: 1 / (1 - dropout_p). See kernels.attention."""
@@ -27,9 +26,9 @@ def forward_kernel(
                  i[:, None] < rows, d[None, :] < head_dim, True, not FAST)  # fmt: skip
     k += b * k_b + (h // group) * k_h
     v += b * v_b + (h // group) * v_h
-    if bias is not None:
+    if BIAS:
         bias += b * bias_b + h * bias_h
-    if mask is not None:
+    if MASK:
         mask += b * mask_b + h * mask_h
     slope = 0.0
     if ALIBI:
@@ -37,7 +36,7 @@ def forward_kernel(
     # A sink is a score that is there before the first key and has no value.
     top = tl.full([BLOCK_I], float("-inf"), tl.float32)
     total = tl.zeros([BLOCK_I], tl.float32)
-    if sinks is not None:
+    if SINKS:
         top = tl.zeros([BLOCK_I], tl.float32) + tl.load(sinks + h).to(tl.float32) * LOG2E
         total = tl.where(top == float("-inf"), 0.0, 1.0)
     sums = tl.zeros([BLOCK_I, BLOCK_D], tl.float32)
@@ -47,8 +46,8 @@ def forward_kernel(
         top, total, sums = accumulate_output(
             top, total, sums, query, k, v, bias, mask, slope, edges[part], edges[part + 1], i, d, head,
             k_j, k_d, v_j, v_d, bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset,
-            dropout_p, seed, head_dim, value_dim, FAST, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT,
-            BLOCK_J, part != 1,
+            dropout_p, seed, head_dim, value_dim, BIAS, MASK, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT,
+            FAST, BLOCK_J, part != 1,
         )  # fmt: skip
 
     normal = tl.where(total == 0.0, 1.0, total)
@@ -60,8 +59,8 @@ def forward_kernel(
 
 @triton.jit
 def key_range(
-    first, columns, left, right, offset, BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr, LEFT: tl.constexpr,
-    RIGHT: tl.constexpr, FAST: tl.constexpr,
+    first, columns, left, right, offset, BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr, LEFT, RIGHT,
+    FAST: tl.constexpr,
 ):  # fmt: skip
     """(start, inner_start, inner_stop, stop): the keys that the rows from `first` on see, and within them the whole
     blocks that every row sees entirely, if FAST. All but `stop` are multiples of BLOCK_J."""
@@ -84,9 +83,8 @@ def key_range(
 def accumulate_output(
     top, total, sums, query, k, v, bias, mask, slope, start, stop, i, d, head, k_j, k_d, v_j, v_d,
     bias_i, bias_j, mask_i, mask_j, rows, columns, scale, softcap, left, right, offset, dropout_p, seed,
-    head_dim, value_dim, FAST: tl.constexpr, ALIBI: tl.constexpr, SOFTCAP: tl.constexpr, LEFT: tl.constexpr,
-    RIGHT: tl.constexpr, DROPOUT: tl.constexpr,
-    BLOCK_J: tl.constexpr, BOUNDED: tl.constexpr,
+    head_dim, value_dim, BIAS, MASK, ALIBI, SOFTCAP, LEFT, RIGHT, DROPOUT: tl.constexpr,
+    FAST: tl.constexpr, BLOCK_J: tl.constexpr, BOUNDED: tl.constexpr,
 ):  # fmt: skip
     """The online softmax over the keys from `start` to `stop`: running maximum (base 2), sum of weights, weighted
     values."""
@@ -98,7 +96,7 @@ def accumulate_output(
         dots = product(query, key, tl.zeros([BLOCK_I, BLOCK_J], tl.float32))
         s, _ = scores(
             dots, i[:, None], j[None, :], bias, bias_i, bias_j, mask, mask_i, mask_j, slope, scale, softcap, left,
-            right, offset, rows, columns, ALIBI, SOFTCAP, BOUNDED, LEFT, RIGHT,
+            right, offset, rows, columns, BIAS, MASK, ALIBI, SOFTCAP, LEFT, RIGHT, FAST, BOUNDED,
         )  # fmt: skip
         higher = tl.maximum(top, tl.max(s, 1))
         # -inf - -inf is NaN: rows that have seen no key yet subtract 0.

@@ -25,10 +25,14 @@ _MASK_BLOCK = 1024
 _ALIGNED = 16
 """What Triton compiles whole loads of a thread for: strides in elements and addresses in bytes are multiples of it."""
 _GENERAL = {
-    kernel: triton.jit(kernel.fn, do_not_specialize=[name for name in kernel.arg_names if name.islower()])
+    kernel: triton.jit(
+        kernel.fn, do_not_specialize=[name for name in kernel.arg_names if name not in kernel.fn.__annotations__]
+    )
     for kernel in (forward_kernel, dkdv_kernel, dq_kernel)
 }
-"""The kernels compiled for strides and addresses of any kind."""
+"""The kernels compiled once for all options, strides and addresses."""
+_LARGE = 1 << 17
+"""From so many scores on a call gets kernels compiled for its options, if its tensors suit them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,16 +124,16 @@ def attention_forward(
         return out.zero_(), lse.copy_(empty.to(lse)[:, None].expand_as(lse))
     if out.numel():
         width = block_width(q.size(-1), v.size(-1))
-        fast, extras = _is_fast(width, q, k, v, out), bias is not None or mask is not None
+        fast, extras = _is_fast(width, lse.numel() * columns, q, k, v, out), bias is not None or mask is not None
+        used = _used(bias, mask, alibi, softcap, left, right)
         plan = forward_schedule(q.dtype, width, q.device.type, fast=fast, extras=extras)
         with on_device_of(q):
             _kernel(forward_kernel, fast)[(triton.cdiv(rows, plan.block_i), batch * heads)](
-                q, k, v, bias, _bytes(mask), alibi, None if sinks is None else sinks.float(), out, lse,
+                q, k, v, *_pointers(fast, lse, bias, mask, alibi, None if sinks is None else sinks.float()), out, lse,
                 *q.stride(), *k.stride(), *v.stride(), *out.stride(), *_strides(bias, q, k), *_strides(mask, q, k),
                 heads, heads // k.size(1), rows, columns, q.size(-1), v.size(-1), scale, softcap, left, right, offset,
                 dropout_p, _factor(dropout_p), seed,
-                **_constants(width, fast, alibi, softcap, left, right, dropout_p),
-                **_options(plan),
+                **_constants(width, fast, dropout_p, plan, used | {"SINKS": sinks is not None}),
             )  # fmt: skip
     return out, lse
 
@@ -174,8 +178,11 @@ def attention_backward(
     if not (out.numel() and k.numel()):
         return dq.zero_(), dk.zero_(), dv.zero_(), delta, dscores
     group, width = heads // kv_heads, block_width(q.size(-1), v.size(-1))
-    fast, extras = _is_fast(width, q, k, v, dout, dq, dk, dv), bias is not None or mask is not None
-    constants = _constants(width, fast, alibi, softcap, left, right, dropout_p)
+    fast, extras = (
+        _is_fast(width, lse.numel() * columns, q, k, v, dout, dq, dk, dv),
+        bias is not None or mask is not None,
+    )
+    used, options = _used(bias, mask, alibi, softcap, left, right), _pointers(fast, lse, bias, mask, alibi)
     by_keys, by_queries = backward_schedule(q.dtype, width, q.device.type, fast=fast, extras=extras)
     numbers = (heads, group, rows, columns, q.size(-1), v.size(-1), scale, softcap, left, right, offset)
     numbers += (dropout_p, _factor(dropout_p), seed)
@@ -183,14 +190,14 @@ def attention_backward(
     edges = (*_strides(bias, q, k), *_strides(mask, q, k))
     with on_device_of(q):
         _kernel(dkdv_kernel, fast)[(triton.cdiv(columns, by_keys.block_j), batch * kv_heads)](
-            q, k, v, bias, _bytes(mask), alibi, dout, lse, delta, dk, dv, *strides, *dk.stride(), *dv.stride(),
+            q, k, v, *options, dout, lse, delta, dk, dv, *strides, *dk.stride(), *dv.stride(),
             *edges, *numbers,
-            **constants, **_options(by_keys),
+            **_constants(width, fast, dropout_p, by_keys, used),
         )  # fmt: skip
         _kernel(dq_kernel, fast)[(triton.cdiv(rows, by_queries.block_i), batch * heads)](
-            q, k, v, bias, _bytes(mask), alibi, dout, lse, delta, dq, dscores if with_scores else None, *strides,
+            q, k, v, *options, dout, lse, delta, dq, dscores if with_scores else None, *strides,
             *dq.stride(),
-            *edges, *numbers, **constants, **_options(by_queries),
+            *edges, *numbers, **_constants(width, fast, dropout_p, by_queries, used),
         )  # fmt: skip
     return dq, dk, dv, delta, dscores
 
@@ -216,9 +223,12 @@ def _strides(extra: Tensor | None, q: Tensor, k: Tensor) -> tuple[int, ...]:
     return extra.expand(*q.shape[:3], k.size(2)).stride()
 
 
-def _bytes(mask: Tensor | None) -> Tensor | None:
-    """A boolean mask as numbers, which kernels load alike everywhere."""
-    return None if mask is None else mask.view(torch.uint8)
+def _pointers(fast: bool, lse: Tensor, bias: Tensor | None, mask: Tensor | None, *rest: Tensor | None) -> list[Any]:
+    """What kernels load options from: a mask as numbers, which they load alike everywhere; in the place of options
+    that are not there None, or for a kernel that finds that out while it runs, any memory."""
+    mask = mask if fast or mask is not None else lse
+    pointers = [bias, None if mask is None else mask.view(torch.uint8), *rest]
+    return pointers if fast else [lse if pointer is None else pointer for pointer in pointers]
 
 
 def _factor(dropout_p: float) -> float:
@@ -226,9 +236,9 @@ def _factor(dropout_p: float) -> float:
     return 1.0 / (1.0 - dropout_p) if dropout_p < 1.0 else 0.0
 
 
-def _is_fast(width: int, *tensors: Tensor) -> bool:
-    """Whether tensors fill tiles of `width` features and are aligned."""
-    return all(
+def _is_fast(width: int, scores: int, *tensors: Tensor) -> bool:
+    """Whether a call is large, its tensors fill tiles of `width` features and are aligned."""
+    return scores >= _LARGE and all(
         x.size(-1) == width
         and x.stride(-1) == 1
         and not any(number % _ALIGNED for number in (x.data_ptr(), *x.stride()[:-1]))
@@ -240,22 +250,23 @@ def _kernel(kernel: Any, fast: bool) -> Any:
     return kernel if fast else _GENERAL[kernel]
 
 
+def _used(
+    bias: Tensor | None, mask: Tensor | None, alibi: Tensor | None, softcap: float, left: int, right: int
+) -> dict[str, bool]:
+    options = {"BIAS": bias, "MASK": mask, "ALIBI": alibi}
+    used = {name: option is not None for name, option in options.items()}
+    return used | {"SOFTCAP": softcap != 0.0, "LEFT": left >= 0, "RIGHT": right >= 0}
+
+
 def _constants(
-    width: int, fast: bool, alibi: Tensor | None, softcap: float, left: int, right: int, dropout_p: float
-) -> dict[str, int | bool]:
+    width: int, fast: bool, dropout_p: float, plan: Schedule, used: dict[str, bool]
+) -> dict[str, int | bool | None]:
+    """What kernels are compiled for. To Triton 1 and None are constants where an argument may be specialised."""
     return {
-        "BLOCK_D": width,
-        "FAST": fast,
-        "ALIBI": alibi is not None,
-        "SOFTCAP": softcap != 0.0,
-        "LEFT": left >= 0,
-        "RIGHT": right >= 0,
+        **{name: (1 if is_used else None) if fast else int(is_used) for name, is_used in used.items()},
         "DROPOUT": dropout_p > 0.0,
-    }
-
-
-def _options(plan: Schedule) -> dict[str, int]:
-    return {
+        "FAST": fast,
+        "BLOCK_D": width,
         "BLOCK_I": plan.block_i,
         "BLOCK_J": plan.block_j,
         "num_warps": plan.num_warps,

@@ -85,7 +85,7 @@ def tanh(x):
 @triton.jit
 def scores(
     dots, i, j, bias, bias_i, bias_j, mask, mask_i, mask_j, slope, scale, softcap, left, right, offset, rows, columns,
-    ALIBI: tl.constexpr, SOFTCAP: tl.constexpr, BOUNDED: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr,
+    BIAS, MASK, ALIBI, SOFTCAP, LEFT, RIGHT, FAST: tl.constexpr, BOUNDED: tl.constexpr,
 ):  # fmt: skip
     """(log2(e) times the scores of a tile, tanh of the softcap or `dots`) from the products q . k.
 
@@ -93,20 +93,20 @@ def scores(
     first element. BOUNDED: the tile crosses the end of the axis that is looped over, or an edge of the band of kept
     keys. Along the other axis any tile may cross the end: what is computed there is never stored.
     """
-    if SOFTCAP or ALIBI or bias is not None:
+    if not FAST or SOFTCAP or ALIBI or BIAS:
         s = dots * scale
         if SOFTCAP:
             dots = tanh(s / softcap)
             s = softcap * dots
         if ALIBI:
             s -= slope * tl.abs(i + offset - j).to(tl.float32)
-        if bias is not None:
+        if BIAS:
             at = bias + i.to(tl.int64) * bias_i + j.to(tl.int64) * bias_j
             s += tl.load(at, mask=(i < rows) & (j < columns), other=0.0).to(tl.float32)
         s *= LOG2E
     else:
         s = dots * (scale * LOG2E)
-    if mask is not None:
+    if MASK:
         at = mask + i.to(tl.int64) * mask_i + j.to(tl.int64) * mask_j
         s = tl.where(tl.load(at, mask=(i < rows) & (j < columns), other=0) != 0, s, float("-inf"))
     if BOUNDED:

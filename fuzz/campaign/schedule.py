@@ -9,7 +9,6 @@ from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.emit import is_random
 
-
 BLOCK = 16
 """Consecutive case numbers that one worker gets: such cases share compiled kernels."""
 

@@ -22,17 +22,13 @@ from kernels.tiles import mask_kernel
 # features without a mask or bias (Triton 3.6); the others fit in shared memory, compile fast, and were not tuned.
 _MASK_BLOCK = 1024
 
-_ALIGNED = 16
-"""What Triton compiles whole loads of a thread for: strides in elements and addresses in bytes are multiples of it."""
+_LARGE = 1 << 17
+"""From so many scores on a call gets fast kernels, compiled for its options, if its tensors suit them."""
 _GENERAL = {
-    kernel: triton.jit(
-        kernel.fn, do_not_specialize=[name for name in kernel.arg_names if name not in kernel.fn.__annotations__]
-    )
+    kernel: triton.jit(kernel.fn, do_not_specialize=set(kernel.arg_names) - set(kernel.fn.__annotations__))
     for kernel in (forward_kernel, dkdv_kernel, dq_kernel)
 }
-"""The kernels compiled once for all options, strides and addresses."""
-_LARGE = 1 << 17
-"""From so many scores on a call gets kernels compiled for its options, if its tensors suit them."""
+"""The kernels as one compiled form serves all options, sizes and strides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +59,7 @@ def forward_schedule(
 ) -> Schedule:
     """The forward kernel's for tiles of `width` features.
 
-    `fast`: its loads are whole; `extras`: a bias or a mask is loaded for every tile of scores, which takes shared
+    `fast`: see `_is_fast`; `extras`: a bias or a mask is loaded for every tile of scores, which takes shared
     memory.
     """
     if device == "cpu":
@@ -124,11 +120,14 @@ def attention_forward(
         return out.zero_(), lse.copy_(empty.to(lse)[:, None].expand_as(lse))
     if out.numel():
         width = block_width(q.size(-1), v.size(-1))
-        fast, extras = _is_fast(width, lse.numel() * columns, q, k, v, out), bias is not None or mask is not None
-        used = _used(bias, mask, alibi, softcap, left, right)
-        plan = forward_schedule(q.dtype, width, q.device.type, fast=fast, extras=extras)
+        fast, used = (
+            _is_fast(width, lse.numel() * columns, q, k, v, out),
+            _used(bias, mask, alibi, softcap, left, right),
+        )
+        plan = forward_schedule(q.dtype, width, q.device.type, fast=fast, extras=used["BIAS"] or used["MASK"])
+        kernel = forward_kernel if fast else _GENERAL[forward_kernel]
         with on_device_of(q):
-            _kernel(forward_kernel, fast)[(triton.cdiv(rows, plan.block_i), batch * heads)](
+            kernel[(triton.cdiv(rows, plan.block_i), batch * heads)](
                 q, k, v, *_pointers(fast, lse, bias, mask, alibi, None if sinks is None else sinks.float()), out, lse,
                 *q.stride(), *k.stride(), *v.stride(), *out.stride(), *_strides(bias, q, k), *_strides(mask, q, k),
                 heads, heads // k.size(1), rows, columns, q.size(-1), v.size(-1), scale, softcap, left, right, offset,
@@ -178,26 +177,25 @@ def attention_backward(
     if not (out.numel() and k.numel()):
         return dq.zero_(), dk.zero_(), dv.zero_(), delta, dscores
     group, width = heads // kv_heads, block_width(q.size(-1), v.size(-1))
-    fast, extras = (
-        _is_fast(width, lse.numel() * columns, q, k, v, dout, dq, dk, dv),
-        bias is not None or mask is not None,
+    fast, used = (
+        _is_fast(width, lse.numel() * columns, q, k, v, dout, dq),
+        _used(bias, mask, alibi, softcap, left, right),
     )
-    used, options = _used(bias, mask, alibi, softcap, left, right), _pointers(fast, lse, bias, mask, alibi)
+    extras, options = used["BIAS"] or used["MASK"], _pointers(fast, lse, bias, mask, alibi)
     by_keys, by_queries = backward_schedule(q.dtype, width, q.device.type, fast=fast, extras=extras)
+    keys_kernel, queries_kernel = (kernel if fast else _GENERAL[kernel] for kernel in (dkdv_kernel, dq_kernel))
     numbers = (heads, group, rows, columns, q.size(-1), v.size(-1), scale, softcap, left, right, offset)
     numbers += (dropout_p, _factor(dropout_p), seed)
     strides = (*q.stride(), *k.stride(), *v.stride(), *dout.stride())
     edges = (*_strides(bias, q, k), *_strides(mask, q, k))
     with on_device_of(q):
-        _kernel(dkdv_kernel, fast)[(triton.cdiv(columns, by_keys.block_j), batch * kv_heads)](
+        keys_kernel[(triton.cdiv(columns, by_keys.block_j), batch * kv_heads)](
             q, k, v, *options, dout, lse, delta, dk, dv, *strides, *dk.stride(), *dv.stride(),
-            *edges, *numbers,
-            **_constants(width, fast, dropout_p, by_keys, used),
+            *edges, *numbers, **_constants(width, fast, dropout_p, by_keys, used),
         )  # fmt: skip
-        _kernel(dq_kernel, fast)[(triton.cdiv(rows, by_queries.block_i), batch * heads)](
+        queries_kernel[(triton.cdiv(rows, by_queries.block_i), batch * heads)](
             q, k, v, *options, dout, lse, delta, dq, dscores if with_scores else None, *strides,
-            *dq.stride(),
-            *edges, *numbers, **_constants(width, fast, dropout_p, by_queries, used),
+            *dq.stride(), *edges, *numbers, **_constants(width, fast, dropout_p, by_queries, used),
         )  # fmt: skip
     return dq, dk, dv, delta, dscores
 
@@ -237,17 +235,14 @@ def _factor(dropout_p: float) -> float:
 
 
 def _is_fast(width: int, scores: int, *tensors: Tensor) -> bool:
-    """Whether a call is large, its tensors fill tiles of `width` features and are aligned."""
+    """Whether a call is large, and each load of a thread is whole: features fill tiles of `width`, in memory that is
+    aligned to what Triton looks for."""
     return scores >= _LARGE and all(
         x.size(-1) == width
         and x.stride(-1) == 1
-        and not any(number % _ALIGNED for number in (x.data_ptr(), *x.stride()[:-1]))
+        and not any(number % 16 for number in (x.data_ptr(), *x.stride()[:-1]))
         for x in tensors
     )
-
-
-def _kernel(kernel: Any, fast: bool) -> Any:
-    return kernel if fast else _GENERAL[kernel]
 
 
 def _used(

@@ -7,10 +7,10 @@ import triton
 import triton.language as tl
 
 from kernels.forward import key_range
-from kernels.tiles import LOG2E, RUN_TIME, add_weighted, is_kept, load, product, scores, store
+from kernels.tiles import LOG2E, add_weighted, is_kept, load, product, scores, store
 
 
-@triton.jit(do_not_specialize=set(RUN_TIME) - {"group", "rows"})
+@triton.jit
 def dkdv_kernel(
     q, k, v, bias, mask, alibi, dout, lse, delta, dk, dv,
     q_b, q_h, q_i, q_d, k_b, k_h, k_j, k_d, v_b, v_h, v_j, v_d, dout_b, dout_h, dout_i, dout_d,
@@ -103,7 +103,7 @@ def load_lse(lse, i, rows):
     return tl.where(logarithm == float("-inf"), 0.0, logarithm * LOG2E)
 
 
-@triton.jit(do_not_specialize=RUN_TIME)
+@triton.jit
 def dq_kernel(
     q, k, v, bias, mask, alibi, dout, lse, delta, dq, dscores,
     q_b, q_h, q_i, q_d, k_b, k_h, k_j, k_d, v_b, v_h, v_j, v_d, dout_b, dout_h, dout_i, dout_d,

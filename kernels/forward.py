@@ -3,10 +3,10 @@
 import triton
 import triton.language as tl
 
-from kernels.tiles import LN2, LOG2E, RUN_TIME, add_weighted, is_kept, load, product, scores, store
+from kernels.tiles import LN2, LOG2E, add_weighted, is_kept, load, product, scores, store
 
 
-@triton.jit(do_not_specialize=RUN_TIME)
+@triton.jit
 def forward_kernel(
     q, k, v, bias, mask, alibi, sinks, out, lse,
     q_b, q_h, q_i, q_d, k_b, k_h, k_j, k_d, v_b, v_h, v_j, v_d, out_b, out_h, out_i, out_d,

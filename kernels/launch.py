@@ -7,7 +7,6 @@ Sizes of 0 are settled here: no kernel is launched for nothing.
 import math
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import triton
@@ -19,7 +18,7 @@ from kernels.tiles import mask_kernel
 
 # How the work is cut: tile shapes, warps and pipeline stages for each size and device. Fixed, never tuned at run time.
 # Those for bfloat16 and float16 with 65 to 128 features are the fastest of 24 tried on an H200 at 8192 tokens and 128
-# features without a mask or bias (Triton 3.6); the others fit in shared memory, compile fast, and were not tuned.
+# features without a mask or bias (Triton 3.6); the others fit in shared memory and were not tuned.
 _MASK_BLOCK = 1024
 
 _LARGE = 1 << 17
@@ -43,6 +42,9 @@ class Schedule:
 
 _INTERPRETED = Schedule(64, 64)
 """The interpreter's: smaller tiles cost several times as much per element there."""
+_GENERAL_SCHEDULES = dict.fromkeys((torch.bfloat16, torch.float16), Schedule(32, 32, 8, 1))
+_GENERAL_SCHEDULES[torch.float32] = Schedule(32, 32, 16, 1)
+"""Those of general kernels: the less a thread does, the sooner it is compiled."""
 
 
 def block_width(head_dim: int, value_dim: int) -> int:
@@ -64,10 +66,10 @@ def forward_schedule(
     """
     if device == "cpu":
         return _INTERPRETED
-    if dtype == torch.float32:
-        return Schedule(32, 32, 8 if width <= 128 else 16, 1)
     if not fast:
-        return Schedule(64, 32, 4 if width <= 128 else 8, 1)
+        return _GENERAL_SCHEDULES[dtype]
+    if dtype == torch.float32:
+        return Schedule(64, 32, 4, 2) if width <= 128 else Schedule(32, 32, 4, 1)
     if width > 128:
         return Schedule(64, 64, 8, 1 if extras else 2)
     if extras:
@@ -81,10 +83,10 @@ def backward_schedule(
     """Those of dk and dv, and of dq; the rest as `forward_schedule`."""
     if device == "cpu":
         return _INTERPRETED, _INTERPRETED
-    if dtype == torch.float32:
-        return (Schedule(32, 32, 16, 1),) * 2
     if not fast:
-        return (Schedule(32, 32, 4 if width <= 128 else 8, 1),) * 2
+        return (_GENERAL_SCHEDULES[dtype],) * 2
+    if dtype == torch.float32:
+        return (Schedule(32, 32, 4, 1),) * 2
     if width > 128:
         return Schedule(32, 64, 8, 1), Schedule(64, 32, 8, 1)
     return (Schedule(64, 64, 4, 1),) * 2 if extras else (Schedule(64, 64, 4, 2), Schedule(128, 64, 8, 3))
@@ -128,7 +130,7 @@ def attention_forward(
         kernel = forward_kernel if fast else _GENERAL[forward_kernel]
         with on_device_of(q):
             kernel[(triton.cdiv(rows, plan.block_i), batch * heads)](
-                q, k, v, *_pointers(fast, lse, bias, mask, alibi, None if sinks is None else sinks.float()), out, lse,
+                q, k, v, *_pointers(lse, bias, mask, alibi, None if sinks is None else sinks.float()), out, lse,
                 *q.stride(), *k.stride(), *v.stride(), *out.stride(), *_strides(bias, q, k), *_strides(mask, q, k),
                 heads, heads // k.size(1), rows, columns, q.size(-1), v.size(-1), scale, softcap, left, right, offset,
                 dropout_p, _factor(dropout_p), seed,
@@ -181,7 +183,7 @@ def attention_backward(
         _is_fast(width, lse.numel() * columns, q, k, v, dout, dq),
         _used(bias, mask, alibi, softcap, left, right),
     )
-    extras, options = used["BIAS"] or used["MASK"], _pointers(fast, lse, bias, mask, alibi)
+    extras, options = used["BIAS"] or used["MASK"], _pointers(lse, bias, mask, alibi)
     by_keys, by_queries = backward_schedule(q.dtype, width, q.device.type, fast=fast, extras=extras)
     keys_kernel, queries_kernel = (kernel if fast else _GENERAL[kernel] for kernel in (dkdv_kernel, dq_kernel))
     numbers = (heads, group, rows, columns, q.size(-1), v.size(-1), scale, softcap, left, right, offset)
@@ -221,12 +223,10 @@ def _strides(extra: Tensor | None, q: Tensor, k: Tensor) -> tuple[int, ...]:
     return extra.expand(*q.shape[:3], k.size(2)).stride()
 
 
-def _pointers(fast: bool, lse: Tensor, bias: Tensor | None, mask: Tensor | None, *rest: Tensor | None) -> list[Any]:
-    """What kernels load options from: a mask as numbers, which they load alike everywhere; in the place of options
-    that are not there None, or for a kernel that finds that out while it runs, any memory."""
-    mask = mask if fast or mask is not None else lse
-    pointers = [bias, None if mask is None else mask.view(torch.uint8), *rest]
-    return pointers if fast else [lse if pointer is None else pointer for pointer in pointers]
+def _pointers(lse: Tensor, bias: Tensor | None, mask: Tensor | None, *rest: Tensor | None) -> list[Tensor]:
+    """What kernels load options from: any memory where a call lacks one, and a mask as numbers."""
+    numbers = (lse if mask is None else mask).view(torch.uint8)
+    return [lse if option is None else option for option in (bias, numbers, *rest)]
 
 
 def _factor(dropout_p: float) -> float:

@@ -13,12 +13,6 @@ INTERPRETED = tl.constexpr(bool(triton.knobs.runtime.interpret))
 LOG2E: tl.constexpr = tl.constexpr(1.4426950408889634)
 LN2: tl.constexpr = tl.constexpr(0.6931471805599453)
 
-RUN_TIME = (
-    "bias", "mask", "alibi", "sinks", "bias_b", "bias_h", "bias_i", "bias_j", "mask_b", "mask_h", "mask_i", "mask_j",
-    "heads", "group", "rows", "columns", "left", "right", "offset", "seed",
-)  # fmt: skip
-"""Arguments that kernels are not compiled anew for, whatever their size and alignment."""
-
 
 @triton.jit
 def round_to(x, DTYPE: tl.constexpr):

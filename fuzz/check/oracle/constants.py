@@ -131,9 +131,6 @@ KEY_BLOCKS = (16, 64, 128, 1 << 20)
 #: Relations between its own outputs that a call is tried on: each costs a call of the function and a few in float64.
 RELATIONS_TRIED = 2
 
-#: The share of cases in which relations count that compile another kernel, a second or more each.
-RECOMPILED_SHARE = 0.1
-
 #: A dropout mask is read off in pieces as wide as values may be, a dozen calls for each: in no more than so many. On
 #: CUDA a call takes 2 ms, and wider values another compiled kernel.
 PIECES = {"cpu": 2, "cuda": 16}

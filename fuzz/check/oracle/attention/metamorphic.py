@@ -17,18 +17,14 @@ from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.error_bound import compute_error_bounds
 from fuzz.check.oracle.attention.exact import Exact
 from fuzz.check.oracle.attention.relation_table import RELATIONS, Equation
-from fuzz.check.oracle.constants import (
-    LARGEST_RELATED,
-    MOST_SCORES,
-    RECOMPILED_SHARE,
-    SMALLEST_RELATED,
-    UNIT_ROUNDOFF,
-    error_bound_limit,
-)
+from fuzz.check.oracle.constants import LARGEST_RELATED, MOST_SCORES, SMALLEST_RELATED, UNIT_ROUNDOFF, error_bound_limit
 from fuzz.check.oracle.where import largest_index
 from fuzz.protocol.failures import RelationBroken
 
 Function = Callable[..., Tensor]
+
+_RECOMPILED = 0.1
+"""The share of cases in which natively a relation counts that takes another compiled kernel, a second or more each."""
 
 
 def find_violations(
@@ -39,11 +35,9 @@ def find_violations(
     `attend(q, k, v, **options)` gives the output of docs/kernels.md. A call that it refuses (`Unsupported`) is skipped;
     any other exception is raised. Both sides may differ by the sum of their error bounds. With `exact`, for a function
     that sums in one order whatever the shape, exact relations must hold bit for bit on contiguous tensors. Nothing is
-    found for calls with dropout, numbers that are not finite or scores beyond float32, nor in rows that keep no key. Off the
-    CPU kernels are compiled for options and features: relations that change these are tried in a share of cases.
+    found for calls with dropout, numbers that are not finite or scores beyond float32, nor in rows that keep no key.
     """
     call = given.replace()
-    share = 1.0 if call.q.device.type == "cpu" else RECOMPILED_SHARE
     if not _is_tame(call):
         return []
     if exact:
@@ -56,7 +50,7 @@ def find_violations(
         if tried == most:
             break
         equation = relation.build(call, chance)
-        if equation is None or (share < 1 and _is_other_kernel(equation, call) and chance.random() > share):
+        if equation is None or (_is_recompiled(equation, call) and chance.random() > _RECOMPILED):
             continue
         try:
             wrong = trial.check(equation, bitwise=exact and relation.exact)
@@ -68,9 +62,10 @@ def find_violations(
     return found
 
 
-def _is_other_kernel(equation: Equation, call: Call) -> bool:
+def _is_recompiled(equation: Equation, call: Call) -> bool:
+    """Whether native kernels are likely to be compiled anew: for other options or features."""
     asked = [(one.options.keys(), one.q.shape[3], one.v.shape[3]) for one in (call, equation.changed, equation.call)]
-    return asked != asked[:1] * 3
+    return call.q.is_cuda and asked != asked[:1] * 3
 
 
 class _Trial:

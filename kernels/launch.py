@@ -56,13 +56,10 @@ def block_width(head_dim: int, value_dim: int) -> int:
     return max(16, int(triton.next_power_of_2(max(head_dim, value_dim))))
 
 
-def forward_schedule(
-    dtype: torch.dtype, width: int, device: str, *, fast: bool = True, extras: bool = False
-) -> Schedule:
-    """The forward kernel's for tiles of `width` features.
+def forward_schedule(dtype: torch.dtype, width: int, device: str, *, fast: bool, extras: bool = False) -> Schedule:
+    """The forward kernel's for tiles of `width` features, of the `fast` form or the general one.
 
-    `fast`: see `_is_fast`; `extras`: a bias or a mask is loaded for every tile of scores, which takes shared
-    memory.
+    `extras`: a bias or a mask is loaded for every tile of scores, which takes shared memory.
     """
     if device == "cpu":
         return _INTERPRETED
@@ -78,7 +75,7 @@ def forward_schedule(
 
 
 def backward_schedule(
-    dtype: torch.dtype, width: int, device: str, *, fast: bool = True, extras: bool = False
+    dtype: torch.dtype, width: int, device: str, *, fast: bool, extras: bool = False
 ) -> tuple[Schedule, Schedule]:
     """Those of dk and dv, and of dq; the rest as `forward_schedule`."""
     if device == "cpu":
@@ -122,19 +119,17 @@ def attention_forward(
         return out.zero_(), lse.copy_(empty.to(lse)[:, None].expand_as(lse))
     if out.numel():
         width = block_width(q.size(-1), v.size(-1))
-        fast, used = (
-            _is_fast(width, lse.numel() * columns, q, k, v, out),
-            _used(bias, mask, alibi, softcap, left, right),
-        )
-        plan = forward_schedule(q.dtype, width, q.device.type, fast=fast, extras=used["BIAS"] or used["MASK"])
+        fast, extras = _is_fast(width, lse.numel() * columns, q, k, v, out), bias is not None or mask is not None
+        plan = forward_schedule(q.dtype, width, q.device.type, fast=fast, extras=extras)
         kernel = forward_kernel if fast else _GENERAL[forward_kernel]
         with on_device_of(q):
             kernel[(triton.cdiv(rows, plan.block_i), batch * heads)](
                 q, k, v, *_pointers(lse, bias, mask, alibi, None if sinks is None else sinks.float()), out, lse,
                 *q.stride(), *k.stride(), *v.stride(), *out.stride(), *_strides(bias, q, k), *_strides(mask, q, k),
                 heads, heads // k.size(1), rows, columns, q.size(-1), v.size(-1), scale, softcap, left, right, offset,
-                dropout_p, _factor(dropout_p), seed,
-                **_constants(width, fast, dropout_p, plan, used | {"SINKS": sinks is not None}),
+                dropout_p, _factor(dropout_p), seed, *_flags(fast, bias is not None, mask is not None, alibi is not None),
+                *_flags(fast, sinks is not None, softcap != 0.0, left >= 0, right >= 0),
+                **_constants(width, fast, dropout_p, plan),
             )  # fmt: skip
     return out, lse
 
@@ -179,25 +174,23 @@ def attention_backward(
     if not (out.numel() and k.numel()):
         return dq.zero_(), dk.zero_(), dv.zero_(), delta, dscores
     group, width = heads // kv_heads, block_width(q.size(-1), v.size(-1))
-    fast, used = (
-        _is_fast(width, lse.numel() * columns, q, k, v, dout, dq),
-        _used(bias, mask, alibi, softcap, left, right),
-    )
-    extras, options = used["BIAS"] or used["MASK"], _pointers(lse, bias, mask, alibi)
+    fast, extras = _is_fast(width, lse.numel() * columns, q, k, v, dout, dq), bias is not None or mask is not None
+    options = _pointers(lse, bias, mask, alibi)
     by_keys, by_queries = backward_schedule(q.dtype, width, q.device.type, fast=fast, extras=extras)
     keys_kernel, queries_kernel = (kernel if fast else _GENERAL[kernel] for kernel in (dkdv_kernel, dq_kernel))
     numbers = (heads, group, rows, columns, q.size(-1), v.size(-1), scale, softcap, left, right, offset)
-    numbers += (dropout_p, _factor(dropout_p), seed)
+    used = (*(option is not None for option in (bias, mask, alibi)), softcap != 0.0, left >= 0, right >= 0)
+    numbers += (dropout_p, _factor(dropout_p), seed, *_flags(fast, *used))
     strides = (*q.stride(), *k.stride(), *v.stride(), *dout.stride())
     edges = (*_strides(bias, q, k), *_strides(mask, q, k))
     with on_device_of(q):
         keys_kernel[(triton.cdiv(columns, by_keys.block_j), batch * kv_heads)](
             q, k, v, *options, dout, lse, delta, dk, dv, *strides, *dk.stride(), *dv.stride(),
-            *edges, *numbers, **_constants(width, fast, dropout_p, by_keys, used),
+            *edges, *numbers, **_constants(width, fast, dropout_p, by_keys),
         )  # fmt: skip
         queries_kernel[(triton.cdiv(rows, by_queries.block_i), batch * heads)](
             q, k, v, *options, dout, lse, delta, dq, dscores if with_scores else None, *strides,
-            *dq.stride(), *edges, *numbers, **_constants(width, fast, dropout_p, by_queries, used),
+            *dq.stride(), *edges, *numbers, **_constants(width, fast, dropout_p, by_queries),
         )  # fmt: skip
     return dq, dk, dv, delta, dscores
 
@@ -245,20 +238,13 @@ def _is_fast(width: int, scores: int, *tensors: Tensor) -> bool:
     )
 
 
-def _used(
-    bias: Tensor | None, mask: Tensor | None, alibi: Tensor | None, softcap: float, left: int, right: int
-) -> dict[str, bool]:
-    options = {"BIAS": bias, "MASK": mask, "ALIBI": alibi}
-    used = {name: option is not None for name, option in options.items()}
-    return used | {"SOFTCAP": softcap != 0.0, "LEFT": left >= 0, "RIGHT": right >= 0}
+def _flags(fast: bool, *used: bool) -> list[int | None]:
+    """Which options a call has: constants of fast kernels, as Triton takes 1 and None for some, else numbers."""
+    return [(1 if is_used else None) if fast else int(is_used) for is_used in used]
 
 
-def _constants(
-    width: int, fast: bool, dropout_p: float, plan: Schedule, used: dict[str, bool]
-) -> dict[str, int | bool | None]:
-    """What kernels are compiled for. To Triton 1 and None are constants where an argument may be specialised."""
+def _constants(width: int, fast: bool, dropout_p: float, plan: Schedule) -> dict[str, int | bool]:
     return {
-        **{name: (1 if is_used else None) if fast else int(is_used) for name, is_used in used.items()},
         "DROPOUT": dropout_p > 0.0,
         "FAST": fast,
         "BLOCK_D": width,

@@ -109,7 +109,7 @@ def test_a_function_of_a_module_outside_of_packages_has_no_tiles() -> None:
 
 def test_the_bundled_kernels_are_launched_with_other_tiles() -> None:
     def attention() -> launch.Schedule:
-        return launch.forward_schedule(torch.float32, 16, "cpu")
+        return launch.forward_schedule(torch.float32, 16, "cpu", fast=True)
 
     attention.__module__ = "kernels.attention"
     change = CONTROLS["tile"].launch

@@ -42,9 +42,8 @@ class Schedule:
 
 _INTERPRETED = Schedule(64, 64)
 """The interpreter's: smaller tiles cost several times as much per element there."""
-_GENERAL_SCHEDULES = dict.fromkeys((torch.bfloat16, torch.float16), Schedule(32, 32, 8, 1))
-_GENERAL_SCHEDULES[torch.float32] = Schedule(32, 32, 16, 1)
-"""Those of general kernels: the less a thread does, the sooner it is compiled."""
+_GENERAL_SCHEDULE = Schedule(32, 32, 8, 1)
+"""That of general kernels: the less a thread does, the sooner it is compiled."""
 
 
 def block_width(head_dim: int, value_dim: int) -> int:
@@ -64,7 +63,7 @@ def forward_schedule(dtype: torch.dtype, width: int, device: str, *, fast: bool,
     if device == "cpu":
         return _INTERPRETED
     if not fast:
-        return _GENERAL_SCHEDULES[dtype]
+        return _GENERAL_SCHEDULE
     if dtype == torch.float32:
         return Schedule(64, 32, 4, 2) if width <= 128 else Schedule(32, 32, 4, 1)
     if width > 128:
@@ -81,7 +80,7 @@ def backward_schedule(
     if device == "cpu":
         return _INTERPRETED, _INTERPRETED
     if not fast:
-        return (_GENERAL_SCHEDULES[dtype],) * 2
+        return (_GENERAL_SCHEDULE,) * 2
     if dtype == torch.float32:
         return (Schedule(32, 32, 4, 1),) * 2
     if width > 128:

@@ -85,7 +85,8 @@ def scores(
 
     `i` and `j` are the query and key numbers, shaped to broadcast to the tile; `bias` and `mask` point at the head's
     first element. BOUNDED: the tile crosses the end of the axis that is looped over, or an edge of the band of kept
-    keys. Along the other axis any tile may cross the end: what is computed there is never stored.
+    keys. Along the other axis any tile may cross the end: what is computed there is never stored. Triton 3.6 fails to
+    compile loads under a condition beside dropout, so that general kernels mask them.
     """
     if not FAST or SOFTCAP or ALIBI or BIAS:
         s = dots * scale
@@ -94,15 +95,16 @@ def scores(
             s = softcap * dots
         if ALIBI:
             s -= slope * tl.abs(i + offset - j).to(tl.float32)
-        if BIAS:
+        if not FAST or BIAS:
             at = bias + i.to(tl.int64) * bias_i + j.to(tl.int64) * bias_j
-            s += tl.load(at, mask=(i < rows) & (j < columns), other=0.0).to(tl.float32)
+            s += tl.load(at, mask=(i < rows) & (j < columns) & (BIAS != 0), other=0.0).to(tl.float32)
         s *= LOG2E
     else:
         s = dots * (scale * LOG2E)
-    if MASK:
+    if not FAST or MASK:
         at = mask + i.to(tl.int64) * mask_i + j.to(tl.int64) * mask_j
-        s = tl.where(tl.load(at, mask=(i < rows) & (j < columns), other=0) != 0, s, float("-inf"))
+        masked = tl.load(at, mask=(i < rows) & (j < columns) & (MASK != 0), other=1) == 0
+        s = tl.where(masked, float("-inf"), s)
     if BOUNDED:
         kept = (i < rows) & (j < columns)
         if LEFT:

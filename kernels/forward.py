@@ -59,8 +59,7 @@ def forward_kernel(
 
 @triton.jit
 def key_range(
-    first, columns, left, right, offset, BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr, LEFT, RIGHT,
-    FAST: tl.constexpr,
+    first, columns, left, right, offset, BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr, LEFT, RIGHT, FAST: tl.constexpr,
 ):  # fmt: skip
     """(start, inner_start, inner_stop, stop): the keys that the rows from `first` on see, and within them the whole
     blocks that every row sees entirely, if FAST. All but `stop` are multiples of BLOCK_J."""

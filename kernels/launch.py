@@ -118,16 +118,16 @@ def attention_forward(
         return out.zero_(), lse.copy_(empty.to(lse)[:, None].expand_as(lse))
     if out.numel():
         width = block_width(q.size(-1), v.size(-1))
-        fast, extras = _is_fast(width, lse.numel() * columns, q, k, v, out), bias is not None or mask is not None
-        plan = forward_schedule(q.dtype, width, q.device.type, fast=fast, extras=extras)
+        fast, given = _is_fast(width, lse.numel() * columns, q, k, v, out), [x is not None for x in (bias, mask, alibi)]
+        plan = forward_schedule(q.dtype, width, q.device.type, fast=fast, extras=any(given[:2]))
         kernel = forward_kernel if fast else _GENERAL[forward_kernel]
         with on_device_of(q):
             kernel[(triton.cdiv(rows, plan.block_i), batch * heads)](
                 q, k, v, *_pointers(lse, bias, mask, alibi, None if sinks is None else sinks.float()), out, lse,
                 *q.stride(), *k.stride(), *v.stride(), *out.stride(), *_strides(bias, q, k), *_strides(mask, q, k),
                 heads, heads // k.size(1), rows, columns, q.size(-1), v.size(-1), scale, softcap, left, right, offset,
-                dropout_p, _factor(dropout_p), seed, *_flags(fast, bias is not None, mask is not None, alibi is not None),
-                *_flags(fast, sinks is not None, softcap != 0.0, left >= 0, right >= 0),
+                dropout_p, _factor(dropout_p), seed,
+                *_flags(fast, *given, sinks is not None, softcap != 0.0, left >= 0, right >= 0),
                 **_constants(width, fast, dropout_p, plan),
             )  # fmt: skip
     return out, lse
@@ -173,13 +173,15 @@ def attention_backward(
     if not (out.numel() and k.numel()):
         return dq.zero_(), dk.zero_(), dv.zero_(), delta, dscores
     group, width = heads // kv_heads, block_width(q.size(-1), v.size(-1))
-    fast, extras = _is_fast(width, lse.numel() * columns, q, k, v, dout, dq), bias is not None or mask is not None
+    fast, given = (
+        _is_fast(width, lse.numel() * columns, q, k, v, dout, dq),
+        [x is not None for x in (bias, mask, alibi)],
+    )
     options = _pointers(lse, bias, mask, alibi)
-    by_keys, by_queries = backward_schedule(q.dtype, width, q.device.type, fast=fast, extras=extras)
+    by_keys, by_queries = backward_schedule(q.dtype, width, q.device.type, fast=fast, extras=any(given[:2]))
     keys_kernel, queries_kernel = (kernel if fast else _GENERAL[kernel] for kernel in (dkdv_kernel, dq_kernel))
     numbers = (heads, group, rows, columns, q.size(-1), v.size(-1), scale, softcap, left, right, offset)
-    used = (*(option is not None for option in (bias, mask, alibi)), softcap != 0.0, left >= 0, right >= 0)
-    numbers += (dropout_p, _factor(dropout_p), seed, *_flags(fast, *used))
+    numbers += (dropout_p, _factor(dropout_p), seed, *_flags(fast, *given, softcap != 0.0, left >= 0, right >= 0))
     strides = (*q.stride(), *k.stride(), *v.stride(), *dout.stride())
     edges = (*_strides(bias, q, k), *_strides(mask, q, k))
     with on_device_of(q):
@@ -210,9 +212,7 @@ def _gradients(q: Tensor, k: Tensor, v: Tensor, with_scores: bool) -> tuple[Tens
 
 
 def _strides(extra: Tensor | None, q: Tensor, k: Tensor) -> tuple[int, ...]:
-    if extra is None:
-        return (0, 0, 0, 0)
-    return extra.expand(*q.shape[:3], k.size(2)).stride()
+    return (0, 0, 0, 0) if extra is None else extra.expand(*q.shape[:3], k.size(2)).stride()
 
 
 def _pointers(lse: Tensor, bias: Tensor | None, mask: Tensor | None, *rest: Tensor | None) -> list[Tensor]:
@@ -230,9 +230,7 @@ def _is_fast(width: int, scores: int, *tensors: Tensor) -> bool:
     """Whether a call is large, and each load of a thread is whole: features fill tiles of `width`, in memory that is
     aligned to what Triton looks for."""
     return scores >= _LARGE and all(
-        x.size(-1) == width
-        and x.stride(-1) == 1
-        and not any(number % 16 for number in (x.data_ptr(), *x.stride()[:-1]))
+        (x.size(-1), x.stride(-1)) == (width, 1) and not any(n % 16 for n in (x.data_ptr(), *x.stride()[:-1]))
         for x in tensors
     )
 

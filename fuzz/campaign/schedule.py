@@ -91,18 +91,15 @@ class CaseNumbers:
         """The next number of the block of this worker; None when the budget of cases is spent."""
         with self._lock:
             block = self._blocks.setdefault(worker, [])
-            if not block:
-                self._fill(block)
+            is_new = not block
+            while is_new and self._left != 0 and (not block or self._next % BLOCK):
+                if self._next not in self._beyond:
+                    self._left = None if self._left is None else self._left - 1
+                    block.append(self._next)
+                self._next += 1
             # At the end workers help each other.
             block = block or max(self._blocks.values(), key=len)
             return block.pop(0) if block else None
-
-    def _fill(self, block: list[int]) -> None:
-        while self._left != 0 and (not block or self._next % BLOCK):
-            if self._next not in self._beyond:
-                self._left = None if self._left is None else self._left - 1
-                block.append(self._next)
-            self._next += 1
 
     @property
     def has_next(self) -> bool:

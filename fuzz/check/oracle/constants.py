@@ -131,8 +131,7 @@ KEY_BLOCKS = (16, 64, 128, 1 << 20)
 #: Relations between its own outputs that a call is tried on: each costs a call of the function and a few in float64.
 RELATIONS_TRIED = 2
 
-#: A dropout mask is read off in pieces as wide as values may be, a dozen calls for each: in no more than so many. On
-#: CUDA a call takes 2 ms, and wider values another compiled kernel.
+#: A dropout mask is read off in at most so many pieces as wide as values may be: a dozen calls each, short on CUDA.
 PIECES = {"cpu": 2, "cuda": 16}
 
 #: Units of roundoff by which an output may exceed the largest that any dropout mask gives: weights and the output are

@@ -63,7 +63,6 @@ def find_violations(
 
 
 def _is_recompiled(equation: Equation, call: Call) -> bool:
-    """Whether native kernels are likely to be compiled anew: for other options or features."""
     asked = [(one.options.keys(), one.q.shape[3], one.v.shape[3]) for one in (call, equation.changed, equation.call)]
     return call.q.is_cuda and asked != asked[:1] * 3
 

@@ -180,18 +180,18 @@ def attention_backward(
     options = _pointers(lse, bias, mask, alibi)
     by_keys, by_queries = backward_schedule(q.dtype, width, q.device.type, fast=fast, extras=any(given[:2]))
     keys_kernel, queries_kernel = (kernel if fast else _GENERAL[kernel] for kernel in (dkdv_kernel, dq_kernel))
-    numbers = (heads, group, rows, columns, q.size(-1), v.size(-1), scale, softcap, left, right, offset)
-    numbers += (dropout_p, _factor(dropout_p), seed, *_flags(fast, *given, softcap != 0.0, left >= 0, right >= 0))
+    flags = _flags(fast, *given, softcap != 0.0, left >= 0, right >= 0)
+    numbers = (heads, group, rows, columns, q.size(-1), v.size(-1), scale, softcap, left, right, offset, dropout_p)
     strides = (*q.stride(), *k.stride(), *v.stride(), *dout.stride())
     edges = (*_strides(bias, q, k), *_strides(mask, q, k))
     with on_device_of(q):
         keys_kernel[(triton.cdiv(columns, by_keys.block_j), batch * kv_heads)](
             q, k, v, *options, dout, lse, delta, dk, dv, *strides, *dk.stride(), *dv.stride(),
-            *edges, *numbers, **_constants(width, fast, dropout_p, by_keys),
+            *edges, *numbers, _factor(dropout_p), seed, *flags, **_constants(width, fast, dropout_p, by_keys),
         )  # fmt: skip
         queries_kernel[(triton.cdiv(rows, by_queries.block_i), batch * heads)](
-            q, k, v, *options, dout, lse, delta, dq, dscores if with_scores else None, *strides,
-            *dq.stride(), *edges, *numbers, **_constants(width, fast, dropout_p, by_queries),
+            q, k, v, *options, dout, lse, delta, dq, dscores if with_scores else None, *strides, *dq.stride(),
+            *edges, *numbers, _factor(dropout_p), seed, *flags, **_constants(width, fast, dropout_p, by_queries),
         )  # fmt: skip
     return dq, dk, dv, delta, dscores
 

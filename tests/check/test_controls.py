@@ -1,11 +1,9 @@
 """Control experiments: what they change, what they observe, and what a torch without a part of it says."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 from torch._inductor import config
 
 from fuzz.check.controls import inductor
@@ -15,7 +13,6 @@ from fuzz.check.subject_builder import Subject, SubjectError, find
 from fuzz.protocol import Verdict
 from fuzz.protocol.controls import Control
 from fuzz.protocol.failures import NotTaken, Refusal
-from kernels import launch
 from tests.check.client import Asker
 from tests.check.sources import plain
 
@@ -27,7 +24,7 @@ ARGUMENTS = {
     "without_rewrite": "mul_softmax_pattern",
     "sdpa": "operands_copied",
 }
-COMPILER_CONTROLS = [Control(name, ARGUMENTS.get(name, "")) for name, spec in CONTROLS.items() if spec.launch is None]
+COMPILER_CONTROLS = [Control(name, ARGUMENTS.get(name, "")) for name in CONTROLS]
 
 
 def under(*controls: Control, subject: str = "passes") -> Subject:
@@ -81,40 +78,12 @@ def test_a_name_that_this_torch_lacks_skips_the_control(
         ("passes", Control("unfused", "argument")),
         ("passes", Control("only_pattern")),
         ("passes", Control("sdpa", "no_such_form")),
-        ("passes", Control("tile", "16,16")),
         ("sdpa_math", Control("unfused")),
-        ("triton", Control("tile", "16")),
     ],
 )
 def test_a_control_that_does_not_apply_is_refused(subject: str, control: Control) -> None:
     with pytest.raises(ControlError):
         under(control, subject=subject)
-
-
-def test_a_function_without_tiles_is_skipped() -> None:
-    attention = under(Control("tile", "16,16"), subject="sdpa_math").attention
-    assert attention is not None
-    with pytest.raises(SubjectError):
-        _ = attention.function
-
-
-def test_a_function_of_a_module_outside_of_packages_has_no_tiles() -> None:
-    def attention() -> None: ...
-
-    attention.__module__, change = "my_kernel", CONTROLS["tile"].launch
-    assert change is not None
-    with pytest.raises(SubjectError):
-        change(attention, [16, 16])
-
-
-def test_the_bundled_kernels_are_launched_with_other_tiles() -> None:
-    def attention() -> launch.Schedule:
-        return launch.forward_schedule(torch.float32, 16, "cpu", fast=True)
-
-    attention.__module__ = "kernels.attention"
-    change = CONTROLS["tile"].launch
-    assert change is not None
-    assert change(attention, [16, 32])() == replace(attention(), block_i=16, block_j=32)
 
 
 @pytest.mark.parametrize("later", [False, True], ids=["torch 2.11", "torch 2.15"])

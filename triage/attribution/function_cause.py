@@ -27,9 +27,6 @@ BACKENDS = {
 _SDPA = "sdpa_"
 _MAX_SPELLINGS = 12
 _FEATURES = ("alibi", "sinks", "window", "causal", "softcap", "bias", "mask", "dropout")
-_TILES = (("tile", "16,16"), ("tile", "32,32"), ("tile", "128,128"))
-_SCHEDULES = (("warps", "1"), ("warps", "8"), ("stages", "1"), ("stages", "3"))
-"""Controls of launches. Triton's interpreter has no warps or stages."""
 
 _MECHANISMS = {
     Verdict.OUT_OF_BOUNDS: MechanismKind.WRITES,
@@ -104,7 +101,7 @@ def find_kernel_cause(study: Study, ablation: Ablation) -> RootCause:
     needed, features = _find_features(study)
     controls = [Experiment(True, subject=name) for name in (MATH, EAGER) if ablation.fails(name) is False]
     part = ", ".join([find_place(study.case, study.result), *needed])
-    evidence = (*controls, *features, *_try_launches(study))
+    evidence = (*controls, *features, *_try_interpreter(study))
     return RootCause(study.subject, Stage.KERNEL, part, _mechanism_of(study.result), evidence)
 
 
@@ -127,18 +124,15 @@ def list_features(case: Case) -> list[str]:
     return [words.get(name, name.removeprefix("with:")) for name in listed if name in contract_features(case)]
 
 
-def _try_launches(study: Study) -> list[Experiment]:
-    """What other tiles make of it, and on a GPU other warps and stages, and Triton's interpreter."""
-    device = study.evaluator.hello.device
-    wanted = _TILES if device == "cpu" else (*_TILES, *_SCHEDULES)
-    tried = sorted((study.try_control(*launch) for launch in wanted), key=lambda one: not one.passes)
-    if device != "cpu":
-        try:
-            interpreted = study.evaluator.on("cpu").judge(study.case, study.subject)
-            tried.append(Experiment(passes(interpreted), subject=study.subject, device="cpu"))
-        except UserError:
-            pass  # no worker for the CPU there
-    return [one for one in tried if one.passes is not None]
+def _try_interpreter(study: Study) -> list[Experiment]:
+    """On a GPU, what Triton's interpreter makes of it."""
+    if study.evaluator.hello.device == "cpu":
+        return []
+    try:
+        interpreted = passes(study.evaluator.on("cpu").judge(study.case, study.subject))
+    except UserError:
+        return []  # no worker for the CPU there
+    return [] if interpreted is None else [Experiment(interpreted, subject=study.subject, device="cpu")]
 
 
 def _find_features(study: Study) -> tuple[list[str], list[Experiment]]:

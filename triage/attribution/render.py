@@ -23,9 +23,6 @@ CONTROLS = {
     "eager": "the lowering of {} left to eager and all others on",
     "unfused": "fusion off",
     "unvectorized": "vectorisation off",
-    "tile": "tiles of {}",
-    "warps": "num_warps = {}",
-    "stages": "num_stages = {}",
 }
 _OPERATIONS = {
     "amax": ("takes the maximum", "over dim"),
@@ -146,5 +143,5 @@ def _describe_change(one: Experiment) -> str:
     if one.control is not None:
         name, argument = one.control.name, one.control.argument
         words = CONTROLS.get(f"{name} {argument}") or CONTROLS.get(name, f"{name} {{}}")
-        return words.format(argument.replace(",", " x "))
+        return words.format(argument)
     return one.change.explanation.format(one.detail) if one.change else label(one.subject)

@@ -1,7 +1,6 @@
 """All controls by name. `Control.argument` must match the pattern given here; "" takes none."""
 
 import functools
-import importlib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -10,9 +9,7 @@ from typing import Any
 
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from fuzz.check.attention.function import Function
 from fuzz.check.controls import inductor
-from fuzz.check.exceptions import SubjectError
 from fuzz.check.subject_builder import Subject
 from fuzz.check.torch_internals import wrap
 from fuzz.protocol.controls import Control, PatternMatched
@@ -27,11 +24,10 @@ class ControlError(Exception):
 
 @dataclass(frozen=True)
 class ControlSpec:
-    """One control: `enter` makes what surrounds compiling and running, or `launch` a changed attention function."""
+    """One control: `enter` makes what surrounds compiling and running."""
 
     argument: str = ""
     enter: Callable[[str, Record], AbstractContextManager[Any]] | None = None
-    launch: Callable[[Function, list[int]], Function] | None = None
 
 
 def _config(**settings: Any) -> ControlSpec:
@@ -44,30 +40,6 @@ def _without(is_off: Callable[[str, str], bool], argument: str = "") -> ControlS
 
 def _is_pattern(name: str, number: str) -> bool:
     return re.match(rf"_?sfdp_pattern_{number}(?!\d)", name) is not None
-
-
-def _set_schedule(settings: tuple[str, ...], function: Function, numbers: list[int]) -> Function:
-    """`function` of (a copy of) the bundled kernels, launched with these fields of its schedules changed.
-
-    Raises `SubjectError` for any other function.
-    """
-    package, changes = function.__module__.rpartition(".")[0], dict(zip(settings, numbers, strict=True))
-    try:
-        launch: Any = importlib.import_module(f"{package}.launch")
-        forward, backward = launch.forward_schedule, launch.backward_schedule
-    except (ImportError, AttributeError, TypeError, ValueError) as error:  # TypeError: it is in no package
-        raise SubjectError(f"{function.__module__} has no schedule: {error}") from error
-
-    @functools.wraps(function)
-    def attention(*args: Any, **options: Any) -> Any:
-        launch.forward_schedule = lambda *a, **o: replace(forward(*a, **o), **changes)
-        launch.backward_schedule = lambda *a, **o: tuple(replace(plan, **changes) for plan in backward(*a, **o))
-        try:
-            return function(*args, **options)
-        finally:
-            launch.forward_schedule, launch.backward_schedule = forward, backward
-
-    return attention
 
 
 CONTROLS: dict[str, ControlSpec] = {
@@ -85,9 +57,6 @@ CONTROLS: dict[str, ControlSpec] = {
     "sdpa": ControlSpec("|".join(inductor.FORMS), enter=lambda form, _: inductor.replace_sdpa(form)),
     "sdpa_math": ControlSpec(enter=lambda _, __: sdpa_kernel(SDPBackend.MATH)),
     "tf32": ControlSpec(),
-    "tile": ControlSpec(r"\d+,\d+", launch=functools.partial(_set_schedule, ("block_i", "block_j"))),
-    "warps": ControlSpec(r"\d+", launch=functools.partial(_set_schedule, ("num_warps",))),
-    "stages": ControlSpec(r"\d+", launch=functools.partial(_set_schedule, ("num_stages",))),
 }
 
 
@@ -102,12 +71,6 @@ def _apply(record: Record, subject: Subject, control: Control) -> Subject:
         raise ControlError(f"there is no control {control.name!r}")
     if not re.fullmatch(spec.argument, control.argument):
         raise ControlError(f"the control {control.name} does not take the argument {control.argument!r}")
-    if spec.launch is not None:
-        if subject.attention is None:
-            raise ControlError(f"{subject.name} is no attention function: it has no {control.name}")
-        numbers = [int(number) for number in control.argument.split(",")]
-        attention, change = subject.attention, spec.launch
-        return replace(subject, attention=replace(attention, load=lambda: change(attention.function, numbers)))
     if subject.attention is not None:
         raise ControlError(f"{subject.name} is an attention function: {control.name} is for compilers")
     if spec.enter is None:

@@ -7,7 +7,7 @@ of findings, and a finding never changes the cluster of another.
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -79,52 +79,40 @@ class Attributed:
         return self.key.stage == OPEN
 
 
-class Attributions:
-    """The causes of findings under one torch version: read where they are stored, else found and stored.
+def attribute_all(
+    findings: Sequence[Finding], find_cause: Attributor, torch: str, allowed: Collection[str] = (), device: str = ""
+) -> Iterator[Attributed]:
+    """Each finding with its cause under one torch version: read where it is stored, else found and stored. Progress
+    goes to stderr.
 
     `allowed`: functions of the user's that may be imported; `device`: to judge on, "" for that of each finding.
     """
-
-    def __init__(self, attributor: Attributor, torch: str, allowed: Iterable[str] = (), device: str = "") -> None:
-        self._attributor, self._torch, self._allowed, self._device = attributor, torch, frozenset(allowed), device
-
-    def missing(self, findings: Iterable[Finding]) -> list[Finding]:
-        """Those whose cause is not stored."""
-        return [finding for finding in findings if _read(self._path(finding)) is None]
-
-    def attribute_all(self, findings: Sequence[Finding]) -> Iterator[Attributed]:
-        """Each finding with its cause; progress goes to stderr."""
-        work = self.missing(findings)
-        for finding in findings:
-            cause = _read(self._path(finding))
-            if cause is None:
-                what = f"{finding.entry.expectation.verdict} under {finding.entry.subject}, {finding.path}"
-                sys.stderr.write(f"attributing {work.index(finding) + 1} of {len(work)}: {what}\n")
-                try:
-                    cause = self._attribute(finding.entry)
-                except (UserError, WorkerFault) as error:
-                    yield _leave_open(finding, " ".join(str(error).split()))
-                    continue
-                replace_file(self._path(finding), json.dumps(encode(cause), indent=1).encode())
-            yield Attributed(finding, key_of(cause), cause)
-
-    def _attribute(self, entry: Entry) -> RootCause:
-        require_allowed(entry.subject, self._allowed, "it")
-        return self._attributor(entry)
-
-    def _path(self, finding: Finding) -> Path:
-        return _directory(finding) / f"{_name(finding)}-{self._torch}-{self._device or finding.entry.device}.json"
+    paths = [_directory(one) / f"{_name(one)}-{torch}-{device or one.entry.device}.json" for one in findings]
+    missing = [path for path in paths if _read(path) is None]
+    for finding, path in zip(findings, paths, strict=True):
+        cause = _read(path)
+        if cause is None:
+            what = f"{finding.entry.expectation.verdict} under {finding.entry.subject}, {finding.path}"
+            sys.stderr.write(f"attributing {missing.index(path) + 1} of {len(missing)}: {what}\n")
+            try:
+                require_allowed(finding.entry.subject, allowed, "it")
+                cause = find_cause(finding.entry)
+            except (UserError, WorkerFault) as error:
+                yield _leave_open(finding, " ".join(str(error).split()))
+                continue
+            replace_file(path, json.dumps(encode(cause), indent=1).encode())
+        yield Attributed(finding, key_of(cause), cause)
 
 
 def attribute_findings(
-    findings: Sequence[Finding], config: WorkerConfig, allowed: Iterable[str], device: str
+    findings: Sequence[Finding], config: WorkerConfig, allowed: Collection[str], device: str
 ) -> list[Attributed]:
     """Each finding with its cause, under the torch of `config`."""
     if not findings:
         return []
     with attributor(config, device) as find_cause:
-        attributions = Attributions(find_cause, script_runs.version("torch", config.python), allowed, device)
-        return list(attributions.attribute_all(findings))
+        torch = script_runs.version("torch", config.python)
+        return list(attribute_all(findings, find_cause, torch, allowed, device))
 
 
 @contextmanager

@@ -20,8 +20,6 @@ from triage.rendering import render
 CANT_RUN = 125
 """The exit code of a script that can't run where it is, which `git bisect run` skips."""
 
-MAX_LINES = 100
-
 FACTOR, FACTOR_LOW_PRECISION = 10, 4
 """A kernel's error may be this many times eager's. Measured: over three findings of each defect in
 benchmarks/defects.py all but two exceed it, and none of 80 cases of the bundled kernels does. In low precision eager
@@ -154,7 +152,7 @@ def write_script(bug: Bug, *, borders: bool = False) -> Script:
         units=UNITS,
         share=_share(case),
     )
-    return Script(_shorten(text, program))
+    return Script(text)
 
 
 def write_worker_script(bug: Bug) -> Script:
@@ -244,14 +242,6 @@ def _factor(case: Case) -> int:
 
 def _share(case: Case) -> float:
     return FAR_LOW_PRECISION if low_precision(case) else FAR
-
-
-def _shorten(text: str, program: str) -> str:
-    """The text, with fewer empty lines around the program where it is long."""
-    if text.count("\n") < MAX_LINES:
-        return text
-    before, middle, after = text.partition(program)
-    return before + middle + re.sub(r"\n\n\n+", "\n\n", after)
 
 
 def _quotable(text: str) -> str:

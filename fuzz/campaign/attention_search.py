@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from math import prod
 
 from fuzz.campaign.known_bugs import KnownBugs
+from fuzz.campaign.schedule import BLOCK
 from fuzz.campaign.search import ChosenCase, Draw, Random
 from fuzz.protocol import Result, Verdict
 from fuzz.protocol.capabilities import Capabilities
@@ -17,9 +18,6 @@ from generators.sampling.sample import Limits
 EXPLORED, REPEATED = 0.05, 0.2
 """The shares of cases for which it does not matter what was refused so far, and which bugs are known: a word may be
 blamed wrongly, and behind one bug there may be another."""
-BLOCK = 16
-"""Consecutive cases for a GPU that share most of what kernels are compiled for, which takes seconds, a call
-milliseconds."""
 _BAR, _PATIENCE = 0.75, 200
 """A call is taken that is worth the bar, which falls the faster the more were passed over, slowly for so many."""
 _KNOWN, _PRIOR = 0.1, 0.06

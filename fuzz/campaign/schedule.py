@@ -9,8 +9,9 @@ from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.emit import is_random
 
-BLOCK = 16
-"""Consecutive case numbers that one worker gets: such cases share compiled kernels."""
+BLOCK = 4
+"""Consecutive case numbers that one worker gets: on a GPU such cases share most of what kernels are compiled for, which
+takes seconds, a call milliseconds. Of more that share their options a campaign of a minute meets too few options."""
 
 
 def choose_subjects(given: list[str], device: str = "cpu") -> tuple[str, ...]:

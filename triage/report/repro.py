@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from corpus.entry import Entry, Expectation, dumps
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import DropoutMask, OutOfBounds, RelationBroken
+from fuzz.protocol.render import MEANINGS
 from fuzz.subjects import get_spec, is_user_function
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
@@ -16,6 +17,7 @@ from generators.program.dtypes import LOW_PRECISION, category
 from generators.program.emit import is_random, source
 from generators.program.type_check import low_precision, types_of
 from triage.rendering import render
+from triage.report.relations import collect_code
 
 CANT_RUN = 125
 """The exit code of a script that can't run where it is, which `git bisect run` skips."""
@@ -30,6 +32,11 @@ UNITS = 8
 
 FAR, FAR_LOW_PRECISION = 0.0005, 0.05
 """Eager off by this share of a row's size is wrong: `suspicious_share` in fuzz/check/oracle/constants.py."""
+
+DRAWS = 8
+"""A relation is checked with so many changes, as chance draws them."""
+_USED = ("Call", "Call.replace", "Call.group", "Call.combine_masks", "Call.combine_biases")
+"""What relation.py.j2 uses of the code of relations."""
 
 ENDS_PROCESS = frozenset({Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY, Verdict.DEVICE_ERROR})
 RAISES = frozenset({Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR, Verdict.OUT_OF_MEMORY})
@@ -86,13 +93,16 @@ def scripts(bug: Bug) -> Iterator[Script]:
     """Scripts that may show the bug, the best one first.
 
     For an attention function: one that runs it as it is (unless it is known to write out of bounds), one with borders
-    around what it allocates, and one that asks a worker, which alone makes the further call of a broken relation."""
+    around what it allocates, and one that asks a worker. For a broken relation, one that makes both calls and one that
+    asks a worker."""
     if not is_kernel(bug.result):
         yield write_script(bug)
         return
-    subject, verdict, failure = bug.result.subject, bug.result.verdict, bug.result.failure
-    if failure is not None and (failure.sequences or isinstance(failure, RelationBroken)):
-        pass  # A plain run makes one dense call.
+    subject, verdict = bug.result.subject, bug.result.verdict
+    if bug.result.failure is not None and bug.result.failure.sequences:
+        pass  # A plain run makes dense calls.
+    elif isinstance(bug.result.failure, RelationBroken):
+        yield write_script(bug)
     elif verdict is Verdict.STATE_CHANGED:
         pass  # Wrong numbers are all that a plain run shows.
     else:
@@ -113,6 +123,7 @@ def write_script(bug: Bug, *, borders: bool = False) -> Script:
     module, _, function = (subject if is_user_function(subject) else get_spec(subject).function).partition(":")
     failure = bug.result.failure
     writes = bug.result.writes + (failure.writes if isinstance(failure, OutOfBounds) else ())
+    relation = failure.relation if is_kernel(bug.result) and isinstance(failure, RelationBroken) else ""
     compiles = who == "compiled" or bool(
         is_kernel(bug.result) and not is_user_function(subject) and get_spec(subject).backend
     )
@@ -122,18 +133,23 @@ def write_script(bug: Bug, *, borders: bool = False) -> Script:
     text = render(
         "repro.py.j2",
         title=_quotable(bug.title),
-        about=textwrap.fill(_about(bug, who, borders=borders), 124, break_on_hyphens=False),
+        about=textwrap.fill(_about(bug, who, relation, borders=borders), 124, break_on_hyphens=False),
         imports=sorted({"sys"} | ({"os"} if module or who == "compiled" else set()) | _IMPORTS.get(verdict, set())),
         source=program,
         module=module,
         function=function,
+        called="kernel" if relation else "attend",
         place=place_of(subject) if is_kernel(bug.result) else "",
         interpreted=bug.device == "cpu",
         sdpa_backend=get_spec(subject).sdpa,
         forward=forward_of(case) if is_kernel(bug.result) else "",
+        relation=relation,
+        relation_code=collect_code(relation, _USED) if relation else "",
+        draws=DRAWS,
+        extras=[n for n in ("softcap", "sinks") if any(getattr(c, n) is not None for c in case.contracts)],
         who=who,
-        sdpa=any(op.kind == "sdpa" for op in case.ops),
-        casts=bool(_CAST.search(program.partition("\ndef inputs")[0])),
+        sdpa=any(op.kind == "sdpa" for op in case.ops) and not relation,
+        casts=bool(_CAST.search(program.partition("\ndef inputs")[0])) and not relation,
         borders=borders,
         compiles=compiles,
         call=call,
@@ -197,7 +213,7 @@ def coarsest_dtype(case: Case) -> str:
     return next((dtype for dtype in (*LOW_PRECISION, "float32") if dtype in found), "float64")
 
 
-def _about(bug: Bug, who: str, *, borders: bool) -> str:
+def _about(bug: Bug, who: str, relation: str, *, borders: bool) -> str:
     """The docstring: what is run, what counts as the bug, and the exit codes."""
     subject, factor = _quotable(bug.result.subject), _factor(bug.case)
     codes = "Exits with 0 without the bug, 125 if it can't run, 1 with the bug"
@@ -206,6 +222,12 @@ def _about(bug: Bug, who: str, *, borders: bool) -> str:
     if who == "eager":
         far = "" if is_random(bug.case) else f", or off by more than {_share(bug.case)} of its row's size"
         return f"Compiles nothing. {codes}: eager is not finite where float64 is{far}."
+    if relation:
+        return (
+            f"Calls {subject} as the module does, and again with other arguments. By the relation {relation},"
+            f" {MEANINGS[relation]}. {codes}: where float64 is finite, the two sides differ by more than {factor} times"
+            f" eager's errors plus {UNITS} eps of the largest value, or one is not finite."
+        )
     wrong = "a value is not finite"
     if not is_random(bug.case):
         of = " (for a gradient: of all gradients)" if bug.case.training else ""

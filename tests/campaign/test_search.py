@@ -215,7 +215,7 @@ def test_a_bug_that_nothing_avoids_changes_nothing() -> None:
 
 def test_cases_for_a_gpu_share_kernels_in_blocks() -> None:
     def count_kernels(device: str) -> int:
-        calls = draw_calls(8 * BLOCK, device=device)
+        calls = draw_calls(16 * BLOCK, device=device)
         return len({(call.dtype, call.training, call.shapes[0][3], *sorted(call.options)) for call in calls})
 
-    assert count_kernels("cuda") < count_kernels("cpu") * 2 / 3
+    assert count_kernels("cuda") < count_kernels("cpu") * 3 / 4

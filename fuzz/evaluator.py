@@ -94,9 +94,10 @@ class Evaluator:
         *,
         controls: tuple[Control, ...] = (),
         with_error_map: bool | None = None,
-        fresh: bool = False,
+        fresh: int = 0,
     ) -> Result:
-        """Evaluate a case under subjects; `fresh`: in a new process. A lost process is a result too.
+        """Evaluate a case under subjects; `fresh`: in the first of so many new processes, all of which start
+        now. A lost process is a result too.
 
         Raises `UserError` when no worker can be started, `WorkerFault` when it fails itself.
         """
@@ -104,7 +105,7 @@ class Evaluator:
         if self.remember and not fresh and key in self._memory:
             return self._memory[key]
         if fresh:
-            self.process.close()
+            self.process.replace(fresh)
         with_error_map = self.with_error_map if with_error_map is None else with_error_map
         self.submit(build_check(case, subjects, repeat=self.repeat, with_error_map=with_error_map, controls=controls))
         result = self.collect()

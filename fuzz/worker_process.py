@@ -84,6 +84,8 @@ class WorkerProcess:
         self._killed = threading.Event()
         self._on_start, self._on_death = on_start, on_death
         self._process: subprocess.Popen[bytes] | None = None
+        self._spares: list[subprocess.Popen[bytes]] = []
+        """Processes that start already, to follow this one."""
         self._stderr: IO[bytes] | None = None
         self._buffer = b""
         self._id = 0
@@ -118,32 +120,55 @@ class WorkerProcess:
             self.has_worked, self._failures = False, 0
             raise WorkerUnavailable(f"no worker starts any more, after {len(PAUSES) + 1} tries: {reason}")
 
+    def replace(self, following: int) -> None:
+        """End the process; start so many to follow it, all at once: most of a start is waiting. Raises `UserError`."""
+        self._finish()
+        while len(self._spares) < following and not (self.variables or self._killed.is_set()):
+            self._spares.append(self._spawn())
+
+    def drop_spares(self) -> None:
+        """End the processes that start and are not needed."""
+        while self._spares:
+            spare = self._spares.pop()
+            _kill(spare)
+            _close_pipes(spare)
+
     def _start(self) -> Hello:
-        argv = self.config.argv()
-        if self.cache is not None:
-            self.cache.mkdir(parents=True, exist_ok=True)
         self._release()
+        if self.variables:
+            self.drop_spares()
         self._stderr = self._open_log()
         self._buffer, self.checks = b"", 0
+        self._process = self._spares.pop(0) if self._spares else self._spawn()
+        return self._read_hello(self.config.argv()[0])
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        argv, log = self.config.argv(), self._open_log()
+        if self.cache is not None:
+            self.cache.mkdir(parents=True, exist_ok=True)
         try:
-            self._process = subprocess.Popen(
+            return subprocess.Popen(
                 argv,
                 cwd=ROOT,
                 env=self.config.environment(self.cache) | self.variables,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=self._stderr,
+                stderr=log,
                 start_new_session=True,
             )
         except OSError as error:
             self._release()
             raise WorkerUnavailable(f"interpreter {argv[0]!r} does not start: {error.strerror or error}") from error
-        return self._read_hello(argv[0])
+        finally:
+            if log is not None:
+                log.close()
 
     def send(self, check: Check) -> None:
         """Hand over a check without waiting; `receive` gives its result. Raises as `start` does."""
         self._id, self._check = self._id + 1, check
         line = replace(check, id=self._id).to_json().encode() + b"\n"
+        if self.hello is not None:
+            self.drop_spares()
         while True:
             self.start()
             self._begin("start")
@@ -203,6 +228,10 @@ class WorkerProcess:
 
     def close(self) -> None:
         """Ask the process to end, and end it."""
+        self.drop_spares()
+        self._finish()
+
+    def _finish(self) -> None:
         process = self._process
         if process is not None and process.poll() is None and process.stdin is not None:
             try:
@@ -218,17 +247,13 @@ class WorkerProcess:
         """End the process and all it started, at once and for good."""
         self._killed.set()
         self._end()
+        for spare in tuple(self._spares):
+            _kill(spare)
 
     def _end(self) -> None:
-        process = self._process
-        if process is None:
-            return
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass  # All of it has ended.
-        process.wait()
-        self.hello = None
+        if self._process is not None:
+            _kill(self._process)
+            self.hello = None
 
     def _begin(self, stage: str) -> None:
         self._enter(stage)
@@ -259,12 +284,7 @@ class WorkerProcess:
     def _release(self) -> None:
         self.hello = None
         if self._process is not None:
-            for pipe in (self._process.stdin, self._process.stdout):
-                if pipe is not None:
-                    try:
-                        pipe.close()
-                    except OSError:
-                        pass  # Unsent bytes to a dead process.
+            _close_pipes(self._process)
             self._process = None
         if self._stderr is not None:
             self._stderr.close()
@@ -338,3 +358,21 @@ class WorkerProcess:
         except subprocess.TimeoutExpired:
             pass  # It is killed next.
         return find_place(self._log())
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End a process and all it started."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass  # All of it has ended.
+    process.wait()
+
+
+def _close_pipes(process: subprocess.Popen[bytes]) -> None:
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            try:
+                pipe.close()
+            except OSError:
+                pass  # Unsent bytes to a dead process.

@@ -33,12 +33,13 @@ _MOST_APPENDED = 64
 
 
 class Prober(Protocol):
-    """Judges a case under one subject, in the worker at hand or a fresh one; None when the case is rejected.
+    """Judges a case under one subject, in the worker at hand, or in the first of so many fresh ones; None when the case
+    is rejected.
 
     Raises `Stopped` when the campaign ends at once.
     """
 
-    def __call__(self, case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
+    def __call__(self, case: Case, subject: str, *, fresh: int = 0) -> SubjectResult | None:
         """One check."""
 
 
@@ -210,8 +211,8 @@ def _confirm(
 ) -> SubjectResult | None:
     """What the last of `CONFIRMATIONS` fresh workers says, if all say the same; else None."""
     first: SubjectResult | None = None
-    for _ in range(CONFIRMATIONS):
-        result = probe(case, subject, fresh=True)
+    for left in range(CONFIRMATIONS, 0, -1):
+        result = probe(case, subject, fresh=left)
         if result is None or not is_same_failure(
             result, first or wanted, exact=first is not None, attention_only=attention_only
         ):
@@ -231,7 +232,7 @@ class Baseline:
         self._probe, self._other, self._torch = probe, other, torch
         self._answers: dict[tuple[str, str], SubjectResult | None] = {}
 
-    def __call__(self, case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
+    def __call__(self, case: Case, subject: str, *, fresh: int = 0) -> SubjectResult | None:
         """The result of the campaign's interpreter; None if it fails and the other fails alike or can't judge it."""
         result = self._probe(case, subject, fresh=fresh)
         if result is None or not result.verdict.is_finding or _is_worse(result, self._ask(case, subject, fresh=fresh)):
@@ -241,7 +242,7 @@ class Baseline:
     def conclude_early(self, case: Case, suspect: SubjectResult) -> Conclusion | None:
         """The conclusion that this failure is no regression; None if it may be one and is worth work."""
         subject = EAGER if suspect.verdict is Verdict.EAGER_SUSPECT else suspect.subject
-        is_worse = _is_worse(suspect, self._ask(case, subject, fresh=False))
+        is_worse = _is_worse(suspect, self._ask(case, subject, fresh=0))
         return None if is_worse else self._set_aside(case, suspect, subject)
 
     def revise(self, conclusion: Conclusion) -> Conclusion:
@@ -259,7 +260,7 @@ class Baseline:
         there = self._answers.get((conclusion.case.id, conclusion.shown.subject))
         return {} if there is None else {self._torch: str(there.verdict)}
 
-    def _ask(self, case: Case, subject: str, *, fresh: bool) -> SubjectResult | None:
+    def _ask(self, case: Case, subject: str, *, fresh: int) -> SubjectResult | None:
         there = self._other(case, subject, fresh=fresh)
         self._answers[case.id, subject] = there
         return there

@@ -99,13 +99,15 @@ class WorkerThread(threading.Thread):
         for evaluator in self.evaluators:
             evaluator.close()
 
-    def probe(self, case: Case, subject: str, *, fresh: bool = False, baseline: bool = False) -> SubjectResult | None:
+    def probe(self, case: Case, subject: str, *, fresh: int = 0, baseline: bool = False) -> SubjectResult | None:
         """Judge a case under one subject, for `investigate`; `baseline`: in the interpreter of `--against`."""
         evaluator = self._baseline if baseline else self.evaluator
         assert evaluator is not None
         self.task = "confirming" if fresh else ""
         # What fresh workers say may be kept as a finding.
-        result = self.receive(case, lambda: evaluator.evaluate(case, (subject,), with_error_map=fresh, fresh=fresh))
+        result = self.receive(
+            case, lambda: evaluator.evaluate(case, (subject,), with_error_map=bool(fresh), fresh=fresh)
+        )
         one = result.results[0] if result.rejected is None and result.results else None
         self.shared.bus.emit(
             events.ProbeJudged(

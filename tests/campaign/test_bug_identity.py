@@ -202,7 +202,7 @@ def test_what_needs_a_further_call_explains_nothing_that_a_case_shows_by_itself(
 
 
 def test_a_case_grows_until_its_own_call_shows_what_a_longer_further_call_showed() -> None:
-    def probe(case: Case, subject: str, *, fresh: bool = False) -> SubjectResult:
+    def probe(case: Case, subject: str, *, fresh: int = 0) -> SubjectResult:
         failure = VALUE if max(case.sizes.values(), default=1) > 64 else RELATION
         return SubjectResult(subject, Verdict.WRONG_RESULT, failure=failure)
 

@@ -126,7 +126,7 @@ def test_two_bugs_of_one_pattern_do_not_explain_each_other(pair: list[tuple[Case
 
 
 def test_shrinking_one_of_them_does_not_end_in_the_other(pair: list[tuple[Case, SubjectResult]]) -> None:
-    def probe(case: Case, subject: str, *, fresh: bool = False) -> SubjectResult | None:
+    def probe(case: Case, subject: str, *, fresh: int = 0) -> SubjectResult | None:
         return judge(case)
 
     case, suspect = pair[1]

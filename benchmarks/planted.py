@@ -48,10 +48,11 @@ def print_found(name: str, events: list[dict[str, Any]]) -> bool:
     about_it = [e for e in events if e.get("verdict") != Verdict.EAGER_SUSPECT]
     found = next((e for e in about_it if e["event"] == "FindingSaved"), None)
     cases = sum(e["event"] == "CaseJudged" for e in events)
+    seen = next((e["time"] for e in about_it if e["event"] == "SuspicionRaised"), began)
     if found is None:
-        print(f"{name}: not found in {cases} cases", flush=True)
+        first = f"seen after {seen - began:.0f} s, " if seen > began else ""
+        print(f"{name}: {first}not saved in {cases} cases", flush=True)
         return False
-    seen = next(e["time"] for e in about_it if e["event"] == "SuspicionRaised")
     where = found["where"] or found["result"]["failure"]["kind"]
     sizes = next((line for line in found["source"].splitlines() if " = " in line and line[0].isupper()), "all sizes 1")
     print(

@@ -1,6 +1,7 @@
 """Fuzz an attention function in a test suite of its own: `check_attention(my_kernel)` is a test (docs/kernels.md)."""
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -39,8 +40,10 @@ def check_attention(
     if run.returncode == 0:
         shutil.rmtree(out)
         return
-    replay = f"  PYTHONPATH={path} {sys.executable} -m pytest -p fuzz.pytest_plugin {{}} --case-subject {subject}"
-    replays = [replay.format(file) for file in (out / "found").glob("*.yaml")]
+    replay = ["env", f"PYTHONPATH={path}", sys.executable, "-m", "pytest", "-p", "fuzz.pytest_plugin"]
+    replay += ["--case-subject", subject]
+    replay += ["--case-python", str(options["python"])] if "python" in options else []
+    replays = [f"  {shlex.join([*replay, str(file)])}" for file in (out / "found").glob("*.yaml")]
     raise AssertionError("\n".join([f"{run.stdout}{run.stderr}".strip(), *replays]))
 
 

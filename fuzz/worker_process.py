@@ -86,7 +86,6 @@ class WorkerProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._spares: list[subprocess.Popen[bytes]] = []
         """Processes that start already, to follow this one."""
-        self._stderr: IO[bytes] | None = None
         self._buffer = b""
         self._id = 0
         self.stage = "start"
@@ -121,10 +120,13 @@ class WorkerProcess:
             raise WorkerUnavailable(f"no worker starts any more, after {len(PAUSES) + 1} tries: {reason}")
 
     def replace(self, following: int) -> None:
-        """End the process; start so many to follow it, all at once: most of a start is waiting. Raises `UserError`."""
+        """End the process; start so many to follow it, all at once: most of a start is waiting."""
         self._finish()
         while len(self._spares) < following and not (self.variables or self._killed.is_set()):
-            self._spares.append(self._spawn())
+            try:
+                self._spares.append(self._spawn())
+            except WorkerUnavailable:
+                return  # Each of them is started later too.
 
     def drop_spares(self) -> None:
         """End the processes that start and are not needed."""
@@ -137,7 +139,8 @@ class WorkerProcess:
         self._release()
         if self.variables:
             self.drop_spares()
-        self._stderr = self._open_log()
+        if self._log_size() > _LOG_BYTES and not self._spares and self.log is not None:
+            self.log.write_bytes(b"")
         self._buffer, self.checks = b"", 0
         self._process = self._spares.pop(0) if self._spares else self._spawn()
         return self._read_hello(self.config.argv()[0])
@@ -157,7 +160,6 @@ class WorkerProcess:
                 start_new_session=True,
             )
         except OSError as error:
-            self._release()
             raise WorkerUnavailable(f"interpreter {argv[0]!r} does not start: {error.strerror or error}") from error
         finally:
             if log is not None:
@@ -257,7 +259,7 @@ class WorkerProcess:
 
     def _begin(self, stage: str) -> None:
         self._enter(stage)
-        self._log_start = self._stderr.tell() if self._stderr else 0
+        self._log_start = self._log_size()
 
     def _enter(self, stage: str) -> None:
         self.stage, self.stage_began = stage, time.monotonic()
@@ -286,16 +288,15 @@ class WorkerProcess:
         if self._process is not None:
             _close_pipes(self._process)
             self._process = None
-        if self._stderr is not None:
-            self._stderr.close()
-            self._stderr = None
+
+    def _log_size(self) -> int:
+        return self.log.stat().st_size if self.log is not None and self.log.exists() else 0
 
     def _open_log(self) -> IO[bytes] | None:
         if self.log is None:
             return None
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        is_long = self.log.exists() and self.log.stat().st_size > _LOG_BYTES
-        return self.log.open("w+b" if is_long else "a+b")
+        return self.log.open("ab")
 
     def _read_hello(self, python: str) -> Hello:
         self._begin("start")

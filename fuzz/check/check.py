@@ -30,7 +30,16 @@ from fuzz.check.rewrite_proof import find_wrong_rewrite, is_right_rewrite
 from fuzz.check.subject_builder import Subject
 from fuzz.protocol import EAGER, UNGUARDED, Check, Result, SubjectResult, Verdict
 from fuzz.protocol.controls import PatternMatched
-from fuzz.protocol.failures import DeviceError, FormDiffers, NotTaken, OutOfBounds, Refusal, StateChange, StateChanged
+from fuzz.protocol.failures import (
+    DeviceError,
+    FormDiffers,
+    Nondeterministic,
+    NotTaken,
+    OutOfBounds,
+    Refusal,
+    StateChange,
+    StateChanged,
+)
 from fuzz.protocol.rewrites import WrongRewrite
 
 
@@ -313,7 +322,7 @@ def _run_and_judge(
             return _skip(Refusal.TEXT_FAILS, exceptions.line(error))
         if in_backward := exceptions.find_refusal(error, harness.attention.capabilities.refuses):
             return _skip(Refusal.UNSUPPORTED, str(in_backward))
-        is_fit = not (exceptions.find_device_fault() or harness.damage)
+        is_fit = not (exceptions.find_device_fault() or exceptions.is_out_of_memory(error) or harness.damage)
         if is_fit and harness.runs_with_less_guarded(lambda: case.execute(call, module)):
             runs.clear()
             return _run_and_judge(case, subject, harness, runs, coverage)
@@ -328,7 +337,8 @@ def _run_and_judge(
             measured = (call_changes.measure_wrong_call(call, harness.attention) for call in recorded)
             judgement = replace(judgement, rewrites=tuple(one for one in measured if one is not None))
         compared = case.compare_runs(judgement, runs) if harness.is_deterministic else judgement
-        observed = compared.verdict is Verdict.NONDETERMINISTIC and observe(harness.attention, recorded)
+        differs = compared.failure.value if isinstance(compared.failure, Nondeterministic) else ""
+        observed = differs.startswith("grad") and observe(harness.attention, recorded)
         return judgement if observed and harness.attention.observed.is_unordered else compared
     return _skip(Refusal.NO_MEMORY, caught.line)
 

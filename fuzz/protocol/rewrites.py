@@ -25,7 +25,7 @@ class WrongRewrite:
     operations alone.
 
     Of a wrong call `pattern` is `CALL`, and operands are its options (`DROPPED`, `EXPANDED`), `layout`
-    (`CONTIGUOUS`) and sizes (cut to 16), `dtype`, `scale` and `group`.
+    (`CONTIGUOUS`), `sequences` (one alone) and sizes (cut to 16), `dtype`, `scale` and `group`.
     """
 
     pattern: str

@@ -12,7 +12,7 @@ from torch import Tensor
 from fuzz.check import exceptions
 from fuzz.check.attention.calls import FurtherCalls
 from fuzz.check.attention.function import Attention
-from fuzz.check.exceptions import Failed, Unsupported
+from fuzz.check.exceptions import DeviceLost, Failed, Unsupported
 from fuzz.check.oracle.attention import identities
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.judge import judge
@@ -35,7 +35,17 @@ def measure_wrong_call(call: Call, attention: Attention) -> WrongRewrite | None:
     if call.options.get("dropout") or not _is_wrong(call, attention):
         return None
     failure = judge(call, attention.rounds).failure
+    try:
+        return _measure(call, attention, failure, started)
+    except DeviceLost:
+        return None
+
+
+def _measure(call: Call, attention: Attention, failure: Failure | None, started: float) -> WrongRewrite | None:
     wanted = () if call.dout is None else call.wanted
+    with suppress(Unsupported, Failed):
+        if call.sequences and not _is_wrong(_call_again(call.replace(), attention, wanted), attention):
+            return WrongRewrite(CALL, {"sequences": ("alone",)})
     answers: dict[tuple[str, str], list[bool]] = {}
     for name, change, changed in _change(call, failure):
         if time.perf_counter() - started > SECONDS:

@@ -69,7 +69,8 @@ def _judge_call(call: Call, attention: Attention, *, training: bool, again: bool
 
 
 def _judge_dense(call: Call, attention: Attention, *, training: bool, again: bool) -> Judgement:
-    if training and call.wanted and not call.differentiable:
+    is_empty = call.out is None or not (call.out.numel() and call.k.numel())
+    if training and call.wanted and not call.differentiable and not is_empty:
         return Judgement(Verdict.WRONG_GRADIENT, MissingGradient("out"))
     attend = FurtherCalls(attention)
     try:

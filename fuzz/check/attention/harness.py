@@ -127,7 +127,7 @@ class AttentionHarness:
                 raise refusal from error
             self._raised = True
             raise
-        layout.record("out", out.detach())
+        layout.record("out", out.detach().clone())  # It may be the static output of a captured graph.
         for call in layout.calls:
             call.differentiable = out.requires_grad
         if out.requires_grad:

@@ -44,6 +44,7 @@ def _call_again(attention: Attention, call: Call, recorder: "_Recorder") -> None
         given |= leaves
         layout = arrange(attention.capabilities, cut=False, **given)
         out = layout.join(call_checked(attention.function, **guard.protect_arguments(layout.arguments)))
+        recorder.is_forward = False
         if leaves and call.dout is not None:
             torch.autograd.grad(out, list(leaves.values()), call.dout, allow_unused=True)
 
@@ -53,6 +54,7 @@ class _Recorder(TorchDispatchMode):
         super().__init__()
         self.rounds: list[str] = []
         self.is_unordered = False
+        self.is_forward = True
         self._head_dim = call.q.shape[3]
 
     def __torch_dispatch__(self, op: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -64,5 +66,6 @@ class _Recorder(TorchDispatchMode):
             self.is_unordered |= "backward" in name and "_for_cpu" not in name
         elif name.startswith(_PRODUCTS) and isinstance(result, Tensor) and result.dtype in LOW_PRECISION:
             # The product of q and k sums over features.
-            self.rounds += ("scores", "weights") if args[-2].shape[-1] == self._head_dim else ("weights",)
+            is_of_scores = self.is_forward and args[-2].shape[-1] == self._head_dim
+            self.rounds += ("scores", "weights") if is_of_scores else ("weights",)
         return result

@@ -220,10 +220,10 @@ def _put_back(
             yield StateChange(f"{place}.{name}", _show(names[name]), _show(after.get(name, "nothing")))
     now = _read_environment()
     for key in (key for key in {**environment, **now} if now.get(key) != environment.get(key)):
+        if os.fsdecode(key) in " ".join(_SET_BY_LIBRARIES.values()).split() or (is_import and key not in environment):
+            continue
         if key in environment:
             os.environb[key] = environment[key]
-        elif is_import or os.fsdecode(key) in " ".join(_SET_BY_LIBRARIES.values()).split():
-            continue
         else:
             del os.environb[key]
         # Values may be secrets.

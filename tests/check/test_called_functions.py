@@ -425,9 +425,12 @@ def test_what_compilers_change_themselves_is_no_finding() -> None:
 def test_variables_that_libraries_set_stay_and_are_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     def initializing(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
         os.environ.setdefault("CUDA_MODULE_LOADING", "LAZY")
+        # Its address in this process: one that a parent compiled in was inherited.
+        os.environ["_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR"] = "2"
         return right(q, k, v, scale=scale)
 
     monkeypatch.delenv("CUDA_MODULE_LOADING", raising=False)
+    monkeypatch.setenv("_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR", "1")
     assert run_subject(initializing).verdict in RIGHT
     assert os.environ["CUDA_MODULE_LOADING"] == "LAZY"
 

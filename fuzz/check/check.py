@@ -113,7 +113,9 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
             if judgement.verdict is not Verdict.DEVICE_ERROR:
                 raise
         else:
-            if judgement.verdict is not Verdict.DEVICE_ERROR and (fault := exceptions.find_device_fault()):
+            # Numbers were wrong before a further call broke the device.
+            keeps = judgement.verdict in (*DOUBTED, Verdict.DEVICE_ERROR)
+            if not keeps and (fault := exceptions.find_device_fault()):
                 judgement = Judgement(Verdict.DEVICE_ERROR, DeviceError(fault))
         changes = process_state.take_changes()
         # What can't be put back may make the next call raise.

@@ -8,6 +8,8 @@ from fuzz.cli import enter
 def show(*cases: Path) -> None:
     """Print the Python source of each case: the module and its inputs, as workers run them.
 
+    A case of a function, package.module:function, is shown with the call of it.
+
     Parameters
     ----------
     cases
@@ -19,13 +21,15 @@ def show(*cases: Path) -> None:
     python -m fuzz.show corpus/found
     """
     from corpus.entry import load_all
+    from fuzz.subjects import is_user_function
+    from generators.program.attention_stub import emit_call
     from generators.program.emit import source
 
     entries = load_all(cases)
     for path, entry in entries.items():
         if len(entries) > 1:
             print(f"# {path}")
-        print(source(entry.case))
+        print(emit_call(entry.case, entry.subject) if is_user_function(entry.subject) else source(entry.case))
 
 
 if __name__ == "__main__":

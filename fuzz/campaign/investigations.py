@@ -19,7 +19,7 @@ from fuzz.evaluator import Stopped
 from fuzz.events import Bus, FindingSaved, ShrinkProgress, SuspicionClosed, SuspicionOpened
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.run_store import Outcome, Results, Suspicion
-from generators.program.attention_stub import emit_attention_stub
+from generators.program.attention_stub import emit_call
 from generators.program.case import Case
 from generators.program.emit import source
 
@@ -228,6 +228,4 @@ class Investigations:
         """The program, with the call of the attention function that it is about."""
         case, shown = conclusion.case, conclusion.shown
         is_call = shown.subject in self.shared.known.attention and shown.verdict is not Verdict.EAGER_SUSPECT
-        stub = emit_attention_stub(case) if is_call else None
-        name = shown.subject.rpartition(":")[2]
-        return source(case) if stub is None else stub.replace(" = attend(", f" = {name}(")
+        return emit_call(case, shown.subject) if is_call else source(case)

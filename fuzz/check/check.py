@@ -12,7 +12,7 @@ from fuzz.check import exceptions, process_state, settings
 from fuzz.check.attention import call_changes, calls
 from fuzz.check.attention.guard import GUARDED
 from fuzz.check.attention.harness import AttentionHarness
-from fuzz.check.attention.observed import FLASH_ROUNDS, observe
+from fuzz.check.attention.observed import FLASH_ROUNDS, find_faulty, observe
 from fuzz.check.attention.pure_attention import PureAttention
 from fuzz.check.case_run import Announce, CaseRun, Clock, Rejected
 from fuzz.check.controls.table import ControlError, apply_controls
@@ -41,6 +41,7 @@ from fuzz.protocol.failures import (
     StateChanged,
 )
 from fuzz.protocol.rewrites import WrongRewrite
+from fuzz.subjects import is_user_function
 
 
 def check(
@@ -336,6 +337,12 @@ def _run_and_judge(
             recorded, harness.attention, training=case.request.training, again=not harness.damage
         )
         if judgement.verdict in DOUBTED and not harness.damage:
+            faulty = find_faulty(harness.attention, recorded) if is_user_function(subject.name) else None
+            if faulty is not None:
+                reason = (
+                    f"it calls {faulty.operation}, which gives {faulty.given:.3g} where {faulty.exact:.3g} is right"
+                )
+                return _skip(Refusal.UNSUPPORTED, reason)
             measured = (call_changes.measure_wrong_call(call, harness.attention) for call in recorded)
             judgement = replace(judgement, rewrites=tuple(one for one in measured if one is not None))
         compared = case.compare_runs(judgement, runs) if harness.is_deterministic else judgement

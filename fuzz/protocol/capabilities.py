@@ -31,6 +31,7 @@ class Capabilities:
     empty: bool = True
     max_scores: int | None = None
     options: tuple[Option, ...] | None = None
+    needs: tuple[Option, ...] = ()
     causal: tuple[Corner, ...] | None = None
     rounds: tuple[Rounded, ...] = ("weights",)
     deterministic: tuple[Device, ...] = ("cpu", "cuda")
@@ -56,6 +57,7 @@ class Capabilities:
         """What of a call is outside of them, or None. `shapes`: of q, k and v, [batch, heads, length, dim]."""
         q, k, v = shapes
         head_dims, scores, causal = {q[3], v[3]}, q[0] * q[1] * q[2] * k[2], options.get("causal")
+        missing = sorted({*self.needs} - {*options})
         unknown = () if self.options is None else sorted({*options} - {"scale", *self.options})
         reasons = {
             f"dtype {dtype}": self.dtypes is not None and dtype not in self.dtypes,
@@ -71,6 +73,7 @@ class Capabilities:
             "sizes of 0": not self.empty and 0 in (*q, *k, *v),
             f"{scores} scores": self.max_scores is not None and scores > self.max_scores,
             f"the parameter {', '.join(unknown)}": bool(unknown),
+            f"no {', '.join(missing)}": bool(missing),
             f"causal {causal}": self.causal is not None and causal not in (None, *self.causal),
         }
         return next((reason for reason, applies in reasons.items() if applies), None)

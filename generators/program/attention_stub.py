@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from generators.program.case import Case, Contract, TensorType
 from generators.program.dtypes import category
-from generators.program.emit import emit_rewritten, read
+from generators.program.emit import emit_rewritten, read, source
 from generators.program.type_check import is_in_place, types_of
 from generators.program.values import number
 
@@ -38,6 +38,12 @@ def emit_attention_stub(case: Case) -> str | None:
     if case.training and (_loses_gradient(case, needed) or _differentiates_heads(case, types)):
         return None
     return emit_rewritten(case, kept, {name: _call(case, c, types) for name, c in contracts.items()})
+
+
+def emit_call(case: Case, function: str) -> str:
+    """The text of the case with calls of the function, `package.module:function`; as it is where it has no stub."""
+    stub = emit_attention_stub(case)
+    return source(case) if stub is None else stub.replace(" = attend(", f" = {function.rpartition(':')[2]}(")
 
 
 def _loses_gradient(case: Case, needed: set[str]) -> bool:

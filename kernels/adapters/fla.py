@@ -42,6 +42,6 @@ def _attend(
     return out
 
 
-_LIMITS = {"max_head_dim": 256, "lengths": False, "devices": ("cuda",)}
+_LIMITS = {"max_head_dim": 256, "lengths": False, "needs": ("causal",), "devices": ("cuda",)}
 attention.capabilities = _LIMITS | {"empty": False}  # type: ignore[attr-defined]
 packed.capabilities = _LIMITS | {"layout": "packed"}  # type: ignore[attr-defined]

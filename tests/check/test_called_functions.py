@@ -16,6 +16,7 @@ import torch
 import torch._dynamo.config as dynamo_config
 import torch._inductor.config as inductor_config
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import BaseTorchFunctionMode
 
 from fuzz.check import process_state
@@ -23,7 +24,7 @@ from fuzz.check.attention.function import Attention
 from fuzz.check.check import check
 from fuzz.check.subject_builder import Subject, SubjectError, find
 from fuzz.protocol import Check, Verdict
-from fuzz.protocol.failures import FURTHER_CALL, OutOfBounds, Raised, Refusal, StateChanged
+from fuzz.protocol.failures import FURTHER_CALL, NotTaken, OutOfBounds, Raised, Refusal, StateChanged
 from tests.check import planted_attention
 from tests.check.failures import is_failure
 from tests.check.in_process import run_subject
@@ -122,11 +123,42 @@ def test_what_a_function_rounds_is_read_off_what_it_calls(
 
 
 def test_what_cannot_run_in_guarded_memory_runs_without() -> None:
-    def maps_allocations(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
-        return right(torch.vmap(lambda row: torch.zeros_like(row) + row)(q), k, v, scale=scale)
+    def needs_own_storage(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
+        if torch.zeros(3).storage_offset():
+            raise ValueError("a view")
+        return right(q, k, v, scale=scale)
 
-    result = run_subject(maps_allocations)
+    result = run_subject(needs_own_storage)
     assert (result.verdict in RIGHT, result.reached) == (True, ("unguarded allocations",))
+
+
+def test_what_tracers_and_transforms_allocate_is_left_to_them() -> None:
+    def maps(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Tensor:
+        mapped = torch.vmap(lambda row: torch.zeros_like(row) + row)(q)
+        functional = torch.func.functionalize(lambda x: torch.empty(x.shape).copy_(x) * 1)
+        with FakeTensorMode():
+            functional(torch.ones(3))
+        return right(functional(mapped), k, v, scale=scale)
+
+    result = run_subject(maps)
+    assert (result.verdict in RIGHT, result.reached) == (True, ())
+
+
+@pytest.mark.parametrize(("factor", "scale", "is_accused"), [(1, -1.0, False), (1, 1.0, False), (1.5, 1.0, True)])
+def test_torch_s_own_mistake_is_not_its_caller_s(factor: float, scale: float, is_accused: bool) -> None:
+    def calls_torch(q: Tensor, k: Tensor, v: Tensor, *, scale: float, causal: str) -> Tensor:
+        attend = torch.nn.functional.scaled_dot_product_attention
+        return attend(q, k, v, is_causal=causal == "top_left", scale=factor * scale)
+
+    kept = "torch.ones(S, S, dtype=torch.bool).tril()"
+    eager = f"return ((q @ k.mT) * {scale}).masked_fill(~{kept}, -torch.inf).softmax(-1) @ v"
+    stub = source(f"return attend(q, k, v, scale={scale}, causal='top_left')")
+    name = "package.module:calls_torch"
+    result = run_subject(
+        Subject(name, attention=Attention(lambda: calls_torch)), text=source(eager), attention_stub=stub
+    )
+    assert result.verdict.is_finding is is_accused
+    assert scale > 0 or isinstance(result.failure, NotTaken)
 
 
 @pytest.mark.triton_interpreter

@@ -171,6 +171,10 @@ class _GuardedArgument(torch.autograd.Function):
 
 
 def _guardable(value: Tensor) -> bool:
+    try:
+        value.untyped_storage().data_ptr()
+    except RuntimeError:  # Tensors of tracers and transforms have no memory.
+        return False
     return value.dtype in _PATTERN and value.layout is torch.strided and value.device.type in ("cpu", "cuda")
 
 

@@ -13,10 +13,11 @@
       - {name: out, op: softmax, args: [scores], dim: -1}
     returns: [out]
 
-An input is an argument of `forward`, or with `parameter: true` a parameter of the module; order counts. Of `values`,
-`layout` and `parameter` what is left out has the defaults of `generators.case`, as have an operation's attributes,
-which stand beside `name`, `op` and `args`. Sizes are integers or text such as `3*H*D + 1`. `contracts` lists
-mappings with the fields of `generators.case.Contract`.
+An input is an argument of `forward`, or with `parameter: true` a parameter of the module, and with `buffer: true` too a
+buffer; order counts. `shares: q` makes an argument the end of argument q's tensor along every axis. What is left out
+has the defaults of `generators.case`, as have an operation's attributes, which stand beside `name`, `op` and `args`.
+Sizes are integers or text such as `3*H*D + 1`. `contracts` lists mappings with the fields of
+`generators.case.Contract`.
 """
 
 from collections.abc import Mapping

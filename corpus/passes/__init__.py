@@ -9,6 +9,7 @@ from generators.program.case import Case
 Pass = Callable[[Case], Iterator[Case]]
 
 PASSES: tuple[Pass, ...] = (
+    program.drop_writes,
     program.return_less,
     spelling.simplify_mode,
     program.cut_to_inputs,

@@ -51,14 +51,15 @@ def _drop_ones(ones: list[str]) -> Callable[[Size], Size]:
 
 
 def simplify_inputs(case: Case) -> Iterator[Case]:
-    """Contiguous, an argument instead of a parameter, seeds 0, 1, 2..., and the simpler distributions of the dtype."""
-    plain = tuple(replace(i, layout="contiguous", parameter=False) for i in case.inputs)
-    yield replace(case, inputs=plain)
+    """Contiguous, an argument of its own instead of a parameter or the memory of another, seeds 0, 1, 2..., and the
+    simpler distributions of the dtype."""
+    plain = tuple(replace(i, parameter=False, buffer=False, shares=None) for i in case.inputs)
+    yield replace(case, inputs=tuple(replace(i, layout="contiguous") for i in plain))
     numbered = tuple(replace(i, values=replace(i.values, seed=n)) for n, i in enumerate(case.inputs))
     yield replace(case, inputs=numbered)
-    for item in case.inputs:
+    for item, own in zip(case.inputs, plain, strict=True):
         yield replace_input(case, item, replace(item, layout="contiguous"))
-        yield replace_input(case, item, replace(item, parameter=False))
+        yield replace_input(case, item, own)
         rank = DISTRIBUTIONS[item.values.kind].rank
         simpler = sorted(
             (d for d in DISTRIBUTIONS.values() if item.dtype in d.dtypes and d.rank < rank), key=lambda d: d.rank

@@ -6,7 +6,21 @@ from dataclasses import replace
 from generators.program.case import Case
 from generators.program.dtypes import category
 from generators.program.edits import input_like, list_unaffected, prune_if_valid, substitute
+from generators.program.ops import OPS
 from generators.program.type_check import types_of
+
+
+def drop_writes(case: Case) -> Iterator[Case]:
+    """No write at all, the last half of them, then each gone; what it is written into is read as it was."""
+    writes = [op for op in case.ops if OPS[op.kind].writes]
+    chosen = [writes, writes[len(writes) // 2 :], *([op] for op in writes)] if writes else []
+    for gone in chosen:
+        # A target of a later write may be the result of one that goes.
+        smaller = case
+        for op in reversed(gone):
+            smaller = substitute(smaller, {op.name: op.args[0]})
+            smaller = replace(smaller, ops=tuple(o for o in smaller.ops if o.name != op.name))
+        yield smaller
 
 
 def return_less(case: Case) -> Iterator[Case]:

@@ -138,7 +138,7 @@ def rename_values(case: Case) -> Iterator[Case]:
     names = plain_names(case)
     yield replace(
         case,
-        inputs=tuple(replace(i, name=names[i.name]) for i in case.inputs),
+        inputs=tuple(replace(i, name=names[i.name], shares=i.shares and names[i.shares]) for i in case.inputs),
         ops=tuple(replace(o, name=names[o.name], args=tuple(names[a] for a in o.args)) for o in case.ops),
         returns=tuple(names[r] for r in case.returns),
         contracts=tuple(c.rename(names) for c in case.contracts),

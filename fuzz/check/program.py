@@ -4,7 +4,7 @@ import itertools
 import linecache
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -38,12 +38,12 @@ class Program:
         """A fresh module, equal to every other one this program makes."""
         _seed(0)
         module: nn.Module = self._names["Module"]()
-        return module.to(self.device).train(training)
+        return module._apply(lambda value: place([value], self.device)[0]).train(training)
 
     def inputs(self) -> list[Any]:
         """Fresh inputs: equal values, shapes, dtypes and strides at every call."""
         _seed(0)
-        return [_place(value, self.device) for value in self._names["inputs"]()]
+        return place(self._names["inputs"](), self.device)
 
     def close(self) -> None:
         """Let go of the source."""
@@ -66,7 +66,7 @@ class Execution:
     outputs: tensors by name ("output 0"), detached; structure: what was returned, leaves named by kind;
     mutated: inputs and parameters that the run changed in place ("input 1 afterwards"); gradients: by name ("grad of
     input 1", "grad of parameter w"), only those that exist; cotangents: what the outputs' gradients were multiplied
-    with.
+    with; before: what those in `mutated` were before the run.
     """
 
     structure: str
@@ -74,6 +74,7 @@ class Execution:
     mutated: dict[str, Tensor] = field(default_factory=dict)
     gradients: dict[str, Tensor] = field(default_factory=dict)
     cotangents: dict[str, Tensor] = field(default_factory=dict)
+    before: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def values(self) -> dict[str, Tensor]:
@@ -123,8 +124,8 @@ def execute(
 
     `call` is `module` or something compiled from it. `cotangents` come from an earlier execution of the same case
     (None: draw them); they are cast to the outputs' dtypes, and outputs they don't fit take no part in gradients.
-    `mode` surrounds forward and backward; with `watched`, state of the process that they change is put back. Raises
-    whatever the call raises.
+    `mode` surrounds forward and backward; with `watched`, state of the process that they change is put back. Parameters
+    and buffers that the run changed are put back, so that the next one begins alike. Raises whatever the call raises.
     """
     leaves = _leaves(module, inputs) if training else {}
     given = {f"input {index}": value for index, value in enumerate(inputs) if isinstance(value, Tensor)}
@@ -155,10 +156,20 @@ def execute(
     if torch.cuda.is_initialized():
         # So that what a kernel does wrong is raised here and not in whatever waits for its result.
         torch.cuda.synchronize()
-    mutated = {
-        f"{name} afterwards": value.detach() for name, value in given.items() if _is_changed(value, *before[name])
-    }
-    return Execution(structure, {name: out.detach() for name, out in outputs.items()}, mutated, gradients, cotangents)
+    changed = {name: value for name, value in given.items() if _is_changed(value, *before[name])}
+    mutated = {f"{name} afterwards": value.detach() for name, value in changed.items()}
+    outputs = {name: out.detach() for name, out in outputs.items()}
+    state = {name: value for name, value in changed.items() if name.startswith("parameter")}
+    if state:
+        # Outputs may be views of the state.
+        outputs, mutated = (
+            dict(zip(values, map_memory(values.values(), Tensor.clone), strict=True)) for values in (outputs, mutated)
+        )
+    for name, value in state.items():
+        # What needs a gradient and is written into a buffer makes the buffer need one.
+        (value.detach_() if value.grad_fn is not None else value.detach()).copy_(before[name][1])
+    earlier = {f"{name} afterwards": before[name][1] for name in changed}
+    return Execution(structure, outputs, mutated, gradients, cotangents, earlier)
 
 
 def _is_changed(value: Tensor, version: int, copy: Tensor) -> bool:
@@ -212,17 +223,34 @@ def _flatten(result: Any) -> tuple[str, list[Tensor]]:
     return repr(result), []
 
 
-def _place(value: Any, device: str) -> Any:
-    """A tensor on `device` with the strides and offset of `value` that is no view of another tensor.
+def place(values: Iterable[Any], device: str) -> list[Any]:
+    """The values on `device`, their tensors as `map_memory` gives them.
 
     Dynamo never frees what it made of an input that is a view, about half a megabyte each; and `.to` would drop the
     strides of expanded and padded tensors.
     """
-    if not isinstance(value, Tensor):
-        return value
-    bare = value.new_empty(0, device=device)
-    storage = value.untyped_storage()
-    if value.device.type != device:
-        count = storage.nbytes() // value.element_size()
-        storage = value.as_strided((count,), (1,), 0).to(device).untyped_storage()
-    return bare.set_(storage, value.storage_offset(), value.shape, value.stride())
+    return map_memory(values, lambda memory: memory.to(device))
+
+
+def map_memory(values: Iterable[Any], change: Callable[[Tensor], Tensor]) -> list[Any]:
+    """The values with `change` applied to the memory behind each tensor, which it gets as one axis.
+
+    Strides and offsets stay. What is one tensor stays one, and tensors that share memory still do, but none is a view.
+    """
+    memory: dict[tuple[int, torch.dtype], Tensor] = {}
+    tensors: dict[int, Tensor] = {}
+
+    def convert(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        if id(value) not in tensors:
+            storage = value.untyped_storage()
+            key = storage._cdata, value.dtype
+            if key not in memory:
+                memory[key] = change(value.as_strided((storage.nbytes() // value.element_size(),), (1,), 0))
+            bare = memory[key].new_empty(0)
+            form = value.storage_offset(), value.shape, value.stride()
+            tensors[id(value)] = bare.set_(memory[key].untyped_storage(), *form)
+        return tensors[id(value)]
+
+    return list(map(convert, values))

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from generators.program.case import Case, Contract, TensorType
 from generators.program.dtypes import category
 from generators.program.emit import emit_rewritten, read, source
-from generators.program.type_check import is_in_place, types_of
+from generators.program.memory import is_in_place
+from generators.program.type_check import types_of
 from generators.program.values import number
 
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Self
 
+from generators.program.dtypes import category
 from generators.program.sizes import Size
 
 Attr = bool | int | float | str | Size | tuple["Size | int", ...] | None
@@ -49,7 +50,11 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A tensor that comes from outside: an argument of forward, or a parameter of the module."""
+    """A tensor that comes from outside: an argument of forward, or a parameter of the module.
+
+    A `buffer` is a parameter that is not differentiated and may be written to. An argument that `shares` has the memory
+    of the argument of that name: it is its end along every axis, and its own values and layout do not count.
+    """
 
     name: str
     shape: tuple[Size, ...]
@@ -57,6 +62,13 @@ class Input:
     values: Values = Values()
     layout: str = "contiguous"
     parameter: bool = False
+    buffer: bool = False
+    shares: str | None = None
+
+    @property
+    def is_buffer(self) -> bool:
+        """Whether it is registered as a buffer, as parameters of other dtypes than floating ones are."""
+        return self.buffer or (self.parameter and category(self.dtype) != 2)
 
     @property
     def type(self) -> TensorType:
@@ -167,6 +179,7 @@ class Case:
             sorted(self.dims),
             sorted(
                 [i.name, [str(s) for s in i.shape], i.dtype, *i.values.canonical(), i.layout, i.parameter]
+                + [f"{name}:{value}" for name in ("buffer", "shares") if (value := getattr(i, name))]
                 for i in self.inputs
             ),
             [[o.name, o.kind, list(o.args), sorted([k, _exact(v)] for k, v in o.attrs)] for o in self.ops],

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from generators.program.case import Case, Input, Op, TensorType
-from generators.program.dtypes import category
 from generators.program.ops import OPS
 from generators.program.ops.spec import Line
 from generators.program.type_check import attributes, names_in, types_of
@@ -46,9 +45,8 @@ def emit_rewritten(case: Case, ops: Sequence[Op], instead: Mapping[str, str]) ->
     """
     spelled = [op for op in ops if op.name not in instead]
     body = "\n\n".join(part for part in (_init(case, spelled), _forward(case, ops, spelled, instead)) if part)
-    made = "".join(f"        {_input_text(i)},\n" for i in case.inputs if not i.parameter)
     module = f"\n\nclass Module(nn.Module):\n{body}\n"
-    inputs = f"\n\ndef inputs():\n    return [\n{made}    ]\n"
+    inputs = f"\n\ndef inputs():\n{_inputs(case)}"
     functions = _FILLED if "filled(" in module else ""
     functions = (_RNG if "rng(" in functions + module + inputs else "") + functions
     head = [line for key, line in _IMPORTS.items() if key in module + inputs]
@@ -77,10 +75,10 @@ def _draws(op: Op, *, training: bool) -> bool:
 def _init(case: Case, ops: Sequence[Op]) -> str:
     lines = []
     for item in case.inputs:
-        if item.parameter and category(item.dtype) == 2:
-            lines.append(f"self.{item.name} = nn.Parameter({_input_text(item)})")
-        elif item.parameter:
+        if item.is_buffer:
             lines.append(f'self.register_buffer("{item.name}", {_input_text(item)})')
+        elif item.parameter:
+            lines.append(f"self.{item.name} = nn.Parameter({_input_text(item)})")
     types = types_of(case)
     for op in ops:
         submodule = OPS[op.kind].init(_line(case, op, types))
@@ -92,7 +90,11 @@ def _init(case: Case, ops: Sequence[Op]) -> str:
 
 
 def read(case: Case, name: str) -> str:
-    """How forward refers to a value: by its name, or as an attribute of the module for a parameter."""
+    """How forward refers to a value: by its name, or as an attribute of the module for a parameter. What an operation
+    writes has the name of what it is written into."""
+    written = next((op.args[0] for op in case.ops if op.name == name and OPS[op.kind].writes), None)
+    if written is not None:
+        return read(case, written)
     return f"self.{name}" if any(i.parameter and i.name == name for i in case.inputs) else name
 
 
@@ -123,7 +125,7 @@ def _line(case: Case, op: Op, types: Mapping[str, TensorType]) -> Line:
 def _spell(op: Op, line: Line) -> list[str]:
     spec = OPS[op.kind]
     value = line.fill(spec.emit) if isinstance(spec.emit, str) else spec.emit(line)
-    text, within = f"{op.name} = {value}", spec.within(line)
+    text, within = value if spec.writes else f"{op.name} = {value}", spec.within(line)
     return [*spec.before(line), *([text] if within is None else [f"with {within}:", *_indent([text])])]
 
 
@@ -155,6 +157,23 @@ def find_fixed_sizes(case: Case) -> set[str]:
 
 
 _CALL = re.compile(r"[\w.]+\([^()]*(\([^()]*\)[^()]*)*\)")
+
+
+def _inputs(case: Case) -> str:
+    """The body of `inputs`: arguments that others share have a line of their own."""
+    arguments = {item.name: item for item in case.inputs if not item.parameter}
+    shared = {item.shares for item in arguments.values()}
+    lines = [f"    {name} = {_input_text(item)}\n" for name, item in arguments.items() if name in shared]
+    lines.append("    return [\n")
+    for name, item in arguments.items():
+        text = name if name in shared else _end_of(item, arguments[item.shares]) if item.shares else _input_text(item)
+        lines.append(f"        {text},\n")
+    return "".join([*lines, "    ]\n"])
+
+
+def _end_of(item: Input, whole: Input) -> str:
+    starts = [":" if own == size else f"{size - own}:" for own, size in zip(item.shape, whole.shape, strict=True)]
+    return whole.name if set(starts) <= {":"} else f"{whole.name}[{', '.join(starts)}]"
 
 
 def _input_text(item: Input) -> str:

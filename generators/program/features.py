@@ -7,6 +7,7 @@ from generators.program.case import Case, Input, Op, TensorType
 from generators.program.dtypes import LOW_PRECISION
 from generators.program.ops.shaping import VIEWS
 from generators.program.type_check import attributes, types_of
+from generators.program.values import INDICES
 
 _ONE_NAME = {"log_softmax": "softmax", "type_as": "cast", "max": "amax", "sub": "add", "stack": "cat"}
 _ONE_NAME |= {"index": "embedding"}
@@ -34,6 +35,8 @@ def features(case: Case) -> frozenset[str]:
     words = {"mode:training"} if case.training else set()
     if case.dynamic:
         words.add("dynamic")
+    if any(item.shares for item in case.inputs):
+        words.add("inputs:shared")
     if case.autocast:
         words.add("autocast")
     if any(i.dtype in LOW_PRECISION for i in case.inputs):
@@ -50,7 +53,7 @@ def features(case: Case) -> frozenset[str]:
 
 def _of_input(item: Input) -> Iterator[str]:
     kind = item.values.kind
-    if kind == "tokens":
+    if kind in INDICES:
         return
     if item.dtype == "bool" or "int" in item.dtype:
         yield f"mask:{'bool' if item.dtype == 'bool' else 'integer'}"

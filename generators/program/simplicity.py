@@ -4,7 +4,7 @@ from generators.program.case import Attr, Case, Input, Op
 from generators.program.ops import OPS
 from generators.program.sizes import Size
 from generators.program.type_check import attributes, same_attr
-from generators.program.values import DISTRIBUTIONS, LAYOUTS
+from generators.program.values import DISTRIBUTIONS, INDICES, LAYOUTS
 
 _DTYPE_RANK = {"float32": 0, "bool": 1, "int64": 2}
 
@@ -12,11 +12,12 @@ SortKey = tuple[float, ...]
 
 
 def sort_key(case: Case) -> SortKey:
-    """Smaller is simpler. First the number of operations, then of returned values and of inputs; then inference before
-    training, static before dynamic shapes, no autocast before autocast, plain operations and attributes, float32, plain
-    values and layouts; then the sizes, last plain names. With equal keys neither is simpler.
+    """Smaller is simpler. First the number of writes, then of operations, of returned values and of inputs; then
+    inference before training, static before dynamic shapes, no autocast before autocast, plain operations and
+    attributes, float32, plain values and layouts; then the sizes, last plain names. With equal keys neither is simpler.
     """
     return (
+        sum(OPS[op.kind].writes for op in case.ops),
         len(case.ops),
         len(case.returns),
         len(case.inputs),
@@ -76,7 +77,7 @@ def _input_cost(item: Input) -> float:
         DISTRIBUTIONS[item.values.kind].rank
         + LAYOUTS[item.layout].rank
         + number_cost(item.values.scale) * DISTRIBUTIONS[item.values.kind].scaled
-        + 0.5 * item.parameter
+        + 0.5 * (item.parameter + item.buffer + (item.shares is not None))
     )
 
 
@@ -125,7 +126,7 @@ def plain_names(case: Case) -> dict[str, str]:
         if item.parameter:
             names[item.name] = choose("weight")
         elif item.dtype == "bool" or "int" in item.dtype:
-            names[item.name] = choose("tokens" if item.values.kind == "tokens" else "mask")
+            names[item.name] = choose("tokens" if item.values.kind in INDICES else "mask")
         else:
             names[item.name] = choose(_OF_FLOATS[floats % len(_OF_FLOATS)])
             floats += 1

@@ -3,7 +3,6 @@
 import keyword
 import math
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -12,6 +11,7 @@ from generators.errors import CaseError, add_place, require
 from generators.program.case import AUTOCAST, MODES, Attr, Case, Input, Op, TensorType
 from generators.program.contracts import check_contract
 from generators.program.dtypes import DTYPES, LOW_PRECISION
+from generators.program.memory import check_memory, find_owners
 from generators.program.ops import OPS
 from generators.program.ops.flex import NAMES as FLEX_NAMES
 from generators.program.ops.products import EQUATION
@@ -175,7 +175,7 @@ def check(case: Case) -> dict[str, TensorType]:
         for name in case.returns:
             require(name in types, f"returns: {name!r} is not defined")
         require(len(set(case.returns)) == len(case.returns), "returns: a value is returned twice")
-    _check_in_place(case)
+    check_memory(case)
     with add_place("contracts"):
         require(case.autocast is None or not case.contracts, "contracts are not allowed under autocast")
         for contract in case.contracts:
@@ -193,6 +193,7 @@ def _check_dims(case: Case) -> None:
 
 def _check_input(item: Input, dims: Mapping[str, int]) -> None:
     where = f"{'parameter' if item.parameter else 'input'} {item.name!r}"
+    require(item.parameter or not item.buffer, f"{where}: a buffer has parameter: true")
     require(item.dtype in DTYPES, f"{where}: dtype {item.dtype!r}, expected one of {', '.join(DTYPES)}")
     try:
         sizes = item.type.sizes(dims)
@@ -215,21 +216,6 @@ def _check_input(item: Input, dims: Mapping[str, int]) -> None:
     require(not empty, f"{where}: values {kind.name!r} need at least one element")
 
 
-def is_in_place(op: Op) -> bool:
-    """Whether the operation overwrites its first argument."""
-    return op.attr("form") == "in_place"
-
-
-def _check_in_place(case: Case) -> None:
-    makers = {o.name: o for o in case.ops}
-    uses = Counter(name for name, _ in case.uses())
-    for op in filter(is_in_place, case.ops):
-        target = makers.get(op.args[0])
-        with add_place("ops", op.name):
-            owned = target is not None and OPS[target.kind].owns_memory and uses[target.name] == 1
-            require(owned, f"op {op.name!r}: only a new tensor with no other use can be overwritten in place")
-
-
 def names_in(value: Attr) -> frozenset[str]:
     """The dimensions that an attribute names."""
     if isinstance(value, tuple):
@@ -238,11 +224,18 @@ def names_in(value: Attr) -> frozenset[str]:
 
 
 def prune(case: Case) -> Case:
-    """The case without what nothing returned depends on: operations, inputs, dimensions, contracts."""
+    """The case without what nothing returned depends on: operations, inputs, dimensions, contracts.
+
+    What is written into an input stays, as does what later reads may see.
+    """
+    owners = find_owners(case)
     needed = set(case.returns)
+    seen = {owners.get(name) for name in (*case.returns, *(item.name for item in case.inputs))}
     for op in reversed(case.ops):
-        if op.name in needed:
-            needed.update(op.args)
+        if op.name in needed or (OPS[op.kind].writes and owners[op.name] in seen):
+            needed.update((op.name, *op.args))
+            seen.update(owners.get(name) for name in op.args)
+    needed.update(item.shares for item in case.inputs if item.name in needed and item.shares)
     ops = tuple(o for o in case.ops if o.name in needed)
     inputs = tuple(i for i in case.inputs if i.name in needed)
     if all(i.parameter for i in inputs):

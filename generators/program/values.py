@@ -57,6 +57,8 @@ _ONES = "torch.ones({shape}, dtype=torch.bool)"
 _PADDING = "torch.arange({shape}[-1]) < torch.randint(1, {shape}[-1] + 1, {shape}[:-1] + (1,), generator=rng({seed}))"
 # Some rows keep no key at all.
 _EMPTY_ROW = f"({_RAND} < {{scale}}) & (torch.rand({{shape}}[:-1] + (1,), generator=rng({{seed1}})) < 0.6)"
+# Consecutive from the scale on.
+_POSITIONS = "torch.arange({count}, {count} + {shape}[-1]).expand({shape})"
 
 
 def _draw_integers(least: int, stop: int | str) -> str:
@@ -91,8 +93,12 @@ DISTRIBUTIONS: dict[str, Distribution] = {
         Distribution("small_counts", 11, _NUMBERS, "int64", _draw_integers(0, 3)),
         Distribution("signed", 12, (*FLOATS, *INTEGERS[1:]), "int64", _draw_integers(-2, 3)),
         Distribution("tokens", 13, ("int64", "int32"), "int64", _draw_integers(0, "{count}")),
+        Distribution("positions", 14, ("int64", "int32"), "int64", _POSITIONS, min_rank=1),
+        Distribution("permutation", 15, ("int64",), "int64", f"{_RAND}.argsort(-1)", min_rank=1),
     )
 }
+INDICES = ("tokens", "positions", "permutation")
+"""Those that only some numbers are right for."""
 
 
 class Layout(NamedTuple):

@@ -8,9 +8,10 @@ from typing import Any
 
 from generators.program.case import Attr, Case, Contract, Input, Op, TensorType, Values
 from generators.program.dtypes import category
+from generators.program.memory import is_in_place, is_written
 from generators.program.ops import OPS
 from generators.program.sizes import Size
-from generators.program.type_check import check, infer, is_in_place, make_op, prune
+from generators.program.type_check import check, infer, make_op, prune
 from generators.sampling.choices import Choices
 
 _CUT_OFF = 0.6
@@ -124,6 +125,7 @@ class Builder:
         overwritten = {op.args[0] for op in self.ops if is_in_place(op)}
         kept = tuple(dict.fromkeys(r for r in returns if r not in overwritten))
         dims, contracts = tuple(self.dims.items()), tuple(self.contracts)
-        case = prune(Case(dims, tuple(self.inputs), tuple(self.ops), kept, self.mode, dynamic, contracts))
+        case = Case(dims, tuple(self.inputs), tuple(self.ops), kept, self.mode, dynamic)
+        case = prune(case if is_written(case) else replace(case, contracts=contracts))
         check(case)
         return case

@@ -6,7 +6,7 @@ from generators.program.case import Case, Input, Values
 from generators.program.dtypes import category
 from generators.program.edits import resize
 from generators.program.emit import find_fixed_sizes, is_random, source
-from generators.program.values import DISTRIBUTIONS
+from generators.program.values import DISTRIBUTIONS, INDICES
 from generators.sampling.choices import Choices
 
 SETS = 3
@@ -48,7 +48,7 @@ def make_value_sets(case: Case) -> tuple[Case, ...]:
 
 
 def _with_other_values(item: Input, c: Choices) -> Input:
-    if item.parameter or item.values.kind == "tokens":
+    if item.parameter or item.shares or item.values.kind in INDICES:
         return item
     kinds = (_BOOLEANS, _INTEGERS, _MASKS if item.values.kind.endswith("mask") else _FLOATS)[category(item.dtype)]
     fitting = [kind for kind in kinds if _fits(kind, item)]

@@ -11,7 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fuzz.check.oracle.operations import RANDOM, OperationMode
 from fuzz.check.process_state import hold_state
-from fuzz.check.program import Execution, execute
+from fuzz.check.program import Execution, execute, map_memory
 
 _LOWER = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -27,7 +27,7 @@ def reference(
     precision.
     """
     exact = copy.deepcopy(module).double()
-    raised = [value.double() if _is_lower(value) else value for value in inputs]
+    raised = map_memory(inputs, lambda memory: memory.double() if _is_lower(memory) else memory)
     float64, in_steps = hold_state("torch's default dtype", torch.float64), hold_state("torch's fast path", False)
     with float64, in_steps, sdpa_kernel([SDPBackend.MATH]), _allow_backends(exact):
         return execute(exact, exact, raised, training=training, cotangents=cotangents, mode=Float64())

@@ -117,8 +117,8 @@ class Judge:
 
     def _pair_values(self, name: str, compiled: Execution) -> tuple[Tensor, Tensor]:
         """What eager and the subject give. A gradient that doesn't exist is zero: frameworks differ in which they
-        return."""
-        eager, value = self._eager.values.get(name), compiled.values.get(name)
+        return. What the subject did not write to is what it was."""
+        eager, value = self._eager.values.get(name), compiled.values.get(name, self._eager.before.get(name))
         if eager is None:
             assert value is not None
             eager = torch.zeros_like(value)

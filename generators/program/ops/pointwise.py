@@ -13,7 +13,7 @@ _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 
-def _join(call: Call, values: tuple[TensorType, ...], shape: tuple[Size, ...] = ()) -> TensorType:
+def join(call: Call, values: tuple[TensorType, ...], shape: tuple[Size, ...] = ()) -> TensorType:
     """The type of values together, and of the number `other`; they broadcast with each other and with `shape`."""
     for value in values:
         shape = broadcast(shape, value.shape, call.dims)
@@ -25,7 +25,7 @@ def _join(call: Call, values: tuple[TensorType, ...], shape: tuple[Size, ...] = 
 def _operands(call: Call) -> TensorType:
     alone = len(call.args) == 1
     require(alone == (call.attrs.get("other") is not None), "takes two arguments, or one and the attribute 'other'")
-    return _join(call, call.args)
+    return join(call, call.args)
 
 
 def _overwritten(call: Call, shape: tuple[Size, ...]) -> TensorType:
@@ -80,7 +80,7 @@ def _comparison_text(line: Line) -> str:
 
 def _logical(call: Call) -> TensorType:
     require(all(a.dtype == "bool" for a in call.args), "needs boolean arguments")
-    return _join(call, call.args)
+    return join(call, call.args)
 
 
 def _absolute(call: Call) -> TensorType:
@@ -121,7 +121,7 @@ def _where(call: Call) -> TensorType:
     require(condition.dtype == "bool", "the condition of where must be boolean")
     if (len(values) == 1) == (call.attrs["other"] is None):
         raise CaseError("takes a condition and two values, or one value and the attribute 'other'")
-    return _join(call, tuple(values), condition.shape)
+    return join(call, tuple(values), condition.shape)
 
 
 def _where_text(line: Line) -> str:

@@ -110,14 +110,16 @@ def _chunk(call: Call) -> TensorType:
     return _replace_axis(call, axis, quotient(call.shape[axis], Size.of(chunks), size // chunks))
 
 
-def _select(call: Call) -> TensorType:
+def select(call: Call) -> TensorType:
+    """The type of the part at one index."""
     axis, index = call.axis(), call.attrs["index"]
     if not 0 <= index < call.shape[axis].value(call.dims):
         raise CaseError(f"index {index} is outside axis {axis} of {show(call.shape)}")
     return _replace_axis(call, axis)
 
 
-def _narrow(call: Call) -> TensorType:
+def narrow(call: Call) -> TensorType:
+    """The type of a slice."""
     axis, start, stop, step = call.axis(), call.value("start"), call.value("stop"), call.attrs["step"]
     if not 0 <= start <= stop <= call.shape[axis].value(call.dims):
         raise CaseError(f"slice {start}:{stop} is outside axis {axis} of {show(call.shape)}")
@@ -130,7 +132,8 @@ def _narrow(call: Call) -> TensorType:
     return _replace_axis(call, axis, size)
 
 
-def _narrow_text(line: Line) -> str:
+def narrow_text(line: Line) -> str:
+    """A slice of the first argument."""
     axis, rank = line.attrs["dim"], line.types[0].rank
     start = "" if line.attrs["start"] == Size.of(0) else line.attrs["start"]
     step = "" if line.attrs["step"] == 1 else f":{line.attrs['step']}"
@@ -204,9 +207,9 @@ OPS = [
     _view_spec("expand_as", (2, 2), lambda call: _expand(call, call.args[1].shape), "{0}.expand_as({1})", cost=2),
     method("repeat_interleave", _repeat_interleave, {"repeats": _SIZE, "dim": _FIRST}),
     _view_spec("chunk", (1, 1), _chunk, "{0}.chunk({chunks}, dim={dim})[{index}]", _CHUNK),
-    _view_spec("unbind", (1, 1), _select, "{0}.unbind({dim})[{index}]", {"dim": _FIRST, "index": _PLACE}, cost=2),
-    _view_method("select", _select, {"dim": _FIRST, "index": _PLACE}),
-    _view_spec("narrow", (1, 1), _narrow, _narrow_text, _SLICE),
+    _view_spec("unbind", (1, 1), select, "{0}.unbind({dim})[{index}]", {"dim": _FIRST, "index": _PLACE}, cost=2),
+    _view_method("select", select, {"dim": _FIRST, "index": _PLACE}),
+    _view_spec("narrow", (1, 1), narrow, narrow_text, _SLICE),
     _view_method("unfold", _unfold, {"dim": _FIRST, "size": _SIZE, "step": _STEP}, cost=2),
     OpSpec("index", (2, 2), _index, "{0}[{1}]", cost=2),
     OpSpec("stack", (2, 4), _stack, "torch.stack([{args}], dim={dim})", {"dim": _LAST}, cost=2),

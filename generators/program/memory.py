@@ -1,0 +1,92 @@
+"""Which values of a program share memory, so that what is written into one is seen in others."""
+
+from collections import Counter
+
+from generators.errors import add_place, require
+from generators.program.case import Case, Input, Op
+from generators.program.dtypes import category
+from generators.program.ops import OPS
+
+_VIEWS = frozenset({"view", "permute", "transpose", "mT", "unsqueeze", "squeeze", "unflatten", "narrow", "select"})
+_VIEWS |= {"to_own_dtype", "detach"}
+_CROWDED_VIEWS = frozenset({"expand", "expand_as", "unfold", "chunk", "unbind"})
+"""Views that eager does not write into: elements share memory, or in training there are several of one tensor."""
+_SAVE_NOTHING = frozenset({"add", "sub", "neg", "clone", "cat", "stack", "copy_", "set_slice", "set_select"})
+_SAVE_NOTHING |= {"scalar", "full", "zeros", "ones", "arange"}
+"""Operations whose gradient needs neither their arguments nor their result."""
+
+
+def is_in_place(op: Op) -> bool:
+    """Whether the operation overwrites its first argument, a new tensor that nothing else reads."""
+    return op.attr("form") == "in_place"
+
+
+def is_written(case: Case) -> bool:
+    """Whether the case has operations that write."""
+    return any(OPS[op.kind].writes for op in case.ops)
+
+
+def find_owners(case: Case) -> dict[str, str]:
+    """By value, the value whose memory it has: an input or a result. What may be a view counts as one."""
+    owners = {item.name: item.shares or item.name for item in case.inputs}
+    for op in case.ops:
+        is_new = OPS[op.kind].owns_memory and not is_in_place(op)
+        owners[op.name] = op.name if is_new else owners.get(op.args[0], op.args[0])
+    return owners
+
+
+def check_memory(case: Case) -> None:
+    """Raises CaseError where eager refuses a write, or where what it does depends on strides or on its order."""
+    for item in case.inputs:
+        if item.shares is not None:
+            with add_place("inputs", item.name):
+                _check_shared(case, item)
+    _check_in_place(case)
+    if not is_written(case):
+        return
+    with add_place("contracts"):
+        require(not case.contracts, "contracts are not allowed beside operations that write")
+    owners = find_owners(case)
+    leaves = {i.name for i in case.inputs if case.training and category(i.dtype) == 2 and not i.is_buffer}
+    crowded: set[str] = set()
+    uncertain: set[str] = set()
+    saved: set[str] = set()
+    for op in case.ops:
+        target, sources = op.args[:1], op.args
+        if OPS[op.kind].writes:
+            sources, owner = op.args[1:], owners[op.name]
+            with add_place("ops", op.name):
+                where = f"op {op.name!r} writes into {op.args[0]!r}, "
+                require(op.args[0] not in leaves, f"{where}which needs a gradient")
+                require(op.args[0] not in crowded, f"{where}which eager does not write into")
+                require(owner not in uncertain, f"{where}which may be a view or a copy")
+                require(owner not in saved, f"{where}which a gradient needs as it was")
+                require(owner not in map(owners.get, sources), f"{where}of which it also reads")
+        elif owners[op.name] != op.name and op.kind not in _VIEWS | _CROWDED_VIEWS and not is_in_place(op):
+            uncertain.add(owners[op.name])
+        is_view = owners[op.name] != op.name
+        if is_view and op.kind != "detach" and leaves.intersection(target):
+            leaves.add(op.name)
+        if op.kind in _CROWDED_VIEWS or (is_view and crowded.intersection(target)):
+            crowded.add(op.name)
+        if case.training and op.kind not in _SAVE_NOTHING | _VIEWS | _CROWDED_VIEWS:
+            saved.update(owners[name] for name in sources)
+            saved.update([] if is_view else [op.name])
+
+
+def _check_shared(case: Case, item: Input) -> None:
+    whole = next((other for other in case.inputs if other.name == item.shares), item)
+    fits = not (whole is item or whole.shares or whole.parameter or item.parameter) and whole.dtype == item.dtype
+    sizes = zip(item.type.sizes(case.sizes), whole.type.sizes(case.sizes), strict=False)
+    fits = fits and len(item.shape) == len(whole.shape) and all(own <= size for own, size in sizes)
+    require(fits, f"input {item.name!r}: shares {item.shares!r}, which is no argument of its dtype that is as large")
+
+
+def _check_in_place(case: Case) -> None:
+    makers = {o.name: o for o in case.ops}
+    uses = Counter(name for name, _ in case.uses())
+    for op in filter(is_in_place, case.ops):
+        target = makers.get(op.args[0])
+        with add_place("ops", op.name):
+            owned = target is not None and OPS[target.kind].owns_memory and uses[target.name] == 1
+            require(owned, f"op {op.name!r}: only a new tensor with no other use can be overwritten in place")

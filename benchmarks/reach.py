@@ -124,7 +124,9 @@ def compile_case(index: int, case: Case, subjects: tuple[str, ...]) -> Result:
     started = time.perf_counter()
     try:
         program = Program(source(case), "cpu")
-        execute(program.module(case.training), program.module(case.training), program.inputs(), training=case.training)
+        execute(
+            program.module(case.training), program.module(case.training), [program.inputs()], training=case.training
+        )
     except Exception as error:
         return Result(index, f"{type(error).__name__}: {error}", ())
     told = []
@@ -134,7 +136,7 @@ def compile_case(index: int, case: Case, subjects: tuple[str, ...]) -> Result:
         try:
             with coverage, subject.apply_settings():
                 call = subject.compile(module, case.dynamic)
-                execute(call, module, program.inputs(), training=case.training)
+                execute(call, module, [program.inputs()], training=case.training)
         except Exception as error:
             print(f"{case.id} under {name}: {type(error).__name__}", file=sys.stderr)
         settings.reset_caches()

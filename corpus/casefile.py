@@ -17,7 +17,7 @@ An input is an argument of `forward`, or with `parameter: true` a parameter of t
 buffer; order counts. `shares: q` makes an argument the end of argument q's tensor along every axis. What is left out
 has the defaults of `generators.case`, as have an operation's attributes, which stand beside `name`, `op` and `args`.
 Sizes are integers or text such as `3*H*D + 1`. `contracts` lists mappings with the fields of
-`generators.case.Contract`.
+`generators.case.Contract`, `calls` with those of `FurtherCall`, beside `marked` and `checkpoint`.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,10 @@ from generators.program.ops.spec import Attribute, Kind
 from generators.program.type_check import MAX_LINES, MAX_RANK, check, make_op
 
 FORMAT = 1
-KEYS = ("case_format", "dims", "mode", "dynamic", "autocast", "inputs", "ops", "returns", "contracts")
+KEYS = (
+    *("case_format", "dims", "mode", "dynamic", "autocast", "inputs", "ops", "returns", "contracts"),
+    *("calls", "marked", "checkpoint"),
+)
 _REQUIRED = ("case_format", "dims", "inputs", "ops", "returns")
 _OP_KEYS = ("name", "op", "args")
 _ALWAYS = frozenset({"values", "kind", "seed"})

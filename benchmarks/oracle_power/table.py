@@ -140,7 +140,7 @@ def shared_problem(variant: str, dtype: str, device: str, configuration: str = S
         request(variant, configuration, dtype, ()).attention_stub or "", device, {"attend": recorder.attention()}
     )
     module = program.module(training=True)
-    execute(module, module, program.inputs(), training=True)
+    execute(module, module, [program.inputs()], training=True)
     program.close()
     return recorder.calls()[0][0]
 

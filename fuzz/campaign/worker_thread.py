@@ -157,7 +157,8 @@ class WorkerThread(threading.Thread):
         chosen = self.shared.search.choose(index)
         subjects = self.shared.schedule.subjects_for(chosen.case, targeted=chosen.is_targeted)
         # They are for what is compiled once.
-        value_sets = () if self.shared.known.attention.issuperset(subjects) else make_value_sets(chosen.case)
+        is_single = not chosen.case.calls and not self.shared.known.attention.issuperset(subjects)
+        value_sets = make_value_sets(chosen.case) if is_single else ()
         return Job(index, chosen.case, build_check(chosen.case, subjects, value_sets=value_sets), value_sets)
 
     def record(self, job: Job, result: Result) -> None:

@@ -67,8 +67,10 @@ class CaseRun:
         try:
             announce(REFERENCE)
             with clock:
-                module, inputs = self.program.module(request.training), self.program.inputs()
-                self.exact = reference(module, inputs, training=request.training, cotangents=self._cotangents)
+                exact = self.program.module(request.training)
+                self.exact = reference(
+                    exact, self.program.calls, training=request.training, cotangents=self._cotangents
+                )
             announce(NOISE)
             with clock:
                 self.judge = Judge(self.eager, self.exact, self.replica, self.coarsest, random=request.random)
@@ -142,7 +144,7 @@ class CaseRun:
         return execute(
             module if call is None else call,
             module,
-            self.program.inputs(),
+            self.program.calls(module),
             training=self.request.training,
             cotangents=self._cotangents,
             mode=mode,

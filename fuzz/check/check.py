@@ -163,7 +163,7 @@ def _skip(refusal: Refusal, why: str = "") -> Judgement:
 
 def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tuple[Judgement, Execution | None]:
     """The verdict on a subject that computes the case as a whole, and its run, if it is of use."""
-    if subject.spec.random and not case.request.random:
+    if subject.spec.random and (not case.request.random or case.program.is_sequence):
         return _skip(Refusal.NOT_RANDOM), None
     module, recorder = case.program.module(case.request.training), MatchRecorder()
     try:

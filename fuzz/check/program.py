@@ -4,8 +4,8 @@ import itertools
 import linecache
 import traceback
 import warnings
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -38,12 +38,34 @@ class Program:
         """A fresh module, equal to every other one this program makes."""
         _seed(0)
         module: nn.Module = self._names["Module"]()
-        return module._apply(lambda value: place([value], self.device)[0]).train(training)
+        return module._apply(self._place).train(training)
 
     def inputs(self) -> list[Any]:
-        """Fresh inputs: equal values, shapes, dtypes and strides at every call."""
+        """Fresh inputs of the first call: equal values, shapes, dtypes and strides each time."""
         _seed(0)
-        return place(self._names["inputs"](), self.device)
+        return MemoryMap(lambda memory: memory.to(self.device))(self._names["inputs"]())
+
+    def _place(self, value: Tensor) -> Tensor:
+        placed: Tensor = MemoryMap(lambda memory: memory.to(self.device))([value])[0]
+        return placed
+
+    @property
+    def is_sequence(self) -> bool:
+        """Whether the module is called more than once."""
+        return "calls" in self._names
+
+    def calls(self, module: nn.Module, change: Callable[[Tensor], Tensor] | None = None) -> Iterable[list[Any]]:
+        """The fresh inputs of every call, with `change` applied to their memory. A tensor that comes again is the same
+        tensor. A text without a generator `calls` has one call; others change modes, random state and the module."""
+        if not self.is_sequence:
+            return [MemoryMap(change)(self.inputs()) if change else self.inputs()]
+        return self._follow(module, change)
+
+    def _follow(self, module: nn.Module, change: Callable[[Tensor], Tensor] | None) -> Iterator[list[Any]]:
+        place = MemoryMap(lambda memory: memory.to(self.device))
+        changed = MemoryMap(change) if change else list
+        for inputs in self._names["calls"](module):
+            yield changed(place(inputs))
 
     def close(self) -> None:
         """Let go of the source."""
@@ -64,9 +86,9 @@ class Execution:
     """What one run gave.
 
     outputs: tensors by name ("output 0"), detached; structure: what was returned, leaves named by kind;
-    mutated: inputs and parameters that the run changed in place ("input 1 afterwards"); gradients: by name ("grad of
-    input 1", "grad of parameter w"), only those that exist; cotangents: what the outputs' gradients were multiplied
-    with; before: what those in `mutated` were before the run.
+    mutated: inputs, parameters and buffers that the run changed in place ("input 1 afterwards"); gradients: by name
+    ("grad of input 1", "grad of parameter w"), only those that exist; cotangents: what the outputs' gradients were
+    multiplied with; before: what the mutated ones held.
     """
 
     structure: str
@@ -112,7 +134,7 @@ class Execution:
 def execute(
     call: Callable[..., Any],
     module: nn.Module,
-    inputs: list[Any],
+    calls: Iterable[list[Any]],
     *,
     training: bool,
     cotangents: dict[str, Tensor] | None = None,
@@ -120,63 +142,81 @@ def execute(
     watched: bool = False,
     seed: int = 0,
 ) -> Execution:
-    """Run `call(*inputs)` once from the random state of `seed` and, in training, differentiate it.
+    """Run `call(*inputs)` for all `inputs` in `calls`, from the random state of `seed`; where gradients are enabled,
+    differentiate each and add up what belongs to parameters and to inputs that come again.
 
     `call` is `module` or something compiled from it. `cotangents` come from an earlier execution of the same case
     (None: draw them); they are cast to the outputs' dtypes, and outputs they don't fit take no part in gradients.
-    `mode` surrounds forward and backward; with `watched`, state of the process that they change is put back. Parameters
-    and buffers that the run changed are put back, so that the next one begins alike. Raises whatever the call raises.
+    `mode` surrounds forward and backward; with `watched`, state of the process that they change is put back. The values
+    of further calls end with ", call 2" and so on. What the run changed of the module is put back at its end, so that
+    the next one begins alike. Raises whatever the call raises.
     """
-    leaves = _leaves(module, inputs) if training else {}
-    given = {f"input {index}": value for index, value in enumerate(inputs) if isinstance(value, Tensor)}
-    given |= {f"parameter {name}": value for name, value in (*module.named_parameters(), *module.named_buffers())}
-    before = {name: (value._version, value.detach().clone()) for name, value in given.items()}
+    module.zero_grad(set_to_none=True)
     _seed(seed)
-    watch = restore_state() if watched else nullcontext()
-    with torch.set_grad_enabled(training), warnings.catch_warnings(), mode or nullcontext(), watch:
+    state = [(value, value.detach().clone()) for value in (*module.parameters(), *module.buffers())]
+    done: list[Execution] = []
+    is_sequence = isinstance(calls, Generator)
+    with torch.set_grad_enabled(training), warnings.catch_warnings(), ExitStack() as stack:
         warnings.simplefilter("ignore")
-        result = call(*inputs)
-        structure, tensors = _flatten(result)
-        outputs = {f"output {index}": tensor for index, tensor in enumerate(tensors)}
-        used = {name: out for name, out in outputs.items() if training and out.requires_grad}
-        if cotangents is None:
-            cotangents = {name: _cotangent(index, out) for index, (name, out) in enumerate(used.items())}
-        used = {name: out for name, out in used.items() if name in cotangents and cotangents[name].shape == out.shape}
-        gradients: dict[str, Tensor] = {}
-        if used and leaves:
-            found: tuple[Tensor | None, ...] = torch.autograd.grad(
-                list(used.values()),
-                list(leaves.values()),
-                [cotangents[name].to(out.dtype) for name, out in used.items()],
-                allow_unused=True,
-            )
-            gradients = {
-                f"grad of {name}": grad.detach() for name, grad in zip(leaves, found, strict=True) if grad is not None
-            }
+        if isinstance(calls, Generator):
+            stack.callback(calls.close)
+        for number, inputs in enumerate(calls, 1):
+            suffix = f", call {number}" if number > 1 else ""
+            with mode or nullcontext(), restore_state() if watched else nullcontext():
+                done.append(_execute_call(call, module, inputs, cotangents, suffix, copies=is_sequence))
+    for value, first in state:
+        if not same_bits(value, first):
+            # Writing what has a gradient into a buffer makes it part of that graph.
+            (value.detach_() if value.grad_fn is not None else value.detach()).copy_(first)
+    module.train(training)
     if torch.cuda.is_initialized():
         # So that what a kernel does wrong is raised here and not in whatever waits for its result.
         torch.cuda.synchronize()
-    changed = {name: value for name, value in given.items() if _is_changed(value, *before[name])}
-    mutated = {f"{name} afterwards": value.detach() for name, value in changed.items()}
-    outputs = {name: out.detach() for name, out in outputs.items()}
-    state = {name: value for name, value in changed.items() if name.startswith("parameter")}
-    if state:
-        # Outputs may be views of the state.
-        outputs, mutated = (
-            dict(zip(values, map_memory(values.values(), Tensor.clone), strict=True)) for values in (outputs, mutated)
-        )
-    for name, value in state.items():
-        # What needs a gradient and is written into a buffer makes the buffer need one.
-        (value.detach_() if value.grad_fn is not None else value.detach()).copy_(before[name][1])
-    earlier = {f"{name} afterwards": before[name][1] for name in changed}
-    return Execution(structure, outputs, mutated, gradients, cotangents, earlier)
+    merged = [{key: value for one in done for key, value in getattr(one, name).items()} for name in _BY_NAME]
+    return Execution("; ".join(one.structure for one in done), *merged)
 
 
-def _is_changed(value: Tensor, version: int, copy: Tensor) -> bool:
-    """Whether a tensor was written to; kernels that write through a pointer count no version up."""
-    if value._version != version:
-        return True
-    return not same_bits(value, copy)
+_BY_NAME = ("outputs", "mutated", "gradients", "cotangents", "before")
+
+
+def _execute_call(
+    call: Callable[..., Any],
+    module: nn.Module,
+    inputs: list[Any],
+    cotangents: dict[str, Tensor] | None,
+    suffix: str,
+    *,
+    copies: bool,
+) -> Execution:
+    leaves = _leaves(module, inputs) if torch.is_grad_enabled() else {}
+    given = {f"input {index}": value for index, value in enumerate(inputs) if isinstance(value, Tensor)}
+    given |= {f"parameter {name}": value for name, value in (*module.named_parameters(), *module.named_buffers())}
+    before = {name: value.detach().clone() for name, value in given.items()}
+    structure, tensors = _flatten(call(*inputs))
+    outputs = {f"output {index}{suffix}": tensor for index, tensor in enumerate(tensors)}
+    used = {name: out for name, out in outputs.items() if leaves and out.requires_grad}
+    if cotangents is None:
+        cotangents = {name: _cotangent(index, out) for index, (name, out) in enumerate(used.items())}
+    used = {name: out for name, out in used.items() if name in cotangents and cotangents[name].shape == out.shape}
+    if used:
+        torch.autograd.backward(list(used.values()), [cotangents[name].to(out.dtype) for name, out in used.items()])
+    mutated = {name: value for name, value in given.items() if not same_bits(value, before[name])}
+    gradients = {name: value.grad for name, value in leaves.items() if value.grad is not None}
+
+    def keep(form: str, values: dict[str, Tensor]) -> dict[str, Tensor]:
+        given = [value.detach() for value in values.values()]
+        # Later calls and runs may write to the memory of what this one gave.
+        kept = MemoryMap(Tensor.clone)(given) if copies or mutated else given
+        return dict(zip(map(form.format, values), kept, strict=True))
+
+    return Execution(
+        structure,
+        keep("{}", outputs),
+        keep(f"{{}} afterwards{suffix}", mutated),
+        keep(f"grad of {{}}{suffix}", gradients),
+        cotangents,
+        {f"{name} afterwards{suffix}": before[name] for name in mutated},
+    )
 
 
 def same_bits(left: Tensor, right: Tensor) -> bool:
@@ -223,34 +263,33 @@ def _flatten(result: Any) -> tuple[str, list[Tensor]]:
     return repr(result), []
 
 
-def place(values: Iterable[Any], device: str) -> list[Any]:
-    """The values on `device`, their tensors as `map_memory` gives them.
+class MemoryMap:
+    """Applies `change` to the memory behind tensors, which it gets as one axis.
 
+    Strides and offsets stay. What is one tensor stays one, and tensors that share memory still do, but none is a view:
     Dynamo never frees what it made of an input that is a view, about half a megabyte each; and `.to` would drop the
     strides of expanded and padded tensors.
     """
-    return map_memory(values, lambda memory: memory.to(device))
 
+    def __init__(self, change: Callable[[Tensor], Tensor]) -> None:
+        self._change = change
+        self._memory: dict[tuple[int, torch.dtype], Tensor] = {}
+        self._tensors: dict[int, tuple[Tensor, Tensor]] = {}  # with the originals, so that no other one gets their id
 
-def map_memory(values: Iterable[Any], change: Callable[[Tensor], Tensor]) -> list[Any]:
-    """The values with `change` applied to the memory behind each tensor, which it gets as one axis.
+    def __call__(self, values: Iterable[Any]) -> list[Any]:
+        """The values, changed where they are tensors."""
+        return [self._convert(value) if isinstance(value, Tensor) else value for value in values]
 
-    Strides and offsets stay. What is one tensor stays one, and tensors that share memory still do, but none is a view.
-    """
-    memory: dict[tuple[int, torch.dtype], Tensor] = {}
-    tensors: dict[int, Tensor] = {}
-
-    def convert(value: Any) -> Any:
-        if not isinstance(value, Tensor):
-            return value
-        if id(value) not in tensors:
+    def _convert(self, value: Tensor) -> Tensor:
+        if id(value) not in self._tensors:
             storage = value.untyped_storage()
             key = storage._cdata, value.dtype
-            if key not in memory:
-                memory[key] = change(value.as_strided((storage.nbytes() // value.element_size(),), (1,), 0))
-            bare = memory[key].new_empty(0)
-            form = value.storage_offset(), value.shape, value.stride()
-            tensors[id(value)] = bare.set_(memory[key].untyped_storage(), *form)
-        return tensors[id(value)]
-
-    return list(map(convert, values))
+            if key not in self._memory:
+                whole = value.as_strided((storage.nbytes() // value.element_size(),), (1,), 0)
+                self._memory[key] = self._change(whole)
+            made = self._memory[key].new_empty(0)
+            made.set_(self._memory[key].untyped_storage(), value.storage_offset(), value.shape, value.stride())
+            # What marks an input as dynamic.
+            vars(made).update(vars(value))
+            self._tensors[id(value)] = value, made
+        return self._tensors[id(value)][1]

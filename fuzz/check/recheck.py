@@ -209,7 +209,7 @@ def _make_run(case: CaseRun, compiled: Compiled, noise: int | None = None) -> dr
             return execute(
                 call,
                 module,
-                inputs,
+                [inputs],
                 training=case.request.training,
                 cotangents=case.eager.cotangents if gradients else {},
                 mode=None if noise is None else Noise(noise),

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Self
@@ -142,11 +142,33 @@ class Contract:
         return replace(self, **{field: names.get(name, name) for field, name in fields.items()})  # type: ignore[arg-type]
 
 
+@dataclass(frozen=True, slots=True)
+class FurtherCall:
+    """A further call of the same module: what differs from the first one.
+
+    sizes: dimensions; layouts: of arguments, by name; dtype: of the arguments that have the first floating dtype there
+    is; values: `equal` ones in fresh tensors, the `same` tensors, or `other` ones; under: `training` or `inference` (no
+    gradients), or `no_grad` or `inference_mode` around the call; reseeds: the random state is that of the first call
+    again, else it goes on; step: what an optimizer does before the call, which clears gradients: `sgd` or `adamw`, or
+    `compiled_sgd` or `compiled_adamw`. Gradients add up over calls.
+    """
+
+    sizes: tuple[tuple[str, int], ...] = ()
+    layouts: tuple[tuple[str, str], ...] = ()
+    dtype: str = ""
+    values: str = "equal"
+    under: str = ""
+    reseeds: bool = False
+    step: str = ""
+
+
 @dataclass(frozen=True)
 class Case:
     """A straight-line program: dimensions, inputs and parameters, operations, what is returned, and the mode.
 
-    `autocast` is the dtype of a `torch.autocast` around the operations; such a case has no contracts.
+    `autocast` is the dtype of a `torch.autocast` around the operations; such a case has no contracts. `calls` are
+    further calls of the module, `marked` the dimensions whose sizes are marked as dynamic for the first. `checkpoint`
+    is `full` or `selective` where the operations are computed again in the backward pass.
     """
 
     dims: tuple[tuple[str, int], ...]
@@ -157,6 +179,9 @@ class Case:
     dynamic: bool = False
     contracts: tuple[Contract, ...] = field(default=())
     autocast: str | None = None
+    calls: tuple[FurtherCall, ...] = ()
+    marked: tuple[str, ...] = ()
+    checkpoint: str = ""
 
     @cached_property
     def sizes(self) -> Mapping[str, int]:
@@ -188,6 +213,8 @@ class Case:
             self.dynamic,
             [[_exact(getattr(c, f)) for f in Contract.__slots__] for c in self.contracts],
             *([self.autocast] if self.autocast else []),
+            *([[_exact(astuple(c)) for c in self.calls], self.marked] if self.calls else []),
+            *([self.checkpoint] if self.checkpoint else []),
         ]
         return json.dumps(form, separators=(",", ":"))
 

@@ -4,19 +4,28 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from generators.program.case import Case, Input, Op, TensorType
+from generators.program.emit_calls import emit_calls, emit_layout, vary_inputs
 from generators.program.ops import OPS
 from generators.program.ops.spec import Line
 from generators.program.type_check import attributes, names_in, types_of
-from generators.program.values import DISTRIBUTIONS, LAYOUTS
+from generators.program.values import DISTRIBUTIONS
 
 _IMPORTS = {
     "F.": "import torch.nn.functional as F",
     "nn.": "from torch import nn",
     "sdpa_kernel(": "from torch.nn.attention import SDPBackend, sdpa_kernel",
     "create_block_mask(": "from torch.nn.attention.flex_attention import create_block_mask",
+    "checkpoint(": "from torch.utils.checkpoint import checkpoint",
+    "create_selective_checkpoint_contexts(": "from torch.utils.checkpoint import create_selective_checkpoint_contexts",
     "flex_attention(": "from torch.nn.attention.flex_attention import flex_attention",
 }
 """The import for a text that contains the key."""
+_CHECKPOINTS = {"full": "use_reentrant=False", "selective": "use_reentrant=False, context_fn=keep_products"}
+_KEEP_PRODUCTS = """
+
+def keep_products():
+    return create_selective_checkpoint_contexts([torch.ops.aten.bmm.default, torch.ops.aten.mm.default])
+"""
 _RNG = """
 
 def rng(seed):
@@ -46,10 +55,14 @@ def emit_rewritten(case: Case, ops: Sequence[Op], instead: Mapping[str, str]) ->
     spelled = [op for op in ops if op.name not in instead]
     body = "\n\n".join(part for part in (_init(case, spelled), _forward(case, ops, spelled, instead)) if part)
     module = f"\n\nclass Module(nn.Module):\n{body}\n"
-    inputs = f"\n\ndef inputs():\n{_inputs(case)}"
+    parameters, made = vary_inputs(case, _inputs(case))
+    inputs = f"\n\ndef inputs({parameters}):\n{made}"
+    if case.calls:
+        inputs += emit_calls(case)
     functions = _FILLED if "filled(" in module else ""
+    functions += _KEEP_PRODUCTS if case.checkpoint == "selective" else ""
     functions = (_RNG if "rng(" in functions + module + inputs else "") + functions
-    head = [line for key, line in _IMPORTS.items() if key in module + inputs]
+    head = [line for key, line in _IMPORTS.items() if key in functions + module + inputs]
     lines = ["import torch", *head]
     if any(op.attr("fast_path") is False for op in case.ops):
         # For all of torch's layers when one says so.
@@ -101,7 +114,8 @@ def read(case: Case, name: str) -> str:
 def _forward(case: Case, ops: Sequence[Op], spelled: Sequence[Op], instead: Mapping[str, str]) -> str:
     types = types_of(case)
     arguments = [i for i in case.inputs if not i.parameter]
-    lines = list(_bind_sizes(spelled, arguments)) if case.dynamic else []
+    varies = case.dynamic or case.marked or any(call.sizes for call in case.calls)
+    lines = list(_bind_sizes(spelled, arguments)) if varies else []
     for op in ops:
         if op.name in instead:
             lines.append(f"{op.name} = {instead[op.name]}")
@@ -112,8 +126,16 @@ def _forward(case: Case, ops: Sequence[Op], spelled: Sequence[Op], instead: Mapp
         head = f"with torch.autocast({arguments[0].name}.device.type, dtype=torch.{case.autocast}):"
         lines = [head, *_indent(lines)]
     lines.append(f"return {', '.join(read(case, r) for r in case.returns)}")
-    head = f"    def forward(self, {', '.join(i.name for i in arguments)}):\n"
-    return head + "\n".join(_indent(lines, 2))
+    names = ", ".join(i.name for i in arguments)
+
+    if case.checkpoint:
+        again = f"return checkpoint(self.compute, {names}, {_CHECKPOINTS[case.checkpoint]})"
+        return _define("forward", names, [again]) + "\n\n" + _define("compute", names, lines)
+    return _define("forward", names, lines)
+
+
+def _define(method: str, names: str, lines: Sequence[str]) -> str:
+    return "\n".join([f"    def {method}(self, {names}):", *_indent(lines, 2)])
 
 
 def _line(case: Case, op: Op, types: Mapping[str, TensorType]) -> Line:
@@ -185,5 +207,5 @@ def _input_text(item: Input) -> str:
             text = f"({text})"
         if kind.native != item.dtype:
             text = f"{text}.to(torch.{item.dtype})"
-        text = LAYOUTS[item.layout].template.format(x=text, zeros="0, 0, " * (len(item.shape) - 1))
+        text = emit_layout(text, item.layout, len(item.shape))
     return text

@@ -11,6 +11,7 @@ from generators.errors import CaseError, add_place, require
 from generators.program.case import AUTOCAST, MODES, Attr, Case, Input, Op, TensorType
 from generators.program.contracts import check_contract
 from generators.program.dtypes import DTYPES, LOW_PRECISION
+from generators.program.further_calls import at_call, check_calls, drop_unknown
 from generators.program.memory import check_memory, find_owners
 from generators.program.ops import OPS
 from generators.program.ops.flex import NAMES as FLEX_NAMES
@@ -22,6 +23,7 @@ from generators.program.values import DISTRIBUTIONS, LAYOUTS
 VALUE_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
 DIM_NAME = re.compile(r"[A-Z][A-Za-z0-9]{0,7}")
 _OWN_NAMES = ("torch", "nn", "rng", "inputs", "self", "F", "Module", "attend", "filled", "sdpa_kernel", "causal_mask")
+_OF_CALLS = ("calls", "first", "given", "module", "optimizer", "checkpoint", "compute")
 RESERVED = frozenset({*_OWN_NAMES, *FLEX_NAMES, *keyword.kwlist})
 
 MAX_DIM = 1 << 20
@@ -176,6 +178,10 @@ def check(case: Case) -> dict[str, TensorType]:
             require(name in types, f"returns: {name!r} is not defined")
         require(len(set(case.returns)) == len(case.returns), "returns: a value is returned twice")
     check_memory(case)
+    check_calls(case)
+    for call in case.calls:
+        with add_place("calls"):
+            check(at_call(case, call))
     with add_place("contracts"):
         require(case.autocast is None or not case.contracts, "contracts are not allowed under autocast")
         for contract in case.contracts:
@@ -245,4 +251,7 @@ def prune(case: Case) -> Case:
     names = frozenset().union(*map(names_in, named))
     values = {i.name for i in inputs} | {o.name for o in ops}
     contracts = tuple(c for c in case.contracts if values.issuperset((*c.reads.values(), c.output)))
-    return replace(case, dims=tuple(d for d in case.dims if d[0] in names), inputs=inputs, ops=ops, contracts=contracts)
+    smaller = replace(
+        case, dims=tuple(d for d in case.dims if d[0] in names), inputs=inputs, ops=ops, contracts=contracts
+    )
+    return drop_unknown(smaller) if case.calls else smaller

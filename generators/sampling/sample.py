@@ -16,6 +16,7 @@ from generators.program.type_check import check, make_op
 from generators.sampling.attention import attend
 from generators.sampling.blocks import block_module
 from generators.sampling.builder import Builder
+from generators.sampling.calls import add_calls
 from generators.sampling.choices import Choices
 from generators.sampling.dimensions import draw_dims, draw_long_dims, draw_tiled_dims
 from generators.sampling.families import FAMILIES, Family
@@ -31,6 +32,8 @@ EMPTY = 0.006
 """The share with a size of 0."""
 WRITTEN = 0.1
 """For kernels, the share of tries with a family's writer; many of those programs have no contract for a kernel."""
+CALLED = 0.08
+"""The share of cases with several calls of the module, which take several times as long."""
 LONG = 0.02
 """The share with lengths beside the edges of the blocks that fused attention works in on the CPU."""
 _EMPTY = {"S": 3.0, "T": 3.0, "B": 2.0}
@@ -82,6 +85,9 @@ def sample(
         all_limits = itertools.chain(itertools.repeat(limits, _ATTEMPTS), itertools.repeat(NO_LIMITS))
         cases = (_for_kernels(f"{seed}:{index}:contracted:{n}", within) for n, within in enumerate(all_limits))
         return next(case for case in cases if case is not None and emit_attention_stub(case) is not None)
+    calls = Choices(f"{seed}:{index}:calls")
+    if calls.chance(CALLED):
+        return add_calls(draw(*_choices(seed, index), family=family, dtype=dtype, mode=mode), calls)
     drawn = partial(draw, family=family, dtype=dtype, mode=mode)
     empty = Choices(f"{seed}:{index}:empty")
     if empty.chance(EMPTY):

@@ -58,7 +58,7 @@ def guilty(text: str, *, training: bool = False) -> str:
     program = Program(text)
     module = program.module(training)
     audit = Audit()
-    execute(module, module, program.inputs(), training=training, mode=audit)
+    execute(module, module, [program.inputs()], training=training, mode=audit)
     return audit.faulty.operation if audit.faulty else ""
 
 
@@ -68,12 +68,12 @@ def run_subject(text: str, compiled: Callable[..., Any] | None = None, *, traini
 
     def run(call: Any = None, mode: Any = None) -> Any:
         module = program.module(training)
-        return execute(call or module, module, program.inputs(), training=training, cotangents=cotangents, mode=mode)
+        return execute(call or module, module, [program.inputs()], training=training, cotangents=cotangents, mode=mode)
 
     cotangents = None
     eager = run()
     cotangents = eager.cotangents
-    exact = reference(program.module(training), program.inputs(), training=training, cotangents=cotangents)
+    exact = reference(program.module(training), program.calls, training=training, cotangents=cotangents)
     audit = EagerAudit(eager, exact, lambda mode: run(mode=mode), torch.float32, random=False)
     return audit.judge(run(compiled))
 
@@ -229,7 +229,7 @@ def test_fused_attention_in_float64_is_the_math_backend(form: str) -> None:
             )
 
     def run(mode: Any = None) -> Any:
-        return execute(Module(), nn.Module(), operands(), training=True, mode=mode)
+        return execute(Module(), nn.Module(), [operands()], training=True, mode=mode)
 
     with sdpa_kernel([SDPBackend.MATH]):
         exact = run()

@@ -199,13 +199,13 @@ def test_gradients_with_another_keep_rate_are_wrong() -> None:
 def test_a_right_program_takes_the_fewest_seeds() -> None:
     program = Program(source(BODY))
     module = program.module(training=True)
-    first = execute(module, module, program.inputs(), training=True)
+    first = execute(module, module, [program.inputs()], training=True)
     seeds = []
 
     def run(seed: int, inputs: list[Any], gradients: bool) -> Execution:
         seeds.append(seed)
         cotangents = first.cotangents if gradients else {}
-        return execute(module, module, inputs, training=True, cotangents=cotangents, seed=seed)
+        return execute(module, module, [inputs], training=True, cotangents=cotangents, seed=seed)
 
     comparison = Comparison(run, run, first, first, program.inputs, torch.float32)
     assert comparison.find_difference(lambda number: run) is None

@@ -43,7 +43,7 @@ def test_a_case_that_only_moves_data_is_read_as_one_call(before: tuple[str, ...]
     written, attention_stub = texts(*before, after=after, layout=layout, dtype="float32")
     program = Program(written)
     module = program.module(True)
-    run = execute(module, module, program.inputs(), training=True)
+    run = execute(module, module, [program.inputs()], training=True)
     call = PureAttention(attention_stub, "cpu", training=True).call(run, run.cotangents)
     assert call is not None
     assert call.out is not None
@@ -61,7 +61,7 @@ def test_a_case_that_computes_something_is_not(before: str) -> None:
     written, attention_stub = texts(before)
     program = Program(written)
     module = program.module(False)
-    run = execute(module, module, program.inputs(), training=False)
+    run = execute(module, module, [program.inputs()], training=False)
     assert PureAttention(attention_stub, "cpu", training=False).call(run, {}) is None
 
 

@@ -57,5 +57,5 @@ def test_text_that_looks_at_numbers_is_no_bare_attention(line: str) -> None:
     plain = source("return (q @ k.transpose(-2, -1) * 0.25).softmax(-1) @ v")
     program = Program(plain)
     module = program.module(training=False)
-    run = execute(module, module, program.inputs(), training=False)
+    run = execute(module, module, [program.inputs()], training=False)
     assert PureAttention(text, "cpu", training=False).call(run, {}) is None

@@ -63,13 +63,13 @@ def run(text: str, mode: Any = None) -> torch.Tensor:
     """The output of a text in inference."""
     program = Program(text)
     module = program.module(False)
-    return execute(module, module, program.inputs(), training=False, mode=mode).outputs["output 0"]
+    return execute(module, module, [program.inputs()], training=False, mode=mode).outputs["output 0"]
 
 
 def exactly(text: str) -> torch.Tensor:
     """The same from the reference."""
     program = Program(text)
-    run = references.reference(program.module(False), program.inputs(), training=False, cotangents=None)
+    run = references.reference(program.module(False), program.calls, training=False, cotangents=None)
     return run.outputs["output 0"]
 
 

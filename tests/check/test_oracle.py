@@ -1,5 +1,6 @@
 """The reference, the noise and the judgement, each on its own."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -42,9 +43,13 @@ def exact(q: Tensor, k: Tensor, weight: Tensor) -> Tensor:
     )
 
 
+def once(*inputs: Tensor) -> Callable[..., list[list[Tensor]]]:
+    return lambda _module, change: [list(map(change, inputs))]
+
+
 def test_casts_in_a_module_do_not_round_its_reference() -> None:
     q, k = torch.randn(2, 4, 8), torch.randn(2, 4, 8)
-    found = reference(Casting(), [q, k], training=False, cotangents=None).outputs["output 0"]
+    found = reference(Casting(), once(q, k), training=False, cotangents=None).outputs["output 0"]
     assert found.dtype == torch.float64
     assert torch.allclose(found, exact(q.double(), k.double(), Casting().weight.double()), rtol=0, atol=1e-14)
 
@@ -52,7 +57,7 @@ def test_casts_in_a_module_do_not_round_its_reference() -> None:
 def test_nor_its_gradients() -> None:
     q, k = torch.randn(2, 4, 8), torch.randn(2, 4, 8)
     cotangents = {"output 0": torch.randn(2, 4, 4)}
-    found = reference(Casting(), [q, k], training=True, cotangents=cotangents).gradients
+    found = reference(Casting(), once(q, k), training=True, cotangents=cotangents).gradients
     leaves = [
         q.double().requires_grad_(),
         k.double().requires_grad_(),
@@ -65,20 +70,20 @@ def test_nor_its_gradients() -> None:
 
 def test_a_reference_takes_attention_apart() -> None:
     program = Program(source("return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=-0.5)"))
-    found = reference(program.module(training=True), program.inputs(), training=True, cotangents=None)
+    found = reference(program.module(training=True), program.calls, training=True, cotangents=None)
     assert all(value.isfinite().all() for value in found.values.values())
 
 
 def test_a_reference_leaves_the_default_dtype_alone() -> None:
-    reference(nn.Identity(), [torch.ones(1)], training=False, cotangents=None)
+    reference(nn.Identity(), once(torch.ones(1)), training=False, cotangents=None)
     assert torch.get_default_dtype() == torch.float32
 
 
 @pytest.mark.parametrize("dtype", LOW, ids=str)
 def test_a_reference_drops_what_the_program_drops(dtype: torch.dtype) -> None:
     module = nn.Dropout(0.4).train()
-    low = execute(module, module, [torch.ones(50, 7, dtype=dtype)], training=True)
-    high = reference(module, [torch.ones(50, 7, dtype=dtype)], training=True, cotangents=low.cotangents)
+    low = execute(module, module, [[torch.ones(50, 7, dtype=dtype)]], training=True)
+    high = reference(module, once(torch.ones(50, 7, dtype=dtype)), training=True, cotangents=low.cotangents)
     assert torch.equal(low.outputs["output 0"] == 0, high.outputs["output 0"] == 0)
     assert 0 < int((low.outputs["output 0"] == 0).sum()) < 350
 
@@ -118,7 +123,7 @@ def test_noise_reaches_the_backward_pass() -> None:
     def gradient(mode: Any) -> Tensor:
         leaf = torch.linspace(-1, 1, 30).requires_grad_()
         module = nn.Identity()
-        run = execute(lambda x: torch.exp(x) * 3, module, [leaf], training=True, mode=mode)
+        run = execute(lambda x: torch.exp(x) * 3, module, [[leaf]], training=True, mode=mode)
         return run.gradients["grad of input 0"]
 
     assert not torch.equal(gradient(None), gradient(Noise(2)))

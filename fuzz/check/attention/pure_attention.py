@@ -32,7 +32,7 @@ class PureAttention:
         self._calls = 0
         try:
             module = program.module(training)
-            execute(module, module, program.inputs(), training=False)
+            execute(module, module, [program.inputs()], training=False)
             self._trace(program, module, self._given)
         except (RuntimeError, TypeError, IndexError, ValueError):  # a text that does not run on such numbers
             self._output = None
@@ -72,7 +72,7 @@ class PureAttention:
         inputs = program.inputs()
         named = [_places(value, index) if _is_float(value) else value for index, value in enumerate(inputs)]
         self._answer = lambda like: _places(like, len(inputs))
-        run = execute(module, module, named, training=False, mode=Float64())
+        run = execute(module, module, [named], training=False, mode=Float64())
         traced, self._given = self._given, native
         self._outputs = len(run.outputs)
         first, last = len(inputs) * _APART, (len(inputs) + 1) * _APART

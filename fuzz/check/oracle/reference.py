@@ -1,8 +1,7 @@
 """The float64 reference: the same module, with nothing in it rounded to a lower precision."""
 
-import copy
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -11,26 +10,47 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fuzz.check.oracle.operations import RANDOM, OperationMode
 from fuzz.check.process_state import hold_state
-from fuzz.check.program import Execution, execute, map_memory
+from fuzz.check.program import Execution, execute
 
 _LOWER = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def reference(
-    module: nn.Module, inputs: list[Any], *, training: bool, cotangents: dict[str, Tensor] | None
+    module: nn.Module,
+    calls: Callable[[nn.Module, Callable[[Any], Any]], Iterable[list[Any]]],
+    *,
+    training: bool,
+    cotangents: dict[str, Tensor] | None,
 ) -> Execution:
-    """`module` in float64 on `inputs`, with the gradients for `cotangents`.
+    """`module`, made for this, in float64 on its `calls` (`Program.calls`), with the gradients for `cotangents`.
 
     Casts inside the module to lower float dtypes become casts to float64. F.scaled_dot_product_attention runs on its
     MATH backend and torch's attention layers without their fast path, because a fused kernel makes the same mistakes in
     float64. Constants keep the value their dtype gives them. Random operations draw the same numbers as in lower
     precision.
     """
-    exact = copy.deepcopy(module).double()
-    raised = map_memory(inputs, lambda memory: memory.double() if _is_lower(memory) else memory)
-    float64, in_steps = hold_state("torch's default dtype", torch.float64), hold_state("torch's fast path", False)
-    with float64, in_steps, sdpa_kernel([SDPBackend.MATH]), _allow_backends(exact):
-        return execute(exact, exact, raised, training=training, cotangents=cotangents, mode=Float64())
+    exact = module.double()
+    raised = calls(exact, lambda memory: memory.double() if _is_lower(memory) else memory)
+    return execute(exact, exact, raised, training=training, cotangents=cotangents, mode=_Exactly(exact))
+
+
+class _Exactly(AbstractContextManager[None]):
+    """What surrounds each call, but not the text that makes its inputs: they are rounded as they are."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+
+    def __enter__(self) -> None:
+        with ExitStack() as stack:
+            stack.enter_context(hold_state("torch's default dtype", torch.float64))
+            stack.enter_context(hold_state("torch's fast path", False))
+            stack.enter_context(sdpa_kernel([SDPBackend.MATH]))
+            stack.enter_context(_allow_backends(self._module))
+            stack.enter_context(Float64())
+            self._exit = stack.pop_all().close
+
+    def __exit__(self, *_: object) -> None:
+        self._exit()
 
 
 class Float64(OperationMode):

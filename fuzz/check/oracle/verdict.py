@@ -122,6 +122,8 @@ class Judge:
         if eager is None:
             assert value is not None
             eager = torch.zeros_like(value)
+        if value is None:
+            value = self._eager.before.get(name)  # a write that was left out
         return eager, torch.zeros_like(eager) if value is None else value
 
     def _locate(

@@ -1,0 +1,87 @@
+"""Further calls of a case's module: which make sense, and what the program is at each of them."""
+
+from dataclasses import replace
+
+from generators.errors import add_place, require
+from generators.program.case import Case, FurtherCall, Input
+from generators.program.dtypes import FLOATS
+
+VALUES = ("equal", "same", "other")
+MODES = ("", "training", "inference", "no_grad", "inference_mode")
+STEPS = ("", "sgd", "adamw", "compiled_sgd", "compiled_adamw")
+CHECKPOINTS = ("", "full", "selective")
+MOST = 8
+"""How many calls a case may have."""
+
+
+def at_call(case: Case, call: FurtherCall) -> Case:
+    """The program that this call runs, by itself."""
+    sizes, layouts = dict(call.sizes), dict(call.layouts)
+    mode = call.under if call.under in ("training", "inference") else case.mode
+    return replace(
+        case,
+        dims=tuple((name, sizes.get(name, size)) for name, size in case.dims),
+        inputs=tuple(
+            replace(item, dtype=cast_to(case, call, item) or item.dtype, layout=layouts.get(item.name, item.layout))
+            for item in case.inputs
+        ),
+        mode=mode,
+        calls=(),
+        marked=(),
+    )
+
+
+def check_calls(case: Case) -> None:
+    """Raises CaseError, one line, where further calls make no sense."""
+    with add_place("marked"):
+        require(bool(case.calls) or not case.marked, "dimensions are marked dynamic, but there is one call only")
+    if not case.calls:
+        return
+    arguments = {item.name for item in case.inputs if not item.parameter}
+    variable = list_variable(case)
+    steps = {call.step.removeprefix("compiled_") for call in case.calls if call.step}
+    with add_place("calls"):
+        require(len(case.calls) < MOST, f"{len(case.calls) + 1} calls; at most {MOST}")
+        require(not case.contracts, "a case with further calls has no contracts")
+        require(not steps or any(item.parameter for item in case.inputs), "a step without parameters")
+        require(len(steps) < 2, "two optimizers")
+        varied = {name for call in case.calls for name, _ in call.sizes}.union(case.marked)
+        for name in sorted(varied):
+            require(name in variable, f"{name} is no dimension that can vary between calls")
+        for call in case.calls:
+            for field, words in (("values", VALUES), ("under", MODES), ("step", STEPS)):
+                given = getattr(call, field)
+                require(given in words, f"{field} is {given!r}, expected one of {', '.join(filter(None, words))}")
+            require(call.dtype in ("", *FLOATS), f"dtype is {call.dtype!r}, expected one of {', '.join(FLOATS)}")
+            named = {name for name, _ in call.layouts}
+            require(named <= arguments, f"layouts of {', '.join(sorted(named - arguments))}: no argument")
+            plain = not (call.sizes or call.layouts or call.dtype)
+            require(call.values != "same" or plain, "the same tensors have the same sizes, layouts and dtype")
+
+
+def cast_to(case: Case, call: FurtherCall, item: Input) -> str | None:
+    """The dtype that a call gives an argument in the place of its own; None where it stays. One that a call gives goes
+    to all arguments of the first floating dtype there is."""
+    floating = next((i.dtype for i in case.inputs if i.dtype in FLOATS and not i.parameter), None)
+    is_cast = call.dtype and item.dtype == floating and not item.parameter and call.dtype != floating
+    return call.dtype if is_cast else None
+
+
+def drop_unknown(case: Case) -> Case:
+    """The case without what its calls say of dimensions that can't vary and of values that are no arguments."""
+    variable, arguments = list_variable(case), {item.name for item in case.inputs if not item.parameter}
+    calls = tuple(
+        replace(
+            call,
+            sizes=tuple(item for item in call.sizes if item[0] in variable),
+            layouts=tuple(item for item in call.layouts if item[0] in arguments),
+        )
+        for call in case.calls
+    )
+    return replace(case, calls=calls, marked=tuple(name for name in case.marked if name in variable))
+
+
+def list_variable(case: Case) -> set[str]:
+    """The dimensions that a call can have another size of: those that an argument shows and no parameter has."""
+    variable = {str(size) for item in case.inputs if not item.parameter for size in item.shape if size.is_name}
+    return variable - {name for item in case.inputs if item.parameter for size in item.shape for name in size.names()}

@@ -1,0 +1,88 @@
+"""Further calls of a drawn program, each with a few differences from the first call."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from generators.errors import CaseError
+from generators.program.case import Case, FurtherCall
+from generators.program.dtypes import FLOATS
+from generators.program.emit import find_fixed_sizes, is_random
+from generators.program.type_check import check
+from generators.program.values import LAYOUTS
+from generators.sampling.choices import Choices
+
+_COUNTS = {1: 5.0, 2: 4.0, 3: 1.0}
+_DIFFERENCES = {0: 1.0, 1: 6.0, 2: 3.0}
+"""How many differences a call has from the first; without one, only state tells it from that."""
+_KINDS = {"sizes": 5.0, "layouts": 2.5, "under": 3.0, "values": 3.0, "dtype": 1.5, "reseeds": 1.0, "step": 3.0}
+_SIZES = (1, 2, 3, 5, 8, 9, 16, 17, 33)
+_MARKED = 0.15
+"""The share, where sizes vary, of cases that mark those dimensions as dynamic."""
+CHECKPOINTED = 0.25
+"""The share in training whose operations are computed again in the backward pass."""
+_CHECKPOINTS = {"full": 3.0, "selective": 1.0}
+_TRIES = 8
+
+
+def add_calls(case: Case, c: Choices) -> Case:
+    """The case with further calls of its module, or as it is where none of those drawn is valid."""
+    base = replace(case, contracts=(), dynamic=False)
+    if case.training and c.chance(CHECKPOINTED):
+        base = replace(base, checkpoint=c.draw(_CHECKPOINTS))
+    step = c.pick(("sgd", "adamw"))
+    called = base
+    for _ in range(c.draw(_COUNTS)):
+        for _ in range(_TRIES):
+            further = replace(called, calls=(*called.calls, _draw_call(base, c, step)))
+            if _is_valid(further):
+                called = further
+                break
+    varied = {name for call in called.calls for name, _ in call.sizes}
+    if varied and c.chance(_MARKED):
+        called = replace(called, marked=tuple(sorted(varied)))
+    return called if called.calls and _is_valid(called) else case
+
+
+def _is_valid(case: Case) -> bool:
+    try:
+        check(case)
+    except CaseError:
+        return False
+    return True
+
+
+def _draw_call(case: Case, c: Choices, step: str) -> FurtherCall:
+    call = FurtherCall()
+    for _ in range(c.draw(_DIFFERENCES)):
+        change = dict(_change(case, c, c.draw(_KINDS), step))
+        call = replace(call, **change)
+    if call.sizes or call.layouts or call.dtype:
+        call = replace(call, values="equal" if call.values == "same" else call.values)
+    return call
+
+
+def _change(case: Case, c: Choices, kind: str, step: str) -> Iterator[tuple[str, Any]]:
+    """Fields of a further call, none where such a difference makes no sense for the case."""
+    arguments = [item for item in case.inputs if not item.parameter]
+    floats = [item for item in arguments if item.dtype in FLOATS]
+    if kind == "sizes":
+        variable = sorted(case.sizes.keys() - find_fixed_sizes(case))
+        names = sorted({c.pick(variable) for _ in range(c.draw({1: 3.0, 2: 1.0}))}) if variable else []
+        found = [(name, c.pick((*_SIZES, case.sizes[name] + 1, 2 * case.sizes[name]))) for name in names]
+        yield "sizes", tuple((name, size) for name, size in found if size != case.sizes[name])
+    elif kind == "layouts" and arguments:
+        item = c.pick(arguments)
+        fitting = [name for name, layout in LAYOUTS.items() if len(item.shape) >= max(1, layout.min_rank)]
+        yield "layouts", ((item.name, c.pick(fitting)),) if fitting else ()
+    elif kind == "dtype" and floats:
+        yield "dtype", c.pick([name for name in FLOATS[:3] if name != floats[0].dtype])
+    elif kind == "under":
+        other = "inference" if case.training else "training"
+        yield "under", c.draw({other: 4.0, "inference_mode": 1.0, "no_grad": 1.0 if case.training else 0.0})
+    elif kind == "values":
+        yield "values", c.draw({"same": 1.0, "other": 1.0})
+    elif kind == "reseeds" and is_random(case):
+        yield "reseeds", True
+    elif kind == "step" and case.training and any(item.parameter and item.dtype in FLOATS for item in case.inputs):
+        yield "step", step if c.chance(0.9) else f"compiled_{step}"

@@ -3,12 +3,14 @@ program, is not its concern."""
 
 from collections.abc import Callable, Iterator
 
-from corpus.passes import contracts, dimensions, program, spelling
+from corpus.passes import calls, contracts, dimensions, program, spelling
 from generators.program.case import Case
 
 Pass = Callable[[Case], Iterator[Case]]
 
 PASSES: tuple[Pass, ...] = (
+    calls.drop_calls,
+    calls.drop_differences,
     program.drop_writes,
     program.return_less,
     spelling.simplify_mode,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from generators.program.case import Attr, Case, Contract, Op
 from generators.program.dtypes import FLOATS
 from generators.program.edits import replace_input, replace_op
+from generators.program.further_calls import rename_in_calls
 from generators.program.ops import OPS
 from generators.program.simplicity import plain_names
 from generators.program.type_check import attributes, make_op, types_of
@@ -137,7 +138,7 @@ def rename_values(case: Case) -> Iterator[Case]:
     """The same program with the plain name for every value."""
     names = plain_names(case)
     yield replace(
-        case,
+        rename_in_calls(case, names),
         inputs=tuple(replace(i, name=names[i.name], shares=i.shares and names[i.shares]) for i in case.inputs),
         ops=tuple(replace(o, name=names[o.name], args=tuple(names[a] for a in o.args)) for o in case.ops),
         returns=tuple(names[r] for r in case.returns),

@@ -22,7 +22,7 @@ from fuzz.check.oracle import constants, dynamo_same
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.judge import judge as judge_call
 from fuzz.check.oracle.noise import Noise
-from fuzz.check.oracle.verdict import DOUBTED, Judgement
+from fuzz.check.oracle.verdict import DOUBTED, Judge, Judgement
 from fuzz.check.program import Execution, is_from_text
 from fuzz.check.recheck import Compiled, apply_precision_policy, explain_by_fused_rounding, recheck
 from fuzz.check.rewrite_match import MatchRecorder
@@ -218,6 +218,9 @@ def judge_compiled(
     judgement = case.suspect_eager(case.judge_runs(runs), runs[0], subject)
     if judgement.verdict in (Verdict.SKIPPED, Verdict.EAGER_SUSPECT):
         return judgement
+    if judgement.verdict is Verdict.RANDOM_STREAM and case.program.is_sequence:
+        # Only runs of one call are compared over seeds; without random numbers of its own a subject draws eager's.
+        return Judge(case.eager, case.exact, case.replica, case.coarsest, random=False).judge(runs[0])
     judgement = recheck(judgement, case, subject, compiled, runs[0])
     if not judgement.verdict.is_finding and any("sfdp" in name for name in coverage.fired):
         judgement = _judge_fused_call(case, subject, runs[0]) or judgement

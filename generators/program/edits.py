@@ -8,6 +8,7 @@ from generators.errors import CaseError
 from generators.program.case import Attr, Case, Contract, Input, Op, TensorType, Values
 from generators.program.contracts import check_contract, list_described_ops
 from generators.program.dtypes import category
+from generators.program.further_calls import rename_in_calls
 from generators.program.sizes import Size
 from generators.program.type_check import RESERVED, check, make_op, prune, types_of
 
@@ -95,7 +96,8 @@ def resize(case: Case, sizes: Mapping[str, int]) -> Case | None:
 def rename_dims(case: Case, names: Mapping[str, str]) -> Case:
     """The case with dimensions renamed. Two dimensions that get the same name must have the same size."""
     dims = {names.get(name, name): size for name, size in case.dims}
-    return replace(map_sizes(case, lambda size: size.rename(names)), dims=tuple(dims.items()))
+    renamed = replace(map_sizes(case, lambda size: size.rename(names)), dims=tuple(dims.items()))
+    return rename_in_calls(renamed, names)
 
 
 def map_sizes(case: Case, change: Callable[[Size], Size]) -> Case:

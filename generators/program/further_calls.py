@@ -1,6 +1,8 @@
 """Further calls of a case's module: which make sense, and what the program is at each of them."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from generators.errors import add_place, require
 from generators.program.case import Case, FurtherCall, Input
@@ -85,3 +87,13 @@ def list_variable(case: Case) -> set[str]:
     """The dimensions that a call can have another size of: those that an argument shows and no parameter has."""
     variable = {str(size) for item in case.inputs if not item.parameter for size in item.shape if size.is_name}
     return variable - {name for item in case.inputs if item.parameter for size in item.shape for name in size.names()}
+
+
+def rename_in_calls(case: Case, names: Mapping[str, str]) -> Case:
+    """The case with what its calls say of dimensions and arguments said of those under their new names."""
+
+    def rename(pairs: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
+        return tuple({names.get(name, name): value for name, value in pairs}.items())
+
+    calls = tuple(replace(call, sizes=rename(call.sizes), layouts=rename(call.layouts)) for call in case.calls)
+    return replace(case, calls=calls, marked=tuple(dict.fromkeys(names.get(name, name) for name in case.marked)))

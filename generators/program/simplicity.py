@@ -1,6 +1,8 @@
 """The order of simplicity over cases, which shrinking follows, and plain names for their values."""
 
-from generators.program.case import Attr, Case, Input, Op
+from dataclasses import fields
+
+from generators.program.case import Attr, Case, FurtherCall, Input, Op
 from generators.program.ops import OPS
 from generators.program.sizes import Size
 from generators.program.type_check import attributes, same_attr
@@ -8,15 +10,21 @@ from generators.program.values import DISTRIBUTIONS, INDICES, LAYOUTS
 
 _DTYPE_RANK = {"float32": 0, "bool": 1, "int64": 2}
 
+SIMPLER_CALLS = {"values": ("equal", "same"), "under": ("inference", "training"), "step": ("sgd", "compiled_sgd")}
+"""Words of fields of further calls that are simpler than others, simplest first."""
+
 SortKey = tuple[float, ...]
 
 
 def sort_key(case: Case) -> SortKey:
-    """Smaller is simpler. First the number of writes, then of operations, of returned values and of inputs; then
-    inference before training, static before dynamic shapes, no autocast before autocast, plain operations and
-    attributes, float32, plain values and layouts; then the sizes, last plain names. With equal keys neither is simpler.
+    """Smaller is simpler. First the number of calls and the differences between them, then of writes, of operations,
+    of returned values and of inputs; then inference before training, static before dynamic shapes, no autocast before autocast,
+    plain operations and attributes, float32, plain values and layouts; then the sizes, last plain names. With equal
+    keys neither is simpler.
     """
     return (
+        len(case.calls),
+        _count_differences(case),
         sum(OPS[op.kind].writes for op in case.ops),
         len(case.ops),
         len(case.returns),
@@ -35,6 +43,21 @@ def sort_key(case: Case) -> SortKey:
         sum(len(str(s)) for i in case.inputs for s in i.shape),
         sum(i.values.seed for i in case.inputs),
         sum(name != plain for name, plain in plain_names(case).items()),
+    )
+
+
+def _count_differences(case: Case) -> float:
+    """How much there is to read about calls: differences from the first call, and how simple they are."""
+    return sum(map(_cost, case.calls)) + len(case.marked) + 2 * bool(case.checkpoint) + (case.checkpoint == "selective")
+
+
+def _cost(call: FurtherCall) -> float:
+    cost: float = 2.0 * sum(getattr(call, field.name) != field.default for field in fields(call)) + len(call.sizes)
+    cost += sum(size for _, size in call.sizes) / 1000
+    return cost + sum(
+        (words.index(word) if word in words else len(words)) / 10
+        for name, words in SIMPLER_CALLS.items()
+        if (word := getattr(call, name))
     )
 
 

@@ -1,0 +1,182 @@
+"""Several calls of one compiled module: what holds over calls, what a wrong one does, and its shortest sequence."""
+
+from collections.abc import Callable
+from dataclasses import astuple, fields, replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from corpus.casefile import dumps, loads
+from corpus.shrink import shrink
+from fuzz.check import settings
+from fuzz.check.check import check
+from fuzz.check.subject_builder import Subject
+from fuzz.protocol import Check, SubjectResult, Verdict
+from generators.errors import CaseError
+from generators.program.case import Case, FurtherCall, Input, Values
+from generators.program.emit import is_random, source
+from generators.program.sizes import Size
+from generators.program.type_check import check as check_case
+from generators.program.type_check import make_op
+from generators.sampling.calls import add_calls
+from generators.sampling.choices import Choices
+from generators.sampling.sample import draw
+
+Compiled = Callable[..., Any]
+CALLS = (
+    FurtherCall(values="other"),
+    FurtherCall(sizes=(("S", 5),), layouts=(("x", "transposed"),)),
+    FurtherCall(under="inference"),
+    FurtherCall(values="same", step="sgd"),
+)
+
+
+def products(mode: str = "training", calls: tuple[FurtherCall, ...] = CALLS, drops: bool = False) -> Case:
+    """softmax((x * w) @ x.mT) with a learned w [D], where `drops` after dropout."""
+    shape = (Size.of("B"), Size.of("S"), Size.of("D"))
+    weight = Input("w", (Size.of("D"),), "float32", Values(seed=1), parameter=True)
+    ops = (
+        make_op("weighted", "mul", ["x", "w"], {}),
+        *([make_op("kept", "dropout", ["weighted"], {"p": 0.5})] if drops else []),
+        make_op("xt", "transpose", ["x"], {}),
+        make_op("scores", "matmul", ["kept" if drops else "weighted", "xt"], {}),
+        make_op("out", "softmax", ["scores"], {}),
+    )
+    inputs = (Input("x", shape, "float32"), weight)
+    return Case((("B", 2), ("S", 3), ("D", 4)), inputs, ops, ("out",), mode, calls=calls)
+
+
+def run(case: Case, compile_module: Callable[[nn.Module, bool], Compiled]) -> SubjectResult:
+    settings.configure_torch()
+    request = Check(id=0, source=source(case), subjects=("asked",), training=case.training, random=is_random(case))
+    result = check(request, {"asked": Subject("asked", compile_module)}, "cpu", lambda _: None, lambda: 0.0)
+    assert result.rejected is None, result.rejected
+    return result.results[0]
+
+
+def as_it_is(module: nn.Module, _dynamic: bool) -> Compiled:
+    return module
+
+
+def of_first_size(module: nn.Module, _dynamic: bool) -> Compiled:
+    """A guard that ignores sizes: what was written for the first one is computed for all."""
+    sizes: list[int] = []
+
+    def call(x: Tensor) -> Any:
+        sizes.append(x.shape[1])
+        return module(torch.cat([x[:, : sizes[0]], 0 * x[:, sizes[0] :]], 1))
+
+    return call
+
+
+def of_first_layout(module: nn.Module, _dynamic: bool) -> Compiled:
+    """A guard that ignores strides."""
+    strides: dict[torch.Size, tuple[int, ...]] = {}
+    return lambda x: module(x.as_strided(x.shape, strides.setdefault(x.shape, x.stride()), x.storage_offset()))
+
+
+def of_first_mode(module: nn.Module, _dynamic: bool) -> Compiled:
+    """A guard that ignores whether the module is in training."""
+    training = module.training
+
+    def call(x: Tensor) -> Any:
+        return module.train(training)(x)
+
+    return call
+
+
+def of_first_weights(module: nn.Module, _dynamic: bool) -> Compiled:
+    """Weights that are constants of the compiled code."""
+    first = {name: value.detach().clone() for name, value in module.named_parameters()}
+
+    def call(x: Tensor) -> Any:
+        weights = {name: value + (first[name] - value).detach() for name, value in module.named_parameters()}
+        return torch.func.functional_call(module, weights, x)
+
+    return call
+
+
+def of_first_values(module: nn.Module, _dynamic: bool) -> Compiled:
+    """An input that is copied once and never again."""
+    copies: dict[tuple[torch.Size, torch.dtype], Tensor] = {}
+    return lambda x: module(x + (copies.setdefault((x.shape, x.dtype), x.detach().clone()) - x).detach())
+
+
+def without_accumulation(module: nn.Module, _dynamic: bool) -> Compiled:
+    """Gradients that are overwritten, not added up."""
+
+    def call(x: Tensor) -> Any:
+        module.zero_grad()
+        return module(x)
+
+    return call
+
+
+WRONG = [
+    (of_first_size, CALLS, {"sizes"}),
+    (of_first_layout, (CALLS[0], FurtherCall(layouts=(("x", "transposed"),))), {"layouts"}),
+    (of_first_mode, CALLS[:3], {"under"}),
+    (of_first_weights, CALLS, {"step"}),
+    (of_first_values, CALLS, {"values"}),
+    (without_accumulation, (FurtherCall(values="other"), FurtherCall(sizes=(("B", 3),))), set()),
+]
+
+
+def test_calls_are_part_of_a_case_file() -> None:
+    case = replace(products(), marked=("S",), checkpoint="selective")
+    assert loads(dumps(case)) == case
+    assert case.id != replace(case, calls=case.calls[1:]).id
+
+
+@pytest.mark.parametrize("drops", [False, True])
+@pytest.mark.parametrize("mode", ["training", "inference"])
+def test_a_right_compiler_is_right_at_every_call(mode: str, drops: bool) -> None:
+    calls = CALLS if mode == "training" else (*CALLS[:2], FurtherCall(under="training"))
+    assert run(products(mode, calls, drops=drops), as_it_is).verdict is Verdict.OK
+
+
+@pytest.mark.parametrize(("compile_module", "calls", "differences"), WRONG)
+def test_what_goes_wrong_at_a_later_call_is_found_and_needs_two_calls(
+    compile_module: Callable[[nn.Module, bool], Compiled], calls: tuple[FurtherCall, ...], differences: set[str]
+) -> None:
+    def fails(case: Case) -> bool:
+        return run(case, compile_module).verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT)
+
+    case = products(calls=calls, drops=compile_module is of_first_mode)
+    assert fails(case)
+    smallest = shrink(case, fails)[-1]
+    assert (len(smallest.calls), len(smallest.ops) <= 2) == (1, True)
+    told = zip(fields(FurtherCall), astuple(smallest.calls[0]), strict=True)
+    assert {field.name for field, value in told if value != field.default} == differences
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"calls": (FurtherCall(sizes=(("D", 5),)),)},  # a parameter has it
+        {"calls": (FurtherCall(sizes=(("Z", 5),)),)},
+        {"calls": (FurtherCall(layouts=(("w", "transposed"),)),)},
+        {"calls": (FurtherCall(under="evaluation"),)},
+        {"calls": (FurtherCall(values="same", dtype="bfloat16"),)},
+        {"calls": (FurtherCall(step="sgd"), FurtherCall(step="adamw"))},
+        {"calls": (FurtherCall(),) * 8},
+        {"calls": (), "marked": ("S",)},
+    ],
+)
+def test_calls_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(CaseError):
+        check_case(replace(products(), **wrong))
+
+
+@pytest.mark.samples
+def test_sampled_calls_run_in_eager() -> None:
+    cases = [add_calls(draw(Choices(f"{i}"), Choices(f"{i}:x")), Choices(f"{i}:calls")) for i in range(120)]
+    called = [case for case in cases if case.calls]
+    assert len(called) > 110
+    results = []
+    for case in called:
+        request = Check(id=0, source=source(case), subjects=(), training=case.training)
+        results.append(check(request, {}, "cpu", lambda _: None, lambda: 0.0).rejected)
+    assert sum(result is not None for result in results) <= len(called) // 20, results

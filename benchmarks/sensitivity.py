@@ -23,7 +23,6 @@ from benchmarks.oracle_power.processes import run_parts
 from fuzz.check import settings
 from fuzz.check.case_run import CaseRun, Clock, Rejected
 from fuzz.check.check import judge_compiled
-from fuzz.check.coverage import Coverage
 from fuzz.check.oracle import dynamo_same
 from fuzz.check.oracle.rows import as_rows
 from fuzz.check.program import Execution, same_bits
@@ -104,10 +103,10 @@ def _judge_mistakes(seed: int, index: int, dtype: str, counts: Counts) -> None:
         case = _WrongRun(request, "cpu", lambda _: None, Clock(), Clock())
     except Rejected:
         return
-    subject, coverage = find("passes"), Coverage()
+    subject = find("passes")
     module = case.program.module(request.training)
     try:
-        with coverage, subject.apply_settings():
+        with subject.apply_settings():
             call = subject.compile(module, request.dynamic)
             run = case.execute(call, module)
     except Exception as error:  # noqa: BLE001 whatever it is, there is no right result
@@ -115,7 +114,7 @@ def _judge_mistakes(seed: int, index: int, dtype: str, counts: Counts) -> None:
         return
 
     def judge(given: Execution) -> Any:
-        return judge_compiled(case, subject, (call, module), [given], coverage)
+        return judge_compiled(case, subject, (call, module), [given])
 
     judgement = judge(run)
     if judgement.verdict.is_finding:

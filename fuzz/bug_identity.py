@@ -17,7 +17,7 @@ VALUES = frozenset({Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT, Verdict.NONFIN
 SILENT = VALUES | {Verdict.METADATA, Verdict.NONDETERMINISTIC, Verdict.OUT_OF_BOUNDS}
 """Verdicts that come without an error message."""
 INDIRECT = (
-    {"biased_errors", "gradient_identity_broken", "empty_rows_not_zero"},
+    {"biased_errors", "empty_rows_not_zero"},
     {"dropout_statistic", "dropout_mask", "impossible_under_dropout", WITHOUT_DROPOUT},
     {FURTHER_CALL},
 )
@@ -32,7 +32,6 @@ _ADDED = {
     "a bias for ALiBi": _BIASED,
     "keys masked or removed": _MASKED,
     "masked keys appended": _MASKED,
-    "sinks as one more key": _BIASED,
     "-q and -scale": ("scale:negative",),
 }
 """What the further calls of relations have that the case lacks."""

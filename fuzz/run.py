@@ -32,7 +32,6 @@ def run(
     json: Path | None = None,
     junit: Path | None = None,
     quiet: bool = False,
-    verbose: bool = False,
 ) -> int:
     """Generate cases, judge them, and shrink, confirm and save what fails.
 
@@ -87,8 +86,6 @@ def run(
         The same as JUnit XML: new findings and regressions are failures, known ones are skipped tests.
     quiet
         Print only findings and errors, and so nothing when there are none.
-    verbose
-        Print also every case and its verdicts, each suspicion, and starts and ends of workers.
 
     Examples
     --------
@@ -112,8 +109,6 @@ def run(
         raise UserError("--seeds needs --engine guided or atheris")
     if seed is not None and seed < 0:
         raise UserError(f"--seed must be >= 0, got {seed}")
-    if quiet and verbose:
-        raise UserError("give either --quiet or --verbose")
     if json is not None and json == junit:
         raise UserError(f"--json and --junit name one file, {json}")
     if against is not None and Path(against).absolute() == Path(python or sys.executable).absolute():
@@ -145,7 +140,6 @@ def run(
         json=json,
         junit=junit,
         quiet=quiet,
-        verbose=verbose,
         named=tuple(subject or ()),
     )
     return _campaign(options)

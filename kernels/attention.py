@@ -83,7 +83,6 @@ def attention(
 attention.capabilities = {  # type: ignore[attr-defined]
     "dtypes": ("float32", "bfloat16", "float16"),
     "max_head_dim": MAX_HEAD_DIM,
-    "exact_relations": ("cpu",),
     **({"max_scores": _MAX_TILES * 64 * 64} if INTERPRETED.value else {"devices": ("cuda",)}),
 }
 

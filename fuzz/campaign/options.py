@@ -59,8 +59,7 @@ class Options:
     known: directories of bugs that are not reported again; shrink_seconds: wall time to shrink one suspicion; engine:
     one of ENGINES; seeds: cases that a guided search or libFuzzer starts with, not the default ones if `has_own_seeds`;
     ledger: the known bugs; against: workers of a second interpreter, under which a finding must pass or fail in another
-    way; quiet: print only findings; verbose: print every case; json, junit: files to write; named: the subjects that
-    the user gave.
+    way; quiet: print only findings; json, junit: files to write; named: the subjects that the user gave.
     """
 
     budget: Budget
@@ -79,7 +78,6 @@ class Options:
     ledger: Ledger | None = None
     against: WorkerConfig | None = None
     quiet: bool = False
-    verbose: bool = False
     json: Path | None = None
     junit: Path | None = None
     named: tuple[str, ...] = ()

@@ -252,30 +252,6 @@ class LineScreen(events.Listener):
             yield f"worker {thread.number}", _describe_worker(thread, s.working.get(thread.number, ""))
 
 
-class VerboseScreen(LineScreen):
-    """A line also for every case, and for what happens to workers and suspicions."""
-
-    def on_event(self, event: events.Event, when: float) -> None:
-        """Print the event."""
-        super().on_event(event, when)
-        if isinstance(event, events.CampaignStarted):
-            text = f"logs of workers: {event.out}/workers"
-        elif isinstance(event, events.CaseJudged):
-            verdicts = ", ".join(f"{subject} {verdict}" for subject, verdict in event.verdicts.items())
-            text = f"case {event.index} ({event.case}), {event.seconds:.2f} s: {event.rejected or verdicts}"
-        elif isinstance(event, events.WorkerStarted):
-            text = f"worker {event.worker}: process {event.pid} started in {event.seconds:.1f} s"
-        elif isinstance(event, events.WorkerDied):
-            text = f"worker {event.worker}: ended: {event.reason}"
-        elif isinstance(event, events.SuspicionRaised):
-            text = f"suspicion {event.suspicion}: {event.verdict} under {event.subject}: {event.message}"
-        elif isinstance(event, events.SuspicionClosed):
-            text = f"suspicion {event.suspicion}: {event.outcome}, {event.seconds:.1f} s: {event.message}"
-        else:
-            return
-        self._print(text, sys.stderr)
-
-
 class LiveScreen(LineScreen):
     """A block that is redrawn in place, with findings above it, or on stdout if that is no terminal."""
 

@@ -16,7 +16,7 @@ from corpus.files import require_writable
 from fuzz.campaign.campaign import Campaign, Sampler
 from fuzz.campaign.export import Export
 from fuzz.campaign.options import Options, StopReason, translate_disk_error
-from fuzz.campaign.screen import LineScreen, LiveScreen, VerboseScreen, describe_unused, summarize
+from fuzz.campaign.screen import LineScreen, LiveScreen, describe_unused, summarize
 from fuzz.campaign.stats import Statistics
 from fuzz.cli import handle_signals
 from fuzz.events import Bus, EventLog
@@ -110,7 +110,6 @@ def _run(
 ) -> RunResult:
     statistics = Statistics(results)
     screen = LiveScreen if sys.stderr.isatty() and not options.quiet else LineScreen
-    screen = VerboseScreen if options.verbose else screen
     bus = Bus([EventLog(options.out), statistics])
     campaign = Campaign(options, results, bus, sampler)
     bus.add(screen(statistics, campaign))

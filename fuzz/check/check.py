@@ -1,7 +1,6 @@
 """One check: a case's source in, a verdict per subject out."""
 
 import functools
-import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,19 +11,17 @@ from fuzz.check import exceptions, process_state, settings
 from fuzz.check.attention import call_changes, calls
 from fuzz.check.attention.guard import GUARDED
 from fuzz.check.attention.harness import AttentionHarness
-from fuzz.check.attention.observed import FLASH_ROUNDS, find_faulty, observe
-from fuzz.check.attention.pure_attention import PureAttention
+from fuzz.check.attention.observed import find_faulty, observe
 from fuzz.check.case_run import Announce, CaseRun, Clock, Rejected
 from fuzz.check.controls.table import ControlError, apply_controls
 from fuzz.check.coverage import Coverage
 from fuzz.check.exceptions import SubjectError, SuppressOutOfMemory, Unsupported
 from fuzz.check.oracle import constants, dynamo_same
 from fuzz.check.oracle.attention.call import Call
-from fuzz.check.oracle.attention.judge import judge as judge_call
 from fuzz.check.oracle.noise import Noise
 from fuzz.check.oracle.verdict import DOUBTED, Judge, Judgement
 from fuzz.check.program import Execution, is_from_text
-from fuzz.check.recheck import Compiled, apply_precision_policy, explain_by_fused_rounding, recheck
+from fuzz.check.recheck import Compiled, explain_by_fused_rounding, recheck
 from fuzz.check.rewrite_match import MatchRecorder
 from fuzz.check.rewrite_proof import find_wrong_rewrite, is_right_rewrite
 from fuzz.check.subject_builder import Subject
@@ -174,11 +171,11 @@ def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
         return _skip(Refusal.UNSUPPORTED, str(error)), None
     except Exception as error:
         return Judgement(*exceptions.blame(error)), None
-    judgement = judge_compiled(case, subject, (call, module), runs, coverage)
+    judgement = judge_compiled(case, subject, (call, module), runs)
     if judgement.verdict is Verdict.SKIPPED:
         return judgement, None
     if not judgement.verdict.is_finding:
-        return _judge_value_sets(case, subject, (call, module), coverage) or (judgement, runs[0])
+        return _judge_value_sets(case, subject, (call, module)) or (judgement, runs[0])
     if judgement.verdict is not Verdict.EAGER_SUSPECT:
         judgement = _prove_rewrites(judgement, recorder)
     if judgement.right_rewrites and not judgement.rewrites:
@@ -186,9 +183,7 @@ def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
     return judgement, runs[0]
 
 
-def _judge_value_sets(
-    case: CaseRun, subject: Subject, compiled: Compiled, coverage: Coverage
-) -> tuple[Judgement, Execution | None] | None:
+def _judge_value_sets(case: CaseRun, subject: Subject, compiled: Compiled) -> tuple[Judgement, Execution | None] | None:
     """The verdict on the first value set that `compiled` fails on, and its run; None where it fails on none."""
     call, module = compiled
     for number, other in case.value_sets.items():
@@ -197,7 +192,7 @@ def _judge_value_sets(
         try:
             with case.running, subject.apply_settings():
                 run = other.execute(call, module)
-            judgement = judge_compiled(other, subject, compiled, [run], coverage)
+            judgement = judge_compiled(other, subject, compiled, [run])
         except Exception as error:
             judgement = Judgement(*exceptions.blame(error))
         if judgement.verdict is Verdict.DEVICE_ERROR:
@@ -211,20 +206,15 @@ def _judge_value_sets(
     return None
 
 
-def judge_compiled(
-    case: CaseRun, subject: Subject, compiled: Compiled, runs: list[Execution], coverage: Coverage
-) -> Judgement:
-    """The verdict on the runs that `compiled` gave, and what its compilation reached."""
+def judge_compiled(case: CaseRun, subject: Subject, compiled: Compiled, runs: list[Execution]) -> Judgement:
+    """The verdict on the runs that `compiled` gave."""
     judgement = case.suspect_eager(case.judge_runs(runs), runs[0], subject)
     if judgement.verdict in (Verdict.SKIPPED, Verdict.EAGER_SUSPECT):
         return judgement
     if judgement.verdict is Verdict.RANDOM_STREAM and case.program.is_sequence:
         # Only runs of one call are compared over seeds; without random numbers of its own a subject draws eager's.
         return Judge(case.eager, case.exact, case.replica, case.coarsest, random=False).judge(runs[0])
-    judgement = recheck(judgement, case, subject, compiled, runs[0])
-    if not judgement.verdict.is_finding and any("sfdp" in name for name in coverage.fired):
-        judgement = _judge_fused_call(case, subject, runs[0]) or judgement
-    return judgement
+    return recheck(judgement, case, subject, compiled, runs[0])
 
 
 def _prove_rewrites(judgement: Judgement, recorder: MatchRecorder) -> Judgement:
@@ -243,33 +233,6 @@ def _prove_rewrites(judgement: Judgement, recorder: MatchRecorder) -> Judgement:
             elif is_right:
                 right.append(match.pattern)
     return replace(judgement, rewrites=tuple(wrong), right_rewrites=tuple(right))
-
-
-def _judge_fused_call(case: CaseRun, subject: Subject, run: Execution) -> Judgement | None:
-    """What is wrong with a case that is one attention, which a rewrite made a fused call; None for nothing.
-
-    Eager in low precision is less accurate than a fused call, so that its tolerance would hide much.
-    """
-    request = case.request
-    if request.random or request.attention_stub is None:
-        return None
-
-    def judge_as_call(run: Execution) -> Judgement | None:
-        call = pure.call(run, case.eager.cotangents)
-        if call is None or (subject.tf32 and call.q.dtype == torch.float32):
-            return None
-        # A program that takes the scale to q, or its root to q and to k, rounds there, unless it is a power of 4.
-        root = math.log2(abs(call.options["scale"]) or 1.0) / 2
-        judgement = judge_call(call, FLASH_ROUNDS if root.is_integer() else (*FLASH_ROUNDS, "scores"))
-        return judgement if judgement.verdict.is_finding else None
-
-    with SuppressOutOfMemory():
-        pure = PureAttention(request.attention_stub, case.device, training=request.training)
-        judgement = judge_as_call(run)
-        if judgement is None:
-            return None
-        return apply_precision_policy(judgement, case, subject, run, lambda again: judge_as_call(again) is not None)
-    return None
 
 
 def _check_attention(case: CaseRun, subject: Subject, coverage: Coverage) -> tuple[Judgement, Execution | None]:

@@ -71,7 +71,11 @@ def _run_again(case: CaseRun, subject: Subject, times: int = 1) -> list[Executio
 
 
 def _explain_by_rounding(judgement: Judgement, case: CaseRun, subject: Subject, run: Execution) -> Judgement:
-    """`judgement`, or precision_policy if runs show that TF32 or omitted casts explain it."""
+    """`judgement`, or precision_policy if runs show that TF32 or the casts that Inductor omits explain it.
+
+    Casts do if the subject is right with all of them, and eager that omits some is as far off. They never explain NaN
+    or infinity.
+    """
     judge = case.judge
     if subject.tf32:
         with settings.allow_tf32_products():
@@ -84,23 +88,12 @@ def _explain_by_rounding(judgement: Judgement, case: CaseRun, subject: Subject, 
             )
             if not judge.judge(run).verdict.is_finding:
                 return _excuse(judgement, TF32)
-    return apply_precision_policy(judgement, case, subject, run, lambda again: judge.judge(again).verdict.is_finding)
-
-
-def apply_precision_policy(
-    judgement: Judgement, case: CaseRun, subject: Subject, run: Execution, is_wrong: Callable[[Execution], bool]
-) -> Judgement:
-    """`judgement` on `run`, or precision_policy if the casts that Inductor omits explain it.
-
-    They do if the subject is right with all casts, by `is_wrong`, and eager that omits some is as far off. They never
-    explain NaN or infinity.
-    """
     low = case.coarsest() in constants.LOW_PRECISION and judgement.verdict is not Verdict.NONFINITE
     if low and subject.spec.uses_inductor:
         with_casts = apply_controls(subject, (Control("casts_emulated"),), lambda _: None)
-        kept = _is_wrong_again(case, with_casts, is_wrong)
+        kept = _is_wrong_again(case, with_casts, judge)
         # A subject that is wrong at times only is not right because of the casts.
-        if kept is False and _is_wrong_again(case, subject, is_wrong) and _is_within_skipped_casts(case, run):
+        if kept is False and _is_wrong_again(case, subject, judge) and _is_within_skipped_casts(case, run):
             return _excuse(judgement, CASTS)
     return judgement
 
@@ -108,9 +101,7 @@ def apply_precision_policy(
 def explain_by_fused_rounding(judgement: Judgement, case: CaseRun, run: Execution) -> Judgement:
     """`judgement` on a program in which fused calls compute the same as what they replace, or that right ones round as
     much. In the backward pass they compute the weights anew, from rounded scores."""
-    is_wrong = judgement.verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT)
-    # What was judged as one fused call is held to the rounding of such calls already.
-    if not is_wrong or case.request.random or judgement.value not in run.values:
+    if judgement.verdict not in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT) or case.request.random:
         return judgement
     noise: AbstractContextManager[Any] = nullcontext()
     module = case.program.module(case.request.training)
@@ -152,13 +143,13 @@ def _excuse(judgement: Judgement, excuse: str) -> Judgement:
     return replace(judgement, verdict=Verdict.PRECISION_POLICY, excuse=excuse, where=None)
 
 
-def _is_wrong_again(case: CaseRun, subject: Subject, is_wrong: Callable[[Execution], bool]) -> bool | None:
+def _is_wrong_again(case: CaseRun, subject: Subject, judge: Judge) -> bool | None:
     """Whether `subject`, compiled and run once more, is a finding still; None when it does not run."""
     runs = _run_again(case, subject)
     if not runs:
         return None
     with subject.apply_settings():
-        return is_wrong(runs[0])
+        return judge.judge(runs[0]).verdict.is_finding
 
 
 def _with_tf32(coarsest: torch.dtype) -> torch.dtype:

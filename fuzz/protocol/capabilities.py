@@ -35,7 +35,6 @@ class Capabilities:
     causal: tuple[Corner, ...] | None = None
     rounds: tuple[Rounded, ...] = ("weights",)
     deterministic: tuple[Device, ...] = ("cpu", "cuda")
-    exact_relations: tuple[Device, ...] = ()
     layout: Literal["dense", "packed", "paged"] = "dense"
     block_sizes: tuple[int, ...] = (16, 32)
     poison: Literal["nan", "finite"] = "nan"

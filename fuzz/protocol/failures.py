@@ -179,7 +179,7 @@ class MissingGradient(Failure):
 @dataclass(frozen=True)
 class RelationBroken(Failure):
     """What a further call gives is not what follows from the case's call. `relation`: its name in
-    fuzz/check/oracle/attention/relation_table.py; `aspect`: `shape`, `not_finite`, `bitwise` or `rounding`; `left` and
+    fuzz/check/oracle/attention/relation_table.py; `aspect`: `shape`, `not_finite` or `rounding`; `left` and
     `right`: both sides at `index`, or empty for a shape; `ratio` and `limit`: of the error over both error bounds."""
 
     relation: str
@@ -194,20 +194,6 @@ class RelationBroken(Failure):
     shape: tuple[int, ...] = ()
     expected_shape: tuple[int, ...] = ()
     call: str = field(default=FURTHER_CALL, kw_only=True)
-
-
-@dataclass(frozen=True)
-class GradientIdentityBroken(Failure):
-    """An identity between gradients does not hold. `equation`: the identity; `count` of `total` sums are off;
-    `residual`: by how much at `index`, `ratio` in units of rounding."""
-
-    equation: str
-    count: int
-    total: int
-    index: tuple[int, ...]
-    residual: float
-    ratio: float
-    limit: float
 
 
 @dataclass(frozen=True)

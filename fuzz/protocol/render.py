@@ -28,10 +28,7 @@ _SENTENCES = {
     "missing_gradient": "{value}: has no gradient, though an argument requires one",
     "relation_broken shape": "a shape of {shape} where {expected_shape} follows",
     "relation_broken not_finite": _ELEMENTS + "not finite on one side",
-    "relation_broken bitwise": _ELEMENTS + "which must be equal bit for bit",
     "relation_broken rounding": _ELEMENTS + "{ratio:.3g} times the error bounds of both sides (limit {limit:g})",
-    "gradient_identity_broken": "{equation} is broken in {count} of {total} sums, most at {index}: "
-    "off by {residual:.3g}, {ratio:.3g} times the rounding (limit {limit:g})",
     "dropout_statistic slope": "gradients: with {effect:.0%} of {seeds} seeds they are not the slope of the outputs, "
     "as when forward and backward drop different elements ({standard_errors:.3g} standard errors from eager)",
     "dropout_statistic nonfinite": "{value}: not finite with {effect:.0%} of {seeds} dropout seeds, "
@@ -64,15 +61,10 @@ _SENTENCES = {
 """By a failure's kind, and by what tells its forms apart."""
 
 MEANINGS = {
-    "heads permuted": "heads in another order give the heads of the output in that order",
     "a bias of -inf for the mask": "a bias of -inf hides a key as a mask does, so the output is the same",
     "a mask for causal and window": "a mask that keeps the same keys replaces both, so the output is the same",
     "mask and bias expanded": "expanding mask and bias to all scores changes no value, so the output is the same",
-    "q * 4^n and scale / 4^n": "powers of four cancel in scale * (q @ k.T) without rounding, so the output is the same",
     "-q and -scale": "two signs cancel in scale * (q @ k.T), so the output is the same",
-    "-v": "the output is linear in v, so its sign changes and nothing else",
-    "keys repeated for each query head": "each query head gets a copy of its key head, so the output is the same",
-    "one batch alone": "batches are independent, so one alone gives the same output",
     "a bias for ALiBi": "slopes times distances, added as a bias, are what ALiBi adds, so the output is the same",
     "some queries alone": "queries are independent, so some alone give the same output",
     "features of 0 appended": "features of 0 add nothing to q @ k.T, and those of v give features of 0",
@@ -81,9 +73,6 @@ MEANINGS = {
     "masked keys appended": "a masked key has no weight, so the output is the same",
     "queries and keys cut off under causality": "the remaining queries could not see what is cut off",
     "features of q and k turned alike": "order and signs of the features cancel in q @ k.T, so the output is the same",
-    "sinks as one more key": "a sink is the score of one more key whose value is 0, so the output is the same",
-    "v = 1 gives 1": "weights add up to 1, so values of 1 give outputs of 1",
-    "between the smallest and the largest v": "a weighted mean lies between the smallest and the largest value",
 }
 """Why each relation of fuzz/check/oracle/attention/relation_table.py holds, by its name there."""
 

@@ -16,7 +16,7 @@ from fuzz.protocol.codec import encode
 from fuzz.protocol.failures import Failure, NotFinite, NotTaken, Refusal, RelationBroken
 from generators.errors import UserError
 from tests.campaign.fakes import options, sampler, setup
-from tests.campaign.test_campaign import WRONG, events
+from tests.campaign.test_campaign import WRONG
 
 NAMED = "my_package.kernels:attention"
 NOT_FINITE = NotFinite("out", 3, (0, 0))
@@ -51,18 +51,13 @@ def test_one_of_a_thing_is_told_without_an_s(tmp_path: Path) -> None:
     assert ", 1 operation, met 20x" in ending.summary
 
 
-def test_quiet_prints_findings_alone_and_verbose_every_case(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_quiet_prints_findings_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_campaign(options(tmp_path, "4x", quiet=True), sampler())
     assert capsys.readouterr() == ("", "")
     run_campaign(options(tmp_path, "4x", quiet=True, rules=[WRONG]), sampler("softmax"))
     printed = capsys.readouterr()
     assert printed.out.startswith("finding: ")
     assert printed.err == ""
-    given = options(tmp_path, "4x", verbose=True)
-    run_campaign(given, sampler())
-    judged = [event["case"] for event in events(given, "CaseJudged")]
-    err = capsys.readouterr().err
-    assert len(judged) == 12 and all(case in err for case in judged[-4:])
 
 
 @pytest.mark.parametrize("waiting", [1, 3])

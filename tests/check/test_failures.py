@@ -20,7 +20,6 @@ from fuzz.protocol.failures import (
     Failure,
     FaultyOperation,
     FormDiffers,
-    GradientIdentityBroken,
     IllConditioned,
     ImpossibleUnderDropout,
     MissingGradient,
@@ -53,12 +52,11 @@ FAILURES: list[Failure] = [
     EmptyRowsNotZero("out", 2, (0, 0, 0, 1)),
     *(BiasedErrors("out", statistic, 1.4, 9.0, 32) for statistic in ("scale", "bias", "rms", "row")),
     MissingGradient("out"),
-    RelationBroken("one batch alone", "shape", shape=(2, 4), expected_shape=(2, 5)),
+    RelationBroken("keys permuted", "shape", shape=(2, 4), expected_shape=(2, 5)),
     *(
-        RelationBroken("one batch alone", aspect, 1, 9, (0, 2), 1.0, math.nan, 30.0, 12.0)
-        for aspect in ("not_finite", "bitwise", "rounding")
+        RelationBroken("keys permuted", aspect, 1, 9, (0, 2), 1.0, math.nan, 30.0, 12.0)
+        for aspect in ("not_finite", "rounding")
     ),
-    GradientIdentityBroken("sum_j dK_j = 0", 1, 64, (0, 1, 2), 0.1, 30.0, 8.0),
     *(DropoutStatistic("output 0", name, "[:, 2]", 0.9, 256, 20.0) for name in ("mean", "variance", "nonfinite")),
     DropoutStatistic("output 0", "variance", "", math.inf, 256, 20.0),
     DropoutStatistic("", "slope", "", 0.8, 256, math.inf),

@@ -35,11 +35,9 @@ def qkv(
     )
 
 
-def said(
-    attend: Any, dtype: torch.dtype = torch.float32, *, exact: bool = False, sizes: Any = None, **options: Any
-) -> list[RelationBroken]:
+def said(attend: Any, dtype: torch.dtype = torch.float32, *, sizes: Any = None, **options: Any) -> list[RelationBroken]:
     call = Call(*qkv(dtype, **(sizes or {})), {"scale": 0.25, **options})
-    return find_violations(attend, call, Random(0), EVERY, exact=exact)
+    return find_violations(attend, call, Random(0), EVERY)
 
 
 def names(found: list[RelationBroken]) -> set[str]:
@@ -59,7 +57,6 @@ OPTIONS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("dtype", ALL, ids=str)
 @pytest.mark.parametrize("options", OPTIONS, ids="-".join)
 def test_right_functions_break_nothing(dtype: torch.dtype, options: dict[str, Any]) -> None:
-    assert said(math_attention, dtype, exact=True, **options) == []
     assert said(math_attention, dtype, **options) == []
 
 
@@ -67,10 +64,7 @@ def test_right_functions_break_nothing(dtype: torch.dtype, options: dict[str, An
 def test_kernels_and_backends_break_nothing(dtype: torch.dtype) -> None:
     q, k, v = qkv(dtype)
     assert (
-        find_violations(
-            attention, Call(q[:1], k[:1], v[:1], {"scale": 0.25, "causal": "top_left"}), Random(1), 6, exact=True
-        )
-        == []
+        find_violations(attention, Call(q[:1], k[:1], v[:1], {"scale": 0.25, "causal": "top_left"}), Random(1), 6) == []
     )
     flash = available("cpu")["sdpa_flash"].attention
     assert flash is not None
@@ -91,10 +85,7 @@ def shared(
     """Attention in float32 with one mistake."""
     dtype, group = q.dtype, q.shape[1] // k.shape[1]
     q, k, v = q.float(), k.float(), v.float()
-    if fault == "heads interleaved":
-        k, v = k.repeat(1, group, 1, 1), v.repeat(1, group, 1, 1)
-    else:
-        k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+    k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
     rows, columns = q.shape[2], k.shape[2]
     if fault == "batch taken for head" and mask is not None and mask.shape[:2] == (2, 1):
         mask = mask.transpose(0, 1)
@@ -126,8 +117,7 @@ def shared(
 
 
 FAULTS: list[tuple[str, dict[str, Any], str]] = [
-    ("heads interleaved", {}, "keys repeated for each query head"),
-    ("bias before scale", {"bias": draw(4, 17, 21, seed=3)}, "q * 4^n and scale / 4^n"),
+    ("bias before scale", {"bias": draw(4, 17, 21, seed=3)}, "-q and -scale"),
     ("one key ahead", {"causal": "bottom_right"}, "queries and keys cut off under causality"),
     ("one key ahead", {"causal": "top_left"}, "a mask for causal and window"),
     (
@@ -140,7 +130,6 @@ FAULTS: list[tuple[str, dict[str, Any], str]] = [
     ("features read beyond", {}, "features of 0 appended"),
     ("maximum before scale", {"scale": 8.0}, "-q and -scale"),
     ("first tile not rescaled", {}, "keys permuted"),
-    ("first tile not rescaled", {}, "v = 1 gives 1"),
     ("last key lost", {}, "keys permuted"),
 ]
 UNSEEN = [("first tile not rescaled", dtype) for dtype in ALL[1:]] + [("features read beyond", torch.bfloat16)]
@@ -164,21 +153,13 @@ def test_a_mistake_that_all_could_share_breaks_a_relation(
 def test_a_broken_relation_says_where_and_by_how_much() -> None:
     def attend(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
         out = math_attention(q, k, v, **options)
-        if q.shape[0] == 1:
+        if k.shape[2] > 21:
             out[0, 2, 5, 7] = 100.0
         return out
 
-    (found,) = [one for one in said(attend) if one.relation == "one batch alone"]
-    assert (found.count, found.total, found.index, found.left) == (1, 1088, (0, 2, 5, 7), 100.0)
+    (found,) = [one for one in said(attend) if one.relation == "masked keys appended"]
+    assert (found.count, found.total, found.index, found.left) == (1, 2176, (0, 2, 5, 7), 100.0)
     assert found.aspect == "rounding" and found.ratio > found.limit == 12
-
-
-def test_equal_to_the_bit_is_asked_of_those_who_promise_it() -> None:
-    def attend(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-        return math_attention(q, k, v, **options) * (1 + 2.0**-23 * bool(v[0, 0, 0, 0] < 0))
-
-    assert said(attend) == []
-    assert names(said(attend, exact=True)) >= {"-v"}
 
 
 def test_a_function_may_refuse_a_changed_call() -> None:
@@ -241,4 +222,4 @@ def test_rows_of_no_key_are_never_compared() -> None:
             out = out.masked_fill(~options["mask"].any(-1, keepdim=True), torch.nan)
         return out
 
-    assert said(attend, exact=True, mask=mask) == []
+    assert said(attend, mask=mask) == []

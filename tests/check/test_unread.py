@@ -68,6 +68,16 @@ def test_what_is_wrong_without_dropout_is_told_of_it() -> None:
     assert is_failure(result.failure, "wrong_value", value="out", call=WITHOUT_DROPOUT)
 
 
+def test_so_is_a_wrong_gradient() -> None:
+    def with_wrong_gradient(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        return of_one_width()(q, k + 0.5 * (k - k.detach()), v, **options)
+
+    with_wrong_gradient.capabilities = {"value_dim": False}  # type: ignore[attr-defined]
+    result = run_subject(with_wrong_gradient, dropout=True, training=True, dims=NARROW)
+    assert result.verdict is Verdict.WRONG_GRADIENT
+    assert is_failure(result.failure, "wrong_value", value="dk", call=WITHOUT_DROPOUT)
+
+
 def test_a_mask_is_read_with_wider_values_where_they_are_taken() -> None:
     def repeating(q: Tensor, k: Tensor, v: Tensor, *, scale: float, dropout: tuple[float, int] | None = None) -> Tensor:
         outs = [right(q[:, [h]], k[:, [h]], v[:, [h]], scale=scale, dropout=dropout) for h in range(q.shape[1])]

@@ -12,17 +12,19 @@ _TABLE = "RELATIONS"
 
 
 def list_relations() -> dict[str, str]:
-    """By name, what builds the equation of a relation: a function of these files, or a lambda."""
-    table = next(node for node in _parse() if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == _TABLE)
-    assert isinstance(table.value, ast.Tuple)
-    calls = (node for node in table.value.elts if isinstance(node, ast.Call))
-    return {ast.literal_eval(call.args[0]): ast.unparse(call.args[2]) for call in calls}
+    """By name, the function of these files that builds the equation of a relation."""
+    table = next(node for node in _parse() if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == _TABLE)
+    assert isinstance(table.value, ast.Dict)
+    return {
+        ast.literal_eval(name): ast.unparse(builder)
+        for name, builder in zip(table.value.keys, table.value.values, strict=True)
+        if name is not None
+    }
 
 
 def show_relation(relation: str) -> str:
     """The code that changes a call, and says what must hold then."""
-    built_by = list_relations()[relation]
-    return _definitions().get(built_by, f"build = {built_by}")
+    return _definitions()[list_relations()[relation]]
 
 
 def collect_code(relation: str, uses: Iterable[str]) -> str:
@@ -61,7 +63,7 @@ def _definitions() -> dict[str, str]:
             found |= {f"{node.name}.{m.name}": "    " + ast.unparse(m).replace("\n", "\n    ") for m in methods}
         elif isinstance(node, ast.FunctionDef):
             found[node.name] = ast.unparse(node)
-        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) != _TABLE:
+        elif isinstance(node, ast.Assign):
             found[ast.unparse(node.targets[0])] = ast.unparse(node)
     return found
 

@@ -9,11 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fuzz.check import exceptions
 from fuzz.check.attention.calls import FurtherCalls
 from fuzz.check.attention.function import Attention
 from fuzz.check.exceptions import DeviceLost, Failed, Unsupported
-from fuzz.check.oracle.attention import identities
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.judge import judge
 from fuzz.protocol.failures import Failure, WrongValue
@@ -44,14 +42,14 @@ def measure_wrong_call(call: Call, attention: Attention) -> WrongRewrite | None:
 def _measure(call: Call, attention: Attention, failure: Failure | None, started: float) -> WrongRewrite | None:
     wanted = () if call.dout is None else call.wanted
     with suppress(Unsupported, Failed):
-        if call.sequences and not _is_wrong(_call_again(call.replace(), attention, wanted), attention):
+        if call.sequences and not _is_wrong(FurtherCalls(attention).repeat(call.replace(), wanted), attention):
             return WrongRewrite(CALL, {"sequences": ("alone",)})
     answers: dict[tuple[str, str], list[bool]] = {}
     for name, change, changed in _change(call, failure):
         if time.perf_counter() - started > SECONDS:
             return None
         with suppress(Unsupported, Failed):
-            again = _call_again(changed, attention, wanted)
+            again = FurtherCalls(attention).repeat(changed, wanted)
             answers.setdefault((name, change), []).append(_is_wrong(again, attention))
     right: dict[str, tuple[str, ...]] = {}
     wrong: dict[str, tuple[str, ...]] = {}
@@ -63,30 +61,7 @@ def _measure(call: Call, attention: Attention, failure: Failure | None, started:
 
 
 def _is_wrong(call: Call, attention: Attention) -> bool:
-    return judge(call, attention.rounds).verdict.is_finding or bool(identities.find_violations(call))
-
-
-def _call_again(call: Call, attention: Attention, wanted: tuple[str, ...]) -> Call:
-    """A call with its results: where gradients are `wanted` these, as far as it has the arguments, and all of q, k and
-    v. Raises as `FurtherCalls`, and `Failed` for an error in the backward pass."""
-    given: dict[str, Any] = {"q": call.q, "k": call.k, "v": call.v, **call.options}
-    # Kernels may rely on the alignment of whole tensors.
-    given = {name: value.contiguous() if isinstance(value, Tensor) else value for name, value in given.items()}
-    call.wanted = tuple(name for name in wanted if name.removeprefix("d") in given)
-    names = {"q", "k", "v", *(name.removeprefix("d") for name in call.wanted)} if wanted else set[str]()
-    leaves = {name: given[name].detach().requires_grad_() for name in names}
-    with torch.set_grad_enabled(bool(leaves)):
-        out = FurtherCalls(attention)(**given | leaves)
-    call.out = out.detach()
-    if out.requires_grad:
-        call.dout = torch.randn(out.shape, generator=torch.Generator().manual_seed(0)).to(out)
-        with exceptions.accuse_function(attention.capabilities.refuses):
-            found: tuple[Tensor | None, ...] = torch.autograd.grad(
-                out, list(leaves.values()), call.dout, allow_unused=True
-            )
-        pairs = zip(leaves, found, strict=True)
-        call.gradients.update({f"d{name}": gradient for name, gradient in pairs if gradient is not None})
-    return call
+    return judge(call, attention.rounds).verdict.is_finding
 
 
 def _change(call: Call, failure: Failure | None) -> Iterator[tuple[str, str, Call]]:

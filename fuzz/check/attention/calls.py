@@ -15,7 +15,7 @@ from fuzz.check.attention.layouts import arrange
 from fuzz.check.attention.observed import FLASH_ROUNDS, observe
 from fuzz.check.exceptions import Failed, Unsupported
 from fuzz.check.oracle import constants
-from fuzz.check.oracle.attention import dropout_masks, identities, metamorphic
+from fuzz.check.oracle.attention import dropout_masks, metamorphic
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.judge import judge
 from fuzz.check.oracle.verdict import DOUBTED, SEVERITY, Judgement
@@ -75,19 +75,11 @@ def _judge_dense(call: Call, attention: Attention, *, training: bool, again: boo
     attend = FurtherCalls(attention)
     try:
         judgement = _judge_numbers(call, attention, attend if again else None)
-        if judgement.verdict.is_finding:
-            return judgement
-        wrong = identities.find_violations(call)
-        if wrong:
-            return Judgement(Verdict.WRONG_GRADIENT, wrong[0], judgement.numbers)
-        if not again:
+        if judgement.verdict.is_finding or not again:
             return judgement
         # A call always meets the same relations, and calls of one shape, whose numbers differ, meet others.
         seed = [*call.q.shape, *call.k.shape, *call.options, float(call.q.double().sum()), float(call.k.double().sum())]
-        exact = call.q.device.type in attention.capabilities.exact_relations
-        violations = metamorphic.find_violations(
-            attend, call, Random(str(seed)), constants.RELATIONS_TRIED, exact=exact
-        )
+        violations = metamorphic.find_violations(attend, call, Random(str(seed)), constants.RELATIONS_TRIED)
     except Failed as failure:
         return Judgement(*exceptions.blame(failure))
     if attend.damage:
@@ -126,10 +118,8 @@ def _judge_numbers(call: Call, attention: Attention, attend: "FurtherCalls | Non
 
 def _judge_without_dropout(call: Call, rounds: tuple[str, ...], attend: "FurtherCalls") -> Judgement:
     """The verdict on a call whose mask stays unknown: on what the function gives for it without dropout."""
-    plain = call.replace(dropout=None)
     try:
-        with torch.no_grad():
-            plain.out = plain.run(attend)
+        plain = attend.repeat(call.replace(dropout=None), () if call.dout is None else call.wanted)
     except Unsupported:
         return attend.verdict if attend.damage else Judgement(Verdict.RANDOM_STREAM)
     judgement = judge(plain, rounds)
@@ -186,3 +176,25 @@ class FurtherCalls:
             out = layout.join(guard.protect_result(out))
         self.damage = guard.damage()
         return out
+
+    def repeat(self, call: Call, wanted: tuple[str, ...]) -> Call:
+        """A call with its results: where gradients are `wanted` these, as far as it has the arguments, and all of q, k
+        and v. Raises as a call does, and `Failed` for an error in the backward pass."""
+        given: dict[str, Any] = {"q": call.q, "k": call.k, "v": call.v, **call.options}
+        # Kernels may rely on the alignment of whole tensors.
+        given = {name: value.contiguous() if isinstance(value, Tensor) else value for name, value in given.items()}
+        call.wanted = tuple(name for name in wanted if name.removeprefix("d") in given)
+        names = {"q", "k", "v", *(name.removeprefix("d") for name in call.wanted)} if wanted else set[str]()
+        leaves = {name: given[name].detach().requires_grad_() for name in names}
+        with torch.set_grad_enabled(bool(leaves)):
+            out = self(**given | leaves)
+        call.out = out.detach()
+        if out.requires_grad:
+            call.dout = torch.randn(out.shape, generator=torch.Generator().manual_seed(0)).to(out)
+            with exceptions.accuse_function(self.refuses):
+                found: tuple[Tensor | None, ...] = torch.autograd.grad(
+                    out, list(leaves.values()), call.dout, allow_unused=True
+                )
+            pairs = zip(leaves, found, strict=True)
+            call.gradients.update({f"d{name}": gradient for name, gradient in pairs if gradient is not None})
+        return call

@@ -107,11 +107,6 @@ SMALLEST_TREND = 16.0
 SMALLEST_TREND_RATIO = 1e-3
 ROW_RATIO = 2.0
 
-#: How many times its rounding a gradient identity (attention/identities.py) may be off. Over 1,000 cases right
-#: implementations reach 2.9 (low precision) and 7.4 (float32); with an output gradient of ones throughout, 3.8.
-IDENTITY_LOW_PRECISION = 8.0
-IDENTITY = 26.0
-
 #: Weights that are exp of so much less than the largest one's, 2e-9, do not count; and exp(0.25) is 1.28, of which the
 #: first order is off by a tenth: a score that may be off by more says nothing of its weight.
 NEGLIGIBLE = 20.0
@@ -177,11 +172,6 @@ def finite_limit(dtype: torch.dtype) -> float:
 def error_bound_limit(dtype: torch.dtype) -> float:
     """The largest error of an element, in error bounds, of a kernel with inputs of this dtype."""
     return ERROR_BOUNDS_LOW_PRECISION if dtype in LOW_PRECISION else ERROR_BOUNDS
-
-
-def identity_limit(dtype: torch.dtype) -> float:
-    """How many times its rounding a gradient identity of a call in this dtype may be off."""
-    return IDENTITY_LOW_PRECISION if dtype in LOW_PRECISION else IDENTITY
 
 
 def wrong_limit(dtype: torch.dtype) -> float:

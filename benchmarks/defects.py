@@ -89,9 +89,9 @@ DEFECTS = {
     ),
     "group_overwritten": Defect(
         "backward.py",
-        "        slope = 0.0\n        if ALIBI:\n            slope = tl.load(alibi + h)\n        for part",
+        "        slope = 0.0\n        if ALIBI:\n            slope = tl.load(alibi + h)\n        for block",
         "        slope = 0.0\n        key_sums = key_sums * 0.0\n        if ALIBI:\n"
-        "            slope = tl.load(alibi + h)\n        for part",
+        "            slope = tl.load(alibi + h)\n        for block",
         "dk of grouped queries keeps the last head of the group only",
     ),
     "softcap_without_derivative": Defect(
@@ -99,9 +99,10 @@ DEFECTS = {
     ),
     "features_unmasked": Defect(
         "forward.py",
-        "True, not FAST",
-        "True, False",
+        " & (d[None, :] < head_dim)",
+        "",
         "a head_dim that is no power of two reads the next row's features",
+        also=(" & (d[:, None] < head_dim)", ""),
     ),
     "log2e_in_three_digits": Defect(
         "tiles.py", "1.4426950408889634", "1.44", "a constant written from memory: every weight is off by 0.2 %"

@@ -16,18 +16,7 @@ from kernels.backward import dkdv_kernel, dq_kernel
 from kernels.forward import forward_kernel
 from kernels.tiles import mask_kernel
 
-# How the work is cut: tile shapes, warps and pipeline stages for each size and device. Fixed, never tuned at run time.
-# Those for bfloat16 and float16 with 65 to 128 features are the fastest of 24 tried on an H200 at 8192 tokens and 128
-# features without a mask or bias (Triton 3.6); the others fit in shared memory and were not tuned.
 _MASK_BLOCK = 1024
-
-_LARGE = 1 << 17
-"""From so many scores on a call gets fast kernels, compiled for its options, if its tensors suit them."""
-_GENERAL = {
-    kernel: triton.jit(kernel.fn, do_not_specialize=set(kernel.arg_names) - set(kernel.fn.__annotations__))
-    for kernel in (forward_kernel, dkdv_kernel, dq_kernel)
-}
-"""The kernels as one compiled form serves all options, sizes and strides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +29,9 @@ class Schedule:
     num_stages: int = 2
 
 
-_INTERPRETED = Schedule(64, 64)
-"""The interpreter's: smaller tiles cost several times as much per element there."""
-_GENERAL_SCHEDULE = Schedule(32, 32, 8, 1)
-"""That of general kernels: the less a thread does, the sooner it is compiled."""
+SCHEDULES = {"cpu": Schedule(64, 64), "cuda": Schedule(32, 32, 8, 1)}
+"""By device. Smaller tiles cost the interpreter several times as much per element; on CUDA the less a thread does, the
+sooner a kernel is compiled."""
 
 
 def block_width(head_dim: int, value_dim: int) -> int:
@@ -53,39 +41,6 @@ def block_width(head_dim: int, value_dim: int) -> int:
     values is not pipelined (a head of bfloat16 with 40 features and 7 values, say; the softmax is right).
     """
     return max(16, int(triton.next_power_of_2(max(head_dim, value_dim))))
-
-
-def forward_schedule(dtype: torch.dtype, width: int, device: str, *, fast: bool, extras: bool = False) -> Schedule:
-    """The forward kernel's for tiles of `width` features, of the `fast` form or the general one.
-
-    `extras`: a bias or a mask is loaded for every tile of scores, which takes shared memory.
-    """
-    if device == "cpu":
-        return _INTERPRETED
-    if not fast:
-        return _GENERAL_SCHEDULE
-    if dtype == torch.float32:
-        return Schedule(64, 32, 4, 2) if width <= 128 else Schedule(32, 32, 4, 1)
-    if width > 128:
-        return Schedule(64, 64, 8, 1 if extras else 2)
-    if extras:
-        return Schedule(64, 64, 4, 2)
-    return Schedule(128, 64, 4, 3) if width <= 64 else Schedule(128, 128, 8, 3)
-
-
-def backward_schedule(
-    dtype: torch.dtype, width: int, device: str, *, fast: bool, extras: bool = False
-) -> tuple[Schedule, Schedule]:
-    """Those of dk and dv, and of dq; the rest as `forward_schedule`."""
-    if device == "cpu":
-        return _INTERPRETED, _INTERPRETED
-    if not fast:
-        return (_GENERAL_SCHEDULE,) * 2
-    if dtype == torch.float32:
-        return (Schedule(32, 32, 4, 1),) * 2
-    if width > 128:
-        return Schedule(32, 64, 8, 1), Schedule(64, 32, 8, 1)
-    return (Schedule(64, 64, 4, 1),) * 2 if extras else (Schedule(64, 64, 4, 2), Schedule(128, 64, 8, 3))
 
 
 @torch.library.custom_op("attnfuzz::attention_forward", mutates_args=())
@@ -118,17 +73,14 @@ def attention_forward(
         return out.zero_(), lse.copy_(empty.to(lse)[:, None].expand_as(lse))
     if out.numel():
         width = block_width(q.size(-1), v.size(-1))
-        fast, given = _is_fast(width, lse.numel() * columns, q, k, v, out), [x is not None for x in (bias, mask, alibi)]
-        plan = forward_schedule(q.dtype, width, q.device.type, fast=fast, extras=any(given[:2]))
-        kernel = forward_kernel if fast else _GENERAL[forward_kernel]
+        schedule, given = SCHEDULES[q.device.type], [x is not None for x in (bias, mask, alibi, sinks)]
         with on_device_of(q):
-            kernel[(triton.cdiv(rows, plan.block_i), batch * heads)](
+            forward_kernel[(triton.cdiv(rows, schedule.block_i), batch * heads)](
                 q, k, v, *_pointers(lse, bias, mask, alibi, None if sinks is None else sinks.float()), out, lse,
                 *q.stride(), *k.stride(), *v.stride(), *out.stride(), *_strides(bias, q, k), *_strides(mask, q, k),
                 heads, heads // k.size(1), rows, columns, q.size(-1), v.size(-1), scale, softcap, left, right, offset,
                 dropout_p, _factor(dropout_p), seed,
-                *_flags(fast, *given, sinks is not None, softcap != 0.0, left >= 0, right >= 0),
-                **_constants(width, fast, dropout_p, plan),
+                *map(int, (*given, softcap != 0.0, left >= 0, right >= 0)), **_constants(width, dropout_p, schedule),
             )  # fmt: skip
     return out, lse
 
@@ -173,25 +125,21 @@ def attention_backward(
     if not (out.numel() and k.numel()):
         return dq.zero_(), dk.zero_(), dv.zero_(), delta, dscores
     group, width = heads // kv_heads, block_width(q.size(-1), v.size(-1))
-    fast, given = (
-        _is_fast(width, lse.numel() * columns, q, k, v, dout, dq),
-        [x is not None for x in (bias, mask, alibi)],
-    )
-    options = _pointers(lse, bias, mask, alibi)
-    by_keys, by_queries = backward_schedule(q.dtype, width, q.device.type, fast=fast, extras=any(given[:2]))
-    keys_kernel, queries_kernel = (kernel if fast else _GENERAL[kernel] for kernel in (dkdv_kernel, dq_kernel))
-    flags = _flags(fast, *given, softcap != 0.0, left >= 0, right >= 0)
+    options, schedule = _pointers(lse, bias, mask, alibi), SCHEDULES[q.device.type]
+    given = [x is not None for x in (bias, mask, alibi)]
+    flags = [*map(int, (*given, softcap != 0.0, left >= 0, right >= 0))]
+    constants = _constants(width, dropout_p, schedule)
     numbers = (heads, group, rows, columns, q.size(-1), v.size(-1), scale, softcap, left, right, offset, dropout_p)
     strides = (*q.stride(), *k.stride(), *v.stride(), *dout.stride())
     edges = (*_strides(bias, q, k), *_strides(mask, q, k))
     with on_device_of(q):
-        keys_kernel[(triton.cdiv(columns, by_keys.block_j), batch * kv_heads)](
+        dkdv_kernel[(triton.cdiv(columns, schedule.block_j), batch * kv_heads)](
             q, k, v, *options, dout, lse, delta, dk, dv, *strides, *dk.stride(), *dv.stride(),
-            *edges, *numbers, _factor(dropout_p), seed, *flags, **_constants(width, fast, dropout_p, by_keys),
+            *edges, *numbers, _factor(dropout_p), seed, *flags, **constants,
         )  # fmt: skip
-        queries_kernel[(triton.cdiv(rows, by_queries.block_i), batch * heads)](
+        dq_kernel[(triton.cdiv(rows, schedule.block_i), batch * heads)](
             q, k, v, *options, dout, lse, delta, dq, dscores if with_scores else None, *strides, *dq.stride(),
-            *edges, *numbers, _factor(dropout_p), seed, *flags, **_constants(width, fast, dropout_p, by_queries),
+            *edges, *numbers, _factor(dropout_p), seed, *flags, **constants,
         )  # fmt: skip
     return dq, dk, dv, delta, dscores
 
@@ -226,29 +174,14 @@ def _factor(dropout_p: float) -> float:
     return 1.0 / (1.0 - dropout_p) if dropout_p < 1.0 else 0.0
 
 
-def _is_fast(width: int, scores: int, *tensors: Tensor) -> bool:
-    """Whether a call is large, and each load of a thread is whole: features fill tiles of `width`, in memory that is
-    aligned to what Triton looks for."""
-    return scores >= _LARGE and all(
-        (x.size(-1), x.stride(-1)) == (width, 1) and not any(n % 16 for n in (x.data_ptr(), *x.stride()[:-1]))
-        for x in tensors
-    )
-
-
-def _flags(fast: bool, *used: bool) -> list[int | None]:
-    """Which options a call has: constants of fast kernels, as Triton takes 1 and None for some, else numbers."""
-    return [(1 if is_used else None) if fast else int(is_used) for is_used in used]
-
-
-def _constants(width: int, fast: bool, dropout_p: float, plan: Schedule) -> dict[str, int | bool]:
+def _constants(width: int, dropout_p: float, schedule: Schedule) -> dict[str, int | bool]:
     return {
         "DROPOUT": dropout_p > 0.0,
-        "FAST": fast,
         "BLOCK_D": width,
-        "BLOCK_I": plan.block_i,
-        "BLOCK_J": plan.block_j,
-        "num_warps": plan.num_warps,
-        "num_stages": plan.num_stages,
+        "BLOCK_I": schedule.block_i,
+        "BLOCK_J": schedule.block_j,
+        "num_warps": schedule.num_warps,
+        "num_stages": schedule.num_stages,
     }
 
 

@@ -4,6 +4,8 @@ Under Triton's interpreter `tl.dot` of bfloat16 multiplies bit patterns and `.to
 are widened before every product and rounded by integer arithmetic. `INTERPRETED` follows TRITON_INTERPRET at import.
 """
 
+import inspect
+
 import torch
 import triton
 import triton.language as tl
@@ -12,6 +14,11 @@ INTERPRETED = tl.constexpr(bool(triton.knobs.runtime.interpret))
 
 LOG2E: tl.constexpr = tl.constexpr(1.4426950408889634)
 LN2: tl.constexpr = tl.constexpr(0.6931471805599453)
+
+
+def compile_once(kernel):
+    """A kernel of which one compiled form serves all options, sizes and strides."""
+    return triton.jit(kernel, do_not_specialize=inspect.signature(kernel).parameters.keys() - kernel.__annotations__)
 
 
 @triton.jit
@@ -41,18 +48,6 @@ def add_weighted(weights, x, accumulator):
 
 
 @triton.jit
-def load(pointers, first, second, CHECK_FIRST: tl.constexpr, CHECK_SECOND: tl.constexpr):
-    """The elements at `pointers`, 0 where `first` or `second` is False. A condition without its CHECK is ignored."""
-    if CHECK_FIRST and CHECK_SECOND:
-        return tl.load(pointers, mask=first & second, other=0.0)
-    if CHECK_FIRST:
-        return tl.load(pointers, mask=first, other=0.0)
-    if CHECK_SECOND:
-        return tl.load(pointers, mask=second, other=0.0)
-    return tl.load(pointers)
-
-
-@triton.jit
 def store(pointers, values, inside):
     """Store float32 `values` in the dtype of the memory, where `inside`."""
     DTYPE: tl.constexpr = pointers.dtype.element_ty
@@ -79,40 +74,31 @@ def tanh(x):
 @triton.jit
 def scores(
     dots, i, j, bias, bias_i, bias_j, mask, mask_i, mask_j, slope, scale, softcap, left, right, offset, rows, columns,
-    BIAS, MASK, ALIBI, SOFTCAP, LEFT, RIGHT, FAST: tl.constexpr, BOUNDED: tl.constexpr,
+    BIAS, MASK, ALIBI, SOFTCAP, LEFT, RIGHT,
 ):  # fmt: skip
     """(log2(e) times the scores of a tile, tanh of the softcap or `dots`) from the products q . k.
 
     `i` and `j` are the query and key numbers, shaped to broadcast to the tile; `bias` and `mask` point at the head's
-    first element. BOUNDED: the tile crosses the end of the axis that is looped over, or an edge of the band of kept
-    keys. Along the other axis any tile may cross the end: what is computed there is never stored. Triton 3.6 fails to
-    compile loads under a condition beside dropout, so that general kernels mask them.
+    first element. Triton 3.6 fails to compile loads under a condition beside dropout, so that they are masked.
     """
-    if not FAST or SOFTCAP or ALIBI or BIAS:
-        s = dots * scale
-        if SOFTCAP:
-            dots = tanh(s / softcap)
-            s = softcap * dots
-        if ALIBI:
-            s -= slope * tl.abs(i + offset - j).to(tl.float32)
-        if not FAST or BIAS:
-            at = bias + i.to(tl.int64) * bias_i + j.to(tl.int64) * bias_j
-            s += tl.load(at, mask=(i < rows) & (j < columns) & (BIAS != 0), other=0.0).to(tl.float32)
-        s *= LOG2E
-    else:
-        s = dots * (scale * LOG2E)
-    if not FAST or MASK:
-        at = mask + i.to(tl.int64) * mask_i + j.to(tl.int64) * mask_j
-        masked = tl.load(at, mask=(i < rows) & (j < columns) & (MASK != 0), other=1) == 0
-        s = tl.where(masked, float("-inf"), s)
-    if BOUNDED:
-        kept = (i < rows) & (j < columns)
-        if LEFT:
-            kept &= j >= i + offset - left
-        if RIGHT:
-            kept &= j <= i + offset + right
-        s = tl.where(kept, s, float("-inf"))
-    return s, dots
+    s = dots * scale
+    if SOFTCAP:
+        dots = tanh(s / softcap)
+        s = softcap * dots
+    if ALIBI:
+        s -= slope * tl.abs(i + offset - j).to(tl.float32)
+    at = bias + i.to(tl.int64) * bias_i + j.to(tl.int64) * bias_j
+    s += tl.load(at, mask=(i < rows) & (j < columns) & (BIAS != 0), other=0.0).to(tl.float32)
+    s *= LOG2E
+    at = mask + i.to(tl.int64) * mask_i + j.to(tl.int64) * mask_j
+    masked = tl.load(at, mask=(i < rows) & (j < columns) & (MASK != 0), other=1) == 0
+    s = tl.where(masked, float("-inf"), s)
+    kept = (i < rows) & (j < columns)
+    if LEFT:
+        kept &= j >= i + offset - left
+    if RIGHT:
+        kept &= j <= i + offset + right
+    return tl.where(kept, s, float("-inf")), dots
 
 
 @triton.jit

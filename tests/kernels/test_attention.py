@@ -204,9 +204,7 @@ def test_repeats_are_equal_bit_for_bit() -> None:
 
 @pytest.mark.parametrize("sides", [(16, 32), (32, 16)])
 def test_another_tile_shape_is_within_budget_too(sides: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    schedule = launch.Schedule(*sides)
-    monkeypatch.setattr(launch, "forward_schedule", lambda *_, **__: schedule)
-    monkeypatch.setattr(launch, "backward_schedule", lambda *_, **__: (schedule, schedule))
+    monkeypatch.setitem(launch.SCHEDULES, DEVICE, launch.Schedule(*sides))
     assert with_few_heads(rows=50, columns=50, options={"window": (9, 3)}).holds()
 
 

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
+import torch
+
 from fuzz.check.torch_internals import find, wrap
 
 _MATCHER = "torch._inductor.pattern_matcher"
@@ -28,7 +30,7 @@ PARTS = {
         (_MATCHER, "LoweringPatternEntry.apply"),
     ),
     "operations": ((_PIPELINE, "_recursive_post_grad_passes"),),
-    "attention of the program": ((_PIPELINE, "_recursive_pre_grad_passes"),),
+    "attention and graphs of the program": ((_PIPELINE, "_recursive_pre_grad_passes"),),
     "lowerings": ((_GRAPH, "GraphLowering.call_function"),),
     "fallbacks": ((_LOWERING, "fallbacks"),),
     "graph breaks and passes": ((_COUNTERS, "counters"),),
@@ -51,13 +53,13 @@ class Coverage:
     ("_sfdp_pattern_5_inference"), any other rewrite its handler's ("mul_softmax_pattern"). `reached` is everything
     else, a kind and a name each: "op aten.bmm" (of a graph after all passes), "lowering aten.addmm", "fallback
     aten.sort", "sdpa _scaled_dot_product_flash_attention_for_cpu", "graph_break Call to ...", "kernels cpp 3-4", "pass
-    pad_mm".
+    pad_mm", "graphs 2" where a program was compiled again or in parts, "graphs dynamic" with sizes as arguments.
     """
 
     def __init__(self) -> None:
         self._fired: Counter[str] = Counter()
         self._reached: set[str] = set()
-        self._requested = 0
+        self._requested = self._graphs = 0
         self._fused: set[Any] = set()  # a graph is seen again within the one around it
         self._devices: set[str] = set()
         self._hooks = ExitStack()
@@ -73,7 +75,8 @@ class Coverage:
         """Everything else so far, sorted."""
         requested = self._requested + sum(n for name, n in self._fired.items() if "sfdp" in name)
         math = {"sdpa math"} if requested > len(self._fused) else set[str]()
-        return tuple(sorted(self._reached | math))
+        graphs = {f"graphs {_bucket(self._graphs)}"} if self._graphs > 1 else set[str]()
+        return tuple(sorted(self._reached | math | graphs))
 
     def __enter__(self) -> None:
         for module, path in PARTS["rewrites"]:
@@ -112,6 +115,10 @@ class Coverage:
         self._fired[rewrite_name(entry)] += 1
 
     def _note_program(self, graph: Any, *_: Any) -> None:
+        self._graphs += 1
+        values = (node.meta.get("example_value") for node in _nodes(graph) if node.op == "placeholder")
+        if any(isinstance(value, torch.SymInt) for value in values):
+            self._reached.add("graphs dynamic")
         names = [getattr(node.target, "__name__", "") for node in _nodes(graph)]
         self._requested += names.count("scaled_dot_product_attention")
 

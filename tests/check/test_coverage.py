@@ -90,7 +90,7 @@ def test_the_way_a_program_s_own_fused_attention_is_computed() -> None:
     ("module", "name", "part", "still"),
     [
         ("torch._inductor.graph", "GraphLowering.call_function", "lowerings", FUSED),
-        ("torch._inductor.compile_fx", "_recursive_pre_grad_passes", "attention of the program", FUSED),
+        ("torch._inductor.compile_fx", "_recursive_pre_grad_passes", "attention and graphs of the program", FUSED),
         ("torch._dynamo.utils", "counters", "graph breaks and passes", FUSED),
         ("torch._inductor.pattern_matcher", "ReplacementPatternEntry.apply", "rewrites", f"sdpa {FLASH}"),
     ],

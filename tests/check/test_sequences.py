@@ -12,7 +12,7 @@ from corpus.casefile import dumps, loads
 from corpus.shrink import shrink
 from fuzz.check import settings
 from fuzz.check.check import check
-from fuzz.check.subject_builder import Subject
+from fuzz.check.subject_builder import Subject, find
 from fuzz.protocol import Check, SubjectResult, Verdict
 from generators.errors import CaseError
 from generators.program.case import Case, FurtherCall, Input, Values
@@ -180,3 +180,16 @@ def test_sampled_calls_run_in_eager() -> None:
         request = Check(id=0, source=source(case), subjects=(), training=case.training)
         results.append(check(request, {}, "cpu", lambda _: None, lambda: 0.0).rejected)
     assert sum(result is not None for result in results) <= len(called) // 20, results
+
+
+@pytest.mark.parametrize(
+    ("calls", "marked", "told"),
+    [((), (), ()), (CALLS[1:2], (), ("graphs 2",)), (CALLS[:1], ("S",), ("graphs dynamic",))],
+)
+def test_coverage_tells_recompilations_and_dynamic_sizes(
+    calls: tuple[FurtherCall, ...], marked: tuple[str, ...], told: tuple[str, ...]
+) -> None:
+    case = replace(products(calls=calls), marked=marked)
+    request = Check(id=0, source=source(case), subjects=("passes",), training=True)
+    result = check(request, {"passes": find("passes")}, "cpu", lambda _: None, lambda: 0.0).results[0]
+    assert tuple(name for name in result.reached if name.startswith("graphs ")) == told

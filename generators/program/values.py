@@ -94,7 +94,7 @@ DISTRIBUTIONS: dict[str, Distribution] = {
         Distribution("signed", 12, (*FLOATS, *INTEGERS[1:]), "int64", _draw_integers(-2, 3)),
         Distribution("tokens", 13, ("int64", "int32"), "int64", _draw_integers(0, "{count}")),
         Distribution("positions", 14, ("int64", "int32"), "int64", _POSITIONS, min_rank=1),
-        Distribution("permutation", 15, ("int64",), "int64", f"{_RAND}.argsort(-1)", min_rank=1),
+        Distribution("permutation", 15, ("int64", "float32"), "int64", f"{_RAND}.argsort(-1)", min_rank=1),
     )
 }
 INDICES = ("tokens", "positions", "permutation")

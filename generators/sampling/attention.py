@@ -7,7 +7,7 @@ from generators.program.case import Attr, Values
 from generators.program.sizes import Size
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
-from generators.sampling.heads import Heads, permute_axes
+from generators.sampling.heads import Head, Heads, permute_axes
 from generators.sampling.masks import additive_input, apply_mask, boolean_input, draw_shape
 from generators.sampling.steps import (
     CAPS,
@@ -148,7 +148,8 @@ def _scores(b: Builder, c: Choices, heads: Heads, q: str, k: str, scale: _ScaleS
     product = c.choose_default({"matmul": 76.0, "einsum": 8.0, "flat": 10.0, "baddbmm": 2.0}, "scores.product")
     k_late = scale.place in ("k", "both") and late
     if product == "einsum" and not k_late and b.size(b.shape(k)[-3]) == b.size(b.shape(q)[-3]):
-        equation = "bhqd,bhkd->bhqk" if rank == 4 else "bqd,bkd->bqk"
+        (q, left), (k, right) = _before_permutation(c, heads.q, q, rank), _before_permutation(c, heads.k, k, rank)
+        equation = f"{left.replace('s', 'q')},{right.replace('s', 'k')}->{'bhqk' if rank == 4 else 'bqk'}"
         scores = b.op("einsum", q, k, to="scores", equation=equation)
         return _apply_scale(b, c, scores, scale, number) if scale.place == "scores" else scores
     folds = product == "flat" and rank == 4 and b.size(b.shape(k)[-3]) == b.size(b.shape(q)[-3])
@@ -167,6 +168,12 @@ def _scores(b: Builder, c: Choices, heads: Heads, q: str, k: str, scale: _ScaleS
     else:
         scores = b.op("matmul", q, kt, to="scores", form=c.draw({"operator": 6.0, "function": 4.0, "method": 1.0}))
     return _apply_scale(b, c, scores, scale, number) if scale.place == "scores" else scores
+
+
+def _before_permutation(c: Choices, head: Head, value: str, rank: int) -> tuple[str, str]:
+    """The value, or what it was permuted from, and its axes."""
+    permuted = value == head.value and len(head.order) == rank and c.chance(0.5)
+    return (head.source, head.order) if permuted else (value, "bhsd" if rank == 4 else "bsd")
 
 
 def _transpose_key(b: Builder, c: Choices, k: str) -> str:

@@ -2,20 +2,21 @@
 
 from dataclasses import dataclass
 
-from generators.program.case import Values
 from generators.program.sizes import Size
-from generators.sampling.attention import attend
+from generators.sampling.attention import AttentionValues, attend
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 from generators.sampling.heads import Heads, draw_values, flat_head, merge_heads, split_packed
 from generators.sampling.layers import (
     Norm,
+    draw_groups,
     draw_stream,
     feed_forward,
     layer_norm,
     limit_dims,
     linear,
     project,
+    project_output,
     rms_norm,
 )
 from generators.sampling.steps import AttentionFeatures, insert_noop
@@ -40,7 +41,7 @@ def block_module(b: Builder, c: Choices, features: AttentionFeatures) -> list[st
         residual=c.draw({"none": 5.0, "pre": 5.0, "post": 2.0, "parallel": 2.0}),
         bias=c.chance(0.5),
     )
-    x = _stem(b, c)
+    x = draw_stream(b, c, _EMBED, given=0.7)
     before = style.norm(b, c, x) if style.residual != "post" else x
     attention = attend(b, c, _project(b, c, style, before), features)
     merged = insert_noop(b, c, merge_heads(b, c, attention.output))
@@ -48,20 +49,20 @@ def block_module(b: Builder, c: Choices, features: AttentionFeatures) -> list[st
     return [x, *(c.subset(attention.intermediates, 0.5) if c.chance(0.1) else [])]
 
 
+def attend_stream(
+    b: Builder, c: Choices, x: str, head_dim: Size, *, biases: str = "", source: str = "", bias: str = ""
+) -> tuple[str, AttentionValues]:
+    """Attention of H heads of x, [B, S, width], to itself or to `source`: what is projected back, and what it gave.
+
+    `biases` names those projections, of q, k, v and o, that have a bias; `bias` is added to the scores.
+    """
+    heads, streams = Size.of("H"), {"q": x, "k": source or x, "v": source or x}
+    found = [project(b, c, value, name, heads, head_dim, bias=name in biases) for name, value in streams.items()]
+    attention = attend(b, c, Heads(*found), bias=bias)
+    return project_output(b, c, attention.output, "o", heads * head_dim, bias="o" in biases), attention
+
+
 def _leave(_b: Builder, _c: Choices, x: str) -> str:
-    return x
-
-
-def _stem(b: Builder, c: Choices) -> str:
-    x = draw_stream(b, c, _EMBED, given=0.7)
-    if b.ops and c.chance(0.6):
-        b.dims["P"] = b.dims["S"]
-        table = b.input("positions", ("P", _EMBED), Values(scale=0.5), parameter=True)
-        if c.chance(0.5):
-            place = b.op("embedding", b.op("arange", to="at", stop="S"), table, to="position")
-        else:
-            place = b.op("narrow", table, to="position", dim=0, stop="S")
-        x = b.op("add", x, place)
     return x
 
 
@@ -76,12 +77,7 @@ def _project(b: Builder, c: Choices, style: _Style, x: str) -> Heads:
         return Heads(*(flat_head(b, c, value, "bsd", name, single=single) for name, value in flat.items()))
     query, key, group = heads, heads, Size.of(1)
     if how == "grouped":
-        if b.dims["H"] % 2 == 0:
-            b.dims["R"] = 2
-            b.dims["G"] = b.dims["H"] // 2
-            key, group = Size.of("G"), Size.of("R")
-        else:
-            key, group = Size.of(1), heads
+        query, key, group = draw_groups(b, c, c.pick(("group", "one")))
     context = x
     if how == "separate" and c.chance(0.1):
         context = b.input("memory", ("B", "T", _EMBED), draw_values(c))
@@ -101,7 +97,8 @@ def _around(b: Builder, c: Choices, style: _Style, x: str, before: str, attentio
 
     if style.residual == "none":
         return feed(attention) if feeds and c.chance(0.4) else attention
-    total = b.op("add", x, attention, to="x")
+    # Conformers add half of it.
+    total = b.op("add", x, attention, to="x", alpha=c.draw({1: 9.0, 0.5: 1.0}))
     if style.residual == "parallel":
         return b.op("add", total, feed(before), to="x") if feeds else total
     if style.residual == "post":

@@ -10,7 +10,7 @@ from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 
 _ORDERS = {"bhsd": 40.0, "bshd": 42.0, "sbhd": 6.0, "hbsd": 3.0, "bhds": 3.0, "bsdh": 1.0, "shbd": 2.0, "dhsb": 0.5}
-_GROUPS: dict[str, tuple[str | int, ...]] = {"none": ("H", "H", 1), "group": ("G*R", "G", "R"), "one": ("H", 1, "H")}
+GROUPS: dict[str, tuple[str | int, ...]] = {"none": ("H", "H", 1), "group": ("G*R", "G", "R"), "one": ("H", 1, "H")}
 """Query heads, key heads, and how many of the first share one of the second."""
 _FLAT_ORDERS = {"bsd": 8.0, "sbd": 2.0, "bds": 1.0}
 
@@ -94,7 +94,7 @@ def head_inputs(b: Builder, c: Choices) -> Heads:
         return _flat_inputs(b, c)
     group = c.choose_default({"none": 76.0, "group": 12.0, "one": 12.0}, "heads.group")
     group = "none" if group == "one" and b.dims["H"] == 1 else group
-    query_heads, kv_heads, shared = map(Size.of, _GROUPS[group])
+    query_heads, kv_heads, shared = map(Size.of, GROUPS[group])
     if group == "none" and b.dims["V"] == b.dims["D"] and b.dims["S"] == b.dims["T"] and c.deviates():
         return draw_packed_input(b, c)
     common = c.choose("order", _ORDERS)

@@ -1,5 +1,6 @@
 """Masks: every spelling, every shape and dtype that eager accepts, every value that callers pass."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from generators.program.case import Values
@@ -35,6 +36,8 @@ def spell_pattern(b: Builder, c: Choices, pattern: Pattern, query: Size, key: Si
     start = offset(pattern, query, key)
     left, right = pattern.window or (-1, -1)
     right = 0 if pattern.causal else right
+    if left < 0 <= right and c.chance(0.1):
+        return _clear_triangle(b, query, key, start + right + 1)
     if c.chance(0.5):
         seen = b.op("ones", to="keep", sizes=(query, key), dtype="bool")
         seen = b.op("tril", seen, diagonal=start + right) if right >= 0 else seen
@@ -48,6 +51,15 @@ def spell_pattern(b: Builder, c: Choices, pattern: Pattern, query: Size, key: Si
     near = b.op("le", distance, to="near", other=left) if left >= 0 else ""
     past = b.op("ge", distance, to="past", other=-right) if right >= 0 else ""
     return b.op("logical_and", past, near, to="keep") if near and past else near or past
+
+
+def _clear_triangle(b: Builder, query: Size, key: Size, diagonal: Size) -> str:
+    """[S, T], True but for the places that triu_indices lists."""
+    places = b.op("triu_indices", rows=query, columns=key, diagonal=diagonal, to="places")
+    pairs = [b.op("select", places, to=name, index=i) for i, name in enumerate(("rows", "columns"))]
+    numbers = b.op("view", b.op("arange", to="numbers", stop=query * key), sizes=(query, key))
+    ones = b.op("ones", to="keep", sizes=(query * key,), dtype="bool")
+    return b.op("view", b.op("scatter", ones, b.op("index", numbers, *pairs), value=0), sizes=(query, key))
 
 
 def position_indices(b: Builder, query: Size, key: Size, start: Size, dtype: str = "int64") -> tuple[str, str]:
@@ -162,7 +174,9 @@ def _add_mask(b: Builder, c: Choices, scores: str, pattern: Pattern, *, in_place
         return b.op("add", mask, scores, to="scores")
     fits = in_place and b.dtype_of(mask) == b.dtype_of(scores)
     form = "in_place" if fits else c.choose_default({"operator": 8.0, "method": 1.0, "function": 1.0})
-    return b.op("add", scores, mask, to="scores", form=form)
+    alpha = c.choose_default({1: 8.0, 2: 1.0, 0.5: 1.0, -1: 1.0})
+    b.deny_unless(alpha == 1)
+    return b.op("add", scores, mask, to="scores", form=form, alpha=alpha)
 
 
 def _add_pattern(b: Builder, c: Choices, scores: str, pattern: Pattern) -> str:
@@ -175,8 +189,11 @@ def _add_pattern(b: Builder, c: Choices, scores: str, pattern: Pattern) -> str:
         b.say(**({"causal": "top_left"} if low == NEG_INF else {"bias": bias}))
         return b.op("add", scores, bias, to="scores")
     seen = _draw_keep(b, c, scores, pattern or _TOP_LEFT)
-    zeros = b.op("full", to="bias", sizes=b.shape(seen.value), value=0.0, dtype=b.dtype_of(scores))
-    bias = b.op("masked_fill", zeros, b.op("logical_not", seen.value), to="bias", value=NEG_INF)
+    if c.chance(0.3):
+        bias = b.op("where", seen.value, to="bias", value=0.0, other=NEG_INF)
+    else:
+        zeros = b.op("full", to="bias", sizes=b.shape(seen.value), value=0.0, dtype=b.dtype_of(scores))
+        bias = b.op("masked_fill", zeros, b.op("logical_not", seen.value), to="bias", value=NEG_INF)
     seen.say(b)
     return b.op("add", scores, bias, to="scores")
 
@@ -196,7 +213,11 @@ def boolean_input(b: Builder, c: Choices, shape: tuple[Size, ...]) -> str:
 
 def _draw_keep(b: Builder, c: Choices, scores: str, pattern: Pattern) -> _KeepMask:
     """Which keys are kept: those of the pattern, now and then joined with a caller's mask; or one of these alone."""
-    alone = not pattern and c.choose("mask.keep", {"causal": 35.0, "given": 65.0}) == "causal"
+    kept = "" if pattern else c.choose("mask.keep", {"causal": 35.0, "given": 65.0, "top": 4.0})
+    if kept == "top":
+        top = _keep_top(b, c, scores)
+        return _KeepMask(top, mask=top)
+    alone = kept == "causal"
     shown = _TOP_LEFT if alone else pattern
     if not shown:
         mask = boolean_input(b, c, draw_shape(c, b.shape(scores)))
@@ -209,6 +230,28 @@ def _draw_keep(b: Builder, c: Choices, scores: str, pattern: Pattern) -> _KeepMa
         return _KeepMask(seen, shown)
     mask = boolean_input(b, c, draw_shape(c, b.shape(scores)))
     return _KeepMask(b.op("logical_and", *c.pick(((seen, mask), (mask, seen))), to="keep"), shown, mask)
+
+
+def _keep_top(b: Builder, c: Choices, scores: str) -> str:
+    """True for the keys of each query with the highest given ranks; or with the highest scores, those that are equal to
+    the lowest of these too, so that right programs keep the same keys."""
+    shape = b.shape(scores)
+    count = Size.of(c.below(b.size(shape[-1])) + 1)
+    if c.choose("mask.top", {"ranks": 9.0, "scores": 1.0}) == "scores":
+        top = b.op("topk", scores, k=count) if c.chance(0.5) else b.op("sort", scores, descending=True)
+        least = b.op("narrow", top, to="least", start=count - 1, stop=count)
+        return b.op("ge", scores, least, to="keep")
+    if c.chance(0.6):
+        shape = (shape[0], *(Size.of(1),) * (len(shape) - 3), *shape[-2:])
+    return b.op("scatter", b.op("zeros", to="keep", sizes=shape, dtype="bool"), top_indices(b, c, shape, count))
+
+
+def top_indices(b: Builder, c: Choices, shape: Sequence[Size], count: Size) -> str:
+    """Where the `count` highest of given ranks are in each row; ranks are whole numbers, no two of a row alike."""
+    ranks = b.input("ranks", shape, Values("permutation"), c.draw({"int64": 3.0, "float32": 1.0}))
+    if c.chance(0.7):
+        return b.op("topk", ranks, to="top", k=count, gives="indices")
+    return b.op("narrow", b.op("sort", ranks, to="ordered", descending=True, gives="indices"), to="top", stop=count)
 
 
 def _fill_value(fill: float | str, b: Builder, value: str) -> float:

@@ -9,6 +9,7 @@ from generators.program.case import Case, Contract, Input, Op, Values
 from generators.program.emit import source
 from generators.program.sizes import Size
 from generators.program.type_check import check, make_op, prune
+from tests.generators.test_sample import run_eager
 
 
 def shape(*sizes: int | str) -> tuple[Size, ...]:
@@ -17,7 +18,14 @@ def shape(*sizes: int | str) -> tuple[Size, ...]:
 
 PLAIN = Case(
     dims=(("B", 2), ("S", 3), ("D", 4)),
-    inputs=(Input("q", shape("B", "S", "D"), "float32"), Input("k", shape("B", "S", "D"), "float32")),
+    inputs=(
+        Input("q", shape("B", "S", "D"), "float32"),
+        Input("k", shape("B", "S", "D"), "float32"),
+        Input("keep", shape("B", "S", "S"), "bool", Values("random", scale=0.5)),
+        Input("ranks", shape("B", "S", "D"), "int64", Values("permutation")),
+        Input("at", shape("S"), "int64", Values("zero_one")),
+        Input("angles", shape("S", 2), "float32"),
+    ),
     ops=(
         make_op("kt", "transpose", ["k"], {}),
         make_op("scores", "matmul", ["q", "kt"], {}),
@@ -51,6 +59,23 @@ def test_a_plain_case_is_accepted() -> None:
         (with_op(make_op("x", "view", ["q"], {"sizes": shape("B", 5)})), "number of elements of [B, 5]"),
         (with_op(make_op("x", "add", ["k"], {"other": 1, "form": "in_place"})), "only a new tensor with no other use"),
         (with_op(make_op("x", "einsum", ["q", "k"], {"equation": "os.x"})), "expected an einsum equation"),
+        (with_op(make_op("x", "add", ["q"], {"other": 1, "alpha": 2, "reverse": True})), "takes alpha or reverse"),
+        (with_op(make_op("x", "addmm", ["q", "q", "kt"], {})), "needs 2 axes on both sides"),
+        (with_op(make_op("x", "bmm", ["q", "at"], {})), "needs 3 axes on both sides"),
+        (with_op(make_op("x", "addcmul", ["q", "k", "ranks"], {})), "needs arguments of one dtype"),
+        (with_op(make_op("x", "lerp", ["q", "k"], {})), "lerp takes 3 arguments, got 2"),
+        (with_op(make_op("x", "where", ["keep"], {"value": 1.0})), "takes a condition and two values"),
+        (with_op(make_op("x", "where", ["keep"], {"value": 1.0, "other": "min"})), "'min'"),
+        (with_op(make_op("x", "topk", ["q"], {"k": 5})), "k is 5, of 4 elements"),
+        (with_op(make_op("x", "sort", ["keep"], {})), "booleans have no order"),
+        (with_op(make_op("x", "gather", ["q", "keep"], {})), "needs an int64 index"),
+        (with_op(make_op("x", "gather", ["scores", "ranks"], {"dim": 0})), "is longer than"),
+        (with_op(make_op("x", "scatter", ["ranks", "ranks"], {"value": 0.5})), "integers can't hold a float"),
+        (with_op(make_op("x", "index", ["q", "ranks", "at"], {})), "needs indices of one shape"),
+        (with_op(make_op("x", "pad", ["q"], {"before": -1})), "a padding is negative"),
+        (with_op(make_op("x", "var", ["ranks"], {})), "needs a floating-point argument"),
+        (with_op(make_op("x", "triu_indices", [], {"rows": -1, "columns": "S"})), "a size is negative"),
+        (with_op(make_op("x", "rotate_complex", ["q", "k"], {})), "twice the number of angles"),
         (with_op(make_op("class", "neg", ["q"], {})), "name 'class'"),
         (with_op(make_op("torch", "neg", ["q"], {})), "name 'torch'"),
         (with_op(make_op("q", "neg", ["q"], {})), "name 'q' is defined twice"),
@@ -75,6 +100,50 @@ def test_what_breaks_a_rule_is_named(case: Case, message: str) -> None:
         check(case)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.samples
+@pytest.mark.parametrize(
+    "op",
+    [
+        make_op("x", "add", ["q", "k"], {"alpha": 0.5}),
+        make_op("x", "add", ["ranks"], {"other": 1, "alpha": 2}),
+        make_op("x", "sub", ["scores", "at"], {"alpha": -1, "form": "function"}),
+        make_op("x", "add", ["scores", "keep"], {"alpha": 2, "form": "in_place"}),
+        make_op("x", "addcmul", ["q", "k", "q"], {}),
+        make_op("x", "lerp", ["q", "k", "k"], {}),
+        make_op("x", "where", ["keep"], {"value": 0.0, "other": float("-inf")}),
+        make_op("x", "where", ["keep"], {"value": 1, "other": 0, "reverse": True}),
+        make_op("x", "where", ["keep", "scores"], {"other": "min"}),
+        make_op("x", "topk", ["ranks"], {"k": 2, "gives": "indices"}),
+        make_op("x", "topk", ["q"], {"k": 0, "dim": 1}),
+        make_op("x", "sort", ["q"], {"dim": 0, "descending": True}),
+        make_op("x", "sort", ["ranks"], {"gives": "indices"}),
+        make_op("x", "gather", ["q", "ranks"], {}),
+        make_op("x", "scatter", ["keep", "keep_at"], {"dim": 1}),
+        make_op("x", "index", ["q", "at", "at"], {}),
+        make_op("x", "pad", ["q"], {"before": "S", "after": 1, "dim": 1}),
+        make_op("x", "pad", ["keep"], {"after": 1}),
+        make_op("x", "var", ["q"], {"correction": 0, "keepdim": True}),
+        make_op("x", "std", ["q"], {"dim": 1}),
+        make_op("x", "cumprod", ["q"], {"dim": 1}),
+        make_op("x", "triu_indices", [], {"rows": "S", "columns": "D", "diagonal": 1}),
+        make_op("x", "triu_indices", [], {"rows": "D", "columns": "B", "diagonal": -2}),
+        make_op("x", "rotate_complex", ["q", "angles"], {}),
+        make_op("x", "addmm", ["at_float", "matrix", "matrix"], {"beta": 0.5}),
+    ],
+)
+def test_an_operation_gives_in_eager_what_its_type_says(op: Op) -> None:
+    made = (
+        make_op("keep_ranks", "cast", ["keep"], {"dtype": "int64"}),
+        make_op("keep_at", "sort", ["keep_ranks"], {"dim": 1, "gives": "indices"}),
+        make_op("matrix", "select", ["scores"], {"dim": 0}),
+        make_op("at_float", "cast", ["at"], {"dtype": "float32"}),
+    )
+    case = prune(replace(PLAIN, ops=(*PLAIN.ops[:2], *made, op), returns=("x",)))
+    (found,) = run_eager(case)
+    expected = check(case)["x"]
+    assert (tuple(found.shape), str(found.dtype)) == (expected.sizes(case.sizes), f"torch.{expected.dtype}")
 
 
 def test_pruning_keeps_what_the_returned_values_need() -> None:

@@ -14,11 +14,11 @@ _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="
 
 
 def join(call: Call, values: tuple[TensorType, ...], shape: tuple[Size, ...] = ()) -> TensorType:
-    """The type of values together, and of the number `other`; they broadcast with each other and with `shape`."""
+    """The type of values together, and of numbers; they broadcast with each other and with `shape`."""
     for value in values:
         shape = broadcast(shape, value.shape, call.dims)
-    other = call.attrs.get("other")
-    numbers = [other] if isinstance(other, int | float) else []
+    given = (call.attrs.get(name) for name in ("other", "value"))
+    numbers = [number for number in given if isinstance(number, int | float)]
     return TensorType(shape, promote([(v.dtype, v.rank) for v in values], numbers))
 
 
@@ -38,6 +38,9 @@ def _overwritten(call: Call, shape: tuple[Size, ...]) -> TensorType:
 def _arithmetic(call: Call) -> TensorType:
     result = _operands(call)
     require(result.dtype != "bool", "arithmetic on two booleans")
+    alpha = call.attrs.get("alpha", 1)
+    require(alpha == 1 or not call.attrs["reverse"], "takes alpha or reverse, not both")
+    require(isinstance(alpha, int) or category(result.dtype) == 2, "alpha of integers must be an integer")
     if call.attrs["form"] != "in_place":
         return result
     require(not call.attrs["reverse"], "an in-place form can't be reversed")
@@ -62,11 +65,12 @@ def _right(line: Line) -> str:
 
 
 def _arithmetic_text(line: Line) -> str:
-    left, right = line.args[0], _right(line)
+    left, right, form = line.args[0], _right(line), line.attrs["form"]
+    factor = [f"alpha={line.text('alpha')}"] if line.attrs.get("alpha", 1) != 1 else []
     if line.attrs["reverse"]:
         left, right = right, left
-    elif line.attrs["form"] != "operator":
-        return spec.spell(line.attrs["form"], line.kind, left, right)
+    elif form != "operator" or factor:
+        return spec.spell("method" if form == "operator" else form, line.kind, left, right, *factor)
     return f"{left} {_SIGNS[line.kind]} {f'({right})' if right.startswith('-') else right}"
 
 
@@ -86,6 +90,11 @@ def _logical(call: Call) -> TensorType:
 def _absolute(call: Call) -> TensorType:
     require(category(call.args[0].dtype) > 0, "abs of booleans")
     return call.args[0]
+
+
+def _interpolate(call: Call) -> TensorType:
+    require(len({value.dtype for value in call.args}) == 1, "needs arguments of one dtype")
+    return TensorType(join(call, call.args).shape, same_float(call).dtype)
 
 
 _CAST_METHODS = {"float32": "float", "float16": "half", "bfloat16": "bfloat16", "float64": "double", "bool": "bool"}
@@ -119,15 +128,17 @@ def _masked_fill(call: Call) -> TensorType:
 def _where(call: Call) -> TensorType:
     condition, *values = call.args
     require(condition.dtype == "bool", "the condition of where must be boolean")
-    if (len(values) == 1) == (call.attrs["other"] is None):
-        raise CaseError("takes a condition and two values, or one value and the attribute 'other'")
+    value, other = call.attrs["value"], call.attrs["other"]
+    if len(values) + (value is not None) + (other is not None) != 2 or (values and value is not None):
+        raise CaseError("takes a condition and two values, one value and the attribute 'other', or 'value' and 'other'")
+    require(bool(values) or other != "min", "needs a value that 'min' is of the dtype of")
     return join(call, tuple(values), condition.shape)
 
 
 def _where_text(line: Line) -> str:
-    values = list(line.args[1:])
+    values = [*line.args[1:], *([line.text("value")] if line.attrs["value"] is not None else [])]
     if len(values) == 1:
-        values.append(line.text("other", dtype_of=1))
+        values.append(line.text("other", dtype_of=len(line.args) - 1))
     if line.attrs["reverse"]:
         values.reverse()
     return f"torch.where({line.args[0]}, {', '.join(values)})"
@@ -135,12 +146,14 @@ def _where_text(line: Line) -> str:
 
 _OTHER = Attribute(Kind.NUMBER)
 _ARITHMETIC = {"other": _OTHER, "reverse": flag(), "form": word("operator", "method", "function", "in_place")}
+_SUM = {**_ARITHMETIC, "alpha": Attribute(Kind.NUMBER, 1)}
 _CAST = {"dtype": Attribute(Kind.WORD, None, DTYPES, required=True), "form": word("to", "method", "type")}
 _FILLS = {
     "method": "{0}.masked_fill({1}, {value})",
     "function": "torch.masked_fill({0}, {1}, {value})",
     "in_place": "{0}.masked_fill_({1}, {value})",
 }
+_WHERE = {"value": _OTHER, "other": Attribute(Kind.NUMBER, None, ("min",)), "reverse": flag()}
 _NOT = {"operator": "~{0}", "method": "{0}.logical_not()"}
 _TANH = {"method": "{0}.tanh()", "function": "torch.tanh({0})"}
 _GELU = {"none": "F.gelu({0})", "tanh": 'F.gelu({0}, approximate="tanh")'}
@@ -148,8 +161,8 @@ _POWER = {"exponent": Attribute(Kind.NUMBER, 2)}
 _LIMITS = {"min": Attribute(Kind.NUMBER, -100.0), "max": Attribute(Kind.NUMBER, 100.0)}
 
 OPS = [
-    OpSpec("add", (1, 2), _arithmetic, _arithmetic_text, _ARITHMETIC),
-    OpSpec("sub", (1, 2), _subtract, _arithmetic_text, _ARITHMETIC, cost=2),
+    OpSpec("add", (1, 2), _arithmetic, _arithmetic_text, _SUM),
+    OpSpec("sub", (1, 2), _subtract, _arithmetic_text, _SUM, cost=2),
     OpSpec("mul", (1, 2), _arithmetic, _arithmetic_text, _ARITHMETIC),
     OpSpec("div", (1, 2), _divide, _arithmetic_text, _ARITHMETIC, cost=2),
     *(OpSpec(kind, (1, 2), _compare, _comparison_text, {"other": _OTHER}) for kind in _COMPARE),
@@ -168,6 +181,7 @@ OPS = [
     OpSpec("cast", (1, 1), _cast, _cast_text, _CAST, owns_memory=False),
     OpSpec("type_as", (2, 2), _cast, "{0}.type_as({1})", owns_memory=False, cost=2),
     spec.forms("masked_fill", (2, 2), _masked_fill, "form", _FILLS, value=Attribute(Kind.NUMBER, -math.inf, ("min",))),
-    OpSpec("where", (2, 3), _where, _where_text, {"other": Attribute(Kind.NUMBER, None, ("min",)), "reverse": flag()}),
+    OpSpec("where", (1, 3), _where, _where_text, _WHERE),
+    *(spec.function(f"torch.{kind}", (3, 3), _interpolate, cost=2) for kind in ("addcmul", "lerp")),
     spec.method("nan_to_num", spec.same),
 ]

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from functools import partial
 
 from generators.errors import CaseError, require
 from generators.program.case import TensorType
@@ -15,6 +16,7 @@ from generators.program.ops.spec import (
     OpSpec,
     broadcast,
     flag,
+    must_broadcast,
     must_equal,
     one_float,
     show,
@@ -32,25 +34,24 @@ def _matmul(call: Call) -> TensorType:
     return TensorType((*batch, a.shape[-2], b.shape[-1]), one_float(call, call.args))
 
 
-def _bmm(call: Call) -> TensorType:
+def _flat_product(call: Call, rank: int) -> TensorType:
+    """Without broadcasting: bmm for three axes, mm for two."""
     a, b = call.args
-    require(a.rank == b.rank == 3, "needs three axes on both sides")
-    must_equal(a.shape[0], b.shape[0], call.dims, "batches of bmm")
+    require(a.rank == b.rank == rank, f"needs {rank} axes on both sides")
+    require(a.sizes(call.dims)[:-2] == b.sizes(call.dims)[:-2], "needs equal batches on both sides")
     return _matmul(call)
 
 
-def _baddbmm(call: Call) -> TensorType:
-    result = _bmm(replace(call, args=call.args[1:]))
+def _add_product(call: Call, rank: int) -> TensorType:
+    result = _flat_product(replace(call, args=call.args[1:]), rank)
     one_float(call, call.args)
-    bias = broadcast(call.args[0].shape, result.shape, call.dims)
-    if [s.value(call.dims) for s in bias] != list(result.sizes(call.dims)):
-        raise CaseError(f"bias {show(call.args[0].shape)} does not broadcast to the product")
+    must_broadcast(call.args[0].shape, result.shape, call.dims, "bias")
     return result
 
 
-def _baddbmm_text(line: Line) -> str:
+def _add_product_text(line: Line) -> str:
     options = [f"{name}={line.text(name)}" for name in ("beta", "alpha") if line.attrs[name] != 1]
-    return f"torch.baddbmm({', '.join([*line.args, *options])})"
+    return f"torch.{line.kind}({', '.join([*line.args, *options])})"
 
 
 def _einsum(call: Call) -> TensorType:
@@ -98,10 +99,7 @@ def _sdpa(call: Call) -> TensorType:
         if mask[0].dtype != "bool" and (category(mask[0].dtype) != 2 or one_float(call, (q, mask[0])) != dtype):
             raise CaseError(f"needs a boolean or {dtype} mask")
         require(mask[0].rank >= 2, "needs a mask of at least two axes")
-        full = (*batch, q.shape[-2], k.shape[-2])
-        got = broadcast(full, mask[0].shape, call.dims)
-        if [s.value(call.dims) for s in got] != [s.value(call.dims) for s in full]:
-            raise CaseError(f"mask {show(mask[0].shape)} does not broadcast to {show(full)}")
+        must_broadcast(mask[0].shape, (*batch, q.shape[-2], k.shape[-2]), call.dims, "mask")
     return TensorType((*batch, q.shape[-2], v.shape[-1]), dtype)
 
 
@@ -133,8 +131,9 @@ _SDPA = {
 
 OPS = [
     spec.forms("matmul", (2, 2), _matmul, "form", _MATMUL),
-    spec.function("torch.bmm", (2, 2), _bmm, cost=2),
-    OpSpec("baddbmm", (3, 3), _baddbmm, _baddbmm_text, _FACTORS, cost=3),
+    spec.function("torch.bmm", (2, 2), partial(_flat_product, rank=3), cost=2),
+    OpSpec("addmm", (3, 3), partial(_add_product, rank=2), _add_product_text, _FACTORS, cost=3),
+    OpSpec("baddbmm", (3, 3), partial(_add_product, rank=3), _add_product_text, _FACTORS, cost=3),
     OpSpec("einsum", (2, 2), _einsum, 'torch.einsum("{equation}", {args})', _EQUATION, cost=3),
     spec.function("F.linear", (2, 3), _linear, cost=2),
     OpSpec("sdpa", (3, 4), _sdpa, _sdpa_text, _SDPA, within=_backend, random=True, cost=3),

@@ -166,6 +166,12 @@ def broadcast(a: Sequence[Size], b: Sequence[Size], dims: Mapping[str, int]) -> 
     return tuple(result)
 
 
+def must_broadcast(a: Sequence[Size], b: Sequence[Size], dims: Mapping[str, int], what: str) -> None:
+    """Raises CaseError unless shape `a` broadcasts to shape `b`."""
+    if [s.value(dims) for s in broadcast(a, b, dims)] != [s.value(dims) for s in b]:
+        raise CaseError(f"{what} {show(a)} does not broadcast to {show(b)}")
+
+
 def show(shape: Sequence[Size]) -> str:
     """A shape in words."""
     return "[" + ", ".join(str(s) for s in shape) + "]"

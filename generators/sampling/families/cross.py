@@ -5,31 +5,8 @@ from generators.sampling.attention import attend
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 from generators.sampling.heads import Head, Heads, draw_layout, draw_values, make_head, merge_heads, permute_axes
-from generators.sampling.layers import layer_norm, limit_dims, linear, project, project_output
-
-
-def write_cross_attention(b: Builder, c: Choices) -> list[str]:
-    """Cross-attention as in diffusion models and Perceivers: S queries over T positions of another width, C.
-
-    The queries are a given stream, or learned and expanded over the batch.
-    """
-    length = b.dims["T"]
-    head_dim, heads = limit_dims(b), Size.of("H")
-    b.dims |= {"T": length, "C": c.pick((1, 3, 8, 32))}
-    embed = heads * head_dim
-    if c.chance(0.3):
-        learned = b.input("latents", (1, "S", embed), parameter=True)
-        x = b.op("expand", learned, to="x", sizes=shape_of("B", -1, -1))
-    else:
-        x = b.input("x", ("B", "S", embed), draw_values(c))
-    context = b.input("context", ("B", "T", "C"), draw_values(c))
-    normed = layer_norm(b, c, x) if c.chance(0.5) else x
-    q, k, v = (
-        project(b, c, normed if name == "q" else context, name, heads, head_dim, bias=c.chance(0.2)) for name in "qkv"
-    )
-    attention = attend(b, c, Heads(q, k, v))
-    out = project_output(b, c, attention.output, "out", embed, bias=True)
-    return [b.op("add", out, x, to="x") if c.chance(0.6) else out]
+from generators.sampling.layers import layer_norm, limit_dims, linear
+from generators.sampling.masks import top_indices
 
 
 def write_latent_attention(b: Builder, c: Choices) -> list[str]:
@@ -48,7 +25,10 @@ def write_latent_attention(b: Builder, c: Choices) -> list[str]:
 
 
 def write_linear_attention(b: Builder, c: Choices) -> list[str]:
-    """Linear attention: (elu(q) + 1) times (k' v), no softmax."""
+    """Linear attention: (elu(q) + 1) times (k' v), no softmax. Or retention: causal weights that decay."""
+    retained = c.chance(0.4)
+    if retained:
+        b.dims["T"] = b.dims["S"]
     order = c.pick(("bhsd", "bshd"))
     shapes = {"q": "BHSD", "k": "BHTD", "v": "BHTV"}
     q, k, v = (
@@ -60,7 +40,10 @@ def write_linear_attention(b: Builder, c: Choices) -> list[str]:
     feature = c.pick(("elu", "elu", "relu", "softplus"))
     q, k = (b.op("add", b.op(feature, value), other=1.0) for value in (q, k))
     kt = b.op("transpose", k, to="kt")
-    if c.chance(0.3):
+    if retained:
+        weights = b.op("mul", b.op("matmul", q, kt, to="weights"), _decay(b, c))
+        out = b.op("matmul", weights, v, to="out")
+    elif c.chance(0.3):
         # The order of softmax attention, normalised afterwards.
         weights = b.op("matmul", q, kt, to="weights")
         total = b.op("sum", weights, to="total", dim=-1, keepdim=True)
@@ -72,10 +55,20 @@ def write_linear_attention(b: Builder, c: Choices) -> list[str]:
     return [merge_heads(b, c, out) if c.chance(0.4) else out]
 
 
+def _decay(b: Builder, c: Choices) -> str:
+    """[B, H, S, S]: the product of the gates between a query and an earlier key, 0 for later keys."""
+    gates = b.op("sigmoid", b.op("add", b.input("gates", ("B", "H", "S")), other=4.0), to="gates")
+    divided = c.chance(0.5)
+    total = b.op("cumprod", gates, to="total") if divided else b.op("cumsum", b.op("log", gates), to="total")
+    rows, columns = (b.op("unsqueeze", total, dim=dim) for dim in (-1, -2))
+    decay = b.op("div", rows, columns, to="decay") if divided else b.op("exp", b.op("sub", rows, columns, to="decay"))
+    return b.op("tril", decay)
+
+
 def write_local_attention(b: Builder, c: Choices) -> list[str]:
     """Local attention as in Longformer: Y blocks of W queries, each over a window of three blocks of keys.
 
-    There are Y + 2 blocks of keys. Blocks go into the batch axis.
+    There are Y + 2 blocks of keys, or Y and padding. Blocks go into the batch axis.
     """
     b.dims |= {"W": c.pick((1, 2, 4, 8)), "Y": c.pick((1, 2, 3, 5)), "B": min(b.dims["B"], 4)}
     batch, heads, block, count = (Size.of(name) for name in "BHWY")
@@ -88,7 +81,9 @@ def write_local_attention(b: Builder, c: Choices) -> list[str]:
             value = b.op("permute", value, dims=(0, 2, 1, 3, 4))
             length = block
         else:
-            value = b.input(name, (batch, heads, (count + 2) * block, dim), draw_values(c))
+            padded = c.chance(0.5)
+            value = b.input(name, (batch, heads, (count if padded else count + 2) * block, dim), draw_values(c))
+            value = b.op("pad", value, dim=2, before=block, after=block) if padded else value
             value = b.op("unfold", value, dim=2, size=block * 3, step=wide)
             value = b.op("permute", value, dims=(0, 2, 1, 4, 3))
             length = block * 3
@@ -136,11 +131,14 @@ _AXES = {"q": ("S", "D"), "k": ("T", "D"), "v": ("T", "V")}
 
 
 def write_strided(b: Builder, c: Choices) -> list[str]:
-    """q, k and v of [B, H, length, dim] as views: slices, steps, selected axes, expanded or overlapping strides."""
+    """q, k and v of [B, H, length, dim] as views: slices, steps, selected axes, expanded or overlapping strides.
+
+    Or gathered: those of the highest ranks.
+    """
     found = []
-    common = c.draw({"": 4.0, "heads": 1.0, "length": 1.0, "every": 1.0, "select": 1.0, "windows": 1.0, "batch": 1.0})
+    common = c.draw({"": 4.0, "heads": 1.0, "length": 1.0, "every": 1.0, "select": 1.0, "windows": 1.0, "gather": 1.0})
     for name, (length, dim) in _AXES.items():
-        how = common or c.pick(("heads", "length", "every", "select", "windows", "batch", "columns"))
+        how = common or c.pick(("heads", "length", "every", "select", "windows", "batch", "columns", "gather"))
         value = _view_of(b, c, name, how, Size.of(length), Size.of(dim))
         found.append(Head.of(value))
     return [attend(b, c, Heads(*found)).output]
@@ -169,6 +167,12 @@ def _view_of(b: Builder, c: Choices, name: str, how: str, length: Size, dim: Siz
     if how == "select":
         deep = b.input(name, (batch, heads, length, dim, 2), values)
         return b.op("select", deep, dim=-1, index=c.pick((0, 1)))
+    if how == "gather":
+        whole = b.input(name, (batch, heads, length * 2, dim), values)
+        top = top_indices(b, c, (batch, heads, length * 2), length)
+        return b.op(
+            "gather", whole, b.op("expand", b.op("unsqueeze", top, dim=-1), sizes=shape_of(-1, -1, -1, dim)), dim=2
+        )
     # Each position is a window over the next: neighbours share all but one of their elements.
     line = b.input(name, (batch, heads, length + dim - 1), values)
     return b.op("unfold", line, dim=2, size=dim)

@@ -1,15 +1,16 @@
 """Writers of language models: layers of encoders and decoders, and decoding with a cache."""
 
 import math
-from functools import partial
+from collections.abc import Sequence
 
 from generators.program.case import Values
 from generators.program.sizes import Size, shape_of
 from generators.sampling import layers
 from generators.sampling.attention import attend
+from generators.sampling.blocks import attend_stream
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
-from generators.sampling.heads import Head, Heads, draw_values, make_head, merge_heads, permute_axes, split_heads
+from generators.sampling.heads import Head, Heads, draw_values, make_head, merge_heads, split_heads
 from generators.sampling.masks import NO_PATTERN, apply_mask, position_indices
 from generators.sampling.steps import AttentionFeatures, spell_softmax
 
@@ -38,17 +39,36 @@ _FARTHEST = 20
 """Logarithms of no whole distance fall on the edge of a bucket, so that float32 and float64 count alike."""
 
 
-def write_t5_positions(b: Builder, c: Choices) -> list[str]:
-    """T5: a pre-norm layer with a bias per head and bucket of distances."""
+def write_layer(
+    b: Builder,
+    c: Choices,
+    *,
+    norm: layers.Norm = layers.layer_norm,
+    biases: str = "qkvo",
+    crossed: bool = False,
+    positions: bool = False,
+    act: str = "gelu",
+) -> list[str]:
+    """A pre-norm layer, or its attention alone: CLIP, Whisper, T5; attention to a context as in diffusion models.
+
+    `biases` names the projections, of q, k, v and o, that have one. `crossed`: keys come from T positions of another
+    width, C, and queries may be learned, as in Perceivers. `positions`: a bias per head and bucket of distances.
+    """
+    length = b.dims["T"]
     head_dim, heads = layers.limit_dims(b), Size.of("H")
-    x = layers.draw_stream(b, c, heads * head_dim)
-    normed = layers.rms_norm(b, c, x)
-    q, k, v = (layers.project(b, c, normed, name, heads, head_dim, bias=False) for name in "qkv")
-    bias = _position_bias(b, Size.of("S"), heads)
-    c.preferences = {**c.preferences, "mask.kind": "add" if c.chance(0.4) else "none"}
-    attention = attend(b, c, Heads(q, k, v), bias=bias)
-    out = layers.project_output(b, c, attention.output, "o", heads * head_dim, bias=False)
-    return [b.op("add", x, out, to="x"), *c.subset([bias, attention.keys, attention.values], 0.15)]
+    latents = b.input("latents", (1, "S", heads * head_dim), parameter=True) if crossed and c.chance(0.3) else ""
+    expanded = b.op("expand", latents, sizes=shape_of("B", -1, -1)) if latents else ""
+    x = expanded or layers.draw_stream(b, c, heads * head_dim)
+    source = ""
+    if crossed:
+        b.dims |= {"T": length, "C": c.pick((1, 3, 8, 32))}
+        source = b.input("context", ("B", "T", "C"), draw_values(c))
+    bias = _position_bias(b, Size.of("S"), heads) if positions else ""
+    out, attention = attend_stream(b, c, norm(b, c, x), head_dim, source=source, biases=biases, bias=bias)
+    x = b.op("add", x, out, to="x")
+    if c.chance(0.3):
+        return [b.op("add", x, layers.feed_forward(b, c, norm(b, c, x), act), to="x")]
+    return [x, *c.subset(attention.intermediates, 0.1)]
 
 
 def _position_bias(b: Builder, length: Size, heads: Size) -> str:
@@ -100,67 +120,12 @@ def write_bloom(b: Builder, c: Choices) -> list[str]:
     return [layers.project_output(b, c, out, "dense", heads * head_dim, bias=True)] if c.chance(0.6) else [out]
 
 
-def write_falcon(b: Builder, c: Choices) -> list[str]:
-    """Falcon: one key head for all queries, rotary positions, attention and feed-forward in parallel.
-
-    q, k and v are packed as [B, S, H + 2, D].
-    """
-    head_dim, heads = layers.limit_dims(b, even=True), Size.of("H")
-    embed, length = heads * head_dim, Size.of("S")
-    x = layers.draw_stream(b, c, embed)
-    normed = layers.layer_norm(b, c, x)
-    packed = layers.linear(b, c, normed, "qkv", (heads + 2) * head_dim, bias=False)
-    packed = b.op("view", packed, sizes=(Size.of("B"), length, heads + 2, head_dim))
-    ends = (Size.of(0), heads, heads + 1, heads + 2)
-    parts = [b.op("narrow", packed, to=name, dim=2, start=ends[i], stop=ends[i + 1]) for i, name in enumerate("qkv")]
-    cos, sin = layers.rotary_angles(b, c, length, Size.of("E"))
-    found = []
-    for name, part in zip("qkv", parts, strict=True):
-        value = permute_axes(b, c, part, "bshd", "bhsd", name)
-        value = value if name == "v" else layers.rotate(b, value, cos, sin)
-        found.append(Head.of(value))
-    attention = attend(b, c, Heads(*found, group=heads))
-    out = layers.project_output(b, c, attention.output, "dense", embed, bias=False)
-    if c.chance(0.6):
-        return [out]
-    return [b.op("add", b.op("add", out, layers.feed_forward(b, c, normed, bias=False)), x, to="x")]
-
-
-def write_gptj(b: Builder, c: Choices) -> list[str]:
-    """GPT-J and GPT-NeoX: rotary positions on pairs or on part of a head, feed-forward in parallel."""
-    layers.limit_dims(b)
-    b.dims["E"] = max(1, b.dims["D"] // 4)
-    b.dims["A"] = c.pick((0, 2, 4))
-    rotary_dim, head_dim, heads = Size.parse("2*E"), Size.parse("2*E+A"), Size.of("H")
-    x = layers.draw_stream(b, c, heads * head_dim)
-    normed = layers.layer_norm(b, c, x)
-    pairs = c.chance(0.6)
-    cos, sin = layers.rotary_angles(b, c, Size.of("S"), Size.of("E"), pairs=pairs)
-    found = []
-    for name in "qkv":
-        head = layers.project(b, c, normed, name, heads, head_dim, bias=False)
-        if name != "v":
-            front = b.op("narrow", head.value, to="front", stop=rotary_dim)
-            rest = b.op("narrow", head.value, to="rest", start=rotary_dim, stop=head_dim)
-            value = b.op("cat", layers.rotate(b, front, cos, sin, pairs=pairs), rest, to=name, dim=-1)
-            value = b.op("cast", value, dtype="float32") if pairs else value
-            head = Head.of(value)
-        found.append(head)
-    attention = attend(b, c, Heads(*found))
-    out = layers.project_output(b, c, attention.output, "out", heads * head_dim, bias=False)
-    if c.chance(0.6):
-        return [out]
-    return [b.op("add", b.op("add", out, layers.feed_forward(b, c, normed)), x, to="x")]
-
-
 def write_kv_cache(b: Builder, c: Choices) -> list[str]:
     """Decoding with a cache: S new tokens, mostly one, after T old ones. Keys and values are returned."""
     past = b.dims["T"]
-    head_dim, heads, length = layers.limit_dims(b, even=True), Size.of("H"), Size.of("S")
+    head_dim, length = layers.limit_dims(b, even=True), Size.of("S")
     b.dims |= {"T": past, "S": 1 if c.chance(0.7) else b.dims["S"]}
-    key, group = heads, Size.of(1)
-    if c.chance(0.4):
-        heads, key, group = layers.draw_groups(b, c)
+    heads, key, group = layers.draw_groups(b, c, c.draw({"none": 6.0, "group": 4.0}))
     x = b.input("x", ("B", "S", heads * head_dim), draw_values(c))
     found = [
         layers.project(b, c, x, name, n, head_dim, bias=c.chance(0.3))
@@ -168,8 +133,8 @@ def write_kv_cache(b: Builder, c: Choices) -> list[str]:
     ]
     q, k, v = (head.value for head in found)
     if c.chance(0.5):
-        cos, sin = layers.rotary_angles(b, c, length, Size.of("E"), start=Size.of("T"))
-        q, k = layers.rotate(b, q, cos, sin), layers.rotate(b, k, cos, sin)
+        angles = layers.rotary_angles(b, c, length, Size.of("E"), start=Size.of("T"))
+        q, k = layers.rotate(b, q, angles), layers.rotate(b, k, angles)
     joined = []
     longer = c.chance(0.3)
     for name, new in (("k", k), ("v", v)):
@@ -183,91 +148,63 @@ def write_kv_cache(b: Builder, c: Choices) -> list[str]:
     return [merge_heads(b, c, attention.output), *(joined if c.chance(0.7) else [])]
 
 
-def _write_decoder(
+def write_decoder(
     b: Builder,
     c: Choices,
-    features: AttentionFeatures,
     *,
     norm: layers.Norm = layers.rms_norm,
     head_norm: layers.Norm | None = None,
     bias: bool = False,
     act: str = "silu",
     scales: bool = False,
+    parallel: bool = False,
+    partial: bool = False,
+    grouping: str = "group",
+    causal: Sequence[str | None] = (None,),
+    window: float = 0.0,
+    **features: bool,
 ) -> list[str]:
     """A decoder layer with rotary positions and grouped queries, or its attention alone.
 
-    `head_norm`: of each head of q and k; `scales`: its input may be multiplied by the root of its width.
+    `head_norm`: of each head of q and k; `scales`: its input may be multiplied by the root of its width; `parallel`:
+    the feed-forward reads what attention reads; `partial`: positions rotate a part of each head; `grouping`: of
+    `heads.GROUPS`. `causal` is drawn from; `window` is a probability; `features` are other `AttentionFeatures`.
     """
-    head_dim = layers.limit_dims(b, even=True)
-    query, key, group = layers.draw_groups(b, c)
+    rotary_dim = layers.limit_dims(b, even=True)
+    query, key, group = layers.draw_groups(b, c, grouping)
+    pairs = partial and c.chance(0.6)
+    head_dim = rotary_dim + (c.pick((0, 2, 4)) if partial else 0)
     x = layers.draw_stream(b, c, query * head_dim)
     if scales and c.chance(0.6):
         root = math.sqrt(b.size(query * head_dim))
         given = [b.op("scalar", to="root", value=root, dtype=b.dtype)] if c.chance(0.5) else []
         x = b.op("mul", x, *given, to="x", other=None if given else root)
-    cos, sin = layers.rotary_angles(b, c, Size.of("S"), Size.of("E"))
+    angles = layers.rotary_angles(b, c, Size.of("S"), Size.of("E"), pairs=pairs)
     normed = norm(b, c, x)
-    streams = (("q", query, head_norm), ("k", key, head_norm), ("v", key, None))
-    q, k, v = (
-        layers.project(b, c, normed, name, heads, head_dim, bias=bias, norm=of_heads)
-        for name, heads, of_heads in streams
-    )
-    q, k = (Head.of(layers.rotate(b, head.value, cos, sin)) for head in (q, k))
-    attention = attend(b, c, Heads(q, k, v, group=group), features)
+    found = []
+    packed = layers.linear(b, c, normed, "qkv", (query + key * 2) * head_dim, bias=bias) if c.chance(0.2) else ""
+    ends = (Size.of(0), query, query + key, query + key * 2)
+    for name, start, stop, of_heads in zip("qkv", ends, ends[1:], (head_norm, head_norm, None), strict=False):
+        if packed:
+            part = b.op("narrow", packed, to=name, start=start * head_dim, stop=stop * head_dim)
+        else:
+            part = layers.linear(b, c, normed, name, (stop - start) * head_dim, bias=bias)
+        value = layers.split_head(b, c, part, name, stop - start, head_dim, norm=of_heads).value
+        if name != "v" and partial:
+            front = b.op("narrow", value, to="front", stop=rotary_dim)
+            rest = b.op("narrow", value, to="rest", start=rotary_dim, stop=head_dim)
+            value = b.op("cat", layers.rotate(b, front, angles, pairs=pairs), rest, to=name, dim=-1)
+            value = b.op("cast", value, dtype="float32") if pairs else value
+        elif name != "v":
+            value = layers.rotate(b, value, angles)
+        found.append(Head.of(value))
+    drawn = AttentionFeatures(causal=c.pick(causal), window=c.chance(window), **features)
+    attention = attend(b, c, Heads(*found, group=group), drawn)
     out = layers.project_output(b, c, attention.output, "o", query * head_dim, bias=bias)
     if c.chance(0.7):
         return [out, *c.subset([attention.keys, attention.values], 0.2)]
     x = b.op("add", x, out, to="x")
     if c.chance(0.4):
         return [x]
-    return [b.op("add", x, layers.feed_forward(b, c, norm(b, c, x), act, bias=False, gated=True), to="x")]
-
-
-def write_gemma(b: Builder, c: Choices) -> list[str]:
-    """Gemma: (1 + weight) in RMSNorm, rotary positions. Gemma 2 has a soft cap, Gemma 3 norms of q and k."""
-    third, norm = c.chance(0.4), partial(layers.rms_norm, around_one=True)
-    features = AttentionFeatures(softcap=not third, causal=c.pick((None, "top_left")))
-    return _write_decoder(b, c, features, norm=norm, head_norm=norm if third else None, act="gelu", scales=True)
-
-
-def write_gpt_oss(b: Builder, c: Choices) -> list[str]:
-    """gpt-oss: a sink per head, grouped queries, rotary positions, a window in every second layer."""
-    features = AttentionFeatures(sinks=True, causal="top_left", window=c.chance(0.5))
-    return _write_decoder(b, c, features, bias=True)
-
-
-def write_llama(b: Builder, c: Choices) -> list[str]:
-    """Llama: RMSNorm, rotary positions, grouped queries, SwiGLU."""
-    return _write_decoder(b, c, AttentionFeatures())
-
-
-def write_mistral(b: Builder, c: Choices) -> list[str]:
-    """Mistral: Llama with a sliding window."""
-    features = AttentionFeatures(causal=c.pick(("top_left", "bottom_right")), window=True)
-    return _write_decoder(b, c, features)
-
-
-def write_qwen(b: Builder, c: Choices) -> list[str]:
-    """Qwen 3: a norm of each head of q and k before rotary positions. RMSNorm, or LayerNorm as in vision models."""
-    norm = layers.rms_norm if c.chance(0.75) else layers.layer_norm
-    return _write_decoder(b, c, AttentionFeatures(), head_norm=norm)
-
-
-def write_whisper(b: Builder, c: Choices) -> list[str]:
-    """Whisper: q and k both scaled by head_dim ** -0.25, k without bias; over its own tokens, or over T frames."""
-    crossed, length = c.chance(0.5), b.dims["T"]
-    head_dim, heads = layers.limit_dims(b), Size.of("H")
-    x = layers.draw_stream(b, c, heads * head_dim)
-    normed = layers.layer_norm(b, c, x)
-    source = normed
-    if crossed:
-        b.dims["T"] = length
-        source = b.input("frames", ("B", "T", heads * head_dim))
-    q, k, v = (
-        layers.project(b, c, normed if name == "q" else source, name, heads, head_dim, bias=name != "k")
-        for name in "qkv"
-    )
-    c.preferences = {**c.preferences, "mask.kind": "none" if crossed else "add"}
-    attention = attend(b, c, Heads(q, k, v))
-    out = layers.project_output(b, c, attention.output, "out", heads * head_dim, bias=True)
-    return [b.op("add", x, out, to="x"), *c.subset(attention.intermediates, 0.1)]
+    read = normed if parallel else norm(b, c, x)
+    return [b.op("add", x, layers.feed_forward(b, c, read, act, bias=False, gated=act != "gelu"), to="x")]

@@ -3,36 +3,29 @@
 from generators.program.case import Values
 from generators.program.sizes import Size, shape_of
 from generators.sampling.attention import attend
+from generators.sampling.blocks import attend_stream
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 from generators.sampling.heads import Head, Heads, draw_packed_input, draw_values, head_inputs, split_packed
-from generators.sampling.layers import (
-    draw_stream,
-    feed_forward,
-    layer_norm,
-    limit_dims,
-    linear,
-    project,
-    project_output,
-)
+from generators.sampling.layers import feed_forward, layer_norm, limit_dims, linear, modulate, project_output
 from generators.sampling.steps import spell_softmax
 
 
-def write_clip(b: Builder, c: Choices) -> list[str]:
-    """CLIP: a layer of the text tower, or of the vision tower, which has no mask."""
+def write_dit(b: Builder, c: Choices) -> list[str]:
+    """DiT: a condition, [B, width], shifts and scales what is normalised and gates what is added (adaLN)."""
     head_dim, heads = limit_dims(b), Size.of("H")
-    x = draw_stream(b, c, heads * head_dim)
-    normed = layer_norm(b, c, x)
-    q, k, v = (project(b, c, normed, name, heads, head_dim, bias=True) for name in "qkv")
-    c.preferences = {**c.preferences, "mask.kind": "none" if c.chance(0.3) else "add"}
-    attention = attend(b, c, Heads(q, k, v))
-    x = b.op("add", x, project_output(b, c, attention.output, "out", heads * head_dim, bias=True), to="x")
-    if c.chance(0.6):
-        return [x]
-    # QuickGELU.
-    wide = linear(b, c, layer_norm(b, c, x), "fc", heads * head_dim * 2, bias=True)
-    wide = b.op("mul", wide, b.op("sigmoid", b.op("mul", wide, other=1.702), to="gate"))
-    return [b.op("add", x, linear(b, c, wide, "proj", heads * head_dim, bias=True), to="x")]
+    x = b.input("x", ("B", "S", heads * head_dim), draw_values(c))
+    condition = b.op("silu", b.input("condition", ("B", heads * head_dim)))
+    wide = b.op("unsqueeze", linear(b, c, condition, "modulation", heads * head_dim * 6, bias=True), dim=1)
+    for first in (0, 3):
+        shift, scale, gate = (b.op("chunk", wide, to="part", chunks=6, index=first + i) for i in range(3))
+        normed = b.op(c.pick(("layer_norm", "rms_norm")), x, to="normed", eps=1e-6)
+        normed = modulate(b, c, normed, b.op("add", scale, other=1, reverse=c.chance(0.5), to="factor"), shift)
+        out = feed_forward(b, c, normed) if first else attend_stream(b, c, normed, head_dim, biases="qkvo")[0]
+        x = b.op("lerp", x, out, gate, to="x") if c.chance(0.2) else modulate(b, c, out, gate, x)
+        if c.chance(0.3):
+            return [x]
+    return [x]
 
 
 _PLACES, _GRID, _ALL = Size.parse("W*W"), Size.parse("Y*X"), Size.parse("B*Y*X")

@@ -84,7 +84,7 @@ def _mark(case: Case) -> Iterator[str]:
     for index, item in enumerate(item for item in case.inputs if not item.parameter):
         for axis, size in enumerate(item.shape):
             if size.is_name and str(size) in case.marked:
-                yield f"    torch._dynamo.mark_dynamic(first[{index}], {axis})"
+                yield f"    torch._dynamo.maybe_mark_dynamic(first[{index}], {axis})"
 
 
 def emit_layout(text: str, layout: str, rank: int) -> str:

@@ -4,10 +4,11 @@ The data is `SubjectResult.where`, a `WrongElements`.
 """
 
 import itertools
-import re
 from collections.abc import Sequence
 
-from fuzz.protocol import WrongElements
+from fuzz.protocol import SubjectResult, WrongElements
+from fuzz.protocol.render import describe
+from fuzz.protocol.value_names import ValueName
 from generators.program.case import Case, Contract
 from generators.program.type_check import types_of
 
@@ -29,16 +30,22 @@ _OF_CALLS = {
 """The axes of what one call of an attention function gives."""
 _LAYOUTS = {"bhsd": (BATCH, HEAD, "", FEATURE), "bshd": (BATCH, "", HEAD, FEATURE), "bsd": (BATCH, "", FEATURE)}
 
-_VALUE = re.compile(r"(grad of )?input (\d+)")
 _SHOWN = 4
 """The most ranges that are listed of an axis."""
+
+
+def describe_with_names(case: Case, result: SubjectResult, *, brief: bool = False) -> str:
+    """`describe` with the program's names for values."""
+    return describe(result, brief=brief, words=lambda value: name_value(case, value))
 
 
 def describe_where(case: Case, where: WrongElements | None) -> str:
     """Where a value of the case is wrong, in one line; "" where that is not known."""
     if where is None or not where.wrong or not where.shape:
         return ""
-    return f"{where.value}: {describe_elements(where, label_axes(case, where.value, len(where.shape)))}"
+    return (
+        f"{name_value(case, where.value)}: {describe_elements(where, label_axes(case, where.value, len(where.shape)))}"
+    )
 
 
 def label_axes(case: Case, value: str, rank: int) -> tuple[str, ...]:
@@ -62,9 +69,9 @@ def label_axes(case: Case, value: str, rank: int) -> tuple[str, ...]:
 
 def name_gradient(case: Case, value: str) -> str:
     """A kernel author's name for the oracle's "grad of input 0": "dq"; "of x" for an input that no kernel reads."""
-    if value in ("dq", "dk", "dv", "dbias"):
+    if ValueName.parse(value) is None:
         return value
-    name = rename_values(case, value).removeprefix("grad of ").removeprefix("parameter ")
+    name = _find_value(case, value)
     for contract in case.contracts:
         for field, read in contract.reads.items():
             if read == name:
@@ -72,20 +79,24 @@ def name_gradient(case: Case, value: str) -> str:
     return f"of {name}"
 
 
-def rename_values(case: Case, text: str) -> str:
-    """The text with the program's names for its inputs: "grad of q" for "grad of input 0"."""
-    names = [item.name for item in case.inputs if not item.parameter]
-    return _VALUE.sub(lambda found: f"{found[1] or ''}{names[int(found[2])]}", text)
+def name_value(case: Case, value: str) -> str:
+    """A value in words, with the program's name for an argument or parameter: "gradient of q", "output of the second
+    call"."""
+    found = ValueName.parse(value)
+    if found is None:
+        return value
+    name = "output" if case.calls and len(case.returns) == 1 else ""
+    name = {"output": name, "buffer": ""}.get(found.kind, _find_value(case, value))
+    return found.describe(name, is_sequence=bool(case.calls))
 
 
 def _find_value(case: Case, value: str) -> str:
     """The name in the program of the oracle's "output 0", "grad of input 2" or "grad of parameter w"."""
-    what, _, which = value.removeprefix("grad of ").removesuffix(" afterwards").partition(" ")
-    if what == "parameter":
-        return which
-    arguments = [item.name for item in case.inputs if not item.parameter]
-    listed = {"output": case.returns, "input": arguments}.get(what, ())
-    return listed[int(which)] if which.isdigit() and int(which) < len(listed) else ""
+    found = ValueName.parse(value)
+    if found is None or found.kind in ("parameter", "buffer"):
+        return found.which if found else ""
+    listed = case.returns if found.kind == "output" else [item.name for item in case.inputs if not item.parameter]
+    return listed[int(found.which)] if found.which.isdigit() and int(found.which) < len(listed) else ""
 
 
 def _label_contract_axes(contract: Contract, name: str, rank: int) -> tuple[str, ...]:

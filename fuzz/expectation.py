@@ -11,7 +11,7 @@ from enum import Enum
 from pathlib import Path
 
 from corpus.entry import DEFAULT_SUBJECT, Entry, Expectation
-from fuzz.error_location import describe_where
+from fuzz.error_location import describe_where, describe_with_names
 from fuzz.evaluator import Evaluator
 from fuzz.protocol import EAGER, Result, SubjectResult, Verdict
 from fuzz.protocol.failures import Raised, RelationBroken
@@ -129,7 +129,7 @@ def describe_result(result: Result, case: Case, *, verbose: bool = False) -> lis
     `verbose`: all that was reached by name."""
     lines = []
     for judged in result.results:
-        lines.append(": ".join(filter(None, [f"{judged.subject} {judged.verdict}", describe(judged)])))
+        lines.append(": ".join(filter(None, [f"{judged.subject} {judged.verdict}", describe_with_names(case, judged)])))
         lines += [f"  {line}" for line in describe_details(judged, describe_where(case, judged.where))]
         if judged.reached:
             kinds = Counter(name.partition(" ")[0] for name in judged.reached).most_common()

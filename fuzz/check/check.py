@@ -38,6 +38,7 @@ from fuzz.protocol.failures import (
     StateChanged,
 )
 from fuzz.protocol.rewrites import WrongRewrite
+from fuzz.protocol.value_names import is_gradient
 from fuzz.subjects import is_user_function
 
 
@@ -313,7 +314,7 @@ def _run_and_judge(
             judgement = replace(judgement, rewrites=tuple(one for one in measured if one is not None))
         compared = case.compare_runs(judgement, runs) if harness.is_deterministic else judgement
         differs = compared.failure.value if isinstance(compared.failure, Nondeterministic) else ""
-        observed = differs.startswith("grad") and observe(harness.attention, recorded)
+        observed = is_gradient(differs) and observe(harness.attention, recorded)
         return judgement if observed and harness.attention.observed.is_unordered else compared
     return _skip(Refusal.NO_MEMORY, caught.line)
 

@@ -86,7 +86,7 @@ class Execution:
     """What one run gave.
 
     outputs: tensors by name ("output 0"), detached; structure: what was returned, leaves named by kind;
-    mutated: inputs, parameters and buffers that the run changed in place ("input 1 afterwards"); gradients: by name
+    mutated: inputs, parameters and buffers that the run changed in place ("buffer w afterwards"); gradients: by name
     ("grad of input 1", "grad of parameter w"), only those that exist; cotangents: what the outputs' gradients were
     multiplied with; before: what the mutated ones held.
     """
@@ -190,7 +190,8 @@ def _execute_call(
 ) -> Execution:
     leaves = _leaves(module, inputs) if torch.is_grad_enabled() else {}
     given = {f"input {index}": value for index, value in enumerate(inputs) if isinstance(value, Tensor)}
-    given |= {f"parameter {name}": value for name, value in (*module.named_parameters(), *module.named_buffers())}
+    given |= {f"parameter {name}": value for name, value in module.named_parameters()}
+    given |= {f"buffer {name}": value for name, value in module.named_buffers()}
     before = {name: value.detach().clone() for name, value in given.items()}
     structure, tensors = _flatten(call(*inputs))
     outputs = {f"output {index}{suffix}": tensor for index, tensor in enumerate(tensors)}

@@ -1,11 +1,12 @@
 """Failures in words: the one place that turns what a worker found into sentences, which nothing reads again."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fuzz.protocol import CASTS, TF32, SubjectResult, failures
 from fuzz.protocol.failures import Failure, Write
+from fuzz.protocol.value_names import describe_value
 
 _EXCUSES = {CASTS: "gone with emulate_precision_casts=True", TF32: "TF32, which is allowed here, explains it"}
 _CALLS = {failures.FURTHER_CALL: "called again with other arguments: ", failures.WITHOUT_DROPOUT: "without dropout: "}
@@ -77,9 +78,13 @@ MEANINGS = {
 """Why each relation of fuzz/check/oracle/attention/relation_table.py holds, by its name there."""
 
 
-def describe(result: SubjectResult, *, brief: bool = False) -> str:
+Words = Callable[[str], str]
+"""What to call a value, by its name in executions."""
+
+
+def describe(result: SubjectResult, *, brief: bool = False, words: Words = describe_value) -> str:
     """What is wrong and what explains it, in one line, or "". `brief`: see `describe_failure`."""
-    parts = [describe_failure(result.failure, brief=brief)] if result.failure is not None else []
+    parts = [describe_failure(result.failure, brief=brief, words=words)] if result.failure is not None else []
     if result.excuse:
         parts.append(_EXCUSES.get(result.excuse, result.excuse))
     if result.writes:
@@ -96,15 +101,15 @@ def describe_writes(writes: Sequence[Write]) -> str:
     )
 
 
-def describe_failure(failure: Failure, *, brief: bool = False) -> str:
+def describe_failure(failure: Failure, *, brief: bool = False, words: Words = describe_value) -> str:
     """A failure in one line. `brief`: without the limit, the subject and the broken relation."""
     match failure:
         case failures.RelationBroken():
-            return _fill(failure) if brief else f"{failure.relation}: {_fill(failure)}"
+            return _fill(failure, words) if brief else f"{failure.relation}: {_fill(failure, words)}"
         case failures.WrongValue():
-            text = _describe_wrong_value(failure, brief=brief)
+            text = _describe_wrong_value(failure, words, brief=brief)
         case failures.FaultyOperation():
-            text = _describe_faulty_operation(failure, brief=brief)
+            text = _describe_faulty_operation(failure, words, brief=brief)
         case failures.OutOfBounds(writes=writes):
             text = f"wrote {describe_writes(writes)}"
         case failures.StateChanged(changes=changes):
@@ -114,21 +119,22 @@ def describe_failure(failure: Failure, *, brief: bool = False) -> str:
             text += f" at {failure.place}" if failure.place and not (brief and failure.text) else ""
         case failures.DeviceError(fault=fault, kernel=kernel, place=place):
             text = f"{fault}{kernel and f' in {kernel}'}{place and f', launched at {place}'}"
-        case failures.ProcessLost(place=place, last_words=words):
+        case failures.ProcessLost(place=place, last_words=last):
             text = failure.how.explanation.format(failure.detail)
-            text += f", in {place}" if place else f": {words}" if words else ""
+            text += f", in {place}" if place else f": {last}" if last else ""
         case failures.NotTaken():
             text = ": ".join(filter(None, [failure.why.explanation, failure.detail]))
         case _:
-            text = _fill(failure)
+            text = _fill(failure, words)
     undeclared = () if brief else getattr(failure, "undeclared", ())
     if undeclared:
         text += f"; right for a function that declares that it rounds {' and '.join(undeclared)}"
     return _CALLS.get(failure.call, "") + (failure.sequences and f"{failure.sequences}: ") + text
 
 
-def _fill(failure: Failure) -> str:
+def _fill(failure: Failure, words: Words) -> str:
     values: dict[str, Any] = {key: list(v) if isinstance(v, tuple) else v for key, v in vars(failure).items()}
+    values["value"] = words(values.get("value", ""))
     match failure:
         case failures.DropoutStatistic(effect=effect):
             values["much"] = f"{effect:.3g} times eager's" if math.isfinite(effect) else "above 0, eager's is 0"
@@ -146,9 +152,9 @@ def _fill(failure: Failure) -> str:
         return f"{failure.kind} {form}"  # stored by another version, with other fields
 
 
-def _describe_wrong_value(failure: failures.WrongValue, *, brief: bool) -> str:
+def _describe_wrong_value(failure: failures.WrongValue, words: Words, *, brief: bool) -> str:
     absent = "the gradient is missing; with 0 in its place " if failure.gradient_missing else ""
-    off = f"{failure.value}: {absent}element {list(failure.index)} is off by {failure.error:.2g} from float64"
+    off = f"{words(failure.value)}: {absent}element {list(failure.index)} is off by {failure.error:.2g} from float64"
     if failure.eager_error is None:
         return off if brief else f"{off}, {failure.ratio:.2g} times what rounding explains (limit {failure.limit:.3g})"
     off += f", eager's by {failure.eager_error:.2g}"
@@ -157,10 +163,10 @@ def _describe_wrong_value(failure: failures.WrongValue, *, brief: bool) -> str:
     return f"{off} (worst row {failure.ratio:.2g} times what rounding explains, limit {failure.limit:g})"
 
 
-def _describe_faulty_operation(failure: failures.FaultyOperation, *, brief: bool) -> str:
+def _describe_faulty_operation(failure: failures.FaultyOperation, words: Words, *, brief: bool) -> str:
     off = "is not finite" if math.isinf(failure.error) else f"is off by {failure.error:.2g} from float64"
     said = f"{failure.operation} gives {failure.given:.3g} where float64 gives {failure.exact:.3g}"
-    said += f": eager's {failure.value} {off}"
+    said += f": eager's {words(failure.value)} {off}"
     if brief or failure.subject_is_wrong is None:
         return said
     if failure.subject_is_wrong:

@@ -1,5 +1,6 @@
 """Where a value is wrong, in words. The data is what fuzz/check/oracle/where.py makes of a mask."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,8 +8,18 @@ import torch
 from torch import Tensor
 
 from fuzz.check.oracle.where import locate
-from fuzz.error_location import BATCH, FEATURE, HEAD, KEY, QUERY, describe_elements, describe_where, label_axes
-from generators.program.case import Case, Contract, Input, Op
+from fuzz.error_location import (
+    BATCH,
+    FEATURE,
+    HEAD,
+    KEY,
+    QUERY,
+    describe_elements,
+    describe_where,
+    label_axes,
+    name_value,
+)
+from generators.program.case import Case, Contract, FurtherCall, Input, Op
 from generators.program.sizes import Size
 
 OUT = (BATCH, HEAD, QUERY, FEATURE)
@@ -85,5 +96,26 @@ def test_axes_are_called_what_the_contract_calls_them() -> None:
     assert label_axes(case, "grad of input 3", 2) == ("B", "D")
     assert label_axes(case, "grad of parameter w", 2) == ("axis 0", "axis 1")
     data = locate("grad of input 1", wrong((2, 3, 4, 5), ALL, 2))
-    assert describe_where(case, data) == "grad of input 1: last key row of each head"
+    assert describe_where(case, data) == "gradient of k: last key row of each head"
     assert describe_where(case, None) == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("output 0", "output of the first call"),
+        ("output 0, call 2", "output of the second call"),
+        ("grad of input 0, call 3", "gradient of x after the third call"),
+        ("grad of parameter w, call 2", "gradient of w after the second call"),
+        ("buffer cache afterwards, call 2", "buffer cache after the second call"),
+    ],
+)
+def test_values_of_a_sequence_are_told_with_their_call(value: str, words: str) -> None:
+    shape = (Size.of("D"),)
+    inputs = tuple(
+        Input(name, shape, "float32", parameter=name != "x", buffer=name == "cache") for name in ("x", "w", "cache")
+    )
+    case = Case((("D", 2),), inputs, (Op("out", "exp", ("x",)),), ("out",), calls=(FurtherCall(), FurtherCall()))
+    assert name_value(case, value) == words
+    assert label_axes(case, value, 1) == ("D",)
+    assert name_value(replace(case, calls=()), "buffer cache afterwards") == "buffer cache after the call"

@@ -8,6 +8,7 @@ from fuzz.bug_identity import contract_features
 from fuzz.error_location import name_gradient
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import DropoutMask, FaultyOperation, RelationBroken
+from fuzz.protocol.value_names import is_gradient
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.dtypes import LOW_PRECISION
@@ -108,8 +109,7 @@ def find_kernel_cause(study: Study, ablation: Ablation) -> RootCause:
 def find_place(case: Case, result: SubjectResult) -> str:
     """Which computation is wrong: "attention_forward", "attention_backward (dq)"."""
     value = result.where.value if result.where is not None else getattr(result.failure, "value", "")
-    is_gradient = result.verdict is Verdict.WRONG_GRADIENT or value.startswith(("grad of", "dq", "dk", "dv", "dbias"))
-    if not is_gradient:
+    if result.verdict is not Verdict.WRONG_GRADIENT and not is_gradient(value):
         return "attention_forward" if not case.training or result.verdict is not Verdict.OUT_OF_BOUNDS else "attention"
     name = name_gradient(case, value)
     return f"attention_backward ({name})" if name.startswith("d") else "attention_backward"

@@ -9,11 +9,11 @@ from typing import Any
 from corpus import entry as corpus_entry
 from corpus.ledger import Ledger
 from fuzz.durations import format_count
-from fuzz.error_location import describe_where
+from fuzz.error_location import describe_where, describe_with_names
 from fuzz.expectation import list_commands, list_numbers
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import RelationBroken
-from fuzz.protocol.render import MEANINGS, describe
+from fuzz.protocol.render import MEANINGS
 from fuzz.run_store import FindingRow, Results
 from generators.program.emit import source
 from triage.cluster.attributions import load_attributed
@@ -99,7 +99,7 @@ def _describe(
         "count": sum(row.count for row in rows),
         "first_seen": format_time(min(row.first_seen for row in rows)),
         "last_seen": format_time(max(row.last_seen for row in rows)),
-        "failure": describe(result),
+        "failure": describe_with_names(case, result),
         "notes": notes,
         "where": describe_where(case, result.where),
         "numbers": list_numbers(result),

@@ -6,12 +6,11 @@ from pathlib import Path
 
 from corpus.entry import Entry, Expectation, sort_by_version
 from corpus.files import replace_file
-from fuzz.error_location import describe_where, rename_values
+from fuzz.error_location import describe_where, describe_with_names
 from fuzz.evaluator import ROOT, Evaluator, WorkerConfig, open_evaluator, public_version
 from fuzz.expectation import list_numbers
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import RelationBroken
-from fuzz.protocol.render import describe
 from fuzz.subjects import get_spec, is_user_function
 from generators.errors import UserError
 from generators.program.attention_stub import emit_attention_stub
@@ -121,8 +120,8 @@ def write_report(
         "fired": () if kernel else result.fired,
         "conditions": conditions,
         "diff": explanation.diff() if explanation and not kernel else [],
-        "where": rename_values(case, describe_where(case, result.where)),
-        "picture": rename_values(case, drawn),
+        "where": describe_where(case, result.where),
+        "picture": drawn,
         "seen": _list_versions(entry, ablation),
         "versions": f"torch {hello.torch}, triton {triton or 'not installed'}, Python {hello.python}, {device}",
         "interpreted": kernel and hello.device == "cpu" and not backend and bool(triton),
@@ -137,7 +136,7 @@ def write_refusal(case: Case, ablation: Ablation, why: str) -> Draft:
     result = ablation.result
     values = {
         "why": why,
-        "failure": describe(result),
+        "failure": describe_with_names(case, result),
         "table": list_stages(ablation),
         "numbers": list_numbers(result),
         "environment": f"torch {ablation.hello.torch} on {ablation.hello.device}",

@@ -19,7 +19,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
-from fuzz.error_location import BATCH, FEATURE, HEAD, KEY, QUERY, describe_where, label_axes
+from fuzz.error_location import BATCH, FEATURE, HEAD, KEY, QUERY, describe_where, label_axes, name_value
 from fuzz.protocol import ErrorMap, SubjectResult
 from generators.errors import UserError
 from generators.program.case import Case
@@ -127,7 +127,9 @@ def png(case: Case, result: SubjectResult) -> bytes | None:
     axes = list(figure.subplots(len(grids), 1, squeeze=False, height_ratios=heights)[:, 0])
     images = [_draw(ax, grid, norm) for ax, grid in zip(axes, grids, strict=True)]
     _legend(figure, images[0], axes, reference, cells)
-    figure.suptitle(f"{result.map.value} {list(result.map.shape)}: error against float64", fontsize=10)
+    figure.suptitle(
+        f"{name_value(case, result.map.value)} {list(result.map.shape)}: error against float64", fontsize=10
+    )
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=_DPI, metadata={"Software": None})
     return buffer.getvalue()
@@ -150,7 +152,9 @@ def describe(case: Case, result: SubjectResult) -> str:
     """What the picture shows, in a sentence, for those who can't see it; empty where there is none."""
     if result.map is None or not (grids := panels(case, result.map)):
         return ""
-    told = f"Error of {result.map.value} against float64, {', and '.join(grid.title for grid in grids)}"
+    told = (
+        f"Error of {name_value(case, result.map.value)} against float64, {', and '.join(grid.title for grid in grids)}"
+    )
     where = describe_where(case, result.where).partition(": ")[2]
     return f"{told}. Wrong: {where}." if where else f"{told}."
 

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from fuzz.bug_identity import attention_patterns, operation_of
-from fuzz.error_location import name_gradient, rename_values
+from fuzz.error_location import describe_with_names, name_gradient
 from fuzz.protocol import SubjectResult, Verdict, failures
 from fuzz.protocol.render import MEANINGS, describe
 from fuzz.subjects import get_spec
@@ -111,7 +111,7 @@ def title(case: Case, result: SubjectResult, device: str, rules: Sequence[str] =
     (float64)", or "attention kernel pkg:attention: wrong gradient dq where S > 64 and S % 64 != 0"."""
     if not is_kernel(result):
         compiler = "" if result.verdict is Verdict.EAGER_SUSPECT else "[Inductor]"
-        return f"{compiler}[{device.upper()}] {describe_program(case, result.fired)}: {_symptom(result)}"
+        return f"{compiler}[{device.upper()}] {describe_program(case, result.fired)}: {_symptom(case, result)}"
     backend = get_spec(result.subject).sdpa
     who = f"scaled_dot_product_attention, {backend} backend" if backend else f"attention kernel {result.subject}"
     what = _VERDICTS[result.verdict][1]
@@ -211,11 +211,11 @@ def is_of_further_call(result: SubjectResult) -> bool:
 
 def _detail(case: Case, result: SubjectResult) -> str:
     """The failure, with the program's names for its values, and how many rows are wrong."""
-    told = rename_values(case, describe(result, brief=True))
+    told = describe_with_names(case, result, brief=True)
     return "; ".join(filter(None, [told, count_rows(result)])) or result.verdict.explanation
 
 
-def _symptom(result: SubjectResult) -> str:
+def _symptom(case: Case, result: SubjectResult) -> str:
     numbers, verdict = result.numbers, result.verdict
     size = f", values up to {numbers['scale']:.2g}" if "scale" in numbers else ""
     if verdict is Verdict.EAGER_SUSPECT:
@@ -232,7 +232,7 @@ def _symptom(result: SubjectResult) -> str:
     if verdict in (Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR):
         when = "compiling" if verdict is Verdict.COMPILE_ERROR else "the compiled program"
         return f"{when} raises {textwrap.shorten(describe(result), 90)}"
-    return describe(result) or verdict.explanation
+    return describe_with_names(case, result) or verdict.explanation
 
 
 def describe_program(case: Case, fired: tuple[str, ...] = ()) -> str:

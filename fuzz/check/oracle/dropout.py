@@ -28,6 +28,7 @@ from torch import Tensor
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.where import unravel
 from fuzz.check.program import Execution, same_bits
+from fuzz.protocol.value_names import is_gradient
 
 #: Runs the case with a seed on inputs; with gradients or without.
 Run = Callable[[int, list[Any], bool], Execution]
@@ -81,7 +82,7 @@ class Difference:
     @property
     def is_of_output(self) -> bool:
         """Whether it is of an output, not of a gradient."""
-        return bool(self.value) and not self.value.startswith("grad of")
+        return bool(self.value) and not is_gradient(self.value)
 
 
 class Comparison:

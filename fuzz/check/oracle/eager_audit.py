@@ -20,6 +20,7 @@ from fuzz.check.oracle.verdict import Judgement, largest_gradient
 from fuzz.check.program import Execution
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import FaultyOperation
+from fuzz.protocol.value_names import is_gradient
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +108,7 @@ class EagerAudit:
         return not bool((value.double() - truth).abs().max() <= allowed)
 
     def _find_suspicious(self, name: str, value: Tensor) -> Tensor:
-        terms = largest_gradient(self.exact) if name.startswith("grad of") else 0.0
+        terms = largest_gradient(self.exact) if is_gradient(name) else 0.0
         return Envelope(value, self._truth(name), [], self.coarsest, terms).find_suspicious()
 
     def _truth(self, name: str) -> Tensor:

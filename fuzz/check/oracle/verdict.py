@@ -20,6 +20,7 @@ from fuzz.check.program import Execution, same_bits
 from fuzz.protocol import ErrorMap, Verdict, WrongElements
 from fuzz.protocol.failures import DifferentElements, Failure, FormDiffers, Write
 from fuzz.protocol.rewrites import WrongRewrite
+from fuzz.protocol.value_names import is_gradient
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ class Judge:
         rows = float(math.prod(eager.shape[:-1]))
         if not eager.numel() or same_bits(eager, value):
             return Judgement(Verdict.OK, None, {"ratio": 0.0, "rows_wrong": 0.0, "rows_total": rows})
-        wrong = Verdict.WRONG_GRADIENT if name.startswith("grad of") else Verdict.WRONG_RESULT
+        wrong = Verdict.WRONG_GRADIENT if is_gradient(name) else Verdict.WRONG_RESULT
         if not eager.is_floating_point():
             different = DifferentElements(name, int((eager != value).sum()), eager.numel(), _dtype(eager))
             numbers = {"ratio": math.inf, "rows_wrong": rows, "rows_total": rows, "limit": 0.0}
@@ -160,7 +161,7 @@ class Judge:
                 self._exact.values.get(name, zeros),
                 [run.values.get(name, zeros) for run in known.runs],
                 coarsest,
-                self._terms if name.startswith("grad of") else 0.0,
+                self._terms if is_gradient(name) else 0.0,
             )
         return known.envelopes[key]
 

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from fuzz.check.exceptions import SuppressOutOfMemory
 from fuzz.check.oracle import constants
-from fuzz.check.oracle.noise import Noise
+from fuzz.check.oracle.noise import Noise, SkippedCasts
 from fuzz.check.oracle.reference import reference
 from fuzz.check.oracle.rows import Envelope
 from fuzz.check.oracle.verdict import Judge
@@ -110,6 +110,23 @@ def test_noise_leaves_masks_and_movement_alone() -> None:
     assert torch.equal(carried.nan_to_num(7.0), torch.cat([mask, mask]).double().nan_to_num(7.0))
 
 
+def test_noise_moves_of_what_is_written_into_only_what_is_computed() -> None:
+    values, place = torch.arange(1.0, 7.0), torch.tensor([1, 4])
+    with Noise(1):
+        moved = torch.zeros(6).copy_(values).index_put_((place,), torch.ones(2)).index_copy_(0, place, values[:2])
+        added = values.clone().index_add_(0, place, torch.ones(2))
+    assert moved.tolist() == [1.0, 1.0, 3.0, 4.0, 2.0, 6.0]
+    assert (added != torch.tensor([1.0, 3.0, 3.0, 4.0, 6.0, 6.0])).nonzero().flatten().tolist() == [1, 4]
+
+
+def test_what_was_unrounded_is_forgotten_where_it_is_written_over() -> None:
+    with SkippedCasts(0):
+        halves = torch.full((4,), 1 / 3).to(torch.float16)
+        halves.transpose(0, 0).fill_(1.0)
+        read = [(halves * 1.0).tolist() for _ in range(8)]
+    assert read == [[1.0] * 4] * 8
+
+
 @pytest.mark.parametrize(("dtype", "unit"), [(torch.float32, 2.0**-24), (torch.float64, 2.0**-53)])
 def test_noise_moves_the_logarithm_of_a_sum_by_the_rounding_of_the_sum(dtype: torch.dtype, unit: float) -> None:
     scores = torch.tensor([[0.0, -16.0]])
@@ -180,6 +197,13 @@ def test_inputs_and_modules_are_the_same_every_time() -> None:
     program = Program(plain())
     first, second = program.inputs(), program.inputs()
     assert all(torch.equal(a, b) and a.data_ptr() != b.data_ptr() for a, b in zip(first, second, strict=True))
+
+
+def test_what_a_run_writes_into_buffers_is_compared_and_put_back() -> None:
+    module = nn.BatchNorm1d(3, affine=False)
+    runs = [execute(module, module, [torch.randn(8, 3) + 5], training=True) for _ in range(2)]
+    assert all(float(run.values["parameter running_mean afterwards"].mean()) > 0.3 for run in runs)
+    assert module.running_mean is not None and not module.running_mean.any()
 
 
 def test_inputs_keep_their_strides_and_are_no_views() -> None:

@@ -14,7 +14,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from fuzz.check.oracle.constants import LOW_PRECISION, UNIT_ROUNDOFF
 from fuzz.check.oracle.operation_audit import is_fused
-from fuzz.check.oracle.operations import EXACT, RANDOM, OperationMode
+from fuzz.check.oracle.operations import RANDOM, OperationMode, is_exact
 
 _BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
 _POOL = 1 << 16
@@ -37,28 +37,32 @@ class Noise(OperationMode):
         self.dtypes: set[torch.dtype] = set()
 
     def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run `func` and move what it computed."""
+        """Run `func` and move what it computed; of what it wrote into, the elements that it changed."""
+        name = func.overloadpacket.__name__
+        target = kwargs.get("out", args[0] if args else None) if func._schema.is_mutable else None
+        before = target.clone() if isinstance(target, Tensor) else None
         result = func(*args, **kwargs)
-        if func.overloadpacket.__name__ == "_to_copy":
-            before, after = args[0].dtype, result.dtype
-            both = before.is_floating_point and after.is_floating_point
-            if both and torch.finfo(after).eps > torch.finfo(before).eps:
+        if name in ("_to_copy", "copy_"):
+            given, after = args[name == "copy_"].dtype, result.dtype
+            both = given.is_floating_point and after.is_floating_point
+            if both and torch.finfo(after).eps > torch.finfo(given).eps:
                 self.dtypes.add(after)
-        for item in result if isinstance(result, (tuple, list)) else (result,):
-            if isinstance(item, Tensor):
-                self._move(func, item)
+        if not (is_exact(func, args, kwargs) or func.is_view or name in RANDOM):
+            for item in result if isinstance(result, (tuple, list)) else (result,):
+                if isinstance(item, Tensor) and item.dtype in UNIT_ROUNDOFF:
+                    self._move(name, item, before if item is target else None)
         return result
 
-    def _move(self, func: Any, value: Tensor) -> None:
-        dtype, name = value.dtype, func.overloadpacket.__name__
-        if dtype not in UNIT_ROUNDOFF or name in EXACT or func.is_view or name in RANDOM:
-            return
+    def _move(self, name: str, value: Tensor, before: Tensor | None) -> None:
+        dtype = value.dtype
         self.dtypes.add(dtype)
         if not value.numel():
             return
         size = value.abs()
         # Zero stays zero, and the largest finite number, which masks are made of, must not become infinite.
         live = (size > 0).logical_and_(size < torch.finfo(dtype).max)
+        if before is not None:
+            live.logical_and_(value != before)
         signs = self._draw(value.numel(), value)
         value.view(_BITS[dtype.itemsize]).add_(signs.mul(live))
         if name in _LOG_OF_SUM:
@@ -120,7 +124,13 @@ class SkippedCasts(OperationMode):
         """Run `func`; see the class."""
         result = func(*args, **kwargs)
         name = func.overloadpacket.__name__
-        if func._schema.is_mutable or name in RANDOM or name in _PRODUCTS or "attention" in name:
+        if func._schema.is_mutable:
+            # What was written replaces what was unrounded, in all views of the memory.
+            memory = [value.untyped_storage()._cdata for value in tree_leaves(result) if isinstance(value, Tensor)]
+            for value in [key for key in self._unrounded if key.untyped_storage()._cdata in memory]:
+                del self._unrounded[value]
+            return result
+        if name in RANDOM or name in _PRODUCTS or "attention" in name:
             return result
         wide_args, wide_kwargs = tree_map(self._read, (args, kwargs))
         wide = func(*wide_args, **wide_kwargs)

@@ -12,16 +12,25 @@ def _names(text: str) -> frozenset[str]:
 
 
 #: Results carry no rounding of their own: data movement, selection, sign changes, constants.
-EXACT = _names("""
+_EXACT = _names("""
     _to_copy abs alias amax amin arange argmax argmin as_strided bernoulli broadcast_to cat ceil clamp clamp_max
     clamp_min clone constant_pad_nd contiguous copy copy_ detach detach_ embedding empty empty_like empty_strided
-    expand eye fill fill_ flip floor full full_like gather index index_select lift lift_fresh lift_fresh_copy
-    masked_fill masked_fill_ max maximum min minimum narrow native_dropout neg neg_ new_empty new_empty_strided
-    new_full new_ones new_zeros ones ones_like permute pin_memory put_ relu relu_ repeat reshape roll round
-    scalar_tensor scatter select select_backward select_scatter sgn sign slice slice_backward slice_scatter sort
-    split stack t threshold_backward topk transpose tril tril_ triu triu_ unbind unfold unsqueeze view where zero_
-    zeros zeros_like _unsafe_view _reshape_alias _local_scalar_dense set_ resize_
+    expand eye fill fill_ flip floor full full_like gather index index_copy index_copy_ index_fill index_fill_
+    index_put index_put_ _index_put_impl_ index_select lift lift_fresh lift_fresh_copy masked_fill masked_fill_
+    masked_scatter masked_scatter_ masked_scatter_backward masked_select max maximum min minimum narrow native_dropout
+    neg neg_ new_empty new_empty_strided new_full new_ones new_zeros ones ones_like permute pin_memory put_ relu relu_
+    repeat reshape roll round scalar_tensor scatter scatter_ select select_backward select_scatter sgn sign slice
+    slice_backward slice_scatter sort split stack t threshold_backward topk transpose tril tril_ triu triu_ unbind
+    unfold unsqueeze view where zero_ zeros zeros_like _unsafe_view _reshape_alias _local_scalar_dense set_ resize_
 """)
+
+
+def is_exact(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether the result carries no rounding of its own; what `index_put` adds up does."""
+    accumulates = args[3] if len(args) > 3 else kwargs.get("accumulate", False)
+    name = func.overloadpacket.__name__
+    return name in _EXACT and not ("index_put" in name and accumulates)
+
 
 #: Draw from the random generator. The tag `nondeterministic_seeded` is wider: fused attention has it, dropout or not.
 RANDOM = _names("""

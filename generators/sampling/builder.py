@@ -46,11 +46,13 @@ class Builder:
         layout: str = "contiguous",
         *,
         parameter: bool = False,
+        buffer: bool = False,
     ) -> str:
-        """Add an input (or parameter) and return its name. The seed of its values is its place among the inputs."""
+        """Add an input (or parameter, or buffer) and return its name. The seed of its values is its place among them."""
         name = self.fresh(hint)
         values = replace(values or Values(), seed=len(self.inputs))
-        item = Input(name, tuple(Size.of(s) for s in shape), dtype or self.dtype, values, layout, parameter)
+        sizes, dtype = tuple(Size.of(s) for s in shape), dtype or self.dtype
+        item = Input(name, sizes, dtype, values, layout, parameter or buffer, buffer)
         if 0 in item.type.sizes(self.dims):
             # Some distributions need an element to begin with.
             plain = {0: "ones", 1: "zero_one", 2: "normal"}[category(item.dtype)]

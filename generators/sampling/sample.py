@@ -22,6 +22,7 @@ from generators.sampling.dimensions import draw_dims, draw_long_dims, draw_tiled
 from generators.sampling.families import FAMILIES, Family
 from generators.sampling.heads import head_inputs, merge_heads, restore_axes
 from generators.sampling.steps import AttentionFeatures, draw_features, draw_many_features, insert_noop
+from generators.sampling.writes import insert_writes
 
 BARE = 0.8
 """The share of cases that are an attention alone: they are twice as fast to judge as whole modules."""
@@ -45,6 +46,8 @@ SUMMED = 0.15
 """The share in training that return a sum: what autograd hands to the attention is then expanded, with strides of 0."""
 FROZEN = 0.1
 """The share in training with an input or parameter that needs no gradient."""
+WRITES = 0.06
+"""The share into which writes are put."""
 _DTYPES = {"float32": 5.0, "bfloat16": 2.5, "float16": 2.5}
 _FORMS, _ATTEMPTS = 200, 60
 """How often dtype, sizes and options are drawn for one program (50 us each), and how many programs are written (2 ms
@@ -125,7 +128,8 @@ def draw(
         returns = drawn.write(b, c)
     else:
         returns = _bare(b, c, features) if c.chance(BARE) else block_module(b, c, features)
-    return _freeze(_sum(_cast(b.case(returns, dynamic=c.chance(DYNAMIC)), rare), rare), rare)
+    case = _freeze(_sum(_cast(b.case(returns, dynamic=c.chance(DYNAMIC)), rare), rare), rare)
+    return insert_writes(case, rare) if rare.chance(WRITES) and case.autocast is None else case
 
 
 def _cast(case: Case, c: Choices) -> Case:

@@ -1,0 +1,145 @@
+"""Writes put into a program that was drawn without: into arguments, buffers, intermediates and views of them."""
+
+from contextlib import suppress
+from dataclasses import replace
+
+from generators.errors import CaseError, require
+from generators.program.case import Attr, Case, Values
+from generators.program.edits import prune_if_valid, redirect_read, replace_input
+from generators.program.ops.shaping import quotient
+from generators.program.sizes import Size
+from generators.program.type_check import check, prune, types_of
+from generators.sampling.builder import Builder
+from generators.sampling.choices import Choices
+
+_SHARED = 0.15
+"""The share in which an argument may have the memory of another."""
+_TRIES = 6
+_TARGETS = {"value": 4.0, "clone": 3.0, "buffer": 3.0, "argument": 2.0}
+_VIEWS = {"narrow": 3.0, "select": 2.0, "transpose": 2.0, "mT": 1.0, "unflatten": 1.0}
+_ELEMENTWISE = {"copy_": 3.0, "add_": 2.0, "mul_": 2.0, "lerp_": 1.0, "masked_scatter_": 1.0, "masked_fill_": 1.0}
+_PARTS = {"out": 1.0, "set_slice": 3.0, "set_select": 2.0, "index_put_": 2.0, "index_copy_": 1.5}
+_PARTS |= {"index_add_": 1.0, "scatter_": 1.0, "scatter_add_": 1.0}
+
+
+def insert_writes(case: Case, c: Choices) -> Case:
+    """The case with one to three writes, each where one of a few tries is valid."""
+    if c.chance(_SHARED):
+        case = _share(case, c)
+    for _ in range(c.draw({1: 5.0, 2: 3.0, 3: 1.0})):
+        for _ in range(_TRIES):
+            with suppress(CaseError):
+                case = _insert(case, c)
+                break
+    return case
+
+
+def _share(case: Case, c: Choices) -> Case:
+    arguments = [item for item in case.inputs if not item.parameter]
+    item, whole = c.pick(arguments), c.pick(arguments)
+    return prune_if_valid(replace_input(case, item, replace(item, shares=whole.name))) or case
+
+
+def _insert(case: Case, c: Choices) -> Case:
+    """The case with one write, into something that is read before or after it. Raises CaseError."""
+    b = Builder(dict(case.dims), "", case.mode)
+    place = c.below(len(case.ops) + 1)
+    b.inputs, b.types, b.ops = list(case.inputs), types_of(case), list(case.ops[:place])
+    names = [*(item.name for item in case.inputs), *(op.name for op in b.ops)]
+    floats = [name for name in names if b.is_float(name) and b.rank(name)]
+    require(bool(floats), "there is nothing to write into")
+    old, later, returns = c.pick(floats), case.ops[place:], [*case.returns]
+    how = c.draw(_TARGETS)
+    if how == "argument":
+        old = c.pick([name for name in floats if any(i.name == name and not i.parameter for i in case.inputs)] or [old])
+    new = old
+    if how == "buffer":
+        new = b.input("state", b.shape(old), dtype=b.dtype_of(old), buffer=True)
+    elif how == "clone":
+        new = b.op("clone", old)
+    if c.chance(0.3):
+        returns.append(b.op("clone", new, to="before"))
+    target = new
+    for _ in range(c.draw({0: 3.0, 1: 4.0, 2: 2.0})):
+        target = _view(b, c, target)
+    written = _write(b, c, target, floats)
+    if c.chance(0.4):
+        returns.append(c.pick((new, target, written)))
+    if c.chance(0.6):
+        later = tuple(redirect_read(op, old, new) for op in later)
+    changed = replace(case, inputs=tuple(b.inputs), ops=(*b.ops, *later), returns=tuple(dict.fromkeys(returns)))
+    changed = prune(replace(changed, contracts=()))
+    check(changed)
+    require(any(op.name == written for op in changed.ops), "nothing sees what is written")
+    return changed
+
+
+def _draw_slice(b: Builder, c: Choices, value: str) -> dict[str, Attr]:
+    axis = c.below(b.rank(value))
+    size = b.shape(value)[axis]
+    start = c.below(max(1, b.size(size)))
+    stop = size - c.below(max(1, b.size(size) - start))
+    return {"dim": axis, "start": start, "stop": stop, "step": c.draw({1: 6.0, 2: 1.0})}
+
+
+def _view(b: Builder, c: Choices, value: str) -> str:
+    kind, rank = c.draw(_VIEWS), b.rank(value)
+    axis = c.below(max(1, rank))
+    require(rank > (kind == "mT"), "a view needs more axes")
+    if kind == "narrow":
+        return b.op(kind, value, to="part", **_draw_slice(b, c, value))
+    if kind == "select":
+        return b.op(kind, value, to="row", dim=axis, index=c.below(b.size(b.shape(value)[axis])))
+    if kind == "transpose":
+        return b.op(kind, value, to="transposed", dim0=axis, dim1=c.below(rank))
+    if kind == "mT":
+        return b.op(kind, value, to="transposed")
+    size = b.shape(value)[axis]
+    return b.op(kind, value, to="split", dim=axis, sizes=(Size.of(2), quotient(size, Size.of(2), b.size(size) // 2)))
+
+
+def _write(b: Builder, c: Choices, target: str, floats: list[str]) -> str:
+    """Write into the target values of the program that have its type, or its own with the sign changed."""
+    rank = b.rank(target)
+    kind = c.draw({**_ELEMENTWISE, **_PARTS} if rank else _ELEMENTWISE)
+    alike = [name for name in floats if b.types[name].sizes(b.dims) == b.types[target].sizes(b.dims)]
+    alike = [name for name in alike if b.dtype_of(name) == b.dtype_of(target) and name != target]
+    values = c.pick(alike) if alike and c.chance(0.8) else b.op("neg", target, to="values")
+    number = c.pick((0.5, -1.0, 0.0, 2.0))
+    if kind.startswith("masked"):
+        mask = b.input("mask", b.shape(target), Values("random", scale=0.5), "bool")
+        return b.op(kind, target, mask, value=number) if kind == "masked_fill_" else b.op(kind, target, mask, values)
+    if kind == "out":
+        require(b.mode == "inference", "what `out=` writes has no gradient")
+        return b.op(kind, target, values, c.pick(alike or [values]), function=c.pick(("mul", "add", "sub")))
+    if kind.startswith("set"):
+        part: dict[str, Attr] = _draw_slice(b, c, target)
+        if kind == "set_select":
+            part = {"dim": part["dim"], "index": part["start"]}
+        if c.chance(0.2):
+            return b.op(kind, target, other=number, **part)
+        return b.op(
+            kind, target, b.op("narrow" if kind == "set_slice" else "select", values, to="part", **part), **part
+        )
+    if kind in _ELEMENTWISE:
+        if kind != "lerp_" and rank and c.chance(0.3):
+            values = b.op("narrow", values, to="row", dim=c.below(rank), stop=1)
+        if kind in ("add_", "mul_") and c.chance(0.3):
+            return b.op(kind, target, other=number, form=c.pick(("method", "operator")))
+        return b.op(kind, target, values)
+    return _write_indexed(b, c, kind, target, values)
+
+
+def _write_indexed(b: Builder, c: Choices, kind: str, target: str, values: str) -> str:
+    """Write the values to distinct places along an axis."""
+    shape, axis = b.shape(target), c.below(b.rank(target))
+    if kind.startswith("scatter"):
+        places = b.input("places", shape, Values("permutation"), "int64")
+        return b.op(kind, target, places, values, dim=-1)
+    count = shape[axis] - c.below(min(3, max(1, b.size(shape[axis]))))
+    if count != shape[axis]:
+        values = b.op("narrow", values, to="part", dim=axis, stop=count)
+    places = b.input("places", (count,), Values("permutation"), "int64")
+    accumulate = kind == "index_put_" and axis == 0 and c.chance(0.4)
+    options: dict[str, Attr] = {"form": "method", "accumulate": True} if accumulate else {}
+    return b.op(kind, target, places, values, dim=axis, **options)

@@ -48,7 +48,7 @@ class Builder:
         parameter: bool = False,
         buffer: bool = False,
     ) -> str:
-        """Add an input (or parameter, or buffer) and return its name. The seed of its values is its place among them."""
+        """Add an input (or parameter, or buffer) and return its name. Its values have its place as seed."""
         name = self.fresh(hint)
         values = replace(values or Values(), seed=len(self.inputs))
         sizes, dtype = tuple(Size.of(s) for s in shape), dtype or self.dtype

@@ -2,9 +2,10 @@
 
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from generators.errors import CaseError, require
-from generators.program.case import Attr, Case, Values
+from generators.program.case import Case, Values
 from generators.program.edits import prune_if_valid, redirect_read, replace_input
 from generators.program.ops.shaping import quotient
 from generators.program.sizes import Size
@@ -74,7 +75,7 @@ def _insert(case: Case, c: Choices) -> Case:
     return changed
 
 
-def _draw_slice(b: Builder, c: Choices, value: str) -> dict[str, Attr]:
+def _draw_slice(b: Builder, c: Choices, value: str) -> dict[str, Any]:
     axis = c.below(b.rank(value))
     size = b.shape(value)[axis]
     start = c.below(max(1, b.size(size)))
@@ -113,7 +114,7 @@ def _write(b: Builder, c: Choices, target: str, floats: list[str]) -> str:
         require(b.mode == "inference", "what `out=` writes has no gradient")
         return b.op(kind, target, values, c.pick(alike or [values]), function=c.pick(("mul", "add", "sub")))
     if kind.startswith("set"):
-        part: dict[str, Attr] = _draw_slice(b, c, target)
+        part: dict[str, Any] = _draw_slice(b, c, target)
         if kind == "set_select":
             part = {"dim": part["dim"], "index": part["start"]}
         if c.chance(0.2):
@@ -141,5 +142,5 @@ def _write_indexed(b: Builder, c: Choices, kind: str, target: str, values: str) 
         values = b.op("narrow", values, to="part", dim=axis, stop=count)
     places = b.input("places", (count,), Values("permutation"), "int64")
     accumulate = kind == "index_put_" and axis == 0 and c.chance(0.4)
-    options: dict[str, Attr] = {"form": "method", "accumulate": True} if accumulate else {}
+    options: dict[str, Any] = {"form": "method", "accumulate": True} if accumulate else {}
     return b.op(kind, target, places, values, dim=axis, **options)

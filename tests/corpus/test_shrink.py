@@ -28,3 +28,18 @@ def test_a_pass_goes_on_behind_the_candidate_that_it_accepted() -> None:
     assert [op.kind for op in smallest.ops] == ["relu"] * PAIRS
     # Each operation once, and the ones that stay once more in the smallest case. Starting over takes 65.
     assert probes <= 3 * PAIRS
+
+
+def test_a_write_that_is_not_needed_goes_and_one_that_is_stays() -> None:
+    sizes = (Size.of("S"),)
+    state = Input("state", sizes, "float32", parameter=True, buffer=True)
+    ops = (
+        make_op("first", "copy_", ["state", "x"], {}),
+        make_op("second", "add_", ["first"], {"other": 1.0}),
+        make_op("y", "relu", ["second"], {}),
+        make_op("third", "mul_", ["x"], {"other": 2.0}),
+    )
+    case = Case((("S", 3),), (Input("x", sizes, "float32"), state), ops, ("y", "third"))
+    smallest = shrink(case, lambda case: any(op.kind == "add_" for op in case.ops))[-1]
+    assert [op.kind for op in smallest.ops] == ["add_"]
+    assert not any(item.buffer for item in smallest.inputs)

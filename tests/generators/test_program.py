@@ -1,11 +1,13 @@
 """What is refused as a program, and in which words."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
+import torch
 
 from generators.errors import CaseError
-from generators.program.case import Case, Contract, Input, Op, Values
+from generators.program.case import Attr, Case, Contract, Input, Op, Values
 from generators.program.emit import source
 from generators.program.sizes import Size
 from generators.program.type_check import check, make_op, prune
@@ -163,3 +165,125 @@ def test_source_reads_sizes_from_the_arguments_when_shapes_are_dynamic() -> None
     case = with_op(make_op("x", "view", ["q"], {"sizes": shape("B*S", "D")}))
     assert "S = q.size(1)" not in source(case)
     assert "S = q.size(1)" in source(replace(case, dynamic=True))
+
+
+STATE = Case(
+    dims=PLAIN.dims,
+    inputs=(
+        replace(PLAIN.inputs[0], values=Values(seed=1)),
+        *PLAIN.inputs[1:],
+        Input("state", shape("B", "S", "D"), "float32", Values(seed=2), parameter=True, buffer=True),
+        Input("places", shape("S"), "int64", Values("permutation")),
+        Input("each", shape("B", "S", "D"), "int64", Values("permutation")),
+        Input("kept", shape("S", "D"), "bool", Values("random", scale=0.5)),
+    ),
+    ops=(make_op("own", "clone", ["k"], {}), make_op("flipped", "transpose", ["own"], {})),
+    returns=("own",),
+)
+
+
+def with_write(kind: str, *args: str, mode: str = "inference", **attrs: Attr) -> Case:
+    return replace(STATE, ops=(*STATE.ops, make_op("written", kind, args, attrs)), mode=mode)
+
+
+def run_module(case: Case) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    scope: dict[str, Any] = {}
+    exec(source(case), scope)
+    module, given = scope["Module"](), scope["inputs"]()
+    with torch.no_grad():
+        found = module(*given)
+    return list(found) if isinstance(found, tuple) else [found], given
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        with_write("copy_", "own", "q"),
+        with_write("set_slice", "own", other=1.0, stop="D", start=1, step=2),
+        with_write("set_select", "flipped", dim=1, index=1, other=2),
+        with_write("add_", "own", "q", form="operator"),
+        with_write("mul_", "flipped", other=0.5),
+        with_write("lerp_", "state", "q", weight=0.1),
+        with_write("index_put_", "own", "places", "q", dim=1),
+        with_write("index_copy_", "state", "places", "q", dim=1),
+        with_write("index_add_", "own", "places", "q", dim=1),
+        with_write("scatter_", "own", "each", "q", dim=-1),
+        with_write("scatter_add_", "q", "each", "k", dim=-1),
+        with_write("masked_scatter_", "own", "kept", "q"),
+        with_write("masked_fill_", "own", "kept", value=2.0),
+        with_write("out", "own", "q", "k", function="maximum"),
+    ],
+    ids=lambda case: case.ops[-1].kind,
+)
+def test_what_is_written_is_what_eager_writes(case: Case) -> None:
+    check(case)
+    target = case.ops[-1].args[0]
+    before, _ = run_module(replace(case, ops=STATE.ops, returns=(target,)))
+    (after, result), _ = run_module(replace(case, returns=(target, "written")))
+    assert result is after
+    assert not torch.equal(after, before[0])
+
+
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        (with_write("copy_", "own", "kept", mode="training"), ""),
+        (with_write("copy_", "state", "q", mode="training"), ""),
+        (with_write("copy_", "each", "q"), "writes float32 into int64"),
+        (with_write("index_copy_", "own", "places", "kept", dim=1), "values of [S, D] where [B, S, D] is written"),
+        (with_write("index_put_", "own", "places", "each", dim=1), "writes int64 into float32"),
+        (with_write("set_slice", "own", "q", stop=2), "do not broadcast"),
+        (with_write("out", "flipped", "q", "k"), "has another shape"),
+        (with_write("copy_", "own", "own"), "of which it also reads"),
+        (with_write("add_", "q", other=1.0, mode="training"), "which needs a gradient"),
+        (
+            replace(with_write("add_", "own", other=1.0), contracts=(Contract("q", "k", "k", "own", "bsd"),)),
+            "contracts",
+        ),
+    ],
+)
+def test_writes_are_refused_where_eager_refuses_them(case: Case, message: str) -> None:
+    if not message:
+        check(case)
+        return
+    with pytest.raises(CaseError) as error:
+        check(case)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("between", ["reshape", "expand", "square"])
+def test_memory_is_not_written_into_where_views_or_gradients_leave_doubt(between: str) -> None:
+    sizes = {} if between == "square" else {"sizes": shape("B", "S", "D")}
+    ops = (STATE.ops[0], make_op("seen", between, ["own"], sizes), make_op("written", "add_", ["own"], {"other": 1}))
+    target = "seen" if between == "expand" else "own"
+    case = replace(STATE, ops=(*ops[:2], replace(ops[2], args=(target,))), mode="training", returns=("seen",))
+    with pytest.raises(CaseError):
+        check(case)
+
+
+def test_pruning_keeps_the_writes_that_something_sees() -> None:
+    writes = (
+        make_op("unseen", "neg", ["q"], {}),
+        make_op("lost", "add_", ["unseen"], {"other": 1.0}),
+        make_op("into_view", "add_", ["flipped"], {"other": 1.0}),
+        make_op("into_state", "copy_", ["state", "q"], {}),
+        make_op("result", "add", ["own"], {"other": 1.0}),
+        make_op("late", "mul_", ["own"], {"other": 2.0}),
+    )
+    case = prune(replace(STATE, ops=(*STATE.ops, *writes), returns=("result",)))
+    assert [op.name for op in case.ops] == ["own", "flipped", "into_view", "into_state", "result"]
+
+
+def test_arguments_share_memory_as_the_case_says() -> None:
+    whole, end = replace(PLAIN.inputs[1], shares="q"), Input("end", shape("B", "S", "D-1"), "float32", shares="q")
+    case = replace(PLAIN, inputs=(PLAIN.inputs[0], whole, *PLAIN.inputs[2:], end))
+    check(case)
+    q, k, *_, last = run_module(case)[1]
+    assert k is q and torch.equal(last, q[..., 1:]) and last.data_ptr() == q[..., 1:].data_ptr()
+    for wrong in (
+        replace(end, shape=shape("B", "S", "D+1")),
+        replace(end, dtype="float64"),
+        replace(end, shares="end"),
+    ):
+        with pytest.raises(CaseError):
+            check(replace(PLAIN, inputs=(*PLAIN.inputs, wrong)))

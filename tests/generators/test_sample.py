@@ -10,13 +10,18 @@ from math import prod
 import pytest
 import torch
 
+from fuzz.check.program import Program, execute
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.calls import list_calls
 from generators.program.case import Case
 from generators.program.emit import source
+from generators.program.memory import is_written
+from generators.program.ops import OPS
 from generators.program.type_check import check
 from generators.program.values import LAYOUTS
+from generators.sampling.choices import Choices
 from generators.sampling.sample import Limits, sample
+from generators.sampling.writes import insert_writes
 
 pytestmark = pytest.mark.samples
 
@@ -27,6 +32,7 @@ def plain_cases() -> list[Case]:
 
 
 PRINT_IDS = """
+from generators.sampling.choices import Choices
 from generators.sampling.sample import sample
 print(*(sample(7, i, attention_only=i % 2 == 0).id for i in range(60)))
 """
@@ -69,6 +75,26 @@ def test_eager_accepts_nearly_all_and_gives_the_types_the_program_says(attention
             assert tuple(tensor.shape) == types[name].sizes(case.sizes), source(case)
             assert str(tensor.dtype) == f"torch.{types[name].dtype}", source(case)
     assert refused.total() <= 0.05 * count, refused
+
+
+def test_eager_accepts_nearly_all_that_write() -> None:
+    def has_run(case: Case) -> bool:
+        program = Program(source(case))
+        module = program.module(case.training)
+        try:
+            execute(module, module, program.inputs(), training=case.training)
+        except RuntimeError:
+            return False
+        finally:
+            program.close()
+        return True
+
+    inserted = (insert_writes(sample(31, index), Choices(f"{index}")) for index in range(300))
+    cases = [case for case in inserted if is_written(case)]
+    assert len(cases) > 250
+    assert sum(map(has_run, cases)) > 0.95 * len(cases)
+    kinds = {op.kind for case in cases for op in case.ops}
+    assert {kind for kind, spec in OPS.items() if spec.writes} <= kinds
 
 
 def test_every_part_of_the_mix_is_drawn() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices, Preferences
-from generators.sampling.families import cross, language, torch_calls, vision
+from generators.sampling.families import caches, cross, language, torch_calls, vision
 from generators.sampling.layers import Norm, layer_norm, rms_norm
 
 Write = Callable[[Builder, Choices], list[str]]
@@ -109,7 +109,7 @@ FAMILIES: Mapping[str, Family] = {
     # A sink per head, a window in every second layer.
     "gpt_oss": Family(0.6, {**_SCALED_SCORES, "softmax.back": "to"}, partial(language.write_decoder, **_GPT_OSS)),
     "gptj": Family(0.8, {**_DIVIDED_SCORES, **_GPTJ, **_LOWEST}, partial(language.write_decoder, **_GPTJ_LAYER)),
-    "kv_cache": Family(3.0, _CACHE, language.write_kv_cache),
+    "kv_cache": Family(3.0, _CACHE, caches.write_kv_cache),
     "linear_attention": Family(2.0, write=cross.write_linear_attention),
     "llama": Family(1.5, _LLAMA, language.write_decoder),
     "local_attention": Family(2.0, {"scale.place": "scores"}, cross.write_local_attention),
@@ -118,12 +118,16 @@ FAMILIES: Mapping[str, Family] = {
     # Llama with a sliding window.
     "mistral": Family(0.8, _LLAMA, partial(language.write_decoder, causal=("top_left", "bottom_right"), window=1.0)),
     "multihead": Family(2.5, write=torch_calls.write_multihead_attention),
+    "paged_cache": Family(0.8, _CACHE, caches.write_paged_cache),
     # Qwen 3: a norm of each head of q and k before rotary positions; LayerNorm in vision models.
     "qwen": Family(0.6, _LLAMA, partial(language.write_decoder, head_norm=rms_norm)),
     "qwen_vision": Family(0.2, _LLAMA, partial(language.write_decoder, head_norm=layer_norm)),
+    "rolling_cache": Family(0.8, _CACHE, caches.write_rolling_cache),
+    "running_statistics": Family(0.5, write=caches.write_running_statistics),
     "slot_attention": Family(2.0, write=cross.write_slot_attention),
     # Sparse attention: only the highest scores of each query. Those of integers are exact.
     "sparse": Family(1.0, {**_SCALED_SCORES, **_SPARSE, "mask.fill": float("-inf")}),
+    "static_cache": Family(1.2, _CACHE, caches.write_static_cache),
     "strided": Family(3.0, {"scale.place": "scores"}, cross.write_strided),
     "swin": Family(2.5, {"softmax.upcast": "none"}, vision.write_swin),
     # T5: no scale, a bias of positions added, softmax in float32 and back.

@@ -120,34 +120,6 @@ def write_bloom(b: Builder, c: Choices) -> list[str]:
     return [layers.project_output(b, c, out, "dense", heads * head_dim, bias=True)] if c.chance(0.6) else [out]
 
 
-def write_kv_cache(b: Builder, c: Choices) -> list[str]:
-    """Decoding with a cache: S new tokens, mostly one, after T old ones. Keys and values are returned."""
-    past = b.dims["T"]
-    head_dim, length = layers.limit_dims(b, even=True), Size.of("S")
-    b.dims |= {"T": past, "S": 1 if c.chance(0.7) else b.dims["S"]}
-    heads, key, group = layers.draw_groups(b, c, c.draw({"none": 6.0, "group": 4.0}))
-    x = b.input("x", ("B", "S", heads * head_dim), draw_values(c))
-    found = [
-        layers.project(b, c, x, name, n, head_dim, bias=c.chance(0.3))
-        for name, n in zip("qkv", (heads, key, key), strict=True)
-    ]
-    q, k, v = (head.value for head in found)
-    if c.chance(0.5):
-        angles = layers.rotary_angles(b, c, length, Size.of("E"), start=Size.of("T"))
-        q, k = layers.rotate(b, q, angles), layers.rotate(b, k, angles)
-    joined = []
-    longer = c.chance(0.3)
-    for name, new in (("k", k), ("v", v)):
-        old = b.input(f"past_{name}", ("B", key, "T+7" if longer else "T", head_dim))
-        old = b.op("narrow", old, dim=2, stop="T") if longer else old
-        joined.append(b.op("cat", old, new, to="keys" if name == "k" else "values", dim=c.pick((2, -2))))
-    now = Heads(Head.of(q), Head.of(joined[0]), Head.of(joined[1]), group=group)
-    # One new token sees all; more see each other from the last key on.
-    features = AttentionFeatures(causal=None if b.dims["S"] == 1 else "bottom_right")
-    attention = attend(b, c, now, features)
-    return [merge_heads(b, c, attention.output), *(joined if c.chance(0.7) else [])]
-
-
 def write_decoder(
     b: Builder,
     c: Choices,

@@ -1,0 +1,165 @@
+"""Writers of layers with state: a cache of keys and values that new tokens are written into, and running statistics."""
+
+from generators.program.case import Values
+from generators.program.sizes import Size, shape_of
+from generators.sampling import layers
+from generators.sampling.attention import attend
+from generators.sampling.builder import Builder
+from generators.sampling.choices import Choices
+from generators.sampling.heads import Head, Heads, draw_values, merge_heads
+from generators.sampling.steps import AttentionFeatures
+
+
+def write_kv_cache(b: Builder, c: Choices) -> list[str]:
+    """Decoding with a cache: S new tokens, mostly one, after T old ones. Keys and values are returned."""
+    now = _project_tokens(b, c)
+    joined = []
+    longer = c.chance(0.3)
+    for name, new in (("k", now.k.value), ("v", now.v.value)):
+        old = b.input(f"past_{name}", ("B", b.shape(new)[1], "T+7" if longer else "T", b.shape(new)[3]))
+        old = b.op("narrow", old, dim=2, stop="T") if longer else old
+        joined.append(b.op("cat", old, new, to="keys" if name == "k" else "values", dim=c.pick((2, -2))))
+    return _attend_over(b, c, now, joined)
+
+
+def write_static_cache(b: Builder, c: Choices) -> list[str]:
+    """A cache with room for more tokens, which S new ones are written into at `cache_position`, from T on."""
+    now = _project_tokens(b, c, rotary=False)
+    past, end, room = Size.of("T"), Size.parse("S+T"), Size.parse("S+T") + c.pick((0, 1, 7))
+    if c.chance(0.5):
+        position = b.input("cache_position", ("S",), Values("positions", scale=float(b.dims["T"])), "int64")
+    else:
+        position = b.op("arange", to="position", start=past, stop=end)
+    how = c.draw({"index_copy_": 3.0, "index_put_": 2.0, "set_slice": 3.0})
+    caches = []
+    for name, new in _new_values(b, now):
+        cache = _cache(b, c, name, ("B", b.shape(new)[1], room, b.shape(new)[3]))
+        if how == "set_slice":
+            caches.append(b.op(how, cache, new, dim=2, start=past, stop=end))
+        else:
+            caches.append(b.op(how, cache, position, new, dim=2))
+    if c.chance(0.3):
+        caches = [b.op("narrow", cache, to="seen", dim=2, stop=end) for cache in caches]
+        return _attend_over(b, c, now, caches)
+    columns = b.op("arange", to="columns", stop=room)
+    return _attend_over(b, c, now, caches, keep=b.op("le", columns, b.op("unsqueeze", position, dim=-1), to="keep"))
+
+
+def write_rolling_cache(b: Builder, c: Choices) -> list[str]:
+    """A sliding window: the oldest S of S + T tokens leave the cache, and S new ones are written to its end."""
+    now = _project_tokens(b, c, rotary=False)
+    new_tokens, room = Size.of("S"), Size.parse("S+T")
+    how = c.pick(("cat", "roll", "slices"))
+    caches = []
+    for name, new in _new_values(b, now):
+        cache = _cache(b, c, name, ("B", b.shape(new)[1], room, b.shape(new)[3]))
+        kept = b.op("narrow", cache, to="kept", dim=2, start=new_tokens, stop=room)
+        if how == "cat":
+            cache = b.op("copy_", cache, b.op("cat", kept, new, to="joined", dim=2))
+        elif how == "roll":
+            rolled = b.op("roll", cache, to="rolled", shifts=-b.dims["S"], dim=2)
+            cache = b.op("copy_", cache, b.op("set_slice", rolled, new, dim=2, start="T", stop=room))
+        else:
+            cache = b.op("set_slice", cache, b.op("clone", kept), dim=2, stop="T")
+            cache = b.op("set_slice", cache, new, dim=2, start="T", stop=room)
+        caches.append(cache)
+    return _attend_over(b, c, now, caches)
+
+
+def write_paged_cache(b: Builder, c: Choices) -> list[str]:
+    """Pages of P tokens that a table gives to each row of the batch: one new token is written into its slot, then keys
+    and values are gathered."""
+    now = _project_tokens(b, c, rotary=False, one_token=True)
+    b.dims |= {"P": c.pick((1, 2, 4)), "M": c.pick((1, 2, 3))}
+    place = c.below(b.dims["P"] * b.dims["M"])
+    table = b.op(
+        "view", b.input("pages", ("B*M",), Values("permutation"), "int64"), sizes=shape_of("B", "M"), to="table"
+    )
+    page = b.op("select", table, to="page", dim=1, index=place // b.dims["P"])
+    slot = b.op("full", to="slot", sizes=(Size.of("B"),), value=place % b.dims["P"], dtype="int64")
+    caches = []
+    for name, new in _new_values(b, now):
+        _, heads, _, head_dim = b.shape(new)
+        cache = _cache(b, c, name, ("B*M", "P", heads, head_dim))
+        cache = b.op("index_put_", cache, page, slot, b.op("squeeze", new, to="token", dim=2))
+        gathered = b.op(
+            "reshape", b.op("index", cache, table, to="gathered"), sizes=shape_of("B", "M*P", heads, head_dim)
+        )
+        caches.append(b.op("transpose", gathered, to="keys" if name == "k" else "values", dim0=1, dim1=2))
+    columns = b.op("unsqueeze", b.op("arange", to="columns", stop="M*P"), dim=0)
+    return _attend_over(b, c, now, caches, keep=b.op("le", columns, to="keep", other=place))
+
+
+def write_running_statistics(b: Builder, c: Choices) -> list[str]:
+    """A norm by mean and variance over batch and sequence, of which buffers keep a running average, then attention."""
+    head_dim, heads = layers.limit_dims(b), Size.of("H")
+    embed = heads * head_dim
+    x = layers.draw_stream(b, c, embed)
+    found = {}
+    for name, value in (("mean", x), ("var", b.op("square", x, to="squares"))):
+        found[name] = b.op("mean", b.op("mean", value, to=name, dim=0), to=name, dim=0)
+        running = b.input(f"running_{name}", (embed,), Values("constant"), buffer=True)
+        new = b.op("detach", found[name])
+        rate = c.pick((0.1, 0.01))
+        if c.chance(0.5):
+            running = b.op("lerp_", running, new, weight=rate)
+        else:
+            running = b.op("mul_", running, other=1 - rate, form=c.pick(("method", "operator")))
+            running = b.op("add_", running, b.op("mul", new, other=rate))
+        found[name] = running if c.chance(0.5) else found[name]
+    b.op("add_", b.input("batches", (), Values("zero_one"), "int64", buffer=True), other=1)
+    deviation = b.op("rsqrt", b.op("add", b.op("abs", found["var"]), other=1e-5), to="scale")
+    normed = b.op("mul", b.op("sub", x, found["mean"], to="normed"), deviation)
+    q, k, v = (layers.project(b, c, normed, name, heads, head_dim, bias=c.chance(0.3)) for name in "qkv")
+    return [merge_heads(b, c, attend(b, c, Heads(q, k, v)).output)]
+
+
+def _project_tokens(b: Builder, c: Choices, *, rotary: bool = True, one_token: bool = False) -> Heads:
+    """q, k and v of S new tokens, mostly one, after T old ones."""
+    past = b.dims["T"]
+    head_dim, length = layers.limit_dims(b, even=True), Size.of("S")
+    b.dims |= {"T": past, "S": 1 if one_token or c.chance(0.7) else b.dims["S"]}
+    heads, key, group = layers.draw_groups(b, c, c.draw({"none": 6.0, "group": 4.0}))
+    x = b.input("x", ("B", "S", heads * head_dim), draw_values(c))
+    found = [
+        layers.project(b, c, x, name, n, head_dim, bias=c.chance(0.3))
+        for name, n in zip("qkv", (heads, key, key), strict=True)
+    ]
+    q, k, v = (head.value for head in found)
+    if c.chance(0.5) and rotary:
+        angles = layers.rotary_angles(b, c, length, Size.of("E"), start=Size.of("T"))
+        q, k = layers.rotate(b, q, angles), layers.rotate(b, k, angles)
+    return Heads(Head.of(q), Head.of(k), Head.of(v), group=group)
+
+
+def _new_values(b: Builder, now: Heads) -> list[tuple[str, str]]:
+    """K and v as they are written into a cache: it keeps no gradients."""
+    values = (("k", now.k.value), ("v", now.v.value))
+    return [(name, b.op("detach", value) if b.mode == "training" else value) for name, value in values]
+
+
+def _cache(b: Builder, c: Choices, name: str, shape: tuple[Size | str, ...]) -> str:
+    """A buffer, or an argument that the caller keeps."""
+    if c.chance(0.6):
+        return b.input(f"{name}_cache", shape, Values("constant", scale=0.0) if c.chance(0.3) else None, buffer=True)
+    cache = b.input(f"past_{name}", shape)
+    return b.op("detach", cache) if b.mode == "training" else cache
+
+
+def _attend_over(b: Builder, c: Choices, now: Heads, caches: list[str], keep: str = "") -> list[str]:
+    """Attention over keys and values of a cache, of which `keep` says what each query sees."""
+    bias = ""
+    if keep:
+        zero = b.op("scalar", to="zero", value=0.0, dtype=b.dtype)
+        bias = b.op("where", keep, zero, to="bias", other=c.pick((float("-inf"), "min")))
+    # One new token sees all; more see each other from the last key on.
+    features = AttentionFeatures(causal=None if keep or b.dims["S"] == 1 else "bottom_right")
+    seen = Heads(now.q, Head.of(caches[0]), Head.of(caches[1]), group=now.group)
+    if bias and c.chance(0.4):
+        b.deny_unless(False)
+        mask = c.pick((keep, bias))
+        grouped = now.group != Size.of(1)
+        output = b.op("sdpa", *seen.values, mask, to="out", enable_gqa=grouped)
+    else:
+        output = attend(b, c, seen, features, bias).output
+    return [merge_heads(b, c, output), *(caches if c.chance(0.7) else [])]

@@ -10,6 +10,7 @@ from generators.program.edits import prune_if_valid, redirect_read, replace_inpu
 from generators.program.ops.shaping import quotient
 from generators.program.sizes import Size
 from generators.program.type_check import check, prune, types_of
+from generators.program.values import INDICES
 from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 
@@ -36,7 +37,9 @@ def insert_writes(case: Case, c: Choices) -> Case:
 
 
 def _share(case: Case, c: Choices) -> Case:
-    arguments = [item for item in case.inputs if not item.parameter]
+    arguments = [item for item in case.inputs if not item.parameter and item.values.kind not in INDICES]
+    if not arguments:
+        return case
     item, whole = c.pick(arguments), c.pick(arguments)
     return prune_if_valid(replace_input(case, item, replace(item, shares=whole.name))) or case
 

@@ -151,7 +151,8 @@ def _attend_over(b: Builder, c: Choices, now: Heads, caches: list[str], keep: st
     bias = ""
     if keep:
         zero = b.op("scalar", to="zero", value=0.0, dtype=b.dtype)
-        bias = b.op("where", keep, zero, to="bias", other=c.pick((float("-inf"), "min")))
+        fill: float | str = "min" if c.chance(0.5) else float("-inf")
+        bias = b.op("where", keep, zero, to="bias", other=fill)
     # One new token sees all; more see each other from the last key on.
     features = AttentionFeatures(causal=None if keep or b.dims["S"] == 1 else "bottom_right")
     seen = Heads(now.q, Head.of(caches[0]), Head.of(caches[1]), group=now.group)

@@ -233,25 +233,28 @@ def _draw_keep(b: Builder, c: Choices, scores: str, pattern: Pattern) -> _KeepMa
 
 
 def _keep_top(b: Builder, c: Choices, scores: str) -> str:
-    """True for the keys of each query with the highest given ranks; or with the highest scores, those that are equal to
-    the lowest of these too, so that right programs keep the same keys."""
+    """True for the keys of each query that rank highest, not by their scores: rounding may put other scores first."""
     shape = b.shape(scores)
-    count = Size.of(c.below(b.size(shape[-1])) + 1)
-    if c.choose("mask.top", {"ranks": 9.0, "scores": 1.0}) == "scores":
-        top = b.op("topk", scores, k=count) if c.chance(0.5) else b.op("sort", scores, descending=True)
-        least = b.op("narrow", top, to="least", start=count - 1, stop=count)
-        return b.op("ge", scores, least, to="keep")
+    count, gives = Size.of(c.below(b.size(shape[-1])) + 1), c.pick(("values", "indices"))
     if c.chance(0.6):
         shape = (shape[0], *(Size.of(1),) * (len(shape) - 3), *shape[-2:])
-    return b.op("scatter", b.op("zeros", to="keep", sizes=shape, dtype="bool"), top_indices(b, c, shape, count))
+    ranks = draw_ranks(b, c, shape)
+    top = pick_top(b, c, ranks, count, gives)
+    if gives == "indices":
+        return b.op("scatter", b.op("zeros", to="keep", sizes=shape, dtype="bool"), top)
+    return b.op("ge", ranks, b.op("narrow", top, to="least", start=count - 1, stop=count), to="keep")
 
 
-def top_indices(b: Builder, c: Choices, shape: Sequence[Size], count: Size) -> str:
-    """Where the `count` highest of given ranks are in each row; ranks are whole numbers, no two of a row alike."""
-    ranks = b.input("ranks", shape, Values("permutation"), c.draw({"int64": 3.0, "float32": 1.0}))
+def draw_ranks(b: Builder, c: Choices, shape: Sequence[Size]) -> str:
+    """Whole numbers in random order, no two of a row alike, so that right programs select the same."""
+    return b.input("ranks", shape, Values("permutation"), c.draw({"int64": 3.0, "float32": 1.0}))
+
+
+def pick_top(b: Builder, c: Choices, ranks: str, count: Size, gives: str) -> str:
+    """The `count` highest of each row, their values or indices, by topk or by sorting."""
     if c.chance(0.7):
-        return b.op("topk", ranks, to="top", k=count, gives="indices")
-    return b.op("narrow", b.op("sort", ranks, to="ordered", descending=True, gives="indices"), to="top", stop=count)
+        return b.op("topk", ranks, to="top", k=count, gives=gives)
+    return b.op("narrow", b.op("sort", ranks, to="ordered", descending=True, gives=gives), to="top", stop=count)
 
 
 def _fill_value(fill: float | str, b: Builder, value: str) -> float:

@@ -62,7 +62,6 @@ _CLIP: Preferences = {"scale.place": "q", "scale.divide": "mul", "scores.product
 _FALCON: Preferences = {**_DIVIDED_SCORES, "mask.kind": "add", "mask.shape": "ones", "softmax.back": "to"}
 _GPTJ: Preferences = {"mask.kind": "where", "mask.keep": "causal", "softmax.upcast": "none", "softmax.back": "to"}
 _CACHE: Preferences = {"scale.place": "scores", "mask.kind": "none", "softmax.back": "to"}
-_SPARSE: Preferences = {"mask.kind": "fill", "mask.keep": "top", "mask.top": "scores", "values": "integers"}
 _WHISPER: Preferences = {**_TRIANGLE, **_FLOAT, "scale.place": "both", "scores.transpose": "permute"}
 
 _RMS_NORM: Norm = partial(rms_norm, around_one=True)
@@ -125,8 +124,8 @@ FAMILIES: Mapping[str, Family] = {
     "rolling_cache": Family(0.8, _CACHE, caches.write_rolling_cache),
     "running_statistics": Family(0.5, write=caches.write_running_statistics),
     "slot_attention": Family(2.0, write=cross.write_slot_attention),
-    # Sparse attention: only the highest scores of each query. Those of integers are exact.
-    "sparse": Family(1.0, {**_SCALED_SCORES, **_SPARSE, "mask.fill": float("-inf")}),
+    # Sparse attention: of each query only the keys that rank highest, as an indexer ranks them.
+    "sparse": Family(1.0, {"mask.kind": "fill", "mask.keep": "top", "mask.fill": float("-inf")}),
     "static_cache": Family(1.2, _CACHE, caches.write_static_cache),
     "strided": Family(3.0, {"scale.place": "scores"}, cross.write_strided),
     "swin": Family(2.5, {"softmax.upcast": "none"}, vision.write_swin),

@@ -6,7 +6,7 @@ from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 from generators.sampling.heads import Head, Heads, draw_layout, draw_values, make_head, merge_heads, permute_axes
 from generators.sampling.layers import layer_norm, limit_dims, linear
-from generators.sampling.masks import top_indices
+from generators.sampling.masks import draw_ranks, pick_top
 
 
 def write_latent_attention(b: Builder, c: Choices) -> list[str]:
@@ -169,7 +169,7 @@ def _view_of(b: Builder, c: Choices, name: str, how: str, length: Size, dim: Siz
         return b.op("select", deep, dim=-1, index=c.pick((0, 1)))
     if how == "gather":
         whole = b.input(name, (batch, heads, length * 2, dim), values)
-        top = top_indices(b, c, (batch, heads, length * 2), length)
+        top = pick_top(b, c, draw_ranks(b, c, (batch, heads, length * 2)), length, "indices")
         return b.op(
             "gather", whole, b.op("expand", b.op("unsqueeze", top, dim=-1), sizes=shape_of(-1, -1, -1, dim)), dim=2
         )

@@ -16,6 +16,7 @@ class SubjectSpec:
     function: the attention function, "package.module:function", that replaces the attention of a case.
     sdpa: the backend of F.scaled_dot_product_attention that replaces it.
     random: in cases with active dropout it draws its own random numbers, not eager's. tf32: TF32 is allowed.
+    recomputes: in training, most of what the backward pass reads is computed again.
     public: users can run it, so a failure under it is a finding by itself. devices: where it runs.
     share: its part of a campaign's worker time; 0 for a subject that every case runs under.
     default: campaigns run it unless they name subjects. Comparisons of rows ignore share and default.
@@ -28,6 +29,7 @@ class SubjectSpec:
     sdpa: str = ""
     random: bool = False
     tf32: bool = False
+    recomputes: bool = False
     public: bool = True
     devices: tuple[str, ...] = ("cpu", "cuda")
     share: float = field(default=0.02, compare=False)
@@ -73,6 +75,8 @@ SUBJECTS: dict[str, SubjectSpec] = {
     "inductor_random": SubjectSpec("inductor", random=True),
     "inductor_tf32": SubjectSpec("inductor", tf32=True, devices=_CUDA, share=0.03),
     "inductor_tf32_random": SubjectSpec("inductor", tf32=True, random=True, devices=_CUDA),
+    "passes_recomputing": SubjectSpec("passes", recomputes=True, public=False),
+    "inductor_recomputing": SubjectSpec("inductor", recomputes=True),
     "aot_eager": SubjectSpec("aot_eager", public=False),
     "triton": SubjectSpec(function=_TRITON, share=0.05),
     "triton_compiled": SubjectSpec("inductor", function=_TRITON, share=0.01),

@@ -62,7 +62,7 @@ class Schedule:
                 has_static_form = replace(spec, dynamic=False) in map(get_spec, self.sometimes)
                 if spec.dynamic and not case.dynamic and has_static_form:
                     continue
-                if spec.random and not is_random(case):
+                if (spec.random and not is_random(case)) or (spec.recomputes and not case.training):
                     continue
                 if case.contracts if spec.is_attention else not due:
                     due.append(subject)

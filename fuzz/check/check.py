@@ -163,6 +163,8 @@ def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
     """The verdict on a subject that computes the case as a whole, and its run, if it is of use."""
     if subject.spec.random and (not case.request.random or case.program.is_sequence):
         return _skip(Refusal.NOT_RANDOM), None
+    if subject.spec.recomputes and not case.request.training:
+        return _skip(Refusal.NOT_TRAINING), None
     module, recorder = case.program.module(case.request.training), MatchRecorder()
     try:
         with case.running, coverage, recorder.watch(), subject.apply_settings():
@@ -212,8 +214,9 @@ def judge_compiled(case: CaseRun, subject: Subject, compiled: Compiled, runs: li
     judgement = case.suspect_eager(case.judge_runs(runs), runs[0], subject)
     if judgement.verdict in (Verdict.SKIPPED, Verdict.EAGER_SUSPECT):
         return judgement
-    if judgement.verdict is Verdict.RANDOM_STREAM and case.program.is_sequence:
-        # Only runs of one call are compared over seeds; without random numbers of its own a subject draws eager's.
+    # With eager's random stream outputs that are right show that a gradient should be. Sequences have no other seeds.
+    draws_alike = not (subject.spec.random or is_user_function(subject.name)) and judgement.value.startswith("grad of")
+    if judgement.verdict is Verdict.RANDOM_STREAM and (draws_alike or case.program.is_sequence):
         return Judge(case.eager, case.exact, case.replica, case.coarsest, random=False).judge(runs[0])
     return recheck(judgement, case, subject, compiled, runs[0])
 

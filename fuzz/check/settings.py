@@ -53,16 +53,23 @@ def restore_switches() -> None:
     torch.backends.mha.set_fastpath_enabled(True)
 
 
-@contextmanager
-def allow(*, tf32: bool, own_random: bool) -> Iterator[None]:
-    """While entered, what a subject is allowed: TF32, and random numbers of its own, as Inductor draws them for users.
+#: Of the memory for activations, from 0 (all is computed again) to 1.
+_LITTLE = 0.1
 
-    Only with its own does it take dropout apart into the graph that its patterns of attention in training have.
+
+@contextmanager
+def allow(*, tf32: bool, own_random: bool, recomputes: bool) -> Iterator[None]:
+    """While entered, what a subject is allowed: TF32, random numbers of its own, as Inductor draws them for users, and
+    to compute most of what the backward pass reads again.
+
+    Only with its own random numbers does it take dropout apart into the graph that its patterns in training have.
     """
+    import torch._functorch.config as functorch
     import torch._inductor.config as inductor
 
     random = patch(inductor, "fallback_random", False) if own_random else nullcontext()
-    with allow_tf32_products() if tf32 else nullcontext(), random:
+    memory = patch(functorch, "activation_memory_budget", _LITTLE) if recomputes else nullcontext()
+    with allow_tf32_products() if tf32 else nullcontext(), random, memory:
         yield
 
 

@@ -50,7 +50,8 @@ class Subject:
     @contextmanager
     def apply_settings(self) -> Iterator[None]:
         """The settings it is compiled and run under."""
-        with settings.allow(tf32=self.tf32, own_random=self.spec.random), self.under():
+        spec = self.spec
+        with settings.allow(tf32=self.tf32, own_random=spec.random, recomputes=spec.recomputes), self.under():
             yield
 
 

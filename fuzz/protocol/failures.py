@@ -47,6 +47,7 @@ class Refusal(Word):
     UNKNOWN_SUBJECT = "unknown_subject", "this worker has no such subject, or no C++ compiler for it"
     NO_CONTRACT = "no_contract", "the case has no contract that says what its attention computes"
     NOT_RANDOM = "not_random", "the case draws no random numbers"
+    NOT_TRAINING = "not_training", "the case has no backward pass"
     UNSUPPORTED = "unsupported"
     TEXT_FAILS = "text_fails", "the program around the call does not run"
     NO_MEMORY = "no_memory", "not enough memory left to judge it"

@@ -24,7 +24,7 @@ BODY = f"return F.dropout((q @ k.transpose(-2, -1) / 4.0).softmax(dim=-1), {P}, 
 
 
 def run_subject(computed: Callable[..., Any], body: str = BODY, *, training: bool = True, **more: Any) -> SubjectResult:
-    subject = Subject("planted", lambda module, dynamic: computed)
+    subject = Subject("package.module:planted", lambda module, dynamic: computed)
     return of(subject, source(body, **more), training=training)
 
 

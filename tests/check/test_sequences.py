@@ -193,3 +193,15 @@ def test_coverage_tells_recompilations_and_dynamic_sizes(
     request = Check(id=0, source=source(case), subjects=("passes",), training=True)
     result = check(request, {"passes": find("passes")}, "cpu", lambda _: None, lambda: 0.0).results[0]
     assert tuple(name for name in result.reached if name.startswith("graphs ")) == told
+
+
+def test_gradients_of_another_dropout_mask_are_wrong_under_eager_s_random_stream() -> None:
+    def call_with_other_mask(module: nn.Module, _dynamic: bool) -> Compiled:
+        def call(x: Tensor) -> Any:
+            out = module(x)
+            other = module(x)
+            return out.detach() + other - other.detach()
+
+        return call
+
+    assert run(products(calls=(), drops=True), call_with_other_mask).verdict is Verdict.WRONG_GRADIENT

@@ -100,7 +100,7 @@ class Judge:
             known = _Replicas(known.runs + right)  # for this subject alone
             judgement = self._measure(compiled, coarsest, known)
         if judgement.verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT) and self._random:
-            judgement = Judgement(Verdict.RANDOM_STREAM, judgement.failure, judgement.numbers)
+            judgement = replace(judgement, verdict=Verdict.RANDOM_STREAM)
         if judgement.verdict in DOUBTED:
             judgement = self._locate(judgement, compiled, coarsest, known)
         if judgement.verdict.is_finding or handed is not None:

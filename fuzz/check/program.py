@@ -189,6 +189,8 @@ def _execute_call(
     copies: bool,
 ) -> Execution:
     leaves = _leaves(module, inputs) if torch.is_grad_enabled() else {}
+    for value in leaves.values() if not suffix else ():
+        value.grad = None  # of a run before
     given = {f"input {index}": value for index, value in enumerate(inputs) if isinstance(value, Tensor)}
     given |= {f"parameter {name}": value for name, value in module.named_parameters()}
     given |= {f"buffer {name}": value for name, value in module.named_buffers()}

@@ -312,12 +312,10 @@ class WorkerProcess:
                 message = self.read(max(START_SECONDS, self.config.timeout))
             finally:
                 said.cancel()
-        if isinstance(message, Hello) and message.protocol == protocol.PROTOCOL_VERSION:
+        if isinstance(message, Hello):
             return message
         if isinstance(message, Unusable):
             reason = message.reason
-        elif isinstance(message, Hello):
-            reason = f"it speaks protocol {message.protocol}, not {protocol.PROTOCOL_VERSION}"
         elif isinstance(message, ProcessLost):
             reason = f"{self.stage}: {describe_failure(message)}"
         else:

@@ -19,9 +19,6 @@ from fuzz.protocol.controls import Control, PatternMatched
 from fuzz.protocol.failures import Failure, Word, Write
 from fuzz.protocol.rewrites import WrongRewrite
 
-#: Said in `Hello`; a parent refuses a worker that speaks another version.
-PROTOCOL_VERSION = 1
-
 #: Stages of a check that come before the subjects, in this order.
 EAGER, REFERENCE, NOISE = "eager", "reference", "noise"
 
@@ -112,7 +109,6 @@ class Hello(Message):
     subjects: tuple[str, ...] = ()
     attention: dict[str, Capabilities] = field(default_factory=dict)
     missing_hooks: dict[str, str] = field(default_factory=dict)
-    protocol: int = PROTOCOL_VERSION
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,6 @@ def say_hello(rules: dict[str, Any], **more: Any) -> None:
         "subjects": (*SUBJECTS, *rules.get("subjects", ())),
         "attention": {name: {} for name in rules.get("attention", ())},
         "missing_hooks": rules.get("missing_hooks", {}),
-        "protocol": 1,
     }
     send("hello", **{**hello, **more})
 

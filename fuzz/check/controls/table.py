@@ -7,8 +7,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torch.nn.attention import SDPBackend, sdpa_kernel
-
 from fuzz.check.controls import inductor
 from fuzz.check.subject_builder import Subject
 from fuzz.check.torch_internals import wrap
@@ -55,7 +53,6 @@ CONTROLS: dict[str, ControlSpec] = {
     "only_pattern": _without(lambda name, number: "sfdp" in name and not _is_pattern(name, number), r"\d+"),
     "without_rewrite": _without(lambda name, rewrite: name == rewrite, r".+"),
     "sdpa": ControlSpec("|".join(inductor.FORMS), enter=lambda form, _: inductor.replace_sdpa(form)),
-    "sdpa_math": ControlSpec(enter=lambda _, __: sdpa_kernel(SDPBackend.MATH)),
     "tf32": ControlSpec(),
 }
 

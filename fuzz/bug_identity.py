@@ -18,7 +18,7 @@ SILENT = VALUES | {Verdict.METADATA, Verdict.NONDETERMINISTIC, Verdict.OUT_OF_BO
 """Verdicts that come without an error message."""
 INDIRECT = (
     {"biased_errors", "empty_rows_not_zero"},
-    {"dropout_statistic", "dropout_mask", "impossible_under_dropout", WITHOUT_DROPOUT},
+    {"dropout_statistic", "dropout_mask", WITHOUT_DROPOUT},
     {FURTHER_CALL},
 )
 """Kinds of failures, and calls, that show a bug less plainly than a wrong element of the case's own call, from plain to

@@ -231,18 +231,6 @@ class DropoutMask(Failure):
 
 
 @dataclass(frozen=True)
-class ImpossibleUnderDropout(Failure):
-    """No dropout mask gives such an output. `aspect`: `too_large`, `zero_rows` or `off_expectation`; `share`: of what
-    it is without dropout, over the head `index` or over all where that is empty."""
-
-    value: str
-    aspect: str
-    count: int = 0
-    index: tuple[int, ...] = ()
-    share: float = 0.0
-
-
-@dataclass(frozen=True)
 class FaultyOperation(Failure):
     """Eager is wrong: `operation` gives `given` where float64 gives `exact`. `value` is off by `error` (inf: not
     finite) because of it. `subject_is_wrong`: whether the subject's value is too, None where that can't be told;

@@ -47,12 +47,6 @@ _SENTENCES = {
     "dropout_mask depends_on_scores": "dropout: which weights are kept depends on more than positions and seed: "
     "{count} of {total} differ between these scores and equal ones",
     "dropout_mask backward_differs": "dropout: backward drops other weights than forward: {count} of {total} differ",
-    "impossible_under_dropout too_large": "{value}: {count} elements larger than any dropout mask makes them, "
-    "first at {index}",
-    "impossible_under_dropout zero_rows": "{value}: {count} rows are 0, which no dropout mask makes them, "
-    "first at {index}",
-    "impossible_under_dropout off_expectation": "{value}: {where} is {share:.3g} times what it is without dropout, "
-    "which no dropout mask makes it",
     "form_differs structure": "returned {actual}, eager returns {expected}",
     "form_differs mutation": "{value}: changed, eager leaves it alone",
     "form_differs strides": "{value}: strides {actual} are in another order than eager's {expected}",
@@ -142,8 +136,6 @@ def _fill(failure: Failure, words: Words) -> str:
             values["axes"] = _PLURALS.get(axis)
             under_scores = " under these scores" if failure.under_scores else ""
             values["where"] = f" of {axis} {failure.index}" if axis else under_scores
-        case failures.ImpossibleUnderDropout(index=index):
-            values["where"] = f"head {list(index)}" if index else "all of it"
     form = next((values[key] for key in ("statistic", "problem", "aspect") if key in values), "")
     sentence = _SENTENCES.get(f"{failure.kind} {form}") or _SENTENCES.get(failure.kind, "")
     try:

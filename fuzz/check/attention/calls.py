@@ -96,9 +96,9 @@ def _judge_numbers(call: Call, attention: Attention, attend: "FurtherCalls | Non
     rounds = attention.rounds
     if probability <= 0.0:
         return judge(call, rounds)
-    certain = dropout_masks.judge_unknown_mask(call, rounds)
-    if certain is not None:
-        return certain
+    lost = dropout_masks.find_nonfinite(call, rounds)
+    if lost is not None:
+        return lost
     if attend is None:
         return Judgement(Verdict.RANDOM_STREAM)
     backward = call.differentiable and "dv" in call.gradients

@@ -129,12 +129,7 @@ RELATIONS_TRIED = 2
 #: A dropout mask is read off in at most so many pieces as wide as values may be: a dozen calls each, short on CUDA.
 PIECES = {"cpu": 2, "cuda": 16}
 
-#: Units of roundoff by which an output may exceed the largest that any dropout mask gives: weights and the output are
-#: rounded, and 1 / (1 - p) with them, as for MASK_SCALE.
-UNREAD_ROUNDING = 16.0
-
-#: Beyond this many scores a changed call is compared bit for bit or not at all: an error bound needs every score in
-#: float64.
+#: Beyond this many scores a changed call is not compared: an error bound needs every score in float64.
 MOST_SCORES = 1 << 20
 
 #: A result within so many unit roundoffs of the dtype's largest number may be infinite.

@@ -155,21 +155,29 @@ def execute(
     _seed(seed)
     state = [(value, value.detach().clone()) for value in (*module.parameters(), *module.buffers())]
     done: list[Execution] = []
-    is_sequence = isinstance(calls, Generator)
+    on_gpu = torch.cuda.is_initialized()
+    # Later calls and runs may write to the memory of what one gave; a captured graph always does.
+    copies = isinstance(calls, Generator) or on_gpu
     with torch.set_grad_enabled(training), warnings.catch_warnings(), ExitStack() as stack:
         warnings.simplefilter("ignore")
         if isinstance(calls, Generator):
             stack.callback(calls.close)
         for number, inputs in enumerate(calls, 1):
             suffix = f", call {number}" if number > 1 else ""
+            if on_gpu:
+                torch.compiler.cudagraph_mark_step_begin()
             with mode or nullcontext(), restore_state() if watched else nullcontext():
-                done.append(_execute_call(call, module, inputs, cotangents, suffix, copies=is_sequence))
+                done.append(_execute_call(call, module, inputs, cotangents, suffix, copies=copies))
+            weights: list[Tensor] = list(module.parameters()) if on_gpu else []
+            for value in weights:
+                # Of a captured graph it is static, and nothing may be added to it.
+                value.grad = None if value.grad is None else value.grad.clone()
     for value, first in state:
         if not same_bits(value, first):
             # Writing what has a gradient into a buffer makes it part of that graph.
             (value.detach_() if value.grad_fn is not None else value.detach()).copy_(first)
     module.train(training)
-    if torch.cuda.is_initialized():
+    if on_gpu:
         # So that what a kernel does wrong is raised here and not in whatever waits for its result.
         torch.cuda.synchronize()
     merged = [{key: value for one in done for key, value in getattr(one, name).items()} for name in _BY_NAME]
@@ -208,7 +216,6 @@ def _execute_call(
 
     def keep(form: str, values: dict[str, Tensor]) -> dict[str, Tensor]:
         given = [value.detach() for value in values.values()]
-        # Later calls and runs may write to the memory of what this one gave.
         kept = MemoryMap(Tensor.clone)(given) if copies or mutated else given
         return dict(zip(map(form.format, values), kept, strict=True))
 

@@ -7,6 +7,7 @@ from typing import Any
 from generators.errors import add_place, require
 from generators.program.case import Case, FurtherCall, Input
 from generators.program.dtypes import FLOATS
+from generators.program.ops import OPS
 
 VALUES = ("equal", "same", "other")
 MODES = ("", "training", "inference", "no_grad", "inference_mode")
@@ -35,6 +36,10 @@ def at_call(case: Case, call: FurtherCall) -> Case:
 
 def check_calls(case: Case) -> None:
     """Raises CaseError, one line, where further calls make no sense."""
+    with add_place("checkpoint"):
+        require(case.checkpoint in CHECKPOINTS, f"checkpoint is {case.checkpoint!r}, expected full or selective")
+        writes = any(OPS[op.kind].writes for op in case.ops if op.kind in OPS)
+        require(not (case.checkpoint and writes), "what is computed again in the backward pass would write twice")
     with add_place("marked"):
         require(bool(case.calls) or not case.marked, "dimensions are marked dynamic, but there is one call only")
     if not case.calls:

@@ -29,7 +29,8 @@ def add_calls(case: Case, c: Choices) -> Case:
     """The case with further calls of its module, or as it is where none of those drawn is valid."""
     base = replace(case, contracts=(), dynamic=False)
     if case.training and c.chance(CHECKPOINTED):
-        base = replace(base, checkpoint=c.draw(_CHECKPOINTS))
+        again = replace(base, checkpoint=c.draw(_CHECKPOINTS))
+        base = again if _is_valid(again) else base
     step = c.pick(("sgd", "adamw"))
     called = base
     for _ in range(c.draw(_COUNTS)):

@@ -163,6 +163,8 @@ def test_what_goes_wrong_at_a_later_call_is_found_and_needs_two_calls(
         {"calls": (FurtherCall(step="sgd"), FurtherCall(step="adamw"))},
         {"calls": (FurtherCall(),) * 8},
         {"calls": (), "marked": ("S",)},
+        {"checkpoint": "some"},
+        {"checkpoint": "full", "ops": (make_op("out", "add_", ["x", "w"], {}),)},
     ],
 )
 def test_calls_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:

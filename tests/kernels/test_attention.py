@@ -253,5 +253,6 @@ BAD: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("options", "message"), BAD, ids=[case[1] for case in BAD])
 def test_arguments_that_do_not_fit_are_refused(options: dict[str, Any], message: str) -> None:
     made = Trial()
+    options = {name: value.to(made.q.device) if isinstance(value, Tensor) else value for name, value in options.items()}
     with pytest.raises(ValueError, match=message):
         attention(made.q, made.k, made.v, scale=0.25, **options)

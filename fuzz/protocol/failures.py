@@ -180,8 +180,8 @@ class MissingGradient(Failure):
 @dataclass(frozen=True)
 class RelationBroken(Failure):
     """What a further call gives is not what follows from the case's call. `relation`: its name in
-    fuzz/check/oracle/attention/relation_table.py; `aspect`: `shape`, `not_finite` or `rounding`; `left` and
-    `right`: both sides at `index`, or empty for a shape; `ratio` and `limit`: of the error over both error bounds."""
+    fuzz/check/oracle/attention/relation_table.py; `aspect`: `not_finite` or `rounding`; `left` and `right`: both sides
+    at `index`; `ratio` and `limit`: of the error over both error bounds."""
 
     relation: str
     aspect: str
@@ -192,8 +192,6 @@ class RelationBroken(Failure):
     right: float = 0.0
     ratio: float = 0.0
     limit: float = 0.0
-    shape: tuple[int, ...] = ()
-    expected_shape: tuple[int, ...] = ()
     call: str = field(default=FURTHER_CALL, kw_only=True)
 
 

@@ -27,7 +27,6 @@ _SENTENCES = {
     "biased_errors row": "{value}: the errors of the worst row are {amount:.2g} times those of right kernels" + _BIASED,
     "biased_errors rms": "{value}: errors are {amount:.2g} times those of right kernels" + _BIASED,
     "missing_gradient": "{value}: has no gradient, though an argument requires one",
-    "relation_broken shape": "a shape of {shape} where {expected_shape} follows",
     "relation_broken not_finite": _ELEMENTS + "not finite on one side",
     "relation_broken rounding": _ELEMENTS + "{ratio:.3g} times the error bounds of both sides (limit {limit:g})",
     "dropout_statistic slope": "gradients: with {effect:.0%} of {seeds} seeds they are not the slope of the outputs, "

@@ -204,6 +204,10 @@ def _execute_call(
     given |= {f"buffer {name}": value for name, value in module.named_buffers()}
     before = {name: value.detach().clone() for name, value in given.items()}
     structure, tensors = _flatten(call(*inputs))
+    storages = {value.untyped_storage()._cdata: name for name, value in given.items()}
+    for index, tensor in enumerate(tensors):
+        if (owner := storages.get(tensor.untyped_storage()._cdata)) is not None and tensor.numel():
+            structure += f", output {index} has the memory of {owner}"
     outputs = {f"output {index}{suffix}": tensor for index, tensor in enumerate(tensors)}
     used = {name: out for name, out in outputs.items() if leaves and out.requires_grad}
     if cotangents is None:

@@ -7,8 +7,6 @@ from typing import Any
 from generators.errors import CaseError, require
 from generators.program.case import Case, Values
 from generators.program.edits import prune_if_valid, redirect_read, replace_input
-from generators.program.ops.shaping import quotient
-from generators.program.sizes import Size
 from generators.program.type_check import check, prune, types_of
 from generators.program.values import INDICES
 from generators.sampling.builder import Builder
@@ -17,8 +15,8 @@ from generators.sampling.choices import Choices
 _SHARED = 0.15
 """The share in which an argument may have the memory of another."""
 _TRIES = 6
-_TARGETS = {"value": 4.0, "clone": 3.0, "buffer": 3.0, "argument": 2.0}
-_VIEWS = {"narrow": 3.0, "select": 2.0, "transpose": 2.0, "mT": 1.0, "unflatten": 1.0}
+_TARGETS = {"value": 5.0, "clone": 3.0, "buffer": 3.0}
+_VIEWS = {"narrow": 3.0, "select": 2.0, "transpose": 2.0, "unsqueeze": 1.0}
 _ELEMENTWISE = {"copy_": 3.0, "add_": 2.0, "mul_": 2.0, "lerp_": 1.0, "masked_scatter_": 1.0, "masked_fill_": 1.0}
 _PARTS = {"out": 1.0, "set_slice": 3.0, "set_select": 2.0, "index_put_": 2.0, "index_copy_": 1.5}
 _PARTS |= {"index_add_": 1.0, "scatter_": 1.0, "scatter_add_": 1.0}
@@ -53,10 +51,7 @@ def _insert(case: Case, c: Choices) -> Case:
     floats = [name for name in names if b.is_float(name) and b.rank(name)]
     require(bool(floats), "there is nothing to write into")
     old, later, returns = c.pick(floats), case.ops[place:], [*case.returns]
-    how = c.draw(_TARGETS)
-    if how == "argument":
-        old = c.pick([name for name in floats if any(i.name == name and not i.parameter for i in case.inputs)] or [old])
-    new = old
+    new, how = old, c.draw(_TARGETS)
     if how == "buffer":
         new = b.input("state", b.shape(old), dtype=b.dtype_of(old), buffer=True)
     elif how == "clone":
@@ -88,18 +83,14 @@ def _draw_slice(b: Builder, c: Choices, value: str) -> dict[str, Any]:
 
 def _view(b: Builder, c: Choices, value: str) -> str:
     kind, rank = c.draw(_VIEWS), b.rank(value)
-    axis = c.below(max(1, rank))
-    require(rank > (kind == "mT"), "a view needs more axes")
+    require(rank > 0, "a view needs an axis")
+    part = _draw_slice(b, c, value)
     if kind == "narrow":
-        return b.op(kind, value, to="part", **_draw_slice(b, c, value))
-    if kind == "select":
-        return b.op(kind, value, to="row", dim=axis, index=c.below(b.size(b.shape(value)[axis])))
+        return b.op(kind, value, to="part", **part)
     if kind == "transpose":
-        return b.op(kind, value, to="transposed", dim0=axis, dim1=c.below(rank))
-    if kind == "mT":
-        return b.op(kind, value, to="transposed")
-    size = b.shape(value)[axis]
-    return b.op(kind, value, to="split", dim=axis, sizes=(Size.of(2), quotient(size, Size.of(2), b.size(size) // 2)))
+        return b.op(kind, value, to="transposed", dim0=part["dim"], dim1=c.below(rank))
+    options = {"index": part["start"]} if kind == "select" else {}
+    return b.op(kind, value, to="row", dim=part["dim"], **options)
 
 
 def _write(b: Builder, c: Choices, target: str, floats: list[str]) -> str:
@@ -117,19 +108,15 @@ def _write(b: Builder, c: Choices, target: str, floats: list[str]) -> str:
         require(b.mode == "inference", "what `out=` writes has no gradient")
         return b.op(kind, target, values, c.pick(alike or [values]), function=c.pick(("mul", "add", "sub")))
     if kind.startswith("set"):
-        part: dict[str, Any] = _draw_slice(b, c, target)
-        if kind == "set_select":
-            part = {"dim": part["dim"], "index": part["start"]}
-        if c.chance(0.2):
-            return b.op(kind, target, other=number, **part)
-        return b.op(
-            kind, target, b.op("narrow" if kind == "set_slice" else "select", values, to="part", **part), **part
-        )
+        part = _draw_slice(b, c, target)
+        part = part if kind == "set_slice" else {"dim": part["dim"], "index": part["start"]}
+        given = [] if c.chance(0.2) else [b.op("narrow" if "stop" in part else "select", values, to="part", **part)]
+        return b.op(kind, target, *given, other=None if given else number, **part)
+    if kind in ("add_", "mul_"):
+        given = [] if c.chance(0.3) else [values]
+        form = c.pick(("method", "operator"))
+        return b.op(kind, target, *given, other=None if given else number, form=form)
     if kind in _ELEMENTWISE:
-        if kind != "lerp_" and rank and c.chance(0.3):
-            values = b.op("narrow", values, to="row", dim=c.below(rank), stop=1)
-        if kind in ("add_", "mul_") and c.chance(0.3):
-            return b.op(kind, target, other=number, form=c.pick(("method", "operator")))
         return b.op(kind, target, values)
     return _write_indexed(b, c, kind, target, values)
 

@@ -1,5 +1,7 @@
 """Writers of layers with state: a cache of keys and values that new tokens are written into, and running statistics."""
 
+from typing import Any
+
 from generators.program.case import Values
 from generators.program.sizes import Size, shape_of
 from generators.sampling import layers
@@ -25,22 +27,21 @@ def write_kv_cache(b: Builder, c: Choices) -> list[str]:
 def write_static_cache(b: Builder, c: Choices) -> list[str]:
     """A cache with room for more tokens, which S new ones are written into at `cache_position`, from T on."""
     now = _project_tokens(b, c, rotary=False)
-    past, end, room = Size.of("T"), Size.parse("S+T"), Size.parse("S+T") + c.pick((0, 1, 7))
-    if c.chance(0.5):
-        position = b.input("cache_position", ("S",), Values("positions", scale=float(b.dims["T"])), "int64")
+    end, room = Size.parse("S+T"), Size.parse("S+T") + c.pick((0, 1, 7))
+    given = Values("positions", scale=float(b.dims["T"])) if c.chance(0.5) else None
+    if given is not None:
+        position = b.input("cache_position", ("S",), given, "int64")
     else:
-        position = b.op("arange", to="position", start=past, stop=end)
-    how = c.draw({"index_copy_": 3.0, "index_put_": 2.0, "set_slice": 3.0})
+        position = b.op("arange", to="position", start="T", stop=end)
+    kind = c.draw({"index_copy_": 3.0, "index_put_": 2.0, "set_slice": 3.0})
     caches = []
-    for name, new in _new_values(b, now):
-        cache = _cache(b, c, name, ("B", b.shape(new)[1], room, b.shape(new)[3]))
-        if how == "set_slice":
-            caches.append(b.op(how, cache, new, dim=2, start=past, stop=end))
+    for cache, new in _open_caches(b, c, now, room):
+        if kind == "set_slice":
+            caches.append(b.op(kind, cache, new, dim=2, start="T", stop=end))
         else:
-            caches.append(b.op(how, cache, position, new, dim=2))
+            caches.append(b.op(kind, cache, position, new, dim=2))
     if c.chance(0.3):
-        caches = [b.op("narrow", cache, to="seen", dim=2, stop=end) for cache in caches]
-        return _attend_over(b, c, now, caches)
+        return _attend_over(b, c, now, [b.op("narrow", cache, to="seen", dim=2, stop=end) for cache in caches])
     columns = b.op("arange", to="columns", stop=room)
     return _attend_over(b, c, now, caches, keep=b.op("le", columns, b.op("unsqueeze", position, dim=-1), to="keep"))
 
@@ -48,21 +49,17 @@ def write_static_cache(b: Builder, c: Choices) -> list[str]:
 def write_rolling_cache(b: Builder, c: Choices) -> list[str]:
     """A sliding window: the oldest S of S + T tokens leave the cache, and S new ones are written to its end."""
     now = _project_tokens(b, c, rotary=False)
-    new_tokens, room = Size.of("S"), Size.parse("S+T")
-    how = c.pick(("cat", "roll", "slices"))
-    caches = []
-    for name, new in _new_values(b, now):
-        cache = _cache(b, c, name, ("B", b.shape(new)[1], room, b.shape(new)[3]))
-        kept = b.op("narrow", cache, to="kept", dim=2, start=new_tokens, stop=room)
-        if how == "cat":
-            cache = b.op("copy_", cache, b.op("cat", kept, new, to="joined", dim=2))
-        elif how == "roll":
+    last: dict[str, Any] = {"dim": 2, "start": Size.of("T"), "stop": Size.parse("S+T")}
+    caches, is_rolled = [], c.chance(0.4)
+    for cache, new in _open_caches(b, c, now, last["stop"]):
+        if is_rolled:
             rolled = b.op("roll", cache, to="rolled", shifts=-b.dims["S"], dim=2)
-            cache = b.op("copy_", cache, b.op("set_slice", rolled, new, dim=2, start="T", stop=room))
+            caches.append(b.op("copy_", cache, b.op("set_slice", rolled, new, **last)))
         else:
-            cache = b.op("set_slice", cache, b.op("clone", kept), dim=2, stop="T")
-            cache = b.op("set_slice", cache, new, dim=2, start="T", stop=room)
-        caches.append(cache)
+            kept = b.op("narrow", cache, to="kept", dim=2, start="S", stop=last["stop"])
+            caches.append(
+                b.op("set_slice", b.op("set_slice", cache, b.op("clone", kept), dim=2, stop="T"), new, **last)
+            )
     return _attend_over(b, c, now, caches)
 
 
@@ -78,14 +75,13 @@ def write_paged_cache(b: Builder, c: Choices) -> list[str]:
     page = b.op("select", table, to="page", dim=1, index=place // b.dims["P"])
     slot = b.op("full", to="slot", sizes=(Size.of("B"),), value=place % b.dims["P"], dtype="int64")
     caches = []
-    for name, new in _new_values(b, now):
+    for cache, new in _open_caches(b, c, now):
         _, heads, _, head_dim = b.shape(new)
-        cache = _cache(b, c, name, ("B*M", "P", heads, head_dim))
-        cache = b.op("index_put_", cache, page, slot, b.op("squeeze", new, to="token", dim=2))
+        b.op("index_put_", cache, page, slot, b.op("squeeze", new, to="token", dim=2))
         gathered = b.op(
             "reshape", b.op("index", cache, table, to="gathered"), sizes=shape_of("B", "M*P", heads, head_dim)
         )
-        caches.append(b.op("transpose", gathered, to="keys" if name == "k" else "values", dim0=1, dim1=2))
+        caches.append(b.op("transpose", gathered, to="gathered", dim0=1, dim1=2))
     columns = b.op("unsqueeze", b.op("arange", to="columns", stop="M*P"), dim=0)
     return _attend_over(b, c, now, caches, keep=b.op("le", columns, to="keep", other=place))
 
@@ -132,18 +128,19 @@ def _project_tokens(b: Builder, c: Choices, *, rotary: bool = True, one_token: b
     return Heads(Head.of(q), Head.of(k), Head.of(v), group=group)
 
 
-def _new_values(b: Builder, now: Heads) -> list[tuple[str, str]]:
-    """K and v as they are written into a cache: it keeps no gradients."""
-    values = (("k", now.k.value), ("v", now.v.value))
-    return [(name, b.op("detach", value) if b.mode == "training" else value) for name, value in values]
-
-
-def _cache(b: Builder, c: Choices, name: str, shape: tuple[Size | str, ...]) -> str:
-    """A buffer, or an argument that the caller keeps."""
-    if c.chance(0.6):
-        return b.input(f"{name}_cache", shape, Values("constant", scale=0.0) if c.chance(0.3) else None, buffer=True)
-    cache = b.input(f"past_{name}", shape)
-    return b.op("detach", cache) if b.mode == "training" else cache
+def _open_caches(b: Builder, c: Choices, now: Heads, room: Size | None = None) -> list[tuple[str, str]]:
+    """Caches for k and v, each with the new values: [B, heads, room, head_dim], or without `room` pages of P tokens,
+    [B*M, P, heads, head_dim]. They are buffers, or arguments that the caller keeps, and keep no gradients."""
+    is_buffer, found = c.chance(0.6), []
+    values = Values("constant", scale=0.0) if c.chance(0.2) else None
+    for name, new in (("k", now.k.value), ("v", now.v.value)):
+        _, heads, _, head_dim = b.shape(new)
+        shape = shape_of("B*M", "P", heads, head_dim) if room is None else shape_of("B", heads, room, head_dim)
+        pair = [b.input(f"{name}_cache", shape, values, buffer=is_buffer), new]
+        if b.mode == "training":
+            pair = [b.op("detach", value) for value in pair]
+        found.append((pair[0], pair[1]))
+    return found
 
 
 def _attend_over(b: Builder, c: Choices, now: Heads, caches: list[str], keep: str = "") -> list[str]:
@@ -157,10 +154,7 @@ def _attend_over(b: Builder, c: Choices, now: Heads, caches: list[str], keep: st
     features = AttentionFeatures(causal=None if keep or b.dims["S"] == 1 else "bottom_right")
     seen = Heads(now.q, Head.of(caches[0]), Head.of(caches[1]), group=now.group)
     if bias and c.chance(0.4):
-        b.deny_unless(False)
-        mask = c.pick((keep, bias))
-        grouped = now.group != Size.of(1)
-        output = b.op("sdpa", *seen.values, mask, to="out", enable_gqa=grouped)
+        output = b.op("sdpa", *seen.values, c.pick((keep, bias)), to="out", enable_gqa=now.group != Size.of(1))
     else:
         output = attend(b, c, seen, features, bias).output
     return [merge_heads(b, c, output), *(caches if c.chance(0.7) else [])]

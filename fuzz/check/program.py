@@ -203,6 +203,7 @@ def _execute_call(
     given |= {f"parameter {name}": value for name, value in module.named_parameters()}
     given |= {f"buffer {name}": value for name, value in module.named_buffers()}
     before = {name: value.detach().clone() for name, value in given.items()}
+    versions = {name: _count_writes(value) for name, value in given.items()}
     structure, tensors = _flatten(call(*inputs))
     storages = {value.untyped_storage()._cdata: name for name, value in given.items()}
     for index, tensor in enumerate(tensors):
@@ -215,7 +216,12 @@ def _execute_call(
     used = {name: out for name, out in used.items() if name in cotangents and cotangents[name].shape == out.shape}
     if used:
         torch.autograd.backward(list(used.values()), [cotangents[name].to(out.dtype) for name, out in used.items()])
-    mutated = {name: value for name, value in given.items() if not same_bits(value, before[name])}
+    # A write that changes nothing in eager may change the last bits elsewhere.
+    mutated = {
+        name: value
+        for name, value in given.items()
+        if versions[name] != _count_writes(value) or not same_bits(value, before[name])
+    }
     gradients = {name: value.grad for name, value in leaves.items() if value.grad is not None}
 
     def keep(form: str, values: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -231,6 +237,10 @@ def _execute_call(
         cotangents,
         {f"{name} afterwards{suffix}": before[name] for name in mutated},
     )
+
+
+def _count_writes(value: Tensor) -> int:
+    return 0 if value.is_inference() else value._version
 
 
 def same_bits(left: Tensor, right: Tensor) -> bool:

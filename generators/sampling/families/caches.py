@@ -27,10 +27,12 @@ def write_kv_cache(b: Builder, c: Choices) -> list[str]:
 def write_static_cache(b: Builder, c: Choices) -> list[str]:
     """A cache with room for more tokens, which S new ones are written into at `cache_position`, from T on."""
     now = _project_tokens(b, c, rotary=False)
-    end, room = Size.parse("S+T"), Size.parse("S+T") + c.pick((0, 1, 7))
-    given = Values("positions", scale=float(b.dims["T"])) if c.chance(0.5) else None
-    if given is not None:
-        position = b.input("cache_position", ("S",), given, "int64")
+    # A dimension of its own, so that a further call may bring another number of tokens.
+    end, room = Size.parse("S+T"), Size.of("L")
+    b.dims["L"] = b.size(end) + c.pick((0, 1, 7))
+    if c.chance(0.5):
+        first = Values("positions", scale=float(b.dims["T"]))
+        position = b.input("cache_position", ("S",), first, "int64")
     else:
         position = b.op("arange", to="position", start="T", stop=end)
     kind = c.draw({"index_copy_": 3.0, "index_put_": 2.0, "set_slice": 3.0})
@@ -47,9 +49,10 @@ def write_static_cache(b: Builder, c: Choices) -> list[str]:
 
 
 def write_rolling_cache(b: Builder, c: Choices) -> list[str]:
-    """A sliding window: the oldest S of S + T tokens leave the cache, and S new ones are written to its end."""
+    """A sliding window: the oldest S of L tokens leave the cache, and S new ones are written to its end."""
     now = _project_tokens(b, c, rotary=False)
-    last: dict[str, Any] = {"dim": 2, "start": Size.of("T"), "stop": Size.parse("S+T")}
+    b.dims["L"] = b.dims["S"] + b.dims["T"]
+    last: dict[str, Any] = {"dim": 2, "start": Size.parse("L-S"), "stop": Size.of("L")}
     caches, is_rolled = [], c.chance(0.4)
     for cache, new in _open_caches(b, c, now, last["stop"]):
         if is_rolled:
@@ -57,9 +60,8 @@ def write_rolling_cache(b: Builder, c: Choices) -> list[str]:
             caches.append(b.op("copy_", cache, b.op("set_slice", rolled, new, **last)))
         else:
             kept = b.op("narrow", cache, to="kept", dim=2, start="S", stop=last["stop"])
-            caches.append(
-                b.op("set_slice", b.op("set_slice", cache, b.op("clone", kept), dim=2, stop="T"), new, **last)
-            )
+            moved = b.op("set_slice", cache, b.op("clone", kept), dim=2, stop=last["start"])
+            caches.append(b.op("set_slice", moved, new, **last))
     return _attend_over(b, c, now, caches)
 
 

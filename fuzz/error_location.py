@@ -5,6 +5,8 @@ The data is `SubjectResult.where`, a `WrongElements`.
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 from fuzz.protocol import SubjectResult, WrongElements
 from fuzz.protocol.render import describe
@@ -36,7 +38,10 @@ _SHOWN = 4
 
 def describe_with_names(case: Case, result: SubjectResult, *, brief: bool = False) -> str:
     """`describe` with the program's names for values."""
-    return describe(result, brief=brief, words=lambda value: name_value(case, value))
+    named: Any = result.failure
+    if getattr(named, "value", ""):
+        named = replace(named, value=name_value(case, named.value))
+    return describe(replace(result, failure=named), brief=brief)
 
 
 def describe_where(case: Case, where: WrongElements | None) -> str:

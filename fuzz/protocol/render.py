@@ -1,7 +1,7 @@
 """Failures in words: the one place that turns what a worker found into sentences, which nothing reads again."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from fuzz.protocol import CASTS, TF32, SubjectResult, failures
@@ -71,13 +71,9 @@ MEANINGS = {
 """Why each relation of fuzz/check/oracle/attention/relation_table.py holds, by its name there."""
 
 
-Words = Callable[[str], str]
-"""What to call a value, by its name in executions."""
-
-
-def describe(result: SubjectResult, *, brief: bool = False, words: Words = describe_value) -> str:
+def describe(result: SubjectResult, *, brief: bool = False) -> str:
     """What is wrong and what explains it, in one line, or "". `brief`: see `describe_failure`."""
-    parts = [describe_failure(result.failure, brief=brief, words=words)] if result.failure is not None else []
+    parts = [describe_failure(result.failure, brief=brief)] if result.failure is not None else []
     if result.excuse:
         parts.append(_EXCUSES.get(result.excuse, result.excuse))
     if result.writes:
@@ -94,15 +90,15 @@ def describe_writes(writes: Sequence[Write]) -> str:
     )
 
 
-def describe_failure(failure: Failure, *, brief: bool = False, words: Words = describe_value) -> str:
+def describe_failure(failure: Failure, *, brief: bool = False) -> str:
     """A failure in one line. `brief`: without the limit, the subject and the broken relation."""
     match failure:
         case failures.RelationBroken():
-            return _fill(failure, words) if brief else f"{failure.relation}: {_fill(failure, words)}"
+            return _fill(failure) if brief else f"{failure.relation}: {_fill(failure)}"
         case failures.WrongValue():
-            text = _describe_wrong_value(failure, words, brief=brief)
+            text = _describe_wrong_value(failure, brief=brief)
         case failures.FaultyOperation():
-            text = _describe_faulty_operation(failure, words, brief=brief)
+            text = _describe_faulty_operation(failure, brief=brief)
         case failures.OutOfBounds(writes=writes):
             text = f"wrote {describe_writes(writes)}"
         case failures.StateChanged(changes=changes):
@@ -112,22 +108,22 @@ def describe_failure(failure: Failure, *, brief: bool = False, words: Words = de
             text += f" at {failure.place}" if failure.place and not (brief and failure.text) else ""
         case failures.DeviceError(fault=fault, kernel=kernel, place=place):
             text = f"{fault}{kernel and f' in {kernel}'}{place and f', launched at {place}'}"
-        case failures.ProcessLost(place=place, last_words=last):
+        case failures.ProcessLost(place=place, last_words=words):
             text = failure.how.explanation.format(failure.detail)
-            text += f", in {place}" if place else f": {last}" if last else ""
+            text += f", in {place}" if place else f": {words}" if words else ""
         case failures.NotTaken():
             text = ": ".join(filter(None, [failure.why.explanation, failure.detail]))
         case _:
-            text = _fill(failure, words)
+            text = _fill(failure)
     undeclared = () if brief else getattr(failure, "undeclared", ())
     if undeclared:
         text += f"; right for a function that declares that it rounds {' and '.join(undeclared)}"
     return _CALLS.get(failure.call, "") + (failure.sequences and f"{failure.sequences}: ") + text
 
 
-def _fill(failure: Failure, words: Words) -> str:
+def _fill(failure: Failure) -> str:
     values: dict[str, Any] = {key: list(v) if isinstance(v, tuple) else v for key, v in vars(failure).items()}
-    values["value"] = words(values.get("value", ""))
+    values["value"] = describe_value(values.get("value", ""))
     match failure:
         case failures.DropoutStatistic(effect=effect):
             values["much"] = f"{effect:.3g} times eager's" if math.isfinite(effect) else "above 0, eager's is 0"
@@ -143,9 +139,10 @@ def _fill(failure: Failure, words: Words) -> str:
         return f"{failure.kind} {form}"  # stored by another version, with other fields
 
 
-def _describe_wrong_value(failure: failures.WrongValue, words: Words, *, brief: bool) -> str:
+def _describe_wrong_value(failure: failures.WrongValue, *, brief: bool) -> str:
     absent = "the gradient is missing; with 0 in its place " if failure.gradient_missing else ""
-    off = f"{words(failure.value)}: {absent}element {list(failure.index)} is off by {failure.error:.2g} from float64"
+    off = f"{absent}element {list(failure.index)} is off by {failure.error:.2g} from float64"
+    off = f"{describe_value(failure.value)}: {off}"
     if failure.eager_error is None:
         return off if brief else f"{off}, {failure.ratio:.2g} times what rounding explains (limit {failure.limit:.3g})"
     off += f", eager's by {failure.eager_error:.2g}"
@@ -154,10 +151,10 @@ def _describe_wrong_value(failure: failures.WrongValue, words: Words, *, brief: 
     return f"{off} (worst row {failure.ratio:.2g} times what rounding explains, limit {failure.limit:g})"
 
 
-def _describe_faulty_operation(failure: failures.FaultyOperation, words: Words, *, brief: bool) -> str:
+def _describe_faulty_operation(failure: failures.FaultyOperation, *, brief: bool) -> str:
     off = "is not finite" if math.isinf(failure.error) else f"is off by {failure.error:.2g} from float64"
     said = f"{failure.operation} gives {failure.given:.3g} where float64 gives {failure.exact:.3g}"
-    said += f": eager's {words(failure.value)} {off}"
+    said += f": eager's {describe_value(failure.value)} {off}"
     if brief or failure.subject_is_wrong is None:
         return said
     if failure.subject_is_wrong:

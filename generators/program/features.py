@@ -5,6 +5,8 @@ from typing import Any
 
 from generators.program.case import Case, Input, Op, TensorType
 from generators.program.dtypes import LOW_PRECISION
+from generators.program.further_calls import list_differences
+from generators.program.memory import list_targets
 from generators.program.ops.shaping import VIEWS
 from generators.program.type_check import attributes, types_of
 from generators.program.values import INDICES
@@ -29,7 +31,8 @@ def features(case: Case) -> frozenset[str]:
 
     Views, copies and other spellings of one operation are no features, since rewrites see through them. What a rewrite
     may overlook is one: axes permuted unlike any attention (`axes:unusual`), a fill that hides nothing
-    (`fill:unusual`), a mask compared with anything but 0 (`compared:unusual`).
+    (`fill:unusual`), a mask compared with anything but 0 (`compared:unusual`). So is that the module is called again
+    (`calls`), what differs between the calls, and what is written.
     """
     types = types_of(case)
     words = {"mode:training"} if case.training else set()
@@ -39,6 +42,11 @@ def features(case: Case) -> frozenset[str]:
         words.add("inputs:shared")
     if case.autocast:
         words.add("autocast")
+    if case.checkpoint:
+        words.add("checkpoint")
+    if case.calls:
+        words.update(("calls", *(f"calls:{word}" for word in list_differences(case))))
+    words.update(f"writes:{target}" for target in list_targets(case))
     if any(i.dtype in LOW_PRECISION for i in case.inputs):
         words.add("dtype:low")
     if len(case.returns) > 1:

@@ -1,7 +1,7 @@
 """Further calls of a case's module: which make sense, and what the program is at each of them."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from generators.errors import add_place, require
@@ -13,6 +13,13 @@ VALUES = ("equal", "same", "other")
 MODES = ("", "training", "inference", "no_grad", "inference_mode")
 STEPS = ("", "sgd", "adamw", "compiled_sgd", "compiled_adamw")
 CHECKPOINTS = ("", "full", "selective")
+_WORDS = {
+    "sizes": "other sizes",
+    "layouts": "other strides",
+    "dtype": "another dtype",
+    "step": "a step of an optimizer",
+}
+_WORDS |= {"reseeds": "the random state of the first", "other": "other values", "same": "the same tensors"}
 MOST = 8
 """How many calls a case may have."""
 
@@ -64,6 +71,18 @@ def check_calls(case: Case) -> None:
             require(named <= arguments, f"layouts of {', '.join(sorted(named - arguments))}: no argument")
             plain = not (call.sizes or call.layouts or call.dtype)
             require(call.values != "same" or plain, "the same tensors have the same sizes, layouts and dtype")
+
+
+def list_differences(case: Case) -> list[str]:
+    """What tells further calls from the first, in words such as "other sizes" and "inference"."""
+    given = {
+        (field.name, value)
+        for call in case.calls
+        for field in fields(call)
+        if (value := getattr(call, field.name)) != field.default
+    }
+    words = {_WORDS.get(name) or _WORDS.get(value, value) for name, value in given}
+    return sorted(words | ({"sizes marked as dynamic"} if case.marked else set()))
 
 
 def cast_to(case: Case, call: FurtherCall, item: Input) -> str | None:

@@ -26,6 +26,13 @@ def is_written(case: Case) -> bool:
     return any(OPS[op.kind].writes for op in case.ops)
 
 
+def list_targets(case: Case) -> list[str]:
+    """What operations write into, in words: "a buffer", "an argument", "a result"."""
+    inputs, owners = {item.name: item for item in case.inputs}, find_owners(case)
+    targets = (inputs.get(owners[op.name]) for op in case.ops if OPS[op.kind].writes)
+    return sorted({"a result" if one is None else "a buffer" if one.parameter else "an argument" for one in targets})
+
+
 def find_owners(case: Case) -> dict[str, str]:
     """By value, the value whose memory it has: an input or a result. What may be a view counts as one."""
     owners = {item.name: item.shares or item.name for item in case.inputs}

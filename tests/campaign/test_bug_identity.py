@@ -18,9 +18,10 @@ from fuzz.protocol.failures import (
     WrongValue,
     normalize,
 )
-from generators.program.case import Case
+from generators.program.case import Case, FurtherCall
 from generators.program.features import features
 from generators.sampling.sample import sample
+from tests.check.test_sequences import products
 
 
 def symptom(
@@ -180,6 +181,41 @@ def test_axes_turned_as_no_attention_turns_them_are_a_feature(turn: str, *, unus
         f"ops:\n  - {{name: z, op: {turn}}}\nreturns: [z]\n"
     )
     assert ("axes:unusual" in features(case)) is unusual
+
+
+def of_calls(*calls: FurtherCall, value: str = "output 0, call 2") -> Symptom:
+    failure = WrongValue(value, (0, 0), 1.0, 9.0, 4.0)
+    return symptom(Verdict.WRONG_RESULT, features=[*features(products(calls=calls))], failure=failure)
+
+
+def test_what_differs_between_calls_tells_bugs_apart_and_the_number_of_the_call_does_not() -> None:
+    sizes, layouts = FurtherCall(sizes=(("S", 5),)), FurtherCall(layouts=(("x", "transposed"),))
+    assert of_calls(sizes).explains(of_calls(layouts, sizes, value="output 0, call 3"))
+    assert of_calls(sizes).explains(of_calls(FurtherCall(sizes=(("B", 3),))))
+    assert not of_calls(sizes).explains(of_calls(layouts))
+    assert not of_calls(FurtherCall()).explains(of_calls(value="output 0"))
+
+
+def test_what_is_written_and_how_tells_bugs_apart() -> None:
+    words = [
+        features(casefile.loads(WRITES.format(*how))) for how in (("add_", "x"), ("copy_", "x"), ("add_", "cache"))
+    ]
+    one, other, buffer = (symptom(Verdict.WRONG_RESULT, features=[*words]) for words in words)
+    assert one.explains(one)
+    assert not (one.explains(other) or other.explains(one) or one.explains(buffer) or buffer.explains(one))
+
+
+WRITES = """
+case_format: 1
+dims: {{B: 2}}
+inputs:
+  x: {{shape: [B], dtype: float32, values: {{seed: 0}}}}
+  z: {{shape: [B], dtype: float32, values: {{seed: 2}}}}
+  cache: {{shape: [B], dtype: float32, values: {{seed: 1}}, parameter: true, buffer: true}}
+ops:
+  - {{name: out, op: {}, args: [{}, z]}}
+returns: [out]
+"""
 
 
 VALUE = WrongValue("out", (0, 0, 0, 0), 1.0, 9.0, 4.0)

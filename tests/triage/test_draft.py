@@ -6,17 +6,24 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from torch import Tensor, nn
 
+from corpus import casefile
 from corpus.entry import Entry, Found, load
 from fuzz.evaluator import ROOT
 from fuzz.protocol import FINDINGS, SubjectResult, Verdict
 from fuzz.protocol.controls import Control
 from fuzz.protocol.failures import Failure, FaultyOperation, Raised
-from generators.program.case import Case
+from generators.program.case import Case, FurtherCall
 from generators.program.emit import source
+from generators.program.memory import is_written
+from generators.program.type_check import check as check_case
 from generators.sampling.sample import sample
+from tests.check.test_sequences import CALLS, of_first_size, products
 from tests.triage.conftest import NUMBERS, OFF, ablation, ran
 from triage.attribution.ablation import EAGER, INDUCTOR, Ablation
 from triage.attribution.explain import explain
@@ -224,6 +231,58 @@ def test_repro_has_the_text_that_ran() -> None:
         text = script(drawn)
         assert source(drawn).strip() in text
         assert imported(text) - set(sys.stdlib_module_names) == {"torch"}
+
+
+WRITES = """
+case_format: 1
+dims: {B: 2}
+inputs:
+  x: {shape: [B], dtype: float32, values: {seed: 0}}
+  shared: {shape: [B], dtype: float32, values: {seed: 0}, shares: x}
+  z: {shape: [B], dtype: float32, values: {seed: 2}}
+  cache: {shape: [B], dtype: float32, values: {seed: 1}, parameter: true, buffer: true}
+ops:
+  - {name: written, op: add_, args: [cache, z]}
+  - {name: out, op: mul, args: [written, x]}
+returns: [out]
+"""
+
+
+@pytest.mark.parametrize(
+    ("case", "wrong"),
+    [
+        (products(calls=CALLS), "call 3: output 0"),
+        (products("inference", (*CALLS[:2], FurtherCall(under="training"))), "call 3: output 0"),
+        (casefile.loads(WRITES), "cache afterwards"),
+        (casefile.loads(WRITES.replace("cache, z", "shared, z")), "x afterwards"),
+        (replace(casefile.loads(WRITES), calls=(FurtherCall(),)), "call 2: output 0"),
+    ],
+)
+def test_repro_shows_which_value_of_which_call_is_off(
+    case: Case, wrong: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_case(case)
+    names: dict[str, Any] = {"__name__": "repro"}
+    exec(script(case), names)
+    monkeypatch.setattr(torch, "compile", lambda module, **_: module)
+    assert names["test_fn"]()
+    capsys.readouterr()
+    compile_module = without_writes if is_written(case) else of_first_size
+    monkeypatch.setattr(torch, "compile", lambda module, **_: compile_module(module, False))
+    assert not names["test_fn"]()
+    off = {line.partition(": values")[0] for line in capsys.readouterr().out.splitlines() if "same: False" in line}
+    assert wrong in off
+
+
+def without_writes(module: nn.Module, _dynamic: bool) -> Any:
+    def call(*inputs: Tensor) -> Tensor:
+        state = [(value, value.clone()) for value in (*inputs, *module.buffers())]
+        out = module(*inputs).clone()
+        for value, before in state:
+            value.copy_(before)
+        return out
+
+    return call
 
 
 def script(case: Case, verdict: Verdict = Verdict.WRONG_RESULT, title: str = "title") -> str:

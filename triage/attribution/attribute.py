@@ -4,17 +4,21 @@ import itertools
 from dataclasses import replace
 
 from corpus.entry import Entry
-from fuzz.bug_identity import PROCESS
+from fuzz.bug_identity import PROCESS, SILENT
 from fuzz.evaluator import Evaluator
 from fuzz.protocol import Verdict
 from fuzz.subjects import get_spec, is_user_function
 from generators.errors import UserError
+from generators.program.case import FurtherCall
+from generators.program.further_calls import at_call, list_differences
+from generators.program.memory import is_written, list_targets
+from generators.program.ops import OPS
 from triage.attribution import ablation as subjects
 from triage.attribution.ablation import Ablation, find_cheapest, run_ablation
 from triage.attribution.experiments import Study, mechanism_of, passes
 from triage.attribution.function_cause import find_kernel_cause, find_operation_cause, find_place
 from triage.attribution.rewrite import find_rewrite_cause
-from triage.attribution.root_cause import Experiment, Mechanism, MechanismKind, NoControls, RootCause, Stage
+from triage.attribution.root_cause import CaseChange, Experiment, Mechanism, MechanismKind, NoControls, RootCause, Stage
 
 _SYMBOLIC = "passes_dynamic"
 _BEFORE_CODEGEN = (
@@ -42,13 +46,17 @@ def attribute(entry: Entry, evaluator: Evaluator, ablation: Ablation | None = No
         return _find_lost_cause(study, ablation, is_attention=is_attention)
     if result.verdict is Verdict.EAGER_SUSPECT:
         return find_operation_cause(replace(study, subject=subjects.EAGER))
-    return find_kernel_cause(study, ablation) if is_attention else _find_compiler_cause(entry, study, ablation)
+    if is_attention:
+        return find_kernel_cause(study, ablation)
+    cause = _find_compiler_cause(entry, study, ablation)
+    if cause.is_attention_pattern or result.verdict not in SILENT:
+        return cause
+    return _find_state(replace(study, subject=find_cheapest(ablation, entry)), cause)
 
 
 def run_kernel_ablation(entry: Entry, evaluator: Evaluator) -> Ablation:
     """Eager, PyTorch's MATH backend and the attention function that the case is about. Raises UserError."""
-    known = evaluator.hello.attention
-    if known and entry.subject not in known:
+    if entry.subject not in evaluator.hello.attention:
         raise UserError(f"{entry.subject} is neither an attention function (see docs/kernels.md) nor torch.compile")
     names = dict.fromkeys((subjects.EAGER, subjects.MATH, entry.subject))
     stages = {name: evaluator.evaluate_or_raise(entry.case, name) for name in names}
@@ -110,6 +118,21 @@ def _find_codegen_cause(study: Study) -> RootCause:
         if tried[-1].passes:
             return RootCause("inductor", Stage.CODEGEN, part, mechanism, (tried[-1], *lowerings))
     return RootCause("inductor", Stage.CODEGEN, "", mechanism, (*tried, *lowerings))
+
+
+def _find_state(study: Study, cause: RootCause) -> RootCause:
+    """The cause, with what it takes where the case needs a later call or a write."""
+    case, mechanism = study.case, cause.mechanism
+    if is_written(case):
+        kinds = sorted({op.kind for op in case.ops if OPS[op.kind].writes})
+        mechanism = Mechanism(MechanismKind.WRITTEN, f"{' and '.join(list_targets(case))} by {', '.join(kinds)}")
+    calls = (FurtherCall(), *case.calls) if case.calls else ()
+    alone = [study.try_case(at_call(case, call), CaseChange.CALLS_APART) for call in calls]
+    if not (alone and all(one.passes for one in alone)):
+        return replace(cause, mechanism=mechanism)
+    told = [" and ".join(list_differences(case)) or "nothing changed", *([str(mechanism)] if is_written(case) else [])]
+    mechanism = Mechanism(MechanismKind.LATER_CALL, ", and ".join(told))
+    return replace(cause, mechanism=mechanism, evidence=(*cause.evidence, alone[0]))
 
 
 def _find_lowerings(study: Study) -> list[Experiment]:

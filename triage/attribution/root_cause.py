@@ -53,6 +53,9 @@ class MechanismKind(StrEnum):
     DROPOUT = "dropout of another distribution"
     WRITES = "writes out of bounds"
     RESULTS_DIFFER = "different results for equal inputs"
+    # What it takes of a program that keeps state.
+    LATER_CALL = "a later call with {}"
+    WRITTEN = "a write into {}"
     # How anything fails.
     TWO_DTYPES = "an operation is given tensors of two dtypes"
     COMPILING_RAISES = "compiling raises {}"
@@ -107,6 +110,7 @@ class CaseChange(Word):
     CONTIGUOUS = "contiguous", "contiguous copies of the operands"
     FLOAT32 = "float32", "float32"
     FLOAT_DIVISOR = "float_divisor", "the divisor as a float"
+    CALLS_APART = "calls_apart", "each call made of a module of its own"
     WITHOUT_FEATURE = "without_feature", "no {}"
 
 

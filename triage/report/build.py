@@ -107,6 +107,7 @@ def write_report(
         "cause": describe_cause(ablation, cause) if cause else "",
         "evidence": describe_evidence(cause.evidence) if cause else [],
         "program": source(case).strip(),
+        "is_sequence": bool(case.calls),
         "calls": _list_calls(case, result) if kernel else [],
         "relation": relation,
         "sides": show_relation(relation) if relation else "",

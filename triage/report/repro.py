@@ -15,6 +15,7 @@ from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
 from generators.program.dtypes import LOW_PRECISION, category
 from generators.program.emit import is_random, source
+from generators.program.memory import is_written
 from generators.program.type_check import low_precision, types_of
 from triage.rendering import render
 from triage.report.relations import collect_code
@@ -127,6 +128,8 @@ def write_script(bug: Bug, *, borders: bool = False) -> Script:
     compiles = who == "compiled" or bool(
         is_kernel(bug.result) and not is_user_function(subject) and get_spec(subject).backend
     )
+    mutates = any(write.place == "itself" for write in writes) or getattr(failure, "aspect", "") == "mutation"
+    differentiates = case.training or any(call.under == "training" for call in case.calls)
     call = "run(Module(), backend=BACKEND)"
     if who == "kernel":
         call = 'run(WithKernel(), backend="inductor")' if compiles else "run(WithKernel())"
@@ -156,11 +159,12 @@ def write_script(bug: Bug, *, borders: bool = False) -> Script:
         bug=bug,
         case=case,
         verdict=str(verdict.value),
-        gradients=case.training and any(category(types_of(case)[name].dtype) == 2 for name in case.returns),
+        gradients=differentiates and any(category(types_of(case)[name].dtype) == 2 for name in case.returns),
         dynamic=bug.dynamic or case.dynamic,
         random=is_random(case),
         names=json.dumps([item.name for item in case.inputs if not item.parameter]),
-        inputs_kept=any(write.place == "itself" for write in writes),
+        keeps_memory=bool(case.calls) or any(item.shares for item in case.inputs),
+        is_written=is_written(case) or mutates,
         to_device="" if bug.device == "cpu" else f'.to("{bug.device}")',
         arguments="inputs()" if bug.device == "cpu" else f'[a.to("{bug.device}") for a in inputs()]',
         coarsest=coarsest_dtype(case),

@@ -12,6 +12,8 @@ from fuzz.protocol.render import MEANINGS, describe
 from fuzz.subjects import get_spec
 from generators.program.case import Case, Op, TensorType
 from generators.program.dtypes import LOW_PRECISION
+from generators.program.further_calls import list_differences
+from generators.program.memory import is_written, list_targets
 from generators.program.ops.shaping import VIEWS
 from generators.program.type_check import attributes, types_of
 from triage.attribution.ablation import EAGER, MATH, PASSES, Ablation, label
@@ -184,7 +186,8 @@ def search_words(case: Case, result: SubjectResult) -> str:
     if patterns:
         return f"_{patterns[0]}"
     sdpa = any(op.kind == "sdpa" for op in case.ops)
-    return f"inductor {'scaled_dot_product_attention' if sdpa else 'attention'} {symptom}"
+    what = "mutation" if is_written(case) else "scaled_dot_product_attention" if sdpa else "attention"
+    return f"inductor {what}{' recompile' if case.calls else ''} {symptom}"
 
 
 def value_of(result: SubjectResult) -> str:
@@ -255,11 +258,17 @@ def describe_program(case: Case, fired: tuple[str, ...] = ()) -> str:
     low = sorted({item.dtype for item in case.inputs if item.dtype in LOW_PRECISION})
     what += f" in {' and '.join(low)}" if low else ""
     what += " in training" if case.training else ""
-    return what + (" with symbolic sizes" if case.dynamic else "")
+    what += f" with {case.checkpoint} checkpointing" if case.checkpoint else ""
+    what += " with symbolic sizes" if case.dynamic else ""
+    differences = " and ".join(list_differences(case))
+    return f"{what}, called again{f' with {differences}' if differences else ''}" if case.calls else what
 
 
 def _unusual_parts(case: Case) -> Iterator[str]:
     types = types_of(case)
+    yield from (f"a write into {target}" for target in list_targets(case))
+    if any(item.shares for item in case.inputs):
+        yield "arguments that share memory"
     for op in case.ops:
         yield from _unusual_in(op, types)
     kinds = {op.kind for op in case.ops}

@@ -10,7 +10,7 @@ from typing import Any
 
 from fuzz.protocol import SubjectResult, WrongElements
 from fuzz.protocol.render import describe
-from fuzz.protocol.value_names import ValueName
+from fuzz.protocol.value_names import describe_value, parse_value
 from generators.program.case import Case, Contract
 from generators.program.type_check import types_of
 
@@ -74,7 +74,7 @@ def label_axes(case: Case, value: str, rank: int) -> tuple[str, ...]:
 
 def name_gradient(case: Case, value: str) -> str:
     """A kernel author's name for the oracle's "grad of input 0": "dq"; "of x" for an input that no kernel reads."""
-    if ValueName.parse(value) is None:
+    if parse_value(value) is None:
         return value
     name = _find_value(case, value)
     for contract in case.contracts:
@@ -87,21 +87,19 @@ def name_gradient(case: Case, value: str) -> str:
 def name_value(case: Case, value: str) -> str:
     """A value in words, with the program's name for an argument or parameter: "gradient of q", "output of the second
     call"."""
-    found = ValueName.parse(value)
-    if found is None:
-        return value
-    name = "output" if case.calls and len(case.returns) == 1 else ""
-    name = {"output": name, "buffer": ""}.get(found.kind, _find_value(case, value))
-    return found.describe(name, is_sequence=bool(case.calls))
+    found = parse_value(value)
+    name = _find_value(case, value) if found and found["kind"] in ("input", "parameter") else ""
+    name = "output" if found and found["kind"] == "output" and case.calls and len(case.returns) == 1 else name
+    return describe_value(value, name, is_sequence=bool(case.calls))
 
 
 def _find_value(case: Case, value: str) -> str:
     """The name in the program of the oracle's "output 0", "grad of input 2" or "grad of parameter w"."""
-    found = ValueName.parse(value)
-    if found is None or found.kind in ("parameter", "buffer"):
-        return found.which if found else ""
-    listed = case.returns if found.kind == "output" else [item.name for item in case.inputs if not item.parameter]
-    return listed[int(found.which)] if found.which.isdigit() and int(found.which) < len(listed) else ""
+    found = parse_value(value)
+    if found is None or found["kind"] in ("parameter", "buffer"):
+        return found["which"] if found else ""
+    listed = case.returns if found["kind"] == "output" else [item.name for item in case.inputs if not item.parameter]
+    return listed[int(found["which"])] if found["which"].isdigit() and int(found["which"]) < len(listed) else ""
 
 
 def _label_contract_axes(contract: Contract, name: str, rank: int) -> tuple[str, ...]:

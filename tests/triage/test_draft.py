@@ -277,7 +277,7 @@ def test_repro_shows_which_value_of_which_call_is_off(
 def without_writes(module: nn.Module, _dynamic: bool) -> Any:
     def call(*inputs: Tensor) -> Tensor:
         state = [(value, value.clone()) for value in (*inputs, *module.buffers())]
-        out = module(*inputs).clone()
+        out: Tensor = module(*inputs).clone()
         for value, before in state:
             value.copy_(before)
         return out

@@ -1,5 +1,6 @@
 """Fuzz an attention function in a test suite of its own: `check_attention(my_kernel)` is a test (docs/kernels.md)."""
 
+import json
 import os
 import shlex
 import shutil
@@ -24,6 +25,8 @@ def check_attention(
 ) -> None:
     """Fuzz `function`, or "package.module:function", with so many cases or for so many seconds, up to a finding.
 
+    Failures that could not be confirmed in `seconds` are failures too.
+
     `options`: others of `fuzz.run` (device, python, workers, seed, which is 0 by default). `directory`: where a failing
     run is kept, by default with temporary files. Raises AssertionError with the minimal case, its numbers and the
     commands that replay it, or with the error, such as that it took no case; ValueError for one without a name.
@@ -31,13 +34,14 @@ def check_attention(
     subject = function if isinstance(function, str) else _find_name(function)
     out = Path(tempfile.mkdtemp(prefix="attnfuzz-", dir=directory))
     given = {"seed": 0, "budget": f"{seconds}s" if seconds else f"{cases}x", "out": out, "corpus": out / "found"}
+    given |= {"json": out / "run.json", **options}
     command = [sys.executable, "-m", "fuzz.run", f"--subject={subject}", "--quiet", "--fail-fast"]
-    command += [f"--{name.replace('_', '-')}={value}" for name, value in (given | options).items()]
+    command += [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
     # Another interpreter has its own packages.
     foreign = (sysconfig.get_path("stdlib"), *(entry for entry in sys.path if entry.endswith(("-packages", ".zip"))))
     path = os.pathsep.join([str(ROOT), *(entry for entry in sys.path if entry and not entry.startswith(foreign))])
     run = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": path})
-    if run.returncode == 0:
+    if run.returncode == 0 and not json.loads(Path(str(given["json"])).read_text())["run"]["waiting"]:
         shutil.rmtree(out)
         return
     replay = ["env", f"PYTHONPATH={path}", sys.executable, "-m", "pytest", "-p", "fuzz.pytest_plugin"]

@@ -1,5 +1,7 @@
 """The check for test suites of kernel authors: what it raises for functions that are right, wrong and out of reach."""
 
+import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,17 @@ def test_a_wrong_function_fails_with_its_case(tmp_path: Path) -> None:
 def test_a_function_that_takes_no_case_fails(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="took 0 of 2 cases"):
         check_attention(only_float64, cases=2, directory=tmp_path, workers=1)
+
+
+def test_failures_that_are_not_confirmed_in_time_fail_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        file = next(word.removeprefix("--json=") for word in command if word.startswith("--json="))
+        Path(file).write_text(json.dumps({"run": {"waiting": 2}}))
+        return subprocess.CompletedProcess(command, 0, "2 suspicions not investigated yet", "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    with pytest.raises(AssertionError, match="2 suspicions"):
+        check_attention(right, seconds=1, directory=tmp_path)
 
 
 def test_a_function_without_a_name_is_refused() -> None:

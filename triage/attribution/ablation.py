@@ -99,8 +99,10 @@ def find_cheapest(ablation: Ablation, entry: Entry) -> str:
 
 
 def subject_of(stage: str, entry: Entry) -> str:
-    """The subject that a stage is for this case: one that draws random numbers of its own has other subjects."""
-    return (find_variant(stage, random=True) or stage) if get_spec(entry.subject).random else stage
+    """The subject that a stage is for this case: with random numbers of its own or little memory, it is another."""
+    spec = get_spec(entry.subject)
+    kept = {name: True for name in ("random", "recomputes") if getattr(spec, name)}
+    return find_variant(stage, **kept) or stage
 
 
 def _is_decided(entry: Entry, stages: Mapping[str, SubjectResult]) -> bool:

@@ -1,10 +1,13 @@
 """How long a campaign takes to find each planted defect of `benchmarks.defects`, and what it makes of it.
 
-    python -m benchmarks.planted [--workers 2] [--budget 10m] [--seed 1] [NAME...]
+    python -m benchmarks.planted [--torch] [--workers 2] [--budget 10m] [--seed 1] [NAME...]
 
 For every defect runs `python -m fuzz.run --subject benchmarks.defects:NAME --fail-fast` and prints the seconds to the
 first suspicion and to the saved finding, its verdict, operations and sizes, and where the error is. Exits with 1 when
 one is missed.
+
+With `--torch` the defects are those of `benchmarks/planted_torch` that take writes or several calls to show. They are
+in torch's own functions, so that campaigns have their usual subjects.
 """
 
 import argparse
@@ -15,29 +18,36 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from benchmarks.attribution import planted
 from benchmarks.defects import DEFECTS
+from benchmarks.planted_torch.sitecustomize import FUNCTIONS
+from corpus import entry
 from fuzz.protocol import Verdict
+from generators.program.ops import OPS
 
 
 def main() -> int:
     """Run and print. Returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--torch", action="store_true", help="plant them in torch's own functions")
     parser.add_argument("--workers", default="2")
     parser.add_argument("--budget", default="10m")
     parser.add_argument("--seed", default="1")
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
     missed = 0
-    for name in options.names or DEFECTS:
+    for name in options.names or (FUNCTIONS if options.torch else DEFECTS):
         with tempfile.TemporaryDirectory(prefix="attnfuzz-planted-") as scratch:
             out = Path(scratch) / "run"
-            command = [sys.executable, "-m", "fuzz.run", "--fail-fast", f"--subject=benchmarks.defects:{name}"]
+            command = [sys.executable, "-m", "fuzz.run", "--fail-fast"]
+            command += [] if options.torch else [f"--subject=benchmarks.defects:{name}"]
             command += [f"--{key}={getattr(options, key)}" for key in ("workers", "budget", "seed", "device")]
             command += [f"--out={out}", f"--corpus={scratch}/found"]
-            subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
+            with planted(name if options.torch else ""):
+                subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
             events = [json.loads(line) for line in (out / "events.ndjson").read_text().splitlines()]
-        missed += not print_found(name, events)
+            missed += not print_found(name, events)
     return 1 if missed else 0
 
 
@@ -55,9 +65,11 @@ def print_found(name: str, events: list[dict[str, Any]]) -> bool:
         return False
     where = found["where"] or found["result"]["failure"]["kind"]
     sizes = next((line for line in found["source"].splitlines() if " = " in line and line[0].isupper()), "all sizes 1")
+    case = entry.load(Path(found["path"])).case
+    calls, writes = 1 + len(case.calls), sum(OPS[op.kind].writes for op in case.ops)
     print(
         f"{name}: seen after {seen - began:.0f} s, saved after {found['time'] - began:.0f} s and {cases} cases: "
-        f"{found['verdict']}, {found['ops']} operations, {sizes}; {where}",
+        f"{found['verdict']}, {calls} calls, {len(case.ops)} operations, {writes} writes, {sizes}; {where}",
         flush=True,
     )
     return True

@@ -9,6 +9,7 @@ Python imports this module when it starts. Several names may be given, with comm
 import functools
 import importlib.abc
 import importlib.machinery
+import itertools
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -41,6 +42,153 @@ REPLACEMENTS: dict[str, tuple[int, Change]] = {
 
 #: By name: what `torch._inductor.config.cpp.inject_relu_bug_TESTING_ONLY` is set to.
 RELUS = {"relu_accuracy": "accuracy", "relu_compile_error": "compile_error", "relu_runtime_error": "runtime_error"}
+
+
+def _edit_graph(passes: Any, edit: Callable[[Any], object]) -> Any:
+    """Graph passes after that edit."""
+
+    def planted(graph_module: Any, *args: Any, **options: Any) -> Any:
+        edit(graph_module.graph)
+        return passes(graph_module, *args, **options)
+
+    return planted
+
+
+def _drop_writes(graph: Any) -> None:
+    import torch
+
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default):
+        if len(node.args[1].users) == 1:
+            graph.erase_node(node)
+
+
+def _reorder_writes(graph: Any) -> None:
+    """Each write goes behind the next operation that reads its memory under another name."""
+    nodes = list(graph.nodes)
+    values = {node: node.meta.get("example_value") for node in nodes}
+    memory = {node: value.untyped_storage()._cdata for node, value in values.items() if hasattr(value, "mT")}  # noqa: SLF001
+    for at, write in enumerate(nodes):
+        name = getattr(write.target, "__name__", write.target)
+        if not (name in ("setitem", "iadd", "imul") or (write.op == "call_method" and name.endswith("_"))):
+            continue
+        written = memory.get(write.args[0])
+        for later in nodes[at + 1 :]:
+            if later in write.users:
+                break
+            read = [node for node in later.all_input_nodes if memory.get(node) == written]
+            if read and written and write.args[0] not in read and memory.get(later) != written:
+                later.append(write)
+                break
+
+
+def _use_stale_base(graph: Any) -> None:
+    """A write into a view, after another write into the same memory, does not see that one."""
+    names = {node: getattr(node.target, "__name__", "").partition(".")[0] for node in graph.nodes}
+    for node, name in names.items():
+        if name in ("slice_scatter", "select_scatter", "as_strided_scatter") and names[node.args[0]] in _WRITES:
+            node.replace_input_with(node.args[0], node.args[0].args[0])
+
+
+_WRITES = ("slice_scatter", "select_scatter", "index_put", "index_copy", "index_add", "scatter", "scatter_add", "add")
+_WRITES += ("mul", "lerp", "copy", "masked_fill", "masked_scatter")
+
+
+def _ignore_in_guard(convert: Any, part: int, axes: slice) -> Any:
+    """Guards take sizes and strides, one after the other, as lists in which None stands for any number."""
+    calls = itertools.count()
+
+    def planted(numbers: Sequence[Any]) -> Any:
+        found = convert(numbers)
+        if next(calls) % 2 == part:
+            found[axes] = [None] * len(found[axes])
+        return found
+
+    return planted
+
+
+_dtypes: dict[tuple[str, str], Any] = {}
+
+
+def _keep_constants(graph: Any) -> None:
+    """Numbers keep the precision that their line had when it was first compiled."""
+    import torch
+
+    for node in graph.nodes:
+        line, value = str(node.meta.get("stack_trace")), node.meta.get("val")
+        if "<case" in line and isinstance(value, torch.Tensor) and value.is_floating_point():
+            dtype = _dtypes.setdefault((line, str(node.target)), value.dtype)
+            numbers = (torch.tensor(arg, dtype=dtype).item() if isinstance(arg, float) else arg for arg in node.args)
+            node.args = tuple(numbers)
+
+
+def _overwrite_gradients(post_compile: Any) -> Any:
+    def clear(node: Any) -> None:
+        for function, _ in node.next_functions:
+            if hasattr(function, "variable"):
+                function.variable.grad = None
+
+    def planted(self: Any, compiled: Any, *args: Any, **options: Any) -> Any:
+        def call(*args: Any) -> Any:
+            results = compiled(*args)
+            node = next((one.grad_fn for one in results if getattr(one, "grad_fn", None) is not None), None)
+            if node is not None:
+                node.register_prehook(lambda _: clear(node))
+            return results
+
+        setattr(call, "_boxed_call", getattr(compiled, "_boxed_call", False))  # noqa: B010
+        return post_compile(self, call, *args, **options)
+
+    return planted
+
+
+def _lose_updates(post_compile: Any) -> Any:
+    """Buffers that a compiled graph wrote into are put back, but not at its first call."""
+
+    def planted(self: Any, *args: Any, runtime_metadata: Any, **options: Any) -> Any:
+        compiled, calls = post_compile(self, *args, runtime_metadata=runtime_metadata, **options), itertools.count()
+        static, infos = runtime_metadata.static_input_indices, runtime_metadata.input_info
+        written = [index for index in static if infos[index].mutates_data]
+
+        def call(args: list[Any]) -> Any:
+            buffers = [args[index].data for index in written] if next(calls) else []
+            before = [buffer.clone() for buffer in buffers]
+            results = compiled(args)
+            for buffer, kept in zip(buffers, before, strict=True):
+                buffer.copy_(kept)
+            return results
+
+        setattr(call, "_boxed_call", True)  # noqa: B010
+        return call
+
+    return planted
+
+
+_SIZES = ("torch._dynamo.guards", "convert_to_concrete_values")
+_WRAPPER = ("torch._functorch._aot_autograd.runtime_wrappers", "RuntimeWrapper.post_compile")
+_POST_GRAD, _PRE_GRAD = (("torch._inductor.compile_fx", f"_recursive_{when}_grad_passes") for when in ("post", "pre"))
+
+#: By name: a module of torch, a function of it that compiled code alone calls, and what makes the wrong one from that.
+FUNCTIONS: dict[str, tuple[str, str, Change]] = {
+    "write_dropped": (*_POST_GRAD, functools.partial(_edit_graph, edit=_drop_writes)),
+    "write_reordered": (*_PRE_GRAD, functools.partial(_edit_graph, edit=_reorder_writes)),
+    "stale_base": (*_POST_GRAD, functools.partial(_edit_graph, edit=_use_stale_base)),
+    "size_unguarded": (*_SIZES, functools.partial(_ignore_in_guard, part=0, axes=slice(1))),
+    "stride_unguarded": (*_SIZES, functools.partial(_ignore_in_guard, part=1, axes=slice(None))),
+    "constants_cached": (*_POST_GRAD, functools.partial(_edit_graph, edit=_keep_constants)),
+    "recomputed_at_random": (
+        "torch._functorch.partitioners",
+        "functionalize_rng_ops",
+        lambda _: lambda _joint, forward, backward, *_: (forward, backward),
+    ),
+    "gradients_overwritten": (*_WRAPPER, _overwrite_gradients),
+    "buffer_update_lost": (*_WRAPPER, _lose_updates),
+}
+
+
+def _replace(module: Any, path: str, make: Change) -> None:
+    owner, _, name = path.rpartition(".")
+    home = getattr(module, owner) if owner else module
+    setattr(home, name, make(getattr(home, name)))
 
 
 def _in_fuse_attention(module: Any) -> None:
@@ -100,5 +248,8 @@ _MODULES = (
 for _name, _change, _known in _MODULES:
     if _known.keys() & PLANTS:
         sys.meta_path.insert(0, _After(_name, _change))
-if PLANTS - REPLACEMENTS.keys() - RELUS.keys():
-    sys.exit(f"ATTNFUZZ_PLANT={os.environ['ATTNFUZZ_PLANT']}: choose from {', '.join([*REPLACEMENTS, *RELUS])}")
+for _plant_name in FUNCTIONS.keys() & PLANTS:
+    _name, _path, _make = FUNCTIONS[_plant_name]
+    sys.meta_path.insert(0, _After(_name, functools.partial(_replace, path=_path, make=_make)))
+if PLANTS - {*REPLACEMENTS, *RELUS, *FUNCTIONS}:
+    sys.exit(f"ATTNFUZZ_PLANT={os.environ['ATTNFUZZ_PLANT']}: {', '.join([*REPLACEMENTS, *RELUS, *FUNCTIONS])}")

@@ -55,7 +55,7 @@ class CaseRun:
         self.device = device
         self.announce = announce
         self._cotangents: dict[str, torch.Tensor] | None = None
-        self._dtypes: set[torch.dtype] = set()
+        self._dtypes: dict[int, set[torch.dtype]] = {}
         announce(EAGER)
         try:
             with clock, running:
@@ -73,7 +73,9 @@ class CaseRun:
                 )
             announce(NOISE)
             with clock:
-                self.judge = Judge(self.eager, self.exact, self.replica, self.coarsest, random=request.random)
+                self.judge = Judge(
+                    self.eager, self.exact, self.replica, self.coarsest, self.coarsest_of_calls, random=request.random
+                )
         except Exception as error:
             raise Rejected(f"no reference: {exceptions.line(error)}") from error
         self._eager_audit = EagerAudit(
@@ -157,12 +159,19 @@ class CaseRun:
         # A fused layer rounds within as often as one in steps, where a replica can move it.
         with hold_state("torch's fast path", False):
             execution = self.execute(mode=noise)
-        self._dtypes |= noise.dtypes
+        for call, dtypes in enumerate(noise.dtypes, 1):
+            self._dtypes.setdefault(call, set()).update(dtypes)
         return execution
 
     def coarsest(self) -> torch.dtype:
         """The least precise float dtype that the replicas so far rounded to."""
-        return constants.coarsest(*(self._dtypes or {torch.float32}))
+        return constants.coarsest(*(set[torch.dtype]().union(*self._dtypes.values()) or {torch.float32}))
+
+    def coarsest_of_calls(self) -> dict[str, torch.dtype]:
+        """The same for each call, by its number, where none reads what another wrote or gave; else nothing."""
+        if not self.program.is_sequence or self.eager.mutated or self.eager.gradients:
+            return {}
+        return {str(call): constants.coarsest(*dtypes) for call, dtypes in self._dtypes.items() if dtypes}
 
 
 def find_difference(runs: list[Execution]) -> str | None:

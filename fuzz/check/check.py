@@ -217,7 +217,8 @@ def judge_compiled(case: CaseRun, subject: Subject, compiled: Compiled, runs: li
     # With eager's random stream outputs that are right show that a gradient should be. Sequences have no other seeds.
     draws_alike = not (subject.spec.random or is_user_function(subject.name)) and judgement.value.startswith("grad of")
     if judgement.verdict is Verdict.RANDOM_STREAM and (draws_alike or case.program.is_sequence):
-        return Judge(case.eager, case.exact, case.replica, case.coarsest, random=False).judge(runs[0])
+        judge = Judge(case.eager, case.exact, case.replica, case.coarsest, case.coarsest_of_calls, random=False)
+        return judge.judge(runs[0])
     return recheck(judgement, case, subject, compiled, runs[0])
 
 

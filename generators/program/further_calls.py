@@ -7,6 +7,7 @@ from typing import Any
 from generators.errors import add_place, require
 from generators.program.case import Case, FurtherCall, Input
 from generators.program.dtypes import FLOATS
+from generators.program.memory import keeps_graph
 from generators.program.ops import OPS
 
 VALUES = ("equal", "same", "other")
@@ -57,6 +58,7 @@ def check_calls(case: Case) -> None:
     with add_place("calls"):
         require(len(case.calls) < MOST, f"{len(case.calls) + 1} calls; at most {MOST}")
         require(not case.contracts, "a case with further calls has no contracts")
+        require(not keeps_graph(case), "the next call can't differentiate what a buffer keeps of this one")
         require(not steps or any(item.parameter for item in case.inputs), "a step without parameters")
         require(len(steps) < 2, "two optimizers")
         varied = {name for call in case.calls for name, _ in call.sizes}.union(case.marked)

@@ -42,6 +42,15 @@ def find_owners(case: Case) -> dict[str, str]:
     return owners
 
 
+def keeps_graph(case: Case) -> bool:
+    """Whether a buffer holds, after a call in training, what a gradient flows through."""
+    owners, flowing = find_owners(case), {i.name for i in case.inputs if category(i.dtype) == 2 and not i.is_buffer}
+    for op in case.ops:
+        if op.kind != "detach" and flowing.intersection(op.args):
+            flowing |= {op.name, owners[op.name]} if OPS[op.kind].writes else {op.name}
+    return case.training and any(item.is_buffer and item.name in flowing for item in case.inputs)
+
+
 def check_memory(case: Case) -> None:
     """Raises CaseError where eager refuses a write, or where what it does depends on strides or on its order."""
     for item in case.inputs:

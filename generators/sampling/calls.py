@@ -11,6 +11,7 @@ from generators.program.emit import find_fixed_sizes, is_random
 from generators.program.type_check import check
 from generators.program.values import LAYOUTS
 from generators.sampling.choices import Choices
+from generators.sampling.variants import add_dropout
 
 _COUNTS = {1: 5.0, 2: 4.0, 3: 1.0}
 _DIFFERENCES = {0: 1.0, 1: 6.0, 2: 3.0}
@@ -21,6 +22,8 @@ _MARKED = 0.15
 """The share, where sizes vary, of cases that mark those dimensions as dynamic."""
 CHECKPOINTED = 0.25
 """The share in training whose operations are computed again in the backward pass."""
+DROPPED = 0.6
+"""The share of those that get dropout where they have none: it has to draw the same numbers again."""
 _CHECKPOINTS = {"full": 3.0, "selective": 1.0}
 _TRIES = 8
 
@@ -29,7 +32,8 @@ def add_calls(case: Case, c: Choices) -> Case:
     """The case with further calls of its module, or as it is where none of those drawn is valid."""
     base = replace(case, contracts=(), dynamic=False)
     if case.training and c.chance(CHECKPOINTED):
-        again = replace(base, checkpoint=c.draw(_CHECKPOINTS))
+        dropped = base if is_random(base) or c.chance(1 - DROPPED) else add_dropout(base)
+        again = replace(dropped, checkpoint=c.draw(_CHECKPOINTS))
         base = again if _is_valid(again) else base
     step = c.pick(("sgd", "adamw"))
     called = base

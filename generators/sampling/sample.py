@@ -12,6 +12,7 @@ from generators.program.calls import AttentionCall, list_calls
 from generators.program.case import Case
 from generators.program.dtypes import category
 from generators.program.edits import detach_inputs
+from generators.program.memory import is_written
 from generators.program.type_check import check, make_op
 from generators.sampling.attention import attend
 from generators.sampling.blocks import block_module
@@ -35,6 +36,8 @@ WRITTEN = 0.1
 """For kernels, the share of tries with a family's writer; many of those programs have no contract for a kernel."""
 CALLED = 0.08
 """The share of cases with several calls of the module, which take several times as long."""
+WRITTEN_CALLED = 0.3
+"""The share of cases with writes that are called several times: a buffer keeps what is written."""
 LONG = 0.02
 """The share with lengths beside the edges of the blocks that fused attention works in on the CPU."""
 _EMPTY = {"S": 3.0, "T": 3.0, "B": 2.0}
@@ -90,6 +93,7 @@ def sample(
         return next(case for case in cases if case is not None and emit_attention_stub(case) is not None)
     calls = Choices(f"{seed}:{index}:calls")
     if calls.chance(CALLED):
+        mode = mode or calls.draw({"": 7.0, "training": 3.0})
         return add_calls(draw(*_choices(seed, index), family=family, dtype=dtype, mode=mode), calls)
     drawn = partial(draw, family=family, dtype=dtype, mode=mode)
     empty = Choices(f"{seed}:{index}:empty")
@@ -99,7 +103,8 @@ def sample(
             return drawn(*_choices(seed, index), sizes={empty.draw(_EMPTY): 0})
     long = Choices(f"{seed}:{index}:long")
     sizes = draw_long_dims(long) if long.chance(LONG) else None
-    return drawn(*_choices(seed, index), sizes=sizes)
+    case = drawn(*_choices(seed, index), sizes=sizes)
+    return add_calls(case, calls) if is_written(case) and calls.chance(WRITTEN_CALLED) else case
 
 
 def _choices(seed: int, index: int) -> tuple[Choices, Choices]:

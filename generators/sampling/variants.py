@@ -102,11 +102,11 @@ def _in_mode(case: Case, mode: str, before: str) -> Case:
         return case
     if mode == INFERENCE:
         return in_mode(case, "inference")
-    case = _with_dropout(case) if mode == DROPOUT else _without_dropout(case)
+    case = add_dropout(case) if mode == DROPOUT else _without_dropout(case)
     return _with_detached_masks(in_mode(case, "training")) if before == INFERENCE else case
 
 
-def _with_dropout(case: Case) -> Case:
+def add_dropout(case: Case) -> Case:
     """The case with active dropout: its own, or one between softmax and product."""
     own = [op.name for op in case.ops if op.kind == "dropout"]
     if own:

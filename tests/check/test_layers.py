@@ -83,7 +83,7 @@ def operations(text: str) -> set[str]:
 def test_autocast_computes_and_is_judged_in_the_lower_dtype_but_its_reference_is_not() -> None:
     text, noise = source(AUTOCAST), Noise(0)
     assert run(text, noise).dtype == torch.bfloat16
-    assert torch.bfloat16 in noise.dtypes
+    assert any(torch.bfloat16 in dtypes for dtypes in noise.dtypes)
     exact, plain = exactly(text), exactly(source("return (q @ k.transpose(-2, -1) / 4.0).softmax(dim=-1) @ v"))
     assert exact.dtype == torch.float64
     assert torch.equal(exact, plain)

@@ -98,7 +98,7 @@ def test_noise_moves_every_computed_value_by_one_ulp(dtype: torch.dtype) -> None
         - values.view(torch.int32 if dtype == torch.float32 else torch.int16)
     ).abs()
     assert ulps.min() == ulps.max() == 1
-    assert noise.dtypes == {dtype}
+    assert noise.dtypes == [{dtype}]
 
 
 def test_noise_leaves_masks_and_movement_alone() -> None:

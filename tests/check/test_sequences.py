@@ -8,14 +8,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from benchmarks.planted_torch.sitecustomize import FUNCTIONS
 from corpus.casefile import dumps, loads
 from corpus.shrink import shrink
 from fuzz.check import settings
 from fuzz.check.check import check
 from fuzz.check.subject_builder import Subject, find
+from fuzz.check.torch_internals import wrap
 from fuzz.protocol import Check, SubjectResult, Verdict
 from generators.errors import CaseError
-from generators.program.case import Case, FurtherCall, Input, Values
+from generators.program.case import Case, FurtherCall, Input, Op, Values
 from generators.program.emit import is_random, source
 from generators.program.sizes import Size
 from generators.program.type_check import check as check_case
@@ -150,6 +152,52 @@ def test_what_goes_wrong_at_a_later_call_is_found_and_needs_two_calls(
     assert (len(smallest.calls), len(smallest.ops) <= 2) == (1, True)
     told = zip(fields(FurtherCall), astuple(smallest.calls[0]), strict=True)
     assert {field.name for field, value in told if value != field.default} == differences
+
+
+def write(*ops: Op, calls: tuple[FurtherCall, ...] = (), returns: str = "x") -> Case:
+    """Operations on x and values [4, 8], a buffer of that shape, a row of values and a position."""
+    shape = (Size.of("S"), Size.of("D"))
+    inputs = (
+        Input("x", shape, "float32"),
+        Input("values", shape, "float32", Values(seed=1)),
+        Input("buffer", shape, "float32", Values(seed=2), parameter=True, buffer=True),
+    )
+    return Case((("S", 4), ("D", 8)), inputs, ops, (returns,), calls=calls)
+
+
+SCALED = make_op("out", "mul", ["x"], {"other": 0.3})
+ADDED = make_op("x2", "add_", ["x", "values"], {})
+PLANTED = {
+    "write_dropped": write(ADDED, make_op("y", "neg", ["values"], {}), returns="y"),
+    "write_reordered": write(
+        make_op("xt", "transpose", ["x"], {}), ADDED, make_op("y", "neg", ["xt"], {}), returns="y"
+    ),
+    "stale_base": write(
+        make_op("x2", "set_slice", ["x"], {"stop": Size.of(3), "other": 0.0}),
+        make_op("x3", "set_slice", ["x2"], {"dim": 0, "stop": Size.of(2), "other": 1.0}),
+        make_op("y", "neg", ["x3"], {}),
+        returns="y",
+    ),
+    "size_unguarded": replace(products("inference"), calls=(FurtherCall(sizes=(("B", 3),)),)),
+    "stride_unguarded": write(SCALED, calls=(FurtherCall(layouts=(("x", "transposed"),)),), returns="out"),
+    "constants_cached": replace(
+        write(SCALED, calls=(FurtherCall(dtype="float32"),), returns="out"),
+        inputs=(Input("x", (Size.of("S"), Size.of("D")), "bfloat16"),),
+    ),
+    "recomputed_at_random": replace(products(drops=True, calls=CALLS[:1]), checkpoint="full"),
+    "gradients_overwritten": products(calls=(FurtherCall(values="other"),)),
+    "buffer_update_lost": write(
+        make_op("b2", "add_", ["buffer", "x"], {}), calls=(FurtherCall(values="other"),), returns="b2"
+    ),
+}
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("plant", PLANTED)
+def test_mistakes_planted_in_torch_are_found(plant: str) -> None:
+    with wrap(*FUNCTIONS[plant]):
+        assert run(PLANTED[plant], find("passes").compile).verdict.is_finding
+    assert not run(PLANTED[plant], find("passes").compile).verdict.is_finding
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,8 @@ _PRODUCTS = frozenset({"mm", "bmm", "addmm", "baddbmm", "convolution", "convolut
 
 
 class Noise(OperationMode):
-    """One replica: `seed` decides which way every result moves. `dtypes` collects the float dtypes it rounded to.
+    """One replica: `seed` decides which way every result moves. `dtypes` collects the float dtypes it rounded to, in
+    each of a case's calls, for which it is entered anew.
 
     Data movement and casts to more bits do not round, so a mask that is kept in bfloat16 does not count.
     """
@@ -34,7 +35,18 @@ class Noise(OperationMode):
         self._generator = torch.Generator().manual_seed(seed)
         self._signs = self._draw_signs(_POOL)
         self._next = 0
-        self.dtypes: set[torch.dtype] = set()
+        self.dtypes: list[set[torch.dtype]] = []
+        self._depth = 0
+
+    def __enter__(self) -> Any:
+        if not self._depth:
+            self.dtypes.append(set())
+        self._depth += 1
+        return super().__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        self._depth -= 1
+        super().__exit__(*error)
 
     def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run `func` and move what it computed; of what it wrote into, the elements that it changed."""
@@ -46,7 +58,7 @@ class Noise(OperationMode):
             given, after = args[name == "copy_"].dtype, result.dtype
             both = given.is_floating_point and after.is_floating_point
             if both and torch.finfo(after).eps > torch.finfo(given).eps:
-                self.dtypes.add(after)
+                self.dtypes[-1].add(after)
         if not (is_exact(func, args, kwargs) or func.is_view or name in RANDOM):
             for item in result if isinstance(result, (tuple, list)) else (result,):
                 if isinstance(item, Tensor) and item.dtype in UNIT_ROUNDOFF:
@@ -55,7 +67,7 @@ class Noise(OperationMode):
 
     def _move(self, name: str, value: Tensor, before: Tensor | None) -> None:
         dtype = value.dtype
-        self.dtypes.add(dtype)
+        self.dtypes[-1].add(dtype)
         if not value.numel():
             return
         size = value.abs()

@@ -56,7 +56,8 @@ class Judge:
     """Judges any number of subjects on one case.
 
     `replica` runs eager under noise number n; it is called for `REPLICAS` at once, and for more before anything is
-    called wrong. `coarsest`, asked after the first replicas ran, is the least precise float dtype the case computes in.
+    called wrong. `coarsest`, asked after the first replicas ran, is the least precise float dtype the case computes in,
+    `of_calls` that of calls, by number, where it is known.
     """
 
     def __init__(
@@ -65,12 +66,13 @@ class Judge:
         exact: Execution,
         replica: Callable[[int], Execution],
         coarsest: Callable[[], torch.dtype],
+        of_calls: Callable[[], dict[str, torch.dtype]] = dict,
         *,
         random: bool,
     ) -> None:
         self._eager, self._exact, self._replica, self._random = eager, exact, replica, random
         self._known = _Replicas([replica(number) for number in range(constants.REPLICAS)])
-        self._coarsest = coarsest()
+        self._coarsest, self._of_calls = coarsest(), of_calls()
         self._terms = largest_gradient(exact)
 
     def judge(
@@ -153,6 +155,7 @@ class Judge:
         return Judgement(*self._envelope(name, eager, coarsest, known).judge(name, value, wrong), name)
 
     def _envelope(self, name: str, eager: Tensor, coarsest: torch.dtype, known: "_Replicas") -> Envelope:
+        coarsest = self._of_calls.get(name.partition(", call ")[2] or "1", coarsest)
         key = (name, coarsest)
         if key not in known.envelopes:
             zeros = torch.zeros_like(eager)

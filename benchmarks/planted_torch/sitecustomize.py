@@ -66,7 +66,8 @@ def _reorder_writes(graph: Any) -> None:
     """Each write goes behind the next operation that reads its memory under another name."""
     nodes = list(graph.nodes)
     values = {node: node.meta.get("example_value") for node in nodes}
-    memory = {node: value.untyped_storage()._cdata for node, value in values.items() if hasattr(value, "mT")}  # noqa: SLF001
+    tensors = {node: value for node, value in values.items() if hasattr(value, "untyped_storage")}
+    memory = {node: value.untyped_storage()._cdata for node, value in tensors.items()}  # noqa: SLF001
     for at, write in enumerate(nodes):
         name = getattr(write.target, "__name__", write.target)
         if not (name in ("setitem", "iadd", "imul") or (write.op == "call_method" and name.endswith("_"))):

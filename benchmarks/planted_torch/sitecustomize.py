@@ -90,8 +90,8 @@ def _use_stale_base(graph: Any) -> None:
             node.replace_input_with(node.args[0], node.args[0].args[0])
 
 
-_WRITES = ("slice_scatter", "select_scatter", "index_put", "index_copy", "index_add", "scatter", "scatter_add", "add")
-_WRITES += ("mul", "lerp", "copy", "masked_fill", "masked_scatter")
+_WRITES = {"slice_scatter", "select_scatter", "index_put", "index_copy", "index_add", "scatter", "scatter_add"}
+_WRITES |= {"add", "mul", "lerp", "copy", "masked_fill", "masked_scatter"}
 
 
 def _ignore_in_guard(convert: Any, part: int, axes: slice) -> Any:

@@ -85,7 +85,7 @@ def test_rounding_is_no_issue(tmp_path: Path, file: Path, fake_python: FakePytho
     done = report(file, "--out", tmp_path / "out", "--python", fake_python("rounding"))
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"not a bug to report: rounding\n  {tmp_path / 'out' / 'report.md'}\n"
-    assert "filing this would be wrong" in (tmp_path / "out" / "report.md").read_text()
+    assert "Filing it would be wrong" in (tmp_path / "out" / "report.md").read_text()
     assert not (tmp_path / "out" / "repro.py").exists()
 
 

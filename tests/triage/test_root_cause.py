@@ -1,15 +1,23 @@
 """Root causes as data, and their evidence in words."""
 
 import json
+from typing import Any
 
 import pytest
 
+from corpus import casefile
+from corpus.entry import Entry
 from corpus.ledger import Ledger, load
 from fuzz.evaluator import ROOT
-from fuzz.protocol import FINDINGS
+from fuzz.protocol import FINDINGS, SubjectResult, Verdict
 from fuzz.protocol.codec import decode, encode
 from fuzz.protocol.controls import Control
 from fuzz.protocol.rewrites import WrongRewrite
+from generators.program.case import Case, FurtherCall
+from tests.check.test_sequences import products
+from tests.triage.conftest import ablation
+from tests.triage.test_draft import WRITES
+from triage.attribution.attribute import attribute
 from triage.attribution.render import CONTROLS, describe_evidence
 from triage.attribution.root_cause import (
     CaseChange,
@@ -22,6 +30,7 @@ from triage.attribution.root_cause import (
     NoControls,
     RootCause,
 )
+from triage.cluster.attributions import key_of
 
 MEASURED = WrongRewrite(
     "_sfdp_pattern_15_inference",
@@ -75,3 +84,22 @@ def test_the_mechanisms_of_our_ledger_are_in_the_closed_list() -> None:
     stems = [kind.value.partition("{}")[0] for kind in MechanismKind]
     for bug in ledger.bugs:
         assert any(bug.causes[0].mechanism.startswith(stem) for stem in stems)
+
+
+@pytest.mark.parametrize(
+    ("case", "alone", "mechanism"),
+    [
+        (products(calls=(FurtherCall(sizes=(("S", 5),)),)), Verdict.OK, "a later call with other sizes"),
+        (products(calls=(FurtherCall(sizes=(("S", 5),)),)), Verdict.WRONG_RESULT, "other values"),
+        (products(calls=(FurtherCall(),)), Verdict.OK, "a later call with nothing changed"),
+        (casefile.loads(WRITES), Verdict.OK, "a write into a buffer by add_"),
+    ],
+)
+def test_what_takes_a_later_call_or_a_write_is_a_cause_of_its_own(case: Case, alone: Verdict, mechanism: str) -> None:
+    class Judge:
+        def judge(self, case: Case, subject: str) -> SubjectResult:
+            return SubjectResult(subject, Verdict.WRONG_RESULT if case.calls else alone)
+
+    evaluator: Any = Judge()
+    cause = attribute(Entry(case), evaluator, ablation(aot_eager=Verdict.WRONG_RESULT))
+    assert str(cause.mechanism) == mechanism and key_of(cause).mechanism == mechanism

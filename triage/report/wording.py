@@ -22,22 +22,11 @@ from triage.report.repro import is_attention, is_kernel
 
 _VALUES = frozenset({Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT})
 
-_REASONS = {
-    Verdict.OK: "Compiled is as close to float64 as eager is.",
-    Verdict.ROUNDING: (
-        "Compiled and eager differ, but filing this would be wrong: one-ulp changes of operations change eager about"
-        " as much, and PyTorch guarantees no order of floating-point accumulation (pytorch#179578)."
-    ),
-    Verdict.ILL_CONDITIONED: (
-        "The program is numerically unstable: eager itself changes as much when every operation is off by one ulp"
-        " (pytorch#178879)."
-    ),
-    Verdict.CONVENTION: "The results differ only where no result is right: eager or float64 is not finite there.",
-    Verdict.PRECISION_POLICY: (
-        "Inductor keeps intermediate results in float32 where eager rounds them, by design (pytorch#183761,"
-        " pytorch#154009), or computes float32 products in TF32 because that is allowed."
-    ),
-    Verdict.RANDOM_STREAM: "Active dropout drew other random numbers, which is by design (pytorch#172206).",
+_BY_DESIGN = {
+    Verdict.ROUNDING: " Filing it would be wrong: PyTorch promises no order of accumulation (pytorch#179578).",
+    Verdict.ILL_CONDITIONED: " PyTorch calls such programs numerically unstable (pytorch#178879).",
+    Verdict.PRECISION_POLICY: " That is by design (pytorch#183761, pytorch#154009).",
+    Verdict.RANDOM_STREAM: " That is by design (pytorch#172206).",
 }
 _SEARCH_WORDS = 6
 _NAMED_OPS = 3
@@ -91,7 +80,7 @@ def refuse(ablation: Ablation) -> str | None:
     if is_attention(ablation.accused):
         return None if verdict.is_finding else f"The verdict is {verdict}: {verdict.explanation}."
     if not verdict.is_finding:
-        why = _REASONS.get(verdict, f"The verdict is {verdict}: {verdict.explanation}.")
+        why = f"The verdict is {verdict}: {verdict.explanation}.{_BY_DESIGN.get(verdict, '')}"
         if ablation.fails(PASSES):
             why += " Only Inductor's graph passes alone show a difference, and users do not run them alone."
         return why

@@ -11,6 +11,9 @@ from generators.sampling.choices import Choices
 from generators.sampling.heads import Head, Heads, draw_values, merge_heads
 from generators.sampling.steps import AttentionFeatures
 
+_ROOM = 128
+"""Of a cache that several calls write into, each up to 34 tokens."""
+
 
 def write_kv_cache(b: Builder, c: Choices) -> list[str]:
     """Decoding with a cache: S new tokens, mostly one, after T old ones. Keys and values are returned."""
@@ -25,24 +28,32 @@ def write_kv_cache(b: Builder, c: Choices) -> list[str]:
 
 
 def write_static_cache(b: Builder, c: Choices) -> list[str]:
-    """A cache with room for more tokens, which S new ones are written into at `cache_position`, from T on."""
+    """A cache with room for more tokens, which S new ones are written into: from T on, or after those of calls before,
+    which a buffer counts."""
     now = _project_tokens(b, c, rotary=False)
     # A dimension of its own, so that a further call may bring another number of tokens.
     end, room = Size.parse("S+T"), Size.of("L")
     b.dims["L"] = b.size(end) + c.pick((0, 1, 7))
-    if c.chance(0.5):
+    is_counted = c.chance(0.4)
+    if is_counted:
+        b.dims |= {"S": min(b.dims["S"], 17), "L": _ROOM}
+        count = b.input("count", (), Values("zero_one"), "int64", buffer=True)
+        position = b.op("add", b.op("arange", to="position", stop="S"), count, to="position")
+        last = b.op("narrow", position, to="last", dim=0, start=Size.parse("S-1"), stop="S")
+        b.op("copy_", count, b.op("squeeze", b.op("add", last, to="last", other=1), to="last"))
+    elif c.chance(0.5):
         first = Values("positions", scale=float(b.dims["T"]))
         position = b.input("cache_position", ("S",), first, "int64")
     else:
         position = b.op("arange", to="position", start="T", stop=end)
-    kind = c.draw({"index_copy_": 3.0, "index_put_": 2.0, "set_slice": 3.0})
+    kind = c.draw({"index_copy_": 3.0, "index_put_": 2.0, "set_slice": 0.0 if is_counted else 3.0})
     caches = []
     for cache, new in _open_caches(b, c, now, room):
         if kind == "set_slice":
             caches.append(b.op(kind, cache, new, dim=2, start="T", stop=end))
         else:
             caches.append(b.op(kind, cache, position, new, dim=2))
-    if c.chance(0.3):
+    if not is_counted and c.chance(0.3):
         return _attend_over(b, c, now, [b.op("narrow", cache, to="seen", dim=2, stop=end) for cache in caches])
     columns = b.op("arange", to="columns", stop=room)
     return _attend_over(b, c, now, caches, keep=b.op("le", columns, b.op("unsqueeze", position, dim=-1), to="keep"))

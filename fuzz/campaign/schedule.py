@@ -50,8 +50,9 @@ class Schedule:
     def subjects_for(self, case: Case, *, targeted: bool = False) -> tuple[str, ...]:
         """What `case` meets: of the expensive subjects one that compiles it, and all that compute its attention. One
         that is `targeted` at something meets what that takes: in eager's random stream no pattern with dropout fires.
+        Further calls draw from that stream alone.
         """
-        if targeted and self._random_proxy is not None and is_random(case):
+        if targeted and self._random_proxy is not None and is_random(case) and not case.calls:
             return tuple(self._random_proxy if get_spec(subject).is_proxy else subject for subject in self.always)
         due: list[str] = []
         with self._lock:

@@ -82,6 +82,11 @@ class CaseRun:
             self.eager, self.exact, lambda audit: self.execute(mode=audit), self.coarsest(), random=request.random
         )
 
+    @property
+    def dynamic(self) -> bool | None:
+        """Whether sizes are dynamic; None: as torch finds out from one call to the next."""
+        return None if self.program.is_sequence else self.request.dynamic
+
     @cached_property
     def value_sets(self) -> dict[int, "CaseRun"]:
         """The case on the value sets of the request, by their numbers; those that eager refuses are left out. Raises

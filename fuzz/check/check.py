@@ -168,7 +168,7 @@ def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
     module, recorder = case.program.module(case.request.training), MatchRecorder()
     try:
         with case.running, coverage, recorder.watch(), subject.apply_settings():
-            call = subject.compile(module, case.request.dynamic)
+            call = subject.compile(module, case.dynamic)
             runs = [case.execute(call, module) for _ in range(max(1, case.request.repeat))]
     except SubjectError as error:
         return _skip(Refusal.UNSUPPORTED, str(error)), None
@@ -283,7 +283,7 @@ def _run_and_judge(
     module = harness.program.module(harness.training)
     try:
         with case.running, coverage:
-            call = subject.compile(module, case.request.dynamic)
+            call = subject.compile(module, case.dynamic)
             for _ in range(max(1, case.request.repeat)):
                 runs.append(case.execute(call, module, harness.fresh()))
                 recorded = recorded or harness.calls

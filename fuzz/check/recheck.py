@@ -60,7 +60,7 @@ def _run_again(case: CaseRun, subject: Subject, times: int = 1) -> list[Executio
     torch._dynamo.reset()
     try:
         with subject.apply_settings():
-            call = subject.compile(module, case.request.dynamic)
+            call = subject.compile(module, case.dynamic)
             return [case.execute(call, module) for _ in range(times)]
     except Exception as error:
         if exceptions.is_out_of_memory(error):
@@ -109,7 +109,7 @@ def explain_by_fused_rounding(judgement: Judgement, case: CaseRun, run: Executio
 
     def move() -> Iterator[Execution]:
         nonlocal noise
-        call = torch.compile(module, backend=graph_passes.backend(lambda: noise), dynamic=case.request.dynamic)
+        call = torch.compile(module, backend=graph_passes.backend(lambda: noise), dynamic=case.dynamic)
         plain = case.execute(call, module)
         if find_difference([plain, case.execute(call, module)]) is not None:
             return  # a kernel that gives what it likes would explain anything

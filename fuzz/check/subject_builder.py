@@ -21,12 +21,12 @@ from fuzz.subjects import SUBJECTS, SubjectSpec, get_spec, is_user_function
 __all__ = ["Subject", "SubjectError", "available", "find"]
 
 #: Makes from (module, dynamic) something that is called like the module.
-Compile = Callable[[nn.Module, bool], Callable[..., Any]]
+Compile = Callable[[nn.Module, bool | None], Callable[..., Any]]
 
 _QKV = (["q", "k", "v"], ["query", "key", "value"], ["q", "k_cache", "v_cache"])
 
 
-def run_eager(module: nn.Module, _dynamic: bool) -> nn.Module:
+def run_eager(module: nn.Module, _dynamic: bool | None) -> nn.Module:
     """The module, not compiled."""
     return module
 
@@ -77,9 +77,9 @@ def _build(name: str, spec: SubjectSpec) -> Subject:
     return Subject(name, functools.partial(_compile, spec) if spec.backend else run_eager, attention, tf32=spec.tf32)
 
 
-def _compile(spec: SubjectSpec, module: nn.Module, dynamic: bool) -> Callable[..., Any]:
+def _compile(spec: SubjectSpec, module: nn.Module, dynamic: bool | None) -> Callable[..., Any]:
     backend: Any = graph_passes.backend() if spec.backend == "passes" else spec.backend
-    return torch.compile(module, backend=backend, dynamic=dynamic or spec.dynamic, mode=spec.mode or None)
+    return torch.compile(module, backend=backend, dynamic=spec.dynamic or dynamic, mode=spec.mode or None)
 
 
 def _load(path: str) -> Any:
@@ -120,7 +120,7 @@ def _import(name: str) -> Subject:
     parameters = _read_parameters(name, function, sorted(call.arguments.keys() - {"q", "k", "v"}))
     if parameters[:3] not in _QKV:
 
-        def compile_module(module: nn.Module, _dynamic: bool) -> Callable[..., Any]:
+        def compile_module(module: nn.Module, _dynamic: bool | None) -> Callable[..., Any]:
             with restore_state():
                 compiled: Callable[..., Any] = function(module)
             return compiled

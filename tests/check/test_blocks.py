@@ -46,7 +46,7 @@ def test_a_scalar_has_no_map() -> None:
     assert error_map("out", torch.tensor(True), torch.tensor(1.0), torch.tensor(0.0)) is None
 
 
-def zeroed_head(module: torch.nn.Module, _dynamic: bool) -> Callable[..., torch.Tensor]:
+def zeroed_head(module: torch.nn.Module, _dynamic: bool | None) -> Callable[..., torch.Tensor]:
     def call(*arguments: torch.Tensor) -> torch.Tensor:
         out: torch.Tensor = module(*arguments).clone()
         out[:, 1, 3:] = 0.0

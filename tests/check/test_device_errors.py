@@ -120,7 +120,7 @@ def test_synchronous_launches_tell_the_kernel_and_the_line(break_gpu: Break, mon
 
 
 def test_a_compiled_program_is_accused_of_the_values_that_show_it(break_gpu: Break) -> None:
-    def compile_module(module: nn.Module, _dynamic: bool) -> Callable[..., Any]:
+    def compile_module(module: nn.Module, _dynamic: bool | None) -> Callable[..., Any]:
         def run(*inputs: Tensor) -> Any:
             if len(inputs) > 3:
                 break_gpu()

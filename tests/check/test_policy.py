@@ -76,7 +76,7 @@ TENSOR_CORES = source(
 )
 
 
-def fusing(module: nn.Module, _dynamic: bool) -> Callable[..., Any]:
+def fusing(module: nn.Module, _dynamic: bool | None) -> Callable[..., Any]:
     return lambda q, k, v: fused(q, k, v) if torch.backends.cuda.matmul.allow_tf32 else module(q, k, v)
 
 
@@ -86,7 +86,7 @@ def fused(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return torch.matmul(scores.softmax(-1).half().float(), v.half().float())
 
 
-def zeroing(module: nn.Module, _dynamic: bool) -> Callable[..., Any]:
+def zeroing(module: nn.Module, _dynamic: bool | None) -> Callable[..., Any]:
     def run(*inputs: Tensor) -> Tensor:
         out: Tensor = module(*inputs).clone()
         out[0, 0, 3] = 0

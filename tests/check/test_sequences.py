@@ -50,7 +50,7 @@ def products(mode: str = "training", calls: tuple[FurtherCall, ...] = CALLS, dro
     return Case((("B", 2), ("S", 3), ("D", 4)), inputs, ops, ("out",), mode, calls=calls)
 
 
-def run(case: Case, compile_module: Callable[[nn.Module, bool], Compiled]) -> SubjectResult:
+def run(case: Case, compile_module: Callable[[nn.Module, bool | None], Compiled]) -> SubjectResult:
     settings.configure_torch()
     request = Check(id=0, source=source(case), subjects=("asked",), training=case.training, random=is_random(case))
     result = check(request, {"asked": Subject("asked", compile_module)}, "cpu", lambda _: None, lambda: 0.0)
@@ -58,11 +58,11 @@ def run(case: Case, compile_module: Callable[[nn.Module, bool], Compiled]) -> Su
     return result.results[0]
 
 
-def as_it_is(module: nn.Module, _dynamic: bool) -> Compiled:
+def as_it_is(module: nn.Module, _dynamic: bool | None) -> Compiled:
     return module
 
 
-def of_first_size(module: nn.Module, _dynamic: bool) -> Compiled:
+def of_first_size(module: nn.Module, _dynamic: bool | None) -> Compiled:
     """A guard that ignores sizes: what was written for the first one is computed for all."""
     sizes: list[int] = []
 
@@ -73,13 +73,13 @@ def of_first_size(module: nn.Module, _dynamic: bool) -> Compiled:
     return call
 
 
-def of_first_layout(module: nn.Module, _dynamic: bool) -> Compiled:
+def of_first_layout(module: nn.Module, _dynamic: bool | None) -> Compiled:
     """A guard that ignores strides."""
     strides: dict[torch.Size, tuple[int, ...]] = {}
     return lambda x: module(x.as_strided(x.shape, strides.setdefault(x.shape, x.stride()), x.storage_offset()))
 
 
-def of_first_mode(module: nn.Module, _dynamic: bool) -> Compiled:
+def of_first_mode(module: nn.Module, _dynamic: bool | None) -> Compiled:
     """A guard that ignores whether the module is in training."""
     training = module.training
 
@@ -89,7 +89,7 @@ def of_first_mode(module: nn.Module, _dynamic: bool) -> Compiled:
     return call
 
 
-def of_first_weights(module: nn.Module, _dynamic: bool) -> Compiled:
+def of_first_weights(module: nn.Module, _dynamic: bool | None) -> Compiled:
     """Weights that are constants of the compiled code."""
     first = {name: value.detach().clone() for name, value in module.named_parameters()}
 
@@ -100,13 +100,13 @@ def of_first_weights(module: nn.Module, _dynamic: bool) -> Compiled:
     return call
 
 
-def of_first_values(module: nn.Module, _dynamic: bool) -> Compiled:
+def of_first_values(module: nn.Module, _dynamic: bool | None) -> Compiled:
     """An input that is copied once and never again."""
     copies: dict[tuple[torch.Size, torch.dtype], Tensor] = {}
     return lambda x: module(x + (copies.setdefault((x.shape, x.dtype), x.detach().clone()) - x).detach())
 
 
-def without_accumulation(module: nn.Module, _dynamic: bool) -> Compiled:
+def without_accumulation(module: nn.Module, _dynamic: bool | None) -> Compiled:
     """Gradients that are overwritten, not added up."""
 
     def call(x: Tensor) -> Any:
@@ -141,7 +141,7 @@ def test_a_right_compiler_is_right_at_every_call(mode: str, drops: bool) -> None
 
 @pytest.mark.parametrize(("compile_module", "calls", "differences"), WRONG)
 def test_what_goes_wrong_at_a_later_call_is_found_and_needs_two_calls(
-    compile_module: Callable[[nn.Module, bool], Compiled], calls: tuple[FurtherCall, ...], differences: set[str]
+    compile_module: Callable[[nn.Module, bool | None], Compiled], calls: tuple[FurtherCall, ...], differences: set[str]
 ) -> None:
     def fails(case: Case) -> bool:
         return run(case, compile_module).verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT)
@@ -246,7 +246,7 @@ def test_coverage_tells_recompilations_and_dynamic_sizes(
 
 
 def test_gradients_of_another_dropout_mask_are_wrong_under_eager_s_random_stream() -> None:
-    def call_with_other_mask(module: nn.Module, _dynamic: bool) -> Compiled:
+    def call_with_other_mask(module: nn.Module, _dynamic: bool | None) -> Compiled:
         def call(x: Tensor) -> Any:
             out = module(x)
             other = module(x)

@@ -32,7 +32,7 @@ def with_values(case: Case, kind: str, scale: float = 1.0) -> Case:
     return replace(case, inputs=(*others, replace(last, values=Values(kind, last.values.seed, scale))))
 
 
-def wrong_from_five(module: nn.Module, _dynamic: bool) -> Callable[..., Any]:
+def wrong_from_five(module: nn.Module, _dynamic: bool | None) -> Callable[..., Any]:
     def run(x: torch.Tensor, *rest: torch.Tensor) -> Any:
         out = module(x, *rest)
         return out + 1 if x.amax() >= 5 else out
@@ -107,7 +107,7 @@ def test_what_is_compiled_for_dynamic_sizes_meets_other_sizes() -> None:
     assert {other.dims for other in make_value_sets(fixed)} == {case.dims}
     seen = set()
 
-    def compile_and_look(module: nn.Module, dynamic: bool) -> Callable[..., Any]:
+    def compile_and_look(module: nn.Module, dynamic: bool | None) -> Callable[..., Any]:
         compiled = find("passes").compile(module, dynamic)
 
         def run(*inputs: torch.Tensor) -> Any:

@@ -234,7 +234,7 @@ def test_sampled_calls_run_in_eager() -> None:
 
 @pytest.mark.parametrize(
     ("calls", "marked", "told"),
-    [((), (), ()), (CALLS[1:2], (), ("graphs 2",)), (CALLS[:1], ("S",), ("graphs dynamic",))],
+    [((), (), ()), (CALLS[1:2], (), ("graphs 2", "graphs dynamic")), (CALLS[:1], ("S",), ("graphs dynamic",))],
 )
 def test_coverage_tells_recompilations_and_dynamic_sizes(
     calls: tuple[FurtherCall, ...], marked: tuple[str, ...], told: tuple[str, ...]

@@ -79,7 +79,7 @@ def scores(
     """(log2(e) times the scores of a tile, tanh of the softcap or `dots`) from the products q . k.
 
     `i` and `j` are the query and key numbers, shaped to broadcast to the tile; `bias` and `mask` point at the head's
-    first element. Triton 3.6 fails to compile loads under a condition beside dropout, so that they are masked.
+    first element. Triton 3.6 fails to compile loads under a condition beside dropout, so that a flag of 0 masks them.
     """
     s = dots * scale
     if SOFTCAP:
@@ -88,10 +88,10 @@ def scores(
     if ALIBI:
         s -= slope * tl.abs(i + offset - j).to(tl.float32)
     at = bias + i.to(tl.int64) * bias_i + j.to(tl.int64) * bias_j
-    s += tl.load(at, mask=(i < rows) & (j < columns) & (BIAS != 0), other=0.0).to(tl.float32)
+    s += tl.load(at, mask=(i < rows) & (j < columns * BIAS), other=0.0).to(tl.float32)
     s *= LOG2E
     at = mask + i.to(tl.int64) * mask_i + j.to(tl.int64) * mask_j
-    masked = tl.load(at, mask=(i < rows) & (j < columns) & (MASK != 0), other=1) == 0
+    masked = tl.load(at, mask=(i < rows) & (j < columns * MASK), other=1) == 0
     s = tl.where(masked, float("-inf"), s)
     kept = (i < rows) & (j < columns)
     if LEFT:

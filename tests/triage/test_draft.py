@@ -265,11 +265,13 @@ def test_repro_shows_which_value_of_which_call_is_off(
     names: dict[str, Any] = {"__name__": "repro"}
     exec(script(case), names)
     monkeypatch.setattr(torch, "compile", lambda module, **_: module)
-    assert names["test_fn"]()
+    with torch.enable_grad():  # A script sets that for its whole process.
+        assert names["test_fn"]()
     capsys.readouterr()
     compile_module = without_writes if is_written(case) else of_first_size
     monkeypatch.setattr(torch, "compile", lambda module, **_: compile_module(module, False))
-    assert not names["test_fn"]()
+    with torch.enable_grad():
+        assert not names["test_fn"]()
     off = {line.partition(": values")[0] for line in capsys.readouterr().out.splitlines() if "same: False" in line}
     assert wrong in off
 

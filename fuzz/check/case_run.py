@@ -87,6 +87,13 @@ class CaseRun:
         """Whether sizes are dynamic; None: as torch finds out from one call to the next."""
         return None if self.program.is_sequence else self.request.dynamic
 
+    @property
+    def repeat(self) -> int:
+        """How often a subject runs. What a later call compiles with dynamic sizes serves the first one from the second
+        run on, so that only those after the first are equal bit for bit."""
+        wanted = max(1, self.request.repeat)
+        return wanted + 1 if self.program.is_sequence and wanted > 1 else wanted
+
     @cached_property
     def value_sets(self) -> dict[int, "CaseRun"]:
         """The case on the value sets of the request, by their numbers; those that eager refuses are left out. Raises
@@ -134,10 +141,17 @@ class CaseRun:
         """`judgement`, unless it is harmless and the runs differ from each other, where eager's do not."""
         if judgement.verdict.is_finding:
             return judgement
-        different = find_difference(runs)
+        different = self.find_unrepeated(runs)
         if different is None or find_difference([self.eager, self.execute()]) is not None:
             return judgement
         return Judgement(Verdict.NONDETERMINISTIC, Nondeterministic(different))
+
+    def find_unrepeated(self, runs: list[Execution]) -> str | None:
+        """The name of a value that differs between `repeat` runs and should not."""
+        different = find_difference(runs)
+        if different is not None and self.program.is_sequence and not self.judge.judge(runs[-1]).verdict.is_finding:
+            return find_difference(runs[1:])
+        return different
 
     def execute(
         self,

@@ -168,8 +168,8 @@ def execute(
                 torch.compiler.cudagraph_mark_step_begin()
             with mode or nullcontext(), restore_state() if watched else nullcontext():
                 done.append(_execute_call(call, module, inputs, cotangents, suffix, copies=copies))
-            weights: list[Tensor] = list(module.parameters()) if on_gpu else []
-            for value in weights:
+            differentiated = [*module.parameters(), *filter(torch.is_tensor, inputs)] if on_gpu else []
+            for value in differentiated:
                 # Of a captured graph it is static, and nothing may be added to it.
                 value.grad = None if value.grad is None else value.grad.clone()
     for value, first in state:

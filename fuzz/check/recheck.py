@@ -50,8 +50,8 @@ def recheck(judgement: Judgement, case: CaseRun, subject: Subject, compiled: Com
 def _is_repeatable(case: CaseRun, subject: Subject) -> bool:
     """Whether runs are equal bit for bit under `torch.use_deterministic_algorithms`."""
     with hold_state("torch's deterministic mode", _WARN):
-        runs = _run_again(case, subject, max(2, case.request.repeat))
-    return bool(runs) and find_difference(runs) is None
+        runs = _run_again(case, subject, max(2, case.repeat))
+    return bool(runs) and case.find_unrepeated(runs) is None
 
 
 def _run_again(case: CaseRun, subject: Subject, times: int = 1) -> list[Execution]:

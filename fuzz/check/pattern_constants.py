@@ -118,7 +118,10 @@ class _Walk:
         if len(program.args) != len(pattern.args):
             raise Unlike(f"{pattern.target} has another number of arguments")
         pairs = list(zip(pattern.args, program.args, strict=True))
-        pairs += [(value, program.kwargs.get(key)) for key, value in pattern.kwargs.items() if key not in _NO_CONSTANT]
+        schema: Any = getattr(pattern.target, "_schema", None)
+        defaults = {item.name: item.default_value for item in (schema.arguments if schema else ())}
+        for key in {**pattern.kwargs, **program.kwargs}.keys() - _NO_CONSTANT:
+            pairs.append(tuple(node.kwargs.get(key, defaults.get(key)) for node in (pattern, program)))
         packet: Any = getattr(pattern.target, "overloadpacket", pattern.target)
         for wanted, given in pairs:
             if isinstance(wanted, fx.Node):

@@ -32,6 +32,7 @@ CAUSES = {
     "boolean-mask-added-in-bfloat16": "attn_mask",
     "row-without-a-key": "causal_mask",
     "fill-of-one": "full",
+    "factor-of-an-added-mask": "add",
     "fill-of-one-and-bias": "causal_mask",
     "softmax-over-dim-0": "amax+sum",
     "masked-softmax-over-queries": "amax+sum",
@@ -44,6 +45,7 @@ BUGS = [
     {"boolean-mask-added", "boolean-mask-added-in-bfloat16"},
     {"row-without-a-key"},
     {"fill-of-one"},
+    {"factor-of-an-added-mask"},
     {"fill-of-one-and-bias"},  # its mask has one element, so that it does not tell which
     {"softmax-over-dim-0", "masked-softmax-over-queries"},
     {"heads-and-batches-swapped", "permuted-sdpa"},

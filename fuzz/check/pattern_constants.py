@@ -120,8 +120,9 @@ class _Walk:
         pairs = list(zip(pattern.args, program.args, strict=True))
         schema: Any = getattr(pattern.target, "_schema", None)
         defaults = {item.name: item.default_value for item in (schema.arguments if schema else ())}
-        for key in {**pattern.kwargs, **program.kwargs}.keys() - _NO_CONSTANT:
-            pairs.append(tuple(node.kwargs.get(key, defaults.get(key)) for node in (pattern, program)))
+        both = [{**defaults, **node.kwargs} for node in (pattern, program)]
+        named = {**pattern.kwargs, **program.kwargs}.keys() - _NO_CONSTANT
+        pairs += [(both[0].get(key), both[1].get(key)) for key in named]
         packet: Any = getattr(pattern.target, "overloadpacket", pattern.target)
         for wanted, given in pairs:
             if isinstance(wanted, fx.Node):

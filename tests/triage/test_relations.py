@@ -1,6 +1,5 @@
 """Reports about a broken relation between two calls of an attention function, and the scripts that show it."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,17 +11,14 @@ from fuzz.check.oracle.attention.relation_table import RELATIONS
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.protocol.failures import RelationBroken
 from fuzz.protocol.render import MEANINGS
-from generators.program.case import Case
 from tests.triage.conftest import ran
-from tests.triage.test_draft import imported
-from tests.triage.test_kernel import ATTENTION, PLANTED, run, run_all, written
+from tests.triage.test_kernel import ATTENTION, PLANTED
 from tests.triage.test_report import report
 from triage.attribution.ablation import Ablation
 from triage.report.build import write_report
-from triage.report.relations import list_relations, show_relation
+from triage.report.relations import show_relation
 
-#: Attention with every option at once, so that each relation has something to change.
-ALL = """
+EVERYTHING = """
 case_format: 1
 dims: {B: 2, H: 4, S: 5, T: 7, D: 8}
 inputs:
@@ -37,25 +33,7 @@ ops:
   - {name: out, op: mul, args: [q], other: 1.0}
 returns: [out]
 contracts:
-  - {q: q, k: k, v: v, output: out, scale: 0.25, mask: m, bias: b, %s}
-"""
-PLACES = {
-    "a bias for ALiBi": "alibi: a",
-    "a mask for causal and window": "causal: top_left",
-    "queries and keys cut off under causality": "causal: bottom_right, sinks: sink",
-}
-WRONG = {
-    "-q and -scale": "    if scale < 0: return torch.full_like(v, torch.nan)[:, :, :1].repeat(1, 2, q.shape[2], 1)\n",
-    "some queries alone": "    if q.shape[2] < 5: scale = 2 * scale\n",
-    "keys masked or removed": "    if k.shape[2] < 7: scale = 2 * scale\n",
-}
-
-
-RUN_ALL = """
-import runpy
-from pathlib import Path
-for path in Path("{directory}").glob("[0-9]*.py"):
-    print("holds", runpy.run_path(str(path))["test_fn"]())
+  - {q: q, k: k, v: v, output: out, scale: 0.25, mask: m, bias: b, softcap: 5.0}
 """
 
 
@@ -64,46 +42,9 @@ def broken(relation: str, verdict: Verdict = Verdict.WRONG_RESULT) -> SubjectRes
     return SubjectResult("", verdict, failure=failure)
 
 
-def case_for(relation: str) -> Case:
-    return casefile.loads(ALL % PLACES.get(relation, "softcap: 5.0"))
-
-
-def of_its_own(text: str, mistake: str = "") -> str:
-    """A repro.py whose kernel is its own eager attention, with a mistake."""
-    start, blank, rest = text.partition("\n\ndef exact(")
-    kernel = (
-        f"\n\ndef kernel(q, k, v, *, scale, **o):\n{mistake}"
-        '    return eager(Call(q, k, v, {"scale": scale, **o})).to(q.dtype)\n'
-    )
-    return start + kernel + blank + rest
-
-
 def test_every_relation_has_a_meaning_and_code() -> None:
-    assert RELATIONS.keys() == MEANINGS.keys() == list_relations().keys()
-
-
-@pytest.mark.worker
-def test_both_sides_of_each_relation_are_equal_for_right_attention(tmp_path: Path) -> None:
-    for number, relation in enumerate(MEANINGS):
-        text = written(case_for(relation), "sdpa_math", broken(relation))[0]
-        assert imported(text) - set(sys.stdlib_module_names) == {"torch"}
-        (tmp_path / f"{number}.py").write_text(of_its_own(text))
-    done = run(RUN_ALL.format(directory=tmp_path), tmp_path)
-    told = done.stdout.splitlines()
-    assert [line for line in told if line.startswith("holds")] == ["holds True"] * len(MEANINGS), (
-        done.stdout + done.stderr
-    )
-    assert sum("call 0: values up to" in line for line in told) >= len(MEANINGS)
-
-
-@pytest.mark.worker
-def test_a_mistake_that_breaks_a_relation_exits_with_1(tmp_path: Path) -> None:
-    def write(relation: str, mistake: str) -> str:
-        return of_its_own(written(case_for(relation), "sdpa_math", broken(relation))[0], mistake)
-
-    done = run_all([write(relation, mistake) for relation, mistake in WRONG.items()], tmp_path)
-    assert [each.returncode for each in done] == [1] * len(WRONG), done
-    assert not any("Traceback" in each.stdout for each in done), done
+    assert RELATIONS.keys() == MEANINGS.keys()
+    assert all(show_relation(relation).startswith("def ") for relation in MEANINGS)
 
 
 @pytest.mark.worker
@@ -116,12 +57,12 @@ def test_a_report_shows_both_calls_and_says_what_follows(tmp_path: Path) -> None
     text = (out / "report.md").read_text()
     assert relation in text and MEANINGS[relation] in text
     assert f"```python\n{show_relation(relation)}\n```\n" in text
-    assert "Which sizes fail" not in text and "filled and fenced" not in text
+    assert "Which sizes fail" not in text
     assert "exits with 1 if the bug shows (here: 1)" in text
 
 
 def test_a_backend_of_pytorch_is_reported_to_pytorch_in_its_words(tmp_path: Path) -> None:
-    case = case_for("-q and -scale")
+    case = casefile.loads(EVERYTHING)
     result = replace(
         broken("-q and -scale", Verdict.NONFINITE), subject="sdpa_flash", numbers={"compiled_error": 2.5e-07}
     )

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from corpus.entry import Entry, Expectation, dumps
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import DropoutMask, OutOfBounds, RelationBroken
-from fuzz.protocol.render import MEANINGS
+from fuzz.protocol.failures import DropoutMask, OutOfBounds
 from fuzz.subjects import get_spec, is_user_function
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
@@ -18,7 +17,6 @@ from generators.program.emit import is_random, source
 from generators.program.memory import is_written
 from generators.program.type_check import low_precision, types_of
 from triage.rendering import render
-from triage.report.relations import collect_code
 
 CANT_RUN = 125
 """The exit code of a script that can't run where it is, which `git bisect run` skips."""
@@ -34,11 +32,6 @@ UNITS = 8
 FAR, FAR_LOW_PRECISION = 0.0005, 0.05
 """Eager off by this share of a row's size is wrong: `suspicious_share` in fuzz/check/oracle/constants.py."""
 
-DRAWS = 8
-"""A relation is checked with so many changes, as chance draws them."""
-_USED = ("Call", "Call.replace", "Call.group", "Call.combine_masks", "Call.combine_biases")
-"""What relation.py.j2 uses of the code of relations."""
-
 ENDS_PROCESS = frozenset({Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY, Verdict.DEVICE_ERROR})
 RAISES = frozenset({Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR, Verdict.OUT_OF_MEMORY})
 WITHOUT_NUMBERS = ENDS_PROCESS | RAISES | {Verdict.TIMEOUT}
@@ -53,6 +46,7 @@ _IMPORTS = {
     Verdict.TIMEOUT: {"faulthandler"},
 }
 _OF_MEMORY = frozenset({Verdict.OUT_OF_BOUNDS, Verdict.NONFINITE, Verdict.NONDETERMINISTIC, Verdict.WORKER_DIED})
+_HIDDEN = frozenset({Verdict.OUT_OF_BOUNDS, Verdict.STATE_CHANGED})
 _CAST = re.compile(r"torch\.(float|double|half|bfloat)|\.(float|half|bfloat16|double)\(\)|dtype=")
 _FILL = re.compile(r", fill=[^,)]+")
 
@@ -91,40 +85,25 @@ def is_attention(subject: str) -> bool:
 
 
 def scripts(bug: Bug) -> Iterator[Script]:
-    """Scripts that may show the bug, the best one first.
-
-    For an attention function: one that runs it as it is (unless it is known to write out of bounds), one with borders
-    around what it allocates, and one that asks a worker. For a broken relation, one that makes both calls and one that
-    asks a worker."""
-    if not is_kernel(bug.result):
+    """Scripts that may show the bug, the best one first: one that runs the program and, for an attention function, one
+    that asks a worker."""
+    failure, verdict = bug.result.failure, bug.result.verdict
+    # A plain run makes the case's own call alone, and sees values alone.
+    is_hidden = verdict in _HIDDEN or (failure is not None and bool(failure.sequences or failure.is_of_further_call))
+    if not (is_kernel(bug.result) and is_hidden):
         yield write_script(bug)
-        return
-    subject, verdict = bug.result.subject, bug.result.verdict
-    if bug.result.failure is not None and bug.result.failure.sequences:
-        pass  # A plain run makes dense calls.
-    elif isinstance(bug.result.failure, RelationBroken):
-        yield write_script(bug)
-    elif verdict is Verdict.STATE_CHANGED:
-        pass  # Wrong numbers are all that a plain run shows.
-    else:
-        has_borders = is_user_function(subject) or bool(get_spec(subject).function and not get_spec(subject).backend)
-        has_borders &= verdict not in RAISES | {Verdict.TIMEOUT, Verdict.METADATA}
-        if not (has_borders and _is_of_memory(bug.result)):
-            yield write_script(bug)
-        if has_borders:
-            yield write_script(bug, borders=True)
-    yield write_worker_script(bug)
+    if is_kernel(bug.result):
+        yield write_worker_script(bug)
 
 
-def write_script(bug: Bug, *, borders: bool = False) -> Script:
-    """The script that needs torch alone, or torch and the kernel. `borders`: around what the kernel allocates."""
+def write_script(bug: Bug) -> Script:
+    """The script that needs torch alone, or torch and the kernel."""
     case, verdict, subject = bug.case, bug.result.verdict, bug.result.subject
     program = source(case).strip()
     who = "kernel" if is_kernel(bug.result) else "eager" if verdict is Verdict.EAGER_SUSPECT else "compiled"
     module, _, function = (subject if is_user_function(subject) else get_spec(subject).function).partition(":")
     failure = bug.result.failure
     writes = bug.result.writes + (failure.writes if isinstance(failure, OutOfBounds) else ())
-    relation = failure.relation if is_kernel(bug.result) and isinstance(failure, RelationBroken) else ""
     compiles = who == "compiled" or bool(
         is_kernel(bug.result) and not is_user_function(subject) and get_spec(subject).backend
     )
@@ -136,24 +115,18 @@ def write_script(bug: Bug, *, borders: bool = False) -> Script:
     text = render(
         "repro.py.j2",
         title=_quotable(bug.title),
-        about=textwrap.fill(_about(bug, who, relation, borders=borders), 124, break_on_hyphens=False),
+        about=textwrap.fill(_about(bug, who), 124, break_on_hyphens=False),
         imports=sorted({"sys"} | ({"os"} if module or who == "compiled" else set()) | _IMPORTS.get(verdict, set())),
         source=program,
         module=module,
         function=function,
-        called="kernel" if relation else "attend",
         place=place_of(subject) if is_kernel(bug.result) else "",
         interpreted=bug.device == "cpu",
         sdpa_backend=get_spec(subject).sdpa,
         forward=forward_of(case) if is_kernel(bug.result) else "",
-        relation=relation,
-        relation_code=collect_code(relation, _USED) if relation else "",
-        draws=DRAWS,
-        extras=[n for n in ("softcap", "sinks") if any(getattr(c, n) is not None for c in case.contracts)],
         who=who,
-        sdpa=any(op.kind == "sdpa" for op in case.ops) and not relation,
-        casts=bool(_CAST.search(program.partition("\ndef inputs")[0])) and not relation,
-        borders=borders,
+        sdpa=any(op.kind == "sdpa" for op in case.ops),
+        casts=bool(_CAST.search(program.partition("\ndef inputs")[0])),
         compiles=compiles,
         call=call,
         bug=bug,
@@ -166,7 +139,6 @@ def write_script(bug: Bug, *, borders: bool = False) -> Script:
         keeps_memory=bool(case.calls) or any(item.shares for item in case.inputs),
         is_written=is_written(case) or mutates,
         to_device="" if bug.device == "cpu" else f'.to("{bug.device}")',
-        arguments="inputs()" if bug.device == "cpu" else f'[a.to("{bug.device}") for a in inputs()]',
         coarsest=coarsest_dtype(case),
         factor=_factor(case),
         units=UNITS,
@@ -217,7 +189,7 @@ def coarsest_dtype(case: Case) -> str:
     return next((dtype for dtype in (*LOW_PRECISION, "float32") if dtype in found), "float64")
 
 
-def _about(bug: Bug, who: str, relation: str, *, borders: bool) -> str:
+def _about(bug: Bug, who: str) -> str:
     """The docstring: what is run, what counts as the bug, and the exit codes."""
     subject, factor = _quotable(bug.result.subject), _factor(bug.case)
     codes = "Exits with 0 without the bug, 125 if it can't run, 1 with the bug"
@@ -226,12 +198,6 @@ def _about(bug: Bug, who: str, relation: str, *, borders: bool) -> str:
     if who == "eager":
         far = "" if is_random(bug.case) else f", or off by more than {_share(bug.case)} of its row's size"
         return f"Compiles nothing. {codes}: eager is not finite where float64 is{far}."
-    if relation:
-        return (
-            f"Calls {subject} as the module does, and again with other arguments. By the relation {relation},"
-            f" {MEANINGS[relation]}. {codes}: where float64 is finite, the two sides differ by more than {factor} times"
-            f" eager's errors plus {UNITS} eps of the largest value, or one is not finite."
-        )
     wrong = "a value is not finite"
     if not is_random(bug.case):
         of = " (for a gradient: of all gradients)" if bug.case.training else ""
@@ -239,9 +205,8 @@ def _about(bug: Bug, who: str, relation: str, *, borders: bool) -> str:
             f"an error is more than {factor} times eager's largest plus {UNITS} eps of {coarsest_dtype(bug.case)} times"
             f" the largest magnitude of its tensor{of}"
         )
-    beside = ", or memory beside what it allocates is written" if borders else ""
     what = f"Runs the module in float64, in eager, and with {subject}"
-    return f"{what}. {codes}: where float64 and eager are finite, {wrong}{beside}."
+    return f"{what}. {codes}: where float64 and eager are finite, {wrong}."
 
 
 def _why_a_worker(result: SubjectResult) -> str:
@@ -253,13 +218,9 @@ def _why_a_worker(result: SubjectResult) -> str:
         return "it takes further calls with other arguments, which attnfuzz's workers make"
     if result.verdict is Verdict.STATE_CHANGED:
         return "attnfuzz's workers compare the state of the process before and after a call"
-    if _is_of_memory(result):
+    if result.verdict in _OF_MEMORY or result.writes:
         return "it takes memory that is filled and fenced, as attnfuzz's workers do"
     return "its error is small, and only attnfuzz's workers compute what rounding explains element by element"
-
-
-def _is_of_memory(result: SubjectResult) -> bool:
-    return result.verdict in _OF_MEMORY or bool(result.writes)
 
 
 def _factor(case: Case) -> int:

@@ -46,8 +46,7 @@ def test_a_wrong_head_row_and_feature_show_where_they_were_planted(case: Case) -
         (7, 3),
     }
     assert by_head.errors[6][4:].tolist() == [1e-8, 1.0, 1.0, 1.0]
-    assert dict(by_head.rows.ticks)[6] == "1, 2"
-    assert dict(by_head.columns.ticks)[7] == "7"
+    assert (by_head.rows.label(6), by_head.columns.label(7), by_head.columns.label(8)) == ("1, 2", "7", "")
 
 
 def test_the_picture_is_told_in_words_too(case: Case) -> None:
@@ -70,8 +69,7 @@ def test_any_numbers_can_be_drawn(case: Case, error: float) -> None:
 def test_blocks_are_named_by_their_first_element(case: Case) -> None:
     by_rows = panels(case, ErrorMap("output 0", (1, 1, 1000, 1), (1, 1, 8, 1), (0.0,) * 125, (124,)))[0]
     assert by_rows.title == "by query row"
-    assert by_rows.columns.width == 8
-    assert by_rows.columns.ticks[1] == (16, "128")
+    assert by_rows.columns.label(16) == "128"
     assert by_rows.wrong[0][124] and not by_rows.wrong[0][123]
 
 

@@ -30,7 +30,6 @@ from generators.program.emit import source
 from generators.program.simplicity import sort_key
 from triage.cluster.clusters import load_clusters
 from triage.page import campaign_view
-from triage.page.campaign_view import Timeline
 
 INPUTS = Path(__file__).parent / "inputs"
 SHARED = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
@@ -111,9 +110,6 @@ def check_rows(data: bytes) -> None:
         (run / EVENTS_FILE).write_bytes(b"\n".join(lines))
         _write_store(run / RESULTS_FILE, rows)
         with contextlib.closing(Results.open_readonly(run)) as results:
-            timeline = Timeline.read(run)
-            timeline.rewrites.clear()  # the chart takes a second
-            timeline.others.clear()
             for read in (
                 results.findings,
                 results.cases,
@@ -121,7 +117,7 @@ def check_rows(data: bytes) -> None:
                 lambda: list(results.waiting()),
                 lambda: list(results.queue()),
                 results.position,
-                lambda: campaign_view.describe_campaign(run, results, timeline),
+                lambda: campaign_view.describe_campaign(run, results),
                 lambda: load_clusters([run], ledger.Ledger(ledger.NONE)),
             ):
                 with contextlib.suppress(UserError):

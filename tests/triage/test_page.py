@@ -16,7 +16,6 @@ from generators.program.case import Case
 from tests.command import run_command
 from tests.triage.conftest import NUMBERS
 from triage.page.__main__ import make_page
-from triage.page.campaign_view import Timeline
 
 HOSTILE = "</code></pre><script>alert('x')</script>"
 STARTED = {
@@ -124,7 +123,6 @@ def test_a_page_holds_findings_numbers_pictures_and_coverage(run: Path, tmp_path
     assert "weights = scores.softmax(dim=-2)" in plain
     assert "Error of output 0 against float64, by batch, head and query row" in text
     assert text.count('src="data:image/png;base64,') == 1
-    assert text.count('src="data:image/svg+xml;base64,') == 1
     assert "_sfdp_pattern_3_half_training" in plain
     assert "budget spent" in plain
 
@@ -165,9 +163,8 @@ def test_known_findings_are_no_news(run: Path, case: Case) -> None:
     results = Results(directory)
     results.add_finding(None, finding(case, "known"), "signature")
     results.close()
-    text, bugs = make_page(directory)
+    _, bugs = make_page(directory)
     assert [bug["news"] for bug in bugs] == [False]
-    assert "0 new findings, 1 known bug met again." in text
 
 
 def listing(case: Case, status: str, directory: Path) -> Path:
@@ -207,7 +204,7 @@ def test_a_fixed_bug_that_is_back_is_for_somebody_to_look_at(
     ledger = listing(case, f"fixed {version}", tmp_path)
     text, bugs = make_page(tmp_path, ledger)
     assert [bug["news"] for bug in bugs] == [back]
-    assert (f"The ledger calls it fixed {version}, and it is back in torch 2.13.0." in text) is back
+    assert (f"regression: fixed in {version} and back in 2.13.0" in text) is back
 
 
 def test_what_is_no_run_directory_is_an_error(tmp_path: Path) -> None:
@@ -221,9 +218,7 @@ def test_what_is_no_run_directory_is_an_error(tmp_path: Path) -> None:
 
 def test_time_without_a_campaign_does_not_count(run: Path) -> None:
     log(run, STARTED, judged([]), start=2e9)
-    timeline = Timeline.read(run)
-    assert timeline.seconds == 8 + 2
-    assert (timeline.cases, timeline.others) == (3, [(2.0, 1)])
+    assert "10s in 2 sessions since 2001-09-09 01:46 UTC" in make_page(run)[0]
 
 
 def test_a_page_says_how_many_workers_were_lost_and_to_what(run: Path) -> None:

@@ -7,7 +7,7 @@ from fuzz.cli import enter
 
 
 def page(run: Path, *, out: Path | None = None, ledger: Path | None = None) -> None:
-    """Write one HTML file about a campaign: its findings with pictures, its coverage and its progress.
+    """Write one HTML file about a campaign: its findings with pictures, and what its cases reached.
 
     The campaign may still be running; nothing in its directory is changed except the page itself.
 
@@ -43,16 +43,15 @@ def make_page(run: Path, ledger: Path | None = None) -> tuple[str, list[dict[str
     from corpus import ledger as ledgers
     from fuzz.evaluator import ROOT
     from fuzz.run_store import Results
-    from triage.page.campaign_view import Timeline, describe_campaign
+    from triage.page.campaign_view import describe_campaign
     from triage.page.findings import list_bugs
     from triage.rendering import render
 
     file = ledger or ROOT / "corpus" / "ledger.yaml"
     known = ledgers.load(file) if ledger is not None or file.exists() else ledgers.Ledger(file)
     with closing(Results.open_readonly(run)) as results:
-        timeline = Timeline.read(run)
         bugs = list_bugs(run, results, known)
-        campaign = describe_campaign(run, results, timeline)
+        campaign = describe_campaign(run, results)
     return render("page.html.j2", campaign=campaign, findings=bugs, summary=summarize(bugs)), bugs
 
 

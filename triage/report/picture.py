@@ -44,11 +44,11 @@ class Side:
         """The number of cells."""
         return math.prod(self.counts)
 
-    def label(self, cell: int) -> str:
-        """The first element of a cell, "1, 2"; "" where there is no such cell."""
-        if not 0 <= cell < self.cells:
+    def label(self, place: float, _tick: int | None = None) -> str:
+        """The first element of the cell there, "1, 2"; "" where there is no cell."""
+        if not 0 <= round(place) < self.cells:
             return ""
-        places = zip(np.unravel_index(cell, self.counts), self.blocks, strict=True)
+        places = zip(np.unravel_index(round(place), self.counts), self.blocks, strict=True)
         return ", ".join(str(int(index) * block) for index, block in places)
 
 
@@ -166,7 +166,7 @@ def _draw(ax: Axes, grid: Panel, norm: LogNorm) -> None:
     ax.set_ylabel(grid.rows.name, fontsize=8)
     for axis, side in ((ax.xaxis, grid.columns), (ax.yaxis, grid.rows)):
         axis.set_major_locator(MaxNLocator(integer=True))
-        axis.set_major_formatter(lambda cell, _, side=side: side.label(round(cell)))
+        axis.set_major_formatter(side.label)
 
 
 def _list_marks(result: SubjectResult, cells: npt.NDArray[np.float64]) -> list[str]:

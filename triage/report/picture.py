@@ -44,7 +44,7 @@ class Side:
         """The number of cells."""
         return math.prod(self.counts)
 
-    def label(self, place: float, _tick: int | None = None) -> str:
+    def label(self, place: float, _tick: float = 0.0) -> str:
         """The first element of the cell there, "1, 2"; "" where there is no cell."""
         if not 0 <= round(place) < self.cells:
             return ""

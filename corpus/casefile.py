@@ -5,6 +5,7 @@
     mode: inference                 # or training; left out: inference
     dynamic: false                  # left out: false
     autocast: bfloat16              # or float16; left out: none
+    settings: {cpp.threads: 4}      # of generators.program.settings; left out: none
     inputs:
       q: {shape: [B, S, D], dtype: float32, values: {kind: normal, seed: 0, scale: 1.0}, layout: contiguous}
       w: {shape: [D, D], dtype: float32, values: {seed: 1}, parameter: true}
@@ -24,7 +25,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from corpus.records import Reader, build, each, fields_of, one_of, read_size, to_data
+from corpus.records import Reader, build, each, fields_of, one_of, read_plain, read_size, to_data
 from corpus.strict_yaml import Data, Node, dump, parse
 from generators.errors import CaseError
 from generators.program.case import Case, Contract, Input, Op
@@ -35,7 +36,7 @@ from generators.program.type_check import MAX_LINES, MAX_RANK, check, make_op
 FORMAT = 1
 KEYS = (
     *("case_format", "dims", "mode", "dynamic", "autocast", "inputs", "ops", "returns", "contracts"),
-    *("calls", "marked", "checkpoint"),
+    *("calls", "marked", "checkpoint", "settings"),
 )
 _REQUIRED = ("case_format", "dims", "inputs", "ops", "returns")
 _OP_KEYS = ("name", "op", "args")
@@ -90,7 +91,7 @@ def decode(root: Node) -> Case:
 def _place(entries: Mapping[str, Node], case: Case, error: CaseError) -> Node:
     field, name = error.place
     node = entries.get(field, entries["case_format"])
-    if name and field == "inputs":
+    if name and field in ("inputs", "settings"):
         node = node.entries()[name]
     elif name and field == "ops":
         node = dict(zip((op.name for op in case.ops), node.items(), strict=True))[name]
@@ -102,6 +103,10 @@ def _dims(node: Node) -> tuple[tuple[str, int], ...]:
     if len(entries) > _MAX_DIMS:
         node.fail(f"{len(entries)} dimensions; at most {_MAX_DIMS} are allowed")
     return tuple((name, size.integer()) for name, size in entries.items())
+
+
+def _settings(node: Node) -> tuple[tuple[str, Any], ...]:
+    return tuple(sorted((name, read_plain(item)) for name, item in node.entries().items()))
 
 
 def _inputs(node: Node) -> tuple[Input, ...]:
@@ -132,6 +137,7 @@ def _attr(attribute: Attribute, node: Node) -> Any:
 _FIELDS: Mapping[str, Reader] = {
     "dims": _dims,
     "inputs": _inputs,
+    "settings": _settings,
     "ops": each(_op, MAX_LINES),
     "returns": each(Node.text, MAX_LINES),
     "contracts": each(partial(build, Contract), _MAX_CONTRACTS),
@@ -140,9 +146,10 @@ _FIELDS: Mapping[str, Reader] = {
 
 def encode(case: Case) -> dict[str, Data]:
     """The case as data for `corpus.strict_yaml.dump`."""
-    data = fields_of(case, ("returns", "mode"), without=("dims", "inputs", "ops"))
+    data = fields_of(case, ("returns", "mode"), without=("dims", "inputs", "ops", "settings"))
     data |= {"case_format": FORMAT, "dims": dict(case.dims), "ops": [_op_data(op) for op in case.ops]}
     data["inputs"] = {item.name: fields_of(item, _ALWAYS, without=("name",)) for item in case.inputs}
+    data |= {"settings": dict(case.settings)} if case.settings else {}
     return {key: data[key] for key in KEYS if key in data}
 
 

@@ -39,7 +39,7 @@ from generators.program.case import Case
 SUFFIX = ".case.yaml"
 STATUSES = ("pass", "known", "rounding")
 DEVICES = ("cpu", "cuda")
-DEFAULT_SUBJECT = "inductor"
+DEFAULT_SUBJECT, WITH_SETTINGS = "inductor", "inductor_options"
 _KEYS = ("note", "expect", "found", "seen")
 _MAX_REACHES = 32
 _MAX_ERRORS = 10
@@ -52,9 +52,9 @@ class Expectation:
 
     `status`: `pass`, no finding; `rounding`, no finding and nothing but rounding; `known`, in the torch versions of
     the specifier `versions` (empty: all) a finding of this `verdict` (empty: any), reported at `url`; in others none.
-    `subject` and `device` say under what; empty stands for `inductor` and for `cpu`. `reaches`: rewrites that must be
-    applied, and other things of the compiler that must be reached (docs/architecture.md), in the torch versions of
-    `versions`.
+    `subject` and `device` say under what; empty stands for `inductor`, with settings `inductor_options`, and for `cpu`.
+    `reaches`: rewrites that must be applied, and other things of the compiler that must be reached
+    (docs/architecture.md), in the torch versions of `versions`.
     """
 
     status: str
@@ -117,7 +117,7 @@ class Entry:
     @property
     def subject(self) -> str:
         """The subject to replay under."""
-        return self.expectation.subject or DEFAULT_SUBJECT
+        return self.expectation.subject or (WITH_SETTINGS if self.case.settings else DEFAULT_SUBJECT)
 
     @property
     def device(self) -> str:

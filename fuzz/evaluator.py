@@ -260,6 +260,7 @@ def build_check(
         with_error_map=with_error_map,
         controls=controls,
         value_sets=tuple(ValueSet(source(other), _emit_stub(other)) for other in value_sets),
+        settings=dict(case.settings),
     )
 
 

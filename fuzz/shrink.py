@@ -48,6 +48,7 @@ def shrink(
     from fuzz.durations import format_count, parse_duration
     from fuzz.evaluator import open_evaluator
     from fuzz.protocol import SubjectResult
+    from fuzz.subjects import without_options
     from generators.errors import UserError
     from generators.program.case import Case
     from generators.program.emit import source
@@ -65,7 +66,8 @@ def shrink(
         def judge(candidate: Case) -> SubjectResult | None:
             nonlocal probes
             probes += 1
-            result = evaluator.evaluate(candidate, (subject,))
+            asked = subject if candidate.settings else without_options(subject)
+            result = evaluator.evaluate(candidate, (asked,))
             return result.results[0] if result.results else None
 
         evaluator.require(subject)
@@ -96,7 +98,7 @@ def shrink(
     before, after = len(entry.case.ops), len(smallest.ops)
     kept = "simplified" if smallest != entry.case else "interrupted" if ended else "already minimal"
     size = f"{before} to {after} operations" if after < before else f"{format_count(after, 'operation')}, {kept}"
-    print(f"{size}, {format_count(probes, 'check')}; {shown.verdict} under {subject}")
+    print(f"{size}, {format_count(probes, 'check')}; {shown.verdict} under {shown.subject}")
     print(f"saved: {save(replace(Entry(smallest, note=entry.note), found=record_origin(shown, hello)), directory)}")
     if ended is not None:
         raise ended

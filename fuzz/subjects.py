@@ -16,6 +16,7 @@ class SubjectSpec:
     function: the attention function, "package.module:function", that replaces the attention of a case.
     sdpa: the backend of F.scaled_dot_product_attention that replaces it.
     random: in cases with active dropout it draws its own random numbers, not eager's. tf32: TF32 is allowed.
+    options: it is compiled and run under the settings of a case, and only runs cases that have some.
     recomputes: in training, most of what the backward pass reads is computed again.
     public: users can run it, so a failure under it is a finding by itself. devices: where it runs.
     share: its part of a campaign's worker time; 0 for a subject that every case runs under.
@@ -30,6 +31,7 @@ class SubjectSpec:
     random: bool = False
     tf32: bool = False
     recomputes: bool = False
+    options: bool = False
     public: bool = True
     devices: tuple[str, ...] = ("cpu", "cuda")
     share: float = field(default=0.02, compare=False)
@@ -71,6 +73,8 @@ SUBJECTS: dict[str, SubjectSpec] = {
     "passes": SubjectSpec("passes", public=False, share=0.0),
     "inductor": SubjectSpec("inductor", share=0.15),
     "inductor_dynamic": SubjectSpec("inductor", dynamic=True, share=0.03),
+    "inductor_options": SubjectSpec("inductor", options=True, share=0.12),
+    "passes_options": SubjectSpec("passes", options=True, public=False, share=0.03),
     "passes_random": SubjectSpec("passes", random=True, public=False, share=0.03),
     "inductor_random": SubjectSpec("inductor", random=True),
     "inductor_tf32": SubjectSpec("inductor", tf32=True, devices=_CUDA, share=0.03),
@@ -111,6 +115,11 @@ def compiler_of(subject: str) -> str:
     if spec.function:
         return next(name for name, other in SUBJECTS.items() if other.function == spec.function)
     return INDUCTOR if spec.uses_inductor else subject
+
+
+def without_options(subject: str) -> str:
+    """The subject that does the same without settings; the subject itself where it has no options."""
+    return (find_variant(subject, options=False) or subject) if get_spec(subject).options else subject
 
 
 def find_variant(subject: str, **changes: Any) -> str | None:

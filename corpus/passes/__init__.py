@@ -9,6 +9,7 @@ from generators.program.case import Case
 Pass = Callable[[Case], Iterator[Case]]
 
 PASSES: tuple[Pass, ...] = (
+    spelling.drop_settings,
     calls.drop_calls,
     calls.drop_differences,
     program.drop_writes,

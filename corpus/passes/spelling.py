@@ -13,6 +13,15 @@ from generators.program.simplicity import plain_names
 from generators.program.type_check import attributes, make_op, types_of
 
 
+def drop_settings(case: Case) -> Iterator[Case]:
+    """No setting, one alone, then each left out."""
+    yield replace(case, settings=())
+    for one in case.settings:
+        yield replace(case, settings=(one,))
+    for one in case.settings:
+        yield replace(case, settings=tuple(other for other in case.settings if other != one))
+
+
 def drop_attributes(case: Case) -> Iterator[Case]:
     """One attribute left at its default, or at a simpler word of its list, without the arguments it asked for."""
     for op in case.ops:

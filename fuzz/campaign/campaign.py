@@ -15,6 +15,7 @@ from fuzz.run_store import Results
 from fuzz.subjects import get_spec
 from generators.errors import UserError
 from generators.program.case import Case
+from generators.program.settings import list_available
 from generators.sampling.sample import NO_LIMITS, Limits
 
 _TICK_SECONDS = 0.2
@@ -56,6 +57,8 @@ class Campaign:
             self.shared.search = AttentionSearch(
                 self._draw, options.seed, takes, self.shared.known, device=hello.device
             )
+        if any(get_spec(name).options for name in options.subjects):
+            self.shared.settings = list_available(hello.torch, hello.device)
         self.results.set_meta({"torch": hello.torch})
         self.shared.known.attention = frozenset(hello.attention)
         findings = self.shared.findings.load(hello.torch)

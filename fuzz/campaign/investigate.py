@@ -20,7 +20,7 @@ from fuzz.protocol import EAGER, SubjectResult, Verdict
 from fuzz.protocol.render import describe
 from fuzz.protocol.rewrites import CALL, is_explained
 from fuzz.run_store import Outcome
-from fuzz.subjects import INDUCTOR, compiler_of, get_spec
+from fuzz.subjects import INDUCTOR, compiler_of, get_spec, without_options
 from generators.program.case import Case
 from generators.program.edits import resize
 
@@ -62,15 +62,17 @@ def find_public_subject(subject: str, public: Sequence[str]) -> str | None:
     """The public subject that can show what `subject` shows; None when the campaign has none."""
     if get_spec(subject).public:
         return subject
-    random = get_spec(subject).random
-    return next((p for p in public if compiler_of(p) == INDUCTOR and get_spec(p).random == random), None)
+    wanted = get_spec(subject)
+    found = (name for name in public if compiler_of(name) == INDUCTOR)
+    rows = ((name, get_spec(name)) for name in found)
+    return next((name for name, row in rows if (row.random, row.options) == (wanted.random, wanted.options)), None)
 
 
 def investigate(
     case: Case,
     suspect: SubjectResult,
     public: Sequence[str],
-    probe: Prober,
+    judge: Prober,
     is_time_up: Callable[[], bool],
     progress: Callable[[Case], None] = lambda case: None,
     *,
@@ -78,8 +80,13 @@ def investigate(
 ) -> Conclusion:
     """Work on one suspicion: `suspect` is what an internal or public subject made of `case`.
 
-    `attention_only`: the subject is an attention function.
+    `attention_only`: the subject is an attention function. A case without settings is judged under a subject without
+    options.
     """
+
+    def probe(case: Case, subject: str, *, fresh: int = 0) -> SubjectResult | None:
+        return judge(case, subject if case.settings else without_options(subject), fresh=fresh)
+
     eager = suspect.verdict is Verdict.EAGER_SUSPECT
     chosen = EAGER if eager else find_public_subject(suspect.subject, public)
     subject, shown = chosen or suspect.subject, suspect
@@ -133,11 +140,12 @@ def is_same_failure(
     patterns = attention_patterns(wanted.fired) if wanted.verdict is not Verdict.EAGER_SUSPECT else frozenset[str]()
     # A call that no single change makes right may show several bugs, of which any will do.
     measured = tuple(one for one in wanted.rewrites if one.pattern != CALL or one.right)
-    if measured and result.subject == wanted.subject:
+    is_of_one = without_options(result.subject) == without_options(wanted.subject)
+    if measured and is_of_one:
         # What is proven wrong stays wrong for the same operands.
         if not (result.rewrites and is_explained(result.rewrites, measured)):
             return False
-    elif patterns and result.subject == wanted.subject and not patterns & attention_patterns(result.fired):
+    elif patterns and is_of_one and not patterns & attention_patterns(result.fired):
         return False
     # Where a process is lost is chance, and what breaks a GPU is not.
     return wanted.verdict in PROCESS - {Verdict.DEVICE_ERROR} or identity_of(result) == identity_of(wanted)

@@ -22,6 +22,7 @@ from fuzz.run_store import Outcome, Results, Suspicion
 from generators.program.attention_stub import emit_call
 from generators.program.case import Case
 from generators.program.emit import source
+from generators.program.settings import Setting
 
 _TIME_SHARES = {False: 0.5, True: 0.85}
 """The share of worker time for investigations while cases are left; `True`: for functions of the user."""
@@ -53,6 +54,8 @@ class Shared:
 
     def __init__(self, options: Options, results: Results, bus: Bus, search: Random) -> None:
         self.options, self.results, self.bus, self.search = options, results, bus, search
+        self.settings: Mapping[str, Setting] = {}
+        """Those that cases may get: of the worker's torch and device."""
         self.control = StopCondition(options.budget)
         self.schedule = Schedule(options.subjects)
         self.numbers = CaseNumbers(*results.position(), options.budget)

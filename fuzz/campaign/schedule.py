@@ -8,6 +8,7 @@ from fuzz.subjects import SUBJECTS, get_spec, is_user_function
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.emit import is_random
+from generators.program.settings import SETTINGS
 
 BLOCK = 4
 """Consecutive case numbers that one worker gets: on a GPU such cases share most of what kernels are compiled for, which
@@ -42,6 +43,7 @@ class Schedule:
         self.always = subjects if attention else always or subjects[:1]
         self.sometimes = tuple(s for s in subjects if s not in self.always)
         self._random_proxy = next((s for s in self.sometimes if get_spec(s).is_proxy and get_spec(s).random), None)
+        self.needs_settings = all(get_spec(s).options for s in self.always)
         self.public = tuple(s for s in subjects if get_spec(s).public)
         self._spent = dict.fromkeys(self.sometimes, 0.0)
         self._total = 0.0
@@ -64,6 +66,8 @@ class Schedule:
                 if spec.dynamic and not case.dynamic and has_static_form:
                     continue
                 if (spec.random and not is_random(case)) or (spec.recomputes and not case.training):
+                    continue
+                if spec.options and not any(SETTINGS[name].passes or not spec.is_proxy for name, _ in case.settings):
                     continue
                 if case.contracts if spec.is_attention else not due:
                     due.append(subject)

@@ -22,7 +22,7 @@ from fuzz.campaign.worker_thread import WorkerThread
 from fuzz.cli import escape_controls
 from fuzz.durations import format_count, format_duration
 from fuzz.expectation import describe_details, format_python, reproduce_lines
-from fuzz.protocol import EAGER, NOISE, REFERENCE, UNGUARDED, Verdict
+from fuzz.protocol import EAGER, NOISE, REFERENCE, SETTING, UNGUARDED, Verdict
 from fuzz.protocol.render import describe
 from fuzz.run_store import FindingRow, Outcome, Results, describe_losses
 from fuzz.subjects import get_spec, is_user_function
@@ -129,6 +129,9 @@ def _describe_work(outcomes: Mapping[str, int], stats: Statistics) -> list[str]:
     lines += filter(None, [_describe_coverage(subject, stats) for subject in sorted(stats.skipped)])
     unguarded = sorted(name.removeprefix(UNGUARDED) for name in stats.reached if name.startswith(UNGUARDED))
     lines += [f"  not in guarded memory, where a function does not run: {', '.join(unguarded)}"] if unguarded else []
+    settings = [name for name in stats.reached if name.startswith(SETTING)]
+    pairs = sum(" + " in name for name in settings)
+    lines += [f"  settings: {len(settings) - pairs}, and {format_count(pairs, 'pair')} of them"] if settings else []
     lines += [f"  set aside: {outcomes[one]} {one.explanation}" for one in _SET_ASIDE if outcomes.get(one)]
     return lines
 

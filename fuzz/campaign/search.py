@@ -3,6 +3,7 @@
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,7 +36,7 @@ def list_reached(case: Case, results: Iterable[SubjectResult]) -> frozenset[str]
     results = tuple(results)
     fired = {name for result in results for name in result.fired}
     patterns = {pattern_of(name) for name in fired if name.startswith(ATTENTION)}
-    unusual = features(case) if patterns else ()
+    unusual = features(replace(case, settings=())) if patterns else ()
     names = {f"rewrite {name}" for name in fired}.union(*(result.reached for result in results))
     return frozenset(names | {f"{pattern}{WITH}{word}" for pattern in patterns for word in unusual})
 

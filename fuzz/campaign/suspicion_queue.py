@@ -10,6 +10,7 @@ from fuzz.campaign.known_bugs import Explanation, KnownBugs
 from fuzz.events import Bus
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.run_store import Outcome, Results, Suspicion
+from fuzz.subjects import get_spec
 from generators.program.case import Case
 
 _LONGEST_WAIT = 10
@@ -70,6 +71,8 @@ class SuspicionQueue:
         explained: list[tuple[Case, SubjectResult, Explanation]] = []
         for result in first.values():
             case = cases[result.value_set]
+            if not get_spec(result.subject).options or result.verdict is Verdict.EAGER_SUSPECT:
+                case = replace(case, settings=())
             explanation = self._known.explain(self._known.symptom(result, case))
             if explanation is None:
                 unexplained.append((case, replace(result, value_set=0)))

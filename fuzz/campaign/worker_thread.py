@@ -13,6 +13,8 @@ from fuzz.protocol import Check, Hello, Result, SubjectResult, Verdict
 from fuzz.protocol.render import describe
 from fuzz.worker_process import WorkerProcess
 from generators.program.case import Case
+from generators.sampling.choices import Choices
+from generators.sampling.drawn_settings import DRAWN, draw_settings
 from generators.sampling.value_sets import make_value_sets
 
 _IDLE_SECONDS = 0.1
@@ -154,12 +156,15 @@ class WorkerThread(threading.Thread):
         index = self.shared.numbers.take(self.number)
         if index is None:
             return None
-        chosen = self.shared.search.choose(index)
-        subjects = self.shared.schedule.subjects_for(chosen.case, targeted=chosen.is_targeted)
+        shared = self.shared
+        chosen = shared.search.choose(index)
+        c, share = Choices(f"{shared.options.seed}:{index}:settings"), 1.0 if shared.schedule.needs_settings else DRAWN
+        case = draw_settings(chosen.case, c, shared.settings, share)
+        subjects = shared.schedule.subjects_for(case, targeted=chosen.is_targeted)
         # They are for what is compiled once.
-        is_single = not chosen.case.calls and not self.shared.known.attention.issuperset(subjects)
-        value_sets = make_value_sets(chosen.case) if is_single else ()
-        return Job(index, chosen.case, build_check(chosen.case, subjects, value_sets=value_sets), value_sets)
+        is_single = not case.calls and not shared.known.attention.issuperset(subjects)
+        value_sets = make_value_sets(case) if is_single else ()
+        return Job(index, case, build_check(case, subjects, value_sets=value_sets), value_sets)
 
     def record(self, job: Job, result: Result) -> None:
         """Write down the verdicts on a case; failures that nothing explains become suspicions."""

@@ -1,6 +1,7 @@
 """One check: a case's source in, a verdict per subject out."""
 
 import functools
+import itertools
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,7 +26,7 @@ from fuzz.check.recheck import Compiled, explain_by_fused_rounding, recheck
 from fuzz.check.rewrite_match import MatchRecorder
 from fuzz.check.rewrite_proof import find_wrong_rewrite, is_right_rewrite
 from fuzz.check.subject_builder import Subject
-from fuzz.protocol import EAGER, UNGUARDED, Check, Result, SubjectResult, Verdict
+from fuzz.protocol import EAGER, SETTING, UNGUARDED, Check, Result, SubjectResult, Verdict
 from fuzz.protocol.controls import PatternMatched
 from fuzz.protocol.failures import (
     DeviceError,
@@ -98,7 +99,8 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
             if subject is None:
                 judgement = _skip(Refusal.UNKNOWN_SUBJECT)
             else:
-                subject = apply_controls(subject, case.request.controls, observed.append)
+                options = case.request.settings if subject.spec.options else {}
+                subject = apply_controls(replace(subject, options=options), case.request.controls, observed.append)
                 check_subject = _check_attention if subject.attention is not None else _check_compiled
                 judgement, run = check_subject(case, subject, coverage)
                 judged = case.value_sets[judgement.value_set] if judgement.value_set else case
@@ -137,7 +139,7 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
         same=same,
         seconds=round(time.perf_counter() - started, 4),
         where=judgement.where,
-        reached=(*coverage.reached, *_list_unguarded(subject)),
+        reached=(*coverage.reached, *_list_unguarded(subject), *_list_settings(subject, judgement.verdict)),
         map=error_map,
         failure=judgement.failure,
         excuse=judgement.excuse,
@@ -153,6 +155,13 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
 def _list_unguarded(subject: Subject | None) -> list[str]:
     attention = subject.attention if subject is not None else None
     return [f"{UNGUARDED}{what}" for what in GUARDED if attention is not None and what not in attention.guarded]
+
+
+def _list_settings(subject: Subject | None, verdict: Verdict) -> list[str]:
+    """What a subject ran under: its settings, alone and in pairs."""
+    names = sorted(subject.options) if subject is not None and verdict is not Verdict.SKIPPED else []
+    pairs = (f"{one} + {other}" for one, other in itertools.combinations(names, 2))
+    return [f"{SETTING}{name}" for name in (*names, *pairs)]
 
 
 def _skip(refusal: Refusal, why: str = "") -> Judgement:

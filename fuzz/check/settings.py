@@ -6,12 +6,14 @@ import itertools
 import logging
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
 
+from fuzz.check.exceptions import SubjectError
+from fuzz.check.process_state import hold_state
 from fuzz.check.torch_internals import patch
 
 
@@ -77,6 +79,47 @@ def allow(*, tf32: bool, own_random: bool, recomputes: bool) -> Iterator[None]:
 def allow_tf32_products() -> Iterator[None]:
     """While entered, float32 products on CUDA may be computed in TF32."""
     with patch(torch.backends.cuda.matmul, "allow_tf32", True), patch(torch.backends.cudnn, "allow_tf32", True):
+        yield
+
+
+@contextmanager
+def patch_config(values: Mapping[str, Any]) -> Iterator[None]:
+    """While entered, torch._inductor.config has these values. Raises `SubjectError` where this torch lacks one."""
+    config: Any = importlib.import_module("torch._inductor.config")
+    for name in values:
+        if not hasattr(config, name):
+            raise SubjectError(f"torch {torch.__version__} has no setting {name}")
+    with config.patch(dict(values)):
+        yield
+
+
+@contextmanager
+def _use_deterministic_algorithms(_value: Any) -> Iterator[None]:
+    """While entered, torch raises where it has no deterministic algorithm: then `SubjectError` is raised."""
+    try:
+        with hold_state("torch's deterministic mode", _RAISES):
+            yield
+    except Exception as error:
+        if "deterministic" in str(error):
+            raise SubjectError(f"torch has no deterministic algorithm: {error}") from error
+        raise
+
+
+_RAISES = 2
+"""torch's level that uses deterministic algorithms and raises where there is none."""
+_SWITCHES: dict[str, Callable[[Any], AbstractContextManager[None]]] = {
+    "use_deterministic_algorithms": _use_deterministic_algorithms
+}
+"""What enters settings that are none of Inductor's, by name."""
+
+
+@contextmanager
+def apply(settings: Mapping[str, Any]) -> Iterator[None]:
+    """While entered, the settings of a case. Raises `SubjectError` where this torch lacks one."""
+    with ExitStack() as stack:
+        stack.enter_context(patch_config({name: settings[name] for name in settings.keys() - _SWITCHES.keys()}))
+        for name in settings.keys() & _SWITCHES.keys():
+            stack.enter_context(_SWITCHES[name](settings[name]))
         yield
 
 

@@ -3,9 +3,9 @@
 import functools
 import importlib
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -34,12 +34,13 @@ def run_eager(module: nn.Module, _dynamic: bool | None) -> nn.Module:
 @dataclass(frozen=True)
 class Subject:
     """One way to run a module. With `attention`, the module has that function in the place of its own attention. It is
-    compiled and run within `under()`, and with `tf32` while TF32 is allowed."""
+    compiled and run under `options`, within `under()`, and with `tf32` while TF32 is allowed."""
 
     name: str
     compile: Compile = run_eager
     attention: Attention | None = None
     tf32: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
     under: Callable[[], AbstractContextManager[None]] = nullcontext
 
     @property
@@ -50,8 +51,8 @@ class Subject:
     @contextmanager
     def apply_settings(self) -> Iterator[None]:
         """The settings it is compiled and run under."""
-        spec = self.spec
-        with settings.allow(tf32=self.tf32, own_random=spec.random, recomputes=spec.recomputes), self.under():
+        allowed = settings.allow(tf32=self.tf32, own_random=self.spec.random, recomputes=self.spec.recomputes)
+        with allowed, settings.apply(self.options), self.under():
             yield
 
 

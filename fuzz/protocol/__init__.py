@@ -25,6 +25,9 @@ EAGER, REFERENCE, NOISE = "eager", "reference", "noise"
 #: Begins the names of what a function reached that does not run in guarded memory.
 UNGUARDED = "unguarded "
 
+#: Begins the names of settings that a subject ran under, and of pairs of them: "setting freezing + cpp.threads".
+SETTING = "setting "
+
 
 class Verdict(Word):
     """What one subject made of one case. `is_finding` tells the ones that accuse the subject, or eager."""
@@ -141,7 +144,7 @@ class Check(Message):
     compared bit by bit (1: no determinism check); `attention_stub`: the source with its attention replaced by calls of
     a global `attend`, None for a case without a contract; `with_error_map`: results have maps; `controls`: experiments
     to run the subjects under; `value_sets`: other inputs on which what a subject compiled for the case is judged, in
-    this order, until it fails."""
+    this order, until it fails; `settings`: those that subjects with options are compiled and run under."""
 
     type: ClassVar[str] = "check"
     id: int
@@ -155,6 +158,7 @@ class Check(Message):
     with_error_map: bool = False
     controls: tuple[Control, ...] = ()
     value_sets: tuple[ValueSet, ...] = ()
+    settings: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,9 @@ from generators.program.sizes import Size
 Attr = bool | int | float | str | Size | tuple["Size | int", ...] | None
 """The value of an operation's attribute: a flag, number, word of a closed list, size, or a list of sizes or axes."""
 
+Value = bool | int | float | str
+"""The value of a setting."""
+
 MODES = ("inference", "training")
 AUTOCAST = ("bfloat16", "float16")
 
@@ -168,7 +171,8 @@ class Case:
 
     `autocast` is the dtype of a `torch.autocast` around the operations; such a case has no contracts. `calls` are
     further calls of the module, `marked` the dimensions whose sizes are marked as dynamic for the first. `checkpoint`
-    is `full` or `selective` where the operations are computed again in the backward pass.
+    is `full` or `selective` where the operations are computed again in the backward pass. `settings` are those of
+    `generators.program.settings`, by name, that subjects with options are compiled and run under.
     """
 
     dims: tuple[tuple[str, int], ...]
@@ -182,6 +186,7 @@ class Case:
     calls: tuple[FurtherCall, ...] = ()
     marked: tuple[str, ...] = ()
     checkpoint: str = ""
+    settings: tuple[tuple[str, Value], ...] = ()
 
     @cached_property
     def sizes(self) -> Mapping[str, int]:
@@ -215,6 +220,7 @@ class Case:
             *([self.autocast] if self.autocast else []),
             *([[_exact(astuple(c)) for c in self.calls], self.marked] if self.calls else []),
             *([self.checkpoint] if self.checkpoint else []),
+            *([{"settings": _exact(tuple(sorted(self.settings)))}] if self.settings else []),
         ]
         return json.dumps(form, separators=(",", ":"))
 

@@ -32,7 +32,7 @@ def features(case: Case) -> frozenset[str]:
     Views, copies and other spellings of one operation are no features, since rewrites see through them. What a rewrite
     may overlook is one: axes permuted unlike any attention (`axes:unusual`), a fill that hides nothing
     (`fill:unusual`), a mask compared with anything but 0 (`compared:unusual`). So is that the module is called again
-    (`calls`), what differs between the calls, and what is written.
+    (`calls`), what differs between the calls, what is written, and each setting.
     """
     types = types_of(case)
     words = {"mode:training"} if case.training else set()
@@ -44,6 +44,7 @@ def features(case: Case) -> frozenset[str]:
         words.add("autocast")
     if case.checkpoint:
         words.add("checkpoint")
+    words.update(f"setting:{name}" for name, _ in case.settings)
     if case.calls:
         words.update(("calls", *(f"calls:{word}" for word in list_differences(case))))
     words.update(f"writes:{target}" for target in list_targets(case))

@@ -17,12 +17,13 @@ SortKey = tuple[float, ...]
 
 
 def sort_key(case: Case) -> SortKey:
-    """Smaller is simpler. First the number of calls and the differences between them, then of writes, of operations,
-    of returned values and of inputs; then inference before training, static before dynamic shapes, no autocast before
-    autocast, plain operations and attributes, float32, plain values and layouts; then the sizes, last plain names. With
-    equal keys neither is simpler.
+    """Smaller is simpler. First the number of settings, of calls and the differences between them, then of writes, of
+    operations, of returned values and of inputs; then inference before training, static before dynamic shapes, no
+    autocast before autocast, plain operations and attributes, float32, plain values and layouts; then the sizes, last
+    plain names. With equal keys neither is simpler.
     """
     return (
+        len(case.settings),
         len(case.calls),
         _count_differences(case),
         sum(OPS[op.kind].writes for op in case.ops),

@@ -17,6 +17,7 @@ from generators.program.ops import OPS
 from generators.program.ops.flex import NAMES as FLEX_NAMES
 from generators.program.ops.products import EQUATION
 from generators.program.ops.spec import Attribute, Call, Kind
+from generators.program.settings import check_settings
 from generators.program.sizes import Size
 from generators.program.values import DISTRIBUTIONS, LAYOUTS
 
@@ -179,6 +180,7 @@ def check(case: Case) -> dict[str, TensorType]:
         require(len(set(case.returns)) == len(case.returns), "returns: a value is returned twice")
     check_memory(case)
     check_calls(case)
+    check_settings(case)
     for call in case.calls:
         with add_place("calls"):
             check(at_call(case, call))

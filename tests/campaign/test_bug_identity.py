@@ -1,5 +1,6 @@
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -18,6 +19,8 @@ from fuzz.protocol.failures import (
     WrongValue,
     normalize,
 )
+from fuzz.run_store import Outcome
+from fuzz.subjects import get_spec
 from generators.program.case import Case, FurtherCall
 from generators.program.features import features
 from generators.sampling.sample import sample
@@ -194,6 +197,25 @@ def test_what_differs_between_calls_tells_bugs_apart_and_the_number_of_the_call_
     assert of_calls(sizes).explains(of_calls(FurtherCall(sizes=(("B", 3),))))
     assert not of_calls(sizes).explains(of_calls(layouts))
     assert not of_calls(FurtherCall()).explains(of_calls(value="output 0"))
+
+
+@pytest.mark.parametrize(("needed", "subject"), [({"cpp.threads"}, "inductor_options"), (set[str](), "inductor")])
+def test_a_finding_keeps_the_settings_that_it_needs(needed: set[str], subject: str) -> None:
+    def probe(case: Case, subject: str, *, fresh: int = 0) -> SubjectResult:
+        fails = needed <= {*dict(case.settings)} and (get_spec(subject).options or not needed)
+        return (
+            SubjectResult(subject, Verdict.WRONG_RESULT, failure=VALUE) if fails else SubjectResult(subject, Verdict.OK)
+        )
+
+    case = replace(products(), settings=(("cpp.simdlen", 1), ("cpp.threads", 4)))
+    public = ("inductor", "inductor_options")
+    for suspect in ("inductor_options", "passes_options"):
+        found = investigate(case, SubjectResult(suspect, Verdict.WRONG_RESULT, failure=VALUE), public, probe, bool)
+        assert (found.outcome, found.shown.subject) == (Outcome.FINDING, subject)
+        assert {*dict(found.case.settings)} == needed
+    words = (symptom(Verdict.WRONG_RESULT, features=[*features(one)]) for one in (found.case, case, products()))
+    known, tuned, plain = words
+    assert known.explains(tuned) and known.explains(plain) is not bool(needed)
 
 
 def test_what_is_written_and_how_tells_bugs_apart() -> None:

@@ -36,6 +36,16 @@ def test_what_is_aimed_at_a_pattern_with_dropout_meets_the_subject_in_which_it_c
     assert schedule.subjects_for(dropping, targeted=True) == ("passes_random",)
 
 
+def test_a_subject_with_options_meets_cases_with_settings_that_act_there() -> None:
+    tuned = replace(case("exp"), settings=(("cpp.threads", 4),))
+    for name, met in (("inductor_options", [tuned]), ("passes_options", [])):
+        schedule = Schedule(("passes", name))
+        schedule.add_time(1000.0, {})
+        assert [one for one in (case("exp"), tuned) if name in schedule.subjects_for(one)] == met
+    frozen = replace(tuned, settings=(("cpp.threads", 4), ("freezing", True)))
+    assert "passes_options" in schedule.subjects_for(frozen)
+
+
 @pytest.mark.parametrize("given", [["inductor"], ["aot_eager"], ["my.kernel:call"], ["passes", "my.kernel:call"]])
 def test_chosen_subjects_are_met_by_every_case(given: list[str]) -> None:
     assert Schedule(choose_subjects(given)).subjects_for(case("exp")) == tuple(given)

@@ -35,6 +35,7 @@ class Asker(ABC):
         random: bool = False,
         attention_stub: str | None = None,
         controls: tuple[Control, ...] = (),
+        settings: dict[str, Any] | None = None,
     ) -> Result:
         """What the worker makes of `source`."""
         request = Check(
@@ -46,6 +47,7 @@ class Asker(ABC):
             random=random,
             attention_stub=attention_stub,
             controls=controls,
+            settings=settings or {},
         )
         return self.answer(request)
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from torch._inductor import config
 
-from fuzz.check.controls import inductor
+from fuzz.check import settings
 from fuzz.check.controls.table import CONTROLS, ControlError, apply_controls
 from fuzz.check.pattern_constants import read_known_pattern
 from fuzz.check.subject_builder import Subject, SubjectError, find
@@ -32,10 +32,10 @@ def under(*controls: Control, subject: str = "passes") -> Subject:
 
 
 @pytest.mark.parametrize(
-    "values", [{"no_such_setting": 1}, {"cpp__no_such_setting": 1}, {"pattern_matcher": False, "no_such__setting": 1}]
+    "values", [{"no_such_setting": 1}, {"cpp.no_such_setting": 1}, {"pattern_matcher": False, "no_such.setting": 1}]
 )
 def test_a_setting_that_this_torch_lacks_skips_the_control(values: dict[str, Any]) -> None:
-    with pytest.raises(SubjectError), inductor.patch_config(**values):
+    with pytest.raises(SubjectError), settings.patch_config(values):
         pass
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fuzz.check.check import check
-from fuzz.check.controls import inductor
+from fuzz.check.controls import table
 from fuzz.check.exceptions import SubjectError
 from fuzz.check.subject_builder import Subject
 from fuzz.protocol import CASTS, TF32, Check, SubjectResult, Verdict
@@ -57,10 +57,10 @@ def test_a_rewrite_that_is_wrong_stays_a_finding(worker: Asker, dtype: str) -> N
 
 
 def test_a_torch_that_cannot_keep_casts_is_not_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    def lacks_it(**_: Any) -> Any:
+    def lacks_it(_values: Any) -> Any:
         raise SubjectError("torch has no such setting")
 
-    monkeypatch.setattr(inductor, "patch_config", lacks_it)
+    monkeypatch.setattr(table, "patch_config", lacks_it)
     assert in_process(plain("bfloat16"), zeroing).verdict == Verdict.WRONG_RESULT
 
 

@@ -1,6 +1,7 @@
 """Case files: what a person writes, what a stranger sends, and that nothing changes on the way through."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -73,6 +74,14 @@ def test_every_input_and_attribute_form_is_kept() -> None:
     check(case)
     assert loads(dumps(case)) == case
     assert loads(dumps(case)).id == case.id
+
+
+def test_settings_are_kept_and_tell_cases_apart() -> None:
+    plain, settings = loads(PLAIN), "settings: {freezing: true, cpp.threads: 4}\n"
+    case = loads(PLAIN + settings)
+    assert case.settings == (("cpp.threads", 4), ("freezing", True))
+    assert loads(dumps(case)) == case
+    assert case.id != plain.id == replace(case, settings=()).id
 
 
 def test_a_contract_is_kept() -> None:
@@ -338,6 +347,9 @@ BAD = [
         "f:13: contract: 'q' is not a floating tensor of 4 axes",
     ),
     ("contracts: []", "note: hello", "f:13: note: unknown key"),
+    ("contracts: []", "settings: {cpp.thread: 4}", "f:13: unknown setting 'cpp.thread'"),
+    ("contracts: []", "settings:\n  freezing: true\n  cpp.threads: true", "f:15: setting cpp.threads is True"),
+    ("contracts: []", "settings: {cpp.threads: [4]}", "f:13: setting cpp.threads is [4]"),
 ]
 
 

@@ -1,5 +1,9 @@
 """How many probes a shrink takes, on predicates whose minimum is known."""
 
+from dataclasses import replace
+
+import pytest
+
 from corpus.passes.program import bypass
 from corpus.shrink import shrink
 from generators.program.case import Case, Input
@@ -28,6 +32,13 @@ def test_a_pass_goes_on_behind_the_candidate_that_it_accepted() -> None:
     assert [op.kind for op in smallest.ops] == ["relu"] * PAIRS
     # Each operation once, and the ones that stay once more in the smallest case. Starting over takes 65.
     assert probes <= 3 * PAIRS
+
+
+@pytest.mark.parametrize("needed", [{"cpp.threads"}, {"cpp.simdlen", "freezing"}, set[str]()])
+def test_settings_that_are_not_needed_go(needed: set[str]) -> None:
+    case = replace(chain(), settings=(("cpp.simdlen", 1), ("cpp.threads", 4), ("freezing", True)))
+    smallest = shrink(case, lambda case: needed <= {*dict(case.settings)})[-1]
+    assert {*dict(smallest.settings)} == needed
 
 
 def test_a_write_that_is_not_needed_goes_and_one_that_is_stays() -> None:

@@ -1,15 +1,13 @@
 """Parts of Inductor switched off, changed or watched. A torch that lacks one raises `SubjectError` on entering."""
 
 import functools
-import importlib
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 
 from fuzz.check.coverage import rewrite_name
-from fuzz.check.exceptions import SubjectError
 from fuzz.check.pattern_constants import Unlike, find_differences
 from fuzz.check.torch_internals import wrap
 from fuzz.protocol.controls import PatternMatched
@@ -81,18 +79,6 @@ def fall_back_to_eager(operation: str) -> AbstractContextManager[None]:
         return is_left_to_eager
 
     return wrap("torch._inductor.graph", "fallback_node_due_to_unsupported_type", make)
-
-
-@contextmanager
-def patch_config(**values: Any) -> Iterator[None]:
-    """While entered, Inductor has these settings, dots written as two underscores."""
-    config: Any = importlib.import_module("torch._inductor.config")
-    wanted = {name.replace("__", "."): value for name, value in values.items()}
-    for name in wanted:
-        if not hasattr(config, name):
-            raise SubjectError(f"torch {torch.__version__} has no torch._inductor.config.{name}")
-    with config.patch(wanted):
-        yield
 
 
 def replace_sdpa(form: str) -> AbstractContextManager[None]:

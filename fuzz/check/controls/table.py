@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fuzz.check.controls import inductor
+from fuzz.check.settings import patch_config
 from fuzz.check.subject_builder import Subject
 from fuzz.check.torch_internals import wrap
 from fuzz.protocol.controls import Control, PatternMatched
@@ -28,8 +29,8 @@ class ControlSpec:
     enter: Callable[[str, Record], AbstractContextManager[Any]] | None = None
 
 
-def _config(**settings: Any) -> ControlSpec:
-    return ControlSpec(enter=lambda _argument, _record: inductor.patch_config(**settings))
+def _config(name: str, value: Any) -> ControlSpec:
+    return ControlSpec(enter=lambda _argument, _record: patch_config({name: value}))
 
 
 def _without(is_off: Callable[[str, str], bool], argument: str = "") -> ControlSpec:
@@ -41,9 +42,9 @@ def _is_pattern(name: str, number: str) -> bool:
 
 
 CONTROLS: dict[str, ControlSpec] = {
-    "pattern_matcher_off": _config(pattern_matcher=False),
-    "casts_emulated": _config(emulate_precision_casts=True),
-    "unvectorized": _config(cpp__simdlen=1),
+    "pattern_matcher_off": _config("pattern_matcher", False),
+    "casts_emulated": _config("emulate_precision_casts", True),
+    "unvectorized": _config("cpp.simdlen", 1),
     "unfused": ControlSpec(enter=lambda _, __: wrap(*_FUSION, lambda _: lambda *_args, **_options: False)),
     "eager": ControlSpec(r"\w+", enter=lambda operation, _: inductor.fall_back_to_eager(operation)),
     "matches_recorded": ControlSpec(enter=lambda _, record: inductor.record_matches(record)),

@@ -1,0 +1,24 @@
+"""Settings for a share of the cases."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from generators.program.case import Case, Value
+from generators.program.settings import Setting
+from generators.sampling.choices import Choices
+
+DRAWN = 0.25
+"""The share of cases with settings."""
+_COUNTS = {1: 4.0, 2: 4.0, 3: 2.0}
+
+
+def draw_settings(case: Case, c: Choices, available: Mapping[str, Setting], share: float = DRAWN) -> Case:
+    """The case, for this share of cases with one to three of the available settings and what they need."""
+    fitting = {name: one.weight for name, one in available.items() if not (one.inference and case.training)}
+    if case.settings or not fitting or not c.chance(share):
+        return case
+    drawn: dict[str, Value] = {}
+    for _ in range(c.draw(_COUNTS)):
+        name = c.draw(fitting)
+        drawn = {**dict(available[name].needs), **drawn, name: c.pick(available[name].values)}
+    return replace(case, settings=tuple(sorted(drawn.items())))

@@ -16,6 +16,8 @@ VALUES = frozenset({Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT, Verdict.NONFIN
 """Verdicts on numbers."""
 SILENT = VALUES | {Verdict.METADATA, Verdict.NONDETERMINISTIC, Verdict.OUT_OF_BOUNDS}
 """Verdicts that come without an error message."""
+UNREPEATED = frozenset({Verdict.NONDETERMINISTIC, Verdict.BROKEN_PROMISE})
+"""Verdicts that take two runs."""
 INDIRECT = (
     {"biased_errors", "empty_rows_not_zero"},
     {"dropout_statistic", "dropout_mask", WITHOUT_DROPOUT},

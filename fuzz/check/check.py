@@ -21,6 +21,7 @@ from fuzz.check.oracle import constants, dynamo_same
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.noise import Noise
 from fuzz.check.oracle.verdict import DOUBTED, Judge, Judgement
+from fuzz.check.poison import POISON
 from fuzz.check.program import Execution, is_from_text
 from fuzz.check.recheck import Compiled, explain_by_fused_rounding, recheck
 from fuzz.check.rewrite_match import MatchRecorder
@@ -233,7 +234,20 @@ def judge_compiled(case: CaseRun, subject: Subject, compiled: Compiled, runs: li
             return judge.judge(runs[0])
         if is_sequence:
             return judgement
-    return recheck(judgement, case, subject, compiled, runs[0])
+    judgement = recheck(judgement, case, subject, compiled, runs[0])
+    return _blame_unwritten(judgement, case, subject, compiled) if subject.options.get(POISON) else judgement
+
+
+def _blame_unwritten(judgement: Judgement, case: CaseRun, subject: Subject, compiled: Compiled) -> Judgement:
+    """`judgement`, with a failure that says so if `compiled` is right with memory that is not poisoned."""
+    if judgement.failure is None or not judgement.verdict.is_finding:
+        return judgement
+    plain = {name: value for name, value in subject.options.items() if name != POISON}
+    with case.running, replace(subject, options=plain).apply_settings():
+        run = case.execute(*compiled)
+    if case.judge_runs([run]).verdict.is_finding:
+        return judgement
+    return replace(judgement, failure=replace(judgement.failure, unwritten=True))
 
 
 def _prove_rewrites(judgement: Judgement, recorder: MatchRecorder) -> Judgement:

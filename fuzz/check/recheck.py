@@ -1,16 +1,18 @@
 """Verdicts that need more runs: precision policy, repeatability, and other random numbers."""
 
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
-from fuzz.check import exceptions, graph_passes, settings
+from fuzz.check import exceptions, graph_passes, promises, settings
 from fuzz.check.case_run import CaseRun, find_difference
 from fuzz.check.controls.table import apply_controls
+from fuzz.check.coverage import Coverage
 from fuzz.check.exceptions import SuppressOutOfMemory
 from fuzz.check.oracle import constants, dropout
 from fuzz.check.oracle.noise import FusedNoise, Noise, SkippedCasts
@@ -20,12 +22,16 @@ from fuzz.check.program import Execution, execute
 from fuzz.check.subject_builder import Subject
 from fuzz.protocol import CASTS, TF32, Verdict
 from fuzz.protocol.controls import Control
-from fuzz.protocol.failures import DropoutStatistic
+from fuzz.protocol.failures import DropoutStatistic, Nondeterministic
 
 Compiled = tuple[Callable[..., Any], nn.Module]
 """What is called like a module, and the module it was made from."""
 _WARN = 1
 """torch's level that uses deterministic algorithms wherever there is one."""
+_HAVE_ANOTHER = frozenset({"convolution", "convolution_backward", "index_add", "index_copy", "index_put", "put"})
+_HAVE_ANOTHER |= {"unsafe_index_put", "scatter", "scatter_add", "scatter_reduce"}
+"""Operations with another algorithm in deterministic mode, as `torch.use_deterministic_algorithms` lists them and
+Inductor's graphs have them."""
 
 
 def recheck(judgement: Judgement, case: CaseRun, subject: Subject, compiled: Compiled, run: Execution) -> Judgement:
@@ -36,9 +42,12 @@ def recheck(judgement: Judgement, case: CaseRun, subject: Subject, compiled: Com
             rest = case.judge.judge(run.merge(case.eager, lambda _, value: value.isfinite()))
             if rest.verdict is Verdict.RANDOM_STREAM:
                 judgement = replace(judgement, verdict=Verdict.RANDOM_STREAM, where=None)
-        if judgement.verdict is Verdict.NONDETERMINISTIC and case.device != "cpu" and _is_repeatable(case, subject):
-            # torch documents which of its operations add with atomics.
-            return Judgement(Verdict.ROUNDING, None, judgement.numbers)
+        if isinstance(judgement.failure, Nondeterministic):
+            on_gpu = case.device != "cpu" and promises.DETERMINISTIC not in subject.options
+            if on_gpu and is_documented(case, subject):
+                return Judgement(Verdict.ROUNDING, None, judgement.numbers)
+            promise = promises.find_promise(promises.RUNS, subject.options, case.device)
+            return promises.accuse(promise, judgement.failure.value, judgement) if promise else judgement
         if judgement.verdict in DOUBTED:
             return _explain_by_rounding(judgement, case, subject, run)
         if judgement.verdict is Verdict.RANDOM_STREAM:
@@ -47,21 +56,43 @@ def recheck(judgement: Judgement, case: CaseRun, subject: Subject, compiled: Com
     return judgement
 
 
-def _is_repeatable(case: CaseRun, subject: Subject) -> bool:
-    """Whether runs are equal bit for bit under `torch.use_deterministic_algorithms`."""
-    with hold_state("torch's deterministic mode", _WARN):
-        runs = _run_again(case, subject, max(2, case.repeat))
-    return bool(runs) and case.find_unrepeated(runs) is None
+class _Listener(AbstractContextManager[None]):
+    """While entered, hears of operations without a deterministic algorithm."""
+
+    heard = False
+
+    def __enter__(self) -> None:
+        self._stack = ExitStack()
+        self._warnings = self._stack.enter_context(warnings.catch_warnings(record=True))
+        warnings.simplefilter("always")
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+        # CuBLAS differs only where several streams share its memory.
+        texts = (str(one.message) for one in self._warnings or ())
+        self.heard |= any("deterministic" in text and "CuBLAS" not in text for text in texts)
 
 
-def _run_again(case: CaseRun, subject: Subject, times: int = 1) -> list[Execution]:
+def is_documented(case: CaseRun, subject: Subject) -> bool:
+    """Whether torch documents that an operation of the graph gives different results: it has no deterministic
+    algorithm, or another one with which runs are equal."""
+    listener, coverage = _Listener(), Coverage()
+    with hold_state("torch's deterministic mode", _WARN), coverage:
+        runs = _run_again(case, subject, max(2, case.repeat), listener)
+    has_another = any(name.removeprefix("op aten.").lstrip("_") in _HAVE_ANOTHER for name in coverage.reached)
+    return listener.heard or (has_another and bool(runs) and case.find_unrepeated(runs) is None)
+
+
+def _run_again(
+    case: CaseRun, subject: Subject, times: int = 1, mode: AbstractContextManager[Any] | None = None
+) -> list[Execution]:
     """What `subject`, compiled once more, gives; nothing when it does not run."""
     module = case.program.module(case.request.training)
     torch._dynamo.reset()
     try:
         with subject.apply_settings():
             call = subject.compile(module, case.dynamic)
-            return [case.execute(call, module) for _ in range(times)]
+            return [case.execute(call, module, mode) for _ in range(times)]
     except Exception as error:
         if exceptions.is_out_of_memory(error):
             raise

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from fuzz.check import poison
 from fuzz.check.exceptions import SubjectError
 from fuzz.check.process_state import hold_state
 from fuzz.check.torch_internals import patch
@@ -35,6 +36,7 @@ def configure_torch() -> None:
     import torch._inductor.config as inductor
     from torch._dynamo import guards
 
+    poison.install()
     inductor.fallback_random = True
     _switch_off(inductor, "fx_graph_cache", "fx_graph_remote_cache", "bundled_autotune_remote_cache")
     _switch_off(functorch, "enable_autograd_cache", "enable_remote_autograd_cache")
@@ -108,7 +110,8 @@ def _use_deterministic_algorithms(_value: Any) -> Iterator[None]:
 _RAISES = 2
 """torch's level that uses deterministic algorithms and raises where there is none."""
 _SWITCHES: dict[str, Callable[[Any], AbstractContextManager[None]]] = {
-    "use_deterministic_algorithms": _use_deterministic_algorithms
+    "use_deterministic_algorithms": _use_deterministic_algorithms,
+    poison.POISON: poison.fill,
 }
 """What enters settings that are none of Inductor's, by name."""
 

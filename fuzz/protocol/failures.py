@@ -79,11 +79,13 @@ class StateChange:
 @dataclass(frozen=True)
 class Failure(Tagged):
     """Base of all failures. `call`: which call of an attention function fails; `sequences`: how that was packed;
-    `also`: other results of that call that are wrong."""
+    `also`: other results of that call that are wrong; `unwritten`: it comes with the content of memory that nothing has
+    written to."""
 
     call: str = field(default=CASE_CALL, kw_only=True)
     also: tuple[str, ...] = field(default=(), kw_only=True)
     sequences: str = field(default="", kw_only=True)
+    unwritten: bool = field(default=False, kw_only=True)
 
     def identity(self) -> str:
         """What tells failures with one verdict apart, equal for the same failure of other cases; "" where the verdict
@@ -275,6 +277,23 @@ class Nondeterministic(Failure):
     """Two runs on equal inputs differ in a value."""
 
     value: str
+
+
+@dataclass(frozen=True)
+class BrokenPromise(Failure):
+    """A value is not equal bit for bit where torch promises that it is. `aspect`: to what, as in
+    fuzz/check/promises.py; `setting`: what makes torch promise it; `sentence` and `source`: the promise in torch's
+    words, and where it stands."""
+
+    value: str
+    aspect: str
+    setting: str
+    sentence: str
+    source: str
+
+    def identity(self) -> str:
+        """The promise."""
+        return f"{self.setting} {self.aspect}"
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ _PLURALS = {"batch": "batches", "head": "heads", "query": "queries", "key": "key
 _BIASED = " ({deviations:.0f} standard deviations from {kernels} right kernels)"
 _ELEMENTS = "{count} of {total} elements differ, most at {index}: {left:.7g} and {right:.7g}, "
 _AGREE = "agree in {seen:.0%} of {total} elements, independent ones do in {expected:.0%}"
+_PROMISED = '. {setting}: "{sentence}" ({source})'
 _SENTENCES = {
     "different_elements": "{value}: {count} of {total} {dtype} elements differ from eager",
     "not_finite": "{value}: {count} elements not finite, first at {first}",
@@ -51,6 +52,8 @@ _SENTENCES = {
     "form_differs strides": "{value}: strides {actual} are in another order than eager's {expected}",
     "form_differs": "{value}: {aspect} {actual}, eager's is {expected}",
     "nondeterministic": "{value} differs between two runs on equal inputs",
+    "broken_promise runs": "{value} differs between two runs on equal inputs" + _PROMISED,
+    "broken_promise batch": "{value} of one batch row alone differs from that row within the batch" + _PROMISED,
 }
 """By a failure's kind, and by what tells its forms apart."""
 
@@ -115,6 +118,8 @@ def describe_failure(failure: Failure, *, brief: bool = False) -> str:
             text = ": ".join(filter(None, [failure.why.explanation, failure.detail]))
         case _:
             text = _fill(failure)
+    if failure.unwritten:
+        text += "; right without poison: it reads memory that nothing has written"
     undeclared = () if brief else getattr(failure, "undeclared", ())
     if undeclared:
         text += f"; right for a function that declares that it rounds {' and '.join(undeclared)}"

@@ -34,6 +34,7 @@ SETTINGS: dict[str, Setting] = {
     "cpp.threads": Setting("loops and sums in several threads", (2, 4), _CPU, weight=4.0),
     "cpp.simdlen": Setting("vectors of another width, or none (1)", (1, 256), _CPU, weight=2.0),
     "freezing": Setting("parameters as constants", passes=True, inference=True, weight=2.0),
+    "poison": Setting("what compiled code allocates is filled with NaN or large numbers", ("nan", "large"), weight=4.0),
     "use_deterministic_algorithms": Setting("torch.use_deterministic_algorithms: equal results in every run"),
 }
 """By name, which is that of `torch.compile(options={...})` except for `use_deterministic_algorithms`."""

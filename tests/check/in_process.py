@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from fuzz.check import settings
 from fuzz.check.attention.function import Attention
 from fuzz.check.check import check
+from fuzz.check.settings import configure_torch
 from fuzz.check.subject_builder import Subject
 from fuzz.protocol import Check, SubjectResult
 from tests.check.sources import source
@@ -26,10 +26,11 @@ def run_subject(
     attention_stub: str = "",
     repeat: int = 2,
     with_error_map: bool = False,
+    settings: dict[str, Any] | None = None,
     **options: str,
 ) -> SubjectResult:
     """The result of a function or subject on `text` (default: plain attention); `options` are those of `source`."""
-    settings.configure_torch()
+    configure_torch()
     if not isinstance(subject, Subject):
         function = subject
         subject = Subject("asked", attention=Attention(lambda: function))
@@ -42,6 +43,7 @@ def run_subject(
         random=dropout,
         repeat=repeat,
         with_error_map=with_error_map,
+        settings=settings or {},
         attention_stub=attention_stub or source(f"return attend(q, k, v, scale={scale}{keywords})", **options),
     )
     result = check(request, {subject.name: subject}, "cpu", lambda _: None, lambda: 0.0)

@@ -7,9 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from fuzz.check import recheck
+from fuzz.check.case_run import CaseRun, Clock
+from fuzz.check.promises import DETERMINISTIC, PROMISES
 from fuzz.check.subject_builder import Subject
-from fuzz.protocol import Verdict
-from fuzz.protocol.failures import Nondeterministic
+from fuzz.protocol import Check, Verdict
+from fuzz.protocol.failures import BrokenPromise, Nondeterministic
 from tests.check.in_process import run_subject
 from tests.check.sources import source
 from tests.check.test_called_functions import RIGHT, right
@@ -53,3 +56,35 @@ def test_nobody_is_accused_where_eager_does_not_repeat_itself() -> None:
     )
     result = run_subject(Subject("eager"), text=text)
     assert result.verdict in RIGHT, result.failure
+
+
+def unstable(module: Any, _dynamic: bool | None) -> Any:
+    runs = itertools.count()
+    return lambda *inputs: module(*inputs) * (1 + next(runs) % 2 * 2.0**-22)
+
+
+@pytest.mark.parametrize("setting", [DETERMINISTIC, "deterministic"])
+def test_runs_that_differ_break_the_promise_of_a_setting(setting: str) -> None:
+    failure = run_subject(Subject("inductor_options", unstable), settings={setting: True}).failure
+    promise = next(one for one in PROMISES if one.setting == setting)
+    assert failure == BrokenPromise("output 0", "runs", setting, promise.sentence, promise.source)
+
+
+@pytest.mark.parametrize("settings", [{}, {"cpp.simdlen": 1}, {"deterministic": False}])
+def test_a_setting_that_promises_nothing_breaks_nothing(settings: dict[str, Any]) -> None:
+    result = run_subject(Subject("inductor_options", unstable), settings=settings)
+    assert result.failure == Nondeterministic("output 0")
+
+
+@pytest.mark.parametrize(
+    ("line", "is_documented"),
+    [
+        ("q.new_zeros(B).put_(torch.zeros(1, dtype=torch.long), q[:1, 0, 0, 0])", True),  # has none
+        ("q.new_zeros(B).scatter_add(0, torch.zeros(B, dtype=torch.long), q[:, 0, 0, 0])", False),  # never differs
+        ("q", False),
+    ],
+)
+def test_what_torch_documents_is_told_from_what_should_repeat(line: str, is_documented: bool) -> None:
+    request = Check(id=0, source=source(f"return {line}"), subjects=())
+    case = CaseRun(request, "cpu", lambda _: None, Clock(), Clock())
+    assert recheck.is_documented(case, Subject("inductor_options")) is is_documented

@@ -1,15 +1,21 @@
 """Settings of cases: what they switch on, and what a torch that lacks one says."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from torch._inductor import config
 
-from fuzz.check.subject_builder import SubjectError, find
+from fuzz.check import poison
+from fuzz.check.subject_builder import Subject, SubjectError, find
+from fuzz.check.torch_internals import require
 from fuzz.protocol import SETTING, Verdict
 from fuzz.protocol.failures import NotTaken, Refusal
 from tests.check.client import Asker
+from tests.check.in_process import run_subject
 from tests.check.sources import plain
 
 
@@ -33,3 +39,60 @@ def test_torch_without_a_deterministic_algorithm_skips_the_subject() -> None:
     with pytest.raises(SubjectError), subject.apply_settings():
         torch.ones(2).put_(torch.tensor([0]), torch.ones(1))
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+def _allocate(*args: Any) -> Any:
+    """As a generated wrapper that is loaded now does it."""
+    return require("torch._C._dynamo.guards", "_empty_strided_cpu")(*args)
+
+
+def _read_unwritten(module: nn.Module, _dynamic: bool | None) -> Callable[..., Any]:
+    def run(*inputs: Any) -> Any:
+        # No float of usual size has these bits.
+        found = _allocate((64,), (1,), torch.int32)
+        return module(*inputs) + (found > 2_000_000_000).sum()
+
+    return run
+
+
+def _overwrite_unwritten(module: nn.Module, _dynamic: bool | None) -> Callable[..., Any]:
+    def run(*inputs: Any) -> Any:
+        result = module(*inputs)
+        memory = _allocate(tuple(result.shape), result.stride(), result.dtype)
+        return memory.copy_(result)
+
+    return run
+
+
+@pytest.mark.parametrize("kind", ["nan", "large"])
+def test_a_read_of_memory_that_nothing_wrote_to_shows_under_poison_alone(kind: str) -> None:
+    subject = Subject("inductor_options", _read_unwritten)
+    found = run_subject(subject, settings={"poison": kind})
+    assert found.verdict is Verdict.WRONG_RESULT
+    assert found.failure is not None and found.failure.unwritten
+    assert not run_subject(subject, settings={"cpp.simdlen": 1}).verdict.is_finding
+    assert not run_subject(Subject("inductor_options", _overwrite_unwritten), settings={"poison": kind}).failure
+
+
+def test_what_is_wrong_without_poison_too_does_not_read_such_memory() -> None:
+    subject = Subject("inductor_options", lambda module, _: lambda *inputs: module(*inputs) * 2)
+    found = run_subject(subject, settings={"poison": "nan"})
+    assert found.failure is not None and not found.failure.unwritten
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool, torch.uint8])
+def test_poison_is_nan_or_large_between_the_rows_too(dtype: torch.dtype) -> None:
+    poison.install()
+    for kind in ("nan", "large"):
+        with poison.fill(kind):
+            found = _allocate((2, 3), (5, 1), dtype).as_strided((8,), (1,))
+        if dtype.is_floating_point:
+            assert bool(found.isnan().all() if kind == "nan" else (found.isfinite() & (found > 6e4)).all())
+        else:
+            assert int(found.min()) >= torch.iinfo(dtype).max // 3 if dtype is not torch.bool else found.all()
+
+
+def test_a_torch_without_the_functions_that_allocate_skips_poison(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch._C._dynamo.guards, "_empty_strided_cpu")
+    with pytest.raises(SubjectError), poison.fill("nan"):
+        pass

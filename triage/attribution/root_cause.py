@@ -67,6 +67,7 @@ class MechanismKind(StrEnum):
     WRONG_GRADIENT = "wrong gradient"
     NONFINITE = "nonfinite"
     NONDETERMINISTIC = "nondeterministic"
+    BROKEN_PROMISE = "broken promise"
     OUT_OF_BOUNDS = "out of bounds"
     EAGER_SUSPECT = "eager suspect"
     STATE_CHANGED = "state changed"

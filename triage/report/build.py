@@ -6,6 +6,7 @@ from pathlib import Path
 
 from corpus.entry import Entry, Expectation, sort_by_version
 from corpus.files import replace_file
+from fuzz.bug_identity import UNREPEATED
 from fuzz.error_location import describe_where, describe_with_names
 from fuzz.evaluator import ROOT, Evaluator, WorkerConfig, open_evaluator, public_version
 from fuzz.expectation import list_numbers
@@ -188,7 +189,7 @@ def _investigate(
     if shown is None:
         return None
     is_lost = result.verdict in repro.ENDS_PROCESS or result.verdict is Verdict.TIMEOUT
-    evaluator.repeat = 2 if is_kernel or result.verdict is Verdict.NONDETERMINISTIC else 1
+    evaluator.repeat = 2 if is_kernel or result.verdict in UNREPEATED else 1
     sys.stderr.write("looking for the cause: control experiments, one change in each; a minute or two\n")
     cause = attribute(entry, evaluator, ablation)
     if not is_lost and not is_kernel and seconds:
@@ -208,7 +209,7 @@ def _explore_sizes(case: Case, ablation: Ablation, config: WorkerConfig) -> Expl
     result = ablation.result
     sys.stderr.write("looking for the sizes that fail: one dimension varied at a time\n")
     limited = replace(config, timeout=min(config.timeout, _SIZE_TIMEOUT))
-    repeat = 2 if result.verdict is Verdict.NONDETERMINISTIC else 1
+    repeat = 2 if result.verdict in UNREPEATED else 1
     with open_evaluator(limited, repeat=repeat, remember=True) as evaluator:
 
         def judge(other: Case) -> SubjectResult:

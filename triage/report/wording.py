@@ -39,6 +39,7 @@ _VERDICTS = {
         "another dtype, shape or stride than eager",
     ),
     Verdict.NONDETERMINISTIC: ("returns different results for equal inputs", "nondeterministic result"),
+    Verdict.BROKEN_PROMISE: ("breaks a promise of bitwise equality", "not bitwise equal as promised"),
     Verdict.OUT_OF_BOUNDS: ("writes out of bounds", "out-of-bounds write"),
     Verdict.EAGER_SUSPECT: ("returns a wrong result in eager mode", "wrong result in eager mode"),
     Verdict.STATE_CHANGED: ("changes state of the whole process", "state of the process changed"),

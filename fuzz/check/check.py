@@ -21,7 +21,7 @@ from fuzz.check.oracle import constants, dynamo_same
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.noise import Noise
 from fuzz.check.oracle.verdict import DOUBTED, Judge, Judgement
-from fuzz.check.poison import POISON
+from fuzz.check.poison import POISON, ZERO
 from fuzz.check.program import Execution, is_from_text
 from fuzz.check.recheck import Compiled, explain_by_fused_rounding, recheck
 from fuzz.check.rewrite_match import MatchRecorder
@@ -242,8 +242,7 @@ def _blame_unwritten(judgement: Judgement, case: CaseRun, subject: Subject, comp
     """`judgement`, with a failure that says so if `compiled` is right with memory that is not poisoned."""
     if judgement.failure is None or not judgement.verdict.is_finding:
         return judgement
-    plain = {name: value for name, value in subject.options.items() if name != POISON}
-    with case.running, replace(subject, options=plain).apply_settings():
+    with case.running, replace(subject, options={**subject.options, POISON: ZERO}).apply_settings():
         run = case.execute(*compiled)
     if case.judge_runs([run]).verdict.is_finding:
         return judgement

@@ -20,10 +20,11 @@ POISON = "poison"
 _HOME = "torch._C._dynamo.guards"
 _CPU = "_empty_strided_cpu"
 _ALLOCATORS = (_CPU, "_empty_strided_cpu_pinned", "_empty_strided_cuda")
+ZERO = "zero"
+"""What a read of unwritten memory is right with, more often than with what freed memory holds, poison among it."""
 #: What each byte is set to. All bits set are NaN in every float dtype; 0x7B gives 1.3e36 in float32 and bfloat16, 61280
 #: in float16, and as an index 2071690107: too large for any tensor here.
-_LARGE = 0x7B
-_BYTES = {"nan": 0xFF, "large": _LARGE}
+_BYTES = {"nan": 0xFF, "large": 0x7B, ZERO: 0}
 
 _kind = ""
 
@@ -38,8 +39,10 @@ def install() -> None:
 
 @contextmanager
 def fill(kind: str) -> Iterator[None]:
-    """While entered, what is allocated is filled with "nan" or "large" finite numbers; "" fills nothing. Integers are
-    large, booleans True. Raises `SubjectError` where this torch has no such functions."""
+    """While entered, what is allocated is filled with "nan", "large" finite numbers or `ZERO`; "" fills nothing.
+
+    Integers are large under both, booleans True. Raises `SubjectError` where this torch has no such functions.
+    """
     global _kind  # noqa: PLW0603 - what is installed outlives every case
     if kind:
         require(_HOME, _CPU)
@@ -63,6 +66,6 @@ def _fill(tensor: Any, kind: str) -> Any:
     """The tensor, with its whole memory filled: what lies between its rows too."""
     # Pools, whose parts have other dtypes, are uint8.
     is_free = tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.uint8
-    byte = 1 if tensor.dtype is torch.bool else _BYTES[kind] if is_free else _LARGE
-    tensor.untyped_storage().fill_(byte)
+    most = 0xFF if is_free else 1 if tensor.dtype is torch.bool else _BYTES["large"]
+    tensor.untyped_storage().fill_(min(_BYTES[kind], most))
     return tensor

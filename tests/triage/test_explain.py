@@ -40,8 +40,7 @@ def test_sizes_are_told_by_a_rule(case: Case) -> None:
 
 def test_what_no_rewrite_takes_is_no_condition_of_the_mistake(case: Case) -> None:
     found = explained(case, lambda other: not other.training, rewrite=True, passing=replace(RIGHT, fired=()))
-    assert found.needs == []
-    assert "mode" in found.matched
+    assert (found.needs, found.control) == ([], None)
 
 
 def test_a_failure_of_another_kind_is_neither(case: Case) -> None:

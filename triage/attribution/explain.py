@@ -28,28 +28,26 @@ Judge = Callable[[Case], SubjectResult]
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What was tried around a case. `whole`: there was time for all of it; `rewrite`: a rewrite is at fault, so that a
-    case passes too where no pattern matches."""
+    """What was tried around a case. `whole`: there was time for all of it."""
 
     case: Case
     tried: tuple[Perturbation, ...]
     whole: bool = True
-    rewrite: bool = False
 
     @property
     def control(self) -> Perturbation | None:
-        """The nearest case that passes, one that is rewritten too if there is any."""
+        """The nearest case that passes."""
 
-        def distance(one: Perturbation) -> tuple[bool, bool, int]:
-            return self._escapes(one), _is_size(one.property), len(self._diff(one))
+        def distance(one: Perturbation) -> tuple[bool, int]:
+            return _is_size(one.property), len(self._diff(one))
 
         return min((one for one in self.tried if one.fails is False), key=distance, default=None)
 
     @property
     def needs(self) -> list[str]:
         """What it takes to fail: "softmax dim = 0 (passes with -1)"."""
-        passing = {one.property for one in self.tried if one.fails is False and not self._escapes(one)}
-        return [self._condition(name, group) for name, group in self._groups().items() if name in passing]
+        groups = self._groups().items()
+        return [_describe_needed(name, group) for name, group in groups if any(one.fails is False for one in group)]
 
     def sizes(self, name: str) -> tuple[set[int], set[int], set[int]]:
         """The sizes of a dimension that fail as the case does, its own among them; that pass; that fail otherwise."""
@@ -63,14 +61,6 @@ class Explanation:
         """Of each dimension for which there is one, the rule by which sizes fail."""
         found = ((name, *self.sizes(name)) for name, _ in self.case.dims)
         return [rule for name, bad, good, other in found if (rule := find_rule(bad, good | other, name))]
-
-    @property
-    def matched(self) -> list[str]:
-        """Properties without which no pattern matches."""
-        failing = {one.property for one in self.tried if one.fails}
-        passing = [one for one in self.tried if one.fails is False]
-        apart = failing | {one.property for one in passing if not self._escapes(one)}
-        return [name for name in self._groups() if name not in apart and any(one.property == name for one in passing)]
 
     @property
     def free(self) -> list[str]:
@@ -90,9 +80,6 @@ class Explanation:
         """The lines of the program that differ in the control."""
         return self._diff(self.control)[:_DIFF_LINES] if self.control is not None else []
 
-    def _escapes(self, one: Perturbation) -> bool:
-        return self.rewrite and not one.rewritten
-
     def _diff(self, one: Perturbation) -> list[str]:
         before, after = (source(case).splitlines() for case in (self.case, one.case))
         lines = difflib.unified_diff(before, after, n=0, lineterm="")
@@ -105,15 +92,6 @@ class Explanation:
         names = dict.fromkeys(one.property for one in self.tried)
         return {name: [one for one in self.tried if one.property == name] for name in names}
 
-    def _condition(self, name: str, group: list[Perturbation]) -> str:
-        now = group[0].is_now
-        passing = [one.becomes for one in group if one.fails is False and not self._escapes(one)]
-        failing = [one.becomes for one in group if one.fails]
-        if _is_size(name):
-            return describe_sizes({int(size) for size in (now, *failing)}, {int(size) for size in passing}, name)
-        others = f" or {', '.join(failing[:_SHOWN])}" if failing else ""
-        return f"{name} {'' if name in _BARE else '= '}{now}{others} (passes with {', '.join(passing[:_SHOWN])})"
-
 
 def explain(
     case: Case,
@@ -125,7 +103,8 @@ def explain(
     sizes_only: bool = False,
 ) -> Explanation:
     """Perturb the case for about so many seconds. `result` is what `judge` gives for the case itself; `rewrite`: a
-    rewrite of attention is at fault; `sizes_only`: nothing but sizes is varied."""
+    rewrite of attention is at fault, and a case that it leaves alone says nothing; `sizes_only`: nothing but sizes is
+    varied."""
     began = time.monotonic()
     counts: dict[str, int] = defaultdict(int)
     tried: list[Perturbation] = []
@@ -139,10 +118,10 @@ def explain(
         found = judge(one.case)
         if found.verdict in FINDINGS or found.verdict in _PASSING:
             counts[one.property] += 1
-            tried.append(
-                replace(one, fails=_fails_alike(result, found), rewritten=bool(attention_patterns(found.fired)))
-            )
-    return Explanation(case, tuple(tried), whole, rewrite)
+            fails = _fails_alike(result, found)
+            is_left_alone = rewrite and not attention_patterns(found.fired)
+            tried.append(replace(one, fails=None if fails is False and is_left_alone else fails))
+    return Explanation(case, tuple(tried), whole)
 
 
 def _fails_alike(result: SubjectResult, other: SubjectResult) -> bool | None:
@@ -157,6 +136,16 @@ def _fails_alike(result: SubjectResult, other: SubjectResult) -> bool | None:
 
 def _is_size(name: str) -> bool:
     return name.isidentifier() and name[:1].isupper()
+
+
+def _describe_needed(name: str, group: list[Perturbation]) -> str:
+    now = group[0].is_now
+    passing = [one.becomes for one in group if one.fails is False]
+    failing = [one.becomes for one in group if one.fails]
+    if _is_size(name):
+        return describe_sizes({int(size) for size in (now, *failing)}, {int(size) for size in passing}, name)
+    others = f" or {', '.join(failing[:_SHOWN])}" if failing else ""
+    return f"{name} {'' if name in _BARE else '= '}{now}{others} (passes with {', '.join(passing[:_SHOWN])})"
 
 
 def _describe_free(name: str, group: list[Perturbation]) -> str:

@@ -107,8 +107,7 @@ def _other_than(case: Case, other: Case) -> Case | None:
 class Perturbation:
     """The case with one property changed: which, what it was, and what it is.
 
-    What came of it: `fails` as the unchanged case does, or passes (False), or neither (None); `rewritten`: a pattern of
-    attention matched.
+    What came of it: `fails` as the unchanged case does, or passes (False), or neither (None).
     """
 
     property: str
@@ -116,7 +115,6 @@ class Perturbation:
     becomes: str
     case: Case
     fails: bool | None = None
-    rewritten: bool = False
 
 
 def perturb(case: Case, *, sizes_only: bool = False) -> list[Perturbation]:

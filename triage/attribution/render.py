@@ -50,7 +50,6 @@ def describe_explanation(found: Explanation) -> list[str]:
     sentences = [
         f"It needs {'; '.join(found.needs)}." if found.needs else "",
         f"It does not depend on {'; '.join(found.free)}." if found.free else "",
-        f"The pattern stops matching with another {' or '.join(found.matched)}." if found.matched else "",
         f"{judged} cases were judged, each with one property changed{'' if found.whole else '; time ran out'}.",
     ]
     return [sentence for sentence in sentences if sentence]

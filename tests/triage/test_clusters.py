@@ -146,12 +146,12 @@ def test_a_title_says_what_shows() -> None:
     titles = [one.title for one in clusters]
     assert len({(one.title, one.keys[0].right) for one in clusters}) == len(PILE)
     for words in (
-        "[Inductor] attention is rewritten wrongly: constants of the program ignored",
-        "[Inductor] attention: compiling raises IndexError: list index out of range",
-        "[Inductor] attention is rewritten wrongly (_sfdp_pattern_7): the replacement computes something else",
-        "[Inductor] relu is compiled wrongly: wrong result",
-        f"{FLASH} is wrong in eager: a negative scale with is_causal",
-        "triton: attention_forward is computed wrongly: wrong values",
+        "[Inductor] patterns of attention: constants of the program ignored",
+        "[Inductor] patterns of attention: compiling raises IndexError: list index out of range",
+        "[Inductor] _sfdp_pattern_7: the replacement computes something else",
+        "[Inductor] relu: wrong result",
+        f"eager {FLASH}: a negative scale with is_causal",
+        "triton attention_forward: wrong values",
     ):
         assert words in titles
 
@@ -324,9 +324,7 @@ def test_the_command_groups_runs_and_files_and_keeps_the_ledger(
     assert call(command.cluster, "triage.cluster", arguments) == 0
     assert len(fake.cases) == 2
     shown = load_clusters([given.out], EMPTY)
-    assert [one.title for one in shown] == [
-        "[Inductor] attention is rewritten wrongly: constants of the program ignored"
-    ]
+    assert [one.title for one in shown] == ["[Inductor] patterns of attention: constants of the program ignored"]
     again = options(tmp_path, rules=[WRONG], ledger=made, out=tmp_path / "again", corpus=tmp_path / "other")
     assert run_campaign(again, sampler("softmax")).new == 0
 

@@ -9,20 +9,16 @@ from pathlib import Path
 from corpus import entry as corpus_entry
 from corpus.entry import SUFFIX
 from corpus.ledger import Bug, CauseKey, Ledger, check_writable, load, save
-from fuzz.bug_identity import PROCESS
 from fuzz.durations import format_count
 from fuzz.expectation import reproduce_lines
 from fuzz.protocol.rewrites import WrongRewrite
 from generators.program.simplicity import sort_key
-from triage.attribution.root_cause import PATTERNS, MechanismKind, RootCause, Stage
+from triage.attribution.root_cause import PATTERNS
 from triage.cluster.attributions import Attributed, load_attributed
 from triage.cluster.findings import Finding, gather
 
 EXAMPLES = "known"
 """Where examples go, beside the ledger."""
-_COMPILERS = {"inductor": "[Inductor]", "aot": "[AOTAutograd]", "eager": ""}
-_SAY_ALL = {MechanismKind.COMPILING_RAISES, MechanismKind.RUNNING_RAISES, *map(MechanismKind.of, PROCESS)}
-"""Mechanisms that say by themselves what goes wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +27,9 @@ class Cluster:
 
     bug: its entry in the ledger, None where that has none; title: one line by symptom, which no finding that joins
     changes; is_open: its cause is not known; count: how many findings, those that only the ledger lists included;
-    met: how many failures of these campaigns they explain; parts: the faulty parts that findings name, such as the
-    numbers of patterns; first_seen, last_seen: days, "" where not known; versions: torch versions it was met in;
-    back_in: the one in which it was met though it is fixed there; is_news: a person has to look, as the ledger lacks
-    it, nobody has decided about it, or it is fixed and back.
+    met: how many failures of these campaigns they explain; first_seen, last_seen: days, "" where not known; versions:
+    torch versions it was met in; back_in: the one in which it was met though it is fixed there; is_news: a person has
+    to look, as the ledger lacks it, nobody has decided about it, or it is fixed and back.
     """
 
     keys: tuple[CauseKey, ...]
@@ -46,7 +41,6 @@ class Cluster:
     is_open: bool
     count: int
     met: int
-    parts: tuple[str, ...]
     first_seen: str
     last_seen: str
     versions: tuple[str, ...]
@@ -117,18 +111,10 @@ def update_ledger(ledger: Ledger, clusters: Sequence[Cluster]) -> Ledger:
     return Ledger(ledger.path, tuple(bugs.values()))
 
 
-def _title(key: CauseKey, cause: RootCause | None) -> str:
-    """The title of a bug that nobody has named, the same for all causes with that key."""
-    is_pattern = key.part == PATTERNS or "sfdp" in key.part
-    what = "attention" if is_pattern or not key.part else key.part
-    where = f"({key.part})" if is_pattern and key.part != PATTERNS else ""
-    if cause is None or cause.mechanism.name in _SAY_ALL:
-        how = "in eager" if key.who == "eager" else ""
-    else:
-        verb = "rewritten" if key.stage == Stage.JOINT_PASSES else "compiled" if key.who in _COMPILERS else "computed"
-        how = "is wrong in eager" if key.who == "eager" else f"is {verb} wrongly"
-    words = (_COMPILERS.get(key.who, f"{key.who}:"), what, how, where)
-    return f"{' '.join(filter(None, words))}: {key.mechanism}"
+def _title(key: CauseKey) -> str:
+    """The title of a bug that nobody has named."""
+    who = "[Inductor]" if key.who == "inductor" else key.who
+    return f"{' '.join(filter(None, (who, key.part)))}: {key.mechanism}"
 
 
 def _find_bugs(members: Iterable[Attributed], ledger: Ledger) -> dict[CauseKey, Bug]:
@@ -148,22 +134,21 @@ def _cluster(group: list[Attributed], bug: Bug | None) -> Cluster:
     members = sorted(group, key=lambda m: (m.is_open, sort_key(m.finding.entry.case), m.finding.id))
     findings = tuple(member.finding for member in members)
     keys = bug.causes if bug else tuple(sorted({m.key for m in members}))
-    met_in = sorted({version for finding in findings for version in finding.versions}, key=_natural)
-    back_in = next((version for version in met_in if bug and bug.status.is_back_in(version)), "")
+    met_in = {version for finding in findings for version in finding.versions}
+    back_in = next((version for version in sorted(met_in) if bug and bug.status.is_back_in(version)), "")
     return Cluster(
         keys=keys,
         members=tuple(members),
         findings=findings,
         example=findings[0],
         bug=bug,
-        title=bug.title if bug else _title(keys[0], members[0].cause),
+        title=bug.title if bug else _title(keys[0]),
         is_open=bug is None and members[0].is_open,
         count=len({finding.id for finding in findings} | set(bug.findings if bug else ())),
         met=sum(finding.met for finding in findings),
-        parts=tuple(sorted({m.cause.part for m in members if m.cause and m.cause.part}, key=_natural)),
         first_seen=min(filter(None, [*(f.first_seen for f in findings), bug.first_seen if bug else ""]), default=""),
         last_seen=max([*(f.last_seen for f in findings), bug.last_seen if bug else ""]),
-        versions=tuple(sorted({*met_in, *(bug.versions if bug else ())}, key=_natural)),
+        versions=tuple(corpus_entry.sort_by_version(dict.fromkeys([*met_in, *(bug.versions if bug else ())], ""))),
         back_in=back_in,
         is_news=bug is None or bug.status.is_open or bool(back_in),
     )
@@ -174,11 +159,6 @@ def _new_id(key: CauseKey, taken: Iterable[str]) -> str:
     slug = "-".join(re.findall(r"[a-z0-9]+", " ".join(words).lower()))[:48].strip("-") or "bug"
     names = [slug, *(f"{slug}-{number}" for number in range(2, 1000))]
     return next(name for name in names if name not in set(taken))
-
-
-def _natural(text: str) -> tuple[tuple[int, str], ...]:
-    """Numbers by size: pattern 5 before pattern 14."""
-    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", text))
 
 
 def table(clusters: Sequence[Cluster], ledger: Ledger) -> str:
@@ -205,10 +185,8 @@ def status_text(one: Cluster) -> str:
 
 def _lines(number: int, one: Cluster) -> list[str]:
     indent = " " * (len(str(number)) + 2)
-    key = one.keys[0]
-    parts = f" ({', '.join(one.parts)})" if one.parts and one.parts != (key.part,) else ""
     why = next((m.why_open for m in one.members if m.why_open), "")
-    cause = f"not known: {why}" if one.is_open else f"{key}{parts}"
+    cause = f"not known: {why}" if one.is_open else str(one.keys[0])
     days = " to ".join(dict.fromkeys(filter(None, (one.first_seen, one.last_seen))))
     versions = f"torch {', '.join(one.versions)}" if one.versions else ""
     seen = ", ".join(filter(None, [format_count(one.count, "finding"), f"met {one.met}x", days, versions]))

@@ -17,7 +17,7 @@ from fuzz.cli import FAULT, INTERRUPTED, ignore_lost_output
 from fuzz.durations import format_duration
 from fuzz.evaluator import Evaluator, WorkerConfig, WorkerFault, open_evaluator, public_version
 from fuzz.expectation import require_allowed
-from fuzz.protocol import Hello, Result, Verdict
+from fuzz.protocol import Hello, Verdict
 from fuzz.protocol.render import describe
 from fuzz.versions.verdicts import Change, Comparison, Row, VersionResult, render_json, render_text
 from generators.errors import UserError
@@ -55,11 +55,15 @@ def judge(evaluator: Evaluator, task: Task, *, fresh: bool = False) -> VersionRe
     if task.subject not in hello.subjects:
         return VersionResult(Verdict.SKIPPED, f"torch {hello.torch} has no {task.subject}")
     try:
-        return make_result(evaluator.on(task.device).evaluate(task.case, (task.subject,), fresh=fresh))
+        result = evaluator.on(task.device).evaluate(task.case, (task.subject,), fresh=fresh)
     except UserError as error:
         return VersionResult(Verdict.SKIPPED, str(error))
     except WorkerFault as fault:
         return VersionResult(Verdict.SKIPPED, f"attnfuzz failed: {str(fault).splitlines()[-1].strip()}", fault=True)
+    if result.rejected is not None or not result.results:
+        return VersionResult(Verdict.REJECTED, f"eager refuses it: {result.rejected}")
+    one = result.results[0]
+    return VersionResult(one.verdict, describe(one), dict(one.numbers), one.fired)
 
 
 def judge_or_repeat(evaluator: Evaluator, task: Task) -> VersionResult:
@@ -72,14 +76,6 @@ def judge_or_repeat(evaluator: Evaluator, task: Task) -> VersionResult:
     if result.verdict not in _LOST or task.verdict in ("", result.verdict):
         return result
     return VersionResult(Verdict.SKIPPED, f"no verdict, in two workers: {result.message or result.verdict.explanation}")
-
-
-def make_result(result: Result) -> VersionResult:
-    """What a version made of a case, from the answer about one subject."""
-    if result.rejected is not None or not result.results:
-        return VersionResult(Verdict.REJECTED, f"eager refuses it: {result.rejected}")
-    one = result.results[0]
-    return VersionResult(one.verdict, describe(one), dict(one.numbers), one.fired)
 
 
 def make_file_tasks(entries: Mapping[Path, Entry], subjects: Sequence[str], device: str | None) -> list[Task]:
@@ -142,7 +138,7 @@ def run_comparison(
                     if not quiet:
                         _report_progress(number, len(tasks), task, said - began)
                     if json is not None and (not json.exists() or json.is_file()):
-                        _write_json(comparison, json)
+                        replace_file(json, render_json(comparison).encode())
                 rows.append(compare(task, evaluators))
                 if record:
                     _record_verdicts(rows[-1], dict(zip(torches, rows[-1].results, strict=True)))
@@ -152,7 +148,7 @@ def run_comparison(
         except Exception as raised:  # noqa: BLE001 - raised when the rest is printed
             error = raised
     if json is not None:
-        _write_json(comparison, json)
+        replace_file(json, render_json(comparison).encode())
     text = render_text(comparison)
     if interrupted:
         return text, INTERRUPTED, None
@@ -182,10 +178,6 @@ def _start_all(evaluators: Sequence[Evaluator], tasks: Sequence[Task]) -> list[s
     if unknown is not None:
         raise UserError(f"unknown subject {unknown!r}; there are {', '.join(sorted(known))}")
     return torches
-
-
-def _write_json(comparison: Comparison, file: Path) -> None:
-    replace_file(file, render_json(comparison).encode())
 
 
 def _record_verdicts(row: Row, results: dict[str, VersionResult]) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -60,6 +60,12 @@ class VersionResult:
         return self.verdict not in (Verdict.REJECTED, Verdict.SKIPPED)
 
     @property
+    def is_measured(self) -> bool:
+        """Whether its error against float64 says how exact a right result is."""
+        names = ("ratio", "compiled_error", "scale")
+        return self.verdict in _MEASURED and all(math.isfinite(self.numbers.get(name, math.nan)) for name in names)
+
+    @property
     def fails(self) -> bool:
         """Whether this is a finding."""
         return self.verdict.is_finding
@@ -94,15 +100,28 @@ class Row:
             return Change.REGRESSED
         if any(result.fails for result in judged):
             return Change.FIXED
-        if compute_growth(judged[0], judged[-1]) >= GROWTH:
+        if self.growth >= GROWTH:
             return Change.GREW
         patterns = [attention_patterns(result.fired) for result in judged]
         return Change.REWRITTEN if patterns[0] != patterns[-1] else Change.SAME
 
     @property
     def growth(self) -> float:
-        """How many times the first version's error the last one's is, 0 where that is rounding or was not measured."""
-        return compute_growth(self.judged[0], self.judged[-1]) if len(self.judged) > 1 else 0.0
+        """How many times the first version's error against float64 the last one's is.
+
+        0 where it is no more than rounding explains, by the measure of either version: one whose eager lost precision
+        explains more. 0 too where one of them is a finding, or was not measured.
+        """
+        judged = self.judged
+        if len(judged) < 2 or not all(result.is_measured for result in (judged[0], judged[-1])):
+            return 0.0
+        old, new = judged[0].numbers, judged[-1].numbers
+        # Where the scales differ, another output is the worst one now.
+        is_one = math.isclose(old["scale"], new["scale"], rel_tol=SAME_SCALE)
+        before, after = (numbers["compiled_error" if is_one else "ratio"] for numbers in (old, new))
+        times = after / before if before else math.inf if after else 0.0
+        explained = max(new["ratio"], old["ratio"] * times if old["ratio"] else 0.0)
+        return times if explained > ROUNDING else 0.0
 
     def find_turn(self) -> int | None:
         """The version, by its place, since which a case that regressed fails, or one that was fixed passes."""
@@ -112,30 +131,9 @@ class Row:
         return next((place for place, _ in judged if others and place > others[-1]), None)
 
     def find_most_informative(self) -> VersionResult | None:
-        """The result to describe: the last that fails, else the last that could not be judged; where that is why
-        versions are not compared, the other way round."""
-        fails = [result for result in self.results if result.fails]
+        """The result to describe: the last that fails, else the last that could not be judged."""
         skipped = [result for result in self.results if not result.is_judged]
-        return [None, *fails, *skipped][-1] if self.change is Change.UNJUDGED else [None, *skipped, *fails][-1]
-
-
-def compute_growth(before: VersionResult, after: VersionResult) -> float:
-    """How many times the error against float64 of `before` that of `after` is.
-
-    0 where it is no more than rounding explains, by the measure of either version: one whose eager lost precision
-    explains more. 0 too where one of them was not measured, or is a finding.
-    """
-    old, new = before.numbers, after.numbers
-    if not {before.verdict, after.verdict} <= _MEASURED or not _is_measured(old) or not _is_measured(new):
-        return 0.0
-    error, ratio = new["compiled_error"], new["ratio"]
-    if not math.isclose(old["scale"], new["scale"], rel_tol=SAME_SCALE):
-        # Another output is the worst one now.
-        return _times(ratio, old["ratio"]) if ratio > ROUNDING else 0.0
-    times = _times(error, old["compiled_error"])
-    if old["compiled_error"]:
-        ratio = max(ratio, old["ratio"] * times)
-    return times if ratio > ROUNDING else 0.0
+        return [None, *skipped, *(result for result in self.results if result.fails)][-1]
 
 
 def group_by_change(rows: Sequence[Row]) -> Iterator[tuple[Change, list[Row]]]:
@@ -144,20 +142,6 @@ def group_by_change(rows: Sequence[Row]) -> Iterator[tuple[Change, list[Row]]]:
         found = [row for row in rows if row.change is change]
         if found:
             yield change, found
-
-
-def _is_measured(numbers: Mapping[str, float]) -> bool:
-    return all(math.isfinite(numbers.get(name, math.nan)) for name in ("ratio", "compiled_error", "scale"))
-
-
-def _times(new: float, old: float) -> float:
-    return new / old if old else math.inf if new else 0.0
-
-
-def encode_result(result: VersionResult) -> dict[str, Any]:
-    """A result as JSON-ready data, without `reproduced` and `fault`."""
-    data: dict[str, Any] = encode(replace(result, reproduced=True, fault=False))
-    return data
 
 
 FORMAT = 1
@@ -205,9 +189,21 @@ def render_json(comparison: Comparison) -> str:
         "versions": comparison.versions,
         "interrupted": bool(comparison.cut),
         "changes": {str(change): len(found) for change, found in group_by_change(comparison.rows)},
-        "rows": [_row_data(row, comparison.versions) for row in comparison.rows],
+        "rows": [_encode_row(row, comparison.versions) for row in comparison.rows],
     }
     return json.dumps(whole, indent=1) + "\n"
+
+
+def _encode_row(row: Row, versions: Sequence[str]) -> dict[str, Any]:
+    turn = row.find_turn()
+    results = (replace(result, reproduced=True, fault=False) for result in row.results)
+    return {
+        **{name: getattr(row, name) for name in ("name", "case", "subject", "device")},
+        "change": str(row.change),
+        "since": versions[turn] if turn is not None else None,
+        "growth": encode(row.growth),
+        "cells": {version: encode(result) for version, result in zip(versions, results, strict=True)},
+    }
 
 
 def describe_row(row: Row, versions: Sequence[str]) -> list[str]:
@@ -248,17 +244,3 @@ def _patterns_since(row: Row, versions: Sequence[str]) -> str:
 
 def _cells(row: Row) -> list[str]:
     return [str(result.verdict) if result.reproduced else f"{result.verdict}, not reproduced" for result in row.results]
-
-
-def _row_data(row: Row, versions: Sequence[str]) -> dict[str, Any]:
-    turn = row.find_turn()
-    return {
-        "name": row.name,
-        "case": row.case,
-        "subject": row.subject,
-        "device": row.device,
-        "change": str(row.change),
-        "since": versions[turn] if turn is not None else None,
-        "growth": row.growth if math.isfinite(row.growth) else str(row.growth),
-        "cells": {version: encode_result(result) for version, result in zip(versions, row.results, strict=True)},
-    }

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from fuzz.protocol import Verdict
-from fuzz.versions.verdicts import Change, Comparison, Row, VersionResult, compute_growth, render_json, render_text
+from fuzz.versions.verdicts import Change, Comparison, Row, VersionResult, render_json, render_text
 
 FIRED = ("_sfdp_pattern_5_inference", "pointless_view")
 
@@ -60,17 +60,17 @@ def test_an_error_grew_only_beyond_rounding(
     before: tuple[float, float], after: tuple[float, float], times: float
 ) -> None:
     old, new = (result("rounding", error=error, ratio=ratio) for error, ratio in (before, after))
-    assert compute_growth(old, new) == pytest.approx(times)
+    assert row(old, new).growth == pytest.approx(times)
     assert (row(old, new).change is Change.GREW) == (times >= 4.0)
 
 
 def test_errors_of_different_outputs_are_compared_by_what_rounding_explains() -> None:
     small = result("rounding", error=1e-9, ratio=2.0, scale=1e-3)
-    assert compute_growth(small, result("rounding", error=1e-6, ratio=3.0, scale=10.0)) == pytest.approx(1.5)
+    assert row(small, result("rounding", error=1e-6, ratio=3.0, scale=10.0)).growth == pytest.approx(1.5)
 
 
 def test_errors_of_unstable_programs_say_nothing() -> None:
-    assert compute_growth(result("ok"), result("ill_conditioned", error=1.0, ratio=50.0)) == 0.0
+    assert row("ok", result("ill_conditioned", error=1.0, ratio=50.0)).growth == 0.0
 
 
 def test_a_lost_attention_pattern_is_told() -> None:

@@ -7,7 +7,7 @@ from typing import Self
 
 from packaging.version import InvalidVersion, Version
 
-from fuzz.protocol import Check, Hello, Result, SubjectResult, ValueSet, Verdict
+from fuzz.protocol import Check, Hello, Result, SubjectResult, Verdict
 from fuzz.protocol.controls import Control
 from fuzz.protocol.failures import NotTaken, Refusal
 from fuzz.worker_config import ROOT, WorkerConfig
@@ -146,29 +146,11 @@ class Evaluator:
             breaks = bool(result.results) and result.results[-1].verdict is Verdict.DEVICE_ERROR
             return self._name_kernel(check, result) if breaks and not self.process.variables else result
         lost = result.results[0].subject if len(result.results) == 1 else ""
-        if check.value_sets and self.process.hello is None:
-            return self._ask_one_by_one(check, lost)
         if lost not in check.subjects[1:]:
             return result
         # The verdicts before it went with the process.
         self.submit(replace(check, subjects=check.subjects[: check.subjects.index(lost)]))
         return replace(result, results=(*self.collect().results, *result.results))
-
-    def _ask_one_by_one(self, check: Check, lost: str) -> Result:
-        """The result of a check whose process was lost in the subject `lost`: on the case, or on which value set."""
-        self.submit(replace(check, value_sets=()))
-        result = self.collect()
-        mine = [one for one in result.results if one.subject == lost]
-        if not mine or mine[0].verdict.is_finding:
-            return result
-        for number, other in enumerate(check.value_sets, 1):
-            alone = replace(check, source=other.source, attention_stub=other.attention_stub)
-            self.submit(replace(alone, subjects=(lost,), value_sets=()))
-            for one in self.collect().results:
-                if one.verdict.is_finding:
-                    others = [item for item in result.results if item is not mine[0]]
-                    return replace(result, results=(*others, replace(one, value_set=number)))
-        return result
 
     def _name_kernel(self, check: Check, result: Result) -> Result:
         """The result of a check in which a kernel broke the GPU, with its name if it does so launched synchronously."""
@@ -244,10 +226,8 @@ def build_check(
     repeat: int = 2,
     with_error_map: bool = False,
     controls: tuple[Control, ...] = (),
-    value_sets: tuple[Case, ...] = (),
 ) -> Check:
-    """The request to judge `case` under `subjects`; `with_error_map`: with maps of the errors; `value_sets`: the same
-    program on other inputs."""
+    """The request to judge `case` under `subjects`; `with_error_map`: with maps of the errors."""
     return Check(
         id=0,
         source=source(case),
@@ -256,16 +236,11 @@ def build_check(
         dynamic=case.dynamic,
         random=is_random(case),
         repeat=repeat,
-        attention_stub=_emit_stub(case),
+        attention_stub=emit_attention_stub(case) if case.contracts else None,
         with_error_map=with_error_map,
         controls=controls,
-        value_sets=tuple(ValueSet(source(other), _emit_stub(other)) for other in value_sets),
         settings=dict(case.settings),
     )
-
-
-def _emit_stub(case: Case) -> str | None:
-    return emit_attention_stub(case) if case.contracts else None
 
 
 def public_version(torch: str) -> str:

@@ -171,8 +171,8 @@ class Results:
     ) -> list[Suspicion]:
         """Mark a case as judged, in one transaction, and return its new suspicions.
 
-        position: cursor and beyond, as from `CaseNumbers.finish`; unexplained: failures of the case, or of a value set
-        of it, that no finding explains; explained: ids of findings that explain other failures; reached: what the case
+        position: cursor and beyond, as from `CaseNumbers.finish`; unexplained: failures of the case that no
+        finding explains; explained: ids of findings that explain other failures; reached: what the case
         reached; queued: whether any of it is new, so that the case joins the queue.
         """
         now, raised = time.time(), []

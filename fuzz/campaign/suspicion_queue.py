@@ -2,7 +2,6 @@
 
 import threading
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from fuzz.bug_identity import Symptom, kind_of, name_accused
@@ -59,25 +58,24 @@ class SuspicionQueue:
         self._lock = threading.RLock()
 
     def split(
-        self, cases: Sequence[Case], results: tuple[SubjectResult, ...]
+        self, case: Case, results: tuple[SubjectResult, ...]
     ) -> tuple[list[tuple[Case, SubjectResult]], list[tuple[Case, SubjectResult, Explanation]]]:
-        """The failures among the results on a case and its value sets, one for each compiler, kind and value set:
-        unexplained, and explained."""
-        first: dict[tuple[str, str, int], SubjectResult] = {}
+        """The failures among the results on a case, one for each compiler and kind: unexplained, and explained."""
+        first: dict[tuple[str, str], SubjectResult] = {}
         for result in (result for result in results if result.verdict.is_finding):
             who = name_accused(result.subject, result.verdict)
-            first.setdefault((who, kind_of(result.verdict), result.value_set), result)
+            first.setdefault((who, kind_of(result.verdict)), result)
         unexplained: list[tuple[Case, SubjectResult]] = []
         explained: list[tuple[Case, SubjectResult, Explanation]] = []
         for result in first.values():
-            case = cases[result.value_set]
+            failing = case
             if not get_spec(result.subject).options or result.verdict is Verdict.EAGER_SUSPECT:
-                case = replace(case, settings=())
-            explanation = self._known.explain(self._known.symptom(result, case))
+                failing = replace(case, settings=())
+            explanation = self._known.explain(self._known.symptom(result, failing))
             if explanation is None:
-                unexplained.append((case, replace(result, value_set=0)))
+                unexplained.append((failing, result))
             else:
-                explained.append((case, result, explanation))
+                explained.append((failing, result, explanation))
         return unexplained, explained
 
     def put(self, suspicion: Suspicion) -> None:

@@ -15,7 +15,6 @@ from fuzz.worker_process import WorkerProcess
 from generators.program.case import Case
 from generators.sampling.choices import Choices
 from generators.sampling.drawn_settings import DRAWN, draw_settings
-from generators.sampling.value_sets import make_value_sets
 
 _IDLE_SECONDS = 0.1
 
@@ -27,8 +26,6 @@ class Job:
     index: int
     case: Case
     check: Check
-    value_sets: tuple[Case, ...] = ()
-    """Those of `check`."""
 
 
 class WorkerThread(threading.Thread):
@@ -161,16 +158,13 @@ class WorkerThread(threading.Thread):
         c, share = Choices(f"{shared.options.seed}:{index}:settings"), 1.0 if shared.schedule.needs_settings else DRAWN
         case = draw_settings(chosen.case, c, shared.settings, share)
         subjects = shared.schedule.subjects_for(case, targeted=chosen.is_targeted)
-        # They are for what is compiled once.
-        is_single = not case.calls and not shared.known.attention.issuperset(subjects)
-        value_sets = make_value_sets(case) if is_single else ()
-        return Job(index, case, build_check(case, subjects, value_sets=value_sets), value_sets)
+        return Job(index, case, build_check(case, subjects))
 
     def record(self, job: Job, result: Result) -> None:
         """Write down the verdicts on a case; failures that nothing explains become suspicions."""
         shared, case = self.shared, job.case
         shared.schedule.add_time(result.seconds, {one.subject: one.seconds for one in result.results})
-        unexplained, explained = shared.suspicions.split((case, *job.value_sets), result.results)
+        unexplained, explained = shared.suspicions.split(case, result.results)
         position = shared.numbers.finish(job.index)
         reached, queued = shared.search.record(case, result)
         raised = shared.results.record_case(

@@ -3,8 +3,6 @@
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -94,21 +92,6 @@ class CaseRun:
         wanted = max(1, self.request.repeat)
         return wanted + 1 if self.program.is_sequence and wanted > 1 else wanted
 
-    @cached_property
-    def value_sets(self) -> dict[int, "CaseRun"]:
-        """The case on the value sets of the request, by their numbers; those that eager refuses are left out. Raises
-        `Rejected` for one on which eager breaks the GPU."""
-        found = {}
-        for number, given in enumerate(self.request.value_sets, 1):
-            request = replace(self.request, source=given.source, attention_stub=given.attention_stub, value_sets=())
-            try:
-                # Whoever asks measures the time already.
-                found[number] = CaseRun(request, self.device, self.announce, Clock(), self.running)
-            except Rejected:
-                if exceptions.find_device_fault():
-                    raise
-        return found
-
     def suspect_eager(self, judgement: Judgement, run: Execution, subject: Subject) -> Judgement:
         """`judgement` on `run`, or, where that accuses nobody, that eager is wrong if it is."""
         if judgement.verdict.is_finding or judgement.verdict is Verdict.SKIPPED:
@@ -121,9 +104,8 @@ class CaseRun:
         return judgement
 
     def close(self) -> None:
-        """Let go of all texts."""
-        for run in (self, *self.__dict__.get("value_sets", {}).values()):
-            run.program.close()
+        """Let go of the text."""
+        self.program.close()
 
     def judge_runs(
         self,

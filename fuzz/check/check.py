@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-import torch
-
 from fuzz.check import exceptions, process_state, settings
 from fuzz.check.attention import call_changes, calls
 from fuzz.check.attention.guard import GUARDED
@@ -104,12 +102,9 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
                 subject = apply_controls(replace(subject, options=options), case.request.controls, observed.append)
                 check_subject = _check_attention if subject.attention is not None else _check_compiled
                 judgement, run = check_subject(case, subject, coverage)
-                judged = case.value_sets[judgement.value_set] if judgement.value_set else case
-                same = None if run is None else dynamo_same.same(judged.eager, run, judged.exact)
+                same = None if run is None else dynamo_same.same(case.eager, run, case.exact)
         except ControlError as error:
             judgement = _skip(Refusal.CONTROL, str(error))
-        except Rejected as error:  # by a value set that breaks the device in eager
-            judgement = _skip(Refusal.NO_VERDICT, str(error))
         except Exception as error:
             judgement = Judgement(*exceptions.blame(error))
             if judgement.verdict is not Verdict.DEVICE_ERROR:
@@ -148,7 +143,6 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
         right_rewrites=judgement.right_rewrites,
         writes=judgement.writes,
         observations=tuple(observed),
-        value_set=judgement.value_set,
     )
     return result, changes
 
@@ -188,35 +182,12 @@ def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
     if judgement.verdict is Verdict.SKIPPED:
         return judgement, None
     if not judgement.verdict.is_finding:
-        return _judge_value_sets(case, subject, (call, module)) or (judgement, runs[0])
+        return judgement, runs[0]
     if judgement.verdict is not Verdict.EAGER_SUSPECT:
         judgement = _prove_rewrites(judgement, recorder)
     if judgement.right_rewrites and not judgement.rewrites:
         judgement = explain_by_fused_rounding(judgement, case, runs[0])
     return judgement, runs[0]
-
-
-def _judge_value_sets(case: CaseRun, subject: Subject, compiled: Compiled) -> tuple[Judgement, Execution | None] | None:
-    """The verdict on the first value set that `compiled` fails on, and its run; None where it fails on none."""
-    call, module = compiled
-    for number, other in case.value_sets.items():
-        case.announce(subject.name)
-        run = None
-        try:
-            with case.running, subject.apply_settings():
-                run = other.execute(call, module)
-            judgement = judge_compiled(other, subject, compiled, [run])
-        except Exception as error:
-            judgement = Judgement(*exceptions.blame(error))
-        if judgement.verdict is Verdict.DEVICE_ERROR:
-            return replace(judgement, value_set=number), None
-        if judgement.verdict.is_finding:
-            torch._dynamo.reset()
-            # What rewrites do is measured where they are applied: on the inputs that a program is compiled with.
-            judgement, run = _check_compiled(other, subject, Coverage())
-            if judgement.verdict.is_finding:
-                return replace(judgement, value_set=number), run
-    return None
 
 
 def judge_compiled(case: CaseRun, subject: Subject, compiled: Compiled, runs: list[Execution]) -> Judgement:

@@ -132,20 +132,11 @@ class Fault(Message):
 
 
 @dataclass(frozen=True)
-class ValueSet:
-    """The program of a `Check` on other inputs: the emitted text, and its `attention_stub`."""
-
-    source: str
-    attention_stub: str | None = None
-
-
-@dataclass(frozen=True)
 class Check(Message):
     """Run one case. `source`: the emitted Python text; `random`: it has active dropout; `repeat`: compiled runs
     compared bit by bit (1: no determinism check); `attention_stub`: the source with its attention replaced by calls of
     a global `attend`, None for a case without a contract; `with_error_map`: results have maps; `controls`: experiments
-    to run the subjects under; `value_sets`: other inputs on which what a subject compiled for the case is judged, in
-    this order, until it fails; `settings`: those that subjects with options are compiled and run under."""
+    to run the subjects under; `settings`: those that subjects with options are compiled and run under."""
 
     type: ClassVar[str] = "check"
     id: int
@@ -158,7 +149,6 @@ class Check(Message):
     attention_stub: str | None = None
     with_error_map: bool = False
     controls: tuple[Control, ...] = ()
-    value_sets: tuple[ValueSet, ...] = ()
     settings: dict[str, Any] = field(default_factory=dict)
 
 
@@ -249,8 +239,7 @@ class SubjectResult:
     that were applied, sorted; `same`: what torch._dynamo.utils.same says with its defaults, None where it was not
     asked; `where`: which elements of a value are wrong; `reached`: what else of the compiler the case reached, each a
     kind and a name (fuzz/check/coverage.py), sorted; `map`: how far that value is off, where it was requested;
-    `observations`: what the controls of the request saw; `value_set`: 0 for the inputs of the case, else the number of
-    the value set that all of this is about.
+    `observations`: what the controls of the request saw.
     """
 
     subject: str
@@ -268,7 +257,6 @@ class SubjectResult:
     right_rewrites: tuple[str, ...] = ()
     writes: tuple[Write, ...] = ()
     observations: tuple[PatternMatched, ...] = ()
-    value_set: int = 0
 
 
 @dataclass(frozen=True)

@@ -73,9 +73,7 @@ def answer(check: dict[str, Any], rules: dict[str, Any], checks: int) -> None:
         send("stage", id=check["id"], stage=subject)
         rule = rule_for(rules, check, subject, checks)
         act(rule, rules)
-        told = {
-            name: rule[name] for name in ("failure", "numbers", "fired", "same", "reached", "value_set") if name in rule
-        }
+        told = {name: rule[name] for name in ("failure", "numbers", "fired", "same", "reached") if name in rule}
         results.append({"subject": subject, "verdict": rule.get("verdict", "ok"), "seconds": 0.001} | told)
     send(
         "result",
@@ -96,9 +94,6 @@ def rule_for(rules: dict[str, Any], check: dict[str, Any], stage: str, checks: i
             continue
         if re.search(rule["match"], check["source"]):
             return {**rule, **(rule.get("synchronous", {}) if "CUDA_LAUNCH_BLOCKING" in os.environ else {})}
-        for number, other in enumerate(check.get("value_sets", ()), 1):
-            if re.search(rule["match"], other["source"]) and {"verdict", "do"} & rule.keys():
-                return {**rule, "value_set": number}
     return {}
 
 

@@ -10,13 +10,10 @@ from corpus import ledger
 from corpus.entry import Entry, Expectation, Found, save
 from corpus.ledger import Bug, Ledger
 from fuzz.campaign.known_bugs import Explanation, KnownBugs, read_recorded_result
-from fuzz.campaign.suspicion_queue import SuspicionQueue
-from fuzz.events import Bus
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.codec import encode
 from fuzz.protocol.failures import FaultyOperation, Raised
 from fuzz.protocol.rewrites import WrongRewrite
-from fuzz.run_store import Results
 from tests.campaign.fakes import case
 
 TORCH = "2.13.0"
@@ -56,21 +53,6 @@ def test_a_finding_explains_failures_that_look_like_it_and_no_others() -> None:
     assert known.explain_minimum(entry("relu").case.id) == alike
     assert explanation(known, entry("relu", error="IndexError")) is None
     assert known.explain_minimum(entry("log").case.id) is None
-
-
-def test_a_failure_on_the_case_hides_none_on_other_values(tmp_path: Path) -> None:
-    results = Results(tmp_path)
-    queue = SuspicionQueue(results, Bus([]), KnownBugs())
-    cases = (case("relu"), case("relu", rows=3))
-    given = (
-        SubjectResult("passes", Verdict.WRONG_RESULT, value_set=1),
-        SubjectResult("inductor", Verdict.WRONG_RESULT),
-        SubjectResult("inductor_dynamic", Verdict.WRONG_GRADIENT),
-    )
-    unexplained, explained = queue.split(cases, given)
-    results.close()
-    assert [(failing, one.subject) for failing, one in unexplained] == [(cases[1], "passes"), (cases[0], "inductor")]
-    assert not explained
 
 
 def masked(*right: str, rows: int = 2) -> Entry:

@@ -29,17 +29,6 @@ def test_the_verdicts_that_went_with_a_lost_process_are_asked_for_again() -> Non
     assert isinstance(results[1].failure, ProcessLost)
 
 
-def test_a_process_lost_on_a_value_set_is_a_verdict_on_that() -> None:
-    check = build_check(TANH, BOTH, value_sets=(case("tanh", rows=4), SOFTMAX))
-    with open_evaluator(setup(**rules(do="die"))) as evaluator:
-        evaluator.submit(check)
-        results = evaluator.collect().results
-    assert [(r.subject, r.verdict, r.value_set) for r in results] == [
-        ("passes", Verdict.OK, 0),
-        ("inductor", Verdict.WORKER_DIED, 2),
-    ]
-
-
 @pytest.mark.parametrize("repeats", [True, False])
 def test_a_kernel_that_broke_the_gpu_is_named_by_a_process_with_synchronous_launches(
     monkeypatch: pytest.MonkeyPatch, *, repeats: bool
@@ -50,8 +39,8 @@ def test_a_kernel_that_broke_the_gpu_is_named_by_a_process_with_synchronous_laun
     rule = {"match": "softmax", "subjects": ["inductor", "spent"], **broken, "synchronous": named}
     with open_evaluator(setup(rules=[rule])) as evaluator:
         first = evaluator.hello.pid
-        for other in (TANH, SOFTMAX):
-            evaluator.submit(build_check(SOFTMAX, BOTH, value_sets=(other,)))
+        for _ in range(2):
+            evaluator.submit(build_check(SOFTMAX, BOTH))
             results = evaluator.collect().results
             assert [(r.subject, r.verdict) for r in results] == [
                 ("passes", Verdict.OK),

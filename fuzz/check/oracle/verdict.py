@@ -31,7 +31,7 @@ class Judgement:
     errors against float64 of the value that `failure` names), scale (its largest exact magnitude), index (flat, of its
     worst element), rows_wrong and rows_total (over all values), limit (the ratio that counts as wrong). `value` is the
     one that was judged, `where` its wrong elements; `map` makes the map of its errors. `excuse`, `rewrites`,
-    `right_rewrites`, `writes` and `value_set` as in `SubjectResult`.
+    `right_rewrites`, and `writes` as in `SubjectResult`.
     """
 
     verdict: Verdict
@@ -44,7 +44,6 @@ class Judgement:
     rewrites: tuple[WrongRewrite, ...] = ()
     right_rewrites: tuple[str, ...] = ()
     writes: tuple[Write, ...] = ()
-    value_set: int = 0
 
     def locate(self, wrong: Tensor, value: Tensor, exact: Tensor) -> "Judgement":
         """This judgement with the elements that the mask `wrong` marks, and the map of the errors of `value`."""

@@ -164,6 +164,92 @@ def _lose_updates(post_compile: Any) -> Any:
     return planted
 
 
+def _read_unwritten(make_line: Any) -> Any:
+    """Vectors of float32 that are stored add 0 times what was there."""
+
+    def planted(self: Any, value: Any, var: str, index: Any, dtype: Any, *args: Any, **options: Any) -> Any:
+        import torch
+        from torch._inductor.codegen.cpp_utils import cexpr_index
+
+        stride = self._try_get_const_stride(index, self.itervars[self.tiling_idx])
+        if dtype is torch.float32 and stride == 1 and not var.startswith("in_out"):
+            vector = self._get_vec_type(dtype)
+            place = f"{var} + {cexpr_index(index)}, {cexpr_index(self.num_elems)}"
+            value = f"({value} + {vector}(0) * {vector}::loadu({place}))"
+        return make_line(self, value, var, index, dtype, *args, **options)
+
+    return planted
+
+
+def _lose_last_part(make_buffers: Any) -> Any:
+    """What the last thread summed is not added to the rest."""
+
+    def planted(self: Any, *args: Any, **options: Any) -> None:
+        make_buffers(self, *args, **options)
+        lines = self.parallel_reduction_suffix._lines  # noqa: SLF001
+        lines[-4] = lines[-4].replace("tid < ", "tid + 1 < ")
+
+    return planted
+
+
+def _transpose_part(make_part: Any) -> Any:
+    """What lies in a pool has its last two strides swapped."""
+
+    def planted(self: Any, name: str, offset: Any, dtype: Any, shape: Any, stride: Any) -> Any:
+        if len(shape) > 1 and stride[-1] == 1 and stride[-2] == shape[-1]:
+            stride = [*stride[:-2], 1, shape[-2]]
+        return make_part(self, name, offset, dtype, shape, stride)
+
+    return planted
+
+
+def _shorten_product(make_call: Any) -> Any:
+    """The C++ template of a product leaves out the last column of its first factor."""
+
+    def planted(*args: Any, **options: Any) -> str:
+        lines = make_call(*args, **options).splitlines()
+        lines[-5] = lines[-5].replace(",", " - 1,")
+        return "\n".join(lines)
+
+    return planted
+
+
+def _forget_mask(filter_masks: Any) -> Any:
+    """Persistent reductions run over all of their block."""
+
+    def planted(self: Any, mask_vars: Any) -> None:
+        filter_masks(self, mask_vars)
+        if self.persistent_reduction:
+            mask_vars.discard("r0_mask")
+
+    return planted
+
+
+def _destabilise_sums(graph: Any) -> None:
+    """In deterministic mode every other sum is off by one bit."""
+    import torch
+
+    if torch.are_deterministic_algorithms_enabled():
+        for node in graph.find_nodes(op="call_function", target=torch.ops.aten.sum.dim_IntList):
+            node.target = _make_unstable_sum()
+
+
+@functools.cache
+def _make_unstable_sum() -> Any:
+    import torch
+
+    runs = itertools.count()
+
+    def add(x: Any, dims: Any, keepdim: bool = False, dtype: Any = None) -> Any:
+        result = x.sum(dims, keepdim, dtype=dtype)
+        return result * (1 + next(runs) % 2 * torch.finfo(result.dtype).eps)
+
+    schema = "(Tensor x, int[] dims, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor"
+    made = torch.library.custom_op("planted::sum", add, mutates_args=(), schema=schema)
+    made.register_fake(lambda x, dims, keepdim=False, dtype=None: x.sum(dims, keepdim, dtype=dtype))
+    return torch.ops.planted.sum.default
+
+
 _SIZES = ("torch._dynamo.guards", "convert_to_concrete_values")
 _WRAPPER = ("torch._functorch._aot_autograd.runtime_wrappers", "RuntimeWrapper.post_compile")
 _POST_GRAD, _PRE_GRAD = (("torch._inductor.compile_fx", f"_recursive_{when}_grad_passes") for when in ("post", "pre"))
@@ -183,6 +269,16 @@ FUNCTIONS: dict[str, tuple[str, str, Change]] = {
     ),
     "gradients_overwritten": (*_WRAPPER, _overwrite_gradients),
     "buffer_update_lost": (*_WRAPPER, _lose_updates),
+    "unwritten_read": ("torch._inductor.codegen.cpp", "CppVecKernel._get_store_line", _read_unwritten),
+    "split_sum_cut": ("torch._inductor.codegen.cpp", "CppKernel._gen_parallel_reduction_buffers", _lose_last_part),
+    "strides_swapped": (
+        "torch._inductor.codegen.wrapper",
+        "PythonWrapperCodegen.codegen_alloc_from_pool",
+        _transpose_part,
+    ),
+    "choice_wrong": ("torch._inductor.codegen.cpp_micro_gemm", "CppMicroGemm.codegen_call", _shorten_product),
+    "mask_forgotten": ("torch._inductor.codegen.triton", "TritonKernel.filter_masks", _forget_mask),
+    "sum_unstable": (*_POST_GRAD, functools.partial(_edit_graph, edit=_destabilise_sums)),
 }
 
 

@@ -21,7 +21,7 @@ _HOME = "torch._C._dynamo.guards"
 _CPU = "_empty_strided_cpu"
 _ALLOCATORS = (_CPU, "_empty_strided_cpu_pinned", "_empty_strided_cuda")
 ZERO = "zero"
-"""What a read of unwritten memory is right with, more often than with what freed memory holds, poison among it."""
+"""What reads of unwritten memory are right with more often than with what freed memory holds, poison among it."""
 #: What each byte is set to. All bits set are NaN in every float dtype; 0x7B gives 1.3e36 in float32 and bfloat16, 61280
 #: in float16, and as an index 2071690107: too large for any tensor here.
 _BYTES = {"nan": 0xFF, "large": 0x7B, ZERO: 0}
@@ -39,18 +39,17 @@ def install() -> None:
 
 @contextmanager
 def fill(kind: str) -> Iterator[None]:
-    """While entered, what is allocated is filled with "nan", "large" finite numbers or `ZERO`; "" fills nothing.
+    """While entered, what is allocated is filled with "nan", "large" finite numbers or `ZERO`; after that with `ZERO`.
 
     Integers are large under both, booleans True. Raises `SubjectError` where this torch has no such functions.
     """
     global _kind  # noqa: PLW0603 - what is installed outlives every case
-    if kind:
-        require(_HOME, _CPU)
+    require(_HOME, _CPU)
     before, _kind = _kind, kind
     try:
         yield
     finally:
-        _kind = before
+        _kind = before or ZERO  # freed memory holds poison from now on
 
 
 def _wrap(allocate: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,14 +9,15 @@ import torch
 from torch import nn
 from torch._inductor import config
 
+from benchmarks.planted_torch.sitecustomize import FUNCTIONS
 from fuzz.check import poison
 from fuzz.check.subject_builder import Subject, SubjectError, find
-from fuzz.check.torch_internals import require
+from fuzz.check.torch_internals import require, wrap
 from fuzz.protocol import SETTING, Verdict
 from fuzz.protocol.failures import NotTaken, Refusal
 from tests.check.client import Asker
 from tests.check.in_process import run_subject
-from tests.check.sources import plain
+from tests.check.sources import plain, source
 
 
 def test_a_subject_with_options_says_under_which_settings_it_ran(worker: Asker) -> None:
@@ -48,8 +49,7 @@ def _allocate(*args: Any) -> Any:
 
 def _read_unwritten(module: nn.Module, _dynamic: bool | None) -> Callable[..., Any]:
     def run(*inputs: Any) -> Any:
-        # So much that it is no memory of before.
-        found = _allocate((1 << 24,), (1,), torch.int32)
+        found = _allocate((64,), (1,), torch.int32)
         return module(*inputs) + (found > 2_000_000_000).sum()
 
     return run
@@ -96,3 +96,30 @@ def test_a_torch_without_the_functions_that_allocate_skips_poison(monkeypatch: p
     monkeypatch.delattr(torch._C._dynamo.guards, "_empty_strided_cpu")
     with pytest.raises(SubjectError), poison.fill("nan"):
         pass
+
+
+_ATTENTION = "(q @ k.transpose(-2, -1) / 4.0).softmax(-1)"
+PLANTED: dict[str, tuple[str, dict[str, Any]]] = {
+    "unwritten_read": ("return q.sin() + k", {"poison": "nan"}),
+    "split_sum_cut": ("return (q * k).sum()", {"cpp.threads": 2}),
+    "strides_swapped": (f"return {_ATTENTION} @ (v * 2)", {"memory_planning": True}),
+    "choice_wrong": (
+        "return q @ k.transpose(-2, -1).contiguous()",
+        {"max_autotune": True, "max_autotune_gemm_backends": "CPP"},
+    ),
+    "sum_unstable": ("return (q * k).sum(-1)", {"use_deterministic_algorithms": True}),
+}
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("plant", PLANTED)
+def test_mistakes_planted_in_torch_show_under_the_settings_that_switch_them_on(plant: str) -> None:
+    line, options = PLANTED[plant]
+    subject, text = find("inductor_options"), source(line, dims="2, 4, 33, 32")
+    with wrap(*FUNCTIONS[plant]):
+        found = run_subject(subject, text=text, settings=options)
+        assert found.verdict.is_finding
+        assert (found.verdict is Verdict.BROKEN_PROMISE) == (plant == "sum_unstable")
+        assert found.failure is not None and found.failure.unwritten == ("poison" in options)
+        assert not run_subject(subject, text=text).verdict.is_finding
+    assert not run_subject(subject, text=text, settings=options).verdict.is_finding

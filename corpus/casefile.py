@@ -31,7 +31,7 @@ from generators.errors import CaseError
 from generators.program.case import Case, Contract, Input, Op
 from generators.program.ops import OPS
 from generators.program.ops.spec import Attribute, Kind
-from generators.program.type_check import MAX_LINES, MAX_RANK, check, make_op
+from generators.program.type_check import check, make_op
 
 FORMAT = 1
 KEYS = (
@@ -42,14 +42,10 @@ _REQUIRED = ("case_format", "dims", "inputs", "ops", "returns")
 _OP_KEYS = ("name", "op", "args")
 _ALWAYS = frozenset({"values", "kind", "seed"})
 """Fields of inputs that are written even if they have their default."""
-_MAX_DIMS = 32
-_MAX_CONTRACTS = 32
-_SPARE_RANK = 2 * MAX_RANK
-"""The longest list of axes or sizes in a file. Types are checked later, and refuse more than the rank."""
 _ATTRIBUTES: Mapping[Kind, Reader] = {
     Kind.SIZE: read_size,
-    Kind.SIZES: each(read_size, _SPARE_RANK),
-    Kind.AXES: each(Node.integer, _SPARE_RANK),
+    Kind.SIZES: each(read_size),
+    Kind.AXES: each(Node.integer),
     Kind.FLAG: Node.boolean,
     Kind.AXIS: Node.integer,
     Kind.INT: Node.integer,
@@ -99,10 +95,7 @@ def _place(entries: Mapping[str, Node], case: Case, error: CaseError) -> Node:
 
 
 def _dims(node: Node) -> tuple[tuple[str, int], ...]:
-    entries = node.entries()
-    if len(entries) > _MAX_DIMS:
-        node.fail(f"{len(entries)} dimensions; at most {_MAX_DIMS} are allowed")
-    return tuple((name, size.integer()) for name, size in entries.items())
+    return tuple((name, size.integer()) for name, size in node.entries().items())
 
 
 def _settings(node: Node) -> tuple[tuple[str, Any], ...]:
@@ -120,7 +113,7 @@ def _op(node: Node) -> Op:
         entries["op"].fail(f"unknown operation {kind[:40]!r}")
     known = OPS[kind].attributes
     node.record(_OP_KEYS[:2], ("args", *known))
-    args = each(Node.text, MAX_RANK)(entries["args"]) if "args" in entries else ()
+    args = each(Node.text)(entries["args"]) if "args" in entries else ()
     attrs = {key: _attr(known[key], value) for key, value in entries.items() if key not in _OP_KEYS}
     return make_op(name, kind, args, attrs)
 
@@ -138,9 +131,9 @@ _FIELDS: Mapping[str, Reader] = {
     "dims": _dims,
     "inputs": _inputs,
     "settings": _settings,
-    "ops": each(_op, MAX_LINES),
-    "returns": each(Node.text, MAX_LINES),
-    "contracts": each(partial(build, Contract), _MAX_CONTRACTS),
+    "ops": each(_op),
+    "returns": each(Node.text),
+    "contracts": each(partial(build, Contract)),
 }
 
 

@@ -6,7 +6,7 @@ from functools import cache, partial
 from types import MappingProxyType, NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from corpus.strict_yaml import MAX_ITEMS, Data, Node
+from corpus.strict_yaml import Data, Node
 from generators.errors import CaseError
 from generators.program.sizes import Size
 
@@ -50,9 +50,9 @@ def one_of(words: Sequence[str]) -> Reader:
     return checking(words.__contains__, f"is not one of {', '.join(words)}")
 
 
-def each(read_item: Reader, most: int = MAX_ITEMS) -> Reader:
-    """A reader of lists of at most `most` items."""
-    return lambda node: tuple(map(read_item, node.items(most)))
+def each(read_item: Reader) -> Reader:
+    """A reader of lists of such items."""
+    return lambda node: tuple(map(read_item, node.items()))
 
 
 def read(hint: Any, node: Node) -> Any:

@@ -21,7 +21,6 @@ MAX_DEPTH = 12
 """A case nests five deep; this bounds the recursion of the reader."""
 MAX_INT = (1 << 63) - 1
 """What torch can hold."""
-MAX_ITEMS = 4096
 
 T = TypeVar("T")
 Data = Mapping[str, "Data"] | list["Data"] | str | int | float | bool | None
@@ -88,12 +87,10 @@ class Node:
             self.fail(f"expected {what}, got {self.describe()}{hint}")
         return self.value
 
-    def items(self, most: int = MAX_ITEMS) -> "list[Node]":
-        """The elements of the list, at most `most`."""
+    def items(self) -> "list[Node]":
+        """The elements of the list."""
         if not isinstance(self.value, list):
             self.fail(f"expected a list, got {self.describe()}")
-        if len(self.value) > most:
-            self.fail(f"a list of {len(self.value)} items; at most {most} are allowed")
         return self.value
 
     def entries(self) -> "dict[str, Node]":

@@ -18,9 +18,6 @@ _LAST_LINES, _PASS_FRAMES = 12, 2
 TIMEOUT_EXIT = 124
 """The exit code recorded for a run that was stopped, as timeout(1) gives."""
 
-MAX_LINES = 20
-"""Of what collect_env says."""
-
 _TELLING = re.compile(
     r"PyTorch version|Is debug build|CUDA used|ROCM used|OS:|GCC version|Clang version|Libc|Python (version|platform)"
     r"|Is CUDA available|CUDA runtime|GPU models|GPU \d|Nvidia driver|cuDNN|Architecture|Model name"
@@ -86,18 +83,15 @@ def _decode(data: bytes | None) -> str:
 
 
 def collect(python: str, torch: str) -> str:
-    """What collect_env says, abridged to the lines that tell something when it is long.
+    """What collect_env says, abridged to the lines that tell something.
 
     `torch` is the version, all that is said where collect_env fails.
     """
     output = _read(python, "-m", "torch.utils.collect_env", seconds=180)
     if not output:
         return f"PyTorch version: {torch}\n(python -m torch.utils.collect_env failed)"
-    lines = [line.rstrip() for line in output.splitlines() if line.strip() and "Could not collect" not in line]
-    lines = [line for line in lines if not line.startswith("Collecting environment")]
-    if len(lines) > MAX_LINES:
-        lines = [line for line in lines if _TELLING.match(line)][:MAX_LINES]
-    return "\n".join(lines)
+    lines = (line.rstrip() for line in output.splitlines() if _TELLING.match(line))
+    return "\n".join(line for line in lines if "Could not collect" not in line)
 
 
 def version(distribution: str, python: str) -> str:

@@ -359,7 +359,7 @@ def test_a_mistake_is_told_in_one_line_with_its_place(old: str, new: str, expect
 
 def test_a_program_without_end_is_refused() -> None:
     lines = "".join(f"  - {{name: x{i}, op: clone, args: [q]}}\n" for i in range(1000))
-    with pytest.raises(CaseError, match="f:[0-9]+: .*[0-9]+ inputs and operations; at most 1000"):
+    with pytest.raises(CaseError, match=r"f:[0-9]+: .*[0-9]+ inputs and operations; at most 1000"):
         loads(PLAIN.replace("ops:\n", "ops:\n" + lines), "f")
 
 

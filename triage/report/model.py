@@ -14,11 +14,6 @@ _URL_LIMIT = 8000
 
 MAX_PROGRAM_LINES = 60
 """A longer program is left to repro.py."""
-MAX_LINES = 119
-"""Of a report: a longer one has its tables cut."""
-
-_KEPT_LINES = {"table": 6, "conditions": 4, "environment": 8}
-"""How much of each table a long report keeps; the first is cut first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +27,11 @@ class Draft:
     search: str = ""
 
     def render(self) -> str:
-        """The text of report.md. A long one has its tables cut; a very long program is in repro.py alone."""
+        """The text of report.md. A very long program is in repro.py alone."""
         values, lines = dict(self.values), self.values["program"].count("\n") + 1
         if self.search and lines > MAX_PROGRAM_LINES:
             values["program"] = f"# {lines} lines, in repro.py"
-        text = render(self.template, title=self.title, report=values)
-        for name, kept in _KEPT_LINES.items() if self.search else ():
-            if text.count("\n") >= MAX_LINES:
-                rows = values[name]
-                values[name] = "\n".join(rows.splitlines()[:kept]) if isinstance(rows, str) else rows[:kept]
-                text = render(self.template, title=self.title, report=values)
-        return text
+        return render(self.template, title=self.title, report=values)
 
     def commands(self, file: str) -> list[str]:
         """What a person types to look for duplicates and to open the issue in a browser; nothing here runs them."""

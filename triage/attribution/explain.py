@@ -21,7 +21,6 @@ _PASSING = frozenset({Verdict.OK, Verdict.ROUNDING, Verdict.RANDOM_STREAM, Verdi
 _DIFF_LINES = 10
 _SHOWN = 5
 _BARE = ("mode", "sizes", "dtype")
-_OF_INPUTS = ("memory layout", "values", "rank")
 
 Judge = Callable[[Case], SubjectResult]
 
@@ -61,20 +60,6 @@ class Explanation:
         """Of each dimension for which there is one, the rule by which sizes fail."""
         found = ((name, *self.sizes(name)) for name, _ in self.case.dims)
         return [rule for name, bad, good, other in found if (rule := find_rule(bad, good | other, name))]
-
-    @property
-    def free(self) -> list[str]:
-        """What does not matter: "dtype (float32, bfloat16, float16 tried)"."""
-        listed, inputs = [], defaultdict[str, list[str]](list)
-        for name, group in self._groups().items():
-            if not any(one.fails for one in group) or any(one.fails is False for one in group):
-                continue
-            kind, of, which = name.partition(" of ")
-            if of and kind in _OF_INPUTS:
-                inputs[kind].append(which)
-            else:
-                listed.append(_describe_free(name, group))
-        return listed + [f"{kind} of {', '.join(names)}" for kind, names in inputs.items()]
 
     def diff(self) -> list[str]:
         """The lines of the program that differ in the control."""
@@ -146,12 +131,3 @@ def _describe_needed(name: str, group: list[Perturbation]) -> str:
         return describe_sizes({int(size) for size in (now, *failing)}, {int(size) for size in passing}, name)
     others = f" or {', '.join(failing[:_SHOWN])}" if failing else ""
     return f"{name} {'' if name in _BARE else '= '}{now}{others} (passes with {', '.join(passing[:_SHOWN])})"
-
-
-def _describe_free(name: str, group: list[Perturbation]) -> str:
-    if name in ("random values", "sizes"):
-        return {"sizes": "whether sizes are symbolic"}.get(name, name)
-    now = group[0].is_now
-    others = dict.fromkeys(one.becomes for one in group if one.fails)
-    values = sorted({now, *others}, key=int) if _is_size(name) else [now, *others][: _SHOWN + 1]
-    return f"{name} ({', '.join(values)} tried)"

@@ -17,7 +17,6 @@ from generators.program.ops import OPS
 from generators.program.ops.spec import Kind
 from generators.program.sizes import Size
 from generators.program.type_check import attributes, make_op, types_of
-from generators.program.values import DISTRIBUTIONS
 
 _FLOATS = ("float32", *LOW_PRECISION)
 _INTEGERS = frozenset({"int64", "int32", "int8", "uint8"})
@@ -120,7 +119,7 @@ class Perturbation:
 def perturb(case: Case, *, sizes_only: bool = False) -> list[Perturbation]:
     """All of them, a round of one of each property after the other, since time may run out."""
     groups: dict[str, list[Perturbation]] = {}
-    ways = (_calls, _attributes, _masks, _modes, _dtypes, _layouts, _values, _sizes)
+    ways = (_calls, _attributes, _masks, _modes, _dtypes, _sizes)
     for made in itertools.chain.from_iterable(way(case) for way in (ways[-1:] if sizes_only else ways)):
         if made.case.canonical() != case.canonical():
             groups.setdefault(made.property, []).append(made)
@@ -203,23 +202,6 @@ def _dtypes(case: Case) -> Iterator[Perturbation]:
         other = in_dtype(case, dtype)
         if other is not None and dtype != found[0]:
             yield Perturbation("dtype", found[0], dtype, other)
-
-
-def _layouts(case: Case) -> Iterator[Perturbation]:
-    for item in case.inputs:
-        for layout in ("contiguous", "transposed", "padded"):
-            other = replace(item, layout=layout)
-            yield from _whole(replace_input(case, item, other), f"memory layout of {item.name}", item.layout, layout)
-
-
-def _values(case: Case) -> Iterator[Perturbation]:
-    for item in case.inputs:
-        for kind in ("normal", "uniform", "zero_one", "small_counts", "random", "ones", "causal"):
-            if kind in DISTRIBUTIONS and item.dtype in DISTRIBUTIONS[kind].dtypes and kind != item.values.kind:
-                other = replace(item, values=Values(kind, item.values.seed, 0.5 if kind == "random" else 1.0))
-                yield from _whole(replace_input(case, item, other), f"values of {item.name}", item.values.kind, kind)
-    seeds = tuple(replace(item, values=replace(item.values, seed=item.values.seed + 11)) for item in case.inputs)
-    yield from _whole(replace(case, inputs=seeds), "random values", "these", "others")
 
 
 def _sizes(case: Case) -> Iterator[Perturbation]:

@@ -45,11 +45,10 @@ def describe_evidence(evidence: Iterable[Evidence]) -> list[str]:
 
 
 def describe_explanation(found: Explanation) -> list[str]:
-    """What the failure takes, what does not matter, and what that rests on."""
+    """What the failure takes, and what that rests on."""
     judged = sum(one.fails is not None for one in found.tried)
     sentences = [
         f"It needs {'; '.join(found.needs)}." if found.needs else "",
-        f"It does not depend on {'; '.join(found.free)}." if found.free else "",
         f"{judged} cases were judged, each with one property changed{'' if found.whole else '; time ran out'}.",
     ]
     return [sentence for sentence in sentences if sentence]

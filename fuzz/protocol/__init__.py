@@ -136,7 +136,8 @@ class Check(Message):
     """Run one case. `source`: the emitted Python text; `random`: it has active dropout; `repeat`: compiled runs
     compared bit by bit (1: no determinism check); `attention_stub`: the source with its attention replaced by calls of
     a global `attend`, None for a case without a contract; `with_error_map`: results have maps; `controls`: experiments
-    to run the subjects under; `settings`: those that subjects with options are compiled and run under."""
+    to run the subjects under; `settings`: those that subjects with options are compiled and run under; `row`: the text
+    for one batch row, where a setting makes torch promise what that gives, else ""."""
 
     type: ClassVar[str] = "check"
     id: int
@@ -150,6 +151,7 @@ class Check(Message):
     with_error_map: bool = False
     controls: tuple[Control, ...] = ()
     settings: dict[str, Any] = field(default_factory=dict)
+    row: str = ""
 
 
 @dataclass(frozen=True)

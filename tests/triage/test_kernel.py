@@ -171,11 +171,8 @@ def test_a_finite_fill_that_is_as_good_as_none_is_not_handed_to_the_kernel(atten
 
 REPROS = [
     ("right", Verdict.WRONG_GRADIENT, 0, "grad of x"),
-    ("right", Verdict.OUT_OF_BOUNDS, 0, "grad of x"),
     ("first_rows", Verdict.WRONG_GRADIENT, 1, "grad of x"),
     ("without_last_key", Verdict.WRONG_RESULT, 1, "output 0"),
-    ("too_far", Verdict.OUT_OF_BOUNDS, 1, "wrote 20 bytes beside torch.empty_like of shape [1, 2, 7, 8]"),
-    ("unwritten", Verdict.NONFINITE, 1, "kernel inf"),
     ("crashing", Verdict.RUNTIME_ERROR, 1, "no such tile"),
 ]
 
@@ -378,4 +375,4 @@ def test_statistics_stored_without_a_mask_are_told_by_their_rule(
     assert "wrong gradient dq where S > 64 and S % 64 != 0" in made.title
     assert "head 1, first 63 query rows of each; head 0 correct" in made.values["where"]
     assert "passes at 64 and 128" in "".join(made.values["conditions"])
-    assert "beside torch.empty of shape [1, 2, 65]" in made.values["output"]
+    assert made.values["output"].startswith(f"{subject} wrong_gradient: dq")

@@ -79,7 +79,7 @@ def is_documented(case: CaseRun, subject: Subject) -> bool:
     listener, coverage = _Listener(), Coverage()
     with hold_state("torch's deterministic mode", _WARN), coverage:
         runs = _run_again(case, subject, max(2, case.repeat), listener)
-    has_another = any(name.removeprefix("op aten.").lstrip("_") in _HAVE_ANOTHER for name in coverage.reached)
+    has_another = any(name.removeprefix("op aten.").strip("_") in _HAVE_ANOTHER for name in coverage.reached)
     return listener.heard or (has_another and bool(runs) and case.find_unrepeated(runs) is None)
 
 

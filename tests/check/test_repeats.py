@@ -12,7 +12,7 @@ from fuzz.check import promises, recheck
 from fuzz.check.case_run import CaseRun, Clock
 from fuzz.check.oracle.verdict import Judgement
 from fuzz.check.promises import DETERMINISTIC, PROMISES, judge_row
-from fuzz.check.subject_builder import Subject
+from fuzz.check.subject_builder import Subject, find
 from fuzz.protocol import Check, Verdict
 from fuzz.protocol.failures import BrokenPromise, Nondeterministic
 from tests.check.in_process import run_subject
@@ -78,18 +78,20 @@ def test_a_setting_that_promises_nothing_breaks_nothing(settings: dict[str, Any]
     assert result.failure == Nondeterministic("output 0")
 
 
+@pytest.mark.compiles
 @pytest.mark.parametrize(
     ("line", "is_documented"),
     [
-        ("q.new_zeros(B).put_(torch.zeros(1, dtype=torch.long), q[:1, 0, 0, 0])", True),  # has none
-        ("q.new_zeros(B).scatter_add(0, torch.zeros(B, dtype=torch.long), q[:, 0, 0, 0])", False),  # never differs
-        ("q", False),
+        ("q.new_zeros(B).put_(torch.zeros(1, dtype=torch.long), q[:1, 0, 0, 0])", True),  # no deterministic algorithm
+        ("q.new_zeros(B).scatter_add(0, torch.zeros(B, dtype=torch.long), q[:, 0, 0, 0])", True),  # another one
+        ("q.new_zeros(B).index_put((torch.zeros(B, dtype=torch.long),), q[:, 0, 0, 0], accumulate=True)", True),
+        ("q @ k.transpose(-2, -1)", False),
     ],
 )
 def test_what_torch_documents_is_told_from_what_should_repeat(line: str, is_documented: bool) -> None:
     request = Check(id=0, source=source(f"return {line}"), subjects=())
     case = CaseRun(request, "cpu", lambda _: None, Clock(), Clock())
-    assert recheck.is_documented(case, Subject("inductor_options")) is is_documented
+    assert recheck.is_documented(case, find("passes")) is is_documented
 
 
 @pytest.mark.compiles

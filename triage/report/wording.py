@@ -10,8 +10,9 @@ from fuzz.error_location import describe_with_names, name_gradient
 from fuzz.protocol import SubjectResult, Verdict, failures
 from fuzz.protocol.render import MEANINGS, describe
 from fuzz.subjects import get_spec
-from generators.program.case import Case, Op, TensorType
+from generators.program.case import Case
 from generators.program.dtypes import LOW_PRECISION
+from generators.program.features import features
 from generators.program.further_calls import list_differences
 from generators.program.memory import is_written, list_targets
 from generators.program.ops.shaping import VIEWS
@@ -54,15 +55,18 @@ _VERDICTS = {
 
 _PRODUCTS = frozenset({"matmul", "bmm", "einsum", "baddbmm"})
 _SOFTMAX = frozenset({"softmax", "log_softmax"})
-_MASKED = frozenset({"where", "masked_fill"})
 _UNNAMED = VIEWS | {"scalar"}
-_MASK_VALUES = {
-    "small_counts": "an integer mask of values other than 0 and 1",
-    "signed": "an integer mask of negative values",
-    "empty_row": "a mask that hides whole rows",
-    "empty_row_mask": "a mask that hides whole rows",
-    "zeros": "a mask that hides every key",
+_UNUSUAL = {
+    "inputs:shared": "arguments that share memory",
+    "axes:unusual": "unusually permuted axes",
+    "add:dtypes_differ": "a mask of another dtype added",
+    "add:ranks_differ": "a mask of another rank added",
+    "compared:unusual": "a mask compared with another number than 0",
+    "fill:unusual": "a fill that hides nothing",
+    "values:counts": "an integer mask of values other than 0 and 1",
+    "values:empty_row": "a mask that hides whole rows",
 }
+"""Features of a case, as titles tell them."""
 
 
 def refuse(ablation: Ablation) -> str | None:
@@ -240,7 +244,7 @@ def describe_program(case: Case, fired: tuple[str, ...] = ()) -> str:
         what = "attention"
     else:
         what = few
-    unusual = list(dict.fromkeys(_unusual_parts(case)))[:2]
+    unusual = list(dict.fromkeys(_list_unusual(case)))[:2]
     if unusual:
         what += f" with {' and '.join(unusual)}"
     elif what == "attention":
@@ -254,32 +258,16 @@ def describe_program(case: Case, fired: tuple[str, ...] = ()) -> str:
     return f"{what}, called again{f' with {differences}' if differences else ''}" if case.calls else what
 
 
-def _unusual_parts(case: Case) -> Iterator[str]:
-    types = types_of(case)
+def _list_unusual(case: Case) -> Iterator[str]:
+    types, words = types_of(case), features(case)
     yield from (f"a write into {target}" for target in list_targets(case))
-    if any(item.shares for item in case.inputs):
-        yield "arguments that share memory"
     for op in case.ops:
-        yield from _unusual_in(op, types)
-    kinds = {op.kind for op in case.ops}
-    for item in case.inputs:
-        masks = not item.parameter and item.values.kind in _MASK_VALUES
-        if masks and (kinds & _MASKED or item.values.kind == "empty_row_mask" or "sdpa" in kinds):
-            yield _MASK_VALUES[item.values.kind]
-
-
-def _unusual_in(op: Op, types: dict[str, TensorType]) -> Iterator[str]:
-    attrs = attributes(op)
-    scale = attrs.get("scale")
-    if op.kind == "sdpa" and isinstance(scale, float) and scale < 0:
-        yield "a negative scale"
-    if op.kind == "sdpa" and attrs["is_causal"]:
-        yield "is_causal"
-    if op.kind in _SOFTMAX and attrs["dim"] not in (-1, types[op.args[0]].rank - 1):
-        yield f"softmax over dim {attrs['dim']}"
-    if op.kind in ("add", "sub") and len(op.args) == 2:
-        left, right = (types[name] for name in op.args)
-        if right.dtype == "bool" or "int" in right.dtype:
-            yield f"a mask of dtype {right.dtype} added"
-        elif left.rank != right.rank:
-            yield f"a mask of rank {right.rank} added to scores of rank {left.rank}"
+        attrs = attributes(op)
+        scale = attrs.get("scale")
+        if op.kind == "sdpa" and isinstance(scale, float) and scale < 0:
+            yield "a negative scale"
+        if op.kind == "sdpa" and attrs["is_causal"]:
+            yield "is_causal"
+        if op.kind in _SOFTMAX and attrs["dim"] not in (-1, types[op.args[0]].rank - 1):
+            yield f"softmax over dim {attrs['dim']}"
+    yield from (text for word, text in _UNUSUAL.items() if word in words)

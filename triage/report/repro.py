@@ -46,7 +46,6 @@ _IMPORTS = {
     Verdict.TIMEOUT: {"faulthandler"},
 }
 _OF_MEMORY = frozenset({Verdict.OUT_OF_BOUNDS, Verdict.NONFINITE, Verdict.NONDETERMINISTIC, Verdict.WORKER_DIED})
-_HIDDEN = frozenset({Verdict.OUT_OF_BOUNDS, Verdict.STATE_CHANGED})
 _CAST = re.compile(r"torch\.(float|double|half|bfloat)|\.(float|half|bfloat16|double)\(\)|dtype=")
 _FILL = re.compile(r", fill=[^,)]+")
 
@@ -88,8 +87,10 @@ def scripts(bug: Bug) -> Iterator[Script]:
     """Scripts that may show the bug, the best one first: one that runs the program and, for an attention function, one
     that asks a worker."""
     failure, verdict = bug.result.failure, bug.result.verdict
-    # A plain run makes the case's own call alone, and sees values alone.
-    is_hidden = verdict in _HIDDEN or (failure is not None and bool(failure.sequences or failure.is_of_further_call))
+    # A plain run makes the case's own call alone, and sees values and memory alone.
+    is_hidden = verdict is Verdict.STATE_CHANGED or (
+        failure is not None and bool(failure.sequences or failure.is_of_further_call)
+    )
     if not (is_kernel(bug.result) and is_hidden):
         yield write_script(bug)
     if is_kernel(bug.result):
@@ -107,6 +108,7 @@ def write_script(bug: Bug) -> Script:
     compiles = who == "compiled" or bool(
         is_kernel(bug.result) and not is_user_function(subject) and get_spec(subject).backend
     )
+    borders = bool(module) and not compiles and _is_of_memory(bug.result)
     mutates = any(write.place == "itself" for write in writes) or getattr(failure, "aspect", "") == "mutation"
     differentiates = case.training or any(call.under == "training" for call in case.calls)
     call = "run(Module(), backend=BACKEND)"
@@ -115,7 +117,7 @@ def write_script(bug: Bug) -> Script:
     text = render(
         "repro.py.j2",
         title=_quotable(bug.title),
-        about=textwrap.fill(_about(bug, who), 124, break_on_hyphens=False),
+        about=textwrap.fill(_about(bug, who, borders=borders), 124, break_on_hyphens=False),
         imports=sorted({"sys"} | ({"os"} if module or who == "compiled" else set()) | _IMPORTS.get(verdict, set())),
         source=program,
         module=module,
@@ -127,6 +129,7 @@ def write_script(bug: Bug) -> Script:
         who=who,
         sdpa=any(op.kind == "sdpa" for op in case.ops),
         casts=bool(_CAST.search(program.partition("\ndef inputs")[0])),
+        borders=borders,
         compiles=compiles,
         call=call,
         bug=bug,
@@ -189,7 +192,7 @@ def coarsest_dtype(case: Case) -> str:
     return next((dtype for dtype in (*LOW_PRECISION, "float32") if dtype in found), "float64")
 
 
-def _about(bug: Bug, who: str) -> str:
+def _about(bug: Bug, who: str, *, borders: bool) -> str:
     """The docstring: what is run, what counts as the bug, and the exit codes."""
     subject, factor = _quotable(bug.result.subject), _factor(bug.case)
     codes = "Exits with 0 without the bug, 125 if it can't run, 1 with the bug"
@@ -205,8 +208,9 @@ def _about(bug: Bug, who: str) -> str:
             f"an error is more than {factor} times eager's largest plus {UNITS} eps of {coarsest_dtype(bug.case)} times"
             f" the largest magnitude of its tensor{of}"
         )
+    beside = ", or memory beside what it allocates is written" if borders else ""
     what = f"Runs the module in float64, in eager, and with {subject}"
-    return f"{what}. {codes}: where float64 and eager are finite, {wrong}."
+    return f"{what}. {codes}: where float64 and eager are finite, {wrong}{beside}."
 
 
 def _why_a_worker(result: SubjectResult) -> str:
@@ -218,9 +222,13 @@ def _why_a_worker(result: SubjectResult) -> str:
         return "it takes further calls with other arguments, which attnfuzz's workers make"
     if result.verdict is Verdict.STATE_CHANGED:
         return "attnfuzz's workers compare the state of the process before and after a call"
-    if result.verdict in _OF_MEMORY or result.writes:
+    if _is_of_memory(result):
         return "it takes memory that is filled and fenced, as attnfuzz's workers do"
     return "its error is small, and only attnfuzz's workers compute what rounding explains element by element"
+
+
+def _is_of_memory(result: SubjectResult) -> bool:
+    return result.verdict in _OF_MEMORY or bool(result.writes)
 
 
 def _factor(case: Case) -> int:

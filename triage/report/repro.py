@@ -87,7 +87,7 @@ def scripts(bug: Bug) -> Iterator[Script]:
     """Scripts that may show the bug, the best one first: one that runs the program and, for an attention function, one
     that asks a worker."""
     failure, verdict = bug.result.failure, bug.result.verdict
-    # A plain run makes the case's own call alone, and sees values and memory alone.
+    # A plain run makes the case's own call alone, and looks at values and memory, not at the process.
     is_hidden = verdict is Verdict.STATE_CHANGED or (
         failure is not None and bool(failure.sequences or failure.is_of_further_call)
     )

@@ -117,7 +117,6 @@ def write_report(
         "log": shorten_log(run.log) if result.verdict in WITHOUT_NUMBERS else "",
         "why_a_worker": evidence.script.why_a_worker,
         "place": repro.place_of(ablation.accused) if kernel else "",
-        "home": _home_of(ablation.accused) if kernel else "",
         "table": list_stages(ablation),
         "fired": () if kernel else result.fired,
         "conditions": conditions,
@@ -255,9 +254,3 @@ def _list_versions(entry: Entry, ablation: Ablation) -> str:
     seen = sort_by_version({**found, **entry.seen, here: str(ablation.result.verdict)})
     told = [f"{version} {verdict.replace('_', ' ')}" for version, verdict in seen.items() if version]
     return ", ".join(told) if len(told) > 1 else ""
-
-
-def _home_of(subject: str) -> str:
-    if get_spec(subject).sdpa:
-        return "at https://github.com/pytorch/pytorch/issues, as a bug of this backend"
-    return "with attnfuzz, whose `kernels/` has it" if get_spec(subject).function else "with the author of the function"

@@ -116,10 +116,12 @@ class Symptom:
         fired = () if result.verdict is Verdict.EAGER_SUSPECT else result.fired
         identity = identity_of(result)
         further = result.failure is not None and result.failure.is_of_further_call
+        # What raises while a pattern is applied does so under its neighbours too.
+        names = rewrites(fired) if not identity else rewrites(fired) - attention_patterns(fired)
         symptom = cls(
             result.verdict,
             result.subject,
-            rewrites(fired),
+            names,
             identity,
             features,
             result.rewrites,

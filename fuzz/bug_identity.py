@@ -119,13 +119,7 @@ class Symptom:
         # What raises while a pattern is applied does so under its neighbours too.
         names = rewrites(fired) if not identity else rewrites(fired) - attention_patterns(fired)
         symptom = cls(
-            result.verdict,
-            result.subject,
-            names,
-            identity,
-            features,
-            result.rewrites,
-            of_further_call=further,
+            result.verdict, result.subject, names, identity, features, result.rewrites, of_further_call=further
         )
         if not attention_only or result.failure is None:
             return symptom

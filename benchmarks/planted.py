@@ -6,8 +6,8 @@ For every defect runs `python -m fuzz.run --subject benchmarks.defects:NAME --fa
 first suspicion and to the saved finding, its verdict, operations and sizes, and where the error is. Exits with 1 when
 one is missed.
 
-With `--torch` the defects are those of `benchmarks/planted_torch` that take writes or several calls to show. They are
-in torch's own functions, so that campaigns have their usual subjects.
+With `--torch` the defects are those of `benchmarks/planted_torch` that take writes, several calls or settings to show.
+They are in torch's own functions, so that campaigns have their usual subjects; `mask_forgotten` needs `--device cuda`.
 """
 
 import argparse
@@ -69,7 +69,8 @@ def print_found(name: str, events: list[dict[str, Any]]) -> bool:
     calls, writes = 1 + len(case.calls), sum(OPS[op.kind].writes for op in case.ops)
     print(
         f"{name}: seen after {seen - began:.0f} s, saved after {found['time'] - began:.0f} s and {cases} cases: "
-        f"{found['verdict']}, {calls} calls, {len(case.ops)} operations, {writes} writes, {sizes}; {where}",
+        f"{found['verdict']}, {calls} calls, {len(case.ops)} operations, {writes} writes, {sizes}, "
+        f"settings {dict(case.settings)}; {where}",
         flush=True,
     )
     return True

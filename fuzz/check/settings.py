@@ -109,7 +109,7 @@ def _use_deterministic_algorithms(_value: Any) -> Iterator[None]:
 
 _RAISES = 2
 """torch's level that uses deterministic algorithms and raises where there is none."""
-_SWITCHES: dict[str, Callable[[Any], AbstractContextManager[None]]] = {
+SWITCHES: dict[str, Callable[[Any], AbstractContextManager[None]]] = {
     "use_deterministic_algorithms": _use_deterministic_algorithms,
     poison.POISON: poison.fill,
 }
@@ -120,9 +120,9 @@ _SWITCHES: dict[str, Callable[[Any], AbstractContextManager[None]]] = {
 def apply(settings: Mapping[str, Any]) -> Iterator[None]:
     """While entered, the settings of a case. Raises `SubjectError` where this torch lacks one."""
     with ExitStack() as stack:
-        stack.enter_context(patch_config({name: settings[name] for name in settings.keys() - _SWITCHES.keys()}))
-        for name in settings.keys() & _SWITCHES.keys():
-            stack.enter_context(_SWITCHES[name](settings[name]))
+        stack.enter_context(patch_config({name: settings[name] for name in settings.keys() - SWITCHES.keys()}))
+        for name in settings.keys() & SWITCHES.keys():
+            stack.enter_context(SWITCHES[name](settings[name]))
         yield
 
 

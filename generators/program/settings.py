@@ -33,7 +33,7 @@ class Setting:
 
 _FROZEN: _Needs = (("freezing", True),)
 _COMBO: _Needs = (("combo_kernels", True),)
-_CPP_PRODUCTS: _Needs = (*_FROZEN, ("max_autotune_gemm", True), ("max_autotune_gemm_backends", "CPP"))
+_CPP_PRODUCTS: _Needs = (*_FROZEN, ("max_autotune_gemm", True))
 SETTINGS: dict[str, Setting] = {
     # Kernels that are chosen by measuring.
     "max_autotune": Setting("everything below is measured", weight=0.5),
@@ -43,9 +43,6 @@ SETTINGS: dict[str, Setting] = {
     "dynamic_scale_rblock": Setting("reductions keep their block sizes", _OFF, _CUDA),
     "triton.multi_kernel": Setting("persistent and looping reductions, measured", (1, 2, 3), _CUDA),
     # Products.
-    "cpp.enable_grouped_gemm_template": Setting(
-        "one kernel for linear layers of one input", devices=_CPU, needs=_CPP_PRODUCTS, passes=True, inference=True
-    ),
     "cpp.gemm_max_k_slices": Setting(
         "products summed in parts", (2, 0), _CPU, needs=(*_CPP_PRODUCTS, ("cpp.threads", 4)), inference=True
     ),
@@ -100,8 +97,6 @@ SETTINGS: dict[str, Setting] = {
     "combo_kernel_max_num_nodes": Setting("two at most", (2,), _CUDA, ">=2.12", needs=_COMBO),
     "max_fusion_size": Setting("little fused", (1, 2)),
     "force_pointwise_cat": Setting("concatenation within pointwise kernels", weight=2.0),
-    "realize_reads_threshold": Setting("values stored that are read twice", (1,), _CUDA),
-    "realize_opcount_threshold": Setting("values stored after a few operations", (1,), _CUDA),
     "realize_acc_reads_threshold": Setting("values stored that read a few", (1,), _CUDA),
     "realize_cpu_acc_reads_threshold": Setting("values stored that read a few", (1,), _CPU, ">=2.12"),
     "score_fusion_memory_threshold": Setting("kernels fused that share nothing large", (1000000,), _CUDA),
@@ -128,12 +123,12 @@ SETTINGS: dict[str, Setting] = {
     "eager_numerics.disable_ftz": Setting("denormals kept", devices=_CUDA),
     "numerics": Setting("eager's numbers", ("strict", "strict_pointwise", "strict_reduction"), versions=">=2.15"),
     "deterministic": Setting("nothing chosen by measuring"),
-    "batch_invariant": Setting("a row's numbers whatever the batch", versions=">=2.12"),
+    "batch_invariant": Setting("a row's numbers whatever the batch", devices=_CUDA, versions=">=2.12"),
     # Around the compiled program.
     "poison": Setting("what compiled code allocates is filled with NaN or large numbers", ("nan", "large"), weight=4.0),
     "use_deterministic_algorithms": Setting("torch.use_deterministic_algorithms: equal results in every run"),
 }
-"""By name, which is that of `torch.compile(options={...})` except for `use_deterministic_algorithms`."""
+"""By name, which is that of `torch.compile(options={...})` except for those around the program."""
 
 
 def check_settings(case: Case) -> None:

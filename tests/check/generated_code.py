@@ -55,13 +55,6 @@ class Deep(nn.Linear):
         super().__init__(4096, 16)
 
 
-class Unbiased(Linears):
-    """The products alone, in half precision."""
-
-    def forward(self, x: Tensor) -> list[Tensor]:
-        return [functional.linear(x, layer.weight.half()) for layer in self.layers]
-
-
 def normalise(x: Tensor) -> Tensor:
     return (x - x.mean(-1, keepdim=True)) * x.var(-1, keepdim=True).rsqrt()
 
@@ -113,8 +106,6 @@ SHOWN: dict[str, Program] = {
     "max_autotune": PRODUCT,
     "max_autotune_gemm": PRODUCT,
     "deterministic": PRODUCT,
-    "batch_invariant": PRODUCT,
-    "cpp.enable_grouped_gemm_template": program(Unbiased(), (32, 64), dtype=HALF),
     "cpp.gemm_max_k_slices": program(Deep(), (4, 4096)),
     "epilogue_fusion": LAYERS,
     "cpp.enable_concat_linear": LAYERS,
@@ -151,8 +142,6 @@ SHOWN: dict[str, Program] = {
     "triton.divisible_by_16": NORM,
     "max_fusion_size": program(lambda x: normalise(normalise(x)), (64, 768)),
     "force_pointwise_cat": CONCATENATED,
-    "realize_reads_threshold": program(lambda *a: ((total := sum(a)) * 2, total.t() + 1), *[(64, 64)] * 6),
-    "realize_opcount_threshold": MLP,
     "realize_acc_reads_threshold": NORM,
     "realize_cpu_acc_reads_threshold": NORM,
     "score_fusion_memory_threshold": program(lambda x, y: (x.sum(-1), y.amax(0), (x + 1).exp()), (64, 300), (200, 40)),
@@ -170,10 +159,11 @@ SHOWN: dict[str, Program] = {
     **dict.fromkeys((name for name in SETTINGS if name.startswith("combo_")), INDEPENDENT),
 }
 """By setting a program whose code it changes; `SOFTMAX` for the others."""
-BESIDE: Mapping[str, Mapping[str, Any]] = dict.fromkeys(
-    ("deterministic", "batch_invariant"), {"max_autotune_gemm": True}
-)
+BESIDE: Mapping[str, Mapping[str, Any]] = {"deterministic": {"max_autotune_gemm": True}}
 """Settings under which the program shows it, besides those that the setting needs."""
+NEEDS_GPU = {"freezing", "enable_linear_binary_folding", "joint_graph_constant_folding"}
+NEEDS_GPU |= {"shape_padding", "force_shape_pad"}
+"""Constants are computed and products measured on a GPU."""
 
 
 class Generated(Exception):
@@ -203,12 +193,12 @@ def generate(name: str, device: str, chosen: tuple[tuple[str, Any], ...]) -> str
             try:
                 torch.compile(function)(*arguments)
             except Exception as error:
-                while not isinstance(error, Generated):
-                    cause = getattr(error, "inner_exception", None) or error.__cause__ or error.__context__
-                    if cause is None:
-                        raise error from None
-                    error = cause
-                return str(error)
+                cause: Any = error
+                while cause is not None and not isinstance(cause, Generated):
+                    cause = getattr(cause, "inner_exception", None) or cause.__cause__ or cause.__context__
+                if cause is None:
+                    raise
+                return str(cause)
     raise RuntimeError("no code was generated")
 
 
@@ -262,8 +252,9 @@ def main(device: str, *names: str) -> None:
     if device == "cuda" and not torch.cuda.is_available():
         pretend_cuda()
     known = list_available(torch.__version__, device)
+    left_out = set[str]() if device == "cpu" or torch.cuda.is_available() else NEEDS_GPU
     for name in names or known:
-        if hasattr(config, name):
+        if hasattr(config, name) and name not in left_out:
             sys.stdout.write(f"{json.dumps([name, show(name, device)])}\n")
             sys.stdout.flush()
 

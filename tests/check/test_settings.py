@@ -1,7 +1,13 @@
 """Settings of cases: what they switch on, and what a torch that lacks one says."""
 
+import json
+import operator
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -11,13 +17,50 @@ from torch._inductor import config
 
 from benchmarks.planted_torch.sitecustomize import FUNCTIONS
 from fuzz.check import poison
+from fuzz.check.settings import SWITCHES
 from fuzz.check.subject_builder import Subject, SubjectError, find
 from fuzz.check.torch_internals import require, wrap
 from fuzz.protocol import SETTING, Verdict
 from fuzz.protocol.failures import NotTaken, Refusal
-from tests.check.client import Asker
+from generators.program.settings import list_available
+from tests.check.client import ROOT, Asker
 from tests.check.in_process import run_subject
 from tests.check.sources import plain, source
+
+AVAILABLE = {device: list_available(torch.__version__, device) for device in ("cpu", "cuda")}
+OPTIONS = [(device, name) for device, table in AVAILABLE.items() for name in table if name not in SWITCHES]
+
+
+@pytest.mark.parametrize(("device", "name"), OPTIONS)
+def test_a_setting_and_those_that_it_needs_exist_and_are_no_defaults(device: str, name: str) -> None:
+    setting = AVAILABLE[device][name]
+    assert operator.attrgetter(name)(config) not in setting.values
+    for needed, value in setting.needs:
+        assert value in AVAILABLE[device][needed].values
+
+
+@pytest.fixture(scope="module")
+def generated() -> Callable[[str], dict[str, str]]:
+    """By device, what `tests.check.generated_code` says of each setting."""
+
+    @cache
+    def generate(device: str) -> dict[str, str]:
+        command = [sys.executable, "-m", "tests.check.generated_code", device]
+        # Tests interpret Triton's kernels.
+        native = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+        text = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=native).stdout
+        return dict(json.loads(line) for line in text.splitlines() if line.startswith("["))
+
+    return generate
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize(("device", "name"), OPTIONS)
+def test_a_setting_changes_the_code(device: str, name: str, generated: Callable[[str], dict[str, str]]) -> None:
+    said = generated(device)
+    if name not in said:
+        pytest.skip("this takes a GPU")
+    assert said[name] == ""
 
 
 def test_a_subject_with_options_says_under_which_settings_it_ran(worker: Asker) -> None:

@@ -56,15 +56,12 @@ def _wrap(allocate: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(allocate)
     def allocate_filled(*args: Any) -> Any:
         tensor = allocate(*args)
-        return _fill(tensor, _kind) if _kind else tensor
+        if _kind:
+            # Pools, whose parts have other dtypes, are uint8.
+            is_free = tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.uint8
+            most = 0xFF if is_free else 1 if tensor.dtype is torch.bool else _BYTES["large"]
+            # The memory between its rows too.
+            tensor.untyped_storage().fill_(min(_BYTES[_kind], most))
+        return tensor
 
     return allocate_filled
-
-
-def _fill(tensor: Any, kind: str) -> Any:
-    """The tensor, with its whole memory filled: what lies between its rows too."""
-    # Pools, whose parts have other dtypes, are uint8.
-    is_free = tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.uint8
-    most = 0xFF if is_free else 1 if tensor.dtype is torch.bool else _BYTES["large"]
-    tensor.untyped_storage().fill_(min(_BYTES[kind], most))
-    return tensor

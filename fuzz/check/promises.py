@@ -39,22 +39,14 @@ PROMISES = (
     Promise(
         DETERMINISTIC,
         RUNS,
-        "algorithms which, given the same input, and when run on the same software and hardware, always produce the "
-        "same output",
+        "given the same input, and when run on the same software and hardware, always produce the same output",
         f"torch.{DETERMINISTIC}",
     ),
     Promise(
-        "deterministic",
-        RUNS,
-        "A deterministic mode that skips any on device benchmarking in Inductor if we know they affect numerics",
-        _CONFIG,
+        "deterministic", RUNS, "skips any on device benchmarking in Inductor if we know they affect numerics", _CONFIG
     ),
     Promise(
-        "batch_invariant",
-        BATCH,
-        "Batch-invariant mode: stable per-sample compiled kernel across batch sizes",
-        _CONFIG,
-        ("cuda",),
+        "batch_invariant", BATCH, "stable per-sample compiled kernel across batch sizes", _CONFIG, devices=("cuda",)
     ),
 )
 

@@ -31,7 +31,7 @@ class Campaign:
         self.options, self.results, self.bus = options, results, bus
         self._sample, self.attention_only = sample, False
         if options.engine == "guided":
-            search: Random = Guided(self._draw, options.seed, options.seeds, results)
+            search: Random = Guided(self._draw, options.seed, options.seeds, results, options.setup.device)
         else:
             # libFuzzer draws cases itself; what they reach is kept.
             search = Random(self._draw, results if options.engine == "atheris" else None)
@@ -97,7 +97,8 @@ class Campaign:
 
     def _draw(self, index: int, limits: Limits = NO_LIMITS) -> Case:
         """Case number `index` of the seed: where all subjects compute attention alone, one they can take."""
-        return self._sample(self.options.seed, index, attention_only=self.attention_only, limits=limits)
+        device = self.options.setup.device
+        return self._sample(self.options.seed, index, attention_only=self.attention_only, limits=limits, device=device)
 
     def run(self) -> None:
         """Work until the budget is spent, or something stops it; what is not finished shortly after is left to the next

@@ -47,10 +47,10 @@ def pattern_of(name: str) -> str:
 
 
 class VariantQueue:
-    """Variants that wait to be judged. Not for several threads at once. `seed`: the campaign's."""
+    """Variants that wait to be judged. Not for several threads at once. `seed` and `device`: the campaign's."""
 
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
+    def __init__(self, seed: int, device: str = "cpu") -> None:
+        self._seed, self._device = seed, device
         self._waiting: list[tuple[str, Case]] = []
         self._seen: set[tuple[str, Variant]] = set()
         self._planned: Counter[tuple[str, Variant]] = Counter()
@@ -59,7 +59,7 @@ class VariantQueue:
         """Note that these patterns matched a case. Queue its variants for those among them that are new."""
         own = variant_of(case)
         self._seen.update((pattern, own) for pattern in patterns)
-        for other in make_variants(case, Choices(f"{self._seed}:{case.id}:siblings")) if new else ():
+        for other in make_variants(case, Choices(f"{self._seed}:{case.id}:siblings"), self._device) if new else ():
             form = variant_of(other)
             wanted = [p for p in sorted(new) if (p, form) not in self._seen and self._planned[p, form] < TRIES]
             if wanted:
@@ -137,11 +137,11 @@ class Guided(Random):
     """`seeds` first; then random cases, and variants of cases that an attention pattern matched for the first time,
     except those that were judged."""
 
-    def __init__(self, draw: Draw, seed: int, seeds: Sequence[Case], results: Results) -> None:
+    def __init__(self, draw: Draw, seed: int, seeds: Sequence[Case], results: Results, device: str = "cpu") -> None:
         super().__init__(draw, results)
         self._seed, self._seeds = seed, seeds
         self._chosen = {*results.cases(), *(case.id for case in seeds)}
-        self._variants = VariantQueue(seed)
+        self._variants = VariantQueue(seed, device)
         for case, names in results.queue():
             self._variants.plan(case, _list_patterns(names), _list_patterns(names))
 

@@ -14,8 +14,9 @@ import torch
 
 from fuzz.check import poison
 from fuzz.check.exceptions import SubjectError
+from fuzz.check.flex_closures import pass_closures
 from fuzz.check.process_state import hold_state
-from fuzz.check.torch_internals import patch
+from fuzz.check.torch_internals import find, patch
 
 
 def configure_torch() -> None:
@@ -44,12 +45,22 @@ def configure_torch() -> None:
     if hasattr(guards, "profile_guard_manager"):
         # Dynamo times its guards once per compile, for its log, after flushing the processor's caches: 30 ms each time.
         guards.profile_guard_manager = lambda *_: 0.0
-    flex: Any = importlib.import_module("torch.nn.attention.flex_attention")
-    if hasattr(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG"):
+    if find(_FLEX, _RUNS_FLEX_EAGERLY) is not None:
         # Outside of torch.compile it compiles itself, for no gain in speed and a second for each case.
-        flex._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = True
+        setattr(importlib.import_module(_FLEX), _RUNS_FLEX_EAGERLY, True)
+        pass_closures()
     logging.getLogger("torch").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore")
+
+
+_FLEX, _RUNS_FLEX_EAGERLY = "torch.nn.attention.flex_attention", "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG"
+
+
+def trace_flex_attention() -> AbstractContextManager[None]:
+    """While entered, flex_attention traces itself as it does for users. Else an exported program that has it gives
+    tensors without values."""
+    known = find(_FLEX, _RUNS_FLEX_EAGERLY) is not None
+    return patch(importlib.import_module(_FLEX), _RUNS_FLEX_EAGERLY, False) if known else nullcontext()
 
 
 def restore_switches() -> None:

@@ -21,8 +21,9 @@ _CUT_OFF = 0.6
 class Builder:
     """A case in the making: dimensions, inputs, operations and contracts so far."""
 
-    def __init__(self, dims: dict[str, int], dtype: str, mode: str) -> None:
+    def __init__(self, dims: dict[str, int], dtype: str, mode: str, device: str = "cpu") -> None:
         self.mode = mode
+        self.device = device
         self.dims = dims
         self.dtype = dtype
         self.inputs: list[Input] = []

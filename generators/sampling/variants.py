@@ -48,10 +48,14 @@ def variant_of(case: Case) -> Variant:
     return Variant(precision, mode, case.sizes.get(_batch(case)) == 1)
 
 
-def make_variants(case: Case, c: Choices) -> list[Case]:
-    """The case in its other variants, as far as they are valid."""
+def make_variants(case: Case, c: Choices, device: str = "cpu") -> list[Case]:
+    """The case in its other variants, as far as they are valid on the device."""
     found = (prune_if_valid(other) for other in _list_variants(case, c))
-    return [reshape_views(other) for other in found if other is not None and not differentiates_flex(other)]
+    return [
+        reshape_views(other)
+        for other in found
+        if other is not None and not (device == "cpu" and differentiates_flex(other))
+    ]
 
 
 def differentiates_flex(case: Case) -> bool:

@@ -61,7 +61,8 @@ class Noise(OperationMode):
                 self.dtypes[-1].add(after)
         if not (is_exact(func, args, kwargs) or func.is_view or name in RANDOM):
             for item in result if isinstance(result, (tuple, list)) else (result,):
-                if isinstance(item, Tensor) and item.dtype in UNIT_ROUNDOFF:
+                # A graph that torch traces, as the backward pass of flex_attention, must not have the noise in it.
+                if type(item) is Tensor and item.dtype in UNIT_ROUNDOFF:
                     self._move(name, item, before if item is target else None)
         return result
 

@@ -21,6 +21,8 @@ _SCORES = {
     "relative": "score + {given}[h, q_idx - kv_idx + {keys} - 1]",
     "softcap": "{cap} * torch.tanh(score / {cap})",
 }
+_BLOCKS = (128, 256, 512)
+"""Queries and keys in a block of a block mask, the default first; on CUDA float32 takes no smaller ones."""
 _MASKS = {
     "causal": "q_idx >= kv_idx",
     "window": "(q_idx - kv_idx).abs() <= {window}",
@@ -47,6 +49,7 @@ def _flex(call: Call) -> TensorType:
     cap, window = call.attrs["cap"], call.attrs["window"]
     require(cap is not None and 0 < cap < math.inf, f"cap is {cap}, expected a positive number")
     require(window is not None and window >= 0, "window is negative")
+    require(call.attrs["block"] in _BLOCKS, f"block is {call.attrs['block']}, expected one of {_BLOCKS}")
     shapes = {
         "slopes": (q.shape[1],),
         "table": (q.shape[1], q.shape[2] + k.shape[2] - 1),
@@ -85,7 +88,8 @@ def _text(line: Line) -> str:
     if line.attrs["mask"] != "none":
         batch = f"{q}.size(0)" if line.attrs["mask"] == "document" else "None"
         lengths = f"{q}.size(2), {k}.size(2)"
-        words.append(f"block_mask=create_block_mask(mask_mod, {batch}, None, {lengths}, device={line.device})")
+        block = "" if line.attrs["block"] == _BLOCKS[0] else f", BLOCK_SIZE={line.attrs['block']}"
+        words.append(f"block_mask=create_block_mask(mask_mod, {batch}, None, {lengths}, device={line.device}{block})")
     words += line.options("scale", "enable_gqa")
     return f"flex_attention({', '.join(words)})"
 
@@ -95,6 +99,7 @@ _ATTRIBUTES = {
     "mask": word("none", "causal", "window", "document"),
     "cap": Attribute(Kind.NUMBER, 1.0),
     "window": Attribute(Kind.INT, 0),
+    "block": Attribute(Kind.INT, _BLOCKS[0]),
     "scale": Attribute(Kind.NUMBER),
     "enable_gqa": flag(),
 }

@@ -8,11 +8,16 @@ from generators.sampling.builder import Builder
 from generators.sampling.choices import Choices
 from generators.sampling.heads import draw_layout, draw_values
 
+_LEAST_HEAD_DIM = 16
+"""Compiled flex_attention takes no smaller ones on CUDA."""
+
 
 def write_flex(b: Builder, c: Choices) -> list[str]:
     """flex_attention with modifications of scores and masks."""
-    # On the CPU it knows no gradients.
-    b.mode = "inference"
+    if b.device == "cpu":
+        b.mode = "inference"  # It knows no gradients there.
+    else:
+        b.dims.update({name: max(b.dims[name], _LEAST_HEAD_DIM) for name in "DV"})
     grouped = c.chance(0.25)
     score = c.draw({"none": 3.0, "causal": 2.0, "alibi": 2.0, "relative": 2.0, "softcap": 2.0})
     mask = c.draw({"none": 4.0, "causal": 3.0, "window": 2.0, "document": 2.0})
@@ -32,6 +37,8 @@ def write_flex(b: Builder, c: Choices) -> list[str]:
         given.append(b.input("documents", ("B", "S"), Values("small_counts"), "int64"))
     numbers = {"cap": c.pick((1.0, 5.0, 20.0)), "window": c.pick((0, 1, 3, 16))}
     scale = c.draw({None: 4.0, 1.0: 1.0, 0.3: 1.0})
+    if b.device != "cpu" and mask != "none":
+        numbers["block"] = c.draw({128: 3.0, 256: 1.0, 512: 1.0})
     options: dict[str, Attr] = {"score": score, "mask": mask, "enable_gqa": grouped, "scale": scale}
     return [b.op("flex_attention", q, k, v, *given, to="out", **options, **numbers)]
 

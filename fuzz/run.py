@@ -63,11 +63,12 @@ def run(
         What to compare with eager; may be repeated. Compilers: passes, inductor, inductor_dynamic, inductor_tf32 and
         aot_eager; passes_random, inductor_random and inductor_tf32_random let the compiler draw dropout;
         passes_recomputing and inductor_recomputing keep little of what the backward pass reads; passes_options and
-        inductor_options run cases that have settings, options of torch.compile, under these. Attention functions:
-        triton, triton_compiled, sdpa_math, sdpa_flash, sdpa_efficient and sdpa_cudnn. By default all of these that run
-        on the device. Others run only if named: inductor_reduce_overhead, inductor_max_autotune, passes_dynamic,
-        aot_eager_decomp_partition, and package.module:function, a function of yours that compiles a module or computes
-        attention (docs/kernels.md).
+        inductor_options run cases that have settings, options of torch.compile, under these; inductor_reduce_overhead
+        and inductor_max_autotune are modes, on the CPU only if named; export runs what torch.export gives, and
+        aot_inductor, on CUDA only if named, what AOTInductor packages of it. Attention functions: triton,
+        triton_compiled, sdpa_math, sdpa_flash, sdpa_efficient and sdpa_cudnn. By default all of these that run on the
+        device. Others run only if named: passes_dynamic, aot_eager_decomp_partition, and package.module:function, a
+        function of yours that compiles a module or computes attention (docs/kernels.md).
     engine
         guided: random cases, and variants of those that increased coverage of the compiler. random: every case is drawn
         from the seed, the same on every machine. atheris: libFuzzer with line coverage of Inductor's rewrites and

@@ -11,8 +11,9 @@ from typing import Any
 class SubjectSpec:
     """One way to run a case.
 
-    backend: of torch.compile; "passes" for Inductor's graph passes alone (fuzz/check/graph_passes.py), "" for no
-    compiler, "unknown" for a user's function. mode: of torch.compile. dynamic: every size is symbolic.
+    backend: of torch.compile; "passes" for Inductor's graph passes alone (fuzz/check/graph_passes.py), "export" and
+    "aot_inductor" for programs of torch.export (fuzz/check/exported.py), "" for no compiler, "unknown" for a user's
+    function. mode: of torch.compile. dynamic: every size is symbolic.
     function: the attention function, "package.module:function", that replaces the attention of a case.
     sdpa: the backend of F.scaled_dot_product_attention that replaces it.
     random: in cases with active dropout it draws its own random numbers, not eager's. tf32: TF32 is allowed.
@@ -20,7 +21,7 @@ class SubjectSpec:
     recomputes: in training, most of what the backward pass reads is computed again.
     public: users can run it, so a failure under it is a finding by itself. devices: where it runs.
     share: its part of a campaign's worker time; 0 for a subject that every case runs under.
-    default: campaigns run it unless they name subjects. Comparisons of rows ignore share and default.
+    default: the devices where campaigns run it unless they name subjects. Comparisons of rows ignore share and default.
     """
 
     backend: str = ""
@@ -35,7 +36,7 @@ class SubjectSpec:
     public: bool = True
     devices: tuple[str, ...] = ("cpu", "cuda")
     share: float = field(default=0.02, compare=False)
-    default: bool = field(default=True, compare=False)
+    default: tuple[str, ...] = field(default=("cpu", "cuda"), compare=False)
 
     @property
     def is_attention(self) -> bool:
@@ -53,14 +54,19 @@ class SubjectSpec:
         return self.backend == "passes"
 
     @property
+    def is_exported(self) -> bool:
+        """Whether torch.export makes the program, which is for inference alone."""
+        return self.backend in ("export", "aot_inductor")
+
+    @property
     def uses_inductor(self) -> bool:
         """Whether Inductor compiles it, or its graph passes run."""
-        return self.backend in ("inductor", "passes", "unknown")
+        return self.backend in ("inductor", "aot_inductor", "passes", "unknown")
 
     @property
     def needs_cxx(self) -> bool:
         """Whether it needs a C++ compiler on the CPU."""
-        return self.backend == "inductor" and "cpu" in self.devices
+        return self.backend in ("inductor", "aot_inductor") and "cpu" in self.devices
 
 
 INDUCTOR = "inductor"
@@ -88,11 +94,13 @@ SUBJECTS: dict[str, SubjectSpec] = {
     "sdpa_flash": SubjectSpec(sdpa="FLASH_ATTENTION", share=0.005),
     "sdpa_efficient": SubjectSpec(sdpa="EFFICIENT_ATTENTION", devices=_CUDA, share=0.005),
     "sdpa_cudnn": SubjectSpec(sdpa="CUDNN_ATTENTION", devices=_CUDA, share=0.005),
-    "inductor_reduce_overhead": SubjectSpec("inductor", mode="reduce-overhead", default=False),
-    "inductor_max_autotune": SubjectSpec("inductor", mode="max-autotune", default=False),
-    "passes_dynamic": SubjectSpec("passes", dynamic=True, public=False, default=False),
-    "aot_eager_decomp_partition": SubjectSpec("aot_eager_decomp_partition", public=False, default=False),
-    "eager": SubjectSpec(default=False),
+    "inductor_reduce_overhead": SubjectSpec("inductor", mode="reduce-overhead", share=0.03, default=_CUDA),
+    "inductor_max_autotune": SubjectSpec("inductor", mode="max-autotune", share=0.03, default=_CUDA),
+    "export": SubjectSpec("export", share=0.03),
+    "aot_inductor": SubjectSpec("aot_inductor", share=0.03, default=("cpu",)),
+    "passes_dynamic": SubjectSpec("passes", dynamic=True, public=False, default=()),
+    "aot_eager_decomp_partition": SubjectSpec("aot_eager_decomp_partition", public=False, default=()),
+    "eager": SubjectSpec(default=()),
 }
 """By name, in the order in which they run. `eager` tests the oracle: it must agree with itself."""
 

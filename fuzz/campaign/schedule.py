@@ -7,12 +7,16 @@ from fuzz.campaign.options import Budget
 from fuzz.subjects import SUBJECTS, get_spec, is_user_function
 from generators.errors import UserError
 from generators.program.case import Case
+from generators.program.cost import is_large
 from generators.program.emit import is_random
 from generators.program.settings import SETTINGS
 
 BLOCK = 4
 """Consecutive case numbers that one worker gets: on a GPU such cases share most of what kernels are compiled for, which
 takes seconds, a call milliseconds. Of more that share their options a campaign of a minute meets too few options."""
+
+LARGE_SHARE = 0.05
+"""The part of worker time after which large cases meet the cheap subjects alone."""
 
 
 def choose_subjects(given: list[str], device: str = "cpu") -> tuple[str, ...]:
@@ -30,7 +34,7 @@ def choose_subjects(given: list[str], device: str = "cpu") -> tuple[str, ...]:
             )
         if device not in get_spec(name).devices:
             raise UserError(f"subject {name!r} does not run on {device}, only on {', '.join(get_spec(name).devices)}")
-    default = (name for name, spec in SUBJECTS.items() if spec.default and device in spec.devices)
+    default = (name for name, spec in SUBJECTS.items() if device in spec.devices and device in spec.default)
     return tuple(dict.fromkeys(given)) or tuple(default)
 
 
@@ -46,7 +50,7 @@ class Schedule:
         self.needs_settings = all(get_spec(s).options for s in self.always)
         self.public = tuple(s for s in subjects if get_spec(s).public)
         self._spent = dict.fromkeys(self.sometimes, 0.0)
-        self._total = 0.0
+        self._total = self._large = 0.0
         self._lock = threading.Lock()
 
     def subjects_for(self, case: Case, *, targeted: bool = False) -> tuple[str, ...]:
@@ -58,6 +62,8 @@ class Schedule:
             return tuple(self._random_proxy if get_spec(subject).is_proxy else subject for subject in self.always)
         due: list[str] = []
         with self._lock:
+            if is_large(case) and self._large >= LARGE_SHARE * self._total:
+                return self.always
             for subject in self.sometimes:
                 spec = get_spec(subject)
                 if self._spent[subject] >= spec.share * self._total:
@@ -67,16 +73,19 @@ class Schedule:
                     continue
                 if (spec.random and not is_random(case)) or (spec.recomputes and not case.training):
                     continue
+                if spec.is_exported and case.training:
+                    continue
                 if spec.options and not any(SETTINGS[name].passes or not spec.is_proxy for name, _ in case.settings):
                     continue
                 if case.contracts if spec.is_attention else not due:
                     due.append(subject)
         return (*self.always, *due)
 
-    def add_time(self, seconds: float, by_subject: dict[str, float]) -> None:
+    def add_time(self, seconds: float, by_subject: dict[str, float], *, large: bool = False) -> None:
         """Note what a case took in all, and under each subject."""
         with self._lock:
             self._total += seconds
+            self._large += seconds if large else 0.0
             for subject, part in by_subject.items():
                 if subject in self._spent:
                     self._spent[subject] += part

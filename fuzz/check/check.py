@@ -178,6 +178,8 @@ def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
     except SubjectError as error:
         return _skip(Refusal.UNSUPPORTED, str(error)), None
     except Exception as error:
+        if limit := exceptions.find_limit(error):
+            return _skip(Refusal.UNSUPPORTED, limit), None
         return Judgement(*exceptions.blame(error)), None
     judgement = judge_compiled(case, subject, (call, module), runs)
     if judgement.verdict is Verdict.SKIPPED:

@@ -23,7 +23,12 @@ _LONGEST = 280
 _MEMORY = re.compile(
     r"can't allocate memory|not enough memory|out of memory|bad_alloc|Cannot allocate memory", re.IGNORECASE
 )
-_COMPILERS = ("torch/_dynamo/convert_frame.py", "torch/_inductor/compile_fx.py", "torch/_dynamo/output_graph.py")
+_COMPILERS = (
+    "torch/_dynamo/convert_frame.py",
+    "torch/_inductor/compile_fx.py",
+    "torch/_dynamo/output_graph.py",
+    "torch/export/_trace.py",
+)
 _NOISE = re.compile(r"^(Set TORCH|You can suppress|The above exception|Hint:|from user code|$)")
 _NOT_OF_USERS = frozenset({"torch", "triton", "sympy", "fuzz", "case", "__main__", *sys.stdlib_module_names})
 _LAUNCHERS = ("triton.runtime.", "torch._inductor.runtime.", "torch._ops")
@@ -40,6 +45,19 @@ def blame(error: BaseException) -> tuple[Verdict, Failure]:
     if is_out_of_memory(error):
         return Verdict.OUT_OF_MEMORY, failure
     return Verdict.COMPILE_ERROR if _from_compiler(error) else Verdict.RUNTIME_ERROR, failure
+
+
+_LIMITS = (
+    "NYI: embedding dimension of the query, key, and value must be",
+    "Q and KV block size must be divisible by BLOCK_M and BLOCK_N",
+    "Number of shared query heads sharing the same KV head must be power of 2",
+)
+"""What compiled flex_attention says of calls that it does not support (torch/_inductor/kernel/flex)."""
+
+
+def find_limit(error: BaseException) -> str:
+    """The limit that torch documents by raising `error`; "" for any other error."""
+    return next((line(link) for link in _chain(error) if any(limit in str(link) for limit in _LIMITS)), "")
 
 
 def find_device_fault() -> str:

@@ -276,7 +276,8 @@ def _cotangent(index: int, output: Tensor) -> Tensor:
 
 def _flatten(result: Any) -> tuple[str, list[Tensor]]:
     if isinstance(result, Tensor):
-        return "tensor", [result]
+        # One without values is no tensor to a caller.
+        return "tensor" if type(result) in (Tensor, nn.Parameter) else type(result).__name__, [result]
     if isinstance(result, (list, tuple)):
         parts = [_flatten(item) for item in result]
         return f"({', '.join(part[0] for part in parts)})", [leaf for part in parts for leaf in part[1]]

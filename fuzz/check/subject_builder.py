@@ -15,6 +15,7 @@ from fuzz.check import graph_passes, settings
 from fuzz.check.attention.function import Attention, Function, load_sdpa
 from fuzz.check.attention.layouts import arrange
 from fuzz.check.exceptions import SubjectError
+from fuzz.check.exported import Exported
 from fuzz.check.process_state import restore_state, take_changes
 from fuzz.subjects import SUBJECTS, SubjectSpec, get_spec, is_user_function
 
@@ -79,6 +80,8 @@ def _build(name: str, spec: SubjectSpec) -> Subject:
 
 
 def _compile(spec: SubjectSpec, module: nn.Module, dynamic: bool | None) -> Callable[..., Any]:
+    if spec.is_exported:
+        return Exported(module, dynamic, packaged=spec.backend == "aot_inductor")
     backend: Any = graph_passes.backend() if spec.backend == "passes" else spec.backend
     return torch.compile(module, backend=backend, dynamic=spec.dynamic or dynamic, mode=spec.mode or None)
 

@@ -50,6 +50,21 @@ def draw_long_dims(c: Choices) -> dict[str, int]:
     return {"B": 1, "H": 2, "G": 1, "R": 2, "D": 8, "V": 8} | {name: c.pick(sizes) for name, sizes in _LONG.items()}
 
 
+_LARGE = (
+    {"B": (1, 2), "H": (1, 2), "S": (2, 17), "T": (1025, 4097, 8200), "D": (8, 16)},
+    {"B": (2, 4), "H": (4, 8), "S": (513, 1025), "T": (3, 8, 17), "D": (4, 8)},
+    {"B": (1, 2), "H": (16,), "S": (3, 8), "T": (3, 8), "D": (65, 129)},
+)
+"""Reductions over more keys than 1,024 and 4,096, and over so many that few rows of them are split; more rows (batch x
+heads x seq_len) than 4,096; and more features than 1,024. Inductor chooses other loops and kernels at these sizes."""
+
+
+def draw_large_dims(c: Choices) -> dict[str, int]:
+    """Dimensions in which reductions are long or rows are many, with few elements otherwise."""
+    dims = {name: c.pick(sizes) for name, sizes in c.pick(_LARGE).items()}
+    return dims | {"G": dims["H"], "R": 1, "V": dims["D"]}
+
+
 _TILED_SEQ = _sizes(
     {
         6: (64,),

@@ -10,6 +10,7 @@ from generators.errors import CaseError
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.calls import AttentionCall, list_calls
 from generators.program.case import Case
+from generators.program.cost import count_elements
 from generators.program.dtypes import category
 from generators.program.edits import detach_inputs
 from generators.program.memory import is_written
@@ -19,7 +20,7 @@ from generators.sampling.blocks import block_module
 from generators.sampling.builder import Builder
 from generators.sampling.calls import add_calls
 from generators.sampling.choices import Choices
-from generators.sampling.dimensions import draw_dims, draw_long_dims, draw_tiled_dims
+from generators.sampling.dimensions import draw_dims, draw_large_dims, draw_long_dims, draw_tiled_dims
 from generators.sampling.families import FAMILIES, Family
 from generators.sampling.heads import head_inputs, merge_heads, restore_axes
 from generators.sampling.steps import AttentionFeatures, draw_features, draw_many_features, insert_noop
@@ -40,6 +41,10 @@ WRITTEN_CALLED = 0.3
 """The share of cases with writes that are called several times: a buffer keeps what is written."""
 LONG = 0.02
 """The share with lengths beside the edges of the blocks that fused attention works in on the CPU."""
+LARGE = 0.01
+"""The share of tries of long reductions and many rows."""
+_MOST_ELEMENTS = 4_000_000
+"""Of a large case: it is judged within 10 s on an idle CPU."""
 _EMPTY = {"S": 3.0, "T": 3.0, "B": 2.0}
 HEADS_INNER = 0.25
 """For kernels, the share of cases whose contract has layout [B, S, H, D], where q, k and v come so."""
@@ -80,8 +85,10 @@ def sample(
     family: str = "",
     dtype: str = "",
     mode: str = "",
+    device: str = "cpu",
 ) -> Case:
-    """Case number `index` of the campaign with this seed: the same on every machine.
+    """Case number `index` of the campaign with this seed: the same on every machine. Only on CUDA flex_attention has
+    gradients.
 
     With `attention_only` the case is one attention that a call of a kernel can replace. Its sizes lie around the edges
     of tiles, and soft caps, windows, ALiBi and sinks are more frequent. It is within `limits` if such a case is found
@@ -94,13 +101,20 @@ def sample(
     calls = Choices(f"{seed}:{index}:calls")
     if calls.chance(CALLED):
         mode = mode or calls.draw({"": 7.0, "training": 3.0})
-        return add_calls(draw(*_choices(seed, index), family=family, dtype=dtype, mode=mode), calls)
-    drawn = partial(draw, family=family, dtype=dtype, mode=mode)
+        return add_calls(draw(*_choices(seed, index), family=family, dtype=dtype, mode=mode, device=device), calls)
+    drawn = partial(draw, family=family, dtype=dtype, mode=mode, device=device)
     empty = Choices(f"{seed}:{index}:empty")
     if empty.chance(EMPTY):
         # What refuses a size of 0 (an index, a size of -1) is drawn without one.
         with suppress(CaseError):
             return drawn(*_choices(seed, index), sizes={empty.draw(_EMPTY): 0})
+    large = Choices(f"{seed}:{index}:large")
+    if large.chance(LARGE):
+        # Some families fix sizes, and what attends to itself has a square of scores.
+        with suppress(CaseError):
+            case = drawn(*_choices(seed, index), sizes=draw_large_dims(large))
+            if count_elements(case) <= _MOST_ELEMENTS:
+                return case
     long = Choices(f"{seed}:{index}:long")
     sizes = draw_long_dims(long) if long.chance(LONG) else None
     case = drawn(*_choices(seed, index), sizes=sizes)
@@ -120,6 +134,7 @@ def draw(
     dtype: str = "",
     mode: str = "",
     sizes: Mapping[str, int] | None = None,
+    device: str = "cpu",
 ) -> Case:
     """The case that these choices decide on. `rare` decides rare features; `sizes` fixes some dimensions."""
     drawn = FAMILIES[family] if family else _family(c, FAMILIES)
@@ -127,7 +142,7 @@ def draw(
     c.deviation = c.draw({0.02: 2.0, 0.08: 5.0, 0.2: 2.0, 0.5: 1.0})
     drawn_dtype, dims = c.draw(_DTYPES), draw_dims(c)
     drawn_mode = "training" if c.chance(TRAINING) else "inference"
-    b = Builder({**dims, **(sizes or {})}, dtype or drawn_dtype, mode or drawn_mode)
+    b = Builder({**dims, **(sizes or {})}, dtype or drawn_dtype, mode or drawn_mode, device)
     features = draw_features(rare)
     if drawn.write is not None:
         returns = drawn.write(b, c)

@@ -3,12 +3,11 @@ from dataclasses import replace
 import pytest
 
 from fuzz.campaign.options import Budget
-from fuzz.campaign.schedule import BLOCK, CaseNumbers, Schedule, choose_subjects
-from fuzz.subjects import SUBJECTS
+from fuzz.campaign.schedule import BLOCK, LARGE_SHARE, CaseNumbers, Schedule, choose_subjects
 from generators.errors import UserError
 from tests.campaign.fakes import case
 
-DEFAULT = tuple(name for name, spec in SUBJECTS.items() if spec.default)
+DEFAULT = choose_subjects([])
 
 
 def test_every_case_meets_the_cheap_subject_and_the_dear_ones_take_their_share() -> None:
@@ -18,13 +17,36 @@ def test_every_case_meets_the_cheap_subject_and_the_dear_ones_take_their_share()
     for _ in range(2000):
         subjects = schedule.subjects_for(case("exp"))
         assert subjects[0] == "passes"
-        by_subject = {subject: cost[subject] for subject in subjects}
+        by_subject = {subject: cost.get(subject, 2.0) for subject in subjects}
         schedule.add_time(sum(by_subject.values()), by_subject)
         for subject, seconds in by_subject.items():
             spent[subject] += seconds
     total = sum(spent.values())
     assert 0.13 < spent["inductor"] / total < 0.17
     assert spent["aot_eager"] / total < 0.03
+
+
+def test_large_cases_meet_the_cheap_subject_alone_once_they_had_their_share() -> None:
+    schedule = Schedule(("passes", "inductor"))
+    large = case("exp", rows=200_000)
+    schedule.add_time(100.0, {}, large=False)
+    assert schedule.subjects_for(large) == ("passes", "inductor")
+    schedule.add_time(100.0 * LARGE_SHARE * 2, {}, large=True)
+    assert schedule.subjects_for(large) == ("passes",)
+    assert schedule.subjects_for(case("exp")) == ("passes", "inductor")
+
+
+def test_exported_programs_are_for_inference() -> None:
+    schedule = Schedule(("passes", "export"))
+    schedule.add_time(100.0, {})
+    assert schedule.subjects_for(case("exp")) == ("passes", "export")
+    assert schedule.subjects_for(replace(case("exp"), mode="training")) == ("passes",)
+
+
+def test_modes_for_gpus_are_defaults_there_alone() -> None:
+    modes = {"inductor_reduce_overhead", "inductor_max_autotune"}
+    assert not modes & {*choose_subjects([])}
+    assert modes < {*choose_subjects([], "cuda")}
 
 
 def test_what_is_aimed_at_a_pattern_with_dropout_meets_the_subject_in_which_it_can_fire() -> None:

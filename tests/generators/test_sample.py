@@ -220,3 +220,27 @@ def test_masks_ask_for_gradients_seldom_and_only_in_training() -> None:
                 cut_off[case.mode, item.name in detached] += 1
     assert cut_off["training", True] > cut_off["training", False] > 5
     assert cut_off["inference", False] > 50 and not cut_off["inference", True]
+
+
+def test_only_for_cuda_flex_attention_is_drawn_in_training_and_with_other_blocks() -> None:
+    found = {
+        device: [
+            case
+            for index in range(60)
+            for case in [sample(5, index, family="flex", device=device)]
+            if any(op.kind == "flex_attention" for op in case.ops) and not case.calls
+        ]
+        for device in ("cpu", "cuda")
+    }
+    assert not any(case.training for case in found["cpu"])
+    assert any(case.training for case in found["cuda"])
+    assert any(op.attr("block") for case in found["cuda"] for op in case.ops)
+    assert min(case.sizes[name] for case in found["cuda"] for name in "DV") >= 16
+
+
+@pytest.mark.samples
+def test_large_cases_are_bounded_and_have_long_reductions_and_many_rows() -> None:
+    sizes = [dict(sample(4, index).dims) for index in range(3000)]
+    assert {name for name in "ST" if any(dims.get(name, 0) > 1024 for dims in sizes)} == {"S", "T"}
+    assert any(dims.get("T", 0) > 4096 for dims in sizes)
+    assert any(dims.get("B", 1) * dims.get("H", 1) * dims.get("S", 1) > 4096 for dims in sizes)

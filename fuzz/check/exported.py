@@ -13,15 +13,10 @@ from fuzz.check.exceptions import SubjectError
 from fuzz.check.settings import trace_flex_attention
 from fuzz.check.torch_internals import require
 
-_REFUSALS = ("torch._dynamo.exc.UserError", "torch.fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode")
-"""What torch.export raises for programs that it documents as no graph of tensors: sizes or branches that depend on
-values (https://docs.pytorch.org/docs/stable/export.html)."""
-
 
 class Exported:
-    """`module`, exported when it is first called. `dynamic`: sizes are symbolic where the program allows it; `packaged`:
-    AOTInductor compiles it, and what it packages is loaded. Calls raise `SubjectError` where it is not made for them.
-    """
+    """`module`, exported when it is first called. `dynamic`: sizes are symbolic where the program allows it;
+    `packaged`: AOTInductor compiles it. Calls raise `SubjectError` where it is not made for them."""
 
     def __init__(self, module: nn.Module, dynamic: bool | None, *, packaged: bool) -> None:
         self._module, self._dynamic, self._packaged = module, dynamic, packaged
@@ -29,7 +24,7 @@ class Exported:
         self._call: Callable[..., Any] = module
 
     def __call__(self, *inputs: Tensor) -> Any:
-        """What the module gives for `inputs`."""
+        """Run the program."""
         if torch.is_grad_enabled() or self._module.training:
             raise SubjectError("exported programs are for inference")
         form = [(value.shape, value.stride(), value.dtype) for value in inputs]
@@ -41,13 +36,8 @@ class Exported:
 
     def _export(self, inputs: tuple[Tensor, ...]) -> Callable[..., Any]:
         sizes = [[torch.export.Dim.AUTO] * value.dim() for value in inputs]
-        try:
-            with trace_flex_attention():
-                program = torch.export.export(self._module, inputs, dynamic_shapes=sizes if self._dynamic else None)
-        except Exception as error:
-            if f"{type(error).__module__}.{type(error).__qualname__}" in _REFUSALS:
-                raise SubjectError(f"torch.export refuses it: {' '.join(str(error).split())[:200]}") from error
-            raise
+        with trace_flex_attention():
+            program = torch.export.export(self._module, inputs, dynamic_shapes=sizes if self._dynamic else None)
         if not self._packaged:
             exported: Callable[..., Any] = program.module()
             return exported

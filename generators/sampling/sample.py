@@ -20,7 +20,7 @@ from generators.sampling.blocks import block_module
 from generators.sampling.builder import Builder
 from generators.sampling.calls import add_calls
 from generators.sampling.choices import Choices
-from generators.sampling.dimensions import draw_dims, draw_large_dims, draw_long_dims, draw_tiled_dims
+from generators.sampling.dimensions import draw_dims, draw_large_dims, draw_tiled_dims
 from generators.sampling.families import FAMILIES, Family
 from generators.sampling.heads import head_inputs, merge_heads, restore_axes
 from generators.sampling.steps import AttentionFeatures, draw_features, draw_many_features, insert_noop
@@ -39,11 +39,9 @@ CALLED = 0.08
 """The share of cases with several calls of the module, which take several times as long."""
 WRITTEN_CALLED = 0.3
 """The share of cases with writes that are called several times: a buffer keeps what is written."""
-LONG = 0.02
-"""The share with lengths beside the edges of the blocks that fused attention works in on the CPU."""
-LARGE = 0.01
+LARGE = 0.03
 """The share of tries of long reductions and many rows."""
-_MOST_ELEMENTS = 4_000_000
+_MOST_ELEMENTS = 12_000_000
 """Of a large case: it is judged within 10 s on an idle CPU."""
 _EMPTY = {"S": 3.0, "T": 3.0, "B": 2.0}
 HEADS_INNER = 0.25
@@ -115,9 +113,7 @@ def sample(
             case = drawn(*_choices(seed, index), sizes=draw_large_dims(large))
             if count_elements(case) <= _MOST_ELEMENTS:
                 return case
-    long = Choices(f"{seed}:{index}:long")
-    sizes = draw_long_dims(long) if long.chance(LONG) else None
-    case = drawn(*_choices(seed, index), sizes=sizes)
+    case = drawn(*_choices(seed, index))
     return add_calls(case, calls) if is_written(case) and calls.chance(WRITTEN_CALLED) else case
 
 

@@ -50,12 +50,8 @@ def variant_of(case: Case) -> Variant:
 
 def make_variants(case: Case, c: Choices, device: str = "cpu") -> list[Case]:
     """The case in its other variants, as far as they are valid on the device."""
-    found = (prune_if_valid(other) for other in _list_variants(case, c))
-    return [
-        reshape_views(other)
-        for other in found
-        if other is not None and not (device == "cpu" and differentiates_flex(other))
-    ]
+    found = filter(None, (prune_if_valid(other) for other in _list_variants(case, c)))
+    return [reshape_views(other) for other in found if device != "cpu" or not differentiates_flex(other)]
 
 
 def differentiates_flex(case: Case) -> bool:

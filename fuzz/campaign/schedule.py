@@ -7,9 +7,9 @@ from fuzz.campaign.options import Budget
 from fuzz.subjects import SUBJECTS, get_spec, is_user_function
 from generators.errors import UserError
 from generators.program.case import Case
-from generators.program.cost import is_large
 from generators.program.emit import is_random
 from generators.program.settings import SETTINGS
+from generators.program.type_check import LARGE, count_elements
 
 BLOCK = 4
 """Consecutive case numbers that one worker gets: on a GPU such cases share most of what kernels are compiled for, which
@@ -62,7 +62,7 @@ class Schedule:
             return tuple(self._random_proxy if get_spec(subject).is_proxy else subject for subject in self.always)
         due: list[str] = []
         with self._lock:
-            if is_large(case) and self._large >= LARGE_SHARE * self._total:
+            if count_elements(case) >= LARGE and self._large >= LARGE_SHARE * self._total:
                 return self.always
             for subject in self.sometimes:
                 spec = get_spec(subject)

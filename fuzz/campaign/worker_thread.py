@@ -13,7 +13,7 @@ from fuzz.protocol import Check, Hello, Result, SubjectResult, Verdict
 from fuzz.protocol.render import describe
 from fuzz.worker_process import WorkerProcess
 from generators.program.case import Case
-from generators.program.cost import is_large
+from generators.program.type_check import LARGE, count_elements
 from generators.sampling.choices import Choices
 from generators.sampling.drawn_settings import DRAWN, draw_settings
 
@@ -165,7 +165,7 @@ class WorkerThread(threading.Thread):
         """Write down the verdicts on a case; failures that nothing explains become suspicions."""
         shared, case = self.shared, job.case
         by_subject = {one.subject: one.seconds for one in result.results}
-        shared.schedule.add_time(result.seconds, by_subject, large=is_large(case))
+        shared.schedule.add_time(result.seconds, by_subject, large=count_elements(case) >= LARGE)
         unexplained, explained = shared.suspicions.split(case, result.results)
         position = shared.numbers.finish(job.index)
         reached, queued = shared.search.record(case, result)

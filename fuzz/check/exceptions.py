@@ -50,12 +50,9 @@ def blame(error: BaseException) -> tuple[Verdict, Failure]:
 _LIMITS = (
     "NYI: embedding dimension of the query, key, and value must be",
     "Q and KV block size must be divisible by BLOCK_M and BLOCK_N",
-    "Could not guard on data-dependent expression",
-    "Could not extract specialized integer from data-dependent expression",
     "Number of shared query heads sharing the same KV head must be power of 2",
 )
-"""What compiled flex_attention says of calls that it does not support (torch/_inductor/kernel/flex), and torch.export
-of sizes and branches that depend on values."""
+"""What compiled flex_attention says of calls that it does not support (torch/_inductor/kernel/flex)."""
 
 
 def find_limit(error: BaseException) -> str:

@@ -10,11 +10,10 @@ from generators.errors import CaseError
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.calls import AttentionCall, list_calls
 from generators.program.case import Case
-from generators.program.cost import count_elements
 from generators.program.dtypes import category
 from generators.program.edits import detach_inputs
 from generators.program.memory import is_written
-from generators.program.type_check import check, make_op
+from generators.program.type_check import check, count_elements, make_op
 from generators.sampling.attention import attend
 from generators.sampling.blocks import block_module
 from generators.sampling.builder import Builder

@@ -127,7 +127,6 @@ def write_script(bug: Bug) -> Script:
         sdpa_backend=get_spec(subject).sdpa,
         forward=forward_of(case) if is_kernel(bug.result) else "",
         who=who,
-        exported=get_spec(subject).backend if who == "compiled" and get_spec(subject).is_exported else "",
         sdpa=any(op.kind == "sdpa" for op in case.ops),
         casts=bool(_CAST.search(program.partition("\ndef inputs")[0])),
         borders=borders,
@@ -198,8 +197,6 @@ def _about(bug: Bug, who: str, *, borders: bool) -> str:
     subject, factor = _quotable(bug.result.subject), _factor(bug.case)
     codes = "Exits with 0 without the bug, 125 if it can't run, 1 with the bug"
     if who == "compiled":
-        if get_spec(bug.result.subject).is_exported:
-            return f"{codes}."
         return f"{codes}. TORCH_COMPILE_BACKEND names the backend, by default inductor."
     if who == "eager":
         far = "" if is_random(bug.case) else f", or off by more than {_share(bug.case)} of its row's size"

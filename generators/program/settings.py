@@ -55,7 +55,6 @@ SETTINGS: dict[str, Setting] = {
     ),
     "b2b_gemm_pass": Setting("two products in one kernel", devices=_CUDA, passes=True),
     "permute_fusion": Setting("permutations merged into products", devices=_CUDA, passes=True),
-    "shape_padding": Setting("products not padded", _OFF, _CUDA, passes=True),
     "force_shape_pad": Setting("products padded, whatever it costs", devices=_CUDA, passes=True, weight=2.0),
     "triton.native_matmul": Setting("products as Triton reductions", devices=_CUDA),
     # Reductions.
@@ -72,7 +71,7 @@ SETTINGS: dict[str, Setting] = {
     "triton.mix_order_reduction": Setting("reductions along two axes apart", _OFF, _CUDA),
     "triton.mix_order_reduction_split_size": Setting("rows of a part in those", (8, 64), _CUDA),
     "triton.tile_reductions": Setting(
-        "reductions over tiles", devices=_CUDA, needs=(("triton.prefer_nd_tiling", True),)
+        "reductions over tiles", devices=_CUDA, versions=">=2.12", needs=(("triton.prefer_nd_tiling", True),)
     ),
     "triton.decompose_sort_ops": Setting("sorting by Triton's operations", devices=_CUDA, versions=">=2.12"),
     # Loops.
@@ -87,7 +86,7 @@ SETTINGS: dict[str, Setting] = {
     "triton.use_block_ptr": Setting("block pointers", devices=_CUDA, weight=2.0),
     "triton.dense_indexing": Setting("indices in full shape", devices=_CUDA),
     "triton.divisible_by_16": Setting("no hint that sizes divide by 16", _OFF, _CUDA),
-    "triton.skip_l1_cache": Setting("loads past the L1 cache", devices=_CUDA),
+    "triton.skip_l1_cache": Setting("loads past the L1 cache", devices=_CUDA, versions=">=2.12"),
     "triton.enable_pdl": Setting("kernels that start before the last one ends", devices=_CUDA),
     # Fusion.
     "combo_kernels": Setting("independent kernels in one", devices=_CUDA, weight=2.0),
@@ -129,6 +128,9 @@ SETTINGS: dict[str, Setting] = {
     "use_deterministic_algorithms": Setting("torch.use_deterministic_algorithms: equal results in every run"),
 }
 """By name, which is that of `torch.compile(options={...})` except for those around the program."""
+
+SWITCHES = frozenset({"poison", "use_deterministic_algorithms"})
+"""Settings that are no options of `torch.compile`."""
 
 
 def check_settings(case: Case) -> None:

@@ -115,7 +115,6 @@ SHOWN: dict[str, Program] = {
     "permute_fusion": program(
         lambda x, w, b: functional.linear(x, w, b).permute(0, 2, 1), (4, 32, 64), (48, 64), (48,)
     ),
-    "shape_padding": ODD,
     "force_shape_pad": ODD,
     "triton.native_matmul": PRODUCT,
     "split_reductions": SUM,
@@ -162,7 +161,7 @@ SHOWN: dict[str, Program] = {
 BESIDE: Mapping[str, Mapping[str, Any]] = {"deterministic": {"max_autotune_gemm": True}}
 """Settings under which the program shows it, besides those that the setting needs."""
 NEEDS_GPU = {"freezing", "enable_linear_binary_folding", "joint_graph_constant_folding"}
-NEEDS_GPU |= {"shape_padding", "force_shape_pad"}
+NEEDS_GPU |= {"force_shape_pad"}
 """Constants are computed and products measured on a GPU."""
 
 

@@ -17,12 +17,11 @@ from torch._inductor import config
 
 from benchmarks.planted_torch.sitecustomize import FUNCTIONS
 from fuzz.check import poison
-from fuzz.check.settings import SWITCHES
 from fuzz.check.subject_builder import Subject, SubjectError, find
 from fuzz.check.torch_internals import require, wrap
 from fuzz.protocol import SETTING, Verdict
 from fuzz.protocol.failures import NotTaken, Refusal
-from generators.program.settings import list_available
+from generators.program.settings import SWITCHES, list_available
 from tests.check.client import ROOT, Asker
 from tests.check.in_process import run_subject
 from tests.check.sources import plain, source

@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from corpus.entry import Entry, Expectation, Found, load_directory, save
 from fuzz.campaign import investigate
 from generators.program.emit import source
+from generators.program.settings import SETTINGS, list_available
 from generators.sampling.sample import sample
 from tests.command import ROOT, run_command
 from tests.replay.conftest import FakePython
@@ -101,6 +104,18 @@ def test_bad_usage_is_one_line_and_exit_code_2(
     assert named in done.stderr
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
+
+
+@pytest.mark.usefixtures("one_worker")
+def test_a_torch_without_a_setting_skips_the_case_and_names_it(tmp_path: Path) -> None:
+    has = list_available(version("torch"), "cpu")
+    lacked = [name for name, one in SETTINGS.items() if "cpu" in one.devices and name not in has]
+    if not lacked:
+        pytest.skip("this torch has every setting")
+    case = replace(CASE, settings=((lacked[0], SETTINGS[lacked[0]].values[0]),))
+    done = run("replay", save(Entry(case), tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stdout.splitlines() if lacked[0] in line and version("torch") in line]
 
 
 @pytest.mark.usefixtures("one_worker")

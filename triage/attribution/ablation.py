@@ -99,9 +99,10 @@ def find_cheapest(ablation: Ablation, entry: Entry) -> str:
 
 
 def subject_of(stage: str, entry: Entry) -> str:
-    """The subject that a stage is for this case: with random numbers of its own or little memory, it is another."""
+    """The subject that a stage is for this case: with random numbers of its own, little memory or settings it
+    is another."""
     spec = get_spec(entry.subject)
-    kept = {name: True for name in ("random", "recomputes") if getattr(spec, name)}
+    kept = {name: True for name in ("random", "recomputes", "options") if getattr(spec, name)}
     return find_variant(stage, **kept) or stage
 
 

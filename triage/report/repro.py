@@ -15,6 +15,7 @@ from generators.program.case import Case
 from generators.program.dtypes import LOW_PRECISION, category
 from generators.program.emit import is_random, source
 from generators.program.memory import is_written
+from generators.program.settings import SWITCHES
 from generators.program.type_check import low_precision, types_of
 from triage.rendering import render
 
@@ -137,6 +138,8 @@ def write_script(bug: Bug) -> Script:
         verdict=str(verdict.value),
         gradients=differentiates and any(category(types_of(case)[name].dtype) == 2 for name in case.returns),
         dynamic=bug.dynamic or case.dynamic,
+        options={name: value for name, value in case.settings if name not in SWITCHES} if who == "compiled" else {},
+        deterministic=who == "compiled" and "use_deterministic_algorithms" in dict(case.settings),
         random=is_random(case),
         names=json.dumps([item.name for item in case.inputs if not item.parameter]),
         keeps_memory=bool(case.calls) or any(item.shares for item in case.inputs),

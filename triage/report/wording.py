@@ -254,6 +254,7 @@ def describe_program(case: Case, fired: tuple[str, ...] = ()) -> str:
     what += " in training" if case.training else ""
     what += f" with {case.checkpoint} checkpointing" if case.checkpoint else ""
     what += " with symbolic sizes" if case.dynamic else ""
+    what += f" with options={dict(case.settings)}" if case.settings else ""
     differences = " and ".join(list_differences(case))
     return f"{what}, called again{f' with {differences}' if differences else ''}" if case.calls else what
 

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, replace
 
 from fuzz.protocol import EAGER, SubjectResult, Verdict
-from fuzz.protocol.failures import FURTHER_CALL, WITHOUT_DROPOUT, EmptyRowsNotZero, Failure, RelationBroken
+from fuzz.protocol.failures import FURTHER_CALL, WITHOUT_DROPOUT, EmptyRowsNotZero, Failure
 from fuzz.protocol.rewrites import WrongRewrite, is_explained
 from fuzz.subjects import compiler_of
 from generators.program.calls import AttentionCall, list_calls
@@ -27,17 +27,6 @@ INDIRECT = (
 indirect. While a case is shrunk its failure may become a plainer one, and no less plain one."""
 NOT_FINITE = "not_finite"
 """An aspect of wrong results."""
-_MASKED, _BIASED = ("with:mask",), ("with:bias",)
-_ADDED = {
-    "a bias of -inf for the mask": _BIASED,
-    "a mask for causal and window": _MASKED,
-    "a bias for ALiBi": _BIASED,
-    "keys masked or removed": _MASKED,
-    "masked keys appended": _MASKED,
-    "-q and -scale": ("scale:negative",),
-}
-"""What the further calls of relations have that the case lacks."""
-
 # Inductor gives every pattern a form per mode and dtype: _sfdp_pattern_5_inference, _sfdp_pattern_13_half_training.
 _SFDP = re.compile(r"_?(sfdp_pattern_\d+)")
 # Rewrites that hardly any case goes without say nothing about a bug.
@@ -104,10 +93,6 @@ class Symptom:
     """For attention functions: `NOT_FINITE`, or `empty_rows_not_zero` where nothing else is wrong."""
     of_further_call: bool = False
     """The case's own call is right."""
-    relation: str = ""
-    """For attention functions: the relation that is broken, between the case's call, which is right, and others."""
-    added: frozenset[str] = frozenset()
-    """The features that the other calls of this relation have besides."""
 
     @classmethod
     def of(cls, result: SubjectResult, features: frozenset[str], *, attention_only: bool = False) -> "Symptom":
@@ -124,11 +109,9 @@ class Symptom:
         if not attention_only or result.failure is None:
             return symptom
         failure = result.failure
-        relation = failure.relation if isinstance(failure, RelationBroken) else ""
         is_finite = result.verdict is not Verdict.NONFINITE
         aspect = failure.kind if isinstance(failure, EmptyRowsNotZero) else "" if is_finite else NOT_FINITE
-        added = frozenset(_ADDED.get(relation, ()))
-        return replace(symptom, values=list_wrong(failure), aspect=aspect, relation=relation, added=added)
+        return replace(symptom, values=list_wrong(failure), aspect=aspect)
 
     @property
     def signature(self) -> str:
@@ -136,7 +119,7 @@ class Symptom:
         causes = sorted({rewrite.cause for rewrite in self.rewrites})
         fired = causes or sorted(f for f in self.fired if f.startswith("sfdp")) or sorted(self.fired)
         who = name_accused(self.subject, self.verdict)
-        shown = [self.aspect, self.relation or "+".join(sorted(self.values))] if self.values or self.relation else []
+        shown = [self.aspect, "+".join(sorted(self.values))] if self.values else []
         return "/".join([kind_of(self.verdict), who, self.identity or "+".join(fired) or "none", *shown])
 
     def explains(self, other: "Symptom") -> bool:
@@ -161,17 +144,13 @@ class Symptom:
             self.verdict in {*PROCESS, Verdict.EAGER_SUSPECT}
             # ... an error that says which argument one of ATen's operations was given wrongly.
             or ("aten::" in self.identity and "argument" in self.identity)
-            or (self.fired <= other.fired and self.aspect == other.aspect and self._takes_no_more_than(other))
+            or (
+                self.fired <= other.fired
+                and self.aspect == other.aspect
+                and self.features <= other.features
+                and self.of_further_call <= other.of_further_call
+            )
         )
-
-    def _takes_no_more_than(self, other: "Symptom") -> bool:
-        """Whether `other` has all features that this takes. What other calls of a relation add must be among these: the
-        case's own call is right without."""
-        if self.relation == other.relation:
-            return self.features <= other.features and self.of_further_call <= other.of_further_call
-        if not self.relation:
-            return self.features <= other.features | other.added and not self.features <= other.features
-        return not other.relation and bool(self.added) and self.features | self.added <= other.features
 
     def is_expected_of(self, call: AttentionCall) -> bool:
         """Whether a call of an attention function has all that this bug was measured to take; False where that is
@@ -196,7 +175,7 @@ def list_wrong(failure: Failure | None) -> frozenset[str]:
 
 def share_values(some: frozenset[str], others: frozenset[str]) -> bool:
     """Whether wrong results of two calls may be one bug: of both the output, or only gradients, of which they share
-    one. Where a failure names no result, as a relation does, it may be."""
+    one. Where a failure names no result, it may be."""
     if not (some and others):
         return True
     return "out" in some & others or ("out" not in some | others and bool(some & others))

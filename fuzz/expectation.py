@@ -14,8 +14,8 @@ from corpus.entry import DEFAULT_SUBJECT, Entry, Expectation
 from fuzz.error_location import describe_where, describe_with_names
 from fuzz.evaluator import Evaluator
 from fuzz.protocol import EAGER, Result, SubjectResult, Verdict
-from fuzz.protocol.failures import Raised, RelationBroken
-from fuzz.protocol.render import MEANINGS, describe
+from fuzz.protocol.failures import Raised
+from fuzz.protocol.render import describe
 from fuzz.subjects import is_user_function
 from generators.errors import UserError
 from generators.program.case import Case
@@ -139,11 +139,8 @@ def describe_result(result: Result, case: Case, *, verbose: bool = False) -> lis
 
 
 def describe_details(result: SubjectResult, where: str) -> list[str]:
-    """Details of a failure, in lines: the broken relation, where it is wrong, numbers, and rewrites."""
+    """Details of a failure, in lines: where it is wrong, numbers, and rewrites."""
     lines = []
-    if isinstance(result.failure, RelationBroken):
-        relation = result.failure.relation
-        lines.append(f"called again with other arguments ({relation}): {MEANINGS.get(relation, relation)}")
     if isinstance(result.failure, Raised) and result.failure.place:
         lines.append("to refuse a case, a function raises NotImplementedError or an exception that its `refuses` names")
     if where:

@@ -15,7 +15,7 @@ from fuzz.check.check import check
 from fuzz.check.program import Program, execute
 from fuzz.check.subject_builder import Subject
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import BiasedErrors, DropoutMask, Failure, NotFinite, RelationBroken, WrongValue
+from fuzz.protocol.failures import BiasedErrors, DropoutMask, Failure, NotFinite, WrongValue
 from fuzz.protocol.render import describe
 
 RIGHT = ""
@@ -114,8 +114,6 @@ def _statistic(failure: Failure) -> str:
             return f"{value} not finite"
         case BiasedErrors(value=value, statistic=statistic):
             return f"{value} {statistic}"
-        case RelationBroken(relation=relation):
-            return f"{relation} relation"
         case DropoutMask(problem=problem):
             return f"dropout {problem}"
         case _:

@@ -6,7 +6,6 @@ from typing import Protocol
 
 from corpus.shrink import shrink
 from fuzz.bug_identity import (
-    INDIRECT,
     PROCESS,
     VALUES,
     attention_patterns,
@@ -22,14 +21,11 @@ from fuzz.protocol.rewrites import CALL, is_explained
 from fuzz.run_store import Outcome
 from fuzz.subjects import INDUCTOR, compiler_of, get_spec, without_options
 from generators.program.case import Case
-from generators.program.edits import resize
 
 CONFIRMATIONS = 3
 """A finding is shown this often, each time by a fresh worker."""
 
 _PROCESS_PROBES = 40
-_MOST_APPENDED = 64
-"""Relations make an axis longer by so much at most (`relation_table.py`)."""
 
 
 class Prober(Protocol):
@@ -102,9 +98,6 @@ def investigate(
     if shown.verdict in (Verdict.WRONG_RESULT, Verdict.WRONG_GRADIENT) and shown.same and not attention_only:
         return Conclusion(Outcome.WITHIN_SAME, case, shown, suspect, "torch._dynamo.utils.same accepts it")
 
-    if attention_only and not eager:
-        case, suspect = _find_own_failure(case, suspect, probe)
-        shown = suspect
     trajectory = _shrink(case, suspect, probe, is_time_up, progress, attention_only=attention_only and not eager)
     confirmed = _find_smallest_confirmed(trajectory, shown, subject, probe, attention_only=attention_only)
     if confirmed is None:
@@ -149,21 +142,6 @@ def is_same_failure(
         return False
     # Where a process is lost is chance, and what breaks a GPU is not.
     return wanted.verdict in PROCESS - {Verdict.DEVICE_ERROR} or identity_of(result) == identity_of(wanted)
-
-
-def _find_own_failure(case: Case, suspect: SubjectResult, probe: Prober) -> tuple[Case, SubjectResult]:
-    """A larger case that shows by itself what `case` shows in further calls, which may be larger; else `case`."""
-    for name, size in case.dims if indirectness(suspect.failure) == len(INDIRECT) else ():
-        other = resize(case, {**case.sizes, name: size + _MOST_APPENDED})
-        result = None if other is None else probe(other, suspect.subject)
-        if (
-            other is not None
-            and result is not None
-            and is_same_failure(result, suspect, exact=False, attention_only=True)
-            and indirectness(result.failure) < len(INDIRECT)
-        ):
-            return other, result
-    return case, suspect
 
 
 def _shrink(

@@ -180,24 +180,6 @@ class MissingGradient(Failure):
 
 
 @dataclass(frozen=True)
-class RelationBroken(Failure):
-    """What a further call gives is not what follows from the case's call. `relation`: its name in
-    fuzz/check/oracle/attention/relation_table.py; `aspect`: `not_finite` or `rounding`; `left` and `right`: both sides
-    at `index`; `ratio` and `limit`: of the error over both error bounds."""
-
-    relation: str
-    aspect: str
-    count: int = 0
-    total: int = 0
-    index: tuple[int, ...] = ()
-    left: float = 0.0
-    right: float = 0.0
-    ratio: float = 0.0
-    limit: float = 0.0
-    call: str = field(default=FURTHER_CALL, kw_only=True)
-
-
-@dataclass(frozen=True)
 class DropoutStatistic(Failure):
     """A statistic over many dropout seeds is not eager's. `statistic`: `mean`, `variance`, `slope` or `nonfinite`;
     `part`: the slice as an index, "" for all; `effect`: compiled over eager's, or the share of seeds."""

@@ -14,7 +14,6 @@ _PLACES = {"itself": "of {} itself", "between": "between the rows of {}"}
 _PLURALS = {"batch": "batches", "head": "heads", "query": "queries", "key": "keys"}
 
 _BIASED = " ({deviations:.0f} standard deviations from {kernels} right kernels)"
-_ELEMENTS = "{count} of {total} elements differ, most at {index}: {left:.7g} and {right:.7g}, "
 _AGREE = "agree in {seen:.0%} of {total} elements, independent ones do in {expected:.0%}"
 _PROMISED = '. {setting}: "{sentence}" ({source})'
 _SENTENCES = {
@@ -28,8 +27,6 @@ _SENTENCES = {
     "biased_errors row": "{value}: the errors of the worst row are {amount:.2g} times those of right kernels" + _BIASED,
     "biased_errors rms": "{value}: errors are {amount:.2g} times those of right kernels" + _BIASED,
     "missing_gradient": "{value}: has no gradient, though an argument requires one",
-    "relation_broken not_finite": _ELEMENTS + "not finite on one side",
-    "relation_broken rounding": _ELEMENTS + "{ratio:.3g} times the error bounds of both sides (limit {limit:g})",
     "dropout_statistic slope": "gradients: with {effect:.0%} of {seeds} seeds they are not the slope of the outputs, "
     "as when forward and backward drop different elements ({standard_errors:.3g} standard errors from eager)",
     "dropout_statistic nonfinite": "{value}: not finite with {effect:.0%} of {seeds} dropout seeds, "
@@ -57,22 +54,6 @@ _SENTENCES = {
 }
 """By a failure's kind, and by what tells its forms apart."""
 
-MEANINGS = {
-    "a bias of -inf for the mask": "a bias of -inf hides a key as a mask does, so the output is the same",
-    "a mask for causal and window": "a mask that keeps the same keys replaces both, so the output is the same",
-    "mask and bias expanded": "expanding mask and bias to all scores changes no value, so the output is the same",
-    "-q and -scale": "two signs cancel in scale * (q @ k.T), so the output is the same",
-    "a bias for ALiBi": "slopes times distances, added as a bias, are what ALiBi adds, so the output is the same",
-    "some queries alone": "queries are independent, so some alone give the same output",
-    "features of 0 appended": "features of 0 add nothing to q @ k.T, and those of v give features of 0",
-    "keys permuted": "softmax has no order, so keys and values in another order give the same output",
-    "keys masked or removed": "a masked key has no weight, so removing it gives the same output",
-    "masked keys appended": "a masked key has no weight, so the output is the same",
-    "queries and keys cut off under causality": "the remaining queries could not see what is cut off",
-    "features of q and k turned alike": "order and signs of the features cancel in q @ k.T, so the output is the same",
-}
-"""Why each relation of fuzz/check/oracle/attention/relation_table.py holds, by its name there."""
-
 
 def describe(result: SubjectResult, *, brief: bool = False) -> str:
     """What is wrong and what explains it, in one line, or "". `brief`: see `describe_failure`."""
@@ -94,10 +75,8 @@ def describe_writes(writes: Sequence[Write]) -> str:
 
 
 def describe_failure(failure: Failure, *, brief: bool = False) -> str:
-    """A failure in one line. `brief`: without the limit, the subject and the broken relation."""
+    """A failure in one line. `brief`: without the limit and the subject."""
     match failure:
-        case failures.RelationBroken():
-            return _fill(failure) if brief else f"{failure.relation}: {_fill(failure)}"
         case failures.WrongValue():
             text = _describe_wrong_value(failure, brief=brief)
         case failures.FaultyOperation():

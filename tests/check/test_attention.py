@@ -7,7 +7,7 @@ import pytest
 
 from fuzz.check.subject_builder import SubjectError, find
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import CASE_CALL, FURTHER_CALL, NotTaken, OutOfBounds, Refusal, Write
+from fuzz.protocol.failures import CASE_CALL, NotTaken, OutOfBounds, Refusal, Write
 from tests.check import planted_attention
 from tests.check.client import Asker
 from tests.check.failures import is_failure
@@ -59,7 +59,6 @@ def test_a_right_one_is_right(worker: Asker, training: bool) -> None:
         ("scaling_in_place", Verdict.OUT_OF_BOUNDS, "out_of_bounds", {"writes": (Write("q", "itself", 2176),)}),
         ("only_float64", Verdict.SKIPPED, "not_taken", {"why": Refusal.UNSUPPORTED}),
         ("crashing", Verdict.RUNTIME_ERROR, "raised", {"error": "ValueError", "text": "no such tile"}),
-        ("crashing_again", Verdict.RUNTIME_ERROR, "raised", {"error": "ValueError", "call": FURTHER_CALL}),
         ("asserting", Verdict.RUNTIME_ERROR, "raised", {"error": "AssertionError", "text": "", "place": ASSERTION}),
         ("refusing", Verdict.SKIPPED, "not_taken", {"why": Refusal.UNSUPPORTED, "detail": f"it says {ASSERTION}"}),
         ("turned", Verdict.RUNTIME_ERROR, "raised", {"error": "TypeError", "call": CASE_CALL}),

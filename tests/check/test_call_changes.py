@@ -9,7 +9,7 @@ from torch import Tensor
 from fuzz.bug_identity import Symptom
 from fuzz.campaign.investigate import is_same_failure
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import Failure, RelationBroken, WrongValue
+from fuzz.protocol.failures import Failure, WrongValue
 from fuzz.protocol.rewrites import CALL, WrongRewrite
 from tests.check.in_process import run_subject
 from tests.check.planted_attention import right
@@ -161,18 +161,3 @@ def test_a_bug_of_the_output_explains_none_of_gradients_alone() -> None:
 def fail_by(failure: Failure, *features: str) -> Symptom:
     result = SubjectResult("module:function", Verdict.WRONG_RESULT, failure=failure)
     return Symptom.of(result, frozenset(features), attention_only=True)
-
-
-def test_a_broken_relation_is_explained_by_what_its_calls_add_or_by_itself() -> None:
-    own = WrongValue("out", (0,), 1.0, 9.0, 4.0)
-    appended, turned = (
-        RelationBroken(name, "rounding") for name in ("masked keys appended", "features of q and k turned alike")
-    )
-    masked, plain = fail_by(own, "with:mask"), fail_by(own)
-    assert masked.explains(fail_by(appended))
-    assert fail_by(appended).explains(masked)
-    # The case's own call is right, with all that the finding takes.
-    assert not plain.explains(fail_by(appended))
-    assert not masked.explains(fail_by(turned, "with:mask"))
-    assert not fail_by(turned).explains(fail_by(appended))
-    assert fail_by(turned).explains(fail_by(turned, "grouped"))

@@ -15,7 +15,7 @@ from corpus import casefile, entry
 from corpus.entry import Entry, Expectation
 from fuzz.evaluator import WorkerConfig
 from fuzz.protocol import FINDINGS, SubjectResult, Verdict
-from fuzz.protocol.failures import Failure, RelationBroken, WrongValue
+from fuzz.protocol.failures import FURTHER_CALL, Failure, NotFinite, WrongValue
 from generators.program.case import Case
 from tests.command import ROOT
 from tests.triage.test_draft import imported
@@ -196,7 +196,7 @@ def test_repro_exits_with_1_where_the_function_is_wrong_and_with_0_where_it_is_r
 @pytest.mark.parametrize("form", range(3))
 def test_repro_exits_with_125_where_it_cannot_run(tmp_path: Path, attention: Case, form: int) -> None:
     subject = f"{PLANTED}:right" if form < 2 else "triton"
-    result = found(Verdict.NONFINITE, RelationBroken("-q and -scale", "not_finite") if form < 2 else None)
+    result = found(Verdict.NONFINITE, NotFinite("out", 1, (0,), call=FURTHER_CALL) if form < 2 else None)
     text = written(attention, subject, result)[0 if form == 0 else -1]
     (tmp_path / "repro.py").write_text(text)
     done = subprocess.run(

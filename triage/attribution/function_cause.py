@@ -7,7 +7,7 @@ from corpus.passes.contracts import simplify_contract
 from fuzz.bug_identity import contract_features
 from fuzz.error_location import name_gradient
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import DropoutMask, FaultyOperation, RelationBroken
+from fuzz.protocol.failures import DropoutMask, FaultyOperation
 from fuzz.protocol.value_names import is_gradient
 from generators.errors import UserError
 from generators.program.case import Case
@@ -57,9 +57,6 @@ def blame_fused_call(device: str, mechanism: Mechanism, evidence: tuple[Evidence
 def find_condition(study: Study) -> tuple[Mechanism, tuple[Evidence, ...]]:
     """What it takes for the operation to be wrong, and the evidence."""
     case, failure = study.case, study.result.failure
-    negated = isinstance(failure, RelationBroken) and failure.relation == "-q and -scale"
-    if negated and any(contract.causal for contract in case.contracts):
-        return Mechanism(MechanismKind.NEGATIVE_CAUSAL), ()
     how, how_in = MechanismKind.WRONG, MechanismKind.WRONG_IN
     if study.result.verdict is Verdict.NONFINITE or (isinstance(failure, FaultyOperation) and failure.is_not_finite):
         how, how_in = MechanismKind.NOT_FINITE, MechanismKind.NOT_FINITE_IN
@@ -158,8 +155,6 @@ def _leave_out_one(case: Case, own: list[str]) -> Iterator[tuple[str, Case]]:
 
 def _mechanism_of(result: SubjectResult) -> Mechanism:
     failure = result.failure
-    if isinstance(failure, RelationBroken):
-        return Mechanism(MechanismKind.RELATION, failure.relation)
     if failure is not None and failure.is_of_further_call:
         return Mechanism(MechanismKind.FURTHER_CALL)
     if isinstance(failure, DropoutMask):

@@ -48,7 +48,6 @@ class MechanismKind(StrEnum):
     NOT_FINITE_IN = "not finite in {}"
     # How an attention function fails.
     WRONG_VALUES = "wrong values"
-    RELATION = "the relation {} is broken"
     FURTHER_CALL = "wrong when called again with other arguments"
     DROPOUT = "dropout of another distribution"
     WRITES = "writes out of bounds"

@@ -11,7 +11,6 @@ from fuzz.error_location import describe_where, describe_with_names
 from fuzz.evaluator import ROOT, Evaluator, WorkerConfig, open_evaluator, public_version
 from fuzz.expectation import list_numbers
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import RelationBroken
 from fuzz.subjects import get_spec, is_user_function
 from generators.errors import UserError
 from generators.program.attention_stub import emit_attention_stub
@@ -26,7 +25,6 @@ from triage.attribution.render import describe_boundaries, describe_evidence, de
 from triage.attribution.root_cause import RootCause
 from triage.report import picture, repro
 from triage.report.model import Draft
-from triage.report.relations import show_relation
 from triage.report.repro import CANT_RUN, WITHOUT_NUMBERS, Bug, Script
 from triage.report.wording import (
     describe_cause,
@@ -98,7 +96,6 @@ def write_report(
     case, result, hello = entry.case, ablation.result, ablation.hello
     cause, explanation, run = evidence.cause, evidence.explanation, evidence.run
     kernel, backend = repro.is_kernel(result), get_spec(ablation.accused).sdpa
-    relation = result.failure.relation if kernel and isinstance(result.failure, RelationBroken) else ""
     device = hello.device_name if hello.device != "cpu" else f"CPU ({hello.device_name})"
     conditions = (describe_boundaries if kernel else describe_explanation)(explanation) if explanation else []
     values = {
@@ -110,8 +107,6 @@ def write_report(
         "program": source(case).strip(),
         "is_sequence": bool(case.calls),
         "calls": _list_calls(case, result) if kernel else [],
-        "relation": relation,
-        "sides": show_relation(relation) if relation else "",
         "exit_code": "timed out" if run.code == TIMEOUT_EXIT else str(run.code),
         "output": "" if result.verdict in WITHOUT_NUMBERS else run.output.strip(),
         "log": shorten_log(run.log) if result.verdict in WITHOUT_NUMBERS else "",

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from fuzz.bug_identity import attention_patterns, operation_of
 from fuzz.error_location import describe_with_names, name_gradient
 from fuzz.protocol import SubjectResult, Verdict, failures
-from fuzz.protocol.render import MEANINGS, describe
+from fuzz.protocol.render import describe
 from fuzz.subjects import get_spec
 from generators.program.case import Case
 from generators.program.dtypes import LOW_PRECISION
@@ -113,8 +113,6 @@ def title(case: Case, result: SubjectResult, device: str, rules: Sequence[str] =
     what = _VERDICTS[result.verdict][1]
     if result.verdict is Verdict.WRONG_GRADIENT and value_of(result):
         what += f" {name_gradient(case, value_of(result))}"
-    if isinstance(result.failure, failures.RelationBroken):
-        what += f", by the relation {result.failure.relation}"
     return f"{who}: {what}{' where ' if rules else ''}{' and '.join(rules)}"
 
 
@@ -128,12 +126,6 @@ def summarize(case: Case, ablation: Ablation) -> str:
         return f"The module below {does}{under} ({where}): {_detail(case, result)}."
     mode = "forward and backward" if case.training else "forward"
     happens = f"`{subject}` {does} in the attention below, {mode}: {_detail(case, result)}."
-    if isinstance(result.failure, failures.RelationBroken):
-        relation = result.failure.relation
-        happens = (
-            f"`{subject}` is right for the call below. Called again with other arguments, it breaks a relation that"
-            f" holds for every attention function ({relation}: {MEANINGS[relation]}): {_detail(case, result)}."
-        )
     eager = "is wrong in another way" if ablation.fails(EAGER) else "is right"
     if subject == MATH:
         return f"{happens} Eager with the same dtypes {eager}."

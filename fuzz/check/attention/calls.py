@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from random import Random
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from fuzz.check.attention.layouts import arrange
 from fuzz.check.attention.observed import FLASH_ROUNDS, observe
 from fuzz.check.exceptions import Failed, Unsupported
 from fuzz.check.oracle import constants
-from fuzz.check.oracle.attention import dropout_masks, metamorphic
+from fuzz.check.oracle.attention import dropout_masks
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.judge import judge
 from fuzz.check.oracle.verdict import DOUBTED, SEVERITY, Judgement
@@ -75,19 +74,9 @@ def _judge_dense(call: Call, attention: Attention, *, training: bool, again: boo
     attend = FurtherCalls(attention)
     try:
         judgement = _judge_numbers(call, attention, attend if again else None)
-        if judgement.verdict.is_finding or not again:
-            return judgement
-        # A call always meets the same relations, and calls of one shape, whose numbers differ, meet others.
-        seed = [*call.q.shape, *call.k.shape, *call.options, float(call.q.double().sum()), float(call.k.double().sum())]
-        violations = metamorphic.find_violations(attend, call, Random(str(seed)), constants.RELATIONS_TRIED)
     except Failed as failure:
         return Judgement(*exceptions.blame(failure))
-    if attend.damage:
-        return attend.verdict
-    if not violations:
-        return judgement
-    verdict = Verdict.NONFINITE if violations[0].aspect == "not_finite" else Verdict.WRONG_RESULT
-    return Judgement(verdict, violations[0], judgement.numbers)
+    return judgement if judgement.verdict.is_finding or not attend.damage else attend.verdict
 
 
 def _judge_numbers(call: Call, attention: Attention, attend: "FurtherCalls | None") -> Judgement:

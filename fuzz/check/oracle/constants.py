@@ -123,25 +123,14 @@ STRETCH = 1e-6
 QUERY_BLOCK = 32
 KEY_BLOCKS = (16, 64, 128, 1 << 20)
 
-#: Relations between its own outputs that a call is tried on: each costs a call of the function and a few in float64.
-RELATIONS_TRIED = 2
-
 #: A dropout mask is read off in at most so many pieces as wide as values may be: a dozen calls each, short on CUDA.
 PIECES = {"cpu": 2, "cuda": 16}
-
-#: Beyond this many scores a changed call is not compared: an error bound needs every score in float64.
-MOST_SCORES = 1 << 20
 
 #: A result within so many unit roundoffs of the dtype's largest number may be infinite.
 FINITE_MARGIN = 16
 
 #: A fill of masked scores this low or lower is as good as -inf: exp of it is 0 beside the scores of a case.
 LOWEST_FILL = -1e4
-
-#: Both sides of a relation are equal where they are less than so many times the dtype's smallest normal number, below
-#: which rounding is absolute; nothing follows where a score may exceed the second number, near the end of float32.
-SMALLEST_RELATED = 64
-LARGEST_RELATED = 1e30
 
 #: Masks are compared with themselves so many indices further along an axis: near ones, and powers of two as tiles are.
 MASK_LAGS = (*range(1, 8), *(1 << power for power in range(3, 20)))

@@ -21,10 +21,10 @@ PLAIN = frozenset({"grouped", "lengths", "value_dim"})
 SUBJECT = "tests.check.planted_attention:without_last_key"
 
 
-def plain(seed: int, index: int, *, attention_only: bool, limits: Limits) -> Case:
+def plain(seed: int, index: int, *, attention_only: bool, limits: Limits, device: str) -> Case:
     """Attention that is asked for nothing but itself."""
     cases = (
-        sample(seed, 1000 * index + attempt, attention_only=attention_only, limits=limits)
+        sample(seed, 1000 * index + attempt, attention_only=attention_only, limits=limits, device=device)
         for attempt in itertools.count()
     )
     return next(case for case in cases if contract_features(case) <= PLAIN and "dropout" not in source(case))

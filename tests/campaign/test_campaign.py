@@ -50,13 +50,6 @@ def test_a_campaign_says_which_coverage_is_missing(tmp_path: Path, capsys: pytes
     assert missing["lowerings"] in capsys.readouterr().err
 
 
-def test_what_fails_on_other_values_is_a_finding_with_these_values(tmp_path: Path) -> None:
-    given = options(tmp_path, rules=[{**WRONG, "match": r"torch\.full"}], budget="4x")
-    assert run_campaign(given, sampler()).new == 1
-    (entry,) = found(given)
-    assert [item.values.kind for item in entry.case.inputs] == ["constant"]
-
-
 def test_one_bug_met_often_is_one_minimal_finding_with_a_count(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -133,6 +133,13 @@ SWITCHES = frozenset({"poison", "use_deterministic_algorithms"})
 """Settings that are no options of `torch.compile`."""
 
 
+def describe_settings(case: Case) -> str:
+    """Options of torch.compile, then switches: "options={'freezing': True}, poison='nan'"; "" without settings."""
+    options = {name: value for name, value in case.settings if name not in SWITCHES}
+    switches = [f"{name}={value!r}" for name, value in case.settings if name in SWITCHES]
+    return ", ".join([f"{options=}"] * bool(options) + switches)
+
+
 def check_settings(case: Case) -> None:
     """Raises CaseError, one line, on a setting or value that is not in the table."""
     for name, value in case.settings:

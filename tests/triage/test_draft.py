@@ -7,17 +7,19 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.export import ExportedProgram
 
 from corpus import casefile
 from corpus.entry import Entry, Found, load
 from fuzz.evaluator import ROOT
 from fuzz.protocol import FINDINGS, SubjectResult, Verdict
 from fuzz.protocol.controls import Control
-from fuzz.protocol.failures import Failure, FaultyOperation, Raised
+from fuzz.protocol.failures import BrokenPromise, Failure, FaultyOperation, Raised
 from generators.program.case import Case, FurtherCall
 from generators.program.emit import source
 from generators.program.memory import is_written
@@ -32,7 +34,7 @@ from triage.attribution.root_cause import Experiment, Mechanism, MechanismKind, 
 from triage.report import repro
 from triage.report.build import write_refusal, write_report
 from triage.report.model import MAX_PROGRAM_LINES
-from triage.report.repro import Bug, write_script
+from triage.report.repro import Bug, Script, scripts, write_script
 from triage.report.wording import refuse, title
 
 
@@ -284,8 +286,66 @@ def without_writes(module: nn.Module, _dynamic: bool) -> Any:
     return call
 
 
-def script(case: Case, verdict: Verdict = Verdict.WRONG_RESULT, title: str = "title") -> str:
-    return write_script(Bug(case=case, result=SubjectResult("inductor", verdict), title=title)).text
+@pytest.mark.compiles
+@pytest.mark.parametrize("subject", ["export", "aot_inductor"])
+def test_repro_exports_what_was_exported(subject: str, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    names: dict[str, Any] = {"__name__": "repro"}
+    exec(script(case, subject=subject), names)
+    package = Mock(side_effect=lambda one: one)
+    monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", package)
+    monkeypatch.setattr(torch._inductor, "aoti_load_package", lambda one: one.module())
+    with torch.enable_grad():
+        assert names["test_fn"]()
+    assert package.called == (subject == "aot_inductor")
+    run_program = ExportedProgram.module
+    monkeypatch.setattr(ExportedProgram, "module", lambda one: lambda *inputs: -run_program(one)(*inputs))
+    with torch.enable_grad():
+        assert not names["test_fn"]()
+
+
+@pytest.mark.parametrize("kind", [None, "nan", "large"])
+def test_repro_compiles_under_options_and_fills_what_compiled_code_allocates(
+    kind: str | None, case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guards: Any = torch._C._dynamo.guards
+    given = []
+    monkeypatch.setattr(guards, "_empty_strided_cpu", lambda *form: torch.zeros(form[0], dtype=form[2]))
+
+    def compile_module(module: nn.Module, **options: Any) -> Any:
+        given.append(options["options"])
+        return lambda *inputs: module(*inputs) + guards._empty_strided_cpu((4, 1), (1, 1), torch.float32)[0]
+
+    monkeypatch.setattr(torch, "compile", compile_module)
+    poison = (("poison", kind),) if kind else ()
+    names: dict[str, Any] = {"__name__": "repro"}
+    exec(script(replace(case, settings=(("cpp.threads", 2), *poison)), subject="inductor_options"), names)
+    with torch.enable_grad():
+        assert names["test_fn"]() == (kind is None)
+    assert given == [{"cpp.threads": 2}]
+
+
+def test_a_report_names_settings_where_they_were_on_and_no_backend_where_none_can_be_chosen(case: Case) -> None:
+    entry = Entry(replace(case, settings=(("freezing", True), ("poison", "nan"))))
+    found = ablation()
+    found.stages[INDUCTOR] = replace(found.result, subject="inductor_options")
+    report = write_report(entry, found, ran())
+    assert [name for name, _ in report.values["settings"]] == ["`freezing=True`", "`poison=nan`"]
+    assert ["'freezing': True" in words for words, *_ in report.values["table"]].count(True) == 1
+    assert not report.values["takes_backend"]
+    text = script(entry.case)
+    assert write_report(entry, found, replace(ran(), script=Script(text))).values["takes_backend"]
+
+
+@pytest.mark.parametrize(("aspect", "asks"), [("runs", [False]), ("batch", [True])])
+def test_a_broken_promise_is_shown_by_two_runs_or_by_a_worker(aspect: str, asks: list[bool], case: Case) -> None:
+    failure = BrokenPromise("output 0", aspect, "deterministic", "the same", "torch")
+    result = SubjectResult("inductor_options", Verdict.BROKEN_PROMISE, failure=failure)
+    written = scripts(Bug(case=case, result=result, title="title"))
+    assert [bool(one.why_a_worker) for one in written] == asks
+
+
+def script(case: Case, verdict: Verdict = Verdict.WRONG_RESULT, title: str = "title", subject: str = "inductor") -> str:
+    return write_script(Bug(case=case, result=SubjectResult(subject, verdict), title=title)).text
 
 
 def imported(text: str) -> set[str]:

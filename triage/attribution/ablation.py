@@ -9,10 +9,13 @@ from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.protocol.controls import Control
 from fuzz.subjects import find_variant, get_spec
 from generators.errors import UserError
+from generators.program.case import Case
+from generators.program.settings import describe_settings
 from generators.program.type_check import low_precision
 
 EAGER, AOT_EAGER, PASSES, INDUCTOR, DYNAMIC = "eager", "aot_eager", "passes", "inductor", "inductor_dynamic"
 DECOMPOSED = "aot_eager_decomp_partition"
+EXPORTED = ("export", "aot_inductor")
 MATH = "sdpa_math"
 NO_PATTERNS, EMULATED_CASTS, TF32 = "pattern matcher off", "casts emulated", "TF32 allowed"
 
@@ -28,6 +31,8 @@ _LABELS = {
     MATH: "F.scaled_dot_product_attention, MATH backend",
     EMULATED_CASTS: 'backend="inductor", options={"emulate_precision_casts": True}',
     TF32: 'backend="inductor", TF32 allowed',
+    EXPORTED[0]: "torch.export, run as it is",
+    EXPORTED[1]: "torch.export, compiled by AOTInductor",
 }
 
 
@@ -35,8 +40,8 @@ _LABELS = {
 class Ablation:
     """The result of every stage by its name, in order, and who gave it.
 
-    `accused` is the stage that the report is about: `inductor`, or `inductor_dynamic` where only that fails; `eager`
-    where eager itself is wrong and nothing else is; `passes` where the public stages were left out.
+    `accused` is the stage that the report is about, a public one; or `eager` where eager itself is wrong and nothing
+    else is; `passes` where the public stages were left out.
     """
 
     hello: Hello
@@ -53,9 +58,11 @@ class Ablation:
         return shows_bug(self.stages.get(stage))
 
 
-def label(stage: str) -> str:
-    """The stage in words that a user of torch.compile knows."""
-    return _LABELS.get(stage, stage)
+def label(stage: str, subject: str = "", case: Case | None = None) -> str:
+    """The stage in words that a user of torch.compile knows; `subject`: what ran there, with this case."""
+    spec = get_spec(subject)
+    settings = f'mode="{spec.mode}"' if spec.mode else describe_settings(case) if case and spec.options else ""
+    return ", ".join(filter(None, [_LABELS.get(stage, stage), settings]))
 
 
 def run_ablation(entry: Entry, evaluator: Evaluator, *, full: bool = True) -> Ablation:
@@ -76,7 +83,9 @@ def run_ablation(entry: Entry, evaluator: Evaluator, *, full: bool = True) -> Ab
                 f"worker {hello.pid} has no C++ compiler, which torch.compile needs on the CPU; install g++"
             )
         stages |= evaluate(
-            *([] if case.dynamic else [INDUCTOR]), *([] if get_spec(entry.subject).random else [DYNAMIC])
+            *([] if case.dynamic else [INDUCTOR]),
+            *([] if get_spec(entry.subject).random else [DYNAMIC]),
+            *({entry.subject} & {*EXPORTED}),
         )
         is_dynamic = case.dynamic or _find_accused(entry, stages) == DYNAMIC
         base = DYNAMIC if is_dynamic else subject_of(INDUCTOR, entry)
@@ -94,15 +103,13 @@ def find_cheapest(ablation: Ablation, entry: Entry) -> str:
     """The subject that shows the failure in the least time: controls are applied to it."""
     if ablation.accused == EAGER:
         return EAGER
-    stage = next((stage for stage in (PASSES, INDUCTOR) if ablation.fails(stage)), DYNAMIC)
+    stage = next((stage for stage in (PASSES, INDUCTOR) if ablation.fails(stage)), ablation.accused)
     return subject_of(stage, entry)
 
 
 def subject_of(stage: str, entry: Entry) -> str:
-    """The subject that a stage is for this case: with random numbers of its own, little memory or settings it
-    is another."""
-    spec = get_spec(entry.subject)
-    kept = {name: True for name in ("random", "recomputes", "options") if getattr(spec, name)}
+    """The subject that a stage is for this case, with its random numbers, little memory, settings or mode."""
+    kept = {name: getattr(get_spec(entry.subject), name) for name in ("random", "recomputes", "options", "mode")}
     return find_variant(stage, **kept) or stage
 
 
@@ -116,7 +123,7 @@ def _is_faulty(result: SubjectResult) -> bool:
 
 
 def _find_accused(entry: Entry, stages: Mapping[str, SubjectResult]) -> str:
-    public = [name for name in (INDUCTOR, DYNAMIC) if name in stages]
+    public = [name for name in (INDUCTOR, DYNAMIC, *EXPORTED) if name in stages]
     faulty = [name for name in (*public, PASSES, DECOMPOSED, AOT_EAGER) if _is_faulty(stages[name])]
     is_relevant = set(faulty) & set(public or faulty)
     if stages[EAGER].verdict is Verdict.EAGER_SUSPECT and (entry.subject == EAGER or not is_relevant):

@@ -24,6 +24,7 @@ _SYMBOLIC = "passes_dynamic"
 _BEFORE_CODEGEN = (
     (subjects.AOT_EAGER, "aot", Stage.DYNAMO, ""),
     (subjects.DECOMPOSED, "aot", Stage.DYNAMO, "decompositions or the partitioner"),
+    ("export", "aot", Stage.DYNAMO, "torch.export"),
     (subjects.PASSES, "inductor", Stage.GRAPH_PASSES, ""),
 )
 """Stages of the ablation before code generation, and who is at fault, where, if one is the first that fails."""
@@ -82,7 +83,7 @@ def _find_compiler_cause(entry: Entry, study: Study, ablation: Ablation) -> Root
     def make_experiment(stage: str) -> Experiment:
         return Experiment(passes(ablation.stages.get(stage)), subject=stage)
 
-    for name, who, stage, part in _BEFORE_CODEGEN[:2]:
+    for name, who, stage, part in _BEFORE_CODEGEN[:3]:
         if ablation.fails(name):
             evidence = tuple(map(make_experiment, dict.fromkeys((subjects.AOT_EAGER, name))))
             return RootCause(who, stage, part, mechanism_of(study.result, MechanismKind.OTHER_VALUES), evidence)

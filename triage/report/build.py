@@ -16,6 +16,7 @@ from generators.errors import UserError
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
 from generators.program.emit import source
+from generators.program.settings import SETTINGS
 from generators.program.type_check import types_of
 from triage import script_runs
 from triage.attribution.ablation import DYNAMIC, PASSES, Ablation, find_cheapest, label, run_ablation
@@ -105,14 +106,16 @@ def write_report(
         "cause": describe_cause(ablation, cause) if cause else "",
         "evidence": describe_evidence(cause.evidence) if cause else [],
         "program": source(case).strip(),
+        "settings": [(f"`{name}={value}`", SETTINGS[name].switches_on) for name, value in case.settings],
         "is_sequence": bool(case.calls),
         "calls": _list_calls(case, result) if kernel else [],
         "exit_code": "timed out" if run.code == TIMEOUT_EXIT else str(run.code),
         "output": "" if result.verdict in WITHOUT_NUMBERS else run.output.strip(),
         "log": shorten_log(run.log) if result.verdict in WITHOUT_NUMBERS else "",
         "why_a_worker": evidence.script.why_a_worker,
+        "takes_backend": "TORCH_COMPILE_BACKEND" in evidence.script.text,
         "place": repro.place_of(ablation.accused) if kernel else "",
-        "table": list_stages(ablation),
+        "table": list_stages(case, ablation),
         "fired": () if kernel else result.fired,
         "conditions": conditions,
         "diff": explanation.diff() if explanation and not kernel else [],
@@ -133,7 +136,7 @@ def write_refusal(case: Case, ablation: Ablation, why: str) -> Draft:
     values = {
         "why": why,
         "failure": describe_with_names(case, result),
-        "table": list_stages(ablation),
+        "table": list_stages(case, ablation),
         "numbers": list_numbers(result),
         "environment": f"torch {ablation.hello.torch} on {ablation.hello.device}",
         "case": case.id,
@@ -142,12 +145,10 @@ def write_refusal(case: Case, ablation: Ablation, why: str) -> Draft:
     return Draft("refusal.md.j2", f"not a bug to report: {result.verdict}", values)
 
 
-def list_stages(ablation: Ablation) -> list[tuple[str, str, str, str]]:
+def list_stages(case: Case, ablation: Ablation) -> list[tuple[str, str, str, str]]:
     """Every way the case was run, its verdict, error against float64 and `torch._dynamo.utils.same`, as shown."""
-    return [
-        (f"`{words}`" if "=" in words else words, *_cells(result))
-        for words, result in ((label(name), result) for name, result in ablation.stages.items())
-    ]
+    found = ((label(name, result.subject, case), result) for name, result in ablation.stages.items())
+    return [(f"`{words}`" if "=" in words else words, *_cells(result)) for words, result in found]
 
 
 def _cells(result: SubjectResult) -> tuple[str, str, str]:
@@ -222,7 +223,7 @@ def _reproduce(bug: Bug, config: WorkerConfig, file: Path) -> tuple[Script, Run]
         replace_file(file, script.text.encode())
         # A worker's script needs more than torch of its interpreter, and is told whose torch to test.
         python, arguments = (sys.executable, (config.python,)) if script.why_a_worker else (config.python, ())
-        importable = (str(ROOT), str(Path.cwd())) if repro.is_kernel(bug.result) else ()
+        importable = (str(ROOT), str(Path.cwd())) if script.why_a_worker or repro.is_kernel(bug.result) else ()
         run = script_runs.run(file, python, seconds=3 * config.timeout, importable=importable, arguments=arguments)
         if run.code == CANT_RUN and not repro.is_kernel(bug.result):
             raise UserError(f"{file} does not run under {config.python}: {run.log.strip()[-200:]}")

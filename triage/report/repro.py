@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from corpus.entry import Entry, Expectation, dumps
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import DropoutMask, OutOfBounds
+from fuzz.protocol.failures import BrokenPromise, DropoutMask, OutOfBounds
 from fuzz.subjects import get_spec, is_user_function
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
@@ -34,8 +34,7 @@ FAR, FAR_LOW_PRECISION = 0.0005, 0.05
 """Eager off by this share of a row's size is wrong: `suspicious_share` in fuzz/check/oracle/constants.py."""
 
 ENDS_PROCESS = frozenset({Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY, Verdict.DEVICE_ERROR})
-RAISES = frozenset({Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR, Verdict.OUT_OF_MEMORY})
-WITHOUT_NUMBERS = ENDS_PROCESS | RAISES | {Verdict.TIMEOUT}
+WITHOUT_NUMBERS = ENDS_PROCESS | {Verdict.COMPILE_ERROR, Verdict.RUNTIME_ERROR, Verdict.TIMEOUT}
 """What fails in these ways prints no numbers but a log."""
 
 _IMPORTS = {
@@ -85,33 +84,33 @@ def is_attention(subject: str) -> bool:
 
 
 def scripts(bug: Bug) -> Iterator[Script]:
-    """Scripts that may show the bug, the best one first: one that runs the program and, for an attention function, one
-    that asks a worker."""
+    """Scripts that may show the bug, the best one first; the last asks a worker where a plain run may not show it."""
     failure, verdict = bug.result.failure, bug.result.verdict
     # A plain run makes the case's own call alone, and looks at values and memory, not at the process.
-    is_hidden = verdict is Verdict.STATE_CHANGED or (
-        failure is not None and bool(failure.sequences or failure.is_of_further_call)
-    )
-    if not (is_kernel(bug.result) and is_hidden):
+    is_of_others = failure is not None and (failure.sequences or failure.is_of_further_call)
+    is_hidden = is_of_others or verdict is Verdict.STATE_CHANGED or getattr(failure, "aspect", "") == "batch"
+    if not is_hidden:
         yield write_script(bug)
-    if is_kernel(bug.result):
+    if is_hidden or is_kernel(bug.result):
         yield write_worker_script(bug)
 
 
 def write_script(bug: Bug) -> Script:
     """The script that needs torch alone, or torch and the kernel."""
     case, verdict, subject = bug.case, bug.result.verdict, bug.result.subject
+    spec = get_spec(subject)
     program = source(case).strip()
     who = "kernel" if is_kernel(bug.result) else "eager" if verdict is Verdict.EAGER_SUSPECT else "compiled"
-    module, _, function = (subject if is_user_function(subject) else get_spec(subject).function).partition(":")
+    switches = dict(case.settings) if who == "compiled" and spec.options else {}
+    options = {name: switches.pop(name) for name in [*switches] if name not in SWITCHES}
+    module, _, function = (subject if is_user_function(subject) else spec.function).partition(":")
     failure = bug.result.failure
     writes = bug.result.writes + (failure.writes if isinstance(failure, OutOfBounds) else ())
-    compiles = who == "compiled" or bool(
-        is_kernel(bug.result) and not is_user_function(subject) and get_spec(subject).backend
-    )
+    compiles = who == "compiled" or bool(is_kernel(bug.result) and not is_user_function(subject) and spec.backend)
     borders = bool(module) and not compiles and _is_of_memory(bug.result)
     mutates = any(write.place == "itself" for write in writes) or getattr(failure, "aspect", "") == "mutation"
     differentiates = case.training or any(call.under == "training" for call in case.calls)
+    takes_backend = who == "compiled" and not spec.is_exported
     call = "run(Module(), backend=BACKEND)"
     if who == "kernel":
         call = 'run(WithKernel(), backend="inductor")' if compiles else "run(WithKernel())"
@@ -119,13 +118,13 @@ def write_script(bug: Bug) -> Script:
         "repro.py.j2",
         title=_quotable(bug.title),
         about=textwrap.fill(_about(bug, who, borders=borders), 124, break_on_hyphens=False),
-        imports=sorted({"sys"} | ({"os"} if module or who == "compiled" else set()) | _IMPORTS.get(verdict, set())),
+        imports=sorted({"sys"} | ({"os"} if module or takes_backend else set()) | _IMPORTS.get(verdict, set())),
         source=program,
         module=module,
         function=function,
         place=place_of(subject) if is_kernel(bug.result) else "",
         interpreted=bug.device == "cpu",
-        sdpa_backend=get_spec(subject).sdpa,
+        sdpa_backend=spec.sdpa,
         forward=forward_of(case) if is_kernel(bug.result) else "",
         who=who,
         sdpa=any(op.kind == "sdpa" for op in case.ops),
@@ -138,8 +137,9 @@ def write_script(bug: Bug) -> Script:
         verdict=str(verdict.value),
         gradients=differentiates and any(category(types_of(case)[name].dtype) == 2 for name in case.returns),
         dynamic=bug.dynamic or case.dynamic,
-        options={name: value for name, value in case.settings if name not in SWITCHES} if who == "compiled" else {},
-        deterministic=who == "compiled" and "use_deterministic_algorithms" in dict(case.settings),
+        exported=spec.backend if spec.is_exported else "",
+        settings={"options": options} if options else {"mode": spec.mode} if spec.mode else {},
+        switches=switches,
         random=is_random(case),
         names=json.dumps([item.name for item in case.inputs if not item.parameter]),
         keeps_memory=bool(case.calls) or any(item.shares for item in case.inputs),
@@ -200,7 +200,8 @@ def _about(bug: Bug, who: str, *, borders: bool) -> str:
     subject, factor = _quotable(bug.result.subject), _factor(bug.case)
     codes = "Exits with 0 without the bug, 125 if it can't run, 1 with the bug"
     if who == "compiled":
-        return f"{codes}. TORCH_COMPILE_BACKEND names the backend, by default inductor."
+        is_named = get_spec(bug.result.subject).is_exported
+        return f"{codes}.{'' if is_named else ' TORCH_COMPILE_BACKEND names the backend, by default inductor.'}"
     if who == "eager":
         far = "" if is_random(bug.case) else f", or off by more than {_share(bug.case)} of its row's size"
         return f"Compiles nothing. {codes}: eager is not finite where float64 is{far}."
@@ -221,7 +222,7 @@ def _why_a_worker(result: SubjectResult) -> str:
     failure = result.failure
     if failure is not None and failure.sequences:
         return "attnfuzz's workers make packed or paged calls of the module's dense ones"
-    if isinstance(failure, DropoutMask) or (failure is not None and failure.is_of_further_call):
+    if isinstance(failure, DropoutMask | BrokenPromise) or (failure is not None and failure.is_of_further_call):
         return "it takes further calls with other arguments, which attnfuzz's workers make"
     if result.verdict is Verdict.STATE_CHANGED:
         return "attnfuzz's workers compare the state of the process before and after a call"

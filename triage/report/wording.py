@@ -16,6 +16,7 @@ from generators.program.features import features
 from generators.program.further_calls import list_differences
 from generators.program.memory import is_written, list_targets
 from generators.program.ops.shaping import VIEWS
+from generators.program.settings import describe_settings
 from generators.program.type_check import attributes, types_of
 from triage.attribution.ablation import EAGER, MATH, PASSES, Ablation, label
 from triage.attribution.root_cause import RootCause
@@ -106,7 +107,8 @@ def title(case: Case, result: SubjectResult, device: str, rules: Sequence[str] =
     """One line such as "[Inductor][CPU] attention with softmax over dim 0: compiled off by 2.3, eager by 3e-08
     (float64)", or "attention kernel pkg:attention: wrong gradient dq where S > 64 and S % 64 != 0"."""
     if not is_kernel(result):
-        compiler = "" if result.verdict is Verdict.EAGER_SUSPECT else "[Inductor]"
+        name = result.subject if get_spec(result.subject).is_exported else "Inductor"
+        compiler = "" if result.verdict is Verdict.EAGER_SUSPECT else f"[{name}]"
         return f"{compiler}[{device.upper()}] {describe_program(case, result.fired)}: {_symptom(case, result)}"
     backend = get_spec(result.subject).sdpa
     who = f"scaled_dot_product_attention, {backend} backend" if backend else f"attention kernel {result.subject}"
@@ -122,7 +124,7 @@ def summarize(case: Case, ablation: Ablation) -> str:
     where = f"torch {ablation.hello.torch}, {ablation.hello.device_name or ablation.hello.device}"
     does = _VERDICTS[result.verdict][0]
     if not is_kernel(result):
-        under = "" if result.verdict is Verdict.EAGER_SUSPECT else f" with `{label(subject)}`"
+        under = "" if result.verdict is Verdict.EAGER_SUSPECT else f" with `{label(subject, result.subject, case)}`"
         return f"The module below {does}{under} ({where}): {_detail(case, result)}."
     mode = "forward and backward" if case.training else "forward"
     happens = f"`{subject}` {does} in the attention below, {mode}: {_detail(case, result)}."
@@ -246,7 +248,7 @@ def describe_program(case: Case, fired: tuple[str, ...] = ()) -> str:
     what += " in training" if case.training else ""
     what += f" with {case.checkpoint} checkpointing" if case.checkpoint else ""
     what += " with symbolic sizes" if case.dynamic else ""
-    what += f" with options={dict(case.settings)}" if case.settings else ""
+    what += f" with {describe_settings(case)}" if case.settings else ""
     differences = " and ".join(list_differences(case))
     return f"{what}, called again{f' with {differences}' if differences else ''}" if case.calls else what
 

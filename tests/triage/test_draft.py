@@ -336,12 +336,24 @@ def test_a_report_names_settings_where_they_were_on_and_no_backend_where_none_ca
     assert write_report(entry, found, replace(ran(), script=Script(text))).values["takes_backend"]
 
 
-@pytest.mark.parametrize(("aspect", "asks"), [("runs", [False]), ("batch", [True])])
-def test_a_broken_promise_is_shown_by_two_runs_or_by_a_worker(aspect: str, asks: list[bool], case: Case) -> None:
-    failure = BrokenPromise("output 0", aspect, "deterministic", "the same", "torch")
-    result = SubjectResult("inductor_options", Verdict.BROKEN_PROMISE, failure=failure)
-    written = scripts(Bug(case=case, result=result, title="title"))
-    assert [bool(one.why_a_worker) for one in written] == asks
+def promise(aspect: str) -> Failure:
+    return BrokenPromise("output 0", aspect, "deterministic", "the same", "torch")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "failure", "asks"),
+    [
+        (Verdict.BROKEN_PROMISE, promise("runs"), False),
+        (Verdict.BROKEN_PROMISE, promise("batch"), True),
+        (Verdict.STATE_CHANGED, None, True),
+        (Verdict.WRONG_RESULT, OFF, False),
+    ],
+)
+def test_a_worker_is_asked_for_what_a_plain_run_can_not_show(
+    verdict: Verdict, failure: Failure | None, asks: bool, case: Case
+) -> None:
+    result = SubjectResult("inductor_options", verdict, failure=failure)
+    assert [bool(one.why_a_worker) for one in scripts(Bug(case=case, result=result, title="title"))] == [asks]
 
 
 def script(case: Case, verdict: Verdict = Verdict.WRONG_RESULT, title: str = "title", subject: str = "inductor") -> str:

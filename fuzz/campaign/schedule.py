@@ -15,6 +15,9 @@ BLOCK = 4
 """Consecutive case numbers that one worker gets: on a GPU such cases share most of what kernels are compiled for, which
 takes seconds, a call milliseconds. Of more that share their options a campaign of a minute meets too few options."""
 
+FIRST_COMPILE = 5.0
+"""Seconds that a subject is taken to need for its first case if it compiles C++: until its share of worker time is that
+much, the cheap subjects run, which find most."""
 LARGE_SHARE = 0.05
 """The part of worker time after which large cases meet the cheap subjects alone."""
 
@@ -66,7 +69,8 @@ class Schedule:
                 return self.always
             for subject in self.sometimes:
                 spec = get_spec(subject)
-                if self._spent[subject] >= spec.share * self._total:
+                first = FIRST_COMPILE if spec.needs_cxx and not self._spent[subject] else 0.0
+                if self._spent[subject] + first >= spec.share * self._total:
                     continue
                 has_static_form = replace(spec, dynamic=False) in map(get_spec, self.sometimes)
                 if spec.dynamic and not case.dynamic and has_static_form:

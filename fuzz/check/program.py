@@ -2,12 +2,14 @@
 
 import itertools
 import linecache
+import sys
 import traceback
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -23,15 +25,19 @@ class Program:
     """The executed source of one case: `Module` and `inputs` of the source contract (see docs/architecture.md).
 
     `given` are names the source may use without defining them. Raises whatever the source raises. The source stays
-    visible to tracebacks until `close`.
+    visible to tracebacks, and is a module that can be imported, until `close`.
     """
 
     def __init__(self, source: str, device: str = "cpu", given: dict[str, Any] | None = None) -> None:
         self.device = device
-        self.filename = f"<case {next(_serial)}>"
+        number = next(_serial)
+        self.filename = f"<case {number}>"
         linecache.cache[self.filename] = (len(source), None, source.splitlines(keepends=True), self.filename)
         settings.restore_switches()
-        self._names: dict[str, Any] = {"__name__": "case", "__file__": self.filename, **(given or {})}
+        # torch.export imports the modules of functions that a program defines.
+        self._module = sys.modules[f"case.{number}"] = ModuleType(f"case.{number}")
+        self._names: dict[str, Any] = vars(self._module)
+        self._names.update({"__file__": self.filename, **(given or {})})
         exec(compile(source, self.filename, "exec"), self._names)
 
     def module(self, training: bool) -> nn.Module:
@@ -70,6 +76,7 @@ class Program:
     def close(self) -> None:
         """Let go of the source."""
         linecache.cache.pop(self.filename, None)
+        sys.modules.pop(self._module.__name__, None)
 
 
 def is_from_text(error: BaseException) -> bool:

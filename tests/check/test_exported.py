@@ -30,7 +30,8 @@ class Module(nn.Module):
 
     def forward(self, q, k, v, table):
         def score_mod(score, b, h, q_idx, kv_idx):
-            return score + self.slopes[h] * (kv_idx - q_idx) + table[q_idx - kv_idx + k.size(2) - 1]
+            sloped = torch.add(score, self.slopes[h] * (kv_idx - q_idx))  # reads a name of the module around it
+            return sloped + table[q_idx - kv_idx + k.size(2) - 1]
 
         return flex_attention(q, k, v, score_mod)
 

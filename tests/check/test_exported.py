@@ -40,6 +40,23 @@ def inputs():
     q, k, v = (torch.randn(1, 2, 5, 16, generator=torch.Generator().manual_seed(seed)) for seed in range(3))
     return [q, k, v, torch.linspace(-1, 1, 9)]
 """
+LAYER = """
+import torch
+from torch import nn
+
+
+class Module(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
+
+    def forward(self, x):
+        return self.attention(x, x, x)[0]
+
+
+def inputs():
+    return [torch.randn((2, 3, 4), generator=torch.Generator().manual_seed(0))]
+"""
 
 
 @pytest.mark.parametrize(
@@ -49,6 +66,8 @@ def inputs():
         (PLAIN, True, Verdict.SKIPPED),
         # Traced as workers run flex_attention in eager, it would give tensors without values.
         (FLEX, False, Verdict.OK),
+        # Strides that eager's fast path gives.
+        (LAYER, False, Verdict.OK),
         # A buffer that is written to, and an output that is a view of an input.
         (PLAIN.replace("        return", "        q += 1\n        return q.transpose(0, 1),"), False, Verdict.OK),
     ],

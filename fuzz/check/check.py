@@ -18,7 +18,7 @@ from fuzz.check.exceptions import SubjectError, SuppressOutOfMemory, Unsupported
 from fuzz.check.oracle import constants, dynamo_same
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.noise import Noise
-from fuzz.check.oracle.verdict import DOUBTED, Judge, Judgement
+from fuzz.check.oracle.verdict import DOUBTED, Judge, Judgement, find_stride_difference
 from fuzz.check.poison import POISON, ZERO
 from fuzz.check.program import Execution, is_from_text
 from fuzz.check.promises import judge_row
@@ -198,8 +198,11 @@ def judge_compiled(case: CaseRun, subject: Subject, compiled: Compiled, runs: li
     judgement = case.judge_runs(runs)
     is_of_strides = isinstance(judgement.failure, FormDiffers) and judgement.failure.aspect == "strides"
     if is_of_strides and subject.spec.is_exported:
-        # torch.export traces another path of attention layers than eager's fast one, and promises no strides.
-        judgement = Judgement(Verdict.ROUNDING, None, judgement.numbers)
+        # torch.export traces attention layers as eager runs them without its fast path.
+        with process_state.hold_state("torch's fast path", False):
+            plain = case.execute()
+        if find_stride_difference(plain, runs[0]) is None:
+            judgement = Judgement(Verdict.ROUNDING, None, judgement.numbers)
     judgement = case.suspect_eager(judgement, runs[0], subject)
     if judgement.verdict in (Verdict.SKIPPED, Verdict.EAGER_SUSPECT):
         return judgement

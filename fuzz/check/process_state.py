@@ -130,7 +130,8 @@ def restore_state() -> Iterator[None]:
     """Within it, state may change: it is put back at the end, and `take_changes` says what it was.
 
     Where modules are imported within it, libraries set up their process: new variables of the environment stay, and
-    only what can't be put back is reported. Filters of warnings are put back and never reported.
+    only options of compilers that somebody chose and what can't be put back is reported. Filters of warnings are put
+    back and never reported.
     """
     before, modules = read_state(), len(sys.modules)
     try:
@@ -139,8 +140,7 @@ def restore_state() -> Iterator[None]:
     finally:
         is_import = not all(map(_is_generated, list(sys.modules.values())[modules:]))
         for change in _put_back(*before, is_import=is_import):
-            if not (is_import and change.is_restored):
-                _found.setdefault(change.state, change)
+            _found.setdefault(change.state, change)
 
 
 def take_changes() -> tuple[StateChange, ...]:
@@ -208,7 +208,9 @@ def _put_back(
         if was != now:
             with suppress(Exception):
                 STATES[state][1](was)
-            yield StateChange(state, _show(was), _show(now), is_restored=was == _read(state))
+            is_restored = was == _read(state)
+            if not (is_import and is_restored):
+                yield StateChange(state, _show(was), _show(now), is_restored)
     for (place, home), names in zip(_NAMESPACES.items(), namespaces, strict=True):
         after = _list_names(home)
         if all(map(is_, names.values(), after.values())) and len(names) == len(after):
@@ -217,7 +219,9 @@ def _put_back(
             if _is_same(after.get(name), names[name]):
                 continue
             setattr(home, name, names[name])
-            yield StateChange(f"{place}.{name}", _show(names[name]), _show(after.get(name, "nothing")))
+            is_chosen = "_config" in vars(home) and names[name] is not _UNSET
+            if is_chosen or not is_import:
+                yield StateChange(f"{place}.{name}", _show(names[name]), _show(after.get(name, "nothing")))
     now = _read_environment()
     for key in (key for key in {**environment, **now} if now.get(key) != environment.get(key)):
         if os.fsdecode(key) in " ".join(_SET_BY_LIBRARIES.values()).split() or (is_import and key not in environment):
@@ -228,7 +232,8 @@ def _put_back(
             del os.environb[key]
         # Values may be secrets.
         texts = ("a value" if key in environment else "nothing", "another value" if key in now else "nothing")
-        yield StateChange(f"the environment variable {os.fsdecode(key)}", *texts)
+        if not is_import:
+            yield StateChange(f"the environment variable {os.fsdecode(key)}", *texts)
 
 
 def _show(value: object) -> str:

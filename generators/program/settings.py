@@ -18,7 +18,7 @@ class Setting:
 
     devices, versions: where it exists, versions as a specifier of torch. needs: settings without which it does nothing.
     passes: it acts in Inductor's graph passes. inference: it acts there alone. weight: how often it is drawn; those
-    have more that force what otherwise takes millions of elements.
+    have more that force what otherwise takes millions of elements, and those that promise equal bits.
     """
 
     switches_on: str
@@ -121,11 +121,11 @@ SETTINGS: dict[str, Setting] = {
     "eager_numerics.division_rounding": Setting("division rounded as eager's", devices=_CUDA),
     "eager_numerics.disable_ftz": Setting("denormals kept", devices=_CUDA),
     "numerics": Setting("eager's numbers", ("strict", "strict_pointwise", "strict_reduction"), versions=">=2.15"),
-    "deterministic": Setting("nothing chosen by measuring"),
-    "batch_invariant": Setting("a row's numbers whatever the batch", devices=_CUDA, versions=">=2.12"),
+    "deterministic": Setting("nothing chosen by measuring", weight=2.0),
+    "batch_invariant": Setting("a row's numbers whatever the batch", devices=_CUDA, versions=">=2.12", weight=4.0),
     # Around the compiled program.
     "poison": Setting("what compiled code allocates is filled with NaN or large numbers", ("nan", "large"), weight=4.0),
-    "use_deterministic_algorithms": Setting("torch.use_deterministic_algorithms: equal results in every run"),
+    "use_deterministic_algorithms": Setting("equal results in every run", weight=4.0),
 }
 """By name, which is that of `torch.compile(options={...})` except for those around the program."""
 

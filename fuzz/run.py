@@ -16,7 +16,7 @@ def run(
     budget: str,
     seed: int | None = None,
     workers: int = 2,
-    device: Literal["cpu", "cuda"] = "cpu",
+    device: str = "cpu",
     python: str | None = None,
     against: str | None = None,
     out: Path | None = None,
@@ -46,7 +46,7 @@ def run(
     workers
         Number of worker processes, at most 2 for each CPU.
     device
-        cpu or cuda.
+        cpu, cuda for all GPUs of this machine, or cuda:0,1 for some. A worker uses one of them.
     python
         Interpreter, and so torch version, of the workers; by default the current one.
     against
@@ -100,14 +100,15 @@ def run(
     3: a bug in attnfuzz, with its traceback; also if the campaign went on without the cases that it hit
     130: interrupted by Ctrl-C, SIGTERM or SIGHUP; cases have 5 s to finish, the second stops at once
     """
-    from fuzz.campaign.options import Budget
+    from fuzz.campaign.options import Budget, list_gpus
     from fuzz.campaign.schedule import choose_subjects
     from fuzz.durations import parse_duration
     from generators.errors import UserError
 
     limits = Budget.parse(budget)
     shrink_seconds = parse_duration(shrink_time, "shrink-time")
-    subjects = choose_subjects(subject or [], device)
+    gpus, kind = list_gpus(device), device.partition(":")[0]
+    subjects = choose_subjects(subject or [], kind)
     if seeds is not None and engine == "random":
         raise UserError("--seeds needs --engine guided or atheris")
     if seed is not None and seed < 0:
@@ -123,7 +124,7 @@ def run(
     from fuzz.campaign.session import default_path
     from fuzz.evaluator import ROOT, WorkerConfig
 
-    config = WorkerConfig.from_options(python, device, subjects, timeout, memory, workers)
+    config = WorkerConfig.from_options(python, kind, subjects, timeout, memory, workers)
     options = Options(
         budget=limits,
         seed=-1 if seed is None else seed,
@@ -144,6 +145,8 @@ def run(
         junit=junit,
         quiet=quiet,
         named=tuple(subject or ()),
+        device=device,
+        gpus=gpus,
     )
     return _campaign(options)
 

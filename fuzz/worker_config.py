@@ -26,7 +26,8 @@ class WorkerConfig:
     `named`: subjects that it loads at its start: `package.module:function`, and built-in attention functions whose
     capabilities are asked for; `timeout`: seconds that one stage of a check may take;
     `memory_mib`: resident memory of the process and its children; `command`: what to run instead of the worker of this
-    checkout; `module` and `arguments`: the module it runs, and further arguments; `quiet`: say nothing of a slow start.
+    checkout; `module` and `arguments`: the module it runs, and further arguments; `quiet`: say nothing of a slow start;
+    `gpu`: its `CUDA_VISIBLE_DEVICES`, "" for that of this process.
     """
 
     python: str = sys.executable
@@ -38,6 +39,7 @@ class WorkerConfig:
     module: str = "fuzz.check.worker"
     arguments: tuple[str, ...] = ()
     quiet: bool = False
+    gpu: str = ""
 
     @classmethod
     def from_options(
@@ -82,6 +84,8 @@ class WorkerConfig:
             "OMP_NUM_THREADS": "1",
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
         }
+        if self.gpu:
+            environment["CUDA_VISIBLE_DEVICES"] = self.gpu
         # Workers run in another directory. Inductor calls the C++ compiler without quotes.
         if cache is not None and " " not in str(cache.absolute()):
             environment.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache.absolute()))

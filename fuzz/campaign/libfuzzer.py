@@ -91,7 +91,7 @@ class LibFuzzerThread(WorkerThread):
         super().__init__(investigations, number)
         options, out = self.shared.options, self.shared.options.out
         self.host = Host(
-            options.setup,
+            options.bind(options.setup, number),
             out / f"atheris-{number}",
             f"{options.seed}:{number}:{self.shared.results.position()[0]}",
             options.seeds,

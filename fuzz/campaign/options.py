@@ -2,6 +2,7 @@
 
 import errno
 import math
+import os
 import re
 import shutil
 import sqlite3
@@ -9,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Self
@@ -29,6 +30,7 @@ GRACE_SECONDS = 5.0
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
 _SQLITE_DISK_ERRORS = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY)
 _CASES = re.compile(r"(\d+)x")
+_DEVICE = re.compile(r"cpu|cuda(?::(\d+(?:,\d+)*))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,8 @@ class Options:
     known: directories of bugs that are not reported again; shrink_seconds: wall time to shrink one suspicion; engine:
     one of ENGINES; seeds: cases that a guided search or libFuzzer starts with, not the default ones if `has_own_seeds`;
     ledger: the known bugs; against: workers of a second interpreter, under which a finding must pass or fail in another
-    way; quiet: print only findings; json, junit: files to write; named: the subjects that the user gave.
+    way; quiet: print only findings; json, junit: files to write; named: the subjects that the user gave; device: as the
+    user gave it; gpus: `CUDA_VISIBLE_DEVICES` for workers, by turns.
     """
 
     budget: Budget
@@ -81,6 +84,8 @@ class Options:
     json: Path | None = None
     junit: Path | None = None
     named: tuple[str, ...] = ()
+    device: str = "cpu"
+    gpus: tuple[str, ...] = ()
 
     @property
     def resume_arguments(self) -> list[str]:
@@ -91,15 +96,38 @@ class Options:
             ("--ledger", self.ledger and self.ledger.path != DEFAULT_LEDGER and self.ledger.path),
             ("--python", self.setup.python != sys.executable and self.setup.python),
             ("--against", self.against and self.against.python),
-            ("--device", self.setup.device != "cpu" and self.setup.device),
+            ("--device", self.device != "cpu" and self.device),
             *(("--subject", subject) for subject in self.named),
         ]
         return [word for option, value in given if value for word in (option, str(value))]
+
+    def bind(self, config: WorkerConfig, number: int) -> WorkerConfig:
+        """The configuration of worker `number`: with its GPU."""
+        return replace(config, gpu=self.gpus[number % len(self.gpus)]) if self.gpus else config
 
     @property
     def is_of_user(self) -> bool:
         """Whether functions of the user's alone are tested, and so not eager."""
         return all(map(is_user_function, self.subjects))
+
+
+def list_gpus(device: str) -> tuple[str, ...]:
+    """`CUDA_VISIBLE_DEVICES` for each GPU that `cpu`, `cuda` or `cuda:0,1` names; `cuda`: all there are, none where
+    that is not known. Numbers are those of torch. Raises `UserError`."""
+    given = _DEVICE.fullmatch(device)
+    if given is None:
+        raise UserError(f"--device must be cpu, cuda, or cuda:0,1 for some of the GPUs, got {device!r}")
+    if device == "cpu":
+        return ()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:  # A container has the device files of its own GPUs alone.
+        gpus = [str(number) for number, _ in enumerate(Path("/dev").glob("nvidia[0-9]*"))]
+    else:
+        gpus = [gpu for gpu in visible.split(",") if gpu]
+    named = [int(number) for number in given[1].split(",")] if given[1] else range(len(gpus))
+    if missing := [number for number in named if number >= len(gpus)]:
+        raise UserError(f"--device {device}: there is no GPU {missing[0]}, the number of GPUs is {len(gpus)}")
+    return tuple(gpus[number] for number in named)
 
 
 class StopReason(StrEnum):

@@ -38,14 +38,14 @@ class WorkerThread(threading.Thread):
         self.fault: Exception | None = None
         options, out = self.shared.options, self.shared.options.out
         cache, log = out / "cache" / f"worker-{number}", out / "workers" / f"worker-{number}.log"
-        worker = WorkerProcess(options.setup, cache, log, self._on_start, self._on_death)
+        worker = WorkerProcess(options.bind(options.setup, number), cache, log, self._on_start, self._on_death)
         self.evaluator = Evaluator(worker)
         self.evaluators = [self.evaluator]
         """All of them, to be ended with the thread."""
         self._baseline: Evaluator | None = None
         if options.against is not None:
             cache, log = out / "cache" / f"against-{number}", out / "workers" / f"against-{number}.log"
-            self._baseline = Evaluator(WorkerProcess(options.against, cache, log))
+            self._baseline = Evaluator(WorkerProcess(options.bind(options.against, number), cache, log))
             self.evaluators.append(self._baseline)
         self._next: Job | None = None
         self.task = ""

@@ -2,8 +2,8 @@
 
     python -m benchmarks.planted [--torch] [--workers 2] [--budget 10m] [--seed 1] [NAME...]
 
-For every defect runs `python -m fuzz.run --subject benchmarks.defects:NAME --fail-fast`, again where what it saves is
-a bug without the defect too, and prints the seconds to the first suspicion and to the saved finding, its verdict,
+For every defect runs `python -m fuzz.run --subject benchmarks.defects:NAME` until it saves a finding that is none
+without the defect, and prints the seconds to the first suspicion of that verdict and to the saved finding, its verdict,
 operations and sizes, and where the error is. Exits with 1 when one is missed.
 
 With `--torch` the defects are those of `benchmarks/planted_torch` that take writes, several calls or settings to show.
@@ -12,6 +12,7 @@ They are in torch's own functions, so that campaigns have their usual subjects; 
 
 import argparse
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,13 +24,9 @@ from benchmarks.attribution import planted
 from benchmarks.defects import DEFECTS
 from benchmarks.planted_torch.sitecustomize import FUNCTIONS
 from corpus import entry
-from fuzz.durations import parse_duration
 from fuzz.evaluator import WorkerConfig, open_evaluator
 from fuzz.protocol import Verdict
 from generators.program.ops import OPS
-
-GRACE_SECONDS = 20.0
-"""With less of the budget left no campaign begins."""
 
 
 def main() -> int:
@@ -46,23 +43,23 @@ def main() -> int:
     for name in options.names or (FUNCTIONS if options.torch else DEFECTS):
         with tempfile.TemporaryDirectory(prefix="attnfuzz-planted-") as scratch:
             out = Path(scratch) / "run"
-            command = [sys.executable, "-m", "fuzz.run", "--fail-fast"]
+            command = [sys.executable, "-m", "fuzz.run"]
             command += [] if options.torch else [f"--subject=benchmarks.defects:{name}"]
-            command += [f"--{key}={getattr(options, key)}" for key in ("workers", "seed", "device")]
             command += [f"--out={out}", f"--corpus={scratch}/found"]
-            end, findings, others = time.monotonic() + parse_duration(options.budget, "budget"), 0, set[str]()
-            while time.monotonic() < end - GRACE_SECONDS:
-                with planted(name if options.torch else ""):
-                    budget = f"--budget={end - time.monotonic():.0f}s"
-                    subprocess.run([*command, budget], stdout=subprocess.DEVNULL, check=False)
-                events = [json.loads(line) for line in (out / "events.ndjson").read_text().splitlines()]
-                saved = [e for e in events if e["event"] == "FindingSaved"]
-                if len(saved) == findings:
-                    break
-                findings = len(saved)
-                if not (options.torch and shows_without_defect(saved[-1], options.device)):
-                    break
-                others.add(saved[-1]["path"])
+            command += [f"--{key}={getattr(options, key)}" for key in ("workers", "budget", "seed", "device")]
+            with planted(name if options.torch else ""):
+                campaign = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+            saved, others = 0, set[str]()
+            while campaign.poll() is None:
+                time.sleep(1.0)
+                findings = [event for event in read_events(out) if event["event"] == "FindingSaved"]
+                for finding in findings[saved:]:
+                    if options.torch and shows_without_defect(finding, options.device):
+                        others.add(finding["case"])
+                    else:
+                        campaign.send_signal(signal.SIGINT)
+                saved = len(findings)
+            events = read_events(out)
             missed += not print_found(name, events, others)
     return 1 if missed else 0
 
@@ -75,14 +72,22 @@ def shows_without_defect(found: dict[str, Any], device: str) -> bool:
         return evaluator.judge(entry.load(Path(found["path"])).case, subject).verdict.is_finding
 
 
+def read_events(out: Path) -> list[dict[str, Any]]:
+    """The events of a run, without a last line that is being written."""
+    log = out / "events.ndjson"
+    lines = log.read_text().splitlines(keepends=True) if log.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
 def print_found(name: str, events: list[dict[str, Any]], others: set[str]) -> bool:
-    """Print one line on a run; whether it found something. `others`: files of findings that are not the defect."""
+    """Print one line on a run; whether it found something. `others`: ids of findings that are not the defect."""
     began = next(e["time"] for e in events if e["event"] == "CampaignStarted")
     # What eager gets wrong on the way is no planted defect.
-    about_it = [e for e in events if e.get("verdict") != Verdict.EAGER_SUSPECT and e.get("path") not in others]
+    about_it = [e for e in events if e.get("verdict") != Verdict.EAGER_SUSPECT and e.get("case") not in others]
     found = next((e for e in about_it if e["event"] == "FindingSaved"), None)
     cases = sum(e["event"] == "CaseJudged" for e in events)
-    seen = next((e["time"] for e in about_it if e["event"] == "SuspicionRaised"), began)
+    alike = [e for e in about_it if found is None or e.get("verdict") == found["verdict"]]
+    seen = next((e["time"] for e in alike if e["event"] == "SuspicionRaised"), began)
     if found is None:
         first = f"seen after {seen - began:.0f} s, " if seen > began else ""
         print(f"{name}: {first}not saved in {cases} cases", flush=True)

@@ -140,8 +140,9 @@ class Symptom:
         """Whether `other` fails alike and has all rewrites and features of this symptom."""
         return self._has_same_outcome(other) and (
             # A lost process names the place where it was lost; shrinking it costs too much to tell what it takes. Where
-            # an operation is named, eager's or the one that raises, that is the bug, whatever leads to it.
-            self.verdict in {*PROCESS, Verdict.EAGER_SUSPECT}
+            # an operation is named, eager's or the one that raises, or what was changed, that is the bug, whatever
+            # leads to it.
+            self.verdict in {*PROCESS, Verdict.EAGER_SUSPECT, Verdict.STATE_CHANGED}
             # ... an error that says which argument one of ATen's operations was given wrongly.
             or ("aten::" in self.identity and "argument" in self.identity)
             or (

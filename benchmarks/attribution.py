@@ -170,7 +170,7 @@ def is_attributed(known: Known, device: str) -> bool:
     config = WorkerConfig(device=device, named=(subject,) if ":" in subject else (), timeout=120.0, memory_mib=8192)
     began = time.monotonic()
     try:
-        with planted(known.plant), open_evaluator(config, repeat=1, with_error_map=True, remember=True) as evaluator:
+        with planted(known.plant), open_evaluator(config, repeat=1, remember=True) as evaluator:
             cause = attribute(known.entry, evaluator)
     except UserError as error:
         print(f"{known.name}: NO FINDING: {error}", flush=True)

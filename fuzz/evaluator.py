@@ -42,7 +42,7 @@ check alone takes 2 GiB with CUDA."""
 class Evaluator:
     """Evaluates cases in one worker: starts it, replaces it, and repeats what a lost process could not report.
 
-    `repeat` and `with_error_map` are those of its checks; with `remember` a case is evaluated once under the same
+    `repeat` is that of its checks; with `remember` a case is evaluated once under the same
     subjects and controls. Only one thread may ask; `kill` may be called from any other, and lets that thread raise
     `Stopped`.
     """
@@ -52,12 +52,11 @@ class Evaluator:
         process: WorkerProcess,
         *,
         repeat: int = 2,
-        with_error_map: bool = False,
         remember: bool = False,
         scratch: tempfile.TemporaryDirectory[str] | None = None,
     ) -> None:
         self.process = process
-        self.repeat, self.with_error_map, self.remember = repeat, with_error_map, remember
+        self.repeat, self.remember = repeat, remember
         self._first_mib = self._rss_mib = 0.0
         self._sent: Check | None = None
         self._memory: dict[tuple[str, tuple[str, ...], tuple[Control, ...]], Result] = {}
@@ -87,13 +86,7 @@ class Evaluator:
             raise UserError(f"unknown subject {subject!r}; there are {', '.join(known)}")
 
     def evaluate(
-        self,
-        case: Case,
-        subjects: tuple[str, ...],
-        *,
-        controls: tuple[Control, ...] = (),
-        with_error_map: bool | None = None,
-        fresh: int = 0,
+        self, case: Case, subjects: tuple[str, ...], *, controls: tuple[Control, ...] = (), fresh: int = 0
     ) -> Result:
         """Evaluate a case under subjects; `fresh`: in the first of so many new processes, all of which start
         now. A lost process is a result too.
@@ -105,8 +98,7 @@ class Evaluator:
             return self._memory[key]
         if fresh:
             self.process.replace(fresh)
-        with_error_map = self.with_error_map if with_error_map is None else with_error_map
-        self.submit(build_check(case, subjects, repeat=self.repeat, with_error_map=with_error_map, controls=controls))
+        self.submit(build_check(case, subjects, repeat=self.repeat, controls=controls))
         result = self.collect()
         self.recycle()
         if self.remember:
@@ -179,7 +171,6 @@ class Evaluator:
                 replace(self.config, device=device),
                 own_cache=self.process.cache is not None,
                 repeat=self.repeat,
-                with_error_map=self.with_error_map,
                 remember=self.remember,
             )
         return self._others[device]
@@ -199,18 +190,13 @@ class Evaluator:
 
 
 def open_evaluator(
-    config: WorkerConfig,
-    *,
-    own_cache: bool = True,
-    repeat: int = 2,
-    with_error_map: bool = False,
-    remember: bool = False,
+    config: WorkerConfig, *, own_cache: bool = True, repeat: int = 2, remember: bool = False
 ) -> Evaluator:
     """An evaluator that removes its log when closed, and compiled code too unless it uses torch's cache."""
     scratch = tempfile.TemporaryDirectory(prefix="attnfuzz-")
     directory = Path(scratch.name)
     process = WorkerProcess(config, directory / "cache" if own_cache else None, directory / "worker.log")
-    return Evaluator(process, repeat=repeat, with_error_map=with_error_map, remember=remember, scratch=scratch)
+    return Evaluator(process, repeat=repeat, remember=remember, scratch=scratch)
 
 
 def shows_bug(result: SubjectResult | None) -> bool | None:
@@ -218,15 +204,8 @@ def shows_bug(result: SubjectResult | None) -> bool | None:
     return None if result is None or result.verdict is Verdict.SKIPPED else result.verdict.is_finding
 
 
-def build_check(
-    case: Case,
-    subjects: tuple[str, ...],
-    *,
-    repeat: int = 2,
-    with_error_map: bool = False,
-    controls: tuple[Control, ...] = (),
-) -> Check:
-    """The request to judge `case` under `subjects`; `with_error_map`: with maps of the errors."""
+def build_check(case: Case, subjects: tuple[str, ...], *, repeat: int = 2, controls: tuple[Control, ...] = ()) -> Check:
+    """The request to judge `case` under `subjects`."""
     return Check(
         id=0,
         source=source(case),
@@ -236,7 +215,6 @@ def build_check(
         random=is_random(case),
         repeat=repeat,
         attention_stub=emit_attention_stub(case) if case.contracts else None,
-        with_error_map=with_error_map,
         controls=controls,
         settings=dict(case.settings),
         row=_emit_row(case),

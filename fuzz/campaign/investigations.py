@@ -213,7 +213,7 @@ class Investigations:
             FindingSaved(
                 case=case.id,
                 verdict=shown.verdict,
-                result=replace(shown, reached=(), map=None),
+                result=replace(shown, reached=()),
                 ops=len(case.ops),
                 path=str(path),
                 internal=not is_public,

@@ -104,10 +104,7 @@ class WorkerThread(threading.Thread):
         evaluator = self._baseline if baseline else self.evaluator
         assert evaluator is not None
         self.task = "confirming" if fresh else ""
-        # What fresh workers say may be kept as a finding.
-        result = self.receive(
-            case, lambda: evaluator.evaluate(case, (subject,), with_error_map=bool(fresh), fresh=fresh)
-        )
+        result = self.receive(case, lambda: evaluator.evaluate(case, (subject,), fresh=fresh))
         one = result.results[0] if result.rejected is None and result.results else None
         self.shared.bus.emit(
             events.ProbeJudged(

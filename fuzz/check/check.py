@@ -124,10 +124,6 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
         with case.running:
             if not exceptions.find_device_fault():
                 settings.reset_caches()
-    error_map = None
-    if case.request.with_error_map and judgement.where:
-        with SuppressOutOfMemory():
-            error_map = judgement.map()
     result = SubjectResult(
         subject=name,
         verdict=judgement.verdict,
@@ -137,7 +133,6 @@ def _run_subject(case: CaseRun, name: str, subject: Subject | None) -> tuple[Sub
         seconds=round(time.perf_counter() - started, 4),
         where=judgement.where,
         reached=(*coverage.reached, *_list_unguarded(subject), *_list_settings(subject, judgement.verdict)),
-        map=error_map,
         failure=judgement.failure,
         excuse=judgement.excuse,
         rewrites=judgement.rewrites,

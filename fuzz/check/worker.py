@@ -82,14 +82,14 @@ def main() -> int:
     return 0
 
 
-def _options() -> argparse.Namespace:
+def _options(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m fuzz.check.worker", description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="where cases run (default: cpu)")
     parser.add_argument(
         "--subject", action="append", default=[], help="a function to import, or a subject to load; may be repeated"
     )
     parser.add_argument("--memory-limit", type=int, default=0, help="limit of memory in MiB; 0 for none (default)")
-    return parser.parse_args()
+    return parser.parse_args(arguments)
 
 
 def _start(options: argparse.Namespace, announce: Callable[[str], None]) -> "dict[str, Subject]":

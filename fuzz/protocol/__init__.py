@@ -9,7 +9,6 @@ Both sides import this module, and the worker's interpreter has nothing but the 
 """
 
 import json
-import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -135,7 +134,7 @@ class Fault(Message):
 class Check(Message):
     """Run one case. `source`: the emitted Python text; `random`: it has active dropout; `repeat`: compiled runs
     compared bit by bit (1: no determinism check); `attention_stub`: the source with its attention replaced by calls of
-    a global `attend`, None for a case without a contract; `with_error_map`: results have maps; `controls`: experiments
+    a global `attend`, None for a case without a contract; `controls`: experiments
     to run the subjects under; `settings`: those that subjects with options are compiled and run under; `row`: the text
     for one batch row, where a setting makes torch promise what that gives, else ""."""
 
@@ -148,7 +147,6 @@ class Check(Message):
     random: bool = False
     repeat: int = 2
     attention_stub: str | None = None
-    with_error_map: bool = False
     controls: tuple[Control, ...] = ()
     settings: dict[str, Any] = field(default_factory=dict)
     row: str = ""
@@ -168,30 +166,6 @@ class Stage(Message):
     type: ClassVar[str] = "stage"
     id: int
     stage: str
-
-
-@dataclass(frozen=True)
-class ErrorMap:
-    """How far a value is off, block by block. `value` and `shape` as in `SubjectResult.where`; `block`: the elements of
-    a block along each axis, of which the last may have fewer; then, of all blocks in row-major order, `errors`: the
-    largest absolute error against float64, infinite where an element is not finite and should be, NaN where nothing is
-    judged; and `wrong`: the numbers of the blocks that have a wrong element."""
-
-    value: str
-    shape: tuple[int, ...]
-    block: tuple[int, ...]
-    errors: tuple[float, ...]
-    wrong: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        """Raises `ValueError` where the numbers of blocks disagree."""
-        if min(self.block, default=0) < 1 or len(self.errors) != math.prod(self.counts):
-            raise ValueError("a map of errors with another number of blocks than its shape has")
-
-    @property
-    def counts(self) -> tuple[int, ...]:
-        """The number of blocks along each axis."""
-        return tuple(-(-size // width) for size, width in zip(self.shape, self.block, strict=True))
 
 
 @dataclass(frozen=True)
@@ -232,7 +206,7 @@ class SubjectResult:
     (absolute errors against float64 and ratios, see fuzz/check/oracle/verdict.py); `fired`: names of the graph rewrites
     that were applied, sorted; `same`: what torch._dynamo.utils.same says with its defaults, None where it was not
     asked; `where`: which elements of a value are wrong; `reached`: what else of the compiler the case reached, each a
-    kind and a name (fuzz/check/coverage.py), sorted; `map`: how far that value is off, where it was requested;
+    kind and a name (fuzz/check/coverage.py), sorted;
     `observations`: what the controls of the request saw.
     """
 
@@ -244,7 +218,6 @@ class SubjectResult:
     seconds: float = 0.0
     where: WrongElements | None = None
     reached: tuple[str, ...] = ()
-    map: ErrorMap | None = None
     failure: Failure | None = None
     excuse: str = ""
     rewrites: tuple[WrongRewrite, ...] = ()

@@ -25,7 +25,6 @@ def run_subject(
     text: str = "",
     attention_stub: str = "",
     repeat: int = 2,
-    with_error_map: bool = False,
     settings: dict[str, Any] | None = None,
     **options: str,
 ) -> SubjectResult:
@@ -42,7 +41,6 @@ def run_subject(
         training=training,
         random=dropout,
         repeat=repeat,
-        with_error_map=with_error_map,
         settings=settings or {},
         attention_stub=attention_stub or source(f"return attend(q, k, v, scale={scale}{keywords})", **options),
     )

@@ -76,14 +76,14 @@ returns: [out]
 
 @pytest.fixture(scope="module")
 def evaluator(shared: Evaluator) -> Evaluator:
-    return Evaluator(shared.process, repeat=1, with_error_map=True, remember=True)
+    return Evaluator(shared.process, repeat=1, remember=True)
 
 
 @pytest.fixture(scope="module")
 def planted_evaluator() -> Iterator[Evaluator]:
     plants = ",".join((*PLANTS, "relu_accuracy"))
     config = WorkerConfig(timeout=120, memory_mib=8192)
-    with planted(plants), open_evaluator(config, repeat=1, with_error_map=True, remember=True) as made:
+    with planted(plants), open_evaluator(config, repeat=1, remember=True) as made:
         yield made
 
 

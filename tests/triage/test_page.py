@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from corpus.entry import Entry, Found, dumps
-from fuzz.protocol import ErrorMap, SubjectResult, Verdict
+from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import Raised
 from fuzz.run_store import EVENTS_FILE, RESULTS_FILE, FindingRow, Results
 from generators.program.case import Case
@@ -63,7 +63,6 @@ def log(run: Path, *events: dict[str, object], start: float = 1e9) -> None:
 
 
 def found(case: Case) -> SubjectResult:
-    errors = ErrorMap("output 0", (2, 4, 8, 16), (1, 1, 1, 16), (0.5,) * 64, tuple(range(64)))
     return SubjectResult(
         "inductor",
         Verdict.WRONG_RESULT,
@@ -71,7 +70,6 @@ def found(case: Case) -> SubjectResult:
         failure=Raised("Error", f"off {HOSTILE}"),
         fired=("_sfdp_pattern_1_inference",),
         same=False,
-        map=errors,
     )
 
 
@@ -111,7 +109,7 @@ def run(tmp_path: Path, case: Case) -> Path:
     return directory
 
 
-def test_a_page_holds_findings_numbers_pictures_and_coverage(run: Path, tmp_path: Path) -> None:
+def test_a_page_holds_findings_numbers_and_coverage(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "page.html"
     done = page(run, "--out", out)
     assert (done.returncode, done.stderr) == (0, "")
@@ -121,8 +119,6 @@ def test_a_page_holds_findings_numbers_pictures_and_coverage(run: Path, tmp_path
     assert "[Inductor][CPU] attention with softmax over dim -2: compiled off by 0.97" in plain
     assert "python -m fuzz.replay 'corpus/found/a b.case.yaml'" in plain
     assert "weights = scores.softmax(dim=-2)" in plain
-    assert "Error of output 0 against float64, by batch, head and query row" in text
-    assert text.count('src="data:image/png;base64,') == 1
     assert "_sfdp_pattern_3_half_training" in plain
     assert "budget spent" in plain
 
@@ -132,8 +128,7 @@ def test_what_cases_and_messages_say_is_text_and_nothing_leaves_the_file(run: Pa
     assert HOSTILE not in text
     assert html.escape(HOSTILE, quote=False).replace("'", "&#39;") in text
     assert "<script" not in text
-    assert not re.findall(r'(?:src|href)="(?!data:image|#)', text)
-    assert text.count("<img ") == len(re.findall(r'<img [^>]*alt="[^"]+"', text))
+    assert not re.findall(r'(?:src|href)="(?!#)', text)
 
 
 def test_a_campaign_that_still_runs_is_shown_and_left_alone(run: Path, case: Case) -> None:

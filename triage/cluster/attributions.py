@@ -128,7 +128,7 @@ def attributor(config: WorkerConfig, device: str = "") -> Iterator[Attributor]:
             verdict = entry.found.verdict if entry.found else entry.expectation.verdict
             repeat = 2 if verdict in UNREPEATED else 1
             if (own, repeat) not in known:
-                evaluator = open_evaluator(own, repeat=repeat, with_error_map=True, remember=True)
+                evaluator = open_evaluator(own, repeat=repeat, remember=True)
                 known[own, repeat] = stack.enter_context(evaluator)
             return attribute(entry, known[own, repeat])
 

@@ -7,7 +7,7 @@ from fuzz.cli import enter
 
 
 def page(run: Path, *, out: Path | None = None, ledger: Path | None = None) -> None:
-    """Write one HTML file about a campaign: its findings with pictures, and what its cases reached.
+    """Write one HTML file about a campaign: its findings, and what its cases reached.
 
     The campaign may still be running; nothing in its directory is changed except the page itself.
 

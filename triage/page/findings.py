@@ -1,6 +1,5 @@
 """The bugs that a campaign's page lists, each with its findings, a title and a status."""
 
-import base64
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +14,6 @@ from generators.program.emit import source
 from triage.cluster.attributions import load_attributed
 from triage.cluster.clusters import Cluster, cluster, split_listed, status_text
 from triage.cluster.findings import read_row
-from triage.report import picture
 from triage.report.wording import title
 
 INTERNAL = "internal"
@@ -35,13 +33,13 @@ def list_bugs(run: Path, results: Results, ledger: Ledger) -> list[dict[str, Any
 
 
 def _describe(found: Cluster, rows_by_id: Mapping[str, FindingRow]) -> dict[str, Any]:
-    """A cluster, by the simplest of its findings that has a picture."""
+    """A cluster, by the simplest of its findings."""
     bug = found.bug
-    findings = sorted(found.findings, key=lambda one: rows_by_id[one.id].result.map is None)
-    rows = [rows_by_id[one.id] for one in findings]
-    result, case = rows[0].result, findings[0].entry.case
-    image = picture.png(case, result)
-    titles = [title(one.entry.case, row.result, one.entry.device) for one, row in zip(findings, rows, strict=True)]
+    rows = [rows_by_id[one.id] for one in found.findings]
+    result, case = rows[0].result, found.example.entry.case
+    titles = [
+        title(one.entry.case, row.result, one.entry.device) for one, row in zip(found.findings, rows, strict=True)
+    ]
     kinds = {row.kind for row in rows}
     is_new = bug is None and "new" in kinds
     status = (
@@ -72,8 +70,6 @@ def _describe(found: Cluster, rows_by_id: Mapping[str, FindingRow]) -> dict[str,
         "case_name": Path(rows[0].file).name,
         "case_file": rows[0].entry.strip(),
         "others": [(row.file, other) for row, other in zip(rows[1:], titles[1:], strict=True)],
-        "image": f"data:image/png;base64,{base64.b64encode(image).decode()}" if image else "",
-        "image_text": picture.describe(case, result),
     }
 
 

@@ -21,7 +21,7 @@ def report(
     explain: str = "60s",
     overwrite: bool = False,
 ) -> int:
-    """Write report.md (the draft of an issue), repro.py (one file that needs only torch) and where.png for a case.
+    """Write report.md (the draft of an issue) and repro.py (one file that needs only torch) for a case.
 
     For a run directory, write one of each for every root cause that `triage.cluster` found and for every finding
     without a known cause.
@@ -29,8 +29,6 @@ def report(
     The case is run again with every backend from eager to Inductor, and repro.py is run. What is no bug of
     torch.compile (rounding, an unstable program, NaN by design, casts elided by design, a difference that PyTorch's own
     check accepts) gets a report.md that says why.
-
-    where.png shows which heads, rows and features are wrong. There is none for a single number.
 
     A case about an attention function gets a report for its author: the call, the sizes that fail, and a repro.py that
     imports the function.
@@ -40,7 +38,7 @@ def report(
     what
         A case file, the id of a bug in the ledger, or a run directory.
     out
-        Directory for report.md, repro.py and where.png; created if missing. For a run, each report has a subdirectory.
+        Directory for report.md and repro.py; created if missing. For a run, each report has a subdirectory.
     ledger
         The ledger of bugs; by default corpus/ledger.yaml of this checkout.
     subject
@@ -124,7 +122,7 @@ def _report(
     from corpus.files import require_writable
     from fuzz.expectation import require_allowed
     from generators.errors import UserError
-    from triage.report import picture, repro
+    from triage.report import repro
     from triage.report.build import build
 
     entry = load(case)
@@ -146,7 +144,7 @@ def _report(
     lines = [draft.title, f"  {file}"]
     if not draft.search:
         return lines
-    lines += [f"  {other}" for other in (out / "repro.py", out / picture.FILE) if other.exists()]
+    lines.append(f"  {out / 'repro.py'}")
     if draft.values.get("upstream"):
         lines.append("Nothing was sent. Read the report, add in your own words where you met this, and then run:")
         lines += [f"  {command}" for command in draft.commands(str(file))]

@@ -24,7 +24,7 @@ from triage.attribution.attribute import attribute, run_kernel_ablation
 from triage.attribution.explain import Explanation, explain
 from triage.attribution.render import describe_boundaries, describe_evidence, describe_explanation
 from triage.attribution.root_cause import RootCause
-from triage.report import picture, repro
+from triage.report import repro
 from triage.report.model import Draft
 from triage.report.repro import CANT_RUN, WITHOUT_NUMBERS, Bug, Script
 from triage.report.wording import (
@@ -55,7 +55,7 @@ class Evidence:
 def build(
     entry: Entry, config: WorkerConfig, out: Path, *, subject: str | None = None, explain_seconds: float = 60.0
 ) -> Draft:
-    """The report about a case, with repro.py and where.png beside it in `out`; or why there is none.
+    """The report about a case, with repro.py beside it in `out`; or why there is none.
 
     `config.device` is that of the case; `subject`: the attention function to report about, None for torch.compile and
     eager; `explain_seconds`: to find the conditions of the failure.
@@ -65,7 +65,7 @@ def build(
     if subject is not None:
         entry = replace(entry, expect=Expectation("pass", subject=subject, device=config.device))
         config = replace(config, named=(subject,) if is_user_function(subject) else ())
-    with open_evaluator(config, repeat=2, with_error_map=True, remember=True) as evaluator:
+    with open_evaluator(config, repeat=2, remember=True) as evaluator:
         what = "in eager, by each part of the compiler, and with parts off" if subject is None else f"under {subject}"
         sys.stderr.write(f"torch {evaluator.hello.torch}: running the case {what}\n")
         ablation = run_ablation(entry, evaluator) if subject is None else run_kernel_ablation(entry, evaluator)
@@ -76,8 +76,7 @@ def build(
                 entry, ablation, evaluator, out / "repro.py", is_kernel=subject is not None, seconds=explain_seconds
             )
     if evidence is None:
-        for file in ("repro.py", picture.FILE):
-            (out / file).unlink(missing_ok=True)  # one of an earlier report would seem to belong to this one
+        (out / "repro.py").unlink(missing_ok=True)  # that of an earlier report would seem to belong to this one
         return write_refusal(entry.case, ablation, why or refuse_unshown(ablation))
     sys.stderr.write("writing the report\n")
     return write_report(
@@ -86,14 +85,13 @@ def build(
         evidence,
         environment=script_runs.collect(config.python, ablation.hello.torch),
         triton=script_runs.version("triton", config.python),
-        drawn=picture.save(entry.case, ablation.result, out),
     )
 
 
 def write_report(
-    entry: Entry, ablation: Ablation, evidence: Evidence, *, environment: str = "", triton: str = "", drawn: str = ""
+    entry: Entry, ablation: Ablation, evidence: Evidence, *, environment: str = "", triton: str = ""
 ) -> Draft:
-    """The report about what `ablation` accuses; `drawn`: what where.png shows."""
+    """The report about what `ablation` accuses."""
     case, result, hello = entry.case, ablation.result, ablation.hello
     cause, explanation, run = evidence.cause, evidence.explanation, evidence.run
     kernel, backend = repro.is_kernel(result), get_spec(ablation.accused).sdpa
@@ -120,7 +118,6 @@ def write_report(
         "conditions": conditions,
         "diff": explanation.diff() if explanation and not kernel else [],
         "where": describe_where(case, result.where),
-        "picture": drawn,
         "seen": _list_versions(entry, ablation),
         "versions": f"torch {hello.torch}, triton {triton or 'not installed'}, Python {hello.python}, {device}",
         "interpreted": kernel and hello.device == "cpu" and not backend and bool(triton),

@@ -138,10 +138,6 @@ MASK_LAGS = (*range(1, 8), *(1 << power for power in range(3, 20)))
 #: Axes longer than this are told by ranges of wrong indices alone, and no more ranges of an axis are told.
 LONGEST_AXIS = 512
 
-#: So many blocks an axis, and a value, is cut into at most for a map of its errors.
-MAP_AXIS = 128
-MAP_BLOCKS = 1 << 14
-
 
 def coarsest(*dtypes: torch.dtype) -> torch.dtype:
     """The least precise of float dtypes."""

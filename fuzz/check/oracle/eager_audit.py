@@ -76,7 +76,7 @@ class EagerAudit:
             subject_is_wrong=shared,
             subject_call_is_right=bool(shared) and call_is_right,
         )
-        return Judgement(Verdict.EAGER_SUSPECT, failure, numbers, name).locate(wrong, self.eager.values[name], truth)
+        return Judgement(Verdict.EAGER_SUSPECT, failure, numbers, name).locate(wrong)
 
     @cached_property
     def _proof(self) -> tuple[FaultyOperation | None, dict[str, Tensor]]:

@@ -7,7 +7,6 @@ rounding explains. How each value is measured is in rows.py, the limits are in c
 import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -15,9 +14,9 @@ from torch import Tensor
 
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.rows import Envelope, largest_finite
-from fuzz.check.oracle.where import error_map, locate
+from fuzz.check.oracle.where import locate
 from fuzz.check.program import Execution, same_bits
-from fuzz.protocol import ErrorMap, Verdict, WrongElements
+from fuzz.protocol import Verdict, WrongElements
 from fuzz.protocol.failures import DifferentElements, Failure, FormDiffers, Write
 from fuzz.protocol.rewrites import WrongRewrite
 from fuzz.protocol.value_names import is_gradient
@@ -30,7 +29,7 @@ class Judgement:
     numbers: ratio (worst row's error over what rounding explains), compiled_error and eager_error (largest absolute
     errors against float64 of the value that `failure` names), scale (its largest exact magnitude), index (flat, of its
     worst element), rows_wrong and rows_total (over all values), limit (the ratio that counts as wrong). `value` is the
-    one that was judged, `where` its wrong elements; `map` makes the map of its errors. `excuse`, `rewrites`,
+    one that was judged, `where` its wrong elements. `excuse`, `rewrites`,
     `right_rewrites`, and `writes` as in `SubjectResult`.
     """
 
@@ -39,16 +38,14 @@ class Judgement:
     numbers: dict[str, float] = field(default_factory=dict)
     value: str = ""
     where: WrongElements | None = None
-    map: Callable[[], ErrorMap | None] = field(default=lambda: None, compare=False, repr=False)
     excuse: str = ""
     rewrites: tuple[WrongRewrite, ...] = ()
     right_rewrites: tuple[str, ...] = ()
     writes: tuple[Write, ...] = ()
 
-    def locate(self, wrong: Tensor, value: Tensor, exact: Tensor) -> "Judgement":
-        """This judgement with the elements that the mask `wrong` marks, and the map of the errors of `value`."""
-        errors = partial(error_map, self.value, wrong, value, exact)
-        return replace(self, where=locate(self.value, wrong), map=errors)
+    def locate(self, wrong: Tensor) -> "Judgement":
+        """This judgement with the elements that the mask `wrong` marks."""
+        return replace(self, where=locate(self.value, wrong))
 
 
 class Judge:
@@ -133,12 +130,9 @@ class Judge:
     ) -> Judgement:
         name = judgement.value
         eager, value = self._pair_values(name, compiled)
-        if eager.is_floating_point():
-            wrong = self._envelope(name, eager, coarsest, known).find_wrong(value)
-            exact = self._exact.values.get(name, torch.zeros_like(eager))
-        else:
-            wrong, exact = eager != value, eager
-        return judgement.locate(wrong, value, exact)
+        if not eager.is_floating_point():
+            return judgement.locate(eager != value)
+        return judgement.locate(self._envelope(name, eager, coarsest, known).find_wrong(value))
 
     def _judge_value(
         self, name: str, eager: Tensor, value: Tensor, coarsest: torch.dtype, known: "_Replicas"

@@ -53,7 +53,7 @@ class _Result:
     ) -> Judgement:
         """That the result is wrong; `wrong`: which elements, where that is known."""
         judgement = Judgement(verdict, failure, numbers, self.name)
-        return judgement if wrong is None else judgement.locate(wrong, self.value, self.exact)
+        return judgement if wrong is None else judgement.locate(wrong)
 
 
 class _Judge:
@@ -84,8 +84,7 @@ class _Judge:
             return None
         failure = EmptyRowsNotZero("out", count, first_index(wrong))
         numbers = {"rows_wrong": float(count), "rows_total": float(self._exact.live.numel())}
-        out = self._call.out
-        return Judgement(Verdict.WRONG_RESULT, failure, numbers, "out").locate(wrong, out, torch.zeros_like(out))
+        return Judgement(Verdict.WRONG_RESULT, failure, numbers, "out").locate(wrong)
 
     def _make_results(self) -> list[_Result]:
         call, exact = self._call, self._exact

@@ -1,6 +1,6 @@
 """What each engine reaches in the compiler, from nothing, against time.
 
-    python -m benchmarks.search [--engine random] [--engine guided] [--seed 1] [--budget 10m]
+    python -m benchmarks.search [--engine random] [--engine guided] [--engine atheris] [--seed 1] [--budget 10m]
         [--workers 2] [--device cpu] [--json PATH] [--plot PATH]
     python -m benchmarks.search --from PATH.json [--plot PATH]
 
@@ -130,7 +130,7 @@ def table(runs: list[Run]) -> list[str]:
 
 def plot(runs: list[Run], path: Path) -> None:
     """Draw rewrites and lowerings against minutes of two workers. A line is a seed."""
-    styles = {"guided": ("black", "-"), "random": ("0.55", "-")}
+    styles = {"guided": ("black", "-"), "random": ("0.55", "-"), "atheris": ("0.3", ":")}
     kinds = ("rewrites", "lowerings")
     figure, axes = blank(len(kinds), (10, 4))
     for axis, kind in zip(axes, kinds, strict=True):

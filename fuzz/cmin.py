@@ -18,7 +18,7 @@ def cmin(run: Path, *, into: Path) -> None:
     Parameters
     ----------
     run
-        Directory of a campaign with --engine guided, as given to `fuzz.run --out`.
+        Directory of a campaign with --engine guided or atheris, as given to `fuzz.run --out`.
     into
         Directory for the case files.
 
@@ -37,7 +37,7 @@ def cmin(run: Path, *, into: Path) -> None:
         require_writable(into, "--into")
         queue = list(results.queue())
     if not queue:
-        raise UserError(f"{run}: its queue is empty; only a campaign with --engine guided has one")
+        raise UserError(f"{run}: its queue is empty; only a campaign with --engine guided or atheris has one")
     chosen = select_cover(queue)
     for case, names in chosen:
         shown = sorted(names, key=lambda name: (" with " in name, name))

@@ -53,10 +53,12 @@ class Evaluator:
         *,
         repeat: int = 2,
         remember: bool = False,
+        recycle_checks: int = RECYCLE_CHECKS,
         scratch: tempfile.TemporaryDirectory[str] | None = None,
     ) -> None:
         self.process = process
         self.repeat, self.remember = repeat, remember
+        self._recycle_checks = recycle_checks
         self._first_mib = self._rss_mib = 0.0
         self._sent: Check | None = None
         self._memory: dict[tuple[str, tuple[str, ...], tuple[Control, ...]], Result] = {}
@@ -159,7 +161,7 @@ class Evaluator:
         """Replace the process when it has done many checks, and before its memory grows past the limit."""
         checks, left = self.process.checks, max(0.0, self.config.memory_mib - self._first_mib)
         is_large = self._rss_mib > self._first_mib + _RECYCLE_SHARE * left
-        if checks >= RECYCLE_CHECKS or (is_large and checks > 1):
+        if checks >= self._recycle_checks or (is_large and checks > 1):
             self.process.close()
 
     def on(self, device: str) -> "Evaluator":

@@ -23,7 +23,7 @@ def run(
     corpus: Path = Path("corpus/found"),
     ledger: Path | None = None,
     subject: list[str] | None = None,
-    engine: Literal["guided", "random"] = "guided",
+    engine: Literal["guided", "random", "atheris"] = "guided",
     seeds: Path | None = None,
     fail_fast: bool = False,
     timeout: str = "120s",
@@ -71,9 +71,10 @@ def run(
         function of yours that compiles a module or computes attention (docs/kernels.md).
     engine
         guided: random cases, and variants of those that increased coverage of the compiler. random: every case is drawn
-        from the seed, the same on every machine. Attention functions always get random cases.
+        from the seed, the same on every machine. atheris: libFuzzer with line coverage of Inductor's rewrites and
+        lowerings; needs the package atheris. Attention functions always get random cases and do not support atheris.
     seeds
-        Directory of case files to start from, for guided; by default corpus/seeds of this checkout.
+        Directory of case files to start from, for guided and atheris; by default corpus/seeds of this checkout.
     fail_fast
         Stop at the first finding.
     timeout
@@ -109,7 +110,7 @@ def run(
     gpus, kind = list_gpus(device), device.partition(":")[0]
     subjects = choose_subjects(subject or [], kind)
     if seeds is not None and engine == "random":
-        raise UserError("--seeds needs --engine guided")
+        raise UserError("--seeds needs --engine guided or atheris")
     if seed is not None and seed < 0:
         raise UserError(f"--seed must be >= 0, got {seed}")
     if json is not None and json == junit:

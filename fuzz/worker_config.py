@@ -26,7 +26,8 @@ class WorkerConfig:
     `named`: subjects that it loads at its start: `package.module:function`, and built-in attention functions whose
     capabilities are asked for; `timeout`: seconds that one stage of a check may take;
     `memory_mib`: resident memory of the process and its children; `command`: what to run instead of the worker of this
-    checkout; `quiet`: say nothing of a slow start; `gpu`: its `CUDA_VISIBLE_DEVICES`, "" for that of this process.
+    checkout; `module` and `arguments`: the module it runs, and further arguments; `quiet`: say nothing of a slow start;
+    `gpu`: its `CUDA_VISIBLE_DEVICES`, "" for that of this process.
     """
 
     python: str = sys.executable
@@ -35,6 +36,8 @@ class WorkerConfig:
     timeout: float = 60.0
     memory_mib: int = 4096
     command: tuple[str, ...] | None = None
+    module: str = "fuzz.check.worker"
+    arguments: tuple[str, ...] = ()
     quiet: bool = False
     gpu: str = ""
 
@@ -65,10 +68,10 @@ class WorkerConfig:
     def argv(self) -> list[str]:
         """The command line of a worker."""
         if self.command is not None:
-            return [*self.command]
-        argv = [self.python, "-m", "fuzz.process", str(os.getpid()), "fuzz.check.worker", "--device", self.device]
+            return [*self.command, *self.arguments]
+        argv = [self.python, "-m", "fuzz.process", str(os.getpid()), self.module, "--device", self.device]
         argv += ["--memory-limit", str(self.memory_mib)]
-        return [*argv, *(word for name in self.named for word in ("--subject", name))]
+        return [*argv, *(word for name in self.named for word in ("--subject", name)), *self.arguments]
 
     def environment(self, cache: Path | None) -> dict[str, str]:
         """The environment of a worker that keeps compiled code in `cache`, unless the user says where it goes."""

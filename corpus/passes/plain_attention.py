@@ -15,13 +15,14 @@ from generators.program.ops.shaping import quotient
 from generators.program.sizes import Size
 from generators.program.values import DISTRIBUTIONS
 from generators.sampling.builder import Builder
-from generators.sampling.choices import LikeliestChoices
+from generators.sampling.choices import ByteChoices
 from generators.sampling.masks import Pattern, offset
 from generators.sampling.steps import add_sinks, spell_alibi, spell_softcap
 
 _NUMBERS = ("scale", "softcap", "causal", "window", "dropout")
 """What a contract says apart from the names of values."""
-_PLAINLY = LikeliestChoices()
+_PLAINLY = ByteChoices(b"")
+"""Every decision has its likeliest outcome."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from fuzz.campaign.attention_search import AttentionSearch
 from fuzz.campaign.investigations import Investigations, Shared
+from fuzz.campaign.libfuzzer import LibFuzzerThread
 from fuzz.campaign.options import Options
 from fuzz.campaign.search import Guided, Random
 from fuzz.campaign.worker_thread import WorkerThread
@@ -32,10 +33,12 @@ class Campaign:
         if options.engine == "guided":
             search: Random = Guided(self._draw, options.seed, options.seeds, results, options.setup.device)
         else:
-            search = Random(self._draw)
+            # libFuzzer draws cases itself; what they reach is kept.
+            search = Random(self._draw, results if options.engine == "atheris" else None)
         self.shared = Shared(options, results, bus, search)
         self.investigations = Investigations(self.shared)
-        self.threads = [WorkerThread(self.investigations, number) for number in range(options.workers)]
+        kind = LibFuzzerThread if options.engine == "atheris" else WorkerThread
+        self.threads = [kind(self.investigations, number) for number in range(options.workers)]
 
     def prepare(self) -> Hello:
         """Start the first worker and load what is known. Raises `UserError` when the campaign can't run."""
@@ -43,6 +46,9 @@ class Campaign:
         self._start_baseline()
         hello = self.threads[0].start_worker()
         self.attention_only = set(options.subjects) <= set(hello.attention)
+        compilers = [name for name in options.subjects if get_spec(name).uses_inductor and name not in hello.attention]
+        if options.engine == "atheris" and not compilers:
+            raise UserError("--engine atheris follows Inductor: name a --subject that compiles the case")
         if self.attention_only and options.has_own_seeds:
             raise UserError("--seeds needs a --subject that compiles the case: attention functions get random cases")
         if self.attention_only:

@@ -21,7 +21,7 @@ WITH = " with "
 
 ATTENTION = "_sfdp_pattern_"
 """Begins the names of attention patterns."""
-ENGINES = ("guided", "random")
+ENGINES = ("guided", "random", "atheris")
 
 VARIANTS = 0.5
 """The share of variants among the cases of a guided search while any wait."""
@@ -104,8 +104,8 @@ class ChosenCase(NamedTuple):
 
 
 class Random:
-    """Every case is random, from the seed: the same on every machine. With `results` it notes what cases reached.
-    Threads share it."""
+    """Every case is random, from the seed: the same on every machine. With `results` it notes what cases reached, for
+    libFuzzer, which draws its own. Threads share it."""
 
     def __init__(self, draw: Draw, results: Results | None = None) -> None:
         self._draw = draw

@@ -35,15 +35,25 @@ ENVIRONMENT = {"OMP_NUM_THREADS": "1", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64", 
 #: Triton reads it when a kernel is defined: on CPU kernels are interpreted.
 INTERPRETED = {"TRITON_INTERPRET": "1"}
 
+Answer = Callable[[Check], Result]
+Serve = Callable[[BinaryIO, BinaryIO, Answer], int]
+"""Takes where requests come from and where answers go."""
+
 
 class WorkerUnavailable(Exception):
     """This process can't check anything; the text says why in one line."""
 
 
-def main() -> int:
-    """Serve until told to exit. Returns the exit code."""
+def main(
+    arguments: list[str] | None = None, before: Callable[[], None] = lambda: None, serve: "Serve | None" = None
+) -> int:
+    """Serve until told to exit. Returns the exit code.
+
+    `before` is called before torch is imported and may raise `WorkerUnavailable`; `serve` takes the place of answering
+    one check after the other.
+    """
     started = time.perf_counter()
-    options = _options()
+    options = _options(arguments)
     wire = os.fdopen(os.dup(1), "wb", buffering=0)
     requests = os.fdopen(os.dup(0), "rb")
     os.dup2(2, 1)
@@ -57,6 +67,7 @@ def main() -> int:
         if options.memory_limit:
             # RLIMIT_DATA bounds what a process can write to; RLIMIT_AS would count the address space CUDA reserves.
             resource.setrlimit(resource.RLIMIT_DATA, (options.memory_limit << 20, options.memory_limit << 20))
+        before()
         subjects = _start(options, lambda step: send(wire, Stage(0, step)))
     except WorkerUnavailable as reason:
         send(wire, Unusable(str(reason)))
@@ -74,6 +85,8 @@ def main() -> int:
         return check(message, usable, options.device, lambda stage: send(wire, Stage(message.id, stage)), _rss_mib)
 
     try:
+        if serve is not None:
+            return serve(requests, wire, answer)
         while (message := read_check(requests)) is not None:
             send(wire, answer(message))
     except Exception:
@@ -82,7 +95,7 @@ def main() -> int:
     return 0
 
 
-def _options(arguments: list[str] | None = None) -> argparse.Namespace:
+def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m fuzz.check.worker", description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="where cases run (default: cpu)")
     parser.add_argument(

@@ -3,7 +3,7 @@
 worker to parent: a `Stage` before each step of its start; one `Hello` or `Unusable`; then, for every `Check`, a `Stage`
 before each stage and one `Result`; a `Fault` in place of any of these.
 parent to worker: `Check` and `Exit`; the end of the stream means the same as `Exit`.
-
+A libFuzzer process is a worker that says `Drawn` first, and waits for the `Check` of that case.
 
 Both sides import this module, and the worker's interpreter has nothing but the standard library and torch.
 """
@@ -157,6 +157,14 @@ class Exit(Message):
     """Finish: the worker exits with code 0."""
 
     type: ClassVar[str] = "exit"
+
+
+@dataclass(frozen=True)
+class Drawn(Message):
+    """The case libFuzzer wants run next, as a case file's text."""
+
+    type: ClassVar[str] = "drawn"
+    case: str
 
 
 @dataclass(frozen=True)

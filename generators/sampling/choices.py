@@ -1,4 +1,4 @@
-"""Where the generator's decisions come from."""
+"""Where the generator's decisions come from. One small interface, so that a seed or a fuzzer's bytes can drive it."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,11 @@ class Choices:
 
     def draw(self, options: Mapping[T, float]) -> T:
         """One of the keys, with likelihood proportional to its value."""
-        at = self._random.random() * sum(options.values())
+        return self._at_weight(options, self._random.random())
+
+    def _at_weight(self, options: Mapping[T, float], share: float) -> T:
+        """The key at this share of all weight."""
+        at = share * sum(options.values())
         for option, weight in options.items():
             at -= weight
             if at < 0:
@@ -72,20 +76,38 @@ class Choices:
         return next((option for option in options if option == wanted), None) if wanted is not None else None
 
 
-class LikeliestChoices(Choices):
-    """Every decision has its likeliest outcome, the first of equals."""
+_WIDTH = 2
+_RANGE = 1 << 8 * _WIDTH
 
-    def __init__(self) -> None:
+
+class ByteChoices(Choices):
+    """Decisions read from bytes, two for each.
+
+    When the bytes are used up every decision has its likeliest outcome, the first of equals. So any bytes are a case,
+    and a short input is a conventional one.
+    """
+
+    def __init__(self, data: bytes) -> None:
         super().__init__("")
+        self._data, self._at = data, 0
 
-    def below(self, n: int) -> int:  # noqa: ARG002 - any number would do
-        """0."""
-        return 0
+    def below(self, n: int) -> int:
+        """An integer from 0 to n - 1."""
+        drawn = self._draw_share()
+        return 0 if drawn is None else int(drawn * n)
 
     def chance(self, probability: float) -> bool:
-        """Whether that is likelier than not."""
-        return probability > 0.5
+        """True with the given probability."""
+        drawn = self._draw_share()
+        return probability > 0.5 if drawn is None else drawn < probability
 
     def draw(self, options: Mapping[T, float]) -> T:
-        """The heaviest key."""
-        return max(options, key=lambda option: options[option])
+        """One of the keys, with likelihood proportional to its value."""
+        drawn = self._draw_share()
+        return max(options, key=lambda option: options[option]) if drawn is None else self._at_weight(options, drawn)
+
+    def _draw_share(self) -> float | None:
+        """A number from 0 to 1; None when the bytes are used up."""
+        part = self._data[self._at : self._at + _WIDTH]
+        self._at += _WIDTH
+        return int.from_bytes(part, "little") / _RANGE if len(part) == _WIDTH else None

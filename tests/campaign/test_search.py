@@ -129,7 +129,7 @@ def test_what_can_not_be_minimised_is_refused(tmp_path: Path) -> None:
         cmin.cmin(tmp_path, into=tmp_path / "small")
     given = options(tmp_path, "4x")
     run_campaign(given, sampler())
-    with pytest.raises(UserError, match="only a campaign with --engine guided has one"):
+    with pytest.raises(UserError, match="only a campaign with --engine guided or atheris has one"):
         cmin.cmin(given.out, into=tmp_path / "small")
 
 
@@ -188,13 +188,6 @@ def draw_calls(count: int, *bugs: Explanation, device: str = "cpu") -> list[Atte
 
     search = AttentionSearch(draw, 3, {NAME: Capabilities()}, known, device)
     return [call for index in range(count) for call in list_calls(search.choose(index).case)]
-
-
-@pytest.mark.worker
-def test_seeds_are_refused_where_nothing_is_compiled(tmp_path: Path) -> None:
-    given = setup(attention=["triton"])
-    with pytest.raises(UserError, match="--subject"):
-        run_campaign(options(tmp_path, setup=given, subjects=("triton",), has_own_seeds=True), sampler())
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,131 @@
+"""`--engine atheris`: a thread whose cases libFuzzer draws and judges in a process of its own.
+
+The thread's ordinary worker shows, shrinks and confirms failures while libFuzzer waits.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from corpus import casefile
+from fuzz.campaign.investigations import Investigations
+from fuzz.campaign.worker_thread import Job, WorkerThread
+from fuzz.evaluator import Evaluator, WorkerConfig, build_check
+from fuzz.protocol import Drawn, Hello
+from fuzz.protocol.failures import ProcessLost
+from fuzz.protocol.render import describe_failure
+from fuzz.worker_process import WorkerProcess
+from generators.program.case import Case
+from generators.sampling.choices import Choices
+
+MODULE = "fuzz.libfuzzer.host"
+
+DRAW_SECONDS = 60.0
+"""How long libFuzzer may take to draw a case: many times what it needs."""
+
+RECYCLE_CHECKS = 20_000
+"""High, since a new process first runs the whole corpus. Its memory limit is reached earlier."""
+
+_SEEDS = 2**31 - 1
+
+
+class Host(WorkerProcess):
+    """The process in which libFuzzer runs. `draw` gives a case; a check sent next must judge that case.
+
+    libFuzzer's corpus is `directory / "corpus"`, with which the next process continues. `seed`: a text that differs
+    between the processes of a campaign; `cases`: written into an empty corpus.
+    """
+
+    repeats = 0
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        directory: Path,
+        seed: str,
+        cases: tuple[Case, ...],
+        cache: Path,
+        log: Path,
+        on_start: Callable[[Hello], None],
+        on_death: Callable[[str], None],
+    ) -> None:
+        super().__init__(replace(config, module=MODULE), cache, log, on_start, on_death)
+        self.directory = directory.absolute()
+        self._seed, self._starts = seed, 0
+        self._cases = cases
+
+    def start(self) -> Hello:
+        """Start the process unless it runs. Raises `UserError` when it can't work here."""
+        if self.hello is None:
+            self._starts += 1
+            self._write_seeds()
+            # Not 0, for which libFuzzer draws one.
+            seed = 1 + Choices(f"{self._seed}:{self._starts}").below(_SEEDS)
+            self.config = replace(self.config, arguments=("--corpus", str(self.directory), "--seed", str(seed)))
+        return super().start()
+
+    def _write_seeds(self) -> None:
+        corpus = self.directory / "corpus"
+        if corpus.exists():
+            return
+        corpus.mkdir(parents=True)
+        for case in self._cases:
+            (corpus / case.id).write_text(casefile.dumps(case), encoding="utf-8")
+
+    def draw(self) -> Drawn:
+        """The next case of libFuzzer. Raises as `start` does, and `WorkerFault`."""
+        while True:
+            self.start()
+            self._begin("drawing")
+            while not isinstance(message := self.read(DRAW_SECONDS), Drawn | ProcessLost):
+                pass
+            if isinstance(message, Drawn):
+                return message
+            self.count_failure(f"it ended before it gave a case: {describe_failure(message)}")
+
+
+class LibFuzzerThread(WorkerThread):
+    """Judges the cases libFuzzer draws until the campaign is over."""
+
+    def __init__(self, investigations: Investigations, number: int) -> None:
+        super().__init__(investigations, number)
+        options, out = self.shared.options, self.shared.options.out
+        self.host = Host(
+            options.bind(options.setup, number),
+            out / f"atheris-{number}",
+            f"{options.seed}:{number}:{self.shared.results.position()[0]}",
+            options.seeds,
+            out / "cache" / f"worker-{number}",
+            out / "workers" / f"atheris-{number}.log",
+            on_start=self._on_start,
+            on_death=self._on_death,
+        )
+        # A new process would first run the whole corpus again.
+        self.host_evaluator = Evaluator(self.host, recycle_checks=RECYCLE_CHECKS)
+        self.evaluators.append(self.host_evaluator)
+        self._judged = set(self.shared.results.cases())
+
+    def start_worker(self) -> Hello:
+        """Start libFuzzer's process ahead of the thread, to learn whether it can work."""
+        return self.host.start()
+
+    def judge_next(self) -> bool:
+        """Judge one case; False when the budget of cases is spent."""
+        shared = self.shared
+        if not shared.numbers.has_next:
+            return False
+        case = casefile.loads(self.host.draw().case, "libFuzzer's case")
+        is_new = case.id not in self._judged
+        # A new process runs what libFuzzer kept, of which most was judged before.
+        check = build_check(case, shared.schedule.subjects_for(case) if is_new else shared.schedule.always)
+        self.task = f"case {case.id}"
+        self.host_evaluator.submit(check)
+        result = self.receive(case, self.host_evaluator.collect)
+        if is_new:
+            index = shared.numbers.take(self.number)
+            if index is None:
+                return False
+            self._judged.add(case.id)
+            self.record(Job(index, case, check), result)
+            self.host_evaluator.recycle()
+        return True

@@ -174,6 +174,12 @@ class FindingSaved(Event):
     of_eager: bool = False
 
 
+class Notice(Event):
+    """A line for whoever watches, such as that a file of another campaign is skipped."""
+
+    text: str
+
+
 class CampaignEnded(Event):
     """`reason`: why it stopped; `new`: findings saved by this run; `pending`: suspicions not worked on."""
 

@@ -22,6 +22,7 @@ def run(
     out: Path | None = None,
     corpus: Path = Path("corpus/found"),
     ledger: Path | None = None,
+    share: Path | None = None,
     subject: list[str] | None = None,
     engine: Literal["guided", "random", "atheris"] = "guided",
     seeds: Path | None = None,
@@ -59,6 +60,9 @@ def run(
     ledger
         The ledger of known bugs (docs/triage.md), by default corpus/ledger.yaml of this checkout; /dev/null for none.
         Listed bugs do not make a run fail, unless they are fixed in this torch or earlier.
+    share
+        Directory through which this campaign and others, on this machine or any that sees it, exchange cases that
+        reached something new, findings and root causes. Findings of the others are known. docs/scale.md says more.
     subject
         What to compare with eager; may be repeated. Compilers: passes, inductor, inductor_dynamic, inductor_tf32 and
         aot_eager; passes_random, inductor_random and inductor_tf32_random let the compiler draw dropout;
@@ -147,6 +151,7 @@ def run(
         named=tuple(subject or ()),
         device=device,
         gpus=gpus,
+        share=share,
     )
     return _campaign(options)
 

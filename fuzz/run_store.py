@@ -168,12 +168,14 @@ class Results:
         explained: Iterable[str] = (),
         reached: frozenset[str] = frozenset(),
         queued: bool = False,
+        chosen: str = "",
     ) -> list[Suspicion]:
         """Mark a case as judged, in one transaction, and return its new suspicions.
 
         position: cursor and beyond, as from `CaseNumbers.finish`; unexplained: failures of the case that no
         finding explains; explained: ids of findings that explain other failures; reached: what the case
-        reached; queued: whether any of it is new, so that the case joins the queue.
+        reached; queued: whether any of it is new, so that the case joins the queue; chosen: the id under which it
+        is not to be judged again. Random cases have none: they hardly repeat, and are too many.
         """
         now, raised = time.time(), []
         with self._transaction():
@@ -182,7 +184,8 @@ class Results:
                 "INSERT INTO reached VALUES (?, 1) ON CONFLICT DO UPDATE SET count = count + 1",
                 [(name,) for name in sorted(reached)],
             )
-            self._db.execute("INSERT OR IGNORE INTO judged VALUES (?)", (case.id,))
+            if chosen:
+                self._db.execute("INSERT OR IGNORE INTO judged VALUES (?)", (chosen,))
             if queued:
                 before = self._db.execute("SELECT reached FROM queue WHERE case_id = ?", (case.id,)).fetchone()
                 names = reached.union(json.loads(before[0]) if before else ())
@@ -248,9 +251,9 @@ class Results:
                 found.append(decode(FindingRow, data | {"result": json.loads(data["result"])}))
         return found
 
-    def cases(self) -> frozenset[str]:
-        """The ids of all cases that were judged."""
-        return frozenset(row[0] for row in self._select("SELECT case_id FROM judged"))
+    def is_judged(self, case_id: str) -> bool:
+        """Whether a case with this id was chosen and judged."""
+        return bool(self._select("SELECT 1 FROM judged WHERE case_id = ?", case_id))
 
     def count_reached(self) -> dict[str, int]:
         """For each name, how many cases reached it."""

@@ -8,6 +8,7 @@ from fuzz.campaign.investigations import Investigations, Shared
 from fuzz.campaign.libfuzzer import LibFuzzerThread
 from fuzz.campaign.options import Options
 from fuzz.campaign.search import Guided, Random
+from fuzz.campaign.share import open_share
 from fuzz.campaign.worker_thread import WorkerThread
 from fuzz.events import Bus, CampaignEnded, CampaignStarted
 from fuzz.protocol import Hello
@@ -30,12 +31,20 @@ class Campaign:
     def __init__(self, options: Options, results: Results, bus: Bus, sample: Sampler) -> None:
         self.options, self.results, self.bus = options, results, bus
         self._sample, self.attention_only = sample, False
+        share = open_share(options.share, results, bus) if options.share is not None else None
         if options.engine == "guided":
-            search: Random = Guided(self._draw, options.seed, options.seeds, results, options.setup.device)
+            search: Random = Guided(
+                self._draw,
+                options.seed,
+                options.seeds,
+                results,
+                options.setup.device,
+                share.take_case if share else None,
+            )
         else:
             # libFuzzer draws cases itself; what they reach is kept.
             search = Random(self._draw, results if options.engine == "atheris" else None)
-        self.shared = Shared(options, results, bus, search)
+        self.shared = Shared(options, results, bus, search, share)
         self.investigations = Investigations(self.shared)
         kind = LibFuzzerThread if options.engine == "atheris" else WorkerThread
         self.threads = [kind(self.investigations, number) for number in range(options.workers)]
@@ -61,7 +70,8 @@ class Campaign:
             self.shared.settings = list_available(hello.torch, hello.device)
         self.results.set_meta({"torch": hello.torch})
         self.shared.known.attention = frozenset(hello.attention)
-        findings = self.shared.findings.load(hello.torch)
+        self.shared.findings.load(hello.torch)
+        self._read_share()
         for suspicion in self.results.waiting():
             self.shared.suspicions.put(suspicion)
         self.bus.emit(
@@ -77,7 +87,7 @@ class Campaign:
                 python=hello.python,
                 device=hello.device,
                 device_name=hello.device_name,
-                known=findings,
+                known=len(self.results.findings()),
                 pending=self.shared.suspicions.waiting,
                 against=self.investigations.baseline_torch,
                 missing_hooks={} if self.attention_only else hello.missing_hooks,
@@ -94,6 +104,10 @@ class Campaign:
                 f"--out {self.options.out} holds a run with {given}: continue with that, or give another --out"
             )
         self.results.set_meta({"against": torch})
+
+    def _read_share(self) -> None:
+        if self.shared.share is not None and self.shared.share.tick():
+            self.investigations.learn_shared_findings(self.results.meta("torch") or "")
 
     def _draw(self, index: int, limits: Limits = NO_LIMITS) -> Case:
         """Case number `index` of the seed: where all subjects compute attention alone, one they can take."""
@@ -112,6 +126,7 @@ class Campaign:
         while any(thread.is_alive() for thread in self.threads):
             try:
                 self.bus.tick()
+                self._read_share()
             except Exception as error:  # noqa: BLE001 - raised below, when all threads have ended
                 fault = self.shared.control.fail(error, self.options.out)
             if self.shared.control.is_overdue:

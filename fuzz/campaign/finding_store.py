@@ -10,6 +10,7 @@ from corpus import entry as corpus_entry
 from corpus.entry import Entry, Found
 from fuzz.campaign.investigate import Conclusion
 from fuzz.campaign.known_bugs import Explanation, KnownBugs, read_recorded_result
+from fuzz.campaign.share import FINDINGS, SharedFolder
 from fuzz.protocol import Hello, SubjectResult
 from fuzz.protocol.codec import encode
 from fuzz.protocol.render import describe
@@ -19,16 +20,23 @@ from generators.program.case import Case
 
 class FindingStore:
     """Loads and saves findings. `corpus`: where new ones go; `internal`: where those go that no public subject shows;
-    `reported`: directories of bugs that are no news."""
+    `reported`: directories of bugs that are no news; `share`: where other campaigns learn of them."""
 
     def __init__(
-        self, results: Results, known: KnownBugs, *, corpus: Path, internal: Path, reported: tuple[Path, ...]
+        self,
+        results: Results,
+        known: KnownBugs,
+        *,
+        corpus: Path,
+        internal: Path,
+        reported: tuple[Path, ...],
+        share: SharedFolder | None,
     ) -> None:
-        self._results, self._known = results, known
+        self._results, self._known, self._share = results, known, share
         self._corpus, self._internal, self._reported = corpus, internal, reported
 
-    def load(self, torch: str) -> int:
-        """Learn every finding of the ledger, on disk and in the store; gives how many there are. Raises `CaseError`."""
+    def load(self, torch: str) -> None:
+        """Learn every finding of the ledger, on disk and in the store. Raises `CaseError`."""
         rows = self._results.findings()
         for path, entry in self._known.load_ledger(torch):
             self._add_known(entry, path)
@@ -39,9 +47,14 @@ class FindingStore:
             self._known.learn(entry, known=row.kind == "known")
         for directory in (*self._reported, self._corpus):
             for path, entry in corpus_entry.load_directory(directory).items():
-                if self._known.learn(entry, torch=torch):
-                    self._add_known(entry, path)
-        return len(self._results.findings())
+                self.learn(entry, path, torch)
+
+    def learn(self, entry: Entry, path: Path, torch: str) -> Explanation | None:
+        """Explain failures by a finding that is saved in `path`; gives None where it is no news (`KnownBugs.learn`)."""
+        if not self._known.learn(entry, torch=torch):
+            return None
+        self._add_known(entry, path)
+        return self._known.explain_minimum(entry.case.id)
 
     def explain_listed(self, conclusion: Conclusion, hello: Hello) -> Explanation | None:
         """What explains a minimal case of a bug in the ledger that has no example like it: the case itself, which is
@@ -71,6 +84,8 @@ class FindingStore:
         # The row first: it holds all of the file, which `load` writes again.
         self._results.add_finding(suspicion, row, symptom.signature)
         corpus_entry.write(entry, path)
+        if is_public and self._share is not None:
+            self._share.publish(FINDINGS, entry)
         return path, self._known.add(Explanation(entry.case.id, symptom, known=False))
 
     def _add_known(self, entry: Entry, path: Path) -> None:

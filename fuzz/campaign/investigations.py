@@ -13,6 +13,7 @@ from fuzz.campaign.known_bugs import Explanation, KnownBugs
 from fuzz.campaign.options import Options, StopCondition, StopReason
 from fuzz.campaign.schedule import CaseNumbers, Schedule
 from fuzz.campaign.search import Random
+from fuzz.campaign.share import SharedFolder
 from fuzz.campaign.suspicion_queue import SuspicionQueue
 from fuzz.error_location import describe_where
 from fuzz.evaluator import Stopped
@@ -52,17 +53,24 @@ class ProbingWorker(Protocol):
 class Shared:
     """What the threads of a campaign share; `search`: the source of cases."""
 
-    def __init__(self, options: Options, results: Results, bus: Bus, search: Random) -> None:
-        self.options, self.results, self.bus, self.search = options, results, bus, search
+    def __init__(
+        self, options: Options, results: Results, bus: Bus, search: Random, share: SharedFolder | None
+    ) -> None:
+        self.options, self.results, self.bus, self.search, self.share = options, results, bus, search, share
         self.settings: Mapping[str, Setting] = {}
         """Those that cases may get: of the worker's torch and device."""
         self.control = StopCondition(options.budget)
         self.schedule = Schedule(options.subjects)
         self.numbers = CaseNumbers(*results.position(), options.budget)
         self.known = KnownBugs(options.ledger)
-        self.suspicions = SuspicionQueue(results, bus, self.known)
+        self.suspicions = SuspicionQueue(results, bus, self.known, share)
         self.findings = FindingStore(
-            results, self.known, corpus=options.corpus, internal=options.out / "internal", reported=options.known
+            results,
+            self.known,
+            corpus=options.corpus,
+            internal=options.out / "internal",
+            reported=options.known,
+            share=share,
         )
 
 
@@ -80,7 +88,16 @@ class Investigations:
         self._open: dict[int, float] = {}
         """When work on each suspicion began."""
         self._lock = threading.Lock()
-        self._saving = threading.Lock()
+        self._saving = threading.RLock()
+
+    def learn_shared_findings(self, torch: str) -> None:
+        """Take what other campaigns found since the last call for known. `torch`: the worker's version."""
+        shared = self.shared
+        with self._saving:
+            for path, entry in shared.share.take_findings() if shared.share is not None else ():
+                explanation = shared.findings.learn(entry, path, torch)
+                if explanation is not None:
+                    shared.suspicions.settle_explained(explanation)
 
     @property
     def is_drained(self) -> bool:
@@ -173,6 +190,7 @@ class Investigations:
         if found:
             hello = worker.start_worker()
             with self._saving:  # Two threads may come to the same minimum at once.
+                self.learn_shared_findings(hello.torch)
                 explanation = self._explain(conclusion, hello)
                 if explanation is None:
                     self._save(suspicion, conclusion, hello, seen)

@@ -103,7 +103,6 @@ class LibFuzzerThread(WorkerThread):
         # A new process would first run the whole corpus again.
         self.host_evaluator = Evaluator(self.host, recycle_checks=RECYCLE_CHECKS)
         self.evaluators.append(self.host_evaluator)
-        self._judged = set(self.shared.results.cases())
 
     def start_worker(self) -> Hello:
         """Start libFuzzer's process ahead of the thread, to learn whether it can work."""
@@ -115,7 +114,7 @@ class LibFuzzerThread(WorkerThread):
         if not shared.numbers.has_next:
             return False
         case = casefile.loads(self.host.draw().case, "libFuzzer's case")
-        is_new = case.id not in self._judged
+        is_new = not shared.results.is_judged(case.id)
         # A new process runs what libFuzzer kept, of which most was judged before.
         check = build_check(case, shared.schedule.subjects_for(case) if is_new else shared.schedule.always)
         self.task = f"case {case.id}"
@@ -125,7 +124,6 @@ class LibFuzzerThread(WorkerThread):
             index = shared.numbers.take(self.number)
             if index is None:
                 return False
-            self._judged.add(case.id)
-            self.record(Job(index, case, check), result)
+            self.record(Job(index, case, check, case.id), result)
             self.host_evaluator.recycle()
         return True

@@ -62,7 +62,8 @@ class Options:
     one of ENGINES; seeds: cases that a guided search or libFuzzer starts with, not the default ones if `has_own_seeds`;
     ledger: the known bugs; against: workers of a second interpreter, under which a finding must pass or fail in another
     way; quiet: print only findings; json, junit: files to write; named: the subjects that the user gave; device: as the
-    user gave it; gpus: `CUDA_VISIBLE_DEVICES` for workers, by turns.
+    user gave it; gpus: `CUDA_VISIBLE_DEVICES` for workers, by turns; share: the directory through which campaigns
+    exchange what they find.
     """
 
     budget: Budget
@@ -86,6 +87,7 @@ class Options:
     named: tuple[str, ...] = ()
     device: str = "cpu"
     gpus: tuple[str, ...] = ()
+    share: Path | None = None
 
     @property
     def resume_arguments(self) -> list[str]:
@@ -94,6 +96,7 @@ class Options:
             ("--out", self.out),
             ("--corpus", self.corpus != DEFAULT_CORPUS and self.corpus),
             ("--ledger", self.ledger and self.ledger.path != DEFAULT_LEDGER and self.ledger.path),
+            ("--share", self.share),
             ("--python", self.setup.python != sys.executable and self.setup.python),
             ("--against", self.against and self.against.python),
             ("--device", self.device != "cpu" and self.device),

@@ -205,11 +205,13 @@ class LineScreen(events.Listener):
         self._last, self._news = time.monotonic(), (0, 0, 0)
 
     def on_event(self, event: events.Event, when: float) -> None:  # noqa: ARG002 - a listener's signature
-        """Print the start, and findings on stdout as they are saved."""
+        """Print the start and notices, and findings on stdout as they are saved."""
         if isinstance(event, events.CampaignStarted):
             self._print(describe_start(event), sys.stderr)
         elif isinstance(event, events.FindingSaved):
             self._print(describe_finding(event), sys.stdout)
+        elif isinstance(event, events.Notice):
+            self._print(event.text, sys.stderr)
 
     def tick(self) -> None:
         """Print the line when it is time."""

@@ -92,7 +92,7 @@ def load_seeds(directory: Path) -> tuple[Case, ...]:
 
 
 class ChosenCase(NamedTuple):
-    """The case to judge next, and its source: "seed", "random" or "variant"."""
+    """The case to judge next, and its source: "seed", "shared" (of another campaign), "random" or "variant"."""
 
     case: Case
     source: str
@@ -100,7 +100,7 @@ class ChosenCase(NamedTuple):
     @property
     def is_targeted(self) -> bool:
         """Whether it was chosen for something that it may reach (see `Schedule.subjects_for`)."""
-        return self.source in ("seed", "variant")
+        return self.source != "random"
 
 
 class Random:
@@ -134,13 +134,22 @@ class Random:
 
 
 class Guided(Random):
-    """`seeds` first; then random cases, and variants of cases that an attention pattern matched for the first time,
-    except those that were judged."""
+    """`seeds` first, and cases that `take_shared` gives; then random cases, and variants of cases that an attention
+    pattern matched for the first time, except those that were judged."""
 
-    def __init__(self, draw: Draw, seed: int, seeds: Sequence[Case], results: Results, device: str = "cpu") -> None:
+    def __init__(
+        self,
+        draw: Draw,
+        seed: int,
+        seeds: Sequence[Case],
+        results: Results,
+        device: str = "cpu",
+        take_shared: Callable[[], Case | None] | None = None,
+    ) -> None:
         super().__init__(draw, results)
-        self._seed, self._seeds = seed, seeds
-        self._chosen = {*results.cases(), *(case.id for case in seeds)}
+        self._seed, self._seeds, self._take_shared = seed, seeds, take_shared or (lambda: None)
+        self._is_judged = results.is_judged
+        self._chosen = {case.id for case in seeds}
         self._variants = VariantQueue(seed, device)
         for case, names in results.queue():
             self._variants.plan(case, _list_patterns(names), _list_patterns(names))
@@ -151,11 +160,19 @@ class Guided(Random):
             return ChosenCase(self._seeds[index], "seed")
         c = Choices(f"{self._seed}:{index}:guided")
         with self._lock:
+            while (case := self._take_shared()) is not None:
+                if self._is_new(case):
+                    return ChosenCase(case, "shared")
             while c.chance(VARIANTS) and (case := self._variants.take(c)) is not None:
-                if case.id not in self._chosen:
-                    self._chosen.add(case.id)
+                if self._is_new(case):
                     return ChosenCase(case, "variant")
         return super().choose(index)
+
+    def _is_new(self, case: Case) -> bool:
+        """Whether the case is chosen for the first time."""
+        is_new = case.id not in self._chosen and not self._is_judged(case.id)
+        self._chosen.add(case.id)
+        return is_new
 
     def _add(self, case: Case, names: frozenset[str]) -> frozenset[str]:
         news = super()._add(case, names)

@@ -17,6 +17,7 @@ from fuzz.campaign.campaign import Campaign, Sampler
 from fuzz.campaign.export import Export
 from fuzz.campaign.options import Options, StopReason, translate_disk_error
 from fuzz.campaign.screen import LineScreen, LiveScreen, describe_unused, summarize
+from fuzz.campaign.share import DIRECTORIES
 from fuzz.campaign.stats import Statistics
 from fuzz.cli import handle_signals
 from fuzz.events import Bus, EventLog
@@ -97,6 +98,9 @@ def run_campaign(
     try:
         with _enter_directory(options.out) as undo, closing(Results(options.out)) as results:
             require_writable(options.corpus, "--corpus")
+            if options.share is not None:
+                for name in DIRECTORIES:
+                    require_writable(options.share / name, "--share")
             for option, file in (("--json", options.json), ("--junit", options.junit)):
                 if file is not None:
                     require_writable(file, option, is_file=True)

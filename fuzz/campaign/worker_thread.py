@@ -5,9 +5,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from corpus.entry import Entry
 from fuzz import events
 from fuzz.campaign.finding_store import write_fault
 from fuzz.campaign.investigations import Investigations
+from fuzz.campaign.share import QUEUE
 from fuzz.evaluator import Evaluator, Stopped, WorkerFault, build_check, public_version
 from fuzz.protocol import Check, Hello, Result, SubjectResult, Verdict
 from fuzz.protocol.render import describe
@@ -22,11 +24,12 @@ _IDLE_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A case on its way to be judged."""
+    """A case on its way to be judged. `chosen`: the id of the targeted case it was made of, which is judged once."""
 
     index: int
     case: Case
     check: Check
+    chosen: str = ""
 
 
 class WorkerThread(threading.Thread):
@@ -156,7 +159,7 @@ class WorkerThread(threading.Thread):
         c, share = Choices(f"{shared.options.seed}:{index}:settings"), 1.0 if shared.schedule.needs_settings else DRAWN
         case = draw_settings(chosen.case, c, shared.settings, share)
         subjects = shared.schedule.subjects_for(case, targeted=chosen.is_targeted)
-        return Job(index, case, build_check(case, subjects))
+        return Job(index, case, build_check(case, subjects), chosen.case.id if chosen.is_targeted else "")
 
     def record(self, job: Job, result: Result) -> None:
         """Write down the verdicts on a case; failures that nothing explains become suspicions."""
@@ -174,7 +177,10 @@ class WorkerThread(threading.Thread):
             explained=[explanation.case_id for _, _, explanation in explained],
             reached=reached,
             queued=queued,
+            chosen=job.chosen,
         )
+        if queued and shared.share is not None:
+            shared.share.publish(QUEUE, Entry(case))
         shared.bus.emit(
             events.CaseJudged(
                 index=job.index,

@@ -1,0 +1,153 @@
+"""Campaigns that share a directory: what one finds the others know, and files of strangers stop nobody."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corpus import entry as corpus_entry
+from corpus.entry import SUFFIX, Entry
+from fuzz.campaign import share
+from fuzz.campaign.known_bugs import KnownBugs
+from fuzz.campaign.options import Options
+from fuzz.campaign.session import run_campaign
+from fuzz.campaign.share import FINDINGS, QUEUE, SharedFolder
+from fuzz.campaign.suspicion_queue import SuspicionQueue
+from fuzz.events import Bus
+from fuzz.protocol import SubjectResult, Verdict
+from fuzz.run_store import FindingRow, Results
+from generators.program.case import Case
+from tests.campaign.fakes import case, options, sampler
+
+WRONG = {"match": "softmax", "verdict": "wrong_result", "fired": ["_sfdp_pattern_5_inference"], "same": False}
+PATTERN = {"match": "softmax", "fired": ["mul_softmax_pattern"]}
+
+
+def campaign(tmp_path: Path, name: str, budget: str = "20x", **given: Any) -> Options:
+    return options(tmp_path / name, budget, share=tmp_path / "shared", **given)
+
+
+def events(given: Options, name: str) -> list[dict[str, Any]]:
+    lines = map(json.loads, (given.out / "events.ndjson").read_text().splitlines())
+    return [line for line in lines if line["event"] == name]
+
+
+def read_store(given: Options) -> tuple[list[FindingRow], list[Case]]:
+    results = Results(given.out)
+    try:
+        return results.findings(), [queued for queued, _ in results.queue()]
+    finally:
+        results.close()
+
+
+@pytest.mark.worker
+def test_what_one_campaign_finds_is_known_to_the_other(tmp_path: Path) -> None:
+    first, second = (campaign(tmp_path, name, rules=[WRONG]) for name in ("first", "second"))
+    assert run_campaign(first, sampler("softmax")).new == 1
+    assert run_campaign(second, sampler("softmax")).new == 0
+    ((row,), _) = read_store(second)
+    assert (row.kind, row.count) == ("known", 10)
+    assert Path(row.file).parent == tmp_path / "shared" / FINDINGS
+    assert not events(second, "SuspicionRaised")
+    assert not list(second.corpus.glob("*"))
+
+
+@pytest.mark.worker
+def test_what_reached_something_new_is_judged_by_the_others_once(tmp_path: Path) -> None:
+    first = campaign(tmp_path, "first", rules=[PATTERN], engine="guided")
+    run_campaign(first, sampler("softmax"))
+    (_, (queued,)) = read_store(first)
+    corpus_entry.write(Entry(case("exp")), tmp_path / "shared" / QUEUE / f"zz{SUFFIX}")
+    second = campaign(tmp_path, "second", rules=[PATTERN], engine="guided")
+    for _ in range(2):
+        run_campaign(second, sampler())
+    assert queued in read_store(second)[1]
+    judged = [event["case"] for event in events(second, "CaseJudged")]
+    assert judged[:2] == [queued.id, case("exp").id]
+    assert [judged.count(one) for one in judged[:2]] == [1, 1]
+
+
+@pytest.mark.worker
+def test_files_that_hold_no_such_case_are_skipped(tmp_path: Path) -> None:
+    given = campaign(tmp_path, "first", rules=[PATTERN], engine="guided")
+    for kind in (QUEUE, FINDINGS):
+        directory = tmp_path / "shared" / kind
+        (directory / f"folder{SUFFIX}").mkdir(parents=True)
+        (directory / f"gone{SUFFIX}").symlink_to(tmp_path / "gone")
+        (directory / f"endless{SUFFIX}").symlink_to("/dev/zero")
+        (directory / f"empty{SUFFIX}").touch()
+        (directory / f"binary{SUFFIX}").write_bytes(bytes(range(256)))
+        (directory / f"half{SUFFIX}").write_text(corpus_entry.dumps(Entry(case("exp")))[:40])
+        (directory / f".unfinished{SUFFIX}").touch()
+    assert run_campaign(given, sampler("softmax")).error is None
+    assert len(events(given, "Notice")) == 2 * 6
+    assert len(events(given, "CaseJudged")) == 20
+
+
+@pytest.mark.worker
+def test_what_a_kill_kept_from_the_others_is_published_by_the_next_run(tmp_path: Path) -> None:
+    given = campaign(tmp_path, "first", rules=[WRONG | {"match": "relu"}], engine="guided")
+    run_campaign(given, sampler("relu"))
+    published = sorted((tmp_path / "shared").glob(f"*/*{SUFFIX}"))
+    assert {path.parent.name for path in published} == {QUEUE, FINDINGS}
+    for path in published:
+        path.unlink()
+    run_campaign(given, sampler())
+    assert set(published) <= set((tmp_path / "shared").glob(f"*/*{SUFFIX}"))
+
+
+def open_folder(tmp_path: Path, owner: str) -> SharedFolder:
+    (tmp_path / share.CLAIMS).mkdir(exist_ok=True)
+    return SharedFolder(tmp_path, owner, warn=pytest.fail)
+
+
+def test_a_claim_keeps_others_away_until_it_ends(tmp_path: Path) -> None:
+    one, other = (open_folder(tmp_path, owner) for owner in ("one", "other"))
+    assert one.claim("signature") and other.claim("another signature")
+    assert not other.claim("signature")
+    other.release("signature")
+    assert not other.claim("signature")
+    one.release("signature")
+    assert other.claim("signature")
+
+
+def test_a_claim_is_taken_over_from_a_killed_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("fuzz.campaign.share.time.monotonic", lambda: clock[0])
+    assert open_folder(tmp_path, "killed").claim("signature")
+    alive, other = (open_folder(tmp_path, owner) for owner in ("alive", "other"))
+    for clock[0] in (1.0, share.LEASE_SECONDS):
+        assert not other.claim("signature")
+    clock[0] += 2.0
+    assert other.claim("signature")
+    # The next run of the same campaign takes its own at once.
+    assert open_folder(tmp_path, "other").claim("signature")
+    # One that is refreshed is not abandoned.
+    (tmp_path / share.QUEUE).mkdir()
+    for clock[0] in range(1000, 2000, 50):
+        other.tick()
+        assert not alive.claim("signature")
+
+
+def test_suspicions_that_another_campaign_works_on_wait(tmp_path: Path) -> None:
+    mine, others = (open_folder(tmp_path, owner) for owner in ("mine", "others"))
+    known, results = KnownBugs(), Results(tmp_path)
+    try:
+        queue = SuspicionQueue(results, Bus([]), known, mine)
+        result = SubjectResult("inductor", Verdict.TIMEOUT)
+        for one in results.record_case(
+            0, case("exp"), position=(1, frozenset()), unexplained=[(case("exp"), result), (case("sin"), result)]
+        ):
+            queue.put(one)
+        signature = known.symptom(result, case("exp")).signature
+        others.claim(signature)
+        assert queue.take() is None and queue.waiting == 2
+        others.release(signature)
+        taken = queue.take()
+        assert taken is not None and taken[1] == signature
+        assert not others.claim(signature)
+        queue.finish(signature, fruitful=False)
+        assert others.claim(signature)
+    finally:
+        results.close()

@@ -32,7 +32,7 @@ def compare(
     record
         Write the verdicts into the case files, by torch version, under `seen`.
     json
-        Write the comparison to this file as JSON, every few seconds and at the end.
+        Write the comparison to this file as JSON.
     quiet
         Print no progress.
 
@@ -45,7 +45,7 @@ def compare(
     130: interrupted; the cases judged so far are reported
     """
     from corpus.entry import load_all
-    from fuzz.versions.comparison import make_file_tasks, run_comparison
+    from fuzz.versions import make_file_tasks, run_comparison
     from generators.errors import UserError
 
     if len(python or ()) < 2 and not record:

@@ -85,7 +85,7 @@ def test_the_end_of_a_worker_is_a_row(python: Make, files: Path, action: str, ve
     loses = {**WRONG, "do": action}
     done = run("--python", python("2.12.1"), "--python", python("2.13.0", loses), files, "--timeout", "1s")
     assert done.returncode == 1, done.stderr
-    assert f"ok      {verdict}" in done.stdout and "1 regressed, 1 no change" in done.stdout
+    assert f"2.12.1 ok, 2.13.0 {verdict}" in done.stdout and "1 regressed, 1 no change" in done.stdout
 
 
 @pytest.mark.parametrize(

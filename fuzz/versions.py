@@ -1,0 +1,328 @@
+"""The same cases under several torch versions, each in workers of its own: what changed, as text and JSON."""
+
+import json
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from corpus import entry as corpus_entry
+from corpus.entry import Entry
+from corpus.files import replace_file, require_writable
+from fuzz.cli import INTERRUPTED, ignore_lost_output
+from fuzz.durations import format_count
+from fuzz.evaluator import Evaluator, WorkerConfig, open_evaluator, public_version
+from fuzz.expectation import require_allowed
+from fuzz.protocol import Hello, SubjectResult, Verdict
+from fuzz.protocol.codec import encode
+from fuzz.protocol.failures import NotTaken, Refusal, Word
+from fuzz.protocol.render import describe
+from generators.errors import UserError
+from generators.program.case import Case
+
+GROWTH = 4.0
+"""An error that is so many times the earlier one has grown. Below that is what another order of rounding does: over the
+corpus in torch 2.11.0, 2.12.1, 2.13.0 and 2.15.0, errors of right programs whose attention was fused and of eager,
+where it was not, differ by at most 3.1 times (279 results; 6 of them by more, where eager rounds to float16 and the
+fused form does not). The same program under two versions: by at most 1.7 times (411 pairs)."""
+
+ROUNDING = 1.0
+"""An error of so many times what rounding explains, or fewer, is rounding, however it changed."""
+
+SAME_SCALE = 0.01
+"""Numbers are of one value of a case where its largest magnitudes are this close, relatively."""
+
+FORMAT = 2
+_LONGEST = 300
+_LOST = (Verdict.TIMEOUT, Verdict.WORKER_DIED)
+_MEASURED = frozenset({Verdict.OK, Verdict.ROUNDING, Verdict.PRECISION_POLICY})
+
+
+class Change(Word):
+    """What became of a case from the first version to the last, in the order in which it is told."""
+
+    REGRESSED = "regressed", "passes in an earlier version and fails in the last one"
+    GREW = "error grew", "fails in none, but is further from float64 in the last version, beyond rounding"
+    FIXED = "fixed", "fails in an earlier version and passes in the last one"
+    FAILS = "fails in all", "a finding in every version that could judge it"
+    UNSTEADY = "not reproducible", "a fresh worker contradicts the first one, so versions are not compared"
+    UNJUDGED = "not compared", "fewer than two versions could judge it"
+    SAME = "no change", "passes in all, with errors that did not grow beyond rounding"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A case to be judged under one subject on one device. `name`: its file; `verdict`: of the bug recorded there."""
+
+    name: str
+    case: Case
+    subject: str
+    device: str
+    verdict: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A torch to compare, as it is called, and its workers. `hellos`: by device, where it has that."""
+
+    label: str
+    torch: str
+    evaluator: Evaluator
+    hellos: Mapping[str, Hello]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A case under one subject in all versions, first to last. `reproduced`: no fresh worker disagreed."""
+
+    task: Task
+    results: tuple[SubjectResult, ...]
+    reproduced: bool = True
+
+    @property
+    def judged(self) -> list[tuple[int, SubjectResult]]:
+        """The results of the versions that could judge it, with their places."""
+        return [(place, one) for place, one in enumerate(self.results) if one.verdict is not Verdict.SKIPPED]
+
+    @property
+    def change(self) -> Change:
+        """What became of the case."""
+        fails = [one.verdict.is_finding for _, one in self.judged]
+        if len(fails) < 2:
+            return Change.UNJUDGED
+        if not self.reproduced:
+            return Change.UNSTEADY
+        if all(fails):
+            return Change.FAILS
+        if any(fails):
+            return Change.REGRESSED if fails[-1] else Change.FIXED
+        return Change.GREW if self.growth >= GROWTH else Change.SAME
+
+    @property
+    def growth(self) -> float:
+        """How many times the first version's error against float64 the last one's is.
+
+        0 where it is no more than rounding explains, by the measure of either version: one whose eager lost precision
+        explains more. 0 too where one of them is a finding, or was not measured.
+        """
+        judged = [one for _, one in self.judged]
+        if len(judged) < 2 or not all(map(_is_measured, (judged[0], judged[-1]))):
+            return 0.0
+        old, new = judged[0].numbers, judged[-1].numbers
+        # Where the scales differ, another output is the worst one now.
+        is_one = math.isclose(old["scale"], new["scale"], rel_tol=SAME_SCALE)
+        before, after = (numbers["compiled_error" if is_one else "ratio"] for numbers in (old, new))
+        times = after / before if before else math.inf if after else 0.0
+        explained = max(new["ratio"], old["ratio"] * times if old["ratio"] else 0.0)
+        return times if explained > ROUNDING else 0.0
+
+    def find_turn(self) -> int | None:
+        """The version, by its place, since which a case that regressed fails, or one that was fixed passes."""
+        judged = [(place, one.verdict.is_finding) for place, one in self.judged]
+        others = [place for place, fails in judged if fails is not judged[-1][1]]
+        return next((place for place, _ in judged if others and place > others[-1]), None)
+
+
+def _is_measured(result: SubjectResult) -> bool:
+    """Whether its error against float64 says how exact a right result is."""
+    names = ("ratio", "compiled_error", "scale")
+    return result.verdict in _MEASURED and all(math.isfinite(result.numbers.get(name, math.nan)) for name in names)
+
+
+def make_file_tasks(entries: Mapping[Path, Entry], subjects: Sequence[str], device: str | None) -> list[Task]:
+    """What is asked about case files: each under its own subject, or under `subjects`."""
+    tasks = []
+    for path, entry in entries.items():
+        if not subjects:
+            require_allowed(entry.subject, (), str(path))
+        tasks += [
+            Task(str(path), entry.case, subject, device or entry.device, entry.expectation.verdict)
+            for subject in subjects or (entry.subject,)
+        ]
+    return tasks
+
+
+def run_comparison(
+    tasks: Sequence[Task],
+    configs: Sequence[WorkerConfig],
+    *,
+    json: Path | None = None,
+    record: bool = False,
+    quiet: bool = False,
+) -> tuple[str, int, Exception | None]:
+    """Compare, and write the files asked for; what to print, the exit code, and an exception to be raised after that.
+
+    Whatever ends it, it tells what is done. `configs`: in the order in which a person upgrades; `json`: what to write
+    at the end; `record`: write verdicts into the case files; `quiet`: without progress. Raises `UserError`.
+    """
+    if json is not None:
+        require_writable(json, "--json", is_file=True)
+    for file in {Path(task.name) for task in tasks} if record else ():
+        require_writable(file, "--record", is_file=True)
+    rows: list[Row] = []
+    interrupted, error = False, None
+    with ExitStack() as stack:
+        versions = _start_all([stack.enter_context(open_evaluator(config)) for config in configs], tasks)
+        try:
+            for number, task in enumerate(tasks, 1):
+                if not quiet:
+                    with ignore_lost_output():
+                        sys.stderr.write(f"{number} of {len(tasks)}: {task.name} under {task.subject}\n")
+                        sys.stderr.flush()
+                rows.append(compare(task, versions))
+                if record:
+                    _record_verdicts(rows[-1], versions)
+        except KeyboardInterrupt:
+            interrupted = True
+        except Exception as raised:  # noqa: BLE001 - raised when the rest is printed
+            error = raised
+    labels = [version.label for version in versions]
+    if json is not None:
+        replace_file(json, render_json(rows, labels, interrupted=interrupted).encode())
+    text = render_text(rows, labels, len(tasks))
+    is_worse = any(row.change is Change.REGRESSED for row in rows)
+    return text, INTERRUPTED if interrupted else int(is_worse), error
+
+
+def _start_all(evaluators: Sequence[Evaluator], tasks: Sequence[Task]) -> list[Version]:
+    """Start all workers before any work. Raises `UserError` for an interpreter that can't be used on any device, and
+    for a subject that none of them has."""
+    found: list[tuple[Evaluator, dict[str, Hello]]] = []
+    for evaluator in evaluators:
+        hellos, error = {}, None
+        for device in sorted({task.device for task in tasks}):
+            try:
+                hellos[device] = evaluator.on(device).hello
+            except UserError as reason:
+                error = reason
+        if error is not None and not hellos:
+            raise error
+        found.append((evaluator, hellos))
+    known = {subject for _, hellos in found for hello in hellos.values() for subject in hello.subjects}
+    unknown = next((task.subject for task in tasks if known and task.subject not in known), None)
+    if unknown is not None:
+        raise UserError(f"unknown subject {unknown!r}; there are {', '.join(sorted(known))}")
+    torches = [public_version(next(iter(hellos.values())).torch) for _, hellos in found]
+    labels = torches
+    if len(set(torches)) < len(torches):
+        places = zip(torches, evaluators, strict=True)
+        labels = [f"{number}: {torch} ({one.config.python})" for number, (torch, one) in enumerate(places, 1)]
+    return [Version(label, torch, *workers) for label, torch, workers in zip(labels, torches, found, strict=True)]
+
+
+def compare(task: Task, versions: Sequence[Version]) -> Row:
+    """A row for a task: what each version gives. What regressed or was fixed is asked again, of fresh workers."""
+    row = Row(task, tuple(judge_or_repeat(version, task) for version in versions))
+    if row.change not in (Change.REGRESSED, Change.FIXED):
+        return row
+    # The last version, and the latest one that differs from it: without either there is no change.
+    fails = {place: one.verdict.is_finding for place, one in row.judged}
+    last = max(fails)
+    places = (last, max(place for place in fails if fails[place] is not fails[last]))
+    again = (judge(versions[place], task, fresh=1) for place in places)
+    agree = (one.verdict.is_finding is fails[place] for place, one in zip(places, again, strict=True))
+    return Row(task, row.results, reproduced=all(agree))
+
+
+def judge_or_repeat(version: Version, task: Task) -> SubjectResult:
+    """As `judge`. Where a worker is lost, a fresh one has the last word; lost again, it says nothing of a bug that is
+    recorded with another verdict."""
+    result = judge(version, task)
+    if result.verdict not in _LOST:
+        return result
+    result = judge(version, task, fresh=1)
+    if result.verdict not in _LOST or task.verdict in ("", result.verdict):
+        return result
+    return _skip(task, f"no verdict, in two workers: {describe(result) or result.verdict.explanation}")
+
+
+def judge(version: Version, task: Task, *, fresh: int = 0) -> SubjectResult:
+    """What a version makes of a case; a worker that is lost is a verdict too. `fresh`: ask a new worker."""
+    hello = version.hellos.get(task.device)
+    if hello is None or task.subject not in hello.subjects:
+        return _skip(task, f"torch {version.torch} has no {task.subject if hello else task.device}")
+    try:
+        result = version.evaluator.on(task.device).evaluate(task.case, (task.subject,), fresh=fresh)
+    except UserError as error:
+        return _skip(task, str(error))
+    return result.results[0] if result.results else _skip(task, f"eager refuses it: {result.rejected}")
+
+
+def _skip(task: Task, why: str) -> SubjectResult:
+    return SubjectResult(task.subject, Verdict.SKIPPED, failure=NotTaken(Refusal.NO_VERDICT, why))
+
+
+def _record_verdicts(row: Row, versions: Sequence[Version]) -> None:
+    verdicts = {versions[place].torch: str(one.verdict) for place, one in row.judged if row.reproduced}
+    if verdicts:
+        corpus_entry.record_seen(Path(row.task.name), verdicts)
+
+
+def group_by_change(rows: Sequence[Row]) -> Iterator[tuple[Change, list[Row]]]:
+    """The changes that there are, in their order, each with its rows."""
+    for change in Change:
+        found = [row for row in rows if row.change is change]
+        if found:
+            yield change, found
+
+
+def render_text(rows: Sequence[Row], versions: Sequence[str], wanted: int) -> str:
+    """The comparison for a terminal. Cases without change are only counted. `wanted`: how many there were."""
+    lines = []
+    for change, found in group_by_change(rows):
+        if change is not Change.SAME:
+            lines.append(f"{change} ({len(found)}): {change.explanation}")
+            lines += [line for row in found for line in describe_row(row, versions)]
+            lines.append("")
+    cut = f" of {wanted}, then interrupted" if len(rows) < wanted else ""
+    counts = [f"{len(found)} {change}" for change, found in group_by_change(rows)]
+    head = f"{format_count(len(rows), 'comparison')}{cut}, torch {', '.join(versions)}"
+    return "\n".join([*lines, f"{head}: {', '.join(counts) or 'none'}"])
+
+
+def render_json(rows: Sequence[Row], versions: Sequence[str], *, interrupted: bool) -> str:
+    """The comparison as JSON."""
+
+    def encode_row(row: Row) -> dict[str, object]:
+        task, turn = row.task, row.find_turn()
+        results = {
+            version: {"verdict": one.verdict, "message": describe(one), "numbers": one.numbers, "fired": one.fired}
+            for version, one in zip(versions, row.results, strict=True)
+        }
+        return {
+            "name": task.name,
+            "case": task.case.id,
+            "subject": task.subject,
+            "device": task.device,
+            "change": row.change,
+            "since": None if turn is None else versions[turn],
+            "growth": row.growth,
+            "results": results,
+        }
+
+    whole = {"format": FORMAT, "versions": versions, "interrupted": interrupted, "rows": [*map(encode_row, rows)]}
+    return json.dumps(encode(whole), indent=1) + "\n"
+
+
+def describe_row(row: Row, versions: Sequence[str]) -> list[str]:
+    """A row in lines: its verdicts, since when it fails or passes, by how much the error grew, and the failure."""
+    verdicts = ", ".join(f"{version} {one.verdict}" for version, one in zip(versions, row.results, strict=True))
+    said = [f"  {row.task.name} under {row.task.subject}: {verdicts}"]
+    change, turn = row.change, row.find_turn()
+    if turn is not None and change in (Change.REGRESSED, Change.FIXED):
+        said.append(f"      {'fails' if change is Change.REGRESSED else 'passes'} since {versions[turn]}")
+    if change is Change.GREW:
+        old, new = row.judged[0][1].numbers, row.judged[-1][1].numbers
+        times = f"{row.growth:.3g} times as large" if math.isfinite(row.growth) else "it was exact before"
+        said.append(
+            f"      error against float64 {old['compiled_error']:.2g}, then {new['compiled_error']:.2g}: {times};"
+            f" {old['ratio']:.2g} times what rounding explains, then {new['ratio']:.2g}"
+        )
+    # The last that fails, else the last that could not be judged.
+    notable = [one for one in row.results if one.verdict is Verdict.SKIPPED]
+    notable += [one for one in row.results if one.verdict.is_finding]
+    if notable and (message := describe(notable[-1])):
+        said.append(f"      {message if len(message) < _LONGEST else f'{message[:_LONGEST]}...'}")
+    return said

@@ -1,1 +1,0 @@
-"""One case under several torch versions: what changed between them."""

@@ -1,9 +1,8 @@
-"""Where a value is wrong, in words: "heads 1-7, first 63 query rows of each; head 0 correct".
+"""Where a value is wrong, in words: "head 1-7 of 8, query row 0-62 of 65".
 
 The data is `SubjectResult.where`, a `WrongElements`.
 """
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,14 +15,9 @@ from generators.program.type_check import types_of
 
 BATCH, HEAD, QUERY, KEY, FEATURE = "batch", "head", "query row", "key row", "feature"
 
-
 _BY_RANK = {3: (BATCH, QUERY, FEATURE), 4: (BATCH, HEAD, QUERY, FEATURE)}
 _AFTER_SOFTMAX = frozenset({"contiguous", "clone", "dropout", "cast", "type_as"})
 
-Ranges = Sequence[Sequence[int]]
-
-_PLURALS = {BATCH: "batches", HEAD: "heads", QUERY: "query rows", KEY: "key rows", FEATURE: "features"}
-_SEVERAL = {"row": "rows", "index": "indices"}
 _OF_CALLS = {
     **dict.fromkeys(("out", "dq"), (BATCH, HEAD, QUERY, FEATURE)),
     **dict.fromkeys(("dk", "dv"), (BATCH, HEAD, KEY, FEATURE)),
@@ -122,59 +116,14 @@ def _is_attention(case: Case, name: str) -> bool:
 
 
 def describe_elements(where: WrongElements, names: Sequence[str]) -> str:
-    """The wrong elements, axis by axis. `names`: those of the axes."""
-    shape = where.shape
-    axes = [(name, size, ranges) for name, size, ranges in zip(names, shape, where.ranges, strict=True) if size > 1]
-    partial = [i for i, (_, size, ranges) in enumerate(axes) if not _whole(ranges, size)]
-    phrases = []
-    for i, (name, size, ranges) in enumerate(axes):
-        if i in partial:
-            phrases.append(_phrase(name, size, ranges, "row" if len(shape) > 1 and name == names[-2] else "index"))
-        elif partial and partial[0] < i < partial[-1]:
-            phrases.append(f"all {_PLURALS[name]}" if name in _PLURALS else f"all of {name}")
-    if phrases and phrases[-1].startswith(("first", "last")):
-        whole = [name for i, (name, _, _) in enumerate(axes) if i not in partial and name == HEAD]
-        phrases[-1] += " of each" if len(phrases) > 1 else " of each head" if whole else ""
-    text = ", ".join(phrases) or "everywhere"
-    right = [
-        f"{name} {index}" for name, size, ranges in axes if name in (BATCH, HEAD) for index in _missing(ranges, size)
-    ]
-    if 0 < len(right) <= 2:
-        text += f"; {' and '.join(right)} correct"
-    if not where.product:
-        text += f" ({where.wrong} of the {where.spanned} elements there)"
-    return text
+    """The wrong elements, axis by axis: "head 1-7 of 8, query row 0-62 of 65". `names`: those of the axes."""
+    axes = zip(names, where.shape, where.ranges, strict=True)
+    parts = [f"{name} {_list(ranges)} of {size}" for name, size, ranges in axes if ranges != ((0, size - 1),)]
+    some = "" if where.product else f" ({where.wrong} of the {where.spanned} elements there)"
+    return f"{', '.join(parts) or 'everywhere'}{some}"
 
 
-def _whole(ranges: Ranges, size: int) -> bool:
-    return [list(item) for item in ranges] == [[0, size - 1]]
-
-
-def _missing(ranges: Ranges, size: int) -> list[int]:
-    """The first three indices that are in none of the ranges."""
-    ends = [-1, *(end for item in ranges for end in item), size]
-    gaps = (range(last + 1, first) for last, first in zip(ends[::2], ends[1::2], strict=True))
-    return list(itertools.islice(itertools.chain.from_iterable(gaps), 3))
-
-
-def _phrase(name: str, size: int, ranges: Ranges, noun: str) -> str:
-    """The positions on an axis. `noun`: what to call them on an axis that is not attention's."""
-    plural = _PLURALS.get(name, "")
-    (first, last), one = ranges[0], len(ranges) == 1
-    if one and name not in (BATCH, HEAD) and last < size - 1 and first == 0:
-        return _end("first", last + 1, name)
-    if one and name not in (BATCH, HEAD) and last == size - 1:
-        return _end("last", size - first, name)
-    listed = [str(a) if a == b else f"{a}-{b}" for a, b in ranges[:_SHOWN]]
-    if len(ranges) > _SHOWN:
-        listed.append(f"... ({sum(b - a + 1 for a, b in ranges)} in all)")
-    several = not one or first != last
-    if not plural:
-        return f"{_SEVERAL[noun] if several else noun} {', '.join(listed)} of {name}"
-    return f"{plural if several else name} {', '.join(listed)}"
-
-
-def _end(side: str, count: int, name: str) -> str:
-    if name not in _PLURALS:
-        return f"{side} {count} of {name}"
-    return f"{side} {name}" if count == 1 else f"{side} {count} {_PLURALS[name]}"
+def _list(ranges: Sequence[Sequence[int]]) -> str:
+    listed = [str(first) if first == last else f"{first}-{last}" for first, last in ranges[:_SHOWN]]
+    more = [f"... ({sum(last - first + 1 for first, last in ranges)} in all)"] if len(ranges) > _SHOWN else []
+    return ", ".join([*listed, *more])

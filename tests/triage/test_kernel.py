@@ -280,9 +280,8 @@ def test_a_wrong_gradient_becomes_a_report_with_its_place_and_its_boundary(
     done = report(file, "--out", out, "--subject", subject)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"attention kernel {subject}: wrong gradient dq where H > 1 and S > 1\n")
-    assert "gh issue" not in done.stdout
     text = (out / "report.md").read_text()
-    assert "dq: head 1, first 5 query rows of each; head 0 correct." in text
+    assert "dq: head 1 of 2, query row 0-4 of 7." in text
     assert "out = attend(x, w, z, scale=0.25)\n# x [1, H, S, D] = [1, 2, 7, 8] float32\n" in text
     assert "- H = 2: only where H > 1 (" in text
     assert "; passes at 1)" in text
@@ -337,7 +336,7 @@ def test_a_right_function_gets_no_report(tmp_path: Path, attention: Case) -> Non
     file = entry.save(Entry(attention), tmp_path)
     done = report(file, "--out", tmp_path / "out", "--subject", f"{PLANTED}:right")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("not a bug to report: ")
+    assert "not a bug to report: " in done.stdout
     assert not (tmp_path / "out" / "repro.py").exists()
 
 
@@ -374,6 +373,6 @@ def test_statistics_stored_without_a_mask_are_told_by_their_rule(
     subject = "benchmarks.defects:statistics_without_mask"
     made = build(Entry(casefile.loads(text)), WorkerConfig(device="cpu", timeout=60), out, subject=subject)
     assert "wrong gradient dq where S > 64 and S % 64 != 0" in made.title
-    assert "head 1, first 63 query rows of each; head 0 correct" in made.values["where"]
+    assert "head 1 of 2, query row 0-62 of 65" in made.values["where"]
     assert "passes at 64 and 128" in "".join(made.values["conditions"])
     assert "beside torch.empty of shape [1, 2, 65]" in made.values["output"]

@@ -47,7 +47,6 @@ def test_a_real_bug_becomes_a_report_and_a_script_that_shows_it(tmp_path: Path) 
     done = report(file, "--out", out, "--explain", "1s")
     assert done.returncode == 0, done.stderr
     assert "[Inductor][CPU] attention with softmax over dim -2: compiled off by" in done.stdout
-    assert "gh issue create --repo pytorch/pytorch" in done.stdout
     text = (out / "report.md").read_text()
     assert '| `backend="aot_eager"` | ok |' in text
     assert '| `backend="inductor"` | wrong result |' in text
@@ -84,9 +83,8 @@ def test_eager_that_is_wrong_becomes_a_report_and_a_script_that_compiles_nothing
 def test_rounding_is_no_issue(tmp_path: Path, file: Path, fake_python: FakePython) -> None:
     done = report(file, "--out", tmp_path / "out", "--python", fake_python("rounding"))
     assert done.returncode == 0, done.stderr
-    assert done.stdout == f"not a bug to report: rounding\n  {tmp_path / 'out' / 'report.md'}\n"
-    assert "Filing it would be wrong" in (tmp_path / "out" / "report.md").read_text()
-    assert not (tmp_path / "out" / "repro.py").exists()
+    assert done.stdout.startswith(f"{file}: not a bug to report: rounding\n") and "Filing it would be" in done.stdout
+    assert not list((tmp_path / "out").iterdir())
 
 
 def test_words_that_someone_wrote_into_a_report_are_kept(tmp_path: Path, file: Path, fake_python: FakePython) -> None:
@@ -98,7 +96,7 @@ def test_words_that_someone_wrote_into_a_report_are_kept(tmp_path: Path, file: P
     assert (done.returncode, written.read_text()) == (2, "my words")
     assert done.stderr.startswith(f"error: {written} exists and may have your edits")
     assert report(file, "--out", written.parent, "--python", python, "--overwrite").returncode == 0
-    assert "Not a bug" in written.read_text()
+    assert not written.exists()
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def report(
 
     The case is run again with every backend from eager to Inductor, and repro.py is run. What is no bug of
     torch.compile (rounding, an unstable program, NaN by design, casts elided by design, a difference that PyTorch's own
-    check accepts) gets a report.md that says why.
+    check accepts) gets no report; the command says why.
 
     A case about an attention function gets a report for its author: the call, the sizes that fail, and a repro.py that
     imports the function.
@@ -56,7 +56,7 @@ def report(
     --------
     python -m triage.report CASE --out reports/NAME
     python -m triage.report runs/NAME --out reports
-    0: written; also if the case is no bug of torch.compile
+    0: written; also if the case is no bug to report
     2: wrong option or file, or a case of the run without a report: a line each says why
     """
     import sys
@@ -123,7 +123,7 @@ def _report(
     from fuzz.expectation import require_allowed
     from generators.errors import UserError
     from triage.report import repro
-    from triage.report.build import build
+    from triage.report.build import NothingToReport, build
 
     entry = load(case)
     subject = chosen or (entry.subject if repro.is_attention(entry.subject) else None)
@@ -136,19 +136,17 @@ def _report(
     if file.exists() and not overwrite:
         raise UserError(f"{file} exists and may have your edits; use another --out, or --overwrite")
     require_writable(out, "--out")
-    draft = build(entry, config, out, subject=subject, explain_seconds=explain_seconds)
+    try:
+        made = build(entry, config, out, subject=subject, explain_seconds=explain_seconds)
+    except NothingToReport as why:
+        for old in (file, out / "repro.py"):  # those of an earlier report would seem to belong to this one
+            old.unlink(missing_ok=True)
+        return [f"{case}: {why}"]
     bug = ledger.find_case(entry.case.id)
-    if draft.search and bug is not None and not chosen:
-        draft = replace(draft, title=bug.title)
-    file.write_text(draft.render(), encoding="utf-8")
-    lines = [draft.title, f"  {file}"]
-    if not draft.search:
-        return lines
-    lines.append(f"  {out / 'repro.py'}")
-    if draft.values.get("upstream"):
-        lines.append("Nothing was sent. Read the report, add in your own words where you met this, and then run:")
-        lines += [f"  {command}" for command in draft.commands(str(file))]
-    return lines
+    if bug is not None and not chosen:
+        made = replace(made, title=bug.title)
+    file.write_text(made.render(), encoding="utf-8")
+    return [made.title, f"  {file}", f"  {out / 'repro.py'}"]
 
 
 if __name__ == "__main__":

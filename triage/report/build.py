@@ -1,15 +1,17 @@
 """From a case to its report: judge it again, reproduce it, find the cause and the conditions, put it together."""
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from corpus.entry import Entry, Expectation, sort_by_version
 from corpus.files import replace_file
 from fuzz.bug_identity import UNREPEATED
 from fuzz.error_location import describe_where, describe_with_names
 from fuzz.evaluator import ROOT, Evaluator, WorkerConfig, open_evaluator, public_version
-from fuzz.expectation import list_numbers
+from fuzz.expectation import describe_details
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.subjects import get_spec, is_user_function
 from generators.errors import UserError
@@ -24,22 +26,36 @@ from triage.attribution.attribute import attribute, run_kernel_ablation
 from triage.attribution.explain import Explanation, explain
 from triage.attribution.render import describe_boundaries, describe_evidence, describe_explanation
 from triage.attribution.root_cause import RootCause
+from triage.rendering import render
 from triage.report import repro
-from triage.report.model import Draft
 from triage.report.repro import CANT_RUN, WITHOUT_NUMBERS, Bug, Script
-from triage.report.wording import (
-    describe_cause,
-    is_of_further_call,
-    refuse,
-    refuse_unshown,
-    search_words,
-    summarize,
-    title,
-)
+from triage.report.wording import describe_cause, is_of_further_call, refuse, refuse_unshown, summarize, title
 from triage.script_runs import TIMEOUT_EXIT, Run, shorten_log
+
+MAX_PROGRAM_LINES = 60
+"""A longer program is left to repro.py."""
 
 _SIZE_TIMEOUT = 20.0
 """Seconds for one case with another size."""
+
+
+class NothingToReport(Exception):
+    """A case is no bug to report; the text says why, in lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What is said of a case; `values`: what the template shows."""
+
+    title: str
+    values: Mapping[str, Any]
+
+    def render(self) -> str:
+        """The text of report.md. A very long program is in repro.py alone."""
+        values, lines = dict(self.values), self.values["program"].count("\n") + 1
+        if lines > MAX_PROGRAM_LINES:
+            values["program"] = f"# {lines} lines, in repro.py"
+        return render("report.md.j2", title=self.title, report=values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +70,14 @@ class Evidence:
 
 def build(
     entry: Entry, config: WorkerConfig, out: Path, *, subject: str | None = None, explain_seconds: float = 60.0
-) -> Draft:
-    """The report about a case, with repro.py beside it in `out`; or why there is none.
+) -> Report:
+    """The report about a case, with repro.py beside it in `out`.
 
     `config.device` is that of the case; `subject`: the attention function to report about, None for torch.compile and
     eager; `explain_seconds`: to find the conditions of the failure.
 
-    Raises UserError when eager refuses the case, the subject computes no attention, or repro.py can't run.
+    Raises NothingToReport; UserError when eager refuses the case, the subject computes no attention, or repro.py can't
+    run.
     """
     if subject is not None:
         entry = replace(entry, expect=Expectation("pass", subject=subject, device=config.device))
@@ -69,15 +86,14 @@ def build(
         what = "in eager, by each part of the compiler, and with parts off" if subject is None else f"under {subject}"
         sys.stderr.write(f"torch {evaluator.hello.torch}: running the case {what}\n")
         ablation = run_ablation(entry, evaluator) if subject is None else run_kernel_ablation(entry, evaluator)
-        why, evidence = refuse(ablation), None
-        if why is None:
-            sys.stderr.write(f"{ablation.result.verdict} with {ablation.accused}\n")
-            evidence = _investigate(
-                entry, ablation, evaluator, out / "repro.py", is_kernel=subject is not None, seconds=explain_seconds
-            )
+        if why := refuse(ablation):
+            raise NothingToReport(describe_refusal(entry.case, ablation, why))
+        sys.stderr.write(f"{ablation.result.verdict} with {ablation.accused}\n")
+        evidence = _investigate(
+            entry, ablation, evaluator, out / "repro.py", is_kernel=subject is not None, seconds=explain_seconds
+        )
     if evidence is None:
-        (out / "repro.py").unlink(missing_ok=True)  # that of an earlier report would seem to belong to this one
-        return write_refusal(entry.case, ablation, why or refuse_unshown(ablation))
+        raise NothingToReport(describe_refusal(entry.case, ablation, refuse_unshown(ablation)))
     sys.stderr.write("writing the report\n")
     return write_report(
         entry,
@@ -90,7 +106,7 @@ def build(
 
 def write_report(
     entry: Entry, ablation: Ablation, evidence: Evidence, *, environment: str = "", triton: str = ""
-) -> Draft:
+) -> Report:
     """The report about what `ablation` accuses."""
     case, result, hello = entry.case, ablation.result, ablation.hello
     cause, explanation, run = evidence.cause, evidence.explanation, evidence.run
@@ -124,22 +140,15 @@ def write_report(
         "environment": environment,
     }
     rules = explanation.rules if kernel and explanation else ()
-    return Draft("report.md.j2", title(case, result, hello.device, rules), values, search_words(case, result))
+    return Report(title(case, result, hello.device, rules), values)
 
 
-def write_refusal(case: Case, ablation: Ablation, why: str) -> Draft:
-    """Why the case is not reported."""
+def describe_refusal(case: Case, ablation: Ablation, why: str) -> str:
+    """Why the case is not reported, and what each way to run it gave, in lines."""
     result = ablation.result
-    values = {
-        "why": why,
-        "failure": describe_with_names(case, result),
-        "table": list_stages(case, ablation),
-        "numbers": list_numbers(result),
-        "environment": f"torch {ablation.hello.torch} on {ablation.hello.device}",
-        "case": case.id,
-        "program": source(case).strip(),
-    }
-    return Draft("refusal.md.j2", f"not a bug to report: {result.verdict}", values)
+    lines = [why, describe_with_names(case, result), *describe_details(result, describe_where(case, result.where))]
+    lines += [f"{way}: {verdict}" for way, verdict, _, _ in list_stages(case, ablation)]
+    return "\n  ".join([f"not a bug to report: {result.verdict}", *filter(None, lines)])
 
 
 def list_stages(case: Case, ablation: Ablation) -> list[tuple[str, str, str, str]]:

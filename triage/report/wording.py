@@ -1,7 +1,6 @@
 """What reports and pages say of a finding: title, summary, place of the fault; or why it is no bug to report."""
 
 import math
-import re
 import textwrap
 from collections.abc import Iterator, Sequence
 
@@ -14,7 +13,7 @@ from generators.program.case import Case
 from generators.program.dtypes import LOW_PRECISION
 from generators.program.features import features
 from generators.program.further_calls import list_differences
-from generators.program.memory import is_written, list_targets
+from generators.program.memory import list_targets
 from generators.program.ops.shaping import VIEWS
 from generators.program.settings import describe_settings
 from generators.program.type_check import attributes, types_of
@@ -30,7 +29,6 @@ _BY_DESIGN = {
     Verdict.PRECISION_POLICY: " That is by design (pytorch#183761, pytorch#154009).",
     Verdict.RANDOM_STREAM: " That is by design (pytorch#172206).",
 }
-_SEARCH_WORDS = 6
 _NAMED_OPS = 3
 _VERDICTS = {
     Verdict.WRONG_RESULT: ("returns a wrong result", "wrong result"),
@@ -156,26 +154,6 @@ def describe_cause(ablation: Ablation, cause: RootCause) -> str:
         part = f" ({cause.part})" if cause.part else ""
         return f"The fault is before Inductor, in Dynamo or AOTAutograd{part}: {cause.mechanism}."
     return f"The fault is in `{cause.part}`: {cause.mechanism}."
-
-
-def search_words(case: Case, result: SubjectResult) -> str:
-    """What others would write about the same bug: an operation, a rewrite or an exception by name, and the symptom."""
-    failure = result.failure
-    symptom = "NaN" if result.verdict is Verdict.NONFINITE else _VERDICTS[result.verdict][1]
-    if is_kernel(result):
-        backend = get_spec(result.subject).sdpa.partition("_")[0].lower()
-        return f"scaled_dot_product_attention {backend} {symptom}"
-    if isinstance(failure, failures.FaultyOperation):
-        wrong = "NaN" if failure.is_not_finite else "wrong result"
-        return f"{failure.operation.removeprefix('aten.')} {wrong}"
-    if isinstance(failure, failures.Raised):
-        return " ".join([failure.error, *re.findall(r"[A-Za-z_]{2,}", failure.text)[:_SEARCH_WORDS]])
-    patterns = sorted(attention_patterns(result.fired))
-    if patterns:
-        return f"_{patterns[0]}"
-    sdpa = any(op.kind == "sdpa" for op in case.ops)
-    what = "mutation" if is_written(case) else "scaled_dot_product_attention" if sdpa else "attention"
-    return f"inductor {what}{' recompile' if case.calls else ''} {symptom}"
 
 
 def value_of(result: SubjectResult) -> str:

@@ -3,19 +3,21 @@
 import json
 import threading
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext, suppress
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, dataclass_transform
 
-from corpus.files import open_file
 from fuzz.cli import ignore_lost_output
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.codec import decode, encode
+from fuzz.protocol.codec import encode
 from fuzz.protocol.failures import normalize
-from fuzz.run_store import EVENTS_FILE
+from fuzz.run_store import EVENTS_FILE, OLD_EVENTS_FILE, Results
+
+MAX_LOG_BYTES = 64 * 2**20
+"""Some 100,000 cases."""
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
@@ -205,57 +207,85 @@ class Listener:
         """No event will follow."""
 
 
+@dataclass(eq=False)
 class Counts(Listener):
     """What events add up to.
 
-    `compared`: cases that a subject took; `rejected`: why eager refused some; by subject `verdicts`, and `skipped`, why
-    it did not take some; `fired`, `reached`: in how many cases each rewrite, and each other thing of the compiler;
-    `deaths`: why workers were lost; `faults`: those of attnfuzz itself. `torch_seconds` are those inside torch,
-    `oracle_seconds` those of the oracle: reference, noise, judgement and all runs to decide.
+    `began`, `last`: the first and the last event, in seconds since the epoch; `seconds`: how long the runs took;
+    `recent`: cases a second lately; `compared`: cases that a subject took; `rejected`: why eager refused some; by
+    subject `verdicts`, and `skipped`, why it did not take some; `losses`: why workers were lost; `faults`: those of
+    attnfuzz itself. `torch_seconds` are those inside torch, `oracle_seconds` those of the oracle: reference, noise,
+    judgement and all runs to decide.
     """
 
-    def __init__(self) -> None:
-        self.started: CampaignStarted | None = None
-        self.ended = ""
-        self.cases = self.compared = self.probes = 0
-        self.torch_seconds = self.oracle_seconds = 0.0
-        self.verdicts: defaultdict[str, Counter[Verdict]] = defaultdict(Counter)
-        self.rejected: Counter[str] = Counter()
-        self.skipped: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        self.fired: Counter[str] = Counter()
-        self.reached: Counter[str] = Counter()
-        self.deaths: list[str] = []
-        self.faults: list[WorkerFailed] = []
+    started: CampaignStarted | None = None
+    ended: str = ""
+    runs: int = 0
+    began: float = 0.0
+    last: float = 0.0
+    seconds: float = 0.0
+    recent: float = 0.0
+    cases: int = 0
+    compared: int = 0
+    probes: int = 0
+    torch_seconds: float = 0.0
+    oracle_seconds: float = 0.0
+    verdicts: dict[str, Counter[Verdict]] = field(default_factory=dict)
+    rejected: Counter[str] = field(default_factory=Counter)
+    skipped: dict[str, Counter[str]] = field(default_factory=dict)
+    losses: Counter[str] = field(default_factory=Counter)
+    faults: tuple[WorkerFailed, ...] = ()
 
-    def on_event(self, event: Event, when: float) -> None:  # noqa: ARG002 - a listener's signature
+    def __post_init__(self) -> None:
+        """Raises `ValueError` for a time that no calendar has."""
+        if not all(0 <= when < 1 << 33 for when in (self.began, self.last, self.seconds, self.recent)):
+            raise ValueError("a time out of range")
+
+    def on_event(self, event: Event, when: float) -> None:
         """Count."""
+        self.began, self.last = self.began or when, when
         match event:
             case CampaignStarted():
-                self.started, self.ended = event, ""
+                self.started, self.ended, self.runs = event, "", self.runs + 1
             case CaseJudged():
                 self.cases += 1
                 self.compared += any(verdict is not Verdict.SKIPPED for verdict in event.verdicts.values())
                 self._add_seconds(event)
                 self.rejected.update(() if event.rejected is None else (normalize(event.rejected),))
                 for subject, verdict in event.verdicts.items():
-                    self.verdicts[subject][verdict] += 1
+                    self.verdicts.setdefault(subject, Counter())[verdict] += 1
                 for subject, reason in event.skipped.items():
-                    self.skipped[subject][normalize(reason)] += 1
-                self.fired.update(event.fired)
-                self.reached.update(event.reached)
+                    self.skipped.setdefault(subject, Counter())[normalize(reason)] += 1
             case ProbeJudged():
                 self.probes += 1
                 self._add_seconds(event)
             case WorkerDied():
-                self.deaths.append(event.reason)
+                self.losses[normalize(event.reason)] += 1
             case WorkerFailed():
-                self.faults.append(event)
+                self.faults += (event,)
             case CampaignEnded():
                 self.ended = event.reason
 
     def _add_seconds(self, event: CaseJudged | ProbeJudged) -> None:
         self.torch_seconds += event.torch_seconds
         self.oracle_seconds += event.oracle_seconds
+
+    def add_to(self, earlier: "Counts") -> "Counts":
+        """These and earlier ones of the same directory together."""
+        added = Counts(began=earlier.began or self.began, last=self.last, ended=self.ended, recent=self.recent)
+        added.started = self.started or earlier.started
+        for name in ("runs", "seconds", "cases", "compared", "probes", "torch_seconds", "oracle_seconds", "faults"):
+            setattr(added, name, getattr(earlier, name) + getattr(self, name))
+        added.rejected, added.losses = earlier.rejected + self.rejected, earlier.losses + self.losses
+        for name in ("verdicts", "skipped"):
+            mine, theirs = getattr(self, name), getattr(earlier, name)
+            setattr(added, name, {one: Counter(theirs.get(one)) + Counter(mine.get(one)) for one in mine | theirs})
+        return added
+
+    @classmethod
+    def load(cls, results: Results) -> "Counts":
+        """Those of all runs in a directory. Raises `UserError`."""
+        return results.read_meta("counts", Counts)
 
 
 class Bus:
@@ -297,34 +327,29 @@ class Bus:
 
 class EventLog(Listener):
     """Appends each event to events.ndjson as it happens, one JSON object a line, `time` (seconds since the epoch)
-    first."""
+    first. A long file becomes events.1.ndjson, in place of an earlier one: nothing but people reads them."""
 
     def __init__(self, directory: Path) -> None:
-        # Line buffered: a kill costs no line, and breaks at most the last.
-        self._file = (directory / EVENTS_FILE).open("a", buffering=1, encoding="utf-8")
+        self._path = directory / EVENTS_FILE
+        self._open()
         if self._file.tell():
-            self._file.write("\n" if _ends_mid_line(directory / EVENTS_FILE) else "")
+            self._file.write("\n" if _ends_mid_line(self._path) else "")
+
+    def _open(self) -> None:
+        # Line buffered: a kill costs no line, and breaks at most the last.
+        self._file = self._path.open("a", buffering=1, encoding="utf-8")
 
     def on_event(self, event: Event, when: float) -> None:
         """Write one line."""
         self._file.write(json.dumps({"time": round(when, 3), **event.to_dict()}) + "\n")
+        if self._file.tell() > MAX_LOG_BYTES:
+            self._file.close()
+            self._path.replace(self._path.with_name(OLD_EVENTS_FILE))
+            self._open()
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-
-def read_events(run: Path) -> Iterator[tuple[Event, float]]:
-    """The events of a run directory, in order, each with its time. Lines that a killed or working writer left, and
-    events of another version, are skipped."""
-    kinds = {kind.__name__: kind for kind in Event.__subclasses__()}
-    if (run / EVENTS_FILE).exists():
-        with open_file(run / EVENTS_FILE) as file:
-            for line in file:
-                with suppress(KeyError, TypeError, ValueError, AttributeError, RecursionError):
-                    data = json.loads(line)
-                    if 0 <= (when := float(data["time"])) < 1 << 33:
-                        yield decode(kinds[data["event"]], data), when
 
 
 def _ends_mid_line(path: Path) -> bool:

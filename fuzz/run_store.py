@@ -4,15 +4,17 @@ A failure is written down, with its case, in the same transaction that marks its
 one that settles its suspicion. A finding's file is written after its row, and again at the next start if it is missing.
 """
 
+import fcntl
 import json
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from corpus import casefile
 from fuzz.durations import format_count
@@ -22,8 +24,12 @@ from fuzz.protocol.failures import Word
 from generators.errors import UserError
 from generators.program.case import Case
 
-RESULTS_FILE, EVENTS_FILE = "results.sqlite", "events.ndjson"
+RESULTS_FILE, EVENTS_FILE, OLD_EVENTS_FILE = "results.sqlite", "events.ndjson", "events.1.ndjson"
 """What a campaign leaves in its run directory."""
+WITH = " with "
+"""Separates a pattern from an unusual feature of a case that it matched, in the name of what was reached."""
+LOCK_FILE = "lock"
+"""A campaign holds it while it runs."""
 _FORMAT = 2
 _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -48,6 +54,9 @@ _JUDGED = "CREATE TABLE IF NOT EXISTS judged (case_id TEXT PRIMARY KEY) WITHOUT 
 """Stores of campaigns begun without it are read and gone on with all the same."""
 
 
+T = TypeVar("T")
+
+
 class Outcome(Word):
     """How work on a suspicion ended."""
 
@@ -61,11 +70,22 @@ class Outcome(Word):
     DUPLICATE = "duplicate", "explained by a finding"
 
 
-def describe_losses(reasons: Sequence[str]) -> str:
+def is_running(directory: Path) -> bool:
+    """Whether a campaign runs in a directory."""
+    with suppress(OSError), (directory / LOCK_FILE).open("rb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def describe_losses(losses: Counter[str]) -> str:
     """How many workers were lost, by the reasons for it, and what became of their cases."""
-    timeouts = sum(reason.startswith("timed out after") for reason in reasons)
+    timeouts = sum(count for reason, count in losses.items() if reason.startswith("timed out after"))
     of_them = f" ({format_count(timeouts, 'timeout')})" if timeouts else ""
-    lost = f"{format_count(len(reasons), 'worker')} {'was' if len(reasons) == 1 else 'were'} lost{of_them}"
+    total = losses.total()
+    lost = f"{format_count(total, 'worker')} {'was' if total == 1 else 'were'} lost{of_them}"
     return f"{lost}: their cases are suspicions, were judged again, or count as refused"
 
 
@@ -147,6 +167,11 @@ class Results:
         """A value by key."""
         rows = self._select("SELECT value FROM meta WHERE key = ?", key)
         return str(rows[0][0]) if rows else None
+
+    def read_meta(self, key: str, kind: type[T]) -> T:
+        """A dataclass by key; one of its defaults where there is none. Raises `UserError`."""
+        with self._reading(key):
+            return decode(kind, json.loads(self.meta(key) or "{}"))
 
     def position(self) -> tuple[int, frozenset[int]]:
         """The first case number that is not judged, and those after it that are."""
@@ -257,7 +282,8 @@ class Results:
 
     def count_reached(self) -> dict[str, int]:
         """For each name, how many cases reached it."""
-        return dict(self._select("SELECT name, count FROM reached"))
+        with self._reading("reached"):
+            return {str(name): int(count) for name, count in self._select("SELECT name, count FROM reached")}
 
     def queue(self) -> Iterator[tuple[Case, frozenset[str]]]:
         """The cases that reached something new, oldest first, each with all that it reached."""

@@ -120,11 +120,11 @@ def _describe_work(outcomes: Mapping[str, int], stats: Statistics) -> list[str]:
     in_torch, in_oracle = stats.share(stats.torch_seconds), stats.share(stats.oracle_seconds)
     times = f"{in_torch:.0%} of worker time in torch ({in_oracle:.0%} for the oracle)"
     cases = f"{format_count(stats.cases, 'case')} in {format_duration(round(stats.elapsed))}"
-    if stats.earlier_cases:
-        seconds = round(stats.earlier_seconds + stats.elapsed)
-        cases += f" ({stats.earlier_cases + stats.cases} in {format_duration(seconds)} with earlier runs)"
+    if stats.earlier.cases:
+        seconds = round(stats.earlier.seconds + stats.elapsed)
+        cases += f" ({stats.earlier.cases + stats.cases} in {format_duration(seconds)} with earlier runs)"
     lines = [f"{stats.ended}: {cases}; eager refused {rejected}", f"  {stats.rate:.1f} checks/s, {times}"]
-    lines += [f"  {describe_losses(stats.deaths)}"] if stats.deaths else []
+    lines += [f"  {describe_losses(stats.losses)}"] if stats.losses else []
     lines += [f"  refused {count}x: {reason}" for reason, count in stats.rejected.most_common(5)]
     lines += filter(None, [_describe_coverage(subject, stats) for subject in sorted(stats.skipped)])
     unguarded = sorted(name.removeprefix(UNGUARDED) for name in stats.reached if name.startswith(UNGUARDED))
@@ -216,7 +216,7 @@ class LineScreen(events.Listener):
     def tick(self) -> None:
         """Print the line when it is time."""
         s = self._statistics
-        news = (s.outcomes.total(), len(s.deaths), len(s.faults))
+        news = (s.outcomes.total(), s.losses.total(), len(s.faults))
         if news != self._news or time.monotonic() - self._last >= _LINE_SECONDS:
             self._last, self._news = time.monotonic(), news
             self._print("; ".join(f"{name}: {value}" for name, value in self.list_rows()), sys.stderr)
@@ -232,13 +232,13 @@ class LineScreen(events.Listener):
         spent = f"{format_duration(round(s.elapsed))} (budget {shared.options.budget})"
         late = "; ends with what was begun" if shared.control.is_over and not s.ended else ""
         late += ", a second Ctrl-C ends at once" if late and shared.control.reason is StopReason.INTERRUPTED else ""
-        everything = f"; {format_duration(round(s.earlier_seconds + s.elapsed))} in all" if s.earlier_seconds else ""
+        everything = f"; {format_duration(round(s.earlier.seconds + s.elapsed))} in all" if s.earlier.seconds else ""
         yield "elapsed", spent + everything + late
-        everything = f", {s.earlier_cases + s.cases} in all" if s.earlier_cases else ""
+        everything = f", {s.earlier.cases + s.cases} in all" if s.earlier.cases else ""
         yield "cases", f"{s.cases}{everything}; {s.rate:.1f} checks/s; eager refused {s.rejected.total()}"
         found = s.earlier_findings + s.findings
         listed = ", ".join(f"{count} {verdict}" for verdict, count in found.most_common()) or "none yet"
-        last = f"; the last {format_duration(round(time.time() - s.last_find))} ago" if s.last_find else ""
+        last = "" if s.since_last_find is None else f"; the last {format_duration(round(s.since_last_find))} ago"
         yield "new", listed + last
         met = Counter({case_id: count for case_id, count in s.known.items() if count})
         bugs = {bug.id if (bug := shared.known.bugs.get(case_id)) else case_id for case_id in met}
@@ -252,7 +252,7 @@ class LineScreen(events.Listener):
         if not self._campaign.attention_only:
             yield "coverage", f"{rewrites}, {operators} operators, {lowerings} lowerings, {kinds.total()} other"
         memory = f", {sum(s.rss_mib.values()):.0f} MiB" if any(s.rss_mib.values()) else ""
-        yield "workers", f"{len(self._campaign.threads)}{memory}; {len(s.deaths)} died"
+        yield "workers", f"{len(self._campaign.threads)}{memory}; {s.losses.total()} died"
         for thread in self._campaign.threads:
             yield f"worker {thread.number}", _describe_worker(thread, s.working.get(thread.number, ""))
 

@@ -9,15 +9,12 @@ from typing import NamedTuple
 
 from corpus.entry import load_directory
 from fuzz.protocol import Result, SubjectResult
-from fuzz.run_store import Results
+from fuzz.run_store import WITH, Results
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.features import features
 from generators.sampling.choices import Choices
 from generators.sampling.variants import Variant, make_variants, variant_of
-
-WITH = " with "
-"""Separates a pattern from an unusual feature of a case that it matched."""
 
 ATTENTION = "_sfdp_pattern_"
 """Begins the names of attention patterns."""

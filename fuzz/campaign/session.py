@@ -22,12 +22,11 @@ from fuzz.campaign.stats import Statistics
 from fuzz.cli import handle_signals
 from fuzz.events import Bus, EventLog
 from fuzz.protocol import Hello
-from fuzz.run_store import RESULTS_FILE, Results
+from fuzz.run_store import LOCK_FILE, RESULTS_FILE, Results
 from fuzz.subjects import get_spec
 from generators.errors import UserError
 from generators.sampling.sample import sample
 
-_LOCK = "lock"
 _SPARE_MIB = 64
 """Refuse to start with less free space than this: logs and compiled code of a few minutes."""
 
@@ -53,19 +52,23 @@ def _enter_directory(path: Path) -> Iterator[ExitStack]:
     of ours kept cases from being judged, `faults/`. Raises `UserError` when it can't be written, is full, is in use, or
     holds other things.
     """
-    if path.is_dir() and not (path / RESULTS_FILE).exists() and {one.name for one in path.iterdir()} - {_LOCK}:
+    if path.is_dir() and not (path / RESULTS_FILE).exists() and {one.name for one in path.iterdir()} - {LOCK_FILE}:
         raise UserError(f"--out {path}: holds other files and no run; give a directory of its own")
     made = [one for one in (path, *path.parents) if not one.exists()]
     require_writable(path, "--out")
-    lock = (path / _LOCK).open("ab")
+    lock = (path / LOCK_FILE).open("ab")
     if shutil.disk_usage(path).free < _SPARE_MIB * 2**20:
         lock.close()
         raise UserError(f"--out {path}: less than {_SPARE_MIB} MiB are free there")
     with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise UserError(f"--out {path}: another campaign is running there") from error
+        for is_last in (False, True):
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as error:
+                if is_last:
+                    raise UserError(f"--out {path}: another campaign is running there") from error
+                time.sleep(0.1)  # `fuzz.status` may be looking.
         with ExitStack() as undo:
             undo.callback(_remove, made)
             try:

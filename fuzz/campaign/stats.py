@@ -1,36 +1,40 @@
 """The numbers of a campaign, for the screen and the summary."""
 
+import json
 import time
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Iterable
 
 from fuzz import events
-from fuzz.campaign.search import WITH
 from fuzz.durations import format_count
-from fuzz.run_store import Results
+from fuzz.protocol.codec import encode
+from fuzz.run_store import WITH, Results
 
+_REWRITE = "rewrite "
 _WRITE_SECONDS = 2.0
+_RECENT_WRITES = 30
+"""What is called recent: the last minute."""
 
 
 class Statistics(events.Counts):
-    """Counts events. Times are seconds since the epoch. Numbers are of this run; coverage, and what begins with
-    `earlier`, are of earlier runs in the directory too."""
+    """Counts events. Numbers are of this run; `fired` and `reached`, names of what cases reached in compilers, and what
+    begins with `earlier`, are of earlier runs in the directory too. Seconds are of a clock that nobody sets."""
 
     def __init__(self, results: Results) -> None:
         super().__init__()
         self._results = results
-        cursor, beyond = results.position()
-        self.earlier_cases, self.earlier_seconds = cursor + len(beyond), float(results.meta("seconds") or 0.0)
+        self.earlier, (cursor, beyond) = events.Counts.load(results), results.position()
+        self.earlier.cases = cursor + len(beyond)  # a kill costs the others two seconds
         rows = results.findings()
         self.earlier_findings = Counter(row.result.verdict.value for row in rows if row.kind == "new")
         self.known = Counter({row.case_id: row.count for row in rows if row.kind == "known"})
         """By case id of what explains them: failures of known bugs, of earlier runs too."""
-        self._written = 0.0
-        self.start_time = self.last_update = time.time()
-        for name in (name for name in results.count_reached() if WITH not in name):
-            kind, _, rewrite = name.partition(" ")
-            (self.fired if kind == "rewrite" else self.reached)[rewrite if kind == "rewrite" else name] += 1
+        self._start = time.monotonic()
+        self._written: deque[tuple[float, int]] = deque(maxlen=_RECENT_WRITES)
+        """When the numbers were stored lately, and how many cases there were."""
+        self.fired, self.reached = split_names(results.count_reached())
         self.findings: Counter[str] = Counter()
-        self.last_find = 0.0
+        self._last_find: float | None = None
         self.outcomes: Counter[str] = Counter()
         self.starting_seconds = 0.0
         self.rss_mib: dict[int, float] = {}
@@ -41,12 +45,15 @@ class Statistics(events.Counts):
     def on_event(self, event: events.Event, when: float) -> None:
         """Count."""
         super().on_event(event, when)
-        self.last_update = when
         match event:
             case events.CampaignStarted():
-                self.start_time = when
+                self._start = time.monotonic()
+            case events.CampaignEnded():
+                self.seconds = time.monotonic() - self._start
             case events.CaseJudged():
                 self.rss_mib[event.worker] = event.rss_mib
+                self.fired.update(event.fired)
+                self.reached.update(event.reached)
             case events.SuspicionOpened():
                 self._worker_of[event.suspicion] = event.worker
                 self.working[event.worker] = f"suspicion {event.suspicion}, {format_count(event.ops, 'op')}"
@@ -62,7 +69,7 @@ class Statistics(events.Counts):
             case events.FindingSaved():
                 if not event.internal:
                     self.findings[event.verdict.value] += 1
-                    self.last_find = when
+                    self._last_find = time.monotonic()
             case events.WorkerStarted():
                 self.rss_mib[event.worker] = 0.0
                 # The first worker starts before the clock does.
@@ -71,14 +78,19 @@ class Statistics(events.Counts):
                 self.rss_mib.pop(event.worker, None)
 
     def tick(self) -> None:
-        """Store how long the run has taken when it is time."""
-        if time.time() - self._written >= _WRITE_SECONDS:
+        """Store the numbers when it is time."""
+        if not self._written or time.monotonic() - self._written[-1][0] >= _WRITE_SECONDS:
             self.close()
 
     @property
     def elapsed(self) -> float:
         """Seconds this run has taken."""
-        return max(self.last_update if self.ended else time.time(), self.start_time) - self.start_time
+        return self.seconds if self.ended else time.monotonic() - self._start
+
+    @property
+    def since_last_find(self) -> float | None:
+        """Seconds since this run saved a finding; None before the first."""
+        return None if self._last_find is None else time.monotonic() - self._last_find
 
     @property
     def rate(self) -> float:
@@ -91,6 +103,18 @@ class Statistics(events.Counts):
         return min(part / seconds, 1.0) if seconds > 0 else 0.0
 
     def close(self) -> None:
-        """Store how long the run has taken."""
-        self._written = time.time()
-        self._results.set_meta({"seconds": str(self.earlier_seconds + self.elapsed)})
+        """Store the numbers, unless the campaign was refused."""
+        now = time.monotonic()
+        self._written.append((now, self.cases))
+        before, cases = self._written[0]
+        self.recent = (self.cases - cases) / (now - before) if now > before else 0.0
+        self.seconds = self.elapsed
+        if self.started is not None:
+            self._results.set_meta({"counts": json.dumps(encode(self.add_to(self.earlier)))})
+
+
+def split_names(names: Iterable[str]) -> tuple[set[str], set[str]]:
+    """The rewrites, and the other names, of what a store says that cases reached."""
+    plain = {name for name in names if WITH not in name}
+    fired = {name for name in plain if name.startswith(_REWRITE)}
+    return {name.removeprefix(_REWRITE) for name in fired}, plain - fired

@@ -6,6 +6,7 @@ Floats that JSON lacks (inf, nan) travel as text.
 import math
 import re
 import types
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
@@ -69,10 +70,12 @@ def _decode(kind: Any, data: Any, path: str) -> Any:
         if not isinstance(data, (list, tuple)):
             raise ValueError(f"{path}: a list is expected")
         return tuple(_decode(get_args(kind)[0], item, path) for item in data)
-    if origin in (dict, Mapping):
+    if origin in (dict, Mapping, Counter):
         if not isinstance(data, Mapping):
             raise ValueError(f"{path}: an object is expected")
-        return {str(key): _decode(get_args(kind)[1], item, f"{path}.{key}") for key, item in data.items()}
+        of_key, of_item = (*get_args(kind), int)[:2]
+        found = {_decode(of_key, key, path): _decode(of_item, item, f"{path}.{key}") for key, item in data.items()}
+        return Counter(found) if origin is Counter else found
     if Tagged in getattr(kind, "__bases__", ()):
         kind = _find_kind(kind.__subclasses__(), data, path)
     if is_dataclass(kind):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fuzz import cmin, worker_process
+from fuzz import worker_process
 from fuzz.campaign.options import Options
 from fuzz.campaign.search import load_seeds
 from fuzz.campaign.session import run_campaign
@@ -85,11 +85,12 @@ def test_what_libfuzzer_draws_is_judged_shrunk_and_saved_as_any_case(
     assert int((options.out / "atheris-0" / "next").read_text()) >= 42
 
 
-def test_what_libfuzzer_reaches_can_be_minimised(tmp_path: Path) -> None:
-    options = fuzzed(tmp_path, rules=[{"match": "softmax", "fired": ["mul_softmax_pattern"]}])
+def test_what_libfuzzer_reaches_is_shared(tmp_path: Path) -> None:
+    options = fuzzed(
+        tmp_path, rules=[{"match": "softmax", "fired": ["mul_softmax_pattern"]}], share=tmp_path / "shared"
+    )
     run_campaign(options)
-    cmin.cmin(options.out, into=tmp_path / "small")
-    (kept,) = load_seeds(tmp_path / "small")
+    (kept,) = load_seeds(tmp_path / "shared" / "queue")
     assert "softmax" in [op.kind for op in kept.ops]
 
 

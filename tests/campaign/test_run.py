@@ -13,7 +13,7 @@ from generators.errors import UserError
 from tests.command import load_command, run_command
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = [f"fuzz.{name}" for name in ("run", "replay", "shrink", "show", "cmin", "compare")]
+COMMANDS = [f"fuzz.{name}" for name in ("run", "replay", "shrink", "show", "compare", "status")]
 COMMANDS += [f"triage.{name}" for name in ("report", "cluster", "page")]
 
 

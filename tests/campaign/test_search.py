@@ -1,4 +1,4 @@
-"""A guided search keeps what reached something new, judges its variants, continues, and is minimised by fuzz.cmin."""
+"""A guided search keeps what reached something new, judges its variants, and continues."""
 
 import json
 from collections.abc import Callable
@@ -9,7 +9,6 @@ import pytest
 
 from corpus import entry
 from corpus.entry import Entry, Expectation
-from fuzz import cmin
 from fuzz.bug_identity import Symptom
 from fuzz.campaign.attention_search import AttentionSearch
 from fuzz.campaign.known_bugs import Explanation, KnownBugs
@@ -106,31 +105,6 @@ def test_what_a_queued_case_reaches_later_is_in_the_queue_too(tmp_path: Path) ->
         assert list(results.queue()) == [(one, frozenset({"first", "second"}))]
     finally:
         results.close()
-
-
-def test_cmin_writes_few_small_cases_that_reach_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = guided(tmp_path, budget="60x")
-    run_campaign(given, sampler("softmax", "log", every=4))
-    cmin.cmin(given.out, into=tmp_path / "small")
-    cases = load_seeds(tmp_path / "small")
-    assert 1 <= len(cases) <= 2
-    assert {op.kind for one in cases for op in one.ops} >= {"softmax", "log"}
-    assert f"written to {tmp_path / 'small'}" in capsys.readouterr().out
-
-
-def test_a_cover_prefers_what_is_small() -> None:
-    small, large = case("exp"), case("exp", "tanh", "sin", "cos")
-    queue = [(large, frozenset("abc")), (small, frozenset("ab")), (case("sin"), frozenset("c"))]
-    assert [chosen for chosen, _ in cmin.select_cover(queue)] == [small, case("sin")]
-
-
-def test_what_can_not_be_minimised_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"no results\.sqlite, so not a run directory"):
-        cmin.cmin(tmp_path, into=tmp_path / "small")
-    given = options(tmp_path, "4x")
-    run_campaign(given, sampler())
-    with pytest.raises(UserError, match="only a campaign with --engine guided or atheris has one"):
-        cmin.cmin(given.out, into=tmp_path / "small")
 
 
 def test_seeds_are_read_before_work_starts(tmp_path: Path) -> None:

@@ -11,23 +11,22 @@ from corpus.entry import SUFFIX, Entry, Expectation, save
 from corpus.ledger import Ledger
 from corpus.ledger import save as save_ledger
 from fuzz.campaign.session import _enter_directory
-from fuzz.run_store import EVENTS_FILE, RESULTS_FILE, Results
+from fuzz.run_store import RESULTS_FILE, Results
 from generators.sampling.sample import sample
 from tests.command import run_command
 
 
 @pytest.fixture
 def places(tmp_path: Path) -> Mapping[str, Path]:
-    """By name: a pipe and a directory with one in it, a case, a run, and runs whose store or events are pipes."""
-    names = ("pipes", "run", "no_store", "no_events", "found")
+    """By name: a pipe and a directory with one in it, a case, a run, and a run whose store is a pipe."""
+    names = ("pipes", "run", "no_store", "found")
     made = {name: tmp_path / name for name in names}
     for name in names:
         made[name].mkdir()
     made["pipe"] = made["pipes"] / f"pipe{SUFFIX}"
-    for pipe in (made["pipe"], made["no_store"] / RESULTS_FILE, made["no_events"] / EVENTS_FILE):
+    for pipe in (made["pipe"], made["no_store"] / RESULTS_FILE):
         os.mkfifo(pipe)
-    for run in (made["run"], made["no_events"]):
-        Results(run).close()
+    Results(made["run"]).close()
     made["case"] = save(Entry(sample(1, 1), expect=Expectation("known")), made["found"])
     made["ledger"] = tmp_path / "ledger.yaml"
     save_ledger(Ledger(made["ledger"]))
@@ -42,14 +41,14 @@ def places(tmp_path: Path) -> Mapping[str, Path]:
         "fuzz.replay pipe",
         "fuzz.shrink pipe",
         "fuzz.compare pipe --record",
-        "fuzz.cmin no_store --into new",
         "fuzz.run --budget 1x --seeds pipes --out new --corpus found",
         "fuzz.run --budget 1x --ledger pipe --out new --corpus found",
         "triage.cluster pipe",
         "triage.cluster case --ledger pipe",
         "triage.page run --ledger pipe",
         "triage.page no_store",
-        "triage.page no_events",
+        "fuzz.status no_store",
+        "fuzz.status run pipes",
         "triage.report pipe --out new",
         "triage.report case --ledger pipe --out new",
     ],
@@ -64,7 +63,7 @@ def test_a_pipe_is_refused_at_once(command: str, places: Mapping[str, Path], tmp
         "fuzz.shrink case --out case",
         "fuzz.compare case --record --json found",
         "fuzz.compare case --record --json case/new",
-        "fuzz.cmin run --into case",
+        "fuzz.status run --metrics found",
         "fuzz.run --budget 1x --out case --corpus found",
         "fuzz.run --budget 1x --out new --corpus case",
         "fuzz.run --budget 1x --out new --corpus found --json run",
@@ -82,7 +81,7 @@ def test_a_target_that_can_not_be_written_is_told_before_any_work(
     _assert_refused(command, places, tmp_path)
 
 
-@pytest.mark.parametrize("command", ["triage.page gone", "fuzz.cmin gone --into new", "triage.cluster gone --update"])
+@pytest.mark.parametrize("command", ["triage.page gone", "triage.cluster gone --update"])
 def test_what_is_refused_makes_nothing(command: str, places: Mapping[str, Path], tmp_path: Path) -> None:
     before = sorted(tmp_path.iterdir())
     _assert_refused(command, places, tmp_path)

@@ -19,11 +19,12 @@ import yaml
 from corpus import entry as corpus_entry
 from corpus import ledger, strict_yaml
 from corpus.records import read_plain
+from fuzz import status
 from fuzz.campaign.known_bugs import read_recorded_result
 from fuzz.expectation import describe_result, list_numbers
 from fuzz.protocol import ProtocolError, Result, from_json
 from fuzz.protocol.render import describe
-from fuzz.run_store import _JUDGED, _TABLES, EVENTS_FILE, RESULTS_FILE, Results
+from fuzz.run_store import _JUDGED, _TABLES, RESULTS_FILE, Results
 from generators.errors import CaseError, UserError
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.emit import source
@@ -105,9 +106,6 @@ def check_rows(data: bytes) -> None:
     rows = given if isinstance(given, Mapping) else {}
     with tempfile.TemporaryDirectory(dir=SHARED) as directory:
         run = Path(directory)
-        events = rows.get("events", given)
-        lines = [_text(event) for event in events] if isinstance(events, list) else [_text(events)]
-        (run / EVENTS_FILE).write_bytes(b"\n".join(lines))
         _write_store(run / RESULTS_FILE, rows)
         with contextlib.closing(Results.open_readonly(run)) as results:
             for read in (
@@ -118,14 +116,11 @@ def check_rows(data: bytes) -> None:
                 lambda: list(results.queue()),
                 results.position,
                 lambda: campaign_view.describe_campaign(run, results),
+                lambda: status.describe_run(run, results),
                 lambda: load_clusters([run], ledger.Ledger(ledger.NONE)),
             ):
                 with contextlib.suppress(UserError):
                     read()
-
-
-def _text(value: Any) -> bytes:
-    return value if isinstance(value, bytes) else json.dumps(value).encode()
 
 
 def _write_store(path: Path, rows: Mapping[str, Any]) -> None:

@@ -4,62 +4,64 @@ import html
 import json
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from corpus.entry import Entry, Found, dumps
+from fuzz.events import CampaignEnded, CampaignStarted, CaseJudged, Counts, Event, WorkerDied
 from fuzz.protocol import SubjectResult, Verdict
+from fuzz.protocol.codec import encode
 from fuzz.protocol.failures import Raised
-from fuzz.run_store import EVENTS_FILE, RESULTS_FILE, FindingRow, Results
+from fuzz.run_store import RESULTS_FILE, FindingRow, Results
 from generators.program.case import Case
 from tests.command import run_command
 from tests.triage.conftest import NUMBERS
 from triage.page.__main__ import make_page
 
 HOSTILE = "</code></pre><script>alert('x')</script>"
-STARTED = {
-    "event": "CampaignStarted",
-    "seed": 3,
-    "index": 0,
-    "out": "run",
-    "corpus": "corpus/found",
-    "known": 0,
-    "pending": 0,
-    "budget": "1m",
-    "subjects": ["passes", "inductor"],
-    "workers": 1,
-    "torch": "2.13.0",
-    "python": "3.11",
-    "device": "cpu",
-    "device_name": "x86_64",
-}
+STARTED = CampaignStarted(
+    seed=3,
+    index=0,
+    budget="1m",
+    out="run",
+    corpus="corpus/found",
+    subjects=("passes", "inductor"),
+    workers=1,
+    torch="2.13.0",
+    python="3.11",
+    device="cpu",
+    device_name="x86_64",
+    known=0,
+    pending=0,
+)
+JUDGED = CaseJudged(
+    index=0,
+    case="0123456789ab",
+    worker=0,
+    verdicts={"passes": Verdict.OK},
+    fired=(),
+    rejected=None,
+    seconds=1.0,
+    torch_seconds=0.5,
+    rss_mib=1.0,
+)
 
 
 def page(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return run_command("triage.page", *arguments)
 
 
-def judged(fired: list[str]) -> dict[str, object]:
-    return {
-        "event": "CaseJudged",
-        "index": 0,
-        "case": "0123456789ab",
-        "worker": 0,
-        "seconds": 1.0,
-        "torch_seconds": 0.5,
-        "rss_mib": 1.0,
-        "verdicts": {"passes": "ok"},
-        "fired": fired,
-        "reached": ["op aten.bmm"],
-        "rejected": None,
-    }
-
-
-def log(run: Path, *events: dict[str, object], start: float = 1e9) -> None:
-    lines = [json.dumps({"time": start + 2 * number, **event}) for number, event in enumerate(events)]
-    with (run / EVENTS_FILE).open("a", encoding="utf-8") as file:
-        file.write("\n".join(lines) + "\n")
+def count(run: Path, *events: Event) -> None:
+    """As if a run had these events, two seconds apart."""
+    results = Results(run)
+    counts = Counts.load(results)
+    for number, event in enumerate(events):
+        counts.on_event(event, 1e9 + 2 * number)
+    counts.seconds += 2.0 * (len(events) - 1)
+    results.set_meta({"counts": json.dumps(encode(counts))})
+    results.close()
 
 
 def found(case: Case) -> SubjectResult:
@@ -86,26 +88,12 @@ def run(tmp_path: Path, case: Case) -> Path:
     directory = tmp_path / "run"
     directory.mkdir()
     results = Results(directory)
-    results.record_case(0, case, position=(1, frozenset()))
+    reached = frozenset({"rewrite _sfdp_pattern_3_half_training", "rewrite pointless_view", "op aten.bmm"})
+    results.record_case(0, case, position=(1, frozenset()), reached=reached)
     results.add_finding(None, finding(case), "signature")
     results.close()
-    log(
-        directory,
-        STARTED,
-        judged(["_sfdp_pattern_1_inference"]),
-        judged(["_sfdp_pattern_3_half_training", "pointless_view"]),
-        {
-            "event": "FindingSaved",
-            "case": case.id,
-            "verdict": "wrong_result",
-            "result": {"subject": "inductor", "verdict": "wrong_result"},
-            "ops": 2,
-            "path": "corpus/found/a b.case.yaml",
-            "internal": False,
-            "source": "",
-        },
-        {"event": "CampaignEnded", "reason": "budget spent", "new": 1, "pending": 0, "seconds": 8.0},
-    )
+    ended = CampaignEnded(reason="budget spent", new=1, pending=0, seconds=8.0)
+    count(directory, STARTED, JUDGED, JUDGED, ended)
     return directory
 
 
@@ -132,9 +120,7 @@ def test_what_cases_and_messages_say_is_text_and_nothing_leaves_the_file(run: Pa
 
 
 def test_a_campaign_that_still_runs_is_shown_and_left_alone(run: Path, case: Case) -> None:
-    with (run / EVENTS_FILE).open("a") as file:
-        log(run, STARTED, {**judged([]), "rejected": "no such thing"}, start=2e9)
-        file.write('{"time": 2000000003, "event": "CaseJ')
+    count(run, STARTED, replace(JUDGED, rejected="no such thing"))
     results = Results(run)
     try:
         text, _ = make_page(run)
@@ -142,7 +128,7 @@ def test_a_campaign_that_still_runs_is_shown_and_left_alone(run: Path, case: Cas
     finally:
         results.close()
     assert "no such thing" in text
-    assert "running or was killed" in text
+    assert "was killed" in text
     assert "in 2 sessions" in text
 
 
@@ -212,11 +198,11 @@ def test_what_is_no_run_directory_is_an_error(tmp_path: Path) -> None:
 
 
 def test_time_without_a_campaign_does_not_count(run: Path) -> None:
-    log(run, STARTED, judged([]), start=2e9)
-    assert "10s in 2 sessions since 2001-09-09 01:46 UTC" in make_page(run)[0]
+    count(run, STARTED, JUDGED)
+    assert "8s in 2 sessions since 2001-09-09 01:46 UTC" in make_page(run)[0]
 
 
 def test_a_page_says_how_many_workers_were_lost_and_to_what(run: Path) -> None:
     for reason in ("timed out after 120 s", "died by SIGSEGV"):
-        log(run, STARTED, {"event": "WorkerDied", "worker": 0, "reason": reason}, start=2e9)
+        count(run, STARTED, WorkerDied(worker=0, reason=reason))
     assert "2 workers were lost (1 timeout): " in make_page(run)[0]

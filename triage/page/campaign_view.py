@@ -1,12 +1,12 @@
 """What the page of a campaign says of the campaign itself."""
 
-from collections import defaultdict
+from collections import Counter
 from pathlib import Path
 
 from fuzz.durations import format_count, format_duration
-from fuzz.events import CampaignStarted, Counts, read_events
+from fuzz.events import Counts
 from fuzz.protocol import Verdict
-from fuzz.run_store import Outcome, Results, describe_losses
+from fuzz.run_store import WITH, Outcome, Results, describe_losses, is_running
 from triage.page.findings import format_time, spell_out
 
 _MAX_REASONS = 10
@@ -14,30 +14,26 @@ _MAX_REASONS = 10
 
 def describe_campaign(run: Path, results: Results) -> dict[str, object]:
     """The campaign of a run directory, which may be written to still, as the page's template reads it."""
-    counts, sessions, seconds, began, last = Counts(), 0, 0.0, 0.0, 0.0
-    for event, when in read_events(run):
-        counts.on_event(event, when)
-        if isinstance(event, CampaignStarted):
-            sessions += 1
-        elif last:
-            seconds += max(when - last, 0.0)
-        began, last = began or when, when
-    ran = f"{format_duration(seconds)} in {format_count(sessions, 'session')} since {format_time(began)} UTC"
+    counts = Counts.load(results)
+    ran = f"{format_duration(counts.seconds)} in {format_count(counts.runs, 'session')}"
     used = {verdict for found in counts.verdicts.values() for verdict in found}
-    kinds: dict[str, list[tuple[str, int]]] = defaultdict(list)
-    for thing, count in counts.reached.most_common():
+    kinds: dict[str, list[tuple[str, int]]] = {"rewrite": []}
+    for thing, count in Counter(results.count_reached()).most_common():
         kind, _, name = thing.partition(" ")
-        kinds[kind].append((name, count))
+        if WITH not in thing:
+            kinds.setdefault(kind, []).append((name, count))
     return {
         "name": run.resolve().name,
-        "state": _describe_state(counts, last),
-        "facts": [("ran for", ran), *_list_facts(counts, results, seconds)] if counts.started else [],
+        "state": _describe_state(counts, is_running=is_running(run)),
+        "facts": [("ran for", f"{ran} since {format_time(counts.began)} UTC"), *_list_facts(counts, results)]
+        if counts.started
+        else [],
         "verdicts": counts.verdicts,
         "columns": [(verdict, spell_out(verdict)) for verdict in Verdict if verdict in used],
         "outcomes": [(_describe_outcome(name), count) for name, count in results.outcomes().items()],
         "rejected": counts.rejected.most_common(_MAX_REASONS),
         "faults": [(fault.text.strip(), fault.path) for fault in counts.faults],
-        "tables": [("rewrite", counts.fired.most_common()), *sorted(kinds.items())],
+        "tables": sorted(kinds.items(), key=lambda item: (item[0] != "rewrite", item[0])),
     }
 
 
@@ -46,16 +42,17 @@ def _describe_outcome(name: str) -> str:
     return known.get(name, name)  # of another version
 
 
-def _describe_state(counts: Counts, last: float) -> str:
+def _describe_state(counts: Counts, *, is_running: bool) -> str:
     if counts.started is None:
         return "The campaign has not started."
     if counts.ended:
         return f"The campaign ended: {counts.ended}."
-    return f"The campaign is running or was killed; its last event was at {format_time(last)} UTC."
+    how = "is running" if is_running else "was killed"
+    return f"The campaign {how}; its last event was at {format_time(counts.last)} UTC."
 
 
-def _list_facts(counts: Counts, results: Results, seconds: float) -> list[tuple[str, str]]:
-    started = counts.started
+def _list_facts(counts: Counts, results: Results) -> list[tuple[str, str]]:
+    started, seconds = counts.started, counts.seconds
     assert started is not None
     checks, workers = counts.cases + counts.probes, max(1, started.workers)
     rate = f"; {checks / seconds:.1f} a second" if seconds else ""
@@ -69,4 +66,4 @@ def _list_facts(counts: Counts, results: Results, seconds: float) -> list[tuple[
         ("checks", f"{checks}, including shrinking and confirming{rate}; {share:.0%} of the time in torch"),
         ("subjects", ", ".join(started.subjects)),
     ]
-    return [*facts, *([("lost", describe_losses(counts.deaths))] if counts.deaths else [])]
+    return [*facts, *([("lost", describe_losses(counts.losses))] if counts.losses else [])]

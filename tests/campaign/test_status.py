@@ -1,0 +1,78 @@
+"""`fuzz.status` over campaigns that ended, were killed or run, and what a long campaign writes."""
+
+import fcntl
+import json
+from pathlib import Path
+
+import pytest
+
+from corpus import entry as corpus_entry
+from corpus.entry import Entry
+from fuzz import events
+from fuzz.campaign.session import run_campaign
+from fuzz.events import Bus, Counts, EventLog, Notice
+from fuzz.run_store import EVENTS_FILE, LOCK_FILE, OLD_EVENTS_FILE, Results
+from fuzz.status import status
+from generators.errors import UserError
+from tests.campaign.fakes import case, options, sampler
+
+WRONG = {"match": "softmax", "verdict": "wrong_result", "fired": ["_sfdp_pattern_5_inference"], "same": False}
+
+
+def read_metrics(file: Path) -> dict[tuple[str, str], float]:
+    samples = [line for line in file.read_text().splitlines() if not line.startswith("#")]
+    assert file.read_text().endswith("# EOF\n")
+    found = {}
+    for line in samples:
+        name, _, rest = line.partition('{run="')
+        run, _, value = rest.partition('"')
+        found[Path(run).parent.name, name.removeprefix("attnfuzz_")] = float(value.rpartition(" ")[2])
+    return found
+
+
+@pytest.mark.worker
+def test_the_numbers_of_a_campaign_add_up_over_its_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    corpus_entry.write(Entry(case("exp")), tmp_path / "seeds" / "a.case.yaml")
+    one, other = (options(tmp_path / name, "20x", rules=[WRONG]) for name in ("one", "other"))
+    for given in (one, one, other):
+        run_campaign(given, sampler("softmax"))
+    capsys.readouterr()
+    with (other.out / LOCK_FILE).open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        status(one.out, other.out, metrics=tmp_path / "numbers.prom")
+    titles, *rows = capsys.readouterr().out.splitlines()
+    assert [row.split()[0] for row in rows] == [str(one.out), str(other.out)]
+    assert "budget spent" in rows[0] and " runs " in rows[1] and len({len(titles), *map(len, rows)}) <= 3
+    numbers = read_metrics(tmp_path / "numbers.prom")
+    assert [numbers[name, "running"] for name in ("one", "other")] == [0, 1]
+    assert [numbers[name, "cases"] for name in ("one", "other")] == [40, 20]
+    assert [numbers[name, "new_findings"] for name in ("one", "other")] == [1, 1]
+    assert numbers["one", "waiting_suspicions"] == 0 and numbers["one", "size_bytes"] > 10_000
+    results = Results(one.out)
+    counts = Counts.load(results)
+    results.close()
+    assert (counts.runs, counts.cases, counts.verdicts["passes"].total()) == (2, 40, 40)
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError):
+        status(tmp_path)
+    with pytest.raises(UserError):
+        status()
+
+
+def test_events_of_a_long_campaign_take_bounded_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "MAX_LOG_BYTES", 1000)
+    log = EventLog(tmp_path)
+    bus = Bus([log])
+    for number in range(200):
+        bus.emit(Notice(text=f"number {number}"))
+    bus.close()
+    lines = [
+        json.loads(line)
+        for name in (OLD_EVENTS_FILE, EVENTS_FILE)
+        for line in (tmp_path / name).read_text().splitlines()
+    ]
+    numbers = [int(line["text"].split()[1]) for line in lines]
+    assert numbers == list(range(numbers[0], 200)) and 10 < len(numbers) < 40
+    assert {path.name for path in tmp_path.iterdir()} == {EVENTS_FILE, OLD_EVENTS_FILE}

@@ -34,7 +34,7 @@ CODES = {
 _SPECIAL = re.compile(r"[^\n\t -~]")
 
 #: Packages that the parent process needs; an interpreter without them can still run workers.
-NEEDED = frozenset({"cyclopts", "jinja2", "matplotlib", "packaging", "rich", "yaml"})
+NEEDED = frozenset({"cyclopts", "jinja2", "packaging", "rich", "yaml"})
 
 
 @dataclass(frozen=True, slots=True)

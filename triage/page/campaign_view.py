@@ -6,10 +6,8 @@ from pathlib import Path
 from fuzz.durations import format_count, format_duration
 from fuzz.events import Counts
 from fuzz.protocol import Verdict
-from fuzz.run_store import WITH, Outcome, Results, describe_losses, is_running
+from fuzz.run_store import WITH, Results, describe_losses, is_running
 from triage.page.findings import format_time, spell_out
-
-_MAX_REASONS = 10
 
 
 def describe_campaign(run: Path, results: Results) -> dict[str, object]:
@@ -17,11 +15,6 @@ def describe_campaign(run: Path, results: Results) -> dict[str, object]:
     counts = Counts.load(results)
     ran = f"{format_duration(counts.seconds)} in {format_count(counts.runs, 'session')}"
     used = {verdict for found in counts.verdicts.values() for verdict in found}
-    kinds: dict[str, list[tuple[str, int]]] = {"rewrite": []}
-    for thing, count in Counter(results.count_reached()).most_common():
-        kind, _, name = thing.partition(" ")
-        if WITH not in thing:
-            kinds.setdefault(kind, []).append((name, count))
     return {
         "name": run.resolve().name,
         "state": _describe_state(counts, is_running=is_running(run)),
@@ -30,16 +23,8 @@ def describe_campaign(run: Path, results: Results) -> dict[str, object]:
         else [],
         "verdicts": counts.verdicts,
         "columns": [(verdict, spell_out(verdict)) for verdict in Verdict if verdict in used],
-        "outcomes": [(_describe_outcome(name), count) for name, count in results.outcomes().items()],
-        "rejected": counts.rejected.most_common(_MAX_REASONS),
         "faults": [(fault.text.strip(), fault.path) for fault in counts.faults],
-        "tables": sorted(kinds.items(), key=lambda item: (item[0] != "rewrite", item[0])),
     }
-
-
-def _describe_outcome(name: str) -> str:
-    known = {"waiting": "not investigated yet", **{str(one): one.explanation for one in Outcome}}
-    return known.get(name, name)  # of another version
 
 
 def _describe_state(counts: Counts, *, is_running: bool) -> str:
@@ -56,6 +41,7 @@ def _list_facts(counts: Counts, results: Results) -> list[tuple[str, str]]:
     assert started is not None
     checks, workers = counts.cases + counts.probes, max(1, started.workers)
     rate = f"; {checks / seconds:.1f} a second" if seconds else ""
+    kinds = Counter(name.partition(" ")[0] for name in results.count_reached() if WITH not in name)
     share = min(counts.torch_seconds / (seconds * workers), 1.0) if seconds else 0.0
     facts = [
         ("torch", f"{started.torch} with Python {started.python}"),
@@ -65,5 +51,6 @@ def _list_facts(counts: Counts, results: Results) -> list[tuple[str, str]]:
         ("cases", f"{counts.cases}; eager refused {counts.rejected.total()} of them"),
         ("checks", f"{checks}, including shrinking and confirming{rate}; {share:.0%} of the time in torch"),
         ("subjects", ", ".join(started.subjects)),
+        ("reached", ", ".join(format_count(count, kind) for kind, count in kinds.most_common())),
     ]
     return [*facts, *([("lost", describe_losses(counts.losses))] if counts.losses else [])]

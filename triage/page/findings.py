@@ -37,22 +37,13 @@ def _describe(found: Cluster, rows_by_id: Mapping[str, FindingRow]) -> dict[str,
     bug = found.bug
     rows = [rows_by_id[one.id] for one in found.findings]
     result, case = rows[0].result, found.example.entry.case
-    titles = [
-        title(one.entry.case, row.result, one.entry.device) for one, row in zip(found.findings, rows, strict=True)
-    ]
     kinds = {row.kind for row in rows}
     is_new = bug is None and "new" in kinds
-    status = (
-        "new"
-        if is_new
-        else next(iter(kinds))
-        if bug is None
-        else "undecided"
-        if bug.status.is_open
-        else bug.status.kind
-    )
+    status = "new" if is_new else next(iter(kinds))
+    if bug is not None:
+        status = "undecided" if bug.status.is_open else bug.status.kind
     return {
-        "title": titles[0] if found.is_open and bug is None else found.title,
+        "title": title(case, result, found.example.entry.device) if found.is_open and bug is None else found.title,
         "status": "regression" if found.back_in else spell_out(status),
         "news": is_new or bool(found.back_in),
         "link": bug.status.about if bug and bug.status.about.startswith("http") else "",
@@ -68,8 +59,6 @@ def _describe(found: Cluster, rows_by_id: Mapping[str, FindingRow]) -> dict[str,
         "program": source(case).strip(),
         "commands": list_commands(rows[0].file, rows[0].case_id, result.subject),
         "case_name": Path(rows[0].file).name,
-        "case_file": rows[0].entry.strip(),
-        "others": [(row.file, other) for row, other in zip(rows[1:], titles[1:], strict=True)],
     }
 
 

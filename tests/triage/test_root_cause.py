@@ -42,7 +42,6 @@ EVIDENCE: tuple[Evidence, ...] = (
     *(Experiment(False, change=change, detail="mask") for change in CaseChange),
     *(Experiment(None, subject=subject) for subject in ("eager", "sdpa_math", "passes_dynamic", "triton")),
     *(Experiment(False, control=Control(*name.split(" "))) for name in CONTROLS),
-    Experiment(False, subject="triton", device="cpu"),
     FusedCall("_sfdp_pattern_1"),
     Measured(MEASURED),
     Measured(WrongRewrite("_sfdp_pattern_1_inference", constants=("amax [-2] for [-1]", "full 1.0 for -inf", "sum"))),

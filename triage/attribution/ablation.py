@@ -1,4 +1,4 @@
-"""The ablation: one case under every backend from eager to Inductor, and under Inductor with one thing changed."""
+"""The ablation: one case under every backend from eager to Inductor, and under Inductor without its pattern matcher."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,13 +11,12 @@ from fuzz.subjects import find_variant, get_spec
 from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.settings import describe_settings
-from generators.program.type_check import low_precision
 
 EAGER, AOT_EAGER, PASSES, INDUCTOR, DYNAMIC = "eager", "aot_eager", "passes", "inductor", "inductor_dynamic"
 DECOMPOSED = "aot_eager_decomp_partition"
 EXPORTED = ("export", "aot_inductor")
 MATH = "sdpa_math"
-NO_PATTERNS, EMULATED_CASTS, TF32 = "pattern matcher off", "casts emulated", "TF32 allowed"
+NO_PATTERNS = "pattern matcher off"
 
 _LABELS = {
     EAGER: "eager, not compiled",
@@ -29,8 +28,6 @@ _LABELS = {
     "passes_dynamic": "Inductor's graph passes, the graph interpreted, symbolic sizes",
     NO_PATTERNS: 'backend="inductor", options={"pattern_matcher": False}',
     MATH: "F.scaled_dot_product_attention, MATH backend",
-    EMULATED_CASTS: 'backend="inductor", options={"emulate_precision_casts": True}',
-    TF32: 'backend="inductor", TF32 allowed',
     EXPORTED[0]: "torch.export, run as it is",
     EXPORTED[1]: "torch.export, compiled by AOTInductor",
 }
@@ -89,13 +86,7 @@ def run_ablation(entry: Entry, evaluator: Evaluator, *, full: bool = True) -> Ab
         )
         is_dynamic = case.dynamic or _find_accused(entry, stages) == DYNAMIC
         base = DYNAMIC if is_dynamic else subject_of(INDUCTOR, entry)
-        for stage, control, applies in (
-            (NO_PATTERNS, "pattern_matcher_off", True),
-            (EMULATED_CASTS, "casts_emulated", low_precision(case)),
-            (TF32, "tf32", hello.device == "cuda"),
-        ):
-            if applies:
-                stages[stage] = evaluator.evaluate_or_raise(case, base, Control(control))
+        stages[NO_PATTERNS] = evaluator.evaluate_or_raise(case, base, Control("pattern_matcher_off"))
     return Ablation(hello, stages, _find_accused(entry, stages))
 
 

@@ -9,7 +9,6 @@ from fuzz.error_location import name_gradient
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import DropoutMask, FaultyOperation
 from fuzz.protocol.value_names import is_gradient
-from generators.errors import UserError
 from generators.program.case import Case
 from generators.program.dtypes import LOW_PRECISION
 from generators.program.type_check import types_of
@@ -99,8 +98,7 @@ def find_kernel_cause(study: Study, ablation: Ablation) -> RootCause:
     needed, features = _find_features(study)
     controls = [Experiment(True, subject=name) for name in (MATH, EAGER) if ablation.fails(name) is False]
     part = ", ".join([find_place(study.case, study.result), *needed])
-    evidence = (*controls, *features, *_try_interpreter(study))
-    return RootCause(study.subject, Stage.KERNEL, part, _mechanism_of(study.result), evidence)
+    return RootCause(study.subject, Stage.KERNEL, part, _mechanism_of(study.result), (*controls, *features))
 
 
 def find_place(case: Case, result: SubjectResult) -> str:
@@ -119,17 +117,6 @@ def list_features(case: Case) -> list[str]:
     words |= {"grouped": "grouped queries", "scale:negative": "negative scale"}
     listed = (*(f"with:{name}" for name in _FEATURES), "grouped", "scale:negative")
     return [words.get(name, name.removeprefix("with:")) for name in listed if name in contract_features(case)]
-
-
-def _try_interpreter(study: Study) -> list[Experiment]:
-    """On a GPU, what Triton's interpreter makes of it."""
-    if study.evaluator.hello.device == "cpu":
-        return []
-    try:
-        interpreted = passes(study.evaluator.on("cpu").judge(study.case, study.subject))
-    except UserError:
-        return []  # no worker for the CPU there
-    return [] if interpreted is None else [Experiment(interpreted, subject=study.subject, device="cpu")]
 
 
 def _find_features(study: Study) -> tuple[list[str], list[Experiment]]:

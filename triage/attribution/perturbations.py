@@ -5,8 +5,7 @@ What changes a case in a named way gives None where the result is no other case.
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from corpus.passes.contracts import simplify_contract
 from generators.program import edits
@@ -119,22 +118,11 @@ class Perturbation:
 def perturb(case: Case, *, sizes_only: bool = False) -> list[Perturbation]:
     """All of them, a round of one of each property after the other, since time may run out."""
     groups: dict[str, list[Perturbation]] = {}
-    ways = (_calls, _attributes, _masks, _modes, _dtypes, _sizes)
+    ways = (_attributes, _masks, _modes, _dtypes, _sizes)
     for made in itertools.chain.from_iterable(way(case) for way in (ways[-1:] if sizes_only else ways)):
         if made.case.canonical() != case.canonical():
             groups.setdefault(made.property, []).append(made)
     return [made for together in itertools.zip_longest(*groups.values()) for made in together if made is not None]
-
-
-def _calls(case: Case) -> Iterator[Perturbation]:
-    for at, call in enumerate(case.calls):
-        for field in fields(call):
-            if (value := getattr(call, field.name)) != field.default:
-                change: Any = {field.name: field.default}
-                same = replace(call, **change)
-                other = replace(case, calls=(*case.calls[:at], same, *case.calls[at + 1 :]))
-                now = ", ".join(f"{name}: {what}" for name, what in value) if isinstance(value, tuple) else str(value)
-                yield Perturbation(f"{field.name} of call {at + 2}", now, "the first call's", other)
 
 
 def _attributes(case: Case) -> Iterator[Perturbation]:

@@ -39,7 +39,7 @@ def describe_evidence(evidence: Iterable[Evidence]) -> list[str]:
     def outcome(item: Evidence) -> object:
         if not isinstance(item, Experiment):
             return type(item)
-        return item.passes, item.device, item.change, item.control and item.control.name, bool(item.subject)
+        return item.passes, item.change, item.control and item.control.name, bool(item.subject)
 
     return [_describe(list(alike)) for _, alike in itertools.groupby(evidence, outcome)]
 
@@ -79,12 +79,6 @@ def _where(sizes: set[int], others: set[int], name: str) -> str:
 
 def _describe(alike: list[Evidence]) -> str:
     match alike[0]:
-        case Experiment(device="cpu", passes=passes):
-            if passes:
-                return (
-                    "It passes in Triton's interpreter on the CPU, so it takes a GPU, its compiler or its scheduling."
-                )
-            return "It fails in Triton's interpreter on the CPU too, so the kernel is wrong however it is compiled."
         case Experiment(passes=passes):
             words = " or ".join(_describe_change(one) for one in alike if isinstance(one, Experiment))
             return f"It {'passes' if passes else 'fails' if passes is False else 'gives no verdict'} with {words}."

@@ -122,7 +122,7 @@ class _Finding(Tagged):
 class Experiment(_Finding):
     """What came of one change: another subject, a control, another case. `passes`: None without a verdict.
 
-    `subject`: "" for the one of the finding; `detail`: of the change of the case; `device`: "" for that of the finding.
+    `subject`: "" for the one of the finding; `detail`: of the change of the case.
     """
 
     passes: bool | None
@@ -130,7 +130,6 @@ class Experiment(_Finding):
     control: Control | None = None
     change: CaseChange | None = None
     detail: str = ""
-    device: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,12 +25,12 @@ class ControlError(Exception):
 class ControlSpec:
     """One control: `enter` makes what surrounds compiling and running."""
 
-    argument: str = ""
-    enter: Callable[[str, Record], AbstractContextManager[Any]] | None = None
+    argument: str
+    enter: Callable[[str, Record], AbstractContextManager[Any]]
 
 
 def _config(name: str, value: Any) -> ControlSpec:
-    return ControlSpec(enter=lambda _argument, _record: patch_config({name: value}))
+    return ControlSpec("", lambda _argument, _record: patch_config({name: value}))
 
 
 def _without(is_off: Callable[[str, str], bool], argument: str = "") -> ControlSpec:
@@ -45,16 +45,15 @@ CONTROLS: dict[str, ControlSpec] = {
     "pattern_matcher_off": _config("pattern_matcher", False),
     "casts_emulated": _config("emulate_precision_casts", True),
     "unvectorized": _config("cpp.simdlen", 1),
-    "unfused": ControlSpec(enter=lambda _, __: wrap(*_FUSION, lambda _: lambda *_args, **_options: False)),
-    "eager": ControlSpec(r"\w+", enter=lambda operation, _: inductor.fall_back_to_eager(operation)),
-    "matches_recorded": ControlSpec(enter=lambda _, record: inductor.record_matches(record)),
-    "constants_compared": ControlSpec(enter=lambda _, __: inductor.compare_constants()),
+    "unfused": ControlSpec("", lambda _, __: wrap(*_FUSION, lambda _: lambda *_args, **_options: False)),
+    "eager": ControlSpec(r"\w+", lambda operation, _: inductor.fall_back_to_eager(operation)),
+    "matches_recorded": ControlSpec("", lambda _, record: inductor.record_matches(record)),
+    "constants_compared": ControlSpec("", lambda _, __: inductor.compare_constants()),
     "without_attention_patterns": _without(lambda name, _: "sfdp" in name),
     "without_pattern": _without(_is_pattern, r"\d+"),
     "only_pattern": _without(lambda name, number: "sfdp" in name and not _is_pattern(name, number), r"\d+"),
     "without_rewrite": _without(lambda name, rewrite: name == rewrite, r".+"),
-    "sdpa": ControlSpec("|".join(inductor.FORMS), enter=lambda form, _: inductor.replace_sdpa(form)),
-    "tf32": ControlSpec(),
+    "sdpa": ControlSpec("|".join(inductor.FORMS), lambda form, _: inductor.replace_sdpa(form)),
 }
 
 
@@ -71,8 +70,6 @@ def _apply(record: Record, subject: Subject, control: Control) -> Subject:
         raise ControlError(f"the control {control.name} does not take the argument {control.argument!r}")
     if subject.attention is not None:
         raise ControlError(f"{subject.name} is an attention function: {control.name} is for compilers")
-    if spec.enter is None:
-        return replace(subject, tf32=True)
     outer, inner = subject.under, functools.partial(spec.enter, control.argument, record)
 
     @contextmanager

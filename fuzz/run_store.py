@@ -337,6 +337,8 @@ class Results:
             "UPDATE suspicions SET outcome = ?, note = ?, explained_by = ? WHERE id = ?",
             (outcome, note, explained_by, suspicion_id),
         )
+        if outcome == Outcome.DUPLICATE:  # Most are, and nobody reads them again.
+            self._db.execute("UPDATE suspicions SET case_text = '', result = '' WHERE id = ?", (suspicion_id,))
 
     def _count_again(self, case_id: str, now: float) -> None:
         self._db.execute("UPDATE findings SET count = count + 1, last_seen = ? WHERE case_id = ?", (now, case_id))

@@ -14,6 +14,8 @@ from generators.errors import UserError
 ROOT = Path(__file__).resolve().parents[1]
 """The checkout: workers import `fuzz` from here."""
 
+TRITON_CACHE = "triton"
+"""The directory of compiled kernels, beside those of workers."""
 MIN_MEMORY_MIB = 512
 DEFAULT_MEMORY_MIB = 8192
 WORKERS_PER_CPU = 2
@@ -90,5 +92,5 @@ class WorkerConfig:
         if cache is not None and " " not in str(cache.absolute()):
             environment.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache.absolute()))
             # All workers of a campaign share it: Triton puts whole files in their place at once.
-            environment.setdefault("TRITON_CACHE_DIR", str(cache.absolute().parent / "triton"))
+            environment.setdefault("TRITON_CACHE_DIR", str(cache.absolute().parent / TRITON_CACHE))
         return environment

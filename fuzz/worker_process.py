@@ -1,13 +1,16 @@
 """One worker process: start it, send a check, receive the result, end it. Being lost is a result too."""
 
 import os
+import secrets
 import select
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
@@ -17,7 +20,7 @@ from fuzz.process import explain_exit, find_last_words, find_place, read_tail, s
 from fuzz.protocol import Check, Fault, Hello, Message, ProtocolError, Result, Stage, SubjectResult, Unusable, Verdict
 from fuzz.protocol.failures import Process, ProcessLost
 from fuzz.protocol.render import describe_failure
-from fuzz.worker_config import ROOT, WorkerConfig
+from fuzz.worker_config import ROOT, TRITON_CACHE, WorkerConfig
 from generators.errors import UserError
 
 START_SECONDS = 120.0
@@ -35,6 +38,7 @@ _END_SECONDS = 5.0
 _LIMIT_MARGIN = 1.2
 """The worker limits its own data, and an exception says more than a kill: libraries and children come on top."""
 _LOG_BYTES = 4 * 2**20
+_CACHE_BYTES = 2 * 2**30
 _OWN_STAGES = ("start", protocol.EAGER, protocol.REFERENCE, protocol.NOISE)
 _VERDICTS = {Process.TIMEOUT: Verdict.TIMEOUT, Process.OUT_OF_MEMORY: Verdict.OUT_OF_MEMORY}
 
@@ -229,9 +233,12 @@ class WorkerProcess:
         return explain_exit(code, self._log())
 
     def close(self) -> None:
-        """Ask the process to end, and end it."""
+        """Ask the process to end, and end it. Compiled code that takes much space is removed."""
         self.drop_spares()
         self._finish()
+        if self.cache is not None:
+            _bound_size(self.cache)
+            _bound_size(self.cache.with_name(TRITON_CACHE))
 
     def _finish(self) -> None:
         process = self._process
@@ -357,6 +364,16 @@ class WorkerProcess:
         except subprocess.TimeoutExpired:
             pass  # It is killed next.
         return find_place(self._log())
+
+
+def _bound_size(cache: Path) -> None:
+    """Remove a directory of compiled code if it is large: all of it, since a part of an entry would fail to load."""
+    with suppress(OSError):  # Other workers change it.
+        files = (Path(place) / name for place, _, names in os.walk(cache) for name in names)
+        if sum(file.lstat().st_size for file in files) > _CACHE_BYTES:
+            doomed = cache.with_name(f"{cache.name}-{secrets.token_hex(4)}")
+            cache.rename(doomed)
+            shutil.rmtree(doomed, ignore_errors=True)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -10,6 +10,7 @@ from fuzz.campaign.options import Options
 from fuzz.campaign.search import Guided, Random
 from fuzz.campaign.share import open_share
 from fuzz.campaign.worker_thread import WorkerThread
+from fuzz.evaluator import public_version
 from fuzz.events import Bus, CampaignEnded, CampaignStarted
 from fuzz.protocol import Hello
 from fuzz.run_store import Results
@@ -68,6 +69,11 @@ class Campaign:
             )
         if any(get_spec(name).options for name in options.subjects):
             self.shared.settings = list_available(hello.torch, hello.device)
+        before = self.results.meta("torch")
+        if before is not None and public_version(before) != public_version(hello.torch):
+            raise UserError(
+                f"--out {options.out} holds a run with torch {before}, not {hello.torch}: give another --out"
+            )
         self.results.set_meta({"torch": hello.torch})
         self.shared.known.attention = frozenset(hello.attention)
         self.shared.findings.load(hello.torch)

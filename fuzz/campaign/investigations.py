@@ -25,8 +25,10 @@ from generators.program.case import Case
 from generators.program.emit import source
 from generators.program.settings import Setting
 
-_TIME_SHARES = {False: 0.5, True: 0.85}
-"""The share of worker time for investigations while cases are left; `True`: for functions of the user."""
+_TIME_SHARE, _LONG_TIME_SHARE = 0.5, 0.85
+"""The share of worker time for investigations while cases are left; the longer one for functions of the user, and
+where `_MANY_WAITING` suspicions wait for each worker."""
+_MANY_WAITING = 4
 _FRUITLESS_SHARE = 0.2
 """The share up to which suspicions are also investigated whose signature has lately given no finding."""
 
@@ -111,7 +113,8 @@ class Investigations:
             now, of_user = time.monotonic(), self.shared.options.is_of_user
             seconds = self._seconds + sum(now - began for began in self._open.values())
             worked = self.shared.control.elapsed * self.shared.options.workers
-            if cases_left and seconds > _TIME_SHARES[of_user] * worked:
+            is_long = of_user or self.shared.suspicions.waiting > _MANY_WAITING * self.shared.options.workers
+            if cases_left and seconds > (_LONG_TIME_SHARE if is_long else _TIME_SHARE) * worked:
                 return None
             if self.shared.control.seconds_left < self._last:
                 return None

@@ -24,6 +24,8 @@ from generators.program.features import features
 from generators.program.type_check import types_of
 
 _RIGHT_FOR_ONE_WRONG = 9
+_MOST_COMPARED = 1000
+"""More failures are not kept for that: they are of every kind by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,8 @@ class KnownBugs:
                 if one.symptom.can_compare_rewrites(symptom):
                     if one.symptom.is_contained_in(symptom):
                         said = self._right if one.symptom.explains(symptom) else self._wrong
-                        said[one.case_id].add((symptom.fired, symptom.features))
+                        if len(said[one.case_id]) < _MOST_COMPARED:
+                            said[one.case_id].add((symptom.fired, symptom.features))
                 elif len(self._wrong[one.case_id]) * _RIGHT_FOR_ONE_WRONG > len(self._right[one.case_id]):
                     continue
                 if one.symptom.explains(symptom):

@@ -106,6 +106,8 @@ class SharedFolder:
         """Whether this campaign may work on failures with this signature, because no other does."""
         path = self._claim_file(signature)
         with self._lock:
+            if path in self._held:
+                return True
             try:
                 with suppress(FileNotFoundError):
                     if self._is_abandoned(path):

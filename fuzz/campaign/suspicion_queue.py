@@ -32,14 +32,16 @@ class Bucket:
     """The suspicions of one coarse signature."""
 
     waiting: list[Pending] = field(default_factory=list)
-    is_busy: bool = False
+    busy: int = 0
+    """How many are worked on."""
     works: int = 0
     fruitless: int = 0
 
     @property
     def is_idle(self) -> bool:
-        """Whether some wait and none is worked on."""
-        return bool(self.waiting) and not self.is_busy
+        """Whether some wait, and few enough are worked on: one, or as many as work has ended on. None of those
+        explains what still waits, which so may be many bugs."""
+        return bool(self.waiting) and self.busy < max(1, self.works - self.busy)
 
     @property
     def is_ready(self) -> bool:
@@ -48,7 +50,8 @@ class Bucket:
 
 
 class SuspicionQueue:
-    """Suspicions wait here for work: one at a time for each coarse signature, new signatures first. Threads share it.
+    """Suspicions wait here for work: at first one at a time for each coarse signature, new signatures first. Threads
+    share it.
 
     While one is worked on the others of its signature wait, and are compared with what became of it.
     """
@@ -117,18 +120,18 @@ class SuspicionQueue:
                 # The smallest is the quickest to shrink. Later none waits for ever.
                 pending = bucket.waiting[0] if bucket.works else min(bucket.waiting, key=lambda one: (one.size, one.id))
                 bucket.waiting.remove(pending)
-                bucket.is_busy = True
+                bucket.busy += 1
                 bucket.works += 1
                 return self._results.suspicion(pending.id), signature
             return None
 
     def finish(self, signature: str, *, fruitful: bool | None) -> None:
         """Work on a suspicion of this signature ended with a new finding, without one, or (None) was broken off."""
-        if self._share is not None:
-            self._share.release(signature)
         with self._lock:
             bucket = self._buckets[signature]
-            bucket.is_busy = False
+            bucket.busy -= 1
+            if self._share is not None and not bucket.busy:
+                self._share.release(signature)
             if fruitful is not None:
                 bucket.fruitless = 0 if fruitful else bucket.fruitless + 1
 

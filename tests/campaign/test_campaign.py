@@ -380,3 +380,12 @@ def test_a_fault_of_ours_is_told_and_accuses_nobody(tmp_path: Path) -> None:
     entry = corpus_entry.load(files[0])
     assert "softmax" in source(entry.case)
     assert told in Path(str(files[0]).replace(".case.yaml", ".log")).read_text()
+
+
+def test_a_run_is_not_continued_under_another_torch(tmp_path: Path) -> None:
+    given = options(tmp_path, "2x", setup=setup(torch="2.13.0+cpu"))
+    run_campaign(given, sampler())
+    with pytest.raises(UserError):
+        run_campaign(replace(given, setup=setup(torch="2.14.0+cpu")), sampler())
+    run_campaign(replace(given, setup=setup(torch="2.13.0")), sampler())
+    assert len(events(given, "CaseJudged")) == 4

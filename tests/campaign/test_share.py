@@ -130,24 +130,45 @@ def test_a_claim_is_taken_over_from_a_killed_campaign(tmp_path: Path, monkeypatc
         assert not alive.claim("signature")
 
 
+def fill(results: Results, queue: SuspicionQueue, *cases: Case) -> str:
+    """Put a timeout of each case into the queue; gives their signature."""
+    result = SubjectResult("inductor", Verdict.TIMEOUT)
+    failures = [(one, result) for one in cases]
+    for suspicion in results.record_case(0, case("exp"), position=(1, frozenset()), unexplained=failures):
+        queue.put(suspicion)
+    return KnownBugs().symptom(result, case("exp")).signature
+
+
 def test_suspicions_that_another_campaign_works_on_wait(tmp_path: Path) -> None:
     mine, others = (open_folder(tmp_path, owner) for owner in ("mine", "others"))
-    known, results = KnownBugs(), Results(tmp_path)
-    try:
-        queue = SuspicionQueue(results, Bus([]), known, mine)
-        result = SubjectResult("inductor", Verdict.TIMEOUT)
-        for one in results.record_case(
-            0, case("exp"), position=(1, frozenset()), unexplained=[(case("exp"), result), (case("sin"), result)]
-        ):
-            queue.put(one)
-        signature = known.symptom(result, case("exp")).signature
-        others.claim(signature)
-        assert queue.take() is None and queue.waiting == 2
-        others.release(signature)
+    results = Results(tmp_path)
+    queue = SuspicionQueue(results, Bus([]), KnownBugs(), mine)
+    signature = fill(results, queue, case("exp"), case("sin"))
+    others.claim(signature)
+    assert queue.take() is None and queue.waiting == 2
+    others.release(signature)
+    taken = queue.take()
+    assert taken is not None and taken[1] == signature
+    assert not others.claim(signature)
+    queue.finish(signature, fruitful=False)
+    assert others.claim(signature)
+    results.close()
+
+
+def test_suspicions_of_one_signature_get_their_turn(tmp_path: Path) -> None:
+    """The smallest first. Then the oldest, and several at a time, since what was found explains none of them."""
+    results = Results(tmp_path)
+    queue = SuspicionQueue(results, Bus([]), KnownBugs())
+    kinds = [("exp",) * 4, ("exp",), ("exp",) * 3, ("exp",) * 2, ("exp",) * 5, ("exp",) * 6]
+    signature = fill(results, queue, *(case(*one) for one in kinds))
+
+    def take() -> int | None:
         taken = queue.take()
-        assert taken is not None and taken[1] == signature
-        assert not others.claim(signature)
-        queue.finish(signature, fruitful=False)
-        assert others.claim(signature)
-    finally:
-        results.close()
+        return None if taken is None else len(taken[0].case.ops)
+
+    assert [take(), take()] == [1, None]
+    queue.finish(signature, fruitful=True)
+    assert [take(), take()] == [4, None]
+    queue.finish(signature, fruitful=True)
+    assert [take(), take(), take()] == [3, 2, None]
+    results.close()

@@ -265,3 +265,14 @@ def test_processes_that_follow_start_at_once_and_end_where_they_are_not_needed(t
     assert is_gone(first)
     assert is_gone(second)
     process.close()
+
+
+def test_compiled_code_is_removed_when_it_takes_much_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_process, "_CACHE_BYTES", 100)
+    made = WorkerProcess(setup(), tmp_path / "worker-0")
+    kept, large = tmp_path / "worker-0" / "ab", tmp_path / "triton" / "cd" / "ef"
+    for directory, size in ((kept, 90), (large, 110)):
+        directory.mkdir(parents=True)
+        (directory / "kernel").write_bytes(b"x" * size)
+    made.close()
+    assert [path.name for path in sorted(tmp_path.rglob("*"))] == ["worker-0", "ab", "kernel"]

@@ -154,7 +154,7 @@ class Evaluator:
         # Where it does, launches stay synchronous: it will be met again.
         if not named or named[0].verdict is not broken.verdict:
             self.process.variables, named = {}, (broken,)
-            self.process.close()
+            self.process.replace(0)
         return replace(result, results=(*others, *named))
 
     def recycle(self) -> None:
@@ -162,7 +162,7 @@ class Evaluator:
         checks, left = self.process.checks, max(0.0, self.config.memory_mib - self._first_mib)
         is_large = self._rss_mib > self._first_mib + _RECYCLE_SHARE * left
         if checks >= self._recycle_checks or (is_large and checks > 1):
-            self.process.close()
+            self.process.replace(0)
 
     def on(self, device: str) -> "Evaluator":
         """The evaluator of the same interpreter for another device; it ends with this one."""

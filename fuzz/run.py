@@ -1,6 +1,7 @@
 """Run a campaign: `python -m fuzz.run --budget 1h`."""
 
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -15,7 +16,8 @@ def run(
     *,
     budget: str,
     seed: int | None = None,
-    workers: int = 2,
+    workers: int | None = None,
+    ray: str | None = None,
     device: str = "cpu",
     python: str | None = None,
     against: str | None = None,
@@ -45,7 +47,9 @@ def run(
         Seed of the random cases, by default a random one. With --engine random the same seed gives the same cases; the
         other engines also depend on timing and on what the compiler did.
     workers
-        Number of worker processes, at most 2 for each CPU.
+        Number of workers, by default 2, at most 2 for each CPU; with --ray by default as many as the cluster can run.
+    ray
+        Address of the Ray cluster whose nodes run the workers, or auto (docs/scale.md). Needs the extra cluster.
     device
         cpu, cuda for all GPUs of this machine, or cuda:0,1 for some. A worker uses one of them.
     python
@@ -117,6 +121,8 @@ def run(
         raise UserError("--seeds needs --engine guided or atheris")
     if seed is not None and seed < 0:
         raise UserError(f"--seed must be >= 0, got {seed}")
+    if ray is not None and (":" in device or engine == "atheris"):
+        raise UserError("--ray supports neither --engine atheris nor single GPUs: Ray chooses those")
     if json is not None and json == junit:
         raise UserError(f"--json and --junit name one file, {json}")
     if against is not None and Path(against).absolute() == Path(python or sys.executable).absolute():
@@ -128,11 +134,12 @@ def run(
     from fuzz.campaign.session import default_path
     from fuzz.evaluator import ROOT, WorkerConfig
 
-    config = WorkerConfig.from_options(python, kind, subjects, timeout, memory, workers)
+    here = 2 if workers is None else workers
+    config = WorkerConfig.from_options(python, kind, subjects, timeout, memory, min(here, 1) if ray else here)
     options = Options(
         budget=limits,
         seed=-1 if seed is None else seed,
-        workers=workers,
+        workers=here,
         subjects=subjects,
         out=out or default_path(),
         corpus=corpus,
@@ -153,7 +160,14 @@ def run(
         gpus=gpus,
         share=share,
     )
-    return _campaign(options)
+    if ray is None:
+        return _campaign(options)
+    try:
+        from fuzz.campaign.ray_workers import Cluster
+    except ModuleNotFoundError as error:
+        raise UserError(f"--ray needs {error.name}: {sys.executable} -m pip install '.[cluster]'") from None
+    with closing(Cluster(ray, options.setup, workers, each=2 if against else 1)) as cluster:
+        return _campaign(replace(options, workers=cluster.workers, ray=ray, open_remote=cluster.open_worker))
 
 
 def _campaign(options: "Options") -> int:

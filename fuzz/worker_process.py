@@ -55,6 +55,10 @@ class Stopped(Exception):
     """The worker was ended for good, so that what is unfinished stays as it was."""
 
 
+class WorkerLost(Exception):
+    """The worker went with its machine, which says nothing of what it was asked."""
+
+
 class WorkerProcess:
     """One process at a time, started when it is needed and replaced when it is gone.
 
@@ -96,6 +100,10 @@ class WorkerProcess:
         """What the process does: waits for a check ("start", or "" after one), or a stage of one."""
         self.stage_began = time.monotonic()
         self._log_start = 0
+
+    def is_placed(self) -> bool:
+        """Whether it has a machine to run on; asks for one."""
+        return True
 
     def start(self) -> Hello:
         """Start the process unless it runs. Raises `UserError` when none can be started, and `Stopped`."""

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -11,7 +12,7 @@ from fuzz.campaign.finding_store import FindingStore
 from fuzz.campaign.investigate import Baseline, Conclusion, investigate
 from fuzz.campaign.known_bugs import Explanation, KnownBugs
 from fuzz.campaign.options import Options, StopCondition, StopReason
-from fuzz.campaign.schedule import CaseNumbers, Schedule
+from fuzz.campaign.schedule import CaseNumbers, Job, Schedule
 from fuzz.campaign.search import Random
 from fuzz.campaign.share import SharedFolder
 from fuzz.campaign.suspicion_queue import SuspicionQueue
@@ -20,6 +21,7 @@ from fuzz.evaluator import Stopped
 from fuzz.events import Bus, FindingSaved, ShrinkProgress, SuspicionClosed, SuspicionOpened
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.run_store import Outcome, Results, Suspicion
+from fuzz.worker_process import WorkerLost
 from generators.program.attention_stub import emit_call
 from generators.program.case import Case
 from generators.program.emit import source
@@ -64,6 +66,9 @@ class Shared:
         self.control = StopCondition(options.budget)
         self.schedule = Schedule(options.subjects)
         self.numbers = CaseNumbers(*results.position(), options.budget)
+        self.returned: dict[int, Job] = {}
+        """Those whose worker has no machine, by number; `losses`: how often each case lost its worker."""
+        self.losses = Counter[str]()
         self.known = KnownBugs(options.ledger)
         self.suspicions = SuspicionQueue(results, bus, self.known, share)
         self.findings = FindingStore(
@@ -128,7 +133,7 @@ class Investigations:
             return taken
 
     def work_on(self, suspicion: Suspicion, signature: str, worker: ProbingWorker) -> None:
-        """Show, shrink and confirm a suspicion; save what comes of it. Raises `Stopped`."""
+        """Show, shrink and confirm a suspicion; save what comes of it. Raises `Stopped` and `WorkerLost`."""
         began, fruitful = time.monotonic(), None
         self.shared.bus.emit(
             SuspicionOpened(
@@ -138,6 +143,9 @@ class Investigations:
         try:
             conclusion, seen = self._investigate(suspicion, worker, began)
             fruitful = self._conclude(suspicion, conclusion, worker, time.monotonic() - began, seen)
+        except WorkerLost:
+            self.shared.suspicions.put(suspicion)
+            raise
         finally:
             with self._lock:
                 self._open.pop(suspicion.id)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from corpus import casefile
 from fuzz.campaign.investigations import Investigations
-from fuzz.campaign.worker_thread import Job, WorkerThread
+from fuzz.campaign.schedule import Job
+from fuzz.campaign.worker_thread import WorkerThread
 from fuzz.evaluator import Evaluator, WorkerConfig, build_check
 from fuzz.protocol import Drawn, Hello
 from fuzz.protocol.failures import ProcessLost

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -19,6 +20,7 @@ from corpus.ledger import Ledger
 from fuzz.durations import format_duration, parse_duration
 from fuzz.evaluator import ROOT, WorkerConfig, WorkerUnavailable
 from fuzz.subjects import is_user_function
+from fuzz.worker_process import WorkerProcess
 from generators.errors import UserError
 from generators.program.case import Case
 
@@ -63,7 +65,7 @@ class Options:
     ledger: the known bugs; against: workers of a second interpreter, under which a finding must pass or fail in another
     way; quiet: print only findings; json, junit: files to write; named: the subjects that the user gave; device: as the
     user gave it; gpus: `CUDA_VISIBLE_DEVICES` for workers, by turns; share: the directory through which campaigns
-    exchange what they find.
+    exchange what they find; ray: the address of a Ray cluster, and open_remote gives its workers.
     """
 
     budget: Budget
@@ -88,6 +90,8 @@ class Options:
     device: str = "cpu"
     gpus: tuple[str, ...] = ()
     share: Path | None = None
+    ray: str | None = None
+    open_remote: Callable[..., WorkerProcess] | None = None
 
     @property
     def resume_arguments(self) -> list[str]:
@@ -100,6 +104,7 @@ class Options:
             ("--python", self.setup.python != sys.executable and self.setup.python),
             ("--against", self.against and self.against.python),
             ("--device", self.device != "cpu" and self.device),
+            ("--ray", self.ray),
             *(("--subject", subject) for subject in self.named),
         ]
         return [word for option, value in given if value for word in (option, str(value))]
@@ -123,10 +128,9 @@ def list_gpus(device: str) -> tuple[str, ...]:
     if device == "cpu":
         return ()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:  # A container has the device files of its own GPUs alone.
-        gpus = [str(number) for number, _ in enumerate(Path("/dev").glob("nvidia[0-9]*"))]
-    else:
-        gpus = [gpu for gpu in visible.split(",") if gpu]
+    # A container has the device files of its own GPUs alone.
+    files = (str(number) for number, _ in enumerate(Path("/dev").glob("nvidia[0-9]*")))
+    gpus = [gpu for gpu in visible.split(",") if gpu] if visible is not None else [*files]
     named = [int(number) for number in given[1].split(",")] if given[1] else range(len(gpus))
     if missing := [number for number in named if number >= len(gpus)]:
         raise UserError(f"--device {device}: there is no GPU {missing[0]}, the number of GPUs is {len(gpus)}")
@@ -226,7 +230,8 @@ class StopCondition:
         """Seconds of the budget that are left, below 0 after its end; infinite for a budget of cases."""
         return math.inf if self._budget.seconds is None else self._budget.seconds - self.elapsed
 
-    def require_space(self, directory: Path) -> None:
+    @staticmethod
+    def require_space(directory: Path) -> None:
         """Raises `DiskFull` when the disk of the run directory, or that of temporary files, is all but full.
 
         Errors that a worker reports are not trusted: the program under test can raise them.

@@ -1,9 +1,11 @@
 """Which subjects a case meets, and which case comes next."""
 
 import threading
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from fuzz.campaign.options import Budget
+from fuzz.protocol import Check
 from fuzz.subjects import SUBJECTS, get_spec, is_user_function
 from generators.errors import UserError
 from generators.program.case import Case
@@ -95,6 +97,16 @@ class Schedule:
                     self._spent[subject] += part
 
 
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A case on its way to be judged. `chosen`: the id of the targeted case it was made of, which is judged once."""
+
+    index: int
+    case: Case
+    check: Check
+    chosen: str = ""
+
+
 class CaseNumbers:
     """Case numbers, each handed out once; those handed out and never judged come first after a restart."""
 
@@ -104,11 +116,14 @@ class CaseNumbers:
         self._next = cursor
         self._left = budget.cases
         self._blocks: dict[int, list[int]] = {}
+        self._returned: list[int] = []
         self._lock = threading.Lock()
 
     def take(self, worker: int) -> int | None:
         """The next number of the block of this worker; None when the budget of cases is spent."""
         with self._lock:
+            if self._returned:
+                return self._returned.pop(0)
             block = self._blocks.setdefault(worker, [])
             is_new = not block
             while is_new and self._left != 0 and (not block or self._next % BLOCK):
@@ -120,10 +135,15 @@ class CaseNumbers:
             block = block or max(self._blocks.values(), key=len)
             return block.pop(0) if block else None
 
+    def give_back(self, worker: int, indices: Iterable[int]) -> None:
+        """Let other workers have these numbers and the block of this worker."""
+        with self._lock:
+            self._returned += [*indices, *self._blocks.pop(worker, ())]
+
     @property
     def has_next(self) -> bool:
         """Whether there are cases to hand out."""
-        return self._left != 0 or any(self._blocks.values())
+        return self._left != 0 or bool(self._returned) or any(self._blocks.values())
 
     def finish(self, index: int) -> tuple[int, frozenset[int]]:
         """Note that `index` has its verdict; gives cursor and beyond, to be stored with it."""

@@ -76,6 +76,7 @@ class Statistics(events.Counts):
                 self.starting_seconds += event.seconds if self.started else 0.0
             case events.WorkerDied():
                 self.rss_mib.pop(event.worker, None)
+                self.working.pop(event.worker, None)
 
     def tick(self) -> None:
         """Store the numbers when it is time."""

@@ -3,33 +3,26 @@
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from corpus.entry import Entry
 from fuzz import events
 from fuzz.campaign.finding_store import write_fault
 from fuzz.campaign.investigations import Investigations
+from fuzz.campaign.schedule import Job
 from fuzz.campaign.share import QUEUE
 from fuzz.evaluator import Evaluator, Stopped, WorkerFault, build_check, public_version
-from fuzz.protocol import Check, Hello, Result, SubjectResult, Verdict
+from fuzz.protocol import Hello, Result, SubjectResult, Verdict
 from fuzz.protocol.render import describe
-from fuzz.worker_process import WorkerProcess
+from fuzz.worker_config import WorkerConfig
+from fuzz.worker_process import WorkerLost, WorkerProcess
 from generators.program.case import Case
 from generators.program.type_check import LARGE, count_elements
 from generators.sampling.choices import Choices
 from generators.sampling.drawn_settings import DRAWN, draw_settings
 
 _IDLE_SECONDS = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A case on its way to be judged. `chosen`: the id of the targeted case it was made of, which is judged once."""
-
-    index: int
-    case: Case
-    check: Check
-    chosen: str = ""
+_MOST_LOSSES = 3
+"""A case that has lost so many workers with their machines is not judged: it may be why."""
 
 
 class WorkerThread(threading.Thread):
@@ -39,20 +32,25 @@ class WorkerThread(threading.Thread):
         super().__init__(name=f"worker {number}", daemon=True)
         self.investigations, self.shared, self.number = investigations, investigations.shared, number
         self.fault: Exception | None = None
-        options, out = self.shared.options, self.shared.options.out
-        cache, log = out / "cache" / f"worker-{number}", out / "workers" / f"worker-{number}.log"
-        worker = WorkerProcess(options.bind(options.setup, number), cache, log, self._on_start, self._on_death)
-        self.evaluator = Evaluator(worker)
+        options = self.shared.options
+        self.evaluator = Evaluator(self._open_worker("worker", options.setup, self._on_start, self._on_death))
         self.evaluators = [self.evaluator]
         """All of them, to be ended with the thread."""
         self._baseline: Evaluator | None = None
         if options.against is not None:
-            cache, log = out / "cache" / f"against-{number}", out / "workers" / f"against-{number}.log"
-            self._baseline = Evaluator(WorkerProcess(options.bind(options.against, number), cache, log))
+            self._baseline = Evaluator(self._open_worker("against", options.against))
             self.evaluators.append(self._baseline)
-        self._next: Job | None = None
+        self._jobs: list[Job] = []
+        """The case in hand and the next one."""
         self.task = ""
         """What its worker is asked, in words: a case, or the step of an investigation."""
+
+    def _open_worker(self, role: str, config: WorkerConfig, *listeners: Callable[..., None]) -> WorkerProcess:
+        options, name = self.shared.options, f"{role}-{self.number}"
+        if options.open_remote is not None:
+            return options.open_remote(config, *listeners)
+        cache, log = options.out / "cache" / name, options.out / "workers" / f"{name}.log"
+        return WorkerProcess(options.bind(config, self.number), cache, log, *listeners)
 
     @property
     def process(self) -> WorkerProcess:
@@ -75,22 +73,38 @@ class WorkerThread(threading.Thread):
 
     def run(self) -> None:
         """The thread."""
-        control, investigations = self.shared.control, self.investigations
+        control = self.shared.control
         try:
-            while not control.is_over:
-                taken = investigations.take(cases_left=self.shared.numbers.has_next)
-                if taken is not None:
-                    investigations.work_on(*taken, worker=self)
-                elif not self.judge_next():
-                    if investigations.is_drained:
-                        break
-                    time.sleep(_IDLE_SECONDS)
+            while not control.is_over and self._work():
+                pass
         except Stopped:
             pass
         except Exception as error:  # noqa: BLE001 - the main thread raises it again
             self.fault = control.fail(error, self.shared.options.out)
         finally:
             self.close()
+
+    def _work(self) -> bool:
+        """Judge a case or work on a suspicion; False when nothing is left to do."""
+        numbers, investigations = self.shared.numbers, self.investigations
+        is_placed = all(evaluator.process.is_placed() for evaluator in self.evaluators)
+        taken = investigations.take(cases_left=numbers.has_next) if is_placed else None
+        try:
+            if taken is not None:
+                investigations.work_on(*taken, worker=self)
+                return True
+            if is_placed and self.judge_next():
+                return True
+        except WorkerLost:
+            return True  # What it was at is asked again.
+        # Workers that have a machine get what this one can't do.
+        self.shared.returned |= {job.index: job for job in self._jobs}
+        numbers.give_back(self.number, [job.index for job in self._jobs])
+        self._jobs.clear()
+        if investigations.is_drained and not numbers.has_next:
+            return False
+        time.sleep(_IDLE_SECONDS)
+        return True
 
     def kill(self) -> None:
         """End the processes at once; called from other threads."""
@@ -123,8 +137,8 @@ class WorkerThread(threading.Thread):
         return one
 
     def receive(self, case: Case, ask: Callable[[], Result]) -> Result:
-        """What `ask` gives for `case`; where the worker has a fault of ours, that it can't be judged. Raises `Stopped`
-        and `DiskFull`."""
+        """What `ask` gives for `case`; where the worker has a fault of ours, that it can't be judged. Raises `Stopped`,
+        `DiskFull` and `WorkerLost`."""
         out = self.shared.options.out
         try:
             result = ask()
@@ -132,34 +146,45 @@ class WorkerThread(threading.Thread):
             path = write_fault(case, str(fault), out / "faults")
             self.shared.bus.emit(events.WorkerFailed(worker=self.number, case=case.id, text=str(fault), path=str(path)))
             return Result(0, "a fault of attnfuzz", ())
+        except WorkerLost as lost:
+            self.shared.losses[case.id] += 1
+            if self.shared.losses[case.id] < _MOST_LOSSES:
+                raise
+            return Result(0, f"lost {_MOST_LOSSES} workers with their machines: {lost}", ())
         self.shared.control.require_space(out)
         return result
 
     def judge_next(self) -> bool:
         """Judge one case; False when the budget of cases is spent."""
-        job = self._next or self._prepare()
-        self._next = None
-        if job is None:
+        if not (self._jobs or self._prepare()):
             return False
+        job = self._jobs[0]
         self.task = f"case {job.index}"
         self.evaluator.submit(job.check)
         # The next case is made while the worker is busy with this one.
-        if not self.shared.control.is_over:
-            self._next = self._prepare()
-        self.record(job, self.receive(job.case, self.evaluator.collect))
+        if len(self._jobs) == 1 and not self.shared.control.is_over:
+            self._prepare()
+        result = self.receive(job.case, self.evaluator.collect)
+        self._jobs.remove(job)
+        self.record(job, result)
         self.evaluator.recycle()
         return True
 
-    def _prepare(self) -> Job | None:
-        index = self.shared.numbers.take(self.number)
+    def _prepare(self) -> bool:
+        """Take a case to judge; False when there is none."""
+        shared, index = self.shared, self.shared.numbers.take(self.number)
         if index is None:
-            return None
-        shared = self.shared
+            return False
+        if index in shared.returned:
+            self._jobs.append(shared.returned.pop(index))
+            return True
         chosen = shared.search.choose(index)
         c, share = Choices(f"{shared.options.seed}:{index}:settings"), 1.0 if shared.schedule.needs_settings else DRAWN
         case = draw_settings(chosen.case, c, shared.settings, share)
         subjects = shared.schedule.subjects_for(case, targeted=chosen.is_targeted)
-        return Job(index, case, build_check(case, subjects), chosen.case.id if chosen.is_targeted else "")
+        chosen_id = chosen.case.id if chosen.is_targeted else ""
+        self._jobs.append(Job(index, case, build_check(case, subjects), chosen_id))
+        return True
 
     def record(self, job: Job, result: Result) -> None:
         """Write down the verdicts on a case; failures that nothing explains become suspicions."""

@@ -32,8 +32,6 @@ def run(
     timeout: str = "120s",
     memory: int = 4096,
     shrink_time: str = "60s",
-    json: Path | None = None,
-    junit: Path | None = None,
     quiet: bool = False,
 ) -> int:
     """Generate cases, judge them, and shrink, confirm and save what fails.
@@ -91,10 +89,6 @@ def run(
         Memory limit of a worker, in MiB; of all workers together at most twice what the machine has.
     shrink_time
         Time limit for shrinking one failure.
-    json
-        Write the run and its findings to this file as JSON (docs/nightly.md), with every finding and at the end.
-    junit
-        The same as JUnit XML: new findings and regressions are failures, known ones are skipped tests.
     quiet
         Print only findings and errors, and so nothing when there are none.
 
@@ -123,8 +117,6 @@ def run(
         raise UserError(f"--seed must be >= 0, got {seed}")
     if ray is not None and (":" in device or engine == "atheris"):
         raise UserError("--ray supports neither --engine atheris nor single GPUs: Ray chooses those")
-    if json is not None and json == junit:
-        raise UserError(f"--json and --junit name one file, {json}")
     if against is not None and Path(against).absolute() == Path(python or sys.executable).absolute():
         raise UserError(f"--against {against} is the interpreter of --python; give one with an earlier torch")
 
@@ -152,8 +144,6 @@ def run(
         seeds=load_seeds(seeds or ROOT / "corpus" / "seeds") if engine != "random" else (),
         has_own_seeds=seeds is not None,
         against=replace(config, python=against, quiet=quiet) if against is not None else None,
-        json=json,
-        junit=junit,
         quiet=quiet,
         named=tuple(subject or ()),
         device=device,

@@ -25,7 +25,7 @@ _HELP = {
 """The numbers of a campaign; in OpenMetrics each is a gauge with the prefix `attnfuzz_`."""
 
 
-def status(*runs: Path, metrics: Path | None = None) -> None:
+def status(*runs: Path, metrics: Path | None = None, json: Path | None = None) -> None:
     """Print a table of campaigns, which may be running: nothing is locked or written in their directories.
 
     Parameters
@@ -34,6 +34,8 @@ def status(*runs: Path, metrics: Path | None = None) -> None:
         Run directories, as given to `fuzz.run --out`.
     metrics
         Write the numbers to this file in the text format of OpenMetrics, for Prometheus and others to scrape.
+    json
+        Write the numbers and the findings to this file as JSON (docs/nightly.md).
 
     Examples
     --------
@@ -41,6 +43,7 @@ def status(*runs: Path, metrics: Path | None = None) -> None:
     python -m fuzz.status runs/* --metrics /var/lib/node_exporter/attnfuzz.prom
     """
     from contextlib import closing
+    from json import dumps
 
     from corpus.files import replace_file
     from fuzz.run_store import Results
@@ -49,14 +52,17 @@ def status(*runs: Path, metrics: Path | None = None) -> None:
     if not runs:
         raise UserError("name at least one run directory")
     rows: list[tuple[str, ...]] = [_TITLES]
-    samples = []
+    samples, data = [], []
     for run in runs:
         with closing(Results.open_readonly(run)) as results:
             labels, state, numbers = describe_run(run, results)
+            data.append({**labels, "state": state, **numbers, "findings": list_findings(results)})
         rows.append(_format_row(labels, state, numbers))
         samples.append((labels, numbers))
     if metrics is not None:
         replace_file(metrics, format_metrics(samples).encode())
+    if json is not None:
+        replace_file(json, f"{dumps(data, indent=1)}\n".encode())
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
@@ -85,6 +91,25 @@ def describe_run(run: Path, results: "Results") -> tuple[dict[str, str], str, Nu
         "size_bytes": sum(path.lstat().st_size for path in run.rglob("*") if path.is_file()),
     }
     return labels, "runs" if runs else counts.ended or "killed", numbers
+
+
+def list_findings(results: "Results") -> list[dict[str, object]]:
+    """The findings of a campaign, and the known bugs that it met, JSON-ready."""
+    from fuzz.protocol.render import describe
+
+    return [
+        {
+            "id": row.case_id,
+            "status": row.kind,
+            "verdict": row.result.verdict.value,
+            "subject": row.result.subject,
+            "title": describe(row.result) or row.result.verdict.explanation,
+            "count": row.count,
+            "file": row.file,
+        }
+        for row in results.findings()
+        if row.kind != "known" or row.count
+    ]
 
 
 _TITLES = (

@@ -1,6 +1,5 @@
 """Fuzz an attention function in a test suite of its own: `check_attention(my_kernel)` is a test (docs/kernels.md)."""
 
-import json
 import os
 import shlex
 import shutil
@@ -9,10 +8,12 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from fuzz.evaluator import ROOT
+from fuzz.run_store import Results
 
 
 def check_attention(
@@ -34,16 +35,19 @@ def check_attention(
     subject = function if isinstance(function, str) else _find_name(function)
     out = Path(tempfile.mkdtemp(prefix="attnfuzz-", dir=directory))
     given = {"seed": 0, "budget": f"{seconds}s" if seconds else f"{cases}x", "out": out, "corpus": out / "found"}
-    given |= {"json": out / "run.json", **options}
+    given |= options
     command = [sys.executable, "-m", "fuzz.run", f"--subject={subject}", "--quiet", "--fail-fast"]
     command += [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
     # Another interpreter has its own packages.
     foreign = (sysconfig.get_path("stdlib"), *(entry for entry in sys.path if entry.endswith(("-packages", ".zip"))))
     path = os.pathsep.join([str(ROOT), *(entry for entry in sys.path if entry and not entry.startswith(foreign))])
     run = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": path})
-    if run.returncode == 0 and not json.loads(Path(str(given["json"])).read_text())["run"]["waiting"]:
-        shutil.rmtree(out)
-        return
+    if run.returncode == 0:
+        with closing(Results.open_readonly(out)) as results:
+            is_confirmed = not results.outcomes().get("waiting")
+        if is_confirmed:
+            shutil.rmtree(out)
+            return
     replay = ["env", f"PYTHONPATH={path}", sys.executable, "-m", "pytest", "-p", "fuzz.pytest_plugin"]
     replay += ["--case-subject", subject]
     replay += ["--case-python", str(options["python"])] if "python" in options else []

@@ -63,7 +63,7 @@ class Options:
     known: directories of bugs that are not reported again; shrink_seconds: wall time to shrink one suspicion; engine:
     one of ENGINES; seeds: cases that a guided search or libFuzzer starts with, not the default ones if `has_own_seeds`;
     ledger: the known bugs; against: workers of a second interpreter, under which a finding must pass or fail in another
-    way; quiet: print only findings; json, junit: files to write; named: the subjects that the user gave; device: as the
+    way; quiet: print only findings; named: the subjects that the user gave; device: as the
     user gave it; gpus: `CUDA_VISIBLE_DEVICES` for workers, by turns; share: the directory through which campaigns
     exchange what they find; ray: the address of a Ray cluster, and open_remote gives its workers.
     """
@@ -84,8 +84,6 @@ class Options:
     ledger: Ledger | None = None
     against: WorkerConfig | None = None
     quiet: bool = False
-    json: Path | None = None
-    junit: Path | None = None
     named: tuple[str, ...] = ()
     device: str = "cpu"
     gpus: tuple[str, ...] = ()

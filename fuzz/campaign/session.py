@@ -14,7 +14,6 @@ from types import FrameType
 
 from corpus.files import require_writable
 from fuzz.campaign.campaign import Campaign, Sampler
-from fuzz.campaign.export import Export
 from fuzz.campaign.options import Options, StopReason, translate_disk_error
 from fuzz.campaign.screen import LineScreen, LiveScreen, describe_unused, summarize
 from fuzz.campaign.share import DIRECTORIES
@@ -104,9 +103,6 @@ def run_campaign(
             if options.share is not None:
                 for name in DIRECTORIES:
                     require_writable(options.share / name, "--share")
-            for option, file in (("--json", options.json), ("--junit", options.junit)):
-                if file is not None:
-                    require_writable(file, option, is_file=True)
             return _run(_resolve_seed(options, results), results, sampler, show, undo)
     except (OSError, sqlite3.OperationalError) as error:
         raise translate_disk_error(error, options.out) from None
@@ -120,7 +116,6 @@ def _run(
     bus = Bus([EventLog(options.out), statistics])
     campaign = Campaign(options, results, bus, sampler)
     bus.add(screen(statistics, campaign))
-    bus.add(Export(options, results, statistics, campaign.shared.known))
     shared, has_begun, signals = campaign.shared, False, list[int]()
     errors: list[Exception] = []
 

@@ -11,9 +11,7 @@ from tests.campaign.fakes import options, sampler, setup
 
 def run(directory: Path, budget: str, rules: str) -> int:
     """Run; 130 when interrupted."""
-    given = options(
-        directory, budget, seed=-1, workers=2, setup=setup(**json.loads(rules)), json=directory / "run.json"
-    )
+    given = options(directory, budget, seed=-1, workers=2, setup=setup(**json.loads(rules)))
     ending = run_campaign(given, sampler("softmax", "relu", "log", "amax", every=3))
     with cli.ignore_lost_output():
         sys.stdout.write(ending.summary + "\n")

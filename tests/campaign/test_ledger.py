@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -14,6 +13,7 @@ from corpus.entry import Entry, Found
 from corpus.ledger import Ledger
 from fuzz.campaign.session import RunResult, run_campaign
 from fuzz.run_store import FindingRow, Results
+from fuzz.status import status
 from tests.campaign.fakes import case, options, raised, sampler
 from tests.campaign.test_campaign import WRONG, events, found
 
@@ -100,34 +100,15 @@ def test_another_bug_beside_a_known_one_is_found(tmp_path: Path) -> None:
     assert [op.kind for entry in found(given) for op in entry.case.ops] == ["relu"]
 
 
-def test_json_and_junit_tell_what_is_new_from_what_is_known_and_what_is_back(tmp_path: Path) -> None:
-    back = {"match": "amax", "verdict": "nonfinite", "same": False}
-    shown = Entry(case("amax"), found=Found("nonfinite", "inductor", (), "2.13.0"))
-    known = ledger_of(tmp_path, f"known {URL}")
-    bugs = ledger_of(tmp_path, "fixed 2.13.0", shown).bugs
-    both = Ledger(known.path, (*known.bugs, replace(bugs[0], id="amax", causes=())))
-    files: dict[str, Any] = {"json": tmp_path / "ci" / "run.json", "junit": tmp_path / "ci" / "run.xml"}
-    given = options(tmp_path, "60x", ledger=both, rules=[WRONG, OTHER, back], **files)
-    assert run_campaign(given, sampler("softmax", "relu", "amax")).new == 2
-    data = json.loads(files["json"].read_text())
-    assert (data["run"]["torch"], data["run"]["cases"], data["run"]["ended"]) == ("2.13.0", 60, "budget spent")
-    told = {(one["status"], one["verdict"], one["bug"] and one["bug"]["id"]) for one in data["findings"]}
-    assert told == {
-        ("known", "wrong_result", "softmax"),
-        ("new", "compile_error", None),
-        ("regression", "nonfinite", "amax"),
-    }
-    assert all(Path(one["file"]).is_file() and one["file"] in one["commands"][0] for one in data["findings"])
-    (suite,) = ET.parse(files["junit"]).getroot()
-    outcomes = [[child.tag for child in test if child.tag != "system-out"] for test in suite]
-    assert sorted(outcomes) == [[], ["failure"], ["failure"], ["skipped"]]
-    assert {name: suite.get(name) for name in ("tests", "failures", "errors", "skipped")} == {
-        "tests": "4",
-        "failures": "2",
-        "errors": "0",
-        "skipped": "1",
-    }
-    assert sorted(path.name for path in (tmp_path / "ci").iterdir()) == ["run.json", "run.xml"]
+def test_what_is_new_is_told_from_what_is_known(tmp_path: Path) -> None:
+    given = options(tmp_path, "60x", ledger=ledger_of(tmp_path, f"known {URL}"), rules=[WRONG, OTHER])
+    assert run_campaign(given, sampler("softmax", "relu")).new == 1
+    status(given.out, json=tmp_path / "run.json")
+    (data,) = json.loads((tmp_path / "run.json").read_text())
+    assert (data["torch"], data["cases"], data["state"]) == ("2.13.0", 60, "budget spent")
+    told = {(one["status"], one["verdict"]) for one in data["findings"]}
+    assert told == {("known", "wrong_result"), ("new", "compile_error")}
+    assert all(Path(one["file"]).is_file() for one in data["findings"])
 
 
 def test_a_failure_that_shrinks_to_a_case_listed_under_a_bug_is_no_news(tmp_path: Path) -> None:

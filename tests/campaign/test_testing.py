@@ -1,12 +1,14 @@
 """The check for test suites of kernel authors: what it raises for functions that are right, wrong and out of reach."""
 
-import json
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from fuzz.protocol import SubjectResult, Verdict
+from fuzz.run_store import Results
 from fuzz.testing import check_attention
+from tests.campaign.fakes import case
 from tests.check.planted_attention import only_float64, right, without_last_key
 
 
@@ -32,8 +34,11 @@ def test_a_function_that_takes_no_case_fails(tmp_path: Path) -> None:
 
 def test_failures_that_are_not_confirmed_in_time_fail_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
-        file = next(word.removeprefix("--json=") for word in command if word.startswith("--json="))
-        Path(file).write_text(json.dumps({"run": {"waiting": 2}}))
+        out = Path(next(word.removeprefix("--out=") for word in command if word.startswith("--out=")))
+        results, one = Results(out), case("exp")
+        failure = SubjectResult("inductor", Verdict.TIMEOUT)
+        results.record_case(0, one, position=(1, frozenset()), unexplained=[(one, failure)])
+        results.close()
         return subprocess.CompletedProcess(command, 0, "2 suspicions not investigated yet", "")
 
     monkeypatch.setattr(subprocess, "run", run)

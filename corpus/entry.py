@@ -32,8 +32,8 @@ from packaging.version import InvalidVersion, Version
 from corpus import casefile
 from corpus.files import read_file, replace_file
 from corpus.records import Reader, build, checking, each, fields_of, one_of
-from corpus.strict_yaml import MAX_BYTES, Node, decode, dump, dump_flow, parse
-from generators.errors import CaseError, UserError, UserErrors
+from corpus.strict_yaml import MAX_BYTES, Node, dump, parse
+from generators.errors import UserError, UserErrors
 from generators.program.case import Case
 
 SUFFIX = ".case.yaml"
@@ -42,7 +42,6 @@ DEVICES = ("cpu", "cuda")
 DEFAULT_SUBJECT, WITH_SETTINGS = "inductor", "inductor_options"
 _KEYS = ("note", "expect", "found", "seen")
 _MAX_ERRORS = 10
-_SEEN = re.compile(r"^seen:.*\n?(?:[ \t}].*\n?)*", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,23 +195,12 @@ def write(entry: Entry, path: Path) -> Path:
 
 
 def record_seen(path: Path, verdicts: Mapping[str, str]) -> None:
-    """Add verdicts by torch version to a file's `seen`, which is the last key then. The rest of the file stays.
-
-    A kill at any instant leaves the old file or the new. Raises UserError when it can't be read or written.
-    """
-    text = decode(read_file(path, MAX_BYTES), str(path))
-    entry = loads(text, str(path))
+    """Add verdicts by torch version to a file's `seen`; comments in the file are lost. Raises UserError, as `load` and
+    `save` do."""
+    entry = load(path)
     seen = sort_by_version({**entry.seen, **verdicts})
-    if seen == entry.seen:
-        return
-    edited = f"{_SEEN.sub('', text).rstrip()}\nseen: {dump_flow(seen)}\n"
-    try:
-        recorded = loads(edited)
-    except CaseError:
-        recorded = None
-    if recorded != replace(entry, seen=seen):
-        raise UserError(f"{path}: can't add to YAML of this form; add by hand: seen: {dump_flow(seen)}")
-    replace_file(path, edited.encode())
+    if seen != entry.seen:
+        write(replace(entry, seen=seen), path)
 
 
 def sort_by_version(verdicts: Mapping[str, str]) -> dict[str, str]:

@@ -95,23 +95,14 @@ def build(
     if evidence is None:
         raise NothingToReport(describe_refusal(entry.case, ablation, refuse_unshown(ablation)))
     sys.stderr.write("writing the report\n")
-    return write_report(
-        entry,
-        ablation,
-        evidence,
-        environment=script_runs.collect(config.python, ablation.hello.torch),
-        triton=script_runs.version("triton", config.python),
-    )
+    return write_report(entry, ablation, evidence, environment=script_runs.collect(config.python, ablation.hello.torch))
 
 
-def write_report(
-    entry: Entry, ablation: Ablation, evidence: Evidence, *, environment: str = "", triton: str = ""
-) -> Report:
+def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, *, environment: str = "") -> Report:
     """The report about what `ablation` accuses."""
     case, result, hello = entry.case, ablation.result, ablation.hello
     cause, explanation, run = evidence.cause, evidence.explanation, evidence.run
     kernel, backend = repro.is_kernel(result), get_spec(ablation.accused).sdpa
-    device = hello.device_name if hello.device != "cpu" else f"CPU ({hello.device_name})"
     conditions = (describe_boundaries if kernel else describe_explanation)(explanation) if explanation else []
     values = {
         "at_fault": "kernel" if kernel else "eager" if result.verdict is Verdict.EAGER_SUSPECT else "compiled",
@@ -135,8 +126,6 @@ def write_report(
         "diff": explanation.diff() if explanation and not kernel else [],
         "where": describe_where(case, result.where),
         "seen": _list_versions(entry, ablation),
-        "versions": f"torch {hello.torch}, triton {triton or 'not installed'}, Python {hello.python}, {device}",
-        "interpreted": kernel and hello.device == "cpu" and not backend and bool(triton),
         "environment": environment,
     }
     rules = explanation.rules if kernel and explanation else ()

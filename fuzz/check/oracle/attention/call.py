@@ -64,11 +64,6 @@ class Call:
         return self.q.size(1) // max(1, self.k.size(1))
 
     @property
-    def has_places(self) -> bool:
-        """Whether the place of a query or key counts."""
-        return any(self.options.get(name) is not None for name in ("causal", "window", "alibi"))
-
-    @property
     def from_end(self) -> bool:
         """Whether places are counted from the last key."""
         return self.options.get("causal") == "bottom_right"

@@ -319,7 +319,7 @@ def test_a_worker_is_asked_for_what_a_plain_run_can_not_show(
     verdict: Verdict, failure: Failure | None, asks: bool, case: Case
 ) -> None:
     result = SubjectResult("inductor_options", verdict, failure=failure)
-    assert [bool(one.why_a_worker) for one in scripts(Bug(case=case, result=result, title="title"))] == [asks]
+    assert [one.needs_worker for one in scripts(Bug(case=case, result=result, title="title"))] == [asks]
 
 
 def script(case: Case, verdict: Verdict = Verdict.WRONG_RESULT, title: str = "title", subject: str = "inductor") -> str:

@@ -33,7 +33,7 @@ def test_the_property_that_matters_is_named_with_a_control_and_its_diff(case: Ca
 
 def test_sizes_are_told_by_a_rule(case: Case) -> None:
     found = explained(case, lambda other: other.sizes["S"] > 4)
-    assert found.needs == ["S > 4"]
+    assert found.needs == ["S > 4 (passes with 1, 2)"]
 
 
 def test_what_no_rewrite_takes_is_no_condition_of_the_mistake(case: Case) -> None:

@@ -19,7 +19,7 @@ MOST, MOST_SIZES = 8, 24
 
 _PASSING = frozenset({Verdict.OK, Verdict.ROUNDING, Verdict.RANDOM_STREAM, Verdict.PRECISION_POLICY})
 _DIFF_LINES = 10
-_SHOWN = 5
+_SHOWN, _NEAREST = 5, 2
 _BARE = ("mode", "sizes", "dtype")
 
 Judge = Callable[[Case], SubjectResult]
@@ -48,18 +48,11 @@ class Explanation:
         groups = self._groups().items()
         return [_describe_needed(name, group) for name, group in groups if any(one.fails is False for one in group)]
 
-    def sizes(self, name: str) -> tuple[set[int], set[int], set[int]]:
-        """The sizes of a dimension that fail as the case does, its own among them; that pass; that fail otherwise."""
-        found: dict[bool | None, set[int]] = {True: {self.case.sizes[name]}, False: set(), None: set()}
-        for one in self._groups().get(name, ()):
-            found[one.fails].add(int(one.becomes))
-        return found[True], found[False], found[None]
-
     @property
     def rules(self) -> list[str]:
         """Of each dimension for which there is one, the rule by which sizes fail."""
-        found = ((name, *self.sizes(name)) for name, _ in self.case.dims)
-        return [rule for name, bad, good, other in found if (rule := find_rule(bad, good | other, name))]
+        sizes = {name: group for name, group in self._groups().items() if _is_size(name)}
+        return [rule for name, group in sizes.items() if (rule := find_rule(*_split_sizes(group), name))]
 
     def diff(self) -> list[str]:
         """The lines of the program that differ in the control."""
@@ -123,11 +116,18 @@ def _is_size(name: str) -> bool:
     return name.isidentifier() and name[:1].isupper()
 
 
+def _split_sizes(group: list[Perturbation]) -> tuple[set[int], set[int]]:
+    """The sizes of a dimension that fail as the case does, its own among them, and the others."""
+    failing = {int(group[0].is_now), *(int(one.becomes) for one in group if one.fails)}
+    return failing, {int(one.becomes) for one in group if not one.fails}
+
+
 def _describe_needed(name: str, group: list[Perturbation]) -> str:
     now = group[0].is_now
     passing = [one.becomes for one in group if one.fails is False]
     failing = [one.becomes for one in group if one.fails]
     if _is_size(name):
-        return describe_sizes({int(size) for size in (now, *failing)}, {int(size) for size in passing}, name)
+        near = sorted(passing, key=lambda size: abs(int(size) - int(now)))[:_NEAREST]
+        return f"{describe_sizes(*_split_sizes(group), name)} (passes with {', '.join(sorted(near, key=int))})"
     others = f" or {', '.join(failing[:_SHOWN])}" if failing else ""
     return f"{name} {'' if name in _BARE else '= '}{now}{others} (passes with {', '.join(passing[:_SHOWN])})"

@@ -18,7 +18,6 @@ from generators.program.sizes import Size
 from generators.program.type_check import attributes, make_op, types_of
 
 _FLOATS = ("float32", *LOW_PRECISION)
-_INTEGERS = frozenset({"int64", "int32", "int8", "uint8"})
 _EDGES = (64, 128, 1, 65, 2, 63, 129, 3, 32, 33, 4, 48, 127, 66, 16, 17, 31, 96, 8, 130, 15, 80, 112, 100)
 """Sizes around the edges of tiles, the telling ones first: time may run out."""
 _COUNTS = (1, 2, 3, 4, 5, 6, 8, 7, 9, 12)

@@ -8,7 +8,6 @@ from fuzz.protocol.rewrites import WrongRewrite
 from triage.attribution.ablation import label
 from triage.attribution.explain import Explanation
 from triage.attribution.root_cause import Evidence, Experiment, FusedCall, Measured
-from triage.attribution.size_rule import describe_sizes, find_rule
 
 CONTROLS = {
     "pattern_matcher_off": "the pattern matcher off",
@@ -52,29 +51,6 @@ def describe_explanation(found: Explanation) -> list[str]:
         f"{judged} cases were judged, each with one property changed{'' if found.whole else '; time ran out'}.",
     ]
     return [sentence for sentence in sentences if sentence]
-
-
-def describe_boundaries(found: Explanation) -> list[str]:
-    """Of each dimension which sizes fail, of how many, and the nearest that pass: the control experiment."""
-    return [f"{name} = {size}: {_describe_boundary(name, size, *found.sizes(name))}" for name, size in found.case.dims]
-
-
-def _describe_boundary(name: str, size: int, failing: set[int], passing: set[int], otherwise: set[int]) -> str:
-    tried = sorted(failing | passing | otherwise)
-    if len(tried) == 1:
-        return "no other size could be judged"
-    details = [f"{len(tried)} sizes tried, {tried[0]} to {tried[-1]}"]
-    if near := sorted(sorted(passing, key=lambda other: abs(other - size))[:2]):
-        details.append(f"passes at {' and '.join(map(str, near))}")
-    if otherwise:
-        details.append(f"fails in another way {_where(otherwise, failing | passing, name)}")
-    others = passing | otherwise
-    which = f"only {_where(failing, others, name)}" if others else f"any {name}"
-    return f"{which} ({'; '.join(details)})"
-
-
-def _where(sizes: set[int], others: set[int], name: str) -> str:
-    return f"{'where' if find_rule(sizes, others, name) else 'at'} {describe_sizes(sizes, others, name)}"
 
 
 def _describe(alike: list[Evidence]) -> str:

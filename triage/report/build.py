@@ -24,7 +24,7 @@ from triage import script_runs
 from triage.attribution.ablation import DYNAMIC, PASSES, Ablation, find_cheapest, label, run_ablation
 from triage.attribution.attribute import attribute, run_kernel_ablation
 from triage.attribution.explain import Explanation, explain
-from triage.attribution.render import describe_boundaries, describe_evidence, describe_explanation
+from triage.attribution.render import describe_evidence, describe_explanation
 from triage.attribution.root_cause import RootCause
 from triage.rendering import render
 from triage.report import repro
@@ -103,7 +103,6 @@ def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, *, enviro
     case, result, hello = entry.case, ablation.result, ablation.hello
     cause, explanation, run = evidence.cause, evidence.explanation, evidence.run
     kernel, backend = repro.is_kernel(result), get_spec(ablation.accused).sdpa
-    conditions = (describe_boundaries if kernel else describe_explanation)(explanation) if explanation else []
     values = {
         "at_fault": "kernel" if kernel else "eager" if result.verdict is Verdict.EAGER_SUSPECT else "compiled",
         "upstream": not kernel or bool(backend),
@@ -117,12 +116,12 @@ def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, *, enviro
         "exit_code": "timed out" if run.code == TIMEOUT_EXIT else str(run.code),
         "output": "" if result.verdict in WITHOUT_NUMBERS else run.output.strip(),
         "log": shorten_log(run.log) if result.verdict in WITHOUT_NUMBERS else "",
-        "why_a_worker": evidence.script.why_a_worker,
+        "why_a_worker": repro.WHY_A_WORKER if evidence.script.needs_worker else "",
         "takes_backend": "TORCH_COMPILE_BACKEND" in evidence.script.text,
         "place": repro.place_of(ablation.accused) if kernel else "",
         "table": list_stages(case, ablation),
         "fired": () if kernel else result.fired,
-        "conditions": conditions,
+        "conditions": describe_explanation(explanation) if explanation else [],
         "diff": explanation.diff() if explanation and not kernel else [],
         "where": describe_where(case, result.where),
         "seen": _list_versions(entry, ablation),
@@ -217,8 +216,8 @@ def _reproduce(bug: Bug, config: WorkerConfig, file: Path) -> tuple[Script, Run]
     for script in repro.scripts(bug):
         replace_file(file, script.text.encode())
         # A worker's script needs more than torch of its interpreter, and is told whose torch to test.
-        python, arguments = (sys.executable, (config.python,)) if script.why_a_worker else (config.python, ())
-        importable = (str(ROOT), str(Path.cwd())) if script.why_a_worker or repro.is_kernel(bug.result) else ()
+        python, arguments = (sys.executable, (config.python,)) if script.needs_worker else (config.python, ())
+        importable = (str(ROOT), str(Path.cwd())) if script.needs_worker or repro.is_kernel(bug.result) else ()
         run = script_runs.run(file, python, seconds=3 * config.timeout, importable=importable, arguments=arguments)
         if run.code == CANT_RUN and not repro.is_kernel(bug.result):
             raise UserError(f"{file} does not run under {config.python}: {run.log.strip()[-200:]}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from corpus.entry import Entry, Expectation, dumps
 from fuzz.protocol import SubjectResult, Verdict
-from fuzz.protocol.failures import BrokenPromise, DropoutMask, OutOfBounds
+from fuzz.protocol.failures import OutOfBounds
 from fuzz.subjects import get_spec, is_user_function
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
@@ -45,6 +45,10 @@ _IMPORTS = {
     Verdict.DEVICE_ERROR: {"os"},
     Verdict.TIMEOUT: {"faulthandler"},
 }
+WHY_A_WORKER = (
+    "attnfuzz's workers make further, packed and paged calls too, in memory that is filled and fenced, compare the"
+    " state of the process, and know element by element what rounding explains"
+)
 _OF_MEMORY = frozenset({Verdict.OUT_OF_BOUNDS, Verdict.NONFINITE, Verdict.NONDETERMINISTIC, Verdict.WORKER_DIED})
 _CAST = re.compile(r"torch\.(float|double|half|bfloat)|\.(float|half|bfloat16|double)\(\)|dtype=")
 _FILL = re.compile(r", fill=[^,)]+")
@@ -67,10 +71,10 @@ class Bug:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """The text of a repro.py. `why_a_worker`: why it needs a checkout of attnfuzz; "" where torch and the kernel do."""
+    """The text of a repro.py. `needs_worker`: it needs a checkout of attnfuzz, not torch and the kernel alone."""
 
     text: str
-    why_a_worker: str = ""
+    needs_worker: bool = False
 
 
 def is_kernel(result: SubjectResult) -> bool:
@@ -158,10 +162,9 @@ def write_worker_script(bug: Bug) -> Script:
     subject = bug.result.subject
     entry = Entry(bug.case, expect=Expectation("pass", subject=subject, device=bug.device))
     place = "in a checkout of attnfuzz" + (f", {place_of(subject)}" if is_user_function(subject) else "")
-    why = _why_a_worker(bug.result)
     about = (
-        f"A plain run of {_quotable(subject)} does not show this: {why}. Run it {place}. Give another interpreter to"
-        " test its torch. Exits with 0 without the bug, 1 with it, 125 if it can't tell."
+        f"A plain run of {_quotable(subject)} does not show this: {WHY_A_WORKER}. Run it {place}. Give another"
+        " interpreter to test its torch. Exits with 0 without the bug, 1 with it, 125 if it can't tell."
     )
     text = render(
         "replay.py.j2",
@@ -172,7 +175,7 @@ def write_worker_script(bug: Bug) -> Script:
         place=place,
         case=dumps(entry).strip(),
     )
-    return Script(text, why)
+    return Script(text, needs_worker=True)
 
 
 def place_of(subject: str) -> str:
@@ -215,20 +218,6 @@ def _about(bug: Bug, who: str, *, borders: bool) -> str:
     beside = ", or memory beside what it allocates is written" if borders else ""
     what = f"Runs the module in float64, in eager, and with {subject}"
     return f"{what}. {codes}: where float64 and eager are finite, {wrong}{beside}."
-
-
-def _why_a_worker(result: SubjectResult) -> str:
-    """What a worker does and a plain run does not, as far as it may be why only a worker shows the bug."""
-    failure = result.failure
-    if failure is not None and failure.sequences:
-        return "attnfuzz's workers make packed or paged calls of the module's dense ones"
-    if isinstance(failure, DropoutMask | BrokenPromise) or (failure is not None and failure.is_of_further_call):
-        return "it takes further calls with other arguments, which attnfuzz's workers make"
-    if result.verdict is Verdict.STATE_CHANGED:
-        return "attnfuzz's workers compare the state of the process before and after a call"
-    if _is_of_memory(result):
-        return "it takes memory that is filled and fenced, as attnfuzz's workers do"
-    return "its error is small, and only attnfuzz's workers compute what rounding explains element by element"
 
 
 def _is_of_memory(result: SubjectResult) -> bool:

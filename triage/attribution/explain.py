@@ -51,8 +51,9 @@ class Explanation:
     @property
     def rules(self) -> list[str]:
         """Of each dimension for which there is one, the rule by which sizes fail."""
-        sizes = {name: group for name, group in self._groups().items() if _is_size(name)}
-        return [rule for name, group in sizes.items() if (rule := find_rule(*_split_sizes(group), name))]
+        groups = self._groups()
+        sizes = [(name, _split_sizes(groups[name])) for name, _ in self.case.dims if name in groups]
+        return [rule for name, (bad, others) in sizes if (rule := find_rule(bad, others, name))]
 
     def diff(self) -> list[str]:
         """The lines of the program that differ in the control."""

@@ -54,7 +54,7 @@ def fill(kind: str) -> Iterator[None]:
 
 def _wrap(allocate: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(allocate)
-    def allocate_filled(*args: Any) -> Any:
+    def fill_allocation(*args: Any) -> Any:
         tensor = allocate(*args)
         if _kind:
             # Pools, whose parts have other dtypes, are uint8.
@@ -64,4 +64,4 @@ def _wrap(allocate: Callable[..., Any]) -> Callable[..., Any]:
             tensor.untyped_storage().fill_(min(_BYTES[_kind], most))
         return tensor
 
-    return allocate_filled
+    return fill_allocation

@@ -46,7 +46,7 @@ class Explanation:
     def needs(self) -> list[str]:
         """What it takes to fail: "softmax dim = 0 (passes with -1)"."""
         groups = self._groups().items()
-        return [_describe_needed(name, group) for name, group in groups if any(one.fails is False for one in group)]
+        return [_describe_need(name, group) for name, group in groups if any(one.fails is False for one in group)]
 
     @property
     def rules(self) -> list[str]:
@@ -123,7 +123,7 @@ def _split_sizes(group: list[Perturbation]) -> tuple[set[int], set[int]]:
     return failing, {int(one.becomes) for one in group if not one.fails}
 
 
-def _describe_needed(name: str, group: list[Perturbation]) -> str:
+def _describe_need(name: str, group: list[Perturbation]) -> str:
     now = group[0].is_now
     passing = [one.becomes for one in group if one.fails is False]
     failing = [one.becomes for one in group if one.fails]

@@ -116,11 +116,10 @@ def _is_attention(case: Case, name: str) -> bool:
 
 
 def describe_elements(where: WrongElements, names: Sequence[str]) -> str:
-    """The wrong elements, axis by axis: "head 1-7 of 8, query row 0-62 of 65". `names`: those of the axes."""
+    """The wrong elements, axis by axis: "head 1-7 of 8, query row 0-62 of 65 (7056 elements)". `names`: of the axes."""
     axes = zip(names, where.shape, where.ranges, strict=True)
     parts = [f"{name} {_list(ranges)} of {size}" for name, size, ranges in axes if ranges != ((0, size - 1),)]
-    some = "" if where.product else f" ({where.wrong} of the {where.spanned} elements there)"
-    return f"{', '.join(parts) or 'everywhere'}{some}"
+    return f"{', '.join(parts) or 'everywhere'} ({where.wrong} elements)"
 
 
 def _list(ranges: Sequence[Sequence[int]]) -> str:

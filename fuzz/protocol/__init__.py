@@ -180,16 +180,13 @@ class Stage(Message):
 class WrongElements:
     """Which elements of a tensor are wrong, axis by axis.
 
-    `wrong`: their number; `ranges`: by axis the indices that have a wrong element, as (first, last); `spanned`: the
-    number of elements whose every index is in the ranges, and `product`: whether all of those are wrong.
+    `wrong`: their number; `ranges`: by axis the indices that have a wrong element, as (first, last).
     """
 
     value: str
     shape: tuple[int, ...]
     wrong: int
     ranges: tuple[tuple[tuple[int, ...], ...], ...]
-    spanned: int
-    product: bool
 
     def __post_init__(self) -> None:
         """Raises `ValueError` where ranges are not within the shape."""

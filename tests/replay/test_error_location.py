@@ -39,14 +39,22 @@ def lone_head() -> Tensor:
 
 ALL = slice(None)
 PLACES = [
-    (wrong((1, 8, 65, 16), 0, slice(1, 8), slice(0, 63)), OUT, "head 1-7 of 8, query row 0-62 of 65"),
-    (wrong((2, 8, 100, 16), 0, ALL, slice(64, 99)), (BATCH, HEAD, KEY, FEATURE), "batch 0 of 2, key row 64-98 of 100"),
-    (wrong((2, 8, 65, 256), ALL, ALL, ALL, slice(63, None, 64)), OUT, "feature 63, 127, 191, 255 of 256"),
-    (wrong((2, 8, 65, 16), ALL, [1, 3, 4], 0), OUT, "head 1, 3-4 of 8, query row 0 of 65"),
-    (torch.ones(2, 3, dtype=torch.bool), (BATCH, FEATURE), "everywhere"),
-    (wrong((4, 6), [0, 1], [0, 1]), (BATCH, "S"), "batch 0-1 of 4, S 0-1 of 6 (2 of the 4 elements there)"),
-    (wrong((20, 6), [0, 2, 5, 9, 11]), ("S", FEATURE), "S 0, 2, 5, 9, ... (5 in all) of 20"),
-    (lone_head(), OUT, "query row 0-62 of 65 (3528 of the 4032 elements there)"),
+    (wrong((1, 8, 65, 16), 0, slice(1, 8), slice(0, 63)), OUT, "head 1-7 of 8, query row 0-62 of 65 (7056 elements)"),
+    (
+        wrong((2, 8, 100, 16), 0, ALL, slice(64, 99)),
+        (BATCH, HEAD, KEY, FEATURE),
+        "batch 0 of 2, key row 64-98 of 100 (4480 elements)",
+    ),
+    (
+        wrong((2, 8, 65, 256), ALL, ALL, ALL, slice(63, None, 64)),
+        OUT,
+        "feature 63, 127, 191, 255 of 256 (4160 elements)",
+    ),
+    (wrong((2, 8, 65, 16), ALL, [1, 3, 4], 0), OUT, "head 1, 3-4 of 8, query row 0 of 65 (96 elements)"),
+    (torch.ones(2, 3, dtype=torch.bool), (BATCH, FEATURE), "everywhere (6 elements)"),
+    (wrong((4, 6), [0, 1], [0, 1]), (BATCH, "S"), "batch 0-1 of 4, S 0-1 of 6 (2 elements)"),
+    (wrong((20, 6), [0, 2, 5, 9, 11]), ("S", FEATURE), "S 0, 2, 5, 9, ... (5 in all) of 20 (30 elements)"),
+    (lone_head(), OUT, "query row 0-62 of 65 (3528 elements)"),
 ]
 
 
@@ -76,7 +84,7 @@ def test_axes_are_called_what_the_contract_calls_them() -> None:
     assert label_axes(case, "grad of input 3", 2) == ("B", "D")
     assert label_axes(case, "grad of parameter w", 2) == ("axis 0", "axis 1")
     data = locate("grad of input 1", wrong((2, 3, 4, 5), ALL, 2))
-    assert describe_where(case, data) == "gradient of k: key row 2 of 3"
+    assert describe_where(case, data) == "gradient of k: key row 2 of 3 (40 elements)"
     assert describe_where(case, None) == ""
 
 

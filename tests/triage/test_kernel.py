@@ -269,7 +269,7 @@ def test_a_wrong_gradient_becomes_a_report_with_its_place_and_its_boundary(
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"attention kernel {subject}: wrong gradient dq where H > 1 and S > 1\n")
     text = (out / "report.md").read_text()
-    assert "dq: head 1 of 2, query row 0-4 of 7." in text
+    assert "dq: head 1 of 2, query row 0-4 of 7 (40 elements)." in text
     assert "out = attend(x, w, z, scale=0.25)\n# x [1, H, S, D] = [1, 2, 7, 8] float32\n" in text
     assert "H > 1 (passes with 1)" in text
     assert re.search(r"\| F.scaled_dot_product_attention, MATH backend \| (ok|rounding) \|", text)

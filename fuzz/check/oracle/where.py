@@ -1,7 +1,5 @@
 """Which elements of a tensor are wrong (fuzz/error_location.py puts it into words)."""
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -11,17 +9,8 @@ from fuzz.protocol import WrongElements
 
 def locate(value: str, wrong: Tensor) -> WrongElements:
     """Where the elements of `value` are that the mask `wrong` marks."""
-    counts = [_along(wrong, axis) for axis in range(wrong.dim())]
-    total = int(wrong.sum())
-    spanned = math.prod(sum(number > 0 for number in count) for count in counts)
-    return WrongElements(
-        value=value,
-        shape=tuple(wrong.shape),
-        wrong=total,
-        ranges=tuple(_ranges(count) for count in counts),
-        spanned=spanned,
-        product=total == spanned,
-    )
+    ranges = tuple(_ranges(_along(wrong, axis)) for axis in range(wrong.dim()))
+    return WrongElements(value, tuple(wrong.shape), int(wrong.sum()), ranges)
 
 
 def first_index(mask: Tensor) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from fuzz.protocol.rewrites import WrongRewrite, is_explained
 from fuzz.subjects import compiler_of
 from generators.program.calls import AttentionCall, list_calls
 from generators.program.case import Case
+from generators.program.ops import OPS
 
 PROCESS = frozenset({Verdict.TIMEOUT, Verdict.WORKER_DIED, Verdict.OUT_OF_MEMORY, Verdict.DEVICE_ERROR})
 """Verdicts on a subject whose process was lost, or is of no more use."""
@@ -29,6 +30,8 @@ NOT_FINITE = "not_finite"
 """An aspect of wrong results."""
 # Inductor gives every pattern a form per mode and dtype: _sfdp_pattern_5_inference, _sfdp_pattern_13_half_training.
 _SFDP = re.compile(r"_?(sfdp_pattern_\d+)")
+_WRITES = frozenset(f"op:{kind}" for kind, spec in OPS.items() if spec.writes)
+"""Features that name the operation of a write."""
 # Rewrites that hardly any case goes without say nothing about a bug.
 _EVERYDAY = re.compile(r"pointless_|fix_iota_device|bmm_to_mm|remove_noop|noop|view_to_reshape|same_meta")
 
@@ -148,7 +151,8 @@ class Symptom:
             or (
                 self.fired <= other.fired
                 and self.aspect == other.aspect
-                and self.features <= other.features
+                # An error that is the same does not depend on which write it is.
+                and self.features - (_WRITES if self.identity else frozenset()) <= other.features
                 and self.of_further_call <= other.of_further_call
             )
         )

@@ -51,8 +51,10 @@ _LIMITS = (
     "NYI: embedding dimension of the query, key, and value must be",
     "Q and KV block size must be divisible by BLOCK_M and BLOCK_N",
     "Number of shared query heads sharing the same KV head must be power of 2",
+    "aot_autograd() does not yet handle",
 )
-"""What compiled flex_attention says of calls that it does not support (torch/_inductor/kernel/flex)."""
+"""What compiled flex_attention (torch/_inductor/kernel/flex) and AOTAutograd (runtime_wrappers.py) say of what they do
+not support."""
 
 
 def find_limit(error: BaseException) -> str:
@@ -146,7 +148,10 @@ def as_failure(error: BaseException) -> Raised:
         lines.reverse()
     said = [text.partition("error: ")[2] for text in lines if " error: " in text]
     first = next((text for text in said or lines if not _NOISE.match(text)), "")
-    return Raised(type(cause).__name__, first[:_LONGEST], find_place(error))
+    name = type(cause).__name__
+    if name == "InternalTorchDynamoError":  # "TYPE: TEXT" of the exception that Dynamo met
+        name, _, first = first.partition(": ")
+    return Raised(name, first[:_LONGEST], find_place(error))
 
 
 def line(error: BaseException) -> str:

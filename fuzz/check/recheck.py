@@ -33,6 +33,10 @@ _HAVE_ANOTHER |= {"unsafe_index_put", "scatter", "scatter_add", "scatter_reduce"
 """Operations with another algorithm in deterministic mode, as `torch.use_deterministic_algorithms` lists them and
 Inductor's graphs have them."""
 
+_UNORDERED = "op flex_lib.zeros_and_scatter"
+"""An index_put that accumulates, in the gradient of what a score modification closes over: flex_attention's kernels add
+atomically there, in deterministic mode too (torch/_inductor/kernel/flex/common.py)."""
+
 
 def recheck(judgement: Judgement, case: CaseRun, subject: Subject, compiled: Compiled, run: Execution) -> Judgement:
     """`judgement` on `run`, which `compiled` gave, or the judgement after more runs."""
@@ -76,12 +80,16 @@ class _Listener(AbstractContextManager[None]):
 
 def is_documented(case: CaseRun, subject: Subject) -> bool:
     """Whether torch documents that an operation of the graph gives different results: it has no deterministic
-    algorithm, or another one with which runs are equal."""
+    algorithm, or another one with which runs are equal, or it is `_UNORDERED`."""
     listener, coverage = _Listener(), Coverage()
     with hold_state("torch's deterministic mode", _WARN), coverage:
         runs = _run_again(case, subject, max(2, case.repeat), listener)
     has_another = any(name.removeprefix("op aten.").strip("_") in _HAVE_ANOTHER for name in coverage.reached)
-    return listener.heard or (has_another and bool(runs) and case.find_unrepeated(runs) is None)
+    return (
+        listener.heard
+        or _UNORDERED in coverage.reached
+        or (has_another and bool(runs) and case.find_unrepeated(runs) is None)
+    )
 
 
 def _run_again(

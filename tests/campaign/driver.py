@@ -1,4 +1,7 @@
-"""A campaign with a fake worker in a process of its own, to be interrupted: `driver.py DIRECTORY BUDGET RULES`."""
+"""A campaign with a fake worker in a process of its own, to be interrupted: `driver.py DIRECTORY BUDGET RULES`.
+
+`share` among the rules: a directory for `--share`.
+"""
 
 import json
 import sys
@@ -11,7 +14,9 @@ from tests.campaign.fakes import options, sampler, setup
 
 def run(directory: Path, budget: str, rules: str) -> int:
     """Run; 130 when interrupted."""
-    given = options(directory, budget, seed=-1, workers=2, setup=setup(**json.loads(rules)))
+    read = json.loads(rules)
+    share = Path(read.pop("share")) if "share" in read else None
+    given = options(directory, budget, seed=-1, workers=2, setup=setup(**read), share=share)
     ending = run_campaign(given, sampler("softmax", "relu", "log", "amax", every=3))
     with cli.ignore_lost_output():
         sys.stdout.write(ending.summary + "\n")

@@ -159,3 +159,25 @@ def test_killed_at_any_instant_it_goes_on_loses_nothing_and_repeats_nothing(tmp_
     assert list(results.waiting()) == []
     results.close()
     until(lambda: all(ended(event["pid"]) for event in events(tmp_path, "WorkerStarted")))
+
+
+def test_campaigns_that_share_and_are_killed_by_turns_find_each_bug_once(tmp_path: Path) -> None:
+    choice, places = random.Random(5), (tmp_path / "one", tmp_path / "two")
+    rules: dict[str, Any] = {"rules": RULES, "share": str(tmp_path / "shared")}
+    running = {place: start(place, "1h", seconds=0.002, **rules) for place in places}
+    for number in range(6):
+        place = places[number % 2]
+        with suppress(subprocess.TimeoutExpired):
+            running[place].wait(choice.uniform(0.3, 1.2))
+        running[place].kill()
+        running[place].communicate()
+        running[place] = start(place, "1h" if number < 4 else "60x", seconds=0.002, **rules)
+    assert {process.wait(60) for process in running.values()} <= {0, 1}
+    for process in running.values():
+        process.communicate()
+    assert sorted([*found(places[0]), *found(places[1])]) == sorted(KINDS)
+    for place in places:
+        results = Results(place / "run")
+        assert not list(results.waiting())
+        results.close()
+    assert not list((tmp_path / "shared" / "claims").iterdir())

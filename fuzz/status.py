@@ -51,7 +51,7 @@ def status(*runs: Path, metrics: Path | None = None, json: Path | None = None) -
 
     if not runs:
         raise UserError("name at least one run directory")
-    rows: list[tuple[str, ...]] = [_TITLES]
+    rows = [_TITLES.split()]
     samples, data = [], []
     for run in runs:
         with closing(Results.open_readonly(run)) as results:
@@ -112,27 +112,21 @@ def list_findings(results: "Results") -> list[dict[str, object]]:
     ]
 
 
-_TITLES = (
-    *("run", "state", "torch", "device", "workers", "elapsed", "cases", "now", "overall", "new", "known", "waiting"),
-    *("last find", "MiB"),
-)
+_TITLES = "run state torch device workers elapsed cases now overall new known waiting last size"
 
 
-def _format_row(labels: dict[str, str], state: str, numbers: Numbers) -> tuple[str, ...]:
+def _format_row(labels: dict[str, str], state: str, numbers: Numbers) -> list[str]:
     import time
 
     from fuzz.durations import format_duration
 
-    values = {name: value or 0.0 for name, value in numbers.items()}
-    found = values["last_find_timestamp_seconds"]
-    return (
-        *(labels["run"], state, labels["torch"], labels["device"], f"{values['workers']:.0f}"),
-        *(format_duration(round(values["seconds"])), f"{values['cases']:.0f}"),
-        *(f"{values['recent_cases_per_second']:.1f}/s", f"{values['cases_per_second']:.1f}/s"),
-        *(f"{values[name]:.0f}" for name in ("new_findings", "known_findings", "waiting_suspicions")),
-        f"{format_duration(max(0, round(time.time() - found)))} ago" if found else "none",
-        f"{values['size_bytes'] / 2**20:.1f}",
+    _, workers, seconds, cases, overall, recent, new, known, waiting, found, size = (
+        value or 0.0 for value in numbers.values()
     )
+    last = f"{format_duration(max(0, round(time.time() - found)))} ago" if found else "none"
+    counts = [f"{count:.0f}" for count in (new, known, waiting)]
+    row = [*labels.values(), f"{workers:.0f}", format_duration(round(seconds)), f"{cases:.0f}"]
+    return [row[0], state, *row[1:], f"{recent:.1f}/s", f"{overall:.1f}/s", *counts, last, f"{size / 2**20:.1f} MiB"]
 
 
 def format_metrics(samples: list[tuple[dict[str, str], Numbers]]) -> str:

@@ -32,8 +32,6 @@ SCAN_SECONDS = 5.0
 """New files are looked for this often, ..."""
 _SCAN_SHARE = 0.02
 """... and more rarely where looking would take more than this share of the time."""
-_ALL_SCANS = 12
-"""After so many scans a directory is listed although its time of change is that of the last one: clocks are coarse."""
 LEASE_SECONDS = 180.0
 """A claim that its owner has not refreshed for so long is abandoned. Each campaign measures that by its own clock."""
 _MAX_OWNER = 100
@@ -49,12 +47,11 @@ class SharedFolder:
     def __init__(self, directory: Path, owner: str, warn: Callable[[str], None]) -> None:
         self.directory, self._owner, self._warn = directory.absolute(), owner, warn
         self._seen: defaultdict[str, set[str]] = defaultdict(set)
-        self._changed: dict[str, int] = {}
         self._waiting: deque[Path] = deque()
         self._held: set[Path] = set()
         self._leases: dict[Path, tuple[int, float]] = {}
         """By claim of another campaign: its time of change, and when that was seen first."""
-        self._scans, self._next = 0, 0.0
+        self._next = 0.0
         self._lock = threading.RLock()
 
     def publish(self, kind: str, entry: Entry) -> None:
@@ -76,7 +73,6 @@ class SharedFolder:
             began = time.monotonic()
             if began < self._next:
                 return False
-            self._scans += 1
             for claim in self._held:
                 with suppress(OSError):  # Somebody took it over.
                     os.utime(claim)
@@ -149,15 +145,11 @@ class SharedFolder:
         """The files that appeared since the last call."""
         directory, seen = self.directory / kind, self._seen[kind]
         try:
-            changed = directory.stat().st_mtime_ns
-            if changed == self._changed.get(kind) and self._scans % _ALL_SCANS:
-                return []
             with os.scandir(directory) as found:
                 names = {one.name for one in found if one.name.endswith(SUFFIX) and not one.name.startswith(".")}
         except OSError as error:
             self._warn(f"--share: {directory}: not read: {error.strerror}")
             return []
-        self._changed[kind] = changed
         new = sorted(names - seen)
         seen.update(new)
         return [directory / name for name in new]

@@ -3,7 +3,6 @@
 import json
 import time
 from collections import Counter, deque
-from collections.abc import Iterable
 
 from fuzz import events
 from fuzz.durations import format_count
@@ -32,7 +31,9 @@ class Statistics(events.Counts):
         self._start = time.monotonic()
         self._written: deque[tuple[float, int]] = deque(maxlen=_RECENT_WRITES)
         """When the numbers were stored lately, and how many cases there were."""
-        self.fired, self.reached = split_names(results.count_reached())
+        plain = [name for name in results.count_reached() if WITH not in name]
+        self.fired = {name.removeprefix(_REWRITE) for name in plain if name.startswith(_REWRITE)}
+        self.reached = {name for name in plain if not name.startswith(_REWRITE)}
         self.findings: Counter[str] = Counter()
         self._last_find: float | None = None
         self.outcomes: Counter[str] = Counter()
@@ -112,10 +113,3 @@ class Statistics(events.Counts):
         self.seconds = self.elapsed
         if self.started is not None:
             self._results.set_meta({"counts": json.dumps(encode(self.add_to(self.earlier)))})
-
-
-def split_names(names: Iterable[str]) -> tuple[set[str], set[str]]:
-    """The rewrites, and the other names, of what a store says that cases reached."""
-    plain = {name for name in names if WITH not in name}
-    fired = {name for name in plain if name.startswith(_REWRITE)}
-    return {name.removeprefix(_REWRITE) for name in fired}, plain - fired

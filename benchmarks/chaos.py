@@ -1,6 +1,6 @@
 """Damage running campaigns at random and look at what is left.
 
-    python -m benchmarks.chaos [--minutes 30] [--seed 1] [--workers 2] [--round 60] [--disk DIR]
+    python -m benchmarks.chaos [--minutes 30] [--seed 1] [--workers 2] [--round 60] [--disk DIR] [--damage NAME]...
 
 Two campaigns are begun and continued by turns: one over functions with known faults, one over torch. Each round is one
 run of one of them with one kind of damage: the parent, workers (while they start, judge and shrink) or what workers
@@ -189,6 +189,7 @@ class Campaign:
         """The command line of its next run."""
         command = [sys.executable, "-m", "fuzz.run", f"--budget={options.round:g}s", "--timeout=20s"]
         command += [f"--workers={options.workers}", f"--out={self.out}", f"--corpus={self.found}", "--shrink-time=15s"]
+        command += [f"--share={self.out.parent / 'shared'}"]
         return [*command, *TARGETS[self.target]]
 
     def inspect(self) -> Iterator[str]:
@@ -234,11 +235,12 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--round", type=float, default=60.0, help="seconds of one run")
     parser.add_argument("--disk", type=Path)
+    parser.add_argument("--damage", choices=DAMAGES, action="append", help="do this alone; may be repeated")
     options = parser.parse_args()
     directory = options.disk or Path(tempfile.mkdtemp(prefix="attnfuzz-chaos-"))
     campaigns = [Campaign(target, directory) for target in TARGETS]
     rng, ends = random.Random(options.seed), time.monotonic() + 60 * options.minutes
-    damages = [name for name in DAMAGES if options.disk is not None or name != "fill the disk"]
+    damages = options.damage or [name for name in DAMAGES if options.disk is not None or name != "fill the disk"]
     wrong: list[str] = []
     number = 0
     while time.monotonic() < ends:

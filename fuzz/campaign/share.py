@@ -53,6 +53,10 @@ class SharedFolder:
         """By claim of another campaign: its time of change, and when that was seen first."""
         self._next = 0.0
         self._lock = threading.RLock()
+        for claim in (self.directory / CLAIMS).iterdir():
+            with suppress(OSError, UserError):
+                if self._is_own(claim):  # of an earlier run, which was killed
+                    claim.unlink()
 
     def publish(self, kind: str, entry: Entry) -> None:
         """Write an entry for the others, unless it is there."""
@@ -134,9 +138,6 @@ class SharedFolder:
 
     def _is_abandoned(self, claim: Path) -> bool:
         changed, now = claim.stat().st_mtime_ns, time.monotonic()
-        with suppress(UserError):
-            if self._is_own(claim):
-                return True  # Of an earlier run, which was killed.
         before, since = self._leases.get(claim, (changed, now))
         self._leases[claim] = (changed, since if before == changed else now)
         return before == changed and now - since > LEASE_SECONDS

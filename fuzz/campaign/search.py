@@ -131,8 +131,11 @@ class Random:
 
 
 class Guided(Random):
-    """`seeds` first, and cases that `take_shared` gives; then random cases, and variants of cases that an attention
-    pattern matched for the first time, except those that were judged."""
+    """`seeds`, by turns with the others while there are any; cases that `take_shared` gives; random cases, and variants
+    of cases that an attention pattern matched for the first time, except those that were judged.
+
+    Seeds teach what patterns take, and fail themselves in no torch so far: first findings come from the others.
+    """
 
     def __init__(
         self,
@@ -152,9 +155,9 @@ class Guided(Random):
             self._variants.plan(case, _list_patterns(names), _list_patterns(names))
 
     def choose(self, index: int) -> ChosenCase:
-        """Seed file number `index`; after the last one the choice depends on everything that was reached."""
-        if index < len(self._seeds):
-            return ChosenCase(self._seeds[index], "seed")
+        """A seed for every even number while there are any; else the choice depends on everything that was reached."""
+        if index % 2 == 0 and index // 2 < len(self._seeds):
+            return ChosenCase(self._seeds[index // 2], "seed")
         c = Choices(f"{self._seed}:{index}:guided")
         with self._lock:
             while (case := self._take_shared()) is not None:

@@ -121,7 +121,7 @@ def write_script(bug: Bug) -> Script:
     text = render(
         "repro.py.j2",
         title=_quotable(bug.title),
-        about=textwrap.fill(_about(bug, who, borders=borders), 124, break_on_hyphens=False),
+        about=textwrap.fill(_about(bug, who), 124, break_on_hyphens=False),
         imports=sorted({"sys"} | ({"os"} if module or takes_backend else set()) | _IMPORTS.get(verdict, set())),
         source=program,
         module=module,
@@ -198,26 +198,15 @@ def coarsest_dtype(case: Case) -> str:
     return next((dtype for dtype in (*LOW_PRECISION, "float32") if dtype in found), "float64")
 
 
-def _about(bug: Bug, who: str, *, borders: bool) -> str:
-    """The docstring: what is run, what counts as the bug, and the exit codes."""
-    subject, factor = _quotable(bug.result.subject), _factor(bug.case)
-    codes = "Exits with 0 without the bug, 125 if it can't run, 1 with the bug"
+def _about(bug: Bug, who: str) -> str:
+    """The docstring: what is run, and the exit codes."""
+    codes = "Exits with 0 without the bug, 125 if it can't run, 1 with the bug."
     if who == "compiled":
         is_named = get_spec(bug.result.subject).is_exported
-        return f"{codes}.{'' if is_named else ' TORCH_COMPILE_BACKEND names the backend, by default inductor.'}"
+        return f"{codes}{'' if is_named else ' TORCH_COMPILE_BACKEND names the backend, by default inductor.'}"
     if who == "eager":
-        far = "" if is_random(bug.case) else f", or off by more than {_share(bug.case)} of its row's size"
-        return f"Compiles nothing. {codes}: eager is not finite where float64 is{far}."
-    wrong = "a value is not finite"
-    if not is_random(bug.case):
-        of = " (for a gradient: of all gradients)" if bug.case.training else ""
-        wrong = (
-            f"an error is more than {factor} times eager's largest plus {UNITS} eps of {coarsest_dtype(bug.case)} times"
-            f" the largest magnitude of its tensor{of}"
-        )
-    beside = ", or memory beside what it allocates is written" if borders else ""
-    what = f"Runs the module in float64, in eager, and with {subject}"
-    return f"{what}. {codes}: where float64 and eager are finite, {wrong}{beside}."
+        return f"Compiles nothing. {codes}"
+    return f"Runs the module in float64, in eager, and with {_quotable(bug.result.subject)}. {codes}"
 
 
 def _is_of_memory(result: SubjectResult) -> bool:

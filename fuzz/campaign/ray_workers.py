@@ -7,6 +7,7 @@ actor says nothing of its case, which is asked again.
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -210,9 +211,13 @@ def _connect(address: str) -> None:
     os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     terminate = signal.getsignal(signal.SIGTERM)  # Ray sets its own handler.
+    given = None if address == "auto" else address
+    host, _, port = (given or os.environ.get("RAY_ADDRESS", "")).rpartition(":")
     try:
+        if port.isdigit():  # Ray tries for a quarter of an hour.
+            socket.create_connection((host, int(port)), 10.0).close()
         ray.init(
-            address=None if address == "auto" else address,
+            address=given,
             runtime_env={"working_dir": str(ROOT), "excludes": _LEFT_AT_HOME},
             include_dashboard=False,
             log_to_driver=False,

@@ -1,0 +1,146 @@
+"""How many workers one campaign can feed: what the parent process costs for each case.
+
+    python -m benchmarks.driver [--workers 256] [--seconds 30] [--ray]
+
+Runs a campaign whose workers answer at once, with results that a worker gave under `passes` before: in this process, or
+with --ray in a few actors that all workers share. Prints cases a second, and CPU milliseconds of this process a case.
+"""
+
+import argparse
+import itertools
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fuzz.campaign.options import Budget, Options
+from fuzz.campaign.search import load_seeds
+from fuzz.campaign.session import run_campaign
+from fuzz.evaluator import build_check, open_evaluator
+from fuzz.protocol import Check, Hello, Result
+from fuzz.worker_config import ROOT, WorkerConfig
+from fuzz.worker_process import WorkerProcess
+from generators.sampling.sample import sample
+
+ACTORS = 4
+"""They answer for all workers: this machine has no room for more."""
+SAMPLES = 12
+
+
+class InstantWorker(WorkerProcess):
+    """Answers at once."""
+
+    def __init__(self, hello: Hello, results: list[Result], *listeners: Callable[..., None]) -> None:
+        super().__init__(WorkerConfig(), None, None, *listeners)
+        self.hello, self._results = hello, itertools.cycle(results)
+
+    def send(self, check: Check) -> None:
+        """Take a check."""
+
+    def receive(self) -> Result:
+        """The next of the results."""
+        self.checks += 1
+        return next(self._results)
+
+    def replace(self, following: int) -> None:
+        """Nothing to replace."""
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+def open_here(hello: Hello, results: list[Result], _: WorkerConfig, *listeners: Callable[..., None]) -> InstantWorker:
+    """An `InstantWorker`."""
+    return InstantWorker(hello, results, *listeners)
+
+
+def open_remote(hello: Hello, results: list[Result]) -> Callable[..., WorkerProcess]:
+    """What opens workers in actors that answer at once; joins or starts a Ray cluster."""
+    import ray
+
+    from fuzz.campaign import ray_workers
+
+    class InstantHost:
+        """The actor."""
+
+        def ask(self, *_: Any) -> Any:
+            """As that of `WorkerHost`."""
+            return random.choice(results), [], hello, 1
+
+    cluster = ray_workers.Cluster("auto", WorkerConfig(), 1, each=1)
+    actors = itertools.cycle([ray.remote(num_cpus=0.1)(InstantHost).remote() for _ in range(ACTORS)])
+
+    class InstantRemoteWorker(ray_workers.RemoteWorker):
+        """Has one of the actors."""
+
+        def __init__(self, *listeners: Callable[..., None]) -> None:
+            super().__init__(cluster, WorkerConfig(), *listeners)
+            self._actor = next(actors)
+
+        def start(self) -> Hello:
+            """Started already."""
+            return hello
+
+        def _end(self) -> None:
+            """The actor serves others."""
+
+    return lambda _config, *listeners: InstantRemoteWorker(*listeners)
+
+
+def main() -> int:
+    """Run and print. Returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--workers", type=int, default=256)
+    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--ray", action="store_true")
+    options = parser.parse_args()
+    cases = [sample(1, index) for index in range(SAMPLES)]
+    with open_evaluator(WorkerConfig()) as evaluator:
+        hello = evaluator.hello
+        results = [evaluator.evaluate(case, ("passes",)) for case in cases]
+    # What fails would be investigated.
+    results = [result for result in results if not any(one.verdict.is_finding for one in result.results)]
+    results = [replace(result, unfit="") for result in results]
+    opener = open_remote(hello, results) if options.ray else partial(open_here, hello, results)
+    directory = Path(tempfile.mkdtemp(prefix="attnfuzz-driver-"))
+    given = Options(
+        budget=Budget(seconds=options.seconds),
+        seed=1,
+        workers=options.workers,
+        subjects=("passes",),
+        out=directory / "run",
+        corpus=directory / "found",
+        known=(),
+        setup=WorkerConfig(quiet=True),
+        engine="guided",
+        seeds=load_seeds(ROOT / "corpus" / "seeds"),
+        quiet=True,
+        open_remote=opener,
+    )
+    cpu, began = time.process_time(), time.monotonic()
+    ended = run_campaign(given)
+    cpu, seconds = time.process_time() - cpu, time.monotonic() - began
+    if ended.error is not None:
+        raise ended.error
+    events = (directory / "run" / "events.ndjson").read_text().splitlines()
+    judged = sum('"CaseJudged"' in line for line in events)
+    store = sum(path.stat().st_size for path in (directory / "run").glob("results.sqlite*")) / judged
+    checks = sum(len(build_check(case, ("passes",)).to_json()) for case in cases) / len(cases)
+    answers = sum(len(result.to_json()) for result in results) / len(results)
+    print(f"{options.workers} workers{' through Ray' if options.ray else ''}: {judged} cases in {seconds:.0f} s")
+    print(
+        f"{judged / seconds:.1f} cases a second, {1000 * cpu / judged:.2f} ms CPU a case, {cpu / seconds:.0%} of a CPU"
+    )
+    print(f"bytes a case: check {checks:.0f}, result {answers:.0f}, store {store:.0f}")
+    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

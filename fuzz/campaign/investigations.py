@@ -18,10 +18,11 @@ from fuzz.campaign.share import SharedFolder
 from fuzz.campaign.suspicion_queue import SuspicionQueue
 from fuzz.error_location import describe_where
 from fuzz.evaluator import Stopped
-from fuzz.events import Bus, FindingSaved, ShrinkProgress, SuspicionClosed, SuspicionOpened
+from fuzz.events import Bus, FindingSaved, Notice, ShrinkProgress, SuspicionClosed, SuspicionOpened
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.run_store import Outcome, Results, Suspicion
 from fuzz.worker_process import WorkerLost
+from generators.errors import UserError
 from generators.program.attention_stub import emit_call
 from generators.program.case import Case
 from generators.program.emit import source
@@ -102,7 +103,11 @@ class Investigations:
         shared = self.shared
         with self._saving:
             for path, entry in shared.share.take_findings() if shared.share is not None else ():
-                explanation = shared.findings.learn(entry, path, torch)
+                try:
+                    explanation = shared.findings.learn(entry, path, torch)
+                except UserError as error:
+                    shared.bus.emit(Notice(text=f"--share: skipped {path}: {error}"))
+                    continue
                 if explanation is not None:
                     shared.suspicions.settle_explained(explanation)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from corpus import entry as corpus_entry
-from corpus.entry import SUFFIX, Entry
+from corpus.entry import SUFFIX, Entry, Found
 from fuzz.campaign import share
 from fuzz.campaign.known_bugs import KnownBugs
 from fuzz.campaign.options import Options
@@ -80,8 +80,13 @@ def test_files_that_hold_no_such_case_are_skipped(tmp_path: Path) -> None:
         (directory / f"binary{SUFFIX}").write_bytes(bytes(range(256)))
         (directory / f"half{SUFFIX}").write_text(corpus_entry.dumps(Entry(case("exp")))[:40])
         (directory / f".unfinished{SUFFIX}").touch()
+    other = Found("wrong_result", "nonsense", failure={"kind": "of_another_version"})
+    corpus_entry.save(Entry(case("sin"), found=other), tmp_path / "shared" / FINDINGS)
+    stranger = Found("verdict_of_another_version", "", rewrites=({"pattern": "x"},), numbers={"ratio": float("nan")})
+    corpus_entry.save(Entry(case("cos"), found=stranger), tmp_path / "shared" / FINDINGS)
+    corpus_entry.save(Entry(case("exp"), found=Found("timeout", "nonsense")), tmp_path / "shared" / FINDINGS)
     assert run_campaign(given, sampler("softmax")).error is None
-    assert len(events(given, "Notice")) == 2 * 6
+    assert len(events(given, "Notice")) == 2 * 6 + 2
     assert len(events(given, "CaseJudged")) == 20
 
 

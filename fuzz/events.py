@@ -215,7 +215,7 @@ class Counts(Listener):
     `recent`: cases a second lately; `compared`: cases that a subject took; `rejected`: why eager refused some; by
     subject `verdicts`, and `skipped`, why it did not take some; `losses`: why workers were lost; `faults`: those of
     attnfuzz itself. `torch_seconds` are those inside torch, `oracle_seconds` those of the oracle: reference, noise,
-    judgement and all runs to decide.
+    judgement and all runs to decide, `starting_seconds` those of workers that start.
     """
 
     started: CampaignStarted | None = None
@@ -230,6 +230,7 @@ class Counts(Listener):
     probes: int = 0
     torch_seconds: float = 0.0
     oracle_seconds: float = 0.0
+    starting_seconds: float = 0.0
     verdicts: dict[str, Counter[Verdict]] = field(default_factory=dict)
     rejected: Counter[str] = field(default_factory=Counter)
     skipped: dict[str, Counter[str]] = field(default_factory=dict)
@@ -269,18 +270,6 @@ class Counts(Listener):
     def _add_seconds(self, event: CaseJudged | ProbeJudged) -> None:
         self.torch_seconds += event.torch_seconds
         self.oracle_seconds += event.oracle_seconds
-
-    def add_to(self, earlier: "Counts") -> "Counts":
-        """These and earlier ones of the same directory together."""
-        added = Counts(began=earlier.began or self.began, last=self.last, ended=self.ended, recent=self.recent)
-        added.started = self.started or earlier.started
-        for name in ("runs", "seconds", "cases", "compared", "probes", "torch_seconds", "oracle_seconds", "faults"):
-            setattr(added, name, getattr(earlier, name) + getattr(self, name))
-        added.rejected, added.losses = earlier.rejected + self.rejected, earlier.losses + self.losses
-        for name in ("verdicts", "skipped"):
-            mine, theirs = getattr(self, name), getattr(earlier, name)
-            setattr(added, name, {one: Counter(theirs.get(one)) + Counter(mine.get(one)) for one in mine | theirs})
-        return added
 
     @classmethod
     def load(cls, results: Results) -> "Counts":

@@ -119,10 +119,9 @@ def _describe_work(outcomes: Mapping[str, int], stats: Statistics) -> list[str]:
     rejected = f"{stats.rejected.total() / stats.cases:.1%}" if stats.cases else "none"
     in_torch, in_oracle = stats.share(stats.torch_seconds), stats.share(stats.oracle_seconds)
     times = f"{in_torch:.0%} of worker time in torch ({in_oracle:.0%} for the oracle)"
-    cases = f"{format_count(stats.cases, 'case')} in {format_duration(round(stats.elapsed))}"
-    if stats.earlier.cases:
-        seconds = round(stats.earlier.seconds + stats.elapsed)
-        cases += f" ({stats.earlier.cases + stats.cases} in {format_duration(seconds)} with earlier runs)"
+    cases = f"{format_count(stats.cases - stats.earlier_cases, 'case')} in {format_duration(round(stats.elapsed))}"
+    if stats.earlier_cases:
+        cases += f" ({stats.cases} in {format_duration(round(stats.seconds))} with earlier runs)"
     lines = [f"{stats.ended}: {cases}; eager refused {rejected}", f"  {stats.rate:.1f} checks/s, {times}"]
     lines += [f"  {describe_losses(stats.losses)}"] if stats.losses else []
     lines += [f"  refused {count}x: {reason}" for reason, count in stats.rejected.most_common(5)]
@@ -232,12 +231,14 @@ class LineScreen(events.Listener):
         spent = f"{format_duration(round(s.elapsed))} (budget {shared.options.budget})"
         late = "; ends with what was begun" if shared.control.is_over and not s.ended else ""
         late += ", a second Ctrl-C ends at once" if late and shared.control.reason is StopReason.INTERRUPTED else ""
-        everything = f"; {format_duration(round(s.earlier.seconds + s.elapsed))} in all" if s.earlier.seconds else ""
+        everything = f"; {format_duration(round(s.seconds))} in all" if s.earlier_seconds else ""
         yield "elapsed", spent + everything + late
-        everything = f", {s.earlier.cases + s.cases} in all" if s.earlier.cases else ""
-        yield "cases", f"{s.cases}{everything}; {s.rate:.1f} checks/s; eager refused {s.rejected.total()}"
-        found = s.earlier_findings + s.findings
-        listed = ", ".join(f"{count} {verdict}" for verdict, count in found.most_common()) or "none yet"
+        everything = f", {s.cases} in all" if s.earlier_cases else ""
+        yield (
+            "cases",
+            f"{s.cases - s.earlier_cases}{everything}; {s.rate:.1f} checks/s; eager refused {s.rejected.total()}",
+        )
+        listed = ", ".join(f"{count} {verdict}" for verdict, count in s.findings.most_common()) or "none yet"
         last = "" if s.since_last_find is None else f"; the last {format_duration(round(s.since_last_find))} ago"
         yield "new", listed + last
         met = Counter({case_id: count for case_id, count in s.known.items() if count})

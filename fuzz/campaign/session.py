@@ -152,7 +152,7 @@ def _run(
             new=new,
             interrupted=bool(signals),
             summary=text,
-            faults=len(statistics.faults),
+            faults=len(statistics.faults) - statistics.earlier_faults,
             error=errors[0] if errors else None,
         )
         show(result)

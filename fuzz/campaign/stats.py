@@ -16,28 +16,29 @@ _RECENT_WRITES = 30
 
 
 class Statistics(events.Counts):
-    """Counts events. Numbers are of this run; `fired` and `reached`, names of what cases reached in compilers, and what
-    begins with `earlier`, are of earlier runs in the directory too. Seconds are of a clock that nobody sets."""
+    """Counts events of all runs in a directory; what begins with `earlier` is of those before this one, and `elapsed`
+    and `outcomes` are of this one. `fired`, `reached`: names of what cases reached in compilers."""
 
     def __init__(self, results: Results) -> None:
         super().__init__()
         self._results = results
-        self.earlier, (cursor, beyond) = events.Counts.load(results), results.position()
-        self.earlier.cases = cursor + len(beyond)  # a kill costs the others two seconds
+        vars(self).update(vars(events.Counts.load(results)))
+        cursor, beyond = results.position()
+        self.cases = cursor + len(beyond)  # a kill costs the others two seconds
+        self.earlier_cases, self.earlier_seconds, self.earlier_faults = self.cases, self.seconds, len(self.faults)
         rows = results.findings()
-        self.earlier_findings = Counter(row.result.verdict.value for row in rows if row.kind == "new")
+        self.findings = Counter(row.result.verdict.value for row in rows if row.kind == "new")
         self.known = Counter({row.case_id: row.count for row in rows if row.kind == "known"})
         """By case id of what explains them: failures of known bugs, of earlier runs too."""
-        self._start = time.monotonic()
+        self.elapsed, self._start = 0.0, time.monotonic()
+        """Seconds this run has taken, of a clock that nobody sets."""
         self._written: deque[tuple[float, int]] = deque(maxlen=_RECENT_WRITES)
         """When the numbers were stored lately, and how many cases there were."""
         plain = [name for name in results.count_reached() if WITH not in name]
         self.fired = {name.removeprefix(_REWRITE) for name in plain if name.startswith(_REWRITE)}
         self.reached = {name for name in plain if not name.startswith(_REWRITE)}
-        self.findings: Counter[str] = Counter()
         self._last_find: float | None = None
         self.outcomes: Counter[str] = Counter()
-        self.starting_seconds = 0.0
         self.rss_mib: dict[int, float] = {}
         self.working: dict[int, str] = {}
         """By worker, the suspicion it works on and how far it is."""
@@ -46,11 +47,10 @@ class Statistics(events.Counts):
     def on_event(self, event: events.Event, when: float) -> None:
         """Count."""
         super().on_event(event, when)
+        self._measure()
         match event:
             case events.CampaignStarted():
                 self._start = time.monotonic()
-            case events.CampaignEnded():
-                self.seconds = time.monotonic() - self._start
             case events.CaseJudged():
                 self.rss_mib[event.worker] = event.rss_mib
                 self.fired.update(event.fired)
@@ -74,20 +74,20 @@ class Statistics(events.Counts):
             case events.WorkerStarted():
                 self.rss_mib[event.worker] = 0.0
                 # The first worker starts before the clock does.
-                self.starting_seconds += event.seconds if self.started else 0.0
+                self.starting_seconds += event.seconds if self.started and not self.ended else 0.0
             case events.WorkerDied():
                 self.rss_mib.pop(event.worker, None)
                 self.working.pop(event.worker, None)
 
     def tick(self) -> None:
         """Store the numbers when it is time."""
+        self._measure()
         if not self._written or time.monotonic() - self._written[-1][0] >= _WRITE_SECONDS:
             self.close()
 
-    @property
-    def elapsed(self) -> float:
-        """Seconds this run has taken."""
-        return self.seconds if self.ended else time.monotonic() - self._start
+    def _measure(self) -> None:
+        self.elapsed = time.monotonic() - self._start
+        self.seconds = self.earlier_seconds + self.elapsed
 
     @property
     def since_last_find(self) -> float | None:
@@ -97,11 +97,11 @@ class Statistics(events.Counts):
     @property
     def rate(self) -> float:
         """Checks per second, including probes."""
-        return (self.cases + self.probes) / self.elapsed if self.elapsed else 0.0
+        return (self.cases + self.probes) / self.seconds if self.seconds else 0.0
 
     def share(self, part: float) -> float:
         """The share of these seconds in worker time, without starting up, which is mostly torch's import."""
-        seconds = self.elapsed * (self.started.workers if self.started else 0) - self.starting_seconds
+        seconds = self.seconds * (self.started.workers if self.started else 0) - self.starting_seconds
         return min(part / seconds, 1.0) if seconds > 0 else 0.0
 
     def close(self) -> None:
@@ -110,6 +110,5 @@ class Statistics(events.Counts):
         self._written.append((now, self.cases))
         before, cases = self._written[0]
         self.recent = (self.cases - cases) / (now - before) if now > before else 0.0
-        self.seconds = self.elapsed
         if self.started is not None:
-            self._results.set_meta({"counts": json.dumps(encode(self.add_to(self.earlier)))})
+            self._results.set_meta({"counts": json.dumps(encode(self))})

@@ -23,6 +23,9 @@ ENGINES = ("guided", "random", "atheris")
 VARIANTS = 0.5
 """The share of variants among the cases of a guided search while any wait."""
 
+SHARED = 0.5
+"""The share of cases of other campaigns among the cases of a guided search while any wait."""
+
 TRIES = 2
 """Variants that are queued for each pattern and form in which it was not seen to match."""
 
@@ -160,7 +163,7 @@ class Guided(Random):
             return ChosenCase(self._seeds[index // 2], "seed")
         c = Choices(f"{self._seed}:{index}:guided")
         with self._lock:
-            while (case := self._take_shared()) is not None:
+            while c.chance(SHARED) and (case := self._take_shared()) is not None:
                 if self._is_new(case):
                     return ChosenCase(case, "shared")
             while c.chance(VARIANTS) and (case := self._variants.take(c)) is not None:

@@ -42,9 +42,9 @@ class WorkerHost:
     """The actor. Its directory is removed whatever ends it."""
 
     def __init__(self, config: WorkerConfig) -> None:
-        self._directory = Path(tempfile.mkdtemp(prefix="attnfuzz-"))
+        self._directory = Path(tempfile.mkdtemp(prefix="attnfuzz-ray-"))
         # The pipe closes when this process ends. Ray kills its children then, not theirs.
-        command = ["sh", "-c", '(cat; rm -rf "$0") <&0 &', str(self._directory)]
+        command = ["sh", "-c", 'exec 3<&0; (cat <&3; rm -rf "$0") &', str(self._directory)]
         self._janitor = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
         self._janitor.wait()
         self._events: list[Hello | str] = []

@@ -3,6 +3,7 @@
 Where this torch lacks a hook, that part of the coverage is missing, and `missing_hooks` says so.
 """
 
+import functools
 import operator
 import re
 import sys
@@ -190,6 +191,7 @@ def rewrite_name(entry: Any) -> str:
     return str(name or getattr(getattr(entry, "handler", None), "__name__", None) or type(entry.pattern).__name__)
 
 
+@functools.lru_cache(4096)
 def _find_serialized_name(pattern: Any) -> str | None:
     # Before torch 2.12 entries don't know their names: find the module that defines the pattern.
     for module_name, module in list(sys.modules.items()):

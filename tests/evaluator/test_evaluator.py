@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from fuzz import evaluator as evaluator_module
 from fuzz.evaluator import Evaluator, Stopped, WorkerFault, build_check, open_evaluator, shows_bug
 from fuzz.protocol import Verdict
 from fuzz.protocol.failures import DeviceError, NotTaken, ProcessLost
@@ -105,12 +104,11 @@ def test_what_eager_refuses_has_no_verdict() -> None:
     [({}, 2, 2), ({"rss": 100.0, "growth": 1000.0}, 100, 2), ({"rss": 2500.0, "growth": 0.0}, 100, 1)],
 )
 def test_a_process_is_replaced_for_its_age_and_its_growth(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], checks: int, expected: int
+    tmp_path: Path, given: dict[str, Any], checks: int, expected: int
 ) -> None:
-    monkeypatch.setattr(evaluator_module, "RECYCLE_CHECKS", checks)
     started: list[object] = []
-    evaluator = Evaluator(WorkerProcess(setup(memory_mib=4096, **given), log=tmp_path / "log", on_start=started.append))
-    with evaluator:
+    process = WorkerProcess(setup(memory_mib=4096, **given), log=tmp_path / "log", on_start=started.append)
+    with Evaluator(process, recycle_checks=checks) as evaluator:
         for _ in range(4):
             evaluator.evaluate(TANH, BOTH)
     assert len(started) == expected

@@ -5,8 +5,8 @@ Dynamo finds the same calls in bytecode, evaluates each on fake tensors, and mak
 passes read: parameters, buffers and arguments are inputs in the order of their first use, and the first two are marked
 static; a result that is an input is not in the graph.
 
-Dynamo still compiles several calls, symbolic sizes, layers of torch (which choose a fast path), `_LEFT_TO_DYNAMO`, modes
-entered on the way, values read in Python, and a module that changes its attributes.
+Dynamo still compiles several calls, symbolic sizes, layers of torch (which choose a fast path), `_LEFT_TO_DYNAMO`,
+modes entered on the way, values read in Python, and a module that changes its attributes.
 """
 
 import copy
@@ -25,7 +25,8 @@ from fuzz.check.torch_internals import require
 
 _LEFT_TO_DYNAMO = frozenset({"checkpoint", "flex_attention", "graph_break", "sdpa_kernel"})
 """Names in `forward` of what a list of calls can't say."""
-_FORM = {getattr(Tensor, name).__get__ for name in "shape device dtype layout ndim requires_grad is_leaf".split()}
+_ATTRIBUTES = ("shape", "device", "dtype", "layout", "ndim", "requires_grad", "is_leaf")
+_FORM = {getattr(Tensor, name).__get__ for name in _ATTRIBUTES}
 _FORM |= {Tensor.size, Tensor.dim, Tensor.stride, Tensor.numel, Tensor.is_contiguous, Tensor.is_floating_point}
 _FORM |= {Tensor.is_complex, Tensor.__len__, torch.is_floating_point, torch.is_complex, torch.numel}
 """What tells the form of a tensor, a constant."""
@@ -48,20 +49,20 @@ def compile_module(
         form = (torch.is_grad_enabled(), *map(_read_form, inputs))
         if form not in compiled:
             try:
-                compiled[form] = _Recording(module, inputs).compile(backend)
-            except _NotRecorded:
+                compiled[form] = Recording(module, inputs).compile(backend)
+            except NotRecorded:
                 compiled[form] = traced
         return compiled[form](*inputs)
 
     return call
 
 
-class _NotRecorded(Exception):
+class NotRecorded(Exception):
     """One run does not tell the graph; the text says why."""
 
 
-class _Recording(TorchFunctionMode):
-    """The graph of a module called with `inputs`, neither of which it changes. Raises `_NotRecorded`, also for what the
+class Recording(TorchFunctionMode):
+    """The graph of a module called with `inputs`, neither of which it changes. Raises `NotRecorded`, also for what the
     module raises: then Dynamo has to say whether that is a mistake."""
 
     def __init__(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
@@ -85,10 +86,10 @@ class _Recording(TorchFunctionMode):
             with torch.random.fork_rng(devices), self:
                 result = own(*(memo.get(id(value), value) for value in inputs))
         except Exception as error:
-            raise _NotRecorded(f"{type(error).__name__}: {error}") from error
+            raise NotRecorded(f"{type(error).__name__}: {error}") from error
         self._kind, outputs = type(result), list(result) if isinstance(result, (tuple, list)) else [result]
         if vars(own) != before or not all(isinstance(one, Tensor) for one in outputs):
-            raise _NotRecorded("attributes change, or something else than tensors is returned")
+            raise NotRecorded("attributes change, or something else than tensors is returned")
         self._outputs = [self._find(one) for one in outputs]
 
     def compile(self, backend: Callable[..., Any]) -> Callable[..., Any]:
@@ -101,7 +102,7 @@ class _Recording(TorchFunctionMode):
         graph._param_name_to_source = {}  # type: ignore[assignment]
         source = require("torch._dynamo.source", "LocalSource")
         for node, (name, _) in self._read.items():
-            node._dynamo_source = source(name)  # type: ignore[attr-defined]
+            node._dynamo_source = source(name)
             node.meta["tensor_dict"] = {} if name.isdecimal() else {"_dynamo_static_input_type": "unguarded"}
         names, examples = zip(*self._read.values(), strict=True) if self._read else ((), ())
         sizes = require("torch.fx.experimental.symbolic_shapes", "ShapeEnv")()
@@ -133,7 +134,7 @@ class _Recording(TorchFunctionMode):
         if function in _VIEWS:
             node = self._graph.call_function(getattr, (self._lift(args[0]), _VIEWS[function]))
         elif name in ("__get__", "__set__") or _read_modes() != self._modes:
-            raise _NotRecorded(f"{function} is read, written, or called in a mode")
+            raise NotRecorded(f"{function} is read, written, or called in a mode")
         elif function not in _ITEMS and getattr(Tensor, name, None) is function:
             node = self._graph.call_method(name, self._lift(args), self._lift(kwargs))
         else:
@@ -152,7 +153,7 @@ class _Recording(TorchFunctionMode):
             for index, one in enumerate(result):
                 self._keep(one, self._graph.call_function(operator.getitem, (node, index)))
         else:
-            raise _NotRecorded(f"{node.target} gives {type(result).__name__}")
+            raise NotRecorded(f"{node.target} gives {type(result).__name__}")
 
     def _lift(self, value: Any) -> Any:
         if isinstance(value, Tensor):
@@ -169,7 +170,7 @@ class _Recording(TorchFunctionMode):
         node = self._nodes.get(id(value))
         if node is None:
             if id(value) not in self._originals:
-                raise _NotRecorded("a tensor comes from elsewhere")
+                raise NotRecorded("a tensor comes from elsewhere")
             name, original = self._given[self._originals[id(value)]]
             last = next(reversed(self._read), None)
             with self._graph.inserting_after(last) if last is not None else self._graph.inserting_before(None):

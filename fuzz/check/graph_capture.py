@@ -131,6 +131,10 @@ class Recording(TorchFunctionMode):
         if function in _FORM:
             return result
         name = getattr(function, "__name__", "")
+        is_given = id(result) in self._nodes or id(result) in self._originals
+        if is_given and not name.endswith("_") and isinstance(result, Tensor):
+            # Eager gives an argument back, such as dropout with p = 0: in a graph that is another value.
+            result = torch.ops.aten.alias(result)
         if function in _VIEWS:
             node = self._graph.call_function(getattr, (self._lift(args[0]), _VIEWS[function]))
         elif name in ("__get__", "__set__") or _read_modes() != self._modes:

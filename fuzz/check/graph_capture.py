@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.fx.node import map_aggregate
 from torch.overrides import TorchFunctionMode
 
 from fuzz.check import graph_passes
@@ -46,7 +47,7 @@ def compile_module(
     compiled: dict[Any, Callable[..., Any]] = {}
 
     def call(*inputs: Any) -> Any:
-        form = (torch.is_grad_enabled(), *map(_read_form, inputs))
+        form = tuple((one.shape, one.stride(), one.dtype, one.requires_grad) for one in inputs)
         if form not in compiled:
             try:
                 compiled[form] = Recording(module, inputs).compile(backend)
@@ -94,7 +95,9 @@ class Recording(TorchFunctionMode):
 
     def compile(self, backend: Callable[..., Any]) -> Callable[..., Any]:
         """The compiled graph, called like the module."""
-        computed = list(dict.fromkeys(node for node in self._outputs if node not in self._read))
+        outputs, kind, module = self._outputs, self._kind, self._module
+        read = {node: name for node, (name, _) in self._read.items()}
+        computed = list(dict.fromkeys(node for node in outputs if node not in read))
         self._graph.output(tuple(computed))
         graph = fx.GraphModule(nn.Module(), self._graph)
         # So that AOTAutograd looks for what Dynamo says of inputs.
@@ -104,21 +107,19 @@ class Recording(TorchFunctionMode):
         for node, (name, _) in self._read.items():
             node._dynamo_source = source(name)
             node.meta["tensor_dict"] = {} if name.isdecimal() else {"_dynamo_static_input_type": "unguarded"}
-        names, examples = zip(*self._read.values(), strict=True) if self._read else ((), ())
+        examples = [value for _, value in self._read.values()]
         sizes = require("torch.fx.experimental.symbolic_shapes", "ShapeEnv")()
         fakes = require("torch._subclasses.fake_tensor", "FakeTensorMode")(shape_env=sizes)
         # AOTAutograd would make the sizes of other fake tensors symbolic.
         static = [fakes.from_tensor(value, static_shapes=True) for value in examples]
         with require("torch._guards", "tracing")(require("torch._guards", "TracingContext")(fakes)):
-            compiled = backend(graph, list(examples))
+            compiled = backend(graph, examples)
         del static
-        inputs_returned = {node: name for node, (name, _) in self._read.items()}
-        outputs, kind, module = self._outputs, self._kind, self._module
 
         def call(*inputs: Any) -> Any:
             given = dict(_list_tensors(module, inputs))
-            results = dict(zip(computed, compiled(*(given[name] for name in names)), strict=True))
-            values = [results[node] if node in results else given[inputs_returned[node]] for node in outputs]
+            results = dict(zip(computed, compiled(*(given[name] for name in read.values())), strict=True))
+            values = [results[node] if node in results else given[read[node]] for node in outputs]
             return kind(values) if issubclass(kind, (tuple, list)) else values[0]
 
         return call
@@ -159,16 +160,8 @@ class Recording(TorchFunctionMode):
         else:
             raise NotRecorded(f"{node.target} gives {type(result).__name__}")
 
-    def _lift(self, value: Any) -> Any:
-        if isinstance(value, Tensor):
-            return self._find(value)
-        if isinstance(value, (tuple, list)):
-            return (list if isinstance(value, list) else tuple)(map(self._lift, value))
-        if isinstance(value, dict):
-            return {key: self._lift(one) for key, one in value.items()}
-        if isinstance(value, slice):
-            return slice(*map(self._lift, (value.start, value.stop, value.step)))
-        return value
+    def _lift(self, values: Any) -> Any:
+        return map_aggregate(values, lambda one: self._find(one) if isinstance(one, Tensor) else one)
 
     def _find(self, value: Tensor) -> fx.Node:
         node = self._nodes.get(id(value))
@@ -188,12 +181,6 @@ def _list_tensors(module: nn.Module, inputs: tuple[Any, ...]) -> Iterator[tuple[
     yield from module.named_parameters()
     yield from module.named_buffers()
     yield from ((str(index), value) for index, value in enumerate(inputs) if isinstance(value, Tensor))
-
-
-def _read_form(value: Any) -> Any:
-    if not isinstance(value, Tensor):
-        return value
-    return value.shape, value.stride(), value.dtype, value.requires_grad
 
 
 def _read_modes() -> tuple[bool, ...]:

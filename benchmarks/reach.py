@@ -239,7 +239,9 @@ def _see(request: Check, name: str, *, traced: bool) -> tuple[Seen, float]:
     if not result.results:
         return Seen(str(result.rejected)), took
     (one,) = result.results
-    judged = f"{one.verdict} {one.numbers} {one.failure} {one.right_rewrites} {one.rewrites}"
+    judged = (
+        f"{one.verdict} {one.numbers} {getattr(one.failure, 'text', one.failure)} {one.right_rewrites} {one.rewrites}"
+    )
     return Seen(judged, tuple(sorted(counts.items())), one.reached, bool(recorded)), took
 
 

@@ -150,6 +150,8 @@ class Recording(TorchFunctionMode):
 
     def _keep(self, result: Any, node: fx.Node) -> None:
         self._results.append(result)
+        # Read by passes before those of AOTAutograd.
+        node.meta["example_value"] = result
         if isinstance(result, Tensor):
             # What is written in place goes by its first name.
             if id(result) not in self._originals:
@@ -173,6 +175,7 @@ class Recording(TorchFunctionMode):
             with self._graph.inserting_after(last) if last is not None else self._graph.inserting_before(None):
                 node = self._nodes[id(value)] = self._graph.placeholder(f"input_{name}".replace(".", "_"))
             self._read[node] = name, original
+            node.meta["example_value"] = value
         return node
 
 

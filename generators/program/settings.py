@@ -17,8 +17,9 @@ class Setting:
     """One setting. switches_on: what it does, in a few words; values: those to draw from, none of them the default.
 
     devices, versions: where it exists, versions as a specifier of torch. needs: settings without which it does nothing.
-    passes: it acts in Inductor's graph passes. inference: it acts there alone. weight: how often it is drawn; those
-    have more that force what otherwise takes millions of elements, and those that promise equal bits.
+    single: dimensions that are 1 in half of the cases, so that small ones reach what it switches on. passes: it acts in
+    Inductor's graph passes. inference: it acts there alone. weight: how often it is drawn; those have more that force
+    what otherwise takes millions of elements, and those that promise equal bits.
     """
 
     switches_on: str
@@ -26,11 +27,14 @@ class Setting:
     devices: tuple[str, ...] = ("cpu", "cuda")
     versions: str = ""
     needs: _Needs = ()
+    single: tuple[str, ...] = ()
     passes: bool = False
     inference: bool = False
     weight: float = 1.0
 
 
+_ROWS = ("B", "H", "S")
+"""A sum is split where there is one row of it."""
 _FROZEN: _Needs = (("freezing", True),)
 _COMBO: _Needs = (("combo_kernels", True),)
 _CPP_PRODUCTS: _Needs = (*_FROZEN, ("max_autotune_gemm", True))
@@ -75,9 +79,11 @@ SETTINGS: dict[str, Setting] = {
     ),
     "triton.decompose_sort_ops": Setting("sorting by Triton's operations", devices=_CUDA, versions=">=2.12"),
     # Loops.
-    "cpp.threads": Setting("loops and sums in several threads", (2, 4), _CPU, weight=4.0),
+    "cpp.threads": Setting("loops and sums in several threads", (2, 4), _CPU, single=_ROWS, weight=4.0),
     "cpp.dynamic_threads": Setting("the number of threads when it runs", devices=_CPU),
-    "cpp.min_chunk_size": Setting("threads for few elements", (1, 64), _CPU, needs=(("cpp.threads", 4),), weight=4.0),
+    "cpp.min_chunk_size": Setting(
+        "threads for few elements", (1, 64), _CPU, needs=(("cpp.threads", 4),), single=_ROWS, weight=4.0
+    ),
     "cpp.simdlen": Setting("vectors of another width, or none (1)", (1, 256), _CPU, weight=2.0),
     "cpp.enable_loop_tail_vec": Setting("ends of loops without vectors", _OFF, _CPU),
     "cpp.max_horizontal_fusion_size": Setting("independent loops not fused", (0,), _CPU),

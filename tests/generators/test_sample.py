@@ -17,9 +17,11 @@ from generators.program.case import Case
 from generators.program.emit import source
 from generators.program.memory import is_written
 from generators.program.ops import OPS
+from generators.program.settings import list_available
 from generators.program.type_check import check
 from generators.program.values import LAYOUTS
 from generators.sampling.choices import Choices
+from generators.sampling.drawn_settings import draw_settings
 from generators.sampling.sample import Limits, sample
 from generators.sampling.writes import insert_writes
 
@@ -244,3 +246,14 @@ def test_large_cases_are_bounded_and_have_long_reductions_and_many_rows() -> Non
     assert {name for name in "ST" if any(dims.get(name, 0) > 1024 for dims in sizes)} == {"S", "T"}
     assert any(dims.get("T", 0) > 4096 for dims in sizes)
     assert any(dims.get("B", 1) * dims.get("H", 1) * dims.get("S", 1) > 4096 for dims in sizes)
+
+
+def test_settings_that_split_sums_meet_cases_of_one_row() -> None:
+    """Only there does Inductor's C++ sum in several threads."""
+    available = list_available(torch.__version__, "cpu")
+    threads = {name: available[name] for name in ("cpp.threads", "cpp.min_chunk_size")}
+    drawn = [draw_settings(case, Choices(case.id), threads, share=1.0) for case in plain_cases()[:100]]
+    single = [case for case in drawn if dict(case.dims).get("B") == dict(case.dims).get("S") == 1]
+    assert len(single) > 30
+    for case in single:
+        check(case)

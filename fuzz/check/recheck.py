@@ -23,6 +23,7 @@ from fuzz.check.subject_builder import Subject
 from fuzz.protocol import CASTS, TF32, Verdict
 from fuzz.protocol.controls import Control
 from fuzz.protocol.failures import DropoutStatistic, Nondeterministic
+from fuzz.protocol.value_names import is_gradient
 
 Compiled = tuple[Callable[..., Any], nn.Module]
 """What is called like a module, and the module it was made from."""
@@ -48,7 +49,7 @@ def recheck(judgement: Judgement, case: CaseRun, subject: Subject, compiled: Com
                 judgement = replace(judgement, verdict=Verdict.RANDOM_STREAM, where=None)
         if isinstance(judgement.failure, Nondeterministic):
             on_gpu = case.device != "cpu" and promises.DETERMINISTIC not in subject.options
-            if on_gpu and is_documented(case, subject):
+            if on_gpu and is_documented(judgement.failure.value, case, subject):
                 return Judgement(Verdict.ROUNDING, None, judgement.numbers)
             promise = promises.find_promise(promises.RUNS, subject.options, case.device)
             return promises.accuse(promise, judgement.failure.value, judgement) if promise else judgement
@@ -78,18 +79,17 @@ class _Listener(AbstractContextManager[None]):
         self.heard |= bool(self._warnings)
 
 
-def is_documented(case: CaseRun, subject: Subject) -> bool:
+def is_documented(value: str, case: CaseRun, subject: Subject) -> bool:
     """Whether torch documents that an operation of the graph gives different results: it has no deterministic
-    algorithm, or another one with which runs are equal, or it is `_UNORDERED`."""
+    algorithm, or another one with which runs are equal; or the value that differs is a gradient, and it is
+    `_UNORDERED`."""
     listener, coverage = _Listener(), Coverage()
     with hold_state("torch's deterministic mode", _WARN), coverage:
         runs = _run_again(case, subject, max(2, case.repeat), listener)
     has_another = any(name.removeprefix("op aten.").strip("_") in _HAVE_ANOTHER for name in coverage.reached)
-    return (
-        listener.heard
-        or _UNORDERED in coverage.reached
-        or (has_another and bool(runs) and case.find_unrepeated(runs) is None)
-    )
+    if listener.heard or (is_gradient(value) and _UNORDERED in coverage.reached):
+        return True
+    return has_another and bool(runs) and case.find_unrepeated(runs) is None
 
 
 def _run_again(

@@ -16,8 +16,7 @@ def compare(
     json: Path | None = None,
     quiet: bool = False,
 ) -> int:
-    """Judge the same cases under several torch versions: what regressed, was fixed or fails in all, and where the error
-    against float64 grew.
+    """Judge the same cases under several torch versions: what regressed, was fixed or fails in all.
 
     Regressions and fixes are confirmed in fresh workers.
 

@@ -1,7 +1,6 @@
 """The same cases under several torch versions, each in workers of its own: what changed, as text and JSON."""
 
 import json
-import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -22,34 +21,20 @@ from fuzz.protocol.render import describe
 from generators.errors import UserError
 from generators.program.case import Case
 
-GROWTH = 4.0
-"""An error that is so many times the earlier one has grown. Below that is what another order of rounding does: over the
-corpus in torch 2.11.0, 2.12.1, 2.13.0 and 2.15.0, errors of right programs whose attention was fused and of eager,
-where it was not, differ by at most 3.1 times (279 results; 6 of them by more, where eager rounds to float16 and the
-fused form does not). The same program under two versions: by at most 1.7 times (411 pairs)."""
-
-ROUNDING = 1.0
-"""An error of so many times what rounding explains, or fewer, is rounding, however it changed."""
-
-SAME_SCALE = 0.01
-"""Numbers are of one value of a case where its largest magnitudes are this close, relatively."""
-
-FORMAT = 2
+FORMAT = 3
 _LONGEST = 300
 _LOST = (Verdict.TIMEOUT, Verdict.WORKER_DIED)
-_MEASURED = frozenset({Verdict.OK, Verdict.ROUNDING, Verdict.PRECISION_POLICY})
 
 
 class Change(Word):
     """What became of a case from the first version to the last, in the order in which it is told."""
 
     REGRESSED = "regressed", "passes in an earlier version and fails in the last one"
-    GREW = "error grew", "fails in none, but is further from float64 in the last version, beyond rounding"
     FIXED = "fixed", "fails in an earlier version and passes in the last one"
     FAILS = "fails in all", "a finding in every version that could judge it"
     UNSTEADY = "not reproducible", "a fresh worker contradicts the first one, so versions are not compared"
     UNJUDGED = "not compared", "fewer than two versions could judge it"
-    SAME = "no change", "passes in all, with errors that did not grow beyond rounding"
+    SAME = "no change", "passes in all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,37 +83,13 @@ class Row:
             return Change.FAILS
         if any(fails):
             return Change.REGRESSED if fails[-1] else Change.FIXED
-        return Change.GREW if self.growth >= GROWTH else Change.SAME
-
-    @property
-    def growth(self) -> float:
-        """How many times the first version's error against float64 the last one's is.
-
-        0 where it is no more than rounding explains, by the measure of either version: one whose eager lost precision
-        explains more. 0 too where one of them is a finding, or was not measured.
-        """
-        judged = [one for _, one in self.judged]
-        if len(judged) < 2 or not all(map(_is_measured, (judged[0], judged[-1]))):
-            return 0.0
-        old, new = judged[0].numbers, judged[-1].numbers
-        # Where the scales differ, another output is the worst one now.
-        is_one = math.isclose(old["scale"], new["scale"], rel_tol=SAME_SCALE)
-        before, after = (numbers["compiled_error" if is_one else "ratio"] for numbers in (old, new))
-        times = after / before if before else math.inf if after else 0.0
-        explained = max(new["ratio"], old["ratio"] * times if old["ratio"] else 0.0)
-        return times if explained > ROUNDING else 0.0
+        return Change.SAME
 
     def find_turn(self) -> int | None:
         """The version, by its place, since which a case that regressed fails, or one that was fixed passes."""
         judged = [(place, one.verdict.is_finding) for place, one in self.judged]
         others = [place for place, fails in judged if fails is not judged[-1][1]]
         return next((place for place, _ in judged if others and place > others[-1]), None)
-
-
-def _is_measured(result: SubjectResult) -> bool:
-    """Whether its error against float64 says how exact a right result is."""
-    names = ("ratio", "compiled_error", "scale")
-    return result.verdict in _MEASURED and all(math.isfinite(result.numbers.get(name, math.nan)) for name in names)
 
 
 def make_file_tasks(entries: Mapping[Path, Entry], subjects: Sequence[str], device: str | None) -> list[Task]:
@@ -298,7 +259,6 @@ def render_json(rows: Sequence[Row], versions: Sequence[str], *, interrupted: bo
             "device": task.device,
             "change": row.change,
             "since": None if turn is None else versions[turn],
-            "growth": row.growth,
             "results": results,
         }
 
@@ -307,19 +267,12 @@ def render_json(rows: Sequence[Row], versions: Sequence[str], *, interrupted: bo
 
 
 def describe_row(row: Row, versions: Sequence[str]) -> list[str]:
-    """A row in lines: its verdicts, since when it fails or passes, by how much the error grew, and the failure."""
+    """A row in lines: its verdicts, since when it fails or passes, and the failure."""
     verdicts = ", ".join(f"{version} {one.verdict}" for version, one in zip(versions, row.results, strict=True))
     said = [f"  {row.task.name} under {row.task.subject}: {verdicts}"]
     change, turn = row.change, row.find_turn()
     if turn is not None and change in (Change.REGRESSED, Change.FIXED):
         said.append(f"      {'fails' if change is Change.REGRESSED else 'passes'} since {versions[turn]}")
-    if change is Change.GREW:
-        old, new = row.judged[0][1].numbers, row.judged[-1][1].numbers
-        times = f"{row.growth:.3g} times as large" if math.isfinite(row.growth) else "it was exact before"
-        said.append(
-            f"      error against float64 {old['compiled_error']:.2g}, then {new['compiled_error']:.2g}: {times};"
-            f" {old['ratio']:.2g} times what rounding explains, then {new['ratio']:.2g}"
-        )
     # The last that fails, else the last that could not be judged.
     notable = [one for one in row.results if one.verdict is Verdict.SKIPPED]
     notable += [one for one in row.results if one.verdict.is_finding]

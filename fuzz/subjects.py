@@ -69,6 +69,8 @@ class SubjectSpec:
         return self.backend in ("inductor", "aot_inductor") and "cpu" in self.devices
 
 
+MEMORY_BUDGET = 0.1
+"""Of the memory for activations, from 0 (all is computed again) to 1, for subjects that recompute."""
 INDUCTOR = "inductor"
 """torch.compile as users call it."""
 
@@ -80,6 +82,7 @@ SUBJECTS: dict[str, SubjectSpec] = {
     "inductor": SubjectSpec("inductor", share=0.15),
     "inductor_dynamic": SubjectSpec("inductor", dynamic=True, share=0.03),
     "inductor_options": SubjectSpec("inductor", options=True, share=0.12),
+    "inductor_dynamic_options": SubjectSpec("inductor", dynamic=True, options=True, default=()),
     "passes_options": SubjectSpec("passes", options=True, public=False, share=0.03),
     "passes_random": SubjectSpec("passes", random=True, public=False, share=0.03),
     "inductor_random": SubjectSpec("inductor", random=True),

@@ -17,6 +17,7 @@ from fuzz.check.exceptions import SubjectError
 from fuzz.check.flex_closures import pass_closures
 from fuzz.check.process_state import hold_state
 from fuzz.check.torch_internals import find, patch
+from fuzz.subjects import MEMORY_BUDGET
 
 
 def configure_torch() -> None:
@@ -68,10 +69,6 @@ def restore_switches() -> None:
     torch.backends.mha.set_fastpath_enabled(True)
 
 
-#: Of the memory for activations, from 0 (all is computed again) to 1.
-_LITTLE = 0.1
-
-
 @contextmanager
 def allow(*, tf32: bool, own_random: bool, recomputes: bool) -> Iterator[None]:
     """While entered, what a subject is allowed: TF32, random numbers of its own, as Inductor draws them for users, and
@@ -83,7 +80,7 @@ def allow(*, tf32: bool, own_random: bool, recomputes: bool) -> Iterator[None]:
     import torch._inductor.config as inductor
 
     random = patch(inductor, "fallback_random", False) if own_random else nullcontext()
-    memory = patch(functorch, "activation_memory_budget", _LITTLE) if recomputes else nullcontext()
+    memory = patch(functorch, "activation_memory_budget", MEMORY_BUDGET) if recomputes else nullcontext()
     with allow_tf32_products() if tf32 else nullcontext(), random, memory:
         yield
 

@@ -1,5 +1,6 @@
 """The settings that a case may have: options of `torch.compile` by their names, and switches of torch beside them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from packaging.specifiers import SpecifierSet
@@ -139,11 +140,16 @@ SWITCHES = frozenset({"poison", "use_deterministic_algorithms"})
 """Settings that are no options of `torch.compile`."""
 
 
-def describe_settings(case: Case) -> str:
-    """Options of torch.compile, then switches: "options={'freezing': True}, poison='nan'"; "" without settings."""
-    options = {name: value for name, value in case.settings if name not in SWITCHES}
-    switches = [f"{name}={value!r}" for name, value in case.settings if name in SWITCHES]
-    return ", ".join([f"{options=}"] * bool(options) + switches)
+def describe_settings(settings: Mapping[str, Value], *, as_config: bool = False) -> str:
+    """Options of torch.compile, then switches: "options={'freezing': True}, poison='nan'"; "" without settings.
+
+    `as_config`: the options as values of torch._inductor.config, "torch._inductor.config.freezing=True".
+    """
+    options = {name: value for name, value in settings.items() if name not in SWITCHES}
+    words = [f"{options=}"] if options else []
+    if as_config:
+        words = [f"torch._inductor.config.{name}={value!r}" for name, value in options.items()]
+    return ", ".join(words + [f"{name}={value!r}" for name, value in settings.items() if name in SWITCHES])
 
 
 def check_settings(case: Case) -> None:

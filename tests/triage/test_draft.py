@@ -15,11 +15,12 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from corpus import casefile
-from corpus.entry import Entry, Found, load
+from corpus.entry import Entry, Expectation, Found, load
 from fuzz.evaluator import ROOT
 from fuzz.protocol import FINDINGS, SubjectResult, Verdict
 from fuzz.protocol.controls import Control
 from fuzz.protocol.failures import BrokenPromise, Failure, FaultyOperation, Raised
+from fuzz.subjects import get_spec
 from generators.program.case import Case, FurtherCall
 from generators.program.emit import source
 from generators.program.memory import is_written
@@ -27,7 +28,7 @@ from generators.program.type_check import check as check_case
 from generators.sampling.sample import sample
 from tests.check.test_sequences import CALLS, of_first_size, products
 from tests.triage.conftest import NUMBERS, OFF, ablation, ran
-from triage.attribution.ablation import EAGER, INDUCTOR, Ablation
+from triage.attribution.ablation import DYNAMIC, EAGER, INDUCTOR, PASSES, Ablation, subject_of
 from triage.attribution.explain import explain
 from triage.attribution.render import describe_explanation
 from triage.attribution.root_cause import Experiment, Mechanism, MechanismKind, RootCause
@@ -129,6 +130,25 @@ def test_a_very_long_program_is_left_to_the_script(entry: Entry) -> None:
         program = "\n".join(f"statement {number}" for number in range(count))
         long = replace(report, values={**report.values, "program": program}).render()
         assert (program in long) is is_shown
+        assert long.index("<details>") < long.index("| run with |") < long.index("</details>")
+    assert report.render().index("| run with |") < report.render().index("<details>")
+
+
+def test_settings_that_only_the_config_shows_are_told_as_config(case: Case) -> None:
+    tuned = replace(case, settings=(("deterministic", True),))
+    changed = Raised("any", "text")
+    words = {
+        verdict: title(tuned, SubjectResult("inductor_options", verdict, failure=changed), "cpu")
+        for verdict in (Verdict.STATE_CHANGED, Verdict.RUNTIME_ERROR)
+    }
+    assert "torch._inductor.config.deterministic=True" in words[Verdict.STATE_CHANGED]
+    assert "options={'deterministic': True}" in words[Verdict.RUNTIME_ERROR]
+
+
+def test_every_stage_of_inductor_runs_under_the_settings_of_a_case(entry: Entry) -> None:
+    tuned = replace(entry, expect=Expectation("pass", subject="inductor_options"))
+    for stage in (INDUCTOR, PASSES, DYNAMIC):
+        assert get_spec(subject_of(stage, tuned)).options, stage
 
 
 def test_an_error_is_shown_by_its_log(entry: Entry) -> None:

@@ -7,9 +7,9 @@ from corpus.entry import Entry
 from fuzz.evaluator import Evaluator, shows_bug
 from fuzz.protocol import Hello, SubjectResult, Verdict
 from fuzz.protocol.controls import Control
-from fuzz.subjects import find_variant, get_spec
+from fuzz.subjects import MEMORY_BUDGET, find_variant, get_spec
 from generators.errors import UserError
-from generators.program.case import Case
+from generators.program.case import Case, Value
 from generators.program.settings import describe_settings
 
 EAGER, AOT_EAGER, PASSES, INDUCTOR, DYNAMIC = "eager", "aot_eager", "passes", "inductor", "inductor_dynamic"
@@ -26,7 +26,7 @@ _LABELS = {
     INDUCTOR: 'backend="inductor"',
     DYNAMIC: 'backend="inductor", dynamic=True',
     "passes_dynamic": "Inductor's graph passes, the graph interpreted, symbolic sizes",
-    NO_PATTERNS: 'backend="inductor", options={"pattern_matcher": False}',
+    NO_PATTERNS: 'backend="inductor"',
     MATH: "F.scaled_dot_product_attention, MATH backend",
     EXPORTED[0]: "torch.export, run as it is",
     EXPORTED[1]: "torch.export, compiled by AOTInductor",
@@ -55,11 +55,17 @@ class Ablation:
         return shows_bug(self.stages.get(stage))
 
 
-def label(stage: str, subject: str = "", case: Case | None = None) -> str:
-    """The stage in words that a user of torch.compile knows; `subject`: what ran there, with this case."""
+def label(stage: str, subject: str = "", case: Case | None = None, *, as_config: bool = False) -> str:
+    """The stage in words that a user of torch.compile knows; `subject`: what ran there, with this case.
+
+    `as_config`: its settings are values of torch._inductor.config, as where options of torch.compile don't fail.
+    """
     spec = get_spec(subject)
-    settings = f'mode="{spec.mode}"' if spec.mode else describe_settings(case) if case and spec.options else ""
-    return ", ".join(filter(None, [_LABELS.get(stage, stage), settings]))
+    settings: dict[str, Value] = {"pattern_matcher": False} if stage == NO_PATTERNS else {}
+    settings |= dict(case.settings) if case and spec.options else {}
+    words = [_LABELS.get(stage, stage), f'mode="{spec.mode}"' if spec.mode else ""]
+    words += [f"activation_memory_budget={MEMORY_BUDGET}" if spec.recomputes else ""]
+    return ", ".join(filter(None, [*words, describe_settings(settings, as_config=as_config)]))
 
 
 def run_ablation(entry: Entry, evaluator: Evaluator, *, full: bool = True) -> Ablation:

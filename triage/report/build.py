@@ -21,19 +21,28 @@ from generators.program.emit import source
 from generators.program.settings import SETTINGS
 from generators.program.type_check import types_of
 from triage import script_runs
-from triage.attribution.ablation import DYNAMIC, PASSES, Ablation, find_cheapest, label, run_ablation
+from triage.attribution.ablation import DYNAMIC, EAGER, PASSES, Ablation, find_cheapest, label, run_ablation
 from triage.attribution.attribute import attribute, run_kernel_ablation
 from triage.attribution.explain import Explanation, explain
 from triage.attribution.render import describe_evidence, describe_explanation
-from triage.attribution.root_cause import RootCause
+from triage.attribution.root_cause import Evidence as AnyEvidence
+from triage.attribution.root_cause import Experiment, RootCause
 from triage.rendering import render
 from triage.report import repro
 from triage.report.repro import CANT_RUN, WITHOUT_NUMBERS, Bug, Script
-from triage.report.wording import describe_cause, is_of_further_call, refuse, refuse_unshown, summarize, title
+from triage.report.wording import (
+    describe_cause,
+    is_of_config,
+    is_of_further_call,
+    refuse,
+    refuse_unshown,
+    summarize,
+    title,
+)
 from triage.script_runs import TIMEOUT_EXIT, Run, shorten_log
 
-MAX_PROGRAM_LINES = 60
-"""A longer program is left to repro.py."""
+MAX_PROGRAM_LINES, MANY_PROGRAM_LINES = 60, 30
+"""A longer program is left to repro.py; from more than so many lines on, the table is folded."""
 
 _SIZE_TIMEOUT = 20.0
 """Seconds for one case with another size."""
@@ -51,8 +60,9 @@ class Report:
     values: Mapping[str, Any]
 
     def render(self) -> str:
-        """The text of report.md. A very long program is in repro.py alone."""
+        """The text of report.md. Beside a long program the table is folded; a very long one is in repro.py alone."""
         values, lines = dict(self.values), self.values["program"].count("\n") + 1
+        values["is_folded"] = lines > MANY_PROGRAM_LINES
         if lines > MAX_PROGRAM_LINES:
             values["program"] = f"# {lines} lines, in repro.py"
         return render("report.md.j2", title=self.title, report=values)
@@ -108,7 +118,7 @@ def write_report(entry: Entry, ablation: Ablation, evidence: Evidence, *, enviro
         "upstream": not kernel or bool(backend),
         "summary": summarize(case, ablation),
         "cause": describe_cause(ablation, cause) if cause else "",
-        "evidence": describe_evidence(cause.evidence) if cause else [],
+        "evidence": describe_evidence(one for one in cause.evidence if not _is_in(ablation, one)) if cause else [],
         "program": source(case).strip(),
         "settings": [(f"`{name}={value}`", SETTINGS[name].switches_on) for name, value in case.settings],
         "is_sequence": bool(case.calls),
@@ -141,12 +151,21 @@ def describe_refusal(case: Case, ablation: Ablation, why: str) -> str:
 
 def list_stages(case: Case, ablation: Ablation) -> list[tuple[str, str, str, str]]:
     """Every way the case was run, its verdict, error against float64 and `torch._dynamo.utils.same`, as shown."""
-    found = ((label(name, result.subject, case), result) for name, result in ablation.stages.items())
-    return [(f"`{words}`" if "=" in words else words, *_cells(result)) for words, result in found]
+    as_config = is_of_config(ablation.result)
+    found = ((label(name, one.subject, case, as_config=as_config), one) for name, one in ablation.stages.items())
+    by_eager = ablation.result.numbers.get("eager_error")
+    return [(f"`{words}`" if words.startswith("backend=") else words, *_cells(one, by_eager)) for words, one in found]
 
 
-def _cells(result: SubjectResult) -> tuple[str, str, str]:
-    error = result.numbers.get("compiled_error")
+def _is_in(ablation: Ablation, evidence: AnyEvidence) -> bool:
+    """Whether a row of the table says the same."""
+    if not isinstance(evidence, Experiment) or evidence.control is not None or evidence.change is not None:
+        return False
+    return evidence.subject in ablation.stages
+
+
+def _cells(result: SubjectResult, eager_error: float | None) -> tuple[str, str, str]:
+    error = eager_error if result.subject == EAGER else result.numbers.get("compiled_error")
     shown = "-" if error is None else f"{error:.2g}"
     same = "-" if result.same is None else str(result.same)
     if is_of_further_call(result):
@@ -231,10 +250,11 @@ def _list_calls(case: Case, result: SubjectResult) -> list[str]:
     types = types_of(case)
     names = dict.fromkeys(name for contract in case.contracts for name in contract.reads.values())
     calls = [line.strip() for line in repro.forward_of(case).splitlines() if "attend(" in line]
-    shapes = {name: (", ".join(map(str, types[name].shape)), types[name].sizes(case.sizes)) for name in names}
+    shapes = {name: (", ".join(map(str, types[name].shape)), list(types[name].sizes(case.sizes))) for name in names}
     if result.failure is not None and result.failure.sequences:
         calls.append(f"# {result.failure.sequences}, where causal is from the bottom right")
-    return calls + [f"# {name} [{dims}] = {list(s)} {types[name].dtype}" for name, (dims, s) in shapes.items()]
+    named = {name: f"[{dims}]{'' if dims == str(s)[1:-1] else f' = {s}'}" for name, (dims, s) in shapes.items()}
+    return calls + [f"# {name} {shape} {types[name].dtype}" for name, shape in named.items()]
 
 
 def _list_versions(entry: Entry, ablation: Ablation) -> str:

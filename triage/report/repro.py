@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from corpus.entry import Entry, Expectation, dumps
 from fuzz.protocol import SubjectResult, Verdict
 from fuzz.protocol.failures import OutOfBounds
-from fuzz.subjects import get_spec, is_user_function
+from fuzz.subjects import MEMORY_BUDGET, get_spec, is_user_function
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
 from generators.program.dtypes import LOW_PRECISION, category
@@ -145,6 +145,7 @@ def write_script(bug: Bug) -> Script:
         settings={"options": options} if options else {"mode": spec.mode} if spec.mode else {},
         switches=switches,
         random=is_random(case),
+        memory_budget=MEMORY_BUDGET if spec.recomputes else 0,
         names=json.dumps([item.name for item in case.inputs if not item.parameter]),
         keeps_memory=bool(case.calls) or any(item.shares for item in case.inputs),
         is_written=is_written(case) or mutates,

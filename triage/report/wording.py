@@ -107,7 +107,7 @@ def title(case: Case, result: SubjectResult, device: str, rules: Sequence[str] =
     if not is_kernel(result):
         name = result.subject if get_spec(result.subject).is_exported else "Inductor"
         compiler = "" if result.verdict is Verdict.EAGER_SUSPECT else f"[{name}]"
-        return f"{compiler}[{device.upper()}] {describe_program(case, result.fired)}: {_symptom(case, result)}"
+        return f"{compiler}[{device.upper()}] {describe_program(case, result)}: {_symptom(case, result)}"
     backend = get_spec(result.subject).sdpa
     who = f"scaled_dot_product_attention, {backend} backend" if backend else f"attention kernel {result.subject}"
     what = _VERDICTS[result.verdict][1]
@@ -122,7 +122,11 @@ def summarize(case: Case, ablation: Ablation) -> str:
     where = f"torch {ablation.hello.torch}, {ablation.hello.device_name or ablation.hello.device}"
     does = _VERDICTS[result.verdict][0]
     if not is_kernel(result):
-        under = "" if result.verdict is Verdict.EAGER_SUSPECT else f" with `{label(subject, result.subject, case)}`"
+        under = (
+            ""
+            if result.verdict is Verdict.EAGER_SUSPECT
+            else f" with `{label(subject, result.subject, case, as_config=is_of_config(result))}`"
+        )
         return f"The module below {does}{under} ({where}): {_detail(case, result)}."
     mode = "forward and backward" if case.training else "forward"
     happens = f"`{subject}` {does} in the attention below, {mode}: {_detail(case, result)}."
@@ -173,6 +177,11 @@ def count_rows(result: SubjectResult) -> str:
     )
 
 
+def is_of_config(result: SubjectResult) -> bool:
+    """Whether settings are told as values of torch._inductor.config, as workers set them: options are undone."""
+    return result.verdict is Verdict.STATE_CHANGED
+
+
 def is_of_further_call(result: SubjectResult) -> bool:
     """Whether a further call with other arguments fails, so that the case's own call and its numbers are right."""
     return result.failure is not None and result.failure.is_of_further_call
@@ -204,12 +213,12 @@ def _symptom(case: Case, result: SubjectResult) -> str:
     return describe_with_names(case, result) or verdict.explanation
 
 
-def describe_program(case: Case, fired: tuple[str, ...] = ()) -> str:
-    """The program in a few words: what it computes, which attention patterns of `fired` match it, what is unusual."""
+def describe_program(case: Case, result: SubjectResult) -> str:
+    """The program in a few words: what it computes, which attention patterns match it, what is unusual."""
     kinds = [op.kind for op in case.ops]
     named = [kind for kind in kinds if kind not in _UNNAMED] or kinds
     few = ", ".join([*named[:_NAMED_OPS], *(["..."] if len(named) > _NAMED_OPS else [])])
-    few += "".join(f" (_{pattern})" for pattern in sorted(attention_patterns(fired)))
+    few += "".join(f" (_{pattern})" for pattern in sorted(attention_patterns(result.fired)))
     if "sdpa" in kinds:
         what = "scaled_dot_product_attention"
     elif _SOFTMAX & set(kinds) and sum(kind in _PRODUCTS for kind in kinds) > 1:
@@ -226,7 +235,8 @@ def describe_program(case: Case, fired: tuple[str, ...] = ()) -> str:
     what += " in training" if case.training else ""
     what += f" with {case.checkpoint} checkpointing" if case.checkpoint else ""
     what += " with symbolic sizes" if case.dynamic else ""
-    what += f" with {describe_settings(case)}" if case.settings else ""
+    settings = describe_settings(dict(case.settings), as_config=is_of_config(result))
+    what += f" with {settings}" if settings else ""
     differences = " and ".join(list_differences(case))
     return f"{what}, called again{f' with {differences}' if differences else ''}" if case.calls else what
 

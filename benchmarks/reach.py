@@ -3,7 +3,7 @@
     python -m benchmarks.reach [--engine random] [--engine guided] [--seed 1] [--cases 3000] [--at-once 2]
         [--json PATH] [--plot PATH]
     python -m benchmarks.reach --from PATH.json [--plot PATH]
-    python -m benchmarks.reach --against-dynamo [--seed 1] [--cases 1000]
+    python -m benchmarks.reach --against-dynamo [--seed 1] [--cases 1000] [--device cuda]
 
 Compiles case after case as the subjects `passes` and `passes_random` do, without seed files. No eager run is compared
 and nothing is shrunk, so that a case takes a third of a second and engines that shrink more are not behind. Prints how
@@ -79,10 +79,11 @@ def main() -> int:
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--from", dest="given", type=Path, help="print and draw the searches that --json kept")
     parser.add_argument("--against-dynamo", action="store_true")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="with --against-dynamo")
     options = parser.parse_args()
     if options.against_dynamo:
         for seed in options.seed or [1]:
-            compare_captures(seed, options.cases)
+            compare_captures(seed, options.cases, options.device)
         return 0
     if options.given:
         runs = read_runs(Reach, options.given)
@@ -164,20 +165,20 @@ def compile_case(index: int, case: Case, subjects: tuple[str, ...]) -> Result:
     return Result(index, None, tuple(told), time.perf_counter() - started)
 
 
-def compare_captures(seed: int, count: int) -> None:
+def compare_captures(seed: int, count: int, device: str) -> None:
     """Judge random cases with the recorded graph and with Dynamo's, and print what differs."""
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     settings.configure_torch()
     compared, left, different, fired, seconds = 0, 0, 0, Counter[str](), [0.0, 0.0]
     for index in range(count):
-        case = sample(seed, index)
+        case = sample(seed, index, device=device)
         subjects = ["passes", *["passes_random"] * is_random(case), *["passes_recomputing"] * case.training]
         for name in subjects:
             request = build_check(case, (name,))
             pair, took = [Seen(), Seen()], [0.0, 0.0]
             for place in (0, 1) if index % 2 else (1, 0):
-                pair[place], took[place] = _see(request, name, traced=bool(place))
+                pair[place], took[place] = _see(request, name, device, traced=bool(place))
             if not pair[0].is_recorded:
                 left += 1
                 continue
@@ -190,7 +191,8 @@ def compare_captures(seed: int, count: int) -> None:
                 print(f"{seed} {index} under {name}: recorded {pair[0]}, traced {pair[1]}", flush=True)
     changed = ", ".join(f"{name} {times:+}" for name, times in fired.items() if times)
     print(
-        f"torch {torch.__version__}, seed {seed}: {compared} compared, {different} differ, {left} left to Dynamo;"
+        f"torch {torch.__version__}, {device}, seed {seed}: {compared} compared, {different} differ,"
+        f" {left} left to Dynamo;"
         f" rewrites that fire more or less often: {changed or 'none'};"
         f" processor time {seconds[0]:.0f} s recorded, {seconds[1]:.0f} s traced"
     )
@@ -206,7 +208,7 @@ class Seen:
     is_recorded: bool = field(default=False, compare=False)
 
 
-def _see(request: Check, name: str, *, traced: bool) -> tuple[Seen, float]:
+def _see(request: Check, name: str, device: str, *, traced: bool) -> tuple[Seen, float]:
     """What the case shows, compiled with Dynamo if `traced`, and the processor time in seconds."""
     subject, counts, recorded = find(name), Counter[str](), list[Any]()
     if traced:
@@ -234,7 +236,7 @@ def _see(request: Check, name: str, *, traced: bool) -> tuple[Seen, float]:
         for module, path in PARTS["rewrites"]:
             stack.enter_context(wrap(module, path, count))
         stack.enter_context(wrap(graph_capture.__name__, "Recording.compile", note))
-        result = check(request, {name: subject}, "cpu", lambda _: None, lambda: 0.0)
+        result = check(request, {name: subject}, device, lambda _: None, lambda: 0.0)
     took = time.process_time() - started
     if not result.results:
         return Seen(str(result.rejected)), took

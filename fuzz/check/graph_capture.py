@@ -115,6 +115,8 @@ class Recording(TorchFunctionMode):
         with require("torch._guards", "tracing")(require("torch._guards", "TracingContext")(fakes)):
             compiled = backend(graph, examples)
         del static
+        if sizes.guards:
+            raise NotRecorded("a pass takes a number for a size, of which Dynamo makes a guard")
 
         def call(*inputs: Any) -> Any:
             given = dict(_list_tensors(module, inputs))

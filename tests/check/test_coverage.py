@@ -13,7 +13,7 @@ from fuzz.check.coverage import Coverage, missing_hooks
 from fuzz.check.graph_capture import NotRecorded, Recording
 from fuzz.check.graph_passes import backend
 from fuzz.check.subject_builder import find
-from fuzz.protocol.failures import NotTaken, Refusal
+from fuzz.protocol.failures import NotTaken, Raised, Refusal
 from tests.check.client import Asker
 from tests.check.sources import source
 
@@ -102,6 +102,14 @@ def test_what_calls_do_not_tell_is_left_to_dynamo(kind: type[torch.nn.Module]) -
     torch._dynamo.reset()
     with torch.no_grad():
         torch.testing.assert_close(find("passes").compile(kind(), False)(*inputs), kind()(*inputs))
+
+
+@pytest.mark.compiles
+def test_errors_of_guards_that_passes_make_are_kept(worker: Asker) -> None:
+    whole = ATTENTION.replace("2.0", "2")
+    errors = {worker.one(whole, subject, training=True).failure for subject in ("passes", "inductor")}
+    assert len(errors) == 1
+    assert isinstance(errors.pop(), Raised)
 
 
 def test_a_case_tells_the_rewrite_and_the_attention_that_takes_its_place(worker: Asker) -> None:

@@ -1,19 +1,21 @@
 """Control experiments: what they change, what they observe, and what a torch without a part of it says."""
 
+import inspect
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from torch._inductor import config
+from torch._inductor import config, pattern_matcher
 
 from fuzz.check import settings
 from fuzz.check.controls.table import CONTROLS, ControlError, apply_controls
-from fuzz.check.pattern_constants import read_known_pattern
+from fuzz.check.pattern_constants import find_differences, read_known_pattern, read_outputs, trace_pattern
 from fuzz.check.subject_builder import Subject, SubjectError, find
 from fuzz.protocol import Verdict
 from fuzz.protocol.controls import Control
 from fuzz.protocol.failures import NotTaken, Refusal
 from tests.check.client import Asker
+from tests.check.in_process import run_subject
 from tests.check.sources import plain
 
 _MATCHER = "torch._inductor.pattern_matcher"
@@ -86,12 +88,21 @@ def test_a_control_that_does_not_apply_is_refused(subject: str, control: Control
         under(control, subject=subject)
 
 
-@pytest.mark.parametrize("later", [False, True], ids=["torch 2.11", "torch 2.15"])
-def test_patterns_that_torch_knows_are_read(later: bool) -> None:
-    values: tuple[Any, ...] = (test_controls_add_up, [], None, None, "pattern")
-    names = ("search_fn", "example_inputs", "trace_fn", "scalar_workaround", "search_fn_pattern")
-    known = SimpleNamespace(**dict(zip(names, values, strict=True))) if later else values
-    assert read_known_pattern(known) == values
+@pytest.mark.compiles
+@pytest.mark.parametrize("number", [1, 5, 15])
+def test_constants_of_the_patterns_of_this_torch_are_read(number: int) -> None:
+    with under(Control("constants_compared")).apply_settings():
+        result = run_subject(find("passes"), text=plain())
+    assert any("sfdp" in name for name in result.fired)
+    items = map(read_known_pattern, pattern_matcher._known_precompiled_patterns)
+    search, examples, _, scalars, pattern = next(
+        item for item in items if item[0].__name__ == f"_sfdp_pattern_{number}"
+    )
+    operands = dict(zip(inspect.signature(search).parameters, [*examples, *(scalars or {}).values()], strict=True))
+    entry = SimpleNamespace(pattern=pattern)
+    outputs = read_outputs(trace_pattern(entry, operands))
+    kept = [index for index, output in enumerate(outputs) if output is not None]
+    assert kept and find_differences(entry, operands, kept, [outputs[index] for index in kept]) == []
 
 
 @pytest.mark.worker

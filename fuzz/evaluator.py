@@ -15,7 +15,6 @@ from fuzz.worker_process import Stopped, WorkerFault, WorkerProcess, WorkerUnava
 from generators.errors import UserError
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
-from generators.program.edits import resize
 from generators.program.emit import is_random, source
 
 __all__ = [
@@ -219,15 +218,7 @@ def build_check(case: Case, subjects: tuple[str, ...], *, repeat: int = 2, contr
         attention_stub=emit_attention_stub(case) if case.contracts else None,
         controls=controls,
         settings=dict(case.settings),
-        row=_emit_row(case),
     )
-
-
-def _emit_row(case: Case) -> str:
-    """The text of the case with one batch row, where a setting makes torch promise what that gives; else ""."""
-    is_promised = dict(case.settings).get("batch_invariant") and not (case.calls or is_random(case))
-    row = resize(case, {**dict(case.dims), "B": 1}) if is_promised and dict(case.dims).get("B", 1) > 1 else None
-    return source(row) if row is not None else ""
 
 
 def public_version(torch: str) -> str:

@@ -21,7 +21,6 @@ from fuzz.check.oracle.noise import Noise
 from fuzz.check.oracle.verdict import DOUBTED, Judge, Judgement, find_stride_difference
 from fuzz.check.poison import POISON, ZERO
 from fuzz.check.program import Execution, is_from_text
-from fuzz.check.promises import judge_row
 from fuzz.check.recheck import Compiled, explain_by_fused_rounding, recheck
 from fuzz.check.rewrite_match import MatchRecorder
 from fuzz.check.rewrite_proof import find_wrong_rewrite, is_right_rewrite
@@ -180,7 +179,7 @@ def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
     if judgement.verdict is Verdict.SKIPPED:
         return judgement, None
     if not judgement.verdict.is_finding:
-        return judge_row(judgement, case, subject), runs[0]
+        return judgement, runs[0]
     if judgement.verdict is not Verdict.EAGER_SUSPECT:
         judgement = _prove_rewrites(judgement, recorder)
     if judgement.right_rewrites and not judgement.rewrites:

@@ -51,8 +51,8 @@ def recheck(judgement: Judgement, case: CaseRun, subject: Subject, compiled: Com
             on_gpu = case.device != "cpu" and promises.DETERMINISTIC not in subject.options
             if on_gpu and is_documented(judgement.failure.value, case, subject):
                 return Judgement(Verdict.ROUNDING, None, judgement.numbers)
-            promise = promises.find_promise(promises.RUNS, subject.options, case.device)
-            return promises.accuse(promise, judgement.failure.value, judgement) if promise else judgement
+            broken = promises.find_broken(judgement.failure.value, subject.options)
+            return Judgement(Verdict.BROKEN_PROMISE, broken, judgement.numbers) if broken else judgement
         if judgement.verdict in DOUBTED:
             return _explain_by_rounding(judgement, case, subject, run)
         if judgement.verdict is Verdict.RANDOM_STREAM:

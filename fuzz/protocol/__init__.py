@@ -135,8 +135,7 @@ class Check(Message):
     """Run one case. `source`: the emitted Python text; `random`: it has active dropout; `repeat`: compiled runs
     compared bit by bit (1: no determinism check); `attention_stub`: the source with its attention replaced by calls of
     a global `attend`, None for a case without a contract; `controls`: experiments
-    to run the subjects under; `settings`: those that subjects with options are compiled and run under; `row`: the text
-    for one batch row, where a setting makes torch promise what that gives, else ""."""
+    to run the subjects under; `settings`: those that subjects with options are compiled and run under."""
 
     type: ClassVar[str] = "check"
     id: int
@@ -149,7 +148,6 @@ class Check(Message):
     attention_stub: str | None = None
     controls: tuple[Control, ...] = ()
     settings: dict[str, Any] = field(default_factory=dict)
-    row: str = ""
 
 
 @dataclass(frozen=True)

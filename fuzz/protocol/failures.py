@@ -263,19 +263,17 @@ class Nondeterministic(Failure):
 
 @dataclass(frozen=True)
 class BrokenPromise(Failure):
-    """A value is not equal bit for bit where torch promises that it is. `aspect`: to what, as in
-    fuzz/check/promises.py; `setting`: what makes torch promise it; `sentence` and `source`: the promise in torch's
-    words, and where it stands."""
+    """Two runs on equal inputs differ in a value, where torch promises that they don't. `setting`: what makes torch
+    promise it; `sentence` and `source`: the promise in torch's words, and where it stands."""
 
     value: str
-    aspect: str
     setting: str
     sentence: str
     source: str
 
     def identity(self) -> str:
         """The promise."""
-        return f"{self.setting} {self.aspect}"
+        return self.setting
 
 
 @dataclass(frozen=True)

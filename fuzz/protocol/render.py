@@ -15,7 +15,6 @@ _PLURALS = {"batch": "batches", "head": "heads", "query": "queries", "key": "key
 
 _BIASED = " ({deviations:.0f} standard deviations from {kernels} right kernels)"
 _AGREE = "agree in {seen:.0%} of {total} elements, independent ones do in {expected:.0%}"
-_PROMISED = '. {setting}: "{sentence}" ({source})'
 _SENTENCES = {
     "different_elements": "{value}: {count} of {total} {dtype} elements differ from eager",
     "not_finite": "{value}: {count} elements not finite, first at {first}",
@@ -49,8 +48,7 @@ _SENTENCES = {
     "form_differs strides": "{value}: strides {actual} are in another order than eager's {expected}",
     "form_differs": "{value}: {aspect} {actual}, eager's is {expected}",
     "nondeterministic": "{value} differs between two runs on equal inputs",
-    "broken_promise runs": "{value} differs between two runs on equal inputs" + _PROMISED,
-    "broken_promise batch": "{value} of one batch row alone differs from that row within the batch" + _PROMISED,
+    "broken_promise": '{value} differs between two runs on equal inputs. {setting}: "{sentence}" ({source})',
 }
 """By a failure's kind, and by what tells its forms apart."""
 

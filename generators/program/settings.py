@@ -129,7 +129,7 @@ SETTINGS: dict[str, Setting] = {
     "eager_numerics.disable_ftz": Setting("denormals kept", devices=_CUDA),
     "numerics": Setting("eager's numbers", ("strict", "strict_pointwise", "strict_reduction"), versions=">=2.15"),
     "deterministic": Setting("nothing chosen by measuring", weight=2.0),
-    "batch_invariant": Setting("a row's numbers whatever the batch", devices=_CUDA, versions=">=2.12", weight=4.0),
+    "batch_invariant": Setting("a row's numbers whatever the batch", devices=_CUDA, versions=">=2.12"),
     # Around the compiled program.
     "poison": Setting("what compiled code allocates is filled with NaN or large numbers", ("nan", "large"), weight=4.0),
     "use_deterministic_algorithms": Setting("equal results in every run", weight=4.0),

@@ -322,15 +322,10 @@ def test_a_report_names_settings_where_they_were_on_and_no_backend_where_none_ca
     assert write_report(entry, found, replace(ran(), script=Script(text))).values["takes_backend"]
 
 
-def promise(aspect: str) -> Failure:
-    return BrokenPromise("output 0", aspect, "deterministic", "the same", "torch")
-
-
 @pytest.mark.parametrize(
     ("verdict", "failure", "asks"),
     [
-        (Verdict.BROKEN_PROMISE, promise("runs"), False),
-        (Verdict.BROKEN_PROMISE, promise("batch"), True),
+        (Verdict.BROKEN_PROMISE, BrokenPromise("output 0", "deterministic", "the same", "torch"), False),
         (Verdict.STATE_CHANGED, None, True),
         (Verdict.WRONG_RESULT, OFF, False),
     ],

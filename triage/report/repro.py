@@ -92,7 +92,7 @@ def scripts(bug: Bug) -> Iterator[Script]:
     failure, verdict = bug.result.failure, bug.result.verdict
     # A plain run makes the case's own call alone, and looks at values and memory, not at the process.
     is_of_others = failure is not None and (failure.sequences or failure.is_of_further_call)
-    is_hidden = is_of_others or verdict is Verdict.STATE_CHANGED or getattr(failure, "aspect", "") == "batch"
+    is_hidden = is_of_others or verdict is Verdict.STATE_CHANGED
     if not is_hidden:
         yield write_script(bug)
     if is_hidden or is_kernel(bug.result):

@@ -49,6 +49,11 @@ class SubjectSpec:
         return not (self.backend or self.is_attention)
 
     @property
+    def is_compiler(self) -> bool:
+        """Whether torch compiles or exports the whole case."""
+        return self.backend not in ("", "unknown") and not self.is_attention
+
+    @property
     def is_proxy(self) -> bool:
         """Whether it is the cheap substitute for subjects that take about twenty times as long."""
         return self.backend == "passes"

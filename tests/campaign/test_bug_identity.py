@@ -82,6 +82,13 @@ def test_errors_are_alike_when_they_differ_in_numbers_and_names_alone(one: Raise
     assert (one.identity() == other.identity()) is alike
 
 
+@pytest.mark.parametrize(("subject", "alike"), [("aot_eager", True), ("export", True), ("triton", False)])
+def test_an_error_of_tracing_is_one_under_all_compilers(subject: str, alike: bool) -> None:
+    error = Raised("RuntimeError", "a view was created in no_grad mode")
+    one, other = (symptom(Verdict.COMPILE_ERROR, subject=name, failure=error) for name in ("inductor", subject))
+    assert one.explains(other) is alike
+
+
 def test_everyday_rewrites_dont_tell_bugs_apart() -> None:
     assert rewrites(("pointless_view", "bmm_to_mm", "_sfdp_pattern_13_bs1_inference")) == {"sfdp_pattern_13"}
 

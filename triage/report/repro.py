@@ -144,7 +144,8 @@ def write_script(bug: Bug) -> Script:
         exported=spec.backend if spec.is_exported else "",
         settings={"options": options} if options else {"mode": spec.mode} if spec.mode else {},
         switches=switches,
-        random=is_random(case),
+        # What is computed again draws the numbers that it drew at first, which are eager's.
+        random=is_random(case) and not spec.recomputes,
         memory_budget=MEMORY_BUDGET if spec.recomputes else 0,
         names=json.dumps([item.name for item in case.inputs if not item.parameter]),
         keeps_memory=bool(case.calls) or any(item.shares for item in case.inputs),

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain, islice
 
 from corpus.passes import CONTRACT_PASSES, PASSES, Pass
+from corpus.readability import make_readable
 from generators.program.attention_stub import emit_attention_stub
 from generators.program.case import Case
 from generators.program.edits import prune_if_valid
@@ -20,7 +21,8 @@ def shrink(
     *,
     attention_only: bool = False,
 ) -> list[Case]:
-    """The accepted cases: `case` first, the simplest last, each smaller by `sort_key` than the one before.
+    """The accepted cases: `case` first, each smaller by `sort_key` than the one before; last the simplest in forms for
+    readers (corpus/readability.py).
 
     `still_fails` is called once per case id. When `deadline` returns True, the cases accepted so far are returned.
 
@@ -60,4 +62,9 @@ def shrink(
                 at = accept_next(one_pass, at)
             if deadline():
                 return trajectory
-    return trajectory
+
+    def is_readable(candidate: Case) -> bool:
+        is_taken = not attention_only or emit_attention_stub(candidate) is not None
+        return is_taken and candidate.id not in asked and not deadline() and still_fails(candidate)
+
+    return trajectory if passes else [*trajectory, *make_readable(trajectory[-1], is_readable)]

@@ -24,7 +24,6 @@ PASSES: tuple[Pass, ...] = (
     spelling.respell_operations,
     spelling.use_float32,
     dimensions.simplify_inputs,
-    dimensions.merge_inputs,
     dimensions.drop_axes,
     dimensions.merge_dims,
     spelling.round_numbers,

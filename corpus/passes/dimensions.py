@@ -1,11 +1,14 @@
-"""Plainer inputs and smaller dimensions; one size named everywhere is one number to shrink."""
+"""Plainer inputs and smaller dimensions."""
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from generators.program.case import Case, Values
-from generators.program.edits import map_sizes, rename_dims, replace_input, resize, substitute
+from generators.program.edits import map_sizes, rename_dims, replace_input, resize
+from generators.program.roles import HEADS, find_attentions, trace
 from generators.program.sizes import Size
+from generators.program.type_check import make_op
 from generators.program.values import DISTRIBUTIONS
 
 
@@ -35,19 +38,14 @@ def _replace_number(value: int, new: int) -> Callable[[Size], Size]:
 
 
 def merge_dims(case: Case) -> Iterator[Case]:
-    """One name for two dimensions of equal size, and a number for a dimension of size 1."""
-    names = [name for name, _ in case.dims]
-    for i, keep in enumerate(names):
-        for drop in names[i + 1 :]:
+    """One name for two dimensions of equal size that are computed with, so that `T - S` is 0."""
+    sizes = [value for op in case.ops for _, value in op.attrs if isinstance(value, Size)]
+    for size in dict.fromkeys(sizes):
+        for keep, drop in itertools.combinations(sorted(size.names()), 2):
             if case.sizes[keep] == case.sizes[drop]:
-                yield rename_dims(case, {drop: keep})
-    ones = [name for name, size in case.dims if size == 1]
-    for chosen in [ones, *([name] for name in ones)]:
-        yield map_sizes(case, _drop_ones(chosen))
-
-
-def _drop_ones(ones: list[str]) -> Callable[[Size], Size]:
-    return lambda size: size.without_ones(ones)
+                merged = rename_dims(case, {drop: keep})
+                ops = tuple(make_op(op.name, op.kind, op.args, dict(op.attrs)) for op in merged.ops)
+                yield replace(merged, ops=ops)  # without attributes that have become the default
 
 
 def simplify_inputs(case: Case) -> Iterator[Case]:
@@ -71,20 +69,17 @@ def simplify_inputs(case: Case) -> Iterator[Case]:
             yield replace_input(case, item, replace(item, values=replace(item.values, scale=1.0)))
 
 
-def merge_inputs(case: Case) -> Iterator[Case]:
-    """One input in place of two of the same type."""
-    for i, keep in enumerate(case.inputs):
-        for drop in case.inputs[i + 1 :]:
-            if keep.type.sizes(case.sizes) == drop.type.sizes(case.sizes) and keep.dtype == drop.dtype:
-                yield substitute(case, {drop.name: keep.name})
-
-
 def drop_axes(case: Case) -> Iterator[Case]:
-    """An input without its leading axis, or with a size of 1, where broadcasting allows it."""
+    """An input without its leading axis, q, k and v together, or with a size of 1, where broadcasting allows it."""
+    places = [(found, role) for found in find_attentions(case) for role in HEADS if role in found.reads]
+    heads = {trace(case, found.reads[role])[-1] for found, role in places}
+    together = [[i for i in case.inputs if i.name in heads], *([i] for i in case.inputs if i.name not in heads)]
+    for items in together:
+        rank = max((len(item.shape) for item in items), default=0)
+        shorter = {item: replace(item, shape=item.shape[1:]) for item in items if len(item.shape) == rank > 1}
+        yield replace(case, inputs=tuple(shorter.get(item, item) for item in case.inputs))
     for item in case.inputs:
-        if len(item.shape) > 1:
-            yield replace_input(case, item, replace(item, shape=item.shape[1:]))
         for at, size in enumerate(item.shape):
-            if size.constant != 1:
+            if size.value(case.sizes) != 1:
                 shape = (*item.shape[:at], Size.of(1), *item.shape[at + 1 :])
                 yield replace_input(case, item, replace(item, shape=shape))

@@ -9,7 +9,7 @@ from generators.program.dtypes import FLOATS
 from generators.program.edits import replace_input, replace_op
 from generators.program.further_calls import rename_in_calls
 from generators.program.ops import OPS
-from generators.program.simplicity import plain_names
+from generators.program.roles import plain_names
 from generators.program.type_check import attributes, make_op, types_of
 
 

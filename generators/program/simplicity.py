@@ -1,12 +1,13 @@
-"""The order of simplicity over cases, which shrinking follows, and plain names for their values."""
+"""The order of simplicity over cases, which shrinking follows."""
 
 from dataclasses import fields
 
 from generators.program.case import Attr, Case, FurtherCall, Input, Op
 from generators.program.ops import OPS
+from generators.program.roles import plain_names
 from generators.program.sizes import Size
 from generators.program.type_check import attributes, same_attr
-from generators.program.values import DISTRIBUTIONS, INDICES, LAYOUTS
+from generators.program.values import DISTRIBUTIONS, LAYOUTS
 
 _DTYPE_RANK = {"float32": 0, "bool": 1, "int64": 2}
 
@@ -103,79 +104,3 @@ def _input_cost(item: Input) -> float:
         + number_cost(item.values.scale) * DISTRIBUTIONS[item.values.kind].scaled
         + 0.5 * (item.parameter + item.buffer + (item.shares is not None))
     )
-
-
-_OF_FLOATS = ("x", "y", "z", "w")
-_SOFTMAX = ("softmax", "log_softmax", "logsumexp")
-_PRODUCTS = ("matmul", "bmm", "baddbmm", "einsum")
-_TRANSPOSES = ("transpose", "permute", "mT")
-_STEPS_OF_SCORES = ("mul", "div", "add", "sub", "where", "masked_fill", "cast", "type_as")
-_OF_OPS = {
-    **dict.fromkeys(_PRODUCTS, "product"),
-    **dict.fromkeys(_TRANSPOSES, "transposed"),
-    **dict.fromkeys(("masked_fill", "where"), "masked"),
-    **dict.fromkeys(("eq", "logical_not"), "drop"),
-    **dict.fromkeys(("mul", "div"), "scaled"),
-    **dict.fromkeys(("full", "scalar"), "constant"),
-}
-_OF_OPS |= {
-    "softmax": "probs",
-    "view": "viewed",
-    "add": "total",
-    "sub": "difference",
-    "to_own_dtype": "copy",
-    "max": "top",
-}
-
-
-def plain_names(case: Case) -> dict[str, str]:
-    """The plain name of every value: inputs by their dtype, results by their operation, the one returned last `out`.
-
-    `scores` are products that a softmax depends on, and the steps between; `kt` is what such a product multiplies with.
-    """
-    taken: set[str] = set()
-    names = {}
-
-    def choose(wanted: str) -> str:
-        name, number = wanted, 2
-        while name in taken:
-            name, number = f"{wanted}{number}", number + 1
-        taken.add(name)
-        return name
-
-    floats = 0
-    if case.ops and case.returns == (case.ops[-1].name,):
-        names[case.ops[-1].name] = choose("out")
-    for item in case.inputs:
-        if item.parameter:
-            names[item.name] = choose("weight")
-        elif item.dtype == "bool" or "int" in item.dtype:
-            names[item.name] = choose("tokens" if item.values.kind in INDICES else "mask")
-        else:
-            names[item.name] = choose(_OF_FLOATS[floats % len(_OF_FLOATS)])
-            floats += 1
-    roles = _find_roles(case)
-    for op in case.ops:
-        if op.name not in names:
-            names[op.name] = choose(roles.get(op.name) or _OF_OPS.get(op.kind, op.kind.lower()))
-    return names
-
-
-def _find_roles(case: Case) -> dict[str, str]:
-    """The values that are `scores` and `kt`, by name."""
-    normalised: set[str] = set()
-    for op in reversed(case.ops):
-        if op.kind in _SOFTMAX or op.name in normalised:
-            normalised.update(op.args)
-    roles: dict[str, str] = {}
-    transposes = {op.name for op in case.ops if op.kind in _TRANSPOSES}
-    for op in case.ops:
-        if op.name not in normalised:
-            continue
-        if op.kind in _PRODUCTS:
-            roles[op.name] = "scores"
-            if op.args[-1] in transposes:
-                roles[op.args[-1]] = "kt"
-        elif op.kind in _STEPS_OF_SCORES and any(roles.get(arg) == "scores" for arg in op.args):
-            roles[op.name] = "scores"
-    return roles

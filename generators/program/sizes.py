@@ -92,11 +92,6 @@ class Size:
         """This size with dimensions renamed."""
         return Size._of_terms((tuple(names.get(n, n) for n in m), c) for m, c in self.terms)
 
-    def without_ones(self, names: Iterable[str]) -> "Size":
-        """This size with the given dimensions, each of size 1, left out of every product."""
-        gone = set(names)
-        return Size._of_terms((tuple(n for n in m if n not in gone), c) for m, c in self.terms)
-
     @property
     def is_name(self) -> bool:
         """Whether this is one bare dimension name."""

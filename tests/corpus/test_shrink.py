@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from corpus.passes.program import bypass
+from corpus.readability import make_readable
 from corpus.shrink import shrink
 from generators.program.case import Case, Input
 from generators.program.sizes import Size
@@ -54,3 +55,46 @@ def test_a_write_that_is_not_needed_goes_and_one_that_is_stays() -> None:
     smallest = shrink(case, lambda case: any(op.kind == "add_" for op in case.ops))[-1]
     assert [op.kind for op in smallest.ops] == ["add_"]
     assert not any(item.buffer for item in smallest.inputs)
+
+
+def attention(shape: str) -> Case:
+    """Attention of one input, in place of q, k and v, with sizes of one letter."""
+    sizes = tuple(Size.of(letter) for letter in shape)
+    ops = (
+        make_op("turned", "transpose", ["x"], {}),
+        make_op("product", "matmul", ["x", "turned"], {}),
+        make_op("weights", "softmax", ["product"], {}),
+        make_op("y", "matmul", ["weights", "x"], {}),
+    )
+    return Case(((shape[0], 2),), (Input("x", sizes, "float32"),), ops, ("y",))
+
+
+def shapes_of(case: Case) -> dict[str, list[str]]:
+    return {item.name: [str(size) for size in item.shape] for item in case.inputs}
+
+
+def test_a_readable_form_tells_heads_from_lengths() -> None:
+    last = make_readable(attention("BBBB"), lambda case: True)[-1]
+    assert shapes_of(last) == {"q": list("BHSD"), "k": list("BHTD"), "v": list("BHTV")}
+    assert dict(last.dims) == {"B": 2, "H": 3, "S": 4, "T": 5, "D": 6, "V": 7}
+    assert [op.name for op in last.ops] == ["kt", "scores", "probs", "out"]
+
+
+def test_sizes_that_must_be_equal_for_the_failure_keep_one_number() -> None:
+    def is_square(case: Case) -> bool:
+        _, heads, length, _ = case.inputs[0].type.sizes(case.sizes)
+        return heads == length
+
+    forms = make_readable(attention("BBBB"), is_square)
+    assert all(map(is_square, forms))
+    sizes = forms[-1].sizes
+    assert shapes_of(forms[-1])["q"] == list("BHSD")
+    assert sizes["H"] == sizes["S"]
+    assert len({sizes[name] for name in "BSTDV"}) == 5
+
+
+def test_one_tensor_stays_where_the_failure_needs_it() -> None:
+    forms = make_readable(attention("BBBB"), lambda case: len(case.inputs) == 1)
+    assert len(forms[-1].inputs) == 1
+    assert shapes_of(forms[-1]) == {"x": ["B", "H", "S", "D"]}
+    assert len(set(forms[-1].sizes.values())) == 4

@@ -36,6 +36,13 @@ def test_sizes_are_told_by_a_rule(case: Case) -> None:
     assert found.needs == ["S > 4 (passes with 1, 2)"]
 
 
+def test_sizes_that_must_be_equal_are_told_so(case: Case) -> None:
+    sizes = dict.fromkeys(case.sizes, 7) | {"H": 3, "S": 3}
+    square = replace(case, dims=tuple(sizes.items()))
+    found = explained(square, lambda other: other.sizes["H"] == other.sizes["S"])
+    assert found.needs == ["H == S (passes where they differ)"]
+
+
 def test_what_no_rewrite_takes_is_no_condition_of_the_mistake(case: Case) -> None:
     found = explained(case, lambda other: not other.training, rewrite=True, passing=replace(RIGHT, fired=()))
     assert (found.needs, found.control) == ([], None)

@@ -249,7 +249,7 @@ contracts:
   - {q: x, k: w, v: z, output: out, scale: 0.3535533905932738}
 """
     )
-    other = resize(casefile.loads(text), "D", 4)
+    other = resize(casefile.loads(text), ["D"], 4)
     assert other is not None
     assert other.contracts[0].scale == 0.5
 

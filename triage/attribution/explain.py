@@ -10,7 +10,7 @@ from fuzz.bug_identity import attention_patterns, kind_of
 from fuzz.protocol import FINDINGS, SubjectResult, Verdict
 from generators.program.case import Case
 from generators.program.emit import source
-from triage.attribution.perturbations import Perturbation, perturb
+from triage.attribution.perturbations import EQUAL, Perturbation, perturb
 from triage.attribution.size_rule import describe_sizes, find_rule
 
 SECONDS = 60.0
@@ -45,8 +45,13 @@ class Explanation:
     @property
     def needs(self) -> list[str]:
         """What it takes to fail: "softmax dim = 0 (passes with -1)"."""
-        groups = self._groups().items()
-        return [_describe_need(name, group) for name, group in groups if any(one.fails is False for one in group)]
+        groups = self._groups()
+        varied = {name for name, group in groups.items() if any(one.fails is False for one in group)}
+        fixed = {name for name in varied if not any(one.fails for one in groups[name])}
+        equal = [name for name, (one, *_) in groups.items() if one.fails and {*name.split(EQUAL)} <= fixed]
+        of_equal = {name for names in equal for name in names.split(EQUAL)}
+        alone = [name for name in groups if name in varied - of_equal and EQUAL not in name]
+        return [f"{name} (passes where they differ)" for name in equal] + [_describe_need(n, groups[n]) for n in alone]
 
     @property
     def rules(self) -> list[str]:
@@ -114,7 +119,7 @@ def _fails_alike(result: SubjectResult, other: SubjectResult) -> bool | None:
 
 
 def _is_size(name: str) -> bool:
-    return name.isidentifier() and name[:1].isupper()
+    return name[:1].isupper()
 
 
 def _split_sizes(group: list[Perturbation]) -> tuple[set[int], set[int]]:

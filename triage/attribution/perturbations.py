@@ -4,7 +4,8 @@ What changes a case in a named way gives None where the result is no other case.
 """
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from corpus.passes.contracts import simplify_contract
@@ -23,6 +24,8 @@ _EDGES = (64, 128, 1, 65, 2, 63, 129, 3, 32, 33, 4, 48, 127, 66, 16, 17, 31, 96,
 _COUNTS = (1, 2, 3, 4, 5, 6, 8, 7, 9, 12)
 """Sizes of batches and heads, which no kernel tiles."""
 _NUMBERS = (1.0, 0.5, 2.0, -1.0)
+EQUAL = " == "
+"""Between the dimensions of a property that are changed together."""
 
 
 def with_positive_scale(case: Case) -> Case | None:
@@ -84,9 +87,9 @@ def with_float_divisors(case: Case) -> Case | None:
     return _other_than(case, _with_attributes(case, change))  # 3 == 3.0, but not in text
 
 
-def resize(case: Case, name: str, size: int) -> Case | None:
-    """One dimension has another size. None also where the attention would be another one."""
-    other = edits.resize(case, {**case.sizes, name: size})
+def resize(case: Case, names: Iterable[str], size: int) -> Case | None:
+    """These dimensions have another size. None also where the attention would be another one."""
+    other = edits.resize(case, {**case.sizes, **dict.fromkeys(names, size)})
     return other if other is not None and len(other.contracts) == len(case.contracts) else None
 
 
@@ -117,7 +120,7 @@ class Perturbation:
 def perturb(case: Case, *, sizes_only: bool = False) -> list[Perturbation]:
     """All of them, a round of one of each property after the other, since time may run out."""
     groups: dict[str, list[Perturbation]] = {}
-    ways = (_attributes, _masks, _modes, _dtypes, _sizes)
+    ways = (_attributes, _masks, _modes, _dtypes, _equal_sizes, _sizes)
     for made in itertools.chain.from_iterable(way(case) for way in (ways[-1:] if sizes_only else ways)):
         if made.case.canonical() != case.canonical():
             groups.setdefault(made.property, []).append(made)
@@ -196,9 +199,19 @@ def _sizes(case: Case) -> Iterator[Perturbation]:
     for name, size in sorted(case.dims, key=lambda dim: dim[0] in counts):
         others = _COUNTS if name in counts else (*_EDGES, size // 2, 2 * size)
         for other in dict.fromkeys((size + 1, size - 1, *others)):
-            made = resize(case, name, other) if 0 < other != size else None
+            made = resize(case, [name], other) if 0 < other != size else None
             if made is not None:
                 yield Perturbation(name, str(size), str(other), made)
+
+
+def _equal_sizes(case: Case) -> Iterator[Perturbation]:
+    """Dimensions of one size, larger by one together: where each alone passes, they must be equal."""
+    for value, count in Counter(case.sizes.values()).items():
+        names = [name for name, size in case.dims if size == value]
+        for together in itertools.chain(itertools.combinations(names, 2), [tuple(names)] if count > 2 else []):
+            made = resize(case, together, value + 1)
+            if made is not None and count > 1:
+                yield Perturbation(EQUAL.join(together), str(value), str(value + 1), made)
 
 
 def _counts_of(case: Case) -> frozenset[str]:

@@ -1,0 +1,229 @@
+"""The last stage of shrinking: the same failure in a form in which a reader can tell heads from lengths."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations, count
+
+from corpus.passes.spelling import rename_values
+from generators.errors import CaseError
+from generators.program.case import Case, Input, Op, TensorType
+from generators.program.edits import make_name, map_sizes, prune_if_valid, rename_dims, replace_input, resize
+from generators.program.ops import OPS
+from generators.program.roles import HEADS, find_attentions, plain_dims, trace
+from generators.program.sizes import Size
+from generators.program.type_check import infer
+
+_MOST_NAMES = 9
+"""Of more sizes that meet in an operation, all stay equal: every subset may be tried."""
+
+
+def make_readable(case: Case, still_fails: Callable[[Case], bool]) -> list[Case]:
+    """The accepted cases, the most readable last; none where nothing more readable fails in the same way.
+
+    In it q, k and v are inputs of their own with as many axes; sizes that need not be equal have letters and numbers of
+    their own, none of them 1, where the failure allows; and values have plain names. Equal numbers that stay are what
+    it takes to fail. It is tried at once, then in parts: first the inputs, then the numbers one by one.
+    """
+    if case.calls or case.marked:  # further calls name dimensions too
+        return []
+    plain, own = (_name_plainly(form) for form in (case, _give_own_inputs(case)))
+    accepted: list[Case] = []
+
+    def accept(candidate: Case) -> bool:
+        seen = {one.id for one in (case, *accepted)}
+        is_accepted = candidate.id not in seen and still_fails(candidate)
+        if is_accepted:
+            accepted.append(candidate)
+        return is_accepted
+
+    if accept(_grow(own, own.sizes)) or not any(accept(form) for form in dict.fromkeys((own, plain))):
+        return accepted
+    if accepted[-1] is own or not accept(_grow(plain, plain.sizes)):
+        for name in accepted[-1].sizes:
+            accept(_grow(accepted[-1], [name]))
+    return accepted
+
+
+def _name_plainly(case: Case) -> Case:
+    """The same program with a letter for every size that may differ from others, and plain names."""
+    split = _split_dims(_name_products(_name_ones(case)))
+    named = next(rename_values(rename_dims(split, plain_dims(split))))
+    order = sorted(named.sizes, key=lambda name: ("BHGSTDV".find(name) % 8, name))
+    inputs = tuple(sorted(named.inputs, key=lambda item: "qkv".find(item.name) % 8))
+    return replace(named, inputs=inputs, dims=tuple((name, named.sizes[name]) for name in order))
+
+
+def _grow(case: Case, names: Iterable[str]) -> Case:
+    """The case with these dimensions larger than 1 and unlike others, as far as it is a program then."""
+    names, grown = list(names), case
+    for at, name in enumerate(names):
+        others = {value for other, value in grown.sizes.items() if other not in names[at:]}
+        size = next(value for value in count(max(2, case.sizes[name])) if value not in others)
+        larger = resize(grown, {**grown.sizes, name: size})
+        grown = larger if larger is not None and len(larger.contracts) == len(case.contracts) else grown
+    return grown
+
+
+def _give_own_inputs(case: Case) -> Case:
+    """The case with an input for each of q, k and v, with as many axes, where it can be."""
+    if len(case.contracts) > 1 or any(OPS[op.kind].writes for op in case.ops) or any(i.shares for i in case.inputs):
+        return case
+    given = case
+    for found in find_attentions(case):
+        used: set[str] = set()
+        for role in HEADS:
+            if role in found.reads:
+                path = trace(given, found.reads[role])
+                if path[-1] in used:
+                    given = prune_if_valid(_copy_path(given, path, found.reads[role], role)) or given
+                used.add(trace(given, found.reads[role])[-1])
+    for names in _list_heads(given):
+        rank = max((len(item.shape) for item in given.inputs if item.name in names), default=0)
+        aligned = given
+        for item in given.inputs:
+            if item.name in names:
+                shape = (*[Size.of(1)] * (rank - len(item.shape)), *item.shape)
+                aligned = replace_input(aligned, item, replace(item, shape=shape))
+        for axis in range(rank):
+            heads = [item for item in aligned.inputs if item.name in names]
+            sizes = {item.shape[axis] for item in heads} - {Size.of(1)}
+            if len(sizes) == 1:
+                aligned = _fill_axis(aligned, [i for i in heads if i.shape[axis] not in sizes], axis, sizes.pop())
+        given = prune_if_valid(aligned) or given
+    return given
+
+
+def _copy_path(case: Case, names: list[str], place: tuple[str, int], role: str) -> Case:
+    """The case with an input of its own for what is read there, and its own copy of what makes one from the other."""
+    made, items = {op.name: op for op in case.ops}, {item.name: item for item in case.inputs}
+    if names[-1] not in items:
+        return case
+    new: dict[str, str] = {}
+    for name in reversed(names):
+        new[name] = make_name(case, role, new.values())
+    item: Input = items[names[-1]]
+    seed = 1 + max(other.values.seed for other in case.inputs)
+    copied = replace(item, name=new[item.name], values=replace(item.values, seed=seed))
+    # Further arguments stay what they are.
+    path = [replace(made[n], name=new[n], args=(new[made[n].args[0]], *made[n].args[1:])) for n in reversed(names[:-1])]
+    ops = list(case.ops)
+    at = next(i for i, op in enumerate(ops) if op.name == place[0])
+    args = list(ops[at].args)
+    args[place[1]] = new[names[0]]
+    ops[at : at + 1] = [*path, replace(ops[at], args=tuple(args))]
+    renamed = [(c, {role: new[c.reads[role]]}) for c in case.contracts if c.reads[role] in new]
+    contracts = tuple(replace(c, **changed) for c, changed in renamed)  # type: ignore[arg-type]
+    return replace(case, inputs=(*case.inputs, copied), ops=tuple(ops), contracts=contracts)
+
+
+def _name_ones(case: Case) -> Case:
+    """The same program with a name for every axis in which q, k and v all have size 1."""
+    for names in _list_heads(case):
+        for axis in range(max((len(item.shape) for item in case.inputs if item.name in names), default=0)):
+            heads = [item for item in case.inputs if item.name in names]
+            if all(axis < len(item.shape) and item.shape[axis].constant == 1 for item in heads):
+                name = next(n for i in count() if (n := f"N{i}") not in case.sizes)
+                named = _fill_axis(case, heads, axis, Size.of(name))
+                named = replace(named, dims=(*case.dims, (name, 1)))
+                case = named if _grow(named, [name]) != named else case
+    return case
+
+
+def _name_products(case: Case) -> Case:
+    """The same program with one name for each product or sum in the shape of an input, of dimensions that occur nowhere
+    else."""
+    sizes: set[Size] = set()
+
+    def note(size: Size) -> Size:
+        sizes.add(size)
+        return size
+
+    map_sizes(case, note)
+    apart = {
+        size: min(size.names())
+        for item in case.inputs
+        for size in item.shape
+        if size.names() and all(one == size or not size.names() & one.names() for one in sizes)
+    }
+    dims = {**case.sizes, **{name: size.value(case.sizes) for size, name in apart.items()}}
+    named = map_sizes(case, lambda size: Size.of(apart.get(size, size)))
+    return prune_if_valid(replace(named, dims=tuple(dims.items()))) or case
+
+
+def _list_heads(case: Case) -> list[set[str]]:
+    """The inputs that q, k and v are made from, of each attention."""
+    places = [[found.reads[role] for role in HEADS if role in found.reads] for found in find_attentions(case)]
+    return [{trace(case, place)[-1] for place in one} & {item.name for item in case.inputs} for one in places]
+
+
+def _fill_axis(case: Case, items: Sequence[Input], axis: int, size: Size) -> Case:
+    wide = {item: replace(item, shape=(*item.shape[:axis], size, *item.shape[axis + 1 :])) for item in items}
+    return replace(case, inputs=tuple(wide.get(item, item) for item in case.inputs))
+
+
+def _split_dims(case: Case) -> Case:
+    """The same program with a name for every group of sizes that its operations force to be equal."""
+    # Sizes of 1, which broadcast, and sizes that are equal by chance would fit where others don't.
+    sizes = _grow(case, case.sizes).sizes
+    numbers = count()
+    fixed = _list_computed(case)
+    was = {name: name for name in fixed}
+
+    def name_apart(size: Size) -> Size:
+        names = {old: f"{old[:3]}x{next(numbers)}" for old in sorted(size.names() - fixed)}
+        was.update((new, old) for old, new in names.items())
+        return size.rename(names)
+
+    apart = map_sizes(case, name_apart)
+    same: dict[str, str] = {new: new for new in was}
+    types = {item.name: item.type for item in apart.inputs}
+    for op in apart.ops:
+        _unite(op, types, {new: sizes[old] for new, old in was.items()}, was, same)
+        types[op.name] = infer(*_rename(op, types, same), {new: sizes[old] for new, old in was.items()}, case.autocast)
+    united = map_sizes(apart, lambda size: size.rename(same))
+    split = prune_if_valid(replace(united, dims=tuple((new, case.sizes[old]) for new, old in was.items())))
+    return split if split is not None and len(split.contracts) == len(case.contracts) else case
+
+
+def _list_computed(case: Case) -> frozenset[str]:
+    """The dimensions that are computed with, as in `triu(T - S)`: no type says what such numbers mean."""
+    shapes = [item.shape for item in case.inputs]
+    shapes += [tuple(Size.of(size) for size in v) for op in case.ops for _, v in op.attrs if isinstance(v, tuple)]
+    found = [size for shape in shapes for size in shape if not size.is_name]
+    found += [value for op in case.ops for _, value in op.attrs if isinstance(value, Size)]
+    return frozenset(name for size in found for name in size.names())
+
+
+def _unite(
+    op: Op, types: Mapping[str, TensorType], sizes: dict[str, int], was: Mapping[str, str], same: dict[str, str]
+) -> None:
+    """Make one what the operation forces to be equal of the names that were one."""
+    op, types = _rename(op, types, same)
+    shapes = [types[arg].shape for arg in op.args]
+    attrs = [value if isinstance(value, tuple) else (value,) for _, value in op.attrs]
+    met = dict.fromkeys(
+        n for shape in (*shapes, *attrs) for size in shape if isinstance(size, Size) for n in sorted(size.names())
+    )
+    other = 1 + max(sizes.values(), default=0)
+
+    def is_free(names: Sequence[str]) -> bool:
+        try:
+            infer(op, types, {**sizes, **dict.fromkeys(names, other)})
+        except CaseError:
+            return False
+        return True
+
+    for old in dict.fromkeys(was[name] for name in met):
+        left = [name for name in met if was[name] == old]
+        while left:
+            groups = ((left[0], *rest) for n in range(len(left)) for rest in combinations(left[1:], n))
+            is_short = len(left) <= _MOST_NAMES and sizes[left[0]] > 1
+            group = next(filter(is_free, groups), left) if is_short else left
+            same.update((name, group[0]) for name, one in same.items() if one in group)
+            left = [name for name in left if name not in group]
+
+
+def _rename(op: Op, types: Mapping[str, TensorType], names: Mapping[str, str]) -> tuple[Op, dict[str, TensorType]]:
+    """The operation and the types of its operands with dimensions renamed."""
+    renamed = map_sizes(Case((), (), (op,), ()), lambda size: size.rename(names)).ops[0]
+    return renamed, {n: replace(types[n], shape=tuple(s.rename(names) for s in types[n].shape)) for n in op.args}

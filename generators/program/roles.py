@@ -1,0 +1,194 @@
+"""What values are to a reader: q, k, v, mask, scores, probs; and plain names for values and dimensions."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from generators.program.case import Case, Op, TensorType
+from generators.program.dtypes import category
+from generators.program.ops.shaping import VIEWS
+from generators.program.type_check import RESERVED, types_of
+from generators.program.values import INDICES
+
+_OF_FLOATS = ("x", "y", "z", "w")
+_SOFTMAX = ("softmax", "log_softmax", "logsumexp", "exp")
+_PRODUCTS = ("matmul", "bmm", "baddbmm", "einsum")
+_TRANSPOSES = ("transpose", "permute", "mT")
+_FUSED = ("sdpa", "flex_attention")
+_STEPS = frozenset({"mul", "div", "add", "sub", "where", "masked_fill", "cast", "type_as"}) | VIEWS
+"""Between a product and its softmax, and between that and the second product."""
+_OPERANDS = {"add": "bias", "mul": "scale", "div": "scale", "where": "mask", "masked_fill": "mask"}
+"""What a step reads besides scores."""
+_OF_OPS = {
+    **dict.fromkeys(_PRODUCTS, "product"),
+    **dict.fromkeys(_TRANSPOSES, "transposed"),
+    **dict.fromkeys(("masked_fill", "where"), "masked"),
+    **dict.fromkeys(("eq", "logical_not"), "drop"),
+    **dict.fromkeys(("mul", "div"), "scaled"),
+    **dict.fromkeys(("full", "scalar"), "constant"),
+    "softmax": "probs",
+    "view": "viewed",
+    "add": "total",
+    "sub": "difference",
+    "to_own_dtype": "copy",
+    "max": "top",
+}
+HEADS = ("q", "k", "v")
+
+Place = tuple[str, int]
+"""An operation that reads a value, and the place among its arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """An attention as operations compute it: where each role is read, by role, and its scores.
+
+    `fused`: one call reads k as [..., length, dim]; else a product reads its transpose.
+    """
+
+    reads: Mapping[str, Place]
+    scores: frozenset[str] = frozenset()
+    fused: bool = False
+
+
+def find_attentions(case: Case) -> list[Attention]:
+    """Every call of fused attention, and every softmax, or exponentials, of a product."""
+    made = {op.name: op for op in case.ops}
+    found = []
+    for op in case.ops:
+        if op.kind in _FUSED:
+            roles = (*HEADS, "mask") if op.kind == "sdpa" else HEADS
+            found.append(Attention({role: (op.name, at) for at, role in enumerate(roles[: len(op.args)])}, fused=True))
+        elif op.kind in _SOFTMAX:
+            reads: dict[str, Place] = {}
+            scores: dict[str, bool] = {}
+            if _read_scores(op.args[0], made, reads, scores):
+                reads |= _find_value(case, op.name)
+                found.append(Attention(reads, frozenset(name for name, leads in scores.items() if leads)))
+    return found
+
+
+def _read_scores(name: str, made: Mapping[str, Op], reads: dict[str, Place], scores: dict[str, bool]) -> bool:
+    """Whether a value comes from a product by steps alone; `reads` and `scores` gain what is met on the way."""
+    if name in scores or name not in made:
+        return scores.get(name, False)
+    op = made[name]
+    if op.kind in _PRODUCTS:
+        reads |= {role: (name, at + (op.kind == "baddbmm")) for at, role in enumerate(("q", "k"))}
+        scores[name] = True
+        return True
+    scores[name] = False
+    if op.kind in _STEPS:
+        leads = [_read_scores(arg, made, reads, scores) for arg in op.args]
+        scores[name] = any(leads)
+        if any(leads) and op.kind in _OPERANDS:
+            others = [at for at, one in enumerate(leads) if not one]
+            reads |= {_OPERANDS[op.kind]: (name, others[0])} if others else {}
+    return scores[name]
+
+
+def _find_value(case: Case, softmax: str) -> dict[str, Place]:
+    """Where the value is read that the weights are multiplied with."""
+    weights = {softmax}
+    for op in case.ops:
+        if op.kind in _PRODUCTS and len(op.args) > 1 and op.args[0] in weights:
+            return {"v": (op.name, 1)}
+        if op.kind in _STEPS | {"dropout", "narrow", "to_own_dtype"} and weights & {*op.args}:
+            weights.add(op.name)
+    return {}
+
+
+def trace(case: Case, place: Place) -> list[str]:
+    """The value read there, what its first operand was made from, and so on to an input."""
+    made = {op.name: op for op in case.ops}
+    names = [made[place[0]].args[place[1]]]
+    while names[-1] in made and made[names[-1]].args:
+        names.append(made[names[-1]].args[0])
+    return names
+
+
+def plain_names(case: Case) -> dict[str, str]:
+    """The plain name of every value: of inputs by their role or dtype, of results by their operation; the one returned
+    last is `out`.
+
+    `scores` are products that a softmax depends on, and the steps between; `kt` is what such a product multiplies with.
+    """
+    taken: set[str] = set()
+    names = {}
+
+    def choose(wanted: str) -> str:
+        name, number = wanted, 2
+        while name in taken:
+            name, number = f"{wanted}{number}", number + 1
+        taken.add(name)
+        return name
+
+    floats = 0
+    roles = _name_roles(case)
+    if case.ops and case.returns == (case.ops[-1].name,):
+        names[case.ops[-1].name] = choose("out")
+    for item in case.inputs:
+        if item.name in roles:
+            names[item.name] = choose(roles[item.name])
+        elif item.parameter:
+            names[item.name] = choose("weight")
+        elif item.dtype == "bool" or "int" in item.dtype:
+            names[item.name] = choose("tokens" if item.values.kind in INDICES else "mask")
+        else:
+            names[item.name] = choose(_OF_FLOATS[floats % len(_OF_FLOATS)])
+            floats += 1
+    for op in case.ops:
+        if op.name not in names:
+            names[op.name] = choose(roles.get(op.name) or _OF_OPS.get(op.kind, op.kind.lower()))
+    return names
+
+
+def _name_roles(case: Case) -> dict[str, str]:
+    """Names of what one role alone is made from, and of scores and `kt`."""
+    made = {op.name: op for op in case.ops}
+    floats = {item.name: category(item.dtype) == 2 for item in case.inputs}
+    parts: dict[str, set[str]] = {}
+    names: dict[str, str] = {}
+    for found in find_attentions(case):
+        names |= dict.fromkeys(found.scores, "scores")
+        for role, place in found.reads.items():
+            for name in trace(case, place):
+                parts.setdefault(name, set()).add(role)
+        kt = trace(case, found.reads["k"])[0] if "k" in found.reads else ""
+        if not found.fused and kt in made and made[kt].kind in _TRANSPOSES:
+            names[kt] = "kt"
+    for name, roles in parts.items():
+        role = "kv" if roles == {"k", "v"} else next(iter(roles)) if len(roles) == 1 else ""
+        if role and name in floats:
+            names[name] = role if floats[name] or role != "bias" else "mask"
+        elif role in HEADS and name in made and name not in names:
+            names[name] = f"{role}_t" if made[name].kind in _TRANSPOSES else role
+    return names
+
+
+def plain_dims(case: Case) -> dict[str, str]:
+    """The plain name of every dimension, conventional ones first: B batch, H heads, G key heads, S queries, T keys, D
+    head_dim, V that of values."""
+    types, made = types_of(case), {op.name: op for op in case.ops}
+    names: dict[str, str] = {}
+    for found in find_attentions(case):
+        if made[next(iter(found.reads.values()))[0]].kind != "einsum":
+            for letter, dim in _list_axes(case, found, types):
+                if dim not in names and letter not in names.values():
+                    names[dim] = letter
+    for dim in case.sizes:
+        if dim not in names:
+            taken = RESERVED.union(names.values())
+            names[dim] = next(letter for letter in (dim[0], *"LMNPQRWXYZACEIJKOU", dim) if letter not in taken)
+    return names
+
+
+def _list_axes(case: Case, found: Attention, types: Mapping[str, TensorType]) -> Iterator[tuple[str, str]]:
+    k_axes = "BGTD" if found.fused else "BGDT"
+    letters = {"q": "BHSD", "k": k_axes, "v": "BGTV"}
+    for role in HEADS:
+        if role in found.reads:
+            shape = types[trace(case, found.reads[role])[0]].shape
+            axes = letters[role] if len(shape) > 3 else letters[role][0] + letters[role][2:]
+            for letter, size in zip(reversed(axes), reversed(shape), strict=False):
+                if size.is_name:
+                    yield letter, str(size)

@@ -102,7 +102,8 @@ class Symptom:
         """The symptom of a result on a case with these features. `attention_only`: of an attention function."""
         # No rewrite has a part in what eager does.
         fired = () if result.verdict is Verdict.EAGER_SUSPECT else result.fired
-        identity = identity_of(result)
+        # What is measured tells more than the exception to which it leads.
+        identity = "" if result.rewrites else identity_of(result)
         further = result.failure is not None and result.failure.is_of_further_call
         # What raises while a pattern is applied does so under its neighbours too.
         names = rewrites(fired) if not identity else rewrites(fired) - attention_patterns(fired)
@@ -132,12 +133,14 @@ class Symptom:
         features of this symptom.
         """
         if self.can_compare_rewrites(other):
-            return self._has_same_outcome(other) and is_explained(other.rewrites, self.rewrites)
+            # Ignored constants lead to wrong values, strides and errors of any text.
+            is_alike = all(one.constants for one in (*self.rewrites, *other.rewrites)) or self._has_same_outcome(other)
+            return is_alike and is_explained(other.rewrites, self.rewrites)
         return self.is_contained_in(other)
 
     def can_compare_rewrites(self, other: "Symptom") -> bool:
         """Whether rewrites are proven wrong in both, so that comparing those decides."""
-        return bool(self.rewrites and other.rewrites and not self.identity)
+        return bool(self.rewrites and other.rewrites)
 
     def is_contained_in(self, other: "Symptom") -> bool:
         """Whether `other` fails alike and has all rewrites and features of this symptom."""

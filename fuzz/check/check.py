@@ -12,6 +12,7 @@ from fuzz.check.attention.guard import GUARDED
 from fuzz.check.attention.harness import AttentionHarness
 from fuzz.check.attention.observed import find_faulty, observe
 from fuzz.check.case_run import Announce, CaseRun, Clock, Rejected
+from fuzz.check.controls.inductor import compare_constants
 from fuzz.check.controls.table import ControlError, apply_controls
 from fuzz.check.coverage import Coverage
 from fuzz.check.exceptions import SubjectError, SuppressOutOfMemory, Unsupported
@@ -174,7 +175,7 @@ def _check_compiled(case: CaseRun, subject: Subject, coverage: Coverage) -> tupl
     except Exception as error:
         if limit := exceptions.find_limit(error):
             return _skip(Refusal.UNSUPPORTED, limit), None
-        return Judgement(*exceptions.blame(error)), None
+        return _prove_constants(Judgement(*exceptions.blame(error)), case, subject), None
     judgement = judge_compiled(case, subject, (call, module), runs)
     if judgement.verdict is Verdict.SKIPPED:
         return judgement, None
@@ -241,6 +242,19 @@ def _prove_rewrites(judgement: Judgement, recorder: MatchRecorder) -> Judgement:
             elif is_right:
                 right.append(match.pattern)
     return replace(judgement, rewrites=tuple(wrong), right_rewrites=tuple(right))
+
+
+def _prove_constants(judgement: Judgement, case: CaseRun, subject: Subject) -> Judgement:
+    """An error with the rewrites that took a program with other constants than their own, if without them there is
+    none."""
+    refused: list[WrongRewrite] = []
+    module = case.program.module(case.request.training)
+    try:
+        with case.running, compare_constants(refused.append), subject.apply_settings():
+            case.execute(subject.compile(module, case.dynamic), module)
+    except Exception:
+        return judgement
+    return replace(judgement, rewrites=tuple({one.pattern: one for one in refused}.values()))
 
 
 def _check_attention(case: CaseRun, subject: Subject, coverage: Coverage) -> tuple[Judgement, Execution | None]:

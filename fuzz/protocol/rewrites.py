@@ -44,12 +44,17 @@ class WrongRewrite:
         return frozenset(constant.partition(" ")[0] for constant in self.constants)
 
     @property
+    def is_of_strides(self) -> bool:
+        """Whether the numbers are right."""
+        return self.operations == {"strides"}
+
+    @property
     def dropped(self) -> frozenset[str]:
         """The options without which a call is right."""
         return frozenset(name for name, changes in self.right.items() if DROPPED in changes)
 
     def is_same_bug(self, other: "WrongRewrite") -> bool:
-        """Whether the same operands make both right; where none does, whether the same constants differ. Where neither
+        """Whether the same operands make both right, or in both constants differ, whichever these are. Where neither
         tells, or query, key and value alone, it has to be one pattern too. Two calls must share what makes them right,
         as far as both have it: an option if either needs one, since short calls of any bug may be right."""
         if self.pattern == CALL:
@@ -61,7 +66,7 @@ class WrongRewrite:
             needed = {pair for pair in mine & _pairs(other.wrong) if pair[1] in (DROPPED, EXPANDED, CONTIGUOUS)}
             return shares and bool(right & mine) and not (right & _pairs(self.wrong) or needed)
         if self.constants or other.constants:
-            return bool(self.operations & other.operations)
+            return bool(self.constants and other.constants) and self.is_of_strides == other.is_of_strides
         if self.right.keys() != other.right.keys() or self._contradicts(other):
             return False
         return bool(self.right.keys() - {*ATTENDED}) or _number(self.pattern) == _number(other.pattern)

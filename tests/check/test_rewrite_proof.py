@@ -38,17 +38,25 @@ CAUSES = {
     "masked-softmax-over-queries": "amax+sum",
     "heads-and-batches-swapped": "permute",
     "permuted-sdpa": "permute",
+    "permuted-compile-error": "permute",
+    "key-of-other-rank": "permute",
     "strides-of-the-fused-call": "strides",
 }
 BUGS = [
     {"integer-mask"},
     {"boolean-mask-added", "boolean-mask-added-in-bfloat16"},
     {"row-without-a-key"},
-    {"fill-of-one"},
-    {"factor-of-an-added-mask"},
+    {
+        "fill-of-one",
+        "factor-of-an-added-mask",
+        "softmax-over-dim-0",
+        "masked-softmax-over-queries",
+        "heads-and-batches-swapped",
+        "permuted-sdpa",
+        "permuted-compile-error",
+        "key-of-other-rank",
+    },
     {"fill-of-one-and-bias"},  # its mask has one element, so that it does not tell which
-    {"softmax-over-dim-0", "masked-softmax-over-queries"},
-    {"heads-and-batches-swapped", "permuted-sdpa"},
     {"strides-of-the-fused-call"},
 ]
 

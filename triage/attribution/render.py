@@ -68,7 +68,7 @@ def _describe(alike: list[Evidence]) -> str:
 
 def _describe_rewrite(one: WrongRewrite) -> str:
     """What was measured: for which operands a rewrite is right and wrong, or which constants differ."""
-    if one.operations == {"strides"}:
+    if one.is_of_strides:
         return f"The replacement of `{one.pattern}` orders the dimensions of its output in memory in another way."
     of = "In float64, on the operands of this case, the replacement of"
     said = [f"{of} `{one.pattern}` gives another result than the program."]

@@ -53,7 +53,7 @@ def _read_measured_cause(wrong: tuple[WrongRewrite, ...]) -> RootCause:
     """What is proven, and needs no experiment. Of several rewrites that are wrong the first is the cause."""
     first = wrong[0]
     mechanism = Mechanism(MechanismKind.OTHER_RESULT)
-    if first.operations == {"strides"}:
+    if first.is_of_strides:
         mechanism = Mechanism(MechanismKind.STRIDES)
     elif first.constants:
         mechanism = Mechanism(MechanismKind.CONSTANTS_IGNORED)

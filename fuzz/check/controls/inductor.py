@@ -11,6 +11,7 @@ from fuzz.check.coverage import rewrite_name
 from fuzz.check.pattern_constants import Unlike, find_differences
 from fuzz.check.torch_internals import wrap
 from fuzz.protocol.controls import PatternMatched
+from fuzz.protocol.rewrites import WrongRewrite
 
 
 def refuse_matches(refuses: Callable[[Any, Any], bool]) -> AbstractContextManager[None]:
@@ -52,8 +53,9 @@ def record_matches(record: Callable[[PatternMatched], None]) -> AbstractContextM
     return refuse_matches(refuses)
 
 
-def compare_constants() -> AbstractContextManager[None]:
-    """While entered, no pattern of attention takes a program with other constants than its own."""
+def compare_constants(record: Callable[[WrongRewrite], None] = lambda _: None) -> AbstractContextManager[None]:
+    """While entered, no pattern of attention takes a program with other constants than its own; `record` is called with
+    each that would."""
 
     def refuses(entry: Any, match: Any) -> bool:
         if "sfdp" not in rewrite_name(entry):
@@ -61,9 +63,12 @@ def compare_constants() -> AbstractContextManager[None]:
         outputs = {index: node for index, node in enumerate(match.output_nodes()) if node is not None}
         operands = {name: getattr(value, "meta", {}).get("val", value) for name, value in match.kwargs.items()}
         try:
-            return bool(find_differences(entry, operands, [*outputs], [*outputs.values()]))
+            constants = tuple(find_differences(entry, operands, [*outputs], [*outputs.values()]))
         except Unlike:
             return False
+        if constants:
+            record(WrongRewrite(rewrite_name(entry), constants=constants))
+        return bool(constants)
 
     return refuse_matches(refuses)
 

@@ -108,6 +108,7 @@ def test_a_page_holds_findings_numbers_and_coverage(run: Path, tmp_path: Path) -
     assert "python -m fuzz.replay 'corpus/found/a b.case.yaml'" in plain
     assert "weights = scores.softmax(dim=-2)" in plain
     assert "2 rewrites, 1 op" in plain
+    assert "weights = scores.softmax(dim=-2); " in plain  # the spelling, in one line
     assert "budget spent" in plain
 
 
@@ -127,7 +128,7 @@ def test_a_campaign_that_still_runs_is_shown_and_left_alone(run: Path, case: Cas
         results.set_meta({"still": "writable"})
     finally:
         results.close()
-    assert "eager refused 1 of them" in text
+    assert "eager refused 1 program" in text
     assert "was killed" in text
     assert "in 2 sessions" in text
 
@@ -169,6 +170,21 @@ def test_what_the_ledger_lists_stands_under_its_title_and_status(run: Path, case
     assert [(bug["title"], bug["news"]) for bug in bugs] == [("softmax over any axis is taken for the last", False)]
     assert '<a href="https://example.org/1" rel="noreferrer">' in text
     assert "Root cause: inductor, joint_graph_passes, attention patterns, constants ignored." in text
+
+
+def test_silent_ones_come_before_loud_ones_and_lead_to_their_reports(run: Path, case: Case, tmp_path: Path) -> None:
+    loud = replace(found(case), verdict=Verdict.COMPILE_ERROR)
+    other = replace(case, mode="inference" if case.training else "training", contracts=())
+    results = Results(run)
+    results.add_finding(None, replace(finding(other), result=loud, count=9), "another")
+    results.close()
+    report = tmp_path / "reports" / case.id / "report.md"
+    report.parent.mkdir(parents=True)
+    report.touch()
+    text, bugs = make_page(run, reports=tmp_path / "reports")
+    assert [(bug["silent"], bug["device"]) for bug in bugs] == [(True, "CPU"), (False, "CPU")]
+    assert [bug["report"] for bug in bugs] == [f"../reports/{case.id}/report.md", None]
+    assert text.count(f'href="../reports/{case.id}/report.md"') == 1
 
 
 @pytest.mark.parametrize(

@@ -10,17 +10,20 @@ from corpus.ledger import Ledger
 from fuzz.error_location import describe_where, describe_with_names
 from fuzz.expectation import describe_details, list_commands
 from fuzz.run_store import FindingRow, Results
+from generators.program.case import Case
 from generators.program.emit import source
 from triage.cluster.attributions import load_attributed
 from triage.cluster.clusters import Cluster, cluster, split_listed, status_text
 from triage.cluster.findings import read_row
+from triage.report.repro import WITHOUT_NUMBERS
 from triage.report.wording import title
 
 INTERNAL = "internal"
 
 
-def list_bugs(run: Path, results: Results, ledger: Ledger) -> list[dict[str, Any]]:
-    """What the page's template reads of every known root cause, and of every finding without one; news first.
+def list_bugs(run: Path, results: Results, ledger: Ledger, reports: Path) -> list[dict[str, Any]]:
+    """What the page's template reads of every known root cause, and of every finding without one; news first, then what
+    is silent. `reports`: where a report may be, in a directory with the name of the bug or finding.
 
     A cause is known if the ledger lists it or `triage.cluster` found it. None is searched here: that needs torch."""
     torch = results.meta("torch") or ""
@@ -29,10 +32,11 @@ def list_bugs(run: Path, results: Results, ledger: Ledger) -> list[dict[str, Any
     internal = [one for one in found if rows[one.id].kind == INTERNAL]
     listed, rest = split_listed([one for one in found if one not in internal], ledger)
     clusters = [*cluster([*listed, *load_attributed(rest)], ledger), *cluster(load_attributed(internal), ledger)]
-    return sorted((_describe(one, rows) for one in clusters), key=lambda bug: not bug["news"])
+    described = (_describe(one, rows, reports) for one in clusters)
+    return sorted(described, key=lambda bug: (not bug["news"], not bug["silent"], -bug["count"]))
 
 
-def _describe(found: Cluster, rows_by_id: Mapping[str, FindingRow]) -> dict[str, Any]:
+def _describe(found: Cluster, rows_by_id: Mapping[str, FindingRow], reports: Path) -> dict[str, Any]:
     """A cluster, by the simplest of its findings."""
     bug = found.bug
     rows = [rows_by_id[one.id] for one in found.findings]
@@ -42,7 +46,13 @@ def _describe(found: Cluster, rows_by_id: Mapping[str, FindingRow]) -> dict[str,
     status = "new" if is_new else next(iter(kinds))
     if bug is not None:
         status = "undecided" if bug.status.is_open else bug.status.kind
+    report = reports / (bug.id if bug else found.example.id) / "report.md"
     return {
+        "silent": result.verdict not in WITHOUT_NUMBERS,
+        "device": found.example.entry.device.upper(),
+        "spelling": spell_in_one_line(case),
+        "report": report if report.is_file() else None,
+        "cause_known": not found.is_open,
         "title": title(case, result, found.example.entry.device) if found.is_open and bug is None else found.title,
         "status": "regression" if found.back_in else spell_out(status),
         "news": is_new or bool(found.back_in),
@@ -73,6 +83,12 @@ def _list_notes(found: Cluster, kinds: set[str]) -> list[str]:
     elif "new" in kinds:
         notes.append("Its root cause is not known yet: run python -m triage.cluster.")
     return [*notes, "Known before this campaign, which hit it again."] if kinds == {"known"} else notes
+
+
+def spell_in_one_line(case: Case) -> str:
+    """What forward computes, as text: "kt = k.transpose(-2, -1); scores = q @ kt; ..."."""
+    body = source(case).partition("    def forward(")[2].partition("\n\n\ndef inputs")[0]
+    return "; ".join(line.strip() for line in body.splitlines()[1:-1]).replace(":;", ":")
 
 
 def spell_out(name: object) -> str:

@@ -17,7 +17,6 @@ from fuzz.check.oracle.reference import reference
 from fuzz.check.oracle.verdict import Judge, Judgement
 from fuzz.check.process_state import hold_state
 from fuzz.check.program import Execution, Program, execute, same_bits
-from fuzz.check.subject_builder import Subject
 from fuzz.protocol import EAGER, NOISE, REFERENCE, Check, Verdict
 from fuzz.protocol.failures import Nondeterministic, NotTaken, Refusal
 
@@ -76,9 +75,7 @@ class CaseRun:
                 )
         except Exception as error:
             raise Rejected(f"no reference: {exceptions.line(error)}") from error
-        self._eager_audit = EagerAudit(
-            self.eager, self.exact, lambda audit: self.execute(mode=audit), self.coarsest(), random=request.random
-        )
+        self._eager_audit = EagerAudit(self.eager, self.exact, lambda audit: self.execute(mode=audit), self.coarsest())
 
     @property
     def dynamic(self) -> bool | None:
@@ -92,15 +89,12 @@ class CaseRun:
         wanted = max(1, self.request.repeat)
         return wanted + 1 if self.program.is_sequence and wanted > 1 else wanted
 
-    def suspect_eager(self, judgement: Judgement, run: Execution, subject: Subject) -> Judgement:
-        """`judgement` on `run`, or, where that accuses nobody, that eager is wrong if it is."""
+    def suspect_eager(self, judgement: Judgement) -> Judgement:
+        """`judgement` on a subject, or, where that accuses nobody, that eager is wrong if it is."""
         if judgement.verdict.is_finding or judgement.verdict is Verdict.SKIPPED:
             return judgement
         with SuppressOutOfMemory():
-            by_calls = subject.attention is not None and not subject.attention.compiled
-            call_is_right = by_calls and judgement.verdict in (Verdict.OK, Verdict.ROUNDING)
-            itself = subject.name == EAGER
-            return self._eager_audit.judge(run, itself=itself, call_is_right=call_is_right) or judgement
+            return self._eager_audit.judgement or judgement
         return judgement
 
     def close(self) -> None:

@@ -198,7 +198,7 @@ def judge_compiled(case: CaseRun, subject: Subject, compiled: Compiled, runs: li
             plain = case.execute()
         if find_stride_difference(plain, runs[0]) is None:
             judgement = Judgement(Verdict.ROUNDING, None, judgement.numbers)
-    judgement = case.suspect_eager(judgement, runs[0], subject)
+    judgement = case.suspect_eager(judgement)
     if judgement.verdict in (Verdict.SKIPPED, Verdict.EAGER_SUSPECT):
         return judgement
     if judgement.verdict is Verdict.RANDOM_STREAM:
@@ -289,7 +289,7 @@ def _check_attention(case: CaseRun, subject: Subject, coverage: Coverage) -> tup
         return judgement, None
     if not runs or judgement.verdict is Verdict.SKIPPED:
         return judgement, None
-    return case.suspect_eager(judgement, runs[0], subject), runs[0]
+    return case.suspect_eager(judgement), runs[0]
 
 
 def _run_and_judge(

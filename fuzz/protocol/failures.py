@@ -194,9 +194,9 @@ class DropoutStatistic(Failure):
 
 @dataclass(frozen=True)
 class DropoutMask(Failure):
-    """The dropout mask of an attention function is wrong. `problem`: `extreme_rate`, `keep_rate`, `scale`, `repeated`,
-    `same_for_seeds`, `not_repeatable`, `depends_on_scores` or `backward_differs`; `count` of `total` weights show it;
-    `seen` and `expected`: the share or factor; `axis` and `index` or `lag`: where; `seeds`: of the masks compared."""
+    """The dropout mask of an attention function is wrong. `problem`: `extreme_rate`, `keep_rate`, `repeated`,
+    `same_for_seeds` or `not_repeatable`; `count` of `total` weights show it; `seen` and `expected`: the share; `axis`
+    and `index` or `lag`: where; `seeds`: of the masks compared."""
 
     problem: str
     p: float
@@ -209,22 +209,18 @@ class DropoutMask(Failure):
     index: int | None = None
     lag: int | None = None
     seeds: tuple[int, ...] = ()
-    under_scores: bool = False
 
 
 @dataclass(frozen=True)
 class FaultyOperation(Failure):
     """Eager is wrong: `operation` gives `given` where float64 gives `exact`. `value` is off by `error` (inf: not
-    finite) because of it. `subject_is_wrong`: whether the subject's value is too, None where that can't be told;
-    `subject_call_is_right`: the subject's own call was judged right."""
+    finite) because of it."""
 
     operation: str
     given: float
     exact: float
     value: str = ""
     error: float = 0.0
-    subject_is_wrong: bool | None = None
-    subject_call_is_right: bool = False
 
     @property
     def is_not_finite(self) -> bool:

@@ -35,14 +35,9 @@ _SENTENCES = {
     "dropout_mask extreme_rate": "dropout: dropout of p = {p:g} keeps {seen:.1%} of the weights",
     "dropout_mask keep_rate": "dropout: {count} of {total} weights{where} are kept, expected {expected:.3g} of them "
     "({worst:+.3g} standard errors)",
-    "dropout_mask scale": "dropout: kept weights{where} are multiplied by {seen:.4g} on average, "
-    "expected 1 / (1 - p) = {expected:.4g} (off by {worst:.2g} at most)",
     "dropout_mask repeated": "dropout: masks of {axes} {lag} apart " + _AGREE,
     "dropout_mask same_for_seeds": "dropout: masks of seeds {seeds[0]} and {seeds[1]} " + _AGREE,
     "dropout_mask not_repeatable": "dropout: two calls with seed {seeds[0]} keep different weights",
-    "dropout_mask depends_on_scores": "dropout: which weights are kept depends on more than positions and seed: "
-    "{count} of {total} differ between these scores and equal ones",
-    "dropout_mask backward_differs": "dropout: backward drops other weights than forward: {count} of {total} differ",
     "form_differs structure": "returned {actual}, eager returns {expected}",
     "form_differs mutation": "{value}: changed, eager leaves it alone",
     "form_differs strides": "{value}: strides {actual} are in another order than eager's {expected}",
@@ -78,7 +73,7 @@ def describe_failure(failure: Failure, *, brief: bool = False) -> str:
         case failures.WrongValue():
             text = _describe_wrong_value(failure, brief=brief)
         case failures.FaultyOperation():
-            text = _describe_faulty_operation(failure, brief=brief)
+            text = _describe_faulty_operation(failure)
         case failures.OutOfBounds(writes=writes):
             text = f"wrote {describe_writes(writes)}"
         case failures.StateChanged(changes=changes):
@@ -111,8 +106,7 @@ def _fill(failure: Failure) -> str:
             values["much"] = f"{effect:.3g} times eager's" if math.isfinite(effect) else "above 0, eager's is 0"
         case failures.DropoutMask(axis=axis):
             values["axes"] = _PLURALS.get(axis)
-            under_scores = " under these scores" if failure.under_scores else ""
-            values["where"] = f" of {axis} {failure.index}" if axis else under_scores
+            values["where"] = f" of {axis} {failure.index}" if axis else ""
     form = next((values[key] for key in ("statistic", "problem", "aspect") if key in values), "")
     sentence = _SENTENCES.get(f"{failure.kind} {form}") or _SENTENCES.get(failure.kind, "")
     try:
@@ -133,13 +127,7 @@ def _describe_wrong_value(failure: failures.WrongValue, *, brief: bool) -> str:
     return f"{off} (worst row {failure.ratio:.2g} times what rounding explains, limit {failure.limit:g})"
 
 
-def _describe_faulty_operation(failure: failures.FaultyOperation, *, brief: bool) -> str:
+def _describe_faulty_operation(failure: failures.FaultyOperation) -> str:
     off = "is not finite" if math.isinf(failure.error) else f"is off by {failure.error:.2g} from float64"
     said = f"{failure.operation} gives {failure.given:.3g} where float64 gives {failure.exact:.3g}"
-    said += f": eager's {describe_value(failure.value)} {off}"
-    if brief or failure.subject_is_wrong is None:
-        return said
-    if failure.subject_is_wrong:
-        own = ", though its own call is right" if failure.subject_call_is_right else ""
-        return f"{said}; this subject's is wrong too{own}"
-    return f"{said}; this subject's is right"
+    return f"{said}: eager's {describe_value(failure.value)} {off}"

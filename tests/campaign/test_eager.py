@@ -16,7 +16,7 @@ from tests.campaign.test_campaign import events, found, rows
 
 pytestmark = pytest.mark.worker
 
-FAULTY = FaultyOperation("aten.softmax", math.nan, 0.31, "output 0", math.inf, subject_is_wrong=True)
+FAULTY = FaultyOperation("aten.softmax", math.nan, 0.31, "output 0", math.inf)
 
 
 def suspect(failure: FaultyOperation = FAULTY, subject: str = "passes", fired: tuple[str, ...] = ()) -> SubjectResult:

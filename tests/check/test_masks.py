@@ -8,8 +8,11 @@ import torch
 from torch import Tensor
 
 from fuzz.check.oracle.attention.call import Call
-from fuzz.check.oracle.attention.dropout_masks import check_dropout, extract_backward_mask, extract_mask
-from fuzz.protocol.failures import DropoutMask
+from fuzz.check.oracle.attention.dropout_masks import check_dropout, extract_mask
+from fuzz.protocol import Verdict
+from fuzz.protocol.failures import CASE_CALL, DropoutMask
+from tests.check.failures import is_failure
+from tests.check.in_process import run_subject
 
 Kept = Callable[[tuple[int, ...], float, int, Tensor], Tensor]
 LOW = [torch.float32, torch.bfloat16, torch.float16]
@@ -49,11 +52,8 @@ def operands(dtype: torch.dtype = torch.float32, value_dim: int = 16) -> tuple[T
     return q, k, v
 
 
-def check(
-    function: Callable[..., Tensor], p: float = 0.2, *, backward: bool = False, **options: Any
-) -> list[DropoutMask]:
-    call = Call(*operands(), {"scale": 0.25, "dropout": (p, 7), **options})
-    return check_dropout(function, call, backward=backward)[1]
+def check(function: Callable[..., Tensor], p: float = 0.2) -> list[DropoutMask]:
+    return check_dropout(function, Call(*operands(), {"scale": 0.25, "dropout": (p, 7)}))[1]
 
 
 @pytest.mark.parametrize("dtype", LOW, ids=str)
@@ -62,7 +62,6 @@ def test_the_mask_is_the_one_that_was_used(dtype: torch.dtype, value_dim: int) -
     call = Call(*operands(dtype, value_dim), {"scale": 0.25, "dropout": (0.3, 7), "causal": "top_left"})
     expected = draw((2, 4, 65, 80), 0.3, 7, call.q)
     assert torch.equal(extract_mask(attending(), call), expected)
-    assert torch.equal(extract_backward_mask(attending(), call), expected)
 
 
 def test_it_is_whole_where_real_weights_underflow() -> None:
@@ -76,7 +75,7 @@ def test_it_is_whole_where_real_weights_underflow() -> None:
 @pytest.mark.parametrize("causal", [None, "top_left"])
 def test_a_right_function_has_no_problems(dtype: torch.dtype, p: float, causal: str | None) -> None:
     call = Call(*operands(dtype), {"scale": 0.25, "causal": causal, "dropout": (p, 7)})
-    _, found = check_dropout(attending(), call, backward=True)
+    _, found = check_dropout(attending(), call)
     assert found == []
 
 
@@ -91,7 +90,7 @@ def test_right_masks_of_many_seeds_and_sizes_have_no_problems() -> None:
             torch.randn(batch, heads, keys, 16),
         )
         p = float(torch.rand((), generator=chance))
-        found += check_dropout(attending(), Call(q, k, v, {"scale": 0.5, "dropout": (p, seed)}), backward=True)[1]
+        found += check_dropout(attending(), Call(q, k, v, {"scale": 0.5, "dropout": (p, seed)}))[1]
     assert found == []
 
 
@@ -121,8 +120,6 @@ WRONG: dict[str, tuple[Callable[..., Tensor], str, dict[str, Any]]] = {
     "p for 1 - p": (attending(lambda shape, p, *rest: draw(shape, 1 - p, *rest)), "keep_rate", {"expected": 0.8}),
     "p too high": (attending(lambda shape, p, *rest: draw(shape, 1.1 * p, *rest)), "keep_rate", {"expected": 0.8}),
     "the last keys always kept": (attending(first_keys_only), "keep_rate", {}),
-    "not scaled": (attending(scale_of=lambda p: 1.0), "scale", {"seen": pytest.approx(1), "expected": 1.25}),
-    "scaled twice": (attending(scale_of=lambda p: (1 - p) ** -2), "scale", {"seen": pytest.approx(1.5625)}),
     "one mask for all heads": (attending(of_part(1, 1)), "repeated", {"axis": "head", "lag": 1, "seen": 1}),
     "one mask for all batches": (attending(of_part(0, 1)), "repeated", {"axis": "batch", "lag": 1, "seen": 1}),
     "one mask for all tiles of queries": (attending(of_part(2, 32)), "repeated", {"axis": "query", "lag": 32}),
@@ -133,7 +130,6 @@ WRONG: dict[str, tuple[Callable[..., Tensor], str, dict[str, Any]]] = {
         {"seeds": (7, 8), "seen": 1},
     ),
     "another mask at every call": (attending(restless), "not_repeatable", {"seeds": (7,)}),
-    "a mask that depends on scores": (attending(by_weight), "depends_on_scores", {}),
 }
 
 
@@ -144,18 +140,18 @@ def test_a_wrong_mask_is_found(name: str) -> None:
     assert any(all(one[field] == value for field, value in fields.items()) for one in found), check(function)
 
 
-def test_scales_that_real_scores_need_are_told() -> None:
-    def attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-        once, dropout = attending(), options.get("dropout", (0.0, 0))
-        factor = 1 - dropout[0] if options["scale"] else 1.0
-        return once(q, k, v, **options) * factor
+@pytest.mark.parametrize(
+    "function",
+    [attending(scale_of=lambda p: 1.0), attending(scale_of=lambda p: (1 - p) ** -2), attending(by_weight)],
+    ids=["not scaled", "scaled twice", "a mask that depends on scores"],
+)
+def test_what_the_mask_does_not_tell_the_values_do(function: Callable[..., Tensor]) -> None:
+    result = run_subject(function, dropout=True)
+    assert result.verdict is Verdict.WRONG_RESULT
+    assert is_failure(result.failure, "wrong_value", value="out", call=CASE_CALL)
 
-    (found,) = check(attention)
-    assert (found.problem, found.under_scores, found.expected) == ("scale", True, 1.25)
-    assert found.seen == pytest.approx(1) and found.worst == pytest.approx(0.2)
 
-
-def test_another_mask_in_backward_is_told() -> None:
+def test_another_mask_in_backward_is_a_wrong_gradient() -> None:
     class Product(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, v: Tensor, weights: Tensor, p: float, seed: int) -> Tensor:
@@ -171,9 +167,9 @@ def test_another_mask_in_backward_is_told() -> None:
 
     product: Callable[..., Tensor] = Product.apply
 
-    q, k, v = operands()
-    found = check_dropout(attention, Call(q[:, :2], k, v, {"scale": 0.25, "dropout": (0.2, 7)}), backward=True)[1]
-    assert [one.problem for one in found] == ["backward_differs"]
+    result = run_subject(attention, dropout=True, training=True)
+    assert result.verdict is Verdict.WRONG_GRADIENT
+    assert is_failure(result.failure, "wrong_value", value="dv")
 
 
 def test_probabilities_of_zero_and_one_keep_all_and_nothing() -> None:
@@ -185,9 +181,7 @@ def test_probabilities_of_zero_and_one_keep_all_and_nothing() -> None:
 
 def test_too_few_weights_to_tell_accuse_nobody() -> None:
     q = torch.randn(1, 1, 3, 4)
-    _, found = check_dropout(
-        attending(of_part(2, 1)), Call(q, q, q, {"scale": 0.5, "dropout": (0.5, 0)}), backward=True
-    )
+    _, found = check_dropout(attending(of_part(2, 1)), Call(q, q, q, {"scale": 0.5, "dropout": (0.5, 0)}))
     assert found == []
 
 

@@ -58,7 +58,7 @@ def test_a_compiler_that_is_wrong_in_its_own_way_is_not_excused_by_a_wrong_eager
     assert refuse(ablation(eager=Verdict.EAGER_SUSPECT)) is None
 
 
-BMM = FaultyOperation("aten.bmm", math.nan, 0.31, "output 0", math.inf, subject_is_wrong=True)
+BMM = FaultyOperation("aten.bmm", math.nan, 0.31, "output 0", math.inf)
 
 
 def suspected(error: float = math.inf) -> Ablation:

@@ -90,12 +90,11 @@ def _judge_numbers(call: Call, attention: Attention, attend: "FurtherCalls | Non
         return lost
     if attend is None:
         return Judgement(Verdict.RANDOM_STREAM)
-    backward = call.differentiable and "dv" in call.gradients
     try:
         values = _widen_values(attend, call)
         if values is None:
             return _judge_without_dropout(call, rounds, attend)
-        mask, wrong = dropout_masks.check_dropout(attend, call.replace(v=values), backward=backward)
+        mask, wrong = dropout_masks.check_dropout(attend, call.replace(v=values))
     except Unsupported:  # it does not take the calls that show the mask
         return attend.verdict if attend.damage else _judge_without_dropout(call, rounds, attend)
     if attend.damage:

@@ -72,14 +72,6 @@ DROPOUT_SECONDS = 20.0
 MASK_NEG_LOG_PROBABILITY = 24.5
 MASK_QUANTUM = 1 / 256
 
-#: Units of roundoff by which a kept weight may miss 1 / (1 - p): of one weight (it and the output are rounded, in
-#: numerator and denominator) and of their mean. Measured: right masks of 150 sizes in float32 are off by 2.4 at most.
-MASK_SCALE = 8.0
-MASK_SCALE_MEAN = 4.0
-
-#: How often the smallest normal number a weight has to be so that it can't underflow where it is kept.
-MASK_LARGE = 16.0
-
 #: The largest error of an attention kernel, in units of its first-order bound (attention/error_bound.py). Measured, and
 #: from the project's notes on numerics: right kernels reach 1.9 (bfloat16), 2.1 (float16), 5.0 (float32).
 ERROR_BOUNDS_LOW_PRECISION = 4.0

@@ -27,55 +27,32 @@ from fuzz.protocol.value_names import is_gradient
 class EagerAudit:
     """The evidence against eager in one case.
 
-    `run_audited` runs eager within a mode. `coarsest`: the least precise float dtype the case computes in; `random`:
-    it has active dropout, so that a subject's values can't be compared.
+    `run_audited` runs eager within a mode. `coarsest`: the least precise float dtype the case computes in.
     """
 
     eager: Execution
     exact: Execution
     run_audited: Callable[[Audit], Execution]
     coarsest: torch.dtype
-    random: bool
 
-    def judge(self, run: Execution, *, itself: bool = False, call_is_right: bool = False) -> Judgement | None:
-        """The verdict that eager is wrong, or None without proof.
-
-        `run`: a subject's run, compared in the same values. A subject that makes the same mistake, because it calls the
-        same kernel, does not clear eager. `itself`: the subject is eager. `call_is_right`: the subject is a function
-        that was right on the calls it got, so the mistake lies before or after them.
-        """
+    @cached_property
+    def judgement(self) -> Judgement | None:
+        """The verdict that eager is wrong, or None without proof, whatever a subject gives: one that makes the same
+        mistake, because it calls the same kernel, does not clear eager."""
         faulty, marked = self._proof
         if faulty is None:
             return None
         name, wrong = next(iter(marked.items()))
         truth = self._truth(name)
-        value = run.values.get(name)
-        eager_error = _worst(self.eager.values[name], truth, wrong)
+        # Infinite where eager is not finite.
+        error = float((self.eager.values[name].double() - truth).abs().nan_to_num(math.inf)[wrong].max())
         numbers = {
-            "eager_error": eager_error,
+            "eager_error": error,
             "scale": largest_finite(truth),
             "rows_wrong": float(sum(int(as_rows(found).any(-1).sum()) for found in marked.values())),
             "rows_total": float(sum(as_rows(eager).shape[0] for eager in self._floating.values())),
         }
-        shared: bool | None = None
-        if not self.random and value is not None and value.shape == truth.shape:
-            numbers["compiled_error"] = _worst(value, truth, wrong)
-        if not self.random and not itself:
-            given = {one: run.values[one] for one in marked if one in run.values}
-            # Values of another shape can't be compared.
-            each = [
-                bool((self._find_suspicious(one, mine) & marked[one]).any())
-                for one, mine in given.items()
-                if mine.shape == marked[one].shape
-            ]
-            shared = any(each) if each else None
-        failure = replace(
-            faulty,
-            value=name,
-            error=eager_error,
-            subject_is_wrong=shared,
-            subject_call_is_right=bool(shared) and call_is_right,
-        )
+        failure = replace(faulty, value=name, error=error)
         return Judgement(Verdict.EAGER_SUSPECT, failure, numbers, name).locate(wrong)
 
     @cached_property
@@ -118,9 +95,3 @@ class EagerAudit:
 
 def _keep_marked(masks: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: mask for name, mask in masks.items() if mask.any()}
-
-
-def _worst(value: Tensor, truth: Tensor, wrong: Tensor) -> float:
-    """The largest error where eager is wrong; infinite where `value` is not finite."""
-    error = (value.double() - truth).abs().nan_to_num(math.inf)
-    return float(error[wrong].max())

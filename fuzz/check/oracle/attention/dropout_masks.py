@@ -2,8 +2,8 @@
 
 If the values are columns of the identity, the output is the weights. With a scale of 0, and no other option, all
 weights before dropout are 1 / kv_len, so a weight that is not 0 was kept. (Under real scores a small weight may
-underflow.) This assumes that the random numbers depend on positions and the seed alone, which `check_dropout` tests
-under the real scores where weights are large enough.
+underflow.) This assumes that the random numbers depend on positions and the seed alone. Where they do not, kept weights
+are not scaled, or backward drops others than forward, the call is wrong when it is judged with the mask.
 """
 
 import itertools
@@ -14,7 +14,6 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fuzz.check.exceptions import accuse_function
 from fuzz.check.oracle import constants
 from fuzz.check.oracle.attention.call import Call
 from fuzz.check.oracle.attention.error_bound import ill_conditioned
@@ -27,86 +26,37 @@ from fuzz.protocol.failures import DropoutMask, NotFinite
 Function = Callable[..., Tensor]
 
 
-def weights(attend: Function, call: Call, pieces: int | None = None) -> Tensor:
-    """The weights of a call: [batch, heads, seq_len, kv_len] in q's dtype.
-
-    Its values don't matter. Makes a call for each piece of value_dim keys, or for the first `pieces`. Raises what
-    `attend` raises.
-    """
-    keys, width = call.v.shape[2:]
-    identity = itertools.islice(_identity(keys, width, call.v), pieces)
-    with torch.no_grad():
-        found = [call.replace(v=piece.expand(call.v.shape).contiguous()).run(attend) for piece in identity]
-    return torch.cat([call.q.new_empty(*call.q.shape[:3], 0), *found], -1)[..., :keys]
-
-
 def extract_mask(attend: Function, call: Call, pieces: int | None = None) -> Tensor:
     """Which weights `attend` keeps under the dropout of a call: bool [batch, heads, seq_len, kv_len].
 
-    Raises KeyError without dropout, and what `attend` raises.
+    Makes a call for each piece of value_dim keys, or for the first `pieces`. Raises KeyError without dropout, and what
+    `attend` raises.
     """
-    return weights(attend, _with_equal_scores(call), pieces) != 0
+    keys, width = call.v.shape[2:]
+    equal = Call(call.q.detach(), call.k.detach(), call.v, {"scale": 0.0, "dropout": call.options["dropout"]})
+    whole = torch.eye(keys, math.ceil(keys / width) * width if width else 0, dtype=call.v.dtype, device=call.v.device)
+    identity = itertools.islice(whole.split(width, -1) if width else (), pieces)
+    with torch.no_grad():
+        found = [equal.replace(v=piece.expand(call.v.shape).contiguous()).run(attend) for piece in identity]
+    return torch.cat([call.q.new_empty(*call.q.shape[:3], 0), *found], -1)[..., :keys] != 0
 
 
-def extract_backward_mask(attend: Function, call: Call) -> Tensor:
-    """The mask that the gradient of v uses: output gradients are rows of the identity, one head of a group at a time.
-
-    Raises what `attend` raises, for its backward too.
-    """
-    q, width = call.q, call.v.shape[3]
-    found = torch.zeros(*q.shape[:3], call.k.shape[2], dtype=torch.bool, device=q.device)
-    values = torch.ones_like(call.v).requires_grad_()
-    with torch.enable_grad():
-        out = _with_equal_scores(call).replace(v=values).run(attend)
-    for number, piece in enumerate(_identity(q.shape[2], width, q)):
-        here = slice(number * width, min(q.shape[2], (number + 1) * width))
-        for member in range(max(1, call.group)):
-            heads = slice(member, None, max(1, call.group))
-            dout = torch.zeros_like(out)
-            dout[:, heads] = piece
-            with accuse_function(getattr(attend, "refuses", ())):
-                (grad,) = torch.autograd.grad(out, values, dout, retain_graph=True)
-            found[:, heads, here] = (grad.mT != 0)[:, :, : here.stop - here.start]
-    return found
-
-
-def check_dropout(attend: Function, call: Call, *, backward: bool = False) -> tuple[Tensor, list[DropoutMask]]:
-    """The mask `attend` uses in a call with dropout, and everything that is wrong with its dropout.
-
-    Checked are the keep rate, the scale of kept weights, repetition, and dependence on the seed and on scores; with
-    `backward`, also that backward uses the same mask. Raises KeyError without dropout, and what `attend` raises.
-    """
+def check_dropout(attend: Function, call: Call) -> tuple[Tensor, list[DropoutMask]]:
+    """The mask `attend` uses in a call with dropout, and everything that is wrong with it: keep rate, repetition, and
+    dependence on the seed. Raises KeyError without dropout, and what `attend` raises."""
     p, seed = call.options["dropout"]
-    flat = weights(attend, _with_equal_scores(call))
-    mask = flat != 0
+    mask = extract_mask(attend, call)
     if not mask.numel():
         return mask, []
     if not 0 < p < 1:
         share = float(mask.double().mean())
         return mask, [] if share == (p <= 0) else [DropoutMask("extreme_rate", p, seen=share)]
     found = [*_check_rates(mask, p), *_check_repeats(mask, p)]
-    if not found:
-        found += _check_scale(flat * flat.shape[-1], mask, p, call.q.dtype)
     if not torch.equal(mask, extract_mask(attend, call)):
         found.append(DropoutMask("not_repeatable", p, seeds=(seed,)))
     other = extract_mask(attend, call.replace(dropout=(p, seed + 1)))
     found += _check_independence(mask, other, DropoutMask("same_for_seeds", p, seeds=(seed, seed + 1)))
-    found += _check_under_scores(attend, call, mask)
-    if backward:
-        different = mask != extract_backward_mask(attend, call)
-        if bool(different.any()):
-            found.append(DropoutMask("backward_differs", p, int(different.sum()), mask.numel()))
     return mask, found
-
-
-def _with_equal_scores(call: Call) -> Call:
-    return Call(call.q.detach(), call.k.detach(), call.v, {"scale": 0.0, "dropout": call.options["dropout"]})
-
-
-def _identity(size: int, width: int, like: Tensor) -> Iterator[Tensor]:
-    """The identity of `size` in pieces of `width` columns, padded with zeros, in dtype and on the device of `like`."""
-    whole = torch.eye(size, math.ceil(size / width) * width if width else 0, dtype=like.dtype, device=like.device)
-    return iter(whole.split(width, -1) if width else ())
 
 
 def _check_rates(mask: Tensor, p: float) -> Iterator[DropoutMask]:
@@ -163,31 +113,6 @@ def _bound_chance(number: int, count: int, share: float, quantum: float) -> floa
         if mine > 0:
             doubt += math.inf if theirs <= 0 else mine * math.log(mine / theirs)
     return count * max(0.0, doubt)
-
-
-def _check_scale(
-    ratios: Tensor, kept: Tensor, p: float, dtype: torch.dtype, *, under_scores: bool = False
-) -> Iterator[DropoutMask]:
-    """Ratios of kept weights, after dropout over before, that are not 1 / (1 - p)."""
-    factors = ratios.double()[kept] * (1 - p)
-    if not factors.numel():
-        return
-    unit = constants.UNIT_ROUNDOFF[dtype]
-    mean, worst = float(factors.mean()), float((factors - 1).abs().max())
-    if abs(mean - 1) > constants.MASK_SCALE_MEAN * unit or worst > constants.MASK_SCALE * unit or math.isnan(mean):
-        yield DropoutMask("scale", p, seen=mean / (1 - p), expected=1 / (1 - p), worst=worst, under_scores=under_scores)
-
-
-def _check_under_scores(attend: Function, call: Call, mask: Tensor) -> Iterator[DropoutMask]:
-    """What is wrong under the scores of q and k but not under equal scores."""
-    (p, _), q = call.options["dropout"], call.q
-    before, after = weights(attend, call.replace(dropout=None)), weights(attend, call)
-    large = before > constants.MASK_LARGE * torch.finfo(q.dtype).smallest_normal
-    different = int((large & ((after != 0) != mask)).sum())
-    if different:
-        yield DropoutMask("depends_on_scores", p, different, int(large.sum()))
-        return
-    yield from _check_scale(after.double() / before.double(), large & mask, p, q.dtype, under_scores=True)
 
 
 def find_nonfinite(call: Call, rounds: tuple[str, ...]) -> Judgement | None:

@@ -7,10 +7,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from kernels.launch import attention_backward, attention_forward, dropout_mask
+from kernels.launch import attention_backward, attention_forward
 from kernels.tiles import INTERPRETED
-
-__all__ = ["attention", "dropout_mask"]
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 MAX_HEAD_DIM = 256
@@ -49,9 +47,9 @@ def attention(
     Kept are the keys where `mask` (bool, broadcasts likewise) is True and i + off - left <= j <= i + off + right, for
     `window` = (left, right), -1 meaning unbounded. `causal` sets right to 0, and off to 0 ("top_left") or kv_len -
     seq_len ("bottom_right"); off is 0 otherwise. `sinks` ([heads]) adds exp(sinks[h]) to the denominator. A row that
-    keeps no key gives 0 and has gradients 0. `dropout` = (p, seed) drops weights where `dropout_mask` is False and
-    multiplies the others by 1 / (1 - p). Weights and score gradients are rounded to the inputs' dtype before products,
-    as in flash kernels.
+    keeps no key gives 0 and has gradients 0. `dropout` = (p, seed) drops weights with probability p, by their positions
+    and the seed alone, and multiplies the others by 1 / (1 - p). Weights and score gradients are rounded to the inputs'
+    dtype before products, as in flash kernels.
 
     Raises ValueError, one line, for arguments that do not fit, and NotImplementedError for a head without features.
     """

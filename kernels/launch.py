@@ -6,7 +6,6 @@ Sizes of 0 are settled here: no kernel is launched for nothing.
 
 import math
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 
 import torch
 import triton
@@ -14,24 +13,13 @@ from torch import Tensor
 
 from kernels.backward import dkdv_kernel, dq_kernel
 from kernels.forward import forward_kernel
-from kernels.tiles import mask_kernel
 
-_MASK_BLOCK = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """Queries and keys a tile has, warps a program has, stages a loop is pipelined in."""
-
-    block_i: int
-    block_j: int
-    num_warps: int = 4
-    num_stages: int = 2
-
-
-SCHEDULES = {"cpu": Schedule(64, 64), "cuda": Schedule(32, 32, 8, 1)}
-"""By device. Smaller tiles cost the interpreter several times as much per element; on CUDA the less a thread does, the
-sooner a kernel is compiled."""
+SCHEDULES = {
+    "cpu": {"BLOCK_I": 64, "BLOCK_J": 64, "num_warps": 4, "num_stages": 2},
+    "cuda": {"BLOCK_I": 32, "BLOCK_J": 32, "num_warps": 8, "num_stages": 1},
+}
+"""By device: queries and keys a tile has, warps a program has, stages a loop is pipelined in. Smaller tiles cost the
+interpreter several times as much per element; on CUDA the less a thread does, the sooner a kernel is compiled."""
 
 
 def block_width(head_dim: int, value_dim: int) -> int:
@@ -72,15 +60,15 @@ def attention_forward(
         empty = torch.full((heads,), -math.inf) if sinks is None else sinks
         return out.zero_(), lse.copy_(empty.to(lse)[:, None].expand_as(lse))
     if out.numel():
-        width = block_width(q.size(-1), v.size(-1))
-        schedule, given = SCHEDULES[q.device.type], [x is not None for x in (bias, mask, alibi, sinks)]
+        given = [x is not None for x in (bias, mask, alibi, sinks)]
+        constants = _choose_constants(q, v, dropout_p)
         with on_device_of(q):
-            forward_kernel[(triton.cdiv(rows, schedule.block_i), batch * heads)](
+            forward_kernel[(triton.cdiv(rows, constants["BLOCK_I"]), batch * heads)](
                 q, k, v, *_pointers(lse, bias, mask, alibi, None if sinks is None else sinks.float()), out, lse,
                 *q.stride(), *k.stride(), *v.stride(), *out.stride(), *_strides(bias, q, k), *_strides(mask, q, k),
                 heads, heads // k.size(1), rows, columns, q.size(-1), v.size(-1), scale, softcap, left, right, offset,
                 dropout_p, _factor(dropout_p), seed,
-                *map(int, (*given, softcap != 0.0, left >= 0, right >= 0)), **_constants(width, dropout_p, schedule),
+                *map(int, (*given, softcap != 0.0, left >= 0, right >= 0)), **constants,
             )  # fmt: skip
     return out, lse
 
@@ -124,20 +112,19 @@ def attention_backward(
     delta = (out.float() * dout.float()).contiguous().sum(-1)
     if not (out.numel() and k.numel()):
         return dq.zero_(), dk.zero_(), dv.zero_(), delta, dscores
-    group, width = heads // kv_heads, block_width(q.size(-1), v.size(-1))
-    options, schedule = _pointers(lse, bias, mask, alibi), SCHEDULES[q.device.type]
+    group, options = heads // kv_heads, _pointers(lse, bias, mask, alibi)
     given = [x is not None for x in (bias, mask, alibi)]
     flags = [*map(int, (*given, softcap != 0.0, left >= 0, right >= 0))]
-    constants = _constants(width, dropout_p, schedule)
+    constants = _choose_constants(q, v, dropout_p)
     numbers = (heads, group, rows, columns, q.size(-1), v.size(-1), scale, softcap, left, right, offset, dropout_p)
     strides = (*q.stride(), *k.stride(), *v.stride(), *dout.stride())
     edges = (*_strides(bias, q, k), *_strides(mask, q, k))
     with on_device_of(q):
-        dkdv_kernel[(triton.cdiv(columns, schedule.block_j), batch * kv_heads)](
+        dkdv_kernel[(triton.cdiv(columns, constants["BLOCK_J"]), batch * kv_heads)](
             q, k, v, *options, dout, lse, delta, dk, dv, *strides, *dk.stride(), *dv.stride(),
             *edges, *numbers, _factor(dropout_p), seed, *flags, **constants,
         )  # fmt: skip
-        dq_kernel[(triton.cdiv(rows, schedule.block_i), batch * heads)](
+        dq_kernel[(triton.cdiv(rows, constants["BLOCK_I"]), batch * heads)](
             q, k, v, *options, dout, lse, delta, dq, dscores if with_scores else None, *strides, *dq.stride(),
             *edges, *numbers, _factor(dropout_p), seed, *flags, **constants,
         )  # fmt: skip
@@ -174,29 +161,12 @@ def _factor(dropout_p: float) -> float:
     return 1.0 / (1.0 - dropout_p) if dropout_p < 1.0 else 0.0
 
 
-def _constants(width: int, dropout_p: float, schedule: Schedule) -> dict[str, int | bool]:
-    return {
-        "DROPOUT": dropout_p > 0.0,
-        "BLOCK_D": width,
-        "BLOCK_I": schedule.block_i,
-        "BLOCK_J": schedule.block_j,
-        "num_warps": schedule.num_warps,
-        "num_stages": schedule.num_stages,
-    }
+def _choose_constants(q: Tensor, v: Tensor, dropout_p: float) -> dict[str, int]:
+    """What kernels are compiled for."""
+    width = block_width(q.size(-1), v.size(-1))
+    return {**SCHEDULES[q.device.type], "DROPOUT": dropout_p > 0.0, "BLOCK_D": width}
 
 
 def on_device_of(q: Tensor) -> AbstractContextManager[object]:
     """Within it, kernels are launched where `q` is."""
     return torch.cuda.device(q.device) if q.is_cuda else nullcontext()
-
-
-def dropout_mask(
-    batch: int, heads: int, seq_len: int, kv_len: int, p: float, seed: int, device: str | torch.device = "cpu"
-) -> Tensor:
-    """Which weights `attention(..., dropout=(p, seed))` keeps: bool [batch, heads, seq_len, kv_len]."""
-    kept = torch.empty(batch, heads, seq_len, kv_len, dtype=torch.uint8, device=device)
-    if kept.numel():
-        grid = (seq_len, batch * heads, triton.cdiv(kv_len, _MASK_BLOCK))
-        with on_device_of(kept):
-            mask_kernel[grid](kept, seq_len, kv_len, p, seed, BLOCK=_MASK_BLOCK)
-    return kept.bool()

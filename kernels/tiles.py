@@ -108,15 +108,6 @@ def is_kept(i, j, head, rows, columns, probability, seed):
     return tl.rand(seed, place) >= probability
 
 
-@triton.jit
-def mask_kernel(kept, rows, columns, p, seed, BLOCK: tl.constexpr):
-    """`kept` [heads, rows, columns], one byte each."""
-    head, i = tl.program_id(1), tl.program_id(0)
-    j = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
-    at = kept + (head.to(tl.int64) * rows + i) * columns + j
-    tl.store(at, is_kept(i, j, head, rows, columns, p, seed).to(tl.uint8), mask=j < columns)
-
-
 def find_interpreter_fault() -> str | None:
     """Why Triton's interpreter does not work here, in one line; None where it works or is not used.
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from kernels import launch
-from kernels.attention import attention, dropout_mask
+from kernels.attention import attention
 from tests.kernels.reference import math_attention
 from tests.kernels.trial import DEVICE, NAMES, Trial, with_few_heads
 
@@ -204,18 +204,19 @@ def test_repeats_are_equal_bit_for_bit() -> None:
 
 @pytest.mark.parametrize("sides", [(16, 32), (32, 16)])
 def test_another_tile_shape_is_within_budget_too(sides: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(launch.SCHEDULES, DEVICE, launch.Schedule(*sides))
+    tile = dict(zip(("BLOCK_I", "BLOCK_J"), sides, strict=True))
+    monkeypatch.setitem(launch.SCHEDULES, DEVICE, launch.SCHEDULES[DEVICE] | tile)
     assert with_few_heads(rows=50, columns=50, options={"window": (9, 3)}).holds()
 
 
-def test_the_dropout_mask_is_the_one_the_kernel_uses() -> None:
+def test_dropout_depends_on_positions_and_the_seed_alone() -> None:
     made = Trial(rows=40, columns=16, value_dim=16, options={"dropout": (0.4, 11)})
     made.v = torch.eye(16, device=DEVICE).expand(1, 2, 16, 16)
-    used = attention(made.q, made.k, made.v, **made.options) != 0
-    kept = dropout_mask(1, 2, 40, 16, 0.4, 11, DEVICE)
-    assert torch.equal(used, kept)
+    given = (made.q, made.k, made.v)
+    kept = attention(*given, **made.options) != 0
+    assert torch.equal(kept, attention(*given, scale=0.0, dropout=(0.4, 11)) != 0)
     assert 0.5 < kept.float().mean() < 0.7
-    assert not torch.equal(kept, dropout_mask(1, 2, 40, 16, 0.4, 12, DEVICE))
+    assert not torch.equal(kept, attention(*given, scale=0.0, dropout=(0.4, 12)) != 0)
 
 
 def test_dropping_everything_gives_0() -> None:

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from fuzz.check.oracle.attention.call import Call
+from fuzz.check.oracle.attention.dropout_masks import extract_mask
 from fuzz.check.oracle.attention.judge import judge
 from fuzz.check.oracle.verdict import Judgement
-from kernels.attention import attention, dropout_mask
+from kernels.attention import attention
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 NAMES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -48,12 +49,9 @@ class Trial:
 
     def judged(self, values: dict[str, Tensor]) -> Judgement:
         """What the oracle says of these results."""
-        options = dict(self.options)
-        p, seed = options.get("dropout") or (0.0, 0)
-        sizes = (self.batch, self.heads, self.rows, self.columns)
         gradients = {name: value for name, value in values.items() if name != "out"}
-        call = Call(self.q, self.k, self.v, options, values["out"], self.dout, gradients)
-        return judge(call, ("weights",), dropout_mask(*sizes, p, seed, DEVICE) if p else None)
+        call = Call(self.q, self.k, self.v, dict(self.options), values["out"], self.dout, gradients)
+        return judge(call, ("weights",), extract_mask(attention, call) if "dropout" in self.options else None)
 
     def holds(self) -> bool:
         """Whether the oracle finds nothing wrong; prints what it finds."""

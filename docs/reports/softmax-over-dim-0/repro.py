@@ -1,4 +1,4 @@
-"""[Inductor][CPU] attention with softmax over dim 0: compiled off by 0.53, eager by 3e-08 (float64), values up to 0.89
+"""[Inductor][CPU] attention with softmax over dim 0: compiled off by 2.7, eager by 3.4e-07 (float64), values up to 3.9
 
 Exits with 0 without the bug, 125 if it can't run, 1 with the bug. TORCH_COMPILE_BACKEND names the backend, by default
 inductor.
@@ -14,7 +14,7 @@ torch.set_num_threads(1)  # as where it was found: kernels are chosen, and sums 
 import torch
 from torch import nn
 
-T = 2
+B, H, S, T, D, V = 2, 3, 4, 5, 6, 7
 
 
 def rng(seed):
@@ -22,19 +22,20 @@ def rng(seed):
 
 
 class Module(nn.Module):
-    def forward(self, x, y):
-        turned = y.transpose(-2, -1)
-        product = x @ turned
-        scaled = product / 1.0
-        probs = scaled.softmax(dim=0)
-        out = probs @ y
+    def forward(self, q, k, v):
+        kt = k.transpose(-2, -1)
+        scores = q @ kt
+        scores2 = scores / 1.0
+        probs = scores2.softmax(dim=0)
+        out = probs @ v
         return out
 
 
 def inputs():
     return [
-        torch.randn((1, T), generator=rng(0)),
-        torch.randn((1, 1, T, T), generator=rng(1)),
+        torch.randn((B, H, S, D), generator=rng(0)),
+        torch.randn((B, H, T, D), generator=rng(1)),
+        torch.randn((B, H, T, V), generator=rng(2)),
     ]
 
 
@@ -48,15 +49,14 @@ double = lambda v: v.double() if torch.is_tensor(v) and v.is_floating_point() el
 
 
 def run(module, exact=False, backend=None):
-    module, args = module.train(False), inputs()
-    if exact:
-        module, args = module.double(), [double(a) for a in args]
-    if backend:
-        module = torch.compile(module, backend=backend, dynamic=False)
+    module = module.train(False)
+    module = module.double() if exact else module
+    call = torch.compile(module, backend=backend, dynamic=False) if backend else module
     torch.manual_seed(0)
-    with torch.set_grad_enabled(False):
-        out = module(*args)
-        values = {f"output {i}": o for i, o in enumerate(out if isinstance(out, tuple) else (out,))}
+    torch.set_grad_enabled(False)
+    args = [double(a) if exact else a for a in inputs()]
+    out = call(*args)
+    values = {f"output {i}": o for i, o in enumerate(out if isinstance(out, tuple) else (out,))}
     return {name: value.detach() for name, value in values.items()}
 
 

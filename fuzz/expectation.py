@@ -159,7 +159,7 @@ def list_numbers(result: SubjectResult) -> list[tuple[str, str]]:
     further = result.failure is not None and result.failure.is_of_further_call
     which = " (of the unchanged call, which is right)" if further else ""
     which += " where it is finite" if result.verdict is Verdict.NONFINITE else ""
-    subject = "the subject" if "peer_error" in numbers else "compiled"
+    subject = "the subject" if result.verdict is Verdict.EAGER_SUSPECT or "peer_error" in numbers else "compiled"
     for key, who in (("eager_error", "eager"), ("peer_error", "a right kernel"), ("compiled_error", subject)):
         if key in numbers and not (key == "compiled_error" and result.subject == EAGER):
             rows.append((f"largest error of {who}{which}", f"{numbers[key]:.2g}"))
